@@ -303,12 +303,15 @@ pub enum Origin {
     File(Place),
     /// On the command line, by `--set`.
     CommandLine,
+    /// On the command line, by an option for the key, as `--steps`.
+    KeyOption(String),
 }
 
 fn place(origin: &Option<Origin>) -> String {
     match origin {
         Some(Origin::File(place)) => format!("{place}: "),
         Some(Origin::CommandLine) => "--set: ".to_string(),
+        Some(Origin::KeyOption(option)) => format!("{option}: "),
         None => String::new(),
     }
 }

@@ -1,7 +1,7 @@
 //! The arguments of every command that computes: on which backend and device.
 
 use crate::backend::{Device, choose};
-use crate::config::{BackendName, DeviceChoice, TrainingConfig};
+use crate::config::{BackendName, DeviceChoice, TrainingConfig, sets};
 use crate::error::Result;
 
 /// Where to compute.
@@ -44,14 +44,9 @@ impl BackendArgs {
         // The device of another backend than the one that is asked for here.
         let is_of_another =
             config.backend.is_some() && self.backend.is_some_and(|name| config.backend != Some(name));
-        let of_config = config.device.clone().filter(|_| !is_of_another || is_set(set, "training.device"));
+        let of_config = config.device.clone().filter(|_| !is_of_another || sets(set, "training.device"));
         (self.backend.or(config.backend), self.device.clone().or(of_config))
     }
-}
-
-/// Whether a key, named with its section, was given on the command line by `--set`.
-pub fn is_set(set: &[String], key: &str) -> bool {
-    set.iter().filter_map(|assignment| assignment.split_once('=')).any(|(name, _)| name.trim() == key)
 }
 
 #[cfg(test)]

@@ -11,10 +11,9 @@ use burn::tensor::backend::AutodiffBackend;
 use serde::Serialize;
 
 use self::scored::{Scored, Selected};
-use super::backend::is_set;
 use super::input::{self, Run, RunArgs};
 use crate::backend::{Job, MemoryEstimate};
-use crate::config::Config;
+use crate::config::{Config, sets};
 use crate::data::{Dataset, Sequences};
 use crate::error::Result;
 use crate::evaluation::{AtLength, DeviceBatch, Evaluation, evaluate};
@@ -93,6 +92,8 @@ fn evaluate_run(args: &Args, run: &Run) -> Result<()> {
     let at_lengths = lengths::Sets::load(&args.length, scored.split(), run, &dataset, &weights)?;
     if config.data == made_with.data && scored != Scored::Whole {
         warn_of_change(folder, &dataset);
+    } else if let Some(table) = &dataset.table {
+        table.guesses.iter().for_each(|guess| warn(&format!("warning: {guess}")));
     }
     let (set, floor, floor_by_position) = match scored.split() {
         Split::Valid => {
@@ -100,7 +101,7 @@ fn evaluate_run(args: &Args, run: &Run) -> Result<()> {
         }
         Split::Train => (&dataset.train, None, Vec::new()),
     };
-    if is_set(&args.set, "training.precision") {
+    if sets(&args.set, "training.precision") {
         check_precision(&config.training, device)?;
     }
     let trained = at_lengths.trained;

@@ -39,11 +39,14 @@ pub fn preset_names() -> PossibleValuesParser {
 
 /// Accepts a path. A name that does not exist here is that of a run below `runs`, if there is one.
 pub fn run_path() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().map(|path| {
-        let below = Path::new(RUNS).join(&path);
-        let is_name = path.components().count() == 1 && path.file_name().is_some();
-        if is_name && !path.exists() && below.exists() { below } else { path }
-    })
+    PathBufValueParser::new().map(below_runs)
+}
+
+/// Returns the path of the run below `runs` whose name is `path`, if `path` itself does not exist.
+fn below_runs(path: PathBuf) -> PathBuf {
+    let below = Path::new(RUNS).join(&path);
+    let is_name = path.components().count() == 1 && path.file_name().is_some();
+    if is_name && !path.exists() && below.exists() { below } else { path }
 }
 
 impl ConfigArgs {
@@ -60,10 +63,12 @@ impl ConfigArgs {
     /// # Errors
     /// As [`Config::load_checked`].
     pub fn load_checked(&self, check: impl Fn(&Config) -> Result<()>) -> Result<Config> {
-        match &self.preset {
+        let mut config = match &self.preset {
             Some(name) => Config::load_preset(name, &self.set, check),
             None => Config::load_checked(self.config.as_deref(), &self.set, check),
-        }
+        }?;
+        config.run.from = below_runs(config.run.from);
+        Ok(config)
     }
 
     /// The same overrides of the config at another place.

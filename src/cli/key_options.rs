@@ -8,19 +8,38 @@ use std::iter::Peekable;
 use clap::{Arg, Command};
 
 use crate::config::{is_boolean, keys_named, nearest_key, normalised};
-use crate::error::{Error, Result, excerpt};
+use crate::error::{Error, Origin, Result, excerpt};
 
 /// Options that set a key of another name, or one of several keys of their name.
 const SHORTHANDS: [(&str, &str); 3] =
     [("data", "data.path"), ("lr", "training.learning_rate"), ("seed", "run.seed")];
 
-/// Returns the command line `typed` with the options that are keys of a config as `--set`.
+/// The options that were typed for keys of a config, each with its key.
+#[derive(Debug, Default)]
+pub struct KeyOptions(Vec<(String, String)>);
+
+impl KeyOptions {
+    /// Returns an error of a key that was set on the command line with the option that was typed.
+    pub fn named(&self, mut error: Error) -> Error {
+        if let Error::Key { origin: Some(origin @ Origin::CommandLine), key, .. } = &mut error
+            && let Some((_, option)) = self.0.iter().rfind(|(set, _)| set == key)
+        {
+            *origin = Origin::KeyOption(option.clone());
+        }
+        error
+    }
+}
+
+/// Returns the command line `typed` with the options that are keys of a config as `--set`, and those options.
 ///
 /// # Errors
 /// If an option lacks its value, may be one of several keys, or is not a key but much like one.
-pub fn rewritten(program: &Command, typed: impl Iterator<Item = OsString>) -> Result<Vec<OsString>> {
+pub fn rewritten(
+    program: &Command,
+    typed: impl Iterator<Item = OsString>,
+) -> Result<(Vec<OsString>, KeyOptions)> {
     let mut typed = typed.peekable();
-    let mut rewritten = Vec::new();
+    let (mut rewritten, mut options) = (Vec::new(), KeyOptions::default());
     let mut command = None;
     while let Some(word) = typed.next() {
         let Some(of) = command else {
@@ -33,10 +52,10 @@ pub fn rewritten(program: &Command, typed: impl Iterator<Item = OsString>) -> Re
             rewritten.push(word);
             break;
         }
-        rewritten.extend(option(program, of, word, &mut typed)?);
+        rewritten.extend(option(program, of, word, &mut typed, &mut options)?);
     }
     rewritten.extend(typed);
-    Ok(rewritten)
+    Ok((rewritten, options))
 }
 
 /// Rewrites one word of the command line, with the value that follows it.
@@ -45,12 +64,15 @@ fn option(
     command: &Command,
     word: OsString,
     rest: &mut Peekable<impl Iterator<Item = OsString>>,
+    options: &mut KeyOptions,
 ) -> Result<Vec<OsString>> {
     let own =
         |name: &str| program.get_arguments().chain(command.get_arguments()).find(|arg| is_named(arg, name));
     let takes_keys = command.get_arguments().any(|arg| arg.get_id() == "set");
     let Some((name, value)) = split(&word).filter(|_| takes_keys) else { return Ok(vec![word]) };
     if let Some(own) = own(&name) {
+        // `evaluate` has it for the help.
+        options.0.extend((name == "data").then(|| ("data.path".into(), "--data".into())));
         let has_next = own.get_action().takes_values() && value.is_none();
         return Ok(std::iter::once(word).chain(has_next.then(|| rest.next()).flatten()).collect());
     }
@@ -80,7 +102,13 @@ fn option(
         let problem = "is not UTF-8, which a config cannot say: rename the file, or the folder that it is in";
         return Err(Error::Input(format!("--{name}: the value {problem}")));
     };
-    Ok(vec![format!("--set={key}={value}").into()])
+    if value.trim().is_empty() {
+        let problem = "the value is empty, as an unset shell variable leaves it: write one";
+        return Err(Error::Input(format!("--{name}, which sets {key}: {problem}")));
+    }
+    let set = format!("--set={key}={value}").into();
+    options.0.push((key, format!("--{name}")));
+    Ok(vec![set])
 }
 
 /// Builds the error for an unknown option, which names the key that is meant.
@@ -175,7 +203,7 @@ mod tests {
     use crate::cli::command;
 
     fn words(typed: &str) -> Result<String> {
-        let words = rewritten(&command(), typed.split(' ').map(OsString::from))?;
+        let (words, _) = rewritten(&command(), typed.split(' ').map(OsString::from))?;
         Ok(words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "))
     }
 
@@ -228,6 +256,7 @@ mod tests {
             ("p train --no-bias", "write --set model.bias=false or --bias false"),
             ("p train --out-dir x", "there is no option --out-dir: write --run; see --help"),
             ("p train --dat x", "write --set data.path=x"),
+            ("p train --data-length 64", "write --set data.length=64 or --length 64; see --help"),
             (
                 "p train --steps",
                 "--steps has no value: write --steps VALUE, which is --set training.steps=VALUE",

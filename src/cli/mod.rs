@@ -83,8 +83,8 @@ pub fn main() -> ExitCode {
     hold_standard_output();
     let is_another_worker = mute_all_but_first();
     let mut program = command();
-    let typed = match key_options::rewritten(&program, std::env::args_os()) {
-        Ok(typed) => typed,
+    let (typed, key_options) = match key_options::rewritten(&program, std::env::args_os()) {
+        Ok(rewritten) => rewritten,
         Err(error) => return end(&error.to_string(), error.exit_code()),
     };
     let matches = program.try_get_matches_from_mut(typed);
@@ -134,7 +134,8 @@ pub fn main() -> ExitCode {
             "internal error{place}: {message}: please report this line and the command"
         )))
     });
-    done.unwrap_or_else(|error| end(&error.to_string(), error.exit_code()))
+    done.map_err(|error| key_options.named(error))
+        .unwrap_or_else(|error| end(&error.to_string(), error.exit_code()))
 }
 
 /// What can be typed.

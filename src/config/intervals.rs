@@ -36,6 +36,7 @@ impl TrainingConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::DEFAULT_TEXT;
 
     #[test]
     fn default_validations_are_ten_steps_apart() {
@@ -43,5 +44,6 @@ mod tests {
         assert_eq!([1, 3, 10, 12].map(|epoch| default.validation_interval(epoch)), [10, 12, 10, 12]);
         let asked = TrainingConfig { validate_every: 1, ..default };
         assert_eq!(asked.validation_interval(3), 1);
+        assert!(DEFAULT_TEXT.contains("# steps; 0: once an epoch, at least ten steps apart"));
     }
 }

@@ -98,9 +98,15 @@ pub fn keys_named(name: &str) -> Vec<String> {
 pub fn nearest_key(name: &str) -> Option<String> {
     let name = normalised(name);
     let near = |key: String| key.contains('.').then_some(key);
+    // As `data_length`.
+    let with_section = || {
+        let (section, key) = name.split_once('_')?;
+        keys_of(section).contains(&key).then(|| format!("{section}.{key}"))
+    };
     keys_named(&name)
         .into_iter()
         .next()
+        .or_else(with_section)
         .or_else(|| synonym(&name))
         .or_else(|| anywhere(&name, 0.88))
         .and_then(near)

@@ -40,6 +40,11 @@ use crate::model::{ModelConfig, Sizes};
 use crate::range::{Range, Ranged, Ranges};
 use source::Written;
 
+/// Returns whether an override of the command line is for a key, named with its section.
+pub fn sets(overrides: &[String], key: &str) -> bool {
+    overrides.iter().filter_map(|assignment| assignment.split_once('=')).any(|(name, _)| name.trim() == key)
+}
+
 /// The file that `train` reads when none is named.
 pub const DEFAULT_FILE: &str = "config.toml";
 
@@ -124,8 +129,12 @@ impl Config {
         let made_with = Self::load_own(&from.join(DEFAULT_FILE))?;
         let config = path.map_or(Ok(made_with.clone()), |path| Self::load(Some(path), &[]))?;
         let run = RunConfig { from: from.to_path_buf(), ..config.run.clone() };
-        let whole = Self { run, model: made_with.model, ..config };
+        let mut whole = Self { run, model: made_with.model, ..config };
         whole.check_paths()?;
+        // Another file may be of another kind.
+        if sets(overrides, "data.path") {
+            whole.data.source = None;
+        }
         // Put together of two files, it is neither: a line number would mislead.
         Written::parse(&toml(&whole), None)?.with(overrides)?.read(|_| Ok(()))
     }
@@ -290,6 +299,20 @@ mod tests {
         let config = Config { data: DataConfig { path, ..DataConfig::default() }, ..Config::default() };
         let told = config.check().unwrap_err().to_string();
         assert!(told.starts_with("`data.path` = ") && told.contains("is not UTF-8"), "{told}");
+    }
+
+    #[test]
+    fn another_file_for_fine_tuning_decides_its_source() {
+        let run = tempfile::tempdir().unwrap();
+        for (path, source, other) in [("a.txt", Source::Text, "b.csv"), ("b.csv", Source::Table, "a.txt")] {
+            let text = format!("[data]\nsource = \"{source}\"\npath = \"{path}\"\n");
+            std::fs::write(run.path().join(DEFAULT_FILE), text).unwrap();
+            let read = |sets: &[String]| Config::load_from(None, run.path(), sets).unwrap().data.source();
+            let set = format!("data.path={other}");
+            assert_eq!(read(std::slice::from_ref(&set)), Source::of(Path::new(other)));
+            assert_eq!(read(&[set, format!("data.source={source}")]), source);
+            assert_eq!(read(&[]), source);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{Config, DEFAULT_FILE, DEFAULT_TEXT};
 use crate::data::Source;
 use crate::error::{Error, Origin, Place, Result, ensure, excerpt, expected};
 use crate::files::Text;
-use crate::terminal::Bytes;
+use crate::terminal::{Bytes, warn};
 
 /// The largest file that is read as a config. Larger ones are data.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
@@ -220,6 +220,7 @@ impl Written {
             _ => self.data_source(),
         };
         if source != self.source {
+            self.tell_replaced(source == drawn);
             for key in ["data.vocab", "data.train_samples", "data.valid_samples", "data.task"] {
                 self.remove_unless_set(key);
             }
@@ -234,6 +235,19 @@ impl Written {
             }
         }
         Ok(())
+    }
+
+    /// Tells that an override replaces the file of a config by a task, or its task by a file.
+    fn tell_replaced(&self, is_drawn: bool) {
+        let [by, replaced] = if is_drawn { ["data.task", "data.path"] } else { ["data.path", "data.task"] };
+        if let (Some(by_entry), Some(Entry { text, origin, is_set: false, .. })) =
+            (self.entries.get(by).filter(|entry| entry.is_set), self.entries.get(replaced))
+            // The shipped config has a task, and no place that could be named.
+            && (is_drawn || origin.is_some())
+        {
+            let problem = format!("is replaced by `{by}` = {}", by_entry.text);
+            warn(&format!("notice: {}", Error::key(replaced, text, problem).at(origin.clone())));
+        }
     }
 
     fn remove_unless_set(&mut self, key: &str) {

@@ -67,6 +67,9 @@ fn quoted(path: &Path) -> String {
     }
 }
 
+/// The bytes beyond ASCII that a guess of an encoding needs.
+const LEAST_EVIDENCE: usize = 8;
+
 /// In text of two bytes a character one in this many is a space, a line break or a Latin letter.
 const RAREST: usize = 20;
 
@@ -192,6 +195,12 @@ fn other_encoding(byte: usize, near: &[u8], names: &Names) -> String {
             "{is_not} UTF-8 with damage: drop that with `iconv -c -f UTF-8 -t UTF-8 {file} > {new}`"
         );
     }
+    if near.iter().filter(|byte| !byte.is_ascii()).count() < LEAST_EVIDENCE {
+        return format!(
+            "is not UTF-8 at byte {byte}; its encoding is unknown: {}, where ENCODING is its name, as ISO-8859-1",
+            iconv("ENCODING", names)
+        );
+    }
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
     detector.feed(near, true);
     let guessed = detector.guess(None, Utf8Detection::Deny).name();
@@ -263,7 +272,7 @@ mod tests {
         // "Съешь же ещё этих мягких французских булок" in KOI8-R and in windows-1251.
         let koi8 = b"\xf3\xdf\xc5\xdb\xd8 \xd6\xc5 \xc5\xdd\xa3 \xdc\xd4\xc9\xc8 \xcd\xd1\xc7\xcb\xc9\xc8 \xc6\xd2\xc1\xce\xc3\xd5\xda\xd3\xcb\xc9\xc8 \xc2\xd5\xcc\xcf\xcb";
         let ansi = b"\xd1\xfa\xe5\xf8\xfc \xe6\xe5 \xe5\xf9\xb8 \xfd\xf2\xe8\xf5 \xec\xff\xe3\xea\xe8\xf5 \xf4\xf0\xe0\xed\xf6\xf3\xe7\xf1\xea\xe8\xf5 \xe1\xf3\xeb\xee\xea";
-        let french = b"D\xe9claration universelle des droits de l'homme, \xe9gaux en dignit\xe9.";
+        let french = b"D\xe9claration universelle des droits de l'homme, \xe9gaux en dignit\xe9. \xc0 l'\xe9t\xe9, f\xeate tr\xe8s gaie.";
         for (bytes, encoding) in
             [(&koi8[..], "KOI8-"), (&ansi[..], "windows-1251"), (&french[..], "windows-1252")]
         {
@@ -271,6 +280,13 @@ mod tests {
             assert!(said.contains(&format!("it looks like {encoding}")), "{said}");
             assert!(
                 said.contains("`iconv -f ") && said.ends_with("-t UTF-8 FILE > FILE.utf8.txt`"),
+                "{said}"
+            );
+        }
+        for little in [&b"r\xe9sum\xe9"[..], b"\xfd\xfe\xe4"] {
+            let said = said("a", little);
+            assert!(
+                said.contains("`iconv -f ENCODING -t UTF-8 FILE") && !said.contains("looks like"),
                 "{said}"
             );
         }

@@ -41,7 +41,7 @@ impl ProgressKind {
     }
 
     /// A bar on a terminal, plain lines elsewhere; nothing where the program is quiet.
-    fn automatic() -> Self {
+    pub fn automatic() -> Self {
         match std::io::stderr().is_terminal() {
             _ if is_quiet() => Self::None,
             true => Self::Bar,

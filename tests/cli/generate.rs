@@ -230,7 +230,10 @@ fn what_cannot_be_written_on_from_is_one_line() {
         (&["generate", "run", "--prompt", "3", "--temperature", "-1"], "--temperature -1"),
         (&["generate", "run", "--prompt", "3", "--top-p", "1.01"], "--top-p 1.01"),
         (&["generate", "run", "--prompt", "3", "--greedy", "--top-k", "3"], "--top-k"),
-        (&["generate", "run", "--prompt-file", "bytes"], "bytes:1: is not UTF-8 at byte 1; it looks like"),
+        (
+            &["generate", "run", "--prompt-file", "bytes"],
+            "bytes:1: is not UTF-8 at byte 1; its encoding is unknown",
+        ),
         (&["generate", "nowhere", "--prompt", "3"], "no run folder `nowhere`"),
         (&["generate", "damaged", "--prompt", "3"], "damaged/model.safetensors: is no whole safetensors"),
         (&["score", "run"], "--text"),

@@ -147,6 +147,8 @@ fn a_run_is_found_by_its_name_below_runs() {
     done(&["inspect", "mine", "--tokens", "1 2 3", "--json"]);
     done(&["export", "mine", "--format", "safetensors"]);
     done(&["train", "--from", "mine", "--dry-run"]);
+    let set = SMALL.map(|set| ["--set", set]).concat();
+    done(&[&["train", "--dry-run", "--set", "run.from=mine"], &set[..]].concat());
     assert!(refused(place.path(), &["evaluate", "nobody"]).contains("`nobody`"));
     let names = |sort: &str| {
         let listed = done(&["runs", "mine", "other", "--sort", sort]);
@@ -181,5 +183,7 @@ fn presets_are_part_of_the_program() {
     let both = refused(place.path(), &["train", "a.toml", "--preset", "llama"]);
     assert!(both.contains("cannot be used with"), "{both}");
     let wrong = refused(place.path(), &["data", "--preset", "characters", "--heads", "5"]);
-    assert!(wrong.starts_with("error: --set: `model.heads` = 5 must divide"), "{wrong}");
+    assert!(wrong.starts_with("error: --heads: `model.heads` = 5 must divide"), "{wrong}");
+    let wrong = refused(place.path(), &["data", "--steps", "abc"]);
+    assert!(wrong.starts_with("error: --steps: `training.steps` = \"abc\" cannot be used"), "{wrong}");
 }

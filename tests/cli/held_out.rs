@@ -79,3 +79,33 @@ fn every_row_of_a_held_out_table_counts() {
     let train = scored(place.path(), &["--split", "train"]);
     assert_eq!((train.1, train.2), (144, 160));
 }
+
+#[test]
+fn columns_of_another_table_follow_their_names() {
+    let place = TempDir::new().unwrap();
+    let write = |name: &str, contents: String| fs::write(place.path().join(name), contents).unwrap();
+    let rows = |row: fn(usize) -> String| (0..80).map(row).collect::<String>();
+    write("abc.csv", "a,b,c\n".to_string() + &rows(|row| format!("{},{},{}\n", row % 3, row % 5, row % 7)));
+    write(
+        "cab.csv",
+        "c,x,a,b\n".to_string() + &rows(|row| format!("{},9,{},{}\n", row % 7, row % 3, row % 5)),
+    );
+    write("ab.csv", "a,b\n".to_string() + &rows(|row| format!("{},{}\n", row % 3, row % 5)));
+    write("bare.csv", rows(|row| format!("{},{},{}\n", row % 3, row % 5, row % 7)));
+    small_run(place.path(), &["data.path=abc.csv", "data.vocab=auto", "training.steps=1"], "run");
+    let loss =
+        |more: &[&str]| json(place.path(), &[&["evaluate", "run", "--json"], more].concat())["loss"].clone();
+    assert_eq!(loss(&["--data", "cab.csv"]), loss(&[]));
+    let said = text(&run(place.path(), &["evaluate", "run", "--data", "ab.csv"]).stderr);
+    assert!(
+        said.contains("ab.csv:1: lacks 1 column (c) that the weights were trained on, and has a, b:"),
+        "{said}"
+    );
+    let said = text(&run(place.path(), &["train", "--from", "run", "--data", "ab.csv", "--dry-run"]).stderr);
+    assert!(said.contains("ab.csv:1: lacks 1 column (c)"), "{said}");
+    let said =
+        text(&run(place.path(), &["evaluate", "run", "--data", "bare.csv", "--split", "whole"]).stderr);
+    assert!(
+        said.contains("has no header, so its columns are read in the order of the run's, which are a, b, c")
+    );
+}

@@ -28,7 +28,8 @@ fn refused(folder: &Path, arguments: &[&str]) -> String {
 fn described(folder: &Path, sets: &[&str]) -> Value {
     let mut arguments = vec!["data", "--json"];
     sets.iter().for_each(|set| arguments.extend(["--set", set]));
-    serde_json::from_str(&done(folder, &arguments)).unwrap()
+    let output = program(folder).args(arguments).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{sets:?}: {}", text(&output.stderr)))
 }
 
 #[test]
@@ -57,7 +58,8 @@ fn the_plain_commands_for_own_data_work_with_the_shipped_config() {
         assert_eq!(data(&["data.path=rows.csv", "data.source=text"])["source"], "text");
         assert_eq!(data(&["data.task=sort"])["vocab"], 65, "a task keeps the config's size");
 
-        let said = refused(place.path(), &["data", "--set", "data.source=text", "--set", "data.path=no.txt"]);
+        let said =
+            refused(place.path(), &["-q", "data", "--set", "data.source=text", "--set", "data.path=no.txt"]);
         assert!(said.contains("no.txt"), "{said}");
         let said = refused(place.path(), &["data", "--set", "model.heads=5"]);
         assert!(said.starts_with("error: --set: `model.heads` = 5"), "{said}");
@@ -78,6 +80,62 @@ fn a_file_that_is_named_decides_where_the_config_names_none_and_a_task_names_its
     fs::write(place.path().join("other.txt"), "1,2,3\n".repeat(20)).unwrap();
     assert_eq!(described(place.path(), &["data.path=other.txt"])["source"], "table");
 }
+
+#[test]
+fn a_replaced_file_or_task_is_told() {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("input.txt"), WORDS.repeat(20)).unwrap();
+    let told = |config: &str, set: &str| {
+        fs::write(place.path().join("config.toml"), format!("[data]\nlength = 8\n{config}\n")).unwrap();
+        let output = program(place.path()).args(["data", "--set", set]).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        beside_data_warnings(&output.stderr)
+    };
+    let task = told("path = \"input.txt\"", "data.task=sort");
+    assert_eq!(
+        task,
+        "notice: config.toml:3: `data.path` = \"input.txt\" is replaced by `data.task` = \"sort\"\n"
+    );
+    let path = told("task = \"sort\"", "data.path=input.txt");
+    assert_eq!(
+        path,
+        "notice: config.toml:3: `data.task` = \"sort\" is replaced by `data.path` = \"input.txt\"\n"
+    );
+    assert_eq!(
+        told("task = \"sort\"", "data.task=reverse") + &told("path = \"a\"", "data.path=input.txt"),
+        ""
+    );
+}
+
+#[test]
+fn a_token_id_beyond_the_tokenizer_is_told() {
+    let place = TempDir::new().unwrap();
+    let write = |name: &str, contents: &str| fs::write(place.path().join(name), contents).unwrap();
+    write("a.txt", &"ab ".repeat(200));
+    write("tokenizer.json", TOKENIZER);
+    write("config.json", r#"{"eos_token_id": [2, 77], "pad_token_id": -1}"#);
+    write("generation_config.json", r#"{"bos_token_id": 3, "eos_token_id": 1}"#);
+    write("tokenizer_config.json", r#"{"added_tokens_decoder": {"9": {"content": "<x>"}}}"#);
+    let sets =
+        ["data.path=a.txt", "data.tokens=tokenizer.json", "data.length=8"].map(|set| ["--set", set]).concat();
+    let output = program(place.path()).arg("data").args(sets).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success() && said.lines().count() == 3, "{said}");
+    for (file, key, id) in [
+        ("config.json", "eos_token_id", 77),
+        ("generation_config.json", "bos_token_id", 3),
+        ("tokenizer_config.json", "added_tokens_decoder", 9),
+    ] {
+        let expected =
+            format!("{file}: `{key}` names the token {id}, which is ignored: the tokenizer has 3 tokens;");
+        assert!(said.contains(&expected), "{said}");
+    }
+}
+
+/// A tokenizer of three tokens.
+const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+    "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}}"#;
 
 #[test]
 fn a_run_needs_no_tokenizer_file_once_it_is_made() {
@@ -164,10 +222,7 @@ fn what_a_file_holds_is_quoted_in_one_short_line() {
 fn a_character_that_a_tokenizer_drops_is_named_with_its_place() {
     let place = TempDir::new().unwrap();
     fs::write(place.path().join("a.txt"), format!("{}\naé\n", "ab ".repeat(200))).unwrap();
-    let tokenizer = r#"{"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
-        "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
-        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}}"#;
-    fs::write(place.path().join("tokenizer.json"), tokenizer).unwrap();
+    fs::write(place.path().join("tokenizer.json"), TOKENIZER).unwrap();
     let said = refused(
         place.path(),
         &[

@@ -157,6 +157,25 @@ fn advice_on_odd_numbers_texts_and_short_files_can_be_followed() {
 }
 
 #[test]
+fn a_header_of_years_is_asked_about() {
+    let place = TempDir::new().unwrap();
+    write(place.path(), "years.csv", "2019,2020,2021\n", 200, |row| {
+        format!("{},{},{}", row % 5, row % 7, row % 3)
+    });
+    let read = described(place.path(), "years.csv", &[]);
+    assert!(
+        warns(&read, "line 1 (`2019, 2020, 2021`) is read as data") && read["table"].get("header").is_none()
+    );
+    assert!(warns(&read, "add --set data.header=true if it is a header"), "{read}");
+    let named = described(place.path(), "years.csv", &["data.header=true"]);
+    assert_eq!(named["table"]["header"], json!(["2019", "2020", "2021"]));
+    for header in ["true", "false"] {
+        let read = described(place.path(), "years.csv", &[&format!("data.header={header}")]);
+        assert!(!warns(&read, "data.header"), "{read}");
+    }
+}
+
+#[test]
 fn a_field_that_weighs_targets_is_refused_unless_all_count() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
@@ -212,6 +231,11 @@ fn a_sorted_table_is_warned_of_and_shuffling_mends_it() {
     assert_eq!(again["samples"], shuffled["samples"], "a file is the same for every seed");
     write(folder, "mixed.csv", "a,b,label\n", 1000, |number| row(number * 617 % 1000));
     assert!(!warns(&described(folder, "mixed.csv", &[]), "data.split"));
+    for (file, is_sorted) in [("sorted.csv", true), ("mixed.csv", false)] {
+        let column = described(folder, file, &["data.column=label"]);
+        assert_eq!(warns(&column, "in the tokens, and random ones by"), is_sorted, "{column}");
+        assert_eq!(warns(&column, "shuffle the rows of the file unless"), is_sorted, "{column}");
+    }
     let said = refused(folder, "sorted.csv", &["data.split=shuffle", "data.column=a"]);
     assert!(said.contains("`data.split` = \"shuffle\" is for tables of a sequence per row"), "{said}");
 }

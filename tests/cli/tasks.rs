@@ -5,7 +5,7 @@ use std::fs;
 use causal_attention::analysis::circuit::{Explanation, Input, Kind};
 use tempfile::TempDir;
 
-use super::{text, train};
+use super::{program, text, train};
 
 /// What makes the predictions of a small decoder that has learned a task.
 fn found(task: &str, sets: &[&str]) -> Explanation {
@@ -81,4 +81,14 @@ fn an_answer_to_a_key_is_found_by_what_stood_before_it() {
     assert!(first_head_is(&found, 1, Kind::Copying), "{:?}", found.sentences);
     let by_key = found.edges.iter().any(|edge| edge.input == Input::Key && edge.to[0] == 1);
     assert!(by_key, "{:?}", found.sentences);
+}
+
+#[test]
+fn a_draw_of_seconds_is_told() {
+    let place = TempDir::new().unwrap();
+    let sets = ["data.task=sort", "data.length=65536", "data.train_samples=2000", "data.valid_samples=1"];
+    let output =
+        program(place.path()).arg("data").args(sets.map(|set| ["--set", set]).concat()).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(said.starts_with("drawing 2,001 sequences of 65,537 tokens: "), "{said}");
 }

@@ -20,6 +20,9 @@ const POSITIONS: usize = 8;
 /// Rows of a split that are looked at, evenly spaced.
 const ROWS: usize = 2048;
 
+/// The fewest windows that the validation part of a stream is cut into.
+const LEAST_WINDOWS: usize = 32;
+
 /// Tokens of a row that are looked at.
 const TOKENS: usize = 128;
 
@@ -37,8 +40,14 @@ pub(super) struct Difference {
     pub random: f64,
 }
 
-/// What differs between the rows of the two splits; none where nothing does.
+/// What differs between the rows of the two splits; none where nothing does. The windows of a stream are rows of which
+/// the tokens alone are compared.
 pub(super) fn difference(train: &Sequences, valid: &Sequences) -> Option<Difference> {
+    let is_stream = valid.stream().is_some();
+    let length = valid.time().min(valid.targets() / LEAST_WINDOWS).max(1);
+    let [train, valid] =
+        [train, valid].map(|split| split.in_windows_of(length).unwrap_or_else(|| split.clone()));
+    let (train, valid) = (&train, &valid);
     let mut rows: Vec<Vec<u32>> = [train, valid].into_iter().flat_map(looked_at).collect();
     let train_rows = train.len().min(ROWS);
     if rows.len() - train_rows < 2 {
@@ -55,6 +64,7 @@ pub(super) fn difference(train: &Sequences, valid: &Sequences) -> Option<Differe
         .into_iter()
         .zip(random)
         .enumerate()
+        .filter(|(index, _)| !is_stream || *index == 1)
         .filter(|(_, (distance, random))| *distance >= LEAST && *distance > FACTOR * random);
     let (index, (distance, random)) = differing.max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
     let what = match index {

@@ -92,13 +92,16 @@ fn of_table(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
         return Vec::new();
     };
     let mut warnings = table.guesses.clone();
-    if train.stream().is_none()
-        && config.split == RowSplit::Tail
+    if config.split == RowSplit::Tail
         && let Some(sorted::Difference { what, distance, random }) = sorted::difference(train, valid)
     {
+        let remedy = match train.stream() {
+            None => "set `data.split` = \"shuffle\" to draw them at random",
+            Some(_) => "shuffle the rows of the file unless their order has a meaning",
+        };
         warnings.push(format!(
             "the last rows, which are for validation, differ from the others by {distance:.2} in {what}, and random \
-             ones by {random:.2} at most, as in a sorted table: set `data.split` = \"shuffle\" to draw them at random"
+             ones by {random:.2} at most, as in a sorted table: {remedy}"
         ));
     }
     let size = vocabulary.size();

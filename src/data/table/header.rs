@@ -19,12 +19,17 @@ const RARE: f64 = 0.05;
 /// Rows below the first line that are needed for a guess.
 const ENOUGH: usize = 20;
 
+/// Rows below a line of numbers that are needed to call it unlike them.
+const FEW: usize = 5;
+
 /// What the lines say about the first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FirstLine {
     Names,
     ProbablyNames,
     Data,
+    /// Numbers like those of a header: read as data, which cannot be known.
+    Numbers,
     Unknown,
 }
 
@@ -37,13 +42,35 @@ pub(super) fn judge(first: &StringRecord, below: &[&Row], column: Option<usize>)
     let own = column.map_or(FirstLine::Unknown, |column| by_kind(first, below, &[column]));
     match own {
         FirstLine::Unknown => {}
+        FirstLine::Data if is_unlike(first, below) => return FirstLine::Numbers,
         known => return known,
     }
     match (by_kind(first, below, &all), column) {
         (FirstLine::Unknown, Some(column)) => by_recurrence(first, below, &[column]),
         (FirstLine::Unknown, None) => by_recurrence(first, below, &all),
+        (FirstLine::Data, _) if is_unlike(first, below) => FirstLine::Numbers,
         (known, _) => known,
     }
+}
+
+/// Returns whether the integers of the first line, two at least, rise like years, and each lies outside its column: far
+/// outside, or of values that come again and again.
+fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
+    let numbers: Vec<(usize, i64)> =
+        first.iter().enumerate().filter_map(|(column, value)| Some((column, value.parse().ok()?))).collect();
+    let is_outside = |&(column, number): &(usize, i64)| {
+        let mut others: Vec<i64> = values(below, column)
+            .filter_map(|value| value.parse::<f64>().ok())
+            .map(|value| value as i64)
+            .collect();
+        others.sort_unstable();
+        let (Some(&least), Some(&most)) = (others.first(), others.last()) else { return false };
+        let count = others.len();
+        others.dedup();
+        let distance = least.saturating_sub(number).max(number.saturating_sub(most));
+        count >= FEW && distance > 0 && (distance > most.saturating_sub(least) || 2 * others.len() <= count)
+    };
+    numbers.len() > 1 && numbers.is_sorted_by(|a, b| a.1 < b.1) && numbers.iter().all(is_outside)
 }
 
 /// The kind of a value.
@@ -159,6 +186,22 @@ mod tests {
             assert_eq!(judged(text, None), FirstLine::Data, "{text}");
         }
         assert_eq!(judged("1,up\n2,down", Some(1)), FirstLine::Data);
+    }
+
+    #[test]
+    fn rising_integers_unlike_those_below_may_be_names() {
+        let below = "5,30,7\n6,10,9\n5,20,8\n6,30,7\n5,10,9\n6,20,8\n";
+        for header in ["2019,2020,2021", "10,40,50"] {
+            assert_eq!(judged(&format!("{header}\n{below}"), None), FirstLine::Numbers, "{header}");
+        }
+        assert_eq!(judged(&format!("2019,2020,2021\n{below}"), Some(1)), FirstLine::Numbers);
+        for data in ["6,20,8", "2021,2020,2019", "4,20,9"] {
+            assert_eq!(judged(&format!("{data}\n{below}"), None), FirstLine::Data, "{data}");
+        }
+        let countries = "de,5,6\nfr,6,5\n".repeat(3);
+        assert_eq!(judged(&format!("it,2020,2021\n{countries}"), Some(1)), FirstLine::Numbers);
+        let counting: String = (0..50).map(|row| format!("{},{}\n", 2 * row, 2 * row + 1)).collect();
+        assert_eq!(judged(&counting, None), FirstLine::Data);
     }
 
     #[test]

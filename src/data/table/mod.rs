@@ -24,7 +24,7 @@ mod rows;
 mod targets;
 mod values;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use csv::StringRecord;
@@ -48,7 +48,10 @@ const NAMED: usize = 20;
 /// vocabulary, or by that of its values.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
     if let Some(vocabulary) = given.filter(|vocabulary| vocabulary.notation() != Notation::Words) {
-        let problem = format!("reads integers or symbols, and the vocabulary of {vocabulary} has none");
+        let problem = format!(
+            "reads integers or symbols, and the vocabulary of {vocabulary} has none: add --set data.source=text to read \
+             the file as a text"
+        );
         return Err(Error::key("data.source", "table", problem));
     }
     let path = &config.path;
@@ -69,6 +72,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         is_stream: None,
         ends_itself: false,
         skipped: 0,
+        order: None,
         masks: Vec::new(),
         reading,
         drops_zeros: false,
@@ -96,6 +100,13 @@ fn trimmed(mut values: StringRecord) -> StringRecord {
     values
 }
 
+/// The names of columns as an error lists them.
+fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    let more = names.len().checked_sub(NAMED + 1).map(|more| format!("{} more", more + 1));
+    names.iter().take(NAMED).map(|name| excerpt(name)).chain(more).collect::<Vec<_>>().join(", ")
+}
+
 /// What was read so far.
 struct Table<'a> {
     config: &'a DataConfig,
@@ -113,6 +124,8 @@ struct Table<'a> {
     ends_itself: bool,
     /// Columns at the left that are not read: an index.
     skipped: usize,
+    /// The place of each column of the run's table, where this one has another order.
+    order: Option<Vec<usize>>,
     /// Columns next to the one that is read that must be 1 throughout.
     masks: Vec<(usize, String)>,
     reading: TableReading,
@@ -169,6 +182,7 @@ impl<'a> Table<'a> {
             Error::check_key(is_named, "data.header", false, problem)?;
             column = Some(self.named_column(&first, name)?);
         }
+        let known = self.given.map_or(&[][..], Vocabulary::columns);
         if self.has_header(&first, &below, column) {
             if first.1.len() != width {
                 self.reading.guesses.push(format!(
@@ -179,16 +193,55 @@ impl<'a> Table<'a> {
                     counted(width, "value")
                 ));
             }
+            match self.config.column {
+                _ if first.1.iter().eq(known) => {}
+                Column::Name(ref name) if !name.is_empty() => {}
+                Column::Number(number) => {
+                    let places = self.places(&first, known.get(number - 1..number).unwrap_or_default())?;
+                    column = places.first().copied().or(column);
+                }
+                Column::Name(_) if known.is_empty() => {}
+                Column::Name(_) => self.order = Some(self.places(&first, known)?),
+            }
             self.read_header(&first.1, &below, column);
         } else {
+            if !known.is_empty() {
+                let names = listed(known.iter().map(String::as_str));
+                self.reading.guesses.push(format!(
+                    "{} has no header, so its columns are read in the order of the run's, which are {names}",
+                    self.config.path.display()
+                ));
+            }
             self.reading.add(&first.1);
             self.push(&first, column)?;
         }
         sample.into_iter().chain(rows).try_for_each(|row| {
-            let row = row?;
-            self.reading.add(&row.1);
-            self.push(&row, column)
+            let (line, mut values) = row?;
+            if let Some(order) = &self.order {
+                values = trimmed(order.iter().map(|&at| values.get(at).unwrap_or_default()).collect());
+            }
+            self.reading.add(&values);
+            self.push(&(line, values), column)
         })
+    }
+
+    /// The places in a header of the columns of these names, each at the next one of its name.
+    fn places(&self, (line, header): &Row, names: &[String]) -> Result<Vec<usize>> {
+        let mut free: HashMap<&str, Vec<usize>> = HashMap::new();
+        (0..header.len()).rev().for_each(|at| free.entry(&header[at]).or_default().push(at));
+        let places: Vec<_> = names.iter().map(|name| free.get_mut(name.as_str())?.pop()).collect();
+        let missing = names.iter().zip(&places).filter(|(_, place)| place.is_none());
+        let missing: Vec<&str> = missing.map(|(name, _)| name.as_str()).collect();
+        if missing.is_empty() {
+            return Ok(places.into_iter().flatten().collect());
+        }
+        let problem = format!(
+            "lacks {} ({}) that the weights were trained on, and has {}: rename its columns, or add those",
+            counted(missing.len(), "column"),
+            listed(missing),
+            listed(header)
+        );
+        Err(self.problem(Some(*line), problem))
     }
 
     /// The delimiter, as `data.delimiter` or else the lines say.
@@ -225,8 +278,14 @@ impl<'a> Table<'a> {
         if self.config.column.name().is_some() {
             return true;
         }
+        let is_known = |vocabulary: &Vocabulary| {
+            let header: HashSet<&str> = first.1.iter().collect();
+            let columns = vocabulary.columns();
+            !columns.is_empty() && columns.iter().all(|name| header.contains(name.as_str()))
+        };
         let judged = match self.config.header {
             Header::Given(is_header) => return is_header,
+            Header::Auto if self.given.is_some_and(is_known) => FirstLine::Names,
             Header::Auto => header::judge(&first.1, below, column),
         };
         let shown: Vec<String> = first.1.iter().take(4).map(excerpt).collect();
@@ -234,6 +293,13 @@ impl<'a> Table<'a> {
         match judged {
             FirstLine::Names => true,
             FirstLine::Data => false,
+            FirstLine::Numbers => {
+                self.reading.guesses.push(format!(
+                    "{line} is read as data, though its numbers rise and are unlike those below: add --set \
+                     data.header=true if it is a header, or --set data.header=false if it is data"
+                ));
+                false
+            }
             FirstLine::ProbablyNames => {
                 self.reading.guesses.push(format!(
                     "{line} is taken as a header, because its values recur nowhere below: set `data.header` = false if \
@@ -254,7 +320,10 @@ impl<'a> Table<'a> {
     /// Keeps the names of a header, and finds the columns that are not values.
     fn read_header(&mut self, names: &StringRecord, below: &[&Row], column: Option<usize>) {
         self.reading.header = Some(names.iter().map(str::to_string).collect());
-        if column.is_none() && header::has_index(names, below) {
+        if let Some(order) = &self.order {
+            let names = order.iter().filter_map(|&at| names.get(at));
+            self.reading.header = Some(names.map(str::to_string).collect());
+        } else if column.is_none() && header::has_index(names, below) {
             self.skipped = 1;
             self.reading.guesses.push(
                 "column 1 has no name and counts the rows: it is an index, and is not read; give it a name to read it"
@@ -280,10 +349,8 @@ impl<'a> Table<'a> {
             return Err(Error::key("data.column", name, problem));
         }
         place.ok_or_else(|| {
-            let mut columns: Vec<String> = first.1.iter().take(NAMED).map(excerpt).collect();
-            columns.extend(first.1.len().checked_sub(NAMED + 1).map(|more| format!("{} more", more + 1)));
             let path = self.config.path.display();
-            let problem = format!("is no column of {path}, which has {}", columns.join(", "));
+            let problem = format!("is no column of {path}, which has {}", listed(&first.1));
             Error::key("data.column", name, problem)
         })
     }

@@ -24,7 +24,7 @@ pub struct TableReading {
     pub rows: Vec<Vec<String>>,
     /// What was guessed, with the key that decides it.
     #[serde(skip)]
-    pub(in crate::data) guesses: Vec<String>,
+    pub(crate) guesses: Vec<String>,
 }
 
 impl TableReading {

@@ -36,9 +36,14 @@ impl<'a> Table<'a> {
             return Err(Error::key("data.split", "\"shuffle\"", problem));
         }
         self.refuse_texts(&encoder)?;
-        let vocabulary = encoder.finish(&mut self.ids, false)?;
+        let vocabulary = encoder.finish(&mut self.ids, false)?.with_columns(self.columns());
         let sets = Sequences::cut(self.config, self.ids)?;
         Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::of_file(vocabulary, sets) })
+    }
+
+    /// The names of the columns, in the order in which they are read.
+    fn columns(&self) -> Vec<String> {
+        self.reading.header.iter().flatten().skip(self.skipped).cloned().collect()
     }
 
     /// Refuses one sequence of texts that do not recur: each would be a token.
@@ -85,7 +90,7 @@ impl<'a> Table<'a> {
         if self.config.split == RowSplit::Shuffle {
             self.rows.shuffle(&mut generator(0, Purpose::Split, [0, 0]));
         }
-        let vocabulary = encoder.finish(&mut self.ids, with_end)?;
+        let vocabulary = encoder.finish(&mut self.ids, with_end)?.with_columns(self.columns());
         let end = vocabulary.end().filter(|_| with_end);
         let set = |part: &[(usize, Range<usize>)]| {
             let mut split = Rows::default();

@@ -144,6 +144,21 @@ fn a_column_is_one_sequence_in_windows() {
 }
 
 #[test]
+fn a_numbered_column_is_found_again_by_its_name() {
+    let file = File::new("a.csv", "day,state\n1,0\n2,1\n3,2\n4,0\n5,1\n6,2\n7,0\n8,1\n");
+    let column = Column::Number(2);
+    let config = DataConfig { column: column.clone(), ..file.config() };
+    let dataset = load(&config, 0).unwrap();
+    let other = File::new("b.csv", "state,hour\n0,9\n1,9\n2,9\n0,9\n1,9\n2,9\n0,9\n1,9\n");
+    let config = DataConfig { column: column.clone(), ..other.config() };
+    assert_eq!(load_with(&config, 0, &dataset.vocabulary).unwrap().fingerprint(), dataset.fingerprint());
+    let other = File::new("b.csv", "day,mood\n1,0\n2,1\n");
+    let config = DataConfig { column, ..other.config() };
+    let said = load_with(&config, 0, &dataset.vocabulary).unwrap_err().to_string();
+    assert!(said.contains("b.csv:1: lacks 1 column (state) that the weights"), "{said}");
+}
+
+#[test]
 fn one_array_of_json_is_read_as_lines_of_it_would_be() {
     let rows = ["3 1 4 <end>", "1 5 <end>", "9 2 <end>"].map(String::from);
     let named = Column::Name("steps".into());

@@ -39,10 +39,13 @@ use super::seed::{ChaCha8Rng, Purpose, generator};
 use super::sequences::{Rows, Sequences};
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
-use crate::terminal::counted;
+use crate::terminal::{ProgressKind, Waiting, counted};
 
 /// The most ids that a drawn set may hold: 2^28, or 800 MB with their roles.
 const MOST_IDS: usize = 1 << 28;
+
+/// Ids of a set that may take more than a second to draw.
+const SLOW: usize = 1 << 23;
 
 /// A target is determined when the optimal predictor gives it at least this probability: 0.99.
 ///
@@ -176,6 +179,9 @@ impl SequenceTask for FixedProbabilities {
 /// Draws the sets of the task that `config` names.
 pub(super) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
     let task = build(config, seed)?;
+    let (samples, tokens) = (config.train_samples + config.valid_samples, task.tokens());
+    let what = format!("drawing {} of {}", counted(samples, "sequence"), counted(tokens, "token"));
+    let _waiting = (samples * tokens > SLOW).then(|| Waiting::new(ProgressKind::automatic(), &what));
     let set = |samples, purpose| {
         let mut random = generator(seed, purpose, [0, 0]);
         let (rows, paid) = draw_set(&*task, 0..samples, |_, sample| task.draw(&mut random, sample));

@@ -37,7 +37,10 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     }
     let vocabulary = match (given, &config.tokens) {
         (Some(vocabulary), _) if vocabulary.notation() == Notation::Words => {
-            let problem = format!("reads text, and the vocabulary of {vocabulary} does not");
+            let problem = format!(
+                "reads text, and the vocabulary of {vocabulary} does not: add --set data.source=table to read the file \
+                 as a table"
+            );
             return Err(Error::key("data.source", "text", problem));
         }
         (Some(vocabulary), _) => vocabulary.clone(),

@@ -109,7 +109,7 @@ impl Vocabulary {
     /// The id of an integer or a symbol.
     pub(crate) fn word(&self, word: &str) -> Option<u32> {
         match &*self.0 {
-            Kind::Integers { integers, special } => match special.iter().position(|name| name == word) {
+            Kind::Integers { integers, special, .. } => match special.iter().position(|name| name == word) {
                 Some(at) => Some((integers + at) as u32),
                 None => word.parse().ok().filter(|&id: &u32| (id as usize) < *integers),
             },
@@ -180,7 +180,7 @@ impl Vocabulary {
     pub fn token(&self, id: u32) -> String {
         let replacement = || char::REPLACEMENT_CHARACTER.to_string();
         match &*self.0 {
-            Kind::Integers { integers, special } => match (id as usize).checked_sub(*integers) {
+            Kind::Integers { integers, special, .. } => match (id as usize).checked_sub(*integers) {
                 None => id.to_string(),
                 Some(at) => special.get(at).cloned().unwrap_or_else(replacement),
             },

@@ -12,6 +12,7 @@ use super::END;
 use super::tokenizer::END_OF_TEXT;
 use crate::error::Result;
 use crate::files::read_given_json;
+use crate::terminal::{counted, warn};
 
 /// Names of the token that ends a text in common tokenizers, where they are special tokens.
 const KNOWN: [&str; 10] = [
@@ -67,6 +68,7 @@ impl TextEnd {
             let id = ids.as_u64().or_else(|| ids.get(0)?.as_u64())?;
             (id < size).then_some(id as u32)
         };
+        let mut end = None;
         for name in
             ["tokenizer_config.json", "generation_config.json", "config.json", "special_tokens_map.json"]
         {
@@ -77,19 +79,36 @@ impl TextEnd {
             let read = read_given_json::<Map<String, Value>>(&path, "an object, as transformers writes it");
             let contents = match read {
                 // A folder of other data may have a config of its own.
-                Err(_) if name == "config.json" => continue,
+                Err(_) if name == "config.json" || end.is_some() => continue,
                 read => read?,
             };
+            for (key, id) in ids(&contents).filter(|(_, id)| *id >= size) {
+                warn(&format!(
+                    "warning: {}: `{key}` names the token {id}, which is ignored: the tokenizer has {}; correct the id",
+                    path.display(),
+                    counted(size as usize, "token")
+                ));
+            }
             let declared = match name {
                 "generation_config.json" | "config.json" => by_id(&contents),
                 _ => by_name(&contents),
             };
-            if let Some(id) = declared {
-                return Ok(Some(Self::new(id, name)));
-            }
+            end = end.or(declared.map(|id| Self::new(id, name)));
         }
-        Ok(None)
+        Ok(end)
     }
+}
+
+/// The ids of tokens in a file of transformers, each with its key.
+fn ids(file: &Map<String, Value>) -> impl Iterator<Item = (&'static str, u64)> {
+    let of_key = |key: &'static str| {
+        let ids = file.get(key).map(|ids| ids.as_array().map_or(std::slice::from_ref(ids), Vec::as_slice));
+        ids.unwrap_or_default().iter().filter_map(move |id| Some((key, id.as_u64()?)))
+    };
+    let added = file.get("added_tokens_decoder").and_then(Value::as_object);
+    let added =
+        added.into_iter().flatten().filter_map(|(id, _)| Some(("added_tokens_decoder", id.parse().ok()?)));
+    ["bos_token_id", "eos_token_id", "pad_token_id"].into_iter().flat_map(of_key).chain(added)
 }
 
 #[cfg(test)]

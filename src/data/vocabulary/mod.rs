@@ -39,6 +39,7 @@ enum Kind {
     Integers {
         integers: usize,
         special: Vec<String>,
+        columns: Vec<String>,
     },
     /// Characters, and the id of each code point up to the largest of them.
     Characters {
@@ -49,6 +50,7 @@ enum Kind {
         symbols: Vec<String>,
         ids: HashMap<String, u32>,
         end: Option<u32>,
+        columns: Vec<String>,
     },
     Tokenizer(Box<TextTokenizer>),
 }
@@ -68,7 +70,7 @@ impl Vocabulary {
     /// The integers below `integers`, each its own id, then the special tokens by name.
     pub fn integers(integers: usize, special: &[&str]) -> Self {
         let special = special.iter().map(|name| name.to_string()).collect();
-        Vocabulary(Arc::new(Kind::Integers { integers, special }))
+        Vocabulary(Arc::new(Kind::Integers { integers, special, columns: Vec::new() }))
     }
 
     /// The given characters in ascending order, without repetition.
@@ -108,7 +110,26 @@ impl Vocabulary {
             let symbols = counted(symbols.len(), "symbol");
             return Err(Error::Input(format!("the end token {end} is outside the vocabulary of {symbols}")));
         }
-        Ok(Vocabulary(Arc::new(Kind::Symbols { symbols, ids, end })))
+        Ok(Vocabulary(Arc::new(Kind::Symbols { symbols, ids, end, columns: Vec::new() })))
+    }
+
+    /// The same with the names of the columns of the table that it is made of, in the order in which they are read. A
+    /// vocabulary that is shared, as the given one of a run, keeps its own.
+    pub(super) fn with_columns(mut self, names: Vec<String>) -> Self {
+        if let Some(Kind::Integers { columns, .. } | Kind::Symbols { columns, .. }) =
+            Arc::get_mut(&mut self.0)
+        {
+            *columns = names;
+        }
+        self
+    }
+
+    /// The names of the columns of the table that it is made of; empty where that has none.
+    pub(super) fn columns(&self) -> &[String] {
+        match &*self.0 {
+            Kind::Integers { columns, .. } | Kind::Symbols { columns, .. } => columns,
+            Kind::Characters { .. } | Kind::Tokenizer(_) => &[],
+        }
     }
 
     /// The tokens of the tokenizer in a `tokenizer.json`, and its end of a text as the files next to it declare it.
@@ -142,7 +163,7 @@ impl Vocabulary {
     /// Ids are below this number.
     pub fn size(&self) -> usize {
         match &*self.0 {
-            Kind::Integers { integers, special } => integers + special.len(),
+            Kind::Integers { integers, special, .. } => integers + special.len(),
             Kind::Characters { characters, .. } => characters.len(),
             Kind::Symbols { symbols, .. } => symbols.len(),
             Kind::Tokenizer(tokenizer) => tokenizer.size,
@@ -153,7 +174,7 @@ impl Vocabulary {
     /// the first token of an answer.
     pub fn end(&self) -> Option<u32> {
         match &*self.0 {
-            Kind::Integers { integers, special } => {
+            Kind::Integers { integers, special, .. } => {
                 special.iter().position(|name| name == END).map(|at| (integers + at) as u32)
             }
             Kind::Characters { .. } => None,
@@ -200,7 +221,7 @@ impl From<TextTokenizer> for Vocabulary {
 impl fmt::Display for Vocabulary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
-            Kind::Integers { integers, special } => {
+            Kind::Integers { integers, special, .. } => {
                 f.write_str(&counted(*integers, "integer"))?;
                 special.iter().try_for_each(|name| write!(f, " and `{name}`"))
             }

@@ -6,11 +6,12 @@
 //! ```json
 //! {"kind": "integers", "integers": 16, "special": ["|"]}
 //! {"kind": "characters", "characters": "\n !,.abc"}
-//! {"kind": "symbols", "symbols": ["up", "down"], "end": null}
+//! {"kind": "symbols", "symbols": ["up", "down"], "end": null, "columns": ["day", "state"]}
 //! {"kind": "tokenizer", "tokenizer": { the contents of a tokenizer.json }, "end": 2}
 //! ```
 //!
-//! `end` is the token that ends a text, where files next to the tokenizer declared it.
+//! `end` is the token that ends a text, where files next to the tokenizer declared it. `columns` are the names in the
+//! header of the table that the run learned from, by which other tables are read.
 
 use std::path::Path;
 
@@ -50,6 +51,8 @@ pub(super) enum Stored {
     Integers {
         integers: usize,
         special: Vec<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        columns: Vec<String>,
     },
     Characters {
         characters: String,
@@ -57,6 +60,8 @@ pub(super) enum Stored {
     Symbols {
         symbols: Vec<String>,
         end: Option<u32>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        columns: Vec<String>,
     },
     Tokenizer {
         tokenizer: serde_json::Value,
@@ -68,13 +73,15 @@ pub(super) enum Stored {
 impl From<Vocabulary> for Stored {
     fn from(vocabulary: Vocabulary) -> Self {
         match &*vocabulary.0 {
-            Kind::Integers { integers, special } => {
-                Stored::Integers { integers: *integers, special: special.clone() }
+            Kind::Integers { integers, special, columns } => {
+                Stored::Integers { integers: *integers, special: special.clone(), columns: columns.clone() }
             }
             Kind::Characters { characters, .. } => {
                 Stored::Characters { characters: characters.iter().collect() }
             }
-            Kind::Symbols { symbols, end, .. } => Stored::Symbols { symbols: symbols.clone(), end: *end },
+            Kind::Symbols { symbols, end, columns, .. } => {
+                Stored::Symbols { symbols: symbols.clone(), end: *end, columns: columns.clone() }
+            }
             Kind::Tokenizer(tokenizer) => {
                 Stored::Tokenizer { tokenizer: tokenizer.json.clone(), end: tokenizer.declared_end }
             }
@@ -87,15 +94,19 @@ impl TryFrom<Stored> for Vocabulary {
 
     fn try_from(stored: Stored) -> Result<Self> {
         match stored {
-            Stored::Integers { integers, special } => {
+            Stored::Integers { integers, special, columns } => {
                 let special: Vec<&str> = special.iter().map(String::as_str).collect();
                 match integers.checked_add(special.len()) {
-                    Some(1..=0x1_0000_0000) => Ok(Vocabulary::integers(integers, &special)),
+                    Some(1..=0x1_0000_0000) => {
+                        Ok(Vocabulary::integers(integers, &special).with_columns(columns))
+                    }
                     _ => Err(Error::Input(format!("{integers} integers are no vocabulary"))),
                 }
             }
             Stored::Characters { characters } => Vocabulary::characters(characters.chars()),
-            Stored::Symbols { symbols, end } => Vocabulary::symbols(symbols, end),
+            Stored::Symbols { symbols, end, columns } => {
+                Ok(Vocabulary::symbols(symbols, end)?.with_columns(columns))
+            }
             Stored::Tokenizer { tokenizer, end } => {
                 let tokenizer = TextTokenizer::parse(tokenizer)?;
                 let end = end.map(|id| TextEnd { id, declared_by: "vocabulary.json".into() });
