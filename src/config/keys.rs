@@ -263,7 +263,7 @@ mod tests {
                 };
                 let clause = match (schema.get("minimum"), schema.get("maximum")) {
                     (Some(least), Some(most)) => format!("must be from {least} to {most}"),
-                    _ => "expected a whole number".to_string(),
+                    _ => "must be a".to_string(),
                 };
                 let clauses =
                     [clause.as_str(), " a number above", "must lie in [", "must be above 0 and", "expected "];
