@@ -107,7 +107,7 @@ fn what_is_set_is_read_as_toml_or_as_a_word_and_told_as_set() {
     }
     assert_eq!(config("model.heads = 2").model.heads, 2);
     assert_eq!(config("data.period=[3, 5]").data, config("data.period = [3,5]").data);
-    assert!(said("", &["model.heads=four"]).starts_with("--set: `model.heads` = \"four\" cannot be used"));
+    assert!(said("", &["model.heads=four"]).starts_with("--set: `model.heads` = \"four\" must be a"));
     assert!(said("", &["data.period=[3, \"x\"]"]).starts_with("--set: `data.period` = [3, \"x\"]"));
     assert!(said("", &["model.zzz=4"]).starts_with("--set: `model.zzz` = 4 is no known key"));
     assert!(
