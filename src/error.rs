@@ -93,6 +93,13 @@ pub enum Error {
         message: String,
     },
 
+    /// The system starts no more threads.
+    #[error(
+        "the system starts no more threads: raise the limits (`ulimit -u`, `ulimit -v`), or use fewer by \
+         RAYON_NUM_THREADS=N"
+    )]
+    Threads,
+
     /// A run that failed by itself, not through its input: the message says what is kept.
     #[error("{0}")]
     Failed(String),
@@ -170,7 +177,8 @@ impl Error {
             | Error::Shape(_)
             | Error::Input(_)
             | Error::Io { .. }
-            | Error::DeviceMemory { .. } => 2,
+            | Error::DeviceMemory { .. }
+            | Error::Threads => 2,
             Error::Diverged { .. } | Error::DeviceFailed { .. } | Error::Failed(_) => 1,
         }
     }
@@ -202,10 +210,6 @@ fn keys_of_model(message: &str) -> String {
 /// What is wrong and what to do where the system gives no more memory.
 pub const OUT_OF_MEMORY: &str = "there is not enough memory: free some, raise the limit (`ulimit -v`), or use a smaller \
                                  model, training.batch_size or data.length";
-
-/// What is wrong and what to do where the system starts no more threads.
-pub const OUT_OF_THREADS: &str = "the system starts no more threads: raise the limits (`ulimit -u`, `ulimit -v`), or use \
-                                  fewer by RAYON_NUM_THREADS=N";
 
 /// Whether a panic says that a thread could not be started, which the standard library and rayon return no error for.
 pub fn is_out_of_threads(panic: &str) -> bool {
@@ -250,13 +254,16 @@ pub fn excerpt(value: &str, most: usize) -> String {
     shown
 }
 
+/// An integer of a range that is not known.
+pub const INTEGER: &str = "a non-negative integer";
+
 /// What serde expected, in words that do not ask a user to know Rust.
 pub fn expected(message: &str) -> String {
     // The place is said apart.
     let message = message.split(" at line ").next().unwrap_or_default().trim().replace('\n', ", ");
     let Some((_, expected)) = message.split_once(", expected ") else { return message };
     let plain = match expected {
-        "usize" | "u64" | "u32" => "a whole number from 0",
+        "usize" | "u64" | "u32" => INTEGER,
         "f64" | "f32" => "a number",
         "a boolean" => "true or false",
         "a string" | "string" | "path string" => "text in quotes",

@@ -18,9 +18,6 @@ use crate::terminal::warn;
 pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     /// As large as a program's first thread.
     const STACK: usize = 8 << 20;
-    let refused = |error: &dyn std::fmt::Display| {
-        Error::Failed(format!("no threads for the training: {error}; ask for fewer with `training.threads`"))
-    };
     let in_pool = || -> std::result::Result<_, ThreadPoolBuildError> {
         // Zero asks rayon for one a core.
         let threads = ThreadPoolBuilder::new().num_threads(config.threads.unwrap_or(0)).use_current_thread();
@@ -30,9 +27,9 @@ pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T
     allocator::share_one_store();
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("training".into()).stack_size(STACK);
-        let thread = thread.spawn_scoped(scope, in_pool).map_err(|error| refused(&error))?;
+        let thread = thread.spawn_scoped(scope, in_pool).map_err(|_| Error::Threads)?;
         match thread.join() {
-            Ok(done) => done.map_err(|error| refused(&error))?,
+            Ok(done) => done.map_err(|_| Error::Threads)?,
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })

@@ -6,12 +6,14 @@ use burn::tensor::backend::AutodiffBackend;
 
 use super::input::{self, Run, RunArgs};
 use crate::analysis::Sample;
-use crate::analysis::circuit::{Explanation, Origin, affordable, check_memory, explain, explained, unigram};
+use crate::analysis::circuit::{
+    Explanation, Origin, affordable, check_memory, explain, explained, unigram, without_tuned_lens,
+};
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
 use crate::data::{Dataset, Role, Source, Vocabulary, tasks};
 use crate::error::{Error, Result};
-use crate::files::{check_output, hash, write_atomically, write_output};
+use crate::files::{check_output, write_atomically, write_output};
 use crate::model::{Architecture, NormPlacement};
 use crate::report::{Style, circuit_pictures, save_all};
 use crate::terminal::{print_json, say, warn};
@@ -160,7 +162,8 @@ impl Job for Explain<'_> {
             Subject::Given(sample) => (vec![sample.clone()], Origin::default()),
             Subject::Validation(Dataset { train, valid, .. }) => {
                 let (samples, left_out) = affordable(decoder, valid, backend::free());
-                left_out.iter().for_each(|it| warn(&format!("warning: {it}")));
+                let lens = without_tuned_lens(decoder, train);
+                left_out.iter().chain(&lens).for_each(|it| warn(&format!("warning: {it}")));
                 let unigram = Some(unigram(train, &samples, description.sizes.vocab));
                 (samples, Origin { unigram, train: Some(train), task: task.as_deref(), left_out })
             }
@@ -170,7 +173,7 @@ impl Job for Explain<'_> {
         let mut found = explain(&model, &samples, origin, &device)?;
         found.weights_sha256 = match Hashes::read(folder).and_then(|hashes| hashes.weights_sha256) {
             Some(written) => Some(written),
-            None => Some(hash(&folder.unverified_weights()?)),
+            None => Some(folder.unverified_weights()?.sha256()?),
         };
         Ok(found)
     }

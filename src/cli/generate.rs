@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use rand::RngExt;
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use crate::data::seed::{Purpose, generator};
 use crate::data::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::generation::{self, Continuation, Options, Prompt};
-use crate::model::Architecture;
+use crate::model::{Architecture, Model, Sizes};
 use crate::terminal::{Bytes, counted, print_json, print_text, say, thousands, warn};
 use crate::weights::companions::Companions;
 use crate::weights::native::Description;
@@ -138,13 +138,13 @@ impl Job for Generate<'_> {
     type Output = Vec<Continuation>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<Continuation>> {
-        let Self { args, run, vocabulary, companions, given } = self;
-        let (model, description) = input::model::<B::InnerBackend>(&run.folder, &device)?;
+        let Self { args, vocabulary, companions, given, .. } = &self;
+        let (model, description) = input::model::<B::InnerBackend>(&self.run.folder, &device)?;
         let answers = description.model.architecture == Architecture::EncoderDecoder;
         let prompt = Prompt {
             tokens: match given {
                 _ if answers => Vec::from_iter(vocabulary.end()),
-                [] => begin(&companions, vocabulary),
+                [] => begin(companions, vocabulary),
                 given => given.to_vec(),
             },
             source: answers.then(|| given.to_vec()),
@@ -157,23 +157,34 @@ impl Job for Generate<'_> {
             alternatives: args.json.then(|| args.alternatives.unwrap_or(5)),
             ..args.options.clone()
         };
-        let all = options.samples;
-        let streams = !args.json && all == 1;
-        if !streams {
-            options.samples = all.min(samples_at_once(&description, &options)?);
+        if !self.streams() {
+            options.samples = options.samples.min(samples_at_once(&description, &options)?);
         }
-        // Where something is continued, it is shown with its continuation.
-        let seen: Vec<_> = given.iter().copied().filter(|&id| !vocabulary.is_special(id)).collect();
-        let mut shown = if answers { String::new() } else { vocabulary.decode(&seen) };
-        if vocabulary.notation() == Notation::Words && !shown.is_empty() {
-            shown.push(' ');
-        }
+        self.write((&model, description.sizes), &prompt, options, &device)
+    }
+}
+
+impl Generate<'_> {
+    /// Whether the text is printed as it comes.
+    fn streams(&self) -> bool {
+        !self.args.json && self.args.options.samples == 1
+    }
+
+    /// Writes all samples, `options.samples` at a time, and prints them as text or returns them for JSON.
+    fn write<B: Backend>(
+        &self,
+        (model, sizes): (&Model<B>, Sizes),
+        prompt: &Prompt,
+        mut options: Options,
+        device: &B::Device,
+    ) -> Result<Vec<Continuation>> {
+        let (all, shown) = (self.args.options.samples, self.shown(prompt));
         let (mut first, mut longest) = (true, 0);
         // Nothing is shown that a device computed after it failed.
-        let watch = DeviceWatch::begin(&run.device, &device);
+        let watch = DeviceWatch::begin(&self.run.device, device);
         let mut hear = |_, text: &str| {
             watch.check()?;
-            if streams {
+            if self.streams() {
                 print_text(if std::mem::take(&mut first) { &shown } else { "" });
                 print_text(text);
             }
@@ -181,12 +192,12 @@ impl Job for Generate<'_> {
         };
         let mut continuations = Vec::new();
         while options.first_sample < all.max(1) {
-            let model = (&model, description.sizes);
-            let group = generation::write(model, vocabulary, &prompt, &options, &device, &mut hear)?;
+            let group =
+                generation::write((model, sizes), self.vocabulary, prompt, &options, device, &mut hear)?;
             longest = group.iter().map(|written| written.tokens.len()).fold(longest, usize::max);
-            if args.json {
+            if self.args.json {
                 continuations.extend(group);
-            } else if !streams {
+            } else if !self.streams() {
                 for (continuation, number) in group.iter().zip(options.first_sample + 1..) {
                     say(&format!("--- sample {number}"));
                     print_text(&format!("{shown}{}\n", continuation.shown));
@@ -195,28 +206,32 @@ impl Job for Generate<'_> {
             options.first_sample += options.samples;
             options.samples = options.samples.min(all - options.first_sample);
         }
-        if streams {
+        if self.streams() {
             // Where nothing was written on, what was given stands alone.
             print_text(if first { shown.trim_end() } else { "" });
             print_text("\n");
         }
-        let ([window, kept], context) =
-            (generation::window(description.sizes, &prompt, slides), description.sizes.context);
-        // The last token is written, but not read.
-        if prompt.tokens.len() + longest > window + 1 {
-            let [window_tokens, context_tokens] = [window, context].map(|count| counted(count, "token"));
-            let full = match window == context {
-                true => format!("the context of {context_tokens} was full: whenever it is"),
-                false => format!(
-                    "the prompt of {window_tokens} is longer than the context of {context_tokens}: after as many tokens"
-                ),
-            };
+        let [window, kept] = generation::window(sizes, prompt, options.slides);
+        // The last token is written, but not read. Of a longer prompt that is read whole it was said before.
+        if window == sizes.context && prompt.tokens.len() + longest > window + 1 {
             warn(&format!(
-                "notice: {full}, the last {} are read again and the others forgotten",
+                "notice: the context of {} was full: whenever it is, the last {} are read again and the others forgotten",
+                counted(window, "token"),
                 thousands(kept as f64)
             ));
         }
         Ok(continuations)
+    }
+
+    /// The text of a prompt before its continuation; none of what is answered.
+    fn shown(&self, prompt: &Prompt) -> String {
+        if prompt.source.is_some() {
+            return String::new();
+        }
+        let seen: Vec<_> = self.given.iter().copied().filter(|&id| !self.vocabulary.is_special(id)).collect();
+        let shown = self.vocabulary.decode(&seen);
+        let is_word = self.vocabulary.notation() == Notation::Words && !shown.is_empty();
+        if is_word { shown + " " } else { shown }
     }
 }
 
@@ -227,16 +242,26 @@ impl Job for Generate<'_> {
 /// If there is no memory for a prompt that is read whole, or a source is too long.
 fn check_prompt(description: &Description, prompt: &Prompt, samples: usize) -> Result<bool> {
     let (time, context) = (prompt.tokens.len(), description.sizes.context);
-    let source_time = prompt.source.as_ref().map_or(0, Vec::len);
-    let slides = time > context && input::positions_end(description);
-    input::check_length(description, if slides { 0 } else { time }, source_time)?;
+    input::check_length(description, 0, prompt.source.as_ref().map_or(0, Vec::len))?;
+    if time <= context {
+        return Ok(false);
+    }
+    let longer = format!(
+        "notice: the prompt of {} is longer than the context of {}",
+        counted(time, "token"),
+        counted(context, "token")
+    );
+    let slides = input::positions_end(description);
     if slides {
-        warn(&format!(
-            "notice: the prompt of {} is longer than the context of {context}: only its last {context} are read",
-            counted(time, "token")
-        ));
-    } else if time > context {
+        warn(&format!("{longer}: only its last {} are read", thousands(context as f64)));
+    } else {
         check_memory(description, time, samples)?;
+        let [window, kept] = generation::window(description.sizes, prompt, slides);
+        warn(&format!(
+            "{longer}: the first new token follows from all of it, later ones from the last {} to {} tokens",
+            thousands(kept as f64),
+            thousands(window as f64)
+        ));
     }
     Ok(slides)
 }

@@ -36,7 +36,7 @@ use causal_attention_kernels::asked_instruction_set;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 use serde_json::json;
 
-use crate::error::{Error, OUT_OF_THREADS, Result, is_out_of_threads, panic_message};
+use crate::error::{Error, Result, is_out_of_threads, panic_message};
 use crate::terminal::{
     be_quiet, check_written, hold_standard_output, print_json, print_text, say, warn_error,
 };
@@ -128,7 +128,7 @@ pub fn main() -> ExitCode {
         let place = PANICKED_AT.lock().map(|place| place.clone()).unwrap_or_default();
         let message = panic_message(panic.as_ref());
         if is_out_of_threads(message) {
-            return Err(Error::Failed(OUT_OF_THREADS.into()));
+            return Err(Error::Threads);
         }
         Err(Error::Failed(format!(
             "internal error{place}: {message}: please report this line and the command"
@@ -174,7 +174,7 @@ fn takes(error: &clap::Error) -> Option<(String, &'static str)> {
     let source = error.source()?;
     let whole = source.downcast_ref::<ParseIntError>().map(|error| match error.kind() {
         IntErrorKind::PosOverflow => "it takes no number as large as this",
-        _ => "it takes a whole number from 0 on",
+        _ => "it takes a non-negative integer",
     });
     let takes = whole.or(source.is::<ParseFloatError>().then_some("it takes a number, as 0.5"))?;
     Some((source.to_string(), takes))

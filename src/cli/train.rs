@@ -74,7 +74,7 @@ impl Args {
 
 /// A step, counted from 1.
 fn step(text: &str) -> Result<usize, &'static str> {
-    text.parse().ok().filter(|&step| step > 0).ok_or("it takes a whole number from 1 on")
+    text.parse().ok().filter(|&step| step > 0).ok_or("it takes a positive integer")
 }
 
 /// What is to be trained, and on what.
@@ -292,7 +292,7 @@ fn print_plan(name: &str, device: &Device, plan: &Plan) {
         Bytes(plan.memory.activations)
     ));
     let known_by = match plan.timed_steps {
-        0 => format!("the speed of {device}'s matrix products here"),
+        0 => format!("the speed of {device}'s matrix products, a rough guess"),
         steps => format!("{} on {device}", counted(steps as usize, "step")),
     };
     say(&format!(

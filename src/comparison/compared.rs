@@ -63,7 +63,7 @@ impl ComparedRun {
     /// # Errors
     /// If it was not trained here, or its files cannot be understood.
     pub fn read(path: &Path) -> Result<Self> {
-        let folder = RunFolder::at(path);
+        let folder = RunFolder::open(path)?;
         let config = Config::load_own(&folder.config())?;
         if folder.is_imported() {
             return Err(Error::file(path, "was not trained here, so it has no curves to compare"));

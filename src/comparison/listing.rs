@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::files::{Text, is_there, read_json, serialize_path};
-use crate::training::RunFolder;
+use crate::training::{RunFolder, Scores};
 
 /// A run, or a study with its best run. Losses are in nats per token; what is not known is none.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -183,7 +183,10 @@ impl Listed {
             .parse()
             .map_err(|error: toml::de::Error| Error::file(&place, error.message().to_string()))?;
         let summary: Value = match is_there(&folder.summary()) {
-            true => read_json(&folder.summary(), "how a run ended")?,
+            true => {
+                Scores::check(&folder)?;
+                read_json(&folder.summary(), "how a run ended")?
+            }
             false => Value::Null,
         };
         let number = |key: &str| summary[key].as_f64();

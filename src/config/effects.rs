@@ -13,7 +13,24 @@ impl Config {
     /// A message for each key whose value differs from its default but is not used. `vocabulary` decides whether a
     /// table holds integers or symbols.
     pub fn without_effect(&self, vocabulary: Option<&Vocabulary>) -> Vec<Error> {
-        let Self { data, model, training, .. } = self;
+        let default = Self::default().values();
+        let given = self.values().into_iter().filter(|(key, value)| default.get(key) != Some(value));
+        let told = |(key, value): (String, toml::Value)| {
+            let reader = match key.split_once('.')? {
+                ("data", name) => self.reader_of_data(name, vocabulary),
+                ("model", name) => self.reader_of_model(name),
+                ("training", name) => self.reader_of_training(name),
+                _ => None,
+            };
+            let problem = format!("has no effect: it is for {} alone", reader?);
+            Some(Error::key(key, value, problem))
+        };
+        given.filter_map(told).collect()
+    }
+
+    /// The runs that read a key of `[data]` that this one does not.
+    fn reader_of_data(&self, key: &str, vocabulary: Option<&Vocabulary>) -> Option<&'static str> {
+        let data = &self.data;
         let is_drawn = data.source() == Source::Sequences;
         let (is_text, is_table) = (data.source() == Source::Text, data.source() == Source::Table);
         let draws = |task| is_drawn && data.task == task;
@@ -23,78 +40,77 @@ impl Config {
             Source::Text => data.tokens == Tokens::Bpe,
             Source::Table => vocabulary.is_none_or(Vocabulary::is_integers),
         };
+        Some(match key {
+            "vocab" if !is_sized => "tasks but `addition`, byte pair encoding and tables of integers",
+            "length" if draws(Task::Addition) => "texts, tables and the other tasks",
+            "seed" | "train_samples" | "valid_samples" if !is_drawn => "tasks",
+            "period" if !draws(Task::Repeat) => "the task `repeat`",
+            "order" if !draws(Task::Markov) => "the task `markov`",
+            "gap" if !draws(Task::CopyGap) => "the task `copy_gap`",
+            "digits" if !draws(Task::Addition) => "the task `addition`",
+            "valid_fraction" if is_drawn => "texts and tables",
+            "task" if !is_drawn => "runs without a `data.path`",
+            "tokens" if !is_text => "texts",
+            "tokens" | "vocab" if is_text && continues => "runs that start from no other",
+            "values" | "column" | "split" if !is_table => "tables",
+            "delimiter" | "header" if !is_table || data.is_json() => "tables in CSV",
+            _ => return None,
+        })
+    }
+
+    /// The models that read a key of `[model]` that this one does not.
+    fn reader_of_model(&self, key: &str) -> Option<&'static str> {
+        let model = &self.model;
         let has_blocks = model.architecture != Architecture::OneLayer;
         let is_rotary = has_blocks && model.position == PositionScheme::Rotary;
+        let is_random = has_blocks && model.position == PositionScheme::RandomSinusoidal;
+        Some(match key {
+            "layers" | "position" | "norm" | "norm_kind" | "feed_forward" | "d_inner" if !has_blocks => {
+                BLOCKS
+            }
+            "activation" | "tie_embeddings" | "embedding_norm" | "embedding_scale" | "softcap"
+                if !has_blocks =>
+            {
+                BLOCKS
+            }
+            "norm_epsilon" if !has_blocks && !model.qk_norm => BLOCKS,
+            "feed_forward" if model.d_inner > 0 => "`model.d_inner` = 0",
+            "rope_theta" | "rope_scaling" if !is_rotary => "`model.position` = \"rotary\"",
+            "largest_position" if !is_random => "`model.position` = \"random_sinusoidal\"",
+            "rope_factor" if !is_rotary || model.rope_scaling == RopeScaling::None => {
+                "rotary positions with a `model.rope_scaling`"
+            }
+            "rope_low_frequency_factor" | "rope_high_frequency_factor" | "rope_original_context"
+                if !is_rotary || model.rope_scaling != RopeScaling::Llama3 =>
+            {
+                "rotary positions with `model.rope_scaling` = \"llama3\""
+            }
+            "embedding_norm_epsilon" if !(model.embedding_norm && has_blocks) => {
+                "`model.embedding_norm` = true"
+            }
+            "head_bias" if model.tie_embeddings && has_blocks => "`model.tie_embeddings` = false",
+            _ => return None,
+        })
+    }
+
+    /// The runs that read a key of `[training]` that this one does not.
+    fn reader_of_training(&self, key: &str) -> Option<&'static str> {
+        let training = &self.training;
         let is_sgd = training.optimizer == OptimizerKind::Sgd;
         let is_muon = training.optimizer == OptimizerKind::Muon;
         let decays = is_muon || training.optimizer == OptimizerKind::Adamw || training.weight_decay == 0.0;
-        // Who alone reads a key that nothing reads here.
-        let reader = |key: &str| {
-            Some(match key {
-                "data.vocab" if !is_sized => {
-                    "tasks but `addition`, byte pair encoding and tables of integers"
-                }
-                "data.length" if draws(Task::Addition) => "texts, tables and the other tasks",
-                "data.seed" | "data.train_samples" | "data.valid_samples" if !is_drawn => "tasks",
-                "data.period" if !draws(Task::Repeat) => "the task `repeat`",
-                "data.order" if !draws(Task::Markov) => "the task `markov`",
-                "data.gap" if !draws(Task::CopyGap) => "the task `copy_gap`",
-                "data.digits" if !draws(Task::Addition) => "the task `addition`",
-                "data.valid_fraction" if is_drawn => "texts and tables",
-                "data.task" if !is_drawn => "runs without a `data.path`",
-                "data.tokens" if !is_text => "texts",
-                "data.tokens" | "data.vocab" if is_text && continues => "runs that start from no other",
-                "data.values" | "data.column" | "data.split" if !is_table => "tables",
-                "data.delimiter" | "data.header" if !is_table || data.is_json() => "tables in CSV",
-                "model.layers" | "model.position" | "model.norm" if !has_blocks => BLOCKS,
-                "model.norm_kind" | "model.feed_forward" | "model.d_inner" if !has_blocks => BLOCKS,
-                "model.activation" | "model.tie_embeddings" | "model.embedding_norm" if !has_blocks => BLOCKS,
-                "model.embedding_scale" | "model.softcap" if !has_blocks => BLOCKS,
-                "model.norm_epsilon" if !has_blocks && !model.qk_norm => BLOCKS,
-                "model.feed_forward" if model.d_inner > 0 => "`model.d_inner` = 0",
-                "model.rope_theta" | "model.rope_scaling" if !is_rotary => "`model.position` = \"rotary\"",
-                "model.largest_position"
-                    if !has_blocks || model.position != PositionScheme::RandomSinusoidal =>
-                {
-                    "`model.position` = \"random_sinusoidal\""
-                }
-                "model.rope_factor" if !is_rotary || model.rope_scaling == RopeScaling::None => {
-                    "rotary positions with a `model.rope_scaling`"
-                }
-                "model.rope_low_frequency_factor"
-                | "model.rope_high_frequency_factor"
-                | "model.rope_original_context"
-                    if !is_rotary || model.rope_scaling != RopeScaling::Llama3 =>
-                {
-                    "rotary positions with `model.rope_scaling` = \"llama3\""
-                }
-                "model.embedding_norm_epsilon" if !(model.embedding_norm && has_blocks) => {
-                    "`model.embedding_norm` = true"
-                }
-                "model.head_bias" if model.tie_embeddings && has_blocks => "`model.tie_embeddings` = false",
-                "training.beta1" | "training.beta2" | "training.epsilon" if is_sgd => "Adam, AdamW and Muon",
-                "training.momentum" if !is_sgd && !is_muon => "SGD and Muon",
-                "training.momentum_warmup" if !is_muon => "Muon",
-                "training.weight_decay" if !decays => "AdamW and Muon",
-                "training.cooldown" if training.schedule != ScheduleKind::Trapezoid => {
-                    "`training.schedule` = \"trapezoid\""
-                }
-                "training.min_learning_rate" if training.schedule == ScheduleKind::Constant => {
-                    "schedules that fall"
-                }
-                "training.min_delta" if training.patience == 0 => {
-                    "early stopping, which `training.patience` asks for"
-                }
-                _ => return None,
-            })
-        };
-        let default = Self::default().values();
-        let given = self.values().into_iter().filter(|(key, value)| default.get(key) != Some(value));
-        let told = |(key, value): (String, toml::Value)| {
-            let problem = format!("has no effect: it is for {} alone", reader(&key)?);
-            Some(Error::key(key, value, problem))
-        };
-        given.filter_map(told).collect()
+        Some(match key {
+            "beta1" | "beta2" | "epsilon" if is_sgd => "Adam, AdamW and Muon",
+            "momentum" if !is_sgd && !is_muon => "SGD and Muon",
+            "momentum_warmup" if !is_muon => "Muon",
+            "weight_decay" if !decays => "AdamW and Muon",
+            "cooldown" if training.schedule != ScheduleKind::Trapezoid => {
+                "`training.schedule` = \"trapezoid\""
+            }
+            "min_learning_rate" if training.schedule == ScheduleKind::Constant => "schedules that fall",
+            "min_delta" if training.patience == 0 => "early stopping, which `training.patience` asks for",
+            _ => return None,
+        })
     }
 }
 

@@ -297,10 +297,16 @@ mod tests {
                 };
                 let clause = match (schema.get("minimum"), schema.get("maximum")) {
                     (Some(least), Some(most)) => format!("must be from {least} to {most}"),
-                    _ => "expected a whole number".to_string(),
+                    _ => " integer".to_string(),
                 };
-                let clauses =
-                    [clause.as_str(), " a number above", "must lie in [", "must be above 0 and", "expected "];
+                let clauses = [
+                    clause.as_str(),
+                    " integer",
+                    " a number above",
+                    "must lie in [",
+                    "must be above 0 and",
+                    "expected ",
+                ];
                 // Another key may not fit the bound: that is no word about the range.
                 let is_refused = |value| {
                     let said = said(value);

@@ -12,7 +12,7 @@ use super::meant::{keys_named, meant};
 use super::types;
 use super::{Config, DEFAULT_FILE, DEFAULT_TEXT};
 use crate::data::Source;
-use crate::error::{Error, Origin, Place, Result, ensure, excerpt, expected};
+use crate::error::{Error, INTEGER, Origin, Place, Result, ensure, excerpt, expected};
 use crate::files::Text;
 use crate::terminal::{Bytes, warn};
 
@@ -290,7 +290,12 @@ impl Written {
                 }
                 entry => {
                     let text = entry.map(|entry| entry.text.clone()).unwrap_or_default();
-                    return Err(Error::key(&key, text, format!("cannot be used: {expected}")));
+                    let range = Config::range_of(&key).filter(|_| expected.ends_with(INTEGER));
+                    let problem = range.map_or_else(
+                        || format!("cannot be used: {expected}"),
+                        |range| format!("must be {}", range.noun()),
+                    );
+                    return Err(Error::key(&key, text, problem));
                 }
             }
         }

@@ -3,7 +3,6 @@
 
 mod folder;
 mod input;
-mod mapped;
 #[cfg(test)]
 mod mutations;
 mod output;
@@ -12,7 +11,6 @@ mod unreadable;
 
 pub use folder::{HiddenFolder, create, parent_of, remove_abandoned, show_at, with_remedy};
 pub use input::{Input, Pieces, Text, open};
-pub use mapped::Mapped;
 #[cfg(test)]
 pub(crate) use mutations::mutations;
 pub use output::{check_output, remove_abandoned_outputs, write_output};

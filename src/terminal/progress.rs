@@ -134,7 +134,8 @@ impl Waiting {
                 wait = Duration::from_secs(30);
             }
         };
-        let lines = (kind == ProgressKind::Plain).then(|| (done, std::thread::spawn(lines)));
+        let thread = || std::thread::Builder::new().spawn(lines).ok();
+        let lines = if kind == ProgressKind::Plain { thread().map(|thread| (done, thread)) } else { None };
         Self { bar, lines }
     }
 }

@@ -16,7 +16,7 @@ use super::run_folder::RunFolder;
 use super::stopping::{EarlyStopping, Explosion};
 use crate::error::{Error, Result, ensure};
 use crate::evaluation::Evaluation;
-use crate::files::{create, hash, read_json, show_at, sync_folder, write_unnamed};
+use crate::files::{create, hash, read_json, show_at, sync_folder, write_atomically, write_unnamed};
 use crate::model::Sizes;
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description, Tensors};
@@ -191,7 +191,7 @@ fn read(folder: &RunFolder, step: usize) -> Result<Checkpoint> {
 fn verified(folder: &RunFolder, step: usize, name: &str) -> Result<WeightsFile> {
     let (manifest, path) = (manifest(folder, step)?, place(folder, step).join(name));
     let file = WeightsFile::open_own(path)?;
-    if manifest.get(name) != Some(&hash(&file)) {
+    if manifest.get(name) != Some(&file.sha256()?) {
         return Err(file.error("is damaged: its content does not match the manifest"));
     }
     Ok(file)
@@ -246,18 +246,26 @@ pub fn weights(folder: &RunFolder, step: usize) -> Result<WeightsFile> {
     verified(folder, step, WEIGHTS)
 }
 
-/// The step of the checkpoint that holds weights of these bytes.
-pub fn step_of(folder: &RunFolder, bytes: &[u8]) -> Option<usize> {
-    let hash = hash(bytes);
-    let holds = |step: &usize| manifest(folder, *step).is_ok_and(|held| held.get(WEIGHTS) == Some(&hash));
+/// Writes the verified weights of the checkpoint of `step` as those of the run.
+///
+/// # Errors
+/// As [`weights`], and if the file cannot be written.
+pub fn keep_weights(folder: &RunFolder, step: usize) -> Result<()> {
+    write_atomically(&folder.model(), &weights(folder, step)?.bytes(0..usize::MAX)?)
+}
+
+/// The step of the checkpoint that holds weights of this hash.
+pub fn step_of(folder: &RunFolder, hash: &str) -> Option<usize> {
+    let is_it = |held: &String| held == hash;
+    let holds = |step: &usize| manifest(folder, *step).is_ok_and(|held| held.get(WEIGHTS).is_some_and(is_it));
     steps(folder).ok()?.into_iter().find(holds)
 }
 
-/// Whether a checkpoint holds weights of these bytes; none where the best weights of the run are in none.
-pub fn holds_weights(folder: &RunFolder, bytes: &[u8]) -> Option<bool> {
+/// Whether a checkpoint holds weights of this hash; none where the best weights of the run are in none.
+pub fn holds_weights(folder: &RunFolder, hash: &str) -> Option<bool> {
     let steps = steps(folder).ok()?;
     let best = state(folder, *steps.last()?).ok()?.best?.step;
-    steps.contains(&best).then(|| step_of(folder, bytes).is_some())
+    steps.contains(&best).then(|| step_of(folder, hash).is_some())
 }
 
 /// Refuses a folder that no run ever wrote a checkpoint into, and one whose checkpoints a link puts elsewhere.

@@ -21,7 +21,7 @@ use super::stopping::Ended;
 use super::summary::Summary;
 use crate::analysis::{Analysis, ScoredStep, Snapshot, examine, is_taken, look_at, score_heads, shown_head};
 use crate::error::{Error, Result};
-use crate::files::write_atomically;
+use crate::files::{sha256, write_atomically};
 use crate::kernels::allocator;
 use crate::ops::{self, sum_in_order};
 use crate::terminal::{PieceProgress, warn};
@@ -64,9 +64,9 @@ impl<B: AutodiffBackend> Run<B> {
             // exploded, only the start is known to be good.
             let (newest, _) = checkpoint::newest(&self.folder)?;
             let exploded = self.state.explosion.validations > 0 && ended == Ended::Diverged;
-            let start = exploded.then(|| checkpoint::weights(&self.folder, 0).ok()).flatten();
-            let weights = start.map_or_else(|| checkpoint::weights(&self.folder, newest.state.step), Ok)?;
-            write_atomically(&self.folder.model(), &weights)?;
+            if !exploded || checkpoint::keep_weights(&self.folder, 0).is_err() {
+                checkpoint::keep_weights(&self.folder, newest.state.step)?;
+            }
         }
         let mut summary = self.summary(ended);
         if let Some(warning) = self.nothing_gained(ended) {
@@ -81,6 +81,7 @@ impl<B: AutodiffBackend> Run<B> {
         let is_analysed = signal == 0 && ended != Ended::Paused;
         if let Some(best) = self.state.best.as_ref().filter(|_| is_analysed) {
             let analysis = self.analyse(best)?;
+            summary.hashes.analysis_sha256 = sha256(&self.folder.analysis()).ok();
             summary.heads_worth_most = analysis.heads.iter().map(|layer| shown_head(layer)).collect();
             summary.write(&self.folder)?;
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::metrics::{HEADER, OBJECTIVE, Row, parse};
+use super::metrics::{HEADER, OBJECTIVE, Row, Split, parse};
 use super::tensorboard::EventFile;
 use crate::error::{Error, Result};
 use crate::files::{FOREIGN, digits, open_own_to_write, read_own};
@@ -87,6 +87,11 @@ impl History {
         self.hash.update(&line);
         self.rows.push(row);
         self.events.as_mut().map_or(Ok(()), |events| events.push(&self.rows))
+    }
+
+    /// The last row of a split.
+    pub fn last(&self, split: Split) -> Option<&Row> {
+        self.rows.iter().rfind(|row| row.split == split)
     }
 
     /// What brings every row so far to the disk, on any thread.

@@ -67,5 +67,5 @@ pub use short_training::train_briefly;
 pub use start::{dataset, dataset_of, sizes_of, warnings};
 pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::{EarlyStopping, Ended};
-pub use summary::{Hashes, ImportSummary, Summary};
+pub use summary::{Hashes, ImportSummary, Scores, Summary};
 pub use tensorboard::write_events;

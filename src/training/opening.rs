@@ -10,14 +10,14 @@ use super::{
     checkpoint,
     run_folder::RunFolder,
     stopping::Ended,
-    summary::{Hashes, Summary},
+    summary::{Hashes, Scores, Summary},
 };
 use crate::analysis::circuit::Explanation;
 use crate::analysis::{Analysis, HeadHistory, Sample};
 use crate::config::Config;
 use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files::{FOREIGN, exists, hash, is_there, open_own, sha256};
+use crate::files::{FOREIGN, exists, is_there, open_own, sha256};
 use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::terminal::{counted, thousands};
 use crate::weights::file::WeightsFile;
@@ -80,9 +80,7 @@ impl RunFolder {
     /// If the run has none yet, or it is not the one that the run wrote.
     pub fn weights(&self) -> Result<WeightsFile> {
         let file = self.unverified_weights()?;
-        let is_own = self.wrote_weights(&file);
-        file.release(0..file.len());
-        match is_own {
+        match self.wrote_weights(&file)? {
             Some(false) => Err(file.error(format!(
                 "is not the file that the run wrote: its content has changed. Copy this run's model.safetensors back{ANEW}"
             ))),
@@ -92,20 +90,19 @@ impl RunFolder {
 
     /// Whether the weights are those that the run wrote; none where neither its summary says, nor, as long as it has
     /// none, its checkpoints.
-    fn wrote_weights(&self, held: &[u8]) -> Option<bool> {
-        match Hashes::read(self) {
-            Some(hashes) => hashes.weights_sha256.map(|written| written == hash(held)),
-            None => checkpoint::holds_weights(self, held),
-        }
+    fn wrote_weights(&self, file: &WeightsFile) -> Result<Option<bool>> {
+        let held = file.sha256()?;
+        Ok(match Hashes::read(self) {
+            Some(hashes) => hashes.weights_sha256.map(|written| written == held),
+            None => checkpoint::holds_weights(self, &held),
+        })
     }
 
     /// Whose weights `model.safetensors` holds, as a clause; none where nobody would ask: the best ones of a run that
     /// came to its end.
     pub fn weights_in_words(&self, summary: &Summary, config: &Config) -> Option<String> {
         let is_at_end = summary.best_step.is_some() && summary.ended != Ended::Diverged;
-        let step = summary
-            .best_step
-            .or_else(|| checkpoint::step_of(self, &WeightsFile::open_own(self.model()).ok()?));
+        let step = summary.best_step.or_else(|| checkpoint::step_of(self, &sha256(&self.model()).ok()?));
         let words = match step {
             Some(0) if config.run.start().is_none() => "the untrained weights".to_string(),
             Some(0) => "the weights that the run began with".to_string(),
@@ -125,6 +122,7 @@ impl RunFolder {
             (self.metrics(), hashes.metrics_sha256, ""),
             (self.head_scores(), hashes.head_scores_sha256, ", or remove it"),
             (self.snapshots(), hashes.snapshots_sha256, ", or remove it"),
+            (self.analysis(), hashes.analysis_sha256, ", or remove it: the heads are scored again"),
         ] {
             if written.is_some() && sha256(&path).is_ok_and(|held| Some(held) != written) {
                 foreign.push((path, or));
@@ -142,6 +140,9 @@ impl RunFolder {
                 return Err(Error::file(self.summary(), problem));
             }
         }
+        if is_there(&self.summary()) {
+            Scores::check(self)?;
+        }
         let Ok(weights) = WeightsFile::open_own(self.model()) else { return Ok(()) };
         let Ok(Description { model, sizes }) = native::description(&weights) else { return Ok(()) };
         let config = Config::load_own(&self.config()).ok();
@@ -158,24 +159,13 @@ impl RunFolder {
         let circuit = Explanation::read(&self.circuit()).ok().flatten();
         let history = HeadHistory::open(&self.head_scores(), usize::MAX);
         let mut scored = history.iter().flat_map(|history| &history.all);
-        let summary = Summary::read(self).ok();
-        let is_own = |analysis: &Analysis| {
-            let is_best = |summary: &Summary| {
-                // Each file has rounded it by itself.
-                let is_near = |loss: f64| {
-                    summary.best_valid_loss.is_some_and(|best| (loss - best).abs() <= 1e-9 * loss.abs())
-                };
-                analysis.loss.is_none_or(is_near) && Some(analysis.step) == summary.best_step
-            };
-            are_heads_of(&analysis.heads, &model) && summary.as_ref().is_none_or(is_best)
-        };
         let [counts, vocab] = [tokens, vocab].map(|count| counted(count, "token"));
         // What is wrong, and what helps beside the run's own file.
         let (path, problem, or) = match () {
             () if !has_own_model => {
                 (self.model(), "holds the weights of another model than config.toml describes".into(), ANEW)
             }
-            () if !has_own_tokens && self.wrote_weights(&weights) == Some(false) => (
+            () if !has_own_tokens && self.wrote_weights(&weights)? == Some(false) => (
                 self.model(),
                 format!("is another run's: vocabulary.json has {counts}, and it {vocab}"),
                 ANEW,
@@ -189,7 +179,7 @@ impl RunFolder {
                 let problem = "holds sequences that the weights beside it cannot read: it is another run's";
                 (self.samples(), problem.into(), "")
             }
-            () if analysis.is_some_and(|analysis| !is_own(&analysis)) => {
+            () if analysis.is_some_and(|analysis| !are_heads_of(&analysis.heads, &model)) => {
                 (self.analysis(), SCORES.into(), ", or remove it: they are scored anew")
             }
             () if circuit.is_some_and(|circuit| {

@@ -15,7 +15,7 @@ use super::stopping::Ended;
 use super::summary::{Hashes, Summary, speed};
 use crate::error::{Error, Result};
 use crate::evaluation::Tally;
-use crate::files::{digits, write_atomically};
+use crate::files::digits;
 use crate::model::Model;
 use crate::ops::sum_in_order;
 use crate::terminal::{fixed, thousands};
@@ -126,7 +126,7 @@ impl<B: AutodiffBackend> Run<B> {
         match self.is_validated() {
             true if !is_start => self.save()?,
             true if self.control.workers.is_first() => {
-                write_atomically(&self.folder.model(), &checkpoint::weights(&self.folder, 0)?)?;
+                checkpoint::keep_weights(&self.folder, 0)?;
             }
             _ => self.saved = self.state.step,
         }
@@ -241,7 +241,7 @@ impl<B: AutodiffBackend> Run<B> {
             checkpoint::write(&folder, (&weights, &description), &moments, &kept)?;
             if is_best {
                 // The checkpoint is there before the weights that it explains.
-                write_atomically(&folder.model(), &checkpoint::weights(&folder, kept.step)?)?;
+                checkpoint::keep_weights(&folder, kept.step)?;
             }
             checkpoint::prune(&folder)
         };
@@ -251,8 +251,7 @@ impl<B: AutodiffBackend> Run<B> {
             write()?;
         } else {
             let thread = Builder::new().name("checkpoint".into()).spawn(write);
-            let no_thread = |error| Error::Failed(format!("no thread for the checkpoint: {error}"));
-            self.writing = Some(thread.map_err(no_thread)?);
+            self.writing = Some(thread.map_err(|_| Error::Threads)?);
         }
         // Said by the next checkpoint, and by the summary.
         self.state.checkpoint_seconds += begun.elapsed().as_secs_f64();
@@ -272,7 +271,7 @@ impl<B: AutodiffBackend> Run<B> {
     pub(super) fn summary(&self, ended: Ended) -> Summary {
         let (state, device) = (&self.state, &self.control.device);
         let best = state.best.as_ref();
-        let last = |split: Split| self.history.rows.iter().rev().find(|row| row.split == split);
+        let last = |split| self.history.last(split);
         Summary {
             best_valid_loss: best.map(|best| best.evaluation.loss),
             best_step: best.map(|best| best.step),

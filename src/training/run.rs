@@ -28,6 +28,7 @@ use crate::data::Dataset;
 use crate::error::{Error, Result, ensure};
 use crate::files::{is_there, open_own_to_write, read_own, write_atomically};
 use crate::terminal::{Progress, RunStatus, counted, part_of, warn};
+use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
 use crate::workers::Shards;
 
@@ -118,64 +119,37 @@ impl<B: AutodiffBackend> Run<B> {
             format!("the data has changed since the run `{path}` began: restore what it was made with")
         })?;
         let read = || {
-            let (metrics, written) = (folder.metrics(), state.metrics_sha256.as_deref());
-            let history = History::open(&metrics, state.metrics_bytes, written, !workers.is_first())?;
-            refuse_done(&folder, &state, &history.rows, training, total)?;
-            let heads = HeadHistory::open(&folder.head_scores(), state.step)?;
-            let snapshots = Snapshots::open(&folder.snapshots(), state.step)?;
-            if workers.is_first() {
-                check_growing(&folder)?;
-            }
-            Ok((history, heads, snapshots, trainee_of::<B>(config, sizes, weights, &path, device)?))
+            let logs = Logs::open(&folder, &state, workers.is_first())?;
+            refuse_done(&folder, &state, &logs.history.rows, training, total)?;
+            Ok((logs, trainee_of::<B>(config, sizes, weights, &path, device)?))
         };
-        let (mut history, mut heads, mut snapshots, trainee) = workers.agree(read())?;
-
+        let (mut logs, trainee) = workers.agree(read())?;
         workers.on_first(|| {
-            // The folder becomes that of a run which stands at this checkpoint. After a kill in between, the same
-            // is found and done again.
             let from = path.display();
             damaged.iter().for_each(|problem| warn(&format!("warning: {problem}; going on from {from}")));
-            checkpoint::remove_half_written(&folder);
-            checkpoint::remove_newer(&folder, state.step)?;
-            // How the run ended before, and how it looked then, says nothing of how it will end.
-            let ended = [folder.summary(), folder.analysis(), folder.circuit(), folder.report()];
-            for path in ended.into_iter().filter(|path| path.exists()) {
-                fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
-            }
-            let text = config.to_toml();
-            if read_own(&folder.config()).ok().as_deref() != Some(text.as_bytes()) {
-                write_atomically(&folder.config(), text.as_bytes())?;
-            }
-            restore_best(&folder, &mut state)?;
-            heads.cut()?;
-            snapshots.cut()?;
-            history.cut()?;
-            if training.tensorboard {
-                history.events = Some(EventFile::open(folder.events(), &history.rows, SystemTime::now())?);
-            }
-            Ok(())
+            rewind(&folder, config, &mut state, &mut logs)
         })?;
         // Best weights that are lost are known to worker 0.
         let state = workers.from_first(state)?;
 
+        let schedule = Schedule::new(training, total);
         let warnings = warnings(config, &dataset, total, &control.device);
         if state.step == 0 {
             warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
-        } else if let Some(last) = history.rows.iter().rev().find(|row| row.split == Split::Train) {
-            let changes = changes(last, &Schedule::new(training, total), steps_per_epoch);
+        } else if let Some(last) = logs.history.last(Split::Train) {
+            let changes = changes(last, &schedule, steps_per_epoch);
             changes.iter().for_each(|change| warn(&format!("notice: {change}")));
         }
-        let heads_of_all = config.model.layers * config.model.heads;
-        let shown = Sample::first(&dataset.valid, config.analysis.sample + 1).pop();
-        let shown = shown.and_then(|sample| watched(sample, heads_of_all));
         let parameter_names = native::names(&trainee.model);
         let optimizer = Optimizer::<B>::new(training, &config.model);
         if !optimizer.restore(state.updates, moments, &parameter_names, device) {
             warn("notice: training.optimizer has changed, so the optimizer starts without its moments");
         }
-        let scheduler = Scheduler { schedule: Schedule::new(training, total), next: state.step };
+        let scheduler = Scheduler { schedule, next: state.step };
         let floor = dataset.floor.map(|floor| floor.valid);
         let at_once = at_once::<B>(shards.own.len(), together(&trainee));
+        let shown = Sample::first(&dataset.valid, config.analysis.sample + 1).pop();
+        let shown = shown.and_then(|sample| watched(sample, config.model.layers * config.model.heads));
         Ok(Self {
             config: config.clone(),
             control: control.clone(),
@@ -186,9 +160,9 @@ impl<B: AutodiffBackend> Run<B> {
             steps_per_epoch,
             total,
             warnings,
-            history,
-            heads,
-            snapshots: (snapshots, shown),
+            history: logs.history,
+            heads: logs.heads,
+            snapshots: (logs.snapshots, shown),
             unread: Vec::new(),
             train_loss: None,
             begun: (Instant::now(), state.clone()),
@@ -254,6 +228,54 @@ impl<B: AutodiffBackend> Run<B> {
     }
 }
 
+/// The files of a run that grow with its steps.
+struct Logs {
+    history: History,
+    heads: HeadHistory,
+    snapshots: Snapshots,
+}
+
+impl Logs {
+    /// Opens them as far as a checkpoint's state. Worker 0 alone writes them.
+    fn open(folder: &RunFolder, state: &State, is_first: bool) -> Result<Self> {
+        let (metrics, written) = (folder.metrics(), state.metrics_sha256.as_deref());
+        let logs = Self {
+            history: History::open(&metrics, state.metrics_bytes, written, !is_first)?,
+            heads: HeadHistory::open(&folder.head_scores(), state.step)?,
+            snapshots: Snapshots::open(&folder.snapshots(), state.step)?,
+        };
+        if is_first {
+            check_growing(folder)?;
+        }
+        Ok(logs)
+    }
+}
+
+/// Makes the folder that of a run which stands at the checkpoint of `state`. After a kill in between, the same is found
+/// and done again.
+fn rewind(folder: &RunFolder, config: &Config, state: &mut State, logs: &mut Logs) -> Result<()> {
+    checkpoint::remove_half_written(folder);
+    checkpoint::remove_newer(folder, state.step)?;
+    // How the run ended before, and how it looked then, says nothing of how it will end.
+    let ended = [folder.summary(), folder.analysis(), folder.circuit(), folder.report()];
+    for path in ended.into_iter().filter(|path| path.exists()) {
+        fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
+    }
+    let text = config.to_toml();
+    if read_own(&folder.config()).ok().as_deref() != Some(text.as_bytes()) {
+        write_atomically(&folder.config(), text.as_bytes())?;
+    }
+    restore_best(folder, state)?;
+    logs.heads.cut()?;
+    logs.snapshots.cut()?;
+    logs.history.cut()?;
+    if config.training.tensorboard {
+        let rows = &logs.history.rows;
+        logs.history.events = Some(EventFile::open(folder.events(), rows, SystemTime::now())?);
+    }
+    Ok(())
+}
+
 /// Refuses a run whose growing files are not its own alone, before any file is changed.
 fn check_growing(folder: &RunFolder) -> Result<()> {
     let growing = [folder.head_scores(), folder.snapshots(), folder.events()];
@@ -266,10 +288,10 @@ fn check_growing(folder: &RunFolder) -> Result<()> {
 fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
     let Some(Best { step, .. }) = state.best else { return Ok(()) };
     let path = folder.model();
-    let held = read_own(&path).ok();
+    let held = WeightsFile::open_own(path.clone()).and_then(|file| file.sha256()).ok();
     match checkpoint::weights(folder, step) {
-        Ok(weights) if held.as_deref() == Some(&*weights) => {}
-        Ok(weights) => write_atomically(&path, &weights)?,
+        Ok(weights) if held.as_ref() == Some(&weights.sha256()?) => {}
+        Ok(_) => checkpoint::keep_weights(folder, step)?,
         Err(problem) if held.is_some_and(|held| checkpoint::step_of(folder, &held) == Some(step)) => {
             warn(&format!("warning: {problem}; {} holds the same weights and is kept", path.display()));
         }

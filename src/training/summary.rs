@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::metrics::{Split, read as read_metrics};
 use super::{run_folder::RunFolder, stopping::Ended};
 use crate::error::{Error, Result};
-use crate::files::{read_json, sha256, write_atomically};
+use crate::files::{is_there, read_json, sha256, write_atomically};
 
 /// The largest number in a summary: any loss, count or time is below it.
 const MAX_NUMBER: f64 = 1e18;
@@ -97,6 +98,8 @@ pub struct Hashes {
     pub head_scores_sha256: Option<String>,
     /// The SHA-256 of `snapshots.jsonl`.
     pub snapshots_sha256: Option<String>,
+    /// The SHA-256 of `analysis.json`.
+    pub analysis_sha256: Option<String>,
 }
 
 impl Hashes {
@@ -110,6 +113,7 @@ impl Hashes {
             metrics_sha256: hash(folder.metrics()),
             head_scores_sha256: hash(folder.head_scores()),
             snapshots_sha256: hash(folder.snapshots()),
+            analysis_sha256: hash(folder.analysis()),
         }
     }
 
@@ -176,16 +180,13 @@ impl Summary {
     /// Reads the summary of a run.
     ///
     /// # Errors
-    /// If it has none, it cannot be read, or a number in it is none that a run can have.
+    /// If it has none, it cannot be read, or a number in it is none that a run can have, or not that of `metrics.csv`.
     pub fn read(folder: &RunFolder) -> Result<Self> {
         if folder.summary().exists() {
             let summary: Self = read_json(&folder.summary(), "how a run ended")?;
             return match summary.problem() {
-                Some(problem) => Err(Error::file(
-                    folder.summary(),
-                    format!("{problem}: it is not the file that the run wrote. Copy this run's back"),
-                )),
-                None => Ok(summary),
+                Some(problem) => Err(foreign(folder, &problem)),
+                None => Scores::check(folder).map(|()| summary),
             };
         }
         let run = folder.path().display();
@@ -194,6 +195,54 @@ impl Summary {
              draws it at the end"
         )))
     }
+}
+
+/// The numbers of a summary that `metrics.csv` holds too, in any version of the program.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct Scores {
+    best_step: Option<usize>,
+    best_valid_loss: Option<f64>,
+    accuracy: Option<f64>,
+    last_valid_loss: Option<f64>,
+    last_train_loss: Option<f64>,
+}
+
+impl Scores {
+    /// Compares the summary of a run with its metrics; a model that was imported has none.
+    ///
+    /// # Errors
+    /// If a number is another, or a file cannot be read.
+    pub fn check(folder: &RunFolder) -> Result<()> {
+        if !is_there(&folder.metrics()) {
+            return Ok(());
+        }
+        let summary: Self = read_json(&folder.summary(), "how a run ended")?;
+        let rows = read_metrics(&folder.metrics())?;
+        let of = |split: Split| rows.iter().filter(move |row| row.split == split);
+        let best = of(Split::Valid).rfind(|row| Some(row.step) == summary.best_step);
+        let last = |split: Split| of(split).next_back().map(|row| row.loss);
+        let pairs = [
+            ("best_valid_loss", summary.best_valid_loss, best.map(|row| row.loss)),
+            ("accuracy", summary.accuracy, best.map(|row| row.accuracy)),
+            ("last_valid_loss", summary.last_valid_loss, last(Split::Valid)),
+            ("last_train_loss", summary.last_train_loss, last(Split::Train)),
+        ];
+        let is_near = |written: f64, found: f64| (written - found).abs() <= 1e-9 * found.abs();
+        let differs = |&(_, written, found): &(_, Option<f64>, Option<f64>)| match (written, found) {
+            (Some(written), Some(found)) => !is_near(written, found),
+            (written, found) => written.is_some() != found.is_some(),
+        };
+        match pairs.iter().find(|pair| differs(pair)) {
+            Some((key, ..)) => Err(foreign(folder, &format!("`{key}` is not that of metrics.csv"))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn foreign(folder: &RunFolder, problem: &str) -> Error {
+    let problem = format!("{problem}: it is not the file that the run wrote. Copy this run's back");
+    Error::file(folder.summary(), problem)
 }
 
 #[cfg(test)]

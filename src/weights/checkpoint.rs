@@ -104,7 +104,7 @@ pub fn read(
     let (mut all, mut arguments) = (BTreeMap::new(), None);
     let mut missing: Vec<_> = indexed.iter().map(|(_, shards)| shards.clone()).collect();
     for file in files {
-        let tensors = if is_pytorch(file) {
+        let tensors = if is_pytorch(&file.bytes(0..9)?) {
             let (tensors, beside) = read_pytorch(file)?;
             arguments = arguments.or(beside);
             tensors
@@ -172,8 +172,8 @@ fn read_pytorch(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Option<Value>)> 
         .into_tensors();
     // Some share their numbers, as a tied head does, but few.
     let unpacked = tensors.values().map(|tensor| tensor.byte_len() as f64).sum::<f64>();
-    if unpacked > 4.0 * file.len() as f64 {
-        let [unpacked, packed] = [unpacked, file.len() as f64].map(Bytes);
+    if unpacked > 4.0 * file.length() as f64 {
+        let [unpacked, packed] = [unpacked, file.length() as f64].map(Bytes);
         return Err(refused(format!("it unpacks to {unpacked}, far more than the {packed} of the file")));
     }
     // Beside them lie at most an optimizer's moments, and pickles.
@@ -201,32 +201,35 @@ fn read_pytorch(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Option<Value>)> 
 }
 
 /// The bytes that a zip archive unpacks to, as the list of its entries at its end says; none of what is no such archive.
-fn listed_bytes(archive: &[u8]) -> Option<u64> {
+fn listed_bytes(archive: &WeightsFile) -> Option<u64> {
     fn number(bytes: &[u8], at: usize, count: usize) -> Option<u64> {
         let bytes = bytes.get(at..at + count)?;
         Some(bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
-    let behind = |at: u64| archive.get(usize::try_from(at).ok()?..);
+    let record =
+        |at: u64, size: u64| archive.bytes(usize::try_from(at).ok()?..at.checked_add(size)? as usize).ok();
     // The last record, behind which only a comment may stand.
-    let tail = archive.len().saturating_sub(22 + usize::from(u16::MAX));
-    let last = tail + archive[tail..].windows(4).rposition(|window| window == b"PK\x05\x06")?;
+    let length = archive.length() as u64;
+    let tail = record(length.saturating_sub(42 + u64::from(u16::MAX)), length)?;
+    let last = tail.windows(4).rposition(|window| window == b"PK\x05\x06")?;
     // A large archive says in a record of its own what the last one has no room for.
-    let (count, mut entries) = match archive[last.saturating_sub(20)..].strip_prefix(b"PK\x06\x07") {
+    let (count, mut entry) = match tail[last.saturating_sub(20)..].strip_prefix(b"PK\x06\x07") {
         Some(locator) => {
-            let record = behind(number(locator, 4, 8)?)?;
-            (number(record, 32, 8)?, behind(number(record, 48, 8)?)?)
+            let record = record(number(locator, 4, 8)?, 56)?;
+            (number(&record, 32, 8)?, number(&record, 48, 8)?)
         }
-        None => (number(archive, last + 10, 2)?, behind(number(archive, last + 16, 4)?)?),
+        None => (number(&tail, last + 10, 2)?, number(&tail, last + 16, 4)?),
     };
     let mut sum = 0u64;
     for _ in 0..count {
+        let fixed = record(entry, 46)?;
         let [size, name, more, comment] =
-            [(24, 4), (28, 2), (30, 2), (32, 2)].map(|(at, count)| number(entries, at, count));
-        let name = 46 + name? as usize;
+            [(24, 4), (28, 2), (30, 2), (32, 2)].map(|(at, count)| number(&fixed, at, count));
+        let name = entry.checked_add(46 + name?)?;
         // What is too large for its place stands first in a record behind the name.
-        let size = if size? == u64::from(u32::MAX) { number(entries, name + 4, 8)? } else { size? };
+        let size = if size? == u64::from(u32::MAX) { number(&record(name, 12)?, 4, 8)? } else { size? };
         sum = sum.saturating_add(size);
-        entries = entries.get(name + more? as usize + comment? as usize..)?;
+        entry = name + more? + comment?;
     }
     Some(sum)
 }

@@ -1,40 +1,33 @@
-//! A weights file. A large one is mapped rather than read: a piece that was used leaves memory again, so that a model
-//! is there once, not twice.
+//! A weights file. Its tensors are read one by one, so that a model is in memory once, not twice.
 
-use std::fmt;
-use std::io::Read;
-use std::ops::{Deref, Range};
+use std::collections::HashMap;
+use std::fmt::{self, Debug};
+use std::io::{Cursor, ErrorKind, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::{DType, TensorData, bf16, f16};
-use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, TensorView};
+use safetensors::tensor::{Dtype, Metadata};
+use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::files::{self, Input, Mapped};
+use crate::files::{self, Input, digits};
 
-/// The bytes of a weights file. Cheap to clone.
+/// An open weights file. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct WeightsFile {
     path: PathBuf,
-    bytes: Arc<Bytes>,
+    length: usize,
+    is_regular: bool,
+    source: Arc<Mutex<dyn Source>>,
 }
 
-#[derive(Debug)]
-enum Bytes {
-    /// Those of a large file.
-    Mapped(Mapped),
-    /// Those of a small file, which may change or shrink once it is read.
-    Read(Vec<u8>),
-    /// Those of a pipe.
-    Streamed(Vec<u8>),
-}
+/// A file, or the bytes of a pipe.
+trait Source: Read + Seek + Send + Debug {}
 
-/// The largest file that is read into memory, in bytes. Larger ones are mapped: read, they would be in memory twice, as
-/// bytes and as tensors.
-const MAX_READ: u64 = 16_000_000;
+impl<T: Read + Seek + Send + Debug> Source for T {}
 
 /// A tensor that is read, or made, when it is asked for, so that few are in memory at once. Cheap to clone.
 #[derive(Clone)]
@@ -67,51 +60,119 @@ impl WeightsFile {
     }
 
     fn of(input: Input, path: PathBuf) -> Result<Self> {
-        let failed = |error| Error::io("read", &path, error);
-        let bytes = match input {
-            Input::Stream(bytes) => Bytes::Streamed(bytes),
-            Input::File(mut file) => match file.metadata().map_err(failed)?.len() {
-                0..=MAX_READ => {
-                    let mut bytes = Vec::new();
-                    file.read_to_end(&mut bytes).map_err(failed)?;
-                    Bytes::Read(bytes)
-                }
-                _ => Bytes::Mapped(Mapped::new(&file, &path).map_err(failed)?),
-            },
+        let is_regular = matches!(input, Input::File(_));
+        let (length, source): (u64, Arc<Mutex<dyn Source>>) = match input {
+            Input::Stream(bytes) => (bytes.len() as u64, Arc::new(Mutex::new(Cursor::new(bytes)))),
+            Input::File(file) => {
+                let length = file.metadata().map_err(|error| Error::io("read", &path, error))?.len();
+                (length, Arc::new(Mutex::new(file)))
+            }
         };
-        Ok(Self { path, bytes: Arc::new(bytes) })
+        Ok(Self { path, length: length as usize, is_regular, source })
     }
 
-    /// Whether it is a regular file, which can be opened once more by its path.
+    /// Returns whether it is a regular file, which can be opened once more by its path.
     pub fn is_regular(&self) -> bool {
-        !matches!(*self.bytes, Bytes::Streamed(_))
+        self.is_regular
     }
 
-    /// Where the file lies.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The tensors of a safetensors file, by name.
+    /// The length of the file in bytes.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Returns the bytes of a range, as far as the file has them.
     ///
     /// # Errors
-    /// When it is no whole one.
-    pub fn tensors(&self) -> Result<Vec<LazyTensor>> {
-        if self.is_empty() {
+    /// If the file cannot be read, or has become shorter since it was opened.
+    pub fn bytes(&self, range: Range<usize>) -> Result<Vec<u8>> {
+        let end = range.end.min(self.length);
+        let mut bytes = vec![0; end.saturating_sub(range.start)];
+        self.fill(&mut bytes, range.start)?;
+        Ok(bytes)
+    }
+
+    fn fill(&self, bytes: &mut [u8], start: usize) -> Result<()> {
+        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = source.seek(SeekFrom::Start(start as u64)).and_then(|_| source.read_exact(bytes));
+        read.map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => {
+                self.error("became shorter while it was read: wait until it is whole, then try again")
+            }
+            _ => Error::io("read", &self.path, error),
+        })
+    }
+
+    /// Calls `each` with the bytes of a range, piece by piece.
+    fn pieces(&self, range: Range<usize>, mut each: impl FnMut(&[u8])) -> Result<()> {
+        let mut buffer = vec![0; PIECE.min(range.len())];
+        for start in range.clone().step_by(PIECE) {
+            let piece = &mut buffer[..PIECE.min(range.end - start)];
+            self.fill(piece, start)?;
+            each(piece);
+        }
+        Ok(())
+    }
+
+    /// The SHA-256 of the file, in hexadecimal digits.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn sha256(&self) -> Result<String> {
+        let mut hash = Sha256::new();
+        self.pieces(0..self.length, |bytes| hash.update(bytes))?;
+        Ok(digits(&hash))
+    }
+
+    /// The header of a safetensors file, and the position of the first tensor.
+    fn header(&self) -> Result<(Metadata, usize)> {
+        if self.length == 0 {
             return Err(self.error("is empty, where weights are expected: copy or download it anew"));
         }
-        if self.starts_with(b"GGUF") {
+        let begin = self.bytes(0..SIZE)?;
+        if begin.starts_with(b"GGUF") {
             return Err(self.error(
                 "is GGUF, the format of llama.cpp, which is not read: import the model's safetensors files, of which it \
                  was converted",
             ));
         }
-        let file = SafeTensors::deserialize(self)
-            .map_err(|error| self.error(format!("is no whole safetensors file: {error}")))?;
-        let stored = |(name, view): (String, TensorView)| {
-            let start = view.data().as_ptr().addr() - self.as_ptr().addr();
-            let place = start..start + view.data().len();
-            let (file, stored, shape) = (self.clone(), view.dtype(), view.shape().to_vec());
+        let partial = |problem: &str| self.error(format!("is no whole safetensors file: {problem}"));
+        let size = begin.try_into().map_or(0, u64::from_le_bytes);
+        let start = usize::try_from(size).ok().and_then(|size| size.checked_add(SIZE));
+        let start = start.filter(|&start| size > 0 && start <= self.length.min(MAX_HEADER));
+        let start = start.ok_or_else(|| partial("it has no header"))?;
+        let header: Metadata = serde_json::from_slice(&self.bytes(SIZE..start)?)
+            .map_err(|error| partial(&format!("the header cannot be read: {error}")))?;
+        match header.data_len().checked_add(start) {
+            Some(end) if end == self.length => Ok((header, start)),
+            _ => Err(partial("its length is not that of the tensors in its header")),
+        }
+    }
+
+    /// The metadata of a safetensors file.
+    ///
+    /// # Errors
+    /// If it is not a whole one.
+    pub fn metadata(&self) -> Result<HashMap<String, String>> {
+        Ok(self.header()?.0.metadata().clone().unwrap_or_default())
+    }
+
+    /// The tensors of a safetensors file, by name.
+    ///
+    /// # Errors
+    /// If it is not a whole one.
+    pub fn tensors(&self) -> Result<Vec<LazyTensor>> {
+        let (header, first) = self.header()?;
+        let mut tensors: Vec<_> = header.tensors().into_iter().collect();
+        tensors.sort_by(|a, b| a.0.cmp(&b.0));
+        let lazy = tensors.into_iter().map(|(name, information)| {
+            let (file, stored, shape) = (self.clone(), information.dtype, information.shape.clone());
+            let (start, end) = information.data_offsets;
             LazyTensor::new(name.clone(), shape.clone(), move || {
                 let dtype = match stored {
                     Dtype::F64 => DType::F64,
@@ -121,50 +182,16 @@ impl WeightsFile {
                     other => return Err(file.error(format!("`{name}` is {other:?}: floats are expected"))),
                 };
                 let mut values = Vec::with_capacity(shape.iter().product());
-                // The file's own pages count as memory until they are given back.
-                for start in place.clone().step_by(PIECE) {
-                    let piece = start..(start + PIECE).min(place.end);
-                    widen(&file[piece.clone()], dtype, &mut values);
-                    file.release(piece);
-                }
+                file.pieces(first + start..first + end, |bytes| widen(bytes, dtype, &mut values))?;
                 Ok(TensorData::new(values, shape.clone()))
             })
-        };
-        let mut tensors: Vec<_> = file.tensors().into_iter().map(stored).collect();
-        tensors.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(tensors)
+        });
+        Ok(lazy.collect())
     }
 
     /// What is wrong with the file.
     pub fn error(&self, problem: impl Into<String>) -> Error {
         Error::file(&self.path, problem)
-    }
-
-    /// Gives a piece of memory back: what is read of it again, comes from the file again.
-    pub fn release(&self, piece: Range<usize>) {
-        #[cfg(unix)]
-        if let Bytes::Mapped(bytes) = &*self.bytes {
-            // SAFETY: the map is read-only and of a file, so its bytes stay what they are. That the advice is not
-            // taken costs memory alone.
-            let _ = unsafe {
-                bytes.map().unchecked_advise_range(
-                    memmap2::UncheckedAdvice::DontNeed,
-                    piece.start,
-                    piece.len(),
-                )
-            };
-        }
-    }
-}
-
-impl Deref for WeightsFile {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match &*self.bytes {
-            Bytes::Mapped(bytes) => bytes,
-            Bytes::Read(bytes) | Bytes::Streamed(bytes) => bytes,
-        }
     }
 }
 
@@ -199,8 +226,12 @@ impl fmt::Debug for LazyTensor {
     }
 }
 
-/// So much of a file is read at once: a multiple of a page and of every number's size.
-const PIECE: usize = 1 << 22;
+/// The bytes that are read at once: a multiple of the size of every number.
+const PIECE: usize = 1 << 20;
+/// The bytes that hold the length of a safetensors header.
+const SIZE: usize = 8;
+/// The end of the longest header.
+const MAX_HEADER: usize = 100_000_000;
 
 /// A tensor out of its bytes, in 32-bit floats, which a backend takes over without a copy.
 pub(super) fn floats(bytes: &[u8], dtype: DType, shape: &[usize]) -> TensorData {
@@ -229,4 +260,26 @@ pub(super) fn transposed(data: TensorData) -> TensorData {
     let values = data.as_slice::<f32>().expect("weights are 32-bit floats");
     let columns_first = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
     TensorData::new(columns_first.map(|at| values[at]).collect::<Vec<_>>(), [columns, rows])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_shrinks_is_an_error() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("model.safetensors");
+        let header = br#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+        let bytes = [&(header.len() as u64).to_le_bytes(), &header[..], &[0; 8]].concat();
+        std::fs::write(&path, &bytes).unwrap();
+        let file = WeightsFile::open(&path).unwrap();
+        let tensor = file.tensors().unwrap().remove(0);
+        assert_eq!(tensor.read().unwrap(), TensorData::new(vec![0f32; 2], [2]));
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(bytes.len() as u64 - 1).unwrap();
+        for said in [tensor.read().unwrap_err(), file.sha256().unwrap_err()] {
+            let expected = format!("{}: became shorter while it was read", path.display());
+            assert!(said.to_string().starts_with(&expected), "{said}");
+        }
+    }
 }

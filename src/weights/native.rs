@@ -11,8 +11,8 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use burn_flex::Flex;
 use burn_store::{ApplyError, ModuleSnapshot, TensorSnapshot, TensorSnapshotError};
+use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo, TensorView};
-use safetensors::{SafeTensorError, SafeTensors};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -146,9 +146,7 @@ pub fn tensors(file: &WeightsFile) -> Result<Tensors> {
 
 /// Whether a file says that this program wrote it.
 pub fn is_own(file: &WeightsFile) -> bool {
-    SafeTensors::read_metadata(file).is_ok_and(|(_, header)| {
-        header.metadata().as_ref().is_some_and(|entries| entries.contains_key(DESCRIPTION))
-    })
+    file.metadata().is_ok_and(|entries| entries.contains_key(DESCRIPTION))
 }
 
 /// The model that a weights file describes, read from its header alone.
@@ -157,9 +155,9 @@ pub fn is_own(file: &WeightsFile) -> bool {
 /// If the file was not written by this program.
 pub fn description(file: &WeightsFile) -> Result<Description> {
     let foreign = |problem: String| file.error(format!("does not say what model it holds: {problem}"));
-    let (_, metadata) = SafeTensors::read_metadata(file).map_err(|error| foreign(error.to_string()))?;
-    let json = metadata.metadata().as_ref().and_then(|entries| entries.get(DESCRIPTION));
-    let json = json.ok_or_else(|| foreign(format!("it lacks the entry `{DESCRIPTION}`")))?;
+    let entries = file.metadata()?;
+    let json =
+        entries.get(DESCRIPTION).ok_or_else(|| foreign(format!("it lacks the entry `{DESCRIPTION}`")))?;
     let mut description: Value = serde_json::from_str(json).map_err(|error| foreign(error.to_string()))?;
     // The name that the key had before there were other activations.
     if let Some(model) = description.get_mut("model").and_then(Value::as_object_mut)

@@ -77,7 +77,7 @@ impl Presence {
         let has_left = Arc::new(AtomicBool::new(false));
         let (watching, stop) = (view.clone(), has_left.clone());
         let thread = thread::Builder::new().name("workers".into()).spawn(move || watching.watch(&stop));
-        thread.map_err(|error| Error::Failed(format!("no thread to watch the workers: {error}")))?;
+        thread.map_err(|_| Error::Threads)?;
         Ok(Self { view, file, limit, is_waiting: false, has_left, _shared: shared })
     }
 

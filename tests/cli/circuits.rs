@@ -61,6 +61,8 @@ fn long_sequences_are_explained_in_part_and_drawn() {
     let told = text(&output.stderr);
     assert!(output.status.success(), "{told}");
     assert!(told.contains("only the first 1,672 of 3,000 tokens of each sequence are explained"), "{told}");
+    let lens = "the tuned lens is left out: the training sequences have 3,000 tokens, and it is trained on up to 1,672\n";
+    assert!(told.contains(lens), "{told}");
     for picture in ["loss.png", "heads.png", "logit_lens.png"] {
         assert!(place.path().join("run/plots").join(picture).is_file(), "{picture}");
     }

@@ -54,7 +54,7 @@ fn runs_that_differ_in_their_seed_are_one_setting_and_settings_are_tested_agains
     assert!(output.status.success());
     let warned = text(&output.stderr);
     assert!(
-        warned.starts_with("warning: passed by: ") && warned.contains("0.01-1/metrics.csv:1"),
+        warned.starts_with("warning: passed by: ") && warned.contains("0.01-1/metrics.csv: is not the file"),
         "{warned}"
     );
     assert!(text(&output.stdout).starts_with("5 runs, 2 settings: they differ in training.learning_rate\n"));

@@ -155,11 +155,15 @@ fn inputs_beyond_the_trained_length_are_treated_alike() {
         let read = output("alibi");
         let said = text(&read.stderr);
         assert!(read.status.success(), "{arguments:?}: {said}");
+        let expected = match arguments[0] {
+            "generate" => {
+                "the prompt of 20 tokens is longer than the context of 12 tokens: the first new token follows from all \
+                 of it, later ones from the last 6 to 20 tokens\n"
+            }
+            _ => expected,
+        };
         assert!(said.contains(&format!("notice: {expected}")), "{arguments:?}: {said}");
-        if arguments[0] == "generate" {
-            let expected = "notice: the prompt of 20 tokens is longer than the context of 12 tokens: after as many tokens";
-            assert!(said.contains(expected), "no other context is named: {said}");
-        }
+        assert!(arguments[0] != "generate" || said.lines().count() == 1, "one notice: {said}");
     }
     // What no memory holds is refused before it is computed.
     fs::write(place.path().join("long.txt"), "1 ".repeat(300_000)).unwrap();
@@ -212,7 +216,7 @@ fn what_cannot_be_written_on_from_is_one_line() {
         ),
         (
             &["generate", "run", "--prompt", "3", "--seed", "-1"],
-            "'--seed <SEED>': it takes a whole number from 0 on",
+            "'--seed <SEED>': it takes a non-negative integer",
         ),
         (
             &["generate", "run", "--prompt", "3", "--top-p", "much"],

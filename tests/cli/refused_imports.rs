@@ -225,11 +225,8 @@ fn what_a_config_asks_for_and_is_not_computed_is_refused_by_its_key() {
             "`no_rope_layers` is [1,0], and only layers that all rotate",
         ),
         (smollm3("no_rope_layer_interval", json!(2)), "`no_rope_layer_interval` is 2, so that layers skip"),
-        (
-            json!({"hidden_size": "16"}),
-            "`hidden_size` is \"16\": expected a whole number from 1 to 4294967295",
-        ),
-        (json!({"hidden_size": 0}), "`hidden_size` is 0: expected a whole number from 1 to 4294967295"),
+        (json!({"hidden_size": "16"}), "`hidden_size` is \"16\": expected an integer from 1 to 4294967295"),
+        (json!({"hidden_size": 0}), "`hidden_size` is 0: expected an integer from 1 to 4294967295"),
         (json!({"rms_norm_eps": true}), "`rms_norm_eps` is true: expected a number"),
         (json!({"intermediate_size": null}), "lacks the key `intermediate_size`"),
         (

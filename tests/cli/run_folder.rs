@@ -130,6 +130,40 @@ fn a_file_of_another_run_is_named_by_every_command_with_what_to_do() {
 }
 
 #[test]
+fn edited_numbers_are_named_with_their_file() {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["training.steps=4"], "run");
+    small_run(place.path(), &["training.steps=4", "run.seed=1"], "twin");
+    let edit = |file: &str, pointer: &str| {
+        let path = run.join(file);
+        let kept = fs::read(&path).unwrap();
+        let mut json: serde_json::Value = serde_json::from_slice(&kept).unwrap();
+        *json.pointer_mut(pointer).unwrap() = 0.25.into();
+        fs::write(path, json.to_string()).unwrap();
+        kept
+    };
+    for key in ["best_valid_loss", "accuracy", "last_valid_loss", "last_train_loss"] {
+        let kept = edit("summary.json", &format!("/{key}"));
+        let expected = format!("run/summary.json: `{key}` is not that of metrics.csv");
+        for command in
+            [&["evaluate", "run"][..], &["plot", "run"], &["compare", "run", "twin"], &["runs", "."]]
+        {
+            let said = text(&program(place.path()).args(command).output().unwrap().stderr);
+            assert!(said.contains(&expected), "{command:?}: {said}");
+        }
+        fs::write(run.join("summary.json"), kept).unwrap();
+    }
+    edit("analysis.json", "/heads/0/0/entropy");
+    for command in [&["evaluate", "run"][..], &["report", "run"], &["compare", "run", "twin"]] {
+        let said = text(&program(place.path()).args(command).output().unwrap().stderr);
+        assert!(
+            said.contains("run/analysis.json: is not the file that the run wrote"),
+            "{command:?}: {said}"
+        );
+    }
+}
+
+#[test]
 fn a_run_without_a_summary_does_not_go_on_with_metrics_of_another() {
     let place = TempDir::new().unwrap();
     let run = small_run(place.path(), &["training.steps=4", "training.log_every=1"], "run");

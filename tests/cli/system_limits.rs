@@ -88,6 +88,22 @@ fn settings_of_libraries_are_not_read_from_files() {
     }
 }
 
+/// Runs the program behind the words of `before` as a user without privileges: root passes limits and permissions.
+fn unprivileged(place: &Path, before: &[&str], arguments: &[&str]) -> Output {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+    fs::set_permissions(place, fs::Permissions::from_mode(0o777)).unwrap();
+    // The build folder may be closed to others.
+    fs::copy(env!("CARGO_BIN_EXE_causal-attention"), place.join("program")).unwrap();
+    let words: Vec<_> = before.iter().chain(&["./program"]).chain(arguments).collect();
+    let mut command = Command::new(words[0]);
+    command.current_dir(place).args(&words[1..]);
+    if fs::metadata(place).unwrap().uid() == 0 {
+        command.uid(65_534).gid(65_534);
+    }
+    command.output().unwrap()
+}
+
 #[test]
 fn a_missing_permission_is_called_so() {
     use std::os::unix::fs::PermissionsExt;
@@ -98,20 +114,32 @@ fn a_missing_permission_is_called_so() {
         fs::set_permissions(place.path().join("closed"), fs::Permissions::from_mode(mode)).unwrap();
     };
     closed(0o000);
-    // Root may do what nobody else may.
-    if fs::read_dir(place.path().join("closed")).is_err() {
-        for arguments in [
-            &["evaluate", "closed/run"][..],
-            &["inspect", "closed/run"],
-            &["data", "--set", "data.path=closed/book.txt"],
-            &["train", "closed/config.toml"],
-            &["import", "closed/model.safetensors"],
-            &["tune", "--resume", "closed/study"],
-            &["runs", "closed"],
-        ] {
-            let output = program(place.path()).args(arguments).output().unwrap();
-            assert_one_line(&output, 2, "permission denied: change the permissions");
-        }
+    for arguments in [
+        &["evaluate", "closed/run"][..],
+        &["inspect", "closed/run", "--tokens", "1"],
+        &["data", "--set", "data.path=closed/book.txt"],
+        &["train", "closed/config.toml"],
+        &["import", "closed/model.safetensors"],
+        &["tune", "--resume", "closed/study"],
+        &["runs", "closed"],
+    ] {
+        let output = unprivileged(place.path(), &[], arguments);
+        assert_one_line(&output, 2, "permission denied: change the permissions");
     }
     closed(0o755);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn without_threads_the_program_ends_in_one_line() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=1"], "run");
+    for arguments in [
+        &["train", "--run", "other", "--set", "training.steps=3"][..],
+        &["generate", "run", "--tokens", "1"],
+        &["runs", "."],
+    ] {
+        let output = unprivileged(place.path(), &["prlimit", "--nproc=1"], arguments);
+        assert_one_line(&output, 2, "the system starts no more threads: raise the limits");
+    }
 }

@@ -217,7 +217,7 @@ fn text_keeps_its_last_line_break_and_prompts_slide() {
     // Of a prompt beyond the context of 12 its last 12 are read.
     let (written, said) = sample(&["--prompt", "abbbbbba ab\nab"]);
     assert!(
-        said.contains("the prompt of 14 tokens is longer than the context of 12: only its last 12"),
+        said.contains("the prompt of 14 tokens is longer than the context of 12 tokens: only its last 12"),
         "{said}"
     );
     assert_eq!(written["prompt"].as_array().unwrap().len(), 14);

@@ -3,12 +3,11 @@
 
 use std::{fs, path::Path};
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, backend::Backend};
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::generation::{Options, Prompt, Sampling, write};
 use causal_attention::model::Inputs;
-use causal_attention::ops;
 use causal_attention::weights::companions::Companions;
 use causal_attention::weights::export::{ExportFormat, export};
 use causal_attention::weights::file::LazyTensor;

@@ -7,7 +7,7 @@ use burn_ndarray::NdArray;
 use causal_attention::attention::{
     Mask, MultiHeadAttention, MultiHeadAttentionConfig, SplitHeads, SplitHeadsConfig, StackedHeads,
 };
-use causal_attention::ops::{self, ScorePosition};
+use causal_attention::ops::ScorePosition;
 
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};

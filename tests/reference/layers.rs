@@ -7,7 +7,7 @@ use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::attention::Mask;
 use causal_attention::model::{NormPlacement, block::Block, feed_forward::FeedForward};
-use causal_attention::ops::{self, Activation, Norm, NormKind, ScorePosition};
+use causal_attention::ops::{Activation, Norm, NormKind, ScorePosition};
 
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};

@@ -7,7 +7,6 @@ use burn_ndarray::NdArray;
 use causal_attention::attention::causal::{CausalAttention, Masking, mask_weights};
 use causal_attention::attention::mask::future;
 use causal_attention::attention::{StackedHeads, TrainableAttention, simple};
-use causal_attention::ops;
 
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};

@@ -1,13 +1,12 @@
 //! The one-layer decoder: forward, gradients and forty steps of Adam.
 
 use burn::optim::{GradientsParams, Optimizer as _};
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Int, Tensor, backend::AutodiffBackend, backend::Backend};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::config::{OptimizerKind, TrainingConfig};
 use causal_attention::model::{Architecture, Inputs, Model, ModelConfig, Sizes, loss};
-use causal_attention::ops;
 use causal_attention::training::Optimizer;
 
 use crate::CLOSE;

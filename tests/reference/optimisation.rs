@@ -2,13 +2,13 @@
 
 use burn::module::{Module, Param};
 use burn::optim::{GradientsParams, Optimizer as _};
-use burn::tensor::{Int, Tensor, backend::Backend};
+use burn::tensor::{Int, Tensor, backend::AutodiffBackend, backend::Backend};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::config::{OptimizerKind, ScheduleKind, TrainingConfig};
 use causal_attention::model::{Inputs, ModelConfig, Sizes, loss};
-use causal_attention::ops::{self, Activation, NormKind};
+use causal_attention::ops::{Activation, NormKind};
 use causal_attention::position::PositionScheme;
 use causal_attention::training::{Optimizer, Schedule};
 use causal_attention::weights::native;

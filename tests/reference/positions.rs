@@ -1,6 +1,6 @@
 //! The position schemes.
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::model::ModelConfig;

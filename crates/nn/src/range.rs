@@ -56,6 +56,16 @@ impl Range {
         })
     }
 
+    /// The numbers of this range, as a noun without the upper bound.
+    pub fn noun(self) -> String {
+        match self {
+            Self::Whole(0, _) => "a non-negative integer".to_string(),
+            Self::Whole(1, _) => "a positive integer".to_string(),
+            Self::Whole(least, _) => format!("an integer of at least {least}"),
+            Self::Real(..) => "a number".to_string(),
+        }
+    }
+
     fn holds(self, value: f64) -> bool {
         let Self::Real(least, most) = self else { return false };
         let is_above = match least {

@@ -7,7 +7,7 @@ use super::explanation::{Component, Edge, Explanation};
 use super::gain::Gain;
 use super::kind::{cross_kinds, kinds};
 use super::lens::{Lens, attribute};
-use super::memory::holds_streams;
+use super::memory::without_tuned_lens;
 use super::pass::{Site, explained};
 use super::patching::{Pair, Patching};
 use super::sentences::sentences;
@@ -66,7 +66,7 @@ pub fn explain<B: Backend>(
         true => Circuit::new(&bench, samples, (&gain, &weights, &scores))?,
         false => Circuit { components: Vec::new(), edges: Vec::new(), loss: gain.mean_ablated },
     };
-    let train = train.filter(|train| holds_streams(model, train));
+    let train = train.filter(|train| without_tuned_lens(model, train).is_none());
     let maps = train.map(|train| Translator::all(model, train, device)).transpose()?.flatten();
     let pairs = match task {
         _ if !is_named => Vec::new(),

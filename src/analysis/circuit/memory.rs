@@ -13,9 +13,10 @@ use crate::{Error, Result};
 /// Floating-point operations that an explanation may take, and the most tokens that it looks at.
 const OPERATIONS: usize = 600_000_000_000;
 const MAX_TOKENS: usize = 2_048;
-/// Passes whose activations are held at once: the whole one, that with a path ablated, the one in progress, and as much
-/// again for its intermediate results.
-const PASSES: f64 = 4.0;
+/// Passes whose activations are held at once: the whole one, that with a path ablated, and the one in progress.
+const PASSES: f64 = 3.0;
+/// Intermediate results of a block, as multiples of its activations, as measured.
+const INTERMEDIATE: f64 = 5.0;
 
 /// The bytes that explaining a decoder on `rows` sequences of `time` tokens, with sources of `source` tokens, takes.
 fn estimate<B: Backend>(model: &Decoder<B>, rows: usize, time: usize, source: usize) -> f64 {
@@ -31,7 +32,7 @@ fn estimate<B: Backend>(model: &Decoder<B>, rows: usize, time: usize, source: us
         }
     };
     let activations = parts(model).map(of_part).sum::<f64>() + 2.0 * time * vocab as f64;
-    4.0 * PASSES * rows as f64 * activations
+    4.0 * (PASSES + INTERMEDIATE / model.blocks.len() as f64) * rows as f64 * activations
 }
 
 /// Refuses to explain a decoder on sequences that `free` bytes of memory do not hold.
@@ -88,7 +89,14 @@ pub fn affordable<B: Backend>(
     (samples, is_cut.then(told))
 }
 
-/// Whether the streams of whole sequences of a set can be recorded.
-pub(super) fn holds_streams<B: Backend>(model: &Decoder<B>, set: &Sequences) -> bool {
-    set.time() <= Sample::longest(parts(model).count())
+/// Why no tuned lens is trained on the whole sequences of a training set; none where it is.
+pub fn without_tuned_lens<B: Backend>(model: &Decoder<B>, train: &Sequences) -> Option<String> {
+    let longest = Sample::longest(parts(model).count());
+    (train.time() > longest).then(|| {
+        format!(
+            "the tuned lens is left out: the training sequences have {}, and it is trained on up to {}",
+            counted(train.time(), "token"),
+            thousands(longest as f64)
+        )
+    })
 }

@@ -36,7 +36,7 @@ pub use explanation::{Component, Edge, Explanation};
 pub use gain::{Baseline, unigram};
 pub use kind::Kind;
 pub use lens::{Attribution, Lens, attribute, contributions};
-pub use memory::{affordable, check_memory};
+pub use memory::{affordable, check_memory, without_tuned_lens};
 pub use pass::{Activations, Interventions, Site, explained, run};
 pub use patching::{Pair, Patching};
 pub use weights::{HeadMatrices, HeadWeights, Input, to_embedding};

@@ -96,7 +96,7 @@ fn what_cannot_be_searched_is_told_with_its_line_and_a_remedy() {
         ("\"modell.heads\" = [2]", "did you mean `model.heads`?"),
         ("\"model.heads\" = []", "study.toml:2: `tune.search.model.heads` = [] is empty"),
         ("\"model.heads\" = 4", "must be a list"),
-        ("\"model.heads\" = [\"four\"]", "expected a whole number"),
+        ("\"model.heads\" = [\"four\"]", "must be a positive integer"),
         ("\"training.batch_size\" = [16, 0]", "`tune.search.training.batch_size` = 0 must be from 1 to"),
         ("\"model.dropout\" = { min = 0, max = 2 }", "[0, 1)"),
         ("\"model.dropout\" = { min = 0.3, max = 0.1 }", "is empty: `max` = 0.1 must be above `min` = 0.3"),

@@ -80,7 +80,7 @@ impl<'a> Keys<'a> {
     pub fn size(&self, key: &str) -> Result<Option<usize>> {
         let most = u64::from(u32::MAX);
         let size = |value: &Value| value.as_u64().filter(|size| (1..=most).contains(size))?.try_into().ok();
-        self.typed(key, &format!("a whole number from 1 to {most}"), size)
+        self.typed(key, &format!("an integer from 1 to {most}"), size)
     }
 
     /// A size that must be there.
