@@ -195,6 +195,10 @@ const LEAST_BUDGET: f64 = 60.0;
 /// The config of a new run.
 fn new_config(args: &Args) -> Result<Config> {
     let Some(run) = &args.from else { return args.experiment.load() };
+    if args.experiment.set.iter().any(|set| set.starts_with("run.from=")) {
+        let problem = "--from and --set run.from both name the run to start from: keep one of them";
+        return Err(Error::Input(problem.to_string()));
+    }
     let folder = RunFolder::open(run)?;
     let config = Config::load_from(args.experiment.config.as_deref(), folder.path(), &args.experiment.set)?;
     let own = Config::load_own(&folder.config())?.data;
@@ -280,7 +284,7 @@ fn print_plan(name: &str, device: &Device, plan: &Plan) {
     say(&format!("{name}: dry run, nothing is trained"));
     say(&format!("  parameters  {}", thousands(plan.parameters as f64)));
     say(&format!(
-        "  steps       {}, {} per epoch, of up to {}: {} in all",
+        "  steps       {}, {} per epoch, of up to {}: at most {} in all",
         thousands(*steps as f64),
         thousands(plan.steps_per_epoch as f64),
         counted(plan.tokens_per_step, "token"),

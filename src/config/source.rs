@@ -117,13 +117,14 @@ impl Written {
             let Some((key, text)) = assignment.split_once('=') else {
                 return refuse("write section.key=value, as --set data.task=random");
             };
-            let (key, text) = (key.trim(), text.trim());
+            // A value stands as it is written, but for spaces around the sign.
+            let (text, key) = (if key.ends_with(' ') { text.trim() } else { text }, key.trim());
             if !key.contains('.') {
                 let key = keys_named(key).into_iter().next().or_else(|| meant("", key));
                 let key = key.filter(|key| key.contains('.')).unwrap_or_else(|| "section.key".to_string());
                 return refuse(&format!("the key has no section: write {key}={}", excerpt(text, 60)));
             }
-            if text.is_empty() {
+            if text.is_empty() || text.trim().is_empty() && key != "data.delimiter" {
                 return refuse("the value is empty, as an unset shell variable leaves it: write one");
             }
             let document = format!("value = {text}");

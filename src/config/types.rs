@@ -18,6 +18,7 @@ pub(super) fn read(
 ) -> Result<Value, &'static str> {
     let types = types(key);
     let is_text = types.iter().any(|&of| of == "string" || of == WORD);
+    let text = if types.contains(&WORD) { text.trim() } else { text };
     match toml {
         Some(Ok(value)) if !is_text || takes(&types, &value) => Ok(value),
         Some(Err(problem)) if !is_text => Err(problem),

@@ -17,7 +17,6 @@ use super::stopping::{EarlyStopping, Explosion};
 use crate::error::{Error, Result, ensure};
 use crate::evaluation::Evaluation;
 use crate::files::{create, hash, read_json, show_at, sync_folder, write_atomically, write_unnamed};
-use crate::model::Sizes;
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description, Tensors};
 
@@ -87,8 +86,8 @@ pub struct Checkpoint {
     pub path: PathBuf,
     /// The weights.
     pub weights: Tensors,
-    /// The sizes of their model.
-    pub sizes: Sizes,
+    /// Their model.
+    pub description: Description,
     /// The optimizer's moments: `<parameter>.first` and `<parameter>.second`, flat.
     pub moments: Tensors,
     /// The run's state.
@@ -181,7 +180,7 @@ fn read(folder: &RunFolder, step: usize) -> Result<Checkpoint> {
     Ok(Checkpoint {
         path: place(folder, step),
         weights: native::tensors(&weights)?,
-        sizes: native::description(&weights)?.sizes,
+        description: native::description(&weights)?,
         moments: native::tensors(&verified(folder, step, MOMENTS)?)?,
         state: state(folder, step)?,
     })

@@ -162,6 +162,11 @@ impl RunFolder {
         let [counts, vocab] = [tokens, vocab].map(|count| counted(count, "token"));
         // What is wrong, and what helps beside the run's own file.
         let (path, problem, or) = match () {
+            () if !has_own_model && self.wrote_weights(&weights)? == Some(true) => (
+                self.config(),
+                "describes another model than the weights beside it, which this run wrote".to_string(),
+                ", or restore its section [model]",
+            ),
             () if !has_own_model => {
                 (self.model(), "holds the weights of another model than config.toml describes".into(), ANEW)
             }
@@ -197,6 +202,17 @@ impl RunFolder {
         let name = path.file_name().unwrap_or_default().display();
         let problem = format!("{problem}. Copy this run's {name} back{or}");
         Err(Error::file(path, problem))
+    }
+}
+
+/// Refuses to resume a run whose config describes another model than its checkpoint, of this description.
+pub(super) fn check_model(folder: &RunFolder, config: &Config, written: &Description) -> Result<()> {
+    match has_same_shape(&config.model, &written.model) {
+        true => Ok(()),
+        false => {
+            let problem = "describes another model than the checkpoints that this run wrote: restore its section [model]";
+            Err(Error::file(folder.config(), problem))
+        }
     }
 }
 

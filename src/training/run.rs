@@ -12,6 +12,7 @@ use super::control::Control;
 use super::gradients::{Exchange, together};
 use super::history::History;
 use super::metrics::{Row, Split};
+use super::opening::check_model;
 use super::optimizer::Optimizer;
 use super::run_folder::RunFolder;
 use super::schedule::{Schedule, Scheduler};
@@ -113,10 +114,15 @@ impl<B: AutodiffBackend> Run<B> {
         let batches = dataset.train.len().div_ceil(training.batch_size);
         let (steps_per_epoch, total) = (training.steps_per_epoch(batches), training.total_steps(batches));
         let opened = workers.agree(checkpoint::newest(&folder))?;
-        let (Checkpoint { path, weights, sizes, moments, mut state }, damaged) = opened;
+        let (Checkpoint { path, weights, description, moments, mut state }, damaged) = opened;
+        let sizes = description.sizes;
+        check_model(&folder, config, &description)?;
         ensure(state.data_fingerprint == dataset.fingerprint(), Error::Input, || {
             let path = folder.path().display();
-            format!("the data has changed since the run `{path}` began: restore what it was made with")
+            format!(
+                "the data has changed since the run `{path}` began: restore the file, `run.seed` and the section [data] that \
+                     it was made with"
+            )
         })?;
         let read = || {
             let logs = Logs::open(&folder, &state, workers.is_first())?;

@@ -135,3 +135,32 @@ fn an_empty_folder_is_written_into() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(place.path().join("mine/loss.png").is_file());
 }
+
+#[test]
+fn a_changed_model_in_the_config_is_blamed() {
+    let place = TempDir::new().unwrap();
+    paused_run(place.path());
+    let (run, config) = (place.path().join("run"), place.path().join("run/config.toml"));
+    let written = fs::read_to_string(&config).unwrap();
+    fs::write(&config, written.replace("activation = \"gelu\"", "activation = \"relu\"")).unwrap();
+    let refused = || {
+        let said = refusal(resume(place.path(), "run"));
+        assert!(said.contains("config.toml: describes another model") && said.contains("[model]"), "{said}");
+    };
+    refused();
+    // Without the best weights the checkpoints know their model.
+    let _ = fs::remove_file(run.join("model.safetensors"));
+    let _ = fs::remove_file(run.join("summary.json"));
+    refused();
+    fs::write(&config, written).unwrap();
+    assert!(resume(place.path(), "run").status().unwrap().success());
+}
+
+#[test]
+fn two_starts_for_one_run_are_refused() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=3"], "a");
+    let mut command = program(place.path());
+    command.args(["train", "--from", "a", "--set", "run.from=b"]);
+    assert!(refusal(command).contains("keep one of them"));
+}

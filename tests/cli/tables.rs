@@ -112,7 +112,7 @@ fn a_header_is_no_row_above_numbers_dates_or_symbols() {
     write(folder, "index.csv", ",a,b,c\n", 300, |row| format!("{row},{},{},{}", row % 3, row % 5, row % 7));
     let index = described(folder, "index.csv", &[]);
     assert_eq!((&index["vocab"], &index["samples"][1]["tokens"]), (&json!(7), &json!(["1", "1", "1"])));
-    assert!(warns(&index, "column 1 has no name and counts the rows"), "{index}");
+    assert!(warns(&index, "column 1 has no name and no value twice"), "{index}");
 }
 
 #[test]
@@ -275,4 +275,84 @@ fn split_numbers_lost_zeros_and_comments_are_named() {
         said.contains("comment.csv:1: begins with `#`") && said.contains("remove this comment"),
         "{said}"
     );
+}
+
+#[test]
+fn row_names_below_a_shorter_header_are_no_values() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    for (name, quote) in [("r.csv", ""), ("quoted.csv", "\"")] {
+        let row = |row: usize| format!("{quote}{}{quote},{},{},{}", row + 1, row % 3, row % 5, noise(row, 7));
+        write(folder, name, "a,b,c\n", 200, row);
+        let all = described(folder, name, &[]);
+        assert_eq!(
+            (&all["vocab"], &all["table"]["rows"][1]),
+            (&json!(7), &json!(["2", "1", "1", noise(1, 7).to_string()]))
+        );
+        let column = described(folder, name, &["data.column=b", "data.length=8"]);
+        assert_eq!(column["vocab"], 5, "{column}");
+    }
+    // The index of shuffled rows.
+    write(folder, "shuffled.csv", ",a,b\n", 200, |row| format!("{},{},{}", row * 7 % 200, row % 3, row % 5));
+    let shuffled = described(folder, "shuffled.csv", &[]);
+    assert!(shuffled["vocab"] == 5 && warns(&shuffled, "column 1 has no name"), "{shuffled}");
+}
+
+#[test]
+fn titles_units_and_brackets_are_no_values() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let row = |row: usize| format!("{},{},{}", row % 3, row % 5, noise(row, 7));
+    for (header, line) in [
+        ("a,b,c\n# note\n", 2),
+        ("a,b,c\nm,s,kg\n", 2),
+        ("# by x, v2, today\na,b,c\n", 2),
+        ("Sales of 2024\n\na,b,c\n", 3),
+    ] {
+        write(folder, "titled.csv", header, 200, row);
+        let said = refused(folder, "titled.csv", &[]);
+        assert!(said.contains(&format!("titled.csv:{line}: holds words")), "{header}: {said}");
+        write(folder, "titled.csv", "", 200, row);
+        assert_eq!(described(folder, "titled.csv", &[])["vocab"], 7);
+    }
+    for (open, close) in [("[", "]"), ("(", ")"), ("{", "}")] {
+        write(folder, "lists.csv", "", 200, |at| format!("{open}{}{close}", row(at)));
+        assert!(refused(folder, "lists.csv", &[]).contains("remove the brackets"));
+    }
+    write(folder, "lists.jsonl", "", 200, |at| format!("[{}]", row(at)));
+    assert_eq!(described(folder, "lists.jsonl", &[])["vocab"], 7);
+    write(folder, "spaced.csv", "", 200, |at| format!("\"{}\", \"{}\"", at % 3, at % 5));
+    assert!(refused(folder, "spaced.csv", &["data.values=symbols"]).contains("remove the space"));
+}
+
+#[test]
+fn fields_with_other_names_of_targets_are_refused() {
+    let place = TempDir::new().unwrap();
+    for field in [
+        "\"label\":-100",
+        "\"targets\":[1,2]",
+        "\"weight\":0.5",
+        "\"lossMask\":[0,1]",
+        "\"loss-masks\":[0,1]",
+    ] {
+        write(place.path(), "weighed.jsonl", "", 60, |row| {
+            format!("{{\"x\":[{},{}],{field}}}", row % 3, row % 5)
+        });
+        let said = refused(place.path(), "weighed.jsonl", &["data.column=x"]);
+        assert!(said.contains("changes what the targets mean"), "{field}: {said}");
+    }
+    write(place.path(), "class.jsonl", "", 60, |row| {
+        format!("{{\"x\":[{},{}],\"label\":2}}", row % 3, row % 5)
+    });
+    described(place.path(), "class.jsonl", &["data.column=x"]);
+}
+
+#[test]
+fn a_path_with_spaces_and_a_tab_are_read_as_written() {
+    let place = TempDir::new().unwrap();
+    write(place.path(), "b.csv", "", 60, |row| format!("{},{}", row % 3, row % 5));
+    write(place.path(), " b.csv", "", 60, |row| format!("{},{}", row % 3, row % 11));
+    assert_eq!(described(place.path(), " b.csv", &[])["vocab"], 11);
+    write(place.path(), "tabs.csv", "", 60, |row| format!("{}\t{}", row % 3, row % 5));
+    assert_eq!(described(place.path(), "tabs.csv", &["data.delimiter=\t"])["vocab"], 5);
 }

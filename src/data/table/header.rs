@@ -146,12 +146,33 @@ fn by_recurrence(first: &StringRecord, below: &[&Row], columns: &[usize]) -> Fir
     }
 }
 
-/// Returns whether a header names columns of which the first is an index: without a name, and counting the rows.
+/// Returns whether a header leaves the first column without a name, and no value of that comes twice: an index, as
+/// pandas writes one, also of rows that were shuffled or dropped.
 pub(super) fn has_index(names: &StringRecord, below: &[&Row]) -> bool {
     let is_unnamed = |name: &str| name.is_empty() || name.starts_with("Unnamed: ");
-    let numbers: Option<Vec<i64>> = below.iter().map(|row| row.1.get(0)?.parse().ok()).collect();
-    let counts = |numbers: Vec<i64>| numbers.windows(2).all(|pair| pair[1].checked_sub(pair[0]) == Some(1));
-    names.len() > 1 && names.get(0).is_some_and(is_unnamed) && numbers.is_some_and(counts)
+    names.len() > 1 && names.get(0).is_some_and(is_unnamed) && is_index(below)
+}
+
+/// Returns whether the first column can be an index of the rows, of names or of integers: no value comes twice.
+pub(super) fn is_index(below: &[&Row]) -> bool {
+    let mut seen = HashSet::new();
+    let is_label = |value: &str| kind(value) == Kind::Word || value.parse::<i64>().is_ok();
+    below.len() > 1
+        && below.iter().all(|row| row.1.get(0).is_some_and(|value| is_label(value) && seen.insert(value)))
+}
+
+/// Returns the line of a row of words close above numbers alone, as units, a comment or a second header; of one
+/// column, or of all.
+pub(super) fn words_above_numbers(below: &[&Row], column: Option<usize>) -> Option<usize> {
+    /// Rows that may stand between a header and the data.
+    const TITLES: usize = 3;
+    let has_words = |row: &&&Row| match column {
+        Some(column) => row.1.get(column).is_some_and(|value| kind(value) == Kind::Word),
+        None => row.1.iter().any(|value| kind(value) == Kind::Word),
+    };
+    let (titles, data) = below.split_at(TITLES.min(below.len()));
+    let found = titles.iter().rfind(has_words)?;
+    (data.len() >= FEW && !data.iter().any(|row| has_words(&row))).then_some(found.0)
 }
 
 #[cfg(test)]

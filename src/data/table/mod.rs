@@ -100,6 +100,11 @@ fn trimmed(mut values: StringRecord) -> StringRecord {
     values
 }
 
+/// The rows without their first value.
+fn shifted(rows: &[&Row]) -> Vec<Row> {
+    rows.iter().map(|row| (row.0, row.1.iter().skip(1).collect())).collect()
+}
+
 /// The names of columns as an error lists them.
 fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
@@ -174,7 +179,18 @@ impl<'a> Table<'a> {
                 "begins with `#` and has another number of values than the lines below: remove this comment";
             return Err(self.problem(Some(first.0), problem));
         }
+        self.refuse_brackets(&first)?;
         let mut column = self.numbered_column();
+        // R writes row names below a header that has no name for them.
+        let names_rows = first.1.len() + 1 == width
+            && header::is_index(&below)
+            && self.config.header != Header::Given(false);
+        let first = match names_rows
+            && header::judge(&first.1, &shifted(&below).iter().collect::<Vec<_>>(), None) == FirstLine::Names
+        {
+            true => (first.0, std::iter::once("").chain(first.1.iter()).collect()),
+            false => first,
+        };
         if let Some(name) = self.config.column.name() {
             let problem =
                 format!("leaves no names, and `data.column` = {name} is one: give the column's number");
@@ -215,6 +231,14 @@ impl<'a> Table<'a> {
             self.reading.add(&first.1);
             self.push(&first, column)?;
         }
+        if self.given.is_none()
+            && self.config.values == Values::Auto
+            && let Some(line) = header::words_above_numbers(&below, column)
+        {
+            let problem = "holds words, and the lines below it only numbers: remove it if it is a title, units or a \
+                           comment, or set `data.values` = \"symbols\" to read each value as a name";
+            return Err(self.problem(Some(line), problem));
+        }
         sample.into_iter().chain(rows).try_for_each(|row| {
             let (line, mut values) = row?;
             if let Some(order) = &self.order {
@@ -223,6 +247,26 @@ impl<'a> Table<'a> {
             self.reading.add(&values);
             self.push(&(line, values), column)
         })
+    }
+
+    /// Refuses rows in brackets, whose first and last value would keep one.
+    fn refuse_brackets(&self, (line, values): &Row) -> Result<()> {
+        let ends = values.get(0).zip(values.get(values.len().saturating_sub(1)));
+        let pairs = [('[', ']'), ('(', ')'), ('{', '}')];
+        let is_list = |(first, last): (&str, &str)| {
+            pairs.iter().any(|&(open, close)| {
+                first.starts_with(open)
+                    && !first.contains(close)
+                    && last.ends_with(close)
+                    && !last.contains(open)
+            })
+        };
+        if values.len() > 1 && ends.is_some_and(is_list) {
+            let problem = "is a list in brackets, which would become part of the values: remove the brackets, or name \
+                           the file .jsonl where each line is a list as JSON writes it";
+            return Err(self.problem(Some(*line), problem));
+        }
+        Ok(())
     }
 
     /// The places in a header of the columns of these names, each at the next one of its name.
@@ -326,7 +370,7 @@ impl<'a> Table<'a> {
         } else if column.is_none() && header::has_index(names, below) {
             self.skipped = 1;
             self.reading.guesses.push(
-                "column 1 has no name and counts the rows: it is an index, and is not read; give it a name to read it"
+                "column 1 has no name and no value twice: it is an index, and is not read; give it a name to read it"
                     .to_string(),
             );
         }
@@ -399,6 +443,12 @@ impl<'a> Table<'a> {
             let shown = excerpt(value);
             return Err(format!(
                 "`{shown}` goes on over several lines: close its quote, or write the value in one line"
+            ));
+        }
+        if value.len() > 1 && value.starts_with('"') && value.ends_with('"') && !self.is_json {
+            let shown = excerpt(value);
+            return Err(format!(
+                "{shown} keeps its quotes, for a space stands before them: remove the space"
             ));
         }
         if value.is_empty() {

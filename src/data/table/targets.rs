@@ -5,14 +5,14 @@ use serde_json::{Map, Value};
 
 use crate::data::excerpt::excerpt;
 
-/// Fields that weigh targets; so does each whose name ends in `_mask` or `_weights`.
-const MASKS: [&str; 5] = ["mask", "weights", "loss_weight", "sample_weight", "assistant_masks"];
+/// Fields that weigh targets; so does each whose name ends in `mask`, `masks` or `_weights`.
+const WEIGHTS: [&str; 4] = ["weights", "loss_weight", "sample_weight", "token_weight"];
 
 /// A field that marks tokens and weighs none.
 const MARKS: &str = "special_tokens_mask";
 
 /// Fields that must be the sequence itself.
-const LABELS: [&str; 3] = ["labels", "label_ids", "target_ids"];
+const LABELS: [&str; 6] = ["label", "labels", "label_ids", "target", "targets", "target_ids"];
 
 /// The label of a target that does not count, in PyTorch and transformers.
 const IGNORED: i64 = -100;
@@ -36,9 +36,9 @@ pub(super) fn refusal(name: &str) -> String {
 
 /// Returns whether a field of this name weighs targets.
 pub(super) fn is_mask(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    let has_ending = name.ends_with("_mask") || name.ends_with("_weights");
-    name != MARKS && (has_ending || MASKS.contains(&&*name))
+    let name = plain(name);
+    let is_marking = ["mask", "masks", "_weights"].iter().any(|ending| name.ends_with(ending));
+    name != MARKS && (is_marking || WEIGHTS.contains(&&*name))
 }
 
 /// Returns whether a mask of this name lets everything count. Masks of padding mark what does not.
@@ -59,9 +59,15 @@ pub(super) fn lets_count(name: &str, value: &Value) -> bool {
     }
 }
 
+/// A name in lower case, with underscores.
+fn plain(name: &str) -> String {
+    name.to_ascii_lowercase().replace('-', "_")
+}
+
 fn changes_meaning(name: &str, value: &Value, read: &Value) -> bool {
-    let name = name.to_ascii_lowercase();
-    if is_mask(&name) {
+    let name = plain(name);
+    // Beside a sequence a number weighs it; in a table of measurements it may be anyone's weight.
+    if is_mask(&name) || name == "weight" {
         return !lets_count(&name, value);
     }
     if name == "position_ids" {
