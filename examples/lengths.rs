@@ -15,11 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use burn::tensor::backend::AutodiffBackend;
 use causal_attention::backend::{self, Job, compute_as_run};
 use causal_attention::config::Config;
 use causal_attention::data::{self, Task};
 use causal_attention::evaluation::{AtLength, Protocol, at_length};
-use causal_attention::ops;
 use causal_attention::position::PositionScheme;
 use causal_attention::report::{LengthPanel, Style, length_multiples, save_all};
 use causal_attention::terminal::{counted, say, warn};
