@@ -17,20 +17,13 @@ use super::{AnalysisConfig, Config, RunConfig, TrainingConfig, TuneConfig};
 use crate::data::DataConfig;
 use crate::error::{Error, Origin, Result};
 use crate::model::ModelConfig;
-use crate::range::{MAX_INTEGER, Range, Ranges};
+use crate::range::{MAX_INTEGER, Range, Ranged, Ranges};
 
 /// The JSON schema of a config, for editors. Its draft is one that they know.
 pub static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
     let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
     let mut schema = settings.into_generator().into_root_schema_for::<Config>().to_value();
-    for (section, ranges) in [
-        ("run", RunConfig::default().ranges()),
-        ("data", DataConfig::default().ranges()),
-        ("model", ModelConfig::default().ranges()),
-        ("training", TrainingConfig::default().ranges()),
-        ("analysis", AnalysisConfig::default().ranges()),
-        ("tune", TuneConfig::default().ranges()),
-    ] {
+    for (section, ranges) in ranges() {
         for (name, _, range) in ranges {
             let property = schema.pointer_mut(&format!("/properties/{section}/properties/{name}"));
             property.and_then(Json::as_object_mut).expect("a field with a range").extend(bounds(range));
@@ -38,6 +31,25 @@ pub static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
     }
     schema
 });
+
+/// Returns each section with the ranges of its keys that take a number.
+fn ranges() -> [(&'static str, Vec<Ranged>); 6] {
+    [
+        ("run", RunConfig::default().ranges()),
+        ("data", DataConfig::default().ranges()),
+        ("model", ModelConfig::default().ranges()),
+        ("training", TrainingConfig::default().ranges()),
+        ("analysis", AnalysisConfig::default().ranges()),
+        ("tune", TuneConfig::default().ranges()),
+    ]
+}
+
+/// Returns the range of the numbers that a key takes, where it has one.
+pub(super) fn range_of(key: &str) -> Option<Range> {
+    let (section, name) = key.split_once('.')?;
+    let (_, ranges) = ranges().into_iter().find(|(of, _)| *of == section)?;
+    ranges.into_iter().find(|(of, ..)| *of == name).map(|(.., range)| range)
+}
 
 /// Returns the keywords of a JSON schema for a range.
 fn bounds(range: Range) -> Vec<(String, Json)> {

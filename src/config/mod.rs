@@ -162,15 +162,6 @@ impl Config {
         Written::parse(text, Some(path))?.with(overrides)?.read(|_| Ok(()))
     }
 
-    /// The range of the numbers that a key takes, where it has one.
-    pub(super) fn range_of(key: &str) -> Option<Range> {
-        let Self { run, data, model, training, analysis, .. } = Self::default();
-        let tune = TuneConfig::default().ranges();
-        let sections =
-            [run.ranges(), data.ranges(), model.ranges(), training.ranges(), analysis.ranges(), tune];
-        sections.concat().into_iter().find(|(name, ..)| *name == key).map(|(.., range)| range)
-    }
-
     /// Checks everything that can be known before data is read.
     pub fn check(&self) -> Result<()> {
         let name = &self.run.name;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Table, Value};
 
-use super::keys::{Entries, Entry, SEARCH, check_keys, present_name, present_value};
+use super::keys::{Entries, Entry, SEARCH, check_keys, present_name, present_value, range_of};
 use super::meant::{keys_named, meant};
 use super::types;
 use super::{Config, DEFAULT_FILE, DEFAULT_TEXT};
@@ -291,7 +291,7 @@ impl Written {
                 }
                 entry => {
                     let text = entry.map(|entry| entry.text.clone()).unwrap_or_default();
-                    let range = Config::range_of(&key).filter(|_| expected.ends_with(INTEGER));
+                    let range = range_of(&key).filter(|_| expected.ends_with(INTEGER));
                     let problem = range.map_or_else(
                         || format!("cannot be used: {expected}"),
                         |range| format!("must be {}", range.noun()),

@@ -189,7 +189,7 @@ pub fn checked(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Description)> {
     let tensors = file.tensors()?;
     let description = description(file)?;
     let Description { model, sizes } = &description;
-    model.check().map_err(|error| file.error(error.to_string()))?;
+    model.check().map_err(|error| file.error(Error::from(error).to_string()))?;
     let held: usize = tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum();
     let largest = sizes.vocab.max(sizes.context).max(sizes.source_context.unwrap_or(0));
     if largest > u32::MAX as usize || model.parameters::<Flex>(*sizes) > held.max(SMALL).saturating_mul(2) {

@@ -23,7 +23,7 @@ fn a_dry_run_counts_tokens_of_shorter_sequences() {
         text(&output.stdout)
     };
     let said = dry("data.length=16");
-    assert!(said.contains("of up to 128 tokens: 384 tokens in all"), "{said}");
+    assert!(said.contains("of up to 128 tokens: at most 384 tokens in all"), "{said}");
     let operations = |said: &str| {
         let (before, _) = said.split_once(" GFLOP").unwrap();
         before.rsplit('(').next().unwrap().parse::<f64>().unwrap()

@@ -82,13 +82,3 @@ fn an_answer_to_a_key_is_found_by_what_stood_before_it() {
     let by_key = found.edges.iter().any(|edge| edge.input == Input::Key && edge.to[0] == 1);
     assert!(by_key, "{:?}", found.sentences);
 }
-
-#[test]
-fn a_draw_of_seconds_is_told() {
-    let place = TempDir::new().unwrap();
-    let sets = ["data.task=sort", "data.length=65536", "data.train_samples=2000", "data.valid_samples=1"];
-    let output =
-        program(place.path()).arg("data").args(sets.map(|set| ["--set", set]).concat()).output().unwrap();
-    let said = text(&output.stderr);
-    assert!(said.starts_with("drawing 2,001 sequences of 65,537 tokens: "), "{said}");
-}

@@ -177,7 +177,10 @@ pub fn import(
         Family::Gpt2 | Family::Nanogpt => gpt2::read(family, keys, &tensors)?,
         Family::Llama | Family::Qwen2 | Family::Qwen3 | Family::Smollm3 => llama::read(family, keys)?,
     };
-    description.model.check().map_err(|error| keys.error(family.in_its_keys(keys, error.to_string())))?;
+    description
+        .model
+        .check()
+        .map_err(|error| keys.error(family.in_its_keys(keys, Error::from(error).to_string())))?;
     if description.model.tie_embeddings {
         // Of GPT-2 such a head is none that is tied.
         if family.prefix() == "model." && has_head_of_its_own(&tensors, "embed_tokens.weight")? {
