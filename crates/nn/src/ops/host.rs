@@ -79,15 +79,14 @@ macro_rules! on_hosts {
 }
 pub(super) use on_hosts;
 
-/// Whether the float tensors of a backend are those of `H`.
+/// Whether the float tensors of a backend are those of `H`, in its precision.
 pub(super) fn has_tensors_of<B: Backend, H: Backend>() -> bool {
-    TypeId::of::<FloatTensor<B>>() == TypeId::of::<FloatTensor<H>>()
+    TypeId::of::<(FloatTensor<B>, B::FloatElem)>() == TypeId::of::<(FloatTensor<H>, H::FloatElem)>()
 }
 
 /// Whether the kernels read the tensors of a backend, or those inside its graph.
 pub(super) fn is_read<B: Backend>() -> bool {
-    let is_single = TypeId::of::<B::FloatElem>() == TypeId::of::<f32>();
-    on_hosts!(B, H => is_single, is_single);
+    on_hosts!(B, H => true, true);
     false
 }
 
