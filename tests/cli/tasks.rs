@@ -5,7 +5,7 @@ use std::fs;
 use causal_attention::analysis::circuit::{Explanation, Input, Kind};
 use tempfile::TempDir;
 
-use super::{program, text, train};
+use super::{text, train};
 
 /// What makes the predictions of a small decoder that has learned a task.
 fn found(task: &str, sets: &[&str]) -> Explanation {
