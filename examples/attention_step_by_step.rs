@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release --example attention_step_by_step
 //!
-//! The sections follow the files of `src/attention/`: score, simple, trainable, causal, multi-head.
+//! The sections follow the files of `crates/nn/src/attention/`: score, simple, trainable, causal, multi-head.
 
 use burn::module::{AutodiffModule, Param};
 use burn::nn::{DropoutConfig, Linear};

@@ -75,6 +75,10 @@ impl Explanation {
         let are_named = self.components.is_empty() == self.no_circuit.is_some();
         let is_refused = self.no_circuit.is_some() && (!self.edges.is_empty() || self.patching.is_some());
         let has_gain = self.no_circuit.is_some() || self.baseline > self.loss;
+        let share = (self.baseline - self.loss_of_circuit) / (self.baseline - self.loss);
+        let is_share =
+            self.no_circuit.is_some() || (self.gain_kept - share).abs() <= 1e-6 * share.abs().max(1.0);
+        let losses = [self.loss, self.baseline, self.loss_of_circuit];
         let positions = self.next.len();
         let is_attributed =
             |it: &super::Attribution| it.first.len() >= positions && it.part.chars().count() <= MAX_NAME;
@@ -87,6 +91,8 @@ impl Explanation {
             (self.components.iter().all(is_component), "`components` names a head that the model lacks"),
             (are_named && !is_refused, "`components` and `no_circuit` contradict each other"),
             (has_gain, "`baseline` is not above `loss`"),
+            (is_share, "`gain_kept` is not the share that its losses give"),
+            (losses.iter().all(|&loss| loss >= 0.0), "a loss is negative"),
             (
                 self.edges.iter().all(|it| is_end(it.from, it.from_cross) && is_end(it.to, it.to_cross)),
                 "`edges` joins what is no component",

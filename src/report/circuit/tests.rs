@@ -22,6 +22,18 @@ fn damaged_explanations_are_refused_or_drawn() {
         }
     };
     draw(&read(&whole).unwrap());
+    for (key, edited, problem) in
+        [("gain_kept", 0.5, "not the share"), ("loss_of_circuit", -1.0, "loss is negative")]
+    {
+        let mut value = whole.clone();
+        value[key] = edited.into();
+        if key == "loss_of_circuit" {
+            let [loss, baseline] = ["loss", "baseline"].map(|of| whole[of].as_f64().unwrap());
+            value["gain_kept"] = ((baseline - edited) / (baseline - loss)).into();
+        }
+        let error = read(&value).unwrap_err().to_string();
+        assert!(error.contains(problem), "{key}: {error}");
+    }
     let (mut drawn, mut refused) = (0, 0);
     for (told, damaged) in mutations(&whole) {
         match read(&damaged) {
