@@ -54,6 +54,7 @@ fn finished<T>(watch: &DeviceWatch, outcome: Result<Result<T>, Box<dyn Any + Sen
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::backend::AutodiffBackend;
     use burn_flex::FlexDevice;
 
     use super::*;

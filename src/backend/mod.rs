@@ -26,8 +26,8 @@ pub use device::Device;
 pub use device_watch::DeviceWatch;
 pub use memory::{MOST_SHARDS_AT_ONCE, MemoryEstimate, free, rows, shards_at_once};
 
-#[cfg(any(feature = "ndarray", feature = "flex"))]
 use burn::tensor::backend::AutodiffBackend;
+#[cfg(any(feature = "ndarray", feature = "flex"))]
 use burn_autodiff::Autodiff;
 
 use crate::{config::BackendName, error::Result};
