@@ -185,5 +185,8 @@ fn presets_are_part_of_the_program() {
     let wrong = refused(place.path(), &["data", "--preset", "characters", "--heads", "5"]);
     assert!(wrong.starts_with("error: --heads: `model.heads` = 5 must divide"), "{wrong}");
     let wrong = refused(place.path(), &["data", "--steps", "abc"]);
-    assert!(wrong.starts_with("error: --steps: `training.steps` = \"abc\" cannot be used"), "{wrong}");
+    assert!(
+        wrong.starts_with("error: --steps: `training.steps` = \"abc\" must be a positive integer"),
+        "{wrong}"
+    );
 }
