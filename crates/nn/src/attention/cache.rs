@@ -75,9 +75,7 @@ impl<B: Backend> KeyValueCache<B> {
         self.time = end;
         Ok(self.filled.insert(filled).clone().map(|filled| filled.narrow(1, 0, end)))
     }
-}
 
-impl<B: Backend> KeyValueCache<B> {
     /// Appends the keys and values of some places, and returns their queries with the keys and values of
     /// all places. What a rotation does is done then: `options` ask for no other.
     ///

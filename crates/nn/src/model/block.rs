@@ -46,9 +46,7 @@ impl<B: Backend> Block<B> {
             placement: config.norm,
         })
     }
-}
 
-impl<B: Backend> Block<B> {
     /// Passes the stream through the block. Each place looks at those of its sequence that `mask` shows; with a
     /// cache, at those that are kept there too. The weights of self-attention and cross-attention are added to
     /// `maps` where asked for.

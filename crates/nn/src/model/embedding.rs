@@ -40,9 +40,7 @@ impl<B: Backend> Embeddings<B> {
             scale: config.embedding_scale,
         }
     }
-}
 
-impl<B: Backend> Embeddings<B> {
     /// Embeds tokens at the places that `position` holds.
     ///
     /// # Shapes

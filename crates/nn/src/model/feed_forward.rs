@@ -37,9 +37,7 @@ impl<B: Backend> FeedForward<B> {
             activation: config.activation,
         }
     }
-}
 
-impl<B: Backend> FeedForward<B> {
     /// `residual` plus what the network makes of `input` at every place, in one operation where the backend
     /// has it.
     ///

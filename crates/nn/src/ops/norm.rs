@@ -58,9 +58,7 @@ impl<B: Backend> Norm<B> {
         let gamma = Initializer::Ones.init([d_model], device);
         Self { gamma, beta: None, epsilon, kind: NormKind::Rms }
     }
-}
 
-impl<B: Backend> Norm<B> {
     /// Normalises over the last axis, then scales and shifts.
     ///
     /// # Shapes
