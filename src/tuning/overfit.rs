@@ -4,7 +4,7 @@
 //! equal prefixes. Where no trial's model does it, other rates are tried, and no clipping: what works then is
 //! the likeliest reason.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -212,7 +212,7 @@ fn first_batch(dataset: &Dataset, targets: usize, sequences: usize) -> Batch {
 /// The loss of a model that knows these very sequences: the mean entropy of what follows each prefix.
 fn least_loss(batch: &Batch) -> f64 {
     // By source and prefix.
-    let mut followers: HashMap<_, HashMap<u32, usize>> = HashMap::new();
+    let mut followers: BTreeMap<_, BTreeMap<u32, usize>> = BTreeMap::new();
     for (place, &target) in
         batch.targets.iter().enumerate().filter(|&(place, _)| batch.roles[place] != Role::Padding)
     {
