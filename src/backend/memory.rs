@@ -4,7 +4,7 @@
 //! gets it killed later; so a run that cannot fit is refused before it leaves a trace.
 
 use burn_flex::Flex;
-use sysinfo::System;
+use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System};
 
 use super::device::Device;
 use crate::config::{Config, DeviceKind, TrainingConfig};
@@ -148,16 +148,37 @@ pub fn rows(training: &TrainingConfig, dataset: &Dataset) -> usize {
     }
 }
 
-/// Bytes that a process can still get from this machine, or from the container that it runs in;
-/// infinitely many where the system does not say.
+/// Bytes that this process can still get from this machine, from the container that it runs in, and within its limit of
+/// addresses (`ulimit -v`); infinitely many where the system does not say.
 pub fn free() -> f64 {
     let mut system = System::new();
     system.refresh_memory();
     let of_container = system.cgroup_limits().map(|limits| limits.total_memory.saturating_sub(limits.rss));
-    match system.available_memory() {
-        0 => f64::INFINITY,
-        available => of_container.map_or(available, |free| free.min(available)) as f64,
-    }
+    let available = Some(system.available_memory()).filter(|&available| available > 0);
+    let known = [available, of_container.filter(|_| available.is_some()), unused_addresses(&mut system)];
+    known.into_iter().flatten().min().map_or(f64::INFINITY, |bytes| bytes as f64)
+}
+
+/// What is left of the limit of addresses of this process; none where there is no limit.
+fn unused_addresses(system: &mut System) -> Option<u64> {
+    let limit = address_limit()?;
+    let own = sysinfo::get_current_pid().ok()?;
+    let memory = ProcessRefreshKind::nothing().with_memory();
+    system.refresh_processes_specifics(ProcessesToUpdate::Some(&[own]), false, memory);
+    Some(limit.saturating_sub(system.process(own)?.virtual_memory()))
+}
+
+#[cfg(unix)]
+fn address_limit() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is written to a variable of the type that the call asks for.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
+    (is_known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+#[cfg(not(unix))]
+fn address_limit() -> Option<u64> {
+    None
 }
 
 #[cfg(test)]

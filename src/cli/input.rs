@@ -152,6 +152,15 @@ impl RunArgs {
     }
 }
 
+/// Warns that the keys shown of the run at `path` are not those of its results.
+pub fn warn_changed_config(path: &Path) {
+    let config = RunFolder::at(path).config();
+    warn(&format!(
+        "warning: `{}` has changed since the run ended: the results are those of the keys that it had then",
+        config.display()
+    ));
+}
+
 /// The weights of a run: the best, or those of the checkpoint at a step. That a run which diverged has no best ones
 /// is said.
 ///

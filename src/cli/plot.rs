@@ -55,6 +55,9 @@ pub fn run(args: Args) -> Result<()> {
 
 /// Reads what pictures and page show of a run: what its folder holds, and what its best weights do on `device`.
 pub(super) fn run_data(folder: &RunFolder, device: &Device) -> Result<RunData> {
+    if folder.has_changed_config() {
+        input::warn_changed_config(folder.path());
+    }
     RunData::read(folder, |samples, shown, vocabulary| {
         backend::run(device, Look(folder, samples, shown, vocabulary))
     })

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::input::run_path;
+use super::input::{run_path, warn_changed_config};
 use crate::comparison::{Listed, list};
 use crate::config::{keys_named, nearest_key, normalised};
 use crate::error::{Error, Result};
@@ -46,6 +46,7 @@ pub fn run(args: Args) -> Result<()> {
     for error in &damaged {
         warn(&format!("warning: passed by: {error}"));
     }
+    runs.iter().filter(|run| run.config_changed).for_each(|run| warn_changed_config(&run.path));
     if args.json {
         print_json(&runs);
     } else if runs.is_empty() {

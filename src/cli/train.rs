@@ -291,7 +291,7 @@ fn print_plan(name: &str, device: &Device, plan: &Plan) {
         counted(plan.tokens_per_step * steps, "token")
     ));
     say(&format!(
-        "  memory      about {} of weights, gradients, moments and a checkpoint, {} of activations",
+        "  memory      while it trains about {} of weights, gradients, moments and a checkpoint, {} of activations",
         Bytes(plan.memory.parameters),
         Bytes(plan.memory.activations)
     ));

@@ -47,6 +47,8 @@ pub struct ComparedRun {
     pub tokens_per_second: Option<f64>,
     /// How it ended; "unfinished" while it has no summary.
     pub ended: String,
+    /// Whether its config was edited after it had ended.
+    pub config_changed: bool,
     /// The scores of its heads, `[layer][head]`; empty where they were not measured.
     pub heads: Vec<Vec<HeadScores>>,
     /// Its validations.
@@ -98,6 +100,7 @@ impl ComparedRun {
             seconds: known.map_or(last.map_or(0.0, |row| row.seconds), |summary| summary.seconds),
             tokens_per_second: known.map(|summary| summary.tokens_per_second),
             ended: known.map_or("unfinished".to_string(), |summary| ended(summary.ended)),
+            config_changed: folder.has_changed_config(),
             heads,
             curve,
             config,

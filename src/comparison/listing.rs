@@ -52,6 +52,8 @@ pub struct Listed {
     pub ended: String,
     /// When its folder was last written to, in seconds since 1970.
     pub changed: Option<u64>,
+    /// Whether its config was edited after it had ended.
+    pub config_changed: bool,
     /// Every key of its config, by section.
     #[serde(skip)]
     config: toml::Table,
@@ -225,6 +227,7 @@ impl Listed {
             seed: summary["seed"].as_u64(),
             ended,
             changed: written.map(|since| since.as_secs()),
+            config_changed: folder.has_changed_config(),
             config,
         })
     }

@@ -112,6 +112,13 @@ impl RunFolder {
         (!is_at_end).then_some(words)
     }
 
+    /// Whether `config.toml` was edited after the run had ended. A person may do so, to train on or to say where the
+    /// data are now, but the results are those of the config before.
+    pub fn has_changed_config(&self) -> bool {
+        let written = Hashes::read(self).and_then(|hashes| hashes.config_sha256);
+        written.is_some_and(|written| sha256(&self.config()).is_ok_and(|held| held != written))
+    }
+
     /// Whether weights, vocabulary, samples, metrics, analysis and head scores are of one run.
     fn check_sizes(&self) -> Result<()> {
         let hashes = Hashes::read(self).unwrap_or_default();

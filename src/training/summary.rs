@@ -86,6 +86,8 @@ fn one() -> usize {
 /// What the files of a run held, by which they are told from another run's; none of a file that it has not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hashes {
+    /// The SHA-256 of `config.toml`.
+    pub config_sha256: Option<String>,
     /// The SHA-256 of `model.safetensors`.
     pub weights_sha256: Option<String>,
     /// The SHA-256 of `vocabulary.json`.
@@ -107,6 +109,7 @@ impl Hashes {
     pub fn of(folder: &RunFolder) -> Self {
         let hash = |path: PathBuf| sha256(&path).ok();
         Self {
+            config_sha256: hash(folder.config()),
             weights_sha256: hash(folder.model()),
             vocabulary_sha256: hash(folder.vocabulary()),
             samples_sha256: hash(folder.samples()),

@@ -105,3 +105,26 @@ fn runs_of_one_setting_and_seed_count_once() {
     let sentence = told["sentences"].as_array().unwrap().last().unwrap().as_str().unwrap();
     assert!(sentence.contains("again is not counted"), "{told}");
 }
+
+#[test]
+fn a_config_that_was_edited_after_the_run_is_warned_of_where_its_keys_are_shown() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    for seed in ["1", "2"] {
+        small_run(folder, &["training.steps=3", "analysis.circuit=false", &format!("run.seed={seed}")], seed);
+    }
+    let commands: [&[&str]; 3] = [&["runs", "1", "2"], &["compare", "1", "2"], &["report", "1"]];
+    let warnings = |command: &[&str]| {
+        let output = program(folder).args(command).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {said}");
+        said.matches("`1/config.toml` has changed since the run ended").count()
+    };
+    commands.iter().for_each(|command| assert_eq!(warnings(command), 0, "{command:?}"));
+    let config = folder.join("1/config.toml");
+    let edited = fs::read_to_string(&config).unwrap().replacen("learning_rate = ", "learning_rate = 1", 1);
+    fs::write(&config, edited).unwrap();
+    commands.iter().for_each(|command| assert_eq!(warnings(command), 1, "{command:?}"));
+    let listed: Value = serde_json::from_str(&said(folder, &["runs", "1", "2", "--json"])).unwrap();
+    assert_eq!([0, 1].map(|run| listed[run]["config_changed"].clone()), [true, false].map(Value::from));
+}

@@ -64,6 +64,18 @@ fn without_memory_the_program_ends_in_one_line() {
     assert!(codes.contains(&2), "{codes:?}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limit_of_addresses_counts_as_memory() {
+    let place = TempDir::new().unwrap();
+    let large = ["--set", "data.length=1024", "--set", "training.batch_size=64", "--set", "data.vocab=512"];
+    let arguments: Vec<_> = training().into_iter().chain(large.map(String::from)).collect();
+    let output = limited(place.path(), &format!("ulimit -v {}", 500 * 1024), &arguments);
+    assert_one_line(&output, 2, "are free here: lower it");
+    assert!(text(&output.stderr).contains("`training.batch_size` = 64"), "{}", text(&output.stderr));
+    assert!(!place.path().join("run").exists(), "a run that could not begin leaves nothing");
+}
+
 #[test]
 fn more_threads_than_any_machine_has_are_refused() {
     let place = TempDir::new().unwrap();
