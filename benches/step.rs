@@ -18,6 +18,7 @@ use causal_attention::kernels::allocator;
 use causal_attention::model::{Architecture, ModelConfig, Sizes};
 use causal_attention::ops::{Activation, Kernels, NormKind, Precision};
 use causal_attention::position::PositionScheme;
+use causal_attention::role::ParamRoles;
 use causal_attention::terminal::{ProgressKind, print_json_line};
 use causal_attention::training::{Control, Mode, Optimizer, RunPath, StepBatches, Trainee, launch};
 
@@ -108,7 +109,7 @@ impl Bare {
         let sizes = Sizes { vocab: shape.vocab, context: shape.time, source_context: None };
         let model = shape.model.init::<B>(sizes, &device).expect("the sizes make a model");
         let config = TrainingConfig { optimizer, max_gradient_norm: 0.0, ..TrainingConfig::default() };
-        let optimizer = Optimizer::new(&config, &shape.model);
+        let optimizer = Optimizer::new(&config, model.roles());
         Self {
             trainee: Some(Trainee::new(model, &config)),
             optimizer,

@@ -16,6 +16,7 @@ use crate::kernels::random::{assert_same_on_any_number_of_threads, random};
 use crate::model::{Architecture, Model, ModelConfig, NormPlacement, Sizes};
 use crate::ops::{self, Activation, Kernels, NormKind};
 use crate::position::PositionScheme;
+use crate::role::ParamRoles;
 use crate::weights::native;
 
 const VOCAB: usize = 13;
@@ -68,7 +69,7 @@ fn batch(step: usize, has_source: bool) -> Batch {
 fn run<B: AutodiffBackend>(mut trainee: Trainee<B>, steps: usize) -> (Vec<f32>, Vec<Vec<f32>>) {
     let device = Default::default();
     let has_source = matches!(&trainee.model, Model::Decoder(model) if model.encoder.is_some());
-    let mut optimizer = Optimizer::<B>::new(&TrainingConfig::default(), &ModelConfig::default());
+    let mut optimizer = Optimizer::<B>::new(&TrainingConfig::default(), trainee.model.roles());
     let mut losses = Vec::new();
     for step in 0..steps {
         // Both ways of computing draw the same positions.

@@ -14,15 +14,15 @@ use burn::prelude::*;
 use burn::tensor::{TensorPrimitive, backend::AutodiffBackend, ops::FloatTensor};
 
 use crate::config::{OptimizerKind, TrainingConfig};
-use crate::model::ModelConfig;
 use crate::ops::{Moments, Parameter, Rule, Update, Updated};
+use crate::role::ParamRole;
 use crate::weights::native::Tensors;
 
 /// An optimizer whose state is shared by all its clones.
 #[derive(Debug, Clone)]
 pub struct Optimizer<B: AutodiffBackend> {
     config: TrainingConfig,
-    model: ModelConfig,
+    roles: Vec<ParamRole>,
     state: Arc<Mutex<State<B::InnerBackend>>>,
 }
 
@@ -40,10 +40,11 @@ pub struct State<B: Backend> {
 }
 
 impl<B: AutodiffBackend> Optimizer<B> {
-    /// A fresh optimizer with the settings of `config`, for a model of `model`.
-    pub fn new(config: &TrainingConfig, model: &ModelConfig) -> Self {
+    /// A fresh optimizer with the settings of `config`, for a module whose parameters have these roles, in the order in
+    /// which they are visited.
+    pub fn new(config: &TrainingConfig, roles: Vec<ParamRole>) -> Self {
         let state = State { step: 0, moments: Vec::new(), gradient_norm: None };
-        Self { config: config.clone(), model: model.clone(), state: Arc::new(Mutex::new(state)) }
+        Self { config: config.clone(), roles, state: Arc::new(Mutex::new(state)) }
     }
 
     /// Restores what an optimizer recorded of the parameters `names`, after so many updates; false where that was
@@ -57,9 +58,8 @@ impl<B: AutodiffBackend> Optimizer<B> {
         });
         let moments = moments.collect::<Vec<_>>();
         let is_adam = matches!(self.rule(), (Rule::Adam { .. }, _));
-        let fits = names.iter().zip(&moments).all(|(name, moments)| {
-            let layer = name.strip_suffix(".weight").and_then(|path| path.rsplit('.').next());
-            let has_second = is_adam && self.matrices(layer.unwrap_or_default()).is_none();
+        let fits = self.roles.iter().zip(&moments).all(|(role, moments)| {
+            let has_second = is_adam && self.matrices(role).is_none();
             moments.as_ref().is_none_or(|moments| moments.second.is_some() == has_second)
         });
         if fits {
@@ -93,10 +93,12 @@ impl<B: AutodiffBackend> Optimizer<B> {
         }
     }
 
-    /// Columns of the matrices that stand side by side in the weight of a linear layer of this name, if Muon moves it.
-    fn matrices(&self, layer: &str) -> Option<Vec<usize>> {
-        let is_muon = self.config.optimizer == OptimizerKind::Muon;
-        is_muon.then(|| self.model.matrices_of(layer)).flatten()
+    /// Columns of the matrices that stand side by side in a parameter of this role, if Muon moves it.
+    fn matrices(&self, role: &ParamRole) -> Option<Vec<usize>> {
+        match (self.config.optimizer, role) {
+            (OptimizerKind::Muon, ParamRole::Matrix { columns, .. }) => Some(columns.clone()),
+            _ => None,
+        }
     }
 
     /// Muon's momentum at an update, counted from 1.
@@ -131,15 +133,8 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
             max_norm: Some(self.config.max_gradient_norm).filter(|&most| most > 0.0),
         };
         let moments = &mut state.moments;
-        let mut gather = Gather {
-            optimizer: self,
-            gradients,
-            matrix_decay,
-            moments,
-            path: Vec::new(),
-            due: Vec::new(),
-            visited: 0,
-        };
+        let mut gather =
+            Gather { optimizer: self, gradients, matrix_decay, moments, due: Vec::new(), visited: 0 };
         module.visit(&mut gather);
         let (positions, due): (Vec<_>, Vec<_>) = gather.due.into_iter().unzip();
 
@@ -170,8 +165,6 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
 /// Collects the parameters that have a gradient, with their positions in the model.
 struct Gather<'a, B: AutodiffBackend> {
     optimizer: &'a Optimizer<B>,
-    /// Names of the modules around the parameter, and its own.
-    path: Vec<String>,
     gradients: GradientsParams,
     matrix_decay: f64,
     moments: &'a mut Vec<Option<Moments<B::InnerBackend>>>,
@@ -180,29 +173,18 @@ struct Gather<'a, B: AutodiffBackend> {
 }
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Gather<'_, B> {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_string());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let position = self.visited;
         self.visited += 1;
         self.moments.resize_with(self.moments.len().max(self.visited), || None);
-        let matrices = match self.path.as_slice() {
-            [.., layer, name] if D == 2 && name == "weight" => self.optimizer.matrices(layer),
-            _ => None,
-        };
+        let role = &self.optimizer.roles[position];
         if let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id) {
             let parameter = Parameter {
                 weights: param.val().inner().into_primitive().tensor(),
                 gradient: gradient.into_primitive().tensor(),
                 moments: self.moments[position].take(),
-                weight_decay: if D >= 2 { self.matrix_decay } else { 0.0 },
-                matrices,
+                weight_decay: if role.decays() { self.matrix_decay } else { 0.0 },
+                matrices: self.optimizer.matrices(role),
             };
             self.due.push((position, parameter));
         }

@@ -21,6 +21,7 @@ use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::kernels::{allocator, sums};
 use crate::ops;
+use crate::role::ParamRoles;
 use crate::workers::{Shards, Workers};
 
 /// Seconds of the parts of a step, and what goes between workers in it.
@@ -112,7 +113,7 @@ pub fn time_parts(
             };
             compute(&training, || {
                 let mut trainee = workers.agree(first_trainee::<B>(config, dataset, on, &device))?;
-                let mut optimizer = Optimizer::<B>::new(&config.training, &config.model);
+                let mut optimizer = Optimizer::<B>::new(&config.training, trainee.model.roles());
                 ops::seed::<B>(&device, config.run.seed);
                 allocator::keep_freed_memory();
                 let mut groups = Vec::new();

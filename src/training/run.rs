@@ -28,6 +28,7 @@ use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::{Error, Result, ensure};
 use crate::files::{is_there, open_own_to_write, read_own, write_atomically};
+use crate::role::ParamRoles;
 use crate::terminal::{Progress, RunStatus, counted, part_of, warn};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
@@ -147,7 +148,7 @@ impl<B: AutodiffBackend> Run<B> {
             changes.iter().for_each(|change| warn(&format!("notice: {change}")));
         }
         let parameter_names = native::names(&trainee.model);
-        let optimizer = Optimizer::<B>::new(training, &config.model);
+        let optimizer = Optimizer::<B>::new(training, trainee.model.roles());
         if !optimizer.restore(state.updates, moments, &parameter_names, device) {
             warn("notice: training.optimizer has changed, so the optimizer starts without its moments");
         }

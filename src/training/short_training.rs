@@ -14,6 +14,7 @@ use crate::data::{Batch, Dataset};
 use crate::error::Result;
 use crate::evaluation::DeviceBatch;
 use crate::ops;
+use crate::role::ParamRoles;
 use crate::workers::Shards;
 
 /// Trains the model of `config` on one `batch` again and again, or without one on the batches of its run. `rate` is told
@@ -37,7 +38,7 @@ pub fn train_briefly(
             let Train(config, dataset, on, batch, mut rate) = self;
             compute(&config.training, || {
                 let mut trainee = first_trainee::<B>(config, dataset, on, &device)?;
-                let mut optimizer = Optimizer::<B>::new(&config.training, &config.model);
+                let mut optimizer = Optimizer::<B>::new(&config.training, trainee.model.roles());
                 ops::seed::<B>(&device, config.run.seed);
                 let mut of_run =
                     train_steps(config, dataset, 0..usize::MAX, Shards::one(), &device).flatten();

@@ -7,6 +7,7 @@ use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::config::{OptimizerKind, TrainingConfig};
 use causal_attention::model::{Architecture, Inputs, Model, ModelConfig, Sizes, loss};
+use causal_attention::role::ParamRoles;
 use causal_attention::training::Optimizer;
 
 use crate::CLOSE;
@@ -71,7 +72,7 @@ fn one_layer_decoder() {
             max_gradient_norm: 0.0,
             ..TrainingConfig::default()
         };
-        let mut adam = Optimizer::<B>::new(&config, &ModelConfig::default());
+        let mut adam = Optimizer::<B>::new(&config, model.roles());
         let mut losses = Vec::new();
         for step in 0..steps {
             let loss = mean_loss(&model, batch(step % batches));

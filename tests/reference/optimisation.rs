@@ -10,6 +10,7 @@ use causal_attention::config::{OptimizerKind, ScheduleKind, TrainingConfig};
 use causal_attention::model::{Inputs, ModelConfig, Sizes, loss};
 use causal_attention::ops::{Activation, NormKind};
 use causal_attention::position::PositionScheme;
+use causal_attention::role::{ParamRole, ParamRoles};
 use causal_attention::training::{Optimizer, Schedule};
 use causal_attention::weights::native;
 
@@ -44,7 +45,7 @@ fn adamw_clipped() {
             vector: Param::from_tensor(case.float("weight.vector")),
         };
         let config = TrainingConfig { weight_decay: 0.1, beta2: 0.95, ..TrainingConfig::default() };
-        let mut optimizer = Optimizer::<B>::new(&config, &ModelConfig::default());
+        let mut optimizer = Optimizer::<B>::new(&config, vec![ParamRole::Head, ParamRole::Bias]);
         let [steps, rows, columns] = case.shape("input.x");
         let inputs = case.float::<B, 3>("input.x");
         let (mut norms, mut path) = (Vec::new(), Vec::new());
@@ -98,7 +99,7 @@ fn muon_with_adamw() {
         });
         decoder = native::apply(decoder, tensors.collect(), "muon".as_ref()).unwrap();
         let batches = case.int::<B, 3>("input.batches");
-        let mut optimizer = Optimizer::<B>::new(&training, &model);
+        let mut optimizer = Optimizer::<B>::new(&training, decoder.roles());
         let mut losses = Vec::new();
         for step in 0..steps {
             let batch: Tensor<B, 2, Int> = batches.clone().narrow(0, step, 1).reshape([sequences, tokens]);

@@ -10,3 +10,4 @@ pub use crate::model::{
 };
 pub use crate::ops::{Activation, Norm, NormKind, ScorePosition};
 pub use crate::position::PositionScheme;
+pub use crate::role::{ParamRole, ParamRoles};

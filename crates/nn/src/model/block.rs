@@ -1,13 +1,14 @@
 //! One block of a stack: self-attention, in a decoder that reads a memory cross-attention too, then a
 //! feed-forward layer, each with a norm and a residual connection.
 
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::{config::ModelConfig, feed_forward::FeedForward, residual::NormPlacement};
 use crate::Result;
 use crate::attention::{KeyValueCache, Mask, Memory, MultiHeadAttention, SplitHeads};
 use crate::ops::{Norm, ScorePosition};
+use crate::role::{ParamRole, ParamRoles};
 
 /// Attention and a feed-forward layer.
 #[derive(Module, Debug)]
@@ -27,6 +28,26 @@ pub struct Block<B: Backend> {
     /// Where the norms stand.
     #[module(skip)]
     pub placement: NormPlacement,
+}
+
+impl<B: Backend> ParamRoles for Block<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self {
+            attention_norm,
+            attention,
+            cross_attention_norm,
+            cross_attention,
+            feed_forward_norm,
+            feed_forward,
+            placement: _,
+        } = self;
+        attention_norm.visit_roles(visit);
+        attention.visit_roles(visit);
+        cross_attention_norm.visit_roles(visit);
+        cross_attention.visit_roles(visit);
+        feed_forward_norm.visit_roles(visit);
+        feed_forward.visit_roles(visit);
+    }
 }
 
 impl<B: Backend> Block<B> {

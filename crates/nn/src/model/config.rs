@@ -188,20 +188,6 @@ pub struct Sizes {
 }
 
 impl ModelConfig {
-    /// Columns of the matrices that stand side by side in the weight of a linear layer within blocks and attention, by
-    /// the layer's name; none for the embeddings and the head.
-    pub fn matrices_of(&self, layer: &str) -> Option<Vec<usize>> {
-        let [queries, keys] = self.query_and_key_widths();
-        let up = self.inner_width();
-        Some(match layer {
-            "qkv" => vec![queries, keys, keys],
-            "query" | "key" | "value" => vec![queries],
-            "output" | "down" => vec![self.d_model],
-            "up" => vec![up; self.up_width() / up],
-            _ => return None,
-        })
-    }
-
     /// Whether these keys make a model.
     ///
     /// # Errors

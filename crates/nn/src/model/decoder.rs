@@ -6,7 +6,7 @@
 //! writes its answer token by token, and each of its blocks attends over what the encoder read (Vaswani et al.,
 //! 2017, arXiv 1706.03762). In training the decoder reads the true answer, shifted by one (teacher forcing).
 
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::nn::Linear;
 use burn::tensor::{Int, Tensor, backend::Backend};
 
@@ -18,6 +18,7 @@ use crate::Result;
 use crate::attention::{KeyValueCache, Mask, Memory};
 use crate::ops::{self, Norm};
 use crate::position::{Position, contributions};
+use crate::role::{self, ParamRole, ParamRoles};
 
 /// A stack of causal blocks over embeddings.
 #[derive(Module, Debug)]
@@ -36,6 +37,18 @@ pub struct Decoder<B: Backend> {
     pub head: Option<Linear<B>>,
     /// The bound of the logits; 0 for none.
     pub softcap: f64,
+}
+
+impl<B: Backend> ParamRoles for Decoder<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self { encoder, embedding, position, blocks, norm, head, softcap: _ } = self;
+        encoder.visit_roles(visit);
+        embedding.visit_roles(visit);
+        position.visit_roles(visit);
+        blocks.visit_roles(visit);
+        norm.visit_roles(visit);
+        head.iter().for_each(|head| role::linear(head, ParamRole::Head, visit));
+    }
 }
 
 impl<B: Backend> Decoder<B> {

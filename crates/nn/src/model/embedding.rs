@@ -1,11 +1,12 @@
 //! From tokens to the residual stream: token embedding, position, norm, dropout.
 
-use burn::module::{Initializer, Module};
+use burn::module::{Initializer, Module, ParamId};
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
 use super::config::ModelConfig;
 use crate::ops::{self, Norm};
+use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
 /// A token embedding from N(0, 0.02), GPT-2's: Burn's default N(0, 1) would drown what the first
@@ -27,6 +28,14 @@ pub struct Embeddings<B: Backend> {
     pub dropout: Dropout,
     /// What the token embeddings are multiplied by.
     pub scale: f64,
+}
+
+impl<B: Backend> ParamRoles for Embeddings<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self { token, norm, dropout: _, scale: _ } = self;
+        token.visit_roles(visit);
+        norm.visit_roles(visit);
+    }
 }
 
 impl<B: Backend> Embeddings<B> {

@@ -1,13 +1,14 @@
 //! The encoder: a stack whose tokens see each other in both directions, except padding
 //! (Vaswani et al., 2017, arXiv 1706.03762, section 3.1).
 
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 
 use super::{block::Block, check_tokens, embedding::Embeddings};
 use crate::attention::Mask;
 use crate::ops::Norm;
 use crate::position::{Position, contributions};
+use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
 /// A batch of sources.
@@ -30,6 +31,16 @@ pub struct Encoder<B: Backend> {
     pub blocks: Vec<Block<B>>,
     /// Ends a pre-norm stack.
     pub norm: Option<Norm<B>>,
+}
+
+impl<B: Backend> ParamRoles for Encoder<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self { embedding, position, blocks, norm } = self;
+        embedding.visit_roles(visit);
+        position.visit_roles(visit);
+        blocks.visit_roles(visit);
+        norm.visit_roles(visit);
+    }
 }
 
 impl<B: Backend> Encoder<B> {

@@ -2,7 +2,7 @@
 //! `dropout(f(x W_up + b_up) W_down + b_down)` (Vaswani et al., 2017, arXiv 1706.03762, section 3.3, with ReLU
 //! for `f`; [`Activation`] has those that came later).
 
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
@@ -10,6 +10,7 @@ use super::config::ModelConfig;
 use crate::Result;
 use crate::attention::{check_residual, check_width};
 use crate::ops::{self, Activation};
+use crate::role::{self, ParamRole, ParamRoles};
 
 /// Two linear layers with an activation between them and dropout at the end.
 #[derive(Module, Debug)]
@@ -23,6 +24,15 @@ pub struct FeedForward<B: Backend> {
     /// What stands between them.
     #[module(skip)]
     pub activation: Activation,
+}
+
+impl<B: Backend> ParamRoles for FeedForward<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self { up, down, dropout: _, activation: _ } = self;
+        let ([_, width], [inner, _]) = (up.weight.lazy_shape().dims(), down.weight.lazy_shape().dims());
+        role::reading(up, vec![inner; width / inner], visit);
+        role::writing(down, visit);
+    }
 }
 
 impl<B: Backend> FeedForward<B> {

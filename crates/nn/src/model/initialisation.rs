@@ -3,9 +3,13 @@
 //! Burn initialises each parameter when it is first read, in whatever order that happens. One
 //! pass over the finished model fixes the order, so that equal seeds give equal models.
 
-use burn::module::{Module, ModuleMapper, Param};
+use std::collections::HashMap;
+
+use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::tensor::{Distribution, Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
+
+use crate::role::{ParamRole, ParamRoles};
 
 /// How the linear layers start; embeddings are N(0, 0.02) in any case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,47 +28,40 @@ pub enum Initialisation {
 impl Initialisation {
     /// Draws all parameters of a model with a stream through `layers` blocks, in the order of its fields. The
     /// projections that return to the stream then become zero with `zero_projections`.
-    pub fn apply<B: Backend, M: Module<B>>(self, module: M, layers: usize, zero_projections: bool) -> M {
+    pub fn apply<B: Backend, M: Module<B> + ParamRoles>(
+        self,
+        module: M,
+        layers: usize,
+        zero_projections: bool,
+    ) -> M {
         let [weights, returning] = match self {
             Initialisation::Uniform => [None; 2],
             Initialisation::Normal => [0.02, 0.02 / (2.0 * layers as f64).sqrt().max(1.0)].map(Some),
         };
         let returning = if zero_projections { Some(0.0) } else { returning };
-        module.map(&mut Draw { path: Vec::new(), weights, returning })
+        let mut deviations = HashMap::new();
+        module.visit_roles(&mut |id, role| {
+            let deviation = match role {
+                ParamRole::Matrix { writes_to_stream: true, .. } => returning,
+                ParamRole::Matrix { .. } | ParamRole::Head => weights,
+                ParamRole::Bias => weights.map(|_| 0.0),
+                ParamRole::Embedding | ParamRole::Gain => None,
+            };
+            deviations.extend(deviation.map(|deviation| (id, deviation)));
+        });
+        module.map(&mut Draw { deviations })
     }
 }
 
-/// Draws the parameters of linear layers by standard deviations; where there is none, and all others, as Burn does,
-/// which initialises a parameter when it is read.
+/// Draws parameters by their standard deviations; where there is none, as Burn does, which initialises a parameter when
+/// it is read.
 struct Draw {
-    /// Names and container types of the modules around the parameter.
-    path: Vec<(String, String)>,
-    /// Of the weights.
-    weights: Option<f64>,
-    /// Of the weights that return to the stream.
-    returning: Option<f64>,
+    deviations: HashMap<ParamId, f64>,
 }
 
 impl<B: Backend> ModuleMapper<B> for Draw {
-    fn enter_module(&mut self, name: &str, container_type: &str) {
-        self.path.push((name.to_string(), container_type.to_string()));
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        // A parameter's own name ends the path, within its layer.
-        let deviation = match self.path.as_slice() {
-            [.., (layer, _), (name, container)] if container == "Struct:Linear" => match name.as_str() {
-                "weight" if layer == "output" || layer == "down" => self.returning,
-                "weight" => self.weights,
-                _ => self.weights.map(|_| 0.0),
-            },
-            _ => None,
-        };
-        let Some(deviation) = deviation else {
+        let Some(&deviation) = self.deviations.get(&param.id) else {
             param.val();
             return param;
         };

@@ -29,6 +29,7 @@ use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Int, Shape, Tensor, backend::Backend};
 
 use crate::attention::{KeyValueCache, Memory};
+use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure, ops};
 
 /// Any of the architectures.
@@ -74,6 +75,15 @@ fn check_tokens(what: &str, [batch, time]: [usize; 2]) -> Result<()> {
     ensure(batch > 0 && time > 0, Error::Shape, || {
         format!("the {what} [{batch}, {time}]: there is nothing to read")
     })
+}
+
+impl<B: Backend> ParamRoles for Model<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        match self {
+            Model::OneLayer(model) => model.visit_roles(visit),
+            Model::Decoder(model) => model.visit_roles(visit),
+        }
+    }
 }
 
 impl<B: Backend> Model<B> {

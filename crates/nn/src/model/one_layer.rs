@@ -1,13 +1,14 @@
 //! The smallest decoder that attends: embedding, causal attention, linear head. No positions, no
 //! residual, no feed-forward layer.
 
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::nn::{Embedding, Linear};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
 use crate::Result;
 use crate::attention::{KeyValueCache, Mask, MultiHeadAttention};
 use crate::ops::{self, ScorePosition};
+use crate::role::{self, ParamRole, ParamRoles};
 
 /// `head(attention(embedding(tokens)))`.
 #[derive(Module, Debug)]
@@ -18,6 +19,15 @@ pub struct OneLayerDecoder<B: Backend> {
     pub attention: MultiHeadAttention<B>,
     /// `d_model` to `vocab`.
     pub head: Linear<B>,
+}
+
+impl<B: Backend> ParamRoles for OneLayerDecoder<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self { embedding, attention, head } = self;
+        embedding.visit_roles(visit);
+        attention.visit_roles(visit);
+        role::linear(head, ParamRole::Head, visit);
+    }
 }
 
 impl<B: Backend> OneLayerDecoder<B> {

@@ -8,7 +8,7 @@
 //! Ba, Kiros and Hinton, 2016 (arXiv 1607.06450), and Zhang and Sennrich, 2019 (arXiv 1910.07467), whose norm leaves
 //! out the mean, and with it a pass over the numbers.
 
-use burn::module::{Initializer, Module, Param};
+use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,7 @@ use super::operation::{self, Gradients, Inputs, Operation, fused};
 use super::{float, primitive};
 use crate::kernels::norm as kernel;
 use crate::kernels::pool::{self, Buffer};
+use crate::role::{ParamRole, ParamRoles};
 
 /// Which norm.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +45,14 @@ pub struct Norm<B: Backend> {
     /// Which norm.
     #[module(skip)]
     pub kind: NormKind,
+}
+
+impl<B: Backend> ParamRoles for Norm<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self { gamma, beta, epsilon: _, kind: _ } = self;
+        visit(gamma.id, ParamRole::Gain);
+        beta.iter().for_each(|beta| visit(beta.id, ParamRole::Bias));
+    }
 }
 
 impl<B: Backend> Norm<B> {

@@ -1,9 +1,10 @@
 //! Learned positions: a vector for each place, added to the token's (Gehring et al., 2017,
 //! arXiv 1705.03122; GPT-2). Places beyond the trained length have none.
 
-use burn::module::{Initializer, Module, Param};
+use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
 
+use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
 /// A learned vector for each place in time.
@@ -11,6 +12,13 @@ use crate::{Error, Result, error::ensure};
 pub struct Learned<B: Backend> {
     /// `[context, d_model]`, from N(0, 0.02) as the token embeddings.
     pub weight: Param<Tensor<B, 2>>,
+}
+
+impl<B: Backend> ParamRoles for Learned<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self { weight } = self;
+        visit(weight.id, ParamRole::Embedding);
+    }
 }
 
 impl<B: Backend> Learned<B> {

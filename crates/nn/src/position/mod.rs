@@ -26,10 +26,11 @@ pub use relative::Relative;
 pub use rotary::{RopeScaling, Rotary, Rotation};
 pub use sinusoidal::{Sinusoidal, sinusoids};
 
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
+use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, ops::ScorePosition};
 
 /// The position schemes, as `position` names them.
@@ -100,6 +101,19 @@ pub enum Position<B: Backend> {
     Alibi(Alibi<B>),
     /// A learned number for each head and range of distances.
     Relative(Relative<B>),
+}
+
+impl<B: Backend> ParamRoles for Position<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        match self {
+            Position::Learned(learned) => learned.visit_roles(visit),
+            Position::Relative(relative) => relative.visit_roles(visit),
+            Position::Sinusoidal(_)
+            | Position::RandomSinusoidal(_)
+            | Position::Rotary(_)
+            | Position::Alibi(_) => {}
+        }
+    }
 }
 
 impl PositionScheme {

@@ -6,10 +6,11 @@
 //! Where T5 leaves the scores unscaled, they are divided by the root of the head's width here, as
 //! everywhere in this crate.
 
-use burn::module::{Initializer, Module, Param};
+use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
 use super::Direction;
+use crate::role::{ParamRole, ParamRoles};
 
 /// Number of buckets, T5's.
 pub const BUCKETS: usize = 32;
@@ -45,6 +46,13 @@ pub struct Relative<B: Backend> {
     /// Whether keys after the query have buckets of their own.
     #[module(skip)]
     direction: Direction,
+}
+
+impl<B: Backend> ParamRoles for Relative<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self { weight, direction: _ } = self;
+        visit(weight.id, ParamRole::Embedding);
+    }
 }
 
 impl<B: Backend> Relative<B> {

@@ -15,13 +15,14 @@
 //! 2010.04245; with gains as in Qwen3), which bounds the scores however large the projections grow.
 
 use burn::config::Config;
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::width_of_head;
 use crate::attention::{KeyValueCache, check_dropout, check_residual, check_width};
 use crate::ops::{self, AttentionOptions, Mask, Norm, Projections, ScorePosition};
+use crate::role::{self, ParamRole, ParamRoles};
 use crate::{Error, Result};
 
 /// What a [`MultiHeadAttention`] is built from.
@@ -112,6 +113,17 @@ impl MultiHeadAttentionConfig {
 
     fn shared_heads(&self) -> usize {
         self.key_value_heads.unwrap_or(self.heads)
+    }
+}
+
+impl<B: Backend> ParamRoles for MultiHeadAttention<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self { qkv, query_norm, key_norm, output, dropout: _, heads, key_value_heads, d_head } = self;
+        let [queries, keys] = [heads, key_value_heads].map(|heads| heads * d_head);
+        role::reading(qkv, vec![queries, keys, keys], visit);
+        query_norm.visit_roles(visit);
+        key_norm.visit_roles(visit);
+        role::writing(output, visit);
     }
 }
 

@@ -9,13 +9,14 @@
 //! in one matrix product instead of one a head.
 
 use burn::config::Config;
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::width_of_head;
 use crate::attention::{check_dropout, check_width, mask::Mask};
 use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
+use crate::role::{self, ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
 /// What [`SplitHeads`] are built from.
@@ -77,6 +78,17 @@ impl SplitHeadsConfig {
             dropout: DropoutConfig::new(self.dropout).init(),
             heads: self.heads,
         })
+    }
+}
+
+impl<B: Backend> ParamRoles for SplitHeads<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self { query, key, value, output, dropout: _, heads: _ } = self;
+        for layer in [query, key, value] {
+            let [_, width] = layer.weight.lazy_shape().dims();
+            role::reading(layer, vec![width], visit);
+        }
+        role::writing(output, visit);
     }
 }
 
