@@ -4,7 +4,6 @@ use super::missing::{absent, not_compiled};
 use super::{Device, compiled, devices};
 use crate::config::{BackendName, DeviceChoice, DeviceKind};
 use crate::error::{Error, Result};
-use crate::terminal::warn;
 
 /// The devices of a backend that was asked for by name.
 ///
@@ -55,12 +54,12 @@ pub fn choose(backend: Option<BackendName>, wanted: Option<&DeviceChoice>) -> Re
             continue;
         };
         if device.kind == DeviceKind::Software {
-            warn(&format!("warning: {} is a software device: a CPU backend is faster", device.name));
+            log::warn!("{} is a software device: a CPU backend is faster", device.name);
         }
         // Whoever asked for this very kind knows that it computes.
         if !searched.is_empty() && !matches!(wanted, Some(DeviceChoice::Kind(_))) {
             let better = searched.join(" or ");
-            warn(&format!("no GPU found for {better}: {} computes instead", name.name()));
+            log::warn!("no GPU found for {better}: {} computes instead", name.name());
         }
         return Ok(device.clone());
     }

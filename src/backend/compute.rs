@@ -9,7 +9,6 @@ use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
 use crate::kernels::{allocator, team};
 use crate::ops::Precision;
-use crate::terminal::warn;
 
 /// Runs `work` with the threads, kernels and precision that the config asks for.
 ///
@@ -46,7 +45,7 @@ pub fn compute_as_run<B: Backend, T: Send>(
     if config.precision.is_served::<B>(device) {
         return compute(config, work);
     }
-    warn(&format!("notice: computed in f32, because {on} does not support {}", config.precision.name()));
+    log::info!("computed in f32, because {on} does not support {}", config.precision.name());
     compute(&TrainingConfig { precision: Precision::F32, ..config.clone() }, work)
 }
 

@@ -38,7 +38,7 @@ use serde_json::json;
 
 use crate::error::{Error, Result, is_out_of_threads, panic_message};
 use crate::terminal::{
-    be_quiet, check_written, hold_standard_output, print_json, print_text, say, warn_error,
+    be_quiet, check_written, hold_standard_output, print_json, print_text, say, show_log, warn_error,
 };
 use crate::workers::{Workers, mute_all_but_first};
 
@@ -81,6 +81,7 @@ enum Command {
 /// 141: nobody reads the output any more.
 pub fn main() -> ExitCode {
     hold_standard_output();
+    show_log();
     let is_another_worker = mute_all_but_first();
     let mut program = command();
     let (typed, key_options) = match key_options::rewritten(&program, std::env::args_os()) {

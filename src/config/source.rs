@@ -14,7 +14,7 @@ use super::{Config, DEFAULT_FILE, DEFAULT_TEXT};
 use crate::data::Source;
 use crate::error::{Error, INTEGER, Origin, Place, Result, ensure, excerpt, expected};
 use crate::files::Text;
-use crate::terminal::{Bytes, warn};
+use crate::terminal::Bytes;
 
 /// The largest file that is read as a config. Larger ones are data.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
@@ -247,7 +247,7 @@ impl Written {
             && (is_drawn || origin.is_some())
         {
             let problem = format!("is replaced by `{by}` = {}", by_entry.text);
-            warn(&format!("notice: {}", Error::key(replaced, text, problem).at(origin.clone())));
+            log::info!("{}", Error::key(replaced, text, problem).at(origin.clone()));
         }
     }
 

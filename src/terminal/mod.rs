@@ -13,6 +13,6 @@ mod progress;
 pub use numbers::{Bytes, beside_floor, clock, counted, fixed, part_of, signed, thousands};
 pub use output::{
     be_quiet, check_written, error_line, hold_standard_output, is_silent, keep_working_unread, mute,
-    print_json, print_json_line, print_text, say, table, unmute, warn, warn_error,
+    print_json, print_json_line, print_text, say, show_log, table, unmute, warn, warn_error,
 };
 pub use progress::{PieceProgress, Progress, ProgressKind, RunStatus, Waiting, bar};

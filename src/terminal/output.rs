@@ -93,6 +93,38 @@ pub(super) fn is_mute() -> bool {
     IS_MUTE.load(Ordering::Relaxed)
 }
 
+/// Shows what the library logs: errors, warnings, and as notices what it informs of. Other libraries log for their
+/// developers.
+pub fn show_log() {
+    struct Lines;
+
+    impl log::Log for Lines {
+        fn enabled(&self, metadata: &log::Metadata) -> bool {
+            metadata.target().starts_with(env!("CARGO_CRATE_NAME"))
+        }
+
+        fn log(&self, record: &log::Record) {
+            if !self.enabled(record.metadata()) {
+                return;
+            }
+            let message = record.args();
+            match record.level() {
+                log::Level::Error => warn_error(&message.to_string()),
+                log::Level::Warn => warn(&format!("warning: {message}")),
+                log::Level::Info => warn(&format!("notice: {message}")),
+                log::Level::Debug | log::Level::Trace => {}
+            }
+        }
+
+        fn flush(&self) {}
+    }
+
+    // Whoever has installed another one wants to see it there.
+    if log::set_logger(&Lines).is_ok() {
+        log::set_max_level(log::LevelFilter::Info);
+    }
+}
+
 /// Writes an error to standard error; a program that was asked for JSON is told so in JSON.
 pub fn warn_error(message: &str) {
     if !is_mute() {

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::files::{sha256, write_atomically};
 use crate::kernels::allocator;
 use crate::ops::{self, sum_in_order};
-use crate::terminal::{PieceProgress, warn};
+use crate::terminal::PieceProgress;
 use crate::weights::{file::WeightsFile, native};
 use crate::workers::Shards;
 
@@ -70,7 +70,7 @@ impl<B: AutodiffBackend> Run<B> {
         }
         let mut summary = self.summary(ended);
         if let Some(warning) = self.nothing_gained(ended) {
-            warn(&format!("warning: {warning}"));
+            log::warn!("{warning}");
             summary.warnings.push(warning);
         }
         summary.write(&self.folder)?;

@@ -20,7 +20,7 @@ use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::files::{with_remedy, write_atomically};
 use crate::ops::Precision;
-use crate::terminal::{counted, warn};
+use crate::terminal::counted;
 use crate::weights::companions::Companions;
 use crate::weights::native::Description;
 use crate::workers::{Identity, Presence, Shards, Workers, remove_left_behind};
@@ -189,10 +189,8 @@ fn meet(config: &Config, dataset: &Dataset, control: &Control, place: &Path) -> 
     );
     workers.watch(Presence::begin(workers, place, limit, remedy)?);
     if let Some((used, due)) = workers.withheld_cores() {
-        warn(&format!(
-            "notice: mpirun binds each worker to {}: with --bind-to none it takes {due}",
-            counted(used, "core")
-        ));
+        let used = counted(used, "core");
+        log::info!("mpirun binds each worker to {used}: with --bind-to none it takes {due}");
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ use crate::data::Dataset;
 use crate::error::{Error, Result, ensure};
 use crate::files::{is_there, open_own_to_write, read_own, write_atomically};
 use crate::role::ParamRoles;
-use crate::terminal::{Progress, RunStatus, counted, part_of, warn};
+use crate::terminal::{Progress, RunStatus, counted, part_of};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
 use crate::workers::Shards;
@@ -133,7 +133,7 @@ impl<B: AutodiffBackend> Run<B> {
         let (mut logs, trainee) = workers.agree(read())?;
         workers.on_first(|| {
             let from = path.display();
-            damaged.iter().for_each(|problem| warn(&format!("warning: {problem}; going on from {from}")));
+            damaged.iter().for_each(|problem| log::warn!("{problem}; going on from {from}"));
             rewind(&folder, config, &mut state, &mut logs)
         })?;
         // Best weights that are lost are known to worker 0.
@@ -142,15 +142,15 @@ impl<B: AutodiffBackend> Run<B> {
         let schedule = Schedule::new(training, total);
         let warnings = warnings(config, &dataset, total, &control.device);
         if state.step == 0 {
-            warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
+            warnings.iter().for_each(|warning| log::warn!("{warning}"));
         } else if let Some(last) = logs.history.last(Split::Train) {
             let changes = changes(last, &schedule, steps_per_epoch);
-            changes.iter().for_each(|change| warn(&format!("notice: {change}")));
+            changes.iter().for_each(|change| log::info!("{change}"));
         }
         let parameter_names = native::names(&trainee.model);
         let optimizer = Optimizer::<B>::new(training, trainee.model.roles());
         if !optimizer.restore(state.updates, moments, &parameter_names, device) {
-            warn("notice: training.optimizer has changed, so the optimizer starts without its moments");
+            log::info!("training.optimizer has changed, so the optimizer starts without its moments");
         }
         let scheduler = Scheduler { schedule, next: state.step };
         let floor = dataset.floor.map(|floor| floor.valid);
@@ -300,10 +300,10 @@ fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
         Ok(weights) if held.as_ref() == Some(&weights.sha256()?) => {}
         Ok(_) => checkpoint::keep_weights(folder, step)?,
         Err(problem) if held.is_some_and(|held| checkpoint::step_of(folder, &held) == Some(step)) => {
-            warn(&format!("warning: {problem}; {} holds the same weights and is kept", path.display()));
+            log::warn!("{problem}; {} holds the same weights and is kept", path.display());
         }
         Err(problem) => {
-            warn(&format!("warning: {problem}; the next validation decides anew which weights are best"));
+            log::warn!("{problem}; the next validation decides anew which weights are best");
             state.best = None;
         }
     }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use crate::config::{Config, Difference};
 use crate::error::{Error, Result, ensure};
 use crate::files::{create, exists, is_there, open_own, open_own_to_write};
-use crate::terminal::warn;
 use crate::training::RunFolder;
 
 /// The folder of the study at `path`.
@@ -66,7 +65,7 @@ pub(super) fn lock_alive(trials: &Path, worker: usize) -> Result<File> {
     let io = |error| Error::io("lock", &path, error);
     let alive = open_own_to_write(&path, File::options().create(true))?;
     if let Err(TryLockError::WouldBlock) = alive.try_lock() {
-        warn("notice: waiting for the runs of the killed study, which end at their next rung");
+        log::info!("waiting for the runs of the killed study, which end at their next rung");
         alive.lock().map_err(io)?;
     }
     Ok(alive)

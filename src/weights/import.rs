@@ -14,7 +14,7 @@ use super::{checkpoint, tokenizer};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::{Text, parse_json, read_given_json};
-use crate::terminal::{counted, thousands, warn};
+use crate::terminal::{counted, thousands};
 
 /// The naming of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -156,11 +156,8 @@ fn read_foreign(
     };
     let (tensors, description) = families::import(family, tensors, (&config, place), first)?;
     if let Some(said) = said.filter(|said| *said != family.name()) {
-        warn(&format!(
-            "notice: {} says `model_type` \"{said}\", and is read as {} by --format",
-            place.display(),
-            family.name()
-        ));
+        let (place, family) = (place.display(), family.name());
+        log::info!("{place} says `model_type` \"{said}\", and is read as {family} by --format");
     }
     let companions = Companions::beside(family, (&config, place), &first.with_file_name(""), tokenizer)?;
     Ok((tensors, description, companions))

@@ -39,7 +39,7 @@ pub use presence::{Presence, remove_left_behind};
 pub use shards::Shards;
 
 use crate::error::{Error, Result};
-use crate::terminal::{mute, unmute, warn_error};
+use crate::terminal::{mute, unmute};
 use link::{Link, Wait};
 
 /// The workers of a run, as one of them sees them.
@@ -282,7 +282,7 @@ impl Workers {
         }
         if let (true, Err(error)) = (self.is_first(), &result) {
             // Before another worker ends: mpirun then ends the rest.
-            warn_error(&error.to_string());
+            log::error!("{error}");
             mute();
         }
         self.from_first(()).and_then(|()| self.to_first(()))?;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::{Workers, host};
 use crate::error::{Error, Result, ensure};
 use crate::files::{HiddenFolder, open_own, open_own_to_write, read_own, remove_abandoned};
-use crate::terminal::{unmute, warn_error};
+use crate::terminal::unmute;
 
 /// What the hidden name begins with of the folder that workers share while they work.
 const SHARED: &str = ".workers-";
@@ -225,7 +225,7 @@ impl View {
             let _ = file.write_all(LEFT.as_bytes());
         }
         unmute();
-        warn_error(&format!("{problem}, so all end: {}", self.remedy));
+        log::error!("{problem}, so all end: {}", self.remedy);
         end();
     }
 }

@@ -12,7 +12,7 @@ use super::END;
 use super::tokenizer::END_OF_TEXT;
 use crate::error::Result;
 use crate::files::read_given_json;
-use crate::terminal::{counted, warn};
+use crate::terminal::counted;
 
 /// Names of the token that ends a text in common tokenizers, where they are special tokens.
 const KNOWN: [&str; 10] = [
@@ -83,11 +83,11 @@ impl TextEnd {
                 read => read?,
             };
             for (key, id) in ids(&contents).filter(|(_, id)| *id >= size) {
-                warn(&format!(
-                    "warning: {}: `{key}` names the token {id}, which is ignored: the tokenizer has {}; correct the id",
+                log::warn!(
+                    "{}: `{key}` names the token {id}, which is ignored: the tokenizer has {}; correct the id",
                     path.display(),
                     counted(size as usize, "token")
-                ));
+                );
             }
             let declared = match name {
                 "generation_config.json" | "config.json" => by_id(&contents),
