@@ -356,3 +356,33 @@ fn a_path_with_spaces_and_a_tab_are_read_as_written() {
     write(place.path(), "tabs.csv", "", 60, |row| format!("{}\t{}", row % 3, row % 5));
     assert_eq!(described(place.path(), "tabs.csv", &["data.delimiter=\t"])["vocab"], 5);
 }
+
+#[test]
+fn a_key_that_occurs_twice_is_refused() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let twice = |at: usize| match at {
+        40 => "{\"tokens\":[1,2],\"tokens\":[3,4]}".to_string(),
+        _ => "{\"tokens\":[1,2]}".to_string(),
+    };
+    write(folder, "twice.jsonl", "", 60, twice);
+    let array = (0..60).map(twice).collect::<Vec<_>>().join(",\n");
+    fs::write(folder.join("twice.json"), format!("[{array}]")).unwrap();
+    for (file, place) in [("twice.jsonl", "twice.jsonl:41:"), ("twice.json", "twice.json:41:")] {
+        let said = refused(folder, file, &["data.column=tokens"]);
+        assert!(
+            said.contains(place) && said.contains("the key `tokens` occurs twice in one object"),
+            "{said}"
+        );
+    }
+    write(folder, "within.jsonl", "", 60, |_| "{\"x\":[1,2],\"meta\":{\"a\":1,\"a\":1}}".into());
+    assert!(refused(folder, "within.jsonl", &["data.column=x"]).contains("the key `a` occurs twice"));
+}
+
+#[test]
+fn a_number_is_quoted_as_the_file_writes_it() {
+    let place = TempDir::new().unwrap();
+    write(place.path(), "a.jsonl", "", 60, |_| "{\"w\": 0.50, \"x\": [7, 1e0]}".into());
+    assert!(refused(place.path(), "a.jsonl", &["data.column=x"]).contains("value 2: `1e0` is no integer"));
+    assert!(refused(place.path(), "a.jsonl", &["data.column=w"]).contains(":1: `0.50` is no integer"));
+}

@@ -151,12 +151,18 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Adds a value of JSON, which begins in a line.
-    fn push_json(&mut self, (line, value): (usize, serde_json::Value)) -> Result<()> {
+    /// Adds a value of JSON.
+    fn push_json(&mut self, json::Parsed { line, value, text }: json::Parsed<'_>) -> Result<()> {
         let values = json::values(value, self.config.column.name());
         let (values, is_one) = values.map_err(|problem| self.problem(Some(line), problem))?;
         self.reading.add(&values);
-        self.push(&(line, values), self.numbered_column().or(is_one.then_some(0)))
+        let column = self.numbered_column().or(is_one.then_some(0));
+        let row = (line, values);
+        self.push(&row, column).map_err(|error| {
+            // The error quotes the file, which may write a number in another way.
+            let written = json::as_written(&row.1, text).map(|values| self.push(&(line, values), column));
+            written.and_then(Result::err).unwrap_or(error)
+        })
     }
 
     /// Reads lines of which the first may be a header.
