@@ -114,6 +114,15 @@ fn unpack(command: &str, names: &Names) -> String {
     format!("unpack it with `{command} {} > {}`", names.file, names.unpacked())
 }
 
+/// The command that removes the quotes around each line of a table, and one of two within.
+pub fn remove_quotes(path: &Path) -> String {
+    let names = Names::of(path);
+    let new =
+        names.with(&format!("unquoted.{}", path.extension().and_then(|it| it.to_str()).unwrap_or("csv")));
+    let edit = r#"s/^ *"//; s/" *$//; s/""/"/g"#;
+    format!("remove the quotes with `tr -d '\\r' < {} | sed '{edit}' > {new}`", names.file)
+}
+
 fn iconv(encoding: &str, names: &Names) -> String {
     format!("convert it with `iconv -f {encoding} -t UTF-8 {} > {}`", names.file, names.utf8())
 }

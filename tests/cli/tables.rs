@@ -379,6 +379,42 @@ fn a_key_that_occurs_twice_is_refused() {
     assert!(refused(folder, "within.jsonl", &["data.column=x"]).contains("the key `a` occurs twice"));
 }
 
+#[cfg(unix)]
+#[test]
+fn lines_in_quotes_are_refused_with_a_command() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let numbers = |at: usize| format!("\"{},{},{}\"\r", at % 3, at % 5, at % 7);
+    let words = |at: usize| format!("\"w{},\"\"x y\"\",z\"", at % 3);
+    let as_symbols = ["data.column=1", "data.values=symbols"];
+    for (header, row, first, whole) in [
+        ("", &numbers as &dyn Fn(usize) -> String, json!(["0", "0", "0"]), &as_symbols[..]),
+        ("\"a,b,c\"\n", &numbers, json!(["0", "0", "0"]), &as_symbols),
+        ("a,b,c\n", &numbers, json!(["0", "0", "0"]), &as_symbols),
+        ("", &words, json!(["w0", "x y", "z"]), &["data.column=1"]),
+    ] {
+        write(folder, "it's.csv", header, 200, row);
+        for sets in [&[][..], &["data.delimiter=comma"]] {
+            let said = refused(folder, "it's.csv", sets);
+            assert!(said.contains("it's.csv:2: is in quotes as a whole"), "{said}");
+            let command = said.split('`').nth(1).unwrap();
+            let run = std::process::Command::new("sh").args(["-c", command]).current_dir(folder).status();
+            assert!(run.unwrap().success(), "{command}");
+            let keys: Vec<_> = said.split('`').skip(3).step_by(2).collect();
+            assert_eq!(
+                keys,
+                whole.iter().map(|set| set.split_once('=').unwrap().0).collect::<Vec<_>>(),
+                "{said}"
+            );
+            assert_eq!(described(folder, "it's.csv", whole)["table"]["columns"], json!([1, 1]), "{said}");
+        }
+        let read = described(folder, "it's.unquoted.csv", &[]);
+        assert_eq!(read["table"]["rows"][0], first, "{header}");
+    }
+    write(folder, "one.csv", "\"order\"\n", 200, |at| format!("\"order, no. {}\"", at % 3));
+    assert_eq!(described(folder, "one.csv", &["data.column=order"])["vocab"], 3);
+}
+
 #[test]
 fn a_number_is_quoted_as_the_file_writes_it() {
     let place = TempDir::new().unwrap();
