@@ -416,6 +416,27 @@ fn lines_in_quotes_are_refused_with_a_command() {
 }
 
 #[test]
+fn a_header_of_names_and_numbers_is_asked_about() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    for header in ["region,2019", "region,2020,2019", "region,2019-01,2019-02"] {
+        let values = header.split(',').count() - 1;
+        write(folder, "regions.csv", &format!("{header}\n"), 100, |at| {
+            format!("r{}{}", at % 7, format!(",{}", at % 3).repeat(values))
+        });
+        let read = described(folder, "regions.csv", &[]);
+        assert!(
+            warns(&read, "is read as data, though") && warns(&read, "add --set data.header=true"),
+            "{read}"
+        );
+        let named = described(folder, "regions.csv", &["data.header=true"]);
+        assert!(!warns(&named, "data.header") && named["vocab"] == 10, "{named}");
+    }
+    write(folder, "ids.csv", "id,1,2,3\n", 100, |at| format!("{},{},{},{}", at, at % 2, at % 3, at % 5));
+    assert!(warns(&described(folder, "ids.csv", &[]), "set `data.header` = true if it is a header"));
+}
+
+#[test]
 fn a_number_is_quoted_as_the_file_writes_it() {
     let place = TempDir::new().unwrap();
     write(place.path(), "a.jsonl", "", 60, |_| "{\"w\": 0.50, \"x\": [7, 1e0]}".into());
