@@ -443,3 +443,48 @@ fn a_number_is_quoted_as_the_file_writes_it() {
     assert!(refused(place.path(), "a.jsonl", &["data.column=x"]).contains("value 2: `1e0` is no integer"));
     assert!(refused(place.path(), "a.jsonl", &["data.column=w"]).contains(":1: `0.50` is no integer"));
 }
+
+#[test]
+fn a_text_of_numbers_is_warned_of_with_keys_that_work() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    type File<'a> = (&'a str, &'a dyn Fn(usize) -> String, &'a [&'a str]);
+    let files: [File<'_>; 6] = [
+        ("ids", &|at| format!("{}|{}", at % 13, at % 3), &["data.source=table"]),
+        (
+            "floats",
+            &|at| format!("{}.5|{}.25", at % 3, at % 4),
+            &["data.source=table", "data.values=symbols"],
+        ),
+        ("signs", &|at| format!("-{},+{}", at % 3, at % 4), &["data.source=table", "data.values=symbols"]),
+        (
+            "powers",
+            &|at| format!("1e-{}  2.5E+{}", at % 3, at % 4),
+            &["data.source=table", "data.values=symbols"],
+        ),
+        ("large", &|at| format!("{};7", 2_000_000 + at % 9), &["data.source=table", "data.values=symbols"]),
+        ("series", &|at| format!("{}", 17 * at % 150), &["data.source=table", "data.column=1"]),
+    ];
+    for (name, row, sets) in files {
+        let file = format!("{name}.txt");
+        write(folder, &file, "", 400, row);
+        let read = described(folder, &file, &[]);
+        let warnings = read["warnings"].as_array().unwrap();
+        let warned =
+            warnings.iter().find_map(|it| it.as_str().filter(|it| it.contains("nothing but numbers")));
+        let warned = warned.unwrap_or_else(|| panic!("{name}: {read}"));
+        let keys: Vec<_> = warned.split('`').skip(1).step_by(2).collect();
+        assert_eq!(
+            keys,
+            sets.iter().map(|set| set.split_once('=').unwrap().0).collect::<Vec<_>>(),
+            "{warned}"
+        );
+        assert_eq!(described(folder, &file, sets)["source"], "table");
+    }
+    for (name, row) in
+        [("dates", "2019-01-02 5\n"), ("pi", "314159265358979323846264338327950288\n"), ("word", "1 a\n")]
+    {
+        fs::write(folder.join(name), row.repeat(100)).unwrap();
+        assert!(!warns(&described(folder, name, &[]), "nothing but numbers"), "{name}");
+    }
+}
