@@ -41,6 +41,18 @@ fn advice_for_unreadable_files_succeeds_on_them() {
             "UTF-16 (little endian, without a byte order mark)",
             long.as_str(),
         ),
+        (
+            "wide little.txt",
+            long.chars().flat_map(|it| u32::from(it).to_le_bytes()).collect(),
+            "UTF-32 (little endian, without a byte order mark)",
+            &long,
+        ),
+        (
+            "wide-big.txt",
+            long.chars().flat_map(|it| u32::from(it).to_be_bytes()).collect(),
+            "UTF-32 (big endian, without a byte order mark)",
+            &long,
+        ),
         ("big.txt", utf16(&long, u16::to_be_bytes), "UTF-16 (big endian, without a byte order mark)", &long),
         ("marked.txt", utf16(&format!("\u{feff}{long}"), u16::to_le_bytes), "UTF-16 (little endian)", &long),
         ("latin1.txt", latin1, "windows-1252", &long),
