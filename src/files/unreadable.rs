@@ -215,7 +215,6 @@ fn with_nul(byte: usize, near: &[u8], names: &Names) -> String {
 
 /// Text in an encoding of one byte a character or so, or UTF-8 with damage.
 fn other_encoding(byte: usize, near: &[u8], names: &Names) -> String {
-    let is_not = format!("is not UTF-8 at byte {byte}; it looks like");
     let (mut valid, mut invalid) = (0, 0);
     for chunk in near.utf8_chunks() {
         valid += chunk.valid().chars().filter(|character| !character.is_ascii()).count();
@@ -225,7 +224,7 @@ fn other_encoding(byte: usize, near: &[u8], names: &Names) -> String {
     if valid >= invalid {
         let [file, new] = [&names.file, &names.utf8()];
         return format!(
-            "{is_not} UTF-8 with damage: drop that with `iconv -c -f UTF-8 -t UTF-8 {file} > {new}`"
+            "is not UTF-8 at byte {byte}; it looks like UTF-8 with damage: drop that with `iconv -c -f UTF-8 -t UTF-8 {file} > {new}`"
         );
     }
     if near.iter().filter(|byte| !byte.is_ascii()).count() < LEAST_EVIDENCE {
@@ -250,7 +249,11 @@ fn other_encoding(byte: usize, near: &[u8], names: &Names) -> String {
         other => other,
     };
     let also = if encoding == "windows-1252" { " (an extension of Latin-1)" } else { "" };
-    format!("{is_not} {encoding}{also}: {}", iconv(encoding, names))
+    format!(
+        "is not UTF-8 at byte {byte}; its encoding is a guess, for example {encoding}{also}: {}; if letters come out \
+         wrong, replace {encoding} there by another one, as CP437 or MACINTOSH",
+        iconv(encoding, names)
+    )
 }
 
 #[cfg(test)]
@@ -318,11 +321,9 @@ mod tests {
             [(&koi8[..], "KOI8-"), (&ansi[..], "windows-1251"), (&french[..], "windows-1252")]
         {
             let said = said("a b.txt", bytes);
-            assert!(said.contains(&format!("it looks like {encoding}")), "{said}");
-            assert!(
-                said.contains("`iconv -f ") && said.ends_with("-t UTF-8 FILE > FILE.utf8.txt`"),
-                "{said}"
-            );
+            assert!(said.contains(&format!("its encoding is a guess, for example {encoding}")), "{said}");
+            let is_command = said.contains("`iconv -f ") && said.contains("-t UTF-8 FILE > FILE.utf8.txt`;");
+            assert!(is_command, "{said}");
         }
         for little in [&b"r\xe9sum\xe9"[..], b"\xfd\xfe\xe4"] {
             let said = said("a", little);

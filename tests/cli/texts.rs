@@ -55,7 +55,7 @@ fn advice_for_unreadable_files_succeeds_on_them() {
         ),
         ("big.txt", utf16(&long, u16::to_be_bytes), "UTF-16 (big endian, without a byte order mark)", &long),
         ("marked.txt", utf16(&format!("\u{feff}{long}"), u16::to_le_bytes), "UTF-16 (little endian)", &long),
-        ("latin1.txt", latin1, "windows-1252", &long),
+        ("latin1.txt", latin1, "its encoding is a guess, for example windows-1252", &long),
         ("it's damaged.txt", damaged, "UTF-8 with damage", &long),
         ("train.bin", ids, "token ids (uint16, as nanoGPT writes them)", ""),
         ("nul.txt", format!("{long}\0").into_bytes(), "a NUL byte", &long),
