@@ -445,6 +445,23 @@ fn a_number_is_quoted_as_the_file_writes_it() {
 }
 
 #[test]
+fn symbols_and_paths_with_line_breaks_keep_the_lines_of_a_page() {
+    let place = TempDir::new().unwrap();
+    write(place.path(), "a\nb.jsonl", "", 60, |_| "[\"x\\ny\", \"z\\tz\"]".into());
+    fs::write(place.path().join("config.toml"), "[data]\npath = \"a\\nb.jsonl\"\n").unwrap();
+    let output = program(place.path()).arg("data").output().unwrap();
+    let page = text(&output.stdout);
+    assert!(page.starts_with("source      table a\\nb.jsonl\n"), "{page}");
+    assert!(
+        page.contains("symbols: x\\ny z\\tz\n") && page.contains("first rows  x\\ny | z\\tz\n"),
+        "{page}"
+    );
+    fs::write(place.path().join("config.toml"), "[data]\npath = \"c\\nd.csv\"\n").unwrap();
+    let said = text(&program(place.path()).arg("data").output().unwrap().stderr);
+    assert!(said.lines().count() == 1 && said.contains("c\\nd.csv"), "{said}");
+}
+
+#[test]
 fn a_text_of_numbers_is_warned_of_with_keys_that_work() {
     let place = TempDir::new().unwrap();
     let folder = place.path();

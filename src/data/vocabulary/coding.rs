@@ -184,7 +184,11 @@ impl Vocabulary {
                 None => id.to_string(),
                 Some(at) => special.get(at).cloned().unwrap_or_else(replacement),
             },
-            Kind::Symbols { symbols, .. } => symbols.get(id as usize).cloned().unwrap_or_else(replacement),
+            Kind::Symbols { symbols, .. } => match symbols.get(id as usize) {
+                // The space of a phrase stands as it is.
+                Some(symbol) => symbol.split(' ').map(visible).collect::<Vec<_>>().join(" "),
+                None => replacement(),
+            },
             Kind::Characters { .. } => visible(&self.decode(&[id])),
             Kind::Tokenizer(tokenizer) => match self.decode(&[id]) {
                 // A part of a character, or a token that decodes to nothing: its bytes, or its name.
