@@ -462,6 +462,17 @@ fn symbols_and_paths_with_line_breaks_keep_the_lines_of_a_page() {
 }
 
 #[test]
+fn a_length_without_effect_on_rows_is_reported() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    write(folder, "rows.csv", "", 200, |at| format!("{},{}", at % 3, at % 5));
+    let part = "`data.length` = 9 has no effect: it is for texts, tasks and a `data.column` of a table alone";
+    assert!(warns(&described(folder, "rows.csv", &["data.length=9"]), part));
+    assert!(!warns(&described(folder, "rows.csv", &[]), "data.length"));
+    assert!(!warns(&described(folder, "rows.csv", &["data.length=9", "data.column=1"]), "has no effect"));
+}
+
+#[test]
 fn a_text_of_numbers_is_warned_of_with_keys_that_work() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
