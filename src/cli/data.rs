@@ -21,7 +21,7 @@ pub fn run(args: &Args) -> Result<()> {
     let config = args.experiment.load()?;
     let dataset = dataset(&config)?;
     let mut description = Description::of(&config.data, &dataset);
-    let idle = config.without_effect(Some(&dataset.vocabulary));
+    let idle = config.without_effect(Some(&dataset));
     description.warnings.extend(idle.iter().map(Error::to_string));
     match args.json {
         true => print_json(&description),

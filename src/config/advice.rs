@@ -23,6 +23,16 @@ impl TrainingConfig {
                 rate / 10.0
             ));
         }
+        let beyond: Vec<_> =
+            self.validate_at.iter().filter(|&&step| step > total).map(usize::to_string).collect();
+        if !beyond.is_empty() {
+            warnings.push(format!(
+                "training.validate_at = [{}] has no effect: the run ends after {}; name steps up to that, or raise \
+                 training.steps",
+                beyond.join(", "),
+                counted(total, "step")
+            ));
+        }
         warnings
     }
 
@@ -53,6 +63,16 @@ impl TrainingConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn validations_beyond_the_run_are_warned_about() {
+        let config = TrainingConfig { validate_at: vec![5, 10, 11, 500], ..TrainingConfig::default() };
+        let warned = config.warnings(10);
+        assert!(
+            warned.len() == 1 && warned[0].contains("= [11, 500] has no effect: the run ends after 10 steps")
+        );
+        assert_eq!(config.warnings(500), [""; 0]);
+    }
 
     #[test]
     fn a_warmup_of_the_whole_run_is_warned_about() {

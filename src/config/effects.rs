@@ -1,7 +1,9 @@
 //! Keys that are given and have no effect, because of what other keys say: they are allowed, and it is said.
 
-use super::{Config, OptimizerKind, ScheduleKind};
-use crate::data::{Source, Task, Tokens, Vocabulary};
+use std::path::Path;
+
+use super::{Config, DEFAULT_FILE, DEFAULT_TEXT, OptimizerKind, ScheduleKind};
+use crate::data::{Dataset, Source, Task, Tokens, Vocabulary};
 use crate::error::Error;
 use crate::model::Architecture;
 use crate::position::{PositionScheme, RopeScaling};
@@ -10,14 +12,14 @@ use crate::position::{PositionScheme, RopeScaling};
 const BLOCKS: &str = "models of blocks";
 
 impl Config {
-    /// A message for each key whose value differs from its default but is not used. `vocabulary` decides whether a
-    /// table holds integers or symbols.
-    pub fn without_effect(&self, vocabulary: Option<&Vocabulary>) -> Vec<Error> {
+    /// A message for each key whose value differs from its default but is not used. The `dataset` decides whether a
+    /// table holds integers or symbols, and a sequence per row or one.
+    pub fn without_effect(&self, dataset: Option<&Dataset>) -> Vec<Error> {
         let default = Self::default().values();
         let given = self.values().into_iter().filter(|(key, value)| default.get(key) != Some(value));
         let told = |(key, value): (String, toml::Value)| {
             let reader = match key.split_once('.')? {
-                ("data", name) => self.reader_of_data(name, vocabulary),
+                ("data", name) => self.reader_of_data(name, dataset),
                 ("model", name) => self.reader_of_model(name),
                 ("training", name) => self.reader_of_training(name),
                 _ => None,
@@ -29,7 +31,7 @@ impl Config {
     }
 
     /// The runs that read a key of `[data]` that this one does not.
-    fn reader_of_data(&self, key: &str, vocabulary: Option<&Vocabulary>) -> Option<&'static str> {
+    fn reader_of_data(&self, key: &str, dataset: Option<&Dataset>) -> Option<&'static str> {
         let data = &self.data;
         let is_drawn = data.source() == Source::Sequences;
         let (is_text, is_table) = (data.source() == Source::Text, data.source() == Source::Table);
@@ -38,10 +40,17 @@ impl Config {
         let is_sized = match data.source() {
             Source::Sequences => data.task != Task::Addition,
             Source::Text => data.tokens == Tokens::Bpe,
-            Source::Table => vocabulary.is_none_or(Vocabulary::is_integers),
+            Source::Table => dataset.map(|dataset| &dataset.vocabulary).is_none_or(Vocabulary::is_integers),
+        };
+        let has_rows = is_table && dataset.is_some_and(|dataset| dataset.train.stream().is_none());
+        // The built-in config has a length for its task.
+        let is_built_in = || {
+            let built_in = Config::parse(DEFAULT_TEXT, Path::new(DEFAULT_FILE), &[]);
+            built_in.is_ok_and(|built_in| built_in.data.length == data.length)
         };
         Some(match key {
             "vocab" if !is_sized => "tasks but `addition`, byte pair encoding and tables of integers",
+            "length" if has_rows && !is_built_in() => "texts, tasks and a `data.column` of a table",
             "length" if draws(Task::Addition) => "texts, tables and the other tasks",
             "seed" | "train_samples" | "valid_samples" if !is_drawn => "tasks",
             "period" if !draws(Task::Repeat) => "the task `repeat`",
@@ -116,10 +125,7 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::config::DEFAULT_TEXT;
 
     fn said(text: &str, set: &[&str]) -> Vec<String> {
         let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();

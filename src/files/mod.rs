@@ -15,6 +15,7 @@ pub use input::{Input, Pieces, Text, open};
 pub(crate) use mutations::mutations;
 pub use output::{check_output, remove_abandoned_outputs, write_output};
 pub use own::{is_there, open_own, open_own_to_write, read_own};
+pub use unreadable::remove_quotes;
 
 use std::{fs::File, io::Write, path::Path};
 

@@ -12,7 +12,8 @@ const STRAY_NUL: usize = 100;
 pub(super) fn problem(path: &Path, byte: usize, head: &[u8], near: &[u8]) -> String {
     let names = Names::of(path);
     let by_name = || named(head).map(|(what, remedy)| (what.to_string(), remedy(&names)));
-    let looks = by_name().or_else(|| wide_text(head, &names)).or_else(|| ids(head, &names));
+    let wide = || widest_text(head, &names).or_else(|| wide_text(head, &names));
+    let looks = by_name().or_else(wide).or_else(|| ids(head, &names));
     match (looks, near.contains(&0)) {
         (Some((what, remedy)), _) => format!("is not UTF-8 text; it looks like {what}: {remedy}"),
         (None, true) => with_nul(byte, near, &names),
@@ -114,8 +115,40 @@ fn unpack(command: &str, names: &Names) -> String {
     format!("unpack it with `{command} {} > {}`", names.file, names.unpacked())
 }
 
+/// The command that removes the quotes around each line of a table, and one of two within.
+pub fn remove_quotes(path: &Path) -> String {
+    let names = Names::of(path);
+    let new =
+        names.with(&format!("unquoted.{}", path.extension().and_then(|it| it.to_str()).unwrap_or("csv")));
+    let edit = r#"s/^ *"//; s/" *$//; s/""/"/g"#;
+    format!("remove the quotes with `tr -d '\\r' < {} | sed '{edit}' > {new}`", names.file)
+}
+
 fn iconv(encoding: &str, names: &Names) -> String {
     format!("convert it with `iconv -f {encoding} -t UTF-8 {} > {}`", names.file, names.utf8())
+}
+
+/// Text in four bytes a character, without a byte order mark: letters and spaces by far. Of token ids many are controls or
+/// rare signs.
+fn widest_text(head: &[u8], names: &Names) -> Option<(String, String)> {
+    let is_text = |unit: fn([u8; 4]) -> u32| {
+        let units =
+            head.chunks_exact(4).map(|unit_of| unit([unit_of[0], unit_of[1], unit_of[2], unit_of[3]]));
+        let text = units.map(char::from_u32).collect::<Option<String>>()?;
+        let count = |is: fn(&char) -> bool| text.chars().filter(is).count();
+        let all = text.chars().count();
+        let common = count(|it| it.is_ascii_alphanumeric() || it.is_ascii_whitespace());
+        let letters = count(|it| it.is_alphanumeric() || it.is_whitespace() || it.is_ascii_punctuation());
+        let controls = count(|it| it.is_control() && !it.is_ascii_whitespace());
+        let is_written = common > 0 && common * RAREST >= all && 10 * letters >= 8 * all && controls == 0;
+        is_written.then_some(())
+    };
+    let (order, encoding) = match () {
+        () if is_text(u32::from_le_bytes).is_some() => ("little", "UTF-32LE"),
+        () if is_text(u32::from_be_bytes).is_some() => ("big", "UTF-32BE"),
+        () => return None,
+    };
+    Some((format!("UTF-32 ({order} endian, without a byte order mark)"), iconv(encoding, names)))
 }
 
 /// Text in two bytes a character, without a byte order mark: valid characters without controls, among them spaces,
@@ -182,7 +215,6 @@ fn with_nul(byte: usize, near: &[u8], names: &Names) -> String {
 
 /// Text in an encoding of one byte a character or so, or UTF-8 with damage.
 fn other_encoding(byte: usize, near: &[u8], names: &Names) -> String {
-    let is_not = format!("is not UTF-8 at byte {byte}; it looks like");
     let (mut valid, mut invalid) = (0, 0);
     for chunk in near.utf8_chunks() {
         valid += chunk.valid().chars().filter(|character| !character.is_ascii()).count();
@@ -192,7 +224,7 @@ fn other_encoding(byte: usize, near: &[u8], names: &Names) -> String {
     if valid >= invalid {
         let [file, new] = [&names.file, &names.utf8()];
         return format!(
-            "{is_not} UTF-8 with damage: drop that with `iconv -c -f UTF-8 -t UTF-8 {file} > {new}`"
+            "is not UTF-8 at byte {byte}; it looks like UTF-8 with damage: drop that with `iconv -c -f UTF-8 -t UTF-8 {file} > {new}`"
         );
     }
     if near.iter().filter(|byte| !byte.is_ascii()).count() < LEAST_EVIDENCE {
@@ -217,7 +249,11 @@ fn other_encoding(byte: usize, near: &[u8], names: &Names) -> String {
         other => other,
     };
     let also = if encoding == "windows-1252" { " (an extension of Latin-1)" } else { "" };
-    format!("{is_not} {encoding}{also}: {}", iconv(encoding, names))
+    format!(
+        "is not UTF-8 at byte {byte}; its encoding is a guess, for example {encoding}{also}: {}; if letters come out \
+         wrong, replace {encoding} there by another one, as CP437 or MACINTOSH",
+        iconv(encoding, names)
+    )
 }
 
 #[cfg(test)]
@@ -227,6 +263,10 @@ mod tests {
     fn said(name: &str, bytes: &[u8]) -> String {
         let byte = bytes.iter().position(|byte| *byte == 0).unwrap_or(0);
         problem(Path::new(name), byte, bytes, bytes)
+    }
+
+    fn wider(text: &str, order: fn(u32) -> [u8; 4]) -> Vec<u8> {
+        text.chars().flat_map(|character| order(character.into())).collect()
     }
 
     fn wide(text: &str, order: fn(u16) -> [u8; 2]) -> Vec<u8> {
@@ -242,6 +282,10 @@ mod tests {
             (wide(text, u16::to_be_bytes), "UTF-16 (big endian, without"),
             (wide(&format!("\u{feff}{text}"), u16::to_le_bytes), "UTF-16 (little endian):"),
             (wide("天地玄黄\n宇宙洪荒\n", u16::to_le_bytes), "UTF-16 (little endian, without"),
+            (wider(text, u32::to_le_bytes), "UTF-32 (little endian, without a byte order mark): convert"),
+            (wider(text, u32::to_be_bytes), "UTF-32 (big endian, without a byte order mark): convert"),
+            (wider("天地玄黄\n宇宙洪荒\n", u32::to_le_bytes), "UTF-32 (little endian, without"),
+            (wider("Hi\n", u32::to_be_bytes), "UTF-32 (big endian, without"),
             (ids(&[18, 47, 56, 57, 58, 1, 15, 47, 0, 64]), "token ids (uint16, as nanoGPT writes them)"),
             (ids(&[5962, 22307, 25, 198, 8421, 356, 5120, 597, 2252, 11, 3285]), "token ids (uint16"),
             (
@@ -277,11 +321,9 @@ mod tests {
             [(&koi8[..], "KOI8-"), (&ansi[..], "windows-1251"), (&french[..], "windows-1252")]
         {
             let said = said("a b.txt", bytes);
-            assert!(said.contains(&format!("it looks like {encoding}")), "{said}");
-            assert!(
-                said.contains("`iconv -f ") && said.ends_with("-t UTF-8 FILE > FILE.utf8.txt`"),
-                "{said}"
-            );
+            assert!(said.contains(&format!("its encoding is a guess, for example {encoding}")), "{said}");
+            let is_command = said.contains("`iconv -f ") && said.contains("-t UTF-8 FILE > FILE.utf8.txt`;");
+            assert!(is_command, "{said}");
         }
         for little in [&b"r\xe9sum\xe9"[..], b"\xfd\xfe\xe4"] {
             let said = said("a", little);

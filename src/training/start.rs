@@ -147,6 +147,6 @@ pub fn warnings(config: &Config, dataset: &Dataset, total: usize, on: &Device) -
                 .into(),
         );
     }
-    warnings.extend(config.without_effect(Some(&dataset.vocabulary)).iter().map(Error::to_string));
+    warnings.extend(config.without_effect(Some(dataset)).iter().map(Error::to_string));
     warnings
 }

@@ -254,3 +254,38 @@ fn what_cannot_be_written_on_from_is_one_line() {
         assert!(output.stdout.is_empty());
     }
 }
+
+#[test]
+fn symbols_with_spaces_are_printed_and_read_back() {
+    let place = TempDir::new().unwrap();
+    let symbols = ["place order", "pay", "send invoice", "send", "invoice"];
+    let rows =
+        (0..60).map(|at| serde_json::json!([symbols[at % 5], symbols[at * 7 % 5], "pay"]).to_string() + "\n");
+    fs::write(place.path().join("orders.jsonl"), rows.collect::<String>()).unwrap();
+    let sets = ["data.path=orders.jsonl", "data.vocab=auto", "training.steps=3", "analysis.samples=1"];
+    small_run(place.path(), &sets, "run");
+    let written = |prompt: &str| {
+        sample(place.path(), &["generate", "run", "--prompt", prompt, "--json", "--max-new", "2"])
+    };
+    // In ascending order: invoice, pay, place order, send, send invoice.
+    assert_eq!(numbers(&written("\"place order\" pay")["prompt"]), [2.0, 1.0]);
+    assert_eq!(numbers(&written("pay, place order")["prompt"]), [1.0, 2.0]);
+    assert_eq!(numbers(&written("\"send\" invoice")["prompt"]), [3.0, 0.0]);
+    let first = written("pay");
+    let again = written(first["text"].as_str().unwrap());
+    assert_eq!(again["prompt"], first["tokens"]);
+    for (prompt, part) in [
+        ("send invoice", "`send invoice` (word 1) is one symbol or the beginning of several"),
+        ("pay place odr", "`place` (word 2) is not in the vocabulary of 5 symbols"),
+    ] {
+        for arguments in [["generate", "run", "--prompt", prompt], ["score", "run", "--text", prompt]] {
+            let output = run(place.path(), &arguments);
+            let said = text(&output.stderr);
+            assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+            assert!(
+                said.contains(part) && said.contains("in double quotes, as `\"") && said.contains("--tokens"),
+                "{said}"
+            );
+        }
+    }
+}

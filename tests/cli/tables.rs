@@ -356,3 +356,163 @@ fn a_path_with_spaces_and_a_tab_are_read_as_written() {
     write(place.path(), "tabs.csv", "", 60, |row| format!("{}\t{}", row % 3, row % 5));
     assert_eq!(described(place.path(), "tabs.csv", &["data.delimiter=\t"])["vocab"], 5);
 }
+
+#[test]
+fn a_key_that_occurs_twice_is_refused() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let twice = |at: usize| match at {
+        40 => "{\"tokens\":[1,2],\"tokens\":[3,4]}".to_string(),
+        _ => "{\"tokens\":[1,2]}".to_string(),
+    };
+    write(folder, "twice.jsonl", "", 60, twice);
+    let array = (0..60).map(twice).collect::<Vec<_>>().join(",\n");
+    fs::write(folder.join("twice.json"), format!("[{array}]")).unwrap();
+    for (file, place) in [("twice.jsonl", "twice.jsonl:41:"), ("twice.json", "twice.json:41:")] {
+        let said = refused(folder, file, &["data.column=tokens"]);
+        assert!(
+            said.contains(place) && said.contains("the key `tokens` occurs twice in one object"),
+            "{said}"
+        );
+    }
+    write(folder, "within.jsonl", "", 60, |_| "{\"x\":[1,2],\"meta\":{\"a\":1,\"a\":1}}".into());
+    assert!(refused(folder, "within.jsonl", &["data.column=x"]).contains("the key `a` occurs twice"));
+}
+
+#[cfg(unix)]
+#[test]
+fn lines_in_quotes_are_refused_with_a_command() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let numbers = |at: usize| format!("\"{},{},{}\"\r", at % 3, at % 5, at % 7);
+    let words = |at: usize| format!("\"w{},\"\"x y\"\",z\"", at % 3);
+    let as_symbols = ["data.column=1", "data.values=symbols"];
+    for (header, row, first, whole) in [
+        ("", &numbers as &dyn Fn(usize) -> String, json!(["0", "0", "0"]), &as_symbols[..]),
+        ("\"a,b,c\"\n", &numbers, json!(["0", "0", "0"]), &as_symbols),
+        ("a,b,c\n", &numbers, json!(["0", "0", "0"]), &as_symbols),
+        ("", &words, json!(["w0", "x y", "z"]), &["data.column=1"]),
+    ] {
+        write(folder, "it's.csv", header, 200, row);
+        for sets in [&[][..], &["data.delimiter=comma"]] {
+            let said = refused(folder, "it's.csv", sets);
+            assert!(said.contains("it's.csv:2: is in quotes as a whole"), "{said}");
+            let command = said.split('`').nth(1).unwrap();
+            let run = std::process::Command::new("sh").args(["-c", command]).current_dir(folder).status();
+            assert!(run.unwrap().success(), "{command}");
+            let keys: Vec<_> = said.split('`').skip(3).step_by(2).collect();
+            assert_eq!(
+                keys,
+                whole.iter().map(|set| set.split_once('=').unwrap().0).collect::<Vec<_>>(),
+                "{said}"
+            );
+            assert_eq!(described(folder, "it's.csv", whole)["table"]["columns"], json!([1, 1]), "{said}");
+        }
+        let read = described(folder, "it's.unquoted.csv", &[]);
+        assert_eq!(read["table"]["rows"][0], first, "{header}");
+    }
+    write(folder, "one.csv", "\"order\"\n", 200, |at| format!("\"order, no. {}\"", at % 3));
+    assert_eq!(described(folder, "one.csv", &["data.column=order"])["vocab"], 3);
+}
+
+#[test]
+fn a_header_of_names_and_numbers_is_asked_about() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    for header in ["region,2019", "region,2020,2019", "region,2019-01,2019-02"] {
+        let values = header.split(',').count() - 1;
+        write(folder, "regions.csv", &format!("{header}\n"), 100, |at| {
+            format!("r{}{}", at % 7, format!(",{}", at % 3).repeat(values))
+        });
+        let read = described(folder, "regions.csv", &[]);
+        assert!(
+            warns(&read, "is read as data, though") && warns(&read, "add --set data.header=true"),
+            "{read}"
+        );
+        let named = described(folder, "regions.csv", &["data.header=true"]);
+        assert!(!warns(&named, "data.header") && named["vocab"] == 10, "{named}");
+    }
+    write(folder, "ids.csv", "id,1,2,3\n", 100, |at| format!("{},{},{},{}", at, at % 2, at % 3, at % 5));
+    assert!(warns(&described(folder, "ids.csv", &[]), "set `data.header` = true if it is a header"));
+}
+
+#[test]
+fn a_number_is_quoted_as_the_file_writes_it() {
+    let place = TempDir::new().unwrap();
+    write(place.path(), "a.jsonl", "", 60, |_| "{\"w\": 0.50, \"x\": [7, 1e0]}".into());
+    assert!(refused(place.path(), "a.jsonl", &["data.column=x"]).contains("value 2: `1e0` is no integer"));
+    assert!(refused(place.path(), "a.jsonl", &["data.column=w"]).contains(":1: `0.50` is no integer"));
+}
+
+#[test]
+fn symbols_and_paths_with_line_breaks_keep_the_lines_of_a_page() {
+    let place = TempDir::new().unwrap();
+    write(place.path(), "a\nb.jsonl", "", 60, |_| "[\"x\\ny\", \"z\\tz\"]".into());
+    fs::write(place.path().join("config.toml"), "[data]\npath = \"a\\nb.jsonl\"\n").unwrap();
+    let output = program(place.path()).arg("data").output().unwrap();
+    let page = text(&output.stdout);
+    assert!(page.starts_with("source      table a\\nb.jsonl\n"), "{page}");
+    assert!(
+        page.contains("symbols: x\\ny z\\tz\n") && page.contains("first rows  x\\ny | z\\tz\n"),
+        "{page}"
+    );
+    fs::write(place.path().join("config.toml"), "[data]\npath = \"c\\nd.csv\"\n").unwrap();
+    let said = text(&program(place.path()).arg("data").output().unwrap().stderr);
+    assert!(said.lines().count() == 1 && said.contains("c\\nd.csv"), "{said}");
+}
+
+#[test]
+fn a_length_without_effect_on_rows_is_reported() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    write(folder, "rows.csv", "", 200, |at| format!("{},{}", at % 3, at % 5));
+    let part = "`data.length` = 9 has no effect: it is for texts, tasks and a `data.column` of a table alone";
+    assert!(warns(&described(folder, "rows.csv", &["data.length=9"]), part));
+    assert!(!warns(&described(folder, "rows.csv", &[]), "data.length"));
+    assert!(!warns(&described(folder, "rows.csv", &["data.length=9", "data.column=1"]), "has no effect"));
+}
+
+#[test]
+fn a_text_of_numbers_is_warned_of_with_keys_that_work() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    type File<'a> = (&'a str, &'a dyn Fn(usize) -> String, &'a [&'a str]);
+    let files: [File<'_>; 6] = [
+        ("ids", &|at| format!("{}|{}", at % 13, at % 3), &["data.source=table"]),
+        (
+            "floats",
+            &|at| format!("{}.5|{}.25", at % 3, at % 4),
+            &["data.source=table", "data.values=symbols"],
+        ),
+        ("signs", &|at| format!("-{},+{}", at % 3, at % 4), &["data.source=table", "data.values=symbols"]),
+        (
+            "powers",
+            &|at| format!("1e-{}  2.5E+{}", at % 3, at % 4),
+            &["data.source=table", "data.values=symbols"],
+        ),
+        ("large", &|at| format!("{};7", 2_000_000 + at % 9), &["data.source=table", "data.values=symbols"]),
+        ("series", &|at| format!("{}", 17 * at % 150), &["data.source=table", "data.column=1"]),
+    ];
+    for (name, row, sets) in files {
+        let file = format!("{name}.txt");
+        write(folder, &file, "", 400, row);
+        let read = described(folder, &file, &[]);
+        let warnings = read["warnings"].as_array().unwrap();
+        let warned =
+            warnings.iter().find_map(|it| it.as_str().filter(|it| it.contains("nothing but numbers")));
+        let warned = warned.unwrap_or_else(|| panic!("{name}: {read}"));
+        let keys: Vec<_> = warned.split('`').skip(1).step_by(2).collect();
+        assert_eq!(
+            keys,
+            sets.iter().map(|set| set.split_once('=').unwrap().0).collect::<Vec<_>>(),
+            "{warned}"
+        );
+        assert_eq!(described(folder, &file, sets)["source"], "table");
+    }
+    for (name, row) in
+        [("dates", "2019-01-02 5\n"), ("pi", "314159265358979323846264338327950288\n"), ("word", "1 a\n")]
+    {
+        fs::write(folder.join(name), row.repeat(100)).unwrap();
+        assert!(!warns(&described(folder, name, &[]), "nothing but numbers"), "{name}");
+    }
+}

@@ -21,7 +21,7 @@ const LABEL: usize = 40;
 impl Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = |name: &str, text: &dyn Display| writeln!(f, "{name:<12}{text}");
-        line("source", &format_args!("{} {}", self.source, self.name))?;
+        line("source", &format_args!("{} {}", self.source, in_one_line(&self.name)))?;
         if let Some(table) = &self.table {
             line("format", &format_of(table))?;
             let names = table.header.as_ref().map(|names| shortened(names, " | ", SHOWN_VALUES));
@@ -60,7 +60,7 @@ impl Display for Description {
         let is_marked = self.samples.iter().any(|sample| sample.determined.contains(&true));
         writeln!(f, "samples{}", if is_marked { " (^ marks what the optimal predictor knows)" } else { "" })?;
         self.samples.iter().try_for_each(|sample| write_sample(f, sample, self.separator))?;
-        self.warnings.iter().try_for_each(|warning| writeln!(f, "warning: {warning}"))
+        self.warnings.iter().try_for_each(|warning| writeln!(f, "warning: {}", in_one_line(warning)))
     }
 }
 
@@ -110,13 +110,18 @@ fn write_sample(f: &mut fmt::Formatter<'_>, sample: &Sample, separator: &str) ->
     Ok(())
 }
 
-/// The tokens as a page shows them: long ones are cut.
+/// The tokens as a page shows them: long ones are cut, and no line breaks.
 fn labels(tokens: &[String]) -> Vec<String> {
     let label = |token: &String| match token.chars().nth(LABEL) {
-        None => token.clone(),
+        None => in_one_line(token),
         Some(_) => excerpt(token, LABEL),
     };
     tokens.iter().map(label).collect()
+}
+
+/// A text with its control characters escaped.
+fn in_one_line(text: &str) -> String {
+    if text.contains(char::is_control) { excerpt(text, usize::MAX) } else { text.to_string() }
 }
 
 /// The first tokens, and a sign when there are more.

@@ -1,7 +1,7 @@
 //! What a person should know of a dataset before training on it.
 
 use super::{overlap, sorted};
-use crate::data::config::{Count, DataConfig, RowSplit, Source, Tokens};
+use crate::data::config::{Count, DataConfig, LARGEST, RowSplit, Source, Tokens};
 use crate::data::dataset::Dataset;
 use crate::data::vocabulary::Notation;
 use crate::terminal::{counted, part_of, thousands};
@@ -121,24 +121,56 @@ fn of_table(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
     warnings
 }
 
-/// Says of a text of nothing but numbers in lines that it may be a table.
+/// Warns about a text of lines of nothing but numbers, which may be a table.
 fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
+    /// The characters of numbers, of what separates them, and of line breaks.
+    const OF_NUMBERS: &str = "0123456789+-.eE \t,;|\r\n";
+    /// Longer lines without a separator are digits in a row, as of pi.
+    const LONGEST: usize = 24;
+
     if config.source() != Source::Text || config.tokens != Tokens::Characters {
         return None;
     }
-    let vocabulary = &dataset.vocabulary;
-    let characters: Vec<String> =
-        (0..vocabulary.size().min(20) as u32).map(|id| vocabulary.token(id)).collect();
-    let is_any_of = |all: &[&str]| characters.iter().any(|character| all.contains(&&**character));
-    let is_digit = |character: &str| character.parse::<u8>().is_ok();
-    let is_of_numbers = characters.len() == vocabulary.size()
-        && characters
-            .iter()
-            .all(|one| is_digit(one) || ["␣", "\\n", "\\r", "\\t", ",", ";"].contains(&&**one))
-        && characters.iter().any(|one| is_digit(one));
-    (is_of_numbers && is_any_of(&["\\n"]) && is_any_of(&["␣", "\\t", ",", ";"])).then(|| {
-        "the text holds nothing but numbers, and each digit is a token: set `data.source` = \"table\" to make each \
-         number a token"
-            .to_string()
-    })
+    let Dataset { train, vocabulary, .. } = dataset;
+    let (ids, part) = train.stream()?;
+    let size = vocabulary.size() as u32;
+    if size as usize > OF_NUMBERS.len()
+        || !vocabulary.decode(&Vec::from_iter(0..size)).chars().all(|it| OF_NUMBERS.contains(it))
+    {
+        return None;
+    }
+    let characters = Vec::from_iter((0..size).map(|id| vocabulary.decode(&[id])));
+    let (mut lines, mut numbers, mut longest) = (0, 0, 0);
+    let [mut are_split, mut are_ids] = [false, true];
+    let (mut number, mut line) = (String::new(), 0);
+    for id in ids.iter(part) {
+        let character = characters[id as usize].as_str();
+        line += 1;
+        if !" \t,;|\r\n".contains(character) {
+            number.push_str(character);
+            continue;
+        }
+        if !number.is_empty() {
+            number.parse::<f64>().ok()?;
+            are_ids &= number.parse().is_ok_and(|id: usize| id < LARGEST);
+            numbers += 1;
+            number.clear();
+        }
+        are_split |= !"\r\n".contains(character);
+        if character == "\n" {
+            lines += 1;
+            longest = longest.max(std::mem::take(&mut line));
+        }
+    }
+    if lines < 2 || numbers < lines || !are_split && longest > LONGEST {
+        return None;
+    }
+    let unit = if are_ids { "digit" } else { "character" };
+    let one_file = if config.path.is_dir() { "`data.path` to one of its files and " } else { "" };
+    let symbols = if are_ids { "" } else { " and `data.values` = \"symbols\"" };
+    let column = if are_split { "" } else { " and `data.column` = 1" };
+    Some(format!(
+        "the text holds nothing but numbers, and each {unit} is a token: set {one_file}`data.source` = \
+         \"table\"{symbols}{column} to make each number a token"
+    ))
 }

@@ -47,30 +47,46 @@ pub(super) fn judge(first: &StringRecord, below: &[&Row], column: Option<usize>)
     }
     match (by_kind(first, below, &all), column) {
         (FirstLine::Unknown, Some(column)) => by_recurrence(first, below, &[column]),
-        (FirstLine::Unknown, None) => by_recurrence(first, below, &all),
+        // Numbers recur by chance: the names of columns 1, 2 and 3 next to the name of one of numbers.
+        (FirstLine::Unknown, None) => match by_recurrence(first, below, &all) {
+            FirstLine::Data if names_numbers(first, below) => FirstLine::Unknown,
+            judged => judged,
+        },
         (FirstLine::Data, _) if is_unlike(first, below) => FirstLine::Numbers,
         (known, _) => known,
     }
 }
 
-/// Returns whether the integers of the first line, two at least, rise like years, and each lies outside its column: far
-/// outside, or of values that come again and again.
+/// Returns whether each number of the first line lies outside its column: far outside, or of values that come again and
+/// again; and each date stands above numbers. They rise like years, or stand next to a word that its column does not
+/// have again.
 fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
-    let numbers: Vec<(usize, i64)> =
-        first.iter().enumerate().filter_map(|(column, value)| Some((column, value.parse().ok()?))).collect();
-    let is_outside = |&(column, number): &(usize, i64)| {
-        let mut others: Vec<i64> = values(below, column)
-            .filter_map(|value| value.parse::<f64>().ok())
-            .map(|value| value as i64)
-            .collect();
-        others.sort_unstable();
+    let of_kind = |wanted| first.iter().enumerate().filter(move |&(_, value)| kind(value) == wanted);
+    let is_outside = |(column, value): (usize, &str)| {
+        let filled: Vec<&str> = values(below, column).filter(|value| kind(value) != Kind::Missing).collect();
+        let mut others: Vec<f64> = filled.iter().filter_map(|value| value.parse().ok()).collect();
+        let Ok(number) = value.parse::<f64>() else {
+            return others.len() >= FEW && others.len() == filled.len();
+        };
+        others.sort_unstable_by(f64::total_cmp);
         let (Some(&least), Some(&most)) = (others.first(), others.last()) else { return false };
         let count = others.len();
         others.dedup();
-        let distance = least.saturating_sub(number).max(number.saturating_sub(most));
-        count >= FEW && distance > 0 && (distance > most.saturating_sub(least) || 2 * others.len() <= count)
+        let distance = (least - number).max(number - most);
+        count >= FEW && distance > 0.0 && (distance > most - least || 2 * others.len() <= count)
     };
-    numbers.len() > 1 && numbers.is_sorted_by(|a, b| a.1 < b.1) && numbers.iter().all(is_outside)
+    let recurs = |(column, word): (usize, &str)| values(below, column).any(|value| value == word);
+    let (mut numbers, mut words) = (of_kind(Kind::Numeric), of_kind(Kind::Word));
+    let order: Vec<f64> = of_kind(Kind::Numeric).filter_map(|(_, value)| value.parse().ok()).collect();
+    let count = of_kind(Kind::Numeric).count();
+    let rises = count > 1 && order.is_sorted_by(|a, b| a < b);
+    let is_named = words.clone().next().is_some() && !words.any(recurs);
+    count > 0 && (rises || is_named) && numbers.all(is_outside)
+}
+
+/// Returns whether a word of the first line stands above numbers alone.
+fn names_numbers(first: &StringRecord, below: &[&Row]) -> bool {
+    (0..first.len()).any(|column| by_kind(first, below, &[column]) == FirstLine::Names)
 }
 
 /// The kind of a value.
@@ -219,6 +235,25 @@ mod tests {
         for data in ["6,20,8", "2021,2020,2019", "4,20,9"] {
             assert_eq!(judged(&format!("{data}\n{below}"), None), FirstLine::Data, "{data}");
         }
+        // Next to a word that its column does not have again, one number is enough, in any order.
+        let regions = "r1,5,6\nr2,6,5\n".repeat(3);
+        for header in [
+            "region,2019,2020",
+            "region,2020,2019",
+            "region,0.5,0.9",
+            "region,2019-01,2019-02",
+            "region,,2019",
+        ] {
+            assert_eq!(judged(&format!("{header}\n{regions}"), None), FirstLine::Numbers, "{header}");
+        }
+        assert_eq!(
+            judged(&format!("r2,2019,2020\n{}", "r1,5,6\nr2,7,6\n".repeat(3)), None),
+            FirstLine::Numbers
+        );
+        for data in ["r1,2020,2019", "r3,5,7", "r3,5,5"] {
+            assert_eq!(judged(&format!("{data}\n{regions}"), None), FirstLine::Data, "{data}");
+        }
+        assert_eq!(judged("id,1,2,3\n7,1,0,2\n8,0,1,1", None), FirstLine::Unknown);
         let countries = "de,5,6\nfr,6,5\n".repeat(3);
         assert_eq!(judged(&format!("it,2020,2021\n{countries}"), Some(1)), FirstLine::Numbers);
         let counting: String = (0..50).map(|row| format!("{},{}\n", 2 * row, 2 * row + 1)).collect();

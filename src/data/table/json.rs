@@ -5,11 +5,13 @@
 //! one array            [[3, 1, 4], [1, 5], [9]]        [{"day": 1, "state": "sun"}, …]        [3, 1, 4]
 //! ```
 
+use std::fmt;
 use std::path::Path;
 
 use csv::StringRecord;
-use serde::de::IgnoredAny;
-use serde_json::{Deserializer, Value};
+use serde::Deserialize;
+use serde::de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Deserializer, Map, Number, Value};
 
 use super::{targets, trimmed};
 use crate::data::excerpt::excerpt;
@@ -21,6 +23,85 @@ pub(super) const INTO_TEXT: &str = "write them into a .txt file, one per line, a
 /// Integers of JSON from 2^64 are read as if they were fractions, in 16 digits.
 const EXACT: f64 = u64::MAX as f64;
 
+/// A value as it was parsed.
+pub(super) struct Parsed<'t> {
+    /// The line in which it begins, counted from 1.
+    pub line: usize,
+    pub value: Value,
+    /// The value as it is written.
+    pub text: &'t str,
+}
+
+/// A value without a key that occurs twice in one object: of such keys serde_json keeps the last without a word.
+struct Unique(Value);
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(UniqueVisitor).map(Unique)
+    }
+}
+
+struct UniqueVisitor;
+
+impl<'de> Visitor<'de> for UniqueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(Unique(value)) = elements.next_element()? {
+            values.push(value);
+        }
+        Ok(values.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut values = Map::new();
+        while let Some(name) = members.next_key::<String>()? {
+            if values.contains_key(&name) {
+                let name = excerpt(&name);
+                return Err(de::Error::custom(format!(
+                    "the key `{name}` occurs twice in one object; keep one of the two"
+                )));
+            }
+            let Unique(value) = members.next_value()?;
+            values.insert(name, value);
+        }
+        Ok(values.into())
+    }
+}
+
 /// Whether a text is JSON Lines and no array: its first line is a value, and others follow.
 pub(super) fn is_lines(text: &str) -> bool {
     match text.trim().split_once('\n') {
@@ -29,19 +110,19 @@ pub(super) fn is_lines(text: &str) -> bool {
     }
 }
 
-/// The value of each line, and the line's number.
-pub(super) fn lines<'t>(path: &'t Path, text: &'t str) -> impl Iterator<Item = Result<(usize, Value)>> + 't {
+/// The value of each line.
+pub(super) fn lines<'t>(path: &'t Path, text: &'t str) -> impl Iterator<Item = Result<Parsed<'t>>> {
     text.lines().zip(1..).filter(|(text, _)| !text.trim().is_empty()).map(move |(text, line)| {
-        let value = serde_json::from_str(text).map_err(|error| no_json(path, line, &error))?;
-        Ok((line, value))
+        let Unique(value) = serde_json::from_str(text).map_err(|error| no_json(path, line, &error))?;
+        Ok(Parsed { line, value, text })
     })
 }
 
-/// The elements of an array, and the line in which each begins.
+/// The elements of an array.
 pub(super) fn elements<'t>(
     path: &'t Path,
     text: &'t str,
-) -> Result<impl Iterator<Item = Result<(usize, Value)>> + 't> {
+) -> Result<impl Iterator<Item = Result<Parsed<'t>>>> {
     // What is wrong between the elements is found here, without holding them.
     serde_json::from_str::<Vec<IgnoredAny>>(text).map_err(|error| no_json(path, 1, &error))?;
     // What was read, and how much of it the number of the line counts.
@@ -56,8 +137,9 @@ pub(super) fn elements<'t>(
         }
         let mut values = Deserializer::from_str(&text[at..]).into_iter();
         let value = values.next()?.map_err(|error| no_json(path, line, &error));
+        let start = at;
         at += values.byte_offset();
-        Some(value.map(|value| (line, value)))
+        Some(value.map(|Unique(value)| Parsed { line, value, text: &text[start..at] }))
     }))
 }
 
@@ -96,6 +178,20 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<(StringRecord, 
         Value::Array(elements) => Ok((trimmed(elements.iter().map(text).collect::<Result<_, _>>()?), false)),
         value => Ok(([text(&value)?].into_iter().collect(), true)),
     }
+}
+
+/// The row with its first fraction as the `text` of JSON writes it, as 1e0 for 1.0; none where both are the same.
+pub(super) fn as_written(row: &StringRecord, text: &str) -> Option<StringRecord> {
+    let is_fraction = |word: &str| word.contains(['.', 'e', 'E']) && word.parse::<Number>().is_ok();
+    let (at, value) = row.iter().enumerate().find(|(_, value)| is_fraction(value))?;
+    // Strings, which hold no numbers, are every second part but for escaped quotes, which only hide a number.
+    let numbers = text.split('"').step_by(2).flat_map(|part| {
+        part.split(|character: char| !(character.is_ascii_alphanumeric() || "+-.".contains(character)))
+    });
+    let same =
+        |word: &&str| is_fraction(word) && word.parse::<Number>().is_ok_and(|it| it.to_string() == value);
+    let written = numbers.into_iter().find(same).filter(|&written| written != value)?;
+    Some(row.iter().enumerate().map(|(index, value)| if index == at { written } else { value }).collect())
 }
 
 /// What a value says, as text.

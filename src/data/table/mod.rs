@@ -38,7 +38,7 @@ use super::excerpt::excerpt;
 use super::ids::Ids;
 use super::vocabulary::{END, Notation, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files::Text;
+use crate::files::{Text, remove_quotes};
 use crate::terminal::counted;
 
 /// Columns that are named in an error.
@@ -151,12 +151,18 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Adds a value of JSON, which begins in a line.
-    fn push_json(&mut self, (line, value): (usize, serde_json::Value)) -> Result<()> {
+    /// Adds a value of JSON.
+    fn push_json(&mut self, json::Parsed { line, value, text }: json::Parsed<'_>) -> Result<()> {
         let values = json::values(value, self.config.column.name());
         let (values, is_one) = values.map_err(|problem| self.problem(Some(line), problem))?;
         self.reading.add(&values);
-        self.push(&(line, values), self.numbered_column().or(is_one.then_some(0)))
+        let column = self.numbered_column().or(is_one.then_some(0));
+        let row = (line, values);
+        self.push(&row, column).map_err(|error| {
+            // The error quotes the file, which may write a number in another way.
+            let written = json::as_written(&row.1, text).map(|values| self.push(&(line, values), column));
+            written.and_then(Result::err).unwrap_or(error)
+        })
     }
 
     /// Reads lines of which the first may be a header.
@@ -180,6 +186,7 @@ impl<'a> Table<'a> {
             return Err(self.problem(Some(first.0), problem));
         }
         self.refuse_brackets(&first)?;
+        self.refuse_quoted_rows(text, &first, &below)?;
         let mut column = self.numbered_column();
         // R writes row names below a header that has no name for them.
         let names_rows = first.1.len() + 1 == width
@@ -269,6 +276,42 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
+    /// Refuses lines in quotes, each of which would be one value however it is split. A column of phrases is one, if it
+    /// is chosen.
+    fn refuse_quoted_rows(&self, text: &str, first: &Row, below: &[&Row]) -> Result<()> {
+        // The first line may hold names, in quotes or without.
+        let has_one_name = first.1.len() == 1;
+        let is_plain = || text.lines().nth(first.0 - 1).is_some_and(|line| !line.contains('"'));
+        let rows = || std::iter::once(first).filter(|_| below.is_empty()).chain(below.iter().copied());
+        let filled = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let lines = filled.skip(usize::from(!below.is_empty())).take(rows().count());
+        let is_quoted = |line: &str| line.len() > 1 && line.starts_with('"') && line.ends_with('"');
+        let are_whole = rows().all(|row| row.1.len() == 1) && lines.into_iter().all(is_quoted);
+        if !(are_whole && (has_one_name || is_plain())) {
+            return Ok(());
+        }
+        let inner = rows().filter_map(|row| row.1.get(0)).collect::<Vec<_>>().join("\n");
+        let delimiter::Inferred { delimiter, regularity, .. } = delimiter::infer(&inner, "csv");
+        let is_number = |value: &str| value.parse::<f64>().is_ok();
+        let are_numbers = |row: StringRecord| row.iter().all(is_number);
+        let values = delimiter::records(&inner, delimiter).flatten();
+        let are_phrases = !values.into_iter().all(are_numbers);
+        let is_chosen = match &self.config.column {
+            Column::Number(_) => are_phrases || self.config.values == Values::Symbols,
+            Column::Name(name) => are_phrases && has_one_name && first.1.get(0) == Some(name.as_str()),
+        };
+        if regularity == 0.0 || is_chosen {
+            return Ok(());
+        }
+        let and_symbols = if are_phrases { "" } else { " and `data.values` = \"symbols\"" };
+        let problem = format!(
+            "is in quotes as a whole, as are the lines below, so that it is one value: {}, or set `data.column` = \
+             1{and_symbols} to make each line one token",
+            remove_quotes(&self.config.path)
+        );
+        Err(self.problem(rows().next().map(|row| row.0), problem))
+    }
+
     /// The places in a header of the columns of these names, each at the next one of its name.
     fn places(&self, (line, header): &Row, names: &[String]) -> Result<Vec<usize>> {
         let mut free: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -339,8 +382,8 @@ impl<'a> Table<'a> {
             FirstLine::Data => false,
             FirstLine::Numbers => {
                 self.reading.guesses.push(format!(
-                    "{line} is read as data, though its numbers rise and are unlike those below: add --set \
-                     data.header=true if it is a header, or --set data.header=false if it is data"
+                    "{line} is read as data, though its numbers are unlike those below: add --set data.header=true if it is \
+                     a header, or --set data.header=false if it is data"
                 ));
                 false
             }

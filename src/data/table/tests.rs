@@ -121,7 +121,7 @@ fn symbols_get_ids_in_their_order_and_are_read_again_by_them() {
         let dataset = load(&file.config(), 0).unwrap();
         assert_eq!(dataset.vocabulary.encode("7 rain sun <end>").unwrap(), [0, 2, 3, 4]);
         let train = samples(&dataset.vocabulary, &dataset.train);
-        assert_eq!(train, ["sun rain light, snow <end>"]);
+        assert_eq!(train, ["sun rain \"light, snow\" <end>"]);
         let again = load_with(&file.config(), 0, &dataset.vocabulary).unwrap();
         assert_eq!(samples(&again.vocabulary, &again.valid), samples(&dataset.vocabulary, &dataset.valid));
     }

@@ -119,20 +119,30 @@ impl Vocabulary {
     }
 
     fn encode_words(&self, text: &str) -> Result<Vec<u32>> {
+        if let Kind::Symbols { phrases, .. } = &*self.0
+            && (!phrases.is_empty() || text.contains('"'))
+        {
+            return self.encode_phrases(text, phrases);
+        }
         let mut encoded = Vec::new();
         for (word, position) in text.split_whitespace().zip(1..) {
-            let symbol = |character: char| self.word(character.encode_utf8(&mut [0; 4]));
-            let ids = match self.word(word) {
-                None if self.is_integers() => None,
-                None => word.chars().map(symbol).collect(),
-                Some(id) => Some(vec![id]),
-            };
-            encoded.extend(ids.ok_or_else(|| self.not_in(word, "token", position))?);
+            let ids = self.ids_of_word(word).ok_or_else(|| self.not_in(word, "token", position))?;
+            encoded.extend(ids);
         }
         Ok(encoded)
     }
 
-    fn not_in(&self, what: &str, unit: &str, position: usize) -> Error {
+    /// The id of a word, or those of its characters where each is a symbol.
+    pub(super) fn ids_of_word(&self, word: &str) -> Option<Vec<u32>> {
+        let symbol = |character: char| self.word(character.encode_utf8(&mut [0; 4]));
+        match self.word(word) {
+            None if self.is_integers() => None,
+            None => word.chars().map(symbol).collect(),
+            Some(id) => Some(vec![id]),
+        }
+    }
+
+    pub(super) fn not_in(&self, what: &str, unit: &str, position: usize) -> Error {
         let what = excerpt(what);
         Error::Input(format!("`{what}` ({unit} {position}) is not in the vocabulary of {self}"))
     }
@@ -157,9 +167,16 @@ impl Vocabulary {
     /// outside the vocabulary becomes `\u{fffd}`.
     pub fn decode(&self, ids: &[u32]) -> String {
         match &*self.0 {
-            Kind::Integers { .. } | Kind::Symbols { .. } => {
+            Kind::Integers { .. } => {
                 let words: Vec<String> = ids.iter().map(|&id| self.token(id)).collect();
                 words.join(" ")
+            }
+            Kind::Symbols { symbols, phrases, .. } => {
+                let word = |&id: &u32| match symbols.get(id as usize) {
+                    Some(symbol) => phrases.written(symbol),
+                    None => char::REPLACEMENT_CHARACTER.to_string(),
+                };
+                ids.iter().map(word).collect::<Vec<_>>().join(" ")
             }
             Kind::Characters { characters, .. } => {
                 let character = |id: &u32| characters.get(*id as usize).copied();
@@ -184,7 +201,11 @@ impl Vocabulary {
                 None => id.to_string(),
                 Some(at) => special.get(at).cloned().unwrap_or_else(replacement),
             },
-            Kind::Symbols { symbols, .. } => symbols.get(id as usize).cloned().unwrap_or_else(replacement),
+            Kind::Symbols { symbols, .. } => match symbols.get(id as usize) {
+                // The space of a phrase stands as it is.
+                Some(symbol) => symbol.split(' ').map(visible).collect::<Vec<_>>().join(" "),
+                None => replacement(),
+            },
             Kind::Characters { .. } => visible(&self.decode(&[id])),
             Kind::Tokenizer(tokenizer) => match self.decode(&[id]) {
                 // A part of a character, or a token that decodes to nothing: its bytes, or its name.

@@ -4,6 +4,7 @@ mod coding;
 mod cuts;
 mod end;
 mod limits;
+mod phrases;
 mod stored;
 mod tokenizer;
 
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
+use self::phrases::Phrases;
 use self::stored::Stored;
 use self::tokenizer::{TextTokenizer, not_a_tokenizer};
 use super::excerpt::excerpt;
@@ -49,6 +51,7 @@ enum Kind {
     Symbols {
         symbols: Vec<String>,
         ids: HashMap<String, u32>,
+        phrases: Phrases,
         end: Option<u32>,
         columns: Vec<String>,
     },
@@ -58,7 +61,7 @@ enum Kind {
 /// How a prompt for the vocabulary is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notation {
-    /// As words with spaces between them, as `3 1 4`.
+    /// As words with spaces between them, as `3 1 4`. A symbol with spaces in it stands in quotes.
     Words,
     /// As text, each character of which is a token.
     Characters,
@@ -110,7 +113,8 @@ impl Vocabulary {
             let symbols = counted(symbols.len(), "symbol");
             return Err(Error::Input(format!("the end token {end} is outside the vocabulary of {symbols}")));
         }
-        Ok(Vocabulary(Arc::new(Kind::Symbols { symbols, ids, end, columns: Vec::new() })))
+        let phrases = Phrases::of(&symbols);
+        Ok(Vocabulary(Arc::new(Kind::Symbols { symbols, ids, phrases, end, columns: Vec::new() })))
     }
 
     /// The same with the names of the columns of the table that it is made of, in the order in which they are read. A
