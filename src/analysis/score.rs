@@ -108,12 +108,7 @@ impl Index<Score> for HeadScores {
 
 impl From<HashMap<String, Option<f64>>> for HeadScores {
     fn from(values: HashMap<String, Option<f64>>) -> Self {
-        // Files of earlier versions do not name the kind of ablation.
-        let value = |score: Score| match score {
-            Score::Ablation => values.get(score.about().key).or_else(|| values.get("ablation")),
-            _ => values.get(score.about().key),
-        };
-        Self::new(|score| value(score).copied().flatten())
+        Self::new(|score| values.get(score.about().key).copied().flatten())
     }
 }
 
@@ -138,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scores_are_read_by_their_keys_from_old_and_new_files() {
+    fn scores_are_read_by_their_keys() {
         for (place, score) in Score::ALL.into_iter().enumerate() {
             assert_eq!(score as usize, place);
         }
@@ -146,8 +141,6 @@ mod tests {
         let scores: HeadScores = serde_json::from_str(json).unwrap();
         assert_eq!((scores[Score::Itself], scores[Score::Previous]), (Some(0.25), None));
         assert_eq!(serde_json::to_string(&scores).unwrap(), json);
-        let earlier: HeadScores = serde_json::from_str(&json.replace("zero_ablation", "ablation")).unwrap();
-        assert_eq!(earlier, scores);
         let fewer: HeadScores = serde_json::from_str(r#"{"induction":0.75,"another":1.0}"#).unwrap();
         assert_eq!(fewer, HeadScores::new(|score| (score == Score::Induction).then_some(0.75)));
         assert_eq!(Score::Ablation.text(-0.0215), "−0.021");

@@ -204,17 +204,20 @@ fn no_result(study: &Study, trials: &[&Trial]) -> Option<String> {
     let all =
         |is_so: fn(TrialEnd) -> bool| !trials.is_empty() && trials.iter().all(|trial| is_so(trial.ended));
     let why = study.first_failure().unwrap_or_default();
-    match () {
-        () if all(|ended| ended == TrialEnd::Failed) => Some(format!("every trial failed: {why}")),
-        () if all(|ended| ended == TrialEnd::Diverged) => Some(
+    if all(|ended| ended == TrialEnd::Failed) {
+        Some(format!("every trial failed: {why}"))
+    } else if all(|ended| ended == TrialEnd::Diverged) {
+        Some(
             "every trial diverged, so there is no best.toml: search lower values of training.learning_rate"
                 .into(),
-        ),
-        () if all(TrialEnd::is_lost) => Some(format!(
+        )
+    } else if all(TrialEnd::is_lost) {
+        Some(format!(
             "every trial diverged or failed, so there is no best.toml: search lower values of \
              training.learning_rate; the first failure: {why}"
-        )),
-        () => None,
+        ))
+    } else {
+        None
     }
 }
 

@@ -201,10 +201,12 @@ impl Listed {
             let losses = runs.iter().filter_map(|run| run.best_valid_loss);
             (best, floor) = (losses.min_by(f64::total_cmp), runs.iter().find_map(|run| run.floor));
         }
-        let ended = match () {
-            () if is_study => "study".to_string(),
-            () if summary.is_null() => "unfinished".to_string(),
-            () => text("ended").unwrap_or_else(|| "imported".to_string()),
+        let ended = if is_study {
+            "study".to_string()
+        } else if summary.is_null() {
+            "unfinished".to_string()
+        } else {
+            text("ended").unwrap_or_else(|| "imported".to_string())
         };
         let written = [folder.summary(), folder.metrics(), place]
             .into_iter()

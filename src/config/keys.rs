@@ -169,28 +169,6 @@ impl Entry {
     }
 }
 
-/// The present name of a key that had another in an earlier version.
-pub(super) fn present_name<'n>(section: &str, name: &'n str) -> &'n str {
-    match (section, name) {
-        ("model", GELU) => "activation",
-        ("training", "watch") => "monitor",
-        ("tune", "baseline") => "overfit_check",
-        _ => name,
-    }
-}
-
-/// The present word for a value of a key that had another name.
-pub(super) fn present_value(section: &str, name: &str, value: Value) -> Value {
-    match (section, name, value.as_str()) {
-        ("model", GELU, Some("erf")) => "gelu".into(),
-        ("model", GELU, Some("tanh")) => "gelu_tanh".into(),
-        _ => value,
-    }
-}
-
-/// The name of `model.activation` before there were others, with the values "erf" and "tanh".
-const GELU: &str = "gelu";
-
 /// Every section and key must be known; one that is not is answered with the one that is meant, or else with all
 /// that there are.
 pub(super) fn check_keys(entries: &Entries) -> Result<()> {
@@ -224,7 +202,7 @@ pub(super) fn check_keys(entries: &Entries) -> Result<()> {
 /// What is wrong with a key that is searched; none where it is known.
 fn unsearchable(searched: &str) -> Option<String> {
     let (section, name) = searched.split_once('.').unwrap_or(("", searched));
-    if !section.is_empty() && keys_of(section).contains(&present_name(section, name)) {
+    if !section.is_empty() && keys_of(section).contains(&name) {
         return None;
     }
     let hint = "search keys of [model] and [training], as training.learning_rate";

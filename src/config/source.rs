@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Table, Value};
 
-use super::keys::{Entries, Entry, SEARCH, check_keys, present_name, present_value, range_of};
+use super::keys::{Entries, Entry, SEARCH, check_keys, range_of};
 use super::meant::{keys_named, meant};
 use super::types;
 use super::{Config, DEFAULT_FILE, DEFAULT_TEXT};
@@ -71,24 +71,18 @@ impl Written {
         Ok(written)
     }
 
-    /// Adds the keys of a table of the file, whose name is `within`. Keys that had another name in earlier versions get
-    /// the present one.
+    /// Adds the keys of a table of the file, whose name is `within`.
     fn add(&mut self, within: &str, table: &DeTable<'_>, text: &str, path: Option<&Path>) -> Result<()> {
         for (name, written) in table {
-            let present = present_name(within, name.get_ref());
-            let key = if within.is_empty() { present.to_string() } else { format!("{within}.{present}") };
-            let line = Some(line_and_column(text, name.span().start).0);
+            let (name, span) = (name.get_ref(), name.span());
+            let key = if within.is_empty() { name.to_string() } else { format!("{within}.{name}") };
+            let line = Some(line_and_column(text, span.start).0);
             let place = path.map(|path| Place { path: path.to_path_buf(), line, column: None });
             let origin = place.map(Origin::File);
             let shown_text = text.get(written.span()).unwrap_or_default();
             let refused = |key: &str, problem: &str| Error::key(key, shown_text, problem).at(origin.clone());
-            if present != name.get_ref() && table.contains_key(present) {
-                let problem = format!("was renamed `{present}`, which stands there too: remove the old name");
-                return Err(refused(&format!("{within}.{name}"), &problem));
-            }
             // In the space of a search `"training.batch_size" = [..]` and `training.batch_size = [..]` mean the same.
-            let is_section =
-                within.is_empty() || key == SEARCH || within == SEARCH && !name.get_ref().contains('.');
+            let is_section = within.is_empty() || key == SEARCH || within == SEARCH && !name.contains('.');
             if let DeValue::Table(inner) = written.get_ref()
                 && is_section
                 && !inner.is_empty()
@@ -101,7 +95,6 @@ impl Written {
                 return Err(refused(&key, problem));
             }
             let value = value(written).map_err(|problem| refused(&key, problem))?;
-            let value = present_value(within, name.get_ref(), value);
             self.entries.insert(key, Entry::new(value, shown_text, origin));
         }
         Ok(())
@@ -150,9 +143,8 @@ impl Written {
         let key = match name.strip_prefix("search.").filter(|_| section == "tune") {
             // In quotes or without.
             Some(searched) => format!("{SEARCH}.{}", searched.trim_matches('"')),
-            None => format!("{section}.{}", present_name(section, name)),
+            None => format!("{section}.{name}"),
         };
-        let value = present_value(section, name, value);
         if let (SEARCH, Value::Table(space)) = (key.as_str(), &value) {
             self.entries.retain(|key, _| !key.starts_with(SEARCH));
             for (searched, values) in space {

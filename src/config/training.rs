@@ -93,8 +93,7 @@ pub struct TrainingConfig {
     pub patience: usize,
     /// The smallest change of the monitored metric that counts as an improvement.
     pub min_delta: f64,
-    /// The logged metric that early stopping monitors. The validation loss: what a run is for. In earlier
-    /// versions its name was `watch`, which is still read.
+    /// The logged metric that early stopping monitors. The validation loss: what a run is for.
     pub monitor: Monitor,
     /// Minutes of training after which the run stops. 0: no limit.
     pub max_minutes: f64,

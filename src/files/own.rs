@@ -73,13 +73,14 @@ fn open(path: &Path, options: &mut OpenOptions, action: &'static str) -> Result<
 }
 
 fn check(path: &Path, kind: FileType) -> Result<()> {
-    let problem = match () {
-        () if kind.is_file() => return Ok(()),
-        () if kind.is_symlink() => {
-            "is a link, which is not followed here: put a copy of what it leads to in its place, or remove it"
-        }
-        () if kind.is_dir() => "is a folder where a file belongs: move it away, and copy the file back",
-        () => "is a pipe, a device or a socket, which may never end: restore the file that it stands for",
+    let problem = if kind.is_file() {
+        return Ok(());
+    } else if kind.is_symlink() {
+        "is a link, which is not followed here: put a copy of what it leads to in its place, or remove it"
+    } else if kind.is_dir() {
+        "is a folder where a file belongs: move it away, and copy the file back"
+    } else {
+        "is a pipe, a device or a socket, which may never end: restore the file that it stands for"
     };
     Err(Error::file(path, problem))
 }

@@ -143,10 +143,12 @@ fn widest_text(head: &[u8], names: &Names) -> Option<(String, String)> {
         let is_written = common > 0 && common * RAREST >= all && 10 * letters >= 8 * all && controls == 0;
         is_written.then_some(())
     };
-    let (order, encoding) = match () {
-        () if is_text(u32::from_le_bytes).is_some() => ("little", "UTF-32LE"),
-        () if is_text(u32::from_be_bytes).is_some() => ("big", "UTF-32BE"),
-        () => return None,
+    let (order, encoding) = if is_text(u32::from_le_bytes).is_some() {
+        ("little", "UTF-32LE")
+    } else if is_text(u32::from_be_bytes).is_some() {
+        ("big", "UTF-32BE")
+    } else {
+        return None;
     };
     Some((format!("UTF-32 ({order} endian, without a byte order mark)"), iconv(encoding, names)))
 }
@@ -169,10 +171,12 @@ fn wide_text(head: &[u8], names: &Names) -> Option<(String, String)> {
         (common * RAREST >= units.len() && !text.contains(is_control)).then_some(common)
     };
     let [little, big] = [common(u16::from_le_bytes), common(u16::from_be_bytes)];
-    let (order, encoding) = match () {
-        () if little > big && little > Some(0) => ("little", "UTF-16LE"),
-        () if big > little && big > Some(0) => ("big", "UTF-16BE"),
-        () => return None,
+    let (order, encoding) = if little > big && little > Some(0) {
+        ("little", "UTF-16LE")
+    } else if big > little && big > Some(0) {
+        ("big", "UTF-16BE")
+    } else {
+        return None;
     };
     Some((format!("UTF-16 ({order} endian, without a byte order mark)"), iconv(encoding, names)))
 }
@@ -188,10 +192,12 @@ fn ids(head: &[u8], names: &Names) -> Option<(String, String)> {
         // One id over and over is empty space.
         if all.len() > 1 { small * 100 / (head.len() / width) } else { 0 }
     };
-    let [bits, bytes] = match () {
-        () if share(4, 1 << 20) == 100 => [32, 4],
-        () if share(2, 1 << 12) >= 50 => [16, 2],
-        () => return None,
+    let [bits, bytes] = if share(4, 1 << 20) == 100 {
+        [32, 4]
+    } else if share(2, 1 << 12) >= 50 {
+        [16, 2]
+    } else {
+        return None;
     };
     let writer = if bits == 16 { ", as nanoGPT writes them" } else { "" };
     let what = format!("token ids (uint{bits}{writer})");

@@ -329,11 +329,14 @@ impl<B: AutodiffBackend> Run<B> {
         if self.control.workers.count() == 1 && self.control.is_interrupted() {
             self.signal = self.control.signal.load(Ordering::Relaxed);
         }
-        match () {
-            () if self.signal != 0 => Some(Ended::Interrupted),
-            () if self.is_late => Some(Ended::TimeLimit),
-            () if self.is_paused() => Some(Ended::Paused),
-            () => None,
+        if self.signal != 0 {
+            Some(Ended::Interrupted)
+        } else if self.is_late {
+            Some(Ended::TimeLimit)
+        } else if self.is_paused() {
+            Some(Ended::Paused)
+        } else {
+            None
         }
     }
 }

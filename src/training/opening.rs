@@ -40,21 +40,21 @@ impl RunFolder {
             exists(&folder.config())?;
         }
         let has_config = is_there(&folder.config());
-        let problem = match () {
-            () if folder.path().is_file() => format!("`{shown}` is a file: name the folder of a run"),
-            () if !folder.path().is_dir() => format!("there is no run folder `{shown}`: `train` makes one"),
-            () if has_config && folder.path().join("trials").is_dir() => format!(
+        let problem = if folder.path().is_file() {
+            format!("`{shown}` is a file: name the folder of a run")
+        } else if !folder.path().is_dir() {
+            format!("there is no run folder `{shown}`: `train` makes one")
+        } else if has_config && folder.path().join("trials").is_dir() {
+            format!(
                 "`{shown}` is the folder of a study: name one of its runs, `{shown}/trials/...`; `tune --resume {shown}` \
                  draws its own pictures"
-            ),
-            () if !has_config || !folder.checkpoints().is_dir() && !folder.model().is_file() => format!(
-                "`{shown}` is not the folder of a run: it lacks config.toml, or checkpoints and weights"
-            ),
-            () => {
-                open_own(&folder.config())?;
-                folder.check_sizes()?;
-                return Ok(folder);
-            }
+            )
+        } else if !has_config || !folder.checkpoints().is_dir() && !folder.model().is_file() {
+            format!("`{shown}` is not the folder of a run: it lacks config.toml, or checkpoints and weights")
+        } else {
+            open_own(&folder.config())?;
+            folder.check_sizes()?;
+            return Ok(folder);
         };
         Err(Error::Input(problem))
     }
@@ -168,43 +168,34 @@ impl RunFolder {
         let mut scored = history.iter().flat_map(|history| &history.all);
         let [counts, vocab] = [tokens, vocab].map(|count| counted(count, "token"));
         // What is wrong, and what helps beside the run's own file.
-        let (path, problem, or) = match () {
-            () if !has_own_model && self.wrote_weights(&weights)? == Some(true) => (
+        let (path, problem, or) = if !has_own_model && self.wrote_weights(&weights)? == Some(true) {
+            (
                 self.config(),
                 "describes another model than the weights beside it, which this run wrote".to_string(),
                 ", or restore its section [model]",
-            ),
-            () if !has_own_model => {
-                (self.model(), "holds the weights of another model than config.toml describes".into(), ANEW)
-            }
-            () if !has_own_tokens && self.wrote_weights(&weights)? == Some(false) => (
-                self.model(),
-                format!("is another run's: vocabulary.json has {counts}, and it {vocab}"),
-                ANEW,
-            ),
-            () if !has_own_tokens => {
-                let problem =
-                    format!("has {counts}, and the weights beside it have {vocab}: it is another run's");
-                (self.vocabulary(), problem, "")
-            }
-            () if !samples.iter().all(|sample| is_read(sample, &model, sizes)) => {
-                let problem = "holds sequences that the weights beside it cannot read: it is another run's";
-                (self.samples(), problem.into(), "")
-            }
-            () if analysis.is_some_and(|analysis| !are_heads_of(&analysis.heads, &model)) => {
-                (self.analysis(), SCORES.into(), ", or remove it: they are scored anew")
-            }
-            () if circuit.is_some_and(|circuit| {
-                !is_circuit_of(&circuit, &model, hashes.weights_sha256.as_deref())
-            }) =>
-            {
-                let problem = "explains other weights than those beside it: it is another run's";
-                (self.circuit(), problem.into(), ", or remove it, and `explain` writes it again")
-            }
-            () if scored.any(|scored| !are_heads_of(&scored.heads, &model)) => {
-                (self.head_scores(), SCORES.into(), ", or remove it")
-            }
-            () => return Ok(()),
+            )
+        } else if !has_own_model {
+            (self.model(), "holds the weights of another model than config.toml describes".into(), ANEW)
+        } else if !has_own_tokens && self.wrote_weights(&weights)? == Some(false) {
+            (self.model(), format!("is another run's: vocabulary.json has {counts}, and it {vocab}"), ANEW)
+        } else if !has_own_tokens {
+            let problem =
+                format!("has {counts}, and the weights beside it have {vocab}: it is another run's");
+            (self.vocabulary(), problem, "")
+        } else if !samples.iter().all(|sample| is_read(sample, &model, sizes)) {
+            let problem = "holds sequences that the weights beside it cannot read: it is another run's";
+            (self.samples(), problem.into(), "")
+        } else if analysis.is_some_and(|analysis| !are_heads_of(&analysis.heads, &model)) {
+            (self.analysis(), SCORES.into(), ", or remove it: they are scored anew")
+        } else if circuit
+            .is_some_and(|circuit| !is_circuit_of(&circuit, &model, hashes.weights_sha256.as_deref()))
+        {
+            let problem = "explains other weights than those beside it: it is another run's";
+            (self.circuit(), problem.into(), ", or remove it, and `explain` writes it again")
+        } else if scored.any(|scored| !are_heads_of(&scored.heads, &model)) {
+            (self.head_scores(), SCORES.into(), ", or remove it")
+        } else {
+            return Ok(());
         };
         let name = path.file_name().unwrap_or_default().display();
         let problem = format!("{problem}. Copy this run's {name} back{or}");

@@ -85,7 +85,7 @@ impl Explosion {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EarlyStopping {
     /// The metric that was monitored.
-    #[serde(default, alias = "watch")]
+    #[serde(default)]
     pub monitor: Monitor,
     /// Its best value.
     pub best: Option<f64>,

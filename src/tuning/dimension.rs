@@ -111,16 +111,18 @@ impl Range {
         })?;
         let Self { min, max, scale, points, .. } = range;
         let (low, high) = (shown(&table["min"]), shown(&table["max"]));
-        match () {
-            () if !min.is_finite() || !max.is_finite() => Err("has an end that is no finite number".into()),
-            () if min >= max => Err(format!("is empty: `max` = {high} must be above `min` = {low}")),
-            () if scale == Scale::Log && min <= 0.0 => Err(format!(
+        if !min.is_finite() || !max.is_finite() {
+            Err("has an end that is no finite number".into())
+        } else if min >= max {
+            Err(format!("is empty: `max` = {high} must be above `min` = {low}"))
+        } else if scale == Scale::Log && min <= 0.0 {
+            Err(format!(
                 "has a logarithmic scale over `min` = {low}: take a `min` above 0, or scale = \"linear\""
-            )),
-            () if !(2..=MOST_COMBINATIONS).contains(&points) => {
-                Err(format!("has `points` = {points}: name 2 to {MOST_COMBINATIONS} of them"))
-            }
-            () => Ok(Self { whole: table["min"].is_integer() && table["max"].is_integer(), ..range }),
+            ))
+        } else if !(2..=MOST_COMBINATIONS).contains(&points) {
+            Err(format!("has `points` = {points}: name 2 to {MOST_COMBINATIONS} of them"))
+        } else {
+            Ok(Self { whole: table["min"].is_integer() && table["max"].is_integer(), ..range })
         }
     }
 

@@ -17,25 +17,23 @@ pub fn study_folder(path: &Path) -> Result<RunFolder> {
     if exists(path)? {
         exists(&folder.config())?;
     }
-    let problem = match () {
-        () if path.is_file() => format!("`{shown}` is a file: name the folder of a study"),
-        () if !path.is_dir() => format!("there is no study `{shown}`: `tune --run {shown}` makes one"),
-        () if !is_there(&folder.config()) || !trials(&folder).is_dir() => {
-            format!("`{shown}` is not the folder of a study: it lacks config.toml or trials/")
-        }
-        () => {
-            open_own(&folder.config())?;
-            create(&trials(&folder))?;
-            return Ok(folder);
-        }
+    let problem = if path.is_file() {
+        format!("`{shown}` is a file: name the folder of a study")
+    } else if !path.is_dir() {
+        format!("there is no study `{shown}`: `tune --run {shown}` makes one")
+    } else if !is_there(&folder.config()) || !trials(&folder).is_dir() {
+        format!("`{shown}` is not the folder of a study: it lacks config.toml or trials/")
+    } else {
+        open_own(&folder.config())?;
+        create(&trials(&folder))?;
+        return Ok(folder);
     };
     Err(Error::Input(problem))
 }
 
-/// `overfit_check.json`: what the check before the first trial found; `baseline.json` in a study of old.
+/// `overfit_check.json`: what the check before the first trial found.
 pub fn overfit_check(folder: &RunFolder) -> PathBuf {
-    let old = folder.path().join("baseline.json");
-    if old.exists() { old } else { folder.path().join("overfit_check.json") }
+    folder.path().join("overfit_check.json")
 }
 
 /// `best.toml`: the best setting, for `train`.

@@ -124,10 +124,12 @@ fn reason(
             continue;
         }
         let shown = format!("{rate:.3e}").parse().unwrap_or(rate);
-        let (key, value, fault, remedy) = match () {
-            () if clipping != norm => ("training.max_gradient_norm", norm, "holds every step back", "raise"),
-            () if rate < own => ("training.learning_rate", own, "is too high", "lower"),
-            () => ("training.learning_rate", own, "is too low", "raise"),
+        let (key, value, fault, remedy) = if clipping != norm {
+            ("training.max_gradient_norm", norm, "holds every step back", "raise")
+        } else if rate < own {
+            ("training.learning_rate", own, "is too high", "lower")
+        } else {
+            ("training.learning_rate", own, "is too low", "raise")
         };
         let unclipped = if clipping == norm { "" } else { " and no clipping (0)" };
         let works = format!("{happened}, and with a rate of {shown:e}{unclipped} it does");

@@ -120,10 +120,12 @@ fn judge(rates: &[f64], losses: &[f64], smoothed: &[f64], risen: bool) -> Verdic
     let (first, least) = (smoothed[0], smoothed[lowest]);
     let highest_after = smoothed[lowest..].iter().copied().fold(least, f64::max);
     let enough = (COUNTS * first).max(DEVIATIONS * noise(losses));
-    match () {
-        () if first - least < enough => Verdict::NeverFalls,
-        () if !risen && highest_after - least < enough => Verdict::NeverRises,
-        () => Verdict::Minimum { rate: rates[lowest], suggested: rates[lowest] / 10.0 },
+    if first - least < enough {
+        Verdict::NeverFalls
+    } else if !risen && highest_after - least < enough {
+        Verdict::NeverRises
+    } else {
+        Verdict::Minimum { rate: rates[lowest], suggested: rates[lowest] / 10.0 }
     }
 }
 

@@ -174,15 +174,21 @@ impl Trial {
             return None;
         }
         let any = |ended: Ended| known.iter().any(|run| run.summary.ended == ended);
-        let ended = match () {
-            () if failed => TrialEnd::Failed,
-            () if any(Ended::Diverged) => TrialEnd::Diverged,
-            () if known.len() < runs.len() => TrialEnd::Unfinished,
-            () if known.iter().all(|run| run.is_over()) && any(Ended::EarlyStopped) => TrialEnd::EarlyStopped,
-            () if known.iter().all(|run| run.is_over()) => TrialEnd::Completed,
+        let ended = if failed {
+            TrialEnd::Failed
+        } else if any(Ended::Diverged) {
+            TrialEnd::Diverged
+        } else if known.len() < runs.len() {
+            TrialEnd::Unfinished
+        } else if known.iter().all(|run| run.is_over()) && any(Ended::EarlyStopped) {
+            TrialEnd::EarlyStopped
+        } else if known.iter().all(|run| run.is_over()) {
+            TrialEnd::Completed
+        } else if !proposed.is_racing {
             // Out of the race, a run that pauses will not go on.
-            () if !proposed.is_racing => TrialEnd::Pruned,
-            () => TrialEnd::Unfinished,
+            TrialEnd::Pruned
+        } else {
+            TrialEnd::Unfinished
         };
         // Of each run; none where one of them has none.
         let values = |value: &dyn Fn(&Record) -> Option<f64>| {

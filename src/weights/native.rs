@@ -14,7 +14,6 @@ use burn_store::{ApplyError, ModuleSnapshot, TensorSnapshot, TensorSnapshotError
 use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo, TensorView};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::file::{LazyTensor, WeightsFile};
 use crate::error::{Error, Result};
@@ -158,15 +157,7 @@ pub fn description(file: &WeightsFile) -> Result<Description> {
     let entries = file.metadata()?;
     let json =
         entries.get(DESCRIPTION).ok_or_else(|| foreign(format!("it lacks the entry `{DESCRIPTION}`")))?;
-    let mut description: Value = serde_json::from_str(json).map_err(|error| foreign(error.to_string()))?;
-    // The name that the key had before there were other activations.
-    if let Some(model) = description.get_mut("model").and_then(Value::as_object_mut)
-        && let Some(form) = model.remove("gelu")
-    {
-        let activation = if form == "tanh" { "gelu_tanh" } else { "gelu" };
-        model.insert("activation".to_string(), activation.into());
-    }
-    serde_json::from_value(description).map_err(|error| foreign(error.to_string()))
+    serde_json::from_str(json).map_err(|error| foreign(error.to_string()))
 }
 
 /// The tensors of a weights file, and the model that it describes.

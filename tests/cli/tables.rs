@@ -477,7 +477,7 @@ fn a_text_of_numbers_is_warned_of_with_keys_that_work() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     type File<'a> = (&'a str, &'a dyn Fn(usize) -> String, &'a [&'a str]);
-    let files: [File<'_>; 6] = [
+    let files: [File<'_>; 7] = [
         ("ids", &|at| format!("{}|{}", at % 13, at % 3), &["data.source=table"]),
         (
             "floats",
@@ -492,6 +492,11 @@ fn a_text_of_numbers_is_warned_of_with_keys_that_work() {
         ),
         ("large", &|at| format!("{};7", 2_000_000 + at % 9), &["data.source=table", "data.values=symbols"]),
         ("series", &|at| format!("{}", 17 * at % 150), &["data.source=table", "data.column=1"]),
+        (
+            "decimals",
+            &|at| format!("0,{} 1,{}", at % 3, at % 4),
+            &["data.source=table", "data.delimiter=space", "data.values=symbols"],
+        ),
     ];
     for (name, row, sets) in files {
         let file = format!("{name}.txt");

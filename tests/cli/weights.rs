@@ -29,7 +29,9 @@ fn read(run: &Path) -> (Tensors, Description) {
 #[test]
 fn a_trained_run_leaves_as_gpt2_comes_back_and_learns_on() {
     let place = TempDir::new().unwrap();
-    for (name, sets) in [("untied", &[][..]), ("tied", &["model.tie_embeddings=true", "model.gelu=tanh"])] {
+    for (name, sets) in
+        [("untied", &[][..]), ("tied", &["model.tie_embeddings=true", "model.activation=gelu_tanh"])]
+    {
         let run_folder = small_run(place.path(), &[&["training.steps=20"], sets].concat(), name);
         let out = place.path().join(name).join("export/gpt2");
         assert!(run(place.path(), &["export", name, "--format", "gpt2"]).status.success());

@@ -179,27 +179,3 @@ fn a_searched_key_may_be_written_with_quotes_or_without_and_once() {
     let twice = search("\"model.heads\" = [2]\nmodel.heads = [4]").unwrap_err().to_string();
     assert!(twice.starts_with("a.toml:") && twice.contains("stands there twice"), "{twice}");
 }
-
-#[test]
-fn a_key_is_still_read_under_the_name_that_it_had() {
-    let monitor = |text: &str, sets: &[&str]| {
-        let sets = sets.iter().map(ToString::to_string).collect::<Vec<_>>();
-        Config::parse(text, Path::new("a.toml"), &sets).unwrap().training.monitor
-    };
-    let old = "[training]\nwatch = \"train_loss\"";
-    use crate::config::Monitor::{TrainLoss, ValidAccuracy};
-    assert_eq!(monitor(old, &[]), TrainLoss);
-    assert_eq!(monitor("", &["training.watch=train_loss"]), TrainLoss);
-    assert_eq!(monitor(old, &["training.monitor=valid_accuracy"]), ValidAccuracy);
-    assert_eq!(monitor(&old.replace("watch", "monitor"), &["training.watch=valid_accuracy"]), ValidAccuracy);
-    let both = said(&format!("{old}\nmonitor = \"train_loss\""), &[]);
-    assert!(both.contains("was renamed `monitor`, which stands there too"), "{both}");
-    let activation = |text: &str, set: &str| {
-        Config::parse(text, Path::new("a.toml"), &[set.to_string()]).unwrap().model.activation
-    };
-    use crate::ops::Activation::{Gelu, GeluTanh};
-    assert_eq!(activation("[model]\ngelu = \"tanh\"", "model.heads=2"), GeluTanh);
-    assert_eq!(activation("[model]\ngelu = \"tanh\"", "model.gelu=erf"), Gelu);
-    let wrong = said("[training]\nwatch = \"riddle\"", &[]);
-    assert!(wrong.starts_with("a.toml:2: `training.monitor` = \"riddle\""), "{wrong}");
-}

@@ -167,11 +167,14 @@ impl DataConfig {
     pub fn check(&self) -> Result<()> {
         self.check_ranges().map_err(Error::in_section("data"))?;
         if let Some([shortest, longest]) = self.lengths {
-            let problem = match () {
-                () if shortest == 0 => "must begin with 1 or above",
-                () if shortest > longest => "must name the shortest length, then the longest",
-                () if longest > LARGEST => "must end at or below 1048576",
-                () => "",
+            let problem = if shortest == 0 {
+                "must begin with 1 or above"
+            } else if shortest > longest {
+                "must name the shortest length, then the longest"
+            } else if longest > LARGEST {
+                "must end at or below 1048576"
+            } else {
+                ""
             };
             if !problem.is_empty() {
                 return Err(self.wrong_lengths([shortest, longest], problem));

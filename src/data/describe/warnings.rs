@@ -1,5 +1,7 @@
 //! What a person should know of a dataset before training on it.
 
+use std::collections::BTreeSet;
+
 use super::{overlap, sorted};
 use crate::data::config::{Count, DataConfig, LARGEST, RowSplit, Source, Tokens};
 use crate::data::dataset::Dataset;
@@ -141,7 +143,9 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     }
     let characters = Vec::from_iter((0..size).map(|id| vocabulary.decode(&[id])));
     let (mut lines, mut numbers, mut longest) = (0, 0, 0);
-    let [mut are_split, mut are_ids] = [false, true];
+    let mut are_ids = true;
+    // A comma in numbers that spaces separate is that of a decimal.
+    let mut separators = BTreeSet::new();
     let (mut number, mut line) = (String::new(), 0);
     for id in ids.iter(part) {
         let character = characters[id as usize].as_str();
@@ -155,22 +159,27 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
             are_ids &= number.parse().is_ok_and(|id: usize| id < LARGEST);
             numbers += 1;
             number.clear();
+            separators.extend((!"\r\n".contains(character)).then_some(character));
         }
-        are_split |= !"\r\n".contains(character);
         if character == "\n" {
             lines += 1;
             longest = longest.max(std::mem::take(&mut line));
         }
     }
+    let are_split = !separators.is_empty();
     if lines < 2 || numbers < lines || !are_split && longest > LONGEST {
         return None;
     }
     let unit = if are_ids { "digit" } else { "character" };
     let one_file = if config.path.is_dir() { "`data.path` to one of its files and " } else { "" };
-    let symbols = if are_ids { "" } else { " and `data.values` = \"symbols\"" };
+    let delimiter = match separators.len() {
+        0 | 1 => "",
+        _ => " and `data.delimiter` to what separates the numbers",
+    };
+    let symbols = if are_ids && delimiter.is_empty() { "" } else { " and `data.values` = \"symbols\"" };
     let column = if are_split { "" } else { " and `data.column` = 1" };
     Some(format!(
         "the text holds nothing but numbers, and each {unit} is a token: set {one_file}`data.source` = \
-         \"table\"{symbols}{column} to make each number a token"
+         \"table\"{delimiter}{symbols}{column} to make each number a token"
     ))
 }

@@ -57,11 +57,14 @@ impl Repeat {
     pub fn new(config: &DataConfig) -> Result<Self> {
         let [shortest, longest] = config.periods();
         let (vocab, length) = (config.symbols(), config.length);
-        let problem = match () {
-            () if shortest == 0 => "must start at 1 or above".to_string(),
-            () if shortest > longest => "must name the shortest period, then the longest".to_string(),
-            () if longest > length => format!("must end at or below `data.length` = {length}"),
-            () => return Ok(Repeat { vocab, length, shortest, longest }),
+        let problem = if shortest == 0 {
+            "must start at 1 or above".to_string()
+        } else if shortest > longest {
+            "must name the shortest period, then the longest".to_string()
+        } else if longest > length {
+            format!("must end at or below `data.length` = {length}")
+        } else {
+            return Ok(Repeat { vocab, length, shortest, longest });
         };
         Err(Error::key("data.period", format!("[{shortest}, {longest}]"), problem))
     }
