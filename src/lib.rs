@@ -62,6 +62,8 @@ pub mod error;
 pub mod evaluation;
 pub mod files;
 pub mod generation;
+#[cfg(test)]
+mod layers;
 pub mod report;
 pub mod scaling;
 pub mod terminal;

@@ -1,0 +1,130 @@
+//! The layers of the library and of `causal-attention-nn`: each module imports from those before it in its list alone,
+//! and only `terminal` and `cli` write to the terminal. Tests may import from anywhere.
+
+use std::fs;
+use std::path::Path;
+
+use walkdir::WalkDir;
+
+/// The modules of the program, each with those before it to import from. The error type knows those of the library.
+const PROGRAM: [&str; 17] = [
+    "error",
+    "files",
+    "terminal",
+    "data",
+    "config",
+    "evaluation",
+    "weights",
+    "backend",
+    "workers",
+    "generation",
+    "analysis",
+    "training",
+    "scaling",
+    "comparison",
+    "tuning",
+    "report",
+    "cli",
+];
+
+/// Those of `causal-attention-nn`.
+const NN: [&str; 8] = ["error", "range", "role", "ops", "position", "attention", "model", "prelude"];
+
+/// What writes to the terminal, as it is called.
+const PRINTS: [&str; 8] =
+    ["println!", "eprintln!", "print!", "eprint!", "say(", "warn(", "print_text(", "print_json("];
+
+fn is_word_character(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
+}
+
+/// A file without its tests, and with empty lines for comments.
+fn code(text: &str) -> String {
+    let tests = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    let kept =
+        |line: &'_ str| if line.trim_start().starts_with("//") { String::new() } else { line.to_string() };
+    text[..tests].lines().map(kept).collect::<Vec<_>>().join("\n")
+}
+
+/// Where `word` stands in a text as a word of its own, with what follows it.
+fn found<'t>(text: &'t str, word: &str) -> impl Iterator<Item = (usize, &'t str)> {
+    let is_own = |at: usize| {
+        let before = text[..at].chars().next_back();
+        before.is_none_or(|before| !is_word_character(before) && !":.!".contains(before))
+    };
+    text.match_indices(word)
+        .filter(move |&(at, _)| is_own(at))
+        .map(|(at, word)| (at, &text[at + word.len()..]))
+}
+
+/// The modules that are named after a `crate::`: the first name, or those of a list in braces.
+fn named(rest: &str) -> Vec<&str> {
+    let first = |text: &'_ str| text.find(|it| !is_word_character(it)).unwrap_or(text.len());
+    match rest.strip_prefix('{') {
+        Some(list) => {
+            let items = list[..list.find(';').unwrap_or(list.len())].split(',').map(str::trim_start);
+            items.map(|item| &item[..first(item)]).collect()
+        }
+        None => vec![&rest[..first(rest)]],
+    }
+}
+
+/// Whether the file that declares the module of `path` does so for tests alone.
+fn is_for_tests(path: &Path) -> bool {
+    let (folder, name) = (path.parent().unwrap(), path.file_stem().unwrap().to_string_lossy());
+    let parents = [folder.join("mod.rs"), folder.join("lib.rs"), folder.with_extension("rs")];
+    parents.iter().filter_map(|parent| fs::read_to_string(parent).ok()).any(|parent| {
+        let mut behind = parent.split("#[cfg(test)]\n").skip(1);
+        behind.any(|rest| rest.lines().next().is_some_and(|line| line.ends_with(&format!("mod {name};"))))
+    })
+}
+
+fn check(source: &Path, order: &[&str], writes: &[&str]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for entry in WalkDir::new(source).sort_by_file_name() {
+        let path = entry.unwrap().into_path();
+        let within = path.strip_prefix(source).unwrap();
+        let first = within.components().next().map(|it| it.as_os_str().to_string_lossy().into_owned());
+        let module = first.unwrap_or_default().replace(".rs", "");
+        let is_test = within.iter().any(|part| part == "tests") || is_for_tests(&path);
+        if path.extension().is_none_or(|extension| extension != "rs")
+            || is_test
+            || ["lib", "main", "layers"].contains(&module.as_str())
+        {
+            continue;
+        }
+        let layer = order.iter().position(|&it| it == module);
+        let layer = layer.unwrap_or_else(|| panic!("`{module}` has no layer: add it to the list"));
+        let text = code(&fs::read_to_string(&path).unwrap());
+        let mut fault = |at: usize, problem: String| {
+            faults.push(format!("{}:{}: {problem}", path.display(), text[..at].lines().count()));
+        };
+        for (at, rest) in found(&text, "crate::") {
+            for upper in named(rest).into_iter().filter(|name| order[layer + 1..].contains(name)) {
+                fault(at, format!("imports from `{upper}`, which lies above it"));
+            }
+        }
+        for word in PRINTS.into_iter().filter(|_| !writes.contains(&module.as_str())) {
+            found(&text, word)
+                .for_each(|(at, _)| fault(at, format!("calls `{word}`: log a message instead")));
+        }
+    }
+    faults
+}
+
+#[test]
+fn modules_import_downwards_and_the_program_alone_prints() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut faults = check(&root.join("src"), &PROGRAM, &["terminal", "cli"]);
+    faults.extend(check(&root.join("crates/nn/src"), &NN, &[]));
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+    // What it finds, and what it does not.
+    let all =
+        |text: &'static str| found(text, "crate::").flat_map(|(_, rest)| named(rest)).collect::<Vec<_>>();
+    assert_eq!(all("use crate::{\n    error::Error,\n    ops, Result,\n};"), ["error", "ops", "Result", "}"]);
+    assert_eq!(all("let x = crate::files::read(mycrate::y)"), ["files"]);
+    assert_eq!(
+        ["    warn(&text)", "log::warn(x)", "swarn()"].map(|it| found(it, "warn(").count()),
+        [1, 0, 0]
+    );
+}
