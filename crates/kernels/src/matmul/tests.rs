@@ -1,0 +1,134 @@
+//! Products against double precision.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::testing::{
+    assert_close, assert_same_on_any_number_of_threads, naive_product, random, transposed, widened,
+};
+use crate::vector::LANES;
+
+#[test]
+fn products_agree_with_f64_in_every_orientation() {
+    for (rows, inner, columns) in [(1, 1, 1), (1, 7, 5), (5, 3, 1), (3, 2, 11), (17, 64, 13), (67, 129, 71)] {
+        let (left, right) = (random(1, rows * inner), random(2, inner * columns));
+        let expected = naive_product(&widened(&left), &widened(&right), inner, columns);
+        let mut output = vec![f32::NAN; rows * columns];
+        tiled_product(
+            Precision::F32,
+            MatrixMut::new(&mut output, columns),
+            Matrix::new(&left, inner),
+            Matrix::new(&right, columns),
+        );
+        assert_close("product", &output, &expected);
+
+        let (left_t, right_t) = (transposed(&left, inner), transposed(&right, columns));
+        product(
+            Precision::F32,
+            &mut MatrixMut::new(&mut output, columns),
+            Destination::AddTo,
+            2.0,
+            Matrix::new(&left_t, rows).transposed(),
+            Matrix::new(&right_t, inner).transposed(),
+        );
+        let tripled: Vec<f64> = expected.iter().map(|value| 3.0 * value).collect();
+        assert_close("added product", &output, &tripled);
+    }
+}
+
+#[test]
+fn tiles_are_never_empty_and_in_bf16_whole_blocks() {
+    let rows = [0, 1, 15, 16, 17, 63, 64, 65, 257, 2_048, 16_384, 50_257];
+    let inner = [0, 1, 384, 2_048, 262_143, 262_144, 262_145, 1_000_000];
+    let cases =
+        rows.map(|rows| [1, 10, 64, 384, 50_304].map(|columns| inner.map(|inner| (rows, columns, inner))));
+    for (rows, columns, inner) in cases.into_iter().flatten().flatten() {
+        for precision in [Precision::F32, Precision::Bf16] {
+            let (tile_rows, tile_columns) = tile_size(precision, [rows, columns], inner);
+            let case = format!("{tile_rows} by {tile_columns} of [{rows}, {columns}], inner {inner}");
+            assert!(tile_rows >= 1 && tile_columns >= 1, "{case}");
+            let is_whole = |lines: usize, all| lines.is_multiple_of(LANES) || lines >= all;
+            assert!(is_whole(tile_columns, columns), "{case}");
+            assert!(precision == Precision::F32 || is_whole(tile_rows, rows), "{case}");
+        }
+    }
+}
+
+#[test]
+fn strips_are_whole_blocks_as_many_as_threads_where_there_are_so_many() {
+    for (lines, threads, expected) in [
+        (0, 1, 32),
+        (1, 16, 32),
+        (256, 1, 256),
+        (257, 1, 160),
+        (2_048, 2, 256),
+        (384, 2, 192),
+        (2_048, 16, 128),
+    ] {
+        assert_eq!(strip(lines, threads), expected, "{lines} lines, {threads} threads");
+    }
+}
+
+#[test]
+fn however_a_product_is_cut_it_has_the_bits_of_the_whole() {
+    let sides = [1, 3, 4, 5, 63, 64, 65, 67, 96, 97, 128, 131, 192, 193, 257, 384, 449];
+    let mut were_cut = 0;
+    for inner in [1, 2, 3, 97, 512, 600, 1_030] {
+        let (left, right) = (random(1, 449 * inner), random(2, inner * 449));
+        for (rows, columns) in sides.into_iter().flat_map(|rows| sides.map(|columns| (rows, columns))) {
+            for transposed in [[false, false], [false, true], [true, false]] {
+                let factor = |data, [rows, columns]: [usize; 2], transposed| match transposed {
+                    true => Matrix::new(data, rows).transposed(),
+                    false => Matrix::new(data, columns),
+                };
+                let left = factor(&left[..rows * inner], [rows, inner], transposed[0]);
+                let right = factor(&right[..inner * columns], [inner, columns], transposed[1]);
+                let by_tiles = |(tile_rows, tile_columns)| {
+                    let mut output = vec![f32::NAN; rows * columns];
+                    for mut tile in MatrixMut::new(&mut output, columns).tiles(tile_rows, tile_columns) {
+                        Factors::new(Precision::F32, left, [right]).product_tiles([&mut tile]);
+                    }
+                    output.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+                };
+                let whole = by_tiles((rows, columns));
+                let cuts: BTreeSet<_> = [2, 3, 4, 6, 16].map(|tiles| cut([rows, columns], tiles)).into();
+                for tiles in cuts.into_iter().filter(|tiles| *tiles != (rows, columns)) {
+                    were_cut += 1;
+                    assert!(
+                        by_tiles(tiles) == whole,
+                        "[{rows}, {inner}, {columns}] by {tiles:?}, {transposed:?}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(were_cut > 1_000, "{were_cut} cuts");
+    for (size, tiles, expected) in [
+        ([2_048, 1_536], 2, (1_024, 1_536)),
+        ([384, 1_536], 2, (384, 768)),
+        ([192, 192], 2, (96, 192)),
+        ([96, 96], 2, (64, 96)),
+        ([2_048, 1_536], 6, (704, 768)),
+        ([2_048, 65], 2, (1_024, 65)),
+        ([64, 64], 2, (64, 64)),
+    ] {
+        assert_eq!(cut(size, tiles), expected, "{size:?} in {tiles}");
+    }
+}
+
+#[test]
+fn large_products_have_the_same_bits_on_any_number_of_threads() {
+    let (rows, inner, columns) = (211, 307, 397);
+    assert_ne!(cut([rows, columns], 2), (rows, columns), "the product is cut");
+    let (left, right) = (random(1, rows * inner), random(2, inner * columns));
+    assert_same_on_any_number_of_threads(|| {
+        let mut output = vec![0.0; rows * columns];
+        tiled_product(
+            Precision::F32,
+            MatrixMut::new(&mut output, columns),
+            Matrix::new(&left, inner),
+            Matrix::new(&right, columns),
+        );
+        vec![output]
+    });
+}

@@ -1,0 +1,112 @@
+//! Muon against its definition in double precision.
+
+use super::*;
+use crate::testing::{assert_same_on_any_number_of_threads, random};
+
+fn orthogonal(precision: Precision, rows: usize, columns: usize) -> Vec<f32> {
+    let mut matrix = pool::take(rows * columns);
+    matrix.copy_from_slice(&random(7, rows * columns));
+    orthogonalize(precision, &mut matrix, columns);
+    matrix.to_vec()
+}
+
+#[test]
+fn the_singular_values_of_an_orthogonal_momentum_lie_near_one() {
+    let shapes = [(5, 23), (23, 5), (11, 11)];
+    let cases = [Precision::F32, Precision::Bf16].map(|precision| shapes.map(|shape| (precision, shape)));
+    for (precision, (rows, columns)) in cases.into_iter().flatten() {
+        let it = orthogonal(precision, rows, columns);
+        // Every direction of the smaller side keeps about its length.
+        for direction in 0..rows.min(columns) {
+            let (row, column) = if rows < columns { (1, 0) } else { (0, 1) };
+            let numbers = (0..rows.max(columns))
+                .map(|i| it[(direction * row + i * column) * columns + direction * column + i * row]);
+            let length = numbers.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+            assert!((0.6..1.25).contains(&length), "{length} of [{rows}, {columns}]");
+        }
+    }
+}
+
+/// By how much the first step moves a matrix whose gradient is `scale` times random numbers.
+fn change(precision: Precision, max_norm: Option<f64>, scale: f32) -> Vec<f32> {
+    let columns = 40;
+    let [values, mut gradient] = [1, 2].map(|seed| random(seed, 70 * columns));
+    gradient.iter_mut().for_each(|x| *x *= scale);
+    let mut momentum = vec![0.0; values.len()];
+    let norm = global_norm(&[&gradient]);
+    let settings = Muon { learning_rate: 1.0, momentum: 0.9, max_norm, precision };
+    let parameter = Matrices {
+        values: &values,
+        gradient: &mut gradient,
+        momentum: &mut momentum,
+        widths: &[columns],
+        weight_decay: 0.0,
+    };
+    step(&settings, norm, &mut [parameter]);
+    gradient.iter().zip(&values).map(|(new, old)| new - old).collect()
+}
+
+/// The difference of two changes, as a part of the first.
+fn difference([a, b]: [&[f32]; 2]) -> f64 {
+    let difference = a.iter().zip(b).map(|(a, b)| a - b).collect::<Vec<_>>();
+    global_norm(&[&difference]) / global_norm(&[a])
+}
+
+#[test]
+fn in_bf16_a_matrix_moves_by_nearly_the_same() {
+    let [single, rounded] = [Precision::F32, Precision::Bf16].map(|it| change(it, None, 1.0));
+    let part = difference([&single, &rounded]);
+    assert!((1e-4..0.1).contains(&part), "{part} of the change");
+}
+
+#[test]
+fn a_gradient_of_any_size_moves_a_matrix_alike() {
+    for (precision, most) in [(Precision::F32, 1e-3), (Precision::Bf16, 0.1)] {
+        for max_norm in [None, Some(1.0)] {
+            let usual = change(precision, max_norm, 1.0);
+            for scale in [1e-3, 1e30] {
+                let part = difference([&usual, &change(precision, max_norm, scale)]);
+                assert!(part < most, "{part} of the change at {scale}, {precision:?}, {max_norm:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn matrices_side_by_side_move_as_they_do_alone_with_the_same_bits_on_any_number_of_threads() {
+    let (rows, widths) = (67, [67, 33, 140]);
+    let settings =
+        Muon { learning_rate: 1e-2, momentum: 0.95, max_norm: Some(1.0), precision: Precision::F32 };
+    let whole = |seed| random(seed, rows * 240);
+    let together = || {
+        let (values, mut gradient, mut momentum) = (whole(1), whole(2), whole(3));
+        let parameter = Matrices {
+            values: &values,
+            gradient: &mut gradient,
+            momentum: &mut momentum,
+            widths: &widths,
+            weight_decay: 0.1,
+        };
+        step(&settings, 3.0, &mut [parameter]);
+        vec![gradient, momentum]
+    };
+    assert_same_on_any_number_of_threads(together);
+    let together = together();
+    let mut start = 0;
+    for width in widths {
+        let cut = |numbers: &[f32]| {
+            numbers.chunks(240).flat_map(|row| row[start..start + width].to_vec()).collect::<Vec<_>>()
+        };
+        let (values, mut gradient, mut momentum) = (cut(&whole(1)), cut(&whole(2)), cut(&whole(3)));
+        let parameter = Matrices {
+            values: &values,
+            gradient: &mut gradient,
+            momentum: &mut momentum,
+            widths: &[width],
+            weight_decay: 0.1,
+        };
+        step(&settings, 3.0, &mut [parameter]);
+        assert_eq!([gradient, momentum], [cut(&together[0]), cut(&together[1])]);
+        start += width;
+    }
+}

@@ -1,0 +1,103 @@
+//! What all architectures promise.
+
+use super::*;
+use crate::position::PositionScheme;
+use burn::tensor::Tolerance;
+use burn_ndarray::NdArray;
+
+type B = NdArray;
+
+const SIZES: Sizes = Sizes { vocab: 11, context: 7, source_context: Some(5) };
+
+fn model(architecture: Architecture, position: PositionScheme) -> Model<B> {
+    let config = ModelConfig { architecture, position, d_model: 18, heads: 3, ..ModelConfig::default() };
+    config.init(SIZES, &Default::default()).unwrap()
+}
+
+fn inputs<const TIME: usize>(tokens: [i64; TIME], source: Option<([i64; 5], [bool; 5])>) -> Inputs<B> {
+    let device = Default::default();
+    let source = source.map(|(tokens, padding)| Source {
+        tokens: Tensor::from_ints([tokens], &device),
+        padding: Tensor::from_data([padding], &device),
+    });
+    Inputs { tokens: Tensor::from_ints([tokens], &device), source }
+}
+
+#[test]
+fn future_tokens_cannot_change_past_logits() {
+    for architecture in [Architecture::OneLayer, Architecture::Decoder, Architecture::EncoderDecoder] {
+        for position in PositionScheme::ALL {
+            let model = model(architecture, position);
+            let source = (architecture == Architecture::EncoderDecoder).then_some(([2; 5], [false; 5]));
+            let logits = |tokens: [i64; 7]| model.forward(inputs(tokens, source)).unwrap();
+            let before = logits([3, 1, 4, 1, 5, 9, 2]);
+            let after = logits([3, 1, 4, 8, 7, 0, 10]);
+            let past = |logits: &Tensor<B, 3>| logits.clone().narrow(1, 0, 3).into_data();
+            let changed = |logits: &Tensor<B, 3>| logits.clone().narrow(1, 3, 1).into_data();
+            assert_eq!(past(&before), past(&after), "{architecture:?} {position:?}");
+            assert_ne!(changed(&before), changed(&after), "{architecture:?} {position:?}");
+        }
+    }
+}
+
+#[test]
+fn the_padding_of_a_source_cannot_change_logits() {
+    for position in PositionScheme::ALL {
+        let model = model(Architecture::EncoderDecoder, position);
+        let padding = [false, false, false, true, true];
+        let logits = |source| model.forward(inputs([3, 1, 4], Some((source, padding)))).unwrap().into_data();
+        assert_eq!(logits([5, 9, 2, 0, 0]), logits([5, 9, 2, 6, 10]), "{position:?}");
+        assert_ne!(logits([5, 9, 2, 0, 0]), logits([5, 9, 8, 0, 0]), "{position:?}");
+    }
+}
+
+#[test]
+fn maps_come_with_every_layer_and_leave_the_logits_alone() {
+    for architecture in [Architecture::OneLayer, Architecture::Decoder, Architecture::EncoderDecoder] {
+        let model = model(architecture, PositionScheme::Rotary);
+        let source = (architecture == Architecture::EncoderDecoder).then_some(([2; 5], [false; 5]));
+        let inputs = inputs([3, 1, 4], source);
+        let (logits, maps) = model.forward_with_maps(inputs.clone()).unwrap();
+        let expected = model.forward(inputs).unwrap().into_data();
+        logits.into_data().assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-6));
+        let dims = |maps: &[Tensor<B, 4>]| maps.iter().map(Tensor::dims).collect::<Vec<_>>();
+        let (causal, encoder, cross) = match architecture {
+            Architecture::OneLayer => (1, 0, 0),
+            Architecture::Decoder => (2, 0, 0),
+            Architecture::EncoderDecoder => (2, 2, 2),
+        };
+        assert_eq!(dims(&maps.causal), vec![[1, 3, 3, 3]; causal]);
+        assert_eq!(dims(&maps.encoder), vec![[1, 3, 5, 5]; encoder]);
+        assert_eq!(dims(&maps.cross), vec![[1, 3, 3, 5]; cross]);
+    }
+}
+
+#[test]
+fn only_learned_positions_end_at_the_context() {
+    for position in PositionScheme::ALL {
+        let model = model(Architecture::Decoder, position);
+        let inputs = Inputs::tokens(Tensor::zeros([2, 13], &Default::default()));
+        match model.check(&inputs) {
+            Ok(()) => assert_eq!(model.forward(inputs).unwrap().dims(), [2, 13, 11]),
+            Err(error) => {
+                assert_eq!(position, PositionScheme::Learned);
+                let message = error.to_string();
+                assert!(message.contains("13") && message.contains('7'), "{message}");
+            }
+        }
+    }
+}
+
+#[test]
+fn inputs_that_do_not_fit_the_architecture_are_refused() {
+    let decoder = model(Architecture::Decoder, PositionScheme::Learned);
+    let refused = |model: &Model<B>, inputs| model.check(&inputs).unwrap_err().to_string();
+    let source = Some(([2; 5], [false; 5]));
+    assert!(refused(&decoder, inputs([1, 2], source)).contains("[1, 5]"));
+    assert!(refused(&decoder, Inputs::tokens(Tensor::zeros([2, 0], &Default::default()))).contains("[2, 0]"));
+    let answers = model(Architecture::EncoderDecoder, PositionScheme::Learned);
+    assert!(refused(&answers, inputs([1, 2], None)).contains("needs a source"));
+    let mut two = inputs([1, 2], source);
+    two.tokens = Tensor::zeros([2, 3], &Default::default());
+    assert_eq!(refused(&answers, two), "there are 1 sources, but 2 answers");
+}

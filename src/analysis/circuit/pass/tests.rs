@@ -1,0 +1,207 @@
+//! The pass against the model itself, and what interventions change.
+
+use super::*;
+use crate::analysis::ablation::without_head;
+use crate::model::{Inputs, ModelConfig, Sizes, Source};
+use crate::ops::{Activation, NormKind};
+use crate::position::PositionScheme;
+use burn::tensor::Tolerance;
+use burn_ndarray::NdArray;
+
+type B = NdArray;
+
+/// A decoder of every position scheme; with shared keys and the parts of Llama, too.
+fn models() -> Vec<Model<B>> {
+    let sizes = Sizes { vocab: 13, context: 7, source_context: None };
+    let plain = ModelConfig { d_model: 20, heads: 5, ..ModelConfig::default() };
+    let mut configs: Vec<_> =
+        PositionScheme::ALL.map(|position| ModelConfig { position, ..plain.clone() }).to_vec();
+    configs.push(ModelConfig {
+        key_value_heads: 1,
+        norm_kind: NormKind::Rms,
+        activation: Activation::Swiglu,
+        qk_norm: true,
+        bias: false,
+        tie_embeddings: true,
+        softcap: 7.0,
+        position: PositionScheme::Rotary,
+        ..plain
+    });
+    configs.iter().map(|config| config.init(sizes, &Default::default()).unwrap()).collect()
+}
+
+fn tokens() -> [Tensor<B, 2, Int>; 2] {
+    [[[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]], [[2, 7, 1, 8, 2, 8, 1], [8, 2, 8, 4, 5, 9, 0]]]
+        .map(|tokens| Tensor::from_ints(tokens, &Default::default()))
+}
+
+fn pass(model: &Model<B>, tokens: &Tensor<B, 2, Int>, interventions: Interventions<B>) -> Activations<B> {
+    run(explained(model).unwrap(), tokens.clone(), &[], &interventions).unwrap()
+}
+
+fn sites(model: &Model<B>) -> Vec<Site> {
+    let layers = explained(model).unwrap().blocks.len();
+    let heads = |layer| (0..5).map(move |head| (layer, head));
+    let of_head = |(layer, head)| {
+        let sites: [fn(usize, usize) -> Site; 5] =
+            [Site::Query, Site::Key, Site::Value, Site::Pattern, Site::Head];
+        sites.map(|site| site(layer, head))
+    };
+    let of_layer = |layer| {
+        [Site::Stream(layer)]
+            .into_iter()
+            .chain(heads(layer).flat_map(of_head))
+            .chain([Site::FeedForward(layer)])
+    };
+    [Site::Embedding].into_iter().chain((0..layers).flat_map(of_layer)).chain([Site::Logits]).collect()
+}
+
+fn near(left: Tensor<B, 3>, right: Tensor<B, 3>) {
+    left.into_data().assert_approx_eq::<f32>(&right.into_data(), Tolerance::absolute(1e-5));
+}
+
+#[test]
+fn a_pass_makes_the_logits_of_the_model() {
+    let [tokens, _] = tokens();
+    for model in models() {
+        let expected = model.forward(Inputs::tokens(tokens.clone())).unwrap();
+        near(pass(&model, &tokens, Interventions::default()).logits, expected);
+    }
+}
+
+#[test]
+fn a_pass_over_an_encoder_decoder_makes_its_logits_and_its_cross_attention_is_a_sum_of_heads() {
+    let device = Default::default();
+    let sizes = Sizes { vocab: 13, context: 7, source_context: Some(5) };
+    let config = ModelConfig {
+        architecture: crate::model::Architecture::EncoderDecoder,
+        d_model: 20,
+        heads: 5,
+        ..ModelConfig::default()
+    };
+    let model: Model<B> = config.init(sizes, &device).unwrap();
+    let [tokens, other] = tokens();
+    let padding = Tensor::from_data([[false, false, false, false, true], [false; 5]], &device);
+    let source = Source { tokens: other.narrow(1, 0, 5), padding };
+    let inputs = Inputs { tokens: tokens.clone(), source: Some(source.clone()) };
+    let expected = model.forward(inputs).unwrap();
+    let decoder = explained(&model).unwrap();
+    let memories = decoder.project_memory(Some(source), None).unwrap();
+    let pass = |it: Interventions<B>| run(decoder, tokens.clone(), &memories, &it).unwrap();
+    let whole = pass(Interventions::default());
+    near(whole.logits.clone(), expected);
+    let hidden = whole.at(Site::CrossPattern(0, 2)).slice([0..1, 0..7, 4..5]).abs().max().into_scalar();
+    assert_eq!(hidden, 0.0, "what is padding is not looked at");
+    // All heads at zero leave what the bias of the output projection writes.
+    let zero = Tensor::zeros([1, 1, 20], &device);
+    let none =
+        (0..5).fold(Interventions::default(), |it, head| it.replace(Site::Cross(1, head), zero.clone()));
+    let without = pass(none);
+    let heads = whole.all_heads(Site::Cross(1, 0)).sum_dim(1).squeeze_dim::<3>(1);
+    let between = |pass: &Activations<B>| pass.at(Site::Logits) - pass.at(Site::FeedForward(1));
+    near(between(&without) + heads, between(&whole));
+    // A path into the queries alone, by all that they read.
+    let changed = pass(Interventions::default().replace(Site::Head(0, 1), zero.clone()));
+    let by_path = Interventions::default().reroute(Site::Head(0, 1), Site::CrossQuery(0, 3), zero);
+    near(pass(by_path).at(Site::CrossQuery(0, 3)), changed.at(Site::CrossQuery(0, 3)));
+}
+
+#[test]
+fn a_head_replaced_by_zero_is_a_head_left_out() {
+    let [tokens, _] = tokens();
+    for model in models() {
+        let zero = Tensor::zeros([1, 1, 20], &Default::default());
+        let replaced = pass(&model, &tokens, Interventions::default().replace(Site::Head(1, 3), zero));
+        near(replaced.logits, without_head(&model, 1, 3).forward(Inputs::tokens(tokens.clone())).unwrap());
+    }
+}
+
+#[test]
+fn a_sequence_patched_with_itself_is_the_same_to_the_bit() {
+    let [tokens, _] = tokens();
+    for model in models() {
+        let whole = pass(&model, &tokens, Interventions::default());
+        for site in sites(&model) {
+            let patched = pass(&model, &tokens, Interventions::default().replace(site, whole.at(site)));
+            assert_eq!(patched.logits.into_data(), whole.logits.to_data(), "{site:?}");
+        }
+        let rerouted = Interventions::default()
+            .reroute(Site::Head(0, 1), Site::Key(1, 2), whole.at(Site::Head(0, 1)))
+            .reroute(Site::Embedding, Site::Logits, whole.at(Site::Embedding));
+        assert_eq!(pass(&model, &tokens, rerouted).logits.into_data(), whole.logits.into_data());
+    }
+}
+
+#[test]
+fn everything_patched_is_the_other_run_to_the_bit() {
+    let [clean, corrupted] = tokens();
+    for model in models() {
+        let other = pass(&model, &corrupted, Interventions::default());
+        let all = |interventions: Interventions<B>, site| interventions.replace(site, other.at(site));
+        let written = |site: &Site| matches!(site, Site::Embedding | Site::Head(..) | Site::FeedForward(_));
+        let writers = sites(&model).into_iter().filter(written);
+        let patched = pass(&model, &clean, writers.fold(Interventions::default(), all));
+        assert_eq!(patched.logits.into_data(), other.logits.to_data());
+        for site in [Site::Stream(0), Site::Stream(1), Site::Logits] {
+            let patched = Interventions::default().replace(site, other.at(site));
+            assert_eq!(pass(&model, &clean, patched).logits.into_data(), other.logits.to_data(), "{site}");
+        }
+    }
+}
+
+#[test]
+fn all_paths_of_a_part_patched_are_the_part_patched() {
+    let [clean, corrupted] = tokens();
+    for model in models() {
+        let other = pass(&model, &corrupted, Interventions::default());
+        for from in [Site::Embedding, Site::Head(0, 2), Site::FeedForward(0), Site::Head(1, 4)] {
+            let reads = |site: &Site| match *site {
+                Site::Query(..) | Site::Key(..) | Site::Value(..) | Site::FeedForward(_) | Site::Logits => {
+                    true
+                }
+                Site::Embedding | Site::Stream(_) | Site::Pattern(..) | Site::Head(..) => false,
+                Site::Cross(..) | Site::CrossQuery(..) | Site::CrossPattern(..) => false,
+            };
+            let paths = sites(&model)
+                .into_iter()
+                .filter(reads)
+                .fold(Interventions::default(), |interventions, reader| {
+                    interventions.reroute(from, reader, other.at(from))
+                });
+            let paths = pass(&model, &clean, paths).logits;
+            let patched = Interventions::default().replace(from, other.at(from));
+            let patched = pass(&model, &clean, patched).logits;
+            let unchanged = pass(&model, &clean, Interventions::default()).logits;
+            assert!((patched.clone() - unchanged).abs().max().into_scalar() > 1e-4, "{from:?}");
+            near(paths, patched);
+        }
+    }
+}
+
+#[test]
+fn a_place_is_patched_alone() {
+    let [clean, corrupted] = tokens();
+    let model = &models()[0];
+    let [whole, other] = [&clean, &corrupted].map(|tokens| pass(model, tokens, Interventions::default()));
+    let site = Site::FeedForward(0);
+    let mixed = whole.mixed(site, &other, 4..5);
+    let patched = pass(model, &clean, Interventions::default().replace(site, mixed));
+    let before = |pass: &Activations<B>| pass.logits.clone().narrow(1, 0, 4).into_data();
+    let there = |pass: &Activations<B>| pass.logits.clone().narrow(1, 4, 1).into_data();
+    assert_eq!(before(&patched), before(&whole));
+    assert_ne!(there(&patched), there(&whole));
+}
+
+#[test]
+fn models_without_a_stream_that_is_a_sum_are_named() {
+    use crate::model::Architecture::OneLayer;
+    let refused = |config: ModelConfig| {
+        let sizes = Sizes { vocab: 13, context: 7, source_context: Some(5) };
+        let model = config.init::<B>(sizes, &Default::default()).unwrap();
+        explained(&model).unwrap_err().to_string()
+    };
+    let of = |architecture| ModelConfig { architecture, ..ModelConfig::default() };
+    assert!(refused(of(OneLayer)).starts_with("a one-layer decoder"));
+    let post = ModelConfig { norm: NormPlacement::Post, ..ModelConfig::default() };
+    assert!(refused(post).starts_with("the norms of a post-norm decoder"));
+}

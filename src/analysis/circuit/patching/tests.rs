@@ -1,0 +1,114 @@
+//! Patching of models whose answers are known.
+
+use super::*;
+use crate::analysis::circuit::explained;
+use crate::model::{Model, ModelConfig, Sizes};
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::Distribution;
+use burn_ndarray::NdArray;
+
+type B = NdArray;
+
+/// Weights so large that exchanged tokens matter.
+struct Stir;
+impl ModuleMapper<B> for Stir {
+    fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        parameter.map(|it| it.random_like(Distribution::Normal(0.0, 0.3)) + it)
+    }
+}
+
+fn model() -> Model<B> {
+    let config = ModelConfig { d_model: 20, heads: 5, ..ModelConfig::default() };
+    let sizes = Sizes { vocab: 13, context: 7, source_context: None };
+    config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Stir)
+}
+
+/// Which answers the exchange moves as it should depends on the weights.
+fn patched(model: &Model<B>, clean: &[u32], corrupted: &[u32]) -> Patching {
+    let new = |answers: [u32; 2]| {
+        let pair = Pair { clean: clean.to_vec(), corrupted: corrupted.to_vec(), answers };
+        Patching::new(explained(model).unwrap(), &[pair], &Default::default()).unwrap()
+    };
+    (0..13).flat_map(|a| (0..13).map(move |b| [a, b])).find_map(new).expect("some answer falls")
+}
+
+#[test]
+fn the_stream_recovers_all_where_the_token_differs_and_where_the_answer_is_read() {
+    let model = model();
+    for place in [0, 2, 6] {
+        let clean = vec![2, 7, 1, 8, 2, 8, 1];
+        let mut corrupted = clean.clone();
+        corrupted[place] = 3;
+        let found = patched(&model, &clean, &corrupted);
+        assert_eq!((found.stream.len(), found.together, found.heads.len()), (3, 1, 2));
+        let only = |there: usize| (0..7).map(|at| f64::from(at == there)).collect::<Vec<_>>();
+        // To the bit, for the very same numbers are computed.
+        assert_eq!(found.stream[0], only(place));
+        assert_eq!(found.stream[2], only(6));
+        assert!(place == 6 || found.stream[1] != only(6), "{found:?}");
+        assert!(found.heads.iter().flatten().chain(&found.feed_forward).any(|&it| it != 0.0), "{found:?}");
+    }
+}
+
+#[test]
+fn padding_behind_a_shorter_sequence_changes_nothing() {
+    let model = model();
+    let short = Pair { clean: vec![3, 1, 4], corrupted: vec![3, 7, 4], answers: [9, 2] };
+    let long =
+        Pair { clean: vec![2, 7, 1, 8, 2, 8, 1], corrupted: vec![2, 7, 0, 8, 2, 8, 1], answers: [8, 6] };
+    let model = explained(&model).unwrap();
+    let both = [short, long];
+    let together = Bench::new(model, &both, &Default::default()).unwrap();
+    let together = together.differences(&together.clean);
+    for (pair, expected) in both.iter().zip(together) {
+        let alone = Bench::new(model, std::slice::from_ref(pair), &Default::default()).unwrap();
+        assert!((alone.differences(&alone.clean)[0] - expected).abs() < 1e-5);
+    }
+}
+
+#[test]
+fn without_a_difference_there_is_nothing_to_recover() {
+    let model = model();
+    let same = Pair { clean: vec![3, 1, 4], corrupted: vec![3, 1, 4], answers: [9, 2] };
+    let model = explained(&model).unwrap();
+    assert_eq!(Patching::new(model, &[same], &Default::default()).unwrap(), None);
+    assert_eq!(Patching::new(model, &[], &Default::default()).unwrap(), None);
+}
+
+#[test]
+fn pairs_are_taken_where_the_own_answer_changes() {
+    let sample = |inputs: &[u32]| Sample {
+        inputs: inputs.to_vec(),
+        targets: inputs[1..].iter().copied().chain([4]).collect(),
+        roles: vec![crate::data::Role::Unknown; inputs.len()],
+        source: None,
+    };
+    let model = model();
+    let model = explained(&model).unwrap();
+    let answer = |tokens: &[u32]| {
+        let tokens = padded::<B>(&[&tokens.to_vec()], &Default::default());
+        let logits = run(model, tokens, &[], &Interventions::default()).unwrap().logits;
+        let [_, time, _] = logits.dims();
+        logits.narrow(1, time - 1, 1).argmax(2).into_data().iter::<i64>().next().unwrap() as u32
+    };
+    // With random weights few exchanges change an answer.
+    let drawn = (0..200).map(|i| (0..7).map(|j| (i * i * (j + 3) + 5 * j + i) % 13).collect::<Vec<u32>>());
+    let short = [vec![5], vec![6, 6, 6], vec![1, 2]];
+    let samples: Vec<Sample> = drawn.chain(short).map(|inputs| sample(&inputs)).collect();
+    let pairs = Pair::by_exchange(model, &samples, &Default::default()).unwrap();
+    assert!(!pairs.is_empty(), "some answer changes");
+    for pair in &pairs {
+        let differ = (0..pair.clean.len()).filter(|&at| pair.clean[at] != pair.corrupted[at]);
+        assert_eq!(differ.count(), 1, "{pair:?}");
+        assert_eq!(pair.answers, [&pair.clean, &pair.corrupted].map(|tokens| answer(tokens)), "{pair:?}");
+        assert_ne!(pair.answers[0], pair.answers[1]);
+    }
+}
+
+#[test]
+fn an_exchange_that_changes_no_answer_is_no_pair() {
+    let model = model();
+    let model = explained(&model).unwrap();
+    let same = Candidate { clean: vec![3, 1, 4], corrupted: vec![3, 1, 4], positions: 0..3 };
+    assert!(Pair::answered(model, vec![same], &Default::default()).unwrap().is_empty());
+}

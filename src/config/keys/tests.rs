@@ -1,0 +1,103 @@
+//! What is said of keys and values, and the bounds in the schema.
+
+use super::*;
+use crate::config::TuneConfig;
+
+#[test]
+fn every_key_is_printed_with_its_meaning_and_its_default() {
+    let text = defaults();
+    let config = Config::parse(&text, "defaults.toml".as_ref(), &[]).unwrap();
+    assert_eq!(config, Config { tune: Some(TuneConfig::default()), ..Config::default() });
+    for section in keys_of("") {
+        let (_, keys) = text.split_once(&format!("\n[{section}]\n")).unwrap();
+        for key in keys_of(section) {
+            let schema = &SCHEMA["properties"][section]["properties"][key];
+            let line = |line: &str| line.starts_with(&format!("{key} =")) || line == format!("# {key} =");
+            assert!(keys.lines().any(line), "{section}.{key}");
+            assert!(schema["description"].as_str().is_some_and(|text| text.len() > 10), "{section}.{key}");
+        }
+    }
+    let optimizer =
+        "# The optimizer.\n# One of \"adamw\", \"adam\", \"sgd\", \"muon\".\noptimizer = \"adamw\"\n";
+    assert!(text.contains(optimizer), "{text}");
+    assert!(text.contains("\nepsilon = 1e-8\n"), "{text}");
+}
+
+#[test]
+fn the_schema_says_what_the_program_reads() {
+    let schema = |section: &str, key: &str| &SCHEMA["properties"][section]["properties"][key];
+    assert_eq!(SCHEMA["properties"]["model"]["additionalProperties"], false);
+    assert_eq!(schema("training", "schedule")["oneOf"][1]["const"], "linear");
+    assert_eq!(schema("data", "length")["type"], "integer");
+    assert_eq!(schema("data", "tokens")["type"], "string");
+    assert_eq!(*keys_of(""), ["run", "data", "model", "training", "analysis", "tune"]);
+    assert!(!SCHEMA.to_string().contains("$ref"), "a key is explained where it stands");
+}
+
+#[test]
+fn bounds_of_the_schema_are_those_of_the_checks() {
+    let mut bounds = 0;
+    for section in keys_of("") {
+        for key in keys_of(section) {
+            let schema = &SCHEMA["properties"][section]["properties"][key];
+            let said = |value: f64| {
+                let shown = format!("{value:?}");
+                let set = format!("{section}.{key}={}", shown.strip_suffix(".0").unwrap_or(&shown));
+                let read = Config::parse("", "a.toml".as_ref(), &[set]);
+                read.map_or_else(|error| error.to_string(), |_| String::new())
+            };
+            let clause = match (schema.get("minimum"), schema.get("maximum")) {
+                (Some(least), Some(most)) => format!("must be from {least} to {most}"),
+                _ => " integer".to_string(),
+            };
+            let clauses = [
+                clause.as_str(),
+                " integer",
+                " a number above",
+                "must lie in [",
+                "must be above 0 and",
+                "expected ",
+            ];
+            // Another key may not fit the bound: that is no word about the range.
+            let is_refused = |value| {
+                let said = said(value);
+                said.starts_with(&format!("--set: `{section}.{key}` = "))
+                    && clauses.iter().any(|clause| said.contains(*clause))
+            };
+            let bound = |word: &str| schema.get(word).and_then(Json::as_f64);
+            let step = if is_real(schema) { 1e-3 } else { 1.0 };
+            for (word, outside) in [("minimum", -step), ("maximum", step)] {
+                let Some(bound) = bound(word) else { continue };
+                assert!(is_refused(bound + outside), "{section}.{key} {word}: {}", said(bound + outside));
+                assert!(!is_refused(bound), "{section}.{key} {word}: {}", said(bound));
+                bounds += 1;
+            }
+            for (word, within) in [("exclusiveMinimum", step), ("exclusiveMaximum", -step)] {
+                let Some(bound) = bound(word) else { continue };
+                assert!(is_refused(bound), "{section}.{key} {word}: {}", said(bound));
+                assert!(!is_refused(bound + within), "{section}.{key} {word}: {}", said(bound + within));
+                bounds += 1;
+            }
+            let is_number = is_real(schema) || schema["type"] == "integer" || schema["type"][0] == "integer";
+            let has_least = bound("minimum").or(bound("exclusiveMinimum")).is_some();
+            assert!(!is_number || has_least, "{section}.{key} has no range");
+            if is_real(schema) {
+                for lost in ["1e308", "1e-60"] {
+                    let set = format!("{section}.{key}={lost}");
+                    assert!(
+                        Config::parse("", "a.toml".as_ref(), &[set]).is_err(),
+                        "{section}.{key} = {lost}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(bounds > 80, "{bounds}");
+    assert_eq!(SCHEMA["properties"]["model"]["properties"]["heads"]["minimum"], 1);
+    assert_eq!(SCHEMA["properties"]["model"]["properties"]["dropout"]["exclusiveMaximum"], 1.0);
+    assert_eq!(SCHEMA["properties"]["training"]["properties"]["learning_rate"]["exclusiveMinimum"], 0.0);
+}
+
+fn is_real(schema: &Json) -> bool {
+    schema["type"] == "number" || schema["type"][0] == "number"
+}

@@ -1,0 +1,103 @@
+//! What is told of a dataset.
+
+use super::*;
+use crate::data::{Column, Task, load, load_pairs};
+use crate::error::Result;
+
+fn describe(config: &DataConfig, seed: u64) -> Result<Description> {
+    Ok(Description::of(config, &load(config, seed)?))
+}
+
+fn file(name: &str, text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn a_task_shows_its_floor_and_marks_what_is_determined() {
+    let config = DataConfig { task: Task::Sort, length: 6, train_samples: 5, ..DataConfig::default() };
+    let description = describe(&config, 3).unwrap();
+    let sample = &description.samples[0];
+    assert_eq!((description.samples.len(), sample.tokens.len()), (3, 7));
+    assert_eq!(sample.determined, [false, false, false, true, true, true, true]);
+    assert_eq!((description.train.targets, description.train.determined), (30, 20));
+    assert_eq!((description.vocab, description.tokens[16].as_str()), (17, "|"));
+    let page = description.to_string();
+    let floor = format!("floor       {:.4} nats per token", 2.0 * 16f64.ln() / 6.0);
+    assert!(page.contains(&floor), "{page}");
+    assert!(page.contains("5 samples, 30 targets, 66.7 % of them determined"), "{page}");
+    // The marks stand under the tokens that they are for.
+    let lines: Vec<&str> = page.lines().collect();
+    let at = lines.iter().position(|line| line.starts_with("samples (^ marks")).unwrap();
+    let bar = lines[at + 1].find('|').unwrap();
+    assert!(lines[at + 2][..bar].trim().is_empty() && lines[at + 2][bar..].starts_with('^'), "{page}");
+}
+
+#[test]
+fn sequences_that_validation_shares_with_training_are_counted_and_warned_of() {
+    // Of 240 sequences of arithmetic a large training set has all.
+    let config = DataConfig { task: Task::Arithmetic, ..DataConfig::default() };
+    let description = describe(&config, 0).unwrap();
+    assert_eq!(description.leaked, 512);
+    assert!(description.warnings[0].starts_with("512 of 512 validation sequences also stand in training"));
+    assert_eq!(describe(&DataConfig::default(), 0).unwrap().warnings, [""; 0]);
+}
+
+#[test]
+fn a_text_too_small_for_the_context_and_with_unseen_characters_is_warned_of() {
+    let (_folder, path) = file("a.txt", &("to be or not to be\n".repeat(8) + "a question?!"));
+    let config = DataConfig { source: Some(Source::Text), path, length: 64, ..DataConfig::default() };
+    let description = describe(&config, 0).unwrap();
+    assert_eq!(description.unseen, ["!", "?", "a", "i", "q", "s", "u"]);
+    let page = description.to_string();
+    for part in [
+        "vocabulary  15 characters: \\n ␣ ! ? a b",
+        "  to␣be␣or␣not␣to␣be\\nto␣be",
+        "unseen      missing from training: ! ? a i q s u",
+        "warning: too little data: training has 3 windows of `data.length` = 64",
+        "warning: validation has 16 targets; a mean loss over fewer than 1,000 is uncertain",
+        "validation  1 sample, 16 targets",
+        "warning: training lacks 7 tokens of validation: no model",
+    ] {
+        assert!(page.contains(part), "{part}\nnot in\n{page}");
+    }
+    assert!(description.floor.is_none() && !page.contains("floor"));
+    assert!(description.bigram_entropy < description.unigram_entropy);
+}
+
+#[test]
+fn a_column_of_a_table_and_pairs_are_described_too() {
+    let (_folder, path) = file("a.csv", &"1,up\n2,down\n".repeat(400));
+    let config = DataConfig {
+        source: Some(Source::Table),
+        path,
+        column: Column::Number(2),
+        length: 5,
+        ..DataConfig::default()
+    };
+    let description = describe(&config, 0).unwrap();
+    assert_eq!(description.tokens, ["down", "up"]);
+    assert!(description.bigram_entropy < 1e-9 && (description.unigram_entropy - 2f64.ln()).abs() < 1e-3);
+    let long = "x".repeat(100_000);
+    std::fs::write(&config.path, format!("up,{long}\ndown,{long}\nup,{long}\n")).unwrap();
+    let page = describe(&DataConfig { column: Column::default(), ..config }, 0).unwrap().to_string();
+    assert!(page.contains(&format!("up {}…\n", &long[..40])) && page.len() < 2000, "{page}");
+    let config = DataConfig { task: Task::Reverse, length: 5, ..DataConfig::default() };
+    let pairs = Description::of(&config, &load_pairs(&config, 0).unwrap());
+    let sample = &pairs.samples[0];
+    let source = sample.source.as_ref().unwrap();
+    let answer: Vec<String> = source.iter().rev().cloned().chain(["<end>".to_string()]).collect();
+    assert_eq!(sample.tokens[1..], answer);
+    assert!(pairs.to_string().contains(&format!("  {} →", source.join(" "))));
+}
+
+#[test]
+fn programs_get_the_same_as_json() {
+    let json = serde_json::to_value(describe(&DataConfig::default(), 0).unwrap()).unwrap();
+    assert_eq!(json["name"], "repeat");
+    assert_eq!(json["train"]["samples"], 8192);
+    assert!(json["floor"]["valid"].as_f64().unwrap() > 0.0);
+    assert_eq!(json["samples"][0]["determined"][0], false);
+}

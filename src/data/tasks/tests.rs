@@ -1,0 +1,124 @@
+//! What all tasks promise.
+
+use super::*;
+use crate::data::{Count, load, load_pairs};
+
+fn config(task: Task) -> DataConfig {
+    DataConfig { task, train_samples: 11, valid_samples: 4096, ..DataConfig::default() }
+}
+
+const ALL: [Task; 9] = [
+    Task::Random,
+    Task::Arithmetic,
+    Task::Repeat,
+    Task::Reverse,
+    Task::Sort,
+    Task::Markov,
+    Task::Recall,
+    Task::Addition,
+    Task::CopyGap,
+];
+
+#[test]
+fn names_are_those_of_a_config() {
+    for task in ALL {
+        assert_eq!(serde_json::to_value(task).unwrap(), task.to_string());
+    }
+    assert_eq!(Task::CopyGap.to_string(), "copy_gap");
+}
+
+#[test]
+fn an_encoder_decoder_gets_sources_of_all_lengths_and_their_answers() {
+    for task in [Task::Reverse, Task::Sort] {
+        let config = DataConfig { task, length: 5, train_samples: 100, ..DataConfig::default() };
+        let dataset = load_pairs(&config, 0).unwrap();
+        let end = dataset.vocabulary.end().unwrap();
+        assert_eq!((end, dataset.vocabulary.size(), dataset.context()), (16, 17, 6));
+        let batch = dataset.train.batches(100).next().unwrap();
+        let source = batch.source.as_ref().unwrap();
+        let mut lengths = std::collections::BTreeSet::new();
+        for row in 0..100 {
+            let length = source.padding[row * 5..][..5].iter().filter(|&&padding| !padding).count();
+            lengths.insert(length);
+            let mut answer = source.tokens[row * 5..][..length].to_vec();
+            if task == Task::Sort {
+                answer.sort()
+            } else {
+                answer.reverse()
+            }
+            let (inputs, targets) = (&batch.inputs[row * 6..][..6], &batch.targets[row * 6..][..6]);
+            assert_eq!(inputs[0], end);
+            assert_eq!(inputs[1..=length], answer);
+            assert_eq!(targets[..length], answer);
+            assert_eq!(targets[length], end);
+            let counted = batch.roles[row * 6..][..6].iter().filter(|&&role| role != Role::Padding);
+            assert_eq!(counted.count(), length + 1);
+        }
+        assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    }
+    let error = load_pairs(&config(Task::Markov), 0).unwrap_err().to_string();
+    assert!(error.starts_with("`data.task` = markov has no source and answer"), "{error}");
+}
+
+#[test]
+fn every_task_works_with_the_default_sizes_and_stays_within_its_vocabulary() {
+    for task in ALL {
+        let dataset = load(&config(task), 3).unwrap();
+        assert!(dataset.context() <= 32, "{task:?} needs {} positions", dataset.context());
+        let batch = dataset.train.batches(11).next().unwrap();
+        dataset.vocabulary.check(&batch.inputs).unwrap();
+        dataset.vocabulary.check(&batch.targets).unwrap();
+    }
+}
+
+#[test]
+fn on_a_large_validation_set_the_floor_is_near_its_expectation() {
+    for task in ALL {
+        let floor = load(&config(task), 7).unwrap().floor.unwrap();
+        let difference = (floor.expected - floor.valid).abs();
+        assert!(difference < 0.02, "{task:?}: {floor:?}");
+    }
+}
+
+#[test]
+fn a_corrupted_sample_is_another_of_the_task_with_another_answer() {
+    use std::collections::HashSet;
+    for task in ALL {
+        // Recall has another key to exchange from two pairs on.
+        let length = if task == Task::Recall { 8 } else { 6 };
+        let config = DataConfig { vocab: Count::Of(4), length, digits: 1, order: 2, ..config(task) };
+        let built = build(&config, 3).unwrap();
+        let mut random = generator(3, Purpose::TrainingSet, [0, 0]);
+        let mut draw = || {
+            let mut sample = vec![0; built.tokens()];
+            built.draw(&mut random, &mut sample);
+            sample
+        };
+        let all: HashSet<_> = std::iter::repeat_with(&mut draw).take(10_000).collect();
+        let mut known = 0;
+        for clean in std::iter::repeat_with(draw).take(100) {
+            let mut corrupted = clean.clone();
+            let Some(target) = built.corrupt(&mut corrupted) else { continue };
+            assert_ne!(corrupted[target + 1], clean[target + 1], "{task:?}: {clean:?} {corrupted:?}");
+            let is_drawn = task == Task::Markov || all.contains(&corrupted); // Every walk has a chance.
+            assert!(is_drawn, "{task:?} never draws {corrupted:?}");
+            // Both answers follow from what stands before them.
+            for sample in [clean, corrupted] {
+                let mut given = vec![0.0; sample.len() - 1];
+                built.probabilities(&sample, &mut given);
+                assert!(given[target] > if task == Task::Markov { 0.25 } else { 0.4 }, "{task:?} {sample:?}");
+            }
+            known += 1;
+        }
+        assert!(if task == Task::Random { known == 0 } else { known > 40 }, "{task:?}: {known}");
+    }
+}
+
+#[test]
+fn training_and_validation_sets_differ_and_both_follow_the_seed() {
+    let rows = |dataset: Dataset| [dataset.train, dataset.valid].map(|set| set.batches(5).next().unwrap());
+    let [train, valid] = rows(load(&config(Task::Random), 3).unwrap());
+    assert_ne!(train, valid);
+    assert_eq!([train.clone(), valid], rows(load(&config(Task::Random), 3).unwrap()));
+    assert_ne!(train, rows(load(&config(Task::Random), 4).unwrap())[0]);
+}

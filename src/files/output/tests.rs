@@ -1,0 +1,127 @@
+//! Output folders that are exchanged as a whole, or not at all.
+
+use std::io::ErrorKind;
+
+use super::*;
+
+fn write(place: &Path, command: &str, text: &str) -> Result<Vec<PathBuf>> {
+    write_output(place, command, |folder| write_atomically(&folder.join("a.txt"), text.as_bytes()))
+}
+
+#[test]
+fn only_what_the_same_command_made_is_replaced() {
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("new/out");
+    assert_eq!(write(&out, "export", "one").unwrap(), [out.join("a.txt")]);
+    write(&out, "export", "two").unwrap();
+    assert_eq!(fs::read_to_string(out.join("a.txt")).unwrap(), "two");
+    assert!(write(&out, "inspect", "three").unwrap_err().to_string().contains("not made by `inspect`"));
+    fs::write(out.join("notes.txt"), "mine").unwrap();
+    let refused = write(&out, "export", "four").unwrap_err();
+    assert!(refused.to_string().contains("also holds `notes.txt`"), "{refused}");
+    assert_eq!(fs::read_to_string(out.join("a.txt")).unwrap(), "two");
+    fs::remove_file(out.join("notes.txt")).unwrap();
+    fs::write(out.join("a.txt"), "mine").unwrap();
+    let refused = write(&out, "export", "four").unwrap_err();
+    assert!(refused.to_string().contains("holds another `a.txt` than `export` wrote"), "{refused}");
+    assert_eq!(fs::read_to_string(out.join("a.txt")).unwrap(), "mine");
+    // As an earlier version left it, without hashes.
+    fs::write(out.join(MADE_BY), "export\na.txt").unwrap();
+    write(&out, "export", "two").unwrap();
+    let empty = place.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    write(&empty, "export", "five").unwrap();
+    assert_eq!(fs::read_to_string(empty.join("a.txt")).unwrap(), "five");
+    let hidden = fs::read_dir(out.parent().unwrap()).unwrap().count();
+    assert_eq!(hidden, 1, "nothing hidden is left");
+}
+
+/// Writes an output folder `out` of `export`, and puts another one beside it that is to take its place.
+fn two_outputs(place: &Path) -> HiddenFolder {
+    write(&place.join("out"), "export", "one").unwrap();
+    let hidden = HiddenFolder::beside(&place.join("out"), WRITING, OPTION).unwrap();
+    fs::write(hidden.path().join("a.txt"), "two").unwrap();
+    hidden
+}
+
+fn names_in(place: &Path) -> Vec<String> {
+    names(place).unwrap()
+}
+
+#[test]
+fn folders_are_replaced_with_and_without_an_exchange() {
+    for way in [put, replace] {
+        let place = tempfile::tempdir().unwrap();
+        let mut hidden = two_outputs(place.path());
+        way(&mut hidden, &place.path().join("out")).unwrap();
+        drop(hidden);
+        assert_eq!(fs::read_to_string(place.path().join("out/a.txt")).unwrap(), "two");
+        assert_eq!(names_in(place.path()), ["out"]);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_exchange_never_leaves_the_place_empty() {
+    let place = tempfile::tempdir().unwrap();
+    let hidden = two_outputs(place.path());
+    exchange(hidden.path(), &place.path().join("out")).unwrap();
+    assert_eq!(fs::read_to_string(place.path().join("out/a.txt")).unwrap(), "two");
+    assert_eq!(fs::read_to_string(hidden.path().join("a.txt")).unwrap(), "one");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_replaced_folder_is_given_back_after_a_kill() {
+    let place = tempfile::tempdir().unwrap();
+    write(&place.path().join("out"), "export", "one").unwrap();
+    // As a kill between two renames leaves it, beside folders of living commands and of a user.
+    let aside = place.path().join(".replaced-output-a1B2c3");
+    fs::create_dir(&aside).unwrap();
+    fs::rename(place.path().join("out"), aside.join("out")).unwrap();
+    fs::create_dir(place.path().join(".writing-output-d4E5f6")).unwrap();
+    fs::write(place.path().join(".writing-output-d4E5f6/a.txt"), "half").unwrap();
+    fs::create_dir_all(place.path().join(".writing-output-notes/of mine")).unwrap();
+    fs::create_dir(place.path().join(".writing-output-young1")).unwrap();
+    let living = HiddenFolder::beside(&place.path().join("other"), WRITING, OPTION).unwrap();
+    fs::write(living.path().join("a.txt"), "half").unwrap();
+    check_output(&place.path().join("out"), "export").unwrap();
+    assert_eq!(fs::read_to_string(place.path().join("out/a.txt")).unwrap(), "one");
+    let name = living.path().file_name().unwrap().to_string_lossy().into_owned();
+    let mut expected = vec![name.as_str(), ".writing-output-notes", ".writing-output-young1", "out"];
+    expected.sort_unstable();
+    assert_eq!(names_in(place.path()), expected);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_a_folder_is_named_and_not_waited_for() {
+    let place = tempfile::tempdir().unwrap();
+    fs::create_dir(place.path().join("plots")).unwrap();
+    let pipe = place.path().join("samples.json");
+    let make = |path: &Path| {
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    make(&pipe);
+    for said in [read_own(&pipe).unwrap_err(), sha256(&pipe).unwrap_err()].map(|error| error.to_string()) {
+        assert!(said.starts_with(&format!("{}: is a pipe", pipe.display())), "{said}");
+    }
+    make(&place.path().join("plots").join(MADE_BY));
+    let said = check_output(&place.path().join("plots"), "plot").unwrap_err().to_string();
+    assert!(said.contains("was not made by `plot`"), "{said}");
+}
+
+#[test]
+fn what_fails_half_way_leaves_nothing_and_names_the_path_that_was_given() {
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("new/out");
+    let failed = write_output(&out, "export", |folder| {
+        write_atomically(&folder.join("a.txt"), b"half")?;
+        let full = io::Error::from(ErrorKind::StorageFull);
+        Err::<(), _>(Error::io("write", folder.join("b.txt"), full))
+    });
+    let said = failed.unwrap_err().to_string();
+    assert!(said.contains(&format!("`{}`", out.join("b.txt").display())), "{said}");
+    assert!(said.contains("no space is left"), "{said}");
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,108 @@
+//! When a run stops early, and when it has exploded.
+
+use super::*;
+
+fn row(split: Split, loss: f64, accuracy: f64) -> Row {
+    let gradient_norm = (split == Split::Train).then_some(loss + 5.0);
+    let (step, epoch, learning_rate, tokens, seconds, clip_rate) = (1, 1, 0.1, 1, 1.0, None);
+    let objective = None;
+    Row {
+        step,
+        epoch,
+        split,
+        loss,
+        accuracy,
+        learning_rate,
+        gradient_norm,
+        tokens,
+        seconds,
+        clip_rate,
+        objective,
+    }
+}
+
+#[test]
+fn losses_explode_far_above_uniform_and_their_start() {
+    let seen = |first, last, valid, start| {
+        let mut explosion = Explosion::default();
+        explosion.train(first, true);
+        explosion.train(last, false);
+        explosion.validate(valid, 2.8, start).is_some()
+    };
+    assert!(seen(2.9, 5e6, 5e6, None));
+    assert!(!seen(2.9, 0.1, 9.0, None), "a memorised training set is no explosion");
+    assert!(!seen(2.9, 3.0, 3.1, None), "nothing learned is no explosion");
+    assert!(!seen(300.0, 200.0, 200.0, None), "untrained weights may have a large loss");
+    assert!(!seen(9.0, 12.5, 12.5, Some(12.0)), "weights of other data may have a large loss");
+    assert!(seen(9.0, 13.5, 13.5, Some(12.0)));
+}
+
+#[test]
+fn exploded_losses_that_recover_start_anew() {
+    let mut explosion = Explosion::default();
+    explosion.train(2.8, true);
+    let mut lasts = |loss| {
+        explosion.train(loss, false);
+        explosion.validate(loss, 2.8, None);
+        explosion.lasts()
+    };
+    assert_eq!(
+        [50.0, 40.0, 3.0, 50.0, 40.0, 30.0].map(&mut lasts),
+        [false, false, false, false, false, true]
+    );
+}
+
+/// The validation at which values of the monitored metric, each beside worse ones of the others, end a
+/// run.
+fn stops_at(values: &[f64], config: &TrainingConfig) -> Option<usize> {
+    let mut stopping = EarlyStopping::default();
+    let mut rows = Vec::new();
+    values.iter().enumerate().position(|(at, &value)| {
+        let other = at as f64;
+        let (train, valid) = match config.monitor {
+            Monitor::ValidLoss => ([(other, -other); 2], (value, -other)),
+            Monitor::ValidAccuracy => ([(other, -other); 2], (other, -value)),
+            // Two rows, of which the mean is the value.
+            Monitor::TrainLoss | Monitor::GradientNorm => {
+                ([(value - 0.5, -other), (value + 0.5, -other)], (other, -other))
+            }
+            Monitor::TrainAccuracy => ([(other, 0.5 - value), (other, -0.5 - value)], (other, -other)),
+        };
+        rows.extend(train.map(|(loss, accuracy)| row(Split::Train, loss, accuracy)));
+        rows.push(row(Split::Valid, valid.0, valid.1));
+        stopping.observe(&rows, config)
+    })
+}
+
+#[test]
+fn patience_counts_validations_without_enough_improvement_of_any_metric() {
+    use Monitor::{GradientNorm, TrainAccuracy, TrainLoss, ValidAccuracy, ValidLoss};
+    for monitor in [ValidLoss, ValidAccuracy, TrainLoss, TrainAccuracy, GradientNorm] {
+        let config = TrainingConfig { patience: 2, min_delta: 0.1, monitor, ..Default::default() };
+        let small = [3.0, 2.0, 1.95, 1.91, 1.0];
+        assert_eq!(stops_at(&small, &config), Some(3), "{monitor:?}: 0.05 and 0.09 are no improvement");
+        let anew = [3.0, 2.0, 1.95, 1.8, 1.75, 1.75];
+        assert_eq!(stops_at(&anew, &config), Some(5), "{monitor:?}: an improvement starts anew");
+    }
+    assert_eq!(stops_at(&[1.0; 50], &TrainingConfig::default()), None);
+}
+
+#[test]
+fn another_metric_starts_anew_and_a_validation_without_rows_counts_nothing() {
+    let accuracy = TrainingConfig { patience: 1, monitor: Monitor::ValidAccuracy, ..Default::default() };
+    let mut stopping = EarlyStopping::default();
+    for _ in 0..2 {
+        stopping.observe(&[row(Split::Valid, 2.0, 0.5)], &accuracy);
+    }
+    assert!(stopping.is_stale(&accuracy));
+    let loss = TrainingConfig { monitor: Monitor::ValidLoss, ..accuracy.clone() };
+    assert!(!stopping.is_stale(&loss), "nothing is known of the loss");
+    assert!(!stopping.observe(&[row(Split::Valid, 2.0, 0.5)], &loss), "the first value is the best");
+    assert_eq!((stopping.best, stopping.stale), (Some(2.0), 0));
+
+    let train = TrainingConfig { monitor: Monitor::TrainLoss, ..accuracy };
+    let mut stopping = EarlyStopping::default();
+    let rows = [row(Split::Train, 2.0, 0.5), row(Split::Valid, 2.0, 0.5), row(Split::Valid, 2.0, 0.5)];
+    assert!(!stopping.observe(&rows[..2], &train) && !stopping.observe(&rows, &train));
+    assert_eq!((stopping.best, stopping.stale), (Some(2.0), 0));
+}
