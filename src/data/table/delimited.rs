@@ -1,16 +1,18 @@
 //! CSV, and its relatives with tabs, semicolons, spaces or bars.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Row, delimiter, trimmed};
+use csv::StringRecord;
+
+use super::header::{self, FirstLine};
+use super::{Row, Table, delimiter, trimmed};
+use crate::data::config::{Column, Delimiter, Header, Values};
 use crate::error::{Error, Result};
+use crate::files::remove_quotes;
 
 /// The lines of delimited values.
-pub(super) fn rows<'t>(
-    path: &'t Path,
-    text: &'t str,
-    delimiter: u8,
-) -> impl Iterator<Item = Result<Row>> + 't {
+fn rows<'t>(path: &'t Path, text: &'t str, delimiter: u8) -> impl Iterator<Item = Result<Row>> + 't {
     delimiter::records(text, delimiter).map(move |record| {
         let failed = |error| Error::file(path, format!("cannot be read as a table: {error}"));
         let values = record.map_err(failed)?;
@@ -22,4 +24,162 @@ pub(super) fn rows<'t>(
         });
         Ok((line, trimmed(values)))
     })
+}
+
+impl Table<'_> {
+    /// Reads lines of which the first may be a header.
+    pub(super) fn read_delimited(&mut self, text: &str) -> Result<()> {
+        if text.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep=")) {
+            let problem = "names the delimiter for Excel: remove this line, and set `data.delimiter`";
+            return Err(self.problem(Some(1), problem));
+        }
+        let delimiter = self.delimiter(text);
+        self.reading.delimiter = Some(Delimiter::Of(delimiter).to_string());
+        let is_blank = |row: &Result<Row>| row.as_ref().is_ok_and(|(_, values)| values.is_empty());
+        let mut rows = rows(&self.config.path, text, delimiter).skip_while(is_blank);
+        let Some(first) = rows.next().transpose()? else { return Ok(()) };
+        let sample: Vec<Result<Row>> = rows.by_ref().take(delimiter::SAMPLE).collect();
+        let below: Vec<&Row> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
+        let width = usual_width(&below).unwrap_or(first.1.len());
+        let is_comment = |value: &str| value.starts_with('#');
+        if first.1.get(0).is_some_and(is_comment) && first.1.len() != width {
+            let problem =
+                "begins with `#` and has another number of values than the lines below: remove this comment";
+            return Err(self.problem(Some(first.0), problem));
+        }
+        self.refuse_brackets(&first)?;
+        self.refuse_quoted_rows(text, &first, &below)?;
+        let mut column = self.numbered_column();
+        // R writes row names below a header that has no name for them.
+        let names_rows = first.1.len() + 1 == width
+            && header::is_index(&below)
+            && self.config.header != Header::Given(false);
+        let first = match names_rows
+            && header::judge(&first.1, &shifted(&below).iter().collect::<Vec<_>>(), None) == FirstLine::Names
+        {
+            true => (first.0, std::iter::once("").chain(first.1.iter()).collect()),
+            false => first,
+        };
+        if let Some(name) = self.config.column.name() {
+            let problem =
+                format!("leaves no names, and `data.column` = {name} is one: give the column's number");
+            let is_named = self.config.header != Header::Given(false);
+            Error::check_key(is_named, "data.header", false, problem)?;
+            column = Some(self.named_column(&first, name)?);
+        }
+        let column = self.read_first(first, &below, width, column)?;
+        if self.given.is_none()
+            && self.config.values == Values::Auto
+            && let Some(line) = header::words_above_numbers(&below, column)
+        {
+            let problem = "holds words, and the lines below it only numbers: remove it if it is a title, units or a \
+                           comment, or set `data.values` = \"symbols\" to read each value as a name";
+            return Err(self.problem(Some(line), problem));
+        }
+        sample.into_iter().chain(rows).try_for_each(|row| {
+            let (line, mut values) = row?;
+            if let Some(order) = &self.order {
+                values = trimmed(order.iter().map(|&at| values.get(at).unwrap_or_default()).collect());
+            }
+            self.reading.add(&values);
+            self.push(&(line, values), column)
+        })
+    }
+
+    /// Refuses rows in brackets, whose first and last value would keep one.
+    fn refuse_brackets(&self, (line, values): &Row) -> Result<()> {
+        let ends = values.get(0).zip(values.get(values.len().saturating_sub(1)));
+        let pairs = [('[', ']'), ('(', ')'), ('{', '}')];
+        let is_list = |(first, last): (&str, &str)| {
+            pairs.iter().any(|&(open, close)| {
+                first.starts_with(open)
+                    && !first.contains(close)
+                    && last.ends_with(close)
+                    && !last.contains(open)
+            })
+        };
+        if values.len() > 1 && ends.is_some_and(is_list) {
+            let problem = "is a list in brackets, which would become part of the values: remove the brackets, or name \
+                           the file .jsonl where each line is a list as JSON writes it";
+            return Err(self.problem(Some(*line), problem));
+        }
+        Ok(())
+    }
+
+    /// Refuses lines in quotes, each of which would be one value however it is split. A column of phrases is one, if it
+    /// is chosen.
+    fn refuse_quoted_rows(&self, text: &str, first: &Row, below: &[&Row]) -> Result<()> {
+        // The first line may hold names, in quotes or without.
+        let has_one_name = first.1.len() == 1;
+        let is_plain = || text.lines().nth(first.0 - 1).is_some_and(|line| !line.contains('"'));
+        let rows = || std::iter::once(first).filter(|_| below.is_empty()).chain(below.iter().copied());
+        let filled = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let lines = filled.skip(usize::from(!below.is_empty())).take(rows().count());
+        let is_quoted = |line: &str| line.len() > 1 && line.starts_with('"') && line.ends_with('"');
+        let are_whole = rows().all(|row| row.1.len() == 1) && lines.into_iter().all(is_quoted);
+        if !(are_whole && (has_one_name || is_plain())) {
+            return Ok(());
+        }
+        let inner = rows().filter_map(|row| row.1.get(0)).collect::<Vec<_>>().join("\n");
+        let delimiter::Inferred { delimiter, regularity, .. } = delimiter::infer(&inner, "csv");
+        let is_number = |value: &str| value.parse::<f64>().is_ok();
+        let are_numbers = |row: StringRecord| row.iter().all(is_number);
+        let values = delimiter::records(&inner, delimiter).flatten();
+        let are_phrases = !values.into_iter().all(are_numbers);
+        let is_chosen = match &self.config.column {
+            Column::Number(_) => are_phrases || self.config.values == Values::Symbols,
+            Column::Name(name) => are_phrases && has_one_name && first.1.get(0) == Some(name.as_str()),
+        };
+        if regularity == 0.0 || is_chosen {
+            return Ok(());
+        }
+        let and_symbols = if are_phrases { "" } else { " and `data.values` = \"symbols\"" };
+        let problem = format!(
+            "is in quotes as a whole, as are the lines below, so that it is one value: {}, or set `data.column` = \
+             1{and_symbols} to make each line one token",
+            remove_quotes(&self.config.path)
+        );
+        Err(self.problem(rows().next().map(|row| row.0), problem))
+    }
+
+    /// The delimiter, as `data.delimiter` or else the lines say.
+    fn delimiter(&mut self, text: &str) -> u8 {
+        if let Delimiter::Of(delimiter) = self.config.delimiter {
+            return delimiter;
+        }
+        let delimiter::Inferred { delimiter, rival, regularity } =
+            delimiter::infer(text, &self.config.extension());
+        let name = |byte| Delimiter::Of(byte);
+        if let Some(rival) = rival {
+            self.reading.guesses.push(format!(
+                "the lines are split at each {}, and each {} splits them as evenly: set `data.delimiter` to one of \
+                 the two",
+                name(delimiter),
+                name(rival)
+            ));
+        }
+        // Sequences of symbols differ in length, and so do sentences with commas.
+        let mut sample = delimiter::records(text, delimiter).take(delimiter::SAMPLE).flatten();
+        let is_phrase = |value: &str| value.contains(char::is_whitespace);
+        if regularity < 0.9 && sample.any(|row| row.len() > 1 && row.iter().any(is_phrase)) {
+            self.reading.guesses.push(format!(
+                "the lines hold phrases, and are split at each {} into different numbers of values: set \
+                 `data.delimiter` to that if it is right, or to a character that no line has",
+                name(delimiter)
+            ));
+        }
+        delimiter
+    }
+}
+
+/// The rows without their first value.
+fn shifted(rows: &[&Row]) -> Vec<Row> {
+    rows.iter().map(|row| (row.0, row.1.iter().skip(1).collect())).collect()
+}
+
+/// The number of values that most lines have.
+fn usual_width(rows: &[&Row]) -> Option<usize> {
+    let mut counts = BTreeMap::new();
+    rows.iter().for_each(|(_, values)| *counts.entry(values.len()).or_insert(0) += 1);
+    counts.into_iter().max_by_key(|&(_, count)| count).map(|(width, _)| width)
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::data::config::{Count, Source, Values};
+use crate::data::config::{Count, Delimiter, Header, Source, Values};
 use crate::data::{Role, Sequences, load, load_with};
 
 /// A table in a folder that is removed with it, and the config that reads it.

@@ -1,0 +1,170 @@
+//! Which columns of CSV are read, by their names or their numbers.
+
+use std::collections::{HashMap, HashSet};
+
+use csv::StringRecord;
+
+use super::header::{self, FirstLine};
+use super::{Row, Table, targets};
+use crate::data::config::{Column, Header};
+use crate::data::excerpt::excerpt;
+use crate::data::vocabulary::Vocabulary;
+use crate::error::{Error, Result};
+use crate::terminal::counted;
+
+/// Columns that are named in an error.
+const NAMED: usize = 20;
+
+impl Table<'_> {
+    /// Reads the first row, as the names of columns or as data, and says which column is read.
+    pub(super) fn read_first(
+        &mut self,
+        first: Row,
+        below: &[&Row],
+        width: usize,
+        mut column: Option<usize>,
+    ) -> Result<Option<usize>> {
+        let known = self.given.map_or(&[][..], Vocabulary::columns);
+        if self.has_header(&first, below, column) {
+            if first.1.len() != width {
+                self.reading.guesses.push(format!(
+                    "the header in line {} has {}, and most lines below have {}: set `data.delimiter` to another \
+                     character if values are split in two, as numbers with a decimal comma are",
+                    first.0,
+                    counted(first.1.len(), "name"),
+                    counted(width, "value")
+                ));
+            }
+            match self.config.column {
+                _ if first.1.iter().eq(known) => {}
+                Column::Name(ref name) if !name.is_empty() => {}
+                Column::Number(number) => {
+                    let places = self.places(&first, known.get(number - 1..number).unwrap_or_default())?;
+                    column = places.first().copied().or(column);
+                }
+                Column::Name(_) if known.is_empty() => {}
+                Column::Name(_) => self.order = Some(self.places(&first, known)?),
+            }
+            self.read_header(&first.1, below, column);
+        } else {
+            if !known.is_empty() {
+                let names = listed(known.iter().map(String::as_str));
+                self.reading.guesses.push(format!(
+                    "{} has no header, so its columns are read in the order of the run's, which are {names}",
+                    self.config.path.display()
+                ));
+            }
+            self.reading.add(&first.1);
+            self.push(&first, column)?;
+        }
+        Ok(column)
+    }
+
+    /// Returns whether the first line holds names, as the config or else the lines below say.
+    fn has_header(&mut self, first: &Row, below: &[&Row], column: Option<usize>) -> bool {
+        if self.config.column.name().is_some() {
+            return true;
+        }
+        let is_known = |vocabulary: &Vocabulary| {
+            let header: HashSet<&str> = first.1.iter().collect();
+            let columns = vocabulary.columns();
+            !columns.is_empty() && columns.iter().all(|name| header.contains(name.as_str()))
+        };
+        let judged = match self.config.header {
+            Header::Given(is_header) => return is_header,
+            Header::Auto if self.given.is_some_and(is_known) => FirstLine::Names,
+            Header::Auto => header::judge(&first.1, below, column),
+        };
+        let shown: Vec<String> = first.1.iter().take(4).map(excerpt).collect();
+        let line = format!("line {} (`{}`)", first.0, shown.join(", "));
+        match judged {
+            FirstLine::Names => true,
+            FirstLine::Data => false,
+            FirstLine::Numbers => {
+                self.reading.guesses.push(format!(
+                    "{line} is read as data, though its numbers are unlike those below: add --set data.header=true if it is \
+                     a header, or --set data.header=false if it is data"
+                ));
+                false
+            }
+            FirstLine::ProbablyNames => {
+                self.reading.guesses.push(format!(
+                    "{line} is taken as a header, because its values recur nowhere below: set `data.header` = false if \
+                     it is data, or true if it is a header"
+                ));
+                true
+            }
+            FirstLine::Unknown => {
+                self.reading.guesses.push(format!(
+                    "{line} is taken as data, because nothing below tells: set `data.header` = true if it is a header, \
+                     or false if it is data"
+                ));
+                false
+            }
+        }
+    }
+
+    /// Keeps the names of a header, and finds the columns that are not values.
+    fn read_header(&mut self, names: &StringRecord, below: &[&Row], column: Option<usize>) {
+        self.reading.header = Some(names.iter().map(str::to_string).collect());
+        if let Some(order) = &self.order {
+            let names = order.iter().filter_map(|&at| names.get(at));
+            self.reading.header = Some(names.map(str::to_string).collect());
+        } else if column.is_none() && header::has_index(names, below) {
+            self.skipped = 1;
+            self.reading.guesses.push(
+                "column 1 has no name and no value twice: it is an index, and is not read; give it a name to read it"
+                    .to_string(),
+            );
+        }
+        let masks = names
+            .iter()
+            .enumerate()
+            .filter(|&(at, name)| column.is_some_and(|column| column != at) && targets::is_mask(name));
+        self.masks = masks.map(|(at, name)| (at, name.to_string())).collect();
+    }
+
+    /// The places in a header of the columns of these names, each at the next one of its name.
+    fn places(&self, (line, header): &Row, names: &[String]) -> Result<Vec<usize>> {
+        let mut free: HashMap<&str, Vec<usize>> = HashMap::new();
+        (0..header.len()).rev().for_each(|at| free.entry(&header[at]).or_default().push(at));
+        let places: Vec<_> = names.iter().map(|name| free.get_mut(name.as_str())?.pop()).collect();
+        let missing = names.iter().zip(&places).filter(|(_, place)| place.is_none());
+        let missing: Vec<&str> = missing.map(|(name, _)| name.as_str()).collect();
+        if missing.is_empty() {
+            return Ok(places.into_iter().flatten().collect());
+        }
+        let problem = format!(
+            "lacks {} ({}) that the weights were trained on, and has {}: rename its columns, or add those",
+            counted(missing.len(), "column"),
+            listed(missing),
+            listed(header)
+        );
+        Err(self.problem(Some(*line), problem))
+    }
+
+    /// The place of the column of a name in the first line.
+    pub(super) fn named_column(&self, first: &Row, name: &str) -> Result<usize> {
+        let mut places =
+            first.1.iter().enumerate().filter(|(_, value)| *value == name).map(|(place, _)| place);
+        let place = places.next();
+        if let Some(twin) = places.next() {
+            let [first, twin] = [place.unwrap_or_default() + 1, twin + 1];
+            let problem =
+                format!("is the name of columns {first} and {twin}: give the number of one of them");
+            return Err(Error::key("data.column", name, problem));
+        }
+        place.ok_or_else(|| {
+            let path = self.config.path.display();
+            let problem = format!("is no column of {path}, which has {}", listed(&first.1));
+            Error::key("data.column", name, problem)
+        })
+    }
+}
+
+/// The names of columns as an error lists them.
+fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    let more = names.len().checked_sub(NAMED + 1).map(|more| format!("{} more", more + 1));
+    names.iter().take(NAMED).map(|name| excerpt(name)).chain(more).collect::<Vec<_>>().join(", ")
+}
