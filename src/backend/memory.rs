@@ -18,9 +18,14 @@ use crate::terminal::{Bytes, counted, thousands};
 /// Shards that a worker computes at once at most: each holds its activations and its gradients.
 pub const MOST_SHARDS_AT_ONCE: usize = 8;
 
-/// Ten numbers in single precision: weight, gradient, two moments, and in a checkpoint weight and
-/// moments twice, as tensors and as a file.
-const BYTES_A_PARAMETER: f64 = 40.0;
+/// Bytes of a number in single precision.
+const NUMBER: f64 = 4.0;
+
+/// Bytes that training a parameter takes whose optimizer keeps so many moments of it: weight, gradient and moments, and in
+/// a checkpoint weight and moments twice, as tensors and as a file.
+fn bytes_of_a_parameter(moments: usize) -> f64 {
+    NUMBER * (2 + moments + 2 * (1 + moments)) as f64
+}
 
 /// Bytes of the two large parts of a run's memory, and the batch that they are for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -82,8 +87,12 @@ impl MemoryEstimate {
         // Logits, their softmax, its gradient, and a copy.
         let of_the_head = 4.0 * 4.0 * sizes.vocab as f64;
         let positions = (rows * time) as f64;
+        let parameters = model.parameters_by_role::<Flex>(sizes).into_iter().map(|(role, count)| {
+            let (rule, _) = training.rule(&role, 1);
+            bytes_of_a_parameter(rule.moments()) * count as f64
+        });
         Self {
-            parameters: BYTES_A_PARAMETER * model.parameters::<Flex>(sizes) as f64,
+            parameters: parameters.sum(),
             activations: positions * (model.blocks() as f64 * of_a_block + of_the_head),
             rows,
         }
@@ -107,7 +116,7 @@ impl MemoryEstimate {
              moments and a checkpoint, and {} are free here: choose a smaller model",
             counted(model.layers, "layer"),
             sizes.vocab,
-            thousands(self.parameters / BYTES_A_PARAMETER),
+            thousands(model.parameters::<Flex>(sizes) as f64),
             Bytes(self.parameters),
             Bytes(free)
         );

@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::evaluation::{AtLength, DeviceBatch, Evaluation, evaluate};
 use crate::files::check_output;
 use crate::terminal::{PieceProgress, beside_floor, counted, print_json, say, thousands, warn};
-use crate::training::{RunFolder, Split, check_precision, data_fingerprint};
+use crate::training::{RunFolder, Split, check_precision, data_fingerprint, trained_on};
 use crate::weights::{file::WeightsFile, native};
 
 /// Evaluate a run's best weights on a whole split or file: loss, perplexity, accuracy, compared with the floor.
@@ -94,6 +94,14 @@ fn evaluate_run(args: &Args, run: &Run) -> Result<()> {
         warn_of_change(folder, &dataset);
     } else if let Some(table) = &dataset.table {
         table.guesses.iter().for_each(|guess| warn(&format!("warning: {guess}")));
+    }
+    let seen = if scored == Scored::Train { 0 } else { trained_on(folder, &config.data, &dataset.valid) };
+    if seen > 0 {
+        let all = counted(dataset.valid.len(), "sequence");
+        let seen = thousands(seen as f64);
+        warn(&format!(
+            "warning: the run was trained on {seen} of the {all}, so the score says little about new ones"
+        ));
     }
     let (set, floor, floor_by_position) = match scored.split() {
         Split::Valid => {

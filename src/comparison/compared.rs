@@ -7,9 +7,10 @@ use serde::Serialize;
 use super::listing::{data, model};
 use crate::analysis::{Analysis, HeadScores};
 use crate::config::Config;
+use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::files::serialize_path;
-use crate::training::{Ended, Row, RunFolder, Split, Summary, read_metrics};
+use crate::training::{Ended, Row, RunFolder, Split, Summary, data_fingerprint, read_metrics};
 
 /// A run among others. Losses are in nats per token; what is not known is none.
 #[derive(Debug, Clone, Serialize)]
@@ -54,6 +55,9 @@ pub struct ComparedRun {
     /// Its validations.
     #[serde(skip)]
     pub curve: Vec<Row>,
+    /// Tells the contents of its files from others; none of data that is drawn.
+    #[serde(skip)]
+    pub(super) contents: Option<u64>,
     /// Every key with its value.
     #[serde(skip)]
     pub(super) config: Config,
@@ -103,6 +107,7 @@ impl ComparedRun {
             config_changed: folder.has_changed_config(),
             heads,
             curve,
+            contents: data_fingerprint(&folder).filter(|_| config.data.source() != Source::Sequences),
             config,
         })
     }

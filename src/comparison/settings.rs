@@ -22,6 +22,21 @@ const SIGNIFICANT: f64 = 0.05;
 const WITHOUT_EFFECT: [&str; 6] =
     ["run.seed", "run.name", "analysis.", "tune.", "training.checkpoint_every", "training.log_every"];
 
+/// Stands beside the keys of runs whose files had the same name and other contents.
+const CONTENTS: &str = "data.contents";
+
+/// Gives runs whose config reads the same data a key of their own where the contents were others.
+fn tell_contents_apart(runs: &[ComparedRun], values: &mut [BTreeMap<String, toml::Value>]) {
+    let differ = runs.iter().enumerate().any(|(at, run)| {
+        let same = |other: &&ComparedRun| other.config.data == run.config.data;
+        let others = runs[..at].iter().filter(same).filter_map(|other| other.contents);
+        run.contents.is_some_and(|contents| others.into_iter().any(|other| other != contents))
+    });
+    for (run, values) in runs.iter().zip(values).filter(|_| differ) {
+        values.extend(run.contents.map(|it| (CONTENTS.to_string(), format!("{it:016x}").into())));
+    }
+}
+
 /// Runs side by side.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
@@ -137,7 +152,9 @@ impl Comparison {
     }
 
     fn new(mut runs: Vec<ComparedRun>, by: Option<&str>) -> Result<Self> {
-        let values: Vec<BTreeMap<String, toml::Value>> = runs.iter().map(|run| run.config.values()).collect();
+        let mut values: Vec<BTreeMap<String, toml::Value>> =
+            runs.iter().map(|run| run.config.values()).collect();
+        tell_contents_apart(&runs, &mut values);
         let all: BTreeSet<&String> = values.iter().flat_map(BTreeMap::keys).collect();
         let differs = |key: &&&String| values.iter().any(|of| of.get(**key) != values[0].get(**key));
         let has_effect = |key: &&&String| !WITHOUT_EFFECT.iter().any(|other| key.starts_with(other));

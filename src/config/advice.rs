@@ -1,6 +1,6 @@
 //! What the keys of `[training]` do that nobody wants, and what to set instead.
 
-use super::{OptimizerKind, ScheduleKind, TrainingConfig};
+use super::{ScheduleKind, TrainingConfig};
 use crate::terminal::counted;
 
 impl TrainingConfig {
@@ -38,8 +38,10 @@ impl TrainingConfig {
 
     /// Returns what to try after a divergence, as a sentence: changes of these keys that make the steps smaller.
     pub fn calmer(&self) -> String {
-        let rate =
-            format!("{:.0e}", (self.learning_rate / 10.0).min(self.usual_rate()).max(f64::MIN_POSITIVE));
+        let rate = format!(
+            "{:.0e}",
+            (self.learning_rate / 10.0).min(self.optimizer.usual_rate()).max(f64::MIN_POSITIVE)
+        );
         let mut keys = vec![format!("training.learning_rate={rate}")];
         let least = self.min_learning_rate;
         if self.schedule != ScheduleKind::Constant && rate.parse().is_ok_and(|rate: f64| least >= rate) {
@@ -53,16 +55,12 @@ impl TrainingConfig {
         }
         format!("Try --set {}", keys.join(" --set "))
     }
-
-    /// Returns a learning rate that is rarely too high: 1e-3 for optimizers that scale each update.
-    fn usual_rate(&self) -> f64 {
-        if self.optimizer == OptimizerKind::Sgd { 0.1 } else { 1e-3 }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::OptimizerKind;
 
     #[test]
     fn validations_beyond_the_run_are_warned_about() {

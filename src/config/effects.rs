@@ -19,12 +19,16 @@ impl Config {
         let given = self.values().into_iter().filter(|(key, value)| default.get(key) != Some(value));
         let told = |(key, value): (String, toml::Value)| {
             let reader = match key.split_once('.')? {
-                ("data", name) => self.reader_of_data(name, dataset),
-                ("model", name) => self.reader_of_model(name),
-                ("training", name) => self.reader_of_training(name),
-                _ => None,
+                ("data", name) => self.reader_of_data(name, dataset)?.to_string(),
+                ("model", name) => self.reader_of_model(name)?.to_string(),
+                ("training", "weight_decay") if self.training.weight_decay == 0.0 => return None,
+                ("training", name) => match other_optimizers(self.training.optimizer, name) {
+                    Some(optimizers) => optimizers,
+                    None => self.reader_of_training(name)?.to_string(),
+                },
+                _ => return None,
             };
-            let problem = format!("has no effect: it is for {} alone", reader?);
+            let problem = format!("has no effect: it is for {reader} alone");
             Some(Error::key(key, value, problem))
         };
         given.filter_map(told).collect()
@@ -105,14 +109,7 @@ impl Config {
     /// The runs that read a key of `[training]` that this one does not.
     fn reader_of_training(&self, key: &str) -> Option<&'static str> {
         let training = &self.training;
-        let is_sgd = training.optimizer == OptimizerKind::Sgd;
-        let is_muon = training.optimizer == OptimizerKind::Muon;
-        let decays = is_muon || training.optimizer == OptimizerKind::Adamw || training.weight_decay == 0.0;
         Some(match key {
-            "beta1" | "beta2" | "epsilon" if is_sgd => "Adam, AdamW and Muon",
-            "momentum" if !is_sgd && !is_muon => "SGD and Muon",
-            "momentum_warmup" if !is_muon => "Muon",
-            "weight_decay" if !decays => "AdamW and Muon",
             "cooldown" if training.schedule != ScheduleKind::Trapezoid => {
                 "`training.schedule` = \"trapezoid\""
             }
@@ -121,6 +118,15 @@ impl Config {
             _ => return None,
         })
     }
+}
+
+/// The optimizers that read a key of `[training]`, where this one does not and others do.
+fn other_optimizers(optimizer: OptimizerKind, key: &str) -> Option<String> {
+    let readers = OptimizerKind::ALL.into_iter().filter(|kind| kind.keys().contains(&key));
+    let readers = readers.collect::<Vec<_>>();
+    let titles = readers.iter().map(|kind| kind.title()).collect::<Vec<_>>();
+    let (last, others) = titles.split_last().filter(|_| !readers.contains(&optimizer))?;
+    Some(if others.is_empty() { last.to_string() } else { format!("{} and {last}", others.join(", ")) })
 }
 
 #[cfg(test)]

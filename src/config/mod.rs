@@ -11,6 +11,7 @@ mod effects;
 mod intervals;
 mod keys;
 mod meant;
+mod optimizer;
 mod presets;
 mod source;
 mod training;
@@ -28,8 +29,9 @@ pub use device::{BackendName, DeviceChoice, DeviceKind};
 pub use difference::Difference;
 pub use keys::{SCHEMA, defaults};
 pub use meant::{keys_named, nearest_key, normalised};
+pub use optimizer::OptimizerKind;
 pub use presets::PRESETS;
-pub use training::{Monitor, OptimizerKind, ScheduleKind, TrainingConfig};
+pub use training::{Monitor, ScheduleKind, TrainingConfig};
 pub use tune::{Method, TuneConfig};
 pub use types::is_boolean;
 

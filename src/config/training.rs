@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::device::{BackendName, DeviceChoice};
+use super::optimizer::OptimizerKind;
 use crate::error::{Error, Result};
 use crate::ops::{Kernels, Precision};
 use crate::range::{Number, Range, Ranged, Ranges};
@@ -104,21 +105,6 @@ const USUAL_TIMEOUT: f64 = 600.0;
 /// Whether the config of a run says nothing of it.
 fn is_usual_timeout(seconds: &f64) -> bool {
     *seconds == USUAL_TIMEOUT
-}
-
-/// The optimizers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OptimizerKind {
-    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
-    Adamw,
-    /// Adam (Kingma and Ba, 2015), without weight decay.
-    Adam,
-    /// Stochastic gradient descent with momentum.
-    Sgd,
-    /// Muon (Jordan et al., 2024) for the matrices of attention and feed-forward layers, AdamW for embeddings, head,
-    /// norms and biases, both by one learning rate (Liu et al., 2025, arXiv 2502.16982).
-    Muon,
 }
 
 /// The course of the learning rate after the warm-up.
@@ -273,11 +259,6 @@ impl TrainingConfig {
         let ends_below = self.schedule == ScheduleKind::Constant || least <= most;
         let problem = format!("must not exceed `training.learning_rate` = {most}: use {:.0e}", most / 10.0);
         Error::check_key(ends_below, "training.min_learning_rate", least, problem)
-    }
-
-    /// The momentum of the optimizer, where it has one.
-    pub fn momentum(&self) -> f64 {
-        self.momentum.unwrap_or(if self.optimizer == OptimizerKind::Muon { 0.95 } else { 0.9 })
     }
 
     /// Steps of the warm-up and of a trapezoid's fall in a run of `total` steps.

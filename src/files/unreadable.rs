@@ -53,7 +53,14 @@ impl Names {
     /// The name without its extension, or with that of a text where it had one alone.
     fn unpacked(&self) -> String {
         let inner = self.path.with_extension("");
-        if inner.extension().is_some() { quoted(&inner) } else { self.with("txt") }
+        match self.path.extension().and_then(|extension| extension.to_str()) {
+            _ if inner.extension().is_some() => quoted(&inner),
+            // Its extension says how the contents are read.
+            Some(extension @ ("csv" | "tsv" | "json" | "jsonl")) => {
+                self.with(&format!("unpacked.{extension}"))
+            }
+            _ => self.with("txt"),
+        }
     }
 }
 

@@ -13,8 +13,8 @@ use burn::optim::{GradientsParams, MultiGradientsParams};
 use burn::prelude::*;
 use burn::tensor::{TensorPrimitive, backend::AutodiffBackend, ops::FloatTensor};
 
-use crate::config::{OptimizerKind, TrainingConfig};
-use crate::ops::{Moments, Parameter, Rule, Update, Updated};
+use crate::config::TrainingConfig;
+use crate::ops::{Moments, Parameter, Update, Updated};
 use crate::role::ParamRole;
 use crate::weights::native::Tensors;
 
@@ -57,9 +57,8 @@ impl<B: AutodiffBackend> Optimizer<B> {
             Some(Moments { first, second: take(format!("{name}.second")) })
         });
         let moments = moments.collect::<Vec<_>>();
-        let is_adam = matches!(self.rule(), (Rule::Adam { .. }, _));
         let fits = self.roles.iter().zip(&moments).all(|(role, moments)| {
-            let has_second = is_adam && self.matrices(role).is_none();
+            let has_second = self.config.rule(role, 1).0.moments() == 2;
             moments.as_ref().is_none_or(|moments| moments.second.is_some() == has_second)
         });
         if fits {
@@ -82,34 +81,6 @@ impl<B: AutodiffBackend> Optimizer<B> {
         tensors
     }
 
-    /// How gradients move weights, and the decay of matrices.
-    fn rule(&self) -> (Rule, f64) {
-        let TrainingConfig { optimizer, beta1, beta2, epsilon, weight_decay, .. } = self.config;
-        let adam = Rule::Adam { beta1, beta2, epsilon };
-        match optimizer {
-            OptimizerKind::Adamw | OptimizerKind::Muon => (adam, weight_decay),
-            OptimizerKind::Adam => (adam, 0.0),
-            OptimizerKind::Sgd => (Rule::Sgd { momentum: self.config.momentum() }, 0.0),
-        }
-    }
-
-    /// Columns of the matrices that stand side by side in a parameter of this role, if Muon moves it.
-    fn matrices(&self, role: &ParamRole) -> Option<Vec<usize>> {
-        match (self.config.optimizer, role) {
-            (OptimizerKind::Muon, ParamRole::Matrix { columns, .. }) => Some(columns.clone()),
-            _ => None,
-        }
-    }
-
-    /// Muon's momentum at an update, counted from 1.
-    fn momentum_at(&self, update: usize) -> f64 {
-        /// Where it begins (Jordan et al., 2024, <https://github.com/KellerJordan/modded-nanogpt>).
-        const FIRST: f64 = 0.85;
-        let (last, warmup) = (self.config.momentum(), self.config.momentum_warmup);
-        let first = FIRST.min(last);
-        if update > warmup { last } else { first + (update - 1) as f64 / warmup as f64 * (last - first) }
-    }
-
     /// The state, shared with every clone.
     pub fn state(&self) -> MutexGuard<'_, State<B::InnerBackend>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -124,17 +95,14 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
         let device = module.devices().first().cloned().unwrap_or_default();
         let mut state = self.state();
         state.step += 1;
-        let (rule, matrix_decay) = self.rule();
+        let step = state.step;
         let update = Update {
-            rule,
-            momentum: self.momentum_at(state.step),
             learning_rate: rate,
-            step: state.step,
+            step,
             max_norm: Some(self.config.max_gradient_norm).filter(|&most| most > 0.0),
         };
         let moments = &mut state.moments;
-        let mut gather =
-            Gather { optimizer: self, gradients, matrix_decay, moments, due: Vec::new(), visited: 0 };
+        let mut gather = Gather { optimizer: self, gradients, step, moments, due: Vec::new(), visited: 0 };
         module.visit(&mut gather);
         let (positions, due): (Vec<_>, Vec<_>) = gather.due.into_iter().unzip();
 
@@ -166,7 +134,8 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
 struct Gather<'a, B: AutodiffBackend> {
     optimizer: &'a Optimizer<B>,
     gradients: GradientsParams,
-    matrix_decay: f64,
+    /// The update under way, counted from 1.
+    step: usize,
     moments: &'a mut Vec<Option<Moments<B::InnerBackend>>>,
     due: Vec<(usize, Parameter<B::InnerBackend>)>,
     visited: usize,
@@ -177,14 +146,15 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Gather<'_, B> {
         let position = self.visited;
         self.visited += 1;
         self.moments.resize_with(self.moments.len().max(self.visited), || None);
-        let role = &self.optimizer.roles[position];
         if let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id) {
+            let Optimizer { config, roles, .. } = self.optimizer;
+            let (rule, weight_decay) = config.rule(&roles[position], self.step);
             let parameter = Parameter {
                 weights: param.val().inner().into_primitive().tensor(),
                 gradient: gradient.into_primitive().tensor(),
                 moments: self.moments[position].take(),
-                weight_decay: if role.decays() { self.matrix_decay } else { 0.0 },
-                matrices: self.optimizer.matrices(role),
+                rule,
+                weight_decay,
             };
             self.due.push((position, parameter));
         }

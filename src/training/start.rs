@@ -7,14 +7,15 @@ use burn::tensor::backend::Backend;
 use burn_flex::Flex;
 use causal_attention_kernels::has_bf16_instructions;
 
+use super::checkpoint::data_fingerprint;
 use super::{run_folder::RunFolder, step::Trainee};
 use crate::backend::{Device, MemoryEstimate};
 use crate::config::Config;
-use crate::data::{self, Dataset, Vocabulary};
+use crate::data::{self, DataConfig, Dataset, Sequences, Source, Vocabulary, leaked};
 use crate::error::{Error, Result, ensure};
 use crate::model::{Architecture, Sizes};
 use crate::ops::Precision;
-use crate::terminal::counted;
+use crate::terminal::{counted, thousands};
 use crate::weights::native::{self, Description, Tensors};
 
 /// The sizes of the model of `config` for this data: those that the data asks for, or where it starts from another
@@ -126,6 +127,16 @@ pub fn dataset_of(config: &Config, folder: &RunFolder) -> Result<Dataset> {
     Ok(dataset)
 }
 
+/// How many sequences of a set, read as `data` says, the run in `folder` was trained on. None where `data` is the run's own,
+/// whose sets have nothing in common but what its own warnings name; nor where its file is no longer there to compare.
+pub fn trained_on(folder: &RunFolder, data: &DataConfig, set: &Sequences) -> usize {
+    let own = Config::load_own(&folder.config()).ok().filter(|own| own.data != *data);
+    let own = own.filter(|own| own.data.source() != Source::Sequences && own.data.path.exists());
+    let own = own.filter(|_| !folder.is_imported()).and_then(|own| dataset_of(&own, folder).ok());
+    let own = own.filter(|own| data_fingerprint(folder) == Some(own.fingerprint()));
+    own.map_or(0, |own| leaked(&own.train, set))
+}
+
 /// Whether the parts of the schedule fit into the run of `config` on this data.
 ///
 /// # Errors
@@ -139,6 +150,16 @@ pub fn check_schedule(config: &Config, dataset: &Dataset) -> Result<()> {
 /// effect on the device `on` than they seem to, or none.
 pub fn warnings(config: &Config, dataset: &Dataset, total: usize, on: &Device) -> Vec<String> {
     let mut warnings = data::warnings(&config.data, dataset);
+    let seen = config.run.start().and_then(|from| RunFolder::open(from).ok());
+    let seen = seen.map_or(0, |from| trained_on(&from, &config.data, &dataset.valid));
+    if seen > 0 {
+        warnings.push(format!(
+            "{} of {} in validation were trained on by the run that this one starts from, so the validation loss says \
+             little about new ones",
+            thousands(seen as f64),
+            counted(dataset.valid.len(), "sequence")
+        ));
+    }
     warnings.extend(config.training.warnings(total));
     if config.training.precision == Precision::Bf16 && on.backend.is_cpu() && !has_bf16_instructions() {
         warnings.push(

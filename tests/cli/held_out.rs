@@ -6,7 +6,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::generate::{json, run};
-use crate::{small_run, text};
+use crate::{program, small_run, text};
 
 const WORDS: &str = "to be or not to be, that is the question. ";
 
@@ -108,4 +108,45 @@ fn columns_of_another_table_follow_their_names() {
     assert!(
         said.contains("has no header, so its columns are read in the order of the run's, which are a, b, c")
     );
+}
+
+#[test]
+fn sequences_that_the_run_was_trained_on_are_told_of() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let row = |row: usize| format!("{},{},{}\n", row % 7, row / 7 % 7, row / 49 % 7);
+    let rows = |range: std::ops::Range<usize>| range.map(row).collect::<String>();
+    fs::write(folder.join("all.csv"), rows(0..200)).unwrap();
+    fs::write(folder.join("seen.csv"), rows(0..150)).unwrap();
+    fs::write(folder.join("new.csv"), rows(200..300)).unwrap();
+    let sets = ["data.path=all.csv", "data.vocab=7", "training.steps=3", "analysis.circuit=false"];
+    small_run(folder, &sets, "run");
+    let said = |arguments: &[&str]| {
+        let output = program(folder).args(arguments).output().unwrap();
+        let said = text(&output.stderr);
+        (output.status.code(), said)
+    };
+    let leaks = |arguments: &[&str], part: &str| {
+        let (code, said) = said(arguments);
+        assert_eq!(code, Some(0), "{arguments:?}: {said}");
+        said.contains(part)
+    };
+    let part = "the run was trained on";
+    assert!(leaks(
+        &["evaluate", "run", "--set", "data.valid_fraction=0.5"],
+        "trained on 80 of the 100 sequences"
+    ));
+    assert!(leaks(&["evaluate", "run", "--data", "seen.csv"], "trained on 150 of the 150 sequences"));
+    assert!(!leaks(&["evaluate", "run"], part) && !leaks(&["evaluate", "run", "--data", "new.csv"], part));
+    let on = ["train", "--from", "run", "--run", "on", "--set", "data.valid_fraction=0.5", "--steps", "2"];
+    assert!(leaks(&on, "80 of 100 sequences in validation were trained on by the run"));
+
+    // Other contents below the same name are another setting, and no circuit of the run's.
+    fs::write(folder.join("all.csv"), rows(100..300)).unwrap();
+    let (code, told) = said(&["explain", "run"]);
+    assert!(code == Some(2) && told.contains("the data has changed since the run `run` began"), "{told}");
+    small_run(folder, &[&sets[..], &["run.seed=1"]].concat(), "other");
+    let output = program(folder).args(["compare", "run", "other", "--json"]).output().unwrap();
+    let compared: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(compared["keys"], serde_json::json!(["data.contents"]), "{compared}");
 }

@@ -112,7 +112,7 @@ fn a_header_is_no_row_above_numbers_dates_or_symbols() {
     write(folder, "index.csv", ",a,b,c\n", 300, |row| format!("{row},{},{},{}", row % 3, row % 5, row % 7));
     let index = described(folder, "index.csv", &[]);
     assert_eq!((&index["vocab"], &index["samples"][1]["tokens"]), (&json!(7), &json!(["1", "1", "1"])));
-    assert!(warns(&index, "column 1 has no name and no value twice"), "{index}");
+    assert!(warns(&index, "column 1 has no name and numbers the rows"), "{index}");
 }
 
 #[test]
@@ -520,4 +520,65 @@ fn a_text_of_numbers_is_warned_of_with_keys_that_work() {
         fs::write(folder.join(name), row.repeat(100)).unwrap();
         assert!(!warns(&described(folder, name, &[]), "nothing but numbers"), "{name}");
     }
+}
+
+#[test]
+fn lines_of_csv_that_are_no_data_are_refused_by_line() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let words = ["up", "down", "left"];
+    let rows = |count: usize| {
+        (0..count).map(|row| format!("{},{}\n", words[row % 3], words[row * 7 % 3])).collect::<String>()
+    };
+    let numbers = (0..100).map(|row| format!("{},{}\n", row % 5, row % 3)).collect::<String>();
+    for (text, expected) in [
+        (format!("a,b\n-,-\n{numbers}"), ":2: is a rule of dashes"),
+        (format!("a,b\n---,---\n{}", rows(90)), ":2: is a rule of dashes"),
+        (format!("a,b\n{numbers}\n(100 rows affected)\n"), ":103: counts the rows of the table"),
+        (format!("x,y\n{}x,y\n{}", rows(90), rows(90)), ":92: repeats the names of line 1"),
+        (
+            format!("x,y\n{numbers}{numbers}{}x,y\n{numbers}", numbers.repeat(10)),
+            ":1202: repeats the names of line 1",
+        ),
+        (format!("{}'a,b',c\n", rows(90)), ":91: has a value in single quotes that the delimiter splits"),
+    ] {
+        fs::write(folder.join("a.csv"), &text).unwrap();
+        let said = refused(folder, "a.csv", &[]);
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+}
+
+#[test]
+fn what_a_table_loses_is_told() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let told = |text: &str, sets: &[&str], part: &str| {
+        fs::write(folder.join("a.csv"), text).unwrap();
+        let read = described(folder, "a.csv", sets);
+        assert!(warns(&read, part), "{part}: {read}");
+        read
+    };
+    let numbers = (0..100).map(|row| format!("{},{}\n", row % 5, row % 3)).collect::<String>();
+    told(&format!("{numbers},\n,\n"), &[], "2 rows are without a value left out");
+    told(
+        &format!("{numbers}4"),
+        &[],
+        "the last line has 1 value and no line break, and all others have 2 values",
+    );
+    assert!(!warns(&told(&format!("{numbers},\n{numbers}4\n"), &[], "1 row is"), "no line break"));
+    told(&numbers.replace("4,0\n", "4,0\n\n"), &["data.column=1"], "blank lines are passed over");
+    told("the, the,a\n\" the\",the,b\n".repeat(30).as_str(), &[], "read as one, as `the` and ` the`");
+    let read = told(
+        &format!(
+            ",0,1\n{}",
+            (0..60).map(|row| format!("{row},{},{}\n", row % 5, row % 3)).collect::<String>()
+        ),
+        &[],
+        "column 1 has no name and numbers the rows",
+    );
+    assert_eq!(read["tokens"].as_array().unwrap().len(), 5, "{read}");
+    let joined = (0..120).map(|row| format!("{},{},{}\n", row % 60, row % 5, row % 3)).collect::<String>();
+    told(&format!(",a,b\n{joined}"), &[], "column 1 has no name and numbers the rows");
+    let words = (0..60).map(|row| format!("{},{}\n", ["x", "y"][row % 2], ["x", "y", "z"][row % 3]));
+    told(&format!("0,1\n{}", words.collect::<String>()), &[], "is taken as a header");
 }

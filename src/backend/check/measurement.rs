@@ -13,7 +13,7 @@ use crate::data::{Batch, Role};
 use crate::error::Result;
 use crate::evaluation::DeviceBatch;
 use crate::model::{Model, ModelConfig, Sizes, each_parameter, loss};
-use crate::ops::{Activation, NormKind, Parameter, Rule, Update};
+use crate::ops::{Activation, Adam, NormKind, Parameter, Rule, Update};
 use crate::position::PositionScheme;
 use crate::weights::native::{self, Tensors};
 
@@ -73,7 +73,7 @@ impl Measurement {
 /// shows beside a step.
 fn updates<B: Backend>(start: &Tensors, gradients: &Tensors, device: &B::Device) -> Tensors {
     let TrainingConfig { beta1, beta2, epsilon, max_gradient_norm, .. } = TrainingConfig::default();
-    let rule = Rule::Adam { beta1, beta2, epsilon };
+    let rule = Rule::Adam(Adam { beta1, beta2, epsilon });
     let tensor = |data: &TensorData| B::float_from_data(data.clone(), device);
     let mut state: Vec<_> = start.iter().map(|(_, weights)| (tensor(weights), None)).collect();
     for (step, scale) in [(1, 1.0), (2, -0.5)] {
@@ -81,10 +81,10 @@ fn updates<B: Backend>(start: &Tensors, gradients: &Tensors, device: &B::Device)
             let scaled = gradient.iter::<f32>().map(|value| value * scale).collect();
             let gradient = tensor(&TensorData::new(scaled, gradient.shape.clone()));
             let weight_decay = if weights.shape().num_dims() >= 2 { 0.5 } else { 0.0 };
-            Parameter { weights, gradient, moments, weight_decay, matrices: None }
+            Parameter { weights, gradient, moments, rule: rule.clone(), weight_decay }
         });
         let max_norm = Some(max_gradient_norm);
-        let update = Update { rule, momentum: 0.0, learning_rate: LEARNING_RATE, step, max_norm };
+        let update = Update { learning_rate: LEARNING_RATE, step, max_norm };
         let (updated, _) = update.apply::<B>(parameters.collect(), device);
         state = updated.into_iter().map(|updated| (updated.weights, Some(updated.moments))).collect();
     }

@@ -8,6 +8,7 @@ mod warnings;
 
 use serde::Serialize;
 
+pub use self::overlap::leaked;
 pub use self::warnings::warnings;
 use super::config::{DataConfig, Source};
 use super::dataset::{Dataset, Floor};

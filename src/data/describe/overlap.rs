@@ -17,9 +17,9 @@ pub(super) fn unseen(dataset: &Dataset) -> Vec<u32> {
 
 /// How many samples of validation stand in training: the same row, with the same source; or for a
 /// stream the same window, anywhere in the part for training.
-pub(super) fn leaked(train: &Sequences, valid: &Sequences) -> usize {
+pub fn leaked(train: &Sequences, valid: &Sequences) -> usize {
     match (train.stream(), valid.stream()) {
-        (Some((ids, train)), Some((_, part))) => leaked_windows(ids, train, part, valid.time()),
+        (Some(train), Some(part)) => leaked_windows(train, part, valid.time()),
         _ => leaked_rows(train, valid),
     }
 }
@@ -35,9 +35,13 @@ fn leaked_rows(train: &Sequences, valid: &Sequences) -> usize {
 
 /// Looks for the windows of one part of a stream in another by a rolling hash (Karp & Rabin
 /// 1987), in one pass; each hit is compared token by token.
-fn leaked_windows(ids: &Ids, train: Range<usize>, valid: Range<usize>, length: usize) -> usize {
+fn leaked_windows(
+    (ids, train): (&Ids, Range<usize>),
+    (wanted_ids, valid): (&Ids, Range<usize>),
+    length: usize,
+) -> usize {
     let tokens = length + 1;
-    let window = |start: usize| ids.iter(start..start + tokens);
+    let window = |start: usize| wanted_ids.iter(start..start + tokens);
     // Of each window of validation its hash, where it first stands, and how often.
     let starts = (valid.start..).step_by(length).take_while(|start| start + tokens <= valid.end);
     let mut wanted: Vec<_> = starts.map(|start| (window(start).fold(0, step), start, 1)).collect();
@@ -64,7 +68,7 @@ fn leaked_windows(ids: &Ids, train: Range<usize>, valid: Range<usize>, length: u
         if may_be_wanted[bit(hash)] {
             let first = wanted.partition_point(|&(other, ..)| other < hash);
             for (_, valid, count) in wanted[first..].iter_mut().take_while(|(other, ..)| *other == hash) {
-                if *count > 0 && window(*valid).eq(window(start)) {
+                if *count > 0 && window(*valid).eq(ids.iter(start..start + tokens)) {
                     leaked += std::mem::take(count);
                 }
             }

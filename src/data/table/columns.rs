@@ -113,7 +113,7 @@ impl Table<'_> {
         } else if column.is_none() && header::has_index(names, below) {
             self.skipped = 1;
             self.reading.guesses.push(
-                "column 1 has no name and no value twice: it is an index, and is not read; give it a name to read it"
+                "column 1 has no name and numbers the rows: it is an index, and is not read; give it a name to read it"
                     .to_string(),
             );
         }

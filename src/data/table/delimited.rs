@@ -49,6 +49,10 @@ impl Table<'_> {
         }
         self.refuse_brackets(&first)?;
         self.refuse_quoted_rows(text, &first, &below)?;
+        self.refuse_beginning(&first, &below)?;
+        if delimiter != b' ' {
+            self.tell_trimmed(text, delimiter);
+        }
         let mut column = self.numbered_column();
         // R writes row names below a header that has no name for them.
         let names_rows = first.1.len() + 1 == width
@@ -76,14 +80,23 @@ impl Table<'_> {
                            comment, or set `data.values` = \"symbols\" to read each value as a name";
             return Err(self.problem(Some(line), problem));
         }
+        let (mut widths, mut last, mut empty) = (self.reading.columns, None, 0);
         sample.into_iter().chain(rows).try_for_each(|row| {
-            let (line, mut values) = row?;
+            let row = row?;
+            self.refuse_row(&row, width)?;
+            let (line, mut values) = row;
+            widths = self.reading.columns;
+            last = Some(values.len());
+            empty += usize::from(values.is_empty());
             if let Some(order) = &self.order {
                 values = trimmed(order.iter().map(|&at| values.get(at).unwrap_or_default()).collect());
             }
             self.reading.add(&values);
             self.push(&(line, values), column)
-        })
+        })?;
+        let is_cut = !text.ends_with(['\n', '\r']);
+        self.tell_lost(text, last.filter(|_| is_cut), widths, empty);
+        Ok(())
     }
 
     /// Refuses rows in brackets, whose first and last value would keep one.

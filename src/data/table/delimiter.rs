@@ -66,6 +66,13 @@ pub(super) fn infer(text: &str, extension: &str) -> Inferred {
     Inferred { delimiter, rival, regularity: best.regularity }
 }
 
+/// The records of a text with the spaces around their values.
+pub(super) fn untrimmed(text: &str, delimiter: u8) -> impl Iterator<Item = csv::Result<StringRecord>> {
+    let mut builder = ReaderBuilder::new();
+    builder.has_headers(false).flexible(true).delimiter(delimiter);
+    builder.from_reader(text.as_bytes()).into_records()
+}
+
 /// The records of a text; several spaces are one.
 pub(super) fn records(text: &str, delimiter: u8) -> impl Iterator<Item = csv::Result<StringRecord>> {
     let mut builder = ReaderBuilder::new();

@@ -39,6 +39,9 @@ pub(super) fn judge(first: &StringRecord, below: &[&Row], column: Option<usize>)
     if below.is_empty() {
         return FirstLine::Data;
     }
+    if let Some(numbered) = numbered(first, below) {
+        return numbered;
+    }
     let own = column.map_or(FirstLine::Unknown, |column| by_kind(first, below, &[column]));
     match own {
         FirstLine::Unknown => {}
@@ -54,6 +57,23 @@ pub(super) fn judge(first: &StringRecord, below: &[&Row], column: Option<usize>)
         },
         (FirstLine::Data, _) if is_unlike(first, below) => FirstLine::Numbers,
         (known, _) => known,
+    }
+}
+
+/// A first line of 0, 1, 2 and so on, or from 1, as pandas numbers columns without names: above an index without a name,
+/// or above words alone.
+fn numbered(first: &StringRecord, below: &[&Row]) -> Option<FirstLine> {
+    let is_unnamed = first.get(0) == Some("");
+    let numbers: Vec<usize> =
+        first.iter().skip(usize::from(is_unnamed)).map(|value| value.parse().ok()).collect::<Option<_>>()?;
+    let start = *numbers.first().filter(|&&start| start < 2)?;
+    if numbers.len() < 2 || !numbers.iter().copied().eq(start..start + numbers.len()) {
+        return None;
+    }
+    let holds_words = || below.iter().flat_map(|row| row.1.iter()).all(|value| kind(value) == Kind::Word);
+    match is_unnamed {
+        true => has_index(first, below).then_some(FirstLine::Names),
+        false => holds_words().then_some(FirstLine::ProbablyNames),
     }
 }
 
@@ -91,14 +111,14 @@ fn names_numbers(first: &StringRecord, below: &[&Row]) -> bool {
 
 /// The kind of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Missing,
     /// A number, a date or a time.
     Numeric,
     Word,
 }
 
-fn kind(value: &str) -> Kind {
+pub(super) fn kind(value: &str) -> Kind {
     let is_missing = ["", "na", "n/a", "nan", "null", "none", "?"].contains(&&*value.to_ascii_lowercase());
     let is_number = || value.parse().is_ok_and(f64::is_finite);
     let is_date = || {
@@ -162,11 +182,20 @@ fn by_recurrence(first: &StringRecord, below: &[&Row], columns: &[usize]) -> Fir
     }
 }
 
-/// Returns whether a header leaves the first column without a name, and no value of that comes twice: an index, as
-/// pandas writes one, also of rows that were shuffled or dropped.
+/// Returns whether a header leaves the first column without a name, and no value of that comes twice, or it counts on and
+/// begins anew: an index, as pandas writes one, also of rows that were shuffled, dropped or joined.
 pub(super) fn has_index(names: &StringRecord, below: &[&Row]) -> bool {
     let is_unnamed = |name: &str| name.is_empty() || name.starts_with("Unnamed: ");
-    names.len() > 1 && names.get(0).is_some_and(is_unnamed) && is_index(below)
+    names.len() > 1 && names.get(0).is_some_and(is_unnamed) && (is_index(below) || counts_on(below))
+}
+
+/// Returns whether the first column counts rows, and begins anew where another table was joined.
+fn counts_on(below: &[&Row]) -> bool {
+    let numbers = values(below, 0).map(|value| value.parse().ok()).collect::<Option<Vec<i64>>>();
+    numbers.filter(|numbers| numbers.len() >= FEW).is_some_and(|numbers| {
+        numbers.windows(2).all(|pair| pair[1] == pair[0] + 1 || pair[1] == numbers[0])
+            && numbers.windows(2).any(|pair| pair[1] == pair[0] + 1)
+    })
 }
 
 /// Returns whether the first column can be an index of the rows, of names or of integers: no value comes twice.

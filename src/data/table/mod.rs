@@ -20,6 +20,7 @@ mod delimited;
 mod delimiter;
 mod header;
 mod json;
+mod no_data;
 mod reading;
 mod rows;
 mod targets;

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::ops::{Norm, NormKind};
 use crate::position::{Direction, Widths};
+use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
 /// More parameters than this are a slip of the keyboard: 64 GB of weights alone.
@@ -49,7 +50,7 @@ impl ModelConfig {
             self.architecture == Architecture::OneLayer || most.is_none_or(|most| longest <= most);
         let problem = format!("must be at least as large as the longest sequence, {longest} tokens");
         Error::check(has_places, "largest_position", self.largest_position, problem)?;
-        let parameters = self.count::<B>(sizes, device);
+        let parameters: usize = self.counts::<B>(sizes, device).iter().map(|(_, count)| count).sum();
         let problem = format!("makes a model of {parameters} parameters: choose a smaller one");
         Error::check(parameters <= MOST_PARAMETERS, "d_model", self.d_model, problem)?;
         self.build(sizes, device)
@@ -60,19 +61,27 @@ impl ModelConfig {
     /// # Panics
     /// Where [`Self::check`] refuses the config.
     pub fn parameters<B: Backend>(&self, sizes: Sizes) -> usize {
-        self.count::<B>(sizes, &Default::default())
+        self.parameters_by_role::<B>(sizes).iter().map(|(_, count)| count).sum()
     }
 
-    fn count<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> usize {
+    /// Returns the role of each parameter tensor and how many numbers it holds, in the order of [`ParamRoles::roles`].
+    ///
+    /// # Panics
+    /// Where [`Self::check`] refuses the config.
+    pub fn parameters_by_role<B: Backend>(&self, sizes: Sizes) -> Vec<(ParamRole, usize)> {
+        self.counts::<B>(sizes, &Default::default())
+    }
+
+    fn counts<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Vec<(ParamRole, usize)> {
         // Tables of positions are computed at once, but only those that are learned count.
         let sizes = match self.position.ends_with_context() {
             true => sizes,
             false => Sizes { context: 1, source_context: sizes.source_context.map(|_| 1), ..sizes },
         };
-        let mut count = 0;
         let model = self.build::<B>(sizes, device).expect("a config that was checked");
-        each_parameter(&model, |_, shape| count += shape.num_elements());
-        count
+        let mut counts = Vec::new();
+        each_parameter(&model, |_, shape| counts.push(shape.num_elements()));
+        model.roles().into_iter().zip(counts).collect()
     }
 
     fn build<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {

@@ -1,0 +1,72 @@
+//! Muon.
+
+use burn::tensor::{Tensor, backend::Backend};
+
+use super::{Flat, Kernel, Moments, Numbers, Update, UpdateRule, moved};
+use crate::kernels::muon as kernel;
+use crate::ops::precision::{matmul, precision};
+
+/// Muon (Jordan et al., 2024) for matrices `[rows, sum of columns]` that stand side by side, each of which moves by
+/// itself: see [`kernels::muon`](crate::kernels::muon).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Muon {
+    /// Decay of the momentum.
+    pub momentum: f64,
+    /// Columns of each matrix.
+    pub columns: Vec<usize>,
+}
+
+impl UpdateRule for Muon {
+    const MOMENTS: usize = 1;
+
+    const KERNEL: Option<Kernel<Self>> = Some(run);
+
+    fn update<B: Backend>(&self, update: &Update, parameter: Flat<B>) -> (Tensor<B, 1>, Moments<B>) {
+        let Flat { weights, gradient, first, weight_decay, .. } = parameter;
+        let Self { momentum, ref columns } = *self;
+        let new = gradient.clone() * (1.0 - momentum);
+        let first = moved(first, momentum, gradient);
+        let change = orthogonal(first.clone() * momentum + new, columns);
+        let weights = weights * (1.0 - update.learning_rate * weight_decay);
+        (weights - change * update.learning_rate, Moments { first, second: None })
+    }
+}
+
+fn run(update: &Update, norm: f64, mut parameters: Vec<(&Muon, Numbers<'_>)>) {
+    let Update { learning_rate, max_norm, .. } = *update;
+    // Kernels do not know f16.
+    let precision = precision().of_kernels().unwrap_or_default();
+    for alike in parameters.chunk_by_mut(|one, other| one.0.momentum == other.0.momentum) {
+        let settings = kernel::Muon { learning_rate, momentum: alike[0].0.momentum, max_norm, precision };
+        let numbers = alike.iter_mut().map(|(rule, numbers)| kernel::Matrices {
+            values: numbers.weights,
+            gradient: numbers.gradient,
+            momentum: numbers.first,
+            widths: &rule.columns,
+            weight_decay: numbers.weight_decay,
+        });
+        kernel::step(&settings, norm, &mut numbers.collect::<Vec<_>>());
+    }
+}
+
+/// What Muon moves matrices side by side by, whose momentum this is, at a learning rate of one.
+fn orthogonal<B: Backend>(momentum: Tensor<B, 1>, widths: &[usize]) -> Tensor<B, 1> {
+    let columns = widths.iter().sum::<usize>();
+    let rows = momentum.dims()[0] / columns;
+    let of_one = |x: Tensor<B, 2>| {
+        let [rows, columns] = x.dims();
+        let norm = (x.clone() * x.clone()).sum().sqrt() + kernel::EPSILON;
+        let x = x / norm.unsqueeze();
+        let mut x = if rows <= columns { x } else { x.transpose() };
+        let [a, b, c] = kernel::COEFFICIENTS;
+        for _ in 0..kernel::ITERATIONS {
+            let gram = matmul(x.clone(), x.clone().transpose());
+            let polynomial = gram.clone() * b + matmul(gram.clone(), gram) * c;
+            x = x.clone() * a + matmul(polynomial, x);
+        }
+        let x = if rows <= columns { x } else { x.transpose() };
+        x * kernel::scale(rows, columns)
+    };
+    let parts = momentum.reshape([rows, columns]).split_with_sizes(widths.to_vec(), 1);
+    Tensor::cat(parts.into_iter().map(of_one).collect(), 1).reshape([rows * columns])
+}

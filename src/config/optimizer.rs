@@ -1,0 +1,120 @@
+//! The optimizers: what each is called, which keys it reads, and by which rule it updates a parameter.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::TrainingConfig;
+use crate::ops::{Adam, Muon, Rule, Sgd};
+use crate::role::ParamRole;
+
+/// The optimizers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OptimizerKind {
+    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+    Adamw,
+    /// Adam (Kingma and Ba, 2015), without weight decay.
+    Adam,
+    /// Stochastic gradient descent with momentum.
+    Sgd,
+    /// Muon (Jordan et al., 2024) for the matrices of attention and feed-forward layers, AdamW for embeddings, head,
+    /// norms and biases, both by one learning rate (Liu et al., 2025, arXiv 2502.16982).
+    Muon,
+}
+
+impl OptimizerKind {
+    /// Every optimizer.
+    pub const ALL: [Self; 4] = [Self::Adamw, Self::Adam, Self::Sgd, Self::Muon];
+
+    /// Its name in sentences.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Adamw => "AdamW",
+            Self::Adam => "Adam",
+            Self::Sgd => "SGD",
+            Self::Muon => "Muon",
+        }
+    }
+
+    /// The keys of `[training]` that it reads, and not every optimizer does.
+    pub fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Adamw => &["beta1", "beta2", "epsilon", "weight_decay"],
+            Self::Adam => &["beta1", "beta2", "epsilon"],
+            Self::Sgd => &["momentum"],
+            Self::Muon => &["beta1", "beta2", "epsilon", "weight_decay", "momentum", "momentum_warmup"],
+        }
+    }
+
+    /// A learning rate that is rarely too high.
+    pub(super) fn usual_rate(self) -> f64 {
+        match self {
+            // Its updates are as large as the gradients are.
+            Self::Sgd => 0.1,
+            Self::Adamw | Self::Adam | Self::Muon => 1e-3,
+        }
+    }
+}
+
+impl TrainingConfig {
+    /// The rule by which a parameter of this role is updated, and the decay of its weights, at an update counted from 1.
+    pub fn rule(&self, role: &ParamRole, update: usize) -> (Rule, f64) {
+        let Self { optimizer, beta1, beta2, epsilon, weight_decay, .. } = *self;
+        let adam = Rule::Adam(Adam { beta1, beta2, epsilon });
+        let weight_decay = if role.decays() { weight_decay } else { 0.0 };
+        match (optimizer, role) {
+            (OptimizerKind::Muon, ParamRole::Matrix { columns, .. }) => {
+                let momentum = self.muon_momentum(update);
+                (Rule::Muon(Muon { momentum, columns: columns.clone() }), weight_decay)
+            }
+            (OptimizerKind::Adamw | OptimizerKind::Muon, _) => (adam, weight_decay),
+            (OptimizerKind::Adam, _) => (adam, 0.0),
+            (OptimizerKind::Sgd, _) => (Rule::Sgd(Sgd { momentum: self.momentum() }), 0.0),
+        }
+    }
+
+    /// The momentum of the optimizer, where it has one.
+    fn momentum(&self) -> f64 {
+        self.momentum.unwrap_or(if self.optimizer == OptimizerKind::Muon { 0.95 } else { 0.9 })
+    }
+
+    /// Muon's momentum at an update, counted from 1.
+    fn muon_momentum(&self, update: usize) -> f64 {
+        /// Where it begins (Jordan et al., 2024, <https://github.com/KellerJordan/modded-nanogpt>).
+        const FIRST: f64 = 0.85;
+        let (last, warmup) = (self.momentum(), self.momentum_warmup);
+        let first = FIRST.min(last);
+        if update > warmup { last } else { first + (update - 1) as f64 / warmup as f64 * (last - first) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_of_an_optimizer_are_keys_of_the_section() {
+        let keys = toml::Table::try_from(TrainingConfig { momentum: Some(0.5), ..TrainingConfig::default() });
+        let keys = keys.unwrap();
+        for kind in OptimizerKind::ALL {
+            assert!(kind.keys().iter().all(|key| keys.contains_key(*key)), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn muon_moves_matrices_of_blocks_alone_and_only_what_decays_decays() {
+        let rules = |optimizer: OptimizerKind| {
+            let config = TrainingConfig { optimizer, weight_decay: 0.5, ..TrainingConfig::default() };
+            let matrix = ParamRole::Matrix { columns: vec![2, 3], writes_to_stream: false };
+            let roles = [matrix, ParamRole::Embedding, ParamRole::Head, ParamRole::Gain, ParamRole::Bias];
+            roles.map(|role| {
+                let (rule, decay) = config.rule(&role, 1);
+                (rule.moments(), decay)
+            })
+        };
+        assert_eq!(rules(OptimizerKind::Muon), [(1, 0.5), (2, 0.5), (2, 0.5), (2, 0.0), (2, 0.0)]);
+        assert_eq!(rules(OptimizerKind::Adamw), [(2, 0.5), (2, 0.5), (2, 0.5), (2, 0.0), (2, 0.0)]);
+        assert_eq!(rules(OptimizerKind::Adam), [(2, 0.0); 5]);
+        assert_eq!(rules(OptimizerKind::Sgd), [(1, 0.0); 5]);
+    }
+}

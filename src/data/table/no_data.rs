@@ -1,0 +1,142 @@
+//! Lines of CSV that hold no data, and data that CSV cannot hold as it is written: refused by line, or told as a guess.
+
+use std::collections::{HashMap, HashSet};
+
+use super::header::{Kind, kind};
+use super::{Row, Table, delimiter};
+use crate::data::excerpt::excerpt;
+use crate::error::{Error, Result};
+use crate::terminal::counted;
+
+/// Rows for each header among them, at the least, where files were joined.
+const RARELY: usize = 20;
+
+impl Table<'_> {
+    /// Refuses what stands at the beginning and is no data: a rule below the header, the header again.
+    pub(super) fn refuse_beginning(&self, first: &Row, below: &[&Row]) -> Result<()> {
+        let is_dashes = |value: &str| !value.is_empty() && value.chars().all(|it| "-+=".contains(it));
+        if let Some((rule, others)) = below.split_first()
+            && rule.1.iter().all(is_dashes)
+            && !first.1.iter().chain(others.iter().flat_map(|row| row.1.iter())).any(is_dashes)
+        {
+            return Err(self.problem(Some(rule.0), "is a rule of dashes below a header: remove this line"));
+        }
+        let is_name = |value: &str| kind(value) == Kind::Word;
+        let names: HashSet<&str> = first.1.iter().collect();
+        let again = || below.iter().filter(|row| row.1 == first.1);
+        let is_rare = (1..=below.len() / RARELY).contains(&again().count());
+        let is_alone =
+            || below.iter().all(|row| row.1 == first.1 || !row.1.iter().any(|it| names.contains(it)));
+        if first.1.len() > 1 && first.1.iter().all(is_name) && is_rare && is_alone() {
+            return again().next().map_or(Ok(()), |again| Err(self.repeated(again, first.0)));
+        }
+        below.iter().try_for_each(|row| self.refuse_split_quotes(row))
+    }
+
+    /// Refuses a row that is no data: a footer that counts rows, or the header of another file that was joined.
+    pub(super) fn refuse_row(&self, row: &Row, width: usize) -> Result<()> {
+        let counts_rows = |value: &str| {
+            let inner = value.strip_prefix('(').and_then(|value| value.strip_suffix(')'));
+            inner
+                .and_then(|inner| inner.split_once(' '))
+                .is_some_and(|(number, unit)| number.parse::<u64>().is_ok() && unit.starts_with("row"))
+        };
+        if let (1, 2..) = (row.1.len(), width)
+            && row.1.get(0).is_some_and(counts_rows)
+        {
+            return Err(
+                self.problem(Some(row.0), "counts the rows of the table, and is none: remove this line")
+            );
+        }
+        match &self.reading.header {
+            Some(names) if self.order.is_none() && row.1.iter().eq(names.iter().map(String::as_str)) => {
+                Err(self.repeated(row, 1))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn repeated(&self, row: &Row, first: usize) -> Error {
+        let problem =
+            format!("repeats the names of line {first}, as files that were joined do: remove this line");
+        self.problem(Some(row.0), problem)
+    }
+
+    /// Refuses a value in single quotes that the delimiter splits.
+    fn refuse_split_quotes(&self, (line, values): &Row) -> Result<()> {
+        let begins = |value: &str| value.starts_with('\'') && !value[1..].contains('\'');
+        let ends = |value: &str| value.ends_with('\'') && !value[..value.len() - 1].contains('\'');
+        let values: Vec<&str> = values.iter().collect();
+        let begin = values.iter().position(|value| value.len() > 1 && begins(value));
+        let end = values.iter().rposition(|value| value.len() > 1 && ends(value));
+        match (begin, end) {
+            (Some(begin), Some(end)) if begin < end => {
+                let problem = "has a value in single quotes that the delimiter splits: write double quotes";
+                Err(self.problem(Some(*line), problem))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells what was read otherwise than it may be meant: rows without values, windows across blank lines, and a last
+    /// line that is shorter than all others, whose `widths` these are.
+    pub(super) fn tell_lost(
+        &mut self,
+        text: &str,
+        last: Option<usize>,
+        [least, most]: [usize; 2],
+        empty: usize,
+    ) {
+        let guesses = &mut self.reading.guesses;
+        if empty > 0 {
+            guesses.push(format!(
+                "{} without a value left out",
+                if empty == 1 { "1 row is".into() } else { format!("{} are", counted(empty, "row")) }
+            ));
+        }
+        let text = text.trim();
+        let has_gaps = text.lines().any(|line| line.trim().is_empty());
+        if self.is_stream == Some(true) && has_gaps {
+            guesses.push(
+                "blank lines are passed over, and windows run across them: if they separate sequences, write each sequence \
+                 in a line of its own"
+                    .into(),
+            );
+        }
+        if let Some(last) = last
+            && self.is_stream == Some(false)
+            && last < least
+            && least == most
+            && !text.is_empty()
+        {
+            guesses.push(format!(
+                "the last line has {} and no line break, and all others have {}: the file may be cut off",
+                counted(last, "value"),
+                counted(most, "value")
+            ));
+        }
+    }
+
+    /// Tells of values in one column that differ in outer spaces alone, which are trimmed.
+    pub(super) fn tell_trimmed(&mut self, text: &str, delimiter: u8) {
+        let mut forms: HashMap<(usize, String), String> = HashMap::new();
+        for record in delimiter::untrimmed(text, delimiter).take(delimiter::SAMPLE).flatten() {
+            for (column, value) in record.iter().enumerate() {
+                let trimmed = value.trim();
+                if kind(trimmed) != Kind::Word {
+                    continue;
+                }
+                let form = forms.entry((column, trimmed.to_string())).or_insert_with(|| value.to_string());
+                if form != value {
+                    self.reading.guesses.push(format!(
+                        "values that differ in spaces around them alone are read as one, as `{}` and `{}`: in a .jsonl \
+                         file they stay apart",
+                        excerpt(form),
+                        excerpt(value)
+                    ));
+                    return;
+                }
+            }
+        }
+    }
+}
