@@ -58,6 +58,9 @@ pub fn rewritten(
     Ok((rewritten, options))
 }
 
+/// Keys that both say how long a run is.
+const DURATIONS: [&str; 2] = ["training.steps", "training.epochs"];
+
 /// Rewrites one word of the command line, with the value that follows it.
 fn option(
     program: &Command,
@@ -102,9 +105,20 @@ fn option(
         let problem = "is not UTF-8, which a config cannot say: rename the file, or the folder that it is in";
         return Err(Error::Input(format!("--{name}: the value {problem}")));
     };
+    if key == "data.delimiter" && value == " " {
+        return Err(Error::Input(format!("--{name}: a space has a name here: write --{name} space")));
+    }
     if value.trim().is_empty() {
         let problem = "the value is empty, as an unset shell variable leaves it: write one";
         return Err(Error::Input(format!("--{name}, which sets {key}: {problem}")));
+    }
+    let decides = |other: &str| other == key || [other, &key].iter().all(|it| DURATIONS.contains(it));
+    if let Some((_, other)) = options.0.iter().find(|(other, _)| decides(other)) {
+        let problem = match *other == format!("--{name}") {
+            true => "is given twice, and a run has one of it: keep one".to_string(),
+            false => format!("decides what {other} decides: keep one of them"),
+        };
+        return Err(Error::Input(format!("--{name}: {problem}")));
     }
     let set = format!("--set={key}={value}").into();
     options.0.push((key, format!("--{name}")));

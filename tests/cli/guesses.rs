@@ -63,6 +63,9 @@ fn options_of_other_programs_are_answered_with_the_key() {
     let place = TempDir::new().unwrap();
     for (typed, expected) in [
         (&["--max-steps", "5"][..], "--set training.steps=5 or --steps 5"),
+        (&["--steps", "5", "--steps", "6"], "--steps: is given twice"),
+        (&["--steps", "5", "--epochs", "2"], "--epochs: decides what --steps decides"),
+        (&["--delimiter", " "], "write --delimiter space"),
         (&["--max_iters=5"], "--set training.steps=5"),
         (&["--iters", "5"], "--set training.steps=5"),
         (&["--num-epochs", "5"], "--set training.epochs=5"),
