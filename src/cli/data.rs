@@ -1,7 +1,7 @@
 //! `data`: what training would see, before any training.
 
 use super::input::ConfigArgs;
-use crate::data::Description;
+use crate::data::DataDescription;
 use crate::error::{Error, Result};
 use crate::terminal::{print_json, say};
 use crate::training::dataset;
@@ -20,7 +20,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let config = args.experiment.load()?;
     let dataset = dataset(&config)?;
-    let mut description = Description::of(&config.data, &dataset);
+    let mut description = DataDescription::of(&config.data, &dataset);
     let idle = config.without_effect(Some(&dataset));
     description.warnings.extend(idle.iter().map(Error::to_string));
     match args.json {

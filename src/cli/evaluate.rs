@@ -11,7 +11,7 @@ use burn::tensor::backend::AutodiffBackend;
 use serde::Serialize;
 
 use self::scored::{Scored, Selected};
-use super::input::{self, Run, RunArgs};
+use super::input::{self, OpenedRun, RunArgs};
 use crate::backend::{Job, MemoryEstimate};
 use crate::config::{Config, sets};
 use crate::data::{Dataset, Sequences};
@@ -54,7 +54,7 @@ pub struct Args {
 
 /// What is printed. Losses are in nats unless the key says bits.
 #[derive(Debug, Serialize)]
-struct Report {
+struct EvaluateReport {
     split: Scored,
     /// All targets of the file; none of sequences that are drawn.
     targets_in_file: Option<usize>,
@@ -80,9 +80,9 @@ pub fn run(mut args: Args) -> Result<()> {
     run.given.placed(evaluate_run(&args, &run))
 }
 
-fn evaluate_run(args: &Args, run: &Run) -> Result<()> {
+fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
     args.out.iter().try_for_each(|out| check_output(out, "evaluate"))?;
-    let Run { folder, config, device, .. } = run;
+    let OpenedRun { folder, config, device, .. } = run;
     let made_with = Config::load_own(&folder.config())?;
     if let Some(difference) = config.difference(&made_with, &["model"]) {
         return Err(difference.refused("the weights were made with", "they stay as they are"));
@@ -114,7 +114,7 @@ fn evaluate_run(args: &Args, run: &Run) -> Result<()> {
     }
     let trained = at_lengths.trained;
     let (evaluation, lengths) = run.compute(Evaluate(args, run, weights, &dataset, set, at_lengths))?;
-    let report = Report {
+    let report = EvaluateReport {
         split: scored,
         targets_in_file,
         bits: evaluation.loss / LN_2,
@@ -150,13 +150,13 @@ fn warn_of_change(folder: &RunFolder, dataset: &Dataset) {
 }
 
 /// What some weights score on a set of the run's data.
-struct Evaluate<'a>(&'a Args, &'a Run, WeightsFile, &'a Dataset, &'a Sequences, lengths::Sets);
+struct Evaluate<'a>(&'a Args, &'a OpenedRun, WeightsFile, &'a Dataset, &'a Sequences, lengths::Sets);
 
 impl Job for Evaluate<'_> {
     type Output = (Evaluation, Vec<AtLength>);
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let Self(args, Run { config, device: on, .. }, weights, dataset, set, lengths) = self;
+        let Self(args, OpenedRun { config, device: on, .. }, weights, dataset, set, lengths) = self;
         MemoryEstimate::of(config, dataset, on).check_tensors(config, config.sizes(dataset), on)?;
         let (model, description) = native::load_model::<B::InnerBackend>(&weights, &device)?;
         let mut batches = set.batches(config.training.batch_size).peekable();
@@ -176,8 +176,8 @@ impl Job for Evaluate<'_> {
     }
 }
 
-fn print(folder: &RunFolder, config: &Config, report: &Report, trained: usize) {
-    let Report { evaluation, split, .. } = report;
+fn print(folder: &RunFolder, config: &Config, report: &EvaluateReport, trained: usize) {
+    let EvaluateReport { evaluation, split, .. } = report;
     let targets = counted(evaluation.tokens as usize, "target");
     say(&match report.targets_in_file {
         None => format!("{}: {targets} of {split}", folder.name()),

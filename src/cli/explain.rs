@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::AutodiffBackend;
 
-use super::input::{self, Run, RunArgs};
+use super::input::{self, OpenedRun, RunArgs};
 use crate::analysis::Sample;
 use crate::analysis::circuit::{
     Explanation, Origin, affordable, check_memory, explain, explained, unigram, without_tuned_lens,
@@ -47,7 +47,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
-    let Run { folder, config, device, .. } = args.run.open(&[])?;
+    let OpenedRun { folder, config, device, .. } = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let out = args.out.clone().unwrap_or_else(|| folder.path().join("explain"));
     let is_given = args.text.is_some() || args.text_file.is_some() || args.tokens.is_some();

@@ -6,7 +6,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use rand::RngExt;
 use serde::Serialize;
 
-use super::input::{self, Run, RunArgs};
+use super::input::{self, OpenedRun, RunArgs};
 use crate::backend::{self, DeviceWatch, Job};
 use crate::data::seed::{Purpose, generator};
 use crate::data::{Notation, Vocabulary};
@@ -47,7 +47,7 @@ pub struct Args {
 
 /// What JSON says of one sample.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct GenerateReport<'a> {
     prompt: &'a [u32],
     #[serde(flatten)]
     continuation: Continuation,
@@ -68,7 +68,7 @@ pub fn run(args: Args) -> Result<()> {
     let continuations =
         run.compute(Generate { args: &args, run: &run, vocabulary: &vocabulary, companions, given: &given })?;
     if args.json {
-        let report = |continuation| Report { prompt: &given, continuation };
+        let report = |continuation| GenerateReport { prompt: &given, continuation };
         let samples: Vec<_> = continuations.into_iter().map(report).collect();
         print_json(&BTreeMap::from([("samples", samples)]));
     }
@@ -127,7 +127,7 @@ fn check_greedy(options: &Options) -> Result<()> {
 /// What is written on, from the ids that were given, by the weights of a run.
 struct Generate<'a> {
     args: &'a Args,
-    run: &'a Run,
+    run: &'a OpenedRun,
     vocabulary: &'a Vocabulary,
     companions: Companions,
     given: &'a [u32],

@@ -106,7 +106,7 @@ pub struct RunArgs {
 
 /// A run that a command looks at.
 #[derive(Debug)]
-pub struct Run {
+pub struct OpenedRun {
     /// Its folder.
     pub folder: RunFolder,
     /// Its config, with what the command line overrides.
@@ -117,13 +117,13 @@ pub struct Run {
     pub given: ConfigArgs,
 }
 
-impl Run {
+impl OpenedRun {
     /// Runs a job as the run computes, in its precision; see [`compute_as_run`].
     ///
     /// # Errors
     /// Those of the job, and if the backend cannot start.
     pub fn compute<J: Job<Output: Send> + Send>(&self, job: J) -> Result<J::Output> {
-        struct AsRun<'a, J>(&'a Run, J);
+        struct AsRun<'a, J>(&'a OpenedRun, J);
 
         impl<J: Job<Output: Send> + Send> Job for AsRun<'_, J> {
             type Output = J::Output;
@@ -143,12 +143,12 @@ impl RunArgs {
     ///
     /// # Errors
     /// If there is none, its config cannot be read, or there is no such device.
-    pub fn open(&self, set: &[String]) -> Result<Run> {
+    pub fn open(&self, set: &[String]) -> Result<OpenedRun> {
         let folder = RunFolder::open(&self.run)?;
         let given = ConfigArgs { config: Some(folder.config()), preset: None, set: set.to_vec() };
         let config = given.load()?;
         let device = given.placed(self.backend.choose(&config.training, set))?;
-        Ok(Run { folder, config, device, given })
+        Ok(OpenedRun { folder, config, device, given })
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use burn::tensor::backend::AutodiffBackend;
 use serde::Serialize;
 
-use super::input::{self, Run, RunArgs};
+use super::input::{self, OpenedRun, RunArgs};
 use crate::analysis::{HeadScores, Sample, View, ablation, look_at};
 use crate::backend::{self, Job};
 use crate::config::Config;
@@ -46,7 +46,7 @@ pub struct Args {
 
 /// What is printed as JSON; an encoder-decoder adds what its encoder reads, and the attention there.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct InspectReport<'a> {
     tokens: &'a [u32],
     weights: Rows<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ fn rows(maps: &[Vec<Vec<f32>>], keys: usize) -> Rows<'_> {
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
     let run = args.run.open(&[])?;
-    let Run { folder, config, .. } = &run;
+    let OpenedRun { folder, config, .. } = &run;
     let out = args.out.clone().or_else(|| (!args.json).then(|| folder.path().join("inspect")));
     out.iter().try_for_each(|out| check_output(out, "inspect"))?;
     let drawn = [("--head", args.head.is_some()), ("--format", args.format.is_some())];
@@ -87,7 +87,7 @@ pub fn run(args: Args) -> Result<()> {
 
     if args.json {
         let source = sample.source.as_deref();
-        print_json_line(&Report {
+        print_json_line(&InspectReport {
             tokens: &sample.inputs,
             weights: rows(&view.attention, sample.inputs.len()),
             source,

@@ -4,7 +4,7 @@ use std::{path::PathBuf, slice::from_ref};
 
 use burn::tensor::backend::AutodiffBackend;
 
-use super::input::{self, Run, RunArgs};
+use super::input::{self, OpenedRun, RunArgs};
 use super::print_paths;
 use crate::analysis::{FreeRunning, MOST_WEIGHTS, Sample, View};
 use crate::backend::{self, Device, Job};
@@ -37,7 +37,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
-    let Run { folder, device, .. } = args.run.open(&[])?;
+    let OpenedRun { folder, device, .. } = args.run.open(&[])?;
     args.out.iter().try_for_each(|out| check_output(out, "plot"))?;
     if args.format == PictureFormat::Svg && args.scale.is_some() {
         return Err(Error::Input("--scale: an SVG has no pixels: leave it out".into()));

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::input::{Run, RunArgs};
+use super::input::{OpenedRun, RunArgs};
 use super::plot::run_data;
 use crate::error::Result;
 use crate::files::{check_new, write_atomically, write_new};
@@ -23,7 +23,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
-    let Run { folder, device, .. } = args.run.open(&[])?;
+    let OpenedRun { folder, device, .. } = args.run.open(&[])?;
     args.out.iter().try_for_each(|out| check_new(out))?;
     let page = run_data(&folder, &device)?.page;
     if args.json {

@@ -25,7 +25,7 @@ pub struct Args {
 
 /// What is printed, in nats.
 #[derive(Debug, Serialize)]
-struct Report {
+struct ScoreReport {
     /// The scored text's ids.
     tokens: Vec<u32>,
     /// Of each token given those before it; a decoder's first token has none.
@@ -44,7 +44,7 @@ pub fn run(args: Args) -> Result<()> {
     let read = [start.as_slice(), &tokens].concat();
     let log_probabilities = run.compute(Score(&run.folder, &read, source.as_deref()))?;
     let loss = -log_probabilities.iter().sum::<f64>() / log_probabilities.len() as f64;
-    let report = Report { tokens, log_probabilities, loss, perplexity: loss.exp() };
+    let report = ScoreReport { tokens, log_probabilities, loss, perplexity: loss.exp() };
     if args.json {
         print_json(&report);
         return Ok(());

@@ -138,7 +138,7 @@ pub fn window(sizes: Sizes, prompt: &Prompt, slides: bool) -> [usize; 2] {
 }
 
 /// A continuation under way.
-struct Row<'a> {
+struct BatchRow<'a> {
     /// Prompt and new tokens.
     all: Vec<u32>,
     transcript: Transcript<'a>,
@@ -163,8 +163,8 @@ pub fn write<B: Backend>(
     check(vocabulary, prompt, options)?;
     let source = prompt.source.as_ref().map(|tokens| source::<B>(tokens, options.samples, device));
     let mut cache = model.start(source.clone())?;
-    let mut written: Vec<Row> = (0..options.samples)
-        .map(|_| Row {
+    let mut written: Vec<BatchRow> = (0..options.samples)
+        .map(|_| BatchRow {
             all: prompt.tokens.clone(),
             transcript: Transcript::new(vocabulary, &prompt.tokens, &options.stop_strings),
             written: Continuation::default(),
@@ -202,14 +202,14 @@ pub fn write<B: Backend>(
             let over = row.is_over() || step + 1 == options.max_new;
             watch(sample, &row.transcript.fresh(over))?;
         }
-        if written.iter().all(Row::is_over) {
+        if written.iter().all(BatchRow::is_over) {
             break;
         }
     }
-    Ok(written.into_iter().map(Row::finish).collect())
+    Ok(written.into_iter().map(BatchRow::finish).collect())
 }
 
-impl Row<'_> {
+impl BatchRow<'_> {
     fn is_over(&self) -> bool {
         self.written.ended != StopReason::MaxNew
     }

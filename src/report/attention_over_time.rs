@@ -3,8 +3,8 @@
 use super::attention::shown;
 use super::draw::color::line_color;
 use super::draw::{
-    Axis, HEADING, LineChart, MARGIN, Mark, Picture, Range, Rect, Scale, Series, TokenAxis, WIDTH, color_bar,
-    round_up, stride_of,
+    Axis, HEADING, Interval, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, TokenAxis, WIDTH,
+    color_bar, round_up, stride_of,
 };
 use super::reading::{Layer, Reading};
 use crate::terminal::counted;
@@ -61,15 +61,15 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
             [Some(Series::new("", color, Mark::Line(line), (0..end).map(point))), own].into_iter().flatten()
         });
         let title = if i % columns == 0 { "weight" } else { "" };
-        let y = Axis::new(title, Range { start: 0.0, end: top }, Scale::Linear);
-        let positions = Range { start: -0.5, end: keys as f64 - 0.5 };
+        let y = Axis::new(title, Interval { start: 0.0, end: top }, Scale::Linear);
+        let positions = Interval { start: -0.5, end: keys as f64 - 0.5 };
         let x = Axis { has_words: false, ..Axis::new("", positions, Scale::Whole) };
         LineChart { area, x, y, series: series.collect() }.draw(&mut picture);
         axis.draw(&mut picture, area, "key");
     }
     let (left, height) = (WIDTH - MARGIN - BAR + 18.0, height.max(200.0));
     let bar = Rect { left, top: HEADING + ABOVE, width: 14.0, height };
-    let queries = Range { start: 0.0, end: (longest.max(2) - 1) as f64 };
+    let queries = Interval { start: 0.0, end: (longest.max(2) - 1) as f64 };
     color_bar(&mut picture, bar, line_color, &Axis::new("query position", queries, Scale::Whole));
     picture
 }

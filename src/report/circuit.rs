@@ -4,8 +4,8 @@ use plotters::style::RGBColor;
 
 use super::draw::color::{BACKGROUND, BLUE, GREEN, GRID, INK, MUTED, VERMILION, color, mix, pale};
 use super::draw::{
-    Axis, HEADING, MARGIN, Picture, Place, Range, Rect, Scale, Text, TokenAxis, WIDTH, color_bar, round_up,
-    stride_of,
+    Axis, HEADING, Interval, MARGIN, Picture, Place, Rect, Scale, Text, TokenAxis, WIDTH, color_bar,
+    round_up, stride_of,
 };
 use super::patching;
 use crate::analysis::circuit::{Component, Explanation, Input};
@@ -55,7 +55,7 @@ pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<
         counted(found.sequences, "sequence")
     );
     let lens = Matrix { rows: rows.collect(), tokens: &next, of: "target", color };
-    let range = Range { start: 0.0, end: 1.0 };
+    let range = Interval { start: 0.0, end: 1.0 };
     let lens = lens.picture("logit_lens", &format!("{run}: logit lens"), &note, "probability", range);
 
     let rows = found.attribution.iter().rev();
@@ -65,7 +65,7 @@ pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<
         rows.iter().flat_map(|(_, row)| &row[..shown]).fold(0.0, |most: f64, it| most.max(it.abs()));
     let note = "what each part adds to the logit of the target, less the mean over the vocabulary; beside its name the \
                 mean over all sequences";
-    let range = Range { start: -round_up(largest), end: round_up(largest) };
+    let range = Interval { start: -round_up(largest), end: round_up(largest) };
     let attribution = Matrix { rows, tokens: &inputs, of: "input", color: diverging };
     let title = format!("{run}: logit attribution");
     let attribution = attribution.picture("attribution", &title, note, "logit", range);
@@ -90,7 +90,7 @@ struct Matrix<'a> {
 }
 
 impl Matrix<'_> {
-    fn picture(self, name: &'static str, title: &str, note: &str, unit: &str, range: Range) -> Picture {
+    fn picture(self, name: &'static str, title: &str, note: &str, unit: &str, range: Interval) -> Picture {
         let Self { rows, tokens, of, color } = self;
         let width = WIDTH - 2.0 * MARGIN - LEFT - BAR;
         let axis = TokenAxis::new(tokens, 60.0, width, true);

@@ -4,7 +4,9 @@
 use plotters::style::RGBColor;
 
 use super::draw::color::{GRID, line_color};
-use super::draw::{Axis, HEADING, LineChart, MARGIN, Mark, Picture, Range, Rect, Scale, Series, Text, WIDTH};
+use super::draw::{
+    Axis, HEADING, Interval, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
+};
 use super::head_scores;
 use super::loss::LossCurve;
 use super::reading::head_name;
@@ -69,7 +71,7 @@ pub fn picture(loss: &LossCurve, scored: &[ScoredStep]) -> Option<Picture> {
     let mut picture = Picture::new("formation", height, &title, &loss.note());
 
     let last = loss.steps().end.max(scored[scored.len() - 1].step as f64);
-    let mut top = loss.chart(Range { start: 0.0, end: last }, HEADING + 30.0, LOSS);
+    let mut top = loss.chart(Interval { start: 0.0, end: last }, HEADING + 30.0, LOSS);
     top.area.width = WIDTH - top.area.left - MARGIN - NAMES;
     let x = top.x.clone();
     top.x.has_words = false;

@@ -2,7 +2,7 @@
 //! often they were.
 
 use super::draw::color::{BACKGROUND, VERMILION, mix};
-use super::draw::{Axis, HEADING, LineChart, Mark, Picture, Range, Rect, Scale, Series, significant};
+use super::draw::{Axis, HEADING, Interval, LineChart, Mark, Picture, Rect, Scale, Series, significant};
 use super::series::{Point, noisy, points, quantile, sorted, values};
 use crate::training::{Row, Split};
 
@@ -25,7 +25,7 @@ pub fn picture(run: &str, rows: &[Row], limit: f64, clipped: f64) -> Option<Pict
     let mut picture =
         Picture::new("gradients", height, &title, &note(&norms, limit, rates.is_some().then_some(clipped)));
 
-    let x = Axis::new("step", Range { start: 0.0, end: last }, Scale::Whole);
+    let x = Axis::new("step", Interval { start: 0.0, end: last }, Scale::Whole);
     let y = Axis::new("gradient norm", logarithms(&norms, limit), Scale::Logarithmic);
     let mut chart = LineChart::new(HEADING + LEGEND, NORM, x.clone(), y);
     // Smoothed as drawn, on a logarithmic scale.
@@ -41,7 +41,7 @@ pub fn picture(run: &str, rows: &[Row], limit: f64, clipped: f64) -> Option<Pict
         chart.x.has_words = false;
         let area = Rect { top: chart.area.bottom() + GAP, height: RATE, ..chart.area };
         let ticks = [(0.0, "0 %"), (0.5, "50 %"), (1.0, "100 %")].map(|(at, text)| (at, text.to_string()));
-        let share = Range { start: 0.0, end: 1.0 };
+        let share = Interval { start: 0.0, end: 1.0 };
         let y = Axis { labels: Some(ticks.to_vec()), ..Axis::new("steps clipped", share, Scale::Linear) };
         let columns = Series::new("", mix(VERMILION, BACKGROUND, 0.45), Mark::Column, values(&rates));
         let below = LineChart { area, x, y, series: vec![columns] };
@@ -54,13 +54,13 @@ pub fn picture(run: &str, rows: &[Row], limit: f64, clipped: f64) -> Option<Pict
 }
 
 /// The range of the norms' logarithms, without a few that are far below all others.
-fn logarithms(norms: &[Point], limit: Option<f64>) -> Range {
+fn logarithms(norms: &[Point], limit: Option<f64>) -> Interval {
     let norms: Vec<f64> = sorted(norms.iter()).into_iter().filter(|&norm| norm > 0.0).collect();
     let (Some(low), Some(high)) = (quantile(&norms, 0.002), norms.last().copied()) else {
-        return Range { start: -1.0, end: 1.0 };
+        return Interval { start: -1.0, end: 1.0 };
     };
     let (low, high) = (low.min(limit.unwrap_or(low)), high.max(limit.unwrap_or(high)));
-    Range::new(low.log10(), high.log10()).padded(0.06, 0.06)
+    Interval::new(low.log10(), high.log10()).padded(0.06, 0.06)
 }
 
 fn note(norms: &[Point], limit: Option<f64>, clipped: Option<f64>) -> String {

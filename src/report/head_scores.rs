@@ -2,7 +2,7 @@
 
 use super::draw::color::{MUTED, color};
 use super::draw::{
-    Axis, HEADING, HeatMap, MARGIN, Picture, Range, Rect, Scale, Text, WIDTH, WRITTEN_CELL, color_bar,
+    Axis, HEADING, HeatMap, Interval, MARGIN, Picture, Rect, Scale, Text, WIDTH, WRITTEN_CELL, color_bar,
     round_up, stride_of,
 };
 use super::reading::head_name;
@@ -73,7 +73,7 @@ pub fn picture(run: &str, measured_on: &str, heads: &[Vec<HeadScores>]) -> Optio
 
 /// The range that shows `values` of a score: from 0, or from below where a value is negative; shares of
 /// attention reach up to 1 as soon as one is half of it.
-pub(super) fn range(score: Score, values: impl Iterator<Item = f64> + Clone) -> Range {
+pub(super) fn range(score: Score, values: impl Iterator<Item = f64> + Clone) -> Interval {
     let finite = values.filter(|value| value.is_finite());
     let highest = finite.clone().fold(0.0, f64::max);
     let lowest = finite.fold(0.0, f64::min);
@@ -84,7 +84,7 @@ pub(super) fn range(score: Score, values: impl Iterator<Item = f64> + Clone) -> 
         0.0 if start < 0.0 => 0.0,
         _ => round_up(highest),
     };
-    Range { start, end }
+    Interval { start, end }
 }
 
 /// The numbers of layers and heads, every second or fewer where cells are too small for all.
@@ -112,12 +112,12 @@ mod tests {
 
     #[test]
     fn shares_of_attention_are_shown_up_to_one_and_losses_below_zero() {
-        assert_eq!(range(Score::Induction, [0.1, 0.7].into_iter()), Range { start: 0.0, end: 1.0 });
-        assert_eq!(range(Score::First, [0.1, 0.19].into_iter()), Range { start: 0.0, end: 0.2 });
+        assert_eq!(range(Score::Induction, [0.1, 0.7].into_iter()), Interval { start: 0.0, end: 1.0 });
+        assert_eq!(range(Score::First, [0.1, 0.19].into_iter()), Interval { start: 0.0, end: 0.2 });
         assert_eq!(
             range(Score::Ablation, [-0.02, 1.7, f64::NAN].into_iter()),
-            Range { start: -0.02, end: 2.0 }
+            Interval { start: -0.02, end: 2.0 }
         );
-        assert_eq!(range(Score::Ablation, [-0.02, -0.01].into_iter()), Range { start: -0.02, end: 0.0 });
+        assert_eq!(range(Score::Ablation, [-0.02, -0.01].into_iter()), Interval { start: -0.02, end: 0.0 });
     }
 }

@@ -4,7 +4,7 @@ use plotters::style::RGBColor;
 
 use super::draw::color::{BLUE, GREEN, INK, MUTED, PURPLE, VERMILION};
 use super::draw::{
-    Axis, HEADING, LineChart, MARGIN, Mark, Picture, Range, Rect, Scale, Series, Text, WIDTH, legend,
+    Axis, HEADING, Interval, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH, legend,
     significant,
 };
 use crate::evaluation::{AtLength, Protocol};
@@ -59,7 +59,7 @@ pub fn multiples(
     let drawn = |value: f64| if is_above_floor { value.max(NEAREST) } else { value };
     let all = panels.iter().flat_map(|panel| panel.curves.iter().flat_map(|(_, points)| points));
     let places = all.map(|&(_, value)| if is_above_floor { drawn(value).log10() } else { value });
-    let range = Range::of(places).map_or(Range::new(0.0, 1.0), |range| range.padded(0.05, 0.05));
+    let range = Interval::of(places).map_or(Interval::new(0.0, 1.0), |range| range.padded(0.05, 0.05));
     let (words, scale) = match is_above_floor {
         true => ("loss above the floor (nats)", Scale::Logarithmic),
         false => ("loss (nats per token)", Scale::Linear),
@@ -109,7 +109,7 @@ fn lengths_axis(panel: &LengthPanel) -> Axis {
     lengths.sort_unstable();
     lengths.dedup();
     let logarithm = |length: Option<&usize>| (*length.unwrap_or(&1) as f64).log10();
-    let range = Range::new(logarithm(lengths.first()), logarithm(lengths.last())).padded(0.04, 0.04);
+    let range = Interval::new(logarithm(lengths.first()), logarithm(lengths.last())).padded(0.04, 0.04);
     let labels = lengths.iter().map(|&length| (length as f64, significant(length as f64))).collect();
     Axis { labels: Some(labels), ..Axis::new("length", range, Scale::Logarithmic) }
 }

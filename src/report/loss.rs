@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::draw::color::{GREEN, GRID, MUTED, PURPLE, VERMILION};
 use super::draw::{
-    Axis, HEADING, LABEL, LineChart, Mark, Picture, Range, Scale, Series, Text, legend, round_up,
+    Axis, HEADING, Interval, LABEL, LineChart, Mark, Picture, Scale, Series, Text, legend, round_up,
 };
 use super::series::{Point, noisy, points, quantile, sorted, values};
 use crate::terminal::{beside_floor, fixed, thousands};
@@ -62,20 +62,20 @@ impl LossCurve {
         self.training.iter().chain(&self.validation)
     }
 
-    pub(crate) fn steps(&self) -> Range {
+    pub(crate) fn steps(&self) -> Interval {
         let ends = [self.epoch_ends.last().copied(), self.diverged].into_iter().flatten();
         let series = [&self.training, &self.validation, &self.learning_rate];
         let last = series.iter().filter_map(|points| points.last()).map(|point| point.step).chain(ends);
-        Range { start: 0.0, end: last.max().unwrap_or(1).max(1) as f64 }
+        Interval { start: 0.0, end: last.max().unwrap_or(1).max(1) as f64 }
     }
 
     /// From just below the floor and the curves up to where the run starts. Losses far above all others are
     /// cut, so that they do not squash the rest: a start, spikes, and what follows where a run diverges.
-    pub(crate) fn losses(&self) -> Range {
+    pub(crate) fn losses(&self) -> Interval {
         let all = sorted(self.all());
         let first = self.all().find(|point| point.value.is_finite());
         let (Some(first), Some(&lowest), Some(&highest)) = (first, all.first(), all.last()) else {
-            return Range { start: 0.0, end: self.floor.unwrap_or(1.0).max(1e-3) * 1.5 };
+            return Interval { start: 0.0, end: self.floor.unwrap_or(1.0).max(1e-3) * 1.5 };
         };
         // Training lowers the loss: what is usual lies below where it began. So does what is sane where it diverged,
         // however much of it came after.
@@ -86,14 +86,14 @@ impl LossCurve {
         let cut = (low + 1.6 * (usual - low)).max(self.floor.unwrap_or(low));
         // A cut hides how the run began: only for half as much room again.
         let high = if highest - low > 1.5 * (cut - low) { cut } else { highest };
-        Range::new(low, high).padded(0.07, 0.05)
+        Interval::new(low, high).padded(0.07, 0.05)
     }
 
     /// The losses and the floor on axes of the given range of steps, from `top` on.
-    pub(crate) fn chart(&self, steps: Range, top: f64, height: f64) -> LineChart {
+    pub(crate) fn chart(&self, steps: Interval, top: f64, height: f64) -> LineChart {
         let y = Axis::new("loss (nats per token)", self.losses(), Scale::Linear);
         let mut chart = LineChart::new(top, height, Axis::new("step", steps, Scale::Whole), y);
-        let (Range { start, end }, losses) = (steps, chart.y.range);
+        let (Interval { start, end }, losses) = (steps, chart.y.range);
         chart.series.extend(self.floor.map(|floor| {
             let line = [(start, floor), (end, floor)];
             Series::new(&format!("floor {floor:.4} nats"), GREEN, Mark::Dashed(1.5), line)
@@ -155,7 +155,7 @@ impl LossCurve {
         let height = HEIGHT - HEADING - 100.0;
         let mut chart = self.chart(self.steps(), HEADING + 48.0, height);
         let rates = self.rates_end().map(|end| {
-            let axis = Axis::new("learning rate", Range { start: 0.0, end }, Scale::Linear);
+            let axis = Axis::new("learning rate", Interval { start: 0.0, end }, Scale::Linear);
             let y = Axis { color: Some(PURPLE), ..axis };
             chart.area.width -= y.width(height) + 8.0;
             let rates = values(&self.learning_rate);
@@ -181,7 +181,7 @@ impl LossCurve {
     fn epochs(&self, picture: &mut Picture, chart: &LineChart) {
         let area = chart.area;
         let room = area.width / self.epoch_ends.len().max(1) as f64;
-        let every = Range { start: 0.0, end: self.epoch_ends.len() as f64 };
+        let every = Interval { start: 0.0, end: self.epoch_ends.len() as f64 };
         let every = every.ticks((area.width / 34.0) as usize);
         let every = every.get(1).map_or(1.0, |tick| tick.max(1.0)) as usize;
         let (look, above) = (Text::new(LABEL).color(MUTED), area.top - 12.0);

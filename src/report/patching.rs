@@ -2,7 +2,7 @@
 
 use super::draw::color::{MUTED, color};
 use super::draw::{
-    Axis, HEADING, HeatMap, MARGIN, Picture, Range, Rect, Scale, Text, TokenAxis, WIDTH, WRITTEN_CELL,
+    Axis, HEADING, HeatMap, Interval, MARGIN, Picture, Rect, Scale, Text, TokenAxis, WIDTH, WRITTEN_CELL,
     color_bar, round_up, stride_of,
 };
 use crate::analysis::circuit::Patching;
@@ -65,7 +65,7 @@ pub(super) fn picture(run: &str, found: &Patching, vocabulary: &Vocabulary) -> P
     let mut picture = Picture::new("patching", bottom, &format!("{run}: activation patching"), &note);
     let all = || stream.iter().chain(heads).flatten().chain(feed_forward).copied();
     let lowest = all().fold(0.0, f64::min);
-    let range = Range {
+    let range = Interval {
         start: if lowest < -0.05 { -round_up(-lowest) } else { 0.0 },
         end: round_up(all().fold(1.0, f64::max)),
     };

@@ -1,7 +1,7 @@
 //! `positions`: loss by position in the sequence: how much of what a token depends on is used.
 
 use super::draw::color::{BLUE, GREEN};
-use super::draw::{Axis, LineChart, Mark, Picture, Range, Scale, Series};
+use super::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 use crate::analysis::Analysis;
 use crate::terminal::fixed;
 
@@ -20,7 +20,7 @@ pub fn picture(run: &str, analysis: &Analysis) -> Option<Picture> {
     }
     let title = format!("{run}: loss by position");
     let mut picture = Picture::new("positions", 400.0, &title, &note(&losses, &floor));
-    let x = Range { start: -0.5, end: count as f64 - 0.5 };
+    let x = Interval { start: -0.5, end: count as f64 - 0.5 };
     let x = Axis::new("position of the input whose successor is predicted", x, Scale::Whole);
     let y = Axis::new("loss (nats per token)", range(losses.iter().chain(&floor)), Scale::Linear);
     let mut chart = LineChart::filling(&picture, x, y);
@@ -41,13 +41,13 @@ pub fn picture(run: &str, analysis: &Analysis) -> Option<Picture> {
 }
 
 /// From zero, unless all losses are far from it.
-fn range<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> Range {
+fn range<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> Interval {
     let losses = points.map(|point| point.1).filter(|loss| loss.is_finite());
     let (low, high) = losses.fold((f64::INFINITY, 0f64), |(low, high), loss| (low.min(loss), high.max(loss)));
     match low {
-        f64::INFINITY => Range { start: 0.0, end: 1.0 },
-        low if (0.0..=high * 0.4).contains(&low) => Range::new(0.0, high).padded(0.03, 0.06),
-        low => Range::new(low, high).padded(0.08, 0.06),
+        f64::INFINITY => Interval { start: 0.0, end: 1.0 },
+        low if (0.0..=high * 0.4).contains(&low) => Interval::new(0.0, high).padded(0.03, 0.06),
+        low => Interval::new(low, high).padded(0.08, 0.06),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::draw::color::{BLUE, pale};
-use super::draw::{Axis, Mark, Range, Scale, Series, round_up};
+use super::draw::{Axis, Interval, Mark, Scale, Series, round_up};
 use crate::terminal::counted;
 use crate::training::{Row, Split};
 
@@ -52,7 +52,7 @@ pub(crate) fn axis_of_losses(is_above_floor: bool, losses: impl Iterator<Item = 
     places.sort_by(f64::total_cmp);
     let low = places.first().copied().unwrap_or(0.0);
     let high = quantile(&places, 0.98).unwrap_or(1.0);
-    Axis::new(title, Range::new(low, high).padded(0.06, 0.06), scale)
+    Axis::new(title, Interval::new(low, high).padded(0.06, 0.06), scale)
 }
 
 /// Steps and values, as a chart takes them.

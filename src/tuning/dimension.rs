@@ -14,17 +14,17 @@ pub struct Dimension {
     /// The values of a grid: all of a list, some of a range.
     pub points: Vec<toml::Value>,
     /// Where it is no list: anything between two numbers.
-    pub range: Option<Range>,
+    pub range: Option<SearchRange>,
 }
 
 /// The numbers from `min` to `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Range {
+pub struct SearchRange {
     min: f64,
     max: f64,
     #[serde(default)]
-    scale: Scale,
+    scale: SearchScale,
     /// How many of them a grid has.
     #[serde(default = "five")]
     points: usize,
@@ -35,7 +35,7 @@ pub struct Range {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Scale {
+enum SearchScale {
     /// Distances count.
     #[default]
     Linear,
@@ -66,7 +66,7 @@ impl Dimension {
                 Ok(Self { points, range: None })
             }
             toml::Value::Table(table) => {
-                let range = Range::parse(table)?;
+                let range = SearchRange::parse(table)?;
                 let share = |index: usize| index as f64 / (range.points - 1) as f64;
                 let mut points = (0..range.points).map(|index| range.at(share(index))).collect::<Vec<_>>();
                 points.dedup();
@@ -104,7 +104,7 @@ pub fn number(value: &toml::Value) -> Option<f64> {
     value.as_float().or(value.as_integer().map(|whole| whole as f64))
 }
 
-impl Range {
+impl SearchRange {
     fn parse(table: &toml::Table) -> Result<Self, String> {
         let range = Self::deserialize(table.clone()).map_err(|error| {
             format!("is no range, as {{ min = 1e-4, max = 1e-2, scale = \"log\" }}: {}", error.message())
@@ -115,7 +115,7 @@ impl Range {
             Err("has an end that is no finite number".into())
         } else if min >= max {
             Err(format!("is empty: `max` = {high} must be above `min` = {low}"))
-        } else if scale == Scale::Log && min <= 0.0 {
+        } else if scale == SearchScale::Log && min <= 0.0 {
             Err(format!(
                 "has a logarithmic scale over `min` = {low}: take a `min` above 0, or scale = \"linear\""
             ))
@@ -130,8 +130,8 @@ impl Range {
     /// more as tell a hundredth of the range.
     fn at(&self, share: f64) -> toml::Value {
         let number = match self.scale {
-            Scale::Log => (self.min.ln() * (1.0 - share) + self.max.ln() * share).exp(),
-            Scale::Linear => self.min * (1.0 - share) + self.max * share,
+            SearchScale::Log => (self.min.ln() * (1.0 - share) + self.max.ln() * share).exp(),
+            SearchScale::Linear => self.min * (1.0 - share) + self.max * share,
         };
         if self.whole {
             return toml::Value::Integer(number.round() as i64);

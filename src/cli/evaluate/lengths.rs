@@ -4,7 +4,7 @@ use std::{fmt::Display, path::Path};
 
 use burn::tensor::backend::Backend;
 
-use super::super::input::Run;
+use super::super::input::OpenedRun;
 use crate::backend::{Device, MemoryEstimate, free};
 use crate::config::Config;
 use crate::data::{DataConfig, Dataset, Sequences, Source, load_at_length};
@@ -37,7 +37,7 @@ impl Sets {
     pub fn load(
         lengths: &[usize],
         split: Split,
-        Run { config, .. }: &Run,
+        OpenedRun { config, .. }: &OpenedRun,
         dataset: &Dataset,
         weights: &WeightsFile,
     ) -> Result<Self> {

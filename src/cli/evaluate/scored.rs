@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::super::input::Run;
+use super::super::input::OpenedRun;
 use crate::config::Config;
 use crate::data::{DataConfig, Dataset, Source, Vocabulary, load_whole};
 use crate::error::{Error, Result};
@@ -58,8 +58,8 @@ pub struct Selected {
 ///
 /// # Errors
 /// If the data cannot be read by the run's vocabulary.
-pub fn select(split: Option<Scored>, run: &Run, made_with: &Config) -> Result<Selected> {
-    let Run { folder, config, .. } = run;
+pub fn select(split: Option<Scored>, run: &OpenedRun, made_with: &Config) -> Result<Selected> {
+    let OpenedRun { folder, config, .. } = run;
     let is_file = config.data.source() != Source::Sequences;
     let is_own =
         !is_file || config.data.path == made_with.data.path && config.data.source == made_with.data.source;
@@ -78,7 +78,7 @@ pub fn select(split: Option<Scored>, run: &Run, made_with: &Config) -> Result<Se
 }
 
 /// Whether the file is a copy of the one that the run learned from, which is not held out whatever its path.
-fn is_copy(Run { folder, config, .. }: &Run, made_with: &Config) -> bool {
+fn is_copy(OpenedRun { folder, config, .. }: &OpenedRun, made_with: &Config) -> bool {
     let path = config.data.path.clone();
     // A pipe can be read but once.
     if made_with.data.source() == Source::Sequences || !path.is_file() && !path.is_dir() {

@@ -22,7 +22,7 @@ const VOCABULARY_TOKENS: usize = 100;
 
 /// What training would see. Prints as a page of text, and serializes for programs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Description {
+pub struct DataDescription {
     /// `sequences`, `text` or `table`.
     pub source: String,
     /// The name of the task, or the path of the data.
@@ -31,9 +31,9 @@ pub struct Description {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<TableReading>,
     /// The training set.
-    pub train: Split,
+    pub train: DescribedSplit,
     /// The validation set.
-    pub valid: Split,
+    pub valid: DescribedSplit,
     /// The shortest and the longest length of a batch in training, where each draws its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lengths: Option<[usize; 2]>,
@@ -49,7 +49,7 @@ pub struct Description {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_of_text: Option<EndOfText>,
     /// The first samples of the training set.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<DescribedSample>,
     /// Sequences of validation that also stand in training.
     pub leaked: usize,
     /// Labels of the tokens of validation that training never shows.
@@ -89,7 +89,7 @@ impl EndOfText {
 
 /// The size of a split.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Split {
+pub struct DescribedSplit {
     /// Sequences, or windows side by side.
     pub samples: usize,
     /// Targets that count.
@@ -100,7 +100,7 @@ pub struct Split {
 
 /// A sample as labels.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Sample {
+pub struct DescribedSample {
     /// The source, for an encoder-decoder.
     pub source: Option<Vec<String>>,
     /// The first input, then every target.
@@ -109,7 +109,7 @@ pub struct Sample {
     pub determined: Vec<bool>,
 }
 
-impl Description {
+impl DataDescription {
     /// Describes a dataset that was loaded from `config`.
     pub fn of(config: &DataConfig, dataset: &Dataset) -> Self {
         let vocabulary = &dataset.vocabulary;
@@ -117,7 +117,7 @@ impl Description {
         let [unigram_entropy, bigram_entropy] = entropy::of_targets(&dataset.train, vocab);
         let leaked = overlap::leaked(&dataset.train, &dataset.valid);
         let unseen = overlap::unseen(dataset);
-        Description {
+        DataDescription {
             source: config.source().to_string(),
             name: match config.source() {
                 Source::Sequences => config.task.to_string(),
@@ -144,22 +144,22 @@ impl Description {
                 Notation::Characters => "",
                 Notation::Text => "|",
             },
-            train: Split::of(&dataset.train),
-            valid: Split::of(&dataset.valid),
+            train: DescribedSplit::of(&dataset.train),
+            valid: DescribedSplit::of(&dataset.valid),
         }
     }
 }
 
-impl Split {
+impl DescribedSplit {
     fn of(split: &Sequences) -> Self {
-        Split { samples: split.len(), targets: split.targets(), determined: split.determined() }
+        DescribedSplit { samples: split.len(), targets: split.targets(), determined: split.determined() }
     }
 }
 
-fn sample(split: &Sequences, index: usize, vocabulary: &Vocabulary) -> Sample {
+fn sample(split: &Sequences, index: usize, vocabulary: &Vocabulary) -> DescribedSample {
     let (source, tokens) = split.sample(index);
     let labels = |ids: Vec<u32>| ids.into_iter().map(|id| vocabulary.token(id)).collect();
-    Sample {
+    DescribedSample {
         source: Some(source).filter(|source| !source.is_empty()).map(labels),
         tokens: labels(tokens),
         determined: split.is_determined(index),

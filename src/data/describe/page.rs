@@ -1,8 +1,8 @@
-//! A [`Description`] as a page of text.
+//! A [`DataDescription`] as a page of text.
 
 use std::fmt::{self, Display};
 
-use super::{Description, EndOfText, Sample, Split};
+use super::{DataDescription, DescribedSample, DescribedSplit, EndOfText};
 use crate::data::{Floor, TableReading};
 use crate::{
     error::excerpt,
@@ -18,7 +18,7 @@ const SHOWN_VALUES: usize = 16;
 /// Characters of a token that are shown.
 const LABEL: usize = 40;
 
-impl Display for Description {
+impl Display for DataDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = |name: &str, text: &dyn Display| writeln!(f, "{name:<12}{text}");
         line("source", &format_args!("{} {}", self.source, in_one_line(&self.name)))?;
@@ -82,7 +82,7 @@ fn format_of(table: &TableReading) -> String {
     }
 }
 
-impl Display for Split {
+impl Display for DescribedSplit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {}", counted(self.samples, "sample"), counted(self.targets, "target"))?;
         if self.determined > 0 {
@@ -92,7 +92,7 @@ impl Display for Split {
     }
 }
 
-fn write_sample(f: &mut fmt::Formatter<'_>, sample: &Sample, separator: &str) -> fmt::Result {
+fn write_sample(f: &mut fmt::Formatter<'_>, sample: &DescribedSample, separator: &str) -> fmt::Result {
     if let Some(source) = &sample.source {
         writeln!(f, "  {} →", shortened(source, separator, SAMPLE_TOKENS))?;
     }

@@ -34,7 +34,7 @@ const LEAST: f64 = 0.1;
 
 /// What differs most, with its distance and the largest distance of a random division.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Difference {
+pub(super) struct SplitDifference {
     pub what: String,
     pub distance: f64,
     pub random: f64,
@@ -42,7 +42,7 @@ pub(super) struct Difference {
 
 /// What differs between the rows of the two splits; none where nothing does. The windows of a stream are rows of which
 /// the tokens alone are compared.
-pub(super) fn difference(train: &Sequences, valid: &Sequences) -> Option<Difference> {
+pub(super) fn difference(train: &Sequences, valid: &Sequences) -> Option<SplitDifference> {
     let is_stream = valid.stream().is_some();
     let length = valid.time().min(valid.targets() / LEAST_WINDOWS).max(1);
     let [train, valid] =
@@ -73,7 +73,7 @@ pub(super) fn difference(train: &Sequences, valid: &Sequences) -> Option<Differe
         2 => "the last token".to_string(),
         _ => format!("token {}", index - 2),
     };
-    Some(Difference { what, distance, random })
+    Some(SplitDifference { what, distance, random })
 }
 
 fn looked_at(split: &Sequences) -> impl Iterator<Item = Vec<u32>> {

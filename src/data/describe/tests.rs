@@ -4,8 +4,8 @@ use super::*;
 use crate::data::{Column, Task, load, load_pairs};
 use crate::error::Result;
 
-fn describe(config: &DataConfig, seed: u64) -> Result<Description> {
-    Ok(Description::of(config, &load(config, seed)?))
+fn describe(config: &DataConfig, seed: u64) -> Result<DataDescription> {
+    Ok(DataDescription::of(config, &load(config, seed)?))
 }
 
 fn file(name: &str, text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
@@ -85,7 +85,7 @@ fn a_column_of_a_table_and_pairs_are_described_too() {
     let page = describe(&DataConfig { column: Column::default(), ..config }, 0).unwrap().to_string();
     assert!(page.contains(&format!("up {}…\n", &long[..40])) && page.len() < 2000, "{page}");
     let config = DataConfig { task: Task::Reverse, length: 5, ..DataConfig::default() };
-    let pairs = Description::of(&config, &load_pairs(&config, 0).unwrap());
+    let pairs = DataDescription::of(&config, &load_pairs(&config, 0).unwrap());
     let sample = &pairs.samples[0];
     let source = sample.source.as_ref().unwrap();
     let answer: Vec<String> = source.iter().rev().cloned().chain(["<end>".to_string()]).collect();

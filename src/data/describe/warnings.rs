@@ -95,7 +95,7 @@ fn of_table(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
     };
     let mut warnings = table.guesses.clone();
     if config.split == RowSplit::Tail
-        && let Some(sorted::Difference { what, distance, random }) = sorted::difference(train, valid)
+        && let Some(sorted::SplitDifference { what, distance, random }) = sorted::difference(train, valid)
     {
         let remedy = match train.stream() {
             None => "set `data.split` = \"shuffle\" to draw them at random",

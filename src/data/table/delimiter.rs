@@ -26,7 +26,7 @@ pub(super) struct Inferred {
 
 /// A candidate on the sample.
 #[derive(Debug)]
-struct Candidate {
+struct DelimiterCandidate {
     delimiter: u8,
     regularity: f64,
     /// The part of the lines that it splits.
@@ -40,14 +40,14 @@ pub(super) fn infer(text: &str, extension: &str) -> Inferred {
     let end = text.match_indices('\n').nth(SAMPLE - 1).map_or(text.len(), |(end, _)| end);
     let sample = &text[..end];
     let order = if extension == "csv" { OF_CSV } else { BY_RARITY };
-    let mut candidates: Vec<_> = order.into_iter().map(|byte| Candidate::of(byte, sample)).collect();
+    let mut candidates: Vec<_> = order.into_iter().map(|byte| DelimiterCandidate::of(byte, sample)).collect();
     let others_split = candidates.iter().any(|other| other.delimiter != b' ' && other.split > 0.0);
     candidates.retain(|candidate| {
         let is_plain = !["csv", "tsv"].contains(&extension);
         let is_even = candidate.regularity == 1.0 || !others_split;
         candidate.delimiter != b' ' || candidate.is_numeric || is_plain && is_even
     });
-    let is_tab = |candidate: &&Candidate| candidate.delimiter == b'\t';
+    let is_tab = |candidate: &&DelimiterCandidate| candidate.delimiter == b'\t';
     let tab_of_tsv = candidates.iter().find(is_tab).filter(|tab| extension == "tsv" && tab.split >= 0.5);
     let first_best = candidates.iter().rev().max_by(|a, b| a.rank().total_cmp(&b.rank()));
     let Some(best) = tab_of_tsv.or(first_best).filter(|best| best.split > 0.0) else {
@@ -88,7 +88,7 @@ pub(super) fn records(text: &str, delimiter: u8) -> impl Iterator<Item = csv::Re
     })
 }
 
-impl Candidate {
+impl DelimiterCandidate {
     fn of(delimiter: u8, sample: &str) -> Self {
         let (mut lines, mut split) = (0usize, 0usize);
         // The first line may hold names.
@@ -115,7 +115,7 @@ impl Candidate {
         let part = |count: usize| count as f64 / lines.max(1) as f64;
         let regularity = most_frequent.map_or(0.0, |fields| part(counts[fields]));
         let is_numeric = is_rest_numeric && (lines > 1 || is_first_numeric);
-        Candidate { delimiter, regularity, split: part(split), is_numeric }
+        DelimiterCandidate { delimiter, regularity, split: part(split), is_numeric }
     }
 
     /// Regularity first, then the lines that are split.

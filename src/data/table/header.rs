@@ -70,7 +70,8 @@ fn numbered(first: &StringRecord, below: &[&Row]) -> Option<FirstLine> {
     if numbers.len() < 2 || !numbers.iter().copied().eq(start..start + numbers.len()) {
         return None;
     }
-    let holds_words = || below.iter().flat_map(|row| row.1.iter()).all(|value| kind(value) == Kind::Word);
+    let holds_words =
+        || below.iter().flat_map(|row| row.1.iter()).all(|value| kind(value) == ValueKind::Word);
     match is_unnamed {
         true => has_index(first, below).then_some(FirstLine::Names),
         false => holds_words().then_some(FirstLine::ProbablyNames),
@@ -83,7 +84,8 @@ fn numbered(first: &StringRecord, below: &[&Row]) -> Option<FirstLine> {
 fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
     let of_kind = |wanted| first.iter().enumerate().filter(move |&(_, value)| kind(value) == wanted);
     let is_outside = |(column, value): (usize, &str)| {
-        let filled: Vec<&str> = values(below, column).filter(|value| kind(value) != Kind::Missing).collect();
+        let filled: Vec<&str> =
+            values(below, column).filter(|value| kind(value) != ValueKind::Missing).collect();
         let mut others: Vec<f64> = filled.iter().filter_map(|value| value.parse().ok()).collect();
         let Ok(number) = value.parse::<f64>() else {
             return others.len() >= FEW && others.len() == filled.len();
@@ -96,9 +98,9 @@ fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
         count >= FEW && distance > 0.0 && (distance > most - least || 2 * others.len() <= count)
     };
     let recurs = |(column, word): (usize, &str)| values(below, column).any(|value| value == word);
-    let (mut numbers, mut words) = (of_kind(Kind::Numeric), of_kind(Kind::Word));
-    let order: Vec<f64> = of_kind(Kind::Numeric).filter_map(|(_, value)| value.parse().ok()).collect();
-    let count = of_kind(Kind::Numeric).count();
+    let (mut numbers, mut words) = (of_kind(ValueKind::Numeric), of_kind(ValueKind::Word));
+    let order: Vec<f64> = of_kind(ValueKind::Numeric).filter_map(|(_, value)| value.parse().ok()).collect();
+    let count = of_kind(ValueKind::Numeric).count();
     let rises = count > 1 && order.is_sorted_by(|a, b| a < b);
     let is_named = words.clone().next().is_some() && !words.any(recurs);
     count > 0 && (rises || is_named) && numbers.all(is_outside)
@@ -111,14 +113,14 @@ fn names_numbers(first: &StringRecord, below: &[&Row]) -> bool {
 
 /// The kind of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     Missing,
     /// A number, a date or a time.
     Numeric,
     Word,
 }
 
-pub(super) fn kind(value: &str) -> Kind {
+pub(super) fn kind(value: &str) -> ValueKind {
     let is_missing = ["", "na", "n/a", "nan", "null", "none", "?"].contains(&&*value.to_ascii_lowercase());
     let is_number = || value.parse().is_ok_and(f64::is_finite);
     let is_date = || {
@@ -126,9 +128,9 @@ pub(super) fn kind(value: &str) -> Kind {
             && value.chars().all(|c| c.is_ascii_digit() || "-/:., TZ+".contains(c))
     };
     match value {
-        _ if is_missing => Kind::Missing,
-        _ if is_number() || is_date() => Kind::Numeric,
-        _ => Kind::Word,
+        _ if is_missing => ValueKind::Missing,
+        _ if is_number() || is_date() => ValueKind::Numeric,
+        _ => ValueKind::Word,
     }
 }
 
@@ -140,12 +142,12 @@ fn values<'a>(below: &'a [&Row], column: usize) -> impl Iterator<Item = &'a str>
 fn by_kind(first: &StringRecord, below: &[&Row], columns: &[usize]) -> FirstLine {
     let (mut is_named, mut is_data) = (false, false);
     for &column in columns {
-        let mut kinds = values(below, column).map(kind).filter(|&kind| kind != Kind::Missing).peekable();
-        let is_numeric = kinds.peek().is_some() && kinds.all(|kind| kind == Kind::Numeric);
+        let mut kinds = values(below, column).map(kind).filter(|&kind| kind != ValueKind::Missing).peekable();
+        let is_numeric = kinds.peek().is_some() && kinds.all(|kind| kind == ValueKind::Numeric);
         match first.get(column).map(kind) {
-            Some(Kind::Word) => is_named |= is_numeric,
-            Some(Kind::Numeric) => is_data = true,
-            Some(Kind::Missing) | None => {}
+            Some(ValueKind::Word) => is_named |= is_numeric,
+            Some(ValueKind::Numeric) => is_data = true,
+            Some(ValueKind::Missing) | None => {}
         }
     }
     match (is_named, is_data) {
@@ -201,7 +203,7 @@ fn counts_on(below: &[&Row]) -> bool {
 /// Returns whether the first column can be an index of the rows, of names or of integers: no value comes twice.
 pub(super) fn is_index(below: &[&Row]) -> bool {
     let mut seen = HashSet::new();
-    let is_label = |value: &str| kind(value) == Kind::Word || value.parse::<i64>().is_ok();
+    let is_label = |value: &str| kind(value) == ValueKind::Word || value.parse::<i64>().is_ok();
     below.len() > 1
         && below.iter().all(|row| row.1.get(0).is_some_and(|value| is_label(value) && seen.insert(value)))
 }
@@ -212,8 +214,8 @@ pub(super) fn words_above_numbers(below: &[&Row], column: Option<usize>) -> Opti
     /// Rows that may stand between a header and the data.
     const TITLES: usize = 3;
     let has_words = |row: &&&Row| match column {
-        Some(column) => row.1.get(column).is_some_and(|value| kind(value) == Kind::Word),
-        None => row.1.iter().any(|value| kind(value) == Kind::Word),
+        Some(column) => row.1.get(column).is_some_and(|value| kind(value) == ValueKind::Word),
+        None => row.1.iter().any(|value| kind(value) == ValueKind::Word),
     };
     let (titles, data) = below.split_at(TITLES.min(below.len()));
     let found = titles.iter().rfind(has_words)?;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::header::{Kind, kind};
+use super::header::{ValueKind, kind};
 use super::{Row, Table, delimiter};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ impl Table<'_> {
         {
             return Err(self.problem(Some(rule.0), "is a rule of dashes below a header: remove this line"));
         }
-        let is_name = |value: &str| kind(value) == Kind::Word;
+        let is_name = |value: &str| kind(value) == ValueKind::Word;
         let names: HashSet<&str> = first.1.iter().collect();
         let again = || below.iter().filter(|row| row.1 == first.1);
         let is_rare = (1..=below.len() / RARELY).contains(&again().count());
@@ -123,7 +123,7 @@ impl Table<'_> {
         for record in delimiter::untrimmed(text, delimiter).take(delimiter::SAMPLE).flatten() {
             for (column, value) in record.iter().enumerate() {
                 let trimmed = value.trim();
-                if kind(trimmed) != Kind::Word {
+                if kind(trimmed) != ValueKind::Word {
                     continue;
                 }
                 let form = forms.entry((column, trimmed.to_string())).or_insert_with(|| value.to_string());

@@ -6,7 +6,8 @@ use super::{Along, color};
 use crate::comparison::{ComparedRun, Comparison, Mean, Measure, Setting};
 use crate::report::draw::color::{INK, pale};
 use crate::report::draw::{
-    Axis, HEADING, LABEL, LineChart, MARGIN, Mark, Picture, Range, Rect, Scale, Series, Text, WIDTH, legend,
+    Axis, HEADING, Interval, LABEL, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
+    legend,
 };
 use crate::report::series::{axis_of_losses, beside_floor};
 use crate::terminal::counted;
@@ -36,7 +37,7 @@ pub fn picture(comparison: &Comparison, along: Along) -> Picture {
     let last_rows = comparison.runs.iter().filter_map(|run| run.curve.last());
     let last = last_rows.map(|row| along.of(row)).fold(1.0, f64::max);
     let scale = if along == Along::Seconds { Scale::Linear } else { Scale::Whole };
-    let x = Axis::new(along.title(), Range { start: 0.0, end: last }, scale);
+    let x = Axis::new(along.title(), Interval { start: 0.0, end: last }, scale);
     let mut chart = LineChart::new(top, CURVES, x, axis_of_losses(is_above, losses));
     let look = Text::new(11.5);
     let room = WIDTH - 2.0 * MARGIN - 100.0;
@@ -78,11 +79,11 @@ fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], ar
 
     let intervals = settings.iter().filter_map(|setting| mean(setting)?.interval).flatten();
     let shown = comparison.runs.iter().filter(|run| run.setting < settings.len());
-    let range = Range::of(shown.clone().filter_map(value).chain(intervals));
-    let range = range.map_or(Range { start: 0.0, end: 1.0 }, |range| range.padded(0.05, 0.05));
+    let range = Interval::of(shown.clone().filter_map(value).chain(intervals));
+    let range = range.map_or(Interval { start: 0.0, end: 1.0 }, |range| range.padded(0.05, 0.05));
     let x =
         Axis::new(&format!("lowest validation {} (nats per token)", measure.name()), range, Scale::Linear);
-    let rows = Range { start: 0.0, end: settings.len() as f64 };
+    let rows = Interval { start: 0.0, end: settings.len() as f64 };
     let y = Axis { has_words: false, labels: Some(Vec::new()), ..Axis::new("", rows, Scale::Linear) };
     let mut chart = LineChart { area, x, y, series: Vec::new() };
     let height = |setting: usize| settings.len() as f64 - setting as f64 - 0.5;

@@ -5,7 +5,7 @@ use std::iter;
 use plotters::style::RGBColor;
 
 use super::color::{GRID, INK, MUTED};
-use super::number::{Range, is_short, labels, log_ticks, tick_labels};
+use super::number::{Interval, is_short, labels, log_ticks, tick_labels};
 use super::picture::{Picture, Rect, WIDTH};
 use super::text::Text;
 
@@ -23,7 +23,7 @@ const LEAST_WIDTH: f64 = 58.0;
 pub(crate) struct Axis {
     pub title: String,
     /// Its ends; of a logarithmic axis, those of the decimal logarithms.
-    pub range: Range,
+    pub range: Interval,
     pub scale: Scale,
     /// The values that are labelled, where these are not the round ones.
     pub labels: Option<Vec<(f64, String)>>,
@@ -47,7 +47,7 @@ pub(crate) enum Scale {
 }
 
 impl Axis {
-    pub fn new(title: &str, range: Range, scale: Scale) -> Self {
+    pub fn new(title: &str, range: Interval, scale: Scale) -> Self {
         let title = title.to_string();
         Self { title, range, scale, labels: None, has_words: true, color: None, is_exceeded: false }
     }
@@ -182,18 +182,18 @@ mod tests {
 
     #[test]
     fn titles_stand_beside_the_widest_label() {
-        let range = Range { start: 0.0, end: 9_000_000.0 };
+        let range = Interval { start: 0.0, end: 9_000_000.0 };
         let wide = Axis::new("loss", range, Scale::Linear);
         let (width, labels) = (wide.width(300.0), wide.widest_label(300.0));
         assert!(labels > 55.0 && width >= labels + GAP + TITLE, "{labels}, {width}");
-        let narrow = Axis::new("loss", Range { start: 0.0, end: 1.0 }, Scale::Linear);
+        let narrow = Axis::new("loss", Interval { start: 0.0, end: 1.0 }, Scale::Linear);
         assert_eq!(narrow.width(300.0), 58.0);
     }
 
     #[test]
     fn both_ends_of_a_bar_are_labelled_and_what_lies_evenly_between() {
         let labels = |start: f64, end: f64, height: f64| {
-            let axis = Axis::new("weight", Range { start, end }, Scale::Linear);
+            let axis = Axis::new("weight", Interval { start, end }, Scale::Linear);
             axis.ticks_of_bar(height).into_iter().map(|(_, label)| label).collect::<Vec<_>>()
         };
         assert_eq!(labels(0.0, 0.25, 52.0), ["0", "0.25"]);
@@ -209,14 +209,14 @@ mod tests {
             let labels = labels(0.0, end, 52.0);
             assert!(labels.len() >= 2 && labels.iter().all(|label| label.len() < 7), "{end}: {labels:?}");
         }
-        let places = Axis::new("position", Range { start: 0.0, end: 63.0 }, Scale::Whole);
+        let places = Axis::new("position", Interval { start: 0.0, end: 63.0 }, Scale::Whole);
         let places = places.ticks_of_bar(300.0).into_iter().map(|(_, label)| label).collect::<Vec<_>>();
         assert_eq!(places, ["0", "21", "42", "63"]);
     }
 
     #[test]
     fn a_logarithmic_axis_has_no_place_for_what_has_no_logarithm() {
-        let axis = Axis::new("rate", Range { start: -3.0, end: -1.0 }, Scale::Logarithmic);
+        let axis = Axis::new("rate", Interval { start: -3.0, end: -1.0 }, Scale::Logarithmic);
         assert_eq!([axis.at(1e-2), axis.at(1e-3)], [0.5, 0.0]);
         assert!(axis.at(0.0).is_nan() && axis.at(-1.0).is_nan());
     }
@@ -225,7 +225,7 @@ mod tests {
     fn a_logarithmic_axis_has_two_distinct_labels() {
         for start in (-90..90).map(|i| f64::from(i) * 0.0837) {
             for length in [1e-7, 1e-4, 0.003, 0.02, 0.1, 0.31, 0.55, 0.9, 1.7, 2.49, 2.51, 4.0, 8.1, 17.0] {
-                let range = Range { start, end: start + length };
+                let range = Interval { start, end: start + length };
                 let axis = Axis::new("rate", range, Scale::Logarithmic);
                 let ticks = axis.ticks(2);
                 let labels: std::collections::BTreeSet<_> = ticks.iter().map(|(_, label)| label).collect();
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn ticks_of_one_axis_have_the_same_digits_and_over_decades_those_that_they_need() {
         let labels = |low: f64, high: f64| {
-            let axis = Axis::new("loss", Range::new(low.log10(), high.log10()), Scale::Logarithmic);
+            let axis = Axis::new("loss", Interval::new(low.log10(), high.log10()), Scale::Logarithmic);
             axis.ticks(5).into_iter().map(|(_, label)| label).collect::<Vec<_>>()
         };
         assert_eq!(labels(1.88, 2.02), ["1.90", "1.95", "2.00"]);

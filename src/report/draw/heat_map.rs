@@ -7,7 +7,7 @@ use plotters::style::RGBColor;
 
 use super::axis::{Axis, Scale};
 use super::color::{BACKGROUND, GRID, MUTED, SHADE, color, contrast};
-use super::number::{Range, round_up};
+use super::number::{Interval, round_up};
 use super::picture::{Picture, Rect};
 use super::text::Text;
 use crate::terminal::fixed;
@@ -59,7 +59,7 @@ impl HeatMap {
 
     /// Draws the map in colours that span `range`. Wide cells have their value written in them, with so many
     /// `digits`, or fewer where these have no room; cells without one are shaded where `blank` is written in them, and else stay empty.
-    pub fn draw(&self, picture: &mut Picture, area: Rect, range: Range, digits: usize, blank: &str) {
+    pub fn draw(&self, picture: &mut Picture, area: Rect, range: Interval, digits: usize, blank: &str) {
         let ground = if blank.is_empty() { BACKGROUND } else { SHADE };
         let fill = |value: &Option<f64>| match value {
             Some(value) if value.is_finite() => color((value - range.start) / range.length()),
@@ -157,13 +157,13 @@ impl WeightScale {
 
     /// Draws the cells of a map; what a query cannot see stays empty.
     pub fn draw(self, picture: &mut Picture, area: Rect, map: &HeatMap) {
-        map.draw(picture, area, Range { start: 0.0, end: self.top }, 2, "");
+        map.draw(picture, area, Interval { start: 0.0, end: self.top }, 2, "");
         picture.frame(area, GRID, 1.0);
     }
 
     /// Draws the colour bar of the maps, whose last label says where larger weights share a colour.
     pub fn draw_bar(self, picture: &mut Picture, bar: Rect) {
-        let range = Range { start: 0.0, end: self.top };
+        let range = Interval { start: 0.0, end: self.top };
         let axis = Axis::new("attention weight", range, Scale::Linear);
         color_bar(picture, bar, color, &Axis { is_exceeded: self.exceeded, ..axis });
     }

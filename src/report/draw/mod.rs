@@ -21,7 +21,7 @@ mod token_strip;
 pub(super) use axis::{Axis, LABEL, Scale};
 pub(super) use heat_map::{HeatMap, WRITTEN_CELL, WeightScale, color_bar};
 pub(super) use line_chart::{LineChart, Mark, Series, extremes, legend};
-pub(super) use number::{Range, labels, round_up, significant, tick_labels};
+pub(super) use number::{Interval, labels, round_up, significant, tick_labels};
 pub use picture::Picture;
 pub(super) use picture::{HEADING, MARGIN, Place, Rect, WIDTH};
 pub use render::{PictureFormat, Style};

@@ -4,17 +4,21 @@ use crate::terminal::thousands;
 
 /// An interval of values; `start` is below `end`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Range {
+pub(crate) struct Interval {
     pub start: f64,
     pub end: f64,
 }
 
-impl Range {
+impl Interval {
     /// From `start` to `end`, widened where they coincide.
     pub fn new(start: f64, end: f64) -> Self {
         let is_wide = end - start > f64::EPSILON * start.abs().max(end.abs()).max(1e-300) * 16.0;
         let around = if start == 0.0 { 1.0 } else { start.abs() * 0.05 };
-        if is_wide { Range { start, end } } else { Range { start: start - around, end: start + around } }
+        if is_wide {
+            Interval { start, end }
+        } else {
+            Interval { start: start - around, end: start + around }
+        }
     }
 
     /// From the lowest finite value to the highest, widened where they coincide; none without one.
@@ -30,7 +34,7 @@ impl Range {
 
     /// The range with more at its ends, in shares of its length.
     pub fn padded(&self, below: f64, above: f64) -> Self {
-        Range { start: self.start - below * self.length(), end: self.end + above * self.length() }
+        Interval { start: self.start - below * self.length(), end: self.end + above * self.length() }
     }
 
     /// Round values within the range, at most `most` of them: 1, 2 or 5 times a power of ten apart.
@@ -64,15 +68,15 @@ impl Range {
 
 /// Round values of a logarithmic axis whose range is that of the values' decimal logarithms: 1, 2 and 5
 /// times powers of ten; over many decades the powers alone, at most eight.
-pub(crate) fn log_ticks(logarithms: Range) -> Vec<f64> {
-    let Range { start, end } = logarithms;
+pub(crate) fn log_ticks(logarithms: Interval) -> Vec<f64> {
+    let Interval { start, end } = logarithms;
     let factors: &[f64] = if logarithms.length() > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let every = (logarithms.length() / 8.0).ceil().max(1.0) as i32;
     let powers = (start.floor() as i32..=end.ceil() as i32).filter(|power| power.rem_euclid(every) == 0);
     let ticks = powers.flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)));
     let ticks: Vec<f64> = ticks.filter(|value| (start..=end).contains(&value.log10())).collect();
     // Within a fraction of a decade, evenly spaced values are the round ones.
-    if ticks.len() < 2 { Range::new(10f64.powf(start), 10f64.powf(end)).ticks(5) } else { ticks }
+    if ticks.len() < 2 { Interval::new(10f64.powf(start), 10f64.powf(end)).ticks(5) } else { ticks }
 }
 
 /// The least round number, 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten, that is not below
@@ -180,10 +184,10 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_within_the_range() {
-        assert_eq!(Range::new(0.0, 2000.0).ticks(5), [0.0, 500.0, 1000.0, 1500.0, 2000.0]);
-        let ticks = Range::new(2.27, 2.46).ticks(5);
+        assert_eq!(Interval::new(0.0, 2000.0).ticks(5), [0.0, 500.0, 1000.0, 1500.0, 2000.0]);
+        let ticks = Interval::new(2.27, 2.46).ticks(5);
         assert_eq!(tick_labels(&ticks), ["2.30", "2.35", "2.40", "2.45"]);
-        assert_eq!(Range::new(0.0, 3.0).whole_ticks(10), [0.0, 1.0, 2.0, 3.0]);
+        assert_eq!(Interval::new(0.0, 3.0).whole_ticks(10), [0.0, 1.0, 2.0, 3.0]);
     }
 
     #[test]
@@ -192,10 +196,10 @@ mod tests {
             let same = ticks.iter().zip(expected).all(|(a, b)| (a / b - 1.0).abs() < 1e-9);
             assert!(ticks.len() == expected.len() && same, "{ticks:?}");
         };
-        close(log_ticks(Range::new(-1.0, 1.0)), &[0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]);
-        close(log_ticks(Range::new(-2.1, 1.1)), &[0.01, 0.1, 1.0, 10.0]);
-        close(log_ticks(Range::new(2f64.log10(), 2.9f64.log10())), &[2.0, 2.2, 2.4, 2.6, 2.8]);
-        assert!(log_ticks(Range::new(-30.0, 12.0)).len() <= 8);
+        close(log_ticks(Interval::new(-1.0, 1.0)), &[0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]);
+        close(log_ticks(Interval::new(-2.1, 1.1)), &[0.01, 0.1, 1.0, 10.0]);
+        close(log_ticks(Interval::new(2f64.log10(), 2.9f64.log10())), &[2.0, 2.2, 2.4, 2.6, 2.8]);
+        assert!(log_ticks(Interval::new(-30.0, 12.0)).len() <= 8);
     }
 
     #[test]
@@ -227,7 +231,7 @@ mod tests {
     #[test]
     fn a_constant_series_still_has_a_range() {
         for value in [0.0, 3.0, -2.0, 1e-12] {
-            let range = Range::new(value, value);
+            let range = Interval::new(value, value);
             assert!(range.start < value && value < range.end, "{range:?}");
         }
     }

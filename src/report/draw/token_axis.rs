@@ -3,7 +3,7 @@
 
 use super::axis::LABEL;
 use super::color::MUTED;
-use super::number::{Range, tick_labels};
+use super::number::{Interval, tick_labels};
 use super::picture::{Picture, Place, Rect};
 use super::text::Text;
 
@@ -117,7 +117,7 @@ impl TokenAxis {
             true => (area.width, look.centered(), 12.0),
             false => (area.height, look.right(), 7.0),
         };
-        let ticks = Range { start: 0.0, end: count }.whole_ticks((length / 45.0) as usize);
+        let ticks = Interval { start: 0.0, end: count }.whole_ticks((length / 45.0) as usize);
         for (tick, label) in ticks.iter().zip(tick_labels(&ticks)) {
             let place = |outside: f64| self.place(area, tick / count, outside);
             picture.line(&[place(0.0), place(4.0)], MUTED, 1.0);

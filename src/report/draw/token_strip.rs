@@ -9,7 +9,7 @@ use plotters::style::RGBColor;
 use super::axis::{Axis, Scale};
 use super::color::{BACKGROUND, BLUE, GRID, INK, MUTED, SHADE, VERMILION, mix};
 use super::line_chart::{LineChart, Mark, Series, legend};
-use super::number::Range;
+use super::number::Interval;
 use super::picture::{HEADING, MARGIN, Picture, Rect, WIDTH};
 use super::text::Text;
 use super::token_axis::visible;
@@ -108,8 +108,8 @@ impl TokenStrip {
 
     fn draw_chart(&self, picture: &mut Picture, numbers: &[[Option<f64>; 2]]) {
         let largest = numbers.iter().flatten().flatten().copied().fold(0.0, f64::max);
-        let x = Range { start: -0.5, end: numbers.len() as f64 - 0.5 };
-        let y = Axis::new("token", Range { start: -0.6, end: largest + 0.6 }, Scale::Whole);
+        let x = Interval { start: -0.5, end: numbers.len() as f64 - 0.5 };
+        let y = Axis::new("token", Interval { start: -0.6, end: largest + 0.6 }, Scale::Whole);
         let mut chart = LineChart::new(TOP, CHART_HEIGHT, Axis::new("time step", x, Scale::Whole), y);
         let width = chart.area.width / numbers.len() as f64;
         for (i, _) in self.steps.iter().enumerate().filter(|(_, step)| step.is_shaded()) {

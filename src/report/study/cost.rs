@@ -1,15 +1,17 @@
 //! `cost`: the accuracy of each trial against what its training cost.
 
 use super::{best_in_words, legend_of, log_range, marks};
-use crate::report::draw::{Axis, LineChart, Mark, Picture, Range, Scale, Series, color::GREEN, tick_labels};
+use crate::report::draw::{
+    Axis, Interval, LineChart, Mark, Picture, Scale, Series, color::GREEN, tick_labels,
+};
 use crate::tuning::Findings;
 
 /// Accuracy over the operations of training, and the line of those that nothing cheaper beats.
 pub fn picture(findings: &Findings) -> Picture {
     let title = format!("{}: accuracy by cost", findings.study);
     let mut picture = Picture::new("cost", 400.0, &title, &best_in_words(findings));
-    let range = Range::of(findings.trials.iter().filter_map(|trial| trial.accuracy));
-    let range = range.unwrap_or(Range::new(1.0, 1.0)).padded(0.06, 0.06);
+    let range = Interval::of(findings.trials.iter().filter_map(|trial| trial.accuracy));
+    let range = range.unwrap_or(Interval::new(1.0, 1.0)).padded(0.06, 0.06);
     let ticks = range.ticks(6).into_iter().filter(|tick| (0.0..=1.0).contains(tick)).collect::<Vec<_>>();
     let percent = ticks.iter().map(|tick| tick * 100.0).collect::<Vec<_>>();
     let labels = ticks.into_iter().zip(tick_labels(&percent)).map(|(tick, label)| (tick, label + " %"));

@@ -6,7 +6,8 @@
 use super::{best_in_words, drawn, final_losses, legend_of, log_range, marks};
 use crate::report::draw::color::VERMILION;
 use crate::report::draw::{
-    Axis, HEADING, LABEL, LineChart, MARGIN, Mark, Picture, Range, Rect, Scale, Series, Text, WIDTH, labels,
+    Axis, HEADING, Interval, LABEL, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
+    labels,
 };
 use crate::tuning::{Findings, Trial, number, shown};
 
@@ -92,7 +93,7 @@ fn places(findings: &Findings, key: &str, width: f64) -> (Axis, Vec<Option<f64>>
         let places = tried.into_iter().map(|value| place(value?)).collect();
         let room = width / words.len().max(1) as f64 - 4.0;
         let ticks = words.iter().enumerate().map(|(place, word)| (place as f64, look.fit(word, room)));
-        let range = Range { start: -0.5, end: words.len() as f64 - 0.5 };
+        let range = Interval { start: -0.5, end: words.len() as f64 - 0.5 };
         let axis = Axis { labels: Some(ticks.collect()), ..Axis::new(key, range, Scale::Linear) };
         return (axis, places, true);
     };
@@ -101,7 +102,7 @@ fn places(findings: &Findings, key: &str, width: f64) -> (Axis, Vec<Option<f64>>
     let (low, high) = (values.first().copied().unwrap_or(0.0), values.last().copied().unwrap_or(1.0));
     let round = match low > 0.0 && high / low > WIDE {
         true => Axis::new(key, log_range(values.iter().copied()), Scale::Logarithmic),
-        false => Axis::new(key, Range::new(low, high).padded(0.15, 0.15), Scale::Linear),
+        false => Axis::new(key, Interval::new(low, high).padded(0.15, 0.15), Scale::Linear),
     };
     let places = tried.into_iter().map(|value| number(value?)).collect();
     let ticks: Vec<_> = values.iter().copied().zip(labels(&values)).collect();

@@ -11,7 +11,7 @@ use plotters::style::RGBColor;
 use serde_json::json;
 
 use super::draw::color::{BLUE, MUTED, VERMILION, pale};
-use super::draw::{Axis, HEADING, LineChart, Mark, Picture, Range, Series, Style, legend};
+use super::draw::{Axis, HEADING, Interval, LineChart, Mark, Picture, Series, Style, legend};
 use super::loss::above_floor;
 use super::page::{colors, filled, harmless};
 use super::run_data::save_all;
@@ -153,14 +153,14 @@ fn final_losses(findings: &Findings) -> Axis {
 }
 
 /// The range of the decimal logarithms of positive values.
-fn log_range(values: impl Iterator<Item = f64>) -> Range {
+fn log_range(values: impl Iterator<Item = f64>) -> Interval {
     let mut logarithms: Vec<f64> = values.map(f64::log10).filter(|value| value.is_finite()).collect();
     logarithms.sort_by(f64::total_cmp);
     match logarithms[..] {
-        [] => Range { start: 0.0, end: 1.0 },
+        [] => Interval { start: 0.0, end: 1.0 },
         // A single value stands in the middle of its decade.
-        [low, .., high] if high - low > 1e-9 => Range::new(low, high).padded(0.05, 0.05),
-        [low, ..] => Range { start: low - 0.5, end: low + 0.5 }.padded(0.05, 0.05),
+        [low, .., high] if high - low > 1e-9 => Interval::new(low, high).padded(0.05, 0.05),
+        [low, ..] => Interval { start: low - 0.5, end: low + 0.5 }.padded(0.05, 0.05),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::log_range;
 use crate::report::draw::color::{BLUE, GREEN, VERMILION, pale};
-use crate::report::draw::{Axis, LABEL, LineChart, Mark, Picture, Range, Scale, Series, Text};
+use crate::report::draw::{Axis, Interval, LABEL, LineChart, Mark, Picture, Scale, Series, Text};
 use crate::tuning::{RatePoint, RateSweep, Verdict};
 
 /// The sweep over learning rates of the config that is called `name`; none where nothing was swept.
@@ -13,7 +13,7 @@ pub fn rate_finder(name: &str, sweep: &RateSweep) -> Option<Picture> {
     // What follows the blow-up would squash the fall.
     let first = points.first()?.loss;
     let high = losses().fold(low, f64::max).min(low + 1.35 * (first - low).max(0.05 * low.abs()));
-    let range = Range::new(low, high).padded(0.06, 0.06);
+    let range = Interval::new(low, high).padded(0.06, 0.06);
     let title = format!("{name}: sweep over learning rates");
     let mut picture = Picture::new("rate_finder", 400.0, &title, &sweep.verdict.describe());
     let rates = log_range(points.iter().map(|point| point.rate));

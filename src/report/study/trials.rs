@@ -2,7 +2,7 @@
 
 use super::{below_the_edge, best_in_words, drawn, legend_of, look, loss_axis};
 use crate::report::draw::color::{BACKGROUND, BLUE, MUTED, VERMILION, mix, pale};
-use crate::report::draw::{Axis, LineChart, Mark, Picture, Range, Scale, Series};
+use crate::report::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 use crate::terminal::counted;
 use crate::tuning::{Findings, TrialEnd};
 
@@ -30,7 +30,7 @@ pub fn picture(findings: &Findings) -> Picture {
     let mut picture = Picture::new("trials", 480.0, &title, &note);
     let points = || trials.iter().flat_map(|trial| &trial.curve);
     let last = points().map(|&(tokens, _)| tokens).fold(1.0, f64::max);
-    let x = Axis::new("tokens trained on", Range { start: 0.0, end: last }, Scale::Whole);
+    let x = Axis::new("tokens trained on", Interval { start: 0.0, end: last }, Scale::Whole);
     let mut chart = LineChart::filling(&picture, x, loss_axis(findings, points().map(|&(_, loss)| loss)));
     let edge = below_the_edge(&chart, 1.0);
     let strong = strong(findings);

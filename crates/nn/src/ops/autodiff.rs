@@ -15,7 +15,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_autodiff::{Autodiff, NodeId};
 
 use super::host::{Floats, Host};
-use super::operation::{Inputs, Operation};
+use super::operation::{Operation, OperationInputs};
 
 /// A tensor in the graph.
 type Tracked<B> = FloatTensor<Autodiff<B>>;
@@ -24,10 +24,10 @@ type Tracked<B> = FloatTensor<Autodiff<B>>;
 /// not serve them.
 pub(super) fn run<H: Host, O: Operation<N>, const N: usize>(
     tensors: [Option<Tracked<H>>; N],
-    of: impl FnOnce(&Inputs<N>) -> Option<O>,
+    of: impl FnOnce(&OperationInputs<N>) -> Option<O>,
 ) -> Option<Tracked<H>> {
     let mut inputs =
-        Inputs::read::<H>(&tensors.each_ref().map(|it| it.as_ref().map(|it| it.primitive.clone())))?;
+        OperationInputs::read::<H>(&tensors.each_ref().map(|it| it.as_ref().map(|it| it.primitive.clone())))?;
     let operation = of(&inputs)?;
     let first = tensors[0].as_ref().expect("the first input is never absent");
     let nodes = present::<H, N>(&tensors).map(|tensor| tensor.node);
@@ -126,7 +126,7 @@ impl<B: Backend, O: Recomputed<B, N>, const N: usize> Backward<B, N> for Again<O
 #[derive(Debug)]
 struct Kept<O: Operation<N>, const N: usize> {
     operation: O,
-    inputs: Inputs<N>,
+    inputs: OperationInputs<N>,
     first: Option<NodeId>,
     saved: O::Saved,
 }
@@ -183,7 +183,7 @@ struct Recompute<B, O, const N: usize> {
 impl<H: Host, O: Operation<N>, const N: usize> RetroForward for Recompute<H, O, N> {
     fn forward(&self, states: &mut BackwardStates, output: NodeId) {
         let mut input = |id| Floats::contiguous::<H>(states.get_state::<FloatTensor<H>>(&id));
-        let inputs = Inputs { values: self.inputs.map(|id| id.map(&mut input)), wanted: [false; N] };
+        let inputs = OperationInputs { values: self.inputs.map(|id| id.map(&mut input)), wanted: [false; N] };
         states.save(output, H::unwrap(self.operation.forward(&inputs).0));
     }
 }

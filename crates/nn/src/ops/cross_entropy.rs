@@ -3,7 +3,7 @@
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation::log_softmax, backend::Backend};
 
 use super::host::{self, Floats};
-use super::operation::{Gradients, Inputs, Operation, fused, input};
+use super::operation::{Gradients, Operation, OperationInputs, fused, input};
 use super::primitive;
 use crate::kernels::loss as kernel;
 use crate::kernels::pool::{self, Buffer};
@@ -121,7 +121,7 @@ impl Operation<1> for Fused {
 
     const READS: usize = 1;
 
-    fn forward(&self, inputs: &Inputs<1>) -> (Floats, Buffer) {
+    fn forward(&self, inputs: &OperationInputs<1>) -> (Floats, Buffer) {
         let [mut losses, mut log_sum_exp] = [self.targets.len(); 2].map(pool::take);
         let logits = inputs[0].slice();
         let mut sum = pool::take(1);
@@ -129,7 +129,7 @@ impl Operation<1> for Fused {
         (inputs[0].place(sum, [1]), log_sum_exp)
     }
 
-    fn backward(&self, inputs: &Inputs<1>, log_sum_exp: Buffer, gradient: &Floats) -> Gradients<1> {
+    fn backward(&self, inputs: &OperationInputs<1>, log_sum_exp: Buffer, gradient: &Floats) -> Gradients<1> {
         let (logits, scale) = (inputs[0].slice(), gradient.slice()[0]);
         inputs.gradients(|[for_logits]| {
             let for_logits = for_logits.expect("logits are never absent");

@@ -7,7 +7,7 @@ use burn::nn::Dropout;
 use burn::tensor::{Distribution, Int, Tensor, backend::Backend};
 
 use super::host::Floats;
-use super::operation::{self, Gradients, Inputs, Operation, fused};
+use super::operation::{self, Gradients, Operation, OperationInputs, fused};
 use crate::kernels::{dropout as kernel, pool};
 
 /// Dropout, which acts on differentiable backends only: inference is on the inner one.
@@ -90,11 +90,11 @@ impl Operation<1> for Fused {
 
     const READS: usize = 0;
 
-    fn forward(&self, inputs: &Inputs<1>) -> (Floats, ()) {
+    fn forward(&self, inputs: &OperationInputs<1>) -> (Floats, ()) {
         (self.apply(&inputs[0]), ())
     }
 
-    fn backward(&self, _inputs: &Inputs<1>, (): (), gradient: &Floats) -> Gradients<1> {
+    fn backward(&self, _inputs: &OperationInputs<1>, (): (), gradient: &Floats) -> Gradients<1> {
         [Some(self.apply(gradient))]
     }
 }

@@ -4,7 +4,7 @@ use burn::nn::Embedding;
 use burn::tensor::{Int, Shape, Tensor, backend::Backend};
 
 use super::host::{self, Floats};
-use super::operation::{Gradients, Inputs, Operation, fused, input};
+use super::operation::{Gradients, Operation, OperationInputs, fused, input};
 use crate::kernels::{embedding as kernel, pool};
 
 /// The row of each token, plus the row of `positions` for each place in time if there is one.
@@ -58,14 +58,14 @@ impl Operation<2> for Fused {
 
     const READS: usize = 2;
 
-    fn forward(&self, inputs: &Inputs<2>) -> (Floats, ()) {
+    fn forward(&self, inputs: &OperationInputs<2>) -> (Floats, ()) {
         let (table, d_model) = (&inputs[0], inputs[0].width());
         let mut output = pool::take(self.ids.len() * d_model);
         kernel::forward(self.sequences(), d_model, table.slice(), inputs.slice(1), &mut output);
         (table.place(output, Shape::from([self.ids.len() / self.time, self.time, d_model])), ())
     }
 
-    fn backward(&self, inputs: &Inputs<2>, (): (), gradient: &Floats) -> Gradients<2> {
+    fn backward(&self, inputs: &OperationInputs<2>, (): (), gradient: &Floats) -> Gradients<2> {
         inputs.gradients(|[table, positions]| {
             let table = table.expect("the table is never absent");
             kernel::backward(self.sequences(), inputs[0].width(), gradient.slice(), table, positions);

@@ -7,7 +7,7 @@ use super::Activation;
 use super::dropout::draw;
 use super::host::Floats;
 use super::linear::{Layer, kernel_layer};
-use super::operation::{self, Gradients, Inputs, Operation, fused};
+use super::operation::{self, Gradients, Operation, OperationInputs, fused};
 use super::precision::precision;
 use crate::kernels;
 use crate::kernels::dropout::Dropout as DropoutMask;
@@ -67,7 +67,7 @@ struct Fused {
 
 impl Fused {
     /// Both layers, as the kernels read them.
-    fn layers<'a>(&self, inputs: &'a Inputs<6>) -> kernel::FeedForward<'a> {
+    fn layers<'a>(&self, inputs: &'a OperationInputs<6>) -> kernel::FeedForward<'a> {
         let [up, down] = [1, 3].map(|at| {
             kernel_layer(&inputs[at], WeightLayout::InputOutput, inputs.slice(at + 1), self.precision)
         });
@@ -81,7 +81,7 @@ impl Operation<6> for Fused {
 
     const READS: usize = 5;
 
-    fn forward(&self, inputs: &Inputs<6>) -> (Floats, Option<Buffer>) {
+    fn forward(&self, inputs: &OperationInputs<6>) -> (Floats, Option<Buffer>) {
         let (layers, input, residual) = (self.layers(inputs), inputs[0].slice(), &inputs[5]);
         let rows = input.len() / layers.up.d_in;
         let is_kept = inputs.wanted.contains(&true)
@@ -94,7 +94,7 @@ impl Operation<6> for Fused {
 
     fn backward(
         &self,
-        inputs: &Inputs<6>,
+        inputs: &OperationInputs<6>,
         pre_activation: Option<Buffer>,
         gradient: &Floats,
     ) -> Gradients<6> {

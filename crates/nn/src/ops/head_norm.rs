@@ -4,7 +4,7 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use super::host::Floats;
 use super::norm::{self, Norm};
-use super::operation::{self, Gradients, Inputs, Operation, fused};
+use super::operation::{self, Gradients, Operation, OperationInputs, fused};
 use super::{AttentionOptions, Projections};
 use crate::kernels::norm as kernel;
 use crate::kernels::pool::{self, Buffer};
@@ -51,7 +51,7 @@ struct Settings {
 }
 
 impl Settings {
-    fn norms<'a>(&self, inputs: &'a Inputs<3>) -> [kernel::Norm<'a>; 2] {
+    fn norms<'a>(&self, inputs: &'a OperationInputs<3>) -> [kernel::Norm<'a>; 2] {
         [0, 1].map(|at| kernel::Norm {
             is_centred: false,
             gamma: inputs[at + 1].slice(),
@@ -67,7 +67,7 @@ impl Operation<3> for Settings {
 
     const READS: usize = 3;
 
-    fn forward(&self, inputs: &Inputs<3>) -> (Floats, [Buffer; 2]) {
+    fn forward(&self, inputs: &OperationInputs<3>) -> (Floats, [Buffer; 2]) {
         let (input, width) = (inputs[0].slice(), inputs[0].width());
         let statistics = input.len() / width * self.heads.iter().sum::<usize>();
         let [mut output, mut mean, mut inverse] = [input.len(), statistics, statistics].map(pool::take);
@@ -76,7 +76,12 @@ impl Operation<3> for Settings {
         (inputs[0].place(output, inputs[0].shape()), [mean, inverse])
     }
 
-    fn backward(&self, inputs: &Inputs<3>, [mean, inverse]: [Buffer; 2], gradient: &Floats) -> Gradients<3> {
+    fn backward(
+        &self,
+        inputs: &OperationInputs<3>,
+        [mean, inverse]: [Buffer; 2],
+        gradient: &Floats,
+    ) -> Gradients<3> {
         let (norms, statistics) = (self.norms(inputs), [&*mean, &*inverse]);
         inputs.gradients(|parts| {
             let [input, query, key] = parts.map(|part| part.expect("no input is ever absent"));

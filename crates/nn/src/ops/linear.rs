@@ -5,7 +5,7 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use super::dropout::{self, draw};
 use super::host::Floats;
-use super::operation::{self, Gradients, Inputs, Operation, fused};
+use super::operation::{self, Gradients, Operation, OperationInputs, fused};
 use super::precision::{Precision, matmul, precision};
 use crate::kernels::dropout::Dropout as DropoutMask;
 use crate::kernels::linear::{self as kernel, Epilogue, WeightLayout};
@@ -143,7 +143,7 @@ impl Operation<4> for Fused {
 
     const READS: usize = 3;
 
-    fn forward(&self, inputs: &Inputs<4>) -> (Floats, ()) {
+    fn forward(&self, inputs: &OperationInputs<4>) -> (Floats, ()) {
         let layer = kernel_layer(&inputs[1], self.layout, inputs.slice(2), self.precision);
         let mut shape = inputs[0].shape();
         let last = shape.num_dims() - 1;
@@ -157,7 +157,7 @@ impl Operation<4> for Fused {
         (inputs[0].place(output, shape), ())
     }
 
-    fn backward(&self, inputs: &Inputs<4>, (): (), gradient: &Floats) -> Gradients<4> {
+    fn backward(&self, inputs: &OperationInputs<4>, (): (), gradient: &Floats) -> Gradients<4> {
         let layer = kernel_layer(&inputs[1], self.layout, inputs.slice(2), self.precision);
         let mut found = inputs.gradients(|[input, weight, bias, _]| {
             let gradients = kernel::Gradients { input, weight, bias };

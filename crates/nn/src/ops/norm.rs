@@ -13,7 +13,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use super::host::Floats;
-use super::operation::{self, Gradients, Inputs, Operation, fused};
+use super::operation::{self, Gradients, Operation, OperationInputs, fused};
 use super::{float, primitive};
 use crate::kernels::norm as kernel;
 use crate::kernels::pool::{self, Buffer};
@@ -110,7 +110,7 @@ impl Settings {
         Self { epsilon, kind: NormKind::Rms }
     }
 
-    fn kernel<'a>(&self, inputs: &'a Inputs<3>) -> kernel::Norm<'a> {
+    fn kernel<'a>(&self, inputs: &'a OperationInputs<3>) -> kernel::Norm<'a> {
         kernel::Norm {
             is_centred: self.kind == NormKind::Layer,
             gamma: inputs[1].slice(),
@@ -129,7 +129,7 @@ impl Operation<3> for Settings {
     /// The result is as large as the input.
     const IS_CHEAP: bool = true;
 
-    fn forward(&self, inputs: &Inputs<3>) -> (Floats, [Buffer; 2]) {
+    fn forward(&self, inputs: &OperationInputs<3>) -> (Floats, [Buffer; 2]) {
         let input = inputs[0].slice();
         let rows = input.len() / inputs[0].width();
         let [mut output, mut mean, mut inverse_deviation] = [input.len(), rows, rows].map(pool::take);
@@ -139,7 +139,7 @@ impl Operation<3> for Settings {
 
     fn backward(
         &self,
-        inputs: &Inputs<3>,
+        inputs: &OperationInputs<3>,
         [mean, inverse_deviation]: [Buffer; 2],
         gradient: &Floats,
     ) -> Gradients<3> {

@@ -25,10 +25,10 @@ pub(super) trait Operation<const N: usize>: Clone + Debug + Send + Sync + 'stati
     const IS_CHEAP: bool = false;
 
     /// The result, and what the gradient will need; where none is wanted, the latter may be incomplete.
-    fn forward(&self, inputs: &Inputs<N>) -> (Floats, Self::Saved);
+    fn forward(&self, inputs: &OperationInputs<N>) -> (Floats, Self::Saved);
 
     /// The gradients of the inputs for that of the result.
-    fn backward(&self, inputs: &Inputs<N>, saved: Self::Saved, gradient: &Floats) -> Gradients<N>;
+    fn backward(&self, inputs: &OperationInputs<N>, saved: Self::Saved, gradient: &Floats) -> Gradients<N>;
 }
 
 /// The gradients of an operation's inputs; one that is not wanted may be missing.
@@ -36,14 +36,14 @@ pub(super) type Gradients<const N: usize> = [Option<Floats>; N];
 
 /// The inputs of an operation, as the kernels read them. Indexing is for those that are never absent.
 #[derive(Debug)]
-pub(super) struct Inputs<const N: usize> {
+pub(super) struct OperationInputs<const N: usize> {
     /// The inputs that are there, for a gradient those that it reads.
     pub values: [Option<Floats>; N],
     /// Which of them have a gradient.
     pub wanted: [bool; N],
 }
 
-impl<const N: usize> Index<usize> for Inputs<N> {
+impl<const N: usize> Index<usize> for OperationInputs<N> {
     type Output = Floats;
 
     fn index(&self, at: usize) -> &Floats {
@@ -51,7 +51,7 @@ impl<const N: usize> Index<usize> for Inputs<N> {
     }
 }
 
-impl<const N: usize> Inputs<N> {
+impl<const N: usize> OperationInputs<N> {
     /// The inputs as kernels read them; none where these cannot read one.
     pub fn read<H: Host>(tensors: &[Option<FloatTensor<H>>; N]) -> Option<Self> {
         let mut values = [const { None }; N];
@@ -83,7 +83,7 @@ impl<const N: usize> Inputs<N> {
 /// Runs the operation that `of` makes of its inputs; none where the kernels do not serve them.
 pub(super) fn fused<B: Backend, O: Operation<N>, const N: usize, const D: usize>(
     tensors: [Option<FloatTensor<B>>; N],
-    of: impl FnOnce(&Inputs<N>) -> Option<O>,
+    of: impl FnOnce(&OperationInputs<N>) -> Option<O>,
 ) -> Option<Tensor<B, D>> {
     (kernels() == Kernels::Fused).then(|| run::<B, O, N>(tensors, of))?.map(float)
 }
@@ -100,7 +100,7 @@ pub(super) fn unfused<B: Backend, O: Operation<1>, const D: usize>(
 
 fn run<B: Backend, O: Operation<N>, const N: usize>(
     tensors: [Option<FloatTensor<B>>; N],
-    of: impl FnOnce(&Inputs<N>) -> Option<O>,
+    of: impl FnOnce(&OperationInputs<N>) -> Option<O>,
 ) -> Option<FloatTensor<B>> {
     on_hosts!(B, H => plain::<H, O, N>(cast(tensors), of).map(cast), autodiff::run::<H, O, N>(cast(tensors), of).map(cast));
     None
@@ -109,9 +109,9 @@ fn run<B: Backend, O: Operation<N>, const N: usize>(
 /// Without a gradient.
 fn plain<H: Host, O: Operation<N>, const N: usize>(
     tensors: [Option<FloatTensor<H>>; N],
-    of: impl FnOnce(&Inputs<N>) -> Option<O>,
+    of: impl FnOnce(&OperationInputs<N>) -> Option<O>,
 ) -> Option<FloatTensor<H>> {
-    let inputs = Inputs::read::<H>(&tensors)?;
+    let inputs = OperationInputs::read::<H>(&tensors)?;
     let operation = of(&inputs)?;
     Some(H::unwrap(operation.forward(&inputs).0))
 }

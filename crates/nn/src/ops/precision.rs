@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host::{self, Floats};
 use super::kernels::choose;
-use super::operation::{Gradients, Inputs, Operation, unfused};
+use super::operation::{Gradients, Operation, OperationInputs, unfused};
 use crate::kernels::{self, pool};
 
 /// What the factors of a matrix product are rounded to.
@@ -118,13 +118,13 @@ impl Operation<1> for Round {
 
     const READS: usize = 0;
 
-    fn forward(&self, inputs: &Inputs<1>) -> (Floats, ()) {
+    fn forward(&self, inputs: &OperationInputs<1>) -> (Floats, ()) {
         let mut rounded = pool::take(inputs[0].slice().len());
         kernels::round(inputs[0].slice(), &mut rounded);
         (inputs[0].place(rounded, inputs[0].shape()), ())
     }
 
-    fn backward(&self, _inputs: &Inputs<1>, (): (), gradient: &Floats) -> Gradients<1> {
+    fn backward(&self, _inputs: &OperationInputs<1>, (): (), gradient: &Floats) -> Gradients<1> {
         [Some(gradient.clone())]
     }
 }

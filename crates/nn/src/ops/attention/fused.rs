@@ -11,7 +11,7 @@ use crate::kernels::matrix::Matrix;
 use crate::kernels::pool::{self, Buffer};
 use crate::ops::dropout::draw;
 use crate::ops::host::{self, Floats};
-use crate::ops::operation::{Gradients, Inputs, Operation, fused, input};
+use crate::ops::operation::{Gradients, Operation, OperationInputs, fused, input};
 use crate::ops::precision::precision;
 
 /// Attention by the kernels; none where these do not serve it.
@@ -75,7 +75,7 @@ struct Attention {
 }
 
 impl Attention {
-    fn kernel<'a>(&'a self, inputs: &'a Inputs<6>) -> Kernel<'a> {
+    fn kernel<'a>(&'a self, inputs: &'a OperationInputs<6>) -> Kernel<'a> {
         let [batch, query_time, width] = inputs[0].shape().dims();
         let (key_time, heads_side_by_side) = match &inputs.values[1] {
             Some(key) => (key.shape()[1], self.heads),
@@ -97,7 +97,7 @@ impl Attention {
     }
 }
 
-fn parts<'a>(attention: &Kernel, inputs: &'a Inputs<6>) -> [Matrix<'a>; 3] {
+fn parts<'a>(attention: &Kernel, inputs: &'a OperationInputs<6>) -> [Matrix<'a>; 3] {
     let others = inputs.slice(1).zip(inputs.slice(2));
     attention.parts(inputs[0].slice(), others.map(|(key, value)| [key, value]))
 }
@@ -108,7 +108,7 @@ impl Operation<6> for Attention {
 
     const READS: usize = 6;
 
-    fn forward(&self, inputs: &Inputs<6>) -> (Floats, Self::Saved) {
+    fn forward(&self, inputs: &OperationInputs<6>) -> (Floats, Self::Saved) {
         let attention = self.kernel(inputs);
         let shape = [attention.batch, attention.query_time, attention.heads * attention.d_head];
         let mut context = pool::take(shape.iter().product());
@@ -120,7 +120,7 @@ impl Operation<6> for Attention {
 
     fn backward(
         &self,
-        inputs: &Inputs<6>,
+        inputs: &OperationInputs<6>,
         (context, log_sum_exp): Self::Saved,
         gradient: &Floats,
     ) -> Gradients<6> {

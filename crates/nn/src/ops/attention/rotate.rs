@@ -6,7 +6,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use crate::kernels::attention::rotary::{Rotary, Turn, turn};
 use crate::kernels::pool::{self, Buffer};
 use crate::ops::host::Floats;
-use crate::ops::operation::{Gradients, Inputs, Operation, fused, input};
+use crate::ops::operation::{Gradients, Operation, OperationInputs, fused, input};
 
 /// Queries or keys turned by their positions.
 ///
@@ -34,7 +34,7 @@ fn composed<B: Backend>(input: Tensor<B, 3>, cosine: Tensor<B, 2>, sine: Tensor<
 struct Rotate;
 
 impl Rotate {
-    fn turned(inputs: &Inputs<3>, way: Turn, values: &Floats) -> Buffer {
+    fn turned(inputs: &OperationInputs<3>, way: Turn, values: &Floats) -> Buffer {
         let [_, time, width] = values.shape().dims();
         let rotary = Rotary { cosines: inputs[0].slice(), sines: inputs[1].slice() };
         let mut turned = pool::take(values.slice().len());
@@ -49,11 +49,11 @@ impl Operation<3> for Rotate {
 
     const READS: usize = 2;
 
-    fn forward(&self, inputs: &Inputs<3>) -> (Floats, ()) {
+    fn forward(&self, inputs: &OperationInputs<3>) -> (Floats, ()) {
         (inputs[2].place(Self::turned(inputs, Turn::Forth, &inputs[2]), inputs[2].shape()), ())
     }
 
-    fn backward(&self, inputs: &Inputs<3>, (): (), gradient: &Floats) -> Gradients<3> {
+    fn backward(&self, inputs: &OperationInputs<3>, (): (), gradient: &Floats) -> Gradients<3> {
         let turned = Self::turned(inputs, Turn::Back, gradient);
         [None, None, Some(gradient.place(turned, gradient.shape()))]
     }
