@@ -48,7 +48,7 @@ pub use kernels::{Kernels, is_on_host, kernels};
 pub use linear::{linear, linear_residual, tied_linear};
 pub use mask::{Mask, masked_softmax};
 pub use norm::{Norm, NormKind};
-pub use optimizer::{Adam, Moments, Muon, Parameter, Rule, Sgd, Update, Updated};
+pub use optimizer::*;
 pub use precision::{Precision, precision};
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend, ops::FloatTensor};
