@@ -129,3 +129,17 @@ test("an address restores an input with its changes, and refuses what the model 
   const bad = ["3.16", "3.x", "3&head=decoder_2_0_1", "3&head=decoder_0_0_2.5", "3&head=cross_0_0_1", "3&head=decoder_0_0_1_9", "3&first=1", "3.-1", "3&frozen=decoder_0_0_99"];
   for (const tokens of bad) assert.throws(() => readAddress(`#tokens=${tokens}`), RangeError, tokens);
 });
+
+test("symbols with spaces are read in quotes, and as words where they can be one thing alone", () => {
+  const tokenizer = new Tokenizer({ kind: "symbols", tokens: ["pay", "place", "place order", "send the bill", 'a "b" c'] });
+  const every = [0, 1, 2, 3, 4];
+  const text = tokenizer.join(every);
+  assert.equal(text, 'pay "place" "place order" "send the bill" "a \\"b\\" c"');
+  assert.deepEqual(ids(tokenizer, text), every);
+  placed(tokenizer, text);
+  assert.deepEqual(ids(tokenizer, "pay send the  bill pay"), [0, 3, 0]);
+  // One symbol, or the beginning of two.
+  assert.deepEqual(ids(tokenizer, "place order"), [null, null]);
+  assert.deepEqual(ids(tokenizer, "place pay"), [1, 0]);
+  assert.deepEqual(ids(tokenizer, 'send the "pay"'), [null, null, 0]);
+});

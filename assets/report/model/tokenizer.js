@@ -9,6 +9,9 @@ class Tokenizer {
     this.notation = { integers: "integers", characters: "characters", pairs: "byte pairs" }[stored.kind] ?? "words";
     this.pieces = stored.pieces ?? stored.tokens;
     this.ids = new Map(this.pieces.map((piece, id) => [piece, id]));
+    // Symbols with spaces in them, by their words.
+    const hasSpace = (piece) => this.notation === "words" && /\p{White_Space}/u.test(piece);
+    this.phrases = this.pieces.filter(hasSpace).map((piece) => ({ piece, words: words(piece) }));
     if (stored.kind === "pairs") this.pairs = new BytePairs(stored);
   }
 
@@ -20,14 +23,48 @@ class Tokenizer {
   /** A text of tokens, which `encode` reads. */
   join(ids) {
     if (this.pairs) return this.pairs.decode(ids);
-    return ids.map((id) => this.pieces[id] ?? "").join(this.kind === "characters" ? "" : " ");
+    return ids.map((id) => this.written(this.pieces[id] ?? "")).join(this.kind === "characters" ? "" : " ");
+  }
+
+  /** A symbol as a text has it: in quotes, with the escapes of JSON, where it could be read otherwise. */
+  written(piece) {
+    const isPlain = !/[\p{White_Space}\p{Cc}]/u.test(piece) && !piece.startsWith('"') && !this.phrases.some(({ words: [first] }) => first === piece);
+    return this.phrases.length === 0 || isPlain ? piece : JSON.stringify(piece);
   }
 
   /** The tokens of a text, with where they stand in it; the id of what is in no vocabulary is null. */
   encode(text) {
     if (this.pairs) return this.pairs.encode(text);
     if (this.kind === "characters") return pieces(text, /./gsu, (part, start) => this.found(part, start));
+    if (this.phrases.length > 0) return this.encodePhrases(text);
     return pieces(text, /\P{White_Space}+/gu, (word, start) => this.word(word, start)).flat();
+  }
+
+  /** The tokens of a text where symbols may hold spaces: in quotes, or of words that can be read in one way alone. */
+  encodePhrases(text) {
+    const parts = pieces(text, /"(?:[^"\\]|\\.)*"(?!\P{White_Space})|\P{White_Space}+/gu, (part, start) => ({ part, start, end: start + part.length }));
+    const tokens = [];
+    for (let at = 0; at < parts.length; ) {
+      const { part, start, end } = parts[at];
+      const quoted = unquoted(part);
+      if (quoted !== null) {
+        tokens.push({ id: this.ids.get(quoted) ?? null, text: part, start, end });
+        at += 1;
+        continue;
+      }
+      const alone = this.word(part, start);
+      const readings = alone.every(({ id }) => id !== null) ? [{ count: 1, found: alone }] : [];
+      for (const { piece, words: own } of this.phrases) {
+        const last = parts[at + own.length - 1];
+        if (last && own.every((word, index) => parts[at + index].part === word)) {
+          readings.push({ count: own.length, found: [{ id: this.ids.get(piece) ?? null, text: text.slice(start, last.end), start, end: last.end }] });
+        }
+      }
+      const [{ count, found }] = readings.length === 1 ? readings : [{ count: 1, found: [{ id: null, text: part, start, end }] }];
+      tokens.push(...found);
+      at += count;
+    }
+    return tokens;
   }
 
   /** A part of a text with its id. An integer is read as a number, as `07`. */
@@ -51,6 +88,18 @@ class Tokenizer {
       const within = found.id === null ? split(found.text, found.start) : [];
       return isKnown(within) ? within : [found];
     });
+  }
+}
+
+const words = (text) => text.split(/\p{White_Space}+/u).filter((word) => word !== "");
+
+/** The symbol that a part of a text has in quotes; null where it is none. */
+function unquoted(part) {
+  try {
+    const value = part.startsWith('"') ? JSON.parse(part) : null;
+    return typeof value === "string" ? value : null;
+  } catch {
+    return null;
   }
 }
 
