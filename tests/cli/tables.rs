@@ -559,7 +559,7 @@ fn what_a_table_loses_is_told() {
         read
     };
     let numbers = (0..100).map(|row| format!("{},{}\n", row % 5, row % 3)).collect::<String>();
-    told(&format!("{numbers},\n,\n"), &[], "2 rows are without a value left out");
+    told(&format!("{numbers},\n,\n"), &[], "2 rows are without a value, and left out");
     told(
         &format!("{numbers}4"),
         &[],

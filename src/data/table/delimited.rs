@@ -80,14 +80,13 @@ impl Table<'_> {
                            comment, or set `data.values` = \"symbols\" to read each value as a name";
             return Err(self.problem(Some(line), problem));
         }
-        let (mut widths, mut last, mut empty) = (self.reading.columns, None, 0);
+        let (mut widths, mut last) = (self.reading.columns, None);
         sample.into_iter().chain(rows).try_for_each(|row| {
             let row = row?;
             self.refuse_row(&row, width)?;
             let (line, mut values) = row;
             widths = self.reading.columns;
             last = Some(values.len());
-            empty += usize::from(values.is_empty());
             if let Some(order) = &self.order {
                 values = trimmed(order.iter().map(|&at| values.get(at).unwrap_or_default()).collect());
             }
@@ -95,7 +94,7 @@ impl Table<'_> {
             self.push(&(line, values), column)
         })?;
         let is_cut = !text.ends_with(['\n', '\r']);
-        self.tell_lost(text, last.filter(|_| is_cut), widths, empty);
+        self.tell_lost(text, last.filter(|_| is_cut), widths);
         Ok(())
     }
 

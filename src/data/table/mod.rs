@@ -81,6 +81,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         true => json::lines(path, &text).try_for_each(|line| table.push_json(line?)),
         false => table.read_delimited(&text),
     }?;
+    table.tell_empty();
     let Some(encoder) = table.encoder.take() else {
         return Err(Error::file(path, "is empty; give a table to learn from"));
     };

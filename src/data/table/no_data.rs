@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::header::{ValueKind, kind};
-use super::{Row, Table, delimiter};
+use super::{Row, Table, TableReading, delimiter};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 use crate::terminal::counted;
@@ -78,22 +78,20 @@ impl Table<'_> {
         }
     }
 
-    /// Tells what was read otherwise than it may be meant: rows without values, windows across blank lines, and a last
-    /// line that is shorter than all others, whose `widths` these are.
-    pub(super) fn tell_lost(
-        &mut self,
-        text: &str,
-        last: Option<usize>,
-        [least, most]: [usize; 2],
-        empty: usize,
-    ) {
-        let guesses = &mut self.reading.guesses;
-        if empty > 0 {
-            guesses.push(format!(
-                "{} without a value left out",
-                if empty == 1 { "1 row is".into() } else { format!("{} are", counted(empty, "row")) }
-            ));
+    /// Tells how many rows have no value, and are none.
+    pub(super) fn tell_empty(&mut self) {
+        let TableReading { empty, guesses, .. } = &mut self.reading;
+        match *empty {
+            0 => {}
+            1 => guesses.push("1 row is without a value, and left out".into()),
+            _ => guesses.push(format!("{} are without a value, and left out", counted(*empty, "row"))),
         }
+    }
+
+    /// Tells what was read otherwise than it may be meant: windows across blank lines, and a last line that is shorter
+    /// than all others, whose `widths` these are.
+    pub(super) fn tell_lost(&mut self, text: &str, last: Option<usize>, [least, most]: [usize; 2]) {
+        let guesses = &mut self.reading.guesses;
         let text = text.trim();
         let has_gaps = text.lines().any(|line| line.trim().is_empty());
         if self.is_stream == Some(true) && has_gaps {

@@ -22,6 +22,9 @@ pub struct TableReading {
     pub columns: [usize; 2],
     /// The first rows as parsed.
     pub rows: Vec<Vec<String>>,
+    /// Rows without a value.
+    #[serde(skip)]
+    pub(super) empty: usize,
     /// What was guessed, with the key that decides it.
     #[serde(skip)]
     pub(crate) guesses: Vec<String>,
@@ -31,6 +34,7 @@ impl TableReading {
     /// Counts the values of a row that is not blank, and keeps the first rows.
     pub(super) fn add(&mut self, row: &StringRecord) {
         if row.is_empty() {
+            self.empty += 1;
             return;
         }
         let [least, most] = &mut self.columns;
