@@ -128,6 +128,8 @@ fn type_into(
     let inspected: Value = serde_json::from_str(&said(folder, &arguments)).unwrap();
     // The token that an answer follows is no text.
     let text = texts[usize::from(source.is_some())..].join(" ");
+    // A page shows control characters by their escapes.
+    let texts: Vec<String> = texts.iter().map(|text| text.replace('\u{7}', "\\u{7}")).collect();
     let probabilities = inspected["probabilities"].as_array().unwrap().last().unwrap();
     let input = serde_json::json!({
         "text": text, "source": source, "source_tokens": inspected["source"], "tokens": inspected["tokens"], "texts": texts, "unknown": unknown,

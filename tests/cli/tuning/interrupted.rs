@@ -62,8 +62,7 @@ fn a_study_killed_at_any_moment_ends_as_the_undisturbed_one() {
 #[test]
 fn a_study_killed_in_its_overfit_check_makes_the_check_again() {
     let place = place();
-    // The key has an older name, which is still read.
-    let sets = ["tune.baseline=true", "tune.trials=2", "tune.method=random", "training.steps=40"];
+    let sets = ["tune.overfit_check=true", "tune.trials=2", "tune.method=random", "training.steps=40"];
     succeeds(place.path(), &with(&["study.toml", "--run", "undisturbed"], &sets));
     let study = place.path().join("killed");
     let mut child = command(place.path(), &with(&["study.toml", "--run", "killed"], &sets))

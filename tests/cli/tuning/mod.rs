@@ -315,7 +315,7 @@ fn the_recipe_goes_through_its_stages_and_keeps_the_best_of_each() {
     let (before, _) = STUDY.split_once("[tune]").unwrap();
     fs::write(place.path().join("plain.toml"), before).unwrap();
     // The key has an older name, which is still read.
-    let sets = ["tune.steps=20", "tune.baseline=false"];
+    let sets = ["tune.steps=20", "tune.overfit_check=false"];
     succeeds(place.path(), &with(&["plain.toml", "--run", "study", "--jobs", "2"], &sets));
     let rows = rows(&place.path().join("study"));
     let mut stages = rows.iter().map(|row| row["stage"].as_str()).collect::<Vec<_>>();
