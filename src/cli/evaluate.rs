@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::evaluation::{AtLength, DeviceBatch, Evaluation, evaluate};
 use crate::files::check_output;
 use crate::terminal::{PieceProgress, beside_floor, counted, print_json, say, thousands, warn};
-use crate::training::{RunFolder, Split, check_precision, data_fingerprint, trained_on};
+use crate::training::{RunFolder, Split, check_precision, has_other_data, trained_on};
 use crate::weights::{file::WeightsFile, native};
 
 /// Evaluate a run's best weights on a whole split or file: loss, perplexity, accuracy, compared with the floor.
@@ -141,7 +141,7 @@ fn warn_of_change(folder: &RunFolder, dataset: &Dataset) {
     if folder.is_imported() {
         return warn(DRAWN);
     }
-    if data_fingerprint(folder).is_some_and(|fingerprint| fingerprint != dataset.fingerprint()) {
+    if has_other_data(folder, dataset) {
         let run = folder.path().display();
         warn(&format!(
             "warning: the data has changed since the run `{run}` began, so its scores are of other data"

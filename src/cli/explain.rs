@@ -17,7 +17,7 @@ use crate::files::{check_output, write_atomically, write_output};
 use crate::model::{Architecture, NormPlacement};
 use crate::report::{Style, circuit_pictures, save_all};
 use crate::terminal::{print_json, say, warn};
-use crate::training::{Hashes, RunFolder, data_fingerprint, dataset_of};
+use crate::training::{Hashes, RunFolder, dataset_of, has_other_data};
 
 /// Find the circuit of a run's model: the heads and feed-forward layers that make its predictions, their kinds and the
 /// connections between them, each confirmed by ablation. Writes circuit.json and pictures into the run folder, or for
@@ -114,7 +114,7 @@ pub fn of_run(folder: &RunFolder, config: &Config, device: &Device) -> Result<Ex
         )));
     }
     let dataset = dataset_of(config, folder)?;
-    if data_fingerprint(folder).is_some_and(|fingerprint| fingerprint != dataset.fingerprint()) {
+    if has_other_data(folder, &dataset) {
         return Err(Error::Input(format!(
             "the data has changed since the run `{}` began, and its circuit is that of its own: restore the file, or give \
              a text by --text",

@@ -141,18 +141,17 @@ fn widest_text(head: &[u8], names: &Names) -> Option<(String, String)> {
     let is_text = |unit: fn([u8; 4]) -> u32| {
         let units =
             head.chunks_exact(4).map(|unit_of| unit([unit_of[0], unit_of[1], unit_of[2], unit_of[3]]));
-        let text = units.map(char::from_u32).collect::<Option<String>>()?;
+        let Some(text) = units.map(char::from_u32).collect::<Option<String>>() else { return false };
         let count = |is: fn(&char) -> bool| text.chars().filter(is).count();
         let all = text.chars().count();
         let common = count(|it| it.is_ascii_alphanumeric() || it.is_ascii_whitespace());
         let letters = count(|it| it.is_alphanumeric() || it.is_whitespace() || it.is_ascii_punctuation());
         let controls = count(|it| it.is_control() && !it.is_ascii_whitespace());
-        let is_written = common > 0 && common * RAREST >= all && 10 * letters >= 8 * all && controls == 0;
-        is_written.then_some(())
+        common > 0 && common * RAREST >= all && 10 * letters >= 8 * all && controls == 0
     };
-    let (order, encoding) = if is_text(u32::from_le_bytes).is_some() {
+    let (order, encoding) = if is_text(u32::from_le_bytes) {
         ("little", "UTF-32LE")
-    } else if is_text(u32::from_be_bytes).is_some() {
+    } else if is_text(u32::from_be_bytes) {
         ("big", "UTF-32BE")
     } else {
         return None;

@@ -127,6 +127,11 @@ pub fn dataset_of(config: &Config, folder: &RunFolder) -> Result<Dataset> {
     Ok(dataset)
 }
 
+/// Whether the data are others than those that the run in `folder` began with, as far as its checkpoints tell.
+pub fn has_other_data(folder: &RunFolder, dataset: &Dataset) -> bool {
+    data_fingerprint(folder).is_some_and(|fingerprint| fingerprint != dataset.fingerprint())
+}
+
 /// How many sequences of a set, read as `data` says, the run in `folder` was trained on. None where `data` is the run's own,
 /// whose sets have nothing in common but what its own warnings name; nor where its file is no longer there to compare.
 pub fn trained_on(folder: &RunFolder, data: &DataConfig, set: &Sequences) -> usize {

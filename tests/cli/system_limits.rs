@@ -16,6 +16,13 @@ fn training() -> Vec<String> {
     ["train", "--backend", "ndarray", "--run", "run"].map(String::from).into_iter().chain(sets).collect()
 }
 
+/// One that takes half a gigabyte, most of it for logits.
+#[cfg(target_os = "linux")]
+fn large_training() -> Vec<String> {
+    let large = ["--set", "data.length=1024", "--set", "training.batch_size=64", "--set", "data.vocab=512"];
+    training().into_iter().chain(large.map(String::from)).collect()
+}
+
 /// Runs the program in a shell that sets a limit.
 fn limited(folder: &Path, limit: &str, arguments: &[String]) -> Output {
     let mut shell = Command::new("sh");
@@ -47,12 +54,10 @@ fn a_limit_on_file_size_is_an_error_of_the_write() {
 #[test]
 fn without_memory_the_program_ends_in_one_line() {
     let place = TempDir::new().unwrap();
-    let large = ["--set", "data.length=1024", "--set", "training.batch_size=64", "--set", "data.vocab=512"];
-    let arguments: Vec<_> = training().into_iter().chain(large.map(String::from)).collect();
     let mut codes = Vec::new();
     // Too little for the threads, for the model, and for the logits.
     for mib in [100, 150, 250] {
-        let output = limited(place.path(), &format!("ulimit -v {}", mib * 1024), &arguments);
+        let output = limited(place.path(), &format!("ulimit -v {}", mib * 1024), &large_training());
         let said = text(&output.stderr);
         let code = output.status.code().unwrap_or_else(|| panic!("{mib} MiB: {:?}: {said}", output.status));
         let errors: Vec<_> = said.lines().filter(|line| !line.starts_with("warning: ")).collect();
@@ -68,9 +73,7 @@ fn without_memory_the_program_ends_in_one_line() {
 #[test]
 fn a_limit_of_addresses_counts_as_memory() {
     let place = TempDir::new().unwrap();
-    let large = ["--set", "data.length=1024", "--set", "training.batch_size=64", "--set", "data.vocab=512"];
-    let arguments: Vec<_> = training().into_iter().chain(large.map(String::from)).collect();
-    let output = limited(place.path(), &format!("ulimit -v {}", 500 * 1024), &arguments);
+    let output = limited(place.path(), &format!("ulimit -v {}", 500 * 1024), &large_training());
     assert_one_line(&output, 2, "are free here: lower it");
     assert!(text(&output.stderr).contains("`training.batch_size` = 64"), "{}", text(&output.stderr));
     assert!(!place.path().join("run").exists(), "a run that could not begin leaves nothing");
