@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use super::input::{run_path, warn_changed_config};
+use super::input::run_path;
 use crate::comparison::{ComparedRun, Comparison, MAX_NAME, Measure, Setting};
 use crate::error::{Result, excerpt};
 use crate::files::{check_output, write_atomically, write_output};
@@ -39,7 +39,6 @@ pub fn run(args: Args) -> Result<()> {
     for error in damaged {
         warn(&format!("warning: passed by: {error}"));
     }
-    comparison.runs.iter().filter(|run| run.config_changed).for_each(|run| warn_changed_config(&run.path));
     match args.json {
         true => print_json(&comparison),
         false => print(&comparison),

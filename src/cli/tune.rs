@@ -14,7 +14,7 @@ use super::{
     signals,
 };
 use crate::backend::Device;
-use crate::config::Config;
+use crate::config::{Config, sets};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::report::{Style, draw_study};
@@ -73,7 +73,23 @@ type Prepared = (Option<RunFolder>, Config, Device, RunPath, Dataset);
 fn prepare(args: &Args) -> Result<Prepared> {
     let resumed = args.resume.as_deref().map(study_folder).transpose()?;
     let own = resumed.as_ref().filter(|_| args.experiment.config.is_none()).map(RunFolder::config);
-    let is_searchable = |config: &Config| Space::new(config).map(drop);
+    let is_searchable = |config: &Config| {
+        let space = Space::new(config)?;
+        let set = &args.experiment.set;
+        match space.keys().find(|key| !args.find_rate && sets(set, key)) {
+            Some(key) => {
+                let problem = format!(
+                    "is set, and [tune.search] has it: leave one of them out; `{key}` takes the values of the search"
+                );
+                Err(Error::key(
+                    key,
+                    config.values().get(key).map_or_else(String::new, ToString::to_string),
+                    problem,
+                ))
+            }
+            None => Ok(()),
+        }
+    };
     let mut config = match own {
         Some(own) => args.experiment.of(own).load_checked(is_searchable)?,
         None => args.experiment.load_checked(is_searchable)?,

@@ -89,7 +89,11 @@ pub fn list(
         }
     }
     runs.retain(|run| {
-        filters.iter().all(|(key, wanted)| run.value(key).is_some_and(|value| is_meant(&value, wanted)))
+        let lets_pass = |(key, wanted): &(String, String)| {
+            run.value(key)
+                .is_some_and(|value| is_meant(&value, wanted) || is_end_of_path(key, &value, wanted))
+        };
+        filters.iter().all(lets_pass)
     });
     runs.sort_by(|a, b| order(a.value(sort), b.value(sort)));
     Ok((runs, damaged))
@@ -158,6 +162,13 @@ fn is_meant(value: &Value, wanted: &str) -> bool {
         (Some(value), Ok(wanted)) => value == wanted,
         _ => value.as_str().map_or_else(|| value.to_string(), str::to_string) == wanted,
     }
+}
+
+/// Whether the last parts of a path are those that were typed: configs hold absolute paths.
+fn is_end_of_path(key: &str, value: &Value, wanted: &str) -> bool {
+    const PATHS: [&str; 4] = ["data.path", "data.tokens", "run.from", "path"];
+    let is_end = |path: &str| !wanted.is_empty() && Path::new(path).ends_with(wanted);
+    PATHS.contains(&key) && value.as_str().is_some_and(is_end)
 }
 
 /// Numbers by size, texts by letters; what is missing comes last.
@@ -316,6 +327,13 @@ mod tests {
         };
         assert_eq!(names(&[], "name"), ["a", "b", "c", "d"]);
         assert_eq!(names(&[], "best_valid_loss"), ["b", "a", "d", "c"]);
+        fs::write(place.join("c/config.toml"), "[data]\npath = \"/data/own/c.csv\"\n").unwrap();
+        for (wanted, expected) in
+            [("c.csv", &["c"][..]), ("own/c.csv", &["c"]), ("n/c.csv", &[]), ("csv", &[])]
+        {
+            assert_eq!(names(&[("data.path", wanted)], "name"), expected, "{wanted}");
+        }
+        fs::write(place.join("c/config.toml"), config(4)).unwrap();
         assert_eq!(names(&[("model.heads", "4")], "above_floor"), ["a", "c"]);
         assert_eq!(names(&[("model.heads", "4.0"), ("ended", "completed")], "name"), ["a"]);
         let (runs, _) = list(&all, &[], "name").unwrap();

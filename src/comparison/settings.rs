@@ -230,6 +230,12 @@ impl Comparison {
                 }
             ));
         }
+        for run in comparison.runs.iter().filter(|run| run.config_changed) {
+            comparison.sentences.push(format!(
+                "the config.toml of {} has changed since the run ended: its results are those of the keys that it had then",
+                run.name
+            ));
+        }
         Ok(comparison)
     }
 

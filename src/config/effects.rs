@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Config, DEFAULT_FILE, DEFAULT_TEXT, OptimizerKind, ScheduleKind};
+use super::{Config, DEFAULT_FILE, DEFAULT_TEXT, Method, OptimizerKind, ScheduleKind, TuneConfig};
 use crate::data::{Dataset, Source, Task, Tokens, Vocabulary};
 use crate::error::Error;
 use crate::model::Architecture;
@@ -21,6 +21,7 @@ impl Config {
             let reader = match key.split_once('.')? {
                 ("data", name) => self.reader_of_data(name, dataset)?.to_string(),
                 ("model", name) => self.reader_of_model(name)?.to_string(),
+                ("tune", name) => self.reader_of_tune(name)?.to_string(),
                 ("training", "weight_decay") if self.training.weight_decay == 0.0 => return None,
                 ("training", name) => match other_optimizers(self.training.optimizer, name) {
                     Some(optimizers) => optimizers,
@@ -106,6 +107,17 @@ impl Config {
         })
     }
 
+    /// The searches that read a key of `[tune]` that this one does not.
+    fn reader_of_tune(&self, key: &str) -> Option<&'static str> {
+        let tune = self.tune.as_ref()?;
+        let draws = match tune.method {
+            Some(method) => matches!(method, Method::Random | Method::Halving),
+            None => !tune.search.is_empty(),
+        };
+        (key == "trials" && !draws && tune.trials != TuneConfig::default().trials)
+            .then_some("`tune.method` = \"random\" and \"halving\"")
+    }
+
     /// The runs that read a key of `[training]` that this one does not.
     fn reader_of_training(&self, key: &str) -> Option<&'static str> {
         let training = &self.training;
@@ -172,6 +184,7 @@ mod tests {
             (&["data.path=a.json", "data.header=true"], "`data.header` = true"),
             (&["data.task=addition", "data.length=9"], "`data.length` = 9"),
             (&["data.task=addition", "data.vocab=9"], "`data.vocab` = 9"),
+            (&["tune.method=recipe", "tune.trials=9"], "`tune.trials` = 9"),
             (&["data.order=2"], "`data.order` = 2 has no effect: it is for the task `markov` alone"),
         ] {
             let said = said("", set);

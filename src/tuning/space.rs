@@ -53,6 +53,11 @@ impl Space {
         Ok(space)
     }
 
+    /// The keys that are searched.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.dimensions.keys().map(String::as_str)
+    }
+
     /// Every combination, in which the last key changes fastest; of a range so many points as it asks for, or 5.
     ///
     /// # Errors

@@ -42,6 +42,12 @@ fn every_target_of_a_held_out_file_counts() {
     let output = run(folder, &["evaluate", "run", "--data", "heldout.txt"]);
     let said = text(&output.stdout);
     assert!(said.starts_with("run: 600 targets of 600 in `heldout.txt` (the whole file)\n"), "{said}");
+    let output = run(folder, &["evaluate", "run", "--data", "tiny.txt", "--set", "data.values=symbols"]);
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("`data.values` = \"symbols\" has no effect") && output.status.code() == Some(2),
+        "{said}"
+    );
     let output = run(folder, &["evaluate", "run", "--data", "one.txt"]);
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");

@@ -101,3 +101,24 @@ fn programs_get_the_same_as_json() {
     assert!(json["floor"]["valid"].as_f64().unwrap() > 0.0);
     assert_eq!(json["samples"][0]["determined"][0], false);
 }
+
+#[test]
+fn a_text_that_looks_like_a_table_is_warned_of() {
+    let verse = "Now is the winter, of our discontent\nMade glorious summer\n".repeat(9);
+    let table = "day,state\nmon,sun\ntue,rain\n".repeat(9);
+    let json = "{\"state\": \"sun\"}\n[3, 1]\n".repeat(9);
+    for (text, expected) in
+        [(&verse, None), (&table, Some("2 values in each line")), (&json, Some("JSON in each line"))]
+    {
+        let (_folder, path) = file("a.dat", text);
+        let config = DataConfig { path, length: 8, ..DataConfig::default() };
+        let warnings = describe(&config, 0).unwrap().warnings;
+        let told = warnings.iter().find(|warning| warning.contains("not as a table"));
+        assert_eq!(
+            told.is_some_and(|told| told.contains(expected.unwrap_or("\0"))),
+            expected.is_some(),
+            "{warnings:?}"
+        );
+        assert_eq!(told.is_some(), expected.is_some(), "{warnings:?}");
+    }
+}

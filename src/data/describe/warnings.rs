@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{overlap, sorted};
 use crate::data::config::{Count, DataConfig, LARGEST, RowSplit, Source, Tokens};
 use crate::data::dataset::Dataset;
+use crate::data::table;
 use crate::data::vocabulary::Notation;
 use crate::terminal::{counted, part_of, thousands};
 
@@ -84,7 +85,7 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
         ));
     }
     warnings.extend(of_table(config, dataset));
-    warnings.extend(numbers_as_text(config, dataset));
+    warnings.extend(numbers_as_text(config, dataset).or_else(|| table_as_text(config, dataset)));
     warnings
 }
 
@@ -181,5 +182,35 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     Some(format!(
         "the text holds nothing but numbers, and each {unit} is a token: set {one_file}`data.source` = \
          \"table\"{delimiter}{symbols}{column} to make each number a token"
+    ))
+}
+
+/// Warns about a text whose lines all have the same number of values, or are JSON, and which may be a table.
+fn table_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
+    /// Fewer lines than this are no sign.
+    const FEWEST_LINES: usize = 10;
+    /// Bytes of one token that are looked at.
+    const BEGINNING: usize = 1 << 16;
+
+    if config.source() != Source::Text || matches!(config.tokens, Tokens::File(_)) {
+        return None;
+    }
+    let (ids, part) = dataset.train.stream()?;
+    let beginning = dataset.vocabulary.decode(&ids.iter(part).take(BEGINNING).collect::<Vec<_>>());
+    // The last line may be cut.
+    let (beginning, _) = beginning.rsplit_once('\n')?;
+    if beginning.lines().count() < FEWEST_LINES {
+        return None;
+    }
+    let form = match table::form(beginning)? {
+        table::Form::Json => "holds an array or an object of JSON in each line".to_string(),
+        table::Form::Delimited(fields, delimiter) => {
+            format!("has {fields} values in each line, with delimiter {delimiter}")
+        }
+    };
+    let one_file = if config.path.is_dir() { "`data.path` to one of its files and " } else { "" };
+    Some(format!(
+        "the text {form}, and is read as a text, not as a table: set {one_file}`data.source` = \"table\" to make each \
+         value a token"
     ))
 }

@@ -82,8 +82,8 @@ impl Table<'_> {
             FirstLine::Data => false,
             FirstLine::Numbers => {
                 self.reading.guesses.push(format!(
-                    "{line} is read as data, though its numbers are unlike those below: add --set data.header=true if it is \
-                     a header, or --set data.header=false if it is data"
+                    "{line} is read as data, though its numbers may be names, as they are unlike those below: add --set \
+                     data.header=true if it is a header, or --set data.header=false if it is data"
                 ));
                 false
             }

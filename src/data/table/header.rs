@@ -39,7 +39,7 @@ pub(super) fn judge(first: &StringRecord, below: &[&Row], column: Option<usize>)
     if below.is_empty() {
         return FirstLine::Data;
     }
-    if let Some(numbered) = numbered(first, below) {
+    if let Some(numbered) = numbered(first, below, column) {
         return numbered;
     }
     let own = column.map_or(FirstLine::Unknown, |column| by_kind(first, below, &[column]));
@@ -61,8 +61,10 @@ pub(super) fn judge(first: &StringRecord, below: &[&Row], column: Option<usize>)
 }
 
 /// A first line of 0, 1, 2 and so on, or from 1, as pandas numbers columns without names: above an index without a name,
-/// or above words alone.
-fn numbered(first: &StringRecord, below: &[&Row]) -> Option<FirstLine> {
+/// above words alone, or above numbers that hardly count like this.
+fn numbered(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Option<FirstLine> {
+    /// Fewer numbers count by chance.
+    const LEAST: usize = 3;
     let is_unnamed = first.get(0) == Some("");
     let numbers: Vec<usize> =
         first.iter().skip(usize::from(is_unnamed)).map(|value| value.parse().ok()).collect::<Option<_>>()?;
@@ -72,9 +74,21 @@ fn numbered(first: &StringRecord, below: &[&Row]) -> Option<FirstLine> {
     }
     let holds_words =
         || below.iter().flat_map(|row| row.1.iter()).all(|value| kind(value) == ValueKind::Word);
+    let counts = |row: &StringRecord| {
+        let numbers: Option<Vec<i64>> = row.iter().map(|value| value.parse().ok()).collect();
+        numbers.is_some_and(|numbers| numbers.windows(2).all(|pair| pair[1] - pair[0] == 1))
+    };
+    let is_alone = || {
+        let wide = below.iter().filter(|row| row.1.len() == numbers.len()).count();
+        let counting = below.iter().filter(|row| counts(&row.1)).count();
+        let is_rare = (counting as f64) < RARE * below.len() as f64;
+        wide == below.len() && wide >= FEW && is_rare && !below.iter().any(|row| row.1 == *first)
+    };
     match is_unnamed {
         true => has_index(first, below).then_some(FirstLine::Names),
-        false => holds_words().then_some(FirstLine::ProbablyNames),
+        false if holds_words() => Some(FirstLine::ProbablyNames),
+        false if column.is_none() && numbers.len() >= LEAST && is_alone() => Some(FirstLine::Numbers),
+        false => None,
     }
 }
 
@@ -263,6 +277,8 @@ mod tests {
             assert_eq!(judged(&format!("{header}\n{below}"), None), FirstLine::Numbers, "{header}");
         }
         assert_eq!(judged(&format!("2019,2020,2021\n{below}"), Some(1)), FirstLine::Numbers);
+        assert_eq!(judged(&format!("0,1,2\n{}", "1,0,2\n2,2,0\n".repeat(3)), None), FirstLine::Numbers);
+        assert_eq!(judged(&format!("0,1,2\n{}", "1,2,3\n0,9,1\n".repeat(3)), None), FirstLine::Data);
         for data in ["6,20,8", "2021,2020,2019", "4,20,9"] {
             assert_eq!(judged(&format!("{data}\n{below}"), None), FirstLine::Data, "{data}");
         }

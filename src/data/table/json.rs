@@ -165,7 +165,16 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<(StringRecord, 
                 let remedy = format!("to learn from such texts, {INTO_TEXT}{or_column}");
                 return Err(format!("is an object whose `{name}` is a text: {remedy}"));
             }
-            let names = members.keys().take(9).map(|name| excerpt(name)).collect::<Vec<_>>().join(", ");
+            let is_readable = |value: &Value| match value {
+                Value::Array(elements) => !elements.iter().any(|it| it.is_array() || it.is_object()),
+                value => !value.is_object(),
+            };
+            let readable = members.iter().filter(|(_, value)| is_readable(value));
+            let names = readable.take(9).map(|(name, _)| excerpt(name)).collect::<Vec<_>>().join(", ");
+            if names.is_empty() {
+                let problem = "is an object that holds only objects and nested arrays: write each sequence as one array";
+                return Err(problem.to_string());
+            }
             return Err(format!("is an object of {names}: name the one to read as `data.column`"));
         }
         (_, Some(name)) => {

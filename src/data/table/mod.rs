@@ -29,10 +29,11 @@ mod values;
 use std::ops::Range;
 
 use csv::StringRecord;
+use serde_json::Value;
 
 pub use self::reading::TableReading;
 use self::values::Encoder;
-use super::config::{Column, DataConfig, Values};
+use super::config::{Column, DataConfig, Delimiter, Values};
 use super::dataset::Dataset;
 use super::excerpt::excerpt;
 use super::ids::Ids;
@@ -86,6 +87,26 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         return Err(Error::file(path, "is empty; give a table to learn from"));
     };
     table.into_dataset(encoder)
+}
+
+/// What a text that may be a table looks like.
+pub(super) enum Form {
+    /// An array or an object of JSON in each line.
+    Json,
+    /// So many values in each line, and what separates them.
+    Delimited(usize, Delimiter),
+}
+
+/// Returns the form that all lines of a text share, if it is that of a table.
+pub(super) fn form(text: &str) -> Option<Form> {
+    if text.lines().all(|line| line.starts_with(['{', '[']) && serde_json::from_str::<Value>(line).is_ok()) {
+        return Some(Form::Json);
+    }
+    let delimiter = delimiter::infer(text, "csv").delimiter;
+    let mut fields =
+        delimiter::records(text, delimiter).map(|record| record.map_or(0, |record| record.len()));
+    let first = fields.next().filter(|&first| first > 1)?;
+    fields.all(|count| count == first).then_some(Form::Delimited(first, Delimiter::Of(delimiter)))
 }
 
 /// The line in which a row begins, from 1, and its values.

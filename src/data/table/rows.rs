@@ -17,6 +17,9 @@ use crate::terminal::counted;
 /// A row this many times as long as the median one is named.
 const OUTLIER: usize = 16;
 
+/// Delimiters of other scripts, which are no single byte.
+const FULL_WIDTH: [char; 4] = ['，', '；', '、', '｜'];
+
 /// A row of fewer values costs little, however short the others are.
 const LONG: usize = 256;
 
@@ -85,7 +88,7 @@ impl<'a> Table<'a> {
         }
         let is_ended = self.given.map_or(shortest < longest, |vocabulary| vocabulary.end().is_some());
         let with_end = is_ended && !self.ends_itself;
-        self.check_rows(longest + usize::from(with_end), with_end)?;
+        self.check_rows(&encoder, longest + usize::from(with_end), with_end)?;
         let train_rows = self.config.train_part(self.rows.len());
         if self.config.split == RowSplit::Shuffle {
             self.rows.shuffle(&mut generator(0, Purpose::Split, [0, 0]));
@@ -108,10 +111,17 @@ impl<'a> Table<'a> {
     }
 
     /// Refuses rows of which nothing can be predicted, and too few of them; the longest has `longest` tokens.
-    fn check_rows(&self, longest: usize, with_end: bool) -> Result<()> {
+    fn check_rows(&self, encoder: &Encoder<'_>, longest: usize, with_end: bool) -> Result<()> {
         if longest < 2 {
             let or_split =
                 if self.is_json { "" } else { ", or `data.delimiter` to what separates the values" };
+            let wide = |symbol: &String| symbol.chars().find(|it| FULL_WIDTH.contains(it));
+            if let Encoder::Symbols(symbols) = encoder
+                && let Some(wide) = symbols.keys().find_map(wide)
+            {
+                let problem = format!("has one value a row: write an ASCII delimiter in place of `{wide}`");
+                return Err(self.problem(None, problem));
+            }
             let problem = format!(
                 "has one value a row, so nothing can be predicted; set `data.column` = 1 to read all of them as one \
                  sequence{or_split}"

@@ -257,6 +257,11 @@ fn a_value_that_cannot_be_used_is_named_with_its_line() {
             wrong("a.csv", "1\n2\n3\n", as_is),
             "FILE: has one value a row, so nothing can be predicted; set `data.column` = 1",
         ),
+        (
+            wrong("a.csv", "3，1\n4，1\n", as_is),
+            "FILE: has one value a row: write an ASCII delimiter in place of `，`",
+        ),
+        (wrong("a.jsonl", "{\"a\": {\"b\": 1}}\n", as_is), "FILE:1: is an object that holds only objects"),
         (wrong("a.csv", "1,2\n", as_is), "FILE: has 1 row, of which"),
         (wrong("a.csv", "\n\n", as_is), "FILE: is empty"),
         (

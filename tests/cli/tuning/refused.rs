@@ -15,7 +15,7 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
     fs::write(place.path().join("bare.toml"), "[tune.search]\nheads = [2]\n").unwrap();
     fs::write(place.path().join("above.toml"), "[tune]\nlearning_rate = [1e-3]\n").unwrap();
     let before = fs::read_dir(place.path()).unwrap().count();
-    let cases: [(Vec<&str>, &[&str]); 26] = [
+    let cases: [(Vec<&str>, &[&str]); 27] = [
         (vec!["bare.toml"], &["bare.toml:2: `tune.search.heads`", "did you mean `model.heads`?"]),
         (
             vec!["above.toml"],
@@ -25,6 +25,10 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
             ],
         ),
         (vec!["study.toml", "--find-rate", "--run", "folder"], &["`folder` exists already: name another"]),
+        (
+            vec!["study.toml", "--learning-rate", "0.003", "--dry-run"],
+            &["--learning-rate: `training.learning_rate` = 0.003 is set, and [tune.search] has it"],
+        ),
         (vec!["typo.toml"], &["typo.toml:2: `tune.search.model.hed`", "did you mean `model.heads`?"]),
         (vec!["empty.toml"], &["empty.toml:3: `tune.search.model.heads` = [] is empty"]),
         (
@@ -100,18 +104,17 @@ fn a_study_of_another_config_or_with_foreign_runs_is_not_touched() {
 #[test]
 fn a_model_that_does_not_overfit_one_batch_says_what_is_wrong_and_stops() {
     let place = place();
-    let sets = [
-        "tune.overfit_check=true",
-        "tune.search.training.learning_rate=[10.0]",
-        "training.learning_rate=1e-3",
-    ];
+    let sets = ["tune.overfit_check=true", "tune.search.training.learning_rate=[10.0]"];
     let said = refusal(place.path(), &with(&["study.toml", "--run", "study"], &sets));
     assert!(said.contains("`training.learning_rate`") && said.contains("too high"), "{said}");
     assert!(said.contains("of trial 000 (") && said.contains("learning_rate 10.0"), "{said}");
     assert!(!place.path().join("study").exists());
     // A rate that no trial has is not judged.
-    let sets =
-        ["tune.overfit_check=true", "training.learning_rate=10", "tune.trials=2", "tune.method=random"];
+    let config = place.path().join("study.toml");
+    let too_high =
+        fs::read_to_string(&config).unwrap().replace("learning_rate = 3e-3", "learning_rate = 10.0");
+    fs::write(config, too_high).unwrap();
+    let sets = ["tune.overfit_check=true", "tune.trials=2", "tune.method=random"];
     let arguments = with(&["study.toml", "--run", "study", "--set", "training.steps=20"], &sets);
     assert!(succeeds(place.path(), &arguments).contains("memorised"));
 }
