@@ -28,7 +28,7 @@ const PROGRAM: [&str; 17] = [
 ];
 
 /// Those of `causal-attention-nn`.
-const NN: [&str; 8] = ["error", "range", "role", "ops", "position", "attention", "model", "prelude"];
+const NN: [&str; 9] = ["error", "range", "role", "hooks", "ops", "position", "attention", "model", "prelude"];
 
 /// What writes to the terminal, as it is called.
 const PRINTS: [&str; 8] =

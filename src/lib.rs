@@ -73,5 +73,5 @@ pub mod weights;
 pub mod workers;
 
 pub use causal_attention_kernels as kernels;
-pub use causal_attention_nn::{attention, model, ops, position, range, role};
+pub use causal_attention_nn::{attention, hooks, model, ops, position, range, role};
 pub use error::{Error, Result};

@@ -145,7 +145,7 @@ fn general_attention_under_every_mask() {
     for mask in masks {
         check(&format!("{mask:?}"), attention.clone(), |module| {
             let memory = module.project_memory(key.clone(), value.clone(), mask.clone()).unwrap();
-            mixed(module.forward_memory(None, query.clone(), &memory, None).unwrap())
+            mixed(module.forward_memory(query.clone(), &memory).unwrap())
         });
     }
 }

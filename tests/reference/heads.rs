@@ -114,10 +114,11 @@ fn cross_attention() {
         let (query, memory) = (case.float("input.query"), case.float::<B, 3>("input.memory"));
         let mask = Mask::none().hide_keys(case.hidden("input.key_padding"));
         let memory = attention.project_memory(memory.clone(), memory, mask).unwrap();
-        let mut maps = Vec::new();
-        let output = attention.forward_memory(None, query, &memory, Some(&mut maps)).unwrap();
+        let output = attention.forward_memory(query.clone(), &memory).unwrap();
         case.assert_close("expected.output", output, CLOSE);
-        case.assert_close("expected.weights", maps.remove(0), CLOSE);
+        let (output, weights) = attention.forward_memory_with_weights(query, &memory).unwrap();
+        case.assert_close("expected.output", output, CLOSE);
+        case.assert_close("expected.weights", weights, CLOSE);
     }
     on_both_paths(agrees::<NdArray>);
     on_both_paths(agrees::<Flex>);

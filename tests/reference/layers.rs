@@ -6,7 +6,9 @@ use burn::tensor::{Tensor, backend::Backend};
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::attention::Mask;
-use causal_attention::model::{NormPlacement, block::Block, feed_forward::FeedForward};
+use causal_attention::hooks::{BlockHooks, NoHooks};
+use causal_attention::model::block::{Block, BlockInput};
+use causal_attention::model::{NormPlacement, feed_forward::FeedForward};
 use causal_attention::ops::{Activation, Norm, NormKind, ScorePosition};
 
 use crate::CLOSE;
@@ -42,8 +44,9 @@ fn encoder_layer<B: Backend>(name: &str, placement: NormPlacement) {
         placement,
     };
     let mask = Mask::none().hide_keys(case.hidden("input.key_padding"));
-    let output =
-        block.forward(case.float("input.x"), None, &mask, &ScorePosition::None, None, [None, None]).unwrap();
+    let (x, position) = (case.float("input.x"), ScorePosition::None);
+    let input = BlockInput { x, memory: None, mask: &mask, position: &position, cache: None };
+    let output = block.forward(input, BlockHooks::alone(&mut NoHooks)).unwrap();
     case.assert_close("expected.output", output, CLOSE);
 }
 
@@ -63,7 +66,8 @@ fn decoder_layer<B: Backend>(name: &str, placement: NormPlacement) {
     let (x, memory): (Tensor<B, 3>, _) = (case.float("input.x"), case.float("input.memory"));
     let memory = cross_attention.project_memory(memory.clone(), memory, memory_mask).unwrap();
     let (mask, position) = (Mask::causal(), ScorePosition::None);
-    let output = block.forward(x, Some(&memory), &mask, &position, None, [None, None]).unwrap();
+    let input = BlockInput { x, memory: Some(&memory), mask: &mask, position: &position, cache: None };
+    let output = block.forward(input, BlockHooks::alone(&mut NoHooks)).unwrap();
     case.assert_close("expected.output", output, CLOSE);
 }
 

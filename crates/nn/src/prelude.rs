@@ -4,6 +4,7 @@ pub use crate::attention::{
     CausalAttention, CausalAttentionConfig, KeyValueCache, Mask, MultiHeadAttention,
     MultiHeadAttentionConfig, SplitHeads, SplitHeadsConfig,
 };
+pub use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, NoHooks, Stack};
 pub use crate::model::loss::cross_entropy;
 pub use crate::model::{
     Architecture, AttentionMaps, Inputs, Model, ModelCache, ModelConfig, NormPlacement, Sizes, Source,

@@ -10,6 +10,7 @@ use crate::analysis::view::floats;
 use crate::attention::Memory;
 use crate::data::Role;
 use crate::evaluation::{DeviceBatch, Mean};
+use crate::hooks::NoHooks;
 use crate::model::Decoder;
 use crate::ops;
 
@@ -55,7 +56,7 @@ pub(super) struct Bench<'a, B: Backend> {
 impl<'a, B: Backend> Bench<'a, B> {
     pub fn new(model: &'a Decoder<B>, samples: &[Sample], device: &B::Device) -> Result<Self> {
         let batch = DeviceBatch::<B>::new(&Sample::batch_of(samples), device);
-        let memories = model.project_memory(batch.inputs.source.clone(), None)?;
+        let memories = model.project_memory(batch.inputs.source.clone(), &mut NoHooks)?;
         let whole = run(model, batch.inputs.tokens.clone(), &memories, &Interventions::default())?;
         let counts = match &batch.hidden {
             Some(hidden) => hidden.clone().bool_not().float(),

@@ -8,13 +8,11 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use burn::nn::Linear;
 use burn::tensor::{Int, Tensor, backend::Backend};
 
 use crate::attention::Memory;
+use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, Stack};
 use crate::model::{Decoder, Model, NormPlacement};
-use crate::ops::{self, AttentionOptions, Mask, Projections, repeat_heads, split_heads};
-use crate::position::contributions;
 use crate::{Error, Result};
 
 /// A place of a decoder where an activation is recorded and can be replaced. Layers and heads count from 0.
@@ -91,60 +89,79 @@ impl<B: Backend> Interventions<B> {
     }
 }
 
-/// A pass on its way.
-struct Pass<'a, B: Backend> {
+impl Site {
+    /// The site of a head, or the one site of all heads where the activation is not one of heads.
+    fn of(HookSite { stack, layer, point }: HookSite, head: usize) -> Option<Self> {
+        use AttentionPoint::{Key, Output, Pattern, Query, Value};
+        use HookPoint::{CrossAttention, SelfAttention};
+        if stack == Stack::Encoder {
+            return None;
+        }
+        Some(match point {
+            HookPoint::Embedding => Site::Embedding,
+            HookPoint::ResidualPre => Site::Stream(layer),
+            SelfAttention(Query) => Site::Query(layer, head),
+            SelfAttention(Key) => Site::Key(layer, head),
+            SelfAttention(Value) => Site::Value(layer, head),
+            SelfAttention(Pattern) => Site::Pattern(layer, head),
+            SelfAttention(Output) => Site::Head(layer, head),
+            CrossAttention(Query) => Site::CrossQuery(layer, head),
+            CrossAttention(Pattern) => Site::CrossPattern(layer, head),
+            CrossAttention(Output) => Site::Cross(layer, head),
+            HookPoint::FeedForwardOutput => Site::FeedForward(layer),
+            HookPoint::Final => Site::Logits,
+            SelfAttention(AttentionPoint::Scores)
+            | CrossAttention(Key | Value | AttentionPoint::Scores)
+            | HookPoint::ResidualMid
+            | HookPoint::FeedForwardHidden
+            | HookPoint::ResidualPost => return None,
+        })
+    }
+
+    /// The site of a reader of the residual stream.
+    fn of_reader(reader: HookSite, head: usize) -> Option<Self> {
+        match reader.point {
+            HookPoint::FeedForwardHidden => Some(Site::FeedForward(reader.layer)),
+            _ => Self::of(reader, head),
+        }
+    }
+}
+
+/// Records activations as a forward pass makes them, with what replaces them.
+struct Recorder<'a, B: Backend> {
     interventions: &'a Interventions<B>,
     recorded: HashMap<Site, (Tensor<B, 4>, usize)>,
 }
 
-impl<B: Backend> Pass<'_, B> {
-    /// Records `activation`, or what replaces it.
-    fn record(&mut self, site: Site, activation: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.record_heads(|_| site, activation.unsqueeze_dim(1)).squeeze_dim(1)
+impl<B: Backend> Hooks<B> for Recorder<'_, B> {
+    fn wants(&self, site: HookSite) -> bool {
+        Site::of(site, 0).is_some()
     }
 
-    /// The same of the heads of a layer, `[batch, heads, ..]`, each at its site.
-    fn record_heads(&mut self, site: impl Fn(usize) -> Site, mut heads: Tensor<B, 4>) -> Tensor<B, 4> {
+    fn hook(&mut self, site: HookSite, activation: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.hook_heads(site, activation.unsqueeze_dim(1)).squeeze_dim(1)
+    }
+
+    fn hook_heads(&mut self, site: HookSite, mut heads: Tensor<B, 4>) -> Tensor<B, 4> {
         let [_, count, ..] = heads.dims();
-        for head in 0..count {
-            if let Some(new) = self.interventions.replaced.get(&site(head)) {
+        let sites: Vec<Site> = (0..count).filter_map(|head| Site::of(site, head)).collect();
+        for (head, site) in sites.iter().enumerate() {
+            if let Some(new) = self.interventions.replaced.get(site) {
                 heads = put_head(heads, head, new.clone());
             }
         }
-        self.recorded.extend((0..count).map(|head| (site(head), (heads.clone(), head))));
+        self.recorded.extend(sites.into_iter().enumerate().map(|(head, site)| (site, (heads.clone(), head))));
         heads
     }
 
-    /// What `reader` reads where that is not the stream `x` as it is.
-    fn read(&self, reader: Site, x: &Tensor<B, 3>) -> Option<Tensor<B, 3>> {
+    fn input(&mut self, reader: HookSite, head: usize, residual: &Tensor<B, 3>) -> Option<Tensor<B, 3>> {
+        let reader = Site::of_reader(reader, head)?;
         let paths = self.interventions.paths.iter().filter(|(_, to, _)| *to == reader);
         let changes = paths.filter_map(|(from, _, new)| {
             let old = at(self.recorded.get(from)?);
             Some(new.clone().expand(old.shape()) - old)
         });
-        changes.reduce(|sum, change| sum + change).map(|change| x.clone() + change)
-    }
-
-    /// Lets the heads of a layer attend with their queries, keys and values `[batch, heads, .., d_head]`, with their
-    /// weights and what each writes, through its rows of the output projection, at these sites. Returns the sum of that
-    /// with the bias.
-    fn attend(
-        &mut self,
-        [query, key, value]: [Tensor<B, 4>; 3],
-        options: AttentionOptions<B>,
-        [pattern, head]: [impl Fn(usize) -> Site; 2],
-        output: &Linear<B>,
-    ) -> Tensor<B, 3> {
-        let mut maps = Vec::with_capacity(1);
-        let parts = Projections::Separate([query, key, value.clone()].map(join_heads));
-        ops::attention(parts, options, Some(&mut maps));
-        let pattern = self.record_heads(pattern, maps.remove(0));
-        let ([d_inner, d_model], [_, heads, ..]) = (output.weight.dims(), pattern.dims());
-        let weight = output.weight.val().reshape([1, heads, d_inner / heads, d_model]);
-        let context = pattern.matmul(value); // [batch, heads, time, d_head]
-        let outputs = self.record_heads(head, context.matmul(weight)); // [batch, heads, time, d_model]
-        let sum = outputs.sum_dim(1).squeeze_dim::<3>(1);
-        output.bias.as_ref().map_or(sum.clone(), |bias| sum + bias.val().unsqueeze())
+        changes.reduce(|sum, change| sum + change).map(|change| residual.clone() + change)
     }
 }
 
@@ -222,65 +239,9 @@ pub fn run<B: Backend>(
     memories: &[Memory<B>],
     interventions: &Interventions<B>,
 ) -> Result<Activations<B>> {
-    let [_, time] = tokens.dims();
-    let (added, position) = contributions(model.position.as_ref(), 0, time)?;
-    let mut pass = Pass { interventions, recorded: HashMap::new() };
-    let mut x = pass.record(Site::Embedding, model.embedding.forward(tokens, added)?); // [batch, time, d_model]
-    for (layer, block) in model.blocks.iter().enumerate() {
-        x = pass.record(Site::Stream(layer), x);
-        let (attention, heads) = (&block.attention, block.attention.heads);
-        let mut options = attention.options(Mask::causal(), position.clone());
-        let project = |x: Tensor<B, 3>| {
-            let parts = attention.project(block.attention_norm.forward(x)).split(&options);
-            let [query, key, value] = parts;
-            let shared = |part| repeat_heads(split_heads(part, options.key_value_heads), heads);
-            [split_heads(query, heads), shared(key), shared(value)] // [batch, heads, time, d_head]
-        };
-        let mut parts = project(x.clone());
-        for (at, site) in [Site::Query, Site::Key, Site::Value].into_iter().enumerate() {
-            for head in 0..heads {
-                if let Some(x) = pass.read(site(layer, head), &x) {
-                    let part = project(x)[at].clone().narrow(1, head, 1).squeeze_dim(1);
-                    parts[at] = put_head(parts[at].clone(), head, part);
-                }
-            }
-            parts[at] = pass.record_heads(|head| site(layer, head), parts[at].clone());
-        }
-        options.key_value_heads = heads;
-        let sites = [Site::Pattern, Site::Head].map(|site| move |head| site(layer, head));
-        x = x + pass.attend(parts, options, sites, &attention.output);
-
-        if let (Some(norm), Some(attention), Some(memory)) =
-            (&block.cross_attention_norm, &block.cross_attention, memories.get(layer))
-        {
-            let project = |x| split_heads(ops::linear(&attention.query, norm.forward(x)), heads);
-            let mut query = project(x.clone());
-            for head in 0..heads {
-                if let Some(x) = pass.read(Site::CrossQuery(layer, head), &x) {
-                    query = put_head(query, head, project(x).narrow(1, head, 1).squeeze_dim(1));
-                }
-            }
-            let query = pass.record_heads(|head| Site::CrossQuery(layer, head), query);
-            let [key, value] = [&memory.key, &memory.value].map(|part| split_heads(part.clone(), heads));
-            let options = attention.options(memory.mask.clone());
-            let sites = [Site::CrossPattern, Site::Cross].map(|site| move |head| site(layer, head));
-            x = x + pass.attend([query, key, value], options, sites, &attention.output);
-        }
-
-        let read = pass.read(Site::FeedForward(layer), &x).unwrap_or_else(|| x.clone());
-        let added =
-            block.feed_forward.forward_residual(x.zeros_like(), block.feed_forward_norm.forward(read))?;
-        x = x + pass.record(Site::FeedForward(layer), added);
-    }
-    let stream = pass.read(Site::Logits, &x).unwrap_or(x);
-    let logits = model.logits(pass.record(Site::Logits, stream));
-    Ok(Activations { recorded: pass.recorded, logits })
-}
-
-/// `[batch, heads, time, d_head]` to `[batch, time, heads * d_head]`.
-fn join_heads<B: Backend>(part: Tensor<B, 4>) -> Tensor<B, 3> {
-    let [batch, heads, time, d_head] = part.dims();
-    part.swap_dims(1, 2).reshape([batch, time, heads * d_head])
+    let mut recorder = Recorder { interventions, recorded: HashMap::new() };
+    let stream = model.stream(tokens, memories, None, &mut recorder)?;
+    Ok(Activations { recorded: recorder.recorded, logits: model.logits(stream) })
 }
 
 #[cfg(test)]

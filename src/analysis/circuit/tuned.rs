@@ -20,6 +20,7 @@ use crate::Result;
 use crate::analysis::view::floats;
 use crate::data::{Loader, Role, Sequences};
 use crate::evaluation::DeviceBatch;
+use crate::hooks::NoHooks;
 use crate::model::Decoder;
 
 /// Training tokens that the maps learn from, and how many of them are passed through the model at a time.
@@ -64,7 +65,7 @@ impl<B: Backend> Translator<B> {
             tokens += places.len();
             let places = Tensor::<B, 1, Int>::from_data(places.as_slice(), device);
             let inputs = DeviceBatch::new(&batch, device).inputs;
-            let memories = model.project_memory(inputs.source, None)?;
+            let memories = model.project_memory(inputs.source, &mut NoHooks)?;
             let pass = run(model, inputs.tokens, &memories, &Interventions::default())?;
             let rows = |site| pass.at(site).flatten::<2>(0, 1).select(0, places.clone());
             kept.push(bench::streams(model).map(rows).collect::<Vec<_>>());

@@ -8,8 +8,7 @@
 //! ```
 //!
 //! Grouped heads keep the few keys and values that they share. Rotary keys are kept turned: their
-//! angle is that of their own place. [`MultiHeadAttention::forward_residual`](super::MultiHeadAttention::forward_residual)
-//! takes a cache.
+//! angle is that of their own place. [`AttentionInput`](super::AttentionInput) takes a cache.
 
 use burn::tensor::{Tensor, backend::Backend};
 
@@ -104,7 +103,8 @@ impl<B: Backend> KeyValueCache<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attention::Mask;
+    use crate::attention::{AttentionHooks, AttentionInput, Mask};
+    use crate::hooks::NoHooks;
     use burn::tensor::Distribution;
     use burn_ndarray::NdArray;
 
@@ -150,14 +150,9 @@ mod tests {
         let forward = |width| {
             let mut cache = KeyValueCache::default();
             let (attention, mask) = (attention.as_ref().unwrap(), Mask::causal());
-            attention.forward_residual(
-                None,
-                zeros(width),
-                &mask,
-                &ScorePosition::None,
-                Some(&mut cache),
-                None,
-            )
+            let input = AttentionInput::new(zeros(width), &mask, &ScorePosition::None);
+            let input = AttentionInput { cache: Some(&mut cache), ..input };
+            attention.forward_hooked(input, AttentionHooks::alone(&mut NoHooks))
         };
         assert!(forward(6).is_ok());
         assert!(forward(5).unwrap_err().to_string().contains("[1, 2, 5]"));

@@ -12,9 +12,11 @@
 
 use burn::tensor::{Tensor, backend::Backend};
 
+use super::hooked::{self, AttentionHooks, with_weights};
 use super::{check_residual, check_width, mask::Mask, multi_head::SplitHeads};
 use crate::error::ensure;
-use crate::ops::{self, Projections};
+use crate::hooks::{AttentionPoint, NoHooks};
+use crate::ops::{self, Projections, merge_heads};
 use crate::{Error, Result};
 
 /// What queries attend over: the keys and values of one attention, and which of them are hidden.
@@ -46,22 +48,47 @@ impl<B: Backend> SplitHeads<B> {
         Ok(Memory { key: ops::linear(&self.key, key), value: ops::linear(&self.value, value), mask })
     }
 
-    /// Attends from `query` over a memory, and adds the result to `residual` where there is one; the weights as
-    /// they were applied are added to `maps` where asked for.
+    /// Attends from `query` over a memory.
     ///
     /// # Shapes
-    /// `query` `[batch, query_time, d_in]`, `residual` and the result `[batch, query_time, d_model]`; a map is
-    /// `[batch, heads, query_time, key_time]`.
+    /// `query` `[batch, query_time, d_in]`; the result is `[batch, query_time, d_model]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] where query, residual or mask do not fit the module or the memory.
-    pub fn forward_memory(
+    /// [`Error::Shape`] where query or mask do not fit the module or the memory.
+    pub fn forward_memory(&self, query: Tensor<B, 3>, memory: &Memory<B>) -> Result<Tensor<B, 3>> {
+        self.forward_memory_hooked(None, query, memory, AttentionHooks::alone(&mut NoHooks))
+    }
+
+    /// [`Self::forward_memory`], with the weights as they were applied.
+    ///
+    /// # Shapes
+    /// As [`Self::forward_memory`]; the weights are `[batch, heads, query_time, key_time]`.
+    ///
+    /// # Errors
+    /// As [`Self::forward_memory`].
+    pub fn forward_memory_with_weights(
+        &self,
+        query: Tensor<B, 3>,
+        memory: &Memory<B>,
+    ) -> Result<(Tensor<B, 3>, Tensor<B, 4>)> {
+        with_weights(|hooks| self.forward_memory_hooked(None, query, memory, hooks))
+    }
+
+    /// [`Self::forward_memory`] with residual connection and hooks.
+    ///
+    /// # Shapes
+    /// `query` `[batch, query_time, d_in]`, `residual` and the result `[batch, query_time, d_model]`.
+    ///
+    /// # Errors
+    /// As [`Self::forward_memory`], and where the residual has another shape than the output.
+    pub fn forward_memory_hooked(
         &self,
         residual: Option<Tensor<B, 3>>,
         query: Tensor<B, 3>,
         memory: &Memory<B>,
-        maps: Option<&mut Vec<Tensor<B, 4>>>,
+        mut hooks: AttentionHooks<'_, B>,
     ) -> Result<Tensor<B, 3>> {
+        use AttentionPoint::{Key, Query, Value};
         let ([d_in, _], [batch, query_time, _]) = (self.query.weight.shape().dims(), query.dims());
         let Memory { key, value, mask } = memory.clone();
         let [memories, key_time, _] = key.dims();
@@ -72,9 +99,16 @@ impl<B: Backend> SplitHeads<B> {
         })?;
         check_residual(residual.as_ref(), [batch, query_time, d_model])?;
         mask.check(batch, query_time, key_time)?;
-        let query = ops::linear(&self.query, query);
-        let context = ops::attention(Projections::Separate([query, key, value]), self.options(mask), maps);
-        Ok(ops::linear_residual(&self.output, &self.dropout, context, residual))
+        let mut parts = [ops::linear(&self.query, query), key, value];
+        if !hooks.inputs.is_empty() || hooks.wants(&[Query, Key, Value]) {
+            let by_heads = |part| hooked::by_heads(part, self.heads, self.heads);
+            let [query, key, value] = parts.map(by_heads);
+            let project = |input| by_heads(ops::linear(&self.query, input));
+            let query = hooks.project(Query, query, project);
+            parts = [query, hooks.apply(Key, key), hooks.apply(Value, value)].map(merge_heads);
+        }
+        let (parts, output) = (Projections::Separate(parts), (&self.output, &self.dropout));
+        Ok(hooked::attend(parts, self.options(mask), output, residual, &mut hooks))
     }
 }
 
@@ -93,8 +127,7 @@ mod tests {
         let attention = SplitHeadsConfig::new(6, 6, 2).init::<NdArray>(&Default::default()).unwrap();
         let attend = |query, key, value| {
             let memory = attention.project_memory(zeros(key), zeros(value), Mask::none());
-            let output =
-                memory.and_then(|memory| attention.forward_memory(None, zeros(query), &memory, None));
+            let output = memory.and_then(|memory| attention.forward_memory(zeros(query), &memory));
             output.map(|output| output.dims()).map_err(|error| error.to_string())
         };
         assert_eq!(attend([2, 3, 6], [2, 5, 6], [2, 5, 6]), Ok([2, 3, 6]));

@@ -9,6 +9,7 @@
 //! | [`causal`] | no looking ahead, in two ways, and dropout |
 //! | [`multi_head`] | several heads side by side: stacked, split, fused |
 //! | [`cross`] | queries of one sequence, keys and values of another |
+//! | [`hooked`] | what both kinds of attention share, with hooks |
 //! | [`cache`] | keys and values kept, so that the next token costs one step |
 //!
 //! Models use [`MultiHeadAttention`], and [`SplitHeads`] over a [`Memory`]; the others are the way there, each
@@ -17,6 +18,7 @@
 pub mod cache;
 pub mod causal;
 pub mod cross;
+pub mod hooked;
 pub mod mask;
 pub mod multi_head;
 #[cfg(test)]
@@ -28,9 +30,10 @@ pub mod trainable;
 pub use cache::KeyValueCache;
 pub use causal::{CausalAttention, CausalAttentionConfig, Masking};
 pub use cross::Memory;
+pub use hooked::{AttentionHooks, HeadInput};
 pub use mask::Mask;
 pub use multi_head::{
-    MultiHeadAttention, MultiHeadAttentionConfig, SplitHeads, SplitHeadsConfig, StackedHeads,
+    AttentionInput, MultiHeadAttention, MultiHeadAttentionConfig, SplitHeads, SplitHeadsConfig, StackedHeads,
     StackedHeadsConfig,
 };
 pub use score::AttentionOutput;

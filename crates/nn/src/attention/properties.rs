@@ -119,10 +119,8 @@ proptest! {
             .hide_queries(queries.clone())
             .hide_keys(keys.clone())
             .hide_pairs(pairs.clone());
-        let mut maps = Vec::new();
         let memory = attention.project_memory(memory.clone(), memory, mask.clone()).unwrap();
-        attention.forward_memory(None, query, &memory, Some(&mut maps)).unwrap();
-        let weights = maps.remove(0);
+        let (_, weights) = attention.forward_memory_with_weights(query, &memory).unwrap();
 
         let weights: Vec<f32> = weights.into_data().to_vec().unwrap();
         let [queries, keys] = [queries, keys].map(|mask| mask.into_data().to_vec::<bool>().unwrap());
@@ -157,7 +155,7 @@ proptest! {
         let memory = random([batch, key_time, width]);
         let query = random([batch, time, width]);
         let memory = attention.project_memory(memory.clone(), memory, Mask::none().hide_keys(everything)).unwrap();
-        let output = attention.forward_memory(None, query, &memory, None).unwrap();
+        let output = attention.forward_memory(query, &memory).unwrap();
         // Zeros of either sign.
         prop_assert_eq!(output.dims(), [batch, time, width]);
         prop_assert!(output.into_data().iter::<f32>().all(|value| value == 0.0));
@@ -233,7 +231,7 @@ proptest! {
         let attention = split(width, heads);
         let x = random([batch, time, width]);
         let memory = attention.project_memory(x.clone(), x.clone(), Mask::causal()).unwrap();
-        let attend = |query| attention.forward_memory(None, query, &memory, None).unwrap();
+        let attend = |query| attention.forward_memory(query, &memory).unwrap();
         let end = |all: Tensor<B, 3>| all.narrow(1, time - last, last);
         close(end(attend(x.clone())), attend(end(x.clone())));
     }

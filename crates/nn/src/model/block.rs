@@ -6,9 +6,26 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use super::{config::ModelConfig, feed_forward::FeedForward, residual::NormPlacement};
 use crate::Result;
-use crate::attention::{KeyValueCache, Mask, Memory, MultiHeadAttention, SplitHeads};
+use crate::attention::{
+    AttentionHooks, AttentionInput, HeadInput, KeyValueCache, Mask, Memory, MultiHeadAttention, SplitHeads,
+};
+use crate::hooks::{AttentionPoint, BlockHooks, HookPoint};
 use crate::ops::{Norm, ScorePosition};
 use crate::role::{ParamRole, ParamRoles};
+
+/// The input of a [`Block`].
+pub struct BlockInput<'a, B: Backend> {
+    /// The residual stream, `[batch, time, d_model]`.
+    pub x: Tensor<B, 3>,
+    /// The memory of the cross-attention, in a block that has one.
+    pub memory: Option<&'a Memory<B>>,
+    /// The keys that each query of the self-attention may not see.
+    pub mask: &'a Mask<B>,
+    /// The influence of positions on the scores of the self-attention.
+    pub position: &'a ScorePosition<B>,
+    /// Keys and values of earlier positions, which the input's positions follow and see.
+    pub cache: Option<&'a mut KeyValueCache<B>>,
+}
 
 /// Attention and a feed-forward layer.
 #[derive(Module, Debug)]
@@ -68,36 +85,59 @@ impl<B: Backend> Block<B> {
         })
     }
 
-    /// Passes the stream through the block. Each place looks at those of its sequence that `mask` shows; with a
-    /// cache, at those that are kept there too. The weights of self-attention and cross-attention are added to
-    /// `maps` where asked for.
+    /// Passes the residual stream through the block.
     ///
     /// # Shapes
-    /// `[batch, time, d_model]`, in and out.
+    /// `[batch, time, d_model]`.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] where input, memory, mask or position do not fit.
-    pub fn forward(
-        &self,
-        x: Tensor<B, 3>,
-        memory: Option<&Memory<B>>,
-        mask: &Mask<B>,
-        position: &ScorePosition<B>,
-        cache: Option<&mut KeyValueCache<B>>,
-        [maps, cross_maps]: [Option<&mut Vec<Tensor<B, 4>>>; 2],
-    ) -> Result<Tensor<B, 3>> {
-        let mut x = self.placement.apply(&self.attention_norm, x, |input, residual| {
-            self.attention.forward_residual(Some(residual), input, mask, position, cache, maps)
-        })?;
+    pub fn forward(&self, block: BlockInput<'_, B>, mut hooks: BlockHooks<'_, B>) -> Result<Tensor<B, 3>> {
+        use AttentionPoint::{Key, Query, Value};
+        let BlockInput { x, memory, mask, position, cache } = block;
+        let placement = self.placement;
+        let x = hooks.apply(HookPoint::ResidualPre, x);
+
+        let (norm, attention) = (&self.attention_norm, &self.attention);
+        let input = placement.input(norm, x.clone())?;
+        let readers = (&[Query, Key, Value][..], attention.heads);
+        let of_heads =
+            self.attention_hooks(hooks.reborrow(), HookPoint::SelfAttention, readers, (&x, norm))?;
+        let input = AttentionInput { input, residual: Some(x), mask, position, cache };
+        let mut x = placement.output(norm, attention.forward_hooked(input, of_heads)?);
+
         if let (Some(norm), Some(attention), Some(memory)) =
             (&self.cross_attention_norm, &self.cross_attention, memory)
         {
-            x = self.placement.apply(norm, x, |input, residual| {
-                attention.forward_memory(Some(residual), input, memory, cross_maps)
-            })?;
+            let query = placement.input(norm, x.clone())?;
+            let readers = (&[Query][..], attention.heads);
+            let of_heads =
+                self.attention_hooks(hooks.reborrow(), HookPoint::CrossAttention, readers, (&x, norm))?;
+            x = placement.output(norm, attention.forward_memory_hooked(Some(x), query, memory, of_heads)?);
         }
-        self.placement.apply(&self.feed_forward_norm, x, |input, residual| {
-            self.feed_forward.forward_residual(residual, input)
-        })
+
+        let x = hooks.apply(HookPoint::ResidualMid, x);
+        let read = hooks.input(HookPoint::FeedForwardHidden, 0, &x).unwrap_or_else(|| x.clone());
+        let norm = &self.feed_forward_norm;
+        let input = placement.input(norm, read)?;
+        let x = placement.output(norm, self.feed_forward.forward_hooked(x, input, hooks.reborrow())?);
+        Ok(hooks.apply(HookPoint::ResidualPost, x))
+    }
+
+    /// Returns the hooks of one of its attentions, whose `readers` read the residual stream `x` after a norm.
+    fn attention_hooks<'a>(
+        &self,
+        mut hooks: BlockHooks<'a, B>,
+        point: fn(AttentionPoint) -> HookPoint,
+        (readers, heads): (&[AttentionPoint], usize),
+        (x, norm): (&Tensor<B, 3>, &Norm<B>),
+    ) -> Result<AttentionHooks<'a, B>> {
+        let mut inputs = Vec::new();
+        for (&reader, head) in readers.iter().flat_map(|reader| (0..heads).map(move |head| (reader, head))) {
+            if let Some(read) = hooks.input(point(reader), head, x) {
+                inputs.push(HeadInput { point: reader, head, input: self.placement.input(norm, read)? });
+            }
+        }
+        Ok(AttentionHooks { block: hooks, point, inputs })
     }
 }

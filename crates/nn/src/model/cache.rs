@@ -8,6 +8,7 @@ use burn::tensor::{Int, Tensor, backend::Backend};
 use super::{Model, Source, check_tokens};
 use crate::Result;
 use crate::attention::{KeyValueCache, Memory};
+use crate::hooks::NoHooks;
 
 /// The keys and values that each layer of a model has computed so far.
 #[derive(Debug, Clone)]
@@ -40,7 +41,7 @@ impl<B: Backend> Model<B> {
             Model::OneLayer(_) => 1,
             Model::Decoder(model) => model.blocks.len(),
         };
-        let memories = self.project_memory(source, None)?;
+        let memories = self.project_memory(source, &mut NoHooks)?;
         Ok(ModelCache { layers: vec![KeyValueCache::default(); layers], memories })
     }
 
@@ -55,7 +56,7 @@ impl<B: Backend> Model<B> {
     pub fn read(&self, tokens: Tensor<B, 2, Int>, cache: &mut ModelCache<B>) -> Result<Tensor<B, 2>> {
         let [_, time] = tokens.dims();
         check_tokens("tokens are", tokens.dims())?;
-        let x = self.stream(tokens, &cache.memories, Some(&mut cache.layers), None)?;
+        let x = self.stream(tokens, &cache.memories, Some(&mut cache.layers), &mut NoHooks)?;
         Ok(self.logits(x.narrow(1, time - 1, 1)).squeeze_dim(1))
     }
 }

@@ -10,12 +10,12 @@ use burn::module::{Module, ParamId};
 use burn::nn::Linear;
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-use super::block::Block;
+use super::block::{Block, BlockInput};
 use super::embedding::Embeddings;
 use super::encoder::{Encoder, Source};
-use super::maps::AttentionMaps;
 use crate::Result;
 use crate::attention::{KeyValueCache, Mask, Memory};
+use crate::hooks::{BlockHooks, HookPoint, Hooks};
 use crate::ops::{self, Norm};
 use crate::position::{Position, contributions};
 use crate::role::{self, ParamRole, ParamRoles};
@@ -52,27 +52,26 @@ impl<B: Backend> ParamRoles for Decoder<B> {
 }
 
 impl<B: Backend> Decoder<B> {
-    /// What the blocks attend over of a source that the encoder has read: a memory a block, none without an
-    /// encoder or a source. The encoder's attention weights are added to `maps` where asked for.
+    /// Returns the memories of the blocks for a source that the encoder has read; none without an encoder or a source.
     ///
     /// # Errors
     /// Those of [`Encoder::check`].
     pub fn project_memory(
         &self,
         source: Option<Source<B>>,
-        maps: Option<&mut AttentionMaps<B>>,
+        hooks: &mut dyn Hooks<B>,
     ) -> Result<Vec<Memory<B>>> {
         let Some((encoder, source)) = self.encoder.as_ref().zip(source) else { return Ok(Vec::new()) };
         let mask = Mask::none().hide_keys(source.padding.clone());
-        let read = encoder.forward(source, maps.map(|maps| &mut maps.encoder))?;
+        let read = encoder.forward(source, hooks)?;
         let attentions = self.blocks.iter().filter_map(|block| block.cross_attention.as_ref());
         attentions
             .map(|attention| attention.project_memory(read.clone(), read.clone(), mask.clone()))
             .collect()
     }
 
-    /// The stream behind the last block. With caches, one a block, the tokens follow those that were read
-    /// before. Each block's attention weights are added to `maps` where asked for.
+    /// Returns the residual stream after the last block. With caches, one per block, the tokens follow those of earlier
+    /// calls.
     ///
     /// # Shapes
     /// `tokens` `[batch, time]`; the result is `[batch, time, d_model]`.
@@ -84,24 +83,26 @@ impl<B: Backend> Decoder<B> {
         tokens: Tensor<B, 2, Int>,
         memories: &[Memory<B>],
         mut caches: Option<&mut [KeyValueCache<B>]>,
-        mut maps: Option<&mut AttentionMaps<B>>,
+        hooks: &mut dyn Hooks<B>,
     ) -> Result<Tensor<B, 3>> {
         let [_, time] = tokens.dims();
         let start = caches.as_ref().map_or(0, |caches| caches[0].time());
         let (added, position) = contributions(self.position.as_ref(), start, time)?;
         // An answer's padding stands at its end, where the causal mask hides it from all tokens.
         let mask = Mask::causal();
+        let mut hooks = BlockHooks::alone(hooks);
 
-        let mut x = self.embedding.forward(tokens, added)?; // [batch, time, d_model]
+        let x = self.embedding.forward(tokens, added)?; // [batch, time, d_model]
+        let mut x = hooks.apply(HookPoint::Embedding, x);
         for (layer, block) in self.blocks.iter().enumerate() {
+            hooks.layer = layer;
             let cache = caches.as_mut().map(|caches| &mut caches[layer]);
-            let maps = match &mut maps {
-                Some(AttentionMaps { causal, cross, .. }) => [Some(causal), Some(cross)],
-                None => [None, None],
-            };
-            x = block.forward(x, memories.get(layer), &mask, &position, cache, maps)?;
+            let memory = memories.get(layer);
+            let input = BlockInput { x, memory, mask: &mask, position: &position, cache };
+            x = block.forward(input, hooks.reborrow())?;
         }
-        Ok(x)
+        let read = hooks.input(HookPoint::Final, 0, &x);
+        Ok(hooks.apply(HookPoint::Final, read.unwrap_or(x)))
     }
 
     /// What the end of the stack makes of the stream: `[batch, time, d_model]` to

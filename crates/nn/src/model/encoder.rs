@@ -4,8 +4,10 @@
 use burn::module::{Module, ParamId};
 use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 
-use super::{block::Block, check_tokens, embedding::Embeddings};
+use super::block::{Block, BlockInput};
+use super::{check_tokens, embedding::Embeddings};
 use crate::attention::Mask;
+use crate::hooks::{BlockHooks, HookPoint, Hooks, Stack};
 use crate::ops::Norm;
 use crate::position::{Position, contributions};
 use crate::role::{ParamRole, ParamRoles};
@@ -57,29 +59,29 @@ impl<B: Backend> Encoder<B> {
         self.position.as_ref().map_or(Ok(()), |position| position.check(time))
     }
 
-    /// The memory of a source: a vector for each token. Each block's attention weights are added
-    /// to `maps` where asked for.
+    /// Returns the memory of a source: a vector for each token.
     ///
     /// # Shapes
     /// Source tokens and padding `[batch, time]`; the result is `[batch, time, d_model]`, in which
-    /// places of padding hold numbers without meaning.
+    /// positions of padding hold numbers without meaning.
     ///
     /// # Errors
     /// As [`Self::check`].
-    pub fn forward(
-        &self,
-        source: Source<B>,
-        mut maps: Option<&mut Vec<Tensor<B, 4>>>,
-    ) -> Result<Tensor<B, 3>> {
+    pub fn forward(&self, source: Source<B>, hooks: &mut dyn Hooks<B>) -> Result<Tensor<B, 3>> {
         self.check(&source)?;
         let [_, time] = source.tokens.dims();
         let (added, position) = contributions(self.position.as_ref(), 0, time)?;
         let mask = Mask::none().hide_keys(source.padding);
+        let mut hooks = BlockHooks { hooks, stack: Stack::Encoder, layer: 0 };
 
-        let mut x = self.embedding.forward(source.tokens, added)?; // [batch, time, d_model]
-        for block in &self.blocks {
-            x = block.forward(x, None, &mask, &position, None, [maps.as_deref_mut(), None])?;
+        let x = self.embedding.forward(source.tokens, added)?; // [batch, time, d_model]
+        let mut x = hooks.apply(HookPoint::Embedding, x);
+        for (layer, block) in self.blocks.iter().enumerate() {
+            hooks.layer = layer;
+            let input = BlockInput { x, memory: None, mask: &mask, position: &position, cache: None };
+            x = block.forward(input, hooks.reborrow())?;
         }
+        let x = hooks.apply(HookPoint::Final, x);
         Ok(match &self.norm {
             Some(norm) => norm.forward(x),
             None => x,

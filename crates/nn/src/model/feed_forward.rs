@@ -9,6 +9,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::config::ModelConfig;
 use crate::Result;
 use crate::attention::{check_residual, check_width};
+use crate::hooks::{BlockHooks, HookPoint};
 use crate::ops::{self, Activation};
 use crate::role::{self, ParamRole, ParamRoles};
 
@@ -48,18 +49,36 @@ impl<B: Backend> FeedForward<B> {
         }
     }
 
-    /// `residual` plus what the network makes of `input` at every place, in one operation where the backend
-    /// has it.
+    /// Returns `residual` plus the output for `input`, in one operation where the backend has it and no hook wants an
+    /// activation.
     ///
     /// # Shapes
     /// All `[batch, time, d_model]`.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] where the input is not `d_model` wide, or the residual has another shape.
-    pub fn forward_residual(&self, residual: Tensor<B, 3>, input: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
+    pub fn forward_hooked(
+        &self,
+        residual: Tensor<B, 3>,
+        input: Tensor<B, 3>,
+        mut hooks: BlockHooks<'_, B>,
+    ) -> Result<Tensor<B, 3>> {
+        use HookPoint::{FeedForwardHidden, FeedForwardOutput};
         let [d_model, _] = self.up.weight.shape().dims();
         check_width("input", input.dims(), d_model)?;
         check_residual(Some(&residual), input.dims())?;
-        Ok(ops::feed_forward([&self.up, &self.down], self.activation, &self.dropout, input, residual))
+        let whole = |input, residual| {
+            ops::feed_forward([&self.up, &self.down], self.activation, &self.dropout, input, residual)
+        };
+        let output = match [FeedForwardHidden, FeedForwardOutput].map(|point| hooks.wants(point)) {
+            [false, false] => return Ok(whole(input, residual)),
+            [false, true] => whole(input, residual.zeros_like()),
+            [true, _] => {
+                let hidden = self.activation.forward(ops::linear(&self.up, input));
+                let hidden = hooks.apply(FeedForwardHidden, hidden); // [batch, time, d_inner]
+                ops::linear_residual(&self.down, &self.dropout, hidden, None)
+            }
+        };
+        Ok(residual + hooks.apply(FeedForwardOutput, output))
     }
 }

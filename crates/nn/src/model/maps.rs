@@ -2,6 +2,8 @@
 
 use burn::tensor::{Tensor, backend::Backend};
 
+use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, Stack};
+
 /// The attention weights of a forward pass, a tensor a layer in the order of the layers.
 #[derive(Debug, Clone, Default)]
 pub struct AttentionMaps<B: Backend> {
@@ -11,4 +13,21 @@ pub struct AttentionMaps<B: Backend> {
     pub encoder: Vec<Tensor<B, 4>>,
     /// The decoder's attention over the encoder's memory, `[batch, heads, time, source_time]`.
     pub cross: Vec<Tensor<B, 4>>,
+}
+
+impl<B: Backend> Hooks<B> for AttentionMaps<B> {
+    fn wants(&self, site: HookSite) -> bool {
+        use HookPoint::{CrossAttention, SelfAttention};
+        matches!(site.point, SelfAttention(AttentionPoint::Pattern) | CrossAttention(AttentionPoint::Pattern))
+    }
+
+    fn hook_heads(&mut self, site: HookSite, activation: Tensor<B, 4>) -> Tensor<B, 4> {
+        let maps = match (site.stack, site.point) {
+            (Stack::Encoder, _) => &mut self.encoder,
+            (Stack::Decoder, HookPoint::CrossAttention(_)) => &mut self.cross,
+            (Stack::Decoder, _) => &mut self.causal,
+        };
+        maps.push(activation.clone());
+        activation
+    }
 }

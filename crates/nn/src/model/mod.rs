@@ -29,6 +29,7 @@ use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Int, Shape, Tensor, backend::Backend};
 
 use crate::attention::{KeyValueCache, Memory};
+use crate::hooks::{Hooks, NoHooks};
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure, ops};
 
@@ -125,7 +126,7 @@ impl<B: Backend> Model<B> {
         }
     }
 
-    /// The logits of the token that follows each token.
+    /// Returns the logits of the token that follows each token.
     ///
     /// # Shapes
     /// `inputs.tokens` `[batch, time]`; the result is `[batch, time, vocab]`.
@@ -133,7 +134,7 @@ impl<B: Backend> Model<B> {
     /// # Errors
     /// As [`Self::check`].
     pub fn forward(&self, inputs: Inputs<B>) -> Result<Tensor<B, 3>> {
-        self.run(inputs, None)
+        self.forward_hooked(inputs, &mut NoHooks)
     }
 
     /// [`Self::forward`], with the weights of every attention in the model.
@@ -145,44 +146,44 @@ impl<B: Backend> Model<B> {
     /// As [`Self::check`].
     pub fn forward_with_maps(&self, inputs: Inputs<B>) -> Result<(Tensor<B, 3>, AttentionMaps<B>)> {
         let mut maps = AttentionMaps::default();
-        let logits = self.run(inputs, Some(&mut maps))?;
+        let logits = self.forward_hooked(inputs, &mut maps)?;
         Ok((logits, maps))
     }
 
-    fn run(&self, inputs: Inputs<B>, mut maps: Option<&mut AttentionMaps<B>>) -> Result<Tensor<B, 3>> {
+    /// [`Self::forward`], with hooks that read or replace activations.
+    ///
+    /// # Shapes
+    /// As [`Self::forward`].
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn forward_hooked(&self, inputs: Inputs<B>, hooks: &mut dyn Hooks<B>) -> Result<Tensor<B, 3>> {
         self.check(&inputs)?;
-        let memories = self.project_memory(inputs.source, maps.as_deref_mut())?;
-        let x = self.stream(inputs.tokens, &memories, None, maps)?;
+        let memories = self.project_memory(inputs.source, hooks)?;
+        let x = self.stream(inputs.tokens, &memories, None, hooks)?;
         Ok(self.logits(x))
     }
 
-    /// What each layer attends over of a source; nothing in a model that reads none.
-    fn project_memory(
-        &self,
-        source: Option<Source<B>>,
-        maps: Option<&mut AttentionMaps<B>>,
-    ) -> Result<Vec<Memory<B>>> {
+    /// Returns the memory of each layer for a source; none in a model that reads no source.
+    fn project_memory(&self, source: Option<Source<B>>, hooks: &mut dyn Hooks<B>) -> Result<Vec<Memory<B>>> {
         self.check_source(source.as_ref())?;
         match self {
             Model::OneLayer(_) => Ok(Vec::new()),
-            Model::Decoder(model) => model.project_memory(source, maps),
+            Model::Decoder(model) => model.project_memory(source, hooks),
         }
     }
 
-    /// What stands before the head, `[batch, time, d_model]`.
+    /// Returns the input of the head, `[batch, time, d_model]`, before the last norm.
     fn stream(
         &self,
         tokens: Tensor<B, 2, Int>,
         memories: &[Memory<B>],
         caches: Option<&mut [KeyValueCache<B>]>,
-        maps: Option<&mut AttentionMaps<B>>,
+        hooks: &mut dyn Hooks<B>,
     ) -> Result<Tensor<B, 3>> {
         match self {
-            Model::OneLayer(model) => {
-                let cache = caches.map(|caches| &mut caches[0]);
-                model.stream(tokens, cache, maps.map(|maps| &mut maps.causal))
-            }
-            Model::Decoder(model) => model.stream(tokens, memories, caches, maps),
+            Model::OneLayer(model) => model.stream(tokens, caches.map(|caches| &mut caches[0]), hooks),
+            Model::Decoder(model) => model.stream(tokens, memories, caches, hooks),
         }
     }
 

@@ -6,7 +6,8 @@ use burn::nn::{Embedding, Linear};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
 use crate::Result;
-use crate::attention::{KeyValueCache, Mask, MultiHeadAttention};
+use crate::attention::{AttentionHooks, AttentionInput, KeyValueCache, Mask, MultiHeadAttention};
+use crate::hooks::{BlockHooks, HookPoint, Hooks};
 use crate::ops::{self, ScorePosition};
 use crate::role::{self, ParamRole, ParamRoles};
 
@@ -31,8 +32,7 @@ impl<B: Backend> ParamRoles for OneLayerDecoder<B> {
 }
 
 impl<B: Backend> OneLayerDecoder<B> {
-    /// What the attention makes of each token; with a cache, of tokens that follow those that were read
-    /// before. Its weights are added to `maps` where asked for.
+    /// Returns the output of the attention for each token; with a cache, of tokens that follow those of earlier calls.
     ///
     /// # Shapes
     /// `tokens` `[batch, time]`; the result is `[batch, time, d_model]`.
@@ -43,11 +43,15 @@ impl<B: Backend> OneLayerDecoder<B> {
         &self,
         tokens: Tensor<B, 2, Int>,
         cache: Option<&mut KeyValueCache<B>>,
-        maps: Option<&mut Vec<Tensor<B, 4>>>,
+        hooks: &mut dyn Hooks<B>,
     ) -> Result<Tensor<B, 3>> {
+        let mut hooks = BlockHooks::alone(hooks);
         let embedded = ops::embedding(&self.embedding, tokens, None); // [batch, time, d_model]
+        let embedded = hooks.apply(HookPoint::Embedding, embedded);
         let (mask, position) = (Mask::causal(), ScorePosition::None);
-        // Nothing is added to what the attention makes: the model has no residual connection.
-        self.attention.forward_residual(None, embedded, &mask, &position, cache, maps)
+        let input = AttentionInput { cache, ..AttentionInput::new(embedded, &mask, &position) };
+        // The model has no residual connection: the output of the attention is all that the head reads.
+        let x = self.attention.forward_hooked(input, AttentionHooks::alone(&mut *hooks.hooks))?;
+        Ok(hooks.apply(HookPoint::Final, x))
     }
 }

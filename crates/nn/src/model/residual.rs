@@ -27,25 +27,30 @@ pub enum NormPlacement {
 }
 
 impl NormPlacement {
-    /// Passes the stream `x` through a sub-layer, which is called with its input and the residual
-    /// to add its output to.
+    /// Returns the input of a sub-layer that reads the residual stream `x`.
     ///
     /// # Shapes
-    /// `[batch, time, d_model]` everywhere.
+    /// `[batch, time, d_model]`, in and out.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] where `x` is not as wide as the norm; and those of the sub-layer.
-    pub fn apply<B: Backend>(
-        self,
-        norm: &Norm<B>,
-        x: Tensor<B, 3>,
-        sub_layer: impl FnOnce(Tensor<B, 3>, Tensor<B, 3>) -> Result<Tensor<B, 3>>,
-    ) -> Result<Tensor<B, 3>> {
+    /// [`crate::Error::Shape`] where `x` is not as wide as the norm.
+    pub fn input<B: Backend>(self, norm: &Norm<B>, x: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
         let [d_model] = norm.gamma.shape().dims();
         check_width("input", x.dims(), d_model)?;
+        Ok(match self {
+            NormPlacement::Pre => norm.forward(x),
+            NormPlacement::Post => x,
+        })
+    }
+
+    /// Returns the residual stream after a sub-layer whose output was added to it.
+    ///
+    /// # Shapes
+    /// `[batch, time, d_model]`, in and out.
+    pub fn output<B: Backend>(self, norm: &Norm<B>, sum: Tensor<B, 3>) -> Tensor<B, 3> {
         match self {
-            NormPlacement::Pre => sub_layer(norm.forward(x.clone()), x),
-            NormPlacement::Post => Ok(norm.forward(sub_layer(x.clone(), x)?)),
+            NormPlacement::Pre => sum,
+            NormPlacement::Post => norm.forward(sum),
         }
     }
 }

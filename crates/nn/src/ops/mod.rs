@@ -35,7 +35,8 @@ mod precision;
 
 pub use activation::Activation;
 pub use attention::{
-    AttentionOptions, Projections, ScorePosition, attention, repeat_heads, rotate, split_heads,
+    AttentionOptions, AttentionSteps, Projections, ScorePosition, attention, merge_heads, repeat_heads,
+    rotate, split_heads,
 };
 pub use cross_entropy::{TokenScores, cross_entropy, token_scores};
 pub(crate) use dropout::next_seed;

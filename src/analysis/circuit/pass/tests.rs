@@ -86,7 +86,7 @@ fn a_pass_over_an_encoder_decoder_makes_its_logits_and_its_cross_attention_is_a_
     let inputs = Inputs { tokens: tokens.clone(), source: Some(source.clone()) };
     let expected = model.forward(inputs).unwrap();
     let decoder = explained(&model).unwrap();
-    let memories = decoder.project_memory(Some(source), None).unwrap();
+    let memories = decoder.project_memory(Some(source), &mut crate::hooks::NoHooks).unwrap();
     let pass = |it: Interventions<B>| run(decoder, tokens.clone(), &memories, &it).unwrap();
     let whole = pass(Interventions::default());
     near(whole.logits.clone(), expected);

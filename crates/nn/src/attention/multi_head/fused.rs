@@ -20,10 +20,12 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::width_of_head;
+use crate::attention::hooked::{self, AttentionHooks, with_weights};
 use crate::attention::{KeyValueCache, check_dropout, check_residual, check_width};
-use crate::ops::{self, AttentionOptions, Mask, Norm, Projections, ScorePosition};
+use crate::hooks::{AttentionPoint, NoHooks};
+use crate::ops::{self, AttentionOptions, Mask, Norm, Projections, ScorePosition, merge_heads};
 use crate::role::{self, ParamRole, ParamRoles};
-use crate::{Error, Result};
+use crate::{Error, Result, error::ensure};
 
 /// What a [`MultiHeadAttention`] is built from.
 #[derive(Config, Debug)]
@@ -49,6 +51,30 @@ pub struct MultiHeadAttentionConfig {
     /// The epsilon of norms of queries and keys; there are none if absent.
     pub qk_norm: Option<f64>,
 }
+
+/// The input of a [`MultiHeadAttention`].
+pub struct AttentionInput<'a, B: Backend> {
+    /// `[batch, time, d_model]`.
+    pub input: Tensor<B, 3>,
+    /// The residual connection, to which the output is added, `[batch, time, d_model]`.
+    pub residual: Option<Tensor<B, 3>>,
+    /// The keys that each query may not see.
+    pub mask: &'a Mask<B>,
+    /// The influence of positions on the scores.
+    pub position: &'a ScorePosition<B>,
+    /// Keys and values of earlier positions, which the input's positions follow and see.
+    pub cache: Option<&'a mut KeyValueCache<B>>,
+}
+
+impl<'a, B: Backend> AttentionInput<'a, B> {
+    /// An input without residual connection and cache.
+    pub fn new(input: Tensor<B, 3>, mask: &'a Mask<B>, position: &'a ScorePosition<B>) -> Self {
+        Self { input, residual: None, mask, position, cache: None }
+    }
+}
+
+/// The projections that read the input.
+const READERS: [AttentionPoint; 3] = [AttentionPoint::Query, AttentionPoint::Key, AttentionPoint::Value];
 
 /// Multi-head self-attention with one fused projection.
 #[derive(Module, Debug)]
@@ -141,7 +167,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         mask: &Mask<B>,
         position: &ScorePosition<B>,
     ) -> Result<Tensor<B, 3>> {
-        self.forward_residual(None, input, mask, position, None, None)
+        self.forward_hooked(AttentionInput::new(input, mask, position), AttentionHooks::alone(&mut NoHooks))
     }
 
     /// [`Self::forward`], with the weights as they were applied.
@@ -157,28 +183,24 @@ impl<B: Backend> MultiHeadAttention<B> {
         mask: &Mask<B>,
         position: &ScorePosition<B>,
     ) -> Result<(Tensor<B, 3>, Tensor<B, 4>)> {
-        let mut maps = Vec::with_capacity(1);
-        let output = self.forward_residual(None, input, mask, position, None, Some(&mut maps))?;
-        Ok((output, maps.remove(0)))
+        with_weights(|hooks| self.forward_hooked(AttentionInput::new(input, mask, position), hooks))
     }
 
-    /// `residual + forward(input)`, in one operation where the backend has it. With a cache the input's places
-    /// follow those that are kept there, which they see too. The weights are added to `maps` where asked for.
+    /// [`Self::forward`] with residual connection, cache and hooks, fused where the backend has kernels and no hook
+    /// wants an activation.
     ///
     /// # Shapes
-    /// `residual` and `input` `[batch, time, d_model]`, as the result; a map is `[batch, heads, time, key_time]`.
+    /// `[batch, time, d_model]`.
     ///
     /// # Errors
-    /// As [`Self::forward`], and where the residual has another shape than the input.
-    pub fn forward_residual(
+    /// As [`Self::forward`], where the residual has another shape than the input, and where hooks want queries, keys
+    /// or values of heads that share keys, next to a cache.
+    pub fn forward_hooked(
         &self,
-        residual: Option<Tensor<B, 3>>,
-        input: Tensor<B, 3>,
-        mask: &Mask<B>,
-        position: &ScorePosition<B>,
-        cache: Option<&mut KeyValueCache<B>>,
-        maps: Option<&mut Vec<Tensor<B, 4>>>,
+        attention: AttentionInput<'_, B>,
+        mut hooks: AttentionHooks<'_, B>,
     ) -> Result<Tensor<B, 3>> {
+        let AttentionInput { input, residual, mask, position, cache } = attention;
         let [batch, time, _] = input.dims();
         let key_time = time + cache.as_ref().map_or(0, |cache| cache.time());
         check_residual(residual.as_ref(), input.dims())?;
@@ -189,11 +211,37 @@ impl<B: Backend> MultiHeadAttention<B> {
 
         let mut options = self.options(mask.clone(), position.clone());
         let mut projections = self.project(input);
+        if !hooks.inputs.is_empty() || hooks.wants(&READERS) {
+            ensure(cache.is_none() || self.heads == self.key_value_heads, Error::Shape, || {
+                "hooks on queries, keys or values of heads that share keys take no cache".to_string()
+            })?;
+            projections = self.hooked(projections, &options, &mut hooks);
+            options.key_value_heads = self.heads;
+        }
         if let Some(cache) = cache {
             projections = cache.extend(projections, &mut options)?;
         }
-        let context = ops::attention(projections, options, maps); // [batch, time, heads * d_head]
-        Ok(ops::linear_residual(&self.output, &self.dropout, context, residual))
+        Ok(hooked::attend(projections, options, (&self.output, &self.dropout), residual, &mut hooks))
+    }
+
+    /// Passes queries, keys and values through the hooks, each head with its own keys and values.
+    fn hooked(
+        &self,
+        projections: Projections<B>,
+        options: &AttentionOptions<B>,
+        hooks: &mut AttentionHooks<'_, B>,
+    ) -> Projections<B> {
+        let counts = [self.heads, self.key_value_heads, self.key_value_heads];
+        let by_heads = |parts: [Tensor<B, 3>; 3], at: usize| {
+            let [query, key, value] = parts;
+            let part = [query, key, value].into_iter().nth(at).expect("there are three");
+            hooked::by_heads(part, counts[at], self.heads)
+        };
+        let parts = projections.split(options);
+        Projections::Separate([0, 1, 2].map(|at| {
+            let project = |input| by_heads(self.project(input).split(options), at);
+            merge_heads(hooks.project(READERS[at], by_heads(parts.clone(), at), project))
+        }))
     }
 
     /// Queries, keys and values of an input, `[batch, time, d_model]`; positions have not turned them yet.

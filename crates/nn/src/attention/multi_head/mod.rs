@@ -16,7 +16,7 @@ mod fused;
 mod split;
 mod stacked;
 
-pub use fused::{MultiHeadAttention, MultiHeadAttentionConfig};
+pub use fused::{AttentionInput, MultiHeadAttention, MultiHeadAttentionConfig};
 pub use split::{SplitHeads, SplitHeadsConfig};
 pub use stacked::{StackedHeads, StackedHeadsConfig};
 

@@ -14,6 +14,7 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::width_of_head;
+use crate::attention::hooked::{self, with_weights};
 use crate::attention::{check_dropout, check_width, mask::Mask};
 use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
 use crate::role::{self, ParamRole, ParamRoles};
@@ -116,9 +117,10 @@ impl<B: Backend> SplitHeads<B> {
         check_width("input", x.dims(), d_in)?;
         let project = |layer| ops::linear(layer, x.clone());
         let projections = Projections::Separate([&self.query, &self.key, &self.value].map(project));
-        let mut maps = Vec::with_capacity(1);
-        let context = ops::attention(projections, self.options(Mask::causal()), Some(&mut maps));
-        Ok((ops::linear_residual(&self.output, &self.dropout, context, None), maps.remove(0)))
+        let output = (&self.output, &self.dropout);
+        with_weights(|mut hooks| {
+            Ok(hooked::attend(projections, self.options(Mask::causal()), output, None, &mut hooks))
+        })
     }
 
     /// Returns the options of this attention for [`ops::attention()`].

@@ -30,7 +30,7 @@ enum PositionKind {
 }
 
 fn attend<B: Backend>(projections: [Tensor<B, 3>; 3], options: AttentionOptions<B>) -> Tensor<B, 3> {
-    attention(Projections::Separate(projections), options, None)
+    attention(Projections::Separate(projections), options)
 }
 
 /// By blocks of at most so many scores, or composed, as the thread's choice is.
@@ -93,7 +93,7 @@ fn attention_agrees<B: AutodiffBackend>(setting: Setting) {
             let width = (heads + 2 * key_value_heads) * d_head;
             let packed = leaf::<B, 3>(seed + 3, [batch, query_time, width]).require_grad();
             let bias = bias();
-            let output = attention(Projections::Packed(packed.clone()), options(&bias), None);
+            let output = attention(Projections::Packed(packed.clone()), options(&bias));
             match setting.position {
                 PositionKind::Bias => outcome!(output.clone(), output.inner(), [packed, bias]),
                 _ => outcome!(output.clone(), output.inner(), [packed]),

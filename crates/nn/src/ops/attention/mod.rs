@@ -103,34 +103,63 @@ impl<B: Backend> Projections<B> {
     }
 }
 
-/// Attention of queries over keys and values. The weights as they were applied, after dropout, are added to
-/// `maps` where asked for.
+/// Attention of queries over keys and values. [`AttentionSteps`] are the same one by one, with the attention weights.
 ///
 /// # Shapes
-/// The result is `[batch, query_time, heads * d_head]`, a map `[batch, heads, query_time, key_time]`.
-pub fn attention<B: Backend>(
-    projections: Projections<B>,
-    options: AttentionOptions<B>,
-    maps: Option<&mut Vec<Tensor<B, 4>>>,
-) -> Tensor<B, 3> {
-    if maps.is_none()
-        && let Some(context) = fused::attention(&projections, &options)
-    {
+/// The result is `[batch, query_time, heads * d_head]`.
+pub fn attention<B: Backend>(projections: Projections<B>, options: AttentionOptions<B>) -> Tensor<B, 3> {
+    if let Some(context) = fused::attention(&projections, &options) {
         return context;
     }
-    let (dropout, mask) = (options.dropout, options.mask.clone());
-    let parts = HeadParts::new(projections.split(&options), options);
-    if maps.is_none() && !host::is_read::<B>() && kernels() == Kernels::Fused {
+    let AttentionSteps { parts, mask, dropout } = AttentionSteps::new(projections, options);
+    if !host::is_read::<B>() && kernels() == Kernels::Fused {
         let by_blocks = blocks::attention(&parts, &mask, dropout, blocks::MOST_SCORES);
         if let Some(context) = by_blocks {
             return merge_heads(context);
         }
     }
-    let (context, weights) = composed(parts, &mask, dropout);
-    if let Some(maps) = maps {
-        maps.push(weights);
-    }
+    let (context, _) = composed(parts, &mask, dropout);
     merge_heads(context)
+}
+
+/// Attention in three steps, each made of Burn's operations: scores, pattern, context.
+#[derive(Debug, Clone)]
+pub struct AttentionSteps<B: Backend> {
+    parts: HeadParts<B>,
+    mask: Mask<B>,
+    dropout: f64,
+}
+
+impl<B: Backend> AttentionSteps<B> {
+    /// Rotates queries and keys, and splits them and the values into heads.
+    pub fn new(projections: Projections<B>, options: AttentionOptions<B>) -> Self {
+        let (dropout, mask) = (options.dropout, options.mask.clone());
+        Self { parts: HeadParts::new(projections.split(&options), options), mask, dropout }
+    }
+
+    /// Returns the scaled scores with the position bias, before mask and softmax.
+    ///
+    /// # Shapes
+    /// `[batch, heads, query_time, key_time]`.
+    pub fn scores(&self) -> Tensor<B, 4> {
+        self.parts.scores()
+    }
+
+    /// Returns the attention weights of scores, after mask, softmax and dropout.
+    ///
+    /// # Shapes
+    /// `[batch, heads, query_time, key_time]`, in and out.
+    pub fn pattern(&self, scores: Tensor<B, 4>) -> Tensor<B, 4> {
+        dropout::run(masked_softmax(scores, &self.mask), self.dropout)
+    }
+
+    /// Returns the weighted sum of the values.
+    ///
+    /// # Shapes
+    /// `pattern` `[batch, heads, query_time, key_time]`; the result is `[batch, heads, query_time, d_head]`.
+    pub fn context(&self, pattern: Tensor<B, 4>) -> Tensor<B, 4> {
+        matmul(pattern, self.parts.value.clone())
+    }
 }
 
 /// Queries, keys and values of all heads as they meet.
@@ -166,15 +195,19 @@ impl<B: Backend> HeadParts<B> {
         Self { query, key, value, bias }
     }
 
-    /// The weights, `[batch, heads, query_time, key_time]`, none of them dropped.
-    fn weights(&self, mask: &Mask<B>) -> Tensor<B, 4> {
+    /// The scores before mask and softmax, `[batch, heads, query_time, key_time]`.
+    fn scores(&self) -> Tensor<B, 4> {
         let ([_, _, query_time, _], [_, _, key_time, _]) = (self.query.dims(), self.key.dims());
         let scores = matmul(self.query.clone(), self.key.clone().swap_dims(2, 3));
-        let scores = match &self.bias {
+        match &self.bias {
             Some(bias) => scores + spread_bias(bias.clone(), query_time, key_time).unsqueeze::<4>(),
             None => scores,
-        };
-        masked_softmax(scores, mask)
+        }
+    }
+
+    /// The weights, `[batch, heads, query_time, key_time]`, none of them dropped.
+    fn weights(&self, mask: &Mask<B>) -> Tensor<B, 4> {
+        masked_softmax(self.scores(), mask)
     }
 }
 
@@ -185,7 +218,7 @@ fn composed<B: Backend>(parts: HeadParts<B>, mask: &Mask<B>, dropout: f64) -> (T
 }
 
 /// `[batch, heads, time, d_head]` to `[batch, time, heads * d_head]`.
-fn merge_heads<B: Backend>(heads: Tensor<B, 4>) -> Tensor<B, 3> {
+pub fn merge_heads<B: Backend>(heads: Tensor<B, 4>) -> Tensor<B, 3> {
     let [batch, count, time, d_head] = heads.dims();
     heads.swap_dims(1, 2).reshape([batch, time, count * d_head])
 }
@@ -247,13 +280,11 @@ mod tests {
         let bias = random([3, query_time + key_time - 1]);
         // Without queries the scores are the bias alone.
         let query = Tensor::zeros([1, query_time, 12], &Default::default());
-        let mut maps = Vec::new();
-        attention(
+        let steps = AttentionSteps::new(
             Projections::Separate([query, random([1, key_time, 12]), random([1, key_time, 12])]),
             options(Mask::none(), ScorePosition::Bias(bias.clone())),
-            Some(&mut maps),
         );
-        let weights = maps.remove(0);
+        let weights = steps.pattern(steps.scores());
         let bias: Vec<f32> = bias.into_data().to_vec().unwrap();
         let mut expected = Vec::new();
         for head in 0..3 {
@@ -279,7 +310,7 @@ mod tests {
         for (all, few) in [(rotation.clone(), rotation), (ScorePosition::Bias(bias), shorter)] {
             let attend = |query, position| {
                 let projections = Projections::Separate([query, key.clone(), value.clone()]);
-                attention(projections, options(Mask::causal(), position), None)
+                attention(projections, options(Mask::causal(), position))
             };
             let all = attend(query.clone(), all).narrow(1, time - last, last);
             let few = attend(query.clone().narrow(1, time - last, last), few);

@@ -1,0 +1,131 @@
+//! Attention with hooks: the part that self-attention and cross-attention share, from queries, keys and values to the
+//! output.
+
+use burn::nn::{Dropout, Linear};
+use burn::tensor::{Tensor, backend::Backend};
+
+use crate::Result;
+use crate::hooks::{AttentionPoint, BlockHooks, HookPoint, HookSite, Hooks};
+use crate::ops::{self, AttentionOptions, Projections, merge_heads, split_heads};
+
+/// The input of one head's query, key or value projection, where a hook replaced it.
+#[derive(Debug, Clone)]
+pub struct HeadInput<B: Backend> {
+    /// The projection: query, key or value.
+    pub point: AttentionPoint,
+    /// The head, from 0.
+    pub head: usize,
+    /// `[batch, time, d_model]`, normalised as the input of the other heads.
+    pub input: Tensor<B, 3>,
+}
+
+/// The hooks of an attention layer, at its place in a block.
+pub struct AttentionHooks<'a, B: Backend> {
+    /// The hooks of the block.
+    pub block: BlockHooks<'a, B>,
+    /// Makes a point of this layer: [`HookPoint::SelfAttention`] or [`HookPoint::CrossAttention`].
+    pub point: fn(AttentionPoint) -> HookPoint,
+    /// The inputs that hooks replaced.
+    pub inputs: Vec<HeadInput<B>>,
+}
+
+impl<'a, B: Backend> AttentionHooks<'a, B> {
+    /// The hooks of an attention that stands alone, as the self-attention of a decoder's first block.
+    pub fn alone(hooks: &'a mut dyn Hooks<B>) -> Self {
+        Self { block: BlockHooks::alone(hooks), point: HookPoint::SelfAttention, inputs: Vec::new() }
+    }
+
+    /// Returns whether any of these activations is wanted.
+    pub(super) fn wants(&self, points: &[AttentionPoint]) -> bool {
+        points.iter().any(|&point| self.block.wants((self.point)(point)))
+    }
+
+    /// Passes an activation of all heads through the hooks where they want it.
+    pub(super) fn apply(&mut self, point: AttentionPoint, activation: Tensor<B, 4>) -> Tensor<B, 4> {
+        self.block.apply_heads((self.point)(point), activation)
+    }
+
+    /// Lets heads project the inputs that hooks replaced, and passes the projection through the hooks. `project` makes
+    /// the projection of all heads from an input.
+    ///
+    /// # Shapes
+    /// `part` and what `project` returns `[batch, heads, time, d_head]`, as the result.
+    pub(super) fn project(
+        &mut self,
+        point: AttentionPoint,
+        mut part: Tensor<B, 4>,
+        project: impl Fn(Tensor<B, 3>) -> Tensor<B, 4>,
+    ) -> Tensor<B, 4> {
+        for HeadInput { head, input, .. } in self.inputs.iter().filter(|input| input.point == point) {
+            let [batch, _, time, d_head] = part.dims();
+            let of_head = project(input.clone()).narrow(1, *head, 1);
+            part = part.slice_assign([0..batch, *head..head + 1, 0..time, 0..d_head], of_head);
+        }
+        self.apply(point, part)
+    }
+}
+
+/// Calls `attend` with hooks that record the attention weights, and returns them with its output.
+pub(super) fn with_weights<B: Backend>(
+    attend: impl FnOnce(AttentionHooks<'_, B>) -> Result<Tensor<B, 3>>,
+) -> Result<(Tensor<B, 3>, Tensor<B, 4>)> {
+    struct Recorded<B: Backend>(Option<Tensor<B, 4>>);
+    impl<B: Backend> Hooks<B> for Recorded<B> {
+        fn wants(&self, site: HookSite) -> bool {
+            site.point == HookPoint::SelfAttention(AttentionPoint::Pattern)
+        }
+
+        fn hook_heads(&mut self, _site: HookSite, activation: Tensor<B, 4>) -> Tensor<B, 4> {
+            self.0.insert(activation).clone()
+        }
+    }
+    let mut recorded = Recorded(None);
+    let output = attend(AttentionHooks::alone(&mut recorded))?;
+    Ok((output, recorded.0.expect("an attention that hooks record has weights")))
+}
+
+/// Attends, and projects the heads' contexts to the output, with its dropout and `residual` where there is one.
+///
+/// # Shapes
+/// `[batch, query_time, d_model]`.
+pub(super) fn attend<B: Backend>(
+    projections: Projections<B>,
+    options: AttentionOptions<B>,
+    (output, dropout): (&Linear<B>, &Dropout),
+    residual: Option<Tensor<B, 3>>,
+    hooks: &mut AttentionHooks<'_, B>,
+) -> Tensor<B, 3> {
+    use AttentionPoint::{Output, Pattern, Scores};
+    let heads = options.heads;
+    if !hooks.wants(&[Scores, Pattern, Output]) {
+        let context = ops::attention(projections, options); // [batch, query_time, heads * d_head]
+        return ops::linear_residual(output, dropout, context, residual);
+    }
+    let mut hook = |point, activation| hooks.apply(point, activation);
+    let steps = ops::AttentionSteps::new(projections, options);
+    let scores = hook(Scores, steps.scores());
+    let pattern = hook(Pattern, steps.pattern(scores)); // [batch, heads, query_time, key_time]
+    let context = steps.context(pattern); // [batch, heads, query_time, d_head]
+    if !hooks.wants(&[Output]) {
+        return ops::linear_residual(output, dropout, merge_heads(context), residual);
+    }
+    let [d_inner, d_model] = output.weight.dims();
+    let weight = output.weight.val().reshape([1, heads, d_inner / heads, d_model]);
+    let outputs = hooks.apply(Output, context.matmul(weight)); // [batch, heads, query_time, d_model]
+    let sum = outputs.sum_dim(1).squeeze_dim::<3>(1);
+    let sum = match &output.bias {
+        Some(bias) => sum + bias.val().unsqueeze(),
+        None => sum,
+    };
+    let sum = ops::dropout(dropout, sum);
+    match residual {
+        Some(residual) => residual + sum,
+        None => sum,
+    }
+}
+
+/// Splits a part of the projections into heads: `[batch, time, count * d_head]` to `[batch, heads, time, d_head]`,
+/// where `count` heads are shared by `heads`.
+pub(super) fn by_heads<B: Backend>(part: Tensor<B, 3>, count: usize, heads: usize) -> Tensor<B, 4> {
+    ops::repeat_heads(split_heads(part, count), heads)
+}

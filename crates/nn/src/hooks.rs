@@ -1,0 +1,205 @@
+//! Hooks: read or replace activations during a forward pass.
+//!
+//! Every forward pass of a model runs through the same code. A [`Hooks`] value is asked at each [`HookSite`] whether it
+//! wants the activation there; one that it does not want is not computed separately, so that [`NoHooks`] costs nothing
+//! and attention stays fused. The sites follow the hook points of TransformerLens.
+//!
+//! ```
+//! use burn::prelude::*;
+//! use burn_flex::Flex;
+//! use causal_attention_nn::hooks::{AttentionPoint, HookPoint, HookSite, Hooks};
+//! use causal_attention_nn::prelude::*;
+//!
+//! /// Keeps the attention weights of layer 1, and zero-ablates its feed-forward layer.
+//! struct Probe(Option<Tensor<Flex, 4>>);
+//!
+//! impl Hooks<Flex> for Probe {
+//!     fn wants(&self, site: HookSite) -> bool {
+//!         let points = [HookPoint::SelfAttention(AttentionPoint::Pattern), HookPoint::FeedForwardOutput];
+//!         site.layer == 1 && points.contains(&site.point)
+//!     }
+//!
+//!     fn hook(&mut self, _site: HookSite, activation: Tensor<Flex, 3>) -> Tensor<Flex, 3> {
+//!         activation.zeros_like()
+//!     }
+//!
+//!     fn hook_heads(&mut self, _site: HookSite, activation: Tensor<Flex, 4>) -> Tensor<Flex, 4> {
+//!         self.0.insert(activation).clone()
+//!     }
+//! }
+//!
+//! let sizes = Sizes { vocab: 11, context: 7, source_context: None };
+//! let model = ModelConfig::default().init::<Flex>(sizes, &Default::default())?;
+//! let mut probe = Probe(None);
+//! let tokens = Tensor::from_ints([[3, 1, 4, 1, 5]], &Default::default());
+//! let logits = model.forward_hooked(Inputs::tokens(tokens), &mut probe)?;
+//! assert_eq!(logits.dims(), [1, 5, 11]);
+//! assert_eq!(probe.0.unwrap().dims(), [1, ModelConfig::default().heads, 5, 5]);
+//! # Ok::<(), causal_attention_nn::Error>(())
+//! ```
+
+use burn::tensor::{Tensor, backend::Backend};
+
+/// A stack of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stack {
+    /// The encoder of an encoder-decoder.
+    Encoder,
+    /// The decoder, which every model has.
+    Decoder,
+}
+
+/// An activation of an attention layer. Heads that share keys and values have their own copies here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AttentionPoint {
+    /// Queries before the rotation by positions, `[batch, heads, query_time, d_head]`.
+    Query,
+    /// Keys before the rotation by positions, `[batch, heads, key_time, d_head]`.
+    Key,
+    /// Values, `[batch, heads, key_time, d_head]`.
+    Value,
+    /// Scaled scores with the position bias, before mask and softmax, `[batch, heads, query_time, key_time]`.
+    Scores,
+    /// Attention weights after mask, softmax and dropout, `[batch, heads, query_time, key_time]`.
+    Pattern,
+    /// Head outputs without the bias of the output projection, `[batch, heads, query_time, d_model]`.
+    Output,
+}
+
+/// An activation of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HookPoint {
+    /// Embedded tokens with their positions, `[batch, time, d_model]`.
+    Embedding,
+    /// The residual stream before a block, `[batch, time, d_model]`.
+    ResidualPre,
+    /// Self-attention.
+    SelfAttention(AttentionPoint),
+    /// Attention over the output of the encoder.
+    CrossAttention(AttentionPoint),
+    /// The residual stream between attention and feed-forward layer, `[batch, time, d_model]`.
+    ResidualMid,
+    /// The feed-forward layer after its activation function, `[batch, time, d_inner]`.
+    FeedForwardHidden,
+    /// The output of the feed-forward layer without the residual connection, `[batch, time, d_model]`.
+    FeedForwardOutput,
+    /// The residual stream after a block, `[batch, time, d_model]`.
+    ResidualPost,
+    /// The residual stream that the last norm and the head read, `[batch, time, d_model]`.
+    Final,
+}
+
+/// The position of an activation in a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HookSite {
+    /// The stack.
+    pub stack: Stack,
+    /// The block in the stack, from 0: the first one for [`HookPoint::Embedding`], the last one for
+    /// [`HookPoint::Final`].
+    pub layer: usize,
+    /// The activation.
+    pub point: HookPoint,
+}
+
+/// Reads or replaces activations. Every method has a default that changes nothing.
+pub trait Hooks<B: Backend> {
+    /// Returns whether [`hook`](Self::hook) or [`hook_heads`](Self::hook_heads) is called with the activation at
+    /// `site`.
+    fn wants(&self, site: HookSite) -> bool {
+        let _ = site;
+        false
+    }
+
+    /// Reads an activation of a residual stream or a feed-forward layer, and returns what takes its place.
+    ///
+    /// # Shapes
+    /// `[batch, time, width]`, in and out.
+    fn hook(&mut self, site: HookSite, activation: Tensor<B, 3>) -> Tensor<B, 3> {
+        let _ = site;
+        activation
+    }
+
+    /// Reads an activation of all heads of an attention layer, and returns what takes its place.
+    ///
+    /// # Shapes
+    /// `[batch, heads, rows, columns]`, in and out; see [`AttentionPoint`].
+    fn hook_heads(&mut self, site: HookSite, activation: Tensor<B, 4>) -> Tensor<B, 4> {
+        let _ = site;
+        activation
+    }
+
+    /// Returns the residual stream that one reader takes in place of `residual`: path patching (Wang et al., 2022,
+    /// arXiv 2211.00593). Readers are the [`AttentionPoint::Query`], `Key` and `Value` of each `head`,
+    /// [`HookPoint::FeedForwardHidden`] and [`HookPoint::Final`], the last two with head 0.
+    ///
+    /// # Shapes
+    /// `[batch, time, d_model]`, in and out.
+    fn input(&mut self, reader: HookSite, head: usize, residual: &Tensor<B, 3>) -> Option<Tensor<B, 3>> {
+        let _ = (reader, head, residual);
+        None
+    }
+}
+
+/// Hooks that want no activation.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoHooks;
+
+impl<B: Backend> Hooks<B> for NoHooks {}
+
+/// The hooks of a model at one of its blocks.
+pub struct BlockHooks<'a, B: Backend> {
+    /// The hooks.
+    pub hooks: &'a mut dyn Hooks<B>,
+    /// The stack of the block.
+    pub stack: Stack,
+    /// The block in its stack, from 0.
+    pub layer: usize,
+}
+
+impl<'a, B: Backend> BlockHooks<'a, B> {
+    /// The hooks of a block that stands alone, as the first one of a decoder.
+    pub fn alone(hooks: &'a mut dyn Hooks<B>) -> Self {
+        Self { hooks, stack: Stack::Decoder, layer: 0 }
+    }
+
+    fn site(&self, point: HookPoint) -> HookSite {
+        HookSite { stack: self.stack, layer: self.layer, point }
+    }
+
+    /// Returns whether the activation at `point` is wanted.
+    pub fn wants(&self, point: HookPoint) -> bool {
+        self.hooks.wants(self.site(point))
+    }
+
+    /// Passes an activation through the hooks where they want it.
+    ///
+    /// # Shapes
+    /// `[batch, time, width]`, in and out.
+    pub fn apply(&mut self, point: HookPoint, activation: Tensor<B, 3>) -> Tensor<B, 3> {
+        let site = self.site(point);
+        if self.hooks.wants(site) { self.hooks.hook(site, activation) } else { activation }
+    }
+
+    /// Passes an activation of all heads through the hooks where they want it.
+    ///
+    /// # Shapes
+    /// `[batch, heads, rows, columns]`, in and out.
+    pub fn apply_heads(&mut self, point: HookPoint, activation: Tensor<B, 4>) -> Tensor<B, 4> {
+        let site = self.site(point);
+        if self.hooks.wants(site) { self.hooks.hook_heads(site, activation) } else { activation }
+    }
+
+    /// Returns the residual stream that a reader takes in place of `residual`, as [`Hooks::input`].
+    pub fn input(&mut self, reader: HookPoint, head: usize, residual: &Tensor<B, 3>) -> Option<Tensor<B, 3>> {
+        let site = self.site(reader);
+        self.hooks.input(site, head, residual)
+    }
+
+    /// The same hooks for a callee.
+    pub fn reborrow(&mut self) -> BlockHooks<'_, B> {
+        BlockHooks { hooks: &mut *self.hooks, stack: self.stack, layer: self.layer }
+    }
+}
+
+#[cfg(test)]
+mod tests;

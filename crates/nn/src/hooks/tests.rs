@@ -1,0 +1,249 @@
+//! Hooks see every activation, change what they replace, and cost nothing where they want none.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use burn::module::Module;
+use burn::tensor::{Distribution, Int, Tolerance};
+use burn_flex::Flex;
+use burn_ndarray::NdArray;
+
+use super::*;
+use crate::attention::{Mask, MultiHeadAttention};
+use crate::model::block::{Block, BlockInput};
+use crate::model::{Architecture, Inputs, Model, ModelConfig, Sizes, Source};
+use crate::ops::{self, Activation, Norm, Projections, ScorePosition};
+use crate::position::PositionScheme;
+
+type B = NdArray;
+
+/// Counts the allocations of a thread.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+#[expect(unsafe_code, reason = "an allocator can only be counted by one that wraps it")]
+// SAFETY: all calls go to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn allocations<T>(work: impl Fn() -> T) -> usize {
+    // The first call fills the pool of buffers.
+    drop(work());
+    let before = ALLOCATIONS.with(Cell::get);
+    drop(work());
+    ALLOCATIONS.with(Cell::get) - before
+}
+
+/// Wants everything, changes nothing.
+#[derive(Default)]
+struct Everything(Vec<(HookSite, Vec<usize>)>);
+
+impl<B: Backend> Hooks<B> for Everything {
+    fn wants(&self, _site: HookSite) -> bool {
+        true
+    }
+
+    fn hook(&mut self, site: HookSite, activation: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.0.push((site, activation.dims().to_vec()));
+        activation
+    }
+
+    fn hook_heads(&mut self, site: HookSite, activation: Tensor<B, 4>) -> Tensor<B, 4> {
+        self.0.push((site, activation.dims().to_vec()));
+        activation
+    }
+}
+
+/// Wants one site, and reverses and scales the last axis there.
+struct Distorted(HookSite);
+
+impl<B: Backend> Hooks<B> for Distorted {
+    fn wants(&self, site: HookSite) -> bool {
+        site == self.0
+    }
+
+    fn hook(&mut self, _site: HookSite, activation: Tensor<B, 3>) -> Tensor<B, 3> {
+        activation.flip([2]) * 20.0
+    }
+
+    fn hook_heads(&mut self, _site: HookSite, activation: Tensor<B, 4>) -> Tensor<B, 4> {
+        activation.flip([3]) * 20.0
+    }
+}
+
+fn tokens() -> Tensor<B, 2, Int> {
+    Tensor::from_ints([[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]], &Default::default())
+}
+
+fn model(config: &ModelConfig) -> (Model<B>, Inputs<B>) {
+    let reads_source = config.architecture == Architecture::EncoderDecoder;
+    let sizes = Sizes { vocab: 13, context: 7, source_context: reads_source.then_some(5) };
+    let source = reads_source.then(|| Source {
+        tokens: tokens().narrow(1, 0, 5),
+        padding: Tensor::from_data([[false, false, false, false, true], [false; 5]], &Default::default()),
+    });
+    (config.init(sizes, &Default::default()).unwrap(), Inputs { tokens: tokens(), source })
+}
+
+fn configs() -> Vec<ModelConfig> {
+    let plain = ModelConfig { d_model: 20, heads: 5, ..ModelConfig::default() };
+    let of = |architecture| ModelConfig { architecture, ..plain.clone() };
+    vec![
+        of(Architecture::OneLayer),
+        of(Architecture::Decoder),
+        of(Architecture::EncoderDecoder),
+        ModelConfig { norm: crate::model::NormPlacement::Post, ..plain.clone() },
+        ModelConfig {
+            key_value_heads: 1,
+            activation: Activation::Swiglu,
+            qk_norm: true,
+            position: PositionScheme::Rotary,
+            ..plain.clone()
+        },
+    ]
+}
+
+#[test]
+fn hooks_that_change_nothing_give_the_same_logits() {
+    for config in configs() {
+        let (model, inputs) = model(&config);
+        let expected = model.forward(inputs.clone()).unwrap();
+        let found = model.forward_hooked(inputs, &mut Everything::default()).unwrap();
+        found.into_data().assert_approx_eq::<f32>(&expected.into_data(), Tolerance::absolute(1e-5));
+    }
+}
+
+#[test]
+fn every_site_is_visited_once_with_its_shape() {
+    use AttentionPoint::{Key, Output, Pattern, Query, Scores, Value};
+    use HookPoint::{CrossAttention, SelfAttention};
+    let (model, inputs) = model(&configs()[2]);
+    let mut seen = Everything::default();
+    model.forward_hooked(inputs, &mut seen).unwrap();
+    let inner = ModelConfig { d_model: 20, ..ModelConfig::default() }.inner_width();
+    let attention = |point: fn(AttentionPoint) -> HookPoint, rows: usize, columns: usize| {
+        [
+            (Query, [rows, 4]),
+            (Key, [columns, 4]),
+            (Value, [columns, 4]),
+            (Scores, [rows, columns]),
+            (Pattern, [rows, columns]),
+            (Output, [rows, 20]),
+        ]
+        .map(|(part, [rows, columns])| (point(part), vec![2, 5, rows, columns]))
+    };
+    let mut expected = Vec::new();
+    for (stack, time) in [(Stack::Encoder, 5), (Stack::Decoder, 7)] {
+        let layers = ModelConfig::default().layers;
+        let stream = |point| [(point, vec![2, time, 20])];
+        let at = |layer: usize, points: &[(HookPoint, Vec<usize>)]| {
+            let site = |(point, shape): &(HookPoint, Vec<usize>)| {
+                (HookSite { stack, layer, point: *point }, shape.clone())
+            };
+            points.iter().map(site).collect::<Vec<_>>()
+        };
+        expected.extend(at(0, &stream(HookPoint::Embedding)));
+        for layer in 0..layers {
+            expected.extend(at(layer, &stream(HookPoint::ResidualPre)));
+            expected.extend(at(layer, &attention(SelfAttention, time, time)));
+            if stack == Stack::Decoder {
+                expected.extend(at(layer, &attention(CrossAttention, time, 5)));
+            }
+            expected.extend(at(layer, &stream(HookPoint::ResidualMid)));
+            expected.extend(at(layer, &[(HookPoint::FeedForwardHidden, vec![2, time, inner])]));
+            expected.extend(at(layer, &stream(HookPoint::FeedForwardOutput)));
+            expected.extend(at(layer, &stream(HookPoint::ResidualPost)));
+        }
+        expected.extend(at(layers - 1, &stream(HookPoint::Final)));
+    }
+    assert_eq!(seen.0, expected);
+}
+
+#[test]
+fn a_replaced_activation_changes_the_logits() {
+    for config in configs() {
+        let (model, inputs) = model(&config);
+        let mut seen = Everything::default();
+        let plain = model.forward_hooked(inputs.clone(), &mut seen).unwrap();
+        for (site, _) in seen.0 {
+            let changed = model.forward_hooked(inputs.clone(), &mut Distorted(site)).unwrap();
+            let difference = (changed - plain.clone()).abs().max().into_scalar();
+            assert!(difference > 1e-5, "{site:?} {difference}");
+        }
+    }
+}
+
+#[test]
+fn one_head_reads_what_a_hook_gives_it() {
+    struct Reads(AttentionPoint, Vec<Tensor<B, 4>>);
+    impl Hooks<B> for Reads {
+        fn wants(&self, site: HookSite) -> bool {
+            site.layer == 1 && site.point == HookPoint::SelfAttention(self.0)
+        }
+
+        fn hook_heads(&mut self, _site: HookSite, activation: Tensor<B, 4>) -> Tensor<B, 4> {
+            self.1.push(activation.clone());
+            activation
+        }
+
+        fn input(&mut self, reader: HookSite, head: usize, residual: &Tensor<B, 3>) -> Option<Tensor<B, 3>> {
+            let is_meant = self.wants(reader) && head == 3 && !self.1.is_empty();
+            is_meant.then(|| residual.clone().flip([2]))
+        }
+    }
+    let (model, inputs) = model(&configs()[4]);
+    for point in [AttentionPoint::Query, AttentionPoint::Key, AttentionPoint::Value] {
+        let mut hooks = Reads(point, Vec::new());
+        for _ in 0..2 {
+            model.forward_hooked(inputs.clone(), &mut hooks).unwrap();
+        }
+        let [plain, changed] = <[_; 2]>::try_from(hooks.1).unwrap();
+        let difference: Vec<f32> = (changed - plain).abs().max_dims(&[0, 2, 3]).into_data().to_vec().unwrap();
+        for (head, difference) in difference.into_iter().enumerate() {
+            assert_eq!(difference > 1e-3, head == 3, "{point:?} {head} {difference}");
+        }
+    }
+}
+
+#[test]
+fn the_default_hook_adds_no_allocation() {
+    let device = Default::default();
+    let config = ModelConfig { d_model: 20, heads: 5, ..ModelConfig::default() };
+    let block = Block::<Flex>::new(&config, false, &device).unwrap().no_grad();
+    let x = Tensor::<Flex, 3>::random([2, 7, 20], Distribution::Default, &device);
+    let (mask, position) = (Mask::causal(), ScorePosition::None);
+    let hooked = || {
+        let x = x.clone();
+        let input = BlockInput { x, memory: None, mask: &mask, position: &position, cache: None };
+        block.forward(input, BlockHooks::alone(&mut NoHooks)).unwrap()
+    };
+    let by_hand = || {
+        let normalised = |norm: &Norm<Flex>, x: &Tensor<Flex, 3>| norm.forward(x.clone());
+        let MultiHeadAttention { qkv, output, dropout, .. } = &block.attention;
+        let projections = ops::linear(qkv, normalised(&block.attention_norm, &x));
+        let options = block.attention.options(mask.clone(), position.clone());
+        let context = ops::attention(Projections::Packed(projections), options);
+        let x = ops::linear_residual(output, dropout, context, Some(x.clone()));
+        let input = normalised(&block.feed_forward_norm, &x);
+        let layer = &block.feed_forward;
+        ops::feed_forward([&layer.up, &layer.down], layer.activation, &layer.dropout, input, x)
+    };
+    assert_eq!(hooked().into_data(), by_hand().into_data());
+    assert_eq!(allocations(hooked), allocations(by_hand));
+}
