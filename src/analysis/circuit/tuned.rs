@@ -10,11 +10,14 @@
 //! on sequences of the training set alone. What it predicts is what an affine map can find in the stream, so it says
 //! where a prediction is ready, and where the logit lens says less it stands in other directions.
 
-use burn::tensor::{Int, Tensor, activation::softmax, backend::Backend};
+use burn::module::{AutodiffModule, Module, Param};
+use burn::optim::{AdamConfig, GradientsParams, Optimizer};
+use burn::tensor::activation::{log_softmax, softmax};
+use burn::tensor::{Int, Tensor, backend::Backend};
+use burn_autodiff::Autodiff;
 
 use super::bench;
 use super::pass::{Interventions, run};
-use super::weights::centred;
 use super::weights::unembedding;
 use crate::Result;
 use crate::analysis::view::floats;
@@ -35,14 +38,15 @@ const LEAST_TOKENS: usize = 1 << 6;
 const OPERATIONS: usize = 400_000_000_000;
 
 /// The affine map of one depth.
-#[derive(Debug, Clone)]
+#[derive(Module, Debug)]
 pub(super) struct Translator<B: Backend> {
     /// What the stream is divided by first, so that all depths learn alike.
+    #[module(skip)]
     scale: f64,
     /// `[d_model, d_model]`.
-    weight: Tensor<B, 2>,
+    weight: Param<Tensor<B, 2>>,
     /// `[1, d_model]`.
-    bias: Tensor<B, 2>,
+    bias: Param<Tensor<B, 2>>,
 }
 
 impl<B: Backend> Translator<B> {
@@ -85,66 +89,44 @@ impl<B: Backend> Translator<B> {
         last: &Tensor<B, 2>,
         together: usize,
     ) -> Vec<Self> {
+        let frozen = Decoder::<Autodiff<B>>::from_inner(model.clone()).no_grad();
         let [tokens, d_model] = last.dims();
         let together = together.min(tokens);
-        let zeros = |rows: usize| Tensor::zeros([rows, d_model], &last.device());
+        // Gradients of a mean over many tokens are small.
+        let adam = AdamConfig::new().with_epsilon(1e-12);
         let start = |stream: &Tensor<B, 2>| {
             let scale = f64::from(floats(stream.clone().powf_scalar(2.0).mean().sqrt())[0]);
-            let map = Self { scale: scale.max(1e-6), weight: zeros(d_model), bias: zeros(1) };
-            (map, [d_model, 1].map(|rows| [zeros(rows), zeros(rows)]))
+            let zeros = |rows: usize| {
+                Param::from_tensor(Tensor::<Autodiff<B>, 2>::zeros([rows, d_model], &last.device()))
+            };
+            let map = Translator { scale: scale.max(1e-6), weight: zeros(d_model), bias: zeros(1) };
+            (map, adam.init())
         };
         let mut maps: Vec<_> = streams.iter().map(start).collect();
         for step in 0..STEPS {
-            let place = step * together % (tokens - together + 1);
-            let part = |rows: &Tensor<B, 2>| rows.clone().narrow(0, place, together);
-            let expected = softmax(logits(model, part(last)), 1);
+            let first = step * together % (tokens - together + 1);
+            let part = |rows: &Tensor<B, 2>| rows.clone().narrow(0, first, together);
+            let expected = Tensor::from_inner(softmax(logits(model, part(last)), 1));
             let rate = RATE * (1.0 - step as f64 / STEPS as f64);
-            for (stream, (map, [of_weight, of_bias])) in streams.iter().zip(&mut maps) {
-                let [weight, bias] = map.gradients(model, part(stream), expected.clone());
-                let moved = |moments, gradient| adam(moments, gradient, step) * (rate * map.scale);
-                let [weight, bias] = [moved(of_weight, weight), moved(of_bias, bias)];
-                (map.weight, map.bias) = (map.weight.clone() - weight, map.bias.clone() - bias);
+            for (stream, (map, optimizer)) in streams.iter().zip(&mut maps) {
+                let predicted = logits(&frozen, map.apply(Tensor::from_inner(part(stream))));
+                let loss = -(log_softmax(predicted, 1) * expected.clone()).sum_dim(1).mean();
+                let gradients = GradientsParams::from_grads(loss.backward(), map);
+                *map = optimizer.step(rate * map.scale, map.clone(), gradients);
             }
         }
-        maps.into_iter().map(|(map, _)| map).collect()
+        maps.into_iter().map(|(map, _)| map.valid()).collect()
     }
 
     /// What the map makes of a stream, `[tokens, d_model]`.
     fn apply(&self, stream: Tensor<B, 2>) -> Tensor<B, 2> {
-        (stream.clone() / self.scale).matmul(self.weight.clone()) + self.bias.clone() + stream
+        (stream.clone() / self.scale).matmul(self.weight.val()) + self.bias.val() + stream
     }
 
     /// The same, `[batch, time, d_model]`.
     pub fn translate(&self, stream: Tensor<B, 3>) -> Tensor<B, 3> {
         let shape = stream.dims();
         self.apply(stream.flatten(0, 1)).reshape(shape)
-    }
-
-    /// The gradients by weight and bias of the mean divergence from the prediction `expected`, `[tokens, vocab]`.
-    fn gradients(
-        &self,
-        model: &Decoder<B>,
-        stream: Tensor<B, 2>,
-        expected: Tensor<B, 2>,
-    ) -> [Tensor<B, 2>; 2] {
-        let [tokens, _] = stream.dims();
-        let mapped = self.apply(stream.clone());
-        let found = logits(model, mapped.clone());
-        let predicted = softmax(found.clone(), 1);
-        let mut gradient = (predicted - expected) / tokens as f64; // [tokens, vocab]
-        if model.softcap > 0.0 {
-            gradient = gradient * (-(found / model.softcap).powf_scalar(2.0) + 1.0);
-        }
-        let mut gradient = gradient.matmul(unembedding(model)); // [tokens, d_model]
-        if let Some(norm) = &model.norm {
-            let spread = centred(norm.kind, mapped, 1);
-            let deviation = (spread.clone().powf_scalar(2.0).mean_dim(1) + norm.epsilon).sqrt();
-            let normal = spread / deviation.clone();
-            gradient = centred(norm.kind, gradient * norm.gamma.val().unsqueeze(), 1);
-            gradient = (gradient.clone() - normal.clone() * (gradient * normal).mean_dim(1)) / deviation;
-        }
-        let weight = (stream / self.scale).transpose().matmul(gradient.clone());
-        [weight, gradient.sum_dim(0)]
     }
 }
 
@@ -153,25 +135,13 @@ fn logits<B: Backend>(model: &Decoder<B>, x: Tensor<B, 2>) -> Tensor<B, 2> {
     model.logits(x.unsqueeze::<3>()).squeeze_dim(0)
 }
 
-/// The direction of a step of Adam, from the moments of gradients and of their squares.
-fn adam<B: Backend>(moments: &mut [Tensor<B, 2>; 2], gradient: Tensor<B, 2>, step: usize) -> Tensor<B, 2> {
-    let [first, second] = [(0, 0.9, gradient.clone()), (1, 0.999, gradient.clone() * gradient)].map(
-        |(at, decay, new): (usize, f64, Tensor<B, 2>)| {
-            moments[at] = moments[at].clone() * decay + new * (1.0 - decay);
-            moments[at].clone() / (1.0 - decay.powi(step as i32 + 1))
-        },
-    );
-    // Gradients of a mean over many tokens are small.
-    first / (second.sqrt() + 1e-12)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::analysis::circuit::explained;
     use crate::model::{Model, ModelConfig, Sizes};
     use crate::ops::NormKind;
-    use burn::module::{Module, ModuleMapper, Param};
+    use burn::module::ModuleMapper;
     use burn::tensor::Distribution;
     use burn_ndarray::NdArray;
 
@@ -207,38 +177,6 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_those_of_finite_differences() {
-        for model in models() {
-            let model = explained(&model).unwrap();
-            let (stream, last) = (rows(11, 2.0), rows(11, 2.0));
-            let map = Translator { scale: 2.0, weight: rows(20, 0.3), bias: rows(1, 0.3) };
-            let loss = |map: &Translator<B>| loss(map, model, &stream, &last);
-            let expected = softmax(logits(model, last.clone()), 1);
-            let [weight, bias] = map.gradients(model, stream.clone(), expected);
-            for [row, column] in [[0, 0], [3, 17], [19, 5]] {
-                let by = |rows: usize, size: f64| {
-                    Tensor::<B, 2>::zeros([rows, 20], &Default::default()).slice_assign(
-                        [row % rows..row % rows + 1, column..column + 1],
-                        Tensor::full([1, 1], size, &Default::default()),
-                    )
-                };
-                let slope =
-                    |moved: &dyn Fn(f64) -> Translator<B>| (loss(&moved(1e-2)) - loss(&moved(-1e-2))) / 2e-2;
-                let of_weight =
-                    slope(&|size| Translator { weight: map.weight.clone() + by(20, size), ..map.clone() });
-                let of_bias =
-                    slope(&|size| Translator { bias: map.bias.clone() + by(1, size), ..map.clone() });
-                let at = |tensor: &Tensor<B, 2>, place: usize| f64::from(floats(tensor.clone())[place]);
-                for (slope, gradient) in
-                    [(of_weight, at(&weight, row * 20 + column)), (of_bias, at(&bias, column))]
-                {
-                    assert!((slope - gradient).abs() < 2e-3 + 0.02 * gradient.abs(), "{slope} {gradient}");
-                }
-            }
-        }
-    }
-
-    #[test]
     fn a_stream_in_other_directions_is_translated() {
         for model in models() {
             let model = explained(&model).unwrap();
@@ -247,7 +185,8 @@ mod tests {
             let stream = (last.clone().flip([1]) + 0.7) * 0.1;
             let [map] =
                 Translator::trained(model, std::slice::from_ref(&stream), &last, 256).try_into().unwrap();
-            let identity = Translator { weight: rows(20, 0.0), bias: rows(1, 0.0), ..map.clone() };
+            let zeros = |rows: usize| Param::from_tensor(Tensor::zeros([rows, 20], &Default::default()));
+            let identity = Translator { weight: zeros(20), bias: zeros(1), ..map.clone() };
             let loss = |map: &Translator<B>| loss(map, model, &stream, &last);
             assert!(loss(&map) < 0.05 * loss(&identity), "{} of {}", loss(&map), loss(&identity));
         }
