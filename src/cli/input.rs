@@ -324,8 +324,12 @@ fn ids(text: &str, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
 /// The ids of a text, as a tokenizer reads one that stands by itself. Commas may stand between words, where they are no
 /// words themselves.
 fn encode(vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>> {
-    vocabulary.encode_whole(text).or_else(|error| match vocabulary.notation() {
+    let ids = vocabulary.encode_whole(text).or_else(|error| match vocabulary.notation() {
         Notation::Words => vocabulary.encode(&text.replace(',', " ")).map_err(|_| error),
         Notation::Characters | Notation::Text => Err(error),
-    })
+    })?;
+    if let Some(warning) = vocabulary.warn_of_unknown(ids.iter().copied()) {
+        warn(&format!("warning: {warning}"));
+    }
+    Ok(ids)
 }

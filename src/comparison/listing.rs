@@ -250,6 +250,11 @@ impl Listed {
         let own = serde_json::to_value(self).ok()?.get(key).filter(|value| !value.is_null()).cloned();
         own.or_else(|| {
             let (section, key) = key.split_once('.')?;
+            // A run on a file keeps the key, and draws no task.
+            if (section, key) == ("data", "task") {
+                let task = self.config.get(section)?.get(key)?.as_str();
+                return task.filter(|_| self.data.as_deref() == task).map(Value::from);
+            }
             serde_json::to_value(self.config.get(section)?.get(key)?).ok()
         })
     }
@@ -328,6 +333,7 @@ mod tests {
         assert_eq!(names(&[], "name"), ["a", "b", "c", "d"]);
         assert_eq!(names(&[], "best_valid_loss"), ["b", "a", "d", "c"]);
         fs::write(place.join("c/config.toml"), "[data]\npath = \"/data/own/c.csv\"\n").unwrap();
+        assert_eq!(names(&[("data.task", "sort")], "name"), ["a", "b", "d"]);
         for (wanted, expected) in
             [("c.csv", &["c"][..]), ("own/c.csv", &["c"]), ("n/c.csv", &[]), ("csv", &[])]
         {

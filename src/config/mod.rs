@@ -47,6 +47,19 @@ pub fn sets(overrides: &[String], key: &str) -> bool {
     overrides.iter().filter_map(|assignment| assignment.split_once('=')).any(|(name, _)| name.trim() == key)
 }
 
+/// The keys whose values differ between two configs, with both.
+fn differing<'k>(
+    keys: impl Iterator<Item = &'k str>,
+    [config, other]: [&Config; 2],
+) -> impl Iterator<Item = (&'k str, (String, String))> {
+    let [values, others] = [config.values(), other.values()];
+    keys.filter_map(move |key| {
+        let [value, other] = [values.get(key), others.get(key)];
+        let shown = |value: Option<&toml::Value>| value.map_or_else(|| "nothing".into(), ToString::to_string);
+        (value != other).then(|| (key, (shown(value), shown(other))))
+    })
+}
+
 /// The file that `train` reads when none is named.
 pub const DEFAULT_FILE: &str = "config.toml";
 
@@ -131,14 +144,36 @@ impl Config {
         let made_with = Self::load_own(&from.join(DEFAULT_FILE))?;
         let config = path.map_or(Ok(made_with.clone()), |path| Self::load(Some(path), &[]))?;
         let run = RunConfig { from: from.to_path_buf(), ..config.run.clone() };
-        let mut whole = Self { run, model: made_with.model, ..config };
+        if let Some(path) = path {
+            let written = Written::open(Some(path), &[])?;
+            let unused = written.keys().filter(|key| key.starts_with("model."));
+            for (key, (value, own)) in differing(unused, [&config, &made_with]) {
+                log::warn!(
+                    "`{key}` = {value} in `{}` is not used: the model is that of `{}`, which has {own}; --set \
+                     {key}={value} overrides that",
+                    path.display(),
+                    from.display()
+                );
+            }
+        }
+        let mut whole = Self { run, model: made_with.model.clone(), ..config };
         whole.check_paths()?;
         // Another file may be of another kind.
         if sets(overrides, "data.path") {
             whole.data.source = None;
         }
         // Put together of two files, it is neither: a line number would mislead.
-        Written::parse(&toml(&whole), None)?.with(overrides)?.read(|_| Ok(()))
+        let whole = Written::parse(&toml(&whole), None)?.with(overrides)?.read(|_| Ok(()))?;
+        let set = overrides.iter().filter_map(|assignment| Some(assignment.split_once('=')?.0.trim()));
+        let set = set.filter(|key| key.starts_with("model.") && *key != "model.dropout");
+        let made_with = Self { model: made_with.model, ..whole.clone() };
+        for (key, (value, own)) in differing(set, [&whole, &made_with]) {
+            let from = from.display();
+            log::warn!(
+                "`{key}` = {value}, and the weights of `{from}` were trained with {own}: they may predict worse"
+            );
+        }
+        Ok(whole)
     }
 
     /// As [`Self::load`], for a command that asks more of a config: what `check` refuses is said with the place

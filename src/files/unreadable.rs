@@ -13,7 +13,7 @@ pub(super) fn problem(path: &Path, byte: usize, head: &[u8], near: &[u8]) -> Str
     let names = Names::of(path);
     let by_name = || named(head).map(|(what, remedy)| (what.to_string(), remedy(&names)));
     let wide = || widest_text(head, &names).or_else(|| wide_text(head, &names));
-    let looks = by_name().or_else(wide).or_else(|| ids(head, &names));
+    let looks = by_contents(head, &names).or_else(by_name).or_else(wide).or_else(|| ids(head, &names));
     match (looks, near.contains(&0)) {
         (Some((what, remedy)), _) => format!("is not UTF-8 text; it looks like {what}: {remedy}"),
         (None, true) => with_nul(byte, near, &names),
@@ -32,6 +32,18 @@ impl Names {
         // What a stream held cannot be read again.
         let path = if path.is_file() { path } else { Path::new("FILE") };
         Self { file: quoted(path), path: path.to_path_buf() }
+    }
+
+    /// Whether the name has one of these extensions.
+    fn has_extension(&self, extensions: &[&str]) -> bool {
+        let own = self.path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        extensions.iter().any(|extension| own.eq_ignore_ascii_case(extension))
+    }
+
+    /// Whether the name is that of a packed tar archive.
+    fn is_tar(&self) -> bool {
+        let name = self.path.to_string_lossy().to_ascii_lowercase();
+        name.ends_with(".tar.gz") || name.ends_with(".tgz")
     }
 
     /// The name with another extension.
@@ -84,11 +96,16 @@ const RAREST: usize = 20;
 type Remedy = fn(&Names) -> String;
 
 /// The formats that the first bytes of a file name.
-const FORMATS: [(&[u8], &str, Remedy); 16] = [
-    (b"\x1f\x8b", "gzip", |names| unpack("gunzip -c", names)),
+const FORMATS: [(&[u8], &str, Remedy); 23] = [
+    (b"\x1f\x8b", "gzip", |names| match names.is_tar() {
+        true => format!("unpack it with `tar xzf {}`, and give one of its files", names.file),
+        false => unpack("gunzip -c", names),
+    }),
     (b"BZh", "bzip2", |names| unpack("bzip2 -dc", names)),
     (b"\xfd7zXZ\0", "xz", |names| unpack("xz -dc", names)),
     (b"\x28\xb5\x2f\xfd", "Zstandard", |names| unpack("zstd -dc", names)),
+    (b"PK\x03\x04\x14\x00\x06\x00\x08\x00", "a file of Excel or Word", |_| OFFICE.into()),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a file of Excel or Word", |_| OFFICE.into()),
     (b"PK\x03\x04", "a zip archive (also .docx, .xlsx, .npz and .pt)", |names| {
         format!("unpack it with `unzip {} -d {}`", names.file, names.with("unzipped"))
     }),
@@ -98,11 +115,16 @@ const FORMATS: [(&[u8], &str, Remedy); 16] = [
         let read = "import sys, pandas; pandas.read_parquet(sys.argv[1]).to_csv(sys.argv[2], index=False)";
         format!("convert it with `python3 -c '{read}' {file} {csv}`")
     }),
-    (b"\x93NUMPY", "a NumPy array", |names| {
+    (b"ARROW1", "Arrow", |names| {
         let [file, csv] = [&names.file, &names.with("csv")];
-        let read = "import sys, numpy; numpy.savetxt(sys.argv[2], numpy.load(sys.argv[1]), \"%d\", \",\")";
+        let read = "import sys, pandas; pandas.read_feather(sys.argv[1]).to_csv(sys.argv[2], index=False)";
         format!("convert it with `python3 -c '{read}' {file} {csv}`")
     }),
+    (b"\x80\x02", "a pickle of Python", |_| PICKLE.into()),
+    (b"\x80\x03", "a pickle of Python", |_| PICKLE.into()),
+    (b"\x80\x04\x95", "a pickle of Python", |_| PICKLE.into()),
+    (b"\x80\x05\x95", "a pickle of Python", |_| PICKLE.into()),
+    (b"\x89HDF\r\n", "HDF5", |_| "write its table as CSV first".into()),
     (b"\xff\xfe\0\0", "UTF-32 (little endian)", |names| iconv("UTF-32LE", names)),
     (b"\0\0\xfe\xff", "UTF-32 (big endian)", |names| iconv("UTF-32BE", names)),
     (b"\xff\xfe", "UTF-16 (little endian)", |names| iconv("UTF-16LE", names)),
@@ -112,6 +134,63 @@ const FORMATS: [(&[u8], &str, Remedy); 16] = [
     (b"\x89PNG", "a PNG image", |_| "give a text".into()),
     (b"\x7fELF", "a program", |_| "give a text".into()),
 ];
+
+/// The remedy for what only an office program reads.
+const OFFICE: &str = "save its table as CSV, or its text as plain text, and give that";
+
+/// The remedy for an object of Python.
+const PICKLE: &str =
+    "write its data as CSV or as a text first, as `pandas.read_pickle(FILE).to_csv(NEW, index=False)` does";
+
+/// The offset of the magic number of a tar archive.
+const TAR_MAGIC: usize = 257;
+
+/// Names a file by its contents beyond the first bytes: archives, arrays, files of llm.c.
+fn by_contents(head: &[u8], names: &Names) -> Option<(String, String)> {
+    let word = |at: usize| head.get(at..at + 4).map(|it| u32::from_le_bytes([it[0], it[1], it[2], it[3]]));
+    if head.get(TAR_MAGIC..TAR_MAGIC + 5) == Some(b"ustar") {
+        let remedy = format!("unpack it with `tar xf {}`, and give one of its files", names.file);
+        return Some(("a tar archive".into(), remedy));
+    }
+    let is_office = names.has_extension(&["xlsx", "docx", "pptx", "ods", "odt"])
+        || head.windows(19).any(|part| part == b"[Content_Types].xml");
+    if head.starts_with(b"PK\x03\x04") && is_office {
+        return Some(("a file of Excel or Word".into(), OFFICE.into()));
+    }
+    // A header of 256 integers: which of two versions, and then the ids.
+    let [bits, bytes] = match word(0) {
+        Some(20_240_520) => [16, 2],
+        Some(20_240_801) => [32, 4],
+        _ => return array(head, names),
+    };
+    let what = format!("token ids (uint{bits}, as llm.c writes them behind a header of 1,024 bytes)");
+    Some((what, convert_ids(&format!("-j 1024 -t u{bytes} -w{bytes}"), names)))
+}
+
+/// A NumPy array, by its type and shape.
+fn array(head: &[u8], names: &Names) -> Option<(String, String)> {
+    let header = head.strip_prefix(b"\x93NUMPY")?;
+    let header = String::from_utf8_lossy(&header[..header.len().min(256)]);
+    let field = |name: &str| header.split_once(&format!("'{name}': ")).map(|(_, rest)| rest.to_string());
+    let kind = field("descr").and_then(|it| it.trim_start_matches(['\'', '<', '>', '|', '=']).chars().next());
+    let shape = field("shape").unwrap_or_default();
+    let sizes = shape.split(')').next().unwrap_or_default().split(',');
+    let axes = sizes.filter(|size| size.contains(char::is_numeric)).count();
+    let [file, csv] = [&names.file, &names.with("csv")];
+    let read = "import sys, numpy; numpy.savetxt(sys.argv[2], numpy.load(sys.argv[1]), \"%d\", \",\")";
+    let remedy = match (kind, axes) {
+        (Some('i' | 'u' | 'b'), 1) => {
+            format!("convert it with `python3 -c '{read}' {file} {csv}` and add --set data.column=1")
+        }
+        (Some('i' | 'u' | 'b'), 2) => format!("convert it with `python3 -c '{read}' {file} {csv}`"),
+        (Some('i' | 'u' | 'b'), _) => "write it as a table, with a sequence in each row".into(),
+        (Some('f' | 'c'), _) => {
+            "floats are not tokens: make integers of them, as numpy.digitize does, and write a table".into()
+        }
+        _ => "write its values as a table or a text".into(),
+    };
+    Some(("a NumPy array".into(), remedy))
+}
 
 fn named(head: &[u8]) -> Option<(&'static str, Remedy)> {
     let format = FORMATS.iter().find(|(magic, ..)| head.starts_with(magic));
@@ -189,8 +268,11 @@ fn wide_text(head: &[u8], names: &Names) -> Option<(String, String)> {
 
 /// Token ids, of which most are small, so that their upper bytes are 0.
 fn ids(head: &[u8], names: &Names) -> Option<(String, String)> {
-    let share = |width: usize, limit: u64| {
-        let id = |bytes: &[u8]| bytes.iter().rev().fold(0, |id, &byte| id << 8 | u64::from(byte));
+    let share = |width: usize, limit: u64, is_big: bool| {
+        let id = |bytes: &[u8]| {
+            let fold = |id: u64, &byte: &u8| id << 8 | u64::from(byte);
+            if is_big { bytes.iter().fold(0, fold) } else { bytes.iter().rev().fold(0, fold) }
+        };
         let mut all = head.chunks_exact(width).map(id).collect::<Vec<_>>();
         let small = all.iter().filter(|&&id| id < limit).count();
         all.sort_unstable();
@@ -198,18 +280,26 @@ fn ids(head: &[u8], names: &Names) -> Option<(String, String)> {
         // One id over and over is empty space.
         if all.len() > 1 { small * 100 / (head.len() / width) } else { 0 }
     };
-    let [bits, bytes] = if share(4, 1 << 20) == 100 {
-        [32, 4]
-    } else if share(2, 1 << 12) >= 50 {
-        [16, 2]
+    let (name, bytes, is_big) = if share(8, 1 << 20, false) == 100 {
+        ("int64", 8, false)
+    } else if share(4, 1 << 20, false) == 100 {
+        ("uint32", 4, false)
     } else {
-        return None;
+        let [little, big] = [false, true].map(|is_big| share(2, 1 << 12, is_big));
+        match little.max(big) {
+            0..50 => return None,
+            _ if little >= big => ("uint16, as nanoGPT writes them", 2, false),
+            _ => ("big-endian uint16", 2, true),
+        }
     };
-    let writer = if bits == 16 { ", as nanoGPT writes them" } else { "" };
-    let what = format!("token ids (uint{bits}{writer})");
-    let csv = names.with("csv");
-    let od = format!("od -An -v -t u{bytes} -w{bytes} {} | tr -d ' ' > {csv}", names.file);
-    Some((what, format!("convert it with `{od}` and add --set data.column=1, or give the text itself")))
+    let order = if is_big { " --endian=big" } else { "" };
+    Some((format!("token ids ({name})"), convert_ids(&format!("-t u{bytes} -w{bytes}{order}"), names)))
+}
+
+/// The command that writes binary token ids as a table.
+fn convert_ids(form: &str, names: &Names) -> String {
+    let od = format!("od -An -v {form} {} | tr -d ' ' > {}", names.file, names.with("csv"));
+    format!("convert it with `{od}` and add --set data.column=1, or give the text itself")
 }
 
 /// Text with NUL bytes in it, or bytes that mean something else.
@@ -269,88 +359,4 @@ fn other_encoding(byte: usize, near: &[u8], names: &Names) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn said(name: &str, bytes: &[u8]) -> String {
-        let byte = bytes.iter().position(|byte| *byte == 0).unwrap_or(0);
-        problem(Path::new(name), byte, bytes, bytes)
-    }
-
-    fn wider(text: &str, order: fn(u32) -> [u8; 4]) -> Vec<u8> {
-        text.chars().flat_map(|character| order(character.into())).collect()
-    }
-
-    fn wide(text: &str, order: fn(u16) -> [u8; 2]) -> Vec<u8> {
-        text.encode_utf16().flat_map(order).collect()
-    }
-
-    #[test]
-    fn bytes_are_named_by_what_they_look_like() {
-        let ids = |ids: &[u16]| ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<_>>();
-        let text = "To be, or not to be: naïve 日本 🙂.\n";
-        let cases = [
-            (wide(text, u16::to_le_bytes), "UTF-16 (little endian, without"),
-            (wide(text, u16::to_be_bytes), "UTF-16 (big endian, without"),
-            (wide(&format!("\u{feff}{text}"), u16::to_le_bytes), "UTF-16 (little endian):"),
-            (wide("天地玄黄\n宇宙洪荒\n", u16::to_le_bytes), "UTF-16 (little endian, without"),
-            (wider(text, u32::to_le_bytes), "UTF-32 (little endian, without a byte order mark): convert"),
-            (wider(text, u32::to_be_bytes), "UTF-32 (big endian, without a byte order mark): convert"),
-            (wider("天地玄黄\n宇宙洪荒\n", u32::to_le_bytes), "UTF-32 (little endian, without"),
-            (wider("Hi\n", u32::to_be_bytes), "UTF-32 (big endian, without"),
-            (ids(&[18, 47, 56, 57, 58, 1, 15, 47, 0, 64]), "token ids (uint16, as nanoGPT writes them)"),
-            (ids(&[5962, 22307, 25, 198, 8421, 356, 5120, 597, 2252, 11, 3285]), "token ids (uint16"),
-            (
-                [128_000u32, 9906, 1917, 13].iter().flat_map(|id| id.to_le_bytes()).collect(),
-                "token ids (uint32)",
-            ),
-            (b"\x1f\x8b\x08\x08\x00\x00".to_vec(), "gzip: unpack it with `gunzip -c"),
-            (b"PK\x03\x04\x14\x00".to_vec(), "a zip archive"),
-            (b"PAR1\x15\x04\x15\x00".to_vec(), "Parquet: convert it with `python3"),
-        ];
-        for (bytes, expected) in cases {
-            let said = said("a.bin", &bytes);
-            assert!(said.contains(&format!("it looks like {expected}")), "{expected}: {said}");
-        }
-        for (name, other) in [("a.txt", "a.converted.txt"), ("a.csv.gz", "a.csv"), ("a.gz", "a.txt")] {
-            assert_eq!(Names { file: name.into(), path: name.into() }.unpacked(), other);
-        }
-        let one = format!("{}\0end", "word ".repeat(30));
-        assert!(
-            said("a", one.as_bytes())
-                .contains("a NUL byte at byte 150, which no text has: remove it with `tr")
-        );
-        assert!(said("a", &[0; 64]).starts_with("is not text: it holds NUL bytes, the first at byte 0"));
-    }
-
-    #[test]
-    fn encodings_of_one_byte_are_guessed_by_language() {
-        // "Съешь же ещё этих мягких французских булок" in KOI8-R and in windows-1251.
-        let koi8 = b"\xf3\xdf\xc5\xdb\xd8 \xd6\xc5 \xc5\xdd\xa3 \xdc\xd4\xc9\xc8 \xcd\xd1\xc7\xcb\xc9\xc8 \xc6\xd2\xc1\xce\xc3\xd5\xda\xd3\xcb\xc9\xc8 \xc2\xd5\xcc\xcf\xcb";
-        let ansi = b"\xd1\xfa\xe5\xf8\xfc \xe6\xe5 \xe5\xf9\xb8 \xfd\xf2\xe8\xf5 \xec\xff\xe3\xea\xe8\xf5 \xf4\xf0\xe0\xed\xf6\xf3\xe7\xf1\xea\xe8\xf5 \xe1\xf3\xeb\xee\xea";
-        let french = b"D\xe9claration universelle des droits de l'homme, \xe9gaux en dignit\xe9. \xc0 l'\xe9t\xe9, f\xeate tr\xe8s gaie.";
-        for (bytes, encoding) in
-            [(&koi8[..], "KOI8-"), (&ansi[..], "windows-1251"), (&french[..], "windows-1252")]
-        {
-            let said = said("a b.txt", bytes);
-            assert!(said.contains(&format!("its encoding is a guess, for example {encoding}")), "{said}");
-            let is_command = said.contains("`iconv -f ") && said.contains("-t UTF-8 FILE > FILE.utf8.txt`;");
-            assert!(is_command, "{said}");
-        }
-        for little in [&b"r\xe9sum\xe9"[..], b"\xfd\xfe\xe4"] {
-            let said = said("a", little);
-            assert!(
-                said.contains("`iconv -f ENCODING -t UTF-8 FILE") && !said.contains("looks like"),
-                "{said}"
-            );
-        }
-        let damaged = "ä b\n".repeat(20).into_bytes().into_iter().chain([0xff]).collect::<Vec<_>>();
-        assert!(said("a", &damaged).contains("UTF-8 with damage: drop that with `iconv -c -f UTF-8"));
-    }
-
-    #[test]
-    fn a_path_is_quoted_for_a_shell() {
-        let words = ["a.txt", "-a", "it's here", "$(x)"].map(|path| quoted(Path::new(path)));
-        assert_eq!(words, ["a.txt", "./-a", r"'it'\''s here'", "'$(x)'"]);
-    }
-}
+mod tests;

@@ -147,6 +147,19 @@ fn sequences_that_the_run_was_trained_on_are_told_of() {
     let on = ["train", "--from", "run", "--run", "on", "--set", "data.valid_fraction=0.5", "--steps", "2"];
     assert!(leaks(&on, "80 of 100 sequences in validation were trained on by the run"));
 
+    let config = "[data]\npath = \"all.csv\"\n[model]\ndropout = 0.3\n";
+    fs::write(folder.join("ft.toml"), config).unwrap();
+    let (_, told) = said(&["train", "ft.toml", "--from", "run", "--dry-run"]);
+    assert!(
+        told.contains("`model.dropout` = 0.3 in `ft.toml` is not used: the model is that of `run`"),
+        "{told}"
+    );
+    let (_, told) = said(&["train", "--from", "run", "--set", "model.activation=relu", "--dry-run"]);
+    assert!(
+        told.contains("`model.activation` = \"relu\", and the weights of `run` were trained with"),
+        "{told}"
+    );
+
     // Other contents below the same name are another setting, and no circuit of the run's.
     fs::write(folder.join("all.csv"), rows(100..300)).unwrap();
     let (code, told) = said(&["explain", "run"]);

@@ -84,6 +84,7 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
             "byte pair encoding found only {tokens} in the text, fewer than `data.vocab` = {asked}"
         ));
     }
+    warnings.extend(vocabulary.warn_of_unknown(train.ids().chain(valid.ids())));
     warnings.extend(of_table(config, dataset));
     warnings.extend(numbers_as_text(config, dataset).or_else(|| table_as_text(config, dataset)));
     warnings
@@ -130,6 +131,8 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     const OF_NUMBERS: &str = "0123456789+-.eE \t,;|\r\n";
     /// Longer lines without a separator are digits in a row, as of pi.
     const LONGEST: usize = 24;
+    /// Fewer numbers in one line are no sign.
+    const FEWEST: usize = 20;
 
     if config.source() != Source::Text || config.tokens != Tokens::Characters {
         return None;
@@ -168,10 +171,19 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
         }
     }
     let are_split = !separators.is_empty();
-    if lines < 2 || numbers < lines || !are_split && longest > LONGEST {
+    let is_one_line = lines == 0 && numbers >= FEWEST && are_split;
+    if !is_one_line && (lines < 2 || numbers < lines || !are_split && longest > LONGEST) {
         return None;
     }
     let unit = if are_ids { "digit" } else { "character" };
+    if is_one_line {
+        let separators: String = separators.into_iter().collect();
+        return Some(format!(
+            "the text is one line of nothing but numbers, and each {unit} is a token: write each number in a line of its \
+             own, as `tr -s '{separators}' '\\n' < FILE > NEW.csv` does, and set `data.column` = 1 to make each number a \
+             token"
+        ));
+    }
     let one_file = if config.path.is_dir() { "`data.path` to one of its files and " } else { "" };
     let delimiter = match separators.len() {
         0 | 1 => "",

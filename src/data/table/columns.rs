@@ -39,6 +39,16 @@ impl Table<'_> {
                 _ if first.1.iter().eq(known) => {}
                 Column::Name(ref name) if !name.is_empty() => {}
                 Column::Number(number) => {
+                    let name = number.to_string();
+                    if known.is_empty()
+                        && first.1.get(number - 1) != Some(&name)
+                        && first.1.iter().any(|it| *it == name)
+                    {
+                        self.reading.guesses.push(format!(
+                            "`data.column` = {number} is the number of a column, and another one has the name `{name}`: \
+                             set `data.column` = \"{name}\", in quotes, to read that one"
+                        ));
+                    }
                     let places = self.places(&first, known.get(number - 1..number).unwrap_or_default())?;
                     column = places.first().copied().or(column);
                 }

@@ -48,6 +48,8 @@ impl Table<'_> {
             return Err(self.problem(Some(first.0), problem));
         }
         self.refuse_brackets(&first)?;
+        self.refuse_title(&first, &below)?;
+        self.refuse_backslashes(text, delimiter)?;
         self.refuse_quoted_rows(text, &first, &below)?;
         self.refuse_beginning(&first, &below)?;
         if delimiter != b' ' {
@@ -91,6 +93,8 @@ impl Table<'_> {
                 values = trimmed(order.iter().map(|&at| values.get(at).unwrap_or_default()).collect());
             }
             self.reading.add(&values);
+            let names = self.reading.header.as_ref().map_or(0, Vec::len);
+            self.reading.short += usize::from(column.is_none() && (1..names).contains(&values.len()));
             self.push(&(line, values), column)
         })?;
         let is_cut = !text.ends_with(['\n', '\r']);

@@ -154,17 +154,21 @@ fn values<'a>(below: &'a [&Row], column: usize) -> impl Iterator<Item = &'a str>
 }
 
 fn by_kind(first: &StringRecord, below: &[&Row], columns: &[usize]) -> FirstLine {
-    let (mut is_named, mut is_data) = (false, false);
+    let (mut is_named, mut is_data, mut is_above_words) = (false, false, false);
     for &column in columns {
-        let mut kinds = values(below, column).map(kind).filter(|&kind| kind != ValueKind::Missing).peekable();
-        let is_numeric = kinds.peek().is_some() && kinds.all(|kind| kind == ValueKind::Numeric);
+        let kinds: Vec<_> =
+            values(below, column).map(kind).filter(|&kind| kind != ValueKind::Missing).collect();
+        let are = |wanted: ValueKind| !kinds.is_empty() && kinds.iter().all(|&kind| kind == wanted);
+        let is_numeric = are(ValueKind::Numeric);
         match first.get(column).map(kind) {
             Some(ValueKind::Word) => is_named |= is_numeric,
+            Some(ValueKind::Numeric) if kinds.len() >= FEW && are(ValueKind::Word) => is_above_words = true,
             Some(ValueKind::Numeric) => is_data = true,
             Some(ValueKind::Missing) | None => {}
         }
     }
     match (is_named, is_data) {
+        (false, false) if is_above_words => FirstLine::ProbablyNames,
         (true, false) => FirstLine::Names,
         (false, true) => FirstLine::Data,
         // A number among names, as the year of a column.
@@ -313,6 +317,9 @@ mod tests {
         assert_eq!(judged(&tags, None), FirstLine::ProbablyNames);
         assert_eq!(judged(&tags, Some(1)), FirstLine::ProbablyNames);
         assert_eq!(judged("word,tag\nruns,V\nfast,A", None), FirstLine::Unknown);
+        let regions = "region,2019,2020\n".to_string() + &"south,high,low\nnorth,low,low\n".repeat(3);
+        assert_eq!(judged(&regions, None), FirstLine::ProbablyNames);
+        assert_eq!(judged(&regions, Some(1)), FirstLine::ProbablyNames);
         let all_differ: String = (0..50).map(|row| format!("word{row}\n")).collect();
         assert_eq!(judged(&all_differ, None), FirstLine::Unknown);
         // A year among names.

@@ -184,7 +184,13 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<(StringRecord, 
         (value, None) => value,
     };
     match value {
-        Value::Array(elements) => Ok((trimmed(elements.iter().map(text).collect::<Result<_, _>>()?), false)),
+        Value::Array(elements) => {
+            let has_filled = elements.iter().any(|element| !element.is_null());
+            if has_filled && elements.last().is_some_and(Value::is_null) {
+                return Err("ends in null, which is not a value: leave it out".into());
+            }
+            Ok((trimmed(elements.iter().map(text).collect::<Result<_, _>>()?), false))
+        }
         value => Ok(([text(&value)?].into_iter().collect(), true)),
     }
 }

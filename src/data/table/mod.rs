@@ -194,6 +194,13 @@ impl<'a> Table<'a> {
                         Some(name) => format!("has no value in the column `{name}`"),
                         None => format!("has {} and none in column {}", counted(all, "value"), index + 1),
                     };
+                    let quoted = format!("{}", index + 1);
+                    if self.reading.header.iter().flatten().any(|name| *name == quoted) {
+                        let remedy = format!(
+                            "; to read the column named `{quoted}`, set `data.column` = \"{quoted}\""
+                        );
+                        return Err(self.problem(Some(*line), problem + &remedy));
+                    }
                     Err(format!("{problem}; windows need one in every row"))
                 }
                 Some(value) => self.id(value).map_err(|problem| match all {

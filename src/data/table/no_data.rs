@@ -16,6 +16,7 @@ impl Table<'_> {
     pub(super) fn refuse_beginning(&self, first: &Row, below: &[&Row]) -> Result<()> {
         let is_dashes = |value: &str| !value.is_empty() && value.chars().all(|it| "-+=".contains(it));
         if let Some((rule, others)) = below.split_first()
+            && !rule.1.is_empty()
             && rule.1.iter().all(is_dashes)
             && !first.1.iter().chain(others.iter().flat_map(|row| row.1.iter())).any(is_dashes)
         {
@@ -33,6 +34,44 @@ impl Table<'_> {
         below.iter().try_for_each(|row| self.refuse_split_quotes(row))
     }
 
+    /// Refuses one value above rows that all have the same number of them: a title.
+    pub(super) fn refuse_title(&self, first: &Row, below: &[&Row]) -> Result<()> {
+        /// Fewer rows of one width are no sign.
+        const FEWEST: usize = 5;
+        let mut widths = below.iter().map(|row| row.1.len()).filter(|&width| width > 0);
+        let width = widths.next().unwrap_or(0);
+        let title = first.1.get(0).filter(|_| first.1.len() == 1);
+        let is_title = title.is_some_and(|title| kind(title) == ValueKind::Word);
+        // Numbers below a name may have decimal commas.
+        let is_of_words =
+            below.first().is_some_and(|row| row.1.iter().all(|value| kind(value) == ValueKind::Word));
+        if is_title && is_of_words && width > 1 && below.len() >= FEWEST && widths.all(|other| other == width)
+        {
+            let problem = format!(
+                "has 1 value, and all lines below have {width}: remove it if it is a title or a comment, or set `data.delimiter` if it \
+                 names one column"
+            );
+            return Err(self.problem(Some(first.0), problem));
+        }
+        Ok(())
+    }
+
+    /// Refuses quotes within quotes that a backslash escapes: CSV doubles them, and splits such a value.
+    pub(super) fn refuse_backslashes(&self, text: &str, delimiter: u8) -> Result<()> {
+        for (line, number) in text.lines().zip(1..) {
+            let bytes = line.as_bytes();
+            let escapes = |(at, _): (usize, &str)| {
+                let next = bytes.get(at + 2).copied();
+                next.is_some_and(|next| next != delimiter && next != b'"' && next != b'\\')
+            };
+            if line.contains('"') && line.match_indices("\\\"").any(escapes) {
+                let problem = "escapes a quote by a backslash: write two quotes in its place, as CSV does";
+                return Err(self.problem(Some(number), problem));
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses a row that is no data: a footer that counts rows, or the header of another file that was joined.
     pub(super) fn refuse_row(&self, row: &Row, width: usize) -> Result<()> {
         let counts_rows = |value: &str| {
@@ -47,6 +86,11 @@ impl Table<'_> {
             return Err(
                 self.problem(Some(row.0), "counts the rows of the table, and is none: remove this line")
             );
+        }
+        if row.1.get(0).is_some_and(|value| value.starts_with('\u{feff}')) {
+            let problem = "begins with a byte order mark, as files that were joined do: remove the mark, and the header \
+                           behind it if there is one";
+            return Err(self.problem(Some(row.0), problem));
         }
         match &self.reading.header {
             Some(names) if self.order.is_none() && row.1.iter().eq(names.iter().map(String::as_str)) => {
@@ -80,7 +124,17 @@ impl Table<'_> {
 
     /// Tells how many rows have no value, and are none.
     pub(super) fn tell_empty(&mut self) {
-        let TableReading { empty, guesses, .. } = &mut self.reading;
+        let TableReading { empty, short, header, guesses, .. } = &mut self.reading;
+        if let (1.., Some(last)) = (*short, header.as_ref().and_then(|names| names.last())) {
+            guesses.push(format!(
+                "{} no value in the last columns, up to `{}`, and {} read as {}: write a value of its own for what is \
+                 missing if the columns have a meaning",
+                if *short == 1 { "1 row has".into() } else { format!("{} have", counted(*short, "row")) },
+                excerpt(last),
+                if *short == 1 { "is" } else { "are" },
+                if *short == 1 { "a shorter sequence" } else { "shorter sequences" },
+            ));
+        }
         match *empty {
             0 => {}
             1 => guesses.push("1 row is without a value, and left out".into()),
@@ -100,6 +154,26 @@ impl Table<'_> {
                  in a line of its own"
                     .into(),
             );
+        }
+        let filled = |line: &str| !line.trim().is_empty();
+        let gap = text.lines().position(|line| !filled(line)).map(|gap| gap + 1);
+        if let (Some(gap), Some(false)) = (gap, self.is_stream) {
+            guesses.push(format!(
+                "line {gap} is blank, and the lines below it are read as more rows: remove them if they are another table"
+            ));
+        }
+        let is_comment = |line: &&str| line.starts_with('#');
+        if let (count @ 1.., true) = (
+            text.lines().filter(is_comment).count(),
+            text.lines().any(|line| filled(line) && !is_comment(&line)),
+        ) {
+            guesses.push(format!(
+                "{} with `#` and {} read as data: remove {} if {}",
+                if count == 1 { "1 line begins".into() } else { format!("{} begin", counted(count, "line")) },
+                if count == 1 { "is" } else { "are" },
+                if count == 1 { "it" } else { "them" },
+                if count == 1 { "it is a comment" } else { "they are comments" },
+            ));
         }
         if let Some(last) = last
             && self.is_stream == Some(false)

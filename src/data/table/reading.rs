@@ -25,6 +25,9 @@ pub struct TableReading {
     /// Rows without a value.
     #[serde(skip)]
     pub(super) empty: usize,
+    /// Rows in which the last of the named columns have no value.
+    #[serde(skip)]
+    pub(super) short: usize,
     /// What was guessed, with the key that decides it.
     #[serde(skip)]
     pub(crate) guesses: Vec<String>,

@@ -137,7 +137,14 @@ impl<'a> Table<'a> {
         if self.config.is_one_split() || train_rows > 0 && train_rows < all {
             return Ok(());
         }
-        let remedy = if all > 1 { "lower it, or give more rows" } else { "give more rows" };
+        let remedy = match all {
+            1 if longest > LONG => {
+                "to read the values of this row as one long sequence, write each in a line of its own \
+                                    and set `data.column` = 1"
+            }
+            1 => "give more rows",
+            _ => "lower it, or give more rows",
+        };
         let few = format!(
             "has {}, of which `data.valid_fraction` = {} leaves {train_rows} for training and {} for \
              validation, and both need one; {remedy}",

@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use crate::data::excerpt::excerpt;
 
 /// Fields that weigh targets; so does each whose name ends in `mask`, `masks` or `_weights`.
-const WEIGHTS: [&str; 4] = ["weights", "loss_weight", "sample_weight", "token_weight"];
+const WEIGHTS: [&str; 7] =
+    ["weights", "loss_weight", "sample_weight", "token_weight", "sampleweight", "is_target", "prompt_length"];
 
 /// A field that marks tokens and weighs none.
 const MARKS: &str = "special_tokens_mask";

@@ -262,6 +262,28 @@ fn a_value_that_cannot_be_used_is_named_with_its_line() {
             "FILE: has one value a row: write an ASCII delimiter in place of `，`",
         ),
         (wrong("a.jsonl", "{\"a\": {\"b\": 1}}\n", as_is), "FILE:1: is an object that holds only objects"),
+        (
+            wrong("a.csv", "say,x\n\u{feff}say,x\n", as_is),
+            "FILE:2: begins with a byte order mark, as files that were joined",
+        ),
+        (wrong("a.csv", "\"said \\\"no, ok\\\"\",\"x\"\n", as_is), "FILE:1: escapes a quote by a backslash"),
+        (
+            wrong("a.csv", &format!("Sales 2024\nuser,act\n{}", "ann,buy\n".repeat(5)), as_is),
+            "FILE:1: has 1 value, and all lines below have 2: remove it if it is a title",
+        ),
+        (
+            wrong("a.csv", &vec!["7"; 300].join(","), as_is),
+            "FILE: has 1 row, of which `data.valid_fraction` = 0.4 leaves 0 for training and 1 for validation, and both need one; to read the values of this row as one",
+        ),
+        (wrong("a.jsonl", "[1, 2]\n[3, null]\n", as_is), "FILE:2: ends in null, which is not a value"),
+        (
+            wrong("a.csv", "a,9\n1,2\n3,4\n", |config| DataConfig {
+                header: Header::Given(true),
+                column: Column::Number(9),
+                ..config
+            }),
+            "FILE:2: has 2 values and none in column 9; to read the column named `9`, set `data.column` = \"9\"",
+        ),
         (wrong("a.csv", "1,2\n", as_is), "FILE: has 1 row, of which"),
         (wrong("a.csv", "\n\n", as_is), "FILE: is empty"),
         (
@@ -373,4 +395,33 @@ proptest! {
             Err(error) => prop_assert_eq!(error.exit_code(), 2),
         }
     }
+}
+
+#[test]
+fn readings_that_may_be_wrong_are_warned_of() {
+    let rows = "ann,buy,ok\nbob,sell,no\nann,sell,no\n".repeat(9);
+    let guesses = |text: &str, column: Column| {
+        let file = File::new("a.csv", text);
+        let dataset = load(&DataConfig { column, ..file.config() }, 0).unwrap();
+        dataset.table.as_ref().unwrap().guesses.join("\n")
+    };
+    let none = Column::default;
+    assert_eq!(guesses(&rows, none()), "");
+    for (text, expected) in [
+        (format!("user,act,res\n{rows}ann,buy,\n"), "1 row has no value in the last columns, up to `res`"),
+        (
+            format!("{rows}\nact,count,sum\n{rows}"),
+            "line 28 is blank, and the lines below it are read as more rows",
+        ),
+        (format!("{rows}#bob,buy,ok\n"), "1 line begins with `#` and is read as data"),
+    ] {
+        let told = guesses(&text, none());
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+    let numbered = format!("0,1,2\n{rows}");
+    assert!(
+        guesses(&numbered, Column::Number(1))
+            .contains("another one has the name `1`: set `data.column` = \"1\"")
+    );
+    assert!(!guesses(&numbered, Column::Name("1".into())).contains("another one"));
 }

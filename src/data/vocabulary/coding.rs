@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::{Kind, Vocabulary};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result, panic_message};
+use crate::terminal::part_of;
 
 impl Vocabulary {
     /// The ids of a text: of its characters or tokens, or of its words where ids stand for
@@ -104,6 +105,32 @@ impl Vocabulary {
                 .find(|&(_, character)| ids.get(character as usize).is_none_or(Option::is_none)),
             Kind::Tokenizer(tokenizer) => tokenizer.dropped(text),
         }
+    }
+
+    /// The token of a tokenizer for what it has no other token for.
+    pub(crate) fn unknown_token(&self) -> Option<u32> {
+        match &*self.0 {
+            Kind::Tokenizer(tokenizer) => tokenizer.unknown_token(),
+            Kind::Integers { .. } | Kind::Symbols { .. } | Kind::Characters { .. } => None,
+        }
+    }
+
+    /// Warns of a text of these ids that the tokenizer has few tokens for.
+    pub(crate) fn warn_of_unknown(&self, ids: impl Iterator<Item = u32>) -> Option<String> {
+        /// The percentage of unknown tokens above which the tokenizer is likely not of the text.
+        const MOST: usize = 1;
+        let unknown = self.unknown_token()?;
+        let (mut all, mut count) = (0usize, 0usize);
+        ids.for_each(|id| (all, count) = (all + 1, count + usize::from(id == unknown)));
+        (100 * count > MOST * all).then(|| {
+            format!(
+                "{} {} `{}`: the tokenizer has no tokens for them, and what they were is lost; take a tokenizer of the \
+                 text's language",
+                part_of(count, all, "token"),
+                if count == 1 { "is" } else { "are" },
+                self.token(unknown)
+            )
+        })
     }
 
     /// The id of an integer or a symbol.

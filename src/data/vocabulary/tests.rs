@@ -90,6 +90,12 @@ fn a_character_that_a_tokenizer_would_leave_out_is_named() {
     );
     let with_unknown = pairs(&format!(r#"{AB}, "?": 3"#), r#", "unk_token": "?""#).unwrap();
     assert_eq!(with_unknown.encode("aéb").unwrap(), [0, 3, 1]);
+    let told = |ids: &[u32]| with_unknown.warn_of_unknown(ids.iter().copied());
+    assert_eq!((with_unknown.unknown_token(), told(&[0; 99])), (Some(3), None));
+    assert!(
+        told(&[0, 3, 3])
+            .is_some_and(|told| told.starts_with("2 of 3 tokens are `?`: the tokenizer has no tokens"))
+    );
 
     let mut with_end = tokenizer_of_pairs(AB, "");
     with_end.add_special_tokens(&[tokenizers::AddedToken::from("</s>", true)]);

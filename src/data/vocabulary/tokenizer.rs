@@ -124,6 +124,16 @@ impl TextTokenizer {
             .is_some_and(|token| token.special)
     }
 
+    /// The token of what the model has no other token for.
+    pub fn unknown_token(&self) -> Option<u32> {
+        // A character that no vocabulary has: the last one for private use.
+        let tokens = self.tokenizer.get_model().tokenize("\u{10fffd}").ok()?;
+        match &tokens[..] {
+            [token] if !token.value.contains('\u{10fffd}') => Some(token.id),
+            _ => None,
+        }
+    }
+
     /// The first character of a text that is left out, and its byte: byte pair encoding without a token for the
     /// unknown drops what it has no token for.
     pub fn dropped(&self, text: &str) -> Option<(usize, char)> {

@@ -1,0 +1,104 @@
+//! The names of bytes that are not text, and the commands that convert them.
+
+use super::*;
+
+fn said(name: &str, bytes: &[u8]) -> String {
+    let byte = bytes.iter().position(|byte| *byte == 0).unwrap_or(0);
+    problem(Path::new(name), byte, bytes, bytes)
+}
+
+fn wider(text: &str, order: fn(u32) -> [u8; 4]) -> Vec<u8> {
+    text.chars().flat_map(|character| order(character.into())).collect()
+}
+
+fn wide(text: &str, order: fn(u16) -> [u8; 2]) -> Vec<u8> {
+    text.encode_utf16().flat_map(order).collect()
+}
+
+#[test]
+fn bytes_are_named_by_what_they_look_like() {
+    let ids = |ids: &[u16]| ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<_>>();
+    let text = "To be, or not to be: naïve 日本 🙂.\n";
+    let cases = [
+        (wide(text, u16::to_le_bytes), "UTF-16 (little endian, without"),
+        (wide(text, u16::to_be_bytes), "UTF-16 (big endian, without"),
+        (wide(&format!("\u{feff}{text}"), u16::to_le_bytes), "UTF-16 (little endian):"),
+        (wide("天地玄黄\n宇宙洪荒\n", u16::to_le_bytes), "UTF-16 (little endian, without"),
+        (wider(text, u32::to_le_bytes), "UTF-32 (little endian, without a byte order mark): convert"),
+        (wider(text, u32::to_be_bytes), "UTF-32 (big endian, without a byte order mark): convert"),
+        (wider("天地玄黄\n宇宙洪荒\n", u32::to_le_bytes), "UTF-32 (little endian, without"),
+        (wider("Hi\n", u32::to_be_bytes), "UTF-32 (big endian, without"),
+        (ids(&[18, 47, 56, 57, 58, 1, 15, 47, 0, 64]), "token ids (uint16, as nanoGPT writes them)"),
+        (ids(&[5962, 22307, 25, 198, 8421, 356, 5120, 597, 2252, 11, 3285]), "token ids (uint16"),
+        ([128_000u32, 9906, 1917, 13].iter().flat_map(|id| id.to_le_bytes()).collect(), "token ids (uint32)"),
+        (b"\x1f\x8b\x08\x08\x00\x00".to_vec(), "gzip: unpack it with `gunzip -c"),
+        (b"PK\x03\x04\x14\x00".to_vec(), "a zip archive"),
+        (
+            [5u64, 40_000, 7, 130_000].iter().flat_map(|id| id.to_le_bytes()).collect(),
+            "token ids (int64): convert it with `od -An -v -t u8 -w8",
+        ),
+        (
+            [5u16, 400, 7, 13, 900].iter().flat_map(|id| id.to_be_bytes()).collect(),
+            "token ids (big-endian uint16): convert it with `od -An -v -t u2 -w2 --endian=big",
+        ),
+        (
+            [20_240_520u32, 1, 0, 3].iter().flat_map(|id| id.to_le_bytes()).collect(),
+            "token ids (uint16, as llm.c writes them behind a header of 1,024 bytes): convert it with `od -An -v -j 1024 -t u2",
+        ),
+        ([vec![b'a'; 257], b"ustar\x0000".to_vec()].concat(), "a tar archive: unpack it with `tar xf"),
+        (
+            b"PK\x03\x04\x14\x00\x00\x00\x08\x00zzzz[Content_Types].xml\x00".to_vec(),
+            "a file of Excel or Word: save",
+        ),
+        (b"\x80\x04\x95\xf0\x00\x00".to_vec(), "a pickle of Python: write"),
+        (
+            b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (50, 6), }".to_vec(),
+            "a NumPy array: floats are not tokens",
+        ),
+        (
+            b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, 'shape': (50, 6), }".to_vec(),
+            "a NumPy array: convert it with `python3",
+        ),
+        (b"PAR1\x15\x04\x15\x00".to_vec(), "Parquet: convert it with `python3"),
+    ];
+    for (bytes, expected) in cases {
+        let said = said("a.bin", &bytes);
+        assert!(said.contains(&format!("it looks like {expected}")), "{expected}: {said}");
+    }
+    for (name, other) in [("a.txt", "a.converted.txt"), ("a.csv.gz", "a.csv"), ("a.gz", "a.txt")] {
+        assert_eq!(Names { file: name.into(), path: name.into() }.unpacked(), other);
+    }
+    let one = format!("{}\0end", "word ".repeat(30));
+    assert!(
+        said("a", one.as_bytes()).contains("a NUL byte at byte 150, which no text has: remove it with `tr")
+    );
+    assert!(said("a", &[0; 64]).starts_with("is not text: it holds NUL bytes, the first at byte 0"));
+}
+
+#[test]
+fn encodings_of_one_byte_are_guessed_by_language() {
+    // "Съешь же ещё этих мягких французских булок" in KOI8-R and in windows-1251.
+    let koi8 = b"\xf3\xdf\xc5\xdb\xd8 \xd6\xc5 \xc5\xdd\xa3 \xdc\xd4\xc9\xc8 \xcd\xd1\xc7\xcb\xc9\xc8 \xc6\xd2\xc1\xce\xc3\xd5\xda\xd3\xcb\xc9\xc8 \xc2\xd5\xcc\xcf\xcb";
+    let ansi = b"\xd1\xfa\xe5\xf8\xfc \xe6\xe5 \xe5\xf9\xb8 \xfd\xf2\xe8\xf5 \xec\xff\xe3\xea\xe8\xf5 \xf4\xf0\xe0\xed\xf6\xf3\xe7\xf1\xea\xe8\xf5 \xe1\xf3\xeb\xee\xea";
+    let french = b"D\xe9claration universelle des droits de l'homme, \xe9gaux en dignit\xe9. \xc0 l'\xe9t\xe9, f\xeate tr\xe8s gaie.";
+    for (bytes, encoding) in
+        [(&koi8[..], "KOI8-"), (&ansi[..], "windows-1251"), (&french[..], "windows-1252")]
+    {
+        let said = said("a b.txt", bytes);
+        assert!(said.contains(&format!("its encoding is a guess, for example {encoding}")), "{said}");
+        let is_command = said.contains("`iconv -f ") && said.contains("-t UTF-8 FILE > FILE.utf8.txt`;");
+        assert!(is_command, "{said}");
+    }
+    for little in [&b"r\xe9sum\xe9"[..], b"\xfd\xfe\xe4"] {
+        let said = said("a", little);
+        assert!(said.contains("`iconv -f ENCODING -t UTF-8 FILE") && !said.contains("looks like"), "{said}");
+    }
+    let damaged = "ä b\n".repeat(20).into_bytes().into_iter().chain([0xff]).collect::<Vec<_>>();
+    assert!(said("a", &damaged).contains("UTF-8 with damage: drop that with `iconv -c -f UTF-8"));
+}
+
+#[test]
+fn a_path_is_quoted_for_a_shell() {
+    let words = ["a.txt", "-a", "it's here", "$(x)"].map(|path| quoted(Path::new(path)));
+    assert_eq!(words, ["a.txt", "./-a", r"'it'\''s here'", "'$(x)'"]);
+}
