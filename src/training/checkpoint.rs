@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::run_folder::RunFolder;
-use super::stopping::{EarlyStopping, Explosion};
 use crate::error::{Error, Result, ensure};
 use crate::evaluation::Evaluation;
 use crate::files::{create, hash, read_json, show_at, sync_folder, write_atomically, write_unnamed};
@@ -54,20 +54,25 @@ pub struct State {
     pub checkpoint_seconds: f64,
     /// The best validation so far.
     pub best: Option<Best>,
-    /// What early stopping has seen.
-    pub stopping: EarlyStopping,
-    /// Whether the losses have exploded.
-    #[serde(default)]
-    pub explosion: Explosion,
-    /// Steps whose gradients were clipped, and all steps.
-    pub clipped: (u64, u64),
-    /// Steps clipped and all steps since the last row of `metrics.csv`.
-    pub clipped_since_row: (u64, u64),
-    /// Length of `metrics.csv` in bytes.
-    pub metrics_bytes: u64,
-    /// The SHA-256 of so much of it.
-    #[serde(default)]
-    pub metrics_sha256: Option<String>,
+    /// The parts of observers and of `metrics.csv`, by their names.
+    pub parts: BTreeMap<String, Value>,
+}
+
+impl State {
+    /// Returns a part by its name: its default where the checkpoint has none.
+    ///
+    /// # Errors
+    /// If it is not such a part.
+    pub fn part<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T> {
+        let Some(part) = self.parts.get(name) else { return Ok(T::default()) };
+        T::deserialize(part).map_err(|error| {
+            let step = self.step;
+            Error::Input(format!(
+                "the checkpoint of step {step} is damaged: its part `{name}` cannot be read: {error}; remove it to resume \
+                 from the one before"
+            ))
+        })
+    }
 }
 
 /// The best validation of a run.
@@ -101,7 +106,7 @@ pub fn write(
     moments: &Tensors,
     state: &State,
 ) -> Result<()> {
-    let (checkpoints, path) = (folder.checkpoints(), place(folder, state.step));
+    let (checkpoints, path) = (folder.checkpoints(), checkpoint_path(folder, state.step));
     create(&checkpoints)?;
     let hidden = TempDir::with_prefix_in(WRITING, &checkpoints)
         .map_err(|error| Error::io("write into", &checkpoints, error.kind().into()))?;
@@ -137,12 +142,18 @@ pub fn prune(folder: &RunFolder) -> Result<()> {
         Some(state.best.map_or(0, |best| best.step))
     });
     let best = best.collect::<Vec<_>>();
-    older.iter().filter(|step| !best.contains(step)).try_for_each(|&step| remove(&place(folder, step)))
+    older
+        .iter()
+        .filter(|step| !best.contains(step))
+        .try_for_each(|&step| remove(&checkpoint_path(folder, step)))
 }
 
 /// Removes the checkpoints behind `step`: a run that goes on from there comes to others.
 pub fn remove_newer(folder: &RunFolder, step: usize) -> Result<()> {
-    steps(folder)?.into_iter().filter(|&newer| newer > step).try_for_each(|step| remove(&place(folder, step)))
+    steps(folder)?
+        .into_iter()
+        .filter(|&newer| newer > step)
+        .try_for_each(|step| remove(&checkpoint_path(folder, step)))
 }
 
 /// Removes a checkpoint, its name first, so that a kill leaves no half of it under that name.
@@ -178,7 +189,7 @@ fn read(folder: &RunFolder, step: usize) -> Result<Checkpoint> {
     let weights = verified(folder, step, WEIGHTS)?;
     verified(folder, step, STATE)?;
     Ok(Checkpoint {
-        path: place(folder, step),
+        path: checkpoint_path(folder, step),
         weights: native::tensors(&weights)?,
         description: native::description(&weights)?,
         moments: native::tensors(&verified(folder, step, MOMENTS)?)?,
@@ -188,7 +199,7 @@ fn read(folder: &RunFolder, step: usize) -> Result<Checkpoint> {
 
 /// A file of the checkpoint of `step`, whose bytes are those of its manifest.
 fn verified(folder: &RunFolder, step: usize, name: &str) -> Result<WeightsFile> {
-    let (manifest, path) = (manifest(folder, step)?, place(folder, step).join(name));
+    let (manifest, path) = (manifest(folder, step)?, checkpoint_path(folder, step).join(name));
     let file = WeightsFile::open_own(path)?;
     if manifest.get(name) != Some(&file.sha256()?) {
         return Err(file.error("is damaged: its content does not match the manifest"));
@@ -197,12 +208,12 @@ fn verified(folder: &RunFolder, step: usize, name: &str) -> Result<WeightsFile> 
 }
 
 fn manifest(folder: &RunFolder, step: usize) -> Result<BTreeMap<String, String>> {
-    read_json(&place(folder, step).join(MANIFEST), "the hashes of a checkpoint")
+    read_json(&checkpoint_path(folder, step).join(MANIFEST), "the hashes of a checkpoint")
 }
 
 /// The state of the checkpoint of `step`, in numbers that a run can have.
 fn state(folder: &RunFolder, step: usize) -> Result<State> {
-    let path = place(folder, step).join(STATE);
+    let path = checkpoint_path(folder, step).join(STATE);
     let state: State = read_json(&path, "the state of a run")?;
     let State { step: own, updates, tokens, seconds, elapsed, checkpoint_seconds, best, .. } = &state;
     let is_time = |seconds: &f64| (0.0..=MAX_SECONDS).contains(seconds);
@@ -277,7 +288,8 @@ pub fn check_any(folder: &RunFolder) -> Result<()> {
     })
 }
 
-fn place(folder: &RunFolder, step: usize) -> PathBuf {
+/// The folder of the checkpoint of `step`.
+pub fn checkpoint_path(folder: &RunFolder, step: usize) -> PathBuf {
     folder.checkpoints().join(format!("step-{step:08}"))
 }
 
@@ -291,7 +303,7 @@ pub fn steps(folder: &RunFolder) -> Result<Vec<usize>> {
     // Only what has exactly the name of a checkpoint.
     let step = |entry: fs::DirEntry| {
         let step = entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok()?;
-        (entry.path() == place(folder, step) && entry.path().is_dir()).then_some(step)
+        (entry.path() == checkpoint_path(folder, step) && entry.path().is_dir()).then_some(step)
     };
     let mut steps = entries.filter_map(|entry| entry.ok().and_then(step)).collect::<Vec<_>>();
     steps.sort_unstable();

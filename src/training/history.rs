@@ -4,10 +4,11 @@ use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::metrics::{HEADER, OBJECTIVE, Row, Split, parse};
-use super::tensorboard::EventFile;
 use crate::error::{Error, Result};
 use crate::files::{FOREIGN, digits, open_own_to_write, read_own};
 
@@ -25,25 +26,50 @@ pub struct History {
     pub rows: Vec<Row>,
     /// Whether the file has a column of the smoothed objective.
     has_objective: bool,
-    /// The file that shows them to TensorBoard, where that is asked for.
-    pub events: Option<EventFile>,
+    /// Steps whose gradients were clipped, and all steps.
+    clipped: (u64, u64),
+    /// The same since the last row of training.
+    clipped_since_row: (u64, u64),
+}
+
+/// The part of a checkpoint that `metrics.csv` needs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MetricsPart {
+    /// Length of the file in bytes.
+    pub bytes: u64,
+    /// The SHA-256 of so much of it.
+    #[serde(default)]
+    pub sha256: Option<String>,
+    /// Steps whose gradients were clipped, and all steps.
+    #[serde(default)]
+    pub clipped: (u64, u64),
+    /// The same since the last row of training.
+    #[serde(default)]
+    pub clipped_since_row: (u64, u64),
+}
+
+impl MetricsPart {
+    /// Its name in a checkpoint.
+    pub const NAME: &str = "metrics";
 }
 
 impl History {
-    /// Starts a new file with its header, whose length in bytes it returns.
-    pub fn create(path: &Path, has_objective: bool) -> Result<u64> {
+    /// Starts a new file with its header, and returns its part of a checkpoint.
+    pub fn create(path: &Path, has_objective: bool) -> Result<Value> {
         let header = if has_objective { format!("{HEADER},{OBJECTIVE}\n") } else { format!("{HEADER}\n") };
         fs::write(path, &header).map_err(|error| Error::io("write", path, error))?;
-        Ok(header.len() as u64)
+        let part = MetricsPart { bytes: header.len() as u64, ..MetricsPart::default() };
+        Ok(serde_json::to_value(part).expect("plain values"))
     }
 
-    /// Opens the file of a run that goes on, as far as its first `bytes`, whose hash was `written` down. Nothing
-    /// is changed yet: [`cut`](Self::cut) comes before the first row. Where it `is_shared` worker 0 writes it, and rows
+    /// Opens the file of a run that resumes, as far as a checkpoint's `part` says. Nothing is changed yet:
+    /// [`cut`](Self::cut) comes before the first row. Where it `is_shared` worker 0 writes it, and rows
     /// are kept in memory alone.
     ///
     /// # Errors
     /// If rows are missing, are others than the run wrote, or cannot be understood.
-    pub fn open(path: &Path, bytes: u64, written: Option<&str>, is_shared: bool) -> Result<Self> {
+    pub fn open(path: &Path, part: MetricsPart, is_shared: bool) -> Result<Self> {
+        let MetricsPart { bytes, sha256: written, clipped, clipped_since_row } = part;
         let text = read_own(path)?;
         let Some(kept) = text.get(..bytes as usize) else {
             let problem = format!(
@@ -60,7 +86,8 @@ impl History {
         let file = (!is_shared).then(|| open_own_to_write(path, &mut File::options())).transpose()?;
         let has_objective = !kept.starts_with(format!("{HEADER}\n").as_bytes());
         let rows = parse(kept, path)?;
-        Ok(Self { path: path.to_path_buf(), file, bytes, hash, rows, has_objective, events: None })
+        let path = path.to_path_buf();
+        Ok(Self { path, file, bytes, hash, rows, has_objective, clipped, clipped_since_row })
     }
 
     /// Drops the rows behind those that were opened: they are of steps that will be done again.
@@ -86,7 +113,32 @@ impl History {
         self.bytes += line.len() as u64;
         self.hash.update(&line);
         self.rows.push(row);
-        self.events.as_mut().map_or(Ok(()), |events| events.push(&self.rows))
+        Ok(())
+    }
+
+    /// Counts a step, whose gradients were clipped or not.
+    pub fn count_clipped(&mut self, is_clipped: bool) {
+        for (clipped, all) in [&mut self.clipped, &mut self.clipped_since_row] {
+            *clipped += u64::from(is_clipped);
+            *all += 1;
+        }
+    }
+
+    /// Returns the share of steps with clipped gradients since the last row of training.
+    pub fn take_clip_rate(&mut self) -> f64 {
+        share(std::mem::take(&mut self.clipped_since_row))
+    }
+
+    /// Returns the share of all steps with clipped gradients.
+    pub fn clip_rate(&self) -> f64 {
+        share(self.clipped)
+    }
+
+    /// Returns its part of a checkpoint.
+    pub fn part(&self) -> Value {
+        let Self { bytes, clipped, clipped_since_row, .. } = *self;
+        let part = MetricsPart { bytes, sha256: Some(digits(&self.hash)), clipped, clipped_since_row };
+        serde_json::to_value(part).expect("plain values")
     }
 
     /// The last row of a split.
@@ -102,4 +154,8 @@ impl History {
         let sync = move || file.map_or(Ok(()), |file| file.sync_data());
         Ok(move || sync().map_err(|error| Error::io("write", &path, error)))
     }
+}
+
+fn share((part, all): (u64, u64)) -> f64 {
+    part as f64 / all.max(1) as f64
 }

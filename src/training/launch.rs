@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use burn::tensor::backend::AutodiffBackend;
 
-use super::checkpoint::{self, State};
-use super::conduct::Outcome;
+use super::checkpoint::{self, Checkpoint, State};
 use super::control::{Control, hold};
-use super::history::History;
+use super::ending::Outcome;
+use super::history::{History, MetricsPart};
 use super::new_folder::RunPath;
-use super::run::Run;
+use super::resume::Opening;
 use super::run_folder::{Lock, RunFolder};
 use super::start::{check_schedule, dataset, dataset_of, first_weights, sizes_of};
+use super::trainer::Trainer;
 use crate::analysis::Sample;
 use crate::backend::{self, Device, Job, MemoryEstimate, compute};
 use crate::config::{Config, TrainingConfig};
@@ -51,11 +52,11 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
 
         fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
             let Train(config, mode, control) = self;
-            let (folder, lock, dataset) = match mode {
+            let (run, lock) = match mode {
                 Mode::New(target) => begin(config, &target, control)?,
                 Mode::Resume(folder) => reopen(config, folder, control)?,
             };
-            let train = || Run::<B>::open(config, folder, dataset, &device, control)?.conduct(lock);
+            let train = || Trainer::<B>::open(config, run, &device, control)?.conduct(lock);
             let training = TrainingConfig {
                 threads: config.training.threads.or(control.workers.threads()),
                 ..config.training.clone()
@@ -100,8 +101,8 @@ fn check_shared(config: Config, workers: &Workers) -> Result<Config> {
     Ok(config)
 }
 
-/// A run's folder, taken by worker 0, and what it learns from.
-type Begun = (RunFolder, Option<Lock>, Dataset);
+/// A run, whose folder worker 0 has locked.
+type Begun = (Opening, Option<Lock>);
 
 /// Makes the folder of a new run, which holds a checkpoint of step 0.
 fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<Begun> {
@@ -125,7 +126,9 @@ fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<Begun> 
             Some(from) => Companions::read(&RunFolder::at(from).transformers())?.to_json(),
             None => None,
         };
-        RunFolder::create(target, |folder| {
+        let description = Description { model: config.model.clone(), sizes };
+        let mut state = State { data_fingerprint: dataset.fingerprint(), ..State::default() };
+        let made = RunFolder::create(target, |folder| {
             let vocabulary = serde_json::to_vec_pretty(&dataset.vocabulary).expect("plain values");
             let samples = Sample::first(&dataset.valid, config.analysis.samples);
             let samples = serde_json::to_vec(&samples).expect("plain values");
@@ -135,13 +138,15 @@ fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<Begun> 
             if let Some(companions) = &companions {
                 write_atomically(&folder.transformers(), companions)?;
             }
-            let metrics_bytes = History::create(&folder.metrics(), config.training.label_smoothing > 0.0)?;
-            let state = State { metrics_bytes, data_fingerprint: dataset.fingerprint(), ..State::default() };
-            let description = Description { model: config.model.clone(), sizes };
+            let metrics = History::create(&folder.metrics(), config.training.label_smoothing > 0.0)?;
+            state.parts.insert(MetricsPart::NAME.into(), metrics);
             checkpoint::write(folder, (&weights, &description), &Vec::new(), &state)
-        })
+        })?;
+        let path = checkpoint::checkpoint_path(&made.0, 0);
+        Ok((made, Checkpoint { path, weights, description, moments: Vec::new(), state }))
     };
-    share(workers.on_first(make)?, dataset, workers)
+    let (taken, checkpoint) = workers.on_first(make)?.unzip();
+    share(taken, dataset, checkpoint, workers)
 }
 
 /// Takes the folder of a run that goes on.
@@ -159,17 +164,23 @@ fn reopen(config: &Config, folder: RunFolder, control: &Control) -> Result<Begun
     let (lock, dataset) = workers.agree(read())?;
     meet(config, &dataset, control, folder.path())?;
     hold(&control.signal);
-    share(lock.map(|lock| (folder, lock)), dataset, workers)
+    share(lock.map(|lock| (folder, lock)), dataset, None, workers)
 }
 
 /// The folder that worker 0 has taken, on every worker.
-fn share(taken: Option<(RunFolder, Lock)>, dataset: Dataset, workers: &Workers) -> Result<Begun> {
+fn share(
+    taken: Option<(RunFolder, Lock)>,
+    dataset: Dataset,
+    checkpoint: Option<Checkpoint>,
+    workers: &Workers,
+) -> Result<Begun> {
     let (folder, lock) = taken.unzip();
     let whole = |folder: &RunFolder| folder.path().canonicalize().unwrap_or_else(|_| folder.path().into());
     let path = workers.from_first(folder.as_ref().map(whole))?;
     let seen = folder.or(path.map(RunFolder::at));
     let folder = seen.ok_or_else(|| Error::Failed("worker 0 has no run folder".into()));
-    Ok((workers.agree(folder)?, lock, dataset))
+    let folder = workers.agree(folder)?;
+    Ok((Opening { folder, dataset, checkpoint, observers: Vec::new() }, lock))
 }
 
 /// Has all workers see that they do the same work in the same folder, and watch each other from here on.

@@ -8,23 +8,26 @@ use burn::tensor::backend::AutodiffBackend;
 
 use super::checkpoint::{self, Best, State};
 use super::control::is_heard;
+use super::history::MetricsPart;
 use super::metrics::{Row, Split};
-use super::run::Run;
+use super::observers::{Decision, ModelAccess, Moment};
+use super::setup::Setup;
 use super::side_by_side;
 use super::stopping::Ended;
 use super::summary::{Hashes, Summary, speed};
+use super::trainer::{Learning, Trainer};
+use crate::analysis::{HeadScores, Sample, View, look_at, score_heads};
+use crate::backend::DeviceWatch;
 use crate::error::{Error, Result};
 use crate::evaluation::Tally;
-use crate::files::digits;
 use crate::model::Model;
 use crate::ops::sum_in_order;
-use crate::terminal::{fixed, thousands};
-use crate::weights::native;
+use crate::weights::native::{self, Tensors};
 
 /// Bytes of weights and moments from which a checkpoint is large.
 const LARGE: usize = 16 << 20;
 
-impl<B: AutodiffBackend> Run<B> {
+impl<B: AutodiffBackend> Trainer<B> {
     /// Reads what the steps since the last reading left on the device, in one go. The last of them becomes a row
     /// where it `is_logged`.
     ///
@@ -36,11 +39,11 @@ impl<B: AutodiffBackend> Run<B> {
         let begun = Instant::now();
         let losses = to_host(outputs.iter().map(|output| output.loss.clone()));
         let norms = to_host(outputs.iter().filter_map(|output| output.gradient_norm.clone()));
-        self.watch.check()?;
+        self.learning.watch.check()?;
         // On a device that works ahead, the wait for its results is the time of its steps.
         self.state.seconds += begun.elapsed().as_secs_f64();
 
-        let most = self.config.training.max_gradient_norm;
+        let most = self.setup.config.training.max_gradient_norm;
         for (index, ((output, &loss), &norm)) in outputs.iter().zip(&losses).zip(&norms).enumerate() {
             let step = output.step + 1;
             let what = match (loss.is_finite(), norm.is_finite()) {
@@ -56,15 +59,12 @@ impl<B: AutodiffBackend> Run<B> {
                 let share = void.len() as f64 / outputs.len() as f64;
                 self.state.seconds -= share * (self.state.seconds - outputs[0].began);
                 self.state.step = step;
-                return Err(self.diverged(what));
+                return Err(self.setup.diverged(self.state.step, what));
             }
-            for (clipped, all) in [&mut self.state.clipped, &mut self.state.clipped_since_row] {
-                *clipped += u64::from(most > 0.0 && norm > most);
-                *all += 1;
-            }
-            self.state.explosion.train(loss, step == 1);
+            self.history.count_clipped(most > 0.0 && norm > most);
+            self.observers.iter_mut().for_each(|observer| observer.loss(step, loss));
             // What is shown beside the validation loss is the same quantity.
-            if self.config.training.label_smoothing == 0.0 {
+            if self.setup.config.training.label_smoothing == 0.0 {
                 self.train_loss = Some(loss);
             }
         }
@@ -74,14 +74,13 @@ impl<B: AutodiffBackend> Run<B> {
             let loss = plain.unwrap_or(objective);
             self.train_loss = Some(loss);
             let correct = last.correct.clone().map_or(f64::NAN, |correct| to_host([correct])[0]);
-            let (clipped, all) = std::mem::take(&mut self.state.clipped_since_row);
             let row = Row {
                 gradient_norm: norms.last().copied(),
-                clip_rate: Some(clipped as f64 / all.max(1) as f64),
+                clip_rate: Some(self.history.take_clip_rate()),
                 objective: plain.map(|_| objective),
                 ..self.row(Split::Train, loss, correct / last.tokens as f64)
             };
-            self.history.push(row)?;
+            self.log(row)?;
         }
         Ok(())
     }
@@ -114,29 +113,27 @@ impl<B: AutodiffBackend> Run<B> {
     /// Returns true when early stopping asks for the end.
     pub(super) fn catch_up(&mut self) -> Result<bool> {
         let is_start = self.state.step == 0;
-        let is_due = if is_start { self.config.run.start().is_some() } else { self.validates() };
+        let is_due = if is_start {
+            self.setup.config.run.start().is_some()
+        } else {
+            self.setup.validates(self.state.step)
+        };
         if !is_due || self.is_validated() {
             return Ok(false);
         }
         if !is_start {
             // Its checkpoint does not know of the validation.
-            self.saved = usize::MAX;
+            self.saving.step = usize::MAX;
         }
         let is_stale = self.validate()?;
         match self.is_validated() {
             true if !is_start => self.save()?,
-            true if self.control.workers.is_first() => {
-                checkpoint::keep_weights(&self.folder, 0)?;
+            true if self.setup.control.workers.is_first() => {
+                checkpoint::keep_weights(&self.setup.folder, 0)?;
             }
-            _ => self.saved = self.state.step,
+            _ => self.saving.step = self.state.step,
         }
         Ok(is_stale)
-    }
-
-    /// Returns whether a signal has asked this process, which trains alone, to end before the next validation. Where a
-    /// study pauses the run, it needs that validation.
-    pub(super) fn is_cut_short(&self) -> bool {
-        self.control.workers.count() == 1 && self.control.is_interrupted() && !self.is_paused()
     }
 
     /// Scores the whole validation set, unless a signal ends that; true when early stopping asks for the end.
@@ -144,98 +141,112 @@ impl<B: AutodiffBackend> Run<B> {
     /// # Errors
     /// If the loss is not finite, or the run ends with exploded losses.
     pub(super) fn validate(&mut self) -> Result<bool> {
-        let (shards, signal) = (&self.shards, self.control.signal.clone());
-        let may_be_cut_short = self.control.workers.count() == 1 && !self.is_paused();
+        let (shards, signal) = (&self.parallel.shards, self.setup.control.signal.clone());
+        let may_be_cut_short = self.setup.control.workers.count() == 1 && !self.is_paused();
         // Batches have as many rows as a shard, and the shards take turns.
-        let (valid, rows) = (&self.dataset.valid, self.config.training.batch_size / shards.count);
-        let model = self.learner.model().valid().model;
+        let (valid, rows) = (&self.setup.dataset.valid, self.setup.config.training.batch_size / shards.count);
+        let model = self.learning.learner.model().valid().model;
         let items = shards.own.clone().map(|shard| (model.clone(), shard));
         let tally = |(model, shard): (Model<B::InnerBackend>, usize)| {
             let batches = valid.batches(rows).skip(shard).step_by(shards.count);
             let batches = batches.take_while(|_| !(may_be_cut_short && is_heard(&signal)));
-            Tally::of::<B::InnerBackend>(&model, batches, &self.device)
+            Tally::of::<B::InnerBackend>(&model, batches, &self.learning.device)
         };
-        let tallies = side_by_side::map(self.at_once, items.collect(), tally);
-        let mut tally =
+        let tallies = side_by_side::map(self.parallel.at_once, items.collect(), tally);
+        let tally =
             sum_in_order(tallies.into_iter().map(Some), Tally::plus).expect("every worker has a shard");
-        if self.control.workers.count() > 1 {
-            let mut numbers = tally.numbers(self.dataset.valid.time());
-            let add = |sums: &mut [f64], others: &[f64]| {
-                sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += other);
-            };
-            self.control.workers.sum(&mut numbers, &mut Vec::new(), add)?;
-            tally = Tally::from_numbers(&numbers);
-        }
+        let tally = self.parallel.reduce.tally(tally, self.setup.dataset.valid.time())?;
         if self.is_cut_short() {
             return Ok(false);
         }
         let evaluation = tally.evaluation();
-        self.watch.check()?;
+        self.learning.watch.check()?;
         let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
-        let (row, status) = (self.row(Split::Valid, loss, accuracy), self.status());
         if !loss.is_finite() {
-            return Err(self.diverged(format!("the loss on validation is {loss}")));
+            return Err(self.setup.diverged(self.state.step, format!("the loss on validation is {loss}")));
         }
-        self.history.push(row)?;
-        let is_stale = self.state.stopping.observe(&self.history.rows, &self.config.training);
-        self.progress.validated(&status, loss, accuracy);
-        let is_exploded = self.check_explosion(loss, is_stale)?;
-
+        self.log(self.row(Split::Valid, loss, accuracy))?;
+        let mut decisions = Vec::with_capacity(self.observers.len());
+        let (is_last, status) = (self.is_last(), self.status());
+        let Self { observers, setup, state, history, .. } = self;
+        for observer in observers {
+            let is_ending = is_last || decisions.contains(&Decision::Stop);
+            let (rows, status) = (&history.rows[..], status.clone());
+            decisions.push(observer.validation(&Moment { setup, state, rows, status, is_ending })?);
+        }
         let state = &mut self.state;
-        if !is_exploded && state.best.as_ref().is_none_or(|best| loss < best.evaluation.loss) {
+        let is_best = state.best.as_ref().is_none_or(|best| loss < best.evaluation.loss);
+        if is_best && !decisions.contains(&Decision::Distrust) {
             state.best = Some(Best { step: state.step, evaluation });
             self.save()?;
         }
-        Ok(is_stale)
+        Ok(decisions.contains(&Decision::Stop))
     }
 
-    /// Returns whether the training loss and this validation `loss` have exploded.
-    ///
-    /// # Errors
-    /// [`Error::Diverged`] where the run ends so, or has been so for several validations after the warm-up.
-    fn check_explosion(&mut self, loss: f64, is_stale: bool) -> Result<bool> {
-        let uniform = (self.description.sizes.vocab as f64).ln();
-        let start = self.history.rows.first().filter(|row| row.step == 0).map(|row| row.loss);
-        let explosion = &mut self.state.explosion;
-        let Some(began) = explosion.validate(loss, uniform, start) else { return Ok(false) };
-        let is_warm = self.state.step >= self.schedule().warmup;
-        if !(self.is_last() || is_stale || is_warm && self.state.explosion.lasts()) {
-            return Ok(true);
+    /// Adds a row to `metrics.csv`.
+    fn log(&mut self, row: Row) -> Result<()> {
+        self.history.push(row)?;
+        let Self { observers, history, .. } = self;
+        observers.iter_mut().try_for_each(|observer| observer.row(&history.rows))
+    }
+
+    /// Shows a step to the observers.
+    pub(super) fn observe_step(&mut self) {
+        let (is_ending, status) = (self.is_last(), self.status());
+        let Self { observers, setup, state, history, .. } = self;
+        let moment = Moment { setup, state, rows: &history.rows, status, is_ending };
+        observers.iter_mut().for_each(|observer| observer.step(&moment));
+    }
+
+    /// Shows the model to the observers that want it at this step.
+    pub(super) fn observe_model(&mut self) -> Result<()> {
+        let (is_ending, status) = (self.is_last(), self.status());
+        let moment =
+            Moment { setup: &self.setup, state: &self.state, rows: &self.history.rows, status, is_ending };
+        let wanting: Vec<bool> =
+            self.observers.iter().map(|observer| observer.wants_model(&moment)).collect();
+        if !wanting.contains(&true) {
+            return Ok(());
         }
-        let shown = |loss: f64| if loss < 1e4 { fixed(loss, 2) } else { thousands(loss) };
-        let train = self.state.explosion.last.unwrap_or(loss);
-        Err(self.diverged(format!(
-            "the loss has risen to {} nats in training and {} on validation, where a model that has learned nothing has \
-             {}",
-            shown(train),
-            shown(loss),
-            shown(began)
-        )))
+        // Nothing is recorded of a model that has diverged.
+        self.read(false)?;
+        if !self.setup.control.workers.is_first() {
+            return Ok(());
+        }
+        let status = self.status();
+        let Self { observers, setup, state, history, learning, .. } = self;
+        let moment = Moment { setup, state, rows: &history.rows, status, is_ending };
+        let Learning { device, watch, learner, .. } = learning;
+        let model = OnDevice::<B::InnerBackend> { model: learner.model().valid().model, device, watch };
+        let mut wanting = observers.iter_mut().zip(wanting).filter(|(_, wants)| *wants);
+        wanting.try_for_each(|(observer, _)| observer.model(&moment, &model))
     }
 
     /// Writes a checkpoint of this step, unless there is one already, and the best weights if these are they.
     pub(super) fn save(&mut self) -> Result<()> {
         let step = self.state.step;
-        if std::mem::replace(&mut self.saved, step) == step {
+        if std::mem::replace(&mut self.saving.step, step) == step {
             return Ok(());
         }
         let begun = Instant::now();
         self.finish_writing()?;
-        let weights = native::collect(&self.learner.model().model)?;
-        let moments = self.optimizer.record(&self.parameter_names);
-        self.watch.check()?;
+        let weights = native::collect(&self.learning.learner.model().model)?;
+        let moments = self.learning.optimizer.record(&self.learning.parameter_names);
+        self.learning.watch.check()?;
         if weights.iter().any(|(_, data)| data.iter::<f32>().any(|weight| !weight.is_finite())) {
-            return Err(self.diverged("a weight is not finite".to_string()));
+            return Err(self.setup.diverged(self.state.step, "a weight is not finite".to_string()));
         }
-        if !self.control.workers.is_first() {
+        if !self.setup.control.workers.is_first() {
             return Ok(());
         }
-        self.state.metrics_bytes = self.history.bytes;
-        self.state.metrics_sha256 = Some(digits(&self.history.hash));
+        let parts = self.observers.iter().filter_map(|observer| observer.part());
+        let parts = parts.chain([(MetricsPart::NAME, self.history.part())]);
+        self.state.parts = parts.map(|(name, part)| (name.to_string(), part)).collect();
         let is_best = self.state.best.as_ref().is_some_and(|best| best.step == step);
         let size = weights.iter().chain(&moments).map(|(_, data)| data.as_bytes().len()).sum::<usize>();
         let sync_rows = self.history.sync()?;
-        let (folder, description, kept) = (self.folder.clone(), self.description.clone(), self.state.clone());
+        let (folder, description, kept) =
+            (self.setup.folder.clone(), self.setup.description.clone(), self.state.clone());
         let write = move || {
             sync_rows()?;
             checkpoint::write(&folder, (&weights, &description), &moments, &kept)?;
@@ -251,7 +262,7 @@ impl<B: AutodiffBackend> Run<B> {
             write()?;
         } else {
             let thread = Builder::new().name("checkpoint".into()).spawn(write);
-            self.writing = Some(thread.map_err(|_| Error::Threads)?);
+            self.saving.writing = Some(thread.map_err(|_| Error::Threads)?);
         }
         // Said by the next checkpoint, and by the summary.
         self.state.checkpoint_seconds += begun.elapsed().as_secs_f64();
@@ -263,13 +274,13 @@ impl<B: AutodiffBackend> Run<B> {
     /// # Errors
     /// If it could not be written.
     pub(super) fn finish_writing(&mut self) -> Result<()> {
-        let Some(writing) = self.writing.take() else { return Ok(()) };
+        let Some(writing) = self.saving.writing.take() else { return Ok(()) };
         writing.join().unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// How the run ended, once `model.safetensors` is written.
     pub(super) fn summary(&self, ended: Ended) -> Summary {
-        let (state, device) = (&self.state, &self.control.device);
+        let (state, device) = (&self.state, &self.setup.control.device);
         let best = state.best.as_ref();
         let last = |split| self.history.last(split);
         Summary {
@@ -277,30 +288,59 @@ impl<B: AutodiffBackend> Run<B> {
             best_step: best.map(|best| best.step),
             last_valid_loss: last(Split::Valid).map(|row| row.loss),
             last_train_loss: last(Split::Train).map(|row| row.loss),
-            floor: self.dataset.floor.map(|floor| floor.valid),
+            floor: self.setup.dataset.floor.map(|floor| floor.valid),
             accuracy: best.map(|best| best.evaluation.accuracy),
             determined_accuracy: best.and_then(|best| best.evaluation.determined_accuracy),
-            parameters: self.learner.model().num_params(),
+            parameters: self.learning.learner.model().num_params(),
             steps: state.step,
-            steps_per_epoch: self.steps_per_epoch as f64,
+            steps_per_epoch: self.setup.steps_per_epoch as f64,
             tokens: state.tokens,
             seconds: state.seconds,
             checkpoint_seconds: state.checkpoint_seconds,
             tokens_per_second: speed(state.tokens, state.seconds),
-            clip_rate: state.clipped.0 as f64 / state.clipped.1.max(1) as f64,
+            clip_rate: self.history.clip_rate(),
             backend: device.backend.name().to_string(),
             device: device.name.clone(),
-            workers: self.control.workers.count(),
-            seed: self.config.run.seed,
+            workers: self.setup.control.workers.count(),
+            seed: self.setup.config.run.seed,
             ended,
             diverged_step: (ended == Ended::Diverged).then_some(state.step),
             heads_worth_most: Vec::new(),
-            hashes: Hashes::of(&self.folder),
-            warnings: self.warnings.clone(),
+            hashes: Hashes::of(&self.setup.folder),
+            warnings: self.setup.warnings.clone(),
         }
     }
 }
 
 fn to_host<B: Backend>(values: impl IntoIterator<Item = Tensor<B, 1>>) -> Vec<f64> {
     Tensor::cat(values.into_iter().collect(), 0).into_data().iter::<f64>().collect()
+}
+
+/// The model on its device.
+struct OnDevice<'a, B: Backend> {
+    model: Model<B>,
+    device: &'a B::Device,
+    watch: &'a DeviceWatch,
+}
+
+impl<B: Backend> ModelAccess for OnDevice<'_, B> {
+    fn score_heads(&self, setup: &Setup) -> Result<Vec<Vec<HeadScores>>> {
+        let (config, valid) = (&setup.config, &setup.dataset.valid);
+        let rows = config.training.batch_size;
+        let (scores, _) = score_heads(&self.model, valid, &config.analysis, rows, self.device)?;
+        self.watch.check()?;
+        Ok(scores)
+    }
+
+    fn view(&self, sample: &Sample) -> Result<View> {
+        let (view, _) = look_at(&self.model, sample, None::<fn(u64)>, self.device)?;
+        self.watch.check()?;
+        Ok(view)
+    }
+
+    fn weights(&self) -> Result<Tensors> {
+        let weights = native::collect(&self.model)?;
+        self.watch.check()?;
+        Ok(weights)
+    }
 }

@@ -1,6 +1,8 @@
 //! When a run stops early, and when it has exploded.
 
 use super::*;
+use crate::config::{Monitor, TrainingConfig};
+use crate::training::metrics::Split;
 
 fn row(split: Split, loss: f64, accuracy: f64) -> Row {
     let gradient_norm = (split == Split::Train).then_some(loss + 5.0);

@@ -1,0 +1,85 @@
+//! Early stopping: a run stops after `training.patience` validations without improvement of `training.monitor`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Decision, Moment, Observer};
+use crate::config::{Monitor, TrainingConfig};
+use crate::error::Result;
+use crate::training::metrics::{Row, Split};
+
+/// Its name in a checkpoint.
+pub const NAME: &str = "stopping";
+
+/// What early stopping has seen so far.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct EarlyStopping {
+    /// The metric that was monitored.
+    #[serde(default)]
+    pub monitor: Monitor,
+    /// Its best value.
+    pub best: Option<f64>,
+    /// Validations since.
+    pub stale: usize,
+}
+
+impl Monitor {
+    /// What there is to see at a validation, the last of `rows`; none where training wrote no row since
+    /// the validation before.
+    fn value(self, rows: &[Row]) -> Option<f64> {
+        let (validation, before) = rows.split_last()?;
+        let mean = |value: fn(&Row) -> Option<f64>| {
+            let since = before.iter().rev().take_while(|row| row.split == Split::Train);
+            let values = since.filter_map(value).collect::<Vec<_>>();
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+        };
+        match self {
+            Monitor::ValidLoss => Some(validation.loss),
+            Monitor::ValidAccuracy => Some(validation.accuracy),
+            Monitor::TrainLoss => mean(|row| Some(row.loss)),
+            Monitor::TrainAccuracy => mean(|row| Some(row.accuracy)),
+            Monitor::GradientNorm => mean(|row| row.gradient_norm),
+        }
+    }
+
+    /// By how much `value` is better than `other`.
+    fn gain(self, value: f64, other: f64) -> f64 {
+        match self {
+            Monitor::ValidLoss | Monitor::TrainLoss | Monitor::GradientNorm => other - value,
+            Monitor::ValidAccuracy | Monitor::TrainAccuracy => value - other,
+        }
+    }
+}
+
+impl EarlyStopping {
+    /// Takes in a validation, the last of `rows`; true when the run should stop.
+    pub fn observe(&mut self, rows: &[Row], config: &TrainingConfig) -> bool {
+        if self.monitor != config.monitor {
+            // What another metric was says nothing of this one.
+            *self = Self { monitor: config.monitor, ..Self::default() };
+        }
+        if let Some(value) = self.monitor.value(rows) {
+            match self.best {
+                Some(best) if self.monitor.gain(value, best) <= config.min_delta => self.stale += 1,
+                _ => (self.best, self.stale) = (Some(value), 0),
+            }
+        }
+        self.is_stale(config)
+    }
+
+    /// Whether patience is at its end.
+    pub fn is_stale(&self, config: &TrainingConfig) -> bool {
+        self.monitor == config.monitor && config.patience > 0 && self.stale >= config.patience
+    }
+}
+
+impl Observer for EarlyStopping {
+    fn validation(&mut self, moment: &Moment<'_>) -> Result<Decision> {
+        let is_stale = self.observe(moment.rows, &moment.setup.config.training);
+        Ok(if is_stale { Decision::Stop } else { Decision::Continue })
+    }
+
+    fn part(&self) -> Option<(&'static str, Value)> {
+        Some((NAME, serde_json::to_value(self).expect("plain values")))
+    }
+}

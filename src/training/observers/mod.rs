@@ -1,0 +1,166 @@
+//! Observers: what a run records, shows and decides between its steps.
+//!
+//! An observer reads everything and changes nothing but its own files, its part of a checkpoint, and, by a
+//! [`Decision`], how the run ends. To add one, write a file here and add a line to [`of_run`]; a program that uses the
+//! library passes its own to [`train`](super::train).
+//!
+//! The order of the list is behaviour: early stopping decides before a lasting explosion is an error.
+
+pub(super) mod early_stopping;
+pub(super) mod explosion;
+mod head_scores;
+mod progress;
+mod snapshots;
+mod tensorboard;
+
+pub use early_stopping::EarlyStopping;
+pub use explosion::Explosion;
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::checkpoint::State;
+use super::metrics::Row;
+use super::setup::Setup;
+use crate::analysis::{HeadScores, Sample, View};
+use crate::error::Result;
+use crate::terminal::RunStatus;
+use crate::weights::native::Tensors;
+
+/// The moment between two steps at which observers are called.
+pub struct Moment<'a> {
+    /// The fixed part of the run: config, data, folder, length.
+    pub setup: &'a Setup,
+    /// The steps, tokens and seconds so far, and the best validation.
+    pub state: &'a State,
+    /// The rows of `metrics.csv`; the newest one last.
+    pub rows: &'a [Row],
+    /// The numbers that progress shows.
+    pub status: RunStatus,
+    /// Whether the run ends here, as far as the observers before this one decided.
+    pub is_ending: bool,
+}
+
+/// The model at a moment, whatever its backend. Every number that it returns comes from a device that works.
+pub trait ModelAccess {
+    /// Returns the scores of the heads over the first sequences of the validation set, `[layer][head]`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn score_heads(&self, setup: &Setup) -> Result<Vec<Vec<HeadScores>>>;
+
+    /// Returns the attention weights and the predictions for one sequence.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn view(&self, sample: &Sample) -> Result<View>;
+
+    /// Returns the weights by the names of the parameters, on the host.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn weights(&self) -> Result<Tensors>;
+}
+
+/// What an observer decides at a validation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// The run continues.
+    Continue,
+    /// The run continues, and this validation cannot be the best one.
+    Distrust,
+    /// The run stops early.
+    Stop,
+}
+
+/// Observes a run. Every method has a default that does nothing.
+pub trait Observer: Send {
+    /// Returns the file that grows with the run, if there is one.
+    fn file(&self) -> Option<PathBuf> {
+        None
+    }
+
+    /// Brings the file to the step from which the run continues, whose `rows` remain. Worker 0 alone calls it.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    fn start(&mut self, rows: &[Row]) -> Result<()> {
+        let _ = rows;
+        Ok(())
+    }
+
+    /// Returns whether a loss is to be read from the device at the next step, which waits for the device.
+    fn wants_loss(&mut self) -> bool {
+        false
+    }
+
+    /// Takes in the loss of a training step, once it is read from the device.
+    fn loss(&mut self, step: usize, loss: f64) {
+        let _ = (step, loss);
+    }
+
+    /// Takes in a new row, the last of `rows`.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    fn row(&mut self, rows: &[Row]) -> Result<()> {
+        let _ = rows;
+        Ok(())
+    }
+
+    /// Takes in a step.
+    fn step(&mut self, moment: &Moment<'_>) {
+        let _ = moment;
+    }
+
+    /// Returns whether [`model`](Self::model) is called after this step. It is called before the first step too.
+    fn wants_model(&self, moment: &Moment<'_>) -> bool {
+        let _ = moment;
+        false
+    }
+
+    /// Takes in the model after a step whose loss is finite. Worker 0 alone calls it.
+    ///
+    /// # Errors
+    /// If the device fails, or a file cannot be written.
+    fn model(&mut self, moment: &Moment<'_>, model: &dyn ModelAccess) -> Result<()> {
+        let _ = (moment, model);
+        Ok(())
+    }
+
+    /// Takes in a validation, the last of the rows.
+    ///
+    /// # Errors
+    /// [`Error::Diverged`](crate::Error::Diverged) where the run must not continue.
+    fn validation(&mut self, moment: &Moment<'_>) -> Result<Decision> {
+        let _ = moment;
+        Ok(Decision::Continue)
+    }
+
+    /// Returns its name and its part of a checkpoint, if it has one.
+    fn part(&self) -> Option<(&'static str, Value)> {
+        None
+    }
+
+    /// Ends.
+    fn end(&mut self) {}
+}
+
+/// Opens the observers of every run, at the checkpoint of `state`. Nothing is changed yet.
+///
+/// # Errors
+/// If a file or a part of the checkpoint cannot be read.
+pub(super) fn of_run(setup: &Setup, state: &State) -> Result<Vec<Box<dyn Observer>>> {
+    Ok(vec![
+        Box::new(tensorboard::TensorBoard::new(setup)),
+        Box::new(state.part::<EarlyStopping>(early_stopping::NAME)?),
+        Box::new(progress::ShownProgress::new(setup, state)),
+        Box::new(state.part::<Explosion>(explosion::NAME)?),
+        Box::new(head_scores::HeadScoreLog::open(setup, state)?),
+        Box::new(snapshots::SnapshotLog::open(setup, state)?),
+    ])
+}
+
+#[cfg(test)]
+mod tests;

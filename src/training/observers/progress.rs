@@ -1,0 +1,39 @@
+//! Progress on the terminal.
+
+use super::{Decision, Moment, Observer};
+use crate::error::Result;
+use crate::terminal::Progress;
+use crate::training::checkpoint::State;
+use crate::training::setup::Setup;
+
+/// Shows the progress of a run.
+pub struct ShownProgress(Progress);
+
+impl ShownProgress {
+    /// Shows a run from the step of a checkpoint.
+    pub fn new(setup: &Setup, state: &State) -> Self {
+        let floor = setup.dataset.floor.map(|floor| floor.valid);
+        Self(Progress::new(setup.control.progress, state.step, setup.total, floor))
+    }
+}
+
+impl Observer for ShownProgress {
+    fn wants_loss(&mut self) -> bool {
+        self.0.wants_a_loss()
+    }
+
+    fn step(&mut self, moment: &Moment<'_>) {
+        self.0.step(&moment.status);
+    }
+
+    fn validation(&mut self, moment: &Moment<'_>) -> Result<Decision> {
+        if let Some(row) = moment.rows.last() {
+            self.0.validated(&moment.status, row.loss, row.accuracy);
+        }
+        Ok(Decision::Continue)
+    }
+
+    fn end(&mut self) {
+        self.0.finish();
+    }
+}

@@ -1,0 +1,54 @@
+//! `snapshots.jsonl`: what the model does with one validation sequence at `analysis.snapshots` steps.
+
+use std::path::PathBuf;
+
+use super::{ModelAccess, Moment, Observer};
+use crate::analysis::{Sample, Snapshot, Snapshots, is_taken, watched};
+use crate::error::Result;
+use crate::training::checkpoint::State;
+use crate::training::metrics::Row;
+use crate::training::setup::Setup;
+
+/// Takes snapshots along a run.
+pub struct SnapshotLog {
+    path: PathBuf,
+    log: Snapshots,
+    /// The sequence; none where there is no validation.
+    sample: Option<Sample>,
+}
+
+impl SnapshotLog {
+    /// Opens the file as far as a checkpoint.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn open(setup: &Setup, state: &State) -> Result<Self> {
+        let (config, path) = (&setup.config, setup.folder.snapshots());
+        let sample = Sample::first(&setup.dataset.valid, config.analysis.sample + 1).pop();
+        let sample = sample.and_then(|sample| watched(sample, config.model.layers * config.model.heads));
+        Ok(Self { log: Snapshots::open(&path, state.step)?, path, sample })
+    }
+}
+
+impl Observer for SnapshotLog {
+    fn file(&self) -> Option<PathBuf> {
+        Some(self.path.clone())
+    }
+
+    fn start(&mut self, _rows: &[Row]) -> Result<()> {
+        self.log.cut()
+    }
+
+    fn wants_model(&self, moment: &Moment<'_>) -> bool {
+        let (step, total) = (moment.state.step, moment.setup.total);
+        self.sample.is_some()
+            && is_taken(step, total, moment.setup.config.analysis.snapshots)
+            && !self.log.holds(step)
+    }
+
+    fn model(&mut self, moment: &Moment<'_>, model: &dyn ModelAccess) -> Result<()> {
+        let Some(sample) = &self.sample else { return Ok(()) };
+        let view = model.view(sample)?;
+        self.log.push(Snapshot::new(moment.state.step, sample, &view))
+    }
+}

@@ -1,0 +1,43 @@
+//! The event file that TensorBoard reads, with `training.tensorboard`.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use super::Observer;
+use crate::error::Result;
+use crate::training::metrics::Row;
+use crate::training::setup::Setup;
+use crate::training::tensorboard::EventFile;
+
+/// Writes an event for each row.
+pub struct TensorBoard {
+    /// Where the events go.
+    path: PathBuf,
+    /// Whether the config asks for it.
+    is_on: bool,
+    file: Option<EventFile>,
+}
+
+impl TensorBoard {
+    /// The event file of a run, not opened yet.
+    pub fn new(setup: &Setup) -> Self {
+        Self { path: setup.folder.events(), is_on: setup.config.training.tensorboard, file: None }
+    }
+}
+
+impl Observer for TensorBoard {
+    fn file(&self) -> Option<PathBuf> {
+        Some(self.path.clone())
+    }
+
+    fn start(&mut self, rows: &[Row]) -> Result<()> {
+        if self.is_on {
+            self.file = Some(EventFile::open(self.path.clone(), rows, SystemTime::now())?);
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, rows: &[Row]) -> Result<()> {
+        self.file.as_mut().map_or(Ok(()), |file| file.push(rows))
+    }
+}

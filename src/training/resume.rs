@@ -1,0 +1,255 @@
+//! A run is opened at the newest checkpoint of its folder: all of it is read and checked before any of it is changed.
+
+use std::fs::{self, File};
+
+use burn::tensor::backend::AutodiffBackend;
+use burn::train::Learner;
+
+use super::checkpoint::{self, Best, Checkpoint, State};
+use super::control::Control;
+use super::gradients::{Exchange, together};
+use super::history::{History, MetricsPart};
+use super::metrics::{Row, Split};
+use super::observers::{self, EarlyStopping, Observer, early_stopping};
+use super::opening::check_model;
+use super::optimizer::Optimizer;
+use super::reduce::{AllReduce, Reduce, Requests, SingleProcess};
+use super::run_folder::RunFolder;
+use super::schedule::{Schedule, Scheduler};
+use super::setup::Setup;
+use super::side_by_side::at_once;
+use super::start::trainee_of;
+use super::stopping::Ended;
+use super::summary::Summary;
+use super::trainer::{Clock, Learning, Parallel, Saving, Trainer};
+use crate::backend::DeviceWatch;
+use crate::config::{Config, TrainingConfig};
+use crate::data::Dataset;
+use crate::error::{Error, Result, ensure};
+use crate::files::{is_there, open_own_to_write, read_own, write_atomically};
+use crate::role::ParamRoles;
+use crate::terminal::{counted, part_of};
+use crate::weights::file::WeightsFile;
+use crate::weights::native;
+use crate::workers::Shards;
+
+/// The run that [`Trainer::open`] opens.
+pub struct Opening {
+    /// Its folder, which worker 0 has locked.
+    pub folder: RunFolder,
+    /// Its data.
+    pub dataset: Dataset,
+    /// The checkpoint of step 0 of a run that was just made; otherwise the newest one is read.
+    pub checkpoint: Option<Checkpoint>,
+    /// Observers besides those of every run.
+    pub observers: Vec<Box<dyn Observer>>,
+}
+
+impl<B: AutodiffBackend> Trainer<B> {
+    /// Opens a run at its newest whole checkpoint. Worker 0 alone changes files.
+    ///
+    /// # Errors
+    /// If there is no such checkpoint, it has nothing left to do, its data is another, or its files cannot be read.
+    /// Nothing has been changed then.
+    pub fn open(config: &Config, run: Opening, device: &B::Device, control: &Control) -> Result<Self> {
+        let Opening { folder, dataset, checkpoint, observers: own } = run;
+        let (training, workers) = (&config.training, &control.workers);
+        let shards = Shards::new(training, workers)?;
+        let read = checkpoint.map_or_else(|| checkpoint::newest(&folder), |begun| Ok((begun, Vec::new())));
+        let (Checkpoint { path, weights, description, moments, mut state }, damaged) = workers.agree(read)?;
+        check_model(&folder, config, &description)?;
+        check_data(&folder, &state, &dataset)?;
+        let setup = Setup::new(config, control, folder, dataset, description);
+        let folder = &setup.folder;
+        let read = || {
+            let part = state.part::<MetricsPart>(MetricsPart::NAME)?;
+            let history = History::open(&folder.metrics(), part, !workers.is_first())?;
+            let observers = observers::of_run(&setup, &state)?;
+            if workers.is_first() {
+                check_growing(&observers)?;
+            }
+            refuse_done(folder, &state, &history.rows, training, setup.total)?;
+            let sizes = setup.description.sizes;
+            Ok((history, observers, trainee_of::<B>(config, sizes, weights, &path, device)?))
+        };
+        let (mut history, mut observers, trainee) = workers.agree(read())?;
+        observers.extend(own);
+        workers.on_first(|| {
+            let from = path.display();
+            damaged.iter().for_each(|problem| log::warn!("{problem}; going on from {from}"));
+            rewind(folder, config, &mut state)?;
+            history.cut()?;
+            observers.iter_mut().try_for_each(|observer| observer.start(&history.rows))
+        })?;
+        // Best weights that are lost are known to worker 0.
+        let state = workers.from_first(state)?;
+
+        if state.step == 0 {
+            setup.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+        } else if let Some(last) = history.last(Split::Train) {
+            let changes = changes(last, &setup.schedule, setup.steps_per_epoch);
+            changes.iter().for_each(|change| log::info!("{change}"));
+        }
+        let parameter_names = native::names(&trainee.model);
+        let optimizer = Optimizer::<B>::new(training, trainee.model.roles());
+        if !optimizer.restore(state.updates, moments, &parameter_names, device) {
+            log::info!("training.optimizer has changed, so the optimizer starts without its moments");
+        }
+        let scheduler = Scheduler { schedule: setup.schedule.clone(), next: state.step };
+        let at_once = at_once::<B>(shards.own.len(), together(&trainee));
+        Ok(Self {
+            parallel: Parallel { shards, at_once, reduce: reduce(control) },
+            clock: Clock::start(&state),
+            saving: Saving { step: state.step, writing: None },
+            unread: Vec::new(),
+            train_loss: None,
+            requests: Requests::default(),
+            history,
+            observers,
+            state,
+            learning: Learning {
+                watch: DeviceWatch::begin(&control.device, device),
+                learner: Learner::new(trainee, optimizer.clone(), scheduler),
+                optimizer,
+                parameter_names,
+                device: device.clone(),
+            },
+            setup,
+        })
+    }
+}
+
+/// The reduction over the workers of a run.
+fn reduce<B: AutodiffBackend>(control: &Control) -> Box<dyn Reduce<B>> {
+    let (workers, signal) = (control.workers.clone(), control.signal.clone());
+    match workers.count() {
+        1 => Box::new(SingleProcess { signal }),
+        _ => Box::new(AllReduce { workers, signal, exchange: Exchange::default() }),
+    }
+}
+
+/// Refuses data that is not what the run learned from.
+fn check_data(folder: &RunFolder, state: &State, dataset: &Dataset) -> Result<()> {
+    ensure(state.data_fingerprint == dataset.fingerprint(), Error::Input, || {
+        let path = folder.path().display();
+        format!(
+            "the data has changed since the run `{path}` began: restore the file, `run.seed` and the section [data] that \
+             it was made with"
+        )
+    })
+}
+
+/// Refuses a run whose growing files are not its own alone, before any file is changed.
+fn check_growing(observers: &[Box<dyn Observer>]) -> Result<()> {
+    let growing = observers.iter().filter_map(|observer| observer.file()).filter(|path| is_there(path));
+    growing.into_iter().try_for_each(|path| open_own_to_write(&path, &mut File::options()).map(drop))
+}
+
+/// Makes the folder that of a run which stands at the checkpoint of `state`. After a kill in between, the same is found
+/// and done again.
+fn rewind(folder: &RunFolder, config: &Config, state: &mut State) -> Result<()> {
+    checkpoint::remove_half_written(folder);
+    checkpoint::remove_newer(folder, state.step)?;
+    // How the run ended before, and how it looked then, says nothing of how it will end.
+    let ended = [folder.summary(), folder.analysis(), folder.circuit(), folder.report()];
+    for path in ended.into_iter().filter(|path| path.exists()) {
+        fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
+    }
+    let text = config.to_toml();
+    if read_own(&folder.config()).ok().as_deref() != Some(text.as_bytes()) {
+        write_atomically(&folder.config(), text.as_bytes())?;
+    }
+    restore_best(folder, state)
+}
+
+/// Writes the file of the best weights anew where it does not hold them. Best weights that are lost are forgotten
+/// by the state, so that the next validation finds new ones.
+fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
+    let Some(Best { step, .. }) = state.best else { return Ok(()) };
+    let path = folder.model();
+    let held = WeightsFile::open_own(path.clone()).and_then(|file| file.sha256()).ok();
+    match checkpoint::weights(folder, step) {
+        Ok(weights) if held.as_ref() == Some(&weights.sha256()?) => {}
+        Ok(_) => checkpoint::keep_weights(folder, step)?,
+        Err(problem) if held.is_some_and(|held| checkpoint::step_of(folder, &held) == Some(step)) => {
+            log::warn!("{problem}; {} holds the same weights and is kept", path.display());
+        }
+        Err(problem) => {
+            log::warn!("{problem}; the next validation decides anew which weights are best");
+            state.best = None;
+        }
+    }
+    Ok(())
+}
+
+/// Returns what changes for a run that resumes behind its `last` logged step: the course of its learning rate, and how
+/// its epochs are counted.
+fn changes(last: &Row, schedule: &Schedule, steps_per_epoch: usize) -> Vec<String> {
+    let mut changes = Vec::new();
+    let rate = schedule.at(last.step.saturating_sub(1));
+    if (rate - last.learning_rate).abs() > 0.01 * last.learning_rate {
+        let jump = if rate > last.learning_rate { "rises" } else { "falls" };
+        changes.push(format!(
+            "the learning rate {jump} from {:.2e} to {rate:.2e} at step {}, for the schedule is that of a run of {}: to \
+             keep it as it is, use --set training.schedule=constant --set training.learning_rate={:.2e}",
+            last.learning_rate,
+            last.step,
+            counted(schedule.total, "step"),
+            last.learning_rate
+        ));
+    }
+    let epoch = last.step.div_ceil(steps_per_epoch);
+    if epoch != last.epoch {
+        changes.push(format!(
+            "epochs now take {}: step {} is in epoch {epoch} by the new count, and {} by the count so far; compare \
+             rows of metrics.csv by `tokens`",
+            counted(steps_per_epoch, "step"),
+            last.step,
+            last.epoch
+        ));
+    }
+    changes
+}
+
+/// Refuses to resume a run that has nothing left to do. One that was killed between its last checkpoint and its
+/// pictures has, and so has one whose weights or analysis were removed: it ends as it would have.
+fn refuse_done(
+    folder: &RunFolder,
+    state: &State,
+    rows: &[Row],
+    config: &TrainingConfig,
+    total: usize,
+) -> Result<()> {
+    let (done, stopping) = (state.step, state.part::<EarlyStopping>(early_stopping::NAME)?);
+    let is_validated = rows.iter().any(|row| row.split == Split::Valid && row.step == done);
+    let has_best = state.best.is_some();
+    let is_whole =
+        folder.report().exists() && folder.model().exists() && (folder.analysis().exists() || !has_best);
+    let summary = Summary::read(folder).ok().filter(|summary| summary.steps == done);
+    // A signal prevented its last validation.
+    let is_cut_short = summary.as_ref().is_some_and(|summary| summary.ended == Ended::Interrupted);
+    let ended = summary.filter(|_| is_whole);
+    let run = format!("the run `{}`", folder.path().display());
+    let steps = counted(done, "step");
+    Err(match ended.map(|summary| summary.ended) {
+        Some(Ended::Completed) if done == total => Error::Input(format!(
+            "{run} is complete with {}: add some with --set training.steps={}",
+            part_of(done, total, "step"),
+            2 * total
+        )),
+        _ if done > total || done == total && !is_validated && !is_cut_short => {
+            let problem = format!("leaves nothing to do: {run} has done {steps}; ask for more");
+            match config.epochs {
+                Some(epochs) => Error::key("training.epochs", epochs, problem),
+                None => Error::key("training.steps", total, problem),
+            }
+        }
+        Some(Ended::EarlyStopped) if stopping.is_stale(config) => Error::Input(format!(
+            "{run} has stopped early after {} validations without improvement: go on with a larger --set \
+             training.patience={}",
+            stopping.stale,
+            2 * config.patience
+        )),
+        _ => return Ok(()),
+    })
+}

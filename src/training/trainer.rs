@@ -1,0 +1,341 @@
+//! The trainer: a loop over optimizer steps, driven by Burn's `Learner`, which everything else observes.
+//!
+//! Losses and norms stay on the device until a row, a validation or a checkpoint needs them, so that a step waits for
+//! nothing.
+
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use burn::module::Module;
+use burn::tensor::backend::AutodiffBackend;
+use burn::train::{Learner, LearningComponentsMarker, TrainStep};
+
+use super::checkpoint::State;
+use super::gradients::{self, Learned};
+use super::history::History;
+use super::loader::train_steps;
+use super::observers::{EarlyStopping, Observer, early_stopping};
+use super::optimizer::Optimizer;
+use super::reduce::{Reduce, Requests, StepInfo};
+use super::schedule::Scheduler;
+use super::setup::Setup;
+use super::side_by_side;
+use super::step::{StepBatches, StepOutput, Trainee};
+use super::stopping::Ended;
+use crate::backend::DeviceWatch;
+use crate::error::Result;
+use crate::kernels::allocator;
+use crate::ops::{self, sum_in_order};
+use crate::terminal::RunStatus;
+use crate::workers::Shards;
+
+/// Steps whose losses stay on the device at most, however rarely somebody asks for them.
+const MAX_UNREAD: usize = 256;
+
+/// A run in training.
+pub struct Trainer<B: AutodiffBackend> {
+    /// The fixed part of the run.
+    pub setup: Setup,
+    /// The model, its optimizer and the device.
+    pub learning: Learning<B>,
+    /// The shards of a step, and their sum over all processes.
+    pub parallel: Parallel<B>,
+    /// The part that a checkpoint keeps.
+    pub state: State,
+    /// The start of this part of the run.
+    pub clock: Clock,
+    /// The rows of `metrics.csv`.
+    pub history: History,
+    /// The observers, in the order in which they are called.
+    pub observers: Vec<Box<dyn Observer>>,
+    /// Outputs of steps that are still on the device.
+    pub unread: Vec<StepOutput<B::InnerBackend>>,
+    /// The last training loss that was read.
+    pub train_loss: Option<f64>,
+    /// What the processes agreed on at the last step.
+    pub requests: Requests,
+    /// The checkpoint that is being written.
+    pub saving: Saving,
+}
+
+/// The model with what moves its weights.
+pub struct Learning<B: AutodiffBackend> {
+    /// The model with its optimizer and schedule.
+    pub learner: Learner<LearningComponentsMarker<B, Scheduler, Trainee<B>, Optimizer<B>>>,
+    /// The learner's optimizer, by its shared handle.
+    pub optimizer: Optimizer<B>,
+    /// The model's parameters in visiting order.
+    pub parameter_names: Vec<String>,
+    /// The device.
+    pub device: B::Device,
+    /// Reports failures of the device before a result is believed.
+    pub watch: DeviceWatch,
+}
+
+/// The shards of a step.
+pub struct Parallel<B: AutodiffBackend> {
+    /// The shards, and those of this process.
+    pub shards: Shards,
+    /// The number of those that this process computes at once.
+    pub at_once: usize,
+    /// The sum over all processes.
+    pub reduce: Box<dyn Reduce<B>>,
+}
+
+/// The start of this part of a run: a resumed run has earlier parts.
+pub struct Clock {
+    /// The time.
+    pub begun: Instant,
+    /// The state then.
+    pub before: State,
+}
+
+/// The last checkpoint.
+pub struct Saving {
+    /// Its step.
+    pub step: usize,
+    /// The thread that writes it, next to the steps that follow.
+    pub writing: Option<JoinHandle<Result<()>>>,
+}
+
+/// What follows a step.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    logs: bool,
+    validates: bool,
+    saves: bool,
+    stop: Option<Ended>,
+    /// A signal cut the run short: what is due besides is done when the run resumes.
+    is_cut_short: bool,
+}
+
+impl Clock {
+    /// Starts at a state.
+    pub fn start(state: &State) -> Self {
+        Self { begun: Instant::now(), before: state.clone() }
+    }
+
+    /// Seconds of the run until now, validations and checkpoints included.
+    fn elapsed(&self) -> f64 {
+        self.before.elapsed + self.begun.elapsed().as_secs_f64()
+    }
+}
+
+impl<B: AutodiffBackend> Trainer<B> {
+    /// Trains until the run ends or pauses.
+    pub(super) fn steps(&mut self) -> Result<Ended> {
+        if let Some(ended) = self.ends_at_once()? {
+            return Ok(ended);
+        }
+        allocator::keep_freed_memory();
+        for shards in self.data() {
+            let begun = Instant::now();
+            self.learning.learner.lr_step();
+            let learned = self.learn(shards)?;
+            self.learning.learner.optimizer_step(learned.grads);
+            self.count(learned.item, begun);
+
+            let mut due = self.due();
+            if due.logs || due.validates || due.saves || self.is_loss_wanted() {
+                self.read(due.logs)?;
+            }
+            self.observe_step();
+            if !due.is_cut_short {
+                self.observe_model()?;
+            }
+            let is_stale = due.validates && self.validate()?;
+            if due.validates && !self.is_validated() {
+                due.stop = self.should_stop();
+            }
+            if due.saves || is_stale || due.stop.is_some() {
+                self.save()?;
+            }
+            match due.stop {
+                _ if self.is_last() && self.is_validated() => return Ok(Ended::Completed),
+                _ if is_stale => return Ok(Ended::EarlyStopped),
+                Some(ended) => return Ok(ended),
+                None => {}
+            }
+        }
+        Ok(Ended::Completed)
+    }
+
+    /// The batches of the steps that are left.
+    fn data(&self) -> impl Iterator<Item = Vec<StepBatches<B>>> + use<B> {
+        let Setup { config, dataset, total, .. } = &self.setup;
+        let (left, shards) = (self.state.step..*total, self.parallel.shards.clone());
+        train_steps::<B>(config, dataset, left, shards, &self.learning.device)
+    }
+
+    /// Returns what is due after the step that was just done.
+    fn due(&mut self) -> Due {
+        let (step, is_last, stop) = (self.state.step, self.is_last(), self.should_stop());
+        let Setup { config, total, steps_per_epoch, .. } = &self.setup;
+        let logs = config.training.logs(step, *total, *steps_per_epoch);
+        let is_cut_short = stop == Some(Ended::Interrupted) && !self.is_paused();
+        let validates = self.setup.validates(step) && !is_cut_short;
+        let is_checkpoint = match config.training.checkpoint_every {
+            0 => validates,
+            every => step.is_multiple_of(every),
+        };
+        Due { logs, validates, saves: is_checkpoint || is_last || stop.is_some(), stop, is_cut_short }
+    }
+
+    fn is_loss_wanted(&self) -> bool {
+        self.requests.wants_loss || self.unread.len() >= MAX_UNREAD
+    }
+
+    /// Does what is due before the next step, and returns how the run ends where there is none.
+    fn ends_at_once(&mut self) -> Result<Option<Ended>> {
+        let stopping = self.state.part::<EarlyStopping>(early_stopping::NAME)?;
+        if stopping.is_stale(&self.setup.config.training) {
+            return Ok(Some(Ended::EarlyStopped));
+        }
+        if !self.is_last() && self.is_paused() {
+            return Ok(Some(Ended::Paused));
+        }
+        self.observe_model()?;
+        let is_stale = self.catch_up()?;
+        match self.should_stop() {
+            _ if is_stale && !self.is_last() => Ok(Some(Ended::EarlyStopped)),
+            Some(Ended::Interrupted) => Ok(Some(Ended::Interrupted)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the gradients of a step, summed over the shards of all processes.
+    fn learn(&mut self, shards: Vec<StepBatches<B>>) -> Result<Learned<B>> {
+        let first = shards.first().expect("every worker has a shard");
+        let info = StepInfo { step: first.step, tokens: first.tokens, is_measured: first.measured };
+        let (is_late, mut wants_loss) = (self.is_late(), false);
+        self.observers.iter_mut().for_each(|observer| wants_loss |= observer.wants_loss());
+        let requests = Requests { signal: 0, is_late, wants_loss };
+        let Self { learning: Learning { learner, device, .. }, parallel, setup, .. } = self;
+        let (at_once, run_seed) = (parallel.at_once, setup.config.run.seed);
+        let draws_by_thread = parallel.shards.count > 1 && ops::is_on_host::<B>();
+        let seed = |shard: &StepBatches<B>| {
+            // Dropout is a pure function of (seed, step, shard).
+            let seed = noise_seed(run_seed, shard.step, shard.shard);
+            match draws_by_thread {
+                true => ops::seed_this_thread(seed),
+                false => ops::seed::<B>(device, seed),
+            }
+        };
+        let model = learner.model();
+        let learn = |group: Vec<StepBatches<B>>| -> Vec<Learned<B>> {
+            let group = group.into_iter().filter(|shard| !shard.batches.is_empty());
+            if at_once == 1 {
+                return group.map(|shard| (seed(&shard), learner.train_step(shard)).1).collect();
+            }
+            // Autodiff computes one gradient at a time of models that share their parameters.
+            let group = group.map(|shard| (model.clone().fork(device), shard)).collect();
+            side_by_side::map(at_once, group, |(model, shard)| (seed(&shard), model.step(shard)).1)
+        };
+        // As many at once as the memory holds next to the model: the sum is the same.
+        let together = gradients::together(&model);
+        let mut shards = shards.into_iter();
+        let sums = std::iter::from_fn(|| {
+            let group = shards.by_ref().take(together).collect::<Vec<_>>();
+            (!group.is_empty()).then(|| gradients::sum(&model, learn(group)))
+        });
+        let learned =
+            sum_in_order(sums, |left, right| gradients::sum(&model, [left, right]).expect("there are two"));
+        let (learned, requests) = parallel.reduce.gradients(&model, learned, info, requests)?;
+        self.requests = requests;
+        Ok(learned)
+    }
+
+    /// Returns whether the run has reached its time limit.
+    fn is_late(&self) -> bool {
+        let limit = self.setup.config.training.max_minutes * 60.0;
+        limit > 0.0 && self.clock.elapsed() >= limit
+    }
+
+    /// Counts a step that began at `begun`.
+    fn count(&mut self, mut output: StepOutput<B::InnerBackend>, begun: Instant) {
+        let Self { state, clock, learning, .. } = self;
+        state.step = output.step + 1;
+        state.tokens += output.tokens as u64;
+        let mut optimizer = learning.optimizer.state();
+        state.updates = optimizer.step;
+        output.gradient_norm = optimizer.gradient_norm.take();
+        output.began = state.seconds;
+        self.unread.push(output);
+        state.seconds += begun.elapsed().as_secs_f64();
+        state.elapsed = clock.elapsed();
+    }
+
+    /// Returns whether all steps are done.
+    pub fn is_last(&self) -> bool {
+        self.state.step == self.setup.total
+    }
+
+    /// Returns whether the run has reached the step after which it is to pause.
+    pub(super) fn is_paused(&self) -> bool {
+        self.setup.control.until.is_some_and(|step| self.state.step >= step)
+    }
+
+    /// Returns whether a signal has asked this process, which trains alone, to end before the next validation. Where a
+    /// study pauses the run, it needs that validation.
+    pub(super) fn is_cut_short(&self) -> bool {
+        let control = &self.setup.control;
+        control.workers.count() == 1 && control.is_interrupted() && !self.is_paused()
+    }
+
+    fn should_stop(&mut self) -> Option<Ended> {
+        let control = &self.setup.control;
+        if control.workers.count() == 1 && control.is_interrupted() {
+            self.requests.signal = control.signal.load(Ordering::Relaxed);
+        }
+        if self.requests.signal != 0 {
+            Some(Ended::Interrupted)
+        } else if self.requests.is_late {
+            Some(Ended::TimeLimit)
+        } else if self.is_paused() {
+            Some(Ended::Paused)
+        } else {
+            None
+        }
+    }
+
+    /// The epoch of the last step, counted from 1. A run that resumes with longer epochs counts none of them twice.
+    pub fn epoch(&self) -> usize {
+        let before = self.history.rows.last().map_or(1, |row| row.epoch);
+        self.state.step.div_ceil(self.setup.steps_per_epoch).max(before)
+    }
+
+    /// The learning rate of the last step, or before it that of the first.
+    pub fn learning_rate(&self) -> f64 {
+        self.setup.schedule.at(self.state.step.saturating_sub(1))
+    }
+
+    /// The numbers that progress shows.
+    pub fn status(&self) -> RunStatus {
+        let Self { state, clock: Clock { begun, before }, .. } = self;
+        let seconds_per_step = begun.elapsed().as_secs_f64() / (state.step - before.step).max(1) as f64;
+        RunStatus {
+            step: state.step,
+            epoch: self.epoch(),
+            train_loss: self.train_loss,
+            learning_rate: self.learning_rate(),
+            tokens_per_second: (state.tokens - before.tokens) as f64
+                / (state.seconds - before.seconds).max(1e-9),
+            // With all that happens between steps.
+            seconds_left: seconds_per_step * (self.setup.total - state.step) as f64,
+        }
+    }
+}
+
+/// The seed of the noise in a shard of a step: SplitMix64's mixing of seed, step and shard, so that neighbours have
+/// nothing in common (Steele, Lea and Flood, 2014).
+fn noise_seed(seed: u64, step: usize, shard: usize) -> u64 {
+    let mix = |seed: u64, number: usize| {
+        let mut mixed = seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    let of_step = mix(seed, step);
+    if shard == 0 { of_step } else { mix(of_step, shard) }
+}
