@@ -190,6 +190,18 @@ impl From<causal_attention_nn::Error> for Error {
     }
 }
 
+impl From<causal_attention_report::Error> for Error {
+    fn from(error: causal_attention_report::Error) -> Self {
+        match error {
+            causal_attention_report::Error::Scale(scale) => {
+                Self::key("scale", scale, "must lie between 1 and 4")
+            }
+            causal_attention_report::Error::Io { path, source } => Self::io("write", path, source),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
 /// Fails with an error of this `kind` unless a condition `holds`.
 pub fn ensure(holds: bool, kind: fn(String) -> Error, problem: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(kind(problem())) }

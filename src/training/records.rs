@@ -17,8 +17,8 @@ use crate::error::{Error, Result};
 use crate::evaluation::Tally;
 use crate::files::digits;
 use crate::model::Model;
+use crate::numbers::{fixed, thousands};
 use crate::ops::sum_in_order;
-use crate::terminal::{fixed, thousands};
 use crate::weights::native;
 
 /// Bytes of weights and moments from which a checkpoint is large.

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use crate::cli::train::print_pictures;
-use crate::terminal::{clock, counted, say, table, thousands};
+use crate::numbers::{clock, counted, thousands};
+use crate::terminal::{say, table};
 use crate::tuning::{Outline, OverfitCheck, Study, Trial, TrialEnd, best, setting_shown, shown};
 
 /// Trials that the closing table shows.

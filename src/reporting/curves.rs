@@ -1,0 +1,41 @@
+//! Curves from the rows of `metrics.csv`.
+
+use causal_attention_report::gradients::GradientCurve;
+use causal_attention_report::{LossCurve, Point};
+
+use crate::training::{Ended, Row, Split, Summary};
+
+/// Returns the values of a split's rows, in the order of steps.
+fn points(rows: &[Row], split: Split, value: impl Fn(&Row) -> Option<f64>) -> Vec<Point> {
+    let rows = rows.iter().filter(|row| row.split == split);
+    rows.filter_map(|row| Some(Point { step: row.step as u64, value: value(row)? })).collect()
+}
+
+/// Returns the loss along a run.
+pub(super) fn loss_curve(run: String, rows: &[Row], summary: &Summary) -> LossCurve {
+    let last = rows.last().map_or(0, |row| row.step) as f64;
+    let epochs = (last / summary.steps_per_epoch).floor() as u64;
+    let epoch_end = |epoch: u64| (epoch as f64 * summary.steps_per_epoch).ceil() as u64;
+    LossCurve {
+        run,
+        training: points(rows, Split::Train, |row| Some(row.loss)),
+        objective: points(rows, Split::Train, |row| row.objective),
+        validation: points(rows, Split::Valid, |row| Some(row.loss)),
+        learning_rate: points(rows, Split::Train, |row| Some(row.learning_rate)),
+        epoch_ends: (1..=epochs).map(epoch_end).collect(),
+        floor: summary.floor,
+        diverged: (summary.ended == Ended::Diverged)
+            .then(|| summary.diverged_step.unwrap_or(summary.steps) as u64),
+        weights: None,
+    }
+}
+
+/// Returns the gradients along a run whose norm is clipped to `limit`.
+pub(super) fn gradient_curve(rows: &[Row], limit: f64, summary: &Summary) -> GradientCurve {
+    GradientCurve {
+        norms: points(rows, Split::Train, |row| row.gradient_norm),
+        clip_rates: points(rows, Split::Train, |row| row.clip_rate),
+        limit,
+        clipped: summary.clip_rate,
+    }
+}
