@@ -31,7 +31,7 @@ const PROGRAM: [&str; 17] = [
 const NN: [&str; 9] = ["error", "range", "role", "hooks", "ops", "position", "attention", "model", "prelude"];
 
 /// Those of `causal-attention-report`.
-const REPORT: [&str; 23] = [
+const REPORT: [&str; 25] = [
     "error",
     "numbers",
     "draw",
@@ -51,6 +51,8 @@ const REPORT: [&str; 23] = [
     "head_scores",
     "formation",
     "circuit",
+    "patching",
+    "token_matrix",
     "page",
     "comparison",
     "study",

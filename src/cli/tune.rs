@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use causal_attention_report::Style;
+use causal_attention_report::{Style, study::TrialEnd};
 
 use super::{
     backend::BackendArgs,
@@ -24,8 +24,8 @@ use crate::reporting::draw_study;
 use crate::terminal::{ProgressKind, keep_working_unread, print_json_line, say, warn};
 use crate::training::{RunFolder, RunPath, check_precision, dataset, hold, warnings};
 use crate::tuning::{
-    Outline, Space, Study, Trial, TrialCommand, TrialEnd, check_resumes, overfit, overfit_check, ranked,
-    serve, study_folder,
+    Outline, Space, Study, Trial, TrialCommand, check_resumes, overfit, overfit_check, ranked, serve,
+    study_folder,
 };
 use crate::workers::{Identity, Workers};
 use find_rate::find_rate;

@@ -6,22 +6,19 @@
 //! | file | from |
 //! |---|---|
 //! | `run_data`, `page` | a run folder and its weights |
-//! | `curves` | the rows and the summary of a run |
+//! | `curves` | the rows of a run; its losses at several lengths; a prediction for more workers |
 //! | `reading`, `scores` | a sequence with what a model does with it; the scores of heads |
 //! | `live` | the weights and the vocabulary of a model, with which its page computes |
 //! | `circuit` | an explanation |
-//! | `lengths`, `scaling` | the losses at several lengths; a prediction for more workers |
 //! | `study`, `comparison` | a study; runs compared with each other |
 
 mod circuit;
 mod comparison;
 mod curves;
-mod lengths;
 mod live;
 mod page;
 mod reading;
 mod run_data;
-mod scaling;
 mod scores;
 mod study;
 
@@ -34,12 +31,11 @@ use crate::files::{create, write_atomically};
 
 pub use circuit::pictures as circuit_pictures;
 pub use comparison::{comparison_page, comparison_pictures};
-pub use lengths::lengths_picture;
+pub use curves::{lengths_picture, scaling_picture};
 pub use live::live_model;
 pub use page::page;
 pub use reading::reading;
 pub use run_data::RunData;
-pub use scaling::scaling_picture;
 pub use study::{draw_study, rate_finder};
 
 /// Saves pictures into a folder, which is created where there is none, and returns their paths.

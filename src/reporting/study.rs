@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use causal_attention_report::study::{self as plain, RatePoint, SettingValue, StudyPage, TrialState};
+use causal_attention_report::study::{self as plain, SettingValue, StudyPage, TrialEnd};
 use causal_attention_report::{Picture, Style};
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::files::write_atomically;
 use crate::numbers::{clock, thousands};
-use crate::tuning::{Findings, RateSweep, Study, Trial, TrialEnd, Verdict, best, number, shown};
+use crate::tuning::{Findings, RateSweep, Study, Trial, Verdict, best, number, shown};
 
 /// Draws a study into its `plots/`, writes its `report.html`, and returns the paths of the pictures; none are drawn
 /// where no trial has a loss yet.
@@ -35,20 +35,11 @@ pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
 
 /// Draws the sweep over learning rates of the config that is called `name`; none where nothing was swept.
 pub fn rate_finder(name: &str, sweep: &RateSweep) -> Option<Picture> {
-    let point = |point: &crate::tuning::RatePoint| RatePoint {
-        rate: point.rate,
-        loss: point.loss,
-        smoothed: point.smoothed,
-    };
-    let lowest_and_suggested = match sweep.verdict {
+    let marks = match sweep.verdict {
         Verdict::Minimum { rate, suggested } => Some([rate, suggested]),
         Verdict::NeverFalls | Verdict::NeverRises => None,
     };
-    let points = sweep.points.iter().map(point).collect();
-    plain::rate_finder(
-        name,
-        &plain::RateSweep { points, lowest_and_suggested, verdict: sweep.verdict.describe() },
-    )
+    plain::rate_finder(name, &sweep.points, marks, &sweep.verdict.describe())
 }
 
 fn plain_study(findings: &Findings) -> plain::Study {
@@ -68,13 +59,7 @@ fn plain_trial(trial: &Trial) -> plain::Trial {
         number: trial.trial,
         stage: trial.stage,
         setting: trial.setting.iter().map(|(key, it)| (key.clone(), value(it))).collect(),
-        state: match trial.ended {
-            TrialEnd::Completed | TrialEnd::EarlyStopped => TrialState::Finished,
-            TrialEnd::Pruned => TrialState::Pruned,
-            TrialEnd::Unfinished => TrialState::Unfinished,
-            TrialEnd::Diverged => TrialState::Diverged,
-            TrialEnd::Failed => TrialState::Failed,
-        },
+        ended: trial.ended,
         loss: trial.loss,
         accuracy: trial.accuracy,
         tokens: trial.tokens,

@@ -62,21 +62,12 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let maps = |layer: &Layer<'_>| (0..layer.heads.len()).map(|head| layer.map(head, [bin; 2])).collect();
     let maps: Vec<Vec<HeatMap>> = layers.iter().map(maps).collect();
     let scale = WeightScale::of(maps.iter().flatten());
-    let number = Text::new(9.5).color(MUTED);
-    // Every head is named while there is room for it, then numbered, then every second, and so on.
-    let pitch = side + GAP;
-    let width = |label: &str| number.width(label) + 4.0;
-    let last = most - 1;
-    let word = if width(&format!("head {last}")) <= pitch { "head " } else { "" };
-    let every = stride_of(pitch, width(&format!("{word}{last}")));
+    let (number, pitch) = (Text::new(9.5).color(MUTED), side + GAP);
+    let (word, every) = labels(most - 1, pitch, &number);
     let mut top = HEADING;
     for ((layer, maps), layer_height) in layers.iter().zip(&maps).zip(&heights) {
-        let name = format!("layer {}", layer.index);
-        picture.text(&name, (MARGIN, top + NAME + 6.0), &Text::new(12.0).bold());
         let kind = if reading.source.is_some() { layer.kind.name() } else { "" };
-        for (line, word) in kind.split_whitespace().enumerate() {
-            picture.text(word, (MARGIN, top + NAME + 22.0 + line as f64 * 12.0), &number);
-        }
+        name_layer(&mut picture, layer.index, kind, top + NAME, &number);
         let height = height_of(layer);
         for (head, map) in maps.iter().enumerate() {
             let left = MARGIN + names + (head % columns) as f64 * pitch;
@@ -93,4 +84,20 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let bar = Rect { left, top: HEADING + NAME, width: 14.0, height };
     scale.draw_bar(&mut picture, bar);
     picture
+}
+
+/// Returns the word before the numbers of heads, up to the `last`, and every how many heads one is numbered: every head is
+/// named while there is room for it, then numbered, then every second, and so on.
+fn labels(last: usize, pitch: f64, look: &Text) -> (&'static str, usize) {
+    let width = |label: &str| look.width(label) + 4.0;
+    let word = if width(&format!("head {last}")) <= pitch { "head " } else { "" };
+    (word, stride_of(pitch, width(&format!("{word}{last}"))))
+}
+
+/// Draws the name of a layer, and below it the kind of its attention, a word a line.
+fn name_layer(picture: &mut Picture, layer: usize, kind: &str, top: f64, look: &Text) {
+    picture.text(&format!("layer {layer}"), (MARGIN, top + 6.0), &Text::new(12.0).bold());
+    for (line, word) in kind.split_whitespace().enumerate() {
+        picture.text(word, (MARGIN, top + 22.0 + line as f64 * 12.0), look);
+    }
 }

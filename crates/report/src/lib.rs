@@ -12,7 +12,8 @@
 //! | [`heads`] | the maps of all layers and heads on one scale |
 //! | [`head_scores`], [`formation`] | the scores of heads, layer by head; the same by step, below the loss |
 //! | [`prediction`], [`generated`] | predicted tokens after true ones; a free-running continuation |
-//! | [`circuit`] | the components of a circuit, the logit lens, logit attribution, activation patching |
+//! | [`circuit`], [`patching`] | the components of a circuit; the activations that carry an answer |
+//! | [`token_matrix`] | values over the tokens of a sequence, as of a logit lens |
 //! | [`positions`], [`lengths`] | the loss by position, and beyond the trained length |
 //! | [`scaling`] | the predicted efficiency of more workers |
 //! | [`study`] | the trials of a hyper-parameter search, and a sweep over learning rates |
@@ -37,6 +38,7 @@ pub mod lengths;
 pub mod loss;
 pub mod numbers;
 pub mod page;
+pub mod patching;
 pub mod positions;
 pub mod prediction;
 pub mod reading;
@@ -44,10 +46,12 @@ pub mod scaling;
 pub mod scores;
 mod series;
 pub mod study;
+pub mod token_matrix;
 
 pub use draw::{
     Axis, HEADING, HeatMap, Interval, LineChart, MARGIN, Mark, Outcome, Picture, PictureFormat, Place, Rect,
     Scale, Series, Step, Style, Text, TokenAxis, TokenStrip, WIDTH, WeightScale, color, color_bar, legend,
+    round_up,
 };
 pub use error::{Error, Result};
 pub use loss::LossCurve;

@@ -47,6 +47,11 @@ pub fn line_color(fraction: f64) -> RGBColor {
     color(fraction.clamp(0.0, 1.0) * BRIGHTEST)
 }
 
+/// Returns blue above the middle of a scale, red below it.
+pub fn diverging(fraction: f64) -> RGBColor {
+    mix(BACKGROUND, if fraction < 0.5 { VERMILION } else { BLUE }, (2.0 * fraction - 1.0).abs().min(1.0))
+}
+
 fn rgb(code: u32) -> RGBColor {
     let [_, red, green, blue] = code.to_be_bytes();
     RGBColor(red, green, blue)

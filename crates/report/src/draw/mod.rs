@@ -24,8 +24,8 @@ pub(crate) use heat_map::WRITTEN_CELL;
 pub use heat_map::{HeatMap, WeightScale, color_bar};
 pub(crate) use line_chart::extremes;
 pub use line_chart::{LineChart, Mark, Series, legend};
-pub use number::Interval;
-pub(crate) use number::{labels, round_up, significant, tick_labels};
+pub use number::{Interval, round_up};
+pub(crate) use number::{labels, significant, tick_labels};
 pub use picture::{HEADING, MARGIN, Picture, Place, Rect, WIDTH};
 #[cfg(test)]
 pub(crate) use render::raster;

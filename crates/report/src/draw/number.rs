@@ -83,9 +83,9 @@ pub(crate) fn log_ticks(logarithms: Interval) -> Vec<f64> {
     if ticks.len() < 2 { Interval::new(10f64.powf(start), 10f64.powf(end)).ticks(5) } else { ticks }
 }
 
-/// The least round number, 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten, that is not below
-/// `value`.
-pub(crate) fn round_up(value: f64) -> f64 {
+/// Returns the least round number, 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten, that is not below `value`; 1
+/// where `value` is not positive.
+pub fn round_up(value: f64) -> f64 {
     let is_positive = value.is_finite() && value > 0.0;
     if is_positive { round_up_to(value, [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0]) } else { 1.0 }
 }

@@ -76,7 +76,8 @@ fn norms_that_vanish_or_overflow_are_drawn_around() {
         curve.norms[at].value = norm;
     }
     drawn(&gradients::picture("golden", &curve).unwrap());
-    let alone = GradientCurve { norms: curve.norms[3..4].to_vec(), ..curve };
+    let [norms, clip_rates] = [&curve.norms, &curve.clip_rates].map(|points| points[3..4].to_vec());
+    let alone = GradientCurve { norms, clip_rates, ..curve };
     drawn(&gradients::picture("golden", &alone).unwrap());
     assert!(gradients::picture("golden", &GradientCurve::default()).is_none());
 }

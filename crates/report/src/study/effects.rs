@@ -3,9 +3,7 @@
 //! Losses are joined where they can be compared: of trials that were trained to their end, and in a recipe
 //! of those that stand in the stage that changes the key.
 
-use super::{
-    SettingValue, Study, Trial, TrialState, best_in_words, drawn, final_losses, legend_of, log_range, marks,
-};
+use super::{SettingValue, Study, Trial, best_in_words, drawn, final_losses, legend_of, log_range, marks};
 use crate::draw::color::VERMILION;
 use crate::draw::{
     Axis, HEADING, Interval, LABEL, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
@@ -122,7 +120,7 @@ fn places(study: &Study, key: &str, width: f64) -> (Axis, Vec<Option<f64>>, bool
 /// nothing else: of a study without stages all.
 fn comparable<'a>(study: &'a Study, key: &str) -> Vec<(usize, &'a Trial)> {
     let trials = &study.trials;
-    let is_finished = |trial: &Trial| trial.state == TrialState::Finished && trial.loss.is_some();
+    let is_finished = |trial: &Trial| trial.ended.is_finished() && trial.loss.is_some();
     let finished = || trials.iter().enumerate().filter(|(_, trial)| is_finished(trial));
     let differs = |stage: &str, key: &str| {
         let mut values = trials.iter().filter(|trial| trial.stage == Some(stage));
@@ -166,7 +164,7 @@ mod tests {
             trial.stage = Some(stage);
             trial.setting.insert("training.learning_rate".into(), rate_of(rate));
             if trial.number == 3 {
-                trial.state = TrialState::Finished;
+                trial.ended = super::super::TrialEnd::Completed;
             }
         }
         assert_eq!(joined(&study, 0), [2, 3]);

@@ -8,6 +8,7 @@ mod trials;
 use std::collections::BTreeMap;
 
 use plotters::style::RGBColor;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::draw::color::{BLUE, MUTED, VERMILION, pale};
@@ -16,7 +17,7 @@ use crate::loss::above_floor;
 use crate::page::{colors, filled, harmless};
 use crate::series::{axis_of_losses, beside_floor};
 
-pub use rate_finder::{RatePoint, RateSweep, picture as rate_finder};
+pub use rate_finder::{RatePoint, picture as rate_finder};
 
 /// A hyper-parameter search.
 #[derive(Debug, Clone, Default)]
@@ -42,8 +43,8 @@ pub struct Trial {
     pub stage: Option<&'static str>,
     /// The values of the searched keys.
     pub setting: BTreeMap<String, SettingValue>,
-    /// The state.
-    pub state: TrialState,
+    /// The end.
+    pub ended: TrialEnd,
     /// The lowest validation loss.
     pub loss: Option<f64>,
     /// The share of the validation targets predicted, where the loss was lowest.
@@ -65,23 +66,47 @@ pub struct SettingValue {
     pub number: Option<f64>,
 }
 
-/// The state of a trial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TrialState {
-    /// Trained to its end.
-    Finished,
-    /// Given up, because others were better.
+/// The end of a trial, all its seeds together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrialEnd {
+    /// Every run did all its steps.
+    Completed,
+    /// Every run ended, some of them because they no longer improved.
+    EarlyStopped,
+    /// Others were better at a rung.
     Pruned,
-    /// Not yet trained to its end.
-    Unfinished,
-    /// Lost to a loss or gradient that was not finite.
+    /// A loss or gradient was not finite.
     Diverged,
-    /// Impossible to train, as a model that no memory holds.
+    /// It could not be trained, as a model that no memory holds.
     Failed,
+    /// Not yet.
+    Unfinished,
 }
 
-impl TrialState {
-    fn is_lost(self) -> bool {
+impl TrialEnd {
+    /// All of them, the best first, with their names in files.
+    pub const NAMED: [(Self, &'static str); 6] = [
+        (Self::Completed, "completed"),
+        (Self::EarlyStopped, "early_stopped"),
+        (Self::Pruned, "pruned"),
+        (Self::Unfinished, "unfinished"),
+        (Self::Diverged, "diverged"),
+        (Self::Failed, "failed"),
+    ];
+
+    /// Returns the name in files.
+    pub fn name(self) -> &'static str {
+        Self::NAMED.into_iter().find(|(end, _)| *end == self).map_or("", |(_, name)| name)
+    }
+
+    /// Whether the trial was trained to its end.
+    pub fn is_finished(self) -> bool {
+        matches!(self, Self::Completed | Self::EarlyStopped)
+    }
+
+    /// Whether the trial has no loss.
+    pub fn is_lost(self) -> bool {
         matches!(self, Self::Diverged | Self::Failed)
     }
 }
@@ -144,13 +169,13 @@ fn best_in_words(study: &Study) -> String {
 
 /// Returns the colour, the mark and the name of a trial: the best one stands out, those given up stand back.
 fn look(trial: &Trial, is_best: bool) -> (RGBColor, Mark, &'static str) {
-    match trial.state {
+    match trial.ended {
         _ if is_best => (VERMILION, Mark::Dot(5.5), "best"),
-        TrialState::Finished => (BLUE, Mark::Dot(4.0), "trained to the end"),
-        TrialState::Pruned => (pale(BLUE), Mark::Ring(3.5, 1.5), "pruned (loss at its last rung)"),
-        TrialState::Unfinished => (pale(BLUE), Mark::Ring(3.5, 1.5), "not finished yet"),
-        TrialState::Diverged => (MUTED, Mark::Cross(4.0, 1.75), "diverged"),
-        TrialState::Failed => (MUTED, Mark::Cross(4.0, 1.75), "failed"),
+        TrialEnd::Completed | TrialEnd::EarlyStopped => (BLUE, Mark::Dot(4.0), "trained to the end"),
+        TrialEnd::Pruned => (pale(BLUE), Mark::Ring(3.5, 1.5), "pruned (loss at its last rung)"),
+        TrialEnd::Unfinished => (pale(BLUE), Mark::Ring(3.5, 1.5), "not finished yet"),
+        TrialEnd::Diverged => (MUTED, Mark::Cross(4.0, 1.75), "diverged"),
+        TrialEnd::Failed => (MUTED, Mark::Cross(4.0, 1.75), "failed"),
     }
 }
 
@@ -165,7 +190,7 @@ fn marks(
         let (x, y) = place(rank, trial)?;
         let (color, mark, name) = look(trial, rank == 0);
         let (mark, y) = match y {
-            Some(y) if !trial.state.is_lost() => (mark, chart.y.clamped(y)),
+            Some(y) if !trial.ended.is_lost() => (mark, chart.y.clamped(y)),
             _ => (Mark::Cross(4.0, 1.75), below_the_edge(chart, 7.0)),
         };
         Some(Series::new(name, color, mark, [(x, y)]))

@@ -1,22 +1,13 @@
 //! `rate_finder`: the loss along a sweep over learning rates.
 
+use serde::Serialize;
+
 use super::log_range;
 use crate::draw::color::{BLUE, GREEN, VERMILION, pale};
 use crate::draw::{Axis, Interval, LABEL, LineChart, Mark, Picture, Scale, Series, Text};
 
-/// A sweep over learning rates.
-#[derive(Debug, Clone, Default)]
-pub struct RateSweep {
-    /// The losses, by rising rate.
-    pub points: Vec<RatePoint>,
-    /// The rate where the loss is lowest, and the suggested rate; none where the sweep shows neither.
-    pub lowest_and_suggested: Option<[f64; 2]>,
-    /// The result in words.
-    pub verdict: String,
-}
-
 /// The training loss at one learning rate.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RatePoint {
     /// The learning rate.
     pub rate: f64,
@@ -26,9 +17,9 @@ pub struct RatePoint {
     pub smoothed: f64,
 }
 
-/// Draws the sweep over learning rates of the config that is called `name`; none where nothing was swept.
-pub fn picture(name: &str, sweep: &RateSweep) -> Option<Picture> {
-    let points = &sweep.points;
+/// Draws the sweep over learning rates of the config that is called `name`, by rising rate; none where nothing was swept.
+/// `marks` are the rate where the loss is lowest and the suggested rate.
+pub fn picture(name: &str, points: &[RatePoint], marks: Option<[f64; 2]>, verdict: &str) -> Option<Picture> {
     let losses = || points.iter().flat_map(|point| [point.loss, point.smoothed]);
     let low = losses().fold(f64::INFINITY, f64::min);
     // What follows the blow-up would squash the fall.
@@ -36,7 +27,7 @@ pub fn picture(name: &str, sweep: &RateSweep) -> Option<Picture> {
     let high = losses().fold(low, f64::max).min(low + 1.35 * (first - low).max(0.05 * low.abs()));
     let range = Interval::new(low, high).padded(0.06, 0.06);
     let title = format!("{name}: sweep over learning rates");
-    let mut picture = Picture::new("rate_finder", 400.0, &title, &sweep.verdict);
+    let mut picture = Picture::new("rate_finder", 400.0, &title, verdict);
     let rates = log_range(points.iter().map(|point| point.rate));
     let x = Axis::new("learning rate", rates, Scale::Logarithmic);
     let y = Axis::new("training loss (nats per token)", range, Scale::Linear);
@@ -47,7 +38,7 @@ pub fn picture(name: &str, sweep: &RateSweep) -> Option<Picture> {
         Series::new("smoothed", BLUE, Mark::Line(2.25), curve(|point| point.smoothed)),
     ];
     let looks = [(VERMILION, "lowest"), (GREEN, "suggested")];
-    let marked = || sweep.lowest_and_suggested.into_iter().flatten().zip(looks);
+    let marked = || marks.into_iter().flatten().zip(looks);
     for (rate, (color, name)) in marked() {
         let line = [(rate, range.start), (rate, range.end)];
         chart.series.push(Series::new(name, color, Mark::Dashed(1.5), line));

@@ -6,7 +6,7 @@ use crate::draw::raster;
 
 pub(crate) fn study(floor: Option<f64>) -> Study {
     let text = |text: &str| SettingValue { text: text.to_string(), number: None };
-    let trial = |number: usize, state, loss: Option<f64>, (rate, position): (f64, &str)| Trial {
+    let trial = |number: usize, ended, loss: Option<f64>, (rate, position): (f64, &str)| Trial {
         number,
         stage: None,
         setting: [
@@ -14,7 +14,7 @@ pub(crate) fn study(floor: Option<f64>) -> Study {
             ("model.position".to_string(), text(position)),
         ]
         .into(),
-        state,
+        ended,
         loss,
         accuracy: loss.map(|loss| 1.0 / (1.0 + loss)),
         tokens: 700,
@@ -27,10 +27,10 @@ pub(crate) fn study(floor: Option<f64>) -> Study {
         name: "golden".to_string(),
         keys: vec!["training.learning_rate".to_string(), "model.position".to_string()],
         trials: vec![
-            trial(2, TrialState::Finished, Some(0.6), (1e-3, "alibi")),
-            trial(0, TrialState::Finished, Some(0.9), (1e-4, "<b>")),
-            trial(3, TrialState::Pruned, Some(1.4), (1e-4, "alibi")),
-            trial(1, TrialState::Diverged, None, (1.0, "rotary")),
+            trial(2, TrialEnd::Completed, Some(0.6), (1e-3, "alibi")),
+            trial(0, TrialEnd::EarlyStopped, Some(0.9), (1e-4, "<b>")),
+            trial(3, TrialEnd::Pruned, Some(1.4), (1e-4, "alibi")),
+            trial(1, TrialEnd::Diverged, None, (1.0, "rotary")),
         ],
         floor,
         seeds: 1,
@@ -95,7 +95,7 @@ fn a_trial_that_lies_above_the_frame_as_a_whole_is_drawn_along_its_edge() {
         // So many points that those of the trial are beyond the frame.
         study.trials[0].curve =
             (1..=700).map(|step| (f64::from(step), 1.0 + 1.0 / f64::from(step))).collect();
-        study.trials[1].state = TrialState::Pruned;
+        study.trials[1].ended = TrialEnd::Pruned;
         let drawn = |curve: &[(f64, f64)]| {
             let mut study = study.clone();
             study.trials[1].curve = curve.to_vec();
@@ -181,19 +181,17 @@ fn pictures_say_in_text_what_they_show() {
     assert!(says(&study));
     study.trials.truncate(1);
     assert!(!says(&study), "one trial makes no line");
-    let points = (0..50).map(|step| RatePoint { rate: 1e-6 * 1.3f64.powi(step), loss: 3.0, smoothed: 2.9 });
-    let verdict = "the loss is lowest at 1.0e-3".to_string();
-    let lowest_and_suggested = Some([1e-3, 1e-4]);
-    let sweep = RateSweep { points: points.collect(), lowest_and_suggested, verdict };
-    let svg = vector(&rate_finder("golden", &sweep).unwrap());
+    let point = |step| RatePoint { rate: 1e-6 * 1.3f64.powi(step), loss: 3.0, smoothed: 2.9 };
+    let points: Vec<RatePoint> = (0..50).map(point).collect();
+    let svg = vector(&rate_finder("golden", &points, Some([1e-3, 1e-4]), "the loss is lowest").unwrap());
     assert!(svg.contains("suggested") && svg.contains("1.0e-4") && svg.contains("the loss is lowest"));
 }
 
 #[test]
 fn a_trial_that_is_still_to_go_on_is_not_called_pruned() {
     let mut study = study(None);
-    study.trials[2].state = TrialState::Unfinished;
-    study.trials[3].state = TrialState::Failed;
+    study.trials[2].ended = TrialEnd::Unfinished;
+    study.trials[3].ended = TrialEnd::Failed;
     for svg in [vector(&trials::picture(&study)), vector(&effects::picture(&study))] {
         assert!(svg.contains("not finished yet") && svg.contains("failed"), "{svg}");
         assert!(!svg.contains("pruned") && !svg.contains("diverged"), "{svg}");

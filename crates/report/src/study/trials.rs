@@ -1,6 +1,6 @@
 //! `trials`: the validation loss of every trial of a study.
 
-use super::{Study, TrialState, below_the_edge, best_in_words, drawn, legend_of, look, loss_axis};
+use super::{Study, TrialEnd, below_the_edge, best_in_words, drawn, legend_of, look, loss_axis};
 use crate::draw::color::{BACKGROUND, BLUE, MUTED, VERMILION, mix, pale};
 use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 use crate::numbers::counted;
@@ -36,20 +36,20 @@ pub fn picture(study: &Study) -> Picture {
     let finished = if strong < trials.len() { "the next best" } else { "trained to the end" };
     // The best is drawn last, above all others.
     for (rank, trial) in trials.iter().enumerate().rev() {
-        let (color, width, name) = match trial.state {
+        let (color, width, name) = match trial.ended {
             _ if rank == 0 => (VERMILION, 3.0, "best"),
             _ if rank >= strong => (mix(MUTED, BACKGROUND, 0.6), 0.75, "the others"),
-            TrialState::Finished => (mix(BLUE, pale(BLUE), 0.25), 1.5, finished),
-            TrialState::Pruned => (pale(BLUE), 1.0, "pruned"),
-            TrialState::Unfinished => (pale(BLUE), 1.0, "not finished yet"),
-            TrialState::Diverged | TrialState::Failed => (pale(BLUE), 1.0, ""),
+            TrialEnd::Completed | TrialEnd::EarlyStopped => (mix(BLUE, pale(BLUE), 0.25), 1.5, finished),
+            TrialEnd::Pruned => (pale(BLUE), 1.0, "pruned"),
+            TrialEnd::Unfinished => (pale(BLUE), 1.0, "not finished yet"),
+            TrialEnd::Diverged | TrialEnd::Failed => (pale(BLUE), 1.0, ""),
         };
         // What lies above the frame as a whole runs along its upper edge: each trial is seen.
         let is_above = trial.curve.iter().all(|&(_, loss)| drawn(study, loss) > edge);
         let highest = if is_above { edge } else { f64::INFINITY };
         let curve: Vec<_> =
             trial.curve.iter().map(|&(tokens, loss)| (tokens, drawn(study, loss).min(highest))).collect();
-        if trial.state.is_lost() {
+        if trial.ended.is_lost() {
             // One that was lost before its first validation stands where it was lost, below the upper edge.
             let lost = ((trial.tokens as f64).min(last), below_the_edge(&chart, 7.0));
             let end = curve.last().map_or(lost, |&(tokens, loss)| (tokens, chart.y.clamped(loss)));

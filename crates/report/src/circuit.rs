@@ -1,5 +1,7 @@
 //! `circuit`: the components of a circuit as boxes, and the connections between its heads as lines.
 
+use std::collections::BTreeMap;
+
 use plotters::style::RGBColor;
 
 use crate::draw::color::{BACKGROUND, BLUE, GREEN, INK, MUTED, VERMILION, mix, pale};
@@ -14,9 +16,8 @@ const MOST_ACROSS: usize = 8;
 const ROW_GAP: f64 = 8.0;
 /// The width of the layers' names.
 const NAMES: f64 = 60.0;
-/// The line below the legend, and the upper edge of the boxes.
+/// The line below the legend.
 const TOP: f64 = HEADING + 40.0;
-const BOXES: f64 = TOP + 24.0;
 
 /// The smallest set of components found that makes a model's predictions.
 #[derive(Debug, Clone, Default)]
@@ -90,15 +91,11 @@ const INPUTS: [(HeadInput, &str, RGBColor); 3] = [
     (HeadInput::Value, "values", GREEN),
 ];
 
-/// A layer, and whether it is the upper of two levels that a layer with cross-attention has: that reads the output of
-/// the self-attention, and the feed-forward layer follows it.
-type Level = (usize, bool);
-
 impl Circuit {
     /// Draws the components, a level for each layer that has some and one more for its cross-attention, and the
     /// connections between their heads.
-    pub(super) fn picture(&self, run: &str) -> Picture {
-        let layout = Layout::new(self);
+    pub fn picture(&self, run: &str) -> Picture {
+        let (levels, bottom) = self.levels();
         let note = format!(
             "{} of {} recover {:.0} % of the gain over {}; each shows the change of the loss when it alone is \
              mean-ablated; lines are connections, the thicker the more the loss changes when the path is ablated",
@@ -107,15 +104,13 @@ impl Circuit {
             self.gain_kept * 100.0,
             self.baseline
         );
-        let title = format!("{run}: circuit");
-        let mut picture = Picture::new("circuit", layout.bottom(), &title, &note);
-        self.draw_edges(&mut picture, &layout);
-        for (level, components) in layout.levels.iter().rev() {
-            for (place, component) in components.iter().enumerate() {
-                self.draw_component(&mut picture, component, layout.area(*level, place));
-            }
-            let place = (MARGIN, layout.area(*level, 0).center().1);
-            picture.text(&format!("layer {}", level.0), place, &Text::new(12.0).color(MUTED));
+        let mut picture = Picture::new("circuit", bottom, &format!("{run}: circuit"), &note);
+        self.draw_edges(&mut picture, &levels.concat());
+        for boxes in &levels {
+            boxes.iter().for_each(|&(component, area)| self.draw_component(&mut picture, component, area));
+            let (first, area) = boxes[0];
+            let place = (MARGIN, area.center().1);
+            picture.text(&format!("layer {}", first.layer), place, &Text::new(12.0).color(MUTED));
         }
         let mut left = MARGIN;
         for (_, name, color) in INPUTS {
@@ -127,15 +122,36 @@ impl Circuit {
         picture
     }
 
-    /// The level of a part.
-    fn level(&self, layer: usize, part: Part) -> Level {
-        let is_cross = |it: &Component| it.layer == layer && matches!(it.part, Part::CrossHead(_));
-        let is_upper = match part {
-            Part::Head(_) => false,
-            Part::CrossHead(_) => true,
-            Part::FeedForward => self.components.iter().any(is_cross),
+    /// Returns the boxes of each level, from the first layer on, and the lower edge of the picture. A layer has a second
+    /// level above the first where it has cross-attention, which reads the heads of the layer.
+    fn levels(&self) -> (Vec<Vec<(&Component, Rect)>>, f64) {
+        let has_cross = |layer: usize| {
+            self.components.iter().any(|it| it.layer == layer && matches!(it.part, Part::CrossHead(_)))
         };
-        (layer, is_upper)
+        let mut levels = BTreeMap::<(usize, bool), Vec<&Component>>::new();
+        for component in &self.components {
+            let is_upper = !matches!(component.part, Part::Head(_)) && has_cross(component.layer);
+            levels.entry((component.layer, is_upper)).or_default().push(component);
+        }
+        let most = levels.values().map(Vec::len).max().unwrap_or(1).min(MOST_ACROSS) as f64;
+        let across = (WIDTH - 2.0 * MARGIN - NAMES) / most;
+        let (width, height) = (BOX.0.min(across - 12.0), BOX.1);
+        let (mut placed, mut top) = (Vec::new(), TOP + 24.0);
+        // The last layer on top, as the residual stream rises.
+        for mut components in levels.into_values().rev() {
+            components.sort_by_key(|component| component.part);
+            let area = |place: usize| {
+                let (row, column) = ((place / MOST_ACROSS) as f64, (place % MOST_ACROSS) as f64);
+                let left = MARGIN + NAMES + (column + 0.5) * across - width / 2.0;
+                Rect { left, top: top + row * (height + ROW_GAP), width, height }
+            };
+            let boxes = components.into_iter().enumerate().map(|(place, component)| (component, area(place)));
+            let boxes: Vec<_> = boxes.collect();
+            top = boxes[boxes.len() - 1].1.bottom() + BETWEEN;
+            placed.push(boxes);
+        }
+        placed.reverse();
+        (placed, top - BETWEEN + MARGIN)
     }
 
     /// The size of a change of the loss as a share of the gain.
@@ -143,14 +159,14 @@ impl Circuit {
         (rise.abs() / self.gain).clamp(0.0, 1.0)
     }
 
-    fn draw_edges(&self, picture: &mut Picture, layout: &Layout<'_>) {
+    fn draw_edges(&self, picture: &mut Picture, boxes: &[(&Component, Rect)]) {
+        let area = |(layer, part): (usize, Part)| {
+            Some(boxes.iter().find(|(component, _)| (component.layer, component.part) == (layer, part))?.1)
+        };
         for (place, (input, _, color)) in INPUTS.into_iter().enumerate() {
             for edge in self.edges.iter().filter(|edge| edge.input == input) {
-                let [from, to] = [edge.from, edge.to].map(|(layer, part)| {
-                    let level = self.level(layer, part);
-                    layout.area(level, layout.place(level, part))
-                });
-                let aside = (place as f64 - 1.0) * layout.width / 4.0;
+                let (Some(from), Some(to)) = (area(edge.from), area(edge.to)) else { continue };
+                let aside = (place as f64 - 1.0) * from.width / 4.0;
                 let start: Place = (from.center().0 + aside, from.top);
                 let end: Place = (to.center().0 + aside, to.bottom());
                 let share = self.share(edge.rise);
@@ -182,58 +198,5 @@ impl Circuit {
             let look = look.shrunk(text, width, 8.0);
             picture.text(&look.fit(text, width), place, &look.centered());
         }
-    }
-}
-
-/// The places of all boxes.
-struct Layout<'a> {
-    /// The components of each level, the last one on top: heads in their order, then the feed-forward layer.
-    levels: Vec<(Level, Vec<&'a Component>)>,
-    /// The distance between boxes, and their width.
-    across: f64,
-    width: f64,
-}
-
-impl<'a> Layout<'a> {
-    fn new(circuit: &'a Circuit) -> Self {
-        let mut levels = std::collections::BTreeMap::<Level, Vec<&Component>>::new();
-        for component in &circuit.components {
-            levels.entry(circuit.level(component.layer, component.part)).or_default().push(component);
-        }
-        levels.values_mut().for_each(|components| components.sort_by_key(|component| component.part));
-        let most = levels.values().map(Vec::len).max().unwrap_or(1).min(MOST_ACROSS) as f64;
-        let across = (WIDTH - 2.0 * MARGIN - NAMES) / most;
-        Self { levels: levels.into_iter().rev().collect(), across, width: BOX.0.min(across - 12.0) }
-    }
-
-    /// The height of a level, which has as many rows as its boxes need.
-    fn tall(components: &[&Component]) -> f64 {
-        components.len().div_ceil(MOST_ACROSS) as f64 * (BOX.1 + ROW_GAP) - ROW_GAP
-    }
-
-    /// The upper edge of a level.
-    fn top(&self, level: Level) -> f64 {
-        let above = self.levels.iter().take_while(|(it, _)| *it != level);
-        BOXES + above.map(|(_, components)| Self::tall(components) + BETWEEN).sum::<f64>()
-    }
-
-    /// The lower edge of the picture.
-    fn bottom(&self) -> f64 {
-        let all = self.levels.iter().map(|(_, components)| Self::tall(components) + BETWEEN).sum::<f64>();
-        BOXES + all - BETWEEN + MARGIN
-    }
-
-    /// The number of a part among those of its level.
-    fn place(&self, level: Level, part: Part) -> usize {
-        let components = self.levels.iter().filter(|(it, _)| *it == level).flat_map(|(_, all)| all);
-        components.take_while(|component| component.part != part).count()
-    }
-
-    /// The box at a place of a level.
-    fn area(&self, level: Level, place: usize) -> Rect {
-        let (row, column) = (place / MOST_ACROSS, place % MOST_ACROSS);
-        let left = MARGIN + NAMES + (column as f64 + 0.5) * self.across - self.width / 2.0;
-        let top = self.top(level) + row as f64 * (BOX.1 + ROW_GAP);
-        Rect { left, top, width: self.width, height: BOX.1 }
     }
 }

@@ -45,7 +45,7 @@ pub struct Patching {
 
 impl Patching {
     /// Draws the residual stream by depth and position, and heads and feed-forward layers by layer, on one scale.
-    pub(super) fn picture(&self, run: &str) -> Picture {
+    pub fn picture(&self, run: &str) -> Picture {
         let axis = TokenAxis::new(&self.tokens, 90.0, MAPS, true);
         let layout = Layout::new(self, &axis);
         let Layout { stream, heads, feed_forward, .. } = layout;
