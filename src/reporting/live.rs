@@ -1,4 +1,4 @@
-//! The model itself within its page, which computes with it: its numbers, what they describe, and its vocabulary.
+//! The model itself within its page, which computes with it: its numbers, their description, and its vocabulary.
 
 use burn::tensor::DType;
 use burn_flex::Flex;
@@ -14,9 +14,9 @@ use crate::position::{PositionScheme, evaluation_places};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
 
-/// So many parameters are kept in single precision.
+/// The most parameters that are kept in single precision.
 const MOST_IN_F32: usize = 1_000_000;
-/// So many in half precision; a page of more would be too large.
+/// The most in half precision; a page of more would be too large.
 const MOST: usize = 6_000_000;
 /// Sequences to start from, and tokens of all of them, at most.
 pub const MOST_STARTS: usize = 300;
@@ -62,7 +62,7 @@ pub fn live_model(
     }))
 }
 
-/// What the numbers are.
+/// Returns the description of the numbers.
 fn described(
     Description { model, sizes }: &Description,
     tensors: &[(String, Vec<usize>)],

@@ -1,4 +1,4 @@
-//! What a run folder holds for its pictures and its page.
+//! The contents of a run folder for its pictures and its page.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::numbers::counted;
 use crate::training::{Row, RunFolder, Summary, dataset_of, read_metrics};
 
-/// All that a run folder tells, and what its best weights do with its validation sequences.
+/// The contents of a run folder, and what its best weights do with its validation sequences.
 #[derive(Debug)]
 pub struct RunData {
     /// The page of the run.
@@ -32,9 +32,9 @@ pub struct RunData {
     summary: Summary,
     /// The model's own continuation of the sequence that the pictures show.
     free_running: FreeRunning,
-    /// What was analysed at the end of the run; where it was not, the scores of heads on its samples alone.
+    /// The analysis at the end of the run; where there is none, the scores of heads on its samples alone.
     analysis: Analysis,
-    /// Which parts make its predictions, where that was found.
+    /// The explanation of its predictions, where it was found.
     circuit: Option<Explanation>,
 }
 
@@ -98,7 +98,7 @@ impl RunData {
         Ok(Self { page, config, vocabulary, rows, summary, free_running, analysis, circuit })
     }
 
-    /// Adds an explanation to the page, and draws it into `folder`; says where the pictures are.
+    /// Adds an explanation to the page, draws it into `folder`, and returns the paths of the pictures.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -109,8 +109,7 @@ impl RunData {
         save_all(&pictures, folder, style)
     }
 
-    /// Draws every picture that there is something to show of into `folder`, and says where they
-    /// are.
+    /// Draws every picture that there is data for into `folder`, and returns their paths.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -158,7 +157,7 @@ fn starts(folder: &RunFolder, config: &Config, vocabulary: &Vocabulary) -> Resul
     }
 }
 
-/// What the scores of a run were taken on, as "128 validation sequences".
+/// Returns the data that the scores of a run were measured on, as "128 validation sequences".
 fn measured_on(Analysis { sequences, ablation_sequences, first_tokens, .. }: &Analysis) -> String {
     let of =
         first_tokens.map_or_else(String::new, |most| format!("the first {} of ", counted(most, "token")));

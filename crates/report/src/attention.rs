@@ -20,7 +20,7 @@ const TITLE: f64 = 24.0;
 /// The width of the colour bar with its labels.
 const BAR: f64 = 74.0;
 
-/// How a map of a given width is laid out: its cells, and the tokens beside them.
+/// The layout of a map of a given width: its cells, and the tokens next to them.
 struct Layout {
     queries: TokenAxis,
     keys: TokenAxis,

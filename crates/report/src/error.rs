@@ -1,4 +1,4 @@
-//! What can go wrong when a picture is drawn.
+//! The errors of drawing a picture.
 
 use std::{io, path::PathBuf};
 

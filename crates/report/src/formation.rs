@@ -18,7 +18,7 @@ const PANEL: f64 = 130.0;
 const GAP: f64 = 34.0;
 /// To the right of the panels stand the names of heads.
 const NAMES: f64 = 104.0;
-/// So many heads of a panel are named and drawn in colour.
+/// The most heads of a panel that are named and drawn in colour.
 const MOST_NAMED: usize = 6;
 /// A rise of a share of attention by less than this is no head that forms.
 const LEAST_RISE: f64 = 0.25;
@@ -35,7 +35,7 @@ struct Course {
     formed: Option<f64>,
 }
 
-/// The courses of all heads, the one with the highest value first; none where the score says nothing.
+/// Returns the courses of all heads, the one with the highest value first; none where no head has the score.
 fn courses(score: &ScoreKind, steps: &[ScoredStep]) -> Vec<Course> {
     let layers = steps.iter().take(1).flat_map(|first| first.heads.iter().enumerate());
     let heads = layers.flat_map(|(layer, heads)| (0..heads.len()).map(move |head| (layer, head)));
@@ -109,7 +109,7 @@ pub fn picture(loss: &LossCurve, kinds: &[ScoreKind], scored: &[ScoredStep]) -> 
     Some(picture)
 }
 
-/// Names beside the ends of the curves, moved apart where they would touch.
+/// Draws names next to the ends of the curves, moved apart where they would touch.
 fn names(picture: &mut Picture, chart: &LineChart, courses: &[Course], color: &impl Fn(usize) -> RGBColor) {
     const LINE: f64 = 14.0;
     // Each name, where its curve ends and where it stands.

@@ -110,7 +110,7 @@ impl LossCurve {
         ends.take(3).find(|end| (highest / end - floor).abs() > 0.05)
     }
 
-    /// What stands below a picture's title.
+    /// Returns the note below a picture's title.
     pub(crate) fn note(&self) -> String {
         let mut parts = Vec::new();
         parts.extend(self.diverged.map(|step| format!("diverged at step {}", thousands(step as f64))));

@@ -1,4 +1,4 @@
-//! What a model does with one sequence, in the words of its vocabulary.
+//! One sequence with the attention and the predictions of a model, in the words of its vocabulary.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ impl AttentionMaps {
     }
 }
 
-/// One sequence, and what a model does with it.
+/// One sequence, with the attention and the predictions of a model.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Reading {
     /// The name of the sequence, as "validation sequence 0".
@@ -136,7 +136,7 @@ pub struct Layer<'a> {
 }
 
 impl Layer<'_> {
-    /// Whether a query sees the keys up to itself alone.
+    /// Returns true where a query sees the keys up to itself alone.
     pub(crate) fn is_causal(&self) -> bool {
         self.kind == AttentionKind::Decoder
     }

@@ -17,7 +17,7 @@ pub struct ScoreKind {
     pub meaning: &'static str,
     /// The digits after the point with which values are shown.
     pub digits: usize,
-    /// Whether the values are shares of attention, from 0 to 1.
+    /// True where the values are shares of attention, from 0 to 1.
     pub is_weight: bool,
 }
 

@@ -27,8 +27,7 @@ pub(crate) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     sorted.get((sorted.len().saturating_sub(1) as f64 * share).round() as usize).copied()
 }
 
-/// What is drawn of a loss: its distance from the floor, where that is known. Nearer to it than a ten-thousandth,
-/// losses are drawn as if they were there.
+/// Returns the distance of a loss from the floor, at least a ten-thousandth, or the loss where the floor is not known.
 pub(crate) fn beside_floor(loss: f64, floor: Option<f64>) -> f64 {
     floor.map_or(loss, |floor| (loss - floor).max(1e-4))
 }

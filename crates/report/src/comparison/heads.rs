@@ -16,7 +16,7 @@ const BAR_HEIGHT: f64 = 52.0;
 const ABOVE: f64 = 34.0;
 const BELOW: f64 = 22.0;
 const WIDEST: f64 = 56.0;
-/// So many runs are drawn, the best ones.
+/// The most runs that are drawn, the best ones.
 const MOST_ROWS: usize = 24;
 
 /// Draws the scores of `kinds`; none where fewer than two runs have scores.

@@ -14,7 +14,7 @@ use crate::series::{axis_of_losses, beside_floor};
 const CURVES: f64 = 300.0;
 /// The height of a setting in the lower chart.
 const ROW: f64 = 26.0;
-/// Of so many settings names and rows are shown, the best ones.
+/// The most settings whose names and rows are shown, the best ones.
 const MOST_ROWS: usize = 16;
 /// Names of settings in front of their rows are cut to this width.
 const NAME: f64 = 250.0;
@@ -117,7 +117,7 @@ fn names_within(comparison: &Comparison, look: &Text, width: f64) -> Vec<String>
     (0..names.len()).map(of_runs).collect()
 }
 
-/// What stands below the title.
+/// Returns the note below the title.
 fn note(comparison: &Comparison) -> String {
     let best = comparison.settings.first().and_then(|best| Some((best, best.mean?)));
     best.map_or_else(String::new, |(best, mean)| {

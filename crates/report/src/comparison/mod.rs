@@ -18,7 +18,7 @@ pub struct Comparison {
     pub settings: Vec<Setting>,
     /// The runs of all settings, in the order of these.
     pub runs: Vec<ComparedRun>,
-    /// Whether runs are compared by their loss above the floor, and not by their loss.
+    /// True where runs are compared by their loss above the floor, and not by their loss.
     pub is_above_floor: bool,
 }
 

@@ -15,7 +15,7 @@ pub(crate) const LABEL: f64 = 11.0;
 const TITLE: f64 = 12.0;
 /// Between an axis and its labels, and between these and the title.
 const GAP: f64 = 7.0;
-/// What labels and title of a y axis take at least, so that charts below each other stand in line.
+/// The least width of labels and title of a y axis, which aligns charts below each other.
 const LEAST_WIDTH: f64 = 58.0;
 
 /// An axis of a chart or a colour bar.
@@ -29,11 +29,11 @@ pub struct Axis {
     pub scale: Scale,
     /// The values that are labelled, with their labels; the round ones where there are none.
     pub labels: Option<Vec<(f64, String)>>,
-    /// Whether title and labels are drawn, and not the grid lines alone.
+    /// True where title and labels are drawn, and not the grid lines alone.
     pub has_words: bool,
     /// The colour of title and labels on the right of a chart, as that of the curve.
     pub color: Option<RGBColor>,
-    /// Whether values above the end are drawn at the end, which the last label then says.
+    /// True where values above the end are drawn at the end, which gives the last label a ≥.
     pub is_exceeded: bool,
 }
 
@@ -87,7 +87,7 @@ impl Axis {
         })
     }
 
-    /// Those of a bar of this height: its ends, evenly spaced values between them where these are round, and else zero
+    /// The ticks of a bar of this height: its ends, evenly spaced values between them where these are round, and else zero
     /// where it has room. Ends that are not round are not labelled.
     fn ticks_of_bar(&self, height: f64) -> Vec<(f64, String)> {
         let most = ((height / 50.0) as usize).clamp(2, 6);

@@ -52,7 +52,7 @@ impl HeatMap {
         map
     }
 
-    /// How many cells there are down and across.
+    /// Returns the numbers of cells down and across.
     fn cells(&self) -> [usize; 2] {
         [0, 1].map(|side| self.positions[side].div_ceil(self.bins[side]))
     }
@@ -141,7 +141,7 @@ fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
 pub struct WeightScale {
     /// The weight of the last colour.
     pub top: f64,
-    /// Whether larger weights occur, which share the last colour.
+    /// True where larger weights occur, which share the last colour.
     pub exceeded: bool,
 }
 
@@ -163,7 +163,7 @@ impl WeightScale {
         picture.frame(area, GRID, 1.0);
     }
 
-    /// Draws the colour bar of the maps, whose last label says where larger weights share a colour.
+    /// Draws the colour bar of the maps, whose last label has a ≥ where larger weights share a colour.
     pub fn draw_bar(self, picture: &mut Picture, bar: Rect) {
         let range = Interval { start: 0.0, end: self.top };
         let axis = Axis::new("attention weight", range, Scale::Linear);

@@ -169,7 +169,7 @@ impl LineChart {
     }
 }
 
-/// Draws what stands at a single place.
+/// Draws a mark at a single place.
 fn draw_sign(picture: &mut Picture, mark: Mark, (x, y): Place, color: RGBColor) {
     match mark {
         Mark::Dot(radius) => picture.dot((x, y), radius, color),
@@ -236,13 +236,13 @@ fn clip(from: Place, to: Place, top: f64, bottom: f64) -> Option<(Place, Place)>
     (!outside).then(|| (cut(from), cut(to)))
 }
 
-/// Of all places that fall into one half of a logical pixel's width, those that can be seen.
+/// Returns the places that can be seen of those that share one half of a logical pixel's width.
 fn thin(places: &[Place]) -> Vec<Place> {
     let columns = places.chunk_by(|a, b| (a.0 * 2.0).floor() == (b.0 * 2.0).floor());
     columns.flat_map(|column| extremes(column, |place| place.1)).collect()
 }
 
-/// Of more than four points in a row the first, the lowest, the highest and the last.
+/// Returns the first, the lowest, the highest and the last of more than four points in a row.
 pub(crate) fn extremes<T: Copy>(points: &[T], value: impl Fn(&T) -> f64) -> Vec<T> {
     if points.len() <= 4 {
         return points.to_vec();

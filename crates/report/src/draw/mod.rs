@@ -1,4 +1,4 @@
-//! What every picture is made of: three marks over one set of axes, drawn in logical pixels.
+//! The parts of every picture: three marks over one set of axes, drawn in logical pixels.
 //!
 //! | file | holds |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Ranges of values, their round ticks, and how numbers read.
+//! Intervals of values, their round ticks, and number formats.
 
 use crate::numbers::thousands;
 
@@ -101,14 +101,14 @@ pub(crate) fn scientific(value: f64) -> String {
     in_powers(value, 2)
 }
 
-/// The same with up to so many digits after the point.
+/// A number in powers of ten, with up to `digits` after the point.
 fn in_powers(value: f64, digits: usize) -> String {
     let text = format!("{:.digits$e}", value.abs());
     let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
     format!("{}{}e{power}", minus(value), digits.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Whether three digits say all of a value.
+/// Returns true where three digits show a value exactly.
 pub(crate) fn is_short(value: f64) -> bool {
     format!("{value:.2e}").parse::<f64>().is_ok_and(|short| (short - value).abs() <= 1e-9 * value.abs())
 }

@@ -65,7 +65,7 @@ pub struct Picture {
     pub name: &'static str,
     /// The height of what is drawn from 0 on: the first line of the heading, and all below it.
     pub(super) height: f64,
-    /// What further lines of the note take: they push the heading up, above 0.
+    /// The height of further lines of the note: they push the heading up, above 0.
     pub(super) above: f64,
     pub(super) shapes: Vec<Shape>,
 }

@@ -94,7 +94,7 @@ pub(super) fn font(bold: bool) -> &'static FontRef<'static> {
     &FONTS[usize::from(bold)]
 }
 
-/// Whether the font has the character.
+/// Returns true where the font has the character.
 pub(super) fn is_drawn(character: char) -> bool {
     font(false).glyph_id(character).0 != 0
 }

@@ -9,16 +9,16 @@ use super::text::Text;
 
 /// The longest token on an axis, in characters.
 const LONGEST: usize = 10;
-/// The size of tokens, where they have room for it, and that of positions beside them.
+/// The size of tokens, where they have room for it, and that of positions next to them.
 const TOKEN: f64 = 10.0;
 const POSITION: f64 = 8.5;
 /// The distance of lines of text, in ems.
 const LINE: f64 = 1.18;
-/// Longer sequences have positions beside their tokens: nobody counts so far.
+/// Longer sequences have positions next to their tokens: nobody counts so far.
 const COUNTED: usize = 16;
 /// The narrowest cell in logical pixels; longer sequences are binned.
 const NARROWEST_CELL: f64 = 1.0;
-/// Between the cells and the edge, beside the labels: the title.
+/// The room of the title, between the labels and the edge.
 const TITLE: f64 = 30.0;
 
 /// The tokens below an area, or on the left of it.
@@ -28,9 +28,9 @@ pub struct TokenAxis {
     size: f64,
     /// Every how many tokens one is written.
     stride: usize,
-    /// Whether tokens below an area read upward, for they are wider than their place.
+    /// True where tokens below an area read upward, for they are wider than their place.
     is_upward: bool,
-    /// What the tokens take beside the area.
+    /// The room of the tokens next to the area.
     room: f64,
     /// Every how many positions one is numbered; none where there are few.
     numbered: Option<usize>,

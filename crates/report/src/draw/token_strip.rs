@@ -98,7 +98,7 @@ impl TokenStrip {
         self.steps.iter().any(is_meant)
     }
 
-    /// What stands for true tokens: nothing, where no predicted one stands beside them anywhere.
+    /// Returns the name of true tokens; none where no step has a predicted one as well.
     fn truth(&self) -> Option<&'static str> {
         self.has(|step| step.truth.is_some() && step.predicted.is_some()).then_some("true")
     }
@@ -149,7 +149,7 @@ impl TokenStrip {
         legend(picture, (chart.area.left, HEADING + 10.0), chart.named().into_iter().chain(&self.shade()));
     }
 
-    /// What a legend says of the shaded ground.
+    /// Returns the entry of a legend for the shaded ground.
     fn shade(&self) -> Option<Series> {
         self.has(Step::is_shaded).then(|| Series::new(self.shade, SHADE, Mark::Column, []))
     }
@@ -200,13 +200,13 @@ impl TokenStrip {
     }
 }
 
-/// The true token stands above the predicted one, each in the middle of its line of a cell.
+/// The middle of the true token's line in a cell, and that of the predicted one's below it.
 const UPPER: f64 = 10.0;
 const LOWER: f64 = CELL_HEIGHT - 10.0;
 
 impl Step {
-    /// Whether the ground behind the step is shaded: of what was given, and of guesses at what could not be
-    /// known; what is not known at all has no true token.
+    /// Returns true where the ground behind the step is shaded: of a given token, and of a guess at an undetermined one. A
+    /// step without a true token is not shaded.
     fn is_shaded(&self) -> bool {
         self.truth.is_some() && !matches!(self.outcome, Outcome::Hit | Outcome::Miss)
     }

@@ -15,9 +15,9 @@ use crate::series::{Point, smooth};
 const STEPS: f64 = 254.0;
 /// The byte of a weight that is not a number.
 const NOT_A_NUMBER: u8 = 255;
-/// So many bytes of weights are kept of the sequence that is shown first, and of all others together.
+/// The most bytes of weights of the sequence that is shown first, and of all others together.
 const MOST_BYTES: usize = 1 << 20;
-/// And of each step of the film.
+/// The most bytes of each step of the film.
 const MOST_FILM_BYTES: usize = 1 << 16;
 /// Maps whose bins would hold more positions than this are left out.
 const WIDEST_BIN: usize = 16;
@@ -25,7 +25,7 @@ const WIDEST_BIN: usize = 16;
 const MOST_POINTS: usize = 4_000;
 /// Scores along the run are kept of so many heads at most, all steps counted.
 const MOST_SCORED: usize = 10_000;
-/// So many positions of predictions are kept; of what is more, whole sequences are left out.
+/// The most positions of predictions; further sequences are left out.
 const MOST_PREDICTIONS: usize = 10_000;
 
 /// The data as base64.
@@ -116,7 +116,7 @@ fn byte(weight: f64) -> u8 {
     if weight.is_nan() { NOT_A_NUMBER } else { (weight.clamp(0.0, 1.0).sqrt() * STEPS).round() as u8 }
 }
 
-/// Whether no query puts weight on a key behind it.
+/// Returns true where no query puts weight on a key behind it.
 fn is_causal(map: &[f32], keys: usize) -> bool {
     let mut rows = map.chunks_exact(keys).enumerate();
     rows.all(|(query, row)| row.iter().skip(query + 1).all(|&weight| weight == 0.0))

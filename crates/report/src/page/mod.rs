@@ -79,7 +79,7 @@ pub struct LiveModel {
 
 const TEMPLATE: &str = include_str!("../../page/page.html");
 const STYLE: &str = include_str!("../../page/style.css");
-/// In the order in which they read: what stands on the others comes last.
+/// The scripts in the order in which the browser reads them: the last ones use the others.
 const SCRIPTS: [&str; 21] = [
     include_str!("../../page/data.js"),
     include_str!("../../page/color.js"),
@@ -104,7 +104,7 @@ const SCRIPTS: [&str; 21] = [
     include_str!("../../page/page.js"),
 ];
 
-/// What the page's worker computes with, in the order in which it reads.
+/// The scripts of the page's worker, in the order in which it reads them.
 const ENGINE: [&str; 7] = [
     include_str!("../../page/model/linear.js"),
     include_str!("../../page/model/norm.js"),

@@ -100,12 +100,12 @@ impl TrialEnd {
         Self::NAMED.into_iter().find(|(end, _)| *end == self).map_or("", |(_, name)| name)
     }
 
-    /// Whether the trial was trained to its end.
+    /// Returns true where the trial was trained to its end.
     pub fn is_finished(self) -> bool {
         matches!(self, Self::Completed | Self::EarlyStopped)
     }
 
-    /// Whether the trial has no loss.
+    /// Returns true where the trial has no loss.
     pub fn is_lost(self) -> bool {
         matches!(self, Self::Diverged | Self::Failed)
     }
@@ -180,7 +180,7 @@ fn look(trial: &Trial, is_best: bool) -> (RGBColor, Mark, &'static str) {
 }
 
 /// The marks of all trials in a chart, each at the `place` that it has: the best is the last, above all others.
-/// What lies beyond an edge stands on it, and a cross for what has no value below the upper one.
+/// A value beyond an edge is drawn on it, and a trial without a value as a cross below the upper one.
 fn marks(
     study: &Study,
     chart: &LineChart,
@@ -208,7 +208,7 @@ fn legend_of(picture: &mut Picture, left: f64, trials: &[Series], others: &[Seri
     legend(picture, (left, HEADING + 8.0), trials.iter().rev().chain(others));
 }
 
-/// What is drawn of a loss.
+/// Returns the value that is drawn for a loss.
 fn drawn(study: &Study, loss: f64) -> f64 {
     beside_floor(loss, study.floor)
 }

@@ -5,13 +5,13 @@ use crate::draw::color::{BACKGROUND, BLUE, MUTED, VERMILION, mix, pale};
 use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 use crate::numbers::counted;
 
-/// Of so many trials, only the best are drawn strong, for all of them could not be told apart.
+/// The number of trials from which on only the best are drawn strong.
 const MANY: usize = 40;
 const STRONG: usize = 8;
 /// No more curves than this are drawn.
 pub(super) const MOST_DRAWN: usize = 400;
 
-/// How many trials, from the best one on, are drawn strong.
+/// Returns the number of trials, from the best one on, that are drawn strong.
 pub(super) fn strong(study: &Study) -> usize {
     if study.trials.len() < MANY { study.trials.len() } else { STRONG }
 }
