@@ -20,12 +20,15 @@ use causal_attention::backend::{self, Job, compute_as_run};
 use causal_attention::config::Config;
 use causal_attention::data::{self, Task};
 use causal_attention::evaluation::{AtLength, Protocol, at_length};
+use causal_attention::numbers::counted;
 use causal_attention::position::PositionScheme;
-use causal_attention::report::{LengthPanel, Style, length_multiples, save_all};
-use causal_attention::terminal::{counted, say, warn};
+use causal_attention::reporting::save_all;
+use causal_attention::terminal::{say, warn};
 use causal_attention::training::{Control, Mode, Outcome, RunFolder, RunPath, launch};
 use causal_attention::weights::native;
 use causal_attention::{Error, Result};
+use causal_attention_report::Style;
+use causal_attention_report::lengths::{LengthPanel, picture};
 use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 
@@ -171,13 +174,8 @@ fn atlas(args: &Args) -> Result<()> {
     let seeds = counted(rows.iter().map(|row| row.seed).collect::<BTreeSet<_>>().len(), "seed");
     let note =
         format!("all targets of sequences of that length, mean of {seeds}; decoders of two layers, width 64");
-    let picture = length_multiples(
-        "lengths",
-        "Loss above the floor beyond the trained length",
-        &note,
-        &panels(&rows),
-        true,
-    );
+    let picture =
+        picture("lengths", "Loss above the floor beyond the trained length", &note, &panels(&rows), true);
     save_all(&[picture], &args.out, &Style { scale: 1, ..Style::default() })?;
     Ok(())
 }

@@ -190,6 +190,12 @@ impl From<causal_attention_nn::Error> for Error {
     }
 }
 
+impl From<causal_attention_report::Error> for Error {
+    fn from(error: causal_attention_report::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
 /// Fails with an error of this `kind` unless a condition `holds`.
 pub fn ensure(holds: bool, kind: fn(String) -> Error, problem: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(kind(problem())) }

@@ -1,5 +1,5 @@
-//! The layers of the library and of `causal-attention-nn`: each module imports from those before it in its list alone,
-//! and only `terminal` and `cli` write to the terminal. Tests may import from anywhere.
+//! The layers of the library, of `causal-attention-nn` and of `causal-attention-report`: each module imports from those
+//! before it in its list alone, and only `terminal` and `cli` write to the terminal. Tests may import from anywhere.
 
 use std::fs;
 use std::path::Path;
@@ -23,12 +23,41 @@ const PROGRAM: [&str; 17] = [
     "scaling",
     "comparison",
     "tuning",
-    "report",
+    "reporting",
     "cli",
 ];
 
 /// Those of `causal-attention-nn`.
 const NN: [&str; 9] = ["error", "range", "role", "hooks", "ops", "position", "attention", "model", "prelude"];
+
+/// Those of `causal-attention-report`.
+const REPORT: [&str; 25] = [
+    "error",
+    "numbers",
+    "draw",
+    "series",
+    "scores",
+    "reading",
+    "loss",
+    "gradients",
+    "positions",
+    "lengths",
+    "scaling",
+    "generated",
+    "prediction",
+    "attention",
+    "attention_over_time",
+    "heads",
+    "head_scores",
+    "formation",
+    "circuit",
+    "patching",
+    "token_matrix",
+    "page",
+    "comparison",
+    "study",
+    "golden",
+];
 
 /// What writes to the terminal, as it is called.
 const PRINTS: [&str; 8] =
@@ -117,6 +146,7 @@ fn modules_import_downwards_and_the_program_alone_prints() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut faults = check(&root.join("src"), &PROGRAM, &["terminal", "cli"]);
     faults.extend(check(&root.join("crates/nn/src"), &NN, &[]));
+    faults.extend(check(&root.join("crates/report/src"), &REPORT, &[]));
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
     // What it finds, and what it does not.
     let all =

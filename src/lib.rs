@@ -64,7 +64,7 @@ pub mod files;
 pub mod generation;
 #[cfg(test)]
 mod layers;
-pub mod report;
+pub mod reporting;
 pub mod scaling;
 pub mod terminal;
 pub mod training;
@@ -74,4 +74,5 @@ pub mod workers;
 
 pub use causal_attention_kernels as kernels;
 pub use causal_attention_nn::{attention, hooks, model, ops, position, range, role};
+pub use causal_attention_report::numbers;
 pub use error::{Error, Result};

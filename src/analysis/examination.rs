@@ -137,7 +137,7 @@ pub fn look_at<B: Backend>(
     let DeviceBatch { inputs, tokens, .. } = DeviceBatch::new(&batch, device);
     let view = View::new(model, inputs)?;
     let mut tallies = HeadTallies::default();
-    tallies.add(&view.attention, &sample.inputs);
+    tallies.add(&view.maps.attention, &sample.inputs);
     let mut heads = tallies.scores();
     if let Some(done) = ablated.filter(|_| tokens > 0) {
         let loss = |model: &Model<B>| evaluate(model, std::iter::once(batch.clone()), device).loss;

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Index;
 
+use causal_attention_report::scores::ScoreKind;
 use serde::{Deserialize, Serialize, Serializer};
-
-use crate::terminal::fixed;
 
 /// What a head is measured by. All but the ablation are means over the queries of a set of sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,7 +36,7 @@ impl Score {
     };
 
     /// What files and pictures say of it.
-    pub fn about(self) -> About {
+    pub fn about(self) -> ScoreKind {
         let (key, name, unit, meaning, digits) = match self {
             Score::Entropy => ("entropy", "entropy", "nats", "how widely the weights spread, in nats", 2),
             Score::Distance => {
@@ -60,30 +59,13 @@ impl Score {
                 3,
             ),
         };
-        About { key, name, unit, meaning, digits, is_weight: unit == "weight" }
+        ScoreKind { key, name, unit, meaning, digits, is_weight: unit == "weight" }
     }
 
     /// A value as text.
     pub fn text(self, value: f64) -> String {
-        fixed(value, self.about().digits)
+        self.about().text(value)
     }
-}
-
-/// What is said of a score.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct About {
-    /// Its name in files: a key of `analysis.json`, a column of `head_scores.csv`.
-    pub key: &'static str,
-    /// Its name in pictures.
-    pub name: &'static str,
-    /// The unit of its values.
-    pub unit: &'static str,
-    /// What it measures, as a short clause.
-    pub meaning: &'static str,
-    /// Digits after the point that its values are shown with.
-    pub digits: usize,
-    /// Whether it is a share of attention, from 0 to 1.
-    pub is_weight: bool,
 }
 
 /// The scores of one head; none where no query could tell, or the ablation was not tried.

@@ -4,10 +4,11 @@
 use std::path::Path;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use causal_attention_report::reading::{AttentionKind, AttentionMaps};
 use serde::{Deserialize, Serialize};
 
 use super::step_log::{AtStep, StepLog};
-use super::{AttentionKind, Sample, View};
+use super::{Sample, View};
 use crate::error::{Error, Result};
 
 /// The most weights of the decoder's own attention in a snapshot: of a longer sequence its beginning is kept.
@@ -40,7 +41,7 @@ impl Snapshot {
         let lengths = [sample.inputs.len(), sample.source.as_ref().map_or(0, Vec::len)];
         let byte = |weight: f32| (weight.clamp(0.0, 1.0).sqrt() * STEPS).round() as u8;
         let maps = AttentionKind::ALL.into_iter().flat_map(|kind| {
-            let maps = view.maps(kind).iter().flatten();
+            let maps = view.maps.of(kind).iter().flatten();
             maps.flat_map(move |map| kept(kind, lengths).map(|(place, _)| map[place]))
         });
         let bytes: Vec<u8> = maps.map(byte).collect();
@@ -54,10 +55,10 @@ impl Snapshot {
 
     /// The maps of a model with heads as those of `like`, which reads a source of so many tokens; none where the
     /// snapshot holds another number of weights.
-    pub fn view(&self, like: &View, source: usize) -> Option<View> {
+    pub fn maps(&self, like: &AttentionMaps, source: usize) -> Option<AttentionMaps> {
         let lengths = [self.truth.len(), source];
         let weights =
-            |kind: AttentionKind| like.maps(kind).iter().flatten().count() * kept(kind, lengths).count();
+            |kind: AttentionKind| like.of(kind).iter().flatten().count() * kept(kind, lengths).count();
         let all = AttentionKind::ALL.into_iter().map(weights).sum();
         let deflated = STANDARD.decode(&self.weights).ok()?;
         let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&deflated, all).ok()?;
@@ -71,9 +72,9 @@ impl Snapshot {
                 }
                 map
             };
-            like.maps(kind).iter().map(|heads| heads.iter().map(&mut map).collect()).collect()
+            like.of(kind).iter().map(|heads| heads.iter().map(&mut map).collect()).collect()
         });
-        Some(View { attention, cross, encoder, probabilities: Vec::new() })
+        Some(AttentionMaps { attention, cross, encoder })
     }
 }
 
@@ -154,10 +155,13 @@ mod tests {
     #[test]
     fn a_snapshot_gives_back_its_maps_to_a_byte_and_its_predictions() {
         let sample = sample(vec![3, 1, 4], Some(vec![2, 0]));
-        let view = View {
+        let maps = AttentionMaps {
             attention: vec![vec![vec![1.0, 0.0, 0.0, 0.3, 0.7, 0.0, 0.2, 0.3, 0.5]; 2]; 3],
             cross: vec![vec![vec![0.9, 0.1, 0.4, 0.6, 1.0, 0.0]; 2]; 3],
             encoder: vec![vec![vec![0.9, 0.1, 0.4, 0.6]; 2]],
+        };
+        let view = View {
+            maps,
             probabilities: vec![
                 vec![0.1, 0.2, 0.3, 0.15, 0.25],
                 vec![0.0, 0.0, 0.9, 0.1, 0.0],
@@ -167,13 +171,13 @@ mod tests {
         let snapshot = Snapshot::new(7, &sample, &view);
         assert_eq!(snapshot.truth, [0.25, 0.9, 0.0], "what is no number is none");
         assert_eq!(snapshot.likeliest, [(2, 0.3), (2, 0.9), (0, 0.0)]);
-        let again = snapshot.view(&view, 2).unwrap();
+        let again = snapshot.maps(&view.maps, 2).unwrap();
         for kind in AttentionKind::ALL {
-            let [found, wanted] = [&again, &view].map(|view| view.maps(kind).concat().concat());
+            let [found, wanted] = [&again, &view.maps].map(|maps| maps.of(kind).concat().concat());
             assert_eq!(found.len(), wanted.len(), "{kind:?}");
             assert!(found.iter().zip(&wanted).all(|(a, b)| (a.sqrt() - b.sqrt()).abs() <= 0.51 / STEPS));
         }
-        assert_eq!(snapshot.view(&view, 3), None, "maps of another source do not fit");
+        assert_eq!(snapshot.maps(&view.maps, 3), None, "maps of another source do not fit");
     }
 
     #[test]
@@ -181,8 +185,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("snapshots.jsonl");
         let mut snapshots = Snapshots::open(&path, 0).unwrap();
-        let view = View { attention: vec![vec![vec![1.0]]], ..View::default() };
-        let view = View { probabilities: vec![vec![0.1, 0.9, 0.0, 0.0, 0.0]], ..view };
+        let view = AttentionMaps { attention: vec![vec![vec![1.0]]], ..AttentionMaps::default() };
+        let view = View { maps: view, probabilities: vec![vec![0.1, 0.9, 0.0, 0.0, 0.0]] };
         for step in [0, 1, 5] {
             snapshots.push(Snapshot::new(step, &sample(vec![0], None), &view)).unwrap();
         }

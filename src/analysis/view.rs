@@ -1,57 +1,17 @@
 //! What a model does with one sequence: its attention and its predictions, on the host.
 
 use burn::{prelude::*, tensor::activation::softmax};
-use serde::{Deserialize, Serialize};
+use causal_attention_report::reading::AttentionMaps;
 
 use crate::error::Result;
 use crate::model::{Inputs, Model};
 
-/// Which attention a map is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AttentionKind {
-    /// The causal self-attention of a decoder.
-    Decoder,
-    /// The attention of a decoder over what its encoder has read.
-    Cross,
-    /// The self-attention of an encoder.
-    Encoder,
-}
-
-impl AttentionKind {
-    /// All kinds, in the order in which they are shown.
-    pub const ALL: [Self; 3] = [Self::Decoder, Self::Cross, Self::Encoder];
-
-    /// Its name where a model has all of them.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Decoder => "decoder self-attention",
-            Self::Cross => "cross-attention",
-            Self::Encoder => "encoder self-attention",
-        }
-    }
-
-    /// What its queries and its keys are of, where a decoder reads `inputs` and its encoder `source`.
-    pub fn sides<T: Copy>(self, inputs: T, source: T) -> [T; 2] {
-        match self {
-            Self::Decoder => [inputs, inputs],
-            Self::Cross => [inputs, source],
-            Self::Encoder => [source, source],
-        }
-    }
-}
-
 /// What a model does with one sequence of `time` tokens.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct View {
-    /// The weights of the causal self-attention, `[layer][head]`, each `[query, key]` row by row.
-    pub attention: Vec<Vec<Vec<f32>>>,
-    /// Those of an encoder's self-attention over the source, laid out so; empty without an encoder.
-    pub encoder: Vec<Vec<Vec<f32>>>,
-    /// Those of the decoder's attention over the source; empty without an encoder.
-    pub cross: Vec<Vec<Vec<f32>>>,
-    /// The probability of each next token at each position, `[time][vocab]`; not part of its JSON.
-    #[serde(skip)]
+    /// The attention weights of all heads.
+    pub maps: AttentionMaps,
+    /// The probability of each next token at each position, `[time][vocab]`.
     pub probabilities: Vec<Vec<f32>>,
 }
 
@@ -69,20 +29,13 @@ impl View {
             floats(map).chunks(query_time * key_time).map(<[f32]>::to_vec).collect()
         };
         Ok(Self {
-            attention: maps.causal.into_iter().map(heads).collect(),
-            encoder: maps.encoder.into_iter().map(heads).collect(),
-            cross: maps.cross.into_iter().map(heads).collect(),
+            maps: AttentionMaps {
+                attention: maps.causal.into_iter().map(heads).collect(),
+                encoder: maps.encoder.into_iter().map(heads).collect(),
+                cross: maps.cross.into_iter().map(heads).collect(),
+            },
             probabilities: probabilities.chunks(vocab).map(<[f32]>::to_vec).collect(),
         })
-    }
-
-    /// The maps of one kind, `[layer][head]`, each `[query, key]` row by row; empty where the model has none.
-    pub fn maps(&self, kind: AttentionKind) -> &[Vec<Vec<f32>>] {
-        match kind {
-            AttentionKind::Decoder => &self.attention,
-            AttentionKind::Cross => &self.cross,
-            AttentionKind::Encoder => &self.encoder,
-        }
     }
 }
 
@@ -99,6 +52,7 @@ mod tests {
     use crate::evaluation::DeviceBatch;
     use crate::model::{Architecture, ModelConfig, Sizes};
     use burn_ndarray::NdArray;
+    use causal_attention_report::reading::AttentionKind;
 
     #[test]
     fn a_view_holds_distributions_of_every_head_and_position() {
@@ -108,12 +62,12 @@ mod tests {
         let view =
             View::new(&model, Inputs::tokens(Tensor::from_ints([[3, 1, 4, 1, 5]], &Default::default())));
         let view = view.unwrap();
-        assert_eq!(view.attention.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
+        assert_eq!(view.maps.attention.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
         let sums_to_one = |row: &[f32]| (row.iter().sum::<f32>() - 1.0).abs() < 1e-5;
-        assert!(view.attention.iter().flatten().flat_map(|map| map.chunks(5)).all(sums_to_one));
+        assert!(view.maps.attention.iter().flatten().flat_map(|map| map.chunks(5)).all(sums_to_one));
         assert!(view.probabilities.iter().all(|row| row.len() == 11 && sums_to_one(row)));
         assert_eq!(view.probabilities.len(), 5);
-        assert!(view.maps(AttentionKind::Cross).is_empty(), "a decoder alone reads no source");
+        assert!(view.maps.of(AttentionKind::Cross).is_empty(), "a decoder alone reads no source");
     }
 
     #[test]
@@ -137,7 +91,7 @@ mod tests {
         let view = View::new(&model, inputs_of).unwrap();
         for kind in AttentionKind::ALL {
             let [queries, keys] = kind.sides(&inputs, &source);
-            let maps = view.maps(kind);
+            let maps = view.maps.of(kind);
             assert_eq!(maps.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3], "{kind:?}");
             for map in maps.iter().flatten() {
                 assert_eq!(map.len(), queries.len() * keys.len(), "{kind:?}");

@@ -7,8 +7,8 @@ use super::{device::Device, memory::MemoryEstimate};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::model::Sizes;
+use crate::numbers::{Bytes, counted, thousands};
 use crate::ops::Kernels;
-use crate::terminal::{Bytes, counted, thousands};
 
 impl MemoryEstimate {
     /// Whether the largest tensors that training or evaluation make fit into a buffer of `device` each.

@@ -12,8 +12,8 @@ use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
 use crate::kernels::feed_forward::keeps_pre_activation;
 use crate::model::Sizes;
+use crate::numbers::{Bytes, counted, thousands};
 use crate::ops::{Kernels, Precision};
-use crate::terminal::{Bytes, counted, thousands};
 
 /// Shards that a worker computes at once at most: each holds its activations and its gradients.
 pub const MOST_SHARDS_AT_ONCE: usize = 8;

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::backend::{self, Check, Device};
 use crate::config::BackendName;
 use crate::error::Result;
-use crate::terminal::{Bytes, print_json, say};
+use crate::numbers::Bytes;
+use crate::terminal::{print_json, say};
 
 /// List the backends and devices, and check that each computes right.
 #[derive(Debug, clap::Args)]

@@ -2,12 +2,17 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
+use causal_attention_report::comparison::Along;
+use causal_attention_report::{PictureFormat, Style};
+
 use super::input::run_path;
+use super::pictures::{along, picture_format};
 use crate::comparison::{ComparedRun, Comparison, MAX_NAME, Measure, Setting};
 use crate::error::{Result, excerpt};
 use crate::files::{check_output, write_atomically, write_output};
-use crate::report::{Along, PictureFormat, Style, comparison_page, comparison_pictures, save_all};
-use crate::terminal::{counted, fixed, print_json, say, table, thousands, warn};
+use crate::numbers::{counted, fixed, thousands};
+use crate::reporting::{comparison_page, comparison_pictures, save_all};
+use crate::terminal::{print_json, say, table, warn};
 
 /// Compare runs: which keys differ, what came of it, and whether by more than noise between seeds.
 #[derive(Debug, clap::Args)]
@@ -22,10 +27,10 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// By what losses are drawn in the picture; the page has all three.
-    #[arg(long, value_enum, default_value = "steps", requires = "out")]
+    #[arg(long, value_parser = along(), default_value = "steps", requires = "out")]
     along: Along,
     /// The file format of the pictures.
-    #[arg(long, value_enum, default_value = "png", requires = "out")]
+    #[arg(long, value_parser = picture_format(), default_value = "png", requires = "out")]
     format: PictureFormat,
     /// Prints JSON: the keys, the settings with their means and tests, and all runs with the scores of their heads.
     #[arg(long)]

@@ -18,7 +18,8 @@ use crate::data::{Dataset, Sequences};
 use crate::error::{Error, Result};
 use crate::evaluation::{AtLength, DeviceBatch, Evaluation, evaluate};
 use crate::files::check_output;
-use crate::terminal::{PieceProgress, beside_floor, counted, print_json, say, thousands, warn};
+use crate::numbers::{beside_floor, counted, thousands};
+use crate::terminal::{PieceProgress, print_json, say, warn};
 use crate::training::{RunFolder, Split, check_precision, has_other_data, trained_on};
 use crate::weights::{file::WeightsFile, native};
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::AutodiffBackend;
+use causal_attention_report::Style;
 
 use super::input::{self, OpenedRun, RunArgs};
 use crate::analysis::Sample;
@@ -15,7 +16,7 @@ use crate::data::{Dataset, Role, Source, Vocabulary, tasks};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
 use crate::model::{Architecture, NormPlacement};
-use crate::report::{Style, circuit_pictures, save_all};
+use crate::reporting::{circuit_pictures, save_all};
 use crate::terminal::{print_json, say, warn};
 use crate::training::{Hashes, RunFolder, dataset_of, has_other_data};
 

@@ -13,7 +13,8 @@ use crate::data::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::generation::{self, Continuation, Options, Prompt};
 use crate::model::{Architecture, Model, Sizes};
-use crate::terminal::{Bytes, counted, print_json, print_text, say, thousands, warn};
+use crate::numbers::{Bytes, counted, thousands};
+use crate::terminal::{print_json, print_text, say, warn};
 use crate::weights::companions::Companions;
 use crate::weights::native::Description;
 

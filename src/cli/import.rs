@@ -10,7 +10,8 @@ use crate::data::{Count, DataConfig, EndOfText, Notation, Source, Task, Vocabula
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::model::Architecture;
-use crate::terminal::{say, thousands, warn};
+use crate::numbers::thousands;
+use crate::terminal::{say, warn};
 use crate::training::{Hashes, ImportSummary, RunFolder, RunPath};
 use crate::weights::checkpoint::has_usual_name;
 use crate::weights::import::{ImportFormat, Imported, import};

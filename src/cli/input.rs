@@ -13,7 +13,8 @@ use crate::data::{Notation, Vocabulary, excerpt};
 use crate::error::{Error, Result};
 use crate::files::Text;
 use crate::model::{Architecture, Model};
-use crate::terminal::{counted, warn};
+use crate::numbers::counted;
+use crate::terminal::warn;
 use crate::training::{Ended, RUNS, RunFolder, Summary, checkpoint_steps, checkpoint_weights};
 use crate::weights::{file::WeightsFile, native, native::Description};
 

@@ -3,17 +3,20 @@
 use std::path::PathBuf;
 
 use burn::tensor::backend::AutodiffBackend;
+use causal_attention_report::{PictureFormat, Style};
 use serde::Serialize;
 
 use super::input::{self, OpenedRun, RunArgs};
+use super::pictures::picture_format;
 use crate::analysis::{HeadScores, Sample, View, ablation, look_at};
 use crate::backend::{self, Job};
 use crate::config::Config;
 use crate::data::{Role, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
-use crate::report::{Page, PictureFormat, Reading, Style, save_all};
-use crate::terminal::{Bytes, PieceProgress, counted, print_json_line, say};
+use crate::numbers::{Bytes, counted};
+use crate::reporting::{live_model, page, reading, save_all};
+use crate::terminal::{PieceProgress, print_json_line, say};
 use crate::training::RunFolder;
 
 /// See what a run's model does with a text: the attention and the scores of every head, and the
@@ -31,7 +34,7 @@ pub struct Args {
     #[arg(long)]
     head: Option<usize>,
     /// The file format of the pictures. [default: png]
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = picture_format())]
     format: Option<PictureFormat>,
     /// Skips the ablation, which takes one forward pass per head.
     #[arg(long)]
@@ -89,10 +92,10 @@ pub fn run(args: Args) -> Result<()> {
         let source = sample.source.as_deref();
         print_json_line(&InspectReport {
             tokens: &sample.inputs,
-            weights: rows(&view.attention, sample.inputs.len()),
+            weights: rows(&view.maps.attention, sample.inputs.len()),
             source,
-            encoder_weights: source.map(|source| rows(&view.encoder, source.len())),
-            cross_weights: source.map(|source| rows(&view.cross, source.len())),
+            encoder_weights: source.map(|source| rows(&view.maps.encoder, source.len())),
+            cross_weights: source.map(|source| rows(&view.maps.cross, source.len())),
             probabilities: &view.probabilities,
             scores: &scores,
         });
@@ -101,9 +104,9 @@ pub fn run(args: Args) -> Result<()> {
     let style = Style { format: args.format.unwrap_or(PictureFormat::Png), ..Style::default() };
     let (name, head) = (folder.name(), args.head.or(config.analysis.head));
     let start = sample.clone();
-    let reading = Reading::new("the given input".to_string(), sample, view, &vocabulary);
-    let page = Page::new(name, (vec![reading], 0), scores, head, config);
-    let page = page.with_model(&input::weights(folder, None)?, &vocabulary, &[start])?;
+    let reading = reading("the given input".to_string(), sample, view, &vocabulary);
+    let mut page = page(name, (vec![reading], 0), &scores, head, config);
+    page.model = Some(live_model(&input::weights(folder, None)?, &vocabulary, &[start])?);
     let made = write_output(&out, "inspect", |folder| {
         save_all(&page.pictures(), folder, &style)?;
         write_atomically(&folder.join("report.html"), page.html().as_bytes())

@@ -16,6 +16,7 @@ mod inspect;
 mod key_options;
 mod limits;
 mod man;
+mod pictures;
 mod plot;
 mod report;
 mod runs;

@@ -3,23 +3,24 @@
 use std::{path::PathBuf, slice::from_ref};
 
 use burn::tensor::backend::AutodiffBackend;
+use causal_attention_report::{PictureFormat, Style};
 
 use super::input::{self, OpenedRun, RunArgs};
-use super::print_paths;
+use super::{pictures::picture_format, print_paths};
 use crate::analysis::{FreeRunning, MOST_WEIGHTS, Sample, View};
 use crate::backend::{self, Device, Job};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::evaluation::DeviceBatch;
 use crate::files::{check_output, write_output};
-use crate::report::{PictureFormat, RunData, Style};
+use crate::reporting::RunData;
 use crate::training::RunFolder;
 
 /// Draw a run's pictures again, from its folder alone.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The file format.
-    #[arg(long, value_enum, default_value = "png")]
+    #[arg(long, value_parser = picture_format(), default_value = "png")]
     format: PictureFormat,
     /// Resolution of a PNG, which is 900 x FACTOR pixels wide. [default: 2]
     #[arg(long, value_name = "FACTOR", value_parser = clap::value_parser!(u32).range(1..=4))]
@@ -77,7 +78,7 @@ impl Job for Look<'_> {
         for sample in samples {
             let view =
                 View::new(&model, DeviceBatch::new(&Sample::batch_of(from_ref(sample)), &device).inputs)?;
-            weights += view.attention.iter().flatten().map(Vec::len).sum::<usize>();
+            weights += view.maps.attention.iter().flatten().map(Vec::len).sum::<usize>();
             views.push(view);
             if weights > MOST_WEIGHTS {
                 break;

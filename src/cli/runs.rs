@@ -7,7 +7,8 @@ use super::input::{run_path, warn_changed_config};
 use crate::comparison::{Listed, list};
 use crate::config::{keys_named, nearest_key, normalised};
 use crate::error::{Error, Result};
-use crate::terminal::{counted, fixed, print_json, table, thousands, warn};
+use crate::numbers::{counted, fixed, thousands};
+use crate::terminal::{print_json, table, warn};
 use crate::training::RUNS;
 
 /// List runs and studies beside each other.

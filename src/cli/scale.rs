@@ -2,14 +2,16 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
+use causal_attention_report::{PictureFormat, Style};
 use serde_json::json;
 
-use super::{backend::BackendArgs, input::ConfigArgs, shown};
+use super::{backend::BackendArgs, input::ConfigArgs, pictures::picture_format, shown};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_output};
-use crate::report::{PictureFormat, Style, save_all, scaling_picture};
+use crate::numbers::{counted, fixed, thousands};
+use crate::reporting::{save_all, scaling_picture};
 use crate::scaling::{LinkSpeed, NOISE, Scaled, ScaledStep, cuts, highest_efficiency, predict, settled};
-use crate::terminal::{counted, fixed, print_json, say, table, thousands};
+use crate::terminal::{print_json, say, table};
 use crate::training::{StepParts, dataset, time_parts};
 use crate::workers::{Identity, Workers};
 
@@ -32,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The file format of the picture.
-    #[arg(long, value_enum, default_value = "png", requires = "out")]
+    #[arg(long, value_parser = picture_format(), default_value = "png", requires = "out")]
     format: PictureFormat,
     #[command(flatten)]
     backend: BackendArgs,

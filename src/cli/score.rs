@@ -8,7 +8,8 @@ use crate::backend::Job;
 use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::generation;
-use crate::terminal::{counted, print_json, say, warn};
+use crate::numbers::counted;
+use crate::terminal::{print_json, say, warn};
 use crate::training::RunFolder;
 
 /// Score a text with a run's best weights: the log-probability of each token, and the perplexity.

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
+use causal_attention_report::Style;
 use serde_json::json;
 
 use super::{
@@ -18,11 +19,8 @@ use crate::config::Config;
 use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
-use crate::report::Style;
-use crate::terminal::{
-    Bytes, ProgressKind, Waiting, beside_floor, clock, counted, keep_working_unread, print_json, say,
-    thousands, warn,
-};
+use crate::numbers::{Bytes, beside_floor, clock, counted, thousands};
+use crate::terminal::{ProgressKind, Waiting, keep_working_unread, print_json, say, warn};
 use crate::training::{
     Control, Ended, Mode, Outcome, Plan, RunFolder, RunPath, Summary, launch, shared_by, write_events,
 };

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use causal_attention_report::{Style, study::TrialEnd};
+
 use super::{
     backend::BackendArgs,
     input::{ConfigArgs, run_path},
@@ -17,12 +19,13 @@ use crate::backend::Device;
 use crate::config::{Config, sets};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
-use crate::report::{Style, draw_study};
-use crate::terminal::{ProgressKind, keep_working_unread, part_of, print_json_line, say, warn};
+use crate::numbers::part_of;
+use crate::reporting::draw_study;
+use crate::terminal::{ProgressKind, keep_working_unread, print_json_line, say, warn};
 use crate::training::{RunFolder, RunPath, check_precision, dataset, hold, warnings};
 use crate::tuning::{
-    Outline, Space, Study, Trial, TrialCommand, TrialEnd, check_resumes, overfit, overfit_check, ranked,
-    serve, study_folder,
+    Outline, Space, Study, Trial, TrialCommand, check_resumes, overfit, overfit_check, ranked, serve,
+    study_folder,
 };
 use crate::workers::{Identity, Workers};
 use find_rate::find_rate;

@@ -9,7 +9,7 @@ use super::compared::ComparedRun;
 use super::listing::{is_run, is_study, read_all, runs_in, trials_in};
 use super::statistics::{Mean, WelchTest, corrected};
 use crate::error::{Error, Result};
-use crate::terminal::{counted, fixed};
+use crate::numbers::{counted, fixed};
 
 /// No more runs than this are compared.
 const MOST: usize = 50;

@@ -1,7 +1,7 @@
 //! What the keys of `[training]` do that nobody wants, and what to set instead.
 
 use super::{ScheduleKind, TrainingConfig};
-use crate::terminal::counted;
+use crate::numbers::counted;
 
 impl TrainingConfig {
     /// Warns about keys of a run of `total` steps that do something else than they seem to.

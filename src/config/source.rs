@@ -14,7 +14,7 @@ use super::{Config, DEFAULT_FILE, DEFAULT_TEXT, sets};
 use crate::data::Source;
 use crate::error::{Error, INTEGER, Origin, Place, Result, ensure, excerpt, expected};
 use crate::files::Text;
-use crate::terminal::Bytes;
+use crate::numbers::Bytes;
 
 /// The largest file that is read as a config. Larger ones are data.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;

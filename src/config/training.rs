@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use super::device::{BackendName, DeviceChoice};
 use super::optimizer::OptimizerKind;
 use crate::error::{Error, Result};
+use crate::numbers::counted;
 use crate::ops::{Kernels, Precision};
 use crate::range::{Number, Range, Ranged, Ranges};
-use crate::terminal::counted;
 
 /// How a model is trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

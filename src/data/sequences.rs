@@ -6,7 +6,7 @@ use super::batch::{Batch, Role, SourceBatch};
 use super::config::DataConfig;
 use super::ids::{Ids, mix};
 use crate::error::{Error, Result};
-use crate::terminal::counted;
+use crate::numbers::counted;
 
 /// One split of the data. Cheap to clone: clones share the ids.
 #[derive(Debug, Clone)]

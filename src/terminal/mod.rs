@@ -4,13 +4,10 @@
 //! |---|---|
 //! | `output` | the only place that writes to standard output and standard error |
 //! | `progress` | the bar or the lines that show how far work has got |
-//! | `numbers` | counts, sizes, times and losses as people write them |
 
-mod numbers;
 mod output;
 mod progress;
 
-pub use numbers::{Bytes, beside_floor, clock, counted, fixed, part_of, signed, thousands};
 pub use output::{
     be_quiet, check_written, error_line, hold_standard_output, is_silent, keep_working_unread, mute,
     print_json, print_json_line, print_text, say, show_log, table, unmute, warn, warn_error,

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::numbers::{beside_floor, clock, thousands};
 use super::output::{is_mute, is_quiet, say, warn};
 use crate::error::{Error, Result};
+use crate::numbers::{beside_floor, clock, thousands};
 
 /// The ways to show progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -19,7 +19,7 @@ use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::{FOREIGN, exists, is_there, open_own, sha256};
 use crate::model::{Architecture, ModelConfig, Sizes};
-use crate::terminal::{counted, thousands};
+use crate::numbers::{counted, thousands};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
 

@@ -14,8 +14,8 @@ use crate::config::Config;
 use crate::data::{self, DataConfig, Dataset, Sequences, Source, Vocabulary, leaked};
 use crate::error::{Error, Result, ensure};
 use crate::model::{Architecture, Sizes};
+use crate::numbers::{counted, thousands};
 use crate::ops::Precision;
-use crate::terminal::{counted, thousands};
 use crate::weights::native::{self, Description, Tensors};
 
 /// The sizes of the model of `config` for this data: those that the data asks for, or where it starts from another

@@ -33,12 +33,12 @@ pub use folder::{best, check_resumes, overfit_check, study_folder};
 pub use outline::{Candidate, Outline};
 pub use overfit::{OverfitCheck, overfit};
 pub use process::{TrialCommand, serve};
-pub use rate::{RatePoint, RateSweep, Verdict, sweep};
+pub use rate::{RateSweep, Verdict, sweep};
 pub use runs::{Runner, TrialRun};
 pub use space::{Setting, Space, setting_shown};
 pub use stages::{Agenda, Proposed, Stages};
 pub use study::{Findings, Study};
-pub use trial::{Record, Run, Trial, TrialEnd, ranked};
+pub use trial::{Record, Run, Trial, ranked};
 
 #[cfg(test)]
 mod testing {

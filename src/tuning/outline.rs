@@ -9,7 +9,7 @@ use crate::backend::{Device, MemoryEstimate};
 use crate::config::{Config, Method, TuneConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
-use crate::terminal::counted;
+use crate::numbers::counted;
 use crate::training::{RunFolder, sizes_of};
 
 /// Steps of the longest trial.

@@ -13,7 +13,7 @@ use crate::backend::Device;
 use crate::config::Config;
 use crate::data::{Batch, Dataset, Role};
 use crate::error::{Error, Result};
-use crate::terminal::counted;
+use crate::numbers::counted;
 use crate::training::train_briefly;
 
 /// Trials that are checked at most.

@@ -4,6 +4,7 @@
 //! Where the loss falls fastest lies about a tenth below the rate at which it is lowest, for there it is
 //! about to rise.
 
+use causal_attention_report::study::RatePoint;
 use serde::Serialize;
 
 use super::statistics::{mean, median};
@@ -24,17 +25,6 @@ const COUNTS: f64 = 0.03;
 const DEVIATIONS: f64 = 5.0;
 /// The sweep ends where the loss is so many times the first.
 const BLOWN: f64 = 1.5;
-
-/// The loss at one rate of the sweep, in nats per token.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct RatePoint {
-    /// The learning rate.
-    pub rate: f64,
-    /// The training loss of its step.
-    pub loss: f64,
-    /// The mean of the losses around it.
-    pub smoothed: f64,
-}
 
 /// The result of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use causal_attention_report::study::TrialEnd;
 use serde::Serialize;
 
 use super::space::Setting;
@@ -20,51 +21,6 @@ pub struct Record {
     pub rows: Vec<Row>,
     /// How far it is, or how it ended.
     pub summary: Summary,
-}
-
-/// How a trial ended, all its seeds together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TrialEnd {
-    /// Every run did all its steps.
-    Completed,
-    /// Every run ended, some of them because they no longer improved.
-    EarlyStopped,
-    /// Others were better at a rung.
-    Pruned,
-    /// A loss or gradient was not finite.
-    Diverged,
-    /// It could not be trained, as a model that no memory holds.
-    Failed,
-    /// Not yet.
-    Unfinished,
-}
-
-impl TrialEnd {
-    /// All of them, the best first, and the word for each in `study.csv`.
-    pub const NAMED: [(Self, &'static str); 6] = [
-        (Self::Completed, "completed"),
-        (Self::EarlyStopped, "early_stopped"),
-        (Self::Pruned, "pruned"),
-        (Self::Unfinished, "unfinished"),
-        (Self::Diverged, "diverged"),
-        (Self::Failed, "failed"),
-    ];
-
-    /// The word for it in `study.csv`.
-    pub fn name(self) -> &'static str {
-        Self::NAMED.into_iter().find(|(end, _)| *end == self).map_or("", |(_, name)| name)
-    }
-
-    /// Whether it was trained to its end.
-    pub fn is_finished(self) -> bool {
-        matches!(self, Self::Completed | Self::EarlyStopped)
-    }
-
-    /// Whether it has no loss.
-    pub fn is_lost(self) -> bool {
-        matches!(self, Self::Diverged | Self::Failed)
-    }
 }
 
 /// A trial. Losses are in nats per token; with several seeds they are means.

@@ -16,7 +16,7 @@ use super::file::{LazyTensor, WeightsFile, floats};
 use super::{NOT_FINITE, not_finite, refuse};
 use crate::error::{Error, Result};
 use crate::files::{exists, read_given_json};
-use crate::terminal::Bytes;
+use crate::numbers::Bytes;
 
 /// Names under which a folder may hold weights, the first that exists counts.
 const FILES: [&str; 6] = [

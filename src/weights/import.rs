@@ -14,7 +14,7 @@ use super::{checkpoint, tokenizer};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::{Text, parse_json, read_given_json};
-use crate::terminal::{counted, thousands};
+use crate::numbers::{counted, thousands};
 
 /// The naming of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-const read = (name) => readFileSync(new URL(`../../assets/report/model/${name}.js`, import.meta.url), "utf8");
+const read = (name) => readFileSync(new URL(`../../crates/report/page/model/${name}.js`, import.meta.url), "utf8");
 // Plain scripts, which stand on those before them: no file of the page exports anything.
 const scripts = ["linear", "norm", "position", "changes", "attention", "feed_forward", "model"].map(read).join("\n");
 const { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, FeedForward, Heads, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf } =

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-const read = (name) => readFileSync(new URL(`../../assets/report/${name}.js`, import.meta.url), "utf8");
+const read = (name) => readFileSync(new URL(`../../crates/report/page/${name}.js`, import.meta.url), "utf8");
 const { Tokenizer } = new Function(`"use strict"; ${read("model/tokenizer")} return { Tokenizer };`)();
 
 const ids = (tokenizer, text) => tokenizer.encode(text).map(({ id }) => id);

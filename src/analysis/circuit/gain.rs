@@ -12,7 +12,7 @@ use super::bench::Bench;
 use crate::Result;
 use crate::analysis::Sample;
 use crate::data::{Role, Sequences};
-use crate::terminal::fixed;
+use crate::numbers::fixed;
 
 /// The least gain over each baseline that there is to explain, in nats.
 const LEAST_GAIN: f64 = 0.05;

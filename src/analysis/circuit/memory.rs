@@ -7,7 +7,7 @@ use super::pass::Site;
 use crate::analysis::Sample;
 use crate::data::Sequences;
 use crate::model::Decoder;
-use crate::terminal::{Bytes, counted, thousands};
+use crate::numbers::{Bytes, counted, thousands};
 use crate::{Error, Result};
 
 /// Floating-point operations that an explanation may take, and the most tokens that it looks at.

@@ -5,7 +5,7 @@ use super::kind::Kind;
 use super::patching::Patching;
 use super::weights::Input;
 use crate::analysis::{HeadScores, Score};
-use crate::terminal::{counted, fixed};
+use crate::numbers::{counted, fixed};
 
 /// The explanation in words: first the circuit, then its components from the most important on, each with the paths into
 /// it.

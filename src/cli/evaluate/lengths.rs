@@ -3,6 +3,7 @@
 use std::{fmt::Display, path::Path};
 
 use burn::tensor::backend::Backend;
+use causal_attention_report::Style;
 
 use super::super::input::OpenedRun;
 use crate::backend::{Device, MemoryEstimate, free};
@@ -12,8 +13,9 @@ use crate::error::{Error, Result};
 use crate::evaluation::{AtLength, Protocol, at_length};
 use crate::files::write_output;
 use crate::model::{Architecture, Model, Sizes};
-use crate::report::{Style, lengths_picture, save_all};
-use crate::terminal::{Bytes, PieceProgress, counted, say, thousands};
+use crate::numbers::{Bytes, counted, thousands};
+use crate::reporting::{lengths_picture, save_all};
+use crate::terminal::{PieceProgress, say};
 use crate::training::{RunFolder, Split};
 use crate::weights::{file::WeightsFile, native};
 

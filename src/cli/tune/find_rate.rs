@@ -2,13 +2,15 @@
 
 use std::process::ExitCode;
 
+use causal_attention_report::Style;
+
 use super::Args;
 use crate::backend::Device;
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::Result;
 use crate::files::write_atomically;
-use crate::report::{Style, rate_finder, save_all};
+use crate::reporting::{rate_finder, save_all};
 use crate::terminal::{print_json_line, say};
 use crate::training::{RunFolder, RunPath};
 use crate::tuning::sweep;

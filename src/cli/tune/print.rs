@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
+use causal_attention_report::study::TrialEnd;
+
 use crate::cli::train::print_pictures;
-use crate::terminal::{clock, counted, say, table, thousands};
-use crate::tuning::{Outline, OverfitCheck, Study, Trial, TrialEnd, best, setting_shown, shown};
+use crate::numbers::{clock, counted, thousands};
+use crate::terminal::{say, table};
+use crate::tuning::{Outline, OverfitCheck, Study, Trial, best, setting_shown, shown};
 
 /// Trials that the closing table shows.
 const SHOWN: usize = 20;

@@ -3,7 +3,8 @@
 
 use indicatif::ProgressBar;
 
-use crate::terminal::{ProgressKind, bar, beside_floor, counted, say, warn};
+use crate::numbers::{beside_floor, counted};
+use crate::terminal::{ProgressKind, bar, say, warn};
 use crate::training::Ended;
 use crate::tuning::{Study, TrialRun, setting_shown};
 

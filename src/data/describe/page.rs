@@ -6,7 +6,7 @@ use super::{DataDescription, DescribedSample, DescribedSplit, EndOfText};
 use crate::data::{Floor, TableReading};
 use crate::{
     error::excerpt,
-    terminal::{counted, part_of},
+    numbers::{counted, part_of},
 };
 
 /// Tokens of a sample that are shown.

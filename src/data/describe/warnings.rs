@@ -7,7 +7,7 @@ use crate::data::config::{Count, DataConfig, LARGEST, RowSplit, Source, Tokens};
 use crate::data::dataset::Dataset;
 use crate::data::table;
 use crate::data::vocabulary::Notation;
-use crate::terminal::{counted, part_of, thousands};
+use crate::numbers::{counted, part_of, thousands};
 
 /// An integer vocabulary from this size on costs a model many weights.
 const SPARSE_FROM: usize = 1000;

@@ -10,7 +10,7 @@ use crate::data::config::{Column, Header};
 use crate::data::excerpt::excerpt;
 use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
-use crate::terminal::counted;
+use crate::numbers::counted;
 
 /// Columns that are named in an error.
 const NAMED: usize = 20;

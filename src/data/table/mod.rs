@@ -40,7 +40,7 @@ use super::ids::Ids;
 use super::vocabulary::{END, Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::Text;
-use crate::terminal::counted;
+use crate::numbers::counted;
 
 /// Reads the table that `config` names, in the format that its extension names, JSON or else CSV; by a given
 /// vocabulary, or by that of its values.

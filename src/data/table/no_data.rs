@@ -6,7 +6,7 @@ use super::header::{ValueKind, kind};
 use super::{Row, Table, TableReading, delimiter};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
-use crate::terminal::counted;
+use crate::numbers::counted;
 
 /// Rows for each header among them, at the least, where files were joined.
 const RARELY: usize = 20;

@@ -12,7 +12,7 @@ use crate::data::excerpt::excerpt;
 use crate::data::seed::{Purpose, generator};
 use crate::data::sequences::{Rows, Sequences};
 use crate::error::{Error, Result};
-use crate::terminal::counted;
+use crate::numbers::counted;
 
 /// A row this many times as long as the median one is named.
 const OUTLIER: usize = 16;

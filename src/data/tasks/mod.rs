@@ -39,7 +39,8 @@ use super::seed::{ChaCha8Rng, Purpose, generator};
 use super::sequences::{Rows, Sequences};
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
-use crate::terminal::{ProgressKind, Waiting, counted};
+use crate::numbers::counted;
+use crate::terminal::{ProgressKind, Waiting};
 
 /// The most ids that a drawn set may hold: 2^28, or 800 MB with their roles.
 const MOST_IDS: usize = 1 << 28;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
-use crate::terminal::Bytes;
+use crate::numbers::Bytes;
 
 /// The bytes of a segment where a tokenizer can be cut: many enough that it does not feel the cuts, few enough that all
 /// cores get some.

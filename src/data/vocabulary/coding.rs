@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::{Kind, Vocabulary};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result, panic_message};
-use crate::terminal::part_of;
+use crate::numbers::part_of;
 
 impl Vocabulary {
     /// The ids of a text: of its characters or tokens, or of its words where ids stand for

@@ -12,7 +12,7 @@ use super::END;
 use super::tokenizer::END_OF_TEXT;
 use crate::error::Result;
 use crate::files::read_given_json;
-use crate::terminal::counted;
+use crate::numbers::counted;
 
 /// Names of the token that ends a text in common tokenizers, where they are special tokens.
 const KNOWN: [&str; 10] = [

@@ -22,7 +22,7 @@ use self::tokenizer::{TextTokenizer, not_a_tokenizer};
 use super::excerpt::excerpt;
 use crate::error::{Error, Result};
 use crate::files::Text;
-use crate::terminal::counted;
+use crate::numbers::counted;
 pub use tokenizer::{END_OF_TEXT, byte_level};
 
 /// The name of the token that ends a sequence, in the vocabularies that this crate makes.

@@ -19,7 +19,7 @@ use super::cuts::Cuts;
 use super::end::TextEnd;
 use super::limits;
 use crate::error::{Error, Result};
-use crate::terminal::counted;
+use crate::numbers::counted;
 
 /// The token that GPT-2's texts end with.
 pub const END_OF_TEXT: &str = "<|endoftext|>";

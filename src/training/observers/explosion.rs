@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Decision, Moment, Observer};
 use crate::error::Result;
-use crate::terminal::{fixed, thousands};
+use crate::numbers::{fixed, thousands};
 
 /// Its name in a checkpoint.
 pub const NAME: &str = "explosion";

@@ -1,0 +1,128 @@
+//! `attention`: for one sequence, the map of one head per layer, large and labelled.
+
+use crate::draw::color::MUTED;
+use crate::draw::{HEADING, HeatMap, MARGIN, Picture, Place, Rect, Text, TokenAxis, WIDTH, WeightScale};
+use crate::numbers::counted;
+use crate::reading::{Layer, Reading};
+
+/// Cells are not wider than this, however short the sequence.
+const WIDEST_CELL: f64 = 64.0;
+/// Maps of one or two tokens are not narrower than this.
+const NARROWEST_MAP: f64 = 150.0;
+/// The widest map: one alone would otherwise be taller than a screen.
+const WIDEST_MAP: f64 = 700.0;
+/// The widest label, as a share of the map's width.
+const WIDEST_LABEL: f64 = 0.2;
+/// The space between maps.
+const GAP: f64 = 18.0;
+/// The height of a map's own title.
+const TITLE: f64 = 24.0;
+/// The width of the colour bar with its labels.
+const BAR: f64 = 74.0;
+
+/// The layout of a map of a given width: its cells, and the tokens next to them.
+struct Layout {
+    queries: TokenAxis,
+    keys: TokenAxis,
+    /// Width and height of the cells.
+    cells: (f64, f64),
+}
+
+impl Layout {
+    fn new(layer: &Layer<'_>, width: f64) -> Self {
+        let [queries, keys] = layer.tokens;
+        let axis =
+            |tokens, length, is_across| TokenAxis::new(tokens, width * WIDEST_LABEL, length, is_across);
+        // The size of the labels depends on the width that they leave.
+        let left = |length| axis(queries, length, false).depth();
+        let left = left(width - left(width));
+        let cell = ((width - left) / keys.len() as f64).min(WIDEST_CELL);
+        let side = (cell * keys.len() as f64).max(NARROWEST_MAP).min(width - left).floor();
+        // Cells are square, unless the map would be far from it.
+        let height = side * queries.len() as f64 / keys.len() as f64;
+        let least = (queries.len() as f64 * 14.0).clamp(1.0, side);
+        let height = height.clamp(least.min(height.max(60.0)), side * 1.25).floor();
+        Self { queries: axis(queries, height, false), keys: axis(keys, side, true), cells: (side, height) }
+    }
+
+    fn width(&self) -> f64 {
+        self.queries.depth() + self.cells.0
+    }
+
+    fn height(&self) -> f64 {
+        TITLE + self.cells.1 + self.keys.depth() + GAP
+    }
+
+    fn map(&self, layer: &Layer<'_>, head: usize) -> HeatMap {
+        layer.map(head, [self.queries.bin, self.keys.bin])
+    }
+}
+
+/// Draws the map of one head per layer over a sequence; with an encoder, for each kind of attention. All are on the scale
+/// of all heads, as in `heads`.
+pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
+    let columns = match (&reading.source, layers.last().map_or(1, |last| last.index + 1)) {
+        (None, 4) => 2,
+        (_, layers) => layers.min(3),
+    };
+    let width = (WIDTH - 2.0 * MARGIN - BAR) / columns as f64 - GAP;
+    let layouts: Vec<Layout> = layers.iter().map(|layer| Layout::new(layer, width.min(WIDEST_MAP))).collect();
+    let rows = layouts.chunks(columns).map(|row| row.iter().map(Layout::height).fold(0.0, f64::max));
+    let rows: Vec<f64> = rows.collect();
+    let title = format!("{run}: attention, {}", shown(layers));
+    let is_binned = layouts.iter().any(|layout| layout.queries.bin.max(layout.keys.bin) > 1);
+    let bins =
+        if is_binned { "; a bin shows the weight on all its keys, averaged over its queries" } else { "" };
+    let note = format!(
+        "{}, {}; a row is a query, its cells are the keys it sees; colours on the scale of all heads{bins}",
+        reading.sequence,
+        counted(reading.inputs.len(), "token"),
+    );
+    let mut picture = Picture::new("attention", HEADING + rows.iter().sum::<f64>(), &title, &note);
+    let all = layers
+        .iter()
+        .zip(&layouts)
+        .flat_map(|(layer, layout)| (0..layer.heads.len()).map(move |head| layout.map(layer, head)));
+    let scale = WeightScale::of(all);
+    let names = layers.iter().map(|layer| Text::new(13.0).bold().width(&layer.name) + 8.0);
+    let panel = layouts.iter().map(Layout::width).chain(names).fold(0.0, f64::max).min(width);
+    let pitch = panel + GAP;
+    let left = (WIDTH - columns as f64 * pitch - BAR) / 2.0;
+    let mut top = HEADING;
+    for ((layers, layouts), height) in layers.chunks(columns).zip(layouts.chunks(columns)).zip(&rows) {
+        for (column, (layer, layout)) in layers.iter().zip(layouts).enumerate() {
+            let left = left + column as f64 * pitch;
+            let (width, height) = layout.cells;
+            let area = Rect { left: left + layout.queries.depth(), top: top + TITLE, width, height };
+            layer.draw_title(&mut picture, (left, top + 10.0), area.left - left, panel);
+            scale.draw(&mut picture, area, &layout.map(layer, layer.shown));
+            layout.queries.draw(&mut picture, area, "query");
+            layout.keys.draw(&mut picture, area, "key");
+        }
+        top += height;
+    }
+    let height = layouts.first().map_or(1.0, |layout| layout.cells.1).max(120.0);
+    let bar = Rect { left: left + columns as f64 * pitch, top: HEADING + TITLE, width: 14.0, height };
+    scale.draw_bar(&mut picture, bar);
+    picture
+}
+
+/// The heads that a title names: the head where there is only one.
+pub(crate) fn shown<'a>(layers: &'a [Layer<'_>]) -> &'a str {
+    if let [layer] = layers { &layer.name } else { "one head per layer" }
+}
+
+impl Layer<'_> {
+    /// Writes the shown head's name and note above a panel of `width`, from `left` on and so much further right, or
+    /// less where they need the room.
+    pub(crate) fn draw_title(&self, picture: &mut Picture, (left, y): Place, indent: f64, width: f64) {
+        let (name, note) = (Text::new(13.0).bold(), Text::new(11.5).color(MUTED));
+        let text = name.fit(&self.name, width);
+        let after = name.width(&text) + 8.0;
+        let fits = after + note.width(&self.note) <= width;
+        let note_text = if fits { self.note.as_str() } else { "" };
+        let x = left + indent.min(width - after - note.width(note_text)).max(0.0);
+        picture.text(&text, (x, y), &name);
+        picture.text(note_text, (x + after, y), &note);
+    }
+}

@@ -1,0 +1,88 @@
+//! `attention_over_time`: attention weight by key position, one line for every second query.
+
+use crate::attention::shown;
+use crate::draw::color::line_color;
+use crate::draw::{
+    Axis, HEADING, Interval, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, TokenAxis, WIDTH,
+    color_bar, round_up, stride_of,
+};
+use crate::numbers::counted;
+use crate::reading::{Layer, Reading};
+
+/// More lines than this cannot be followed.
+const MOST_LINES: f64 = 32.0;
+/// The width of the colour bar with its labels.
+const BAR: f64 = 94.0;
+/// Around a panel's area: its axis on the left, its title above.
+const LEFT: f64 = 58.0;
+const ABOVE: f64 = 28.0;
+const GAP: f64 = 14.0;
+
+/// Draws the maps of `attention` as curves: for every second query the weight on each key position. Of long sequences
+/// fewer queries are drawn, which the picture says.
+pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
+    let (columns, height) = match layers.len() {
+        0..=1 => (1, 330.0),
+        2..=3 => (1, 210.0),
+        4..=6 => (2, 210.0),
+        _ => (3, 150.0),
+    };
+    let width = ((WIDTH - 2.0 * MARGIN - BAR) / columns as f64 - LEFT).floor();
+    let axis = |layer: &Layer<'_>| TokenAxis::new(layer.tokens[1], f64::INFINITY, width, true);
+    let axes: Vec<TokenAxis> = layers.iter().map(axis).collect();
+    let below = axes.iter().map(TokenAxis::depth).fold(0.0, f64::max);
+    let row = ABOVE + height + below + GAP;
+    let longest = layers.iter().map(|layer| layer.tokens[0].len()).max().unwrap_or(1);
+    let stride = stride_of(MOST_LINES, longest as f64).max(2);
+    let every = if stride == 2 { "for every second query" } else { &format!("every {stride} queries") };
+    let title = format!("{run}: attention by key position, {}", shown(layers));
+    let tokens = counted(reading.inputs.len(), "token");
+    let ends = if reading.source.is_some() { "" } else { ", ending at the query itself" };
+    let note = format!("{}, {tokens}; one line {every}{ends}", reading.sequence);
+    let rows = layers.len().div_ceil(columns) as f64;
+    let mut picture = Picture::new("attention_over_time", HEADING + rows * row, &title, &note);
+
+    let top = top(layers, stride);
+    for (i, (layer, axis)) in layers.iter().zip(&axes).enumerate() {
+        let [queries, keys] = layer.tokens.map(<[String]>::len);
+        let left = MARGIN + LEFT + (i % columns) as f64 * (width + LEFT);
+        let area = Rect { left, top: HEADING + ABOVE + (i / columns) as f64 * row, width, height };
+        layer.draw_title(&mut picture, (area.left - LEFT, area.top - 15.0), LEFT, LEFT + width);
+        let line = if keys > 100 { 0.9 } else { 1.3 };
+        let series = (0..queries).step_by(stride).flat_map(|query| {
+            let color = line_color(query as f64 / (queries.max(2) - 1) as f64);
+            let weights = &layer.heads[layer.shown][query * keys..(query + 1) * keys];
+            let point = |key: usize| (key as f64, f64::from(weights[key]));
+            // In causal attention a query sees the keys up to itself; its line ends there, at a dot.
+            let seen = weights.iter().rposition(|&weight| weight != 0.0).unwrap_or(0).max(query);
+            let end = if layer.is_causal() { seen + 1 } else { keys };
+            let own =
+                layer.is_causal().then(|| Series::new("", color, Mark::Dot(line * 1.6), [point(query)]));
+            [Some(Series::new("", color, Mark::Line(line), (0..end).map(point))), own].into_iter().flatten()
+        });
+        let title = if i % columns == 0 { "weight" } else { "" };
+        let y = Axis::new(title, Interval { start: 0.0, end: top }, Scale::Linear);
+        let positions = Interval { start: -0.5, end: keys as f64 - 0.5 };
+        let x = Axis { has_words: false, ..Axis::new("", positions, Scale::Whole) };
+        LineChart { area, x, y, series: series.collect() }.draw(&mut picture);
+        axis.draw(&mut picture, area, "key");
+    }
+    let (left, height) = (WIDTH - MARGIN - BAR + 18.0, height.max(200.0));
+    let bar = Rect { left, top: HEADING + ABOVE, width: 14.0, height };
+    let queries = Interval { start: 0.0, end: (longest.max(2) - 1) as f64 };
+    color_bar(&mut picture, bar, line_color, &Axis::new("query position", queries, Scale::Whole));
+    picture
+}
+
+/// The top of all panels' weight axes: the largest weight of the drawn queries, without the
+/// first ones, which have little choice.
+fn top(layers: &[Layer<'_>], stride: usize) -> f64 {
+    let drawn = layers.iter().flat_map(|layer| {
+        let [queries, keys] = layer.tokens.map(<[String]>::len);
+        let first = if layer.is_causal() { queries / 8 } else { 0 };
+        let rows = layer.heads[layer.shown].chunks_exact(keys);
+        rows.step_by(stride).skip(first.div_ceil(stride)).flatten()
+    });
+    let largest = drawn.copied().filter(|weight| weight.is_finite()).fold(0.0, f32::max);
+    if largest > 0.5 { 1.0 } else { round_up(f64::from(largest)) }
+}

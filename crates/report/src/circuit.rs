@@ -1,0 +1,202 @@
+//! `circuit`: the components of a circuit as boxes, and the connections between its heads as lines.
+
+use std::collections::BTreeMap;
+
+use plotters::style::RGBColor;
+
+use crate::draw::color::{BACKGROUND, BLUE, GREEN, INK, MUTED, VERMILION, mix, pale};
+use crate::draw::{HEADING, MARGIN, Picture, Place, Rect, Text, WIDTH};
+use crate::numbers::{counted, signed};
+
+/// Boxes of the circuit, and the space between layers, through which the connections run.
+const BOX: (f64, f64) = (190.0, 58.0);
+const BETWEEN: f64 = 84.0;
+/// The most boxes of a row, and the space between rows of one layer.
+const MOST_ACROSS: usize = 8;
+const ROW_GAP: f64 = 8.0;
+/// The width of the layers' names.
+const NAMES: f64 = 60.0;
+/// The line below the legend.
+const TOP: f64 = HEADING + 40.0;
+
+/// The smallest set of components found that makes a model's predictions.
+#[derive(Debug, Clone, Default)]
+pub struct Circuit {
+    /// The components.
+    pub components: Vec<Component>,
+    /// The connections between their heads.
+    pub edges: Vec<Edge>,
+    /// The number of heads and feed-forward layers of the model.
+    pub parts: usize,
+    /// The loss of the baseline less that of the model.
+    pub gain: f64,
+    /// The share of the gain that the components recover.
+    pub gain_kept: f64,
+    /// The name of the baseline, as "the unigram baseline".
+    pub baseline: String,
+}
+
+/// A component of a circuit.
+#[derive(Debug, Clone)]
+pub struct Component {
+    /// The layer, counted from 0.
+    pub layer: usize,
+    /// The part of the layer.
+    pub part: Part,
+    /// The kinds of the head, as "previous token".
+    pub kinds: Vec<String>,
+    /// The rise of the loss when the component alone is mean-ablated.
+    pub rise: f64,
+}
+
+/// A part of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// A head of the self-attention.
+    Head(usize),
+    /// A head of the cross-attention.
+    CrossHead(usize),
+    /// The feed-forward layer.
+    FeedForward,
+}
+
+/// A connection from one head to another, each with its layer.
+#[derive(Debug, Clone)]
+pub struct Edge {
+    /// The head that writes.
+    pub from: (usize, Part),
+    /// The head that reads.
+    pub to: (usize, Part),
+    /// The input by which it reads.
+    pub input: HeadInput,
+    /// The rise of the loss when the connection alone is ablated.
+    pub rise: f64,
+}
+
+/// An input of a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadInput {
+    /// The input of the queries.
+    Query,
+    /// The input of the keys.
+    Key,
+    /// The input of the values.
+    Value,
+}
+
+/// The inputs from left to right, with their names and colours.
+const INPUTS: [(HeadInput, &str, RGBColor); 3] = [
+    (HeadInput::Query, "queries", BLUE),
+    (HeadInput::Key, "keys", VERMILION),
+    (HeadInput::Value, "values", GREEN),
+];
+
+impl Circuit {
+    /// Draws the components, a level for each layer that has some and one more for its cross-attention, and the
+    /// connections between their heads.
+    pub fn picture(&self, run: &str) -> Picture {
+        let (levels, bottom) = self.levels();
+        let note = format!(
+            "{} of {} recover {:.0} % of the gain over {}; each shows the change of the loss when it alone is \
+             mean-ablated; lines are connections, the thicker the more the loss changes when the path is ablated",
+            self.components.len(),
+            counted(self.parts, "component"),
+            self.gain_kept * 100.0,
+            self.baseline
+        );
+        let mut picture = Picture::new("circuit", bottom, &format!("{run}: circuit"), &note);
+        self.draw_edges(&mut picture, &levels.concat());
+        for boxes in &levels {
+            boxes.iter().for_each(|&(component, area)| self.draw_component(&mut picture, component, area));
+            let (first, area) = boxes[0];
+            let place = (MARGIN, area.center().1);
+            picture.text(&format!("layer {}", first.layer), place, &Text::new(12.0).color(MUTED));
+        }
+        let mut left = MARGIN;
+        for (_, name, color) in INPUTS {
+            let look = Text::new(12.0);
+            picture.line(&[(left, TOP - 16.0), (left + 22.0, TOP - 16.0)], color, 3.0);
+            picture.text(&format!("by {name}"), (left + 28.0, TOP - 16.0), &look);
+            left += 28.0 + look.width(&format!("by {name}")) + 20.0;
+        }
+        picture
+    }
+
+    /// Returns the boxes of each level, from the first layer on, and the lower edge of the picture. A layer has a second
+    /// level above the first where it has cross-attention, which reads the heads of the layer.
+    fn levels(&self) -> (Vec<Vec<(&Component, Rect)>>, f64) {
+        let has_cross = |layer: usize| {
+            self.components.iter().any(|it| it.layer == layer && matches!(it.part, Part::CrossHead(_)))
+        };
+        let mut levels = BTreeMap::<(usize, bool), Vec<&Component>>::new();
+        for component in &self.components {
+            let is_upper = !matches!(component.part, Part::Head(_)) && has_cross(component.layer);
+            levels.entry((component.layer, is_upper)).or_default().push(component);
+        }
+        let most = levels.values().map(Vec::len).max().unwrap_or(1).min(MOST_ACROSS) as f64;
+        let across = (WIDTH - 2.0 * MARGIN - NAMES) / most;
+        let (width, height) = (BOX.0.min(across - 12.0), BOX.1);
+        let (mut placed, mut top) = (Vec::new(), TOP + 24.0);
+        // The last layer on top, as the residual stream rises.
+        for mut components in levels.into_values().rev() {
+            components.sort_by_key(|component| component.part);
+            let area = |place: usize| {
+                let (row, column) = ((place / MOST_ACROSS) as f64, (place % MOST_ACROSS) as f64);
+                let left = MARGIN + NAMES + (column + 0.5) * across - width / 2.0;
+                Rect { left, top: top + row * (height + ROW_GAP), width, height }
+            };
+            let boxes = components.into_iter().enumerate().map(|(place, component)| (component, area(place)));
+            let boxes: Vec<_> = boxes.collect();
+            top = boxes[boxes.len() - 1].1.bottom() + BETWEEN;
+            placed.push(boxes);
+        }
+        placed.reverse();
+        (placed, top - BETWEEN + MARGIN)
+    }
+
+    /// The size of a change of the loss as a share of the gain.
+    fn share(&self, rise: f64) -> f64 {
+        (rise.abs() / self.gain).clamp(0.0, 1.0)
+    }
+
+    fn draw_edges(&self, picture: &mut Picture, boxes: &[(&Component, Rect)]) {
+        let area = |(layer, part): (usize, Part)| {
+            Some(boxes.iter().find(|(component, _)| (component.layer, component.part) == (layer, part))?.1)
+        };
+        for (place, (input, _, color)) in INPUTS.into_iter().enumerate() {
+            for edge in self.edges.iter().filter(|edge| edge.input == input) {
+                let (Some(from), Some(to)) = (area(edge.from), area(edge.to)) else { continue };
+                let aside = (place as f64 - 1.0) * from.width / 4.0;
+                let start: Place = (from.center().0 + aside, from.top);
+                let end: Place = (to.center().0 + aside, to.bottom());
+                let share = self.share(edge.rise);
+                picture.line(&[start, end], color, 1.0 + 4.0 * share);
+                picture.dot(end, 3.0 + 2.0 * share, color);
+            }
+        }
+    }
+
+    fn draw_component(&self, picture: &mut Picture, component: &Component, area: Rect) {
+        let Component { part, kinds, rise, .. } = component;
+        // A component that makes the model worse has the other colour.
+        let hue = if *rise < 0.0 { VERMILION } else { BLUE };
+        picture.rect(area, mix(BACKGROUND, pale(hue), 0.2 + 0.8 * self.share(*rise)));
+        picture.frame(area, MUTED, 1.0);
+        let name = match part {
+            Part::Head(head) => format!("head {head}"),
+            Part::CrossHead(head) => format!("cross head {head}"),
+            Part::FeedForward => "feed-forward".to_string(),
+        };
+        let looks = [Text::new(13.0).bold(), Text::new(10.5), Text::new(10.5).color(INK)];
+        let width = area.width - 8.0;
+        // The note says what it is.
+        let rise = signed(*rise, 2);
+        let rise = [format!("{rise} nats mean-ablated"), format!("{rise} nats")];
+        let rise = rise.into_iter().find(|rise| looks[2].width(rise) <= width).unwrap_or_default();
+        for (line, (text, look)) in [name, kinds.join(", "), rise].iter().zip(looks).enumerate() {
+            let place = (area.center().0, area.top + 13.0 + 16.0 * line as f64);
+            let look = look.shrunk(text, width, 8.0);
+            picture.text(&look.fit(text, width), place, &look.centered());
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! `losses`: the validation loss of runs over each other, and below it where each ended, setting by setting.
+
+use std::collections::BTreeSet;
+
+use super::{Along, ComparedRun, Comparison, Setting, color};
+use crate::draw::color::{INK, pale};
+use crate::draw::{
+    Axis, HEADING, Interval, LABEL, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
+    legend,
+};
+use crate::numbers::counted;
+use crate::series::{axis_of_losses, beside_floor};
+
+const CURVES: f64 = 300.0;
+/// The height of a setting in the lower chart.
+const ROW: f64 = 26.0;
+/// The most settings whose names and rows are shown, the best ones.
+const MOST_ROWS: usize = 16;
+/// Names of settings in front of their rows are cut to this width.
+const NAME: f64 = 250.0;
+
+/// Draws the losses of all runs, and where each ended.
+pub fn picture(comparison: &Comparison, along: Along) -> Picture {
+    let settings = &comparison.settings[..comparison.settings.len().min(MOST_ROWS)];
+    let is_above = comparison.is_above_floor;
+    let lines = settings.len().min(super::COLORS.len() + 1);
+    let top = HEADING + 14.0 + 17.0 * lines as f64;
+    let rows = ROW * settings.len() as f64;
+    let height = top + CURVES + 84.0 + rows + 56.0;
+    let of = counted(comparison.settings.len(), "setting");
+    let title = format!("{}: validation loss", counted(comparison.runs.len(), "run"));
+    let mut picture = Picture::new("losses", height, &title, &format!("{of}; {}", note(comparison)));
+
+    let value = |run: &ComparedRun, loss: f64| beside_floor(loss, run.floor.filter(|_| is_above));
+    let losses = comparison.runs.iter().flat_map(|run| run.curve.iter().map(move |row| value(run, row.loss)));
+    let last_rows = comparison.runs.iter().filter_map(|run| run.curve.last());
+    let last = last_rows.map(|row| along.of(row)).fold(1.0, f64::max);
+    let scale = if along == Along::Seconds { Scale::Linear } else { Scale::Whole };
+    let x = Axis::new(along.title(), Interval { start: 0.0, end: last }, scale);
+    let mut chart = LineChart::new(top, CURVES, x, axis_of_losses(is_above, losses));
+    let look = Text::new(11.5);
+    let room = WIDTH - 2.0 * MARGIN - 100.0;
+    let mut names = names_within(comparison, &look, room);
+    names.truncate(super::COLORS.len());
+    // The best is drawn last, above all others.
+    for run in comparison.runs.iter().rev() {
+        let curve = run.curve.iter().map(|row| (along.of(row), value(run, row.loss)));
+        let mark = Mark::Line(if run.setting == 0 { 2.25 } else { 1.5 });
+        let name = names.get(run.setting).map_or("the other settings", String::as_str);
+        chart.series.push(Series::new(name, color(run.setting), mark, curve));
+    }
+    chart.draw(&mut picture);
+    // One a line: their names are long.
+    let mut named: Vec<&Series> = chart.series.iter().rev().collect();
+    let mut seen = BTreeSet::new();
+    named.retain(|series| seen.insert(&series.name));
+    for (line, series) in named.into_iter().enumerate() {
+        let name = look.fit(&series.name, room);
+        let series = Series { name, ..series.clone() };
+        legend(&mut picture, (chart.area.left, HEADING + 8.0 + 17.0 * line as f64), [&series]);
+    }
+    let area = Rect { top: chart.area.bottom() + 84.0, height: rows, ..chart.area };
+    ends(&mut picture, comparison, settings, area);
+    picture
+}
+
+/// Where each run ended: a dot a run, a line over the interval of the mean, a stroke at the mean.
+fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], area: Rect) {
+    let look = Text::new(LABEL);
+    let names = names_within(comparison, &look, NAME).into_iter().take(settings.len());
+    let names: Vec<String> = names.map(|name| look.fit(&name, NAME)).collect();
+    let widest = names.iter().map(|name| look.width(name)).fold(0.0, f64::max);
+    let left = MARGIN + widest + 12.0;
+    let area = Rect { left, width: WIDTH - MARGIN - left, ..area };
+
+    let intervals = settings.iter().filter_map(|setting| setting.interval).flatten();
+    let shown = comparison.runs.iter().filter(|run| run.setting < settings.len());
+    let range = Interval::of(shown.clone().filter_map(|run| run.result).chain(intervals));
+    let range = range.map_or(Interval { start: 0.0, end: 1.0 }, |range| range.padded(0.05, 0.05));
+    let title = format!("lowest validation {} (nats per token)", comparison.measure());
+    let x = Axis::new(&title, range, Scale::Linear);
+    let rows = Interval { start: 0.0, end: settings.len() as f64 };
+    let y = Axis { has_words: false, labels: Some(Vec::new()), ..Axis::new("", rows, Scale::Linear) };
+    let mut chart = LineChart { area, x, y, series: Vec::new() };
+    let height = |setting: usize| settings.len() as f64 - setting as f64 - 0.5;
+    for (number, setting) in settings.iter().enumerate() {
+        let at = height(number);
+        if let Some([low, high]) = setting.interval {
+            chart.series.push(Series::new("", pale(color(number)), Mark::Line(7.0), [(low, at), (high, at)]));
+        }
+        if let Some(mean) = setting.mean {
+            let stroke = [(mean, at - 0.32), (mean, at + 0.32)];
+            chart.series.push(Series::new("", INK, Mark::Line(1.5), stroke));
+        }
+    }
+    for run in shown {
+        let end = run.result.map(|result| (result, height(run.setting)));
+        chart.series.push(Series::new("", color(run.setting), Mark::Dot(3.5), end));
+    }
+    let note = "a dot a run; the stroke is the mean of a setting, the bar its 95 % interval";
+    picture.panel_name("Where runs end", note, (MARGIN, area.top - 16.0), WIDTH - 2.0 * MARGIN);
+    chart.draw(picture);
+    for (number, name) in names.iter().enumerate() {
+        let (_, y) = chart.place(0.0, height(number));
+        picture.text(name, (area.left - 8.0, y), &look.right());
+    }
+}
+
+/// The names of settings; those of their runs where a setting is wider than `width`, for cut names would be alike.
+fn names_within(comparison: &Comparison, look: &Text, width: f64) -> Vec<String> {
+    let names: Vec<String> = comparison.settings.iter().map(|setting| setting.name.clone()).collect();
+    if names.iter().all(|name| look.width(name) <= width) {
+        return names;
+    }
+    let runs = |setting: usize| comparison.runs.iter().filter(move |run| run.setting == setting);
+    let of_runs = |setting| runs(setting).map(|run| run.name.as_str()).collect::<Vec<_>>().join(", ");
+    (0..names.len()).map(of_runs).collect()
+}
+
+/// Returns the note below the title.
+fn note(comparison: &Comparison) -> String {
+    let best = comparison.settings.first().and_then(|best| Some((best, best.mean?)));
+    best.map_or_else(String::new, |(best, mean)| {
+        format!("lowest {} {mean:.4} nats: {}", comparison.measure(), best.name)
+    })
+}

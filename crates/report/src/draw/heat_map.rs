@@ -1,0 +1,267 @@
+//! The second of three marks: a map of coloured cells, and the colour bar next to it. Neighbouring cells of
+//! attention weights are binned until they can be drawn, and all maps of a picture are on one scale.
+
+use std::borrow::Borrow;
+
+use plotters::style::RGBColor;
+
+use super::axis::{Axis, Scale};
+use super::color::{BACKGROUND, GRID, MUTED, SHADE, color, contrast};
+use super::number::{Interval, round_up};
+use super::picture::{Picture, Rect};
+use super::text::Text;
+use crate::numbers::fixed;
+
+/// Cells this wide are told apart by lines.
+const LINED_CELL: f64 = 7.0;
+/// Cells this wide have their value written in them.
+pub(crate) const WRITTEN_CELL: f64 = 34.0;
+/// The sizes of values, of which the largest is taken that has room.
+const VALUES: [f64; 4] = [10.0, 9.0, 8.0, 7.0];
+
+/// A map of cells of one size, each in the colour of its value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeatMap {
+    /// The numbers of rows and columns.
+    pub positions: [usize; 2],
+    /// The numbers of rows and columns in a cell; the last cell may hold fewer.
+    pub bins: [usize; 2],
+    /// The values of cells, row by row; none where a cell is empty.
+    pub values: Vec<Option<f64>>,
+}
+
+impl HeatMap {
+    /// A map of attention weights, `[query, key]` row by row: a bin holds the weight on all its keys, averaged over
+    /// its queries. Cells above the diagonal of a causal map are empty unless a weight there is not zero: a mask that
+    /// leaks is seen.
+    pub fn of_weights(weights: &[f32], positions: [usize; 2], bins: [usize; 2], is_causal: bool) -> Self {
+        let mut map = Self { positions, bins, values: Vec::new() };
+        let [rows, columns] = map.cells();
+        let mut sums = vec![0.0; rows * columns];
+        for (query, row) in weights.chunks_exact(positions[1]).enumerate() {
+            for (key, &weight) in row.iter().enumerate() {
+                sums[query / bins[0] * columns + key / bins[1]] += f64::from(weight);
+            }
+        }
+        let mean = |(cell, sum): (usize, f64)| {
+            let (query, key) = (cell / columns, cell % columns);
+            let together = bins[0].min(positions[0] - query * bins[0]);
+            (!is_causal || key <= query || sum != 0.0).then_some(sum / together as f64)
+        };
+        map.values = sums.into_iter().enumerate().map(mean).collect();
+        map
+    }
+
+    /// Returns the numbers of cells down and across.
+    fn cells(&self) -> [usize; 2] {
+        [0, 1].map(|side| self.positions[side].div_ceil(self.bins[side]))
+    }
+
+    /// Draws the map in colours that span `range`. Wide cells have their value written in them, with as many `digits`
+    /// after the point as fit. Cells without a value are shaded with `blank` written in them, or stay white where
+    /// `blank` is empty.
+    pub fn draw(&self, picture: &mut Picture, area: Rect, range: Interval, digits: usize, blank: &str) {
+        let ground = if blank.is_empty() { BACKGROUND } else { SHADE };
+        let fill = |value: &Option<f64>| match value {
+            Some(value) if value.is_finite() => color((value - range.start) / range.length()),
+            Some(_) => MUTED,
+            None => ground,
+        };
+        let colors: Vec<_> = self.values.iter().map(fill).collect();
+        let (positions, bins, cells, pixels) = (self.positions, self.bins, self.cells(), colors.clone());
+        picture.image(area, move |across, down| {
+            let at = |side: usize, fraction: f64| (fraction * positions[side] as f64) as usize / bins[side];
+            pixels[at(0, down).min(cells[0] - 1) * cells[1] + at(1, across).min(cells[1] - 1)]
+        });
+        if bins != [1, 1] {
+            return;
+        }
+        let [rows, columns] = positions;
+        let (width, height) = (area.width / columns as f64, area.height / rows as f64);
+        let line = if width >= WRITTEN_CELL { 1.0 } else { 0.5 };
+        if width.min(height) >= LINED_CELL {
+            for column in 1..columns {
+                let x = area.left + column as f64 * width;
+                picture.line(&[(x, area.top), (x, area.bottom())], BACKGROUND, line);
+            }
+            for row in 1..rows {
+                let y = area.top + row as f64 * height;
+                picture.line(&[(area.left, y), (area.right(), y)], BACKGROUND, line);
+            }
+        }
+        let written = self.written(width, digits);
+        for (cell, (value, color)) in self.values.iter().zip(colors).enumerate() {
+            let (row, column) = ((cell / columns) as f64, (cell % columns) as f64);
+            let place = (area.left + (column + 0.5) * width, area.top + (row + 0.5) * height);
+            let look = |size: f64| Text::new(size).color(contrast(color)).centered();
+            match (value, written) {
+                (Some(value), Some((size, digits))) => {
+                    picture.text(&fixed(*value, digits), place, &look(size));
+                }
+                (None, _) if width >= look(VALUES[0]).width(blank) => {
+                    picture.text(blank, place, &look(VALUES[0]));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The size and the digits with which every value has room in its cell; none where cells are narrow.
+    fn written(&self, width: f64, digits: usize) -> Option<(f64, usize)> {
+        let fits = |&(size, digits): &(f64, usize)| {
+            let look = Text::new(size);
+            self.values.iter().flatten().all(|&value| look.width(&fixed(value, digits)) <= width - 3.0)
+        };
+        let all = (0..=digits).rev().flat_map(|digits| VALUES.map(|size| (size, digits)));
+        if width >= WRITTEN_CELL { all.into_iter().find(fits) } else { None }
+    }
+
+    /// The weights that a scale is to tell apart: all but a fiftieth, and the largest one of most later queries.
+    /// The first queries have few keys to choose from, and the very first always weight 1.
+    fn largest_to_tell(&self) -> f64 {
+        let [rows, columns] = self.cells();
+        let later = self.values.chunks_exact(columns).skip(rows / 2);
+        let largest = later.map(|row| finite(row).fold(0.0, f64::max)).collect();
+        quantile(largest, 0.95).max(quantile(finite(&self.values).collect(), 0.98))
+    }
+}
+
+fn finite(values: &[Option<f64>]) -> impl Iterator<Item = f64> {
+    values.iter().flatten().copied().filter(|value| value.is_finite())
+}
+
+fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let place = (values.len() as f64 * share) as usize;
+    values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
+}
+
+/// The weights that the colours of a picture span, the same for all its maps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WeightScale {
+    /// The weight of the last colour.
+    pub top: f64,
+    /// True where larger weights occur, which share the last colour.
+    pub exceeded: bool,
+}
+
+impl WeightScale {
+    /// The scale on which the weights of `maps` can be told apart.
+    pub fn of(maps: impl IntoIterator<Item: Borrow<HeatMap>>) -> Self {
+        let (mut to_tell, mut largest) = (0f64, 0f64);
+        for map in maps {
+            to_tell = to_tell.max(map.borrow().largest_to_tell());
+            largest = map.borrow().values.iter().flatten().copied().fold(largest, f64::max);
+        }
+        let top = if to_tell > 0.5 { 1.0 } else { round_up(to_tell) };
+        WeightScale { top, exceeded: largest > top * 1.0001 }
+    }
+
+    /// Draws the cells of a map; keys that a query cannot see stay white.
+    pub fn draw(self, picture: &mut Picture, area: Rect, map: &HeatMap) {
+        map.draw(picture, area, Interval { start: 0.0, end: self.top }, 2, "");
+        picture.frame(area, GRID, 1.0);
+    }
+
+    /// Draws the colour bar of the maps, whose last label has a ≥ where larger weights share a colour.
+    pub fn draw_bar(self, picture: &mut Picture, bar: Rect) {
+        let range = Interval { start: 0.0, end: self.top };
+        let axis = Axis::new("attention weight", range, Scale::Linear);
+        color_bar(picture, bar, color, &Axis { is_exceeded: self.exceeded, ..axis });
+    }
+}
+
+/// Draws a colour bar, `color` from the bottom up, with the values of `axis` on its right.
+pub fn color_bar(picture: &mut Picture, bar: Rect, color: fn(f64) -> RGBColor, axis: &Axis) {
+    picture.image(bar, move |_, down| color(1.0 - down));
+    axis.draw_right(picture, bar);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(map: &HeatMap, row: usize, column: usize) -> Option<f64> {
+        map.values[row * map.cells()[1] + column]
+    }
+
+    fn square(weights: &[f32], time: usize, bin: usize) -> HeatMap {
+        HeatMap::of_weights(weights, [time; 2], [bin; 2], true)
+    }
+
+    fn uniform(time: usize) -> Vec<f32> {
+        let weight = |query: usize, key: usize| if key <= query { 1.0 / (query + 1) as f32 } else { 0.0 };
+        (0..time * time).map(|i| weight(i / time, i % time)).collect()
+    }
+
+    #[test]
+    fn a_bin_holds_the_mean_over_its_queries_of_the_weight_on_its_keys() {
+        // 5 positions in bins of 2: the last bin has one query.
+        #[rustfmt::skip]
+        let weights = [
+            1.0, 0.0, 0.0, 0.0, 0.0,
+            0.5, 0.5, 0.0, 0.0, 0.0,
+            0.2, 0.2, 0.6, 0.0, 0.0,
+            0.1, 0.1, 0.2, 0.6, 0.0,
+            0.1, 0.1, 0.1, 0.2, 0.5,
+        ];
+        let binned = square(&weights, 5, 2);
+        let expected = [1.0, 0.0, 0.0, 0.3, 0.7, 0.0, 0.2, 0.3, 0.5];
+        assert!(
+            binned.values.iter().zip(expected).all(|(a, b)| (a.unwrap_or(0.0) - b).abs() < 1e-6),
+            "{binned:?}"
+        );
+        assert_eq!(value(&binned, 0, 1), None);
+        assert!(value(&binned, 1, 0).is_some());
+    }
+
+    #[test]
+    fn values_never_overflow_their_cells() {
+        let map = |values: &[f64]| HeatMap {
+            positions: [1, values.len()],
+            bins: [1, 1],
+            values: values.iter().copied().map(Some).collect(),
+        };
+        assert_eq!(map(&[0.05, 0.01]).written(35.0, 3), Some((10.0, 3)));
+        for values in [&[-0.046, 0.05][..], &[-12.345], &[123.0, f64::NAN], &[-1e-3; 9]] {
+            let (size, digits) = map(values).written(35.0, 3).unwrap();
+            let widest = values.iter().map(|&value| Text::new(size).width(&fixed(value, digits)));
+            assert!(widest.fold(0.0, f64::max) < 35.0, "{values:?}: {size} {digits}");
+        }
+        assert_eq!(map(&[-0.046]).written(35.0, 3), Some((8.0, 3)), "smaller before it is shorter");
+        assert_eq!(map(&[1.0]).written(20.0, 3), None);
+    }
+
+    #[test]
+    fn a_weight_on_the_future_is_not_hidden() {
+        let leaking = square(&[0.5, 0.5, 0.5, 0.5], 2, 1);
+        assert_eq!(value(&leaking, 0, 1), Some(0.5));
+    }
+
+    #[test]
+    fn a_map_over_another_sequence_has_its_own_sides_and_hides_nothing() {
+        let cross = HeatMap::of_weights(&[0.0, 0.25, 0.75, 1.0, 0.0, 0.0], [2, 3], [2, 2], false);
+        assert_eq!(cross.cells(), [1, 2]);
+        assert_eq!([value(&cross, 0, 0), value(&cross, 0, 1)], [Some(0.625), Some(0.375)]);
+    }
+
+    #[test]
+    fn the_colours_tell_the_weights_of_a_diffuse_head_apart() {
+        for time in [11, 64, 101] {
+            let map = square(&uniform(time), time, 1);
+            let scale = WeightScale::of(std::slice::from_ref(&map));
+            let saturated = map.values.iter().flatten().filter(|&&weight| weight > scale.top).count();
+            assert!(saturated * 50 <= time * (time + 1) / 2, "{time}: {saturated} above {}", scale.top);
+            assert!(time == 11 || scale.top < 0.5 && scale.exceeded, "{scale:?}");
+        }
+    }
+
+    #[test]
+    fn one_sharp_map_sets_the_scale_of_all() {
+        let time = 7;
+        let sharp: Vec<f32> =
+            (0..time * time).map(|i| if i % time == i / time { 1.0 } else { 0.0 }).collect();
+        let scale = WeightScale::of(&[square(&uniform(time), time, 1), square(&sharp, time, 1)]);
+        assert_eq!(scale, WeightScale { top: 1.0, exceeded: false });
+    }
+}

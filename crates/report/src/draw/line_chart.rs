@@ -1,0 +1,298 @@
+//! The first of three marks: curves, dots and columns in a frame with axes.
+
+use plotters::style::RGBColor;
+
+use super::axis::Axis;
+use super::color::{BACKGROUND, GRID};
+use super::picture::{HEADING, MARGIN, Picture, Place, Rect, WIDTH};
+use super::text::Text;
+
+/// A chart: its frame, its axes, and what is drawn in it, from back to front.
+#[derive(Debug, Clone)]
+pub struct LineChart {
+    /// The frame.
+    pub area: Rect,
+    /// The axis below.
+    pub x: Axis,
+    /// The axis on the left.
+    pub y: Axis,
+    /// The series, from back to front.
+    pub series: Vec<Series>,
+}
+
+/// Points that belong together, in the order of x.
+#[derive(Debug, Clone)]
+pub struct Series {
+    /// The name in a legend; empty where a legend leaves the series out.
+    pub name: String,
+    /// The colour.
+    pub color: RGBColor,
+    /// The mark of each point, or the line through all of them.
+    pub mark: Mark,
+    /// The values on both axes.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// The mark of points. A point whose value is not finite is not drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mark {
+    /// A curve of this width, cut where it leaves the frame.
+    Line(f64),
+    /// A straight dashed line between two points.
+    Dashed(f64),
+    /// Filled circles of this radius.
+    Dot(f64),
+    /// Empty circles of this radius, and the width of their line.
+    Ring(f64, f64),
+    /// Diagonal crosses of this radius, and the width of their line.
+    Cross(f64, f64),
+    /// A level line of this width below or above each point, nearly as wide as one on the x axis.
+    Level(f64),
+    /// Columns that each reach from the point before to their own.
+    Column,
+    /// Empty squares of this width.
+    Frame(f64),
+}
+
+impl Series {
+    /// A series of points.
+    pub fn new(
+        name: &str,
+        color: RGBColor,
+        mark: Mark,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
+        Self { name: name.to_string(), color, mark, points: points.into_iter().collect() }
+    }
+}
+
+impl LineChart {
+    /// An empty chart as wide as a picture.
+    pub fn new(top: f64, height: f64, x: Axis, y: Axis) -> Self {
+        let left = MARGIN + y.width(height);
+        let area = Rect { left, top, width: WIDTH - left - MARGIN, height };
+        Self { area, x, y, series: Vec::new() }
+    }
+
+    /// An empty chart that fills a picture below a legend of one line.
+    pub fn filling(picture: &Picture, x: Axis, y: Axis) -> Self {
+        Self::new(HEADING + 30.0, picture.height - HEADING - 82.0, x, y)
+    }
+
+    /// Returns the position of a value: NaN where it has none, outside the area where it lies outside the axes.
+    pub fn place(&self, x: f64, y: f64) -> Place {
+        let area = self.area;
+        (area.left + self.x.at(x) * area.width, area.bottom() - self.y.at(y) * area.height)
+    }
+
+    /// Draws the axes on the left and below, and the series.
+    pub fn draw(&self, picture: &mut Picture) {
+        self.y.draw_left(picture, self.area);
+        self.x.draw_below(picture, self.area);
+        self.draw_series(picture);
+    }
+
+    /// Draws the chart, and a legend of its series above.
+    pub fn draw_with_legend(&self, picture: &mut Picture) {
+        self.draw(picture);
+        legend(picture, (self.area.left, HEADING + 8.0), self.named());
+    }
+
+    /// Draws the series alone.
+    pub fn draw_series(&self, picture: &mut Picture) {
+        self.series.iter().for_each(|series| self.draw_one(picture, series));
+    }
+
+    /// Returns the series in the order of a legend: curves first.
+    pub fn named(&self) -> Vec<&Series> {
+        let mut named: Vec<&Series> = self.series.iter().collect();
+        named.sort_by_key(|series| !matches!(series.mark, Mark::Line(_)));
+        named
+    }
+
+    fn draw_one(&self, picture: &mut Picture, series: &Series) {
+        let Series { color, mark, .. } = *series;
+        let places: Vec<Place> = series.points.iter().map(|&(x, y)| self.place(x, y)).collect();
+        let (top, bottom) = (self.area.top, self.area.bottom());
+        // Rounding alone brings nothing outside.
+        let is_inside = |place: &Place| (top - 1e-6..=bottom + 1e-6).contains(&place.1);
+        let inside: Vec<Place> = places.iter().copied().filter(is_inside).collect();
+        match mark {
+            Mark::Line(width) => {
+                let is_drawn = |place: &Place| place.0.is_finite() && place.1.is_finite();
+                for stretch in places.split(|place| !is_drawn(place)).filter(|stretch| !stretch.is_empty()) {
+                    self.draw_stretch(picture, stretch, color, width);
+                }
+            }
+            Mark::Dashed(width) => {
+                if let [from, to] = inside[..] {
+                    picture.dashed(from, to, color, width);
+                }
+            }
+            Mark::Level(width) => {
+                let half = 0.38 / self.x.range.length() * self.area.width;
+                for (x, y) in inside {
+                    picture.line(&[(x - half, y), (x + half, y)], color, width);
+                }
+            }
+            Mark::Column => {
+                let mut left = self.area.left;
+                for (right, y) in places.into_iter().filter(|place| place.1.is_finite()) {
+                    let y = y.clamp(top, bottom);
+                    picture.rect(Rect { left, top: y, width: right - left, height: bottom - y }, color);
+                    left = right;
+                }
+            }
+            mark => inside.into_iter().for_each(|place| draw_sign(picture, mark, place, color)),
+        }
+    }
+
+    /// A curve without gaps, cut where it leaves the frame.
+    fn draw_stretch(&self, picture: &mut Picture, places: &[Place], color: RGBColor, width: f64) {
+        let (top, bottom) = (self.area.top, self.area.bottom());
+        if let &[place] = places {
+            if (top..=bottom).contains(&place.1) {
+                picture.dot(place, width.max(2.0), color);
+            }
+            return;
+        }
+        let mut inside: Vec<Place> = Vec::new();
+        for pair in thin(places).windows(2) {
+            let Some((from, to)) = clip(pair[0], pair[1], top, bottom) else { continue };
+            if inside.last() != Some(&from) {
+                picture.line(&inside, color, width);
+                inside = vec![from];
+            }
+            inside.push(to);
+        }
+        picture.line(&inside, color, width);
+    }
+}
+
+/// Draws a mark at a single place.
+fn draw_sign(picture: &mut Picture, mark: Mark, (x, y): Place, color: RGBColor) {
+    match mark {
+        Mark::Dot(radius) => picture.dot((x, y), radius, color),
+        Mark::Ring(radius, width) => {
+            picture.dot((x, y), radius + width / 2.0, color);
+            picture.dot((x, y), radius - width / 2.0, BACKGROUND);
+        }
+        Mark::Cross(radius, width) => {
+            picture.line(&[(x - radius, y - radius), (x + radius, y + radius)], color, width);
+            picture.line(&[(x - radius, y + radius), (x + radius, y - radius)], color, width);
+        }
+        Mark::Frame(width) => {
+            let half = width / 2.0;
+            picture.frame(Rect { left: x - half, top: y - half, width, height: width }, color, 1.0);
+        }
+        Mark::Column => {
+            let square = Rect { left: x - 6.0, top: y - 6.0, width: 12.0, height: 12.0 };
+            picture.rect(square, color);
+            picture.frame(square, GRID, 0.75);
+        }
+        Mark::Line(_) => picture.line(&[(x - 12.0, y), (x + 12.0, y)], color, 2.0),
+        Mark::Dashed(_) | Mark::Level(_) => picture.dashed((x - 12.0, y), (x + 14.0, y), color, 1.5),
+    }
+}
+
+/// Draws the names of series, each once next to its mark, in a row from `place` that is continued below where the
+/// picture's width ends.
+pub fn legend<'a>(picture: &mut Picture, place: Place, named: impl IntoIterator<Item = &'a Series>) {
+    let look = Text::new(11.5);
+    let (mut x, mut y) = place;
+    let mut names = vec![""];
+    for Series { name, color, mark, .. } in named {
+        if names.contains(&name.as_str()) {
+            continue;
+        }
+        names.push(name);
+        let (mark, width) = match mark {
+            Mark::Line(_) | Mark::Dashed(_) | Mark::Level(_) => (*mark, 24.0),
+            Mark::Dot(_) => (Mark::Dot(3.5), 12.0),
+            Mark::Ring(..) => (Mark::Ring(4.5, 1.25), 12.0),
+            Mark::Cross(..) => (Mark::Cross(4.0, 1.75), 12.0),
+            Mark::Column | Mark::Frame(_) => (*mark, 12.0),
+        };
+        // A name wider than the picture is cut rather than drawn beyond its edge.
+        let name = &look.fit(name, WIDTH - MARGIN - place.0 - width - 6.0);
+        let whole = width + 6.0 + look.width(name);
+        if x > place.0 && x + whole > WIDTH - MARGIN {
+            (x, y) = (place.0, y + 17.0);
+        }
+        draw_sign(picture, mark, (x + width / 2.0, y), *color);
+        picture.text(name, (x + width + 6.0, y), &look);
+        x += whole + 20.0;
+    }
+}
+
+/// The part of a segment with `top <= y <= bottom`.
+fn clip(from: Place, to: Place, top: f64, bottom: f64) -> Option<(Place, Place)> {
+    let at = |y: f64| (from.0 + (to.0 - from.0) * (y - from.1) / (to.1 - from.1), y);
+    let cut = |place: Place| match place.1.clamp(top, bottom) {
+        inside if inside == place.1 => place,
+        edge => at(edge),
+    };
+    let outside = (from.1 < top && to.1 < top) || (from.1 > bottom && to.1 > bottom);
+    (!outside).then(|| (cut(from), cut(to)))
+}
+
+/// Returns the places that can be seen of those that share one half of a logical pixel's width.
+fn thin(places: &[Place]) -> Vec<Place> {
+    let columns = places.chunk_by(|a, b| (a.0 * 2.0).floor() == (b.0 * 2.0).floor());
+    columns.flat_map(|column| extremes(column, |place| place.1)).collect()
+}
+
+/// Returns the first, the lowest, the highest and the last of more than four points in a row.
+pub(crate) fn extremes<T: Copy>(points: &[T], value: impl Fn(&T) -> f64) -> Vec<T> {
+    if points.len() <= 4 {
+        return points.to_vec();
+    }
+    let by_value = |&a: &usize, &b: &usize| value(&points[a]).total_cmp(&value(&points[b]));
+    let lowest = (0..points.len()).min_by(by_value).unwrap_or(0);
+    let highest = (0..points.len()).max_by(by_value).unwrap_or(0);
+    let mut kept = [0, lowest.min(highest), lowest.max(highest), points.len() - 1].to_vec();
+    kept.dedup();
+    kept.into_iter().map(|place| points[place]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_cut_where_it_leaves_the_frame() {
+        assert_eq!(clip((0.0, -10.0), (20.0, 10.0), 0.0, 5.0), Some(((10.0, 0.0), (15.0, 5.0))));
+        assert_eq!(clip((0.0, -10.0), (20.0, -1.0), 0.0, 5.0), None);
+    }
+
+    #[test]
+    fn a_legend_stays_within_its_picture() {
+        use crate::draw::picture::Shape;
+        let mut picture = Picture::new("chart", 300.0, "chart", "");
+        let title = picture.shapes.len();
+        let name = "model.position = random_sinusoidal, ".repeat(9);
+        let series =
+            [name.as_str(), "short", "another"].map(|name| Series::new(name, GRID, Mark::Line(1.0), []));
+        legend(&mut picture, (90.0, 72.0), &series);
+        let mut names = 0;
+        for shape in &picture.shapes[title..] {
+            if let Shape::Text { text, place, look } = shape {
+                assert!(place.0 + look.width(text) <= WIDTH - MARGIN, "{text}");
+                names += 1;
+            }
+        }
+        assert_eq!(names, 3);
+    }
+
+    #[test]
+    fn thinning_keeps_the_extremes_of_a_dense_curve() {
+        let places: Vec<Place> = (0..10_000)
+            .map(|i| (f64::from(i) * 1e-3, if i == 5_003 { 99.0 } else { f64::from(i % 7) }))
+            .collect();
+        let kept = thin(&places);
+        assert!(kept.len() <= 4 * 21, "{}", kept.len());
+        assert!(
+            kept.contains(&places[5_003]) && kept.first() == places.first() && kept.last() == places.last()
+        );
+    }
+}

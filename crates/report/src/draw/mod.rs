@@ -1,0 +1,38 @@
+//! The parts of every picture: three marks over one set of axes, drawn in logical pixels.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `line_chart`, `heat_map`, `token_strip` | the three marks |
+//! | `axis`, `token_axis` | the axes of numbers and of tokens, and the visible form of tokens |
+//! | `number`, `text`, `color` | intervals, ticks and labels; the font; the palette |
+//! | `picture`, `render` | a picture and its title; from a picture to PNG and SVG |
+
+mod axis;
+pub mod color;
+mod heat_map;
+mod line_chart;
+mod number;
+mod picture;
+mod render;
+mod text;
+mod token_axis;
+mod token_strip;
+
+pub(crate) use axis::LABEL;
+pub use axis::{Axis, Scale};
+pub(crate) use heat_map::WRITTEN_CELL;
+pub use heat_map::{HeatMap, WeightScale, color_bar};
+pub(crate) use line_chart::extremes;
+pub use line_chart::{LineChart, Mark, Series, legend};
+pub use number::{Interval, round_up};
+pub(crate) use number::{labels, significant, tick_labels};
+pub use picture::{HEADING, MARGIN, Picture, Place, Rect, WIDTH};
+#[cfg(test)]
+pub(crate) use render::raster;
+pub use render::{PictureFormat, Style};
+pub use text::Text;
+pub use token_axis::TokenAxis;
+pub(crate) use token_axis::stride_of;
+#[cfg(test)]
+pub(crate) use token_strip::tint;
+pub use token_strip::{Outcome, Step, TokenStrip};

@@ -1,0 +1,147 @@
+//! A picture: its title, and what is drawn below it in logical pixels. `render` turns it into a file.
+
+use plotters::style::RGBColor;
+
+use super::color::MUTED;
+use super::text::Text;
+
+/// The width of every picture in logical pixels: the width in which a README shows it.
+pub const WIDTH: f64 = 900.0;
+/// The empty border of every picture.
+pub const MARGIN: f64 = 18.0;
+/// The line below the title, at which a picture's content begins.
+pub const HEADING: f64 = 64.0;
+/// From a line of the note to the next.
+const NOTE_LINE: f64 = 17.0;
+
+/// A position in logical pixels, from the upper left.
+pub type Place = (f64, f64);
+
+/// A rectangle in logical pixels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rect {
+    /// The distance of the left edge from the picture's.
+    pub left: f64,
+    /// The distance of the upper edge from the picture's.
+    pub top: f64,
+    /// The width.
+    pub width: f64,
+    /// The height.
+    pub height: f64,
+}
+
+impl Rect {
+    /// Returns the right edge.
+    pub fn right(&self) -> f64 {
+        self.left + self.width
+    }
+
+    /// Returns the lower edge.
+    pub fn bottom(&self) -> f64 {
+        self.top + self.height
+    }
+
+    /// Returns the middle.
+    pub fn center(&self) -> Place {
+        (self.left + self.width / 2.0, self.top + self.height / 2.0)
+    }
+}
+
+/// The colour at a position within an image, which is given as fractions of its width and height.
+pub(super) type Pixels = Box<dyn Fn(f64, f64) -> RGBColor>;
+
+/// Something drawn.
+pub(super) enum Shape {
+    Rect { rect: Rect, color: RGBColor },
+    Line { places: Vec<Place>, color: RGBColor, width: f64 },
+    Dot { center: Place, radius: f64, color: RGBColor },
+    Text { text: String, place: Place, look: Text },
+    Image { rect: Rect, pixels: Pixels },
+}
+
+/// A picture: later shapes cover earlier ones.
+pub struct Picture {
+    /// The file name without its extension, as `loss`.
+    pub name: &'static str,
+    /// The height of what is drawn from 0 on: the first line of the heading, and all below it.
+    pub(super) height: f64,
+    /// The height of further lines of the note: they push the heading up, above 0.
+    pub(super) above: f64,
+    pub(super) shapes: Vec<Shape>,
+}
+
+impl Picture {
+    /// An empty picture of this height with a title and, below it, a note in as many lines as it takes.
+    pub fn new(name: &'static str, height: f64, title: &str, note: &str) -> Self {
+        let width = WIDTH - 2.0 * MARGIN;
+        let (bold, muted) = (Text::new(17.0).bold(), Text::new(12.0).color(MUTED));
+        let lines = muted.lines(note, width);
+        let above = NOTE_LINE * lines.len().saturating_sub(1) as f64;
+        let mut picture = Self { name, height, above, shapes: Vec::new() };
+        picture.text(&bold.fit(title, width), (MARGIN, 24.0 - above), &bold);
+        for (i, line) in lines.iter().enumerate() {
+            picture.text(line, (MARGIN, 46.0 - above + NOTE_LINE * i as f64), &muted);
+        }
+        picture
+    }
+
+    /// Returns width and height in logical pixels.
+    pub fn size(&self) -> (u32, u32) {
+        (WIDTH as u32, (self.above + self.height).ceil() as u32)
+    }
+
+    /// Draws a filled rectangle.
+    pub fn rect(&mut self, rect: Rect, color: RGBColor) {
+        self.shapes.push(Shape::Rect { rect, color });
+    }
+
+    /// Draws the outline of a rectangle.
+    pub fn frame(&mut self, rect: Rect, color: RGBColor, width: f64) {
+        let Rect { left, top, .. } = rect;
+        let (right, bottom) = (rect.right(), rect.bottom());
+        self.line(&[(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], color, width);
+    }
+
+    /// Draws a line through all `places`; nothing where there are fewer than two.
+    pub fn line(&mut self, places: &[Place], color: RGBColor, width: f64) {
+        self.shapes.push(Shape::Line { places: places.to_vec(), color, width });
+    }
+
+    /// Draws a dashed straight line.
+    pub fn dashed(&mut self, from: Place, to: Place, color: RGBColor, width: f64) {
+        const DASH: f64 = 6.0;
+        const GAP: f64 = 4.0;
+        let (dx, dy) = (to.0 - from.0, to.1 - from.1);
+        let length = dx.hypot(dy);
+        let at = |along: f64| (from.0 + dx * along / length, from.1 + dy * along / length);
+        for dash in 0..(length / (DASH + GAP)).ceil() as u32 {
+            let start = f64::from(dash) * (DASH + GAP);
+            self.line(&[at(start), at((start + DASH).min(length))], color, width);
+        }
+    }
+
+    /// Draws a filled circle.
+    pub fn dot(&mut self, center: Place, radius: f64, color: RGBColor) {
+        self.shapes.push(Shape::Dot { center, radius, color });
+    }
+
+    /// Draws a text whose anchor, by its alignment, is `place`, in the middle of the capitals.
+    pub fn text(&mut self, text: &str, place: Place, look: &Text) {
+        // An SVG with control characters is not well-formed.
+        let text = text.replace(char::is_control, "\u{fffd}");
+        self.shapes.push(Shape::Text { text, place, look: *look });
+    }
+
+    /// Draws a bold name, and a note next to it that is cut where both are wider than `width`.
+    pub fn panel_name(&mut self, name: &str, note: &str, (x, y): Place, width: f64) {
+        let (bold, muted) = (Text::new(13.0).bold(), Text::new(11.0).color(MUTED));
+        let after = bold.width(name) + 8.0;
+        self.text(name, (x, y), &bold);
+        self.text(&muted.fit(note, width - after), (x + after, y), &muted);
+    }
+
+    /// Fills a rectangle pixel by pixel.
+    pub fn image(&mut self, rect: Rect, pixels: impl Fn(f64, f64) -> RGBColor + 'static) {
+        self.shapes.push(Shape::Image { rect, pixels: Box::new(pixels) });
+    }
+}

@@ -1,0 +1,288 @@
+//! From a picture to its file: pixels or vectors, by plotters' backends.
+//!
+//! Text is set in DejaVu Sans, which is part of this crate: pictures look the same on every machine and
+//! need no system library.
+
+use std::path::{Path, PathBuf};
+
+use ab_glyph::{Font, point};
+use image::{Rgb, RgbImage, codecs::png::PngEncoder};
+use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{
+    Color, FontDesc, FontFamily, FontStyle, FontTransform, RGBColor, ShapeStyle, TextStyle,
+};
+
+use super::color::BACKGROUND;
+use super::picture::{Picture, Place, Rect, Shape};
+use super::text::{Line, Text, font, set};
+use crate::error::{Error, Result};
+
+/// The family's name in an SVG; a reader without DejaVu takes Verdana, which is as wide.
+const FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
+/// Half the height of capitals, in ems.
+const HALF_CAPITAL: f64 = 0.365;
+/// A drawn surface above this many pixels is not drawn finer than it is kept: 24 million pixels
+/// are 72 MB.
+const MAX_FINE_PIXELS: u64 = 24_000_000;
+/// Coordinates of an SVG are whole numbers too; four of them to a logical pixel keep curves smooth.
+const VECTOR_UNIT: u32 = 4;
+
+/// The file format of a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PictureFormat {
+    /// Pixels; shows everywhere.
+    Png,
+    /// Vectors; sharp at every size, and its text can be searched.
+    Svg,
+}
+
+/// The format and the resolution of pictures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// The file format.
+    pub format: PictureFormat,
+    /// Pixels of a PNG for each logical pixel, from 1 to 4. Pictures are laid out 900 logical pixels wide, the
+    /// width in which a README shows them; 2 keeps them sharp on high-density screens. An SVG has no pixels and
+    /// ignores it.
+    pub scale: u32,
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Style { format: PictureFormat::Png, scale: 2 }
+    }
+}
+
+impl Picture {
+    /// Returns the bytes of a PNG with `scale` pixels for each logical one, 1 to 4.
+    ///
+    /// # Errors
+    /// [`Error::Scale`] if the scale is out of its range.
+    pub fn to_png(&self, scale: u32) -> Result<Vec<u8>> {
+        if !(1..=4).contains(&scale) {
+            return Err(Error::Scale(scale));
+        }
+        let mut png = Vec::new();
+        raster(self, scale)?.write_with_encoder(PngEncoder::new(&mut png)).map_err(failed)?;
+        Ok(png)
+    }
+
+    /// Returns the bytes of the file in a style.
+    ///
+    /// # Errors
+    /// [`Error::Scale`] if the scale of a PNG is out of its range.
+    pub fn encode(&self, style: &Style) -> Result<Vec<u8>> {
+        match style.format {
+            PictureFormat::Png => self.to_png(style.scale),
+            PictureFormat::Svg => self.to_svg().map(String::into_bytes),
+        }
+    }
+
+    /// Returns the name of the file in a style, as `loss.png`.
+    pub fn file_name(&self, style: &Style) -> String {
+        let extension = match style.format {
+            PictureFormat::Png => "png",
+            PictureFormat::Svg => "svg",
+        };
+        format!("{}.{extension}", self.name)
+    }
+
+    /// Writes the file into `folder`, which exists, and returns its path.
+    ///
+    /// # Errors
+    /// If the scale of a PNG is out of its range, or the file cannot be written.
+    pub fn save(&self, folder: &Path, style: &Style) -> Result<PathBuf> {
+        let (path, bytes) = (folder.join(self.file_name(style)), self.encode(style)?);
+        std::fs::write(&path, bytes).map_err(|source| Error::Io { path: path.clone(), source })?;
+        Ok(path)
+    }
+
+    /// Returns the text of an SVG.
+    ///
+    /// # Errors
+    /// If a shape cannot be drawn.
+    pub fn to_svg(&self) -> Result<String> {
+        let (width, height) = self.size();
+        let (fine_width, fine_height) = (width * VECTOR_UNIT, height * VECTOR_UNIT);
+        let mut svg = String::new();
+        {
+            let backend = SVGBackend::with_string(&mut svg, (fine_width, fine_height));
+            let unit = f64::from(VECTOR_UNIT);
+            let mut surface = Surface { backend, is_bitmap: false, unit, above: self.above };
+            let paper =
+                Rect { left: 0.0, top: -self.above, width: f64::from(width), height: f64::from(height) };
+            surface.shape(&Shape::Rect { rect: paper, color: BACKGROUND })?;
+            surface.draw(self)?;
+            surface.backend.present().map_err(failed)?;
+        }
+        // The view box stays fine; the size at which the picture is shown is the logical one. plotters
+        // writes images under a media type that only browsers forgive.
+        let fine = format!("width=\"{fine_width}\" height=\"{fine_height}\"");
+        let logical = format!("width=\"{width}\" height=\"{height}\"");
+        Ok(svg.replacen(&fine, &logical, 1).replace("\"data:png;base64,", "\"data:image/png;base64,"))
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error::Drawing(error.to_string())
+}
+
+/// Draws twice as fine as asked and averages the pixels: plotters places everything on whole pixels, and
+/// this smooths edges and letter spacing.
+pub(crate) fn raster(picture: &Picture, scale: u32) -> Result<RgbImage> {
+    let (width, height) = picture.size();
+    let (width, height) = (width * scale, height * scale);
+    let fine = if u64::from(width) * u64::from(height) * 4 <= MAX_FINE_PIXELS { 2 } else { 1 };
+    let size = (width * fine, height * fine);
+    let mut drawn = RgbImage::from_pixel(size.0, size.1, Rgb([255; 3]));
+    let backend = BitMapBackend::with_buffer(&mut drawn, size);
+    Surface { backend, is_bitmap: true, unit: f64::from(scale * fine), above: picture.above }
+        .draw(picture)?;
+    if fine == 1 {
+        return Ok(drawn);
+    }
+    // Each pixel is the mean of four, in plain loops over bytes: a picture has millions of them.
+    let row = 3 * size.0 as usize;
+    let mut means = Vec::with_capacity(drawn.len() / 4);
+    for rows in drawn.as_raw().chunks_exact(2 * row) {
+        let (above, below) = rows.split_at(row);
+        for (a, b) in above.chunks_exact(6).zip(below.chunks_exact(6)) {
+            for k in 0..3 {
+                let sum = u16::from(a[k]) + u16::from(a[k + 3]) + u16::from(b[k]) + u16::from(b[k + 3]);
+                means.push(((sum + 2) / 4) as u8);
+            }
+        }
+    }
+    RgbImage::from_raw(width, height, means).ok_or_else(|| failed("a pixel is missing"))
+}
+
+/// A backend of plotters, the size of a logical pixel on it, and how far it reaches above 0.
+struct Surface<B> {
+    backend: B,
+    is_bitmap: bool,
+    unit: f64,
+    above: f64,
+}
+
+impl<B: DrawingBackend> Surface<B> {
+    fn draw(&mut self, picture: &Picture) -> Result<()> {
+        picture.shapes.iter().try_for_each(|shape| self.shape(shape))
+    }
+
+    fn device(&self, (x, y): Place) -> (i32, i32) {
+        ((x * self.unit).round() as i32, ((y + self.above) * self.unit).round() as i32)
+    }
+
+    fn corners(&self, rect: Rect) -> [(i32, i32); 2] {
+        [(rect.left, rect.top), (rect.right(), rect.bottom())].map(|corner| self.device(corner))
+    }
+
+    fn shape(&mut self, shape: &Shape) -> Result<()> {
+        match shape {
+            Shape::Rect { rect, color } => {
+                let [from, to] = self.corners(*rect);
+                self.backend.draw_rect(from, to, &color.filled(), true).map_err(failed)
+            }
+            Shape::Line { places, color, width } => self.line(places, *color, *width),
+            Shape::Dot { center, radius, color } => {
+                let radius = (radius * self.unit).round().max(1.0) as u32;
+                let center = self.device(*center);
+                self.backend.draw_circle(center, radius, &color.filled(), true).map_err(failed)
+            }
+            Shape::Text { text, place, look } if self.is_bitmap => self.glyphs(text, *place, look),
+            Shape::Text { text, place, look } => self.text_element(text, *place, look),
+            Shape::Image { rect, pixels } => self.image(*rect, pixels),
+        }
+    }
+
+    fn line(&mut self, places: &[Place], color: RGBColor, width: f64) -> Result<()> {
+        let stroke_width = (width * self.unit).round().max(1.0) as u32;
+        let style = ShapeStyle { color: color.to_rgba(), filled: false, stroke_width };
+        let mut path: Vec<(i32, i32)> = places.iter().map(|&place| self.device(place)).collect();
+        path.dedup();
+        if path.len() < 2 {
+            return Ok(());
+        }
+        if !self.is_bitmap {
+            return self.backend.draw_path(path, &style).map_err(failed);
+        }
+        // The bitmap backend turns a long path into one polygon, whose overlaps come out as
+        // holes: draw its pieces, with a dot on each bend.
+        for pair in path.windows(2) {
+            self.backend.draw_line(pair[0], pair[1], &style).map_err(failed)?;
+        }
+        let radius = stroke_width / 2;
+        if radius > 0 {
+            for &bend in &path[1..path.len() - 1] {
+                self.backend.draw_circle(bend, radius, &color.filled(), true).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Text as pixels. plotters' own drops what a glyph is to keep clear on its left, which sets
+    /// small text unevenly.
+    fn glyphs(&mut self, text: &str, place: Place, look: &Text) -> Result<()> {
+        let em = look.size * self.unit;
+        let Line { glyphs, boxes, width } = set(text, em as f32, look.bold);
+        let back = match look.align {
+            HPos::Left => 0.0,
+            HPos::Center => width / 2.0,
+            HPos::Right => width,
+        };
+        let drop = (HALF_CAPITAL * em) as f32;
+        let (left, top) = self.device(place);
+        let place = |x: i32, y: i32| if look.upward { (left + y, top - x) } else { (left + x, top + y) };
+        for [from, above, to, below] in boxes {
+            let [from, to] = [from - back, to - back].map(|x| x.round() as i32);
+            let [above, below] = [above + drop, below + drop].map(|y| y.round() as i32);
+            let corners = [(from, above), (to, above), (to, below), (from, below), (from, above)];
+            let path = corners.map(|(x, y)| place(x, y));
+            self.backend.draw_path(path, &look.color.mix(0.6)).map_err(failed)?;
+        }
+        for mut glyph in glyphs {
+            glyph.position = point(glyph.position.x - back, drop + glyph.position.y);
+            let Some(outline) = font(look.bold).outline_glyph(glyph) else { continue };
+            let corner = outline.px_bounds().min;
+            let mut result = Ok(());
+            outline.draw(|x, y, coverage| {
+                let (x, y) = (corner.x as i32 + x as i32, corner.y as i32 + y as i32);
+                let color = look.color.mix(f64::from(coverage)).to_backend_color();
+                if result.is_ok() {
+                    result = self.backend.draw_pixel(place(x, y), color);
+                }
+            });
+            result.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Text as an element of an SVG, which plotters sets in a font of size / 1.24 with its baseline
+    /// 0.76 em below the anchor.
+    fn text_element(&mut self, text: &str, place: Place, look: &Text) -> Result<()> {
+        let em = look.size * self.unit;
+        let down = (HALF_CAPITAL - 0.76) * em;
+        let (x, y) = (place.0 * self.unit, (place.1 + self.above) * self.unit);
+        let (x, y) = if look.upward { (x + down, y) } else { (x, y + down) };
+        let turn = if look.upward { FontTransform::Rotate270 } else { FontTransform::None };
+        let weight = if look.bold { FontStyle::Bold } else { FontStyle::Normal };
+        let style = TextStyle {
+            font: FontDesc::new(FontFamily::Name(FAMILY), em * 1.24, weight).transform(turn),
+            color: look.color.to_backend_color(),
+            pos: Pos::new(look.align, VPos::Top),
+        };
+        self.backend.draw_text(text, &style, (x.round() as i32, y.round() as i32)).map_err(failed)
+    }
+
+    fn image(&mut self, rect: Rect, pixels: &dyn Fn(f64, f64) -> RGBColor) -> Result<()> {
+        let [from, to] = self.corners(rect);
+        let (width, height) = ((to.0 - from.0).max(1) as u32, (to.1 - from.1).max(1) as u32);
+        let rgb = RgbImage::from_fn(width, height, |x, y| {
+            let at = |place: u32, length: u32| (f64::from(place) + 0.5) / f64::from(length);
+            let RGBColor(red, green, blue) = pixels(at(x, width), at(y, height));
+            Rgb([red, green, blue])
+        });
+        self.backend.blit_bitmap(from, (width, height), &rgb).map_err(failed)
+    }
+}

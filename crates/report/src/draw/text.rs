@@ -1,0 +1,263 @@
+//! Text, set and measured. DejaVu Sans is part of this crate, so that pictures look the same
+//! on every machine and need no system library. A character that it lacks is set as its code point in a box, two rows
+//! of hexadecimal digits, so that each stays another; an SVG holds the character itself.
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use ab_glyph::{Font, FontRef, Glyph, PxScaleFont, ScaleFont, point};
+use ar_reshaper::{ArabicReshaper, ReshaperConfig};
+use plotters::style::{RGBColor, text_anchor::HPos};
+use unicode_bidi::BidiInfo;
+
+use super::color;
+
+/// The look of a text: size, colour, weight, alignment and direction.
+#[derive(Clone, Copy)]
+pub struct Text {
+    pub(super) size: f64,
+    pub(super) color: RGBColor,
+    pub(super) bold: bool,
+    pub(super) align: HPos,
+    pub(super) upward: bool,
+}
+
+impl Text {
+    /// Ink, left-aligned, `size` logical pixels to the em.
+    pub fn new(size: f64) -> Self {
+        Text { size, color: color::INK, bold: false, align: HPos::Left, upward: false }
+    }
+
+    /// Returns the look in a colour.
+    pub fn color(self, color: RGBColor) -> Self {
+        Text { color, ..self }
+    }
+
+    /// Returns the look in bold.
+    pub fn bold(self) -> Self {
+        Text { bold: true, ..self }
+    }
+
+    /// Returns the look with the anchor in the middle of the text.
+    pub fn centered(self) -> Self {
+        Text { align: HPos::Center, ..self }
+    }
+
+    /// Returns the look with the anchor at the end of the text.
+    pub fn right(self) -> Self {
+        Text { align: HPos::Right, ..self }
+    }
+
+    /// Returns the look that reads from bottom to top; alignment turns with it.
+    pub fn upward(self) -> Self {
+        Text { upward: true, ..self }
+    }
+
+    /// Returns the width of a text in logical pixels.
+    pub fn width(&self, text: &str) -> f64 {
+        f64::from(set(text, self.size as f32, self.bold).width)
+    }
+
+    /// Returns the look in a smaller size, down to `least`, in which the text is no wider than `width`.
+    pub fn shrunk(self, text: &str, width: f64, least: f64) -> Self {
+        // A little smaller than exact: widths are not quite proportional to sizes.
+        let size = self.size * (0.98 * width / self.width(text)).min(1.0);
+        Text { size: size.clamp(least.min(self.size), self.size), ..self }
+    }
+
+    /// Returns the text in lines of at most `width`, broken between words; a wider word is cut.
+    pub fn lines(&self, text: &str, width: f64) -> Vec<String> {
+        let mut lines = Vec::<String>::new();
+        for word in text.split_whitespace() {
+            let longer = lines.last().map(|line| format!("{line} {word}"));
+            match (longer.filter(|longer| self.width(longer) <= width), lines.last_mut()) {
+                (Some(longer), Some(last)) => *last = longer,
+                _ => lines.push(self.fit(word, width)),
+            }
+        }
+        lines
+    }
+
+    /// Returns the text, cut at its end with an ellipsis where it would be wider than `width`.
+    pub fn fit(&self, text: &str, width: f64) -> String {
+        let cuts = text.char_indices().rev().map(|(end, _)| format!("{}…", text[..end].trim_end()));
+        std::iter::once(text.to_string()).chain(cuts).find(|cut| self.width(cut) <= width).unwrap_or_default()
+    }
+}
+
+/// The regular font and the bold one. Where they were no fonts, it would be an error in the crate that has them.
+static FONTS: LazyLock<[FontRef<'static>; 2]> = LazyLock::new(|| {
+    let font = |bytes| FontRef::try_from_slice(bytes).expect("the embedded DejaVu fonts are valid");
+    [font(dejavu::sans::regular()), font(dejavu::sans::bold())]
+});
+
+pub(super) fn font(bold: bool) -> &'static FontRef<'static> {
+    &FONTS[usize::from(bold)]
+}
+
+/// Returns true where the font has the character.
+pub(super) fn is_drawn(character: char) -> bool {
+    font(false).glyph_id(character).0 != 0
+}
+
+/// A line of text that was set.
+#[derive(Default)]
+pub(super) struct Line {
+    /// From (0, 0) on the baseline.
+    pub glyphs: Vec<Glyph>,
+    /// The boxes around code points: left, top, right and bottom from the same point.
+    pub boxes: Vec<[f32; 4]>,
+    pub width: f32,
+}
+
+/// Sets a line of text with `em` pixels to the em.
+pub(super) fn set(text: &str, em: f32, bold: bool) -> Line {
+    let scaled = scaled(em, bold);
+    let mut line = Line::default();
+    let mut previous = None;
+    for character in in_visual_order(&joined(text)).chars() {
+        if !is_drawn(character) {
+            previous = None;
+            set_code_point(character, em, bold, &mut line);
+            continue;
+        }
+        let mut glyph = scaled.scaled_glyph(character);
+        if let Some(previous) = previous.replace(glyph.id) {
+            line.width += scaled.kern(previous, glyph.id);
+        }
+        glyph.position = point(line.width, 0.0);
+        line.width += scaled.h_advance(glyph.id);
+        line.glyphs.push(glyph);
+    }
+    line
+}
+
+/// The font with so many pixels to the em.
+fn scaled(em: f32, bold: bool) -> PxScaleFont<&'static FontRef<'static>> {
+    let font = font(bold);
+    // ab_glyph scales fonts by their line height.
+    font.into_scaled(em * font.height_unscaled() / font.units_per_em().unwrap_or(font.height_unscaled()))
+}
+
+/// Sets the code point of a character behind a line: its digits in two rows within a box as high as a capital with an
+/// accent.
+fn set_code_point(character: char, em: f32, bold: bool, line: &mut Line) {
+    const DIGIT: f32 = 0.46;
+    const BASELINES: [f32; 2] = [-0.38, 0.06];
+    const TOP: f32 = -0.8;
+    const BOTTOM: f32 = 0.14;
+    let scaled = scaled(DIGIT * em, bold);
+    let code = character as u32;
+    let digits = if code > 0xffff { format!("{code:06X}") } else { format!("{code:04X}") };
+    let (left, inside) = (line.width + 0.05 * em, line.width + 0.12 * em);
+    let mut right = inside;
+    for (row, baseline) in
+        [&digits[..digits.len() / 2], &digits[digits.len() / 2..]].into_iter().zip(BASELINES)
+    {
+        let mut x = inside;
+        for digit in row.chars() {
+            let mut glyph = scaled.scaled_glyph(digit);
+            glyph.position = point(x, baseline * em);
+            x += scaled.h_advance(glyph.id);
+            line.glyphs.push(glyph);
+        }
+        right = right.max(x);
+    }
+    line.boxes.push([left, TOP * em, right + 0.07 * em, BOTTOM * em]);
+    line.width = right + 0.12 * em;
+}
+
+/// A line with Arabic letters in the forms by which they join their neighbours; as it is where the font lacks one.
+fn joined(line: &str) -> Cow<'_, str> {
+    // No mark is lost, and each still stands behind its letter when the line is turned round.
+    static RESHAPER: LazyLock<ArabicReshaper> = LazyLock::new(|| {
+        let marks = ReshaperConfig {
+            delete_harakat: false,
+            shift_harakat_position: true,
+            ..ReshaperConfig::default()
+        };
+        ArabicReshaper::new(marks)
+    });
+    if line.is_ascii() || !RESHAPER.need_reshape(line) {
+        return Cow::Borrowed(line);
+    }
+    let joined = RESHAPER.reshape(line);
+    if joined.chars().all(is_drawn) { Cow::Owned(joined) } else { Cow::Borrowed(line) }
+}
+
+/// A line with its characters in the order in which they stand from left to right: words of a script that is
+/// written from the right stand the other way round in memory.
+fn in_visual_order(line: &str) -> Cow<'_, str> {
+    if line.is_ascii() {
+        return Cow::Borrowed(line);
+    }
+    let order = BidiInfo::new(line, None);
+    let paragraphs = order.paragraphs.iter();
+    Cow::Owned(paragraphs.map(|paragraph| order.reorder_line(paragraph, paragraph.range.clone())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_written_from_the_right_are_set_from_the_right() {
+        // Shalom, whose first letter, shin, stands rightmost.
+        let glyphs =
+            |text: &str| set(text, 10.0, false).glyphs.iter().map(|glyph| glyph.id).collect::<Vec<_>>();
+        let letters = "\u{5e9}\u{5dc}\u{5d5}\u{5dd}".chars();
+        let reversed: Vec<_> = letters.clone().rev().flat_map(|letter| glyphs(&letter.to_string())).collect();
+        let word: String = letters.collect();
+        assert_eq!(glyphs(&word), reversed);
+        let mixed = glyphs(&format!("ab {word} 12"));
+        assert_eq!((&mixed[..3], &mixed[3..5]), (&glyphs("ab ")[..], &glyphs("12")[..]), "a number after it");
+        assert_eq!(&mixed[6..], &reversed[..]);
+        assert_eq!(in_visual_order("läuft\u{a0}so"), "läuft\u{a0}so");
+    }
+
+    #[test]
+    fn arabic_letters_join_and_keep_their_marks() {
+        // Kitab: initial kaf, medial teh, final alef, isolated beh; from the right.
+        let word = "\u{643}\u{62a}\u{627}\u{628}";
+        assert_eq!(joined(word), "\u{fedb}\u{fe98}\u{fe8e}\u{fe8f}");
+        assert_eq!(in_visual_order(&joined(word)), "\u{fe8f}\u{fe8e}\u{fe98}\u{fedb}");
+        assert_eq!(joined("\u{628}"), "\u{fe8f}", "a letter alone");
+        let marked = in_visual_order(&joined("\u{628}\u{64e}\u{628}")).into_owned();
+        assert!(marked.contains('\u{64e}') && marked.chars().count() == 3, "{marked:?}");
+        assert_eq!(joined("kitab 1"), "kitab 1");
+        // The font has no form for this letter of Sindhi.
+        assert!(joined("\u{6bb}\u{628}").chars().all(|letter| letter != '\0'));
+    }
+
+    #[test]
+    fn characters_that_the_font_lacks_stay_apart() {
+        let digits =
+            |text: &str| set(text, 20.0, false).glyphs.iter().map(|glyph| glyph.id).collect::<Vec<_>>();
+        assert_eq!(digits("\u{5929}"), digits("5929"), "in two rows");
+        assert_ne!(digits("\u{5929}"), digits("\u{592a}"));
+        assert_eq!(digits("\u{1f680}"), digits("01F680"));
+        let line = set("a\u{5929}\u{592a}", 20.0, false);
+        let [first, second] = line.boxes[..] else { panic!("a box each: {:?}", line.boxes) };
+        assert!(first[2] < second[0] && second[2] < line.width, "{first:?} {second:?} {}", line.width);
+        assert!(line.glyphs[1].position.y < line.glyphs[4].position.y, "the first half above the second");
+        assert!(set("\u{5929}", 20.0, false).width < 26.0, "as wide as a character");
+    }
+
+    #[test]
+    fn widths_grow_with_the_text_and_the_size() {
+        let look = Text::new(10.0);
+        assert_eq!(look.width(""), 0.0);
+        // An em of digits: DejaVu's are 0.636 em wide.
+        assert!((look.width("0000000000") - 63.6).abs() < 0.1);
+        assert!((Text::new(30.0).width("attention") / look.width("attention") - 3.0).abs() < 1e-3);
+        assert!(look.bold().width("attention") > look.width("attention"));
+    }
+
+    #[test]
+    fn what_is_too_wide_is_cut_to_fit() {
+        let look = Text::new(10.0);
+        assert_eq!(look.fit("attention", 100.0), "attention");
+        let cut = look.fit("attention is all you need", 60.0);
+        assert!(cut.ends_with('…') && cut.starts_with("attent") && look.width(&cut) <= 60.0, "{cut}");
+        assert_eq!(look.fit("attention", 1.0), "");
+    }
+}

@@ -1,0 +1,203 @@
+//! The tokens along one side of a map or chart: as many as have room, and their positions. Whitespace is
+//! made visible, long tokens are shortened, and no label touches its neighbour.
+
+use super::axis::LABEL;
+use super::color::MUTED;
+use super::number::{Interval, tick_labels};
+use super::picture::{Picture, Place, Rect};
+use super::text::Text;
+
+/// The longest token on an axis, in characters.
+const LONGEST: usize = 10;
+/// The size of tokens, where they have room for it, and that of positions next to them.
+const TOKEN: f64 = 10.0;
+const POSITION: f64 = 8.5;
+/// The distance of lines of text, in ems.
+const LINE: f64 = 1.18;
+/// Longer sequences have positions next to their tokens: nobody counts so far.
+const COUNTED: usize = 16;
+/// The narrowest cell in logical pixels; longer sequences are binned.
+const NARROWEST_CELL: f64 = 1.0;
+/// The room of the title, between the labels and the edge.
+const TITLE: f64 = 30.0;
+
+/// The tokens below an area, or on the left of it.
+#[derive(Debug, Clone)]
+pub struct TokenAxis {
+    tokens: Vec<String>,
+    size: f64,
+    /// Every how many tokens one is written.
+    stride: usize,
+    /// True where tokens below an area read upward, for they are wider than their place.
+    is_upward: bool,
+    /// The room of the tokens next to the area.
+    room: f64,
+    /// Every how many positions one is numbered; none where there are few.
+    numbered: Option<usize>,
+    /// The number of positions in a bin; above one, positions are labelled instead of tokens.
+    pub bin: usize,
+    is_across: bool,
+}
+
+impl TokenAxis {
+    /// The axis of tokens along `length` logical pixels, in their visible form, cut where that would be wider than
+    /// `most`.
+    pub fn new(tokens: &[String], most: f64, length: f64, is_across: bool) -> Self {
+        let tokens: Vec<_> = tokens.iter().map(|token| Text::new(TOKEN).fit(&visible(token), most)).collect();
+        let pitch = length / tokens.len().max(1) as f64;
+        // The largest size at which every token has its place, or the usual one where none is small enough.
+        let size = [TOKEN, 9.0, 8.25].into_iter().find(|size| size * LINE <= pitch).unwrap_or(TOKEN);
+        let widest = tokens.iter().map(|token| Text::new(size).width(token)).fold(0.0, f64::max);
+        let (stride, is_upward) = stride_and_turn(widest, pitch, size, is_across);
+        // Digits are flat: their labels may need a wider stride than upward tokens.
+        let digits = Text::new(POSITION).width(&tokens.len().to_string()) + 6.0;
+        let every = stride * stride_of(pitch * stride as f64, digits);
+        let room = if is_across && !is_upward { size } else { widest };
+        let numbered = (tokens.len() > COUNTED).then_some(every);
+        let bin = stride_of(pitch, NARROWEST_CELL);
+        Self { tokens, size, stride, is_upward, room, numbered, bin, is_across }
+    }
+
+    /// Returns the width or height of labels and title next to the area.
+    pub fn depth(&self) -> f64 {
+        let digits = Text::new(POSITION).width(&self.tokens.len().to_string());
+        let numbers = self.numbered.map_or(0.0, |_| if self.is_across { 12.0 } else { digits + 8.0 });
+        match (self.is_across, self.bin > 1) {
+            (true, true) => 42.0,
+            (true, false) => self.room + 28.0 + numbers,
+            (false, true) => TITLE + Text::new(LABEL).width("1,000"),
+            (false, false) => TITLE + self.room + numbers,
+        }
+    }
+
+    /// The place at a fraction of the side of `area`, so far outside of it.
+    fn place(&self, area: Rect, along: f64, outside: f64) -> Place {
+        match self.is_across {
+            true => (area.left + along * area.width, area.bottom() + outside),
+            false => (area.left - outside, area.top + along * area.height),
+        }
+    }
+
+    /// Draws the labels next to `area`, and the title: `of` is the role of the tokens, as "query".
+    pub fn draw(&self, picture: &mut Picture, area: Rect, of: &str) {
+        let title = match (self.bin, self.numbered, self.is_across) {
+            (1, None, _) => of.to_string(),
+            (1, Some(_), true) => format!("{of}: token and position"),
+            (1, Some(_), false) => format!("{of}: position and token"),
+            (bin, ..) => format!("{of} position, in bins of {bin}"),
+        };
+        let draw_labels = if self.bin > 1 { Self::draw_positions } else { Self::draw_tokens };
+        draw_labels(self, picture, area);
+        let look = Text::new(11.5).centered();
+        let (look, edge) = if self.is_across { (look, 10.0) } else { (look.upward(), 7.0) };
+        picture.text(&title, self.place(area, 0.5, self.depth() - edge), &look);
+    }
+
+    fn draw_tokens(&self, picture: &mut Picture, area: Rect) {
+        let (look, number) = (Text::new(self.size), Text::new(POSITION).color(MUTED));
+        let (look, outside) = match (self.is_across, self.is_upward) {
+            (true, true) => (look.right().upward(), 6.0),
+            (true, false) => (look.centered(), 6.0 + self.size / 2.0),
+            (false, _) => (look.right(), 6.0),
+        };
+        let (number, beyond) =
+            if self.is_across { (number.centered(), 13.0) } else { (number.right(), 12.0) };
+        let place =
+            |i: usize, outside| self.place(area, (i as f64 + 0.5) / self.tokens.len() as f64, outside);
+        for (i, token) in self.tokens.iter().enumerate().step_by(self.stride) {
+            picture.text(token, place(i, outside), &look);
+        }
+        for i in self.numbered.into_iter().flat_map(|every| (0..self.tokens.len()).step_by(every)) {
+            picture.text(&i.to_string(), place(i, self.room + beyond), &number);
+        }
+    }
+
+    fn draw_positions(&self, picture: &mut Picture, area: Rect) {
+        let (count, look) = (self.tokens.len() as f64, Text::new(LABEL).color(MUTED));
+        let (length, look, outside) = match self.is_across {
+            true => (area.width, look.centered(), 12.0),
+            false => (area.height, look.right(), 7.0),
+        };
+        let ticks = Interval { start: 0.0, end: count }.whole_ticks((length / 45.0) as usize);
+        for (tick, label) in ticks.iter().zip(tick_labels(&ticks)) {
+            let place = |outside: f64| self.place(area, tick / count, outside);
+            picture.line(&[place(0.0), place(4.0)], MUTED, 1.0);
+            picture.text(&label, place(outside), &look);
+        }
+    }
+}
+
+/// Every how many tokens one is written that has `pitch` logical pixels, and whether it reads upward.
+fn stride_and_turn(widest: f64, pitch: f64, size: f64, is_across: bool) -> (usize, bool) {
+    let (flat, lines) = (stride_of(pitch, widest + size * 0.5), stride_of(pitch, size * LINE));
+    if is_across && flat <= lines { (flat, false) } else { (lines, is_across) }
+}
+
+/// The least stride in which people count at which what is `pitch` apart has the room that it needs.
+pub(crate) fn stride_of(pitch: f64, needed: f64) -> usize {
+    let least = (needed / pitch).ceil() as usize;
+    let rounds = [1, 2, 3, 4, 5, 8, 10, 16, 20, 25, 32, 50, 64, 100, 128, 200, 256, 500, 512, 1000];
+    rounds.into_iter().find(|&round| round >= least).unwrap_or(least)
+}
+
+/// A token as it is shown: whitespace and controls as their symbols, cut to ten characters.
+pub(crate) fn visible(token: &str) -> String {
+    if token.is_empty() {
+        return "∅".to_string();
+    }
+    match token.chars().nth(LONGEST) {
+        None => token.chars().map(shown).collect(),
+        Some(_) => token.chars().take(LONGEST - 1).map(shown).chain(['…']).collect(),
+    }
+}
+
+/// A character as it is shown.
+fn shown(character: char) -> char {
+    match character {
+        ' ' => '␣',
+        '\n' => '⏎',
+        '\r' => '␍',
+        '\t' => '⇥',
+        // The control pictures stand in the order of the control characters.
+        control @ '\0'..='\x1f' => char::from_u32(0x2400 + control as u32).unwrap_or('�'),
+        '\x7f' => '␡',
+        // What prints nothing, or turns the direction of what follows.
+        '\u{ad}' | '\u{61c}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202f}' => '·',
+        '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' => '·',
+        silent if silent.is_control() || silent.is_whitespace() => '·',
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whitespace_and_controls_are_visible() {
+        assert_eq!(visible(" a\n"), "␣a⏎");
+        assert_eq!(visible("\t\r\0"), "⇥␍␀");
+        assert_eq!(visible("\u{202e}x"), "·x");
+        assert_eq!(visible(""), "∅");
+    }
+
+    #[test]
+    fn long_tokens_are_shortened_by_characters_not_bytes() {
+        assert_eq!(visible("ääääääääää"), "ääääääääää");
+        assert_eq!(visible("äääääääääää"), "äääääääää…");
+        assert_eq!(visible("昨天小狗帮助一本书"), "昨天小狗帮助一本书", "also those that the font lacks");
+    }
+
+    #[test]
+    fn labels_never_touch() {
+        let size = 10.0;
+        for pitch in [0.4, 1.5, 6.0, 13.0, 60.0] {
+            for text in ["7", "␣attention"] {
+                let width = Text::new(size).width(text);
+                let (stride, is_upward) = stride_and_turn(width, pitch, size, true);
+                let needed = if is_upward { size } else { width };
+                assert!(stride as f64 * pitch > needed, "{pitch} {text}: {stride}");
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The third of three marks: the tokens of a sequence, true and predicted, over time steps.
+//!
+//! Integers of a short sequence are drawn as a chart, token by step. Everything else, as characters
+//! and words of large vocabularies, is set like text: each cell the true token above the predicted
+//! one.
+
+use plotters::style::RGBColor;
+
+use super::axis::{Axis, Scale};
+use super::color::{BACKGROUND, BLUE, GRID, INK, MUTED, SHADE, VERMILION, mix};
+use super::line_chart::{LineChart, Mark, Series, legend};
+use super::number::Interval;
+use super::picture::{HEADING, MARGIN, Picture, Rect, WIDTH};
+use super::text::Text;
+use super::token_axis::visible;
+use crate::numbers::thousands;
+
+/// The result of comparing a predicted token with the true one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The tokens are the same.
+    Hit,
+    /// The tokens differ.
+    Miss,
+    /// The true token is undetermined or not known, or nothing was predicted.
+    Unknown,
+    /// The tokens differ where the true one is undetermined.
+    WrongGuess,
+}
+
+/// One position of a sequence, with at least one of both tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The true token.
+    pub truth: Option<String>,
+    /// The predicted token.
+    pub predicted: Option<String>,
+    /// Their comparison.
+    pub outcome: Outcome,
+}
+
+/// The steps of one sequence, and the names of their parts in a picture.
+#[derive(Debug, Clone)]
+pub struct TokenStrip {
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// The name of predicted tokens.
+    pub predicted: &'static str,
+    /// The name of the shaded ground.
+    pub shade: &'static str,
+    /// The names of a hit, a miss, an unknown outcome, and a wrong guess.
+    pub outcomes: [&'static str; 4],
+}
+
+/// Charts have at most so many steps, and tokens between 0 and this number.
+const CHART_STEPS: usize = 100;
+const CHART_TOKENS: f64 = 40.0;
+const CHART_HEIGHT: f64 = 300.0;
+/// Longer sequences are cut, which the pictures say.
+const MOST_STEPS: usize = 1_024;
+/// Below this line, under the legend, a strip begins.
+const TOP: f64 = HEADING + 34.0;
+
+/// Cells set like text.
+const TOKEN: f64 = 11.0;
+const CELL_HEIGHT: f64 = 34.0;
+const LINE_HEIGHT: f64 = CELL_HEIGHT + 9.0;
+const START: f64 = MARGIN + 100.0;
+const NARROWEST: f64 = 19.0;
+
+/// The tint behind a cell.
+pub(crate) fn tint(outcome: Outcome) -> RGBColor {
+    match outcome {
+        Outcome::Hit => mix(BLUE, BACKGROUND, 0.86),
+        Outcome::Miss => mix(VERMILION, BACKGROUND, 0.72),
+        Outcome::Unknown | Outcome::WrongGuess => SHADE,
+    }
+}
+
+impl TokenStrip {
+    /// Draws the strip alone, with a `note` that also says where it is cut.
+    pub fn picture(&self, name: &'static str, title: &str, note: &str) -> Picture {
+        let [most, all] = [MOST_STEPS, self.steps.len()].map(|steps| thousands(steps as f64));
+        let is_cut = self.steps.len() > MOST_STEPS;
+        let cut = if is_cut { format!("; the first {most} of {all} steps") } else { String::new() };
+        let (numbers, lines) = (self.numbers(), self.lines());
+        let text_height = lines.len() as f64 * LINE_HEIGHT + MARGIN;
+        let height = numbers.as_ref().map_or(text_height, |_| CHART_HEIGHT + 52.0);
+        let mut picture = Picture::new(name, TOP + height, title, &format!("{note}{cut}"));
+        match numbers {
+            Some(numbers) => self.draw_chart(&mut picture, &numbers),
+            None => self.draw_text(&mut picture, &lines),
+        }
+        picture
+    }
+
+    fn has(&self, is_meant: impl Fn(&Step) -> bool) -> bool {
+        self.steps.iter().any(is_meant)
+    }
+
+    /// Returns the name of true tokens; none where no step has a predicted one as well.
+    fn truth(&self) -> Option<&'static str> {
+        self.has(|step| step.truth.is_some() && step.predicted.is_some()).then_some("true")
+    }
+
+    /// The tokens as numbers, true and predicted, where a chart of them can be read.
+    fn numbers(&self) -> Option<Vec<[Option<f64>; 2]>> {
+        let number = |token: &Option<String>| {
+            let number = token.as_ref().map(|text| text.parse::<u32>().map(f64::from)).transpose().ok()?;
+            number.is_none_or(|number| number <= CHART_TOKENS).then_some(number)
+        };
+        let numbers = self.steps.iter().map(|step| Some([number(&step.truth)?, number(&step.predicted)?]));
+        if self.steps.len() > CHART_STEPS { None } else { numbers.collect() }
+    }
+
+    fn draw_chart(&self, picture: &mut Picture, numbers: &[[Option<f64>; 2]]) {
+        let largest = numbers.iter().flatten().flatten().copied().fold(0.0, f64::max);
+        let x = Interval { start: -0.5, end: numbers.len() as f64 - 0.5 };
+        let y = Axis::new("token", Interval { start: -0.6, end: largest + 0.6 }, Scale::Whole);
+        let mut chart = LineChart::new(TOP, CHART_HEIGHT, Axis::new("time step", x, Scale::Whole), y);
+        let width = chart.area.width / numbers.len() as f64;
+        for (i, _) in self.steps.iter().enumerate().filter(|(_, step)| step.is_shaded()) {
+            picture.rect(Rect { left: chart.area.left + i as f64 * width, width, ..chart.area }, SHADE);
+        }
+        let steps =
+            || (0..).zip(&self.steps).zip(numbers).map(|((i, step), &tokens)| (f64::from(i), step, tokens));
+        let of = |outcome: Outcome| steps().filter(move |(_, step, _)| step.outcome == outcome);
+        let known = steps().map(|(x, _, [truth, predicted])| (x, truth.or(predicted).unwrap_or(f64::NAN)));
+        chart.series.push(Series::new("", mix(MUTED, BACKGROUND, 0.55), Mark::Line(1.0), known));
+        for (x, _, tokens) in of(Outcome::Miss) {
+            let ends = tokens.into_iter().flatten().map(|token| (x, token));
+            chart.series.push(Series::new("", VERMILION, Mark::Line(1.0), ends));
+        }
+        let radius = (width * 0.3).clamp(2.6, 6.0);
+        let truth = steps().filter_map(|(x, _, [truth, _])| Some((x, truth?)));
+        chart.series.push(Series::new(self.truth().unwrap_or(""), INK, Mark::Ring(radius, 1.25), truth));
+        let looks = [
+            (Outcome::Hit, BLUE, Mark::Dot(radius * 0.55)),
+            (Outcome::Miss, VERMILION, Mark::Cross(radius * 0.9, 1.75)),
+            (Outcome::Unknown, MUTED, Mark::Dot(radius * 0.55)),
+            (Outcome::WrongGuess, MUTED, Mark::Cross(radius * 0.8, 1.25)),
+        ];
+        for ((outcome, color, mark), name) in looks.into_iter().zip(self.outcomes) {
+            let points = of(outcome).filter_map(|(x, _, [_, predicted])| Some((x, predicted?)));
+            chart.series.push(Series::new(name, color, mark, points));
+        }
+        chart.series.retain(|series| !series.points.is_empty());
+        chart.draw(picture);
+        legend(picture, (chart.area.left, HEADING + 10.0), chart.named().into_iter().chain(&self.shade()));
+    }
+
+    /// Returns the entry of a legend for the shaded ground.
+    fn shade(&self) -> Option<Series> {
+        self.has(Step::is_shaded).then(|| Series::new(self.shade, SHADE, Mark::Column, []))
+    }
+
+    /// Cells as wide as their tokens, from left to right and line by line, each with the place of its step.
+    fn lines(&self) -> Vec<Vec<(usize, Rect)>> {
+        let (mut lines, mut left) = (vec![Vec::new()], START);
+        for (i, step) in self.steps.iter().take(MOST_STEPS).enumerate() {
+            let looks = [(&step.truth, Text::new(TOKEN)), (&step.predicted, Text::new(TOKEN).bold())];
+            let widths =
+                looks.map(|(token, look)| token.as_ref().map_or(0.0, |token| look.width(&visible(token))));
+            let width = (widths[0].max(widths[1]) + 8.0).max(NARROWEST).ceil();
+            if left + width > WIDTH - MARGIN {
+                lines.push(Vec::new());
+                left = START;
+            }
+            let row = lines.len() - 1;
+            let top = TOP + row as f64 * LINE_HEIGHT;
+            lines[row].push((i, Rect { left, top, width, height: CELL_HEIGHT }));
+            left += width + 2.0;
+        }
+        lines
+    }
+
+    fn draw_text(&self, picture: &mut Picture, lines: &[Vec<(usize, Rect)>]) {
+        let [hit, miss, _, wrong_guess] = self.outcomes;
+        let named = [
+            (Outcome::Hit, hit, tint(Outcome::Hit), Mark::Column),
+            (Outcome::Miss, miss, tint(Outcome::Miss), Mark::Column),
+            (Outcome::WrongGuess, wrong_guess, MUTED, Mark::Frame(12.0)),
+        ];
+        let named = named.into_iter().filter(|&(outcome, ..)| self.has(|step| step.outcome == outcome));
+        let named = named.map(|(_, name, color, mark)| Series::new(name, color, mark, []));
+        legend(picture, (START, HEADING + 10.0), &named.chain(self.shade()).collect::<Vec<_>>());
+        let gutter = Text::new(9.5).color(MUTED).right();
+        for line in lines {
+            let (first, Rect { top, height, .. }) = line[0];
+            let any = |has: fn(&Step) -> bool| line.iter().any(|&(i, _)| has(&self.steps[i]));
+            if any(|step| step.truth.is_some()) {
+                picture.text(self.truth().unwrap_or(self.shade), (START - 8.0, top + UPPER), &gutter);
+            }
+            if any(|step| step.predicted.is_some()) {
+                picture.text(self.predicted, (START - 8.0, top + LOWER), &gutter);
+            }
+            picture.text(&thousands(first as f64), (MARGIN + 30.0, top + height / 2.0), &gutter);
+            line.iter().for_each(|&(i, cell)| self.steps[i].draw(picture, cell));
+        }
+    }
+}
+
+/// The middle of the true token's line in a cell, and that of the predicted one's below it.
+const UPPER: f64 = 10.0;
+const LOWER: f64 = CELL_HEIGHT - 10.0;
+
+impl Step {
+    /// Returns true where the ground behind the step is shaded: of a given token, and of a guess at an undetermined one. A
+    /// step without a true token is not shaded.
+    fn is_shaded(&self) -> bool {
+        self.truth.is_some() && !matches!(self.outcome, Outcome::Hit | Outcome::Miss)
+    }
+
+    fn draw(&self, picture: &mut Picture, cell: Rect) {
+        let Step { truth, predicted, outcome } = self;
+        if *outcome == Outcome::Unknown && truth.is_none() {
+            picture.frame(cell, GRID, 1.0);
+        } else {
+            picture.rect(cell, tint(*outcome));
+        }
+        let (middle, _) = cell.center();
+        let plain = Text::new(TOKEN).centered();
+        let look = match outcome {
+            Outcome::Hit => plain.color(BLUE),
+            Outcome::Miss => plain.color(VERMILION).bold(),
+            Outcome::Unknown if truth.is_none() => plain,
+            Outcome::Unknown | Outcome::WrongGuess => plain.color(MUTED),
+        };
+        for (token, look, line) in [(truth, plain, UPPER), (predicted, look, LOWER)] {
+            if let Some(token) = token {
+                picture.text(&visible(token), (middle, cell.top + line), &look);
+            }
+        }
+        // A line through or below a sign would make another of it.
+        if *outcome == Outcome::WrongGuess {
+            let (left, top, width) = (cell.left + 1.5, cell.top + LOWER - 8.0, cell.width - 3.0);
+            picture.frame(Rect { left, top, width, height: 16.0 }, MUTED, 0.75);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Whole pictures: their sizes, and pixels that must carry known colours.
+
+mod course;
+mod heads;
+mod loss;
+mod predictions;
+
+use std::path::Path;
+
+use image::RgbImage;
+use loss::loss;
+use plotters::style::RGBColor;
+
+use crate::draw::{Picture, PictureFormat, Style, color, raster};
+use crate::page::{Heads, Page};
+use crate::reading::{AttentionMaps, Reading, Target, TargetRole, TokenProbability};
+use crate::{attention, attention_over_time, heads as all_heads};
+
+/// What tests ask of a drawn picture.
+trait Pixels {
+    fn pixel(&self, x: usize, y: usize) -> RGBColor;
+    fn count(&self, color: RGBColor) -> usize;
+    /// The bounding box of a colour, in pixels: left, top, right, bottom.
+    fn bounds(&self, color: RGBColor) -> Option<[usize; 4]>;
+    /// The border is empty: nothing runs over the edge.
+    fn has_clear_border(&self) -> bool;
+}
+
+impl Pixels for RgbImage {
+    fn pixel(&self, x: usize, y: usize) -> RGBColor {
+        let [red, green, blue] = self.get_pixel(x as u32, y as u32).0;
+        RGBColor(red, green, blue)
+    }
+
+    fn count(&self, color: RGBColor) -> usize {
+        self.pixels().filter(|pixel| pixel.0 == [color.0, color.1, color.2]).count()
+    }
+
+    fn bounds(&self, color: RGBColor) -> Option<[usize; 4]> {
+        let mut bounds: Option<[usize; 4]> = None;
+        for (x, y, pixel) in self.enumerate_pixels() {
+            if pixel.0 == [color.0, color.1, color.2] {
+                let (x, y) = (x as usize, y as usize);
+                let [left, top, right, bottom] = bounds.unwrap_or([x, y, x, y]);
+                bounds = Some([left.min(x), top.min(y), right.max(x), bottom.max(y)]);
+            }
+        }
+        bounds
+    }
+
+    fn has_clear_border(&self) -> bool {
+        let (width, height) = (self.width() as usize, self.height() as usize);
+        let clear = |x, y| self.pixel(x, y) == color::BACKGROUND;
+        (0..width).all(|x| clear(x, 0) && clear(x, height - 1))
+            && (0..height).all(|y| clear(0, y) && clear(width - 1, y))
+    }
+}
+
+fn drawn(picture: &Picture) -> RgbImage {
+    let raster = raster(picture, 1).unwrap();
+    assert_eq!(raster.dimensions(), picture.size());
+    assert_eq!(raster.width(), 900);
+    assert!(raster.has_clear_border(), "{} runs over its edge", picture.name);
+    raster
+}
+
+fn vector(picture: &Picture) -> String {
+    picture.to_svg().unwrap()
+}
+
+fn tokens(time: usize) -> Vec<String> {
+    (0..time).map(|position| (position % 7).to_string()).collect()
+}
+
+/// A head that sees only itself.
+fn identity(time: usize) -> Vec<f32> {
+    (0..time * time).map(|i| if i / time == i % time { 1.0 } else { 0.0 }).collect()
+}
+
+/// What a decoder with these maps, `[layer][head]`, does with a sequence of `time` tokens.
+fn reading(time: usize, attention: Vec<Vec<Vec<f32>>>) -> Reading {
+    Reading {
+        sequence: "validation sequence 3".to_string(),
+        source: None,
+        inputs: tokens(time),
+        targets: vec![None; time],
+        maps: AttentionMaps { attention, ..AttentionMaps::default() },
+        likeliest: vec![Vec::new(); time],
+    }
+}
+
+/// The pictures of one head per layer: its map, and the same as curves.
+fn maps(reading: &Reading) -> [Picture; 2] {
+    let layers = reading.layers(&Default::default(), &[]);
+    [attention::picture("golden", reading, &layers), attention_over_time::picture("golden", reading, &layers)]
+}
+
+#[test]
+fn an_identity_map_is_bright_on_the_diagonal_dark_below_and_empty_above() {
+    let time = 7;
+    let raster = drawn(&maps(&reading(time, vec![vec![identity(time)]]))[0]);
+    // The dark cells reach from the left edge of the second row to the bottom; cells are 64 wide.
+    let [left, _, _, bottom] = raster.bounds(color::color(0.0)).unwrap();
+    let side = (64 * time) as f64;
+    let top = bottom as f64 - side;
+    let cell = |query: usize, key: usize| {
+        // A quarter into the cell, beside the weight that is written in its middle.
+        let along = |i: usize| (i as f64 + 0.2) * side / time as f64;
+        raster.pixel((left as f64 + along(key)) as usize, (top + along(query)) as usize)
+    };
+    for query in 0..time {
+        for key in 0..time {
+            let expected = match key.cmp(&query) {
+                std::cmp::Ordering::Less => color::color(0.0),
+                std::cmp::Ordering::Equal => color::color(1.0),
+                std::cmp::Ordering::Greater => color::BACKGROUND,
+            };
+            assert_eq!(cell(query, key), expected, "query {query}, key {key}");
+        }
+    }
+}
+
+#[test]
+fn every_number_of_layers_and_every_length_is_drawn_within_its_picture() {
+    for layers in [1, 2, 3, 4, 5, 12] {
+        for time in [1, 2, 11, 64, 211] {
+            for picture in maps(&reading(time, vec![vec![identity(time)]; layers])) {
+                assert!(drawn(&picture).count(color::INK) > 100, "{layers} layers, {time} tokens");
+            }
+        }
+    }
+    drawn(&maps(&reading(1_024, vec![vec![identity(1_024)]; 12]))[0]);
+}
+
+#[test]
+fn an_encoder_decoder_shows_each_kind_of_attention_over_its_own_tokens() {
+    for (queries, keys) in [(5, 6), (1, 40), (60, 3), (300, 11)] {
+        let mut reading = reading(queries, vec![vec![identity(queries); 2]; 2]);
+        reading.source = Some((0..keys).map(|i| format!("s{i}")).collect());
+        reading.maps.cross = vec![vec![vec![1.0 / keys as f32; queries * keys]; 2]; 2];
+        reading.maps.encoder = vec![vec![identity(keys); 2]; 2];
+        let [maps, curves] = maps(&reading);
+        let all = all_heads::picture("golden", &reading, &reading.layers(&Default::default(), &[]));
+        for picture in [&maps, &curves, &all] {
+            drawn(picture);
+        }
+        for kind in
+            ["decoder self-attention, layer 1", "cross-attention, layer 0", "encoder self-attention, layer"]
+        {
+            assert!(vector(&maps).contains(kind) && vector(&curves).contains(kind), "{kind}");
+        }
+        assert!(vector(&maps).contains(">\ns0\n<") && vector(&all).contains("cross-attention"));
+    }
+}
+
+#[test]
+fn long_and_foreign_tokens_stay_within_the_picture() {
+    let odd =
+        ["\u{202e}abc", "   ", "\n\n", "internationalisation", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𝔱𝔢𝔵𝔱", "你好", "<script>", "\0", ""];
+    let mut reading = reading(200, vec![vec![identity(200)]; 2]);
+    reading.inputs = (0..200).map(|i| odd[i % odd.len()].to_string()).collect();
+    reading.targets = (0..200).map(|i| Some(target(odd[i % odd.len()], i % 3 > 0))).collect();
+    reading.likeliest = (0..200).map(|i| vec![likely(odd[i * 5 % odd.len()])]).collect();
+    let run = "a run with a name that is far too long for one line ".repeat(5);
+    for picture in Page::new(run, (vec![reading], 0), Heads::default()).pictures() {
+        drawn(&picture);
+    }
+}
+
+#[test]
+fn what_stands_below_a_title_is_shown_whole() {
+    let mut reading = reading(900, vec![vec![identity(900)]]);
+    let short = drawn(&maps(&reading)[0]).height();
+    reading.sequence = "validation sequence 3 (its beginning), by the weights of step 100,000".to_string();
+    let [picture, _] = maps(&reading);
+    let svg = vector(&picture);
+    let words = svg.lines().filter(|line| !line.starts_with('<')).collect::<Vec<_>>().join(" ");
+    assert!(words.contains("on all its keys, averaged over its queries") && !words.contains('…'), "{words}");
+    assert!(drawn(&picture).height() >= short, "a further line has room of its own");
+}
+
+fn likely(token: &str) -> TokenProbability {
+    TokenProbability { token: token.to_string(), probability: 0.25 }
+}
+
+fn target(text: &str, determined: bool) -> Target {
+    let role = if determined { TargetRole::Determined } else { TargetRole::Undetermined };
+    Target { text: text.to_string(), probability: 0.5, role }
+}
+
+#[test]
+fn an_svg_says_in_text_what_the_picture_shows() {
+    let mut reading = reading(11, vec![vec![identity(11)]; 2]);
+    reading.inputs[3] = "<b>&\"".to_string();
+    reading.inputs[4] = "a\u{1b}b".to_string();
+    let svg = vector(&maps(&reading)[0]);
+    for text in [
+        "golden: attention",
+        "layer 0, head 0",
+        "layer 1, head 0",
+        "attention weight",
+        "&lt;b&gt;&amp;&quot;",
+    ] {
+        assert!(svg.contains(text), "{text}");
+    }
+    assert!(svg.contains("data:image/png;base64,") && !svg.contains("<b>"));
+    assert!(!svg.contains(|c: char| c.is_control() && c != '\n'));
+    assert!(svg.starts_with("<svg width=\"900\""));
+    let svg = vector(&loss(Some(0.5)).picture());
+    assert!(svg.contains("floor 0.5000 nats") && svg.contains("learning rate"));
+    assert!(svg.contains("training, smoothed over"));
+}
+
+#[test]
+fn pictures_are_written_as_files_of_their_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let curve = loss(Some(0.5)).picture();
+    let style = Style { scale: 3, ..Style::default() };
+    let path = curve.save(folder.path(), &style).unwrap();
+    assert_eq!(path, folder.path().join("loss.png"));
+    let bytes = std::fs::read(path).unwrap();
+    assert_eq!(bytes[..8], *b"\x89PNG\r\n\x1a\n");
+    assert_eq!(bytes[16..24], [0, 0, 0x0a, 0x8c, 0, 0, 0x05, 0xa0], "2700 by 1440 pixels");
+    let path = curve.save(folder.path(), &Style { format: PictureFormat::Svg, ..style }).unwrap();
+    assert!(std::fs::read_to_string(path).unwrap().trim_end().ends_with("</svg>"));
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let picture = loss(None).picture();
+    let save = |folder: &Path, style: Style| picture.save(folder, &style).unwrap_err().to_string();
+    let message = save(&folder.path().join("missing"), Style::default());
+    assert!(message.starts_with("cannot write `") && message.contains("loss.png"), "{message}");
+    let message = save(folder.path(), Style { scale: 0, ..Style::default() });
+    assert_eq!(message, "`scale` = 0 must lie between 1 and 4");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,128 @@
+//! The pictures of a run's course, and of what it writes.
+
+use image::RgbImage;
+
+use super::{Pixels, drawn};
+use crate::draw::{Outcome, Picture, Step, color, tint};
+use crate::gradients::GradientCurve;
+use crate::{Point, generated, gradients, positions};
+
+fn by_position(length: usize) -> Vec<Option<f64>> {
+    (0..length).map(|i| Some(2.0 - 1.5 * i as f64 / length as f64)).collect()
+}
+
+fn picture(losses: &[Option<f64>], has_floor: bool) -> Picture {
+    let floor = losses.iter().filter(|_| has_floor).map(|loss| loss.unwrap_or(f64::NAN) - 0.25);
+    positions::picture("golden", losses, &floor.collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+fn the_floor_lies_below_the_loss_at_every_position() {
+    for length in [5, 64, 257] {
+        let raster = drawn(&picture(&by_position(length), true));
+        // The plots begin right of the axis, below the legend.
+        let lowest = |color, x: usize| (90..350).filter(|&y| raster.pixel(x, y) == color).max();
+        let columns: Vec<(usize, usize)> =
+            (80..880).filter_map(|x| Some((lowest(color::BLUE, x)?, lowest(color::GREEN, x)?))).collect();
+        assert!(columns.len() > 300, "{length}: {}", columns.len());
+        assert!(columns.iter().all(|(loss, floor)| loss < floor), "{columns:?}");
+        assert_eq!(drawn(&picture(&by_position(length), false)).count(color::GREEN), 0);
+    }
+}
+
+#[test]
+fn positions_without_targets_are_drawn_as_gaps() {
+    let mut losses = by_position(11);
+    losses[4] = None;
+    losses[7] = Some(f64::INFINITY);
+    drawn(&picture(&losses, true));
+    let legend = drawn(&picture(&[None; 11], false));
+    assert_eq!(legend.bounds(color::BLUE).unwrap()[3], 72, "the legend alone");
+}
+
+/// Gradients of which the first half is clipped to `limit`.
+fn half_clipped(limit: f64) -> GradientCurve {
+    let curve = |first: f64, second: f64| {
+        let value = move |step| if step <= 50 { first } else { second };
+        (1..=100).map(|step| Point { step, value: value(step) }).collect()
+    };
+    GradientCurve { norms: curve(4.0, 0.25), clip_rates: curve(1.0, 0.0), limit, clipped: 0.5 }
+}
+
+#[test]
+fn the_clip_limit_lies_between_what_is_cut_and_what_is_not() {
+    let raster = drawn(&gradients::picture("golden", &half_clipped(1.0)).unwrap());
+    // Rows of the norms' area.
+    let rows = |raster: &RgbImage, color, x: usize| -> Vec<usize> {
+        (94..334).filter(|&y| raster.pixel(x, y) == color).collect()
+    };
+    let limit: Vec<usize> = (80..880).flat_map(|x| rows(&raster, color::VERMILION, x)).collect();
+    assert!(limit.len() > 400, "a dashed line across");
+    assert!(limit.iter().all(|y| y.abs_diff(limit[0]) <= 2));
+    assert!(rows(&raster, color::BLUE, 200).iter().all(|&y| y < limit[0] - 50), "cut");
+    assert!(rows(&raster, color::BLUE, 800).iter().all(|&y| y > limit[0] + 50), "not cut");
+    let columns = color::mix(color::VERMILION, color::BACKGROUND, 0.45);
+    let [left, _, right, _] = raster.bounds(columns).unwrap();
+    assert!(left < 80 && right.abs_diff(479) < 5, "half of the steps are cut: {left} to {right}");
+    let free = drawn(&gradients::picture("golden", &half_clipped(0.0)).unwrap());
+    assert_eq!((free.count(color::VERMILION), free.count(columns)), (0, 0));
+    assert!(free.height() < raster.height());
+}
+
+#[test]
+fn norms_that_vanish_or_overflow_are_drawn_around() {
+    let mut curve = half_clipped(1.0);
+    for (at, norm) in [(3, 0.0), (4, f64::INFINITY), (5, f64::NAN)] {
+        curve.norms[at].value = norm;
+    }
+    drawn(&gradients::picture("golden", &curve).unwrap());
+    let [norms, clip_rates] = [&curve.norms, &curve.clip_rates].map(|points| points[3..4].to_vec());
+    let alone = GradientCurve { norms, clip_rates, ..curve };
+    drawn(&gradients::picture("golden", &alone).unwrap());
+    assert!(gradients::picture("golden", &GradientCurve::default()).is_none());
+}
+
+/// After three tokens, what was generated, compared with the true tokens where there are some.
+fn continuation(generated: &[&str], truth: &[&str]) -> Picture {
+    let [prompt, generated, truth] = [&["3", "5", "1"], generated, truth]
+        .map(|tokens| tokens.iter().map(|token| token.to_string()).collect::<Vec<_>>());
+    let given = prompt.into_iter().map(|token| Step {
+        truth: Some(token),
+        predicted: None,
+        outcome: Outcome::Unknown,
+    });
+    let continued = generated.into_iter().enumerate().map(|(i, token)| {
+        let truth = truth.get(i).cloned();
+        let outcome = match &truth {
+            None => Outcome::Unknown,
+            Some(truth) if *truth == token => Outcome::Hit,
+            Some(_) => Outcome::Miss,
+        };
+        Step { truth, predicted: Some(token), outcome }
+    });
+    generated::picture("golden", "validation sequence 0", given.chain(continued).collect()).unwrap()
+}
+
+#[test]
+fn the_prompt_is_shaded_and_what_differs_from_the_truth_is_marked() {
+    // Numbers are drawn as a chart, text as cells.
+    let numbers = (["5", "2", "5"], ["5", "2", "4"], color::VERMILION);
+    let text = (["f", "c", "f"], ["f", "c", "e"], tint(Outcome::Miss));
+    for (truth, other, mark) in [numbers, text] {
+        let same = drawn(&continuation(&truth, &truth));
+        assert_eq!(same.count(mark), 0);
+        assert!(same.count(color::SHADE) > 200, "the prompt");
+        assert!(drawn(&continuation(&other, &truth)).count(mark) > 50);
+        // A user's own prompt has no true continuation.
+        let free = drawn(&continuation(&other, &[]));
+        assert_eq!(free.count(mark), 0);
+        assert!(free.count(color::SHADE) > 200);
+    }
+}
+
+#[test]
+fn what_holds_nothing_has_no_picture() {
+    let given = Step { truth: Some("1".to_string()), predicted: None, outcome: Outcome::Unknown };
+    assert!(generated::picture("golden", "", vec![given]).is_none());
+    assert!(positions::picture("golden", &[], &[]).is_none());
+}

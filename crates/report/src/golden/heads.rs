@@ -1,0 +1,162 @@
+//! The pictures of all heads.
+
+use super::{Pixels, drawn, identity, loss, reading, vector};
+use crate::draw::{Picture, color};
+use crate::scores::{HeadScores, ScoreKind, ScoredStep};
+use crate::{formation, head_scores, heads};
+
+fn uniform(time: usize) -> Vec<f32> {
+    (0..time * time).map(|i| if i % time <= i / time { 1.0 / (i / time + 1) as f32 } else { 0.0 }).collect()
+}
+
+/// A share of attention.
+const INDUCTION: ScoreKind = ScoreKind {
+    key: "induction",
+    name: "induction",
+    unit: "weight",
+    meaning: "weight on what followed the same token earlier",
+    digits: 2,
+    is_weight: true,
+};
+/// A rise of the loss, which can be negative.
+const ABLATION: ScoreKind = ScoreKind {
+    key: "ablation",
+    name: "ablation",
+    unit: "nats of loss",
+    meaning: "rise of the loss when the head is ablated, in nats",
+    digits: 3,
+    is_weight: false,
+};
+
+const KINDS: [ScoreKind; 2] = [INDUCTION, ABLATION];
+
+/// One score of each head, `[layer][head]`.
+fn scores(values: &[&[Option<f64>]], score: ScoreKind) -> Vec<Vec<HeadScores>> {
+    let head = |value: &Option<f64>| HeadScores::new([(score, *value)]);
+    values.iter().map(|layer| layer.iter().map(head).collect()).collect()
+}
+
+fn panel(values: &[&[Option<f64>]], score: ScoreKind) -> Picture {
+    head_scores::picture("golden", "128 validation sequences", &[score], &scores(values, score)).unwrap()
+}
+
+#[test]
+fn every_grid_of_heads_is_drawn_within_its_pictures() {
+    for (layers, heads_per_layer, time) in [
+        (1, 1, 8),
+        (1, 16, 64),
+        (2, 3, 1),
+        (3, 5, 211),
+        (12, 1, 11),
+        (12, 16, 64),
+        (2, 2, 1024),
+        (6, 100, 9),
+        (48, 25, 9),
+    ] {
+        let all = reading(time, vec![vec![uniform(time); heads_per_layer]; layers]);
+        assert!(
+            drawn(&heads::picture("golden", &all, &all.layers(&Default::default(), &[]))).count(color::INK)
+                > 100
+        );
+        let value = |layer: usize, head: usize| (layer * heads_per_layer + head) as f64;
+        let head = |layer, head| {
+            HeadScores::new(KINDS.map(|kind| (kind, Some(value(layer, head) / value(layers, 0)))))
+        };
+        let scores: Vec<Vec<HeadScores>> =
+            (0..layers).map(|layer| (0..heads_per_layer).map(|i| head(layer, i)).collect()).collect();
+        let panels = head_scores::picture("golden", "128 validation sequences", &KINDS, &scores).unwrap();
+        assert!(drawn(&panels).count(color::INK) > 100);
+        let steps = [1, 100, 200, 300, 500].map(|step| ScoredStep { step, heads: scores.clone() });
+        assert!(
+            drawn(&formation::picture(&loss(Some(0.5)), &KINDS, &steps).unwrap()).count(color::INK) > 100
+        );
+    }
+}
+
+#[test]
+fn thumbnails_stand_layer_by_head_on_one_scale() {
+    // All heads attend evenly, but the last one to itself alone: it reaches to the last corner.
+    let time = 7;
+    let mut all = vec![vec![uniform(time); 3]; 2];
+    all[1][2] = identity(time);
+    let all = reading(time, all);
+    let raster = drawn(&heads::picture("golden", &all, &all.layers(&Default::default(), &[])));
+    // The brightest colour also stands at the top of the colour bar, right of all maps.
+    let bright = color::color(1.0);
+    let within = |x: usize, y: usize| raster.pixel(x, y);
+    let rows: Vec<usize> =
+        (64..raster.height() as usize).filter(|&y| (90..814).any(|x| within(x, y) == bright)).collect();
+    let (top, bottom) = (rows[0], rows[rows.len() - 1]);
+    let columns: Vec<usize> = (90..814).filter(|&x| within(x, bottom - 2) == bright).collect();
+    let (left, right) = (columns[0], columns[columns.len() - 1]);
+    let cell = right + 1 - left;
+    assert!(within(left + cell / 2, bottom - cell - cell / 2) == color::BACKGROUND, "above the diagonal");
+    assert_eq!(within(left - cell / 2, bottom - cell / 2), color::color(0.0), "below the diagonal");
+    assert_eq!(within(left - cell / 2, bottom - cell - cell / 2), bright, "the diagonal itself");
+    // On the scale of the picture an even weight of 1/7 is dark, in the map of its own it would not be.
+    let pitch = (7 * cell) as isize + 8;
+    let neighbour = within((left as isize - pitch) as usize, bottom - cell / 2);
+    let expected = color::color(1.0 / 7.0);
+    let near = |a: u8, b: u8| a.abs_diff(b) <= 3;
+    assert!(
+        near(neighbour.0, expected.0) && near(neighbour.1, expected.1) && near(neighbour.2, expected.2),
+        "{neighbour:?}, {expected:?}"
+    );
+    assert!(top < 100 && bottom > 2 * 7 * cell, "two layers from {top} to {bottom}");
+}
+
+#[test]
+fn a_panel_shows_each_head_in_the_colour_of_its_score() {
+    let raster = drawn(&panel(&[&[Some(0.0), Some(1.0)], &[None, Some(0.5)]], INDUCTION));
+    let [left, top, right, bottom] = raster.bounds(color::SHADE).unwrap();
+    let (width, height) = (right + 2 - left, bottom + 2 - top);
+    let (x, y) = (left + 3, top + 3);
+    assert_eq!(raster.pixel(x, y - height), color::color(0.0));
+    assert_eq!(raster.pixel(x + width, y - height), color::color(1.0));
+    assert_eq!(raster.pixel(x + width, y), color::color(0.5));
+}
+
+#[test]
+fn the_moment_a_head_forms_is_marked_below_the_falling_loss() {
+    let at = |step: usize| {
+        let value = |now: usize, head: usize| Some(if now >= step && head == 1 { 0.9 } else { 0.01 });
+        let scored = (0..=50).map(|i| i * 10).map(|now| ScoredStep {
+            step: now,
+            heads: scores(&[&[value(now, 0), value(now, 1)]], INDUCTION),
+        });
+        drawn(&formation::picture(&loss(Some(0.5)), &[INDUCTION], &scored.collect::<Vec<_>>()).unwrap())
+    };
+    // The mark crosses the loss, where nothing else is drawn in the colour of a layer.
+    let mark = |step: usize| {
+        let (raster, color) = (at(step), color::line_color(0.12));
+        let above_panel = |x: &usize| (100..285).filter(|&y| raster.pixel(*x, y) == color).count() > 80;
+        (80..770).find(above_panel)
+    };
+    let place = |step: f64| 76.0 + 702.0 * step / 500.0;
+    for step in [100, 250, 400] {
+        let found = mark(step).unwrap() as f64;
+        assert!((found - place(step as f64)).abs() <= 1.5, "step {step} at {found}");
+    }
+    assert_eq!(mark(600), None, "no head forms");
+}
+
+#[test]
+fn a_score_that_says_nothing_has_no_picture() {
+    let nothing = scores(&[&[None, None]], INDUCTION);
+    assert!(head_scores::picture("golden", "", &KINDS, &nothing).is_none());
+    let steps = [1, 2].map(|step| ScoredStep { step, heads: nothing.clone() });
+    assert!(formation::picture(&loss(None), &KINDS, &steps).is_none());
+    assert!(formation::picture(&loss(None), &KINDS, &[]).is_none());
+}
+
+#[test]
+fn heads_that_lose_less_when_zeroed_and_values_that_are_no_number_are_drawn() {
+    let raster = drawn(&panel(&[&[Some(-0.02), Some(f64::NAN), Some(1.5)]], ABLATION));
+    assert!(raster.count(color::SHADE) > 300, "no number");
+    assert!(raster.count(color::color(0.0)) > 300, "below zero");
+    let svg = vector(&panel(&[&[Some(-2e-4), Some(0.012)]], ABLATION));
+    assert!(
+        svg.contains(">\n0.000\n<") && !svg.contains(">\n−0.000\n<"),
+        "a rounded zero has no sign: {svg}"
+    );
+}

@@ -1,0 +1,130 @@
+//! The picture of the loss.
+
+use super::{Pixels, drawn, vector};
+use crate::draw::color;
+use crate::loss::LossCurve;
+use crate::series::Point;
+
+pub(super) fn loss(floor: Option<f64>) -> LossCurve {
+    let training = (1..=500).map(|step| Point { step, value: 0.5 + 2.0 * (-(step as f64) / 90.0).exp() });
+    LossCurve {
+        run: "golden".to_string(),
+        training: training.collect(),
+        validation: (1..=5).map(|epoch| Point { step: epoch * 100, value: 0.6 }).collect(),
+        learning_rate: (1..=500).map(|step| Point { step, value: 1e-3 }).collect(),
+        epoch_ends: (1..=5).map(|epoch| epoch * 100).collect(),
+        floor,
+        ..LossCurve::default()
+    }
+}
+
+#[test]
+fn the_floor_is_a_dashed_line_across_the_chart_below_the_losses() {
+    let raster = drawn(&loss(Some(0.5)).picture());
+    let [left, _, right, floor] = raster.bounds(color::GREEN).unwrap();
+    assert!(right - left > 680, "from {left} to {right}");
+    let row: Vec<bool> = (left..right).map(|x| raster.pixel(x, floor) == color::GREEN).collect();
+    let dashes = row.windows(2).filter(|pair| !pair[0] && pair[1]).count();
+    assert!(dashes > 50, "{dashes} dashes");
+    let [_, _, _, validation] = raster.bounds(color::VERMILION).unwrap();
+    assert!(validation < floor, "validation loss at row {validation}, floor at row {floor}");
+    assert_eq!(drawn(&loss(None).picture()).count(color::GREEN), 0);
+}
+
+#[test]
+fn a_constant_learning_rate_does_not_run_along_the_floor() {
+    let (floor, rate) = (0.5, 1e-3);
+    let mut curve = loss(Some(floor));
+    for place in [0.07, 0.5, 0.64, 0.66, 0.68, 0.9] {
+        // The lowest loss puts the floor at this place of the axis.
+        curve.training[400].value = floor - place * 2.0;
+        let losses = curve.losses();
+        let place = (floor - losses.start) / losses.length();
+        let apart = (rate / curve.rates_end().unwrap() - place).abs();
+        assert!(apart > 0.05 && curve.rates_end().unwrap() <= 2.0 * rate, "{place}: {apart}");
+    }
+    let same = LossCurve { learning_rate: Vec::new(), ..curve };
+    assert_eq!(same.rates_end(), None);
+}
+
+#[test]
+fn a_spike_at_the_start_does_not_squash_the_curve() {
+    // How far the curve falls from a little after the start, in pixels.
+    let height = |curve: &LossCurve| {
+        let raster = drawn(&curve.picture());
+        let rows: Vec<usize> =
+            (110..430).filter(|&y| (120..400).any(|x| raster.pixel(x, y) == color::BLUE)).collect();
+        rows[rows.len() - 1] - rows[0]
+    };
+    let usual = loss(Some(0.5));
+    let mut spiked = usual.clone();
+    spiked.training[0].value = 500.0;
+    spiked.training[1].value = f64::INFINITY;
+    assert!(height(&spiked) * 2 > height(&usual), "{} of {}", height(&spiked), height(&usual));
+}
+
+#[test]
+fn runs_without_points_are_drawn_too() {
+    let empty = LossCurve::default();
+    assert!(drawn(&empty.picture()).count(color::MUTED) > 100);
+    let one = LossCurve { training: vec![Point { step: 1, value: 2.0 }], ..empty.clone() };
+    assert!(drawn(&one.picture()).count(color::BLUE) > 0);
+    let lost = LossCurve { training: vec![Point { step: 1, value: f64::NAN }], ..empty.clone() };
+    drawn(&lost.picture());
+    // So early that nothing was logged.
+    let diverged = LossCurve { diverged: Some(3), ..empty }.picture();
+    assert!(drawn(&diverged).count(color::MUTED) > 100);
+    let svg = vector(&diverged);
+    assert!(svg.matches("diverged at step 3").count() == 2 && svg.contains("no step was logged"), "{svg}");
+}
+
+#[test]
+fn a_run_that_diverged_is_shown_as_far_as_it_was_sane_and_says_where_it_left() {
+    let falling = (1..=80).map(|i| 2.0 + 2.2 * (-f64::from(i) / 20.0).exp());
+    let running = (1..=30).map(|i| 2.0 * 1.6f64.powi(i));
+    let training = falling.chain(running).zip(1..).map(|(value, i)| Point { step: i * 10, value });
+    let curve = LossCurve {
+        run: "golden".to_string(),
+        training: training.collect(),
+        validation: vec![Point { step: 500, value: 2.3 }],
+        diverged: Some(1_107),
+        weights: Some("the weights of step 500".to_string()),
+        ..LossCurve::default()
+    };
+    assert!(curve.losses().end < 8.0, "{:?}", curve.losses());
+    assert_eq!(curve.steps().end, 1_107.0);
+    let picture = curve.picture();
+    let svg = vector(&picture);
+    for said in ["diverged at step 1,107", "the weights of step 500 were kept", "are cut"] {
+        assert!(svg.contains(said), "{said}");
+    }
+    drawn(&picture);
+}
+
+#[test]
+fn a_run_that_was_never_sane_shows_where_it_began() {
+    let point = |step, value| Point { step, value };
+    let curve = LossCurve {
+        training: vec![point(1, 2.4), point(2, 7.8e8)],
+        validation: vec![point(1, 7.2e8)],
+        diverged: Some(2),
+        floor: Some(0.8),
+        ..LossCurve::default()
+    };
+    assert!(curve.losses().end < 5.0, "{:?}", curve.losses());
+    let svg = vector(&curve.picture());
+    assert!(svg.contains("validation loss 7.2e8 nats per token; 7.2e8 above the floor"), "{svg}");
+    assert!(!svg.contains("\nvalidation\n"), "no curve of it is drawn: {svg}");
+    drawn(&curve.picture());
+}
+
+#[test]
+fn nothing_is_drawn_outside_the_axes() {
+    // One step far below all others, as at the end of a short run.
+    let mut curve = loss(Some(0.5));
+    curve.training[300].value = 0.1;
+    curve.learning_rate.clear();
+    let raster = drawn(&curve.picture());
+    let [.., bottom] = raster.bounds(color::pale(color::BLUE)).unwrap();
+    assert!(curve.losses().start < 0.1 && bottom < 428, "{bottom}");
+}

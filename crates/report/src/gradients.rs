@@ -1,0 +1,85 @@
+//! `gradients`: the norm of the gradients by step with the limit to which they are clipped, and the share of steps that
+//! are clipped.
+
+use crate::draw::color::{BACKGROUND, VERMILION, mix};
+use crate::draw::{Axis, HEADING, Interval, LineChart, Mark, Picture, Rect, Scale, Series, significant};
+use crate::series::{Point, noisy, quantile, sorted, values};
+
+const NORM: f64 = 240.0;
+const RATE: f64 = 84.0;
+const GAP: f64 = 22.0;
+/// Above the first area: the legend.
+const LEGEND: f64 = 30.0;
+
+/// The gradients along a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GradientCurve {
+    /// The norm at the logged steps, in order.
+    pub norms: Vec<Point>,
+    /// The share of steps since the logged step before that were clipped.
+    pub clip_rates: Vec<Point>,
+    /// The norm to which gradients are clipped; 0 where they are not.
+    pub limit: f64,
+    /// The share of all steps that were clipped.
+    pub clipped: f64,
+}
+
+/// Draws the gradients of a run; none where no step was logged.
+pub fn picture(run: &str, curve: &GradientCurve) -> Option<Picture> {
+    let GradientCurve { norms, clip_rates: rates, limit, clipped } = curve;
+    let limit = Some(*limit).filter(|&limit| limit > 0.0 && limit.is_finite());
+    let last = norms.last()?.step.max(1) as f64;
+    let rates = limit.map(|_| rates).filter(|rates| !rates.is_empty());
+    let height = HEADING + LEGEND + NORM + 52.0 + rates.map_or(0.0, |_| GAP + RATE);
+    let title = format!("{run}: gradients by step");
+    let mut picture =
+        Picture::new("gradients", height, &title, &note(norms, limit, rates.is_some().then_some(*clipped)));
+
+    let x = Axis::new("step", Interval { start: 0.0, end: last }, Scale::Whole);
+    let y = Axis::new("gradient norm", logarithms(norms, limit), Scale::Logarithmic);
+    let mut chart = LineChart::new(HEADING + LEGEND, NORM, x.clone(), y);
+    // Smoothed as drawn, on a logarithmic scale.
+    let logarithm = |point: &Point| Point { value: point.value.log10(), ..*point };
+    chart.series = noisy("norm", &norms.iter().map(logarithm).collect::<Vec<_>>(), f64::INFINITY);
+    let points = chart.series.iter_mut().flat_map(|series| &mut series.points);
+    points.for_each(|point| point.1 = 10f64.powf(point.1));
+    chart.series.extend(limit.map(|limit| {
+        let name = format!("clipped to {}", significant(limit));
+        Series::new(&name, VERMILION, Mark::Dashed(1.5), [(0.0, limit), (last, limit)])
+    }));
+    if let Some(rates) = rates {
+        chart.x.has_words = false;
+        let area = Rect { top: chart.area.bottom() + GAP, height: RATE, ..chart.area };
+        let ticks = [(0.0, "0 %"), (0.5, "50 %"), (1.0, "100 %")].map(|(at, text)| (at, text.to_string()));
+        let share = Interval { start: 0.0, end: 1.0 };
+        let y = Axis { labels: Some(ticks.to_vec()), ..Axis::new("steps clipped", share, Scale::Linear) };
+        let columns = Series::new("", mix(VERMILION, BACKGROUND, 0.45), Mark::Column, values(rates));
+        let below = LineChart { area, x, y, series: vec![columns] };
+        below.y.draw_left(&mut picture, area);
+        below.draw_series(&mut picture);
+        below.x.draw_below(&mut picture, area);
+    }
+    chart.draw_with_legend(&mut picture);
+    Some(picture)
+}
+
+/// The range of the norms' logarithms, without a few that are far below all others.
+fn logarithms(norms: &[Point], limit: Option<f64>) -> Interval {
+    let norms: Vec<f64> = sorted(norms.iter()).into_iter().filter(|&norm| norm > 0.0).collect();
+    let (Some(low), Some(high)) = (quantile(&norms, 0.002), norms.last().copied()) else {
+        return Interval { start: -1.0, end: 1.0 };
+    };
+    let (low, high) = (low.min(limit.unwrap_or(low)), high.max(limit.unwrap_or(high)));
+    Interval::new(low.log10(), high.log10()).padded(0.06, 0.06)
+}
+
+fn note(norms: &[Point], limit: Option<f64>, clipped: Option<f64>) -> String {
+    let norms = sorted(norms.iter());
+    let mut parts = Vec::new();
+    if let (Some(median), Some(highest)) = (quantile(&norms, 0.5), norms.last()) {
+        parts.push(format!("median norm {}, at most {}", significant(median), significant(*highest)));
+    }
+    parts.extend(clipped.map(|share| format!("{:.0} % of steps clipped", share * 100.0)));
+    parts.extend(limit.is_none().then(|| "gradients are not clipped".to_string()));
+    parts.join("; ")
+}

@@ -1,0 +1,133 @@
+//! `head_scores`: the scores of heads, layer by head, a panel for each kind.
+
+use crate::draw::color::{MUTED, color};
+use crate::draw::{
+    Axis, HEADING, HeatMap, Interval, MARGIN, Picture, Rect, Scale, Text, WIDTH, WRITTEN_CELL, color_bar,
+    round_up, stride_of,
+};
+use crate::numbers::counted;
+use crate::reading::head_name;
+use crate::scores::{HeadScores, ScoreKind, known as known_kinds};
+
+/// Around the cells of a panel: numbers of layers on the left, the colour bar on the right, the
+/// title above, numbers of heads below.
+const LEFT: f64 = 40.0;
+const BAR: f64 = 74.0;
+const ABOVE: f64 = 26.0;
+const BELOW: f64 = 46.0;
+/// The widest cell.
+const WIDEST: f64 = 64.0;
+/// The least height of a colour bar.
+const BAR_HEIGHT: f64 = 52.0;
+const SIZE: f64 = 10.0;
+
+/// Draws the scores of all heads, `[layer][head]`, a panel for each of `kinds`; `measured_on` names the data, as "128
+/// validation sequences". None where no score is known.
+pub fn picture(
+    run: &str,
+    measured_on: &str,
+    kinds: &[ScoreKind],
+    heads: &[Vec<HeadScores>],
+) -> Option<Picture> {
+    let scores = known_kinds(kinds, heads);
+    let most = heads.iter().map(Vec::len).max()?.max(1);
+    let columns = if most <= 4 { 3 } else { 2 }.min(scores.len());
+    if columns == 0 {
+        return None;
+    }
+    let panel = (WIDTH - 2.0 * MARGIN) / columns as f64;
+    let width = ((panel - LEFT - BAR) / most as f64).min(WIDEST).floor().max(2.0);
+    let height = if width >= WRITTEN_CELL { 26.0 } else { width.min(20.0) };
+    let cells = (width * most as f64, height * heads.len() as f64);
+    let row = ABOVE + cells.1.max(BAR_HEIGHT) + BELOW;
+
+    let all = heads.iter().map(Vec::len).sum();
+    let (layers, all) = (counted(heads.len(), "layer"), counted(all, "head"));
+    let note = format!("{layers}, {all}; measured on {measured_on}");
+    let rows = scores.len().div_ceil(columns) as f64;
+    let title = format!("{run}: scores of heads");
+    let mut picture = Picture::new("head_scores", HEADING + rows * row + 4.0, &title, &note);
+    for (i, score) in scores.iter().enumerate() {
+        let (left, top) =
+            (MARGIN + (i % columns) as f64 * panel + LEFT, HEADING + (i / columns) as f64 * row);
+        let area = Rect { left, top: top + ABOVE, width: cells.0, height: cells.1 };
+        let places = || (0..heads.len()).flat_map(|layer| (0..most).map(move |head| (layer, head)));
+        let value = |(layer, head): (usize, usize)| {
+            heads[layer].get(head)?.get(score).filter(|value| value.is_finite())
+        };
+        let known = || places().filter_map(|place| Some((place, value(place)?)));
+        let text = match known().max_by(|a, b| a.1.total_cmp(&b.1)) {
+            // Where values are written, they are seen.
+            Some(((layer, head), highest)) if width < WRITTEN_CELL => {
+                format!("{}; highest {}: {}", score.unit, score.text(highest), head_name(layer, head))
+            }
+            _ => score.unit.to_string(),
+        };
+        picture.panel_name(score.name, &text, (left, top + 10.0), panel - LEFT - 8.0);
+
+        let values = places().map(value).collect();
+        let map = HeatMap { positions: [heads.len(), most], bins: [1, 1], values };
+        let range = range(score, known().map(|(_, value)| value));
+        map.draw(&mut picture, area, range, score.digits, "–");
+        labels(&mut picture, area, heads.len(), most);
+        let bar = Rect { left: area.right() + 8.0, width: 10.0, height: cells.1.max(BAR_HEIGHT), ..area };
+        color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));
+    }
+    Some(picture)
+}
+
+/// The range that shows `values` of a score: from 0, or from below where a value is negative; shares of
+/// attention reach up to 1 as soon as one is half of it.
+pub(crate) fn range(score: &ScoreKind, values: impl Iterator<Item = f64> + Clone) -> Interval {
+    let finite = values.filter(|value| value.is_finite());
+    let highest = finite.clone().fold(0.0, f64::max);
+    let lowest = finite.fold(0.0, f64::min);
+    let start = if lowest < 0.0 { -round_up(-lowest) } else { 0.0 };
+    let end = match highest {
+        _ if score.is_weight && highest > 0.5 => highest.max(1.0),
+        // Where all are below zero, nothing above it is shown.
+        0.0 if start < 0.0 => 0.0,
+        _ => round_up(highest),
+    };
+    Interval { start, end }
+}
+
+/// The numbers of layers and heads, every second or fewer where cells are too small for all.
+fn labels(picture: &mut Picture, area: Rect, layers: usize, heads: usize) {
+    let look = Text::new(SIZE).color(MUTED);
+    let (width, height) = (area.width / heads as f64, area.height / layers as f64);
+    for layer in (0..layers).step_by(stride_of(height, 13.0)) {
+        let y = area.top + (layer as f64 + 0.5) * height;
+        picture.text(&layer.to_string(), (area.left - 6.0, y), &look.right());
+    }
+    for head in (0..heads).step_by(stride_of(width, 13.0)) {
+        let x = area.left + (head as f64 + 0.5) * width;
+        picture.text(&head.to_string(), (x, area.bottom() + 9.0), &look.centered());
+    }
+    let title = Text::new(11.0).centered();
+    let (x, y) = area.center();
+    picture.text("head", (x, area.bottom() + 24.0), &title);
+    // One or two layers are lower than the word.
+    picture.text("layer", (area.left - 30.0, y.max(area.top + 14.0)), &title.upward());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A share of attention, or else a rise of the loss.
+    fn kind(is_weight: bool) -> ScoreKind {
+        ScoreKind { key: "", name: "", unit: "", meaning: "", digits: 2, is_weight }
+    }
+
+    #[test]
+    fn shares_of_attention_are_shown_up_to_one_and_losses_below_zero() {
+        assert_eq!(range(&kind(true), [0.1, 0.7].into_iter()), Interval { start: 0.0, end: 1.0 });
+        assert_eq!(range(&kind(true), [0.1, 0.19].into_iter()), Interval { start: 0.0, end: 0.2 });
+        assert_eq!(
+            range(&kind(false), [-0.02, 1.7, f64::NAN].into_iter()),
+            Interval { start: -0.02, end: 2.0 }
+        );
+        assert_eq!(range(&kind(false), [-0.02, -0.01].into_iter()), Interval { start: -0.02, end: 0.0 });
+    }
+}

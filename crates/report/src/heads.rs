@@ -1,0 +1,103 @@
+//! `heads`: the maps of all layers and heads of one sequence as thumbnails, in one grid on one scale.
+
+use crate::draw::{
+    HEADING, HeatMap, MARGIN, Picture, Rect, Text, WIDTH, WeightScale, color::MUTED, stride_of,
+};
+use crate::numbers::counted;
+use crate::reading::{Layer, Reading};
+
+/// The width of the colour bar with its labels.
+const BAR: f64 = 74.0;
+/// The column of the layers' names, and where these say which kind of attention a layer is of.
+const LAYER: f64 = 62.0;
+const LAYER_AND_KIND: f64 = 88.0;
+const GAP: f64 = 8.0;
+/// Above each thumbnail: the number of its head.
+const NAME: f64 = 18.0;
+/// The widest thumbnail; with more layers they are smaller, so that the picture is not endless.
+const WIDEST: f64 = 300.0;
+const WIDEST_OF_MANY: f64 = 120.0;
+const ALL_LAYERS: f64 = 900.0;
+/// More heads than this are set in two rows a layer, while there are few layers.
+const ROW: usize = 8;
+/// More than this in more rows, so that each can be seen.
+const MOST_ACROSS: usize = 32;
+const FEW_LAYERS: usize = 4;
+/// The narrowest cell in logical pixels; longer sequences are binned.
+const NARROWEST_CELL: f64 = 0.5;
+/// The least height of the picture's content, for the colour bar.
+const LOWEST: f64 = 150.0;
+
+/// Draws the maps of all heads over one sequence, layer by layer; with an encoder, for each kind of attention.
+pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
+    let most = layers.iter().map(|layer| layer.heads.len()).max().unwrap_or(1).max(1);
+    let few = most > ROW && layers.len() <= FEW_LAYERS;
+    let columns = most.div_ceil(most.div_ceil(MOST_ACROSS).max(1 + usize::from(few)));
+    let widest = (ALL_LAYERS / layers.len().max(1) as f64).clamp(WIDEST_OF_MANY, WIDEST);
+    let names = if reading.source.is_some() { LAYER_AND_KIND } else { LAYER };
+    let side = ((WIDTH - 2.0 * MARGIN - BAR - names) / columns as f64 - GAP).min(widest).floor();
+    // Cells are square, unless the map would be far from it.
+    let height_of = |layer: &Layer<'_>| {
+        let [queries, keys] = layer.tokens.map(<[String]>::len);
+        (side * queries as f64 / keys as f64).clamp(side / 4.0, side * 2.0).floor()
+    };
+    let rows = most.div_ceil(columns) as f64;
+    let heights: Vec<f64> = layers.iter().map(|layer| rows * (NAME + height_of(layer)) + GAP).collect();
+    let content = heights.iter().sum::<f64>().max(LOWEST);
+
+    let longest = layers.iter().flat_map(|layer| layer.tokens.map(<[String]>::len)).max().unwrap_or(1);
+    let bin = stride_of(side, longest as f64 * NARROWEST_CELL);
+    let bins =
+        if bin > 1 { format!(" in bins of {bin} (mean of queries, sum of keys)") } else { String::new() };
+    let all = layers.iter().map(|layer| layer.heads.len()).sum();
+    let note = format!(
+        "{}, {}{bins}; {}; queries run down, the keys they see across",
+        reading.sequence,
+        counted(reading.inputs.len(), "token"),
+        counted(all, "head"),
+    );
+    let title = format!("{run}: attention of every head");
+    let mut picture = Picture::new("heads", HEADING + content + MARGIN, &title, &note);
+
+    let maps = |layer: &Layer<'_>| (0..layer.heads.len()).map(|head| layer.map(head, [bin; 2])).collect();
+    let maps: Vec<Vec<HeatMap>> = layers.iter().map(maps).collect();
+    let scale = WeightScale::of(maps.iter().flatten());
+    let (number, pitch) = (Text::new(9.5).color(MUTED), side + GAP);
+    let (word, every) = labels(most - 1, pitch, &number);
+    let mut top = HEADING;
+    for ((layer, maps), layer_height) in layers.iter().zip(&maps).zip(&heights) {
+        let kind = if reading.source.is_some() { layer.kind.name() } else { "" };
+        name_layer(&mut picture, layer.index, kind, top + NAME, &number);
+        let height = height_of(layer);
+        for (head, map) in maps.iter().enumerate() {
+            let left = MARGIN + names + (head % columns) as f64 * pitch;
+            let top = top + (head / columns) as f64 * (NAME + height) + NAME;
+            if (head % columns).is_multiple_of(every) {
+                picture.text(&format!("{word}{head}"), (left, top - 7.0), &number);
+            }
+            scale.draw(&mut picture, Rect { left, top, width: side, height }, map);
+        }
+        top += layer_height;
+    }
+    let left = MARGIN + names + columns as f64 * pitch + 10.0;
+    let height = (heights.iter().sum::<f64>() - NAME - GAP).clamp(LOWEST - NAME, 300.0);
+    let bar = Rect { left, top: HEADING + NAME, width: 14.0, height };
+    scale.draw_bar(&mut picture, bar);
+    picture
+}
+
+/// Returns the word before the numbers of heads, up to the `last`, and every how many heads one is numbered: every head is
+/// named while there is room for it, then numbered, then every second, and so on.
+fn labels(last: usize, pitch: f64, look: &Text) -> (&'static str, usize) {
+    let width = |label: &str| look.width(label) + 4.0;
+    let word = if width(&format!("head {last}")) <= pitch { "head " } else { "" };
+    (word, stride_of(pitch, width(&format!("{word}{last}"))))
+}
+
+/// Draws the name of a layer, and below it the kind of its attention, a word a line.
+fn name_layer(picture: &mut Picture, layer: usize, kind: &str, top: f64, look: &Text) {
+    picture.text(&format!("layer {layer}"), (MARGIN, top + 6.0), &Text::new(12.0).bold());
+    for (line, word) in kind.split_whitespace().enumerate() {
+        picture.text(word, (MARGIN, top + 22.0 + line as f64 * 12.0), look);
+    }
+}

@@ -1,0 +1,106 @@
+//! `lengths`: the loss beyond the trained length, in one panel or in many.
+
+use plotters::style::RGBColor;
+
+use crate::draw::color::{BLUE, GREEN, INK, MUTED, PURPLE, VERMILION};
+use crate::draw::{
+    Axis, HEADING, Interval, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH, legend,
+    significant,
+};
+
+/// Nearer to the floor than this, losses are drawn as if they were so far above it.
+const NEAREST: f64 = 1e-4;
+
+/// Names in the order of a legend, each with its values by length.
+pub type Curves = Vec<(String, Vec<(usize, f64)>)>;
+
+/// One of several charts next to each other.
+#[derive(Debug, Clone, Default)]
+pub struct LengthPanel {
+    /// The name above the chart.
+    pub name: String,
+    /// The length of training.
+    pub trained: usize,
+    /// The curves.
+    pub curves: Curves,
+}
+
+/// Draws charts next to each other on one scale: losses above the floor by length, on logarithmic axes; without a floor
+/// the losses, on linear ones.
+pub fn picture(
+    name: &'static str,
+    title: &str,
+    note: &str,
+    panels: &[LengthPanel],
+    is_above_floor: bool,
+) -> Picture {
+    let columns = panels.len().clamp(1, 3);
+    let rows = panels.len().div_ceil(columns);
+    let (top, each) = (HEADING + 30.0, if columns == 1 { 300.0 } else { 190.0 });
+    let (name_height, below) = (if columns == 1 { 0.0 } else { 22.0 }, 50.0);
+    let mut picture = Picture::new(name, top + rows as f64 * (name_height + each + below), title, note);
+
+    let drawn = |value: f64| if is_above_floor { value.max(NEAREST) } else { value };
+    let all = panels.iter().flat_map(|panel| panel.curves.iter().flat_map(|(_, points)| points));
+    let places = all.map(|&(_, value)| if is_above_floor { drawn(value).log10() } else { value });
+    let range = Interval::of(places).map_or(Interval::new(0.0, 1.0), |range| range.padded(0.05, 0.05));
+    let (words, scale) = match is_above_floor {
+        true => ("loss above the floor (nats)", Scale::Logarithmic),
+        false => ("loss (nats per token)", Scale::Linear),
+    };
+    let y = Axis::new(words, range, scale);
+    let first = MARGIN + y.width(each);
+    let gap = 16.0;
+    let width = (WIDTH - MARGIN - first - gap * (columns - 1) as f64) / columns as f64;
+
+    let mut shown = Vec::new();
+    for (index, panel) in panels.iter().enumerate() {
+        let (column, row) = (index % columns, index / columns);
+        let area = Rect {
+            left: first + column as f64 * (width + gap),
+            top: top + row as f64 * (name_height + each + below) + name_height,
+            width,
+            height: each,
+        };
+        if name_height > 0.0 {
+            picture.text(&panel.name, (area.left, area.top - 12.0), &Text::new(13.0).bold());
+        }
+        let y = Axis { has_words: column == 0, ..y.clone() };
+        let mut chart = LineChart { area, x: lengths_axis(panel), y, series: Vec::new() };
+        let trained = panel.trained as f64;
+        let ends = [range.start, range.end].map(|end| if is_above_floor { 10f64.powf(end) } else { end });
+        let mark = ends.map(|end| (trained, end));
+        chart.series.push(Series::new("trained length", MUTED, Mark::Dashed(1.0), mark));
+        for (index, (name, points)) in panel.curves.iter().enumerate() {
+            let (color, radius) = (color_of(index), 2.5);
+            let points = points.iter().map(|&(length, value)| (length as f64, drawn(value)));
+            chart.series.push(Series::new(name, color, Mark::Line(1.75), points.clone()));
+            chart.series.push(Series::new("", color, Mark::Dot(radius), points));
+        }
+        chart.draw(&mut picture);
+        shown.extend(chart.series);
+    }
+    shown.sort_by_key(|series| !matches!(series.mark, Mark::Line(_)));
+    legend(&mut picture, (first, HEADING + 8.0), &shown);
+    picture
+}
+
+/// All lengths of a panel on a logarithmic scale, every one labelled that has room, the trained one in any case.
+fn lengths_axis(panel: &LengthPanel) -> Axis {
+    let mut lengths: Vec<usize> =
+        panel.curves.iter().flat_map(|(_, points)| points.iter().map(|point| point.0)).collect();
+    lengths.push(panel.trained);
+    lengths.sort_unstable();
+    lengths.dedup();
+    let logarithm = |length: Option<&usize>| (*length.unwrap_or(&1) as f64).log10();
+    let range = Interval::new(logarithm(lengths.first()), logarithm(lengths.last())).padded(0.04, 0.04);
+    let labels = lengths.iter().map(|&length| (length as f64, significant(length as f64))).collect();
+    Axis { labels: Some(labels), ..Axis::new("length", range, Scale::Logarithmic) }
+}
+
+/// After Okabe and Ito, as all colours of data; those beyond are the darkest.
+fn color_of(index: usize) -> RGBColor {
+    const OTHERS: [RGBColor; 2] = [RGBColor(86, 180, 233), RGBColor(230, 159, 0)];
+    let colors = [BLUE, VERMILION, GREEN, PURPLE, OTHERS[0], OTHERS[1], INK];
+    colors[index.min(colors.len() - 1)]
+}

@@ -1,0 +1,61 @@
+#![doc = include_str!("../README.md")]
+//! ## Modules
+//!
+//! A [`Picture`] is made of three marks, [`LineChart`], [`HeatMap`] and [`TokenStrip`], over an [`Axis`] or a
+//! [`TokenAxis`]. Each module below turns plain data into one picture, or into none where there is nothing to show:
+//!
+//! | module | shows |
+//! |---|---|
+//! | [`loss`] | training and validation loss by step, the floor, the learning rate |
+//! | [`gradients`] | the norm of the gradients, and the share of steps that are clipped |
+//! | [`attention`], [`attention_over_time`] | one head per layer, large: its map, and the same as curves |
+//! | [`heads`] | the maps of all layers and heads on one scale |
+//! | [`head_scores`], [`formation`] | the scores of heads, layer by head; the same by step, below the loss |
+//! | [`prediction`], [`generated`] | predicted tokens after true ones; a free-running continuation |
+//! | [`circuit`], [`patching`] | the components of a circuit; the activations that carry an answer |
+//! | [`token_matrix`] | values over the tokens of a sequence, as of a logit lens |
+//! | [`positions`], [`lengths`] | the loss by position, and beyond the trained length |
+//! | [`scaling`] | the predicted efficiency of more workers |
+//! | [`study`] | the trials of a hyper-parameter search, and a sweep over learning rates |
+//! | [`comparison`] | the losses and the head scores of several runs |
+//!
+//! [`page::Page`] is a page to explore a run in a browser; [`study`] and [`comparison`] have pages of their own.
+//! [`numbers`] holds the number formats of all of them.
+#![deny(missing_docs)]
+
+pub mod attention;
+pub mod attention_over_time;
+pub mod circuit;
+pub mod comparison;
+mod draw;
+pub mod error;
+pub mod formation;
+pub mod generated;
+pub mod gradients;
+pub mod head_scores;
+pub mod heads;
+pub mod lengths;
+pub mod loss;
+pub mod numbers;
+pub mod page;
+pub mod patching;
+pub mod positions;
+pub mod prediction;
+pub mod reading;
+pub mod scaling;
+pub mod scores;
+mod series;
+pub mod study;
+pub mod token_matrix;
+
+pub use draw::{
+    Axis, HEADING, HeatMap, Interval, LineChart, MARGIN, Mark, Outcome, Picture, PictureFormat, Place, Rect,
+    Scale, Series, Step, Style, Text, TokenAxis, TokenStrip, WIDTH, WeightScale, color, color_bar, legend,
+    round_up,
+};
+pub use error::{Error, Result};
+pub use loss::LossCurve;
+pub use series::Point;
+
+#[cfg(test)]
+mod golden;

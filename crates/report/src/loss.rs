@@ -1,0 +1,191 @@
+//! `loss`: training and validation loss by step, the floor, and the learning rate.
+
+use serde::Serialize;
+
+use crate::draw::color::{GREEN, GRID, MUTED, PURPLE, VERMILION};
+use crate::draw::{
+    Axis, HEADING, Interval, LABEL, LineChart, Mark, Picture, Scale, Series, Text, legend, round_up,
+};
+use crate::numbers::{beside_floor, fixed, thousands};
+use crate::series::{Point, noisy, quantile, sorted, values};
+
+/// The loss along a run. Losses are in nats per token.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct LossCurve {
+    /// The run's name.
+    pub run: String,
+    /// The training loss at the logged steps, in order.
+    pub training: Vec<Point>,
+    /// The loss with label smoothing at the logged steps, where there is some.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub objective: Vec<Point>,
+    /// The validation loss, in the order of steps.
+    pub validation: Vec<Point>,
+    /// The learning rate at the logged steps, in order.
+    pub learning_rate: Vec<Point>,
+    /// The last step of each epoch.
+    pub epoch_ends: Vec<u64>,
+    /// The loss of the optimal predictor, where it is known.
+    pub floor: Option<f64>,
+    /// The step at which the run diverged.
+    pub diverged: Option<u64>,
+    /// The weights that were kept, as "the weights of step 500", where the run's end suggests others.
+    pub weights: Option<String>,
+}
+
+/// Up to so many validations are marked each by a dot.
+const MOST_MARKED: usize = 60;
+const HEIGHT: f64 = 480.0;
+
+impl LossCurve {
+    fn all(&self) -> impl Iterator<Item = &Point> {
+        self.training.iter().chain(&self.validation)
+    }
+
+    pub(crate) fn steps(&self) -> Interval {
+        let ends = [self.epoch_ends.last().copied(), self.diverged].into_iter().flatten();
+        let series = [&self.training, &self.validation, &self.learning_rate];
+        let last = series.iter().filter_map(|points| points.last()).map(|point| point.step).chain(ends);
+        Interval { start: 0.0, end: last.max().unwrap_or(1).max(1) as f64 }
+    }
+
+    /// From just below the floor and the curves up to where the run starts. Losses far above all others are
+    /// cut, so that they do not squash the rest: a start, spikes, and what follows where a run diverges.
+    pub(crate) fn losses(&self) -> Interval {
+        let all = sorted(self.all());
+        let first = self.all().find(|point| point.value.is_finite());
+        let (Some(first), Some(&lowest), Some(&highest)) = (first, all.first(), all.last()) else {
+            return Interval { start: 0.0, end: self.floor.unwrap_or(1.0).max(1e-3) * 1.5 };
+        };
+        // Training lowers the loss: what is usual lies below where it began. So does what is sane where it diverged,
+        // however much of it came after.
+        let median = quantile(&all, 0.5).filter(|_| self.diverged.is_none());
+        let usual = [Some(first.value), median].into_iter().flatten().fold(lowest, f64::max);
+        let usual = quantile(&all, 0.97).unwrap_or(highest).min(usual);
+        let low = self.floor.map_or(lowest, |floor| floor.min(lowest));
+        let cut = (low + 1.6 * (usual - low)).max(self.floor.unwrap_or(low));
+        // A cut hides how the run began: only for half as much room again.
+        let high = if highest - low > 1.5 * (cut - low) { cut } else { highest };
+        Interval::new(low, high).padded(0.07, 0.05)
+    }
+
+    /// The losses and the floor on axes of the given range of steps, from `top` on.
+    pub(crate) fn chart(&self, steps: Interval, top: f64, height: f64) -> LineChart {
+        let y = Axis::new("loss (nats per token)", self.losses(), Scale::Linear);
+        let mut chart = LineChart::new(top, height, Axis::new("step", steps, Scale::Whole), y);
+        let (Interval { start, end }, losses) = (steps, chart.y.range);
+        chart.series.extend(self.floor.map(|floor| {
+            let line = [(start, floor), (end, floor)];
+            Series::new(&format!("floor {floor:.4} nats"), GREEN, Mark::Dashed(1.5), line)
+        }));
+        chart.series.extend(noisy("training", &self.training, losses.end));
+        let objective = values(&self.objective);
+        chart.series.push(Series::new(
+            "training objective (smoothed labels)",
+            MUTED,
+            Mark::Line(1.0),
+            objective,
+        ));
+        let validation = || values(&self.validation);
+        chart.series.push(Series::new("validation", VERMILION, Mark::Line(2.0), validation()));
+        if self.validation.len() <= MOST_MARKED {
+            chart.series.push(Series::new("", VERMILION, Mark::Dot(3.0), validation()));
+        }
+        chart.series.extend(self.diverged.map(|step| {
+            let name = format!("diverged at step {}", thousands(step as f64));
+            let line = [(step as f64, losses.start), (step as f64, losses.end)];
+            Series::new(&name, MUTED, Mark::Dashed(1.5), line)
+        }));
+        // A legend names no curve that lies above the axes as a whole.
+        chart.series.retain(|series| series.points.iter().any(|&(_, loss)| loss <= losses.end));
+        chart
+    }
+
+    /// The upper end of the axis of learning rates: the highest rate lies below it, and not where the floor runs.
+    pub(crate) fn rates_end(&self) -> Option<f64> {
+        let highest = *sorted(self.learning_rate.iter()).last()?;
+        let losses = self.losses();
+        let floor = self.floor.map_or(f64::NEG_INFINITY, |floor| (floor - losses.start) / losses.length());
+        let ends = std::iter::successors(Some(round_up(highest * 1.08)), |end| Some(round_up(end * 1.01)));
+        ends.take(3).find(|end| (highest / end - floor).abs() > 0.05)
+    }
+
+    /// Returns the note below a picture's title.
+    pub(crate) fn note(&self) -> String {
+        let mut parts = Vec::new();
+        parts.extend(self.diverged.map(|step| format!("diverged at step {}", thousands(step as f64))));
+        parts.extend(self.weights.as_ref().map(|weights| format!("{weights} were kept")));
+        let last = self.validation.iter().rev().map(|point| point.value).find(|value| value.is_finite());
+        if let (Some(last), Some(&best)) = (last, sorted(self.validation.iter()).first()) {
+            let at_best = if last == best { "" } else { &format!(" at the end, {} at best", fixed(best, 4)) };
+            parts.push(format!("validation loss {} nats per token{at_best}", fixed(last, 4)));
+            parts.extend(self.floor.map(|floor| above_floor(best - floor)));
+        }
+        let end = self.losses().end;
+        if let Some(highest) = sorted(self.all()).pop().filter(|&highest| highest > end) {
+            let highest = if highest < 1e4 { format!("{highest:.2}") } else { format!("{highest:.1e}") };
+            parts.push(format!("losses above {end:.2}, up to {highest}, are cut"));
+        }
+        parts.join("; ")
+    }
+
+    /// Draws the picture `loss`.
+    pub fn picture(&self) -> Picture {
+        let mut picture = Picture::new("loss", HEIGHT, &format!("{}: loss by step", self.run), &self.note());
+        let height = HEIGHT - HEADING - 100.0;
+        let mut chart = self.chart(self.steps(), HEADING + 48.0, height);
+        let rates = self.rates_end().map(|end| {
+            let axis = Axis::new("learning rate", Interval { start: 0.0, end }, Scale::Linear);
+            let y = Axis { color: Some(PURPLE), ..axis };
+            chart.area.width -= y.width(height) + 8.0;
+            let rates = values(&self.learning_rate);
+            let series = vec![Series::new("learning rate (right axis)", PURPLE, Mark::Line(1.25), rates)];
+            LineChart { y, series, ..chart.clone() }
+        });
+        self.epochs(&mut picture, &chart);
+        chart.draw(&mut picture);
+        if let Some(rates) = &rates {
+            rates.y.draw_right(&mut picture, rates.area);
+            rates.draw_series(&mut picture);
+        }
+        let named = chart.named().into_iter().chain(rates.iter().flat_map(|rates| &rates.series));
+        legend(&mut picture, (chart.area.left, HEADING + 8.0), named);
+        if !self.all().any(|point| point.value.is_finite()) {
+            let look = Text::new(14.0).color(MUTED).centered();
+            picture.text("no step was logged", chart.area.center(), &look);
+        }
+        picture
+    }
+
+    /// A thin line at the end of each epoch, and its number above where there is room.
+    fn epochs(&self, picture: &mut Picture, chart: &LineChart) {
+        let area = chart.area;
+        let room = area.width / self.epoch_ends.len().max(1) as f64;
+        let every = Interval { start: 0.0, end: self.epoch_ends.len() as f64 };
+        let every = every.ticks((area.width / 34.0) as usize);
+        let every = every.get(1).map_or(1.0, |tick| tick.max(1.0)) as usize;
+        let (look, above) = (Text::new(LABEL).color(MUTED), area.top - 12.0);
+        for (i, end) in self.epoch_ends.iter().enumerate() {
+            let x = area.left + chart.x.at(*end as f64) * area.width;
+            let is_labelled = (i + 1) % every == 0;
+            if is_labelled || room >= 14.0 {
+                picture.line(&[(x, area.top), (x, area.bottom())], GRID, 0.75);
+            }
+            if is_labelled {
+                picture.text(&(i + 1).to_string(), (x, above), &look.centered());
+            }
+            if i + 1 == every {
+                // The word stands before the first number, outside where there is no room.
+                let fits = x - area.left > 62.0;
+                let (place, look) = if fits { (area.left, look) } else { (area.left - 10.0, look.right()) };
+                picture.text("epoch", (place, above), &look);
+            }
+        }
+    }
+}
+
+/// Returns a distance from the floor in words.
+pub(crate) fn above_floor(distance: f64) -> String {
+    let is_at = fixed(distance.abs(), 4) == "0.0000";
+    if is_at { "at the floor".to_string() } else { beside_floor(distance, 0.0, 4) }
+}

@@ -1,0 +1,151 @@
+//! The data of a page as its script reads them: a length of four bytes, so much JSON, and all weights a
+//! byte each, deflated together and in base64. Long curves are thinned and long maps binned before.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use super::{Page, Whole, colors};
+use crate::draw::{HeatMap, extremes};
+use crate::reading::{AttentionKind, Reading};
+use crate::scores::known;
+use crate::series::{Point, smooth};
+
+/// A byte holds the square root of a weight in so many steps: small weights are told apart, which a long
+/// sequence has many of, and large ones are off by 0.004 at most.
+const STEPS: f64 = 254.0;
+/// The byte of a weight that is not a number.
+const NOT_A_NUMBER: u8 = 255;
+/// The most bytes of weights of the sequence that is shown first, and of all others together.
+const MOST_BYTES: usize = 1 << 20;
+/// The most bytes of each step of the film.
+const MOST_FILM_BYTES: usize = 1 << 16;
+/// Maps whose bins would hold more positions than this are left out.
+const WIDEST_BIN: usize = 16;
+/// A curve is thinned to about so many points.
+const MOST_POINTS: usize = 4_000;
+/// Scores along the run are kept of so many heads at most, all steps counted.
+const MOST_SCORED: usize = 10_000;
+/// The most positions of predictions; further sequences are left out.
+const MOST_PREDICTIONS: usize = 10_000;
+
+/// The data as base64.
+pub(super) fn data(mut page: Page) -> String {
+    let layers: Vec<usize> = page.readings[page.sample].maps.attention.iter().map(Vec::len).collect();
+    let all = page.readings.len();
+    let mut positions = 0;
+    let kept = page.readings.iter().take_while(|reading| {
+        positions += reading.inputs.len();
+        positions <= MOST_PREDICTIONS
+    });
+    let kept = kept.count().max(page.sample + 1);
+    page.readings.truncate(kept);
+    let mut bytes = Vec::new();
+    let others = MOST_BYTES / page.readings.len().saturating_sub(1).max(1);
+    let mut maps = Vec::new();
+    for (index, reading) in page.readings.iter().enumerate() {
+        let most = if index == page.sample { MOST_BYTES } else { others };
+        maps.push(pack(reading, most, &mut bytes));
+    }
+    let mut film = Vec::new();
+    for (step, reading) in std::mem::take(&mut page.film) {
+        let maps = pack(&reading, MOST_FILM_BYTES, &mut bytes);
+        film.push(json!({"step": step, "reading": reading, "maps": maps}));
+    }
+    let (model, model_missing, starts) = match page.model.take() {
+        Some(Ok(mut live)) => {
+            live.description["start"] = json!(bytes.len());
+            bytes.append(&mut live.numbers);
+            (live.description, Value::Null, live.starts)
+        }
+        Some(Err(why)) => (Value::Null, json!(why), Vec::new()),
+        None => (Value::Null, Value::Null, Vec::new()),
+    };
+    let (range, rates_end) = (page.loss.losses(), page.loss.rates_end());
+    let (window, smoothed) = smooth(&page.loss.training, range.end).unwrap_or_default();
+    let loss = &mut page.loss;
+    for curve in [&mut loss.training, &mut loss.objective, &mut loss.validation, &mut loss.learning_rate] {
+        *curve = thinned(curve);
+    }
+    thin_history(&mut page);
+    let scores = known(&page.heads.kinds, &page.heads.scores);
+    // The smoothed loss and the steps over which it is smoothed; heads by layer; where the maps of a sample and a
+    // kind of attention lie among the bytes; sequences that are left out.
+    let derived = json!({
+        "colors": colors(), "scores": scores, "loss_range": [range.start, range.end], "rates_end": rates_end,
+        "smoothed": thinned(&smoothed), "window": window, "layers": layers, "maps": maps,
+        "left_out": all - page.readings.len(),
+        "film": film, "model": model, "model_missing": model_missing, "starts": starts,
+    });
+    let json = serde_json::to_vec(&Whole { page: &page, derived }).expect("a page holds plain values");
+    let all = [&(json.len() as u32).to_le_bytes()[..], &json, &bytes].concat();
+    STANDARD.encode(miniz_oxide::deflate::compress_to_vec_zlib(&all, 6))
+}
+
+/// Adds the maps of a reading to `bytes`, no more than `most` of them, and says where those of each kind lie:
+/// their first byte, the positions in a bin of either axis, 0 where they are left out, and whether only keys up
+/// to the query are kept.
+fn pack(reading: &Reading, most: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
+    let has_maps = |kind: &AttentionKind| !reading.maps.of(*kind).is_empty();
+    let kinds: Vec<AttentionKind> = AttentionKind::ALL.into_iter().filter(has_maps).collect();
+    let source = reading.source.as_deref().unwrap_or(&[]);
+    let mut packed = Vec::new();
+    for &kind in &kinds {
+        let [queries, keys] = kind.sides(&reading.inputs[..], source).map(<[String]>::len);
+        let maps: Vec<&Vec<f32>> = reading.maps.of(kind).iter().flatten().collect();
+        let causal = kind == AttentionKind::Decoder && maps.iter().all(|map| is_causal(map, keys));
+        let cells = |bin: usize| match [queries, keys].map(|side| side.div_ceil(bin)) {
+            [queries, _] if causal => queries * (queries + 1) / 2,
+            [queries, keys] => queries * keys,
+        };
+        let bin = (1..=WIDEST_BIN).find(|&bin| maps.len() * cells(bin) <= most / kinds.len());
+        packed.push(json!({"kind": kind, "start": bytes.len(), "bin": bin.unwrap_or(0), "causal": causal}));
+        let Some(size) = bin else { continue };
+        for map in maps {
+            let binned = HeatMap::of_weights(map, [queries, keys], [size; 2], causal);
+            for (query, row) in binned.values.chunks(keys.div_ceil(size)).enumerate() {
+                let seen = if causal { &row[..=query] } else { row };
+                bytes.extend(seen.iter().map(|weight| byte(weight.unwrap_or(0.0))));
+            }
+        }
+    }
+    packed
+}
+
+/// The byte that stands for a weight.
+fn byte(weight: f64) -> u8 {
+    if weight.is_nan() { NOT_A_NUMBER } else { (weight.clamp(0.0, 1.0).sqrt() * STEPS).round() as u8 }
+}
+
+/// Returns true where no query puts weight on a key behind it.
+fn is_causal(map: &[f32], keys: usize) -> bool {
+    let mut rows = map.chunks_exact(keys).enumerate();
+    rows.all(|(query, row)| row.iter().skip(query + 1).all(|&weight| weight == 0.0))
+}
+
+/// A number with seven digits that count; none where it is not finite.
+fn rounded(value: f64) -> Option<f64> {
+    format!("{value:.6e}").parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+/// The points of a curve; of many in a row the first, the lowest, the highest and the last.
+fn thinned(points: &[Point]) -> Vec<Point> {
+    let is_long = points.len() > MOST_POINTS;
+    let together = if is_long { points.len().div_ceil(MOST_POINTS / 4) } else { 1 };
+    points.chunks(together).flat_map(|group| extremes(group, |point| point.value)).collect()
+}
+
+/// Keeps the scores of every so many steps, and of the last.
+fn thin_history(page: &mut Page) {
+    let heads: usize = page.heads.scores.iter().map(Vec::len).sum();
+    let every = (page.history.len() * heads.max(1)).div_ceil(MOST_SCORED).max(1);
+    let last = page.history.len().saturating_sub(1);
+    let steps = std::mem::take(&mut page.history).into_iter().enumerate();
+    let kept = steps.filter(|&(index, _)| index.is_multiple_of(every) || index == last);
+    page.history = kept.map(|(_, step)| step).collect();
+    for head in page.history.iter_mut().flat_map(|step| &mut step.heads).flatten() {
+        head.0.iter_mut().for_each(|(_, value)| *value = value.and_then(rounded));
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,139 @@
+//! What a page embeds.
+
+use super::{
+    super::tests::{SCORE, Shown},
+    *,
+};
+use crate::scores::{HeadScores, ScoredStep};
+use crate::series::Point;
+
+/// The JSON and the bytes behind it.
+pub(in super::super) fn unpacked(data: &str) -> (serde_json::Value, Vec<u8>) {
+    let all = miniz_oxide::inflate::decompress_to_vec_zlib(&STANDARD.decode(data).unwrap()).unwrap();
+    let (length, rest) = all.split_first_chunk().unwrap();
+    let (json, bytes) = rest.split_at(u32::from_le_bytes(*length) as usize);
+    (serde_json::from_slice(json).unwrap(), bytes.to_vec())
+}
+
+fn read(shown: &Shown) -> (serde_json::Value, Vec<u8>) {
+    unpacked(&data(shown.page()))
+}
+
+fn weight(byte: u8) -> f32 {
+    (f32::from(byte) / STEPS as f32).powi(2)
+}
+
+#[test]
+fn weights_are_kept_to_a_254th_of_their_root_layer_by_layer() {
+    let shown = Shown::new(2, 3, 11, 2);
+    let (data, bytes) = read(&shown);
+    let cells = 2 * 3 * 11 * 12 / 2;
+    assert_eq!(bytes.len(), 2 * cells);
+    for (index, sample) in shown.readings.iter().enumerate() {
+        let maps = &data["maps"][index][0];
+        assert_eq!(maps["kind"], "decoder");
+        assert_eq!((&maps["causal"], &maps["bin"]), (&true.into(), &1.into()));
+        assert_eq!(maps["start"], index * cells);
+        let maps = sample.maps.attention.iter().flatten();
+        let seen = maps
+            .flat_map(|map| map.chunks_exact(11).enumerate().flat_map(|(query, row)| row[..=query].to_vec()));
+        for (byte, expected) in bytes[index * cells..].iter().zip(seen) {
+            assert!(
+                (weight(*byte).sqrt() - expected.sqrt()).abs() <= 0.5 / STEPS as f32 + 1e-6,
+                "{byte}, {expected}"
+            );
+        }
+    }
+    assert_eq!(data.get("views"), None, "and nowhere else");
+}
+
+#[test]
+fn a_weight_that_is_not_a_number_is_not_zero() {
+    let mut shown = Shown::new(1, 1, 2, 1);
+    shown.readings[0].maps.attention[0][0] = vec![f32::NAN, 0.0, 1.0, 0.0];
+    let (_, bytes) = read(&shown);
+    assert_eq!(bytes[..3], [NOT_A_NUMBER, 254, 0]);
+}
+
+#[test]
+fn an_encoder_decoder_keeps_three_kinds_of_maps_whole() {
+    let mut shown = Shown::new(1, 1, 2, 1);
+    let reading = &mut shown.readings[0];
+    reading.source = Some(["a", "b", "c"].map(str::to_string).to_vec());
+    let cross = vec![0.2, 0.3, 0.5, 0.1, 0.1, 0.8];
+    let encoder = vec![0.2, 0.3, 0.5, 0.1, 0.1, 0.8, 0.0, 0.0, 1.0];
+    reading.maps.cross = vec![vec![cross.clone()]];
+    reading.maps.encoder = vec![vec![encoder.clone()]];
+    let (data, bytes) = read(&shown);
+    assert_eq!(
+        data["maps"][0][1],
+        serde_json::json!({"kind": "cross", "start": 3, "bin": 1, "causal": false})
+    );
+    assert_eq!(data["maps"][0][2]["start"], 9);
+    assert!(bytes[3..].iter().zip(cross.iter().chain(&encoder)).all(|(a, b)| (weight(*a) - b).abs() < 4e-3));
+}
+
+#[test]
+fn long_maps_are_binned_the_first_sample_most_finely() {
+    let mut shown = Shown::new(1, 1, 101, 3);
+    let reading = &mut shown.readings[0];
+    reading.inputs = vec!["7".to_string(); 2_900];
+    reading.maps.attention[0][0] =
+        (0..2_900 * 2_900).map(|i| if i % 2_900 == i / 2_900 { 1.0 } else { 0.0 }).collect();
+    let (data, bytes) = read(&shown);
+    assert_eq!([0, 1, 2].map(|sample| data["maps"][sample][0]["bin"].as_u64().unwrap()), [3, 1, 1]);
+    let bins = 2_900_usize.div_ceil(3);
+    assert_eq!(data["maps"][1][0]["start"], bins * (bins + 1) / 2);
+    assert_eq!(bytes[..3], [254, 0, 254], "each query of a bin puts all its weight on the bin itself");
+}
+
+#[test]
+fn the_sequence_that_is_shown_first_is_kept_and_most_finely() {
+    let data = |shown: &Shown, sample: usize| unpacked(&super::data(Page { sample, ..shown.page() })).0;
+    let many = data(&Shown::new(1, 1, 100, 150), 120);
+    assert_eq!((&many["sample"], &many["left_out"]), (&120.into(), &29.into()));
+    let long = data(&Shown::new(2, 4, 400, 3), 1);
+    assert_eq!([0, 1, 2].map(|sample| long["maps"][sample][0]["bin"].as_u64().unwrap()), [2, 1, 2]);
+}
+
+#[test]
+fn of_very_many_sequences_the_last_are_left_out_and_counted() {
+    let (data, _) = read(&Shown::new(1, 1, 100, 150));
+    assert_eq!(data["readings"].as_array().unwrap().len(), 100);
+    assert_eq!(data["left_out"], 50);
+}
+
+#[test]
+fn curves_of_very_many_points_keep_their_ends_and_extremes() {
+    let value = |step: u64| if step == 70_001 { 9.0 } else { 1.0 + (step % 7) as f64 / 100.0 };
+    let points: Vec<Point> = (1..=100_000).map(|step| Point { step, value: value(step) }).collect();
+    let kept = thinned(&points);
+    assert!(kept.len() <= MOST_POINTS + 1, "{}", kept.len());
+    assert_eq!((kept[0].step, kept[kept.len() - 1].step), (1, 100_000));
+    assert!(kept.windows(2).all(|pair| pair[0].step < pair[1].step));
+    assert!(kept.iter().all(|point| point.value == value(point.step)));
+    assert!(kept.iter().any(|point| point.step == 70_001));
+    assert_eq!(thinned(&points[..MOST_POINTS]).len(), MOST_POINTS, "few enough points are all kept");
+}
+
+#[test]
+fn numbers_keep_seven_digits_and_what_is_no_number_is_none() {
+    assert_eq!(rounded(0.123_456_789), Some(0.123_456_8));
+    assert_eq!(rounded(1_234.567_891), Some(1_234.568));
+    assert_eq!((rounded(f64::NAN), rounded(f64::INFINITY)), (None, None));
+}
+
+#[test]
+fn scores_at_very_many_steps_are_thinned() {
+    let mut shown = Shown::new(1, 1, 3, 1);
+    let scores = |step: usize| vec![vec![HeadScores::new([(SCORE, Some(step as f64 / 10.0))])]];
+    shown.history =
+        (0..30_001).map(|step| ScoredStep { step: step * 10, heads: scores(step * 10) }).collect();
+    let (data, _) = read(&shown);
+    let steps = data["history"].as_array().unwrap();
+    assert!(steps.len() <= MOST_SCORED + 1, "{}", steps.len());
+    for step in steps {
+        assert_eq!(step["step"].as_f64().unwrap(), step["heads"][0][0]["induction"].as_f64().unwrap() * 10.0);
+    }
+    assert_eq!(steps.last().unwrap()["step"], 300_000);
+}

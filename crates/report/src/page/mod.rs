@@ -1,0 +1,193 @@
+//! `report.html`: one file that shows a whole run, opens from disk and lets a reader look into every
+//! head.
+//!
+//! The page is plain HTML, CSS and JavaScript (`page/` of this crate), filled with the data of [`Page`]. It
+//! loads nothing, and forbids itself to. Text of a run, as its tokens, reaches it as data alone and is
+//! never markup.
+
+mod embedded;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::draw::{Picture, color::CONTROL_POINTS};
+use crate::loss::LossCurve;
+use crate::reading::{Reading, ShownHeads};
+use crate::scores::{HeadScores, ScoreKind, ScoredStep};
+use crate::{attention, attention_over_time, head_scores, heads, prediction};
+
+/// The data of a run that `report.html` shows.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Page {
+    /// The run's name.
+    pub run: String,
+    /// The result of the run, as names and values that are shown as they are.
+    pub summary: Vec<(String, String)>,
+    /// The run's config as text.
+    pub config: String,
+    /// The loss along the run.
+    pub loss: LossCurve,
+    /// Sequences with their predictions; at least one.
+    pub readings: Vec<Reading>,
+    /// The sequence that is shown first.
+    pub sample: usize,
+    /// The heads.
+    #[serde(flatten)]
+    pub heads: Heads,
+    /// The circuit, where it was found, as the page's script reads it.
+    pub circuit: Option<Value>,
+    /// The scores along the run, in the order of steps; may be empty.
+    pub history: Vec<ScoredStep>,
+    /// The readings of the sequence that is shown first along the run, with the steps done.
+    #[serde(skip)]
+    pub film: Vec<(usize, Reading)>,
+    /// The model itself, or the reason why the page has none.
+    #[serde(skip)]
+    pub model: Option<Result<LiveModel, String>>,
+}
+
+/// The heads of a model, `[layer][head]`.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Heads {
+    /// The data that the scores were measured on, as "512 validation sequences".
+    pub measured_on: String,
+    /// The scores.
+    #[serde(rename = "heads")]
+    pub scores: Vec<Vec<HeadScores>>,
+    /// The head of each layer that is shown first. [`Page::new`] adds those that are missing.
+    pub shown: ShownHeads,
+    /// The kinds of scores, in the order in which they are shown.
+    #[serde(skip)]
+    pub kinds: Vec<ScoreKind>,
+    /// A note on the shown head of each layer of causal self-attention.
+    #[serde(skip)]
+    pub notes: Vec<String>,
+}
+
+/// A model within its page, whose script computes with it.
+#[derive(Debug, Clone)]
+pub struct LiveModel {
+    /// The model without its numbers, as the page's script reads it.
+    pub description: Value,
+    /// The numbers of all tensors, little-endian.
+    pub numbers: Vec<u8>,
+    /// Sequences to start from.
+    pub starts: Vec<Value>,
+}
+
+const TEMPLATE: &str = include_str!("../../page/page.html");
+const STYLE: &str = include_str!("../../page/style.css");
+/// The scripts in the order in which the browser reads them: the last ones use the others.
+const SCRIPTS: [&str; 21] = [
+    include_str!("../../page/data.js"),
+    include_str!("../../page/color.js"),
+    include_str!("../../page/chart.js"),
+    include_str!("../../page/maps.js"),
+    include_str!("../../page/course.js"),
+    include_str!("../../page/matrix.js"),
+    include_str!("../../page/tokens.js"),
+    include_str!("../../page/heads.js"),
+    include_str!("../../page/predictions.js"),
+    include_str!("../../page/film.js"),
+    include_str!("../../page/model/tokenizer.js"),
+    include_str!("../../page/model/live.js"),
+    include_str!("../../page/live/session.js"),
+    include_str!("../../page/live/try.js"),
+    include_str!("../../page/live/generate.js"),
+    include_str!("../../page/live/intervene.js"),
+    include_str!("../../page/live/address.js"),
+    include_str!("../../page/live/explain.js"),
+    include_str!("../../page/live/tour.js"),
+    include_str!("../../page/live/start.js"),
+    include_str!("../../page/page.js"),
+];
+
+/// The scripts of the page's worker, in the order in which it reads them.
+const ENGINE: [&str; 7] = [
+    include_str!("../../page/model/linear.js"),
+    include_str!("../../page/model/norm.js"),
+    include_str!("../../page/model/position.js"),
+    include_str!("../../page/model/changes.js"),
+    include_str!("../../page/model/attention.js"),
+    include_str!("../../page/model/feed_forward.js"),
+    include_str!("../../page/model/model.js"),
+];
+
+/// A page with what follows from it.
+#[derive(Serialize)]
+struct Whole<'a, T> {
+    #[serde(flatten)]
+    page: &'a Page,
+    #[serde(flatten)]
+    derived: T,
+}
+
+impl Page {
+    /// The page of sequences, of which `sample` is shown first, by a model with these heads.
+    pub fn new(run: String, (readings, sample): (Vec<Reading>, usize), mut heads: Heads) -> Self {
+        let mut shown = ShownHeads::new();
+        for layer in readings[sample].layers(&heads.shown, &heads.notes) {
+            shown.entry(layer.kind).or_default().push(layer.shown);
+        }
+        heads.shown = shown;
+        Self { run, readings, sample, heads, ..Self::default() }
+    }
+
+    /// Draws the attention and the predictions of the sequence that is shown first, and the scores of heads.
+    pub fn pictures(&self) -> Vec<Picture> {
+        let (run, reading, of) = (&self.run, &self.readings[self.sample], &self.heads);
+        let layers = reading.layers(&of.shown, &of.notes);
+        let curves = attention_over_time::picture(run, reading, &layers);
+        let maps = [attention::picture(run, reading, &layers), curves, heads::picture(run, reading, &layers)];
+        let scores = head_scores::picture(run, &of.measured_on, &of.kinds, &of.scores);
+        let known = [prediction::picture(run, reading), scores];
+        maps.into_iter().chain(known.into_iter().flatten()).collect()
+    }
+
+    /// Returns all that the page shows, with the attention weights of every sequence.
+    pub fn whole(&self) -> impl Serialize {
+        let views: Vec<_> = self.readings.iter().map(|reading| &reading.maps).collect();
+        Whole { page: self, derived: BTreeMap::from([("views", views)]) }
+    }
+
+    /// Returns the page as one HTML file.
+    pub fn html(self) -> String {
+        let run = self.run.clone();
+        // Its text is what the worker is made of; a function can be called above the place where it stands.
+        let engine = format!("function engine() {{\n{}\nreturn {{ Model }};\n}}", ENGINE.join("\n"));
+        filled(TEMPLATE, &run, embedded::data(self), SCRIPTS.join("\n") + "\n" + &engine)
+    }
+}
+
+/// A template with what its marks stand for: title, style, data and script, in this order. Nothing that is filled
+/// in is searched for a mark.
+pub(crate) fn filled(template: &str, title: &str, data: String, script: String) -> String {
+    let mut pieces = template.split("{{");
+    let mut page = pieces.next().unwrap_or_default().to_string();
+    for (piece, text) in pieces.zip([escaped(title), STYLE.to_string(), data, script]) {
+        page += &text;
+        page += piece.split_once("}}").map_or(piece, |(_, after)| after);
+    }
+    page
+}
+
+/// JSON that can stand in a script element: there only `</script` and `<!--` mean anything, and without
+/// `<` there is neither.
+pub(crate) fn harmless(json: String) -> String {
+    json.replace('<', "\\u003c")
+}
+
+/// The colours of attention weights, as CSS writes them.
+pub(crate) fn colors() -> Vec<String> {
+    CONTROL_POINTS.map(|point| format!("#{point:06x}")).to_vec()
+}
+
+/// Text as HTML shows it.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! `patching`: the share of an answer that each activation recovers between a clean and a corrupted sequence.
+
+use crate::draw::color::{MUTED, color};
+use crate::draw::{
+    Axis, HEADING, HeatMap, Interval, MARGIN, Picture, Rect, Scale, Text, TokenAxis, WIDTH, WRITTEN_CELL,
+    color_bar, round_up, stride_of,
+};
+use crate::numbers::{counted, fixed};
+
+/// The width left of all maps, and that of the colour bar on the right.
+const LEFT: f64 = 110.0;
+const BAR: f64 = 80.0;
+/// The width of the maps.
+const MAPS: f64 = WIDTH - 2.0 * MARGIN - LEFT - BAR;
+/// Above each map: its name. Below that of heads: their numbers.
+const NAME: f64 = 24.0;
+const NUMBERS: f64 = 44.0;
+const TALLEST_ROW: f64 = 26.0;
+const MOST_HEIGHT: f64 = 420.0;
+const WIDEST: f64 = 64.0;
+const GAP: f64 = 70.0;
+
+/// Shares of the logit difference that patched activations recover.
+#[derive(Debug, Clone, Default)]
+pub struct Patching {
+    /// The number of pairs of sequences that heads and feed-forward layers are averaged over.
+    pub pairs: usize,
+    /// The mean logit difference on the clean sequences.
+    pub clean: f64,
+    /// The mean logit difference on the corrupted ones.
+    pub corrupted: f64,
+    /// The share that each head recovers, `[layer][head]`.
+    pub heads: Vec<Vec<f64>>,
+    /// The share that each feed-forward layer recovers.
+    pub feed_forward: Vec<f64>,
+    /// The share that the residual stream of one pair recovers, `[depth][position]`.
+    pub stream: Vec<Vec<f64>>,
+    /// The number of positions of the residual stream that are patched together.
+    pub together: usize,
+    /// The tokens of the pair, as "a", or as "a→b" where the corrupted one differs.
+    pub tokens: Vec<String>,
+    /// The answers to the clean and the corrupted sequence of the pair.
+    pub answers: [String; 2],
+}
+
+impl Patching {
+    /// Draws the residual stream by depth and position, and heads and feed-forward layers by layer, on one scale.
+    pub fn picture(&self, run: &str) -> Picture {
+        let axis = TokenAxis::new(&self.tokens, 90.0, MAPS, true);
+        let layout = Layout::new(self, &axis);
+        let Layout { stream, heads, feed_forward, .. } = layout;
+        let bottom = heads.bottom() + NUMBERS + MARGIN;
+        let title = format!("{run}: activation patching");
+        let mut picture = Picture::new("patching", bottom, &title, &self.note());
+        let all = || self.stream.iter().chain(&self.heads).flatten().chain(&self.feed_forward).copied();
+        let lowest = all().fold(0.0, f64::min);
+        let range = Interval {
+            start: if lowest < -0.05 { -round_up(-lowest) } else { 0.0 },
+            end: round_up(all().fold(1.0, f64::max)),
+        };
+        // The last layer on top, as the residual stream rises.
+        let mut map = |area: Rect, columns: usize, values: Vec<Option<f64>>| {
+            let map = HeatMap { positions: [values.len() / columns, columns], bins: [1, 1], values };
+            map.draw(&mut picture, area, range, 2, "–");
+        };
+        let rows = |rows: &[Vec<f64>], most: usize| {
+            let row = |row: &Vec<f64>| (0..most).map(|at| row.get(at).copied()).collect::<Vec<_>>();
+            rows.iter().rev().flat_map(row).collect()
+        };
+        map(stream, self.tokens.len(), rows(&self.stream, self.tokens.len()));
+        map(heads, layout.most, rows(&self.heads, layout.most));
+        map(feed_forward, 1, self.feed_forward.iter().rev().map(|&share| Some(share)).collect());
+
+        self.draw_names(&mut picture, &layout);
+        axis.draw(&mut picture, stream, "input");
+        let height = (stream.height + axis.depth()).max(90.0);
+        let bar = Rect { left: stream.right() + 10.0, width: 12.0, height, ..stream };
+        color_bar(&mut picture, bar, color, &Axis::new("recovered share", range, Scale::Linear));
+        picture
+    }
+
+    fn note(&self) -> String {
+        let spans = match self.together {
+            1 => String::new(),
+            together => format!(", {} patched at once", counted(together, "position")),
+        };
+        format!(
+            "how much of the difference of both answers' logits one activation of the clean sequence brings back into \
+             the corrupted one; it falls from {} to {} in the mean of {}; of the stream one pair{spans}, whose answer \
+             is {} instead of {}",
+            fixed(self.clean, 2),
+            fixed(self.corrupted, 2),
+            counted(self.pairs, "pair"),
+            self.answers[0],
+            self.answers[1],
+        )
+    }
+
+    /// Draws the names of maps, of their rows, and of heads.
+    fn draw_names(&self, picture: &mut Picture, layout: &Layout) {
+        let Layout { stream, heads, feed_forward, row, cell, most } = *layout;
+        let depth = |depth: usize| match depth {
+            0 => "embedding".to_string(),
+            depth => format!("after layer {}", depth - 1),
+        };
+        let look = Text::new(10.0).color(MUTED);
+        let mut name_rows = |area: Rect, count: usize, name: &dyn Fn(usize) -> String| {
+            for at in (0..count).step_by(stride_of(row, 13.0)) {
+                let place = (area.left - 8.0, area.bottom() - (at as f64 + 0.5) * row);
+                picture.text(&name(at), place, &look.right());
+            }
+        };
+        name_rows(stream, self.stream.len(), &depth);
+        name_rows(heads, self.heads.len(), &|layer| format!("layer {layer}"));
+        for head in (0..most).step_by(stride_of(cell, 16.0)) {
+            let place = (heads.left + (head as f64 + 0.5) * cell, heads.bottom() + 9.0);
+            picture.text(&head.to_string(), place, &look.centered());
+        }
+        picture.text("head", (heads.center().0, heads.bottom() + 24.0), &Text::new(11.0).centered());
+        let above = |area: Rect| (area.left, area.top - 12.0);
+        picture.panel_name("stream", "by depth and position", above(stream), MAPS);
+        picture.panel_name("heads", "", above(heads), heads.width);
+        picture.panel_name("feed-forward", "", above(feed_forward), GAP + WIDEST);
+    }
+}
+
+/// The places of the three maps.
+struct Layout {
+    stream: Rect,
+    heads: Rect,
+    feed_forward: Rect,
+    /// The height of a row, and the width of a head.
+    row: f64,
+    cell: f64,
+    /// The most heads of a layer.
+    most: usize,
+}
+
+impl Layout {
+    fn new(found: &Patching, axis: &TokenAxis) -> Self {
+        let row = (MOST_HEIGHT / found.stream.len() as f64).min(TALLEST_ROW);
+        let left = MARGIN + LEFT;
+        let height = row * found.stream.len() as f64;
+        let stream = Rect { left, top: HEADING + NAME, width: MAPS, height };
+        let most = found.heads.iter().map(Vec::len).max().unwrap_or(1).max(1);
+        let cell = ((MAPS - GAP - WIDEST) / most as f64).clamp(1.0, WIDEST);
+        let top = stream.bottom() + axis.depth() + NAME + 12.0;
+        let (width, height) = (cell * most as f64, row * found.heads.len() as f64);
+        let heads = Rect { left, top, width, height };
+        let (left, width) = (heads.right() + GAP, cell.clamp(WRITTEN_CELL, WIDEST));
+        Self { stream, heads, feed_forward: Rect { left, width, ..heads }, row, cell, most }
+    }
+}

@@ -1,0 +1,56 @@
+//! `prediction`: predicted against true tokens over time steps.
+
+use crate::draw::{Outcome, Picture, Step, TokenStrip};
+use crate::numbers::{counted, thousands};
+use crate::reading::{Reading, Target, TargetRole};
+
+/// Draws the predictions of a model along one sequence, each after the true tokens; none where no true token is known.
+pub fn picture(run: &str, reading: &Reading) -> Option<Picture> {
+    let steps = reading.targets.iter().zip(&reading.likeliest);
+    let steps = steps.filter_map(|(target, likeliest)| Some((target.as_ref()?, &*likeliest.first()?.token)));
+    let steps: Vec<(&Target, &str)> = steps.collect();
+    if steps.is_empty() {
+        return None;
+    }
+    let step = |&(target, predicted): &(&Target, &str)| Step {
+        truth: Some(target.text.clone()),
+        predicted: Some(predicted.to_string()),
+        outcome: match (target.role, target.text == predicted) {
+            (TargetRole::Undetermined, true) => Outcome::Unknown,
+            (TargetRole::Undetermined, false) => Outcome::WrongGuess,
+            (_, true) => Outcome::Hit,
+            (_, false) => Outcome::Miss,
+        },
+    };
+    let strip = TokenStrip {
+        steps: steps.iter().map(step).collect(),
+        predicted: "predicted",
+        shade: "undetermined",
+        outcomes: ["correct", "wrong", "correct by chance", "wrong by chance"],
+    };
+    let title = format!("{run}: predicted and true tokens");
+    Some(strip.picture("prediction", &title, &format!("{}: {}", reading.sequence, result(&steps))))
+}
+
+/// Counts the predictions that are right: of determined targets, where a rule says which these are.
+fn result(steps: &[(&Target, &str)]) -> String {
+    let right = |is_known: bool| {
+        let meant =
+            steps.iter().filter(move |(target, _)| (target.role != TargetRole::Undetermined) == is_known);
+        (meant.clone().filter(|(target, predicted)| target.text == *predicted).count(), meant.count())
+    };
+    let ((hits, known), (guessed, unknowable)) = (right(true), right(false));
+    let (tokens, others) = (counted(known, "token"), thousands(unknowable as f64));
+    let determined = counted(known, "determined target");
+    let are = if hits == 1 { "is" } else { "are" };
+    if steps.iter().any(|(target, _)| target.role == TargetRole::Unknown) {
+        let percents = steps.iter().map(|(target, _)| f64::from(target.probability) * 100.0);
+        let mean = percents.sum::<f64>() / steps.len() as f64;
+        return format!("{hits} of {tokens} {are} right; on average the true one is {mean:.1} % probable");
+    }
+    match (known, unknowable) {
+        (_, 0) => format!("{hits} of {tokens} {are} right"),
+        (0, _) => format!("no target is determined; {guessed} of {others} predicted right"),
+        _ => format!("{hits} of {determined} {are} right; {others} undetermined"),
+    }
+}

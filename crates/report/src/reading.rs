@@ -1,0 +1,183 @@
+//! One sequence with the attention and the predictions of a model, in the words of its vocabulary.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::draw::HeatMap;
+
+/// The kind of attention that a map is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttentionKind {
+    /// The causal self-attention of a decoder.
+    Decoder,
+    /// The attention of a decoder over what its encoder has read.
+    Cross,
+    /// The self-attention of an encoder.
+    Encoder,
+}
+
+impl AttentionKind {
+    /// All kinds, in the order in which they are shown.
+    pub const ALL: [Self; 3] = [Self::Decoder, Self::Cross, Self::Encoder];
+
+    /// Returns the name in pictures of a model that has all kinds.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Decoder => "decoder self-attention",
+            Self::Cross => "cross-attention",
+            Self::Encoder => "encoder self-attention",
+        }
+    }
+
+    /// Returns what the queries and the keys are of, where a decoder reads `inputs` and its encoder `source`.
+    pub fn sides<T: Copy>(self, inputs: T, source: T) -> [T; 2] {
+        match self {
+            Self::Decoder => [inputs, inputs],
+            Self::Cross => [inputs, source],
+            Self::Encoder => [source, source],
+        }
+    }
+}
+
+/// The attention weights of all heads over one sequence.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct AttentionMaps {
+    /// The weights of the causal self-attention, `[layer][head]`, each `[query, key]` row by row.
+    pub attention: Vec<Vec<Vec<f32>>>,
+    /// The weights of an encoder's self-attention over the source; empty without an encoder.
+    pub encoder: Vec<Vec<Vec<f32>>>,
+    /// The weights of the decoder's attention over the source; empty without an encoder.
+    pub cross: Vec<Vec<Vec<f32>>>,
+}
+
+impl AttentionMaps {
+    /// Returns the maps of one kind, `[layer][head]`; empty where the model has none.
+    pub fn of(&self, kind: AttentionKind) -> &[Vec<Vec<f32>>] {
+        match kind {
+            AttentionKind::Decoder => &self.attention,
+            AttentionKind::Cross => &self.cross,
+            AttentionKind::Encoder => &self.encoder,
+        }
+    }
+}
+
+/// One sequence, with the attention and the predictions of a model.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Reading {
+    /// The name of the sequence, as "validation sequence 0".
+    pub sequence: String,
+    /// The text of each token that an encoder reads, where there is one.
+    pub source: Option<Vec<String>>,
+    /// The text of each input token.
+    pub inputs: Vec<String>,
+    /// The token that truly follows each input; none where it is not known.
+    pub targets: Vec<Option<Target>>,
+    /// The attention weights.
+    #[serde(skip)]
+    pub maps: AttentionMaps,
+    /// The most likely next tokens at each position.
+    pub likeliest: Vec<Vec<TokenProbability>>,
+}
+
+/// A token and its probability.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct TokenProbability {
+    /// The text of the token.
+    pub token: String,
+    /// The probability, 0 to 1.
+    pub probability: f32,
+}
+
+/// The token that truly follows another.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Target {
+    /// The text of the token.
+    pub text: String,
+    /// The probability that the model gave it.
+    pub probability: f32,
+    /// The certainty with which it follows.
+    pub role: TargetRole,
+}
+
+/// The certainty of a true token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TargetRole {
+    /// Even the optimal predictor can be surprised by the token.
+    Undetermined,
+    /// The optimal predictor knows the token.
+    Determined,
+    /// No rule says whether the optimal predictor knows the token, as in texts.
+    Unknown,
+}
+
+/// The head of each layer that is shown first, for each kind of attention.
+pub type ShownHeads = BTreeMap<AttentionKind, Vec<usize>>;
+
+/// The attention of one layer over a sequence.
+#[derive(Debug, Clone)]
+pub struct Layer<'a> {
+    /// The kind of attention.
+    pub kind: AttentionKind,
+    /// The number of the layer among those of its kind.
+    pub index: usize,
+    /// The tokens of the queries and of the keys.
+    pub tokens: [&'a [String]; 2],
+    /// The weights of each head, `[query, key]` row by row.
+    pub heads: &'a [Vec<f32>],
+    /// The head that is shown first.
+    pub shown: usize,
+    /// The name of the shown head, as "layer 0, head 3".
+    pub name: String,
+    /// A note next to the name, as "induction 0.93"; may be empty.
+    pub note: String,
+}
+
+impl Layer<'_> {
+    /// Returns true where a query sees the keys up to itself alone.
+    pub(crate) fn is_causal(&self) -> bool {
+        self.kind == AttentionKind::Decoder
+    }
+
+    /// Returns the map of a head with `bins` queries and keys in a cell.
+    pub(crate) fn map(&self, head: usize, bins: [usize; 2]) -> HeatMap {
+        HeatMap::of_weights(&self.heads[head], self.tokens.map(<[String]>::len), bins, self.is_causal())
+    }
+}
+
+impl Reading {
+    /// Returns the layers of every kind of attention, each with its head of `shown`, or else the head whose weights are
+    /// sharpest; `notes` stand next to the names of the heads of causal self-attention.
+    pub fn layers(&self, shown: &ShownHeads, notes: &[String]) -> Vec<Layer<'_>> {
+        let mut layers = Vec::new();
+        for kind in AttentionKind::ALL {
+            let tokens = kind.sides(&self.inputs[..], self.source.as_deref().unwrap_or(&[]));
+            for (index, heads) in self.maps.of(kind).iter().enumerate() {
+                let head = shown.get(&kind).and_then(|shown| shown.get(index));
+                let sharpest = || sharpest(heads, tokens[1].len());
+                let shown = head.map_or_else(sharpest, |&head| head.min(heads.len() - 1));
+                let name = head_name(index, shown);
+                let name = if self.source.is_some() { format!("{}, {name}", kind.name()) } else { name };
+                let note = notes.get(index).filter(|_| kind == AttentionKind::Decoder);
+                let note = note.cloned().unwrap_or_default();
+                layers.push(Layer { kind, index, tokens, heads, shown, name, note });
+            }
+        }
+        layers
+    }
+}
+
+/// Returns the name of a head, as "layer 0, head 3".
+pub(crate) fn head_name(layer: usize, head: usize) -> String {
+    format!("layer {layer}, head {head}")
+}
+
+/// Returns the head whose queries put the most weight on a single key on average; the first of equals.
+fn sharpest(heads: &[Vec<f32>], keys: usize) -> usize {
+    let largest = |row: &[f32]| row.iter().copied().fold(0.0, f32::max);
+    let sharpness = |head: usize| heads[head].chunks_exact(keys.max(1)).map(largest).sum::<f32>();
+    // From the last to the first: `max_by` takes the last of equals.
+    (0..heads.len()).rev().max_by(|&a, &b| sharpness(a).total_cmp(&sharpness(b))).unwrap_or(0)
+}

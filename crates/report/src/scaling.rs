@@ -1,0 +1,44 @@
+//! `scaling`: the predicted efficiency of each worker by their number.
+
+use crate::draw::color::{BLUE, VERMILION};
+use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
+
+/// The predicted efficiency of some workers: sequences a second and worker, relative to one worker alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Efficiency {
+    /// The number of workers.
+    pub workers: usize,
+    /// The efficiency where each worker has the batch of the config.
+    pub growing: f64,
+    /// The efficiency where all workers share it; none where it cannot be divided.
+    pub shared: Option<f64>,
+}
+
+/// Draws the predicted efficiency by the number of workers, of the config that is called `name`.
+pub fn picture(name: &str, scaled: &[Efficiency], note: &str) -> Picture {
+    let mut picture =
+        Picture::new("scaling", 400.0, &format!("{name}: predicted efficiency by workers"), note);
+    let logarithm =
+        |scaled: Option<&Efficiency>| scaled.map_or(0.0, |scaled| (scaled.workers as f64).log10());
+    let range = Interval::new(logarithm(scaled.first()), logarithm(scaled.last())).padded(0.03, 0.03);
+    let labels = scaled.iter().map(|scaled| (scaled.workers as f64, scaled.workers.to_string())).collect();
+    let x = Axis { labels: Some(labels), ..Axis::new("workers", range, Scale::Logarithmic) };
+    let curve = |value: fn(&Efficiency) -> Option<f64>| {
+        let points = scaled.iter().filter_map(|scaled| Some((scaled.workers as f64, 100.0 * value(scaled)?)));
+        points.collect::<Vec<_>>()
+    };
+    let curves = [
+        ("each keeps the batch of the config", BLUE, curve(|scaled| Some(scaled.growing))),
+        ("all share the batch of the config", VERMILION, curve(|scaled| scaled.shared)),
+    ];
+    // Additions of shards that fall away can make it more than all.
+    let highest = curves.iter().flat_map(|curve| &curve.2).fold(100.0, |high: f64, point| high.max(point.1));
+    let y = Axis::new("efficiency (%)", Interval::new(0.0, highest).padded(0.0, 0.06), Scale::Linear);
+    let mut chart = LineChart::filling(&picture, x, y);
+    for (name, color, points) in curves {
+        chart.series.push(Series::new(name, color, Mark::Line(1.75), points.clone()));
+        chart.series.push(Series::new("", color, Mark::Dot(2.5), points));
+    }
+    chart.draw_with_legend(&mut picture);
+    picture
+}

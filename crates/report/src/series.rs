@@ -1,0 +1,155 @@
+//! Values along a run: their order statistics, and a curve that shows where they go.
+
+use serde::Serialize;
+
+use crate::draw::color::{BLUE, pale};
+use crate::draw::{Axis, Interval, Mark, Scale, Series, round_up};
+use crate::numbers::counted;
+
+/// A value at a training step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Point {
+    /// The optimizer step.
+    pub step: u64,
+    /// The value; a picture leaves out one that is not finite.
+    pub value: f64,
+}
+
+/// The finite values, in order of size.
+pub(crate) fn sorted<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<f64> {
+    let mut values: Vec<f64> = points.map(|point| point.value).filter(|value| value.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// The value below which `share` of all lie.
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    sorted.get((sorted.len().saturating_sub(1) as f64 * share).round() as usize).copied()
+}
+
+/// Returns the distance of a loss from the floor, at least a ten-thousandth, or the loss where the floor is not known.
+pub(crate) fn beside_floor(loss: f64, floor: Option<f64>) -> f64 {
+    floor.map_or(loss, |floor| (loss - floor).max(1e-4))
+}
+
+/// The y axis of losses as [`beside_floor`] gives them: above the floor on a logarithmic scale, so that what is near it
+/// can be told apart; where no floor is known, as they are.
+pub(crate) fn axis_of_losses(is_above_floor: bool, losses: impl Iterator<Item = f64>) -> Axis {
+    let (title, scale) = match is_above_floor {
+        true => ("loss above the floor (nats)", Scale::Logarithmic),
+        false => ("validation loss (nats)", Scale::Linear),
+    };
+    let place = |loss: f64| if is_above_floor { loss.log10() } else { loss };
+    let mut places: Vec<f64> = losses.map(place).filter(|place| place.is_finite()).collect();
+    places.sort_by(f64::total_cmp);
+    let low = places.first().copied().unwrap_or(0.0);
+    let high = quantile(&places, 0.98).unwrap_or(1.0);
+    Axis::new(title, Interval::new(low, high).padded(0.06, 0.06), scale)
+}
+
+/// Steps and values, as a chart takes them.
+pub(crate) fn values(points: &[Point]) -> impl Iterator<Item = (f64, f64)> {
+    points.iter().map(|point| (point.step as f64, point.value))
+}
+
+/// Fewer points than this, two windows of the shortest, are not smoothed: they can be followed one by one.
+const FEWEST_TO_SMOOTH: usize = 20;
+/// The window of smoothing as a share of all steps, and the least number of points in it.
+const WINDOW: f64 = 0.05;
+const LEAST_POINTS: f64 = 10.0;
+
+/// Where the values go: at each step the value of the straight line that fits all points of a window best
+/// (local linear regression). The window lies around the step, at the ends of the run beside it: it is whole
+/// everywhere, and a trend bends nowhere. What lies above `edge` counts as there. With them comes the length of the
+/// window in steps. None where points are few.
+pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<(u64, Vec<Point>)> {
+    let finite = points.iter().filter(|point| point.value.is_finite());
+    let finite: Vec<(f64, f64)> = finite.map(|point| (point.step as f64, point.value.min(edge))).collect();
+    let (&(first, _), &(last, _)) = (finite.first()?, finite.last()?);
+    if finite.len() < FEWEST_TO_SMOOTH {
+        return None;
+    }
+    let between = (last - first) / (finite.len() - 1) as f64;
+    let window = round_up((WINDOW * last).max(LEAST_POINTS * between)).min(last - first).round();
+    // Sums up to each point, from which those of any window follow; steps from the middle of the run.
+    let middle = (first + last) / 2.0;
+    let mut sums = vec![[0.0; 5]];
+    for &(step, value) in &finite {
+        let (x, before) = (step - middle, sums[sums.len() - 1]);
+        let terms = [1.0, x, x * x, value, x * value];
+        sums.push(std::array::from_fn(|i| before[i] + terms[i]));
+    }
+    let fitted = finite.iter().map(|&(step, _)| {
+        let start = (step - window / 2.0).clamp(first, last - window);
+        let from = finite.partition_point(|point| point.0 < start);
+        let to = finite.partition_point(|point| point.0 <= start + window);
+        let [count, x, xx, y, xy]: [f64; 5] = std::array::from_fn(|i| sums[to][i] - sums[from][i]);
+        let spread = xx - x * x / count;
+        let slope = if spread > 0.0 { (xy - x * y / count) / spread } else { 0.0 };
+        Point { step: step as u64, value: y / count + slope * (step - middle - x / count) }
+    });
+    Some((window as u64, fitted.collect()))
+}
+
+/// The values of single steps, and where they are many, their smoothed course over them, as a legend names
+/// them. What lies above `edge` is cut by the picture.
+pub(crate) fn noisy(name: &str, points: &[Point], edge: f64) -> Vec<Series> {
+    match smooth(points, edge) {
+        None => vec![Series::new(name, BLUE, Mark::Line(2.0), values(points))],
+        Some((window, smoothed)) => {
+            let name = format!("{name}, smoothed over {}", counted(window as usize, "step"));
+            vec![
+                Series::new("single steps", pale(BLUE), Mark::Line(0.75), values(points)),
+                Series::new(&name, BLUE, Mark::Line(2.0), values(&smoothed)),
+            ]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn course(steps: u64, value: impl Fn(u64) -> f64) -> Vec<Point> {
+        (1..=steps).map(|i| Point { step: 10 * i, value: value(i) }).collect()
+    }
+
+    #[test]
+    fn a_trend_stays_as_it_is_up_to_both_ends() {
+        let points = course(500, |i| 4.0 - 0.003 * i as f64);
+        let (window, smoothed) = smooth(&points, f64::INFINITY).unwrap();
+        assert_eq!(window, 250);
+        let close = |(a, b): (&Point, &Point)| a.step == b.step && (a.value - b.value).abs() < 1e-9;
+        assert!(smoothed.iter().zip(&points).all(close));
+    }
+
+    #[test]
+    fn the_curve_ends_where_the_points_say_and_not_at_the_last_of_them() {
+        for count in [40, 64, 400] {
+            let mut points = course(count, |i| 2.0 + 0.1 * (i as f64 * 2.4).sin());
+            points[0].value = 3.0;
+            points[count as usize - 1].value = 3.0;
+            let smoothed = smooth(&points, f64::INFINITY).unwrap().1;
+            let ends = [smoothed[0].value, smoothed[count as usize - 1].value];
+            assert!(ends.into_iter().all(|end| end < 2.5), "{count}: {ends:?}");
+        }
+    }
+
+    #[test]
+    fn few_points_are_smoothed_too() {
+        let points = course(20, |i| if i % 2 == 0 { 1.0 } else { 3.0 });
+        let smoothed = smooth(&points, f64::INFINITY).unwrap().1;
+        assert!(smoothed.iter().all(|point| (point.value - 2.0).abs() < 0.4), "{smoothed:?}");
+        assert_eq!(smooth(&points[..19], f64::INFINITY), None);
+    }
+
+    #[test]
+    fn what_is_cut_counts_as_the_edge_and_what_is_no_number_as_nothing() {
+        let mut points = course(100, |_| 2.0);
+        points[50].value = 1e9;
+        points[51].value = f64::NAN;
+        let smoothed = smooth(&points, 4.0).unwrap().1;
+        assert_eq!(smoothed.len(), 99);
+        assert!(smoothed.iter().all(|point| (2.0 - 1e-9..2.7).contains(&point.value)), "{smoothed:?}");
+    }
+}

@@ -1,0 +1,45 @@
+//! `cost`: the accuracy of each trial by the cost of its training.
+
+use super::{Study, best_in_words, legend_of, log_range, marks};
+use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series, color::GREEN, tick_labels};
+
+/// Accuracy over the operations of training, and the line of those that nothing cheaper beats.
+pub fn picture(study: &Study) -> Picture {
+    let title = format!("{}: accuracy by cost", study.name);
+    let mut picture = Picture::new("cost", 400.0, &title, &best_in_words(study));
+    let range = Interval::of(study.trials.iter().filter_map(|trial| trial.accuracy));
+    let range = range.unwrap_or(Interval::new(1.0, 1.0)).padded(0.06, 0.06);
+    let ticks = range.ticks(6).into_iter().filter(|tick| (0.0..=1.0).contains(tick)).collect::<Vec<_>>();
+    let percent = ticks.iter().map(|tick| tick * 100.0).collect::<Vec<_>>();
+    let labels = ticks.into_iter().zip(tick_labels(&percent)).map(|(tick, label)| (tick, label + " %"));
+    let y = Axis { labels: Some(labels.collect()), ..Axis::new("accuracy", range, Scale::Linear) };
+    let costs = log_range(study.trials.iter().map(|trial| trial.operations));
+    let x = Axis::new("floating-point operations of the training", costs, Scale::Logarithmic);
+    let mut chart = LineChart::filling(&picture, x, y);
+    let marks =
+        marks(study, &chart, |_, trial| trial.accuracy.map(|accuracy| (trial.operations, Some(accuracy))));
+    let front = front(study);
+    let steps = front.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
+    let line = steps.chain(front.last().copied());
+    let line = Series::new("highest accuracy up to this cost", GREEN, Mark::Line(1.5), line);
+    // One trial alone makes no line.
+    let others = if front.len() > 1 { std::slice::from_ref(&line) } else { &[] };
+    legend_of(&mut picture, chart.area.left, &marks, others);
+    chart.series = std::iter::once(line).chain(marks).collect();
+    chart.draw(&mut picture);
+    picture
+}
+
+/// Cost and accuracy of the trials that are more accurate than all that are cheaper, by cost.
+fn front(study: &Study) -> Vec<(f64, f64)> {
+    let known = study.trials.iter().filter_map(|trial| Some((trial.operations, trial.accuracy?)));
+    let mut known = known.collect::<Vec<_>>();
+    known.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
+    let mut best = f64::NEG_INFINITY;
+    known.retain(|&(_, accuracy)| {
+        let better = accuracy > best;
+        best = best.max(accuracy);
+        better
+    });
+    known
+}

@@ -1,0 +1,188 @@
+//! `effects`: what each searched key does to the loss; `learning_rate`: the same of that key alone, large.
+//!
+//! Losses are joined where they can be compared: of trials that were trained to their end, and in a recipe
+//! of those that stand in the stage that changes the key.
+
+use super::{SettingValue, Study, Trial, best_in_words, drawn, final_losses, legend_of, log_range, marks};
+use crate::draw::color::VERMILION;
+use crate::draw::{
+    Axis, HEADING, Interval, LABEL, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
+    labels,
+};
+
+/// Charts side by side.
+const ACROSS: usize = 3;
+const HEIGHT: f64 = 190.0;
+/// Below a chart: labels and the key's name.
+const BELOW: f64 = 56.0;
+const LEGEND: f64 = 30.0;
+const LEFT: f64 = 62.0;
+const GAP: f64 = 22.0;
+/// Positive numbers that span more than this ratio stand on a logarithmic axis.
+const WIDE: f64 = 8.0;
+
+/// A small chart for each searched key: its values against the loss, a mark a trial, and a line along
+/// the best of each value.
+pub fn picture(study: &Study) -> Picture {
+    let rows = study.keys.len().div_ceil(ACROSS).max(1);
+    let height = HEADING + LEGEND + rows as f64 * (HEIGHT + BELOW) + 4.0;
+    let title = format!("{}: loss by searched key", study.name);
+    let mut picture = Picture::new("effects", height, &title, &best_in_words(study));
+    let across = ACROSS.min(study.keys.len().max(1));
+    let width = (WIDTH - 2.0 * MARGIN - LEFT - GAP * (across - 1) as f64) / across as f64;
+    let mut named = Vec::new();
+    for (index, key) in study.keys.iter().enumerate() {
+        let (row, column) = (index / ACROSS, index % ACROSS);
+        let left = MARGIN + LEFT + column as f64 * (width + GAP);
+        let top = HEADING + LEGEND + row as f64 * (HEIGHT + BELOW);
+        let area = Rect { left, top, width, height: HEIGHT };
+        let (x, places, joined) = places(study, key, width);
+        let y = Axis { has_words: column == 0, ..final_losses(study) };
+        let mut chart = LineChart { area, x, y, series: Vec::new() };
+        let loss = |trial: &Trial| trial.loss.map(|loss| drawn(study, loss));
+        if joined {
+            let points = comparable(study, key).into_iter();
+            let points = points.filter_map(|(rank, trial)| Some((places[rank]?, loss(trial)?)));
+            let mut best: Vec<(f64, f64)> = points.collect();
+            best.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+            best.dedup_by_key(|point| point.0);
+            chart.series.push(Series::new("", VERMILION, Mark::Line(1.25), best));
+        }
+        let marks = marks(study, &chart, |rank, trial| Some((places[rank]?, loss(trial))));
+        chart.series.extend(marks);
+        chart.draw(&mut picture);
+        named.extend(chart.series);
+    }
+    legend_of(&mut picture, MARGIN + LEFT, &named, &[]);
+    picture
+}
+
+/// The loss over the learning rate: wide bowls are what one hopes for. None where no more than one rate was
+/// tried.
+pub fn learning_rate(study: &Study) -> Option<Picture> {
+    let rate = |trial: &Trial| trial.setting.get("training.learning_rate").and_then(|rate| rate.number);
+    let rate = |trial: &Trial| rate(trial).filter(|&rate| rate > 0.0);
+    let rates = study.trials.iter().filter_map(rate).collect::<Vec<_>>();
+    if rates.iter().all(|&rate| rate == rates[0]) {
+        return None;
+    }
+    let title = format!("{}: loss by learning rate", study.name);
+    let mut picture = Picture::new("learning_rate", 400.0, &title, &best_in_words(study));
+    let x = Axis::new("learning rate", log_range(rates.into_iter()), Scale::Logarithmic);
+    let mut chart = LineChart::filling(&picture, x, final_losses(study));
+    chart.series =
+        marks(study, &chart, |_, trial| Some((rate(trial)?, trial.loss.map(|loss| drawn(study, loss)))));
+    legend_of(&mut picture, chart.area.left, &chart.series, &[]);
+    chart.draw(&mut picture);
+    Some(picture)
+}
+
+/// The axis of a key's values, the place of each trial along it, and whether each value that was tried has its
+/// own label: otherwise there are round ones.
+fn places(study: &Study, key: &str, width: f64) -> (Axis, Vec<Option<f64>>, bool) {
+    let tried: Vec<_> = study.trials.iter().map(|trial| trial.setting.get(key)).collect();
+    let look = Text::new(LABEL);
+    let Some(mut values) = tried.iter().flatten().map(|value| value.number).collect::<Option<Vec<_>>>()
+    else {
+        let mut words: Vec<&String> = tried.iter().flatten().map(|value| &value.text).collect();
+        words.sort();
+        words.dedup();
+        let place = |value: &SettingValue| {
+            words.iter().position(|word| **word == value.text).map(|place| place as f64)
+        };
+        let places = tried.into_iter().map(|value| place(value?)).collect();
+        let room = width / words.len().max(1) as f64 - 4.0;
+        let ticks = words.iter().enumerate().map(|(place, word)| (place as f64, look.fit(word, room)));
+        let range = Interval { start: -0.5, end: words.len() as f64 - 0.5 };
+        let axis = Axis { labels: Some(ticks.collect()), ..Axis::new(key, range, Scale::Linear) };
+        return (axis, places, true);
+    };
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    let (low, high) = (values.first().copied().unwrap_or(0.0), values.last().copied().unwrap_or(1.0));
+    let round = match low > 0.0 && high / low > WIDE {
+        true => Axis::new(key, log_range(values.iter().copied()), Scale::Logarithmic),
+        false => Axis::new(key, Interval::new(low, high).padded(0.15, 0.15), Scale::Linear),
+    };
+    let places = tried.into_iter().map(|value| value?.number).collect();
+    let ticks: Vec<_> = values.iter().copied().zip(labels(&values)).collect();
+    let at = |tick: &(f64, String)| round.at(tick.0) * width;
+    let half = |tick: &(f64, String)| look.width(&tick.1) / 2.0;
+    let is_apart =
+        |pair: &[(f64, String)]| at(&pair[1]) - at(&pair[0]) >= half(&pair[0]) + half(&pair[1]) + 8.0;
+    match ticks.windows(2).all(is_apart) {
+        true => (Axis { labels: Some(ticks), ..round }, places, true),
+        false => (round, places, false),
+    }
+}
+
+/// The finished trials, each with its rank, that differ in a key and, but for the other keys of its stage, in
+/// nothing else: of a study without stages all.
+fn comparable<'a>(study: &'a Study, key: &str) -> Vec<(usize, &'a Trial)> {
+    let trials = &study.trials;
+    let is_finished = |trial: &Trial| trial.ended.is_finished() && trial.loss.is_some();
+    let finished = || trials.iter().enumerate().filter(|(_, trial)| is_finished(trial));
+    let differs = |stage: &str, key: &str| {
+        let mut values = trials.iter().filter(|trial| trial.stage == Some(stage));
+        let first = values.next().and_then(|trial| trial.setting.get(key));
+        values.any(|trial| trial.setting.get(key) != first)
+    };
+    let stages = trials.iter().filter_map(|trial| trial.stage);
+    let Some(stage) = stages.clone().find(|stage| differs(stage, key)) else {
+        return if stages.count() == 0 { finished().collect() } else { Vec::new() };
+    };
+    let Some((_, first)) = finished().find(|(_, trial)| trial.stage == Some(stage)) else {
+        return Vec::new();
+    };
+    // What the stage began with was trained in an earlier one.
+    let kept = study.keys.iter().filter(|key| !differs(stage, key)).collect::<Vec<_>>();
+    finished()
+        .filter(|(_, trial)| kept.iter().all(|&key| first.setting.get(key) == trial.setting.get(key)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::tests::{rate_of, study},
+        *,
+    };
+
+    #[test]
+    fn losses_are_joined_of_finished_trials_and_within_the_stage_of_their_key() {
+        let joined = |study: &Study, key: usize| {
+            comparable(study, &study.keys[key]).iter().map(|(_, trial)| trial.number).collect::<Vec<_>>()
+        };
+        let mut study = study(None);
+        assert_eq!(joined(&study, 0), [2, 0], "one is pruned, one diverged");
+        for trial in &mut study.trials {
+            let (stage, rate) = match trial.number {
+                2 => ("rates", 1e-3),
+                3 => ("rates", 1e-4),
+                _ => ("positions", 1e-3),
+            };
+            trial.stage = Some(stage);
+            trial.setting.insert("training.learning_rate".into(), rate_of(rate));
+            if trial.number == 3 {
+                trial.ended = super::super::TrialEnd::Completed;
+            }
+        }
+        assert_eq!(joined(&study, 0), [2, 3]);
+        assert_eq!(joined(&study, 1), [2, 0], "what the stage began with is of the stage before");
+    }
+
+    #[test]
+    fn rates_stand_where_their_logarithms_do_and_read_alike() {
+        let mut study = study(None);
+        let key = "training.learning_rate";
+        for (trial, rate) in study.trials.iter_mut().zip([1e-4, 1e-3, 0.1, 0.1]) {
+            trial.setting.insert(key.into(), rate_of(rate));
+        }
+        let (axis, places, _) = places(&study, key, 200.0);
+        let [low, middle, high] = [0, 1, 2].map(|trial| axis.at(places[trial].unwrap()));
+        assert!((2.0 * (middle - low) - (high - middle)).abs() < 1e-12);
+        assert_eq!(labels(&[1e-4, 1e-3, 0.1]), ["1e-4", "1e-3", "1e-1"]);
+        assert_eq!(labels(&[8.0, 16.0, 1024.0]), ["8", "16", "1024"]);
+        assert_eq!(labels(&[0.9, 0.95, 0.999]), ["0.900", "0.950", "0.999"]);
+    }
+}

@@ -1,0 +1,53 @@
+//! `rate_finder`: the loss along a sweep over learning rates.
+
+use serde::Serialize;
+
+use super::log_range;
+use crate::draw::color::{BLUE, GREEN, VERMILION, pale};
+use crate::draw::{Axis, Interval, LABEL, LineChart, Mark, Picture, Scale, Series, Text};
+
+/// The training loss at one learning rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RatePoint {
+    /// The learning rate.
+    pub rate: f64,
+    /// The training loss of its step.
+    pub loss: f64,
+    /// The mean of the losses around it.
+    pub smoothed: f64,
+}
+
+/// Draws the sweep over learning rates of the config that is called `name`, by rising rate; none where nothing was swept.
+/// `marks` are the rate where the loss is lowest and the suggested rate.
+pub fn picture(name: &str, points: &[RatePoint], marks: Option<[f64; 2]>, verdict: &str) -> Option<Picture> {
+    let losses = || points.iter().flat_map(|point| [point.loss, point.smoothed]);
+    let low = losses().fold(f64::INFINITY, f64::min);
+    // What follows the blow-up would squash the fall.
+    let first = points.first()?.loss;
+    let high = losses().fold(low, f64::max).min(low + 1.35 * (first - low).max(0.05 * low.abs()));
+    let range = Interval::new(low, high).padded(0.06, 0.06);
+    let title = format!("{name}: sweep over learning rates");
+    let mut picture = Picture::new("rate_finder", 400.0, &title, verdict);
+    let rates = log_range(points.iter().map(|point| point.rate));
+    let x = Axis::new("learning rate", rates, Scale::Logarithmic);
+    let y = Axis::new("training loss (nats per token)", range, Scale::Linear);
+    let mut chart = LineChart::filling(&picture, x, y);
+    let curve = |value: fn(&RatePoint) -> f64| points.iter().map(move |point| (point.rate, value(point)));
+    chart.series = vec![
+        Series::new("single steps", pale(BLUE), Mark::Line(1.0), curve(|point| point.loss)),
+        Series::new("smoothed", BLUE, Mark::Line(2.25), curve(|point| point.smoothed)),
+    ];
+    let looks = [(VERMILION, "lowest"), (GREEN, "suggested")];
+    let marked = || marks.into_iter().flatten().zip(looks);
+    for (rate, (color, name)) in marked() {
+        let line = [(rate, range.start), (rate, range.end)];
+        chart.series.push(Series::new(name, color, Mark::Dashed(1.5), line));
+    }
+    chart.draw_with_legend(&mut picture);
+    for (rate, (color, _)) in marked() {
+        let (x, bottom) = chart.place(rate, range.start);
+        let look = Text::new(LABEL).color(color).right();
+        picture.text(&format!("{rate:.1e}"), (x - 5.0, bottom - 10.0), &look);
+    }
+    Some(picture)
+}

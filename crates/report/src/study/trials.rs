@@ -1,0 +1,64 @@
+//! `trials`: the validation loss of every trial of a study.
+
+use super::{Study, TrialEnd, below_the_edge, best_in_words, drawn, legend_of, look, loss_axis};
+use crate::draw::color::{BACKGROUND, BLUE, MUTED, VERMILION, mix, pale};
+use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
+use crate::numbers::counted;
+
+/// The number of trials from which on only the best are drawn strong.
+const MANY: usize = 40;
+const STRONG: usize = 8;
+/// No more curves than this are drawn.
+pub(super) const MOST_DRAWN: usize = 400;
+
+/// Returns the number of trials, from the best one on, that are drawn strong.
+pub(super) fn strong(study: &Study) -> usize {
+    if study.trials.len() < MANY { study.trials.len() } else { STRONG }
+}
+
+/// Every trial's validation loss by the tokens it was trained on.
+pub fn picture(study: &Study) -> Picture {
+    let trials = &study.trials[..study.trials.len().min(MOST_DRAWN)];
+    let of = if study.seeds > 1 { ", of the first seed" } else { "" };
+    let count = counted(study.trials.len(), "trial");
+    let title = format!("{}: validation loss of {count}{of}", study.name);
+    let mut note = best_in_words(study);
+    if trials.len() < study.trials.len() {
+        note += &format!("; the curves of the best {} are drawn", trials.len());
+    }
+    let mut picture = Picture::new("trials", 480.0, &title, &note);
+    let points = || trials.iter().flat_map(|trial| &trial.curve);
+    let last = points().map(|&(tokens, _)| tokens).fold(1.0, f64::max);
+    let x = Axis::new("tokens trained on", Interval { start: 0.0, end: last }, Scale::Whole);
+    let mut chart = LineChart::filling(&picture, x, loss_axis(study, points().map(|&(_, loss)| loss)));
+    let edge = below_the_edge(&chart, 1.0);
+    let strong = strong(study);
+    let finished = if strong < trials.len() { "the next best" } else { "trained to the end" };
+    // The best is drawn last, above all others.
+    for (rank, trial) in trials.iter().enumerate().rev() {
+        let (color, width, name) = match trial.ended {
+            _ if rank == 0 => (VERMILION, 3.0, "best"),
+            _ if rank >= strong => (mix(MUTED, BACKGROUND, 0.6), 0.75, "the others"),
+            TrialEnd::Completed | TrialEnd::EarlyStopped => (mix(BLUE, pale(BLUE), 0.25), 1.5, finished),
+            TrialEnd::Pruned => (pale(BLUE), 1.0, "pruned"),
+            TrialEnd::Unfinished => (pale(BLUE), 1.0, "not finished yet"),
+            TrialEnd::Diverged | TrialEnd::Failed => (pale(BLUE), 1.0, ""),
+        };
+        // What lies above the frame as a whole runs along its upper edge: each trial is seen.
+        let is_above = trial.curve.iter().all(|&(_, loss)| drawn(study, loss) > edge);
+        let highest = if is_above { edge } else { f64::INFINITY };
+        let curve: Vec<_> =
+            trial.curve.iter().map(|&(tokens, loss)| (tokens, drawn(study, loss).min(highest))).collect();
+        if trial.ended.is_lost() {
+            // One that was lost before its first validation stands where it was lost, below the upper edge.
+            let lost = ((trial.tokens as f64).min(last), below_the_edge(&chart, 7.0));
+            let end = curve.last().map_or(lost, |&(tokens, loss)| (tokens, chart.y.clamped(loss)));
+            let (color, mark, name) = look(trial, false);
+            chart.series.push(Series::new(name, color, mark, [end]));
+        }
+        chart.series.push(Series::new(name, color, Mark::Line(width), curve));
+    }
+    chart.draw(&mut picture);
+    legend_of(&mut picture, chart.area.left, &chart.series, &[]);
+    picture
+}

@@ -1,0 +1,64 @@
+//! Named rows of values over the tokens of a sequence, as of a logit lens.
+
+use plotters::style::RGBColor;
+
+use crate::draw::color::GRID;
+use crate::draw::{
+    Axis, HEADING, Interval, MARGIN, Picture, Rect, Scale, Text, TokenAxis, WIDTH, color_bar, stride_of,
+};
+
+/// The width left of a row, and that of the colour bar.
+const LEFT: f64 = 190.0;
+const BAR: f64 = 80.0;
+const TALLEST_ROW: f64 = 20.0;
+const MOST_HEIGHT: f64 = 900.0;
+
+/// A row of values over the tokens of a sequence for each of some names.
+#[derive(Debug, Clone)]
+pub struct TokenMatrix<'a> {
+    /// The rows from the top, each with a value for every token or more.
+    pub rows: Vec<(String, &'a [f64])>,
+    /// The tokens.
+    pub tokens: &'a [String],
+    /// The role of the tokens, as "target".
+    pub of: &'a str,
+    /// The colour at a fraction of the scale.
+    pub color: fn(f64) -> RGBColor,
+}
+
+impl TokenMatrix<'_> {
+    /// Draws the matrix in colours that span `range`, whose values are in a `unit`.
+    pub fn picture(
+        self,
+        name: &'static str,
+        title: &str,
+        note: &str,
+        (unit, range): (&str, Interval),
+    ) -> Picture {
+        let Self { rows, tokens, of, color } = self;
+        let width = WIDTH - 2.0 * MARGIN - LEFT - BAR;
+        let axis = TokenAxis::new(tokens, 60.0, width, true);
+        let height = (MOST_HEIGHT / rows.len() as f64).min(TALLEST_ROW);
+        let all = height * rows.len() as f64;
+        let area = Rect { left: MARGIN + LEFT, top: HEADING + 6.0, width, height: all };
+        // A bar of a few rows is higher than they are.
+        let bar = Rect { left: area.right() + 10.0, width: 12.0, height: all.max(90.0), ..area };
+        let below = (area.bottom() + axis.depth()).max(bar.bottom()) + MARGIN;
+        let mut picture = Picture::new(name, below, title, note);
+        let look = Text::new(10.0).right();
+        for (row, (name, _)) in rows.iter().enumerate().step_by(stride_of(height, 12.0)) {
+            let place = (area.left - 8.0, area.top + (row as f64 + 0.5) * height);
+            picture.text(&look.fit(name, LEFT - 8.0), place, &look);
+        }
+        let values: Vec<Vec<f64>> = rows.iter().map(|(_, row)| row[..tokens.len()].to_vec()).collect();
+        picture.image(area, move |across, down| {
+            let row = &values[((down * values.len() as f64) as usize).min(values.len() - 1)];
+            let value = row[((across * row.len() as f64) as usize).min(row.len() - 1)];
+            color((value - range.start) / range.length())
+        });
+        picture.frame(area, GRID, 1.0);
+        axis.draw(&mut picture, area, of);
+        color_bar(&mut picture, bar, color, &Axis::new(unit, range, Scale::Linear));
+        picture
+    }
+}

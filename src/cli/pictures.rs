@@ -1,0 +1,33 @@
+//! Options of pictures, parsed by the names of their values.
+
+use causal_attention_report::PictureFormat;
+use causal_attention_report::comparison::Along;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+
+/// Parses the file format of a picture.
+pub fn picture_format() -> impl TypedValueParser<Value = PictureFormat> {
+    one_of([
+        ("png", "Pixels; shows everywhere", PictureFormat::Png),
+        ("svg", "Vectors; sharp at every size, and its text can be searched", PictureFormat::Svg),
+    ])
+}
+
+/// Parses the quantity along which losses are drawn.
+pub fn along() -> impl TypedValueParser<Value = Along> {
+    one_of([
+        ("steps", "Steps done", Along::Steps),
+        ("tokens", "Targets trained on", Along::Tokens),
+        ("seconds", "Seconds of training", Along::Seconds),
+    ])
+}
+
+/// Parses one of these names, each with its help.
+fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
+    values: [(&'static str, &'static str, T); N],
+) -> impl TypedValueParser<Value = T> {
+    let names = values.map(|(name, help, _)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(names).map(move |given| {
+        let found = values.iter().find(|(name, ..)| *name == given);
+        found.expect("clap refuses other names").2
+    })
+}

@@ -1,0 +1,119 @@
+//! Explanations of a run's model as pictures.
+
+use causal_attention_report::circuit::{self as plain, Circuit, HeadInput, Part};
+use causal_attention_report::color::{color, diverging};
+use causal_attention_report::token_matrix::TokenMatrix;
+use causal_attention_report::{Interval, Picture, patching, round_up};
+
+use crate::analysis::circuit::{Component, Edge, Explanation, Input, Patching};
+use crate::data::Vocabulary;
+use crate::numbers::{counted, fixed, signed};
+
+/// Positions of a sequence that are shown.
+const MOST_POSITIONS: usize = 128;
+
+/// Draws what was found in `run`.
+pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<Picture> {
+    let shown = found.next.len().min(MOST_POSITIONS);
+    let texts = |tokens: &[u32]| tokens[..shown].iter().map(|&token| vocabulary.token(token)).collect();
+    let (inputs, next): (Vec<String>, Vec<String>) = (texts(&found.inputs), texts(&found.next));
+    let circuit = found.no_circuit.is_none().then(|| circuit(found).picture(run));
+    let patching = found.patching.as_ref().map(|found| patching(found, vocabulary).picture(run));
+    let matrices = [lens(run, found, &next), attribution(run, found, &inputs)];
+    circuit.into_iter().chain(matrices).chain(patching).collect()
+}
+
+fn lens(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
+    // The last layer on top, as the residual stream rises.
+    let depth = |(depth, loss): (usize, &f64)| match depth {
+        0 => format!("embedding: {} nats", fixed(*loss, 2)),
+        depth => format!("after layer {}: {} nats", depth - 1, fixed(*loss, 2)),
+    };
+    let names = found.lens.loss.iter().enumerate().map(depth);
+    let plain = names.zip(&found.lens.probability).map(|(name, row)| (name, row.as_slice()));
+    // At the last depth there is nothing to tune.
+    let depths = found.lens.loss.len() - 1;
+    let tuned = |at: usize| {
+        let lens = found.tuned_lens.as_ref().filter(|_| at < depths)?;
+        Some((format!("tuned: {} nats", fixed(lens.loss[at], 2)), lens.probability[at].as_slice()))
+    };
+    let rows: Vec<_> = plain.enumerate().flat_map(|(at, row)| [Some(row), tuned(at)]).flatten().collect();
+    let rows = rows.into_iter().rev().collect();
+    let beside =
+        if found.tuned_lens.is_some() { ", by itself and through an affine map trained for it" } else { "" };
+    let note = format!(
+        "the probability of each target by the final norm and head, read after each layer{beside}; the first of {}, \
+         beside the mean loss of all",
+        counted(found.sequences, "sequence")
+    );
+    let scale = ("probability", Interval { start: 0.0, end: 1.0 });
+    let lens = TokenMatrix { rows, tokens, of: "target", color };
+    lens.picture("logit_lens", &format!("{run}: logit lens"), &note, scale)
+}
+
+fn attribution(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
+    let rows = found.attribution.iter().rev();
+    let rows: Vec<_> =
+        rows.map(|it| (format!("{} {}", it.part, signed(it.mean, 2)), it.first.as_slice())).collect();
+    let shown = rows.iter().flat_map(|(_, row)| &row[..tokens.len()]);
+    let largest = round_up(shown.fold(0.0, |most: f64, it| most.max(it.abs())));
+    let note = "what each part adds to the logit of the target, less the mean over the vocabulary; beside its name the \
+                mean over all sequences";
+    let scale = ("logit", Interval { start: -largest, end: largest });
+    let attribution = TokenMatrix { rows, tokens, of: "input", color: diverging };
+    attribution.picture("attribution", &format!("{run}: logit attribution"), note, scale)
+}
+
+fn circuit(found: &Explanation) -> Circuit {
+    let head = |[layer, head]: [usize; 2], is_cross: bool| {
+        (layer, if is_cross { Part::CrossHead(head) } else { Part::Head(head) })
+    };
+    let component = |it: &Component| plain::Component {
+        layer: it.layer,
+        part: it.head.map_or(Part::FeedForward, |number| head([it.layer, number], it.cross).1),
+        kinds: it.kinds.iter().map(|kind| kind.name().replace('_', " ")).collect(),
+        rise: it.mean_ablated_loss - found.loss,
+    };
+    let edge = |it: &Edge| plain::Edge {
+        from: head(it.from, it.from_cross),
+        to: head(it.to, it.to_cross),
+        input: match it.input {
+            Input::Query => HeadInput::Query,
+            Input::Key => HeadInput::Key,
+            Input::Value => HeadInput::Value,
+        },
+        rise: it.path_ablated_loss - found.loss,
+    };
+    Circuit {
+        components: found.components.iter().map(component).collect(),
+        edges: found.edges.iter().map(edge).collect(),
+        parts: found.parts(),
+        gain: found.baseline - found.loss,
+        gain_kept: found.gain_kept,
+        baseline: found.baseline_of.name().to_string(),
+    }
+}
+
+fn patching(found: &Patching, vocabulary: &Vocabulary) -> patching::Patching {
+    let text = |token: u32| vocabulary.token(token);
+    // What was exchanged is named with what came in its place.
+    let pair = found.pair.clean.iter().zip(&found.pair.corrupted);
+    let tokens = pair.map(|(&clean, &corrupted)| match clean == corrupted {
+        true => text(clean),
+        false => format!("{}→{}", text(clean), text(corrupted)),
+    });
+    patching::Patching {
+        pairs: found.pairs,
+        clean: found.clean,
+        corrupted: found.corrupted,
+        heads: found.heads.clone(),
+        feed_forward: found.feed_forward.clone(),
+        stream: found.stream.clone(),
+        together: found.together,
+        tokens: tokens.collect(),
+        answers: found.pair.answers.map(text),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! What is drawn of damaged explanations.
+
+use super::*;
+use crate::analysis::circuit::tests::explained_induction;
+use crate::files::mutations;
+
+#[test]
+fn damaged_explanations_are_refused_or_drawn() {
+    let vocabulary = Vocabulary::integers(7, &[]);
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("circuit.json");
+    let whole = serde_json::to_value(explained_induction()).unwrap();
+    let read = |value: &serde_json::Value| {
+        std::fs::write(&path, value.to_string()).unwrap();
+        let found = Explanation::read(&path)?.expect("there is a file");
+        found.check_tokens(vocabulary.size(), &path).map(|()| found)
+    };
+    let draw = |found: &Explanation| {
+        for picture in pictures("run", found, &vocabulary) {
+            picture.to_svg().unwrap();
+        }
+    };
+    draw(&read(&whole).unwrap());
+    for (key, edited, problem) in
+        [("gain_kept", 0.5, "not the share"), ("loss_of_circuit", -1.0, "loss is negative")]
+    {
+        let mut value = whole.clone();
+        value[key] = edited.into();
+        if key == "loss_of_circuit" {
+            let [loss, baseline] = ["loss", "baseline"].map(|of| whole[of].as_f64().unwrap());
+            value["gain_kept"] = ((baseline - edited) / (baseline - loss)).into();
+        }
+        let error = read(&value).unwrap_err().to_string();
+        assert!(error.contains(problem), "{key}: {error}");
+    }
+    let (mut drawn, mut refused) = (0, 0);
+    for (told, damaged) in mutations(&whole) {
+        match read(&damaged) {
+            Ok(found) => {
+                draw(&found);
+                drawn += 1;
+            }
+            Err(error) => {
+                assert!(matches!(error, crate::Error::File { .. }), "{told}: {error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(drawn > 20 && refused > 100, "{drawn} drawn, {refused} refused");
+}

@@ -1,0 +1,69 @@
+//! Curves: along a run from the rows of `metrics.csv`, over lengths, and over numbers of workers.
+
+use causal_attention_report::gradients::GradientCurve;
+use causal_attention_report::lengths::{self, LengthPanel};
+use causal_attention_report::scaling::{self, Efficiency};
+use causal_attention_report::{LossCurve, Picture, Point};
+
+use crate::evaluation::{AtLength, Protocol};
+use crate::scaling::Scaled;
+use crate::training::{Ended, Row, Split, Summary};
+
+/// Returns the values of a split's rows, in the order of steps.
+fn points(rows: &[Row], split: Split, value: impl Fn(&Row) -> Option<f64>) -> Vec<Point> {
+    let rows = rows.iter().filter(|row| row.split == split);
+    rows.filter_map(|row| Some(Point { step: row.step as u64, value: value(row)? })).collect()
+}
+
+/// Returns the loss along a run.
+pub(super) fn loss_curve(run: String, rows: &[Row], summary: &Summary) -> LossCurve {
+    let last = rows.last().map_or(0, |row| row.step) as f64;
+    let epochs = (last / summary.steps_per_epoch).floor() as u64;
+    let epoch_end = |epoch: u64| (epoch as f64 * summary.steps_per_epoch).ceil() as u64;
+    LossCurve {
+        run,
+        training: points(rows, Split::Train, |row| Some(row.loss)),
+        objective: points(rows, Split::Train, |row| row.objective),
+        validation: points(rows, Split::Valid, |row| Some(row.loss)),
+        learning_rate: points(rows, Split::Train, |row| Some(row.learning_rate)),
+        epoch_ends: (1..=epochs).map(epoch_end).collect(),
+        floor: summary.floor,
+        diverged: (summary.ended == Ended::Diverged)
+            .then(|| summary.diverged_step.unwrap_or(summary.steps) as u64),
+        weights: None,
+    }
+}
+
+/// Returns the gradients along a run whose norm is clipped to `limit`.
+pub(super) fn gradient_curve(rows: &[Row], limit: f64, summary: &Summary) -> GradientCurve {
+    GradientCurve {
+        norms: points(rows, Split::Train, |row| row.gradient_norm),
+        clip_rates: points(rows, Split::Train, |row| row.clip_rate),
+        limit,
+        clipped: summary.clip_rate,
+    }
+}
+
+/// Draws the loss of a run at each length by both protocols, above the floor where that is known.
+pub fn lengths_picture(run: &str, losses: &[AtLength], trained: usize) -> Picture {
+    let is_above_floor = losses.iter().all(|at| at.gap.is_some());
+    let curves = [(Protocol::Windows, "windows side by side"), (Protocol::Sliding, "sliding windows")];
+    let curves = curves.map(|(protocol, name)| {
+        let of_protocol = losses.iter().filter(|at| at.protocol == protocol);
+        (name.to_string(), of_protocol.map(|at| (at.length, at.gap.unwrap_or(at.loss))).collect())
+    });
+    let panel = LengthPanel { name: String::new(), trained, curves: curves.into() };
+    let note = "side by side every target counts; sliding the last eighth of each window, which has most of the length \
+                before it";
+    lengths::picture("lengths", &format!("{run}: loss by length"), note, &[panel], is_above_floor)
+}
+
+/// Draws the predicted efficiency by the number of workers, of the config that is called `name`; `note` names the link.
+pub fn scaling_picture(name: &str, scaled: &[Scaled], note: &str) -> Picture {
+    let efficiency = |scaled: &Scaled| Efficiency {
+        workers: scaled.workers,
+        growing: scaled.growing.efficiency,
+        shared: scaled.shared.map(|shared| shared.efficiency),
+    };
+    scaling::picture(name, &scaled.iter().map(efficiency).collect::<Vec<_>>(), note)
+}

@@ -1,0 +1,192 @@
+//! The model itself within its page, which computes with it: its numbers, their description, and its vocabulary.
+
+use burn::tensor::DType;
+use burn_flex::Flex;
+use causal_attention_report::page::LiveModel;
+use serde_json::{Value, json};
+
+use crate::analysis::Sample;
+use crate::data::Vocabulary;
+use crate::error::Result;
+use crate::model::{Architecture, Sizes};
+use crate::numbers::thousands;
+use crate::position::{PositionScheme, evaluation_places};
+use crate::weights::file::WeightsFile;
+use crate::weights::native::{self, Description};
+
+/// The most parameters that are kept in single precision.
+const MOST_IN_F32: usize = 1_000_000;
+/// The most in half precision; a page of more would be too large.
+const MOST: usize = 6_000_000;
+/// Sequences to start from, and tokens of all of them, at most.
+pub const MOST_STARTS: usize = 300;
+const MOST_START_TOKENS: usize = 30_000;
+/// The longest input that the page's script reads where the context is shorter.
+const MAX_INPUT: usize = 512;
+
+/// Returns the model whose weights a file holds, with sequences to start from; or the reason why a page has no room for
+/// it.
+///
+/// # Errors
+/// If the weights cannot be read.
+pub fn live_model(
+    weights: &WeightsFile,
+    vocabulary: &Vocabulary,
+    starts: &[Sample],
+) -> Result<Result<LiveModel, String>> {
+    let description = native::description(weights)?;
+    let parameters = description.model.parameters::<Flex>(description.sizes);
+    if parameters > MOST {
+        return Ok(Err(format!(
+            "This page does not hold the model itself: it has {} parameters, and pages hold {} at most.",
+            thousands(parameters as f64),
+            thousands(MOST as f64)
+        )));
+    }
+    let precision = if parameters > MOST_IN_F32 { DType::F16 } else { DType::F32 };
+    let (mut numbers, mut tensors) = (Vec::new(), Vec::new());
+    for tensor in weights.tensors()? {
+        let data = tensor.read()?.convert_dtype(precision);
+        // Half precision ends at 65,504.
+        if data.iter::<f32>().any(|number| !number.is_finite()) {
+            let problem = "This page does not hold the model itself: its weights are not finite.";
+            return Ok(Err(problem.to_string()));
+        }
+        numbers.extend_from_slice(data.as_bytes());
+        tensors.push((tensor.name.clone(), tensor.shape.clone()));
+    }
+    Ok(Ok(LiveModel {
+        description: described(&description, &tensors, precision, vocabulary),
+        numbers,
+        starts: started(starts),
+    }))
+}
+
+/// Returns the description of the numbers.
+fn described(
+    Description { model, sizes }: &Description,
+    tensors: &[(String, Vec<usize>)],
+    precision: DType,
+    vocabulary: &Vocabulary,
+) -> Value {
+    let mut config = json!(model);
+    if model.position == PositionScheme::RandomSinusoidal && model.architecture != Architecture::OneLayer {
+        config["draws"] = draws(model.largest_position, *sizes);
+    }
+    config["d_head"] = json!(model.head_width());
+    config["key_value_heads"] =
+        json!(if model.key_value_heads == 0 { model.heads } else { model.key_value_heads });
+    let tensors: Vec<_> = tensors.iter().map(|(name, shape)| json!({"name": name, "shape": shape})).collect();
+    let precision = if precision == DType::F32 { "f32" } else { "f16" };
+    json!({
+        "config": config, "sizes": sizes, "tensors": tensors, "precision": precision,
+        "tokenizer": tokenizer(vocabulary),
+    })
+}
+
+/// The places that random sinusoidal positions draw in evaluation, by stack: of the context and of each longer sequence
+/// that the page reads. A place is given by its distance from the one before, which packs well.
+fn draws(largest: usize, sizes: Sizes) -> Value {
+    let distances = |time: usize| {
+        let mut last = 0;
+        let places = evaluation_places(time, largest).into_iter();
+        places.map(|place| place - std::mem::replace(&mut last, place)).collect::<Vec<_>>()
+    };
+    let of_stack = |context: usize| {
+        let longest = largest.min(MAX_INPUT).max(context);
+        (context..=longest).map(distances).collect::<Vec<_>>()
+    };
+    json!({"position": of_stack(sizes.context), "encoder.position": sizes.source_context.map(of_stack)})
+}
+
+/// A vocabulary as the page reads it: the name of each token, and of byte pairs, as GPT-2 has them, what joins them. Of
+/// another tokenizer the page takes ids.
+fn tokenizer(vocabulary: &Vocabulary) -> Value {
+    let ids = 0..vocabulary.size() as u32;
+    let names: Vec<_> = ids.clone().map(|id| vocabulary.token(id)).collect();
+    let stored = json!(vocabulary);
+    let Some(tokenizer) = stored.get("tokenizer") else {
+        // As they are typed: a space is shown as another sign.
+        let characters = stored["characters"].as_str().map(|all| json!(all.chars().collect::<Vec<_>>()));
+        let pieces = characters.or_else(|| stored.get("symbols").cloned());
+        return json!({"kind": stored["kind"], "tokens": names, "pieces": pieces});
+    };
+    let (model, before) = (&tokenizer["model"], &tokenizer["pre_tokenizer"]);
+    let is_read = model["type"] == "BPE"
+        && before["type"] == "ByteLevel"
+        && before["add_prefix_space"] == false
+        && before["use_regex"] != false
+        && tokenizer["normalizer"].is_null();
+    if !is_read {
+        return json!({"kind": "ids", "tokens": names});
+    }
+    let mut pieces = vec![Value::Null; names.len()];
+    for (piece, id) in model["vocab"].as_object().into_iter().flatten() {
+        if let Some(place) = id.as_u64().and_then(|id| pieces.get_mut(id as usize)) {
+            *place = json!(piece);
+        }
+    }
+    let merges: Vec<Value> = model["merges"].as_array().into_iter().flatten().map(merge).collect();
+    let added = tokenizer["added_tokens"].as_array().into_iter().flatten();
+    let special: Vec<_> = added.map(|token| json!([token["content"], token["id"]])).collect();
+    json!({"kind": "pairs", "tokens": names, "pieces": pieces, "merges": merges, "special": special})
+}
+
+/// A pair that is joined, which older files write as one text.
+fn merge(merge: &Value) -> Value {
+    match merge.as_str().and_then(|pair| pair.split_once(' ')) {
+        Some((left, right)) => json!([left, right]),
+        None => merge.clone(),
+    }
+}
+
+/// As many sequences as there is room for.
+fn started(samples: &[Sample]) -> Vec<Value> {
+    let mut tokens = 0;
+    let fits = samples.iter().take(MOST_STARTS).take_while(|sample| {
+        tokens += sample.inputs.len() + sample.source.as_ref().map_or(0, Vec::len);
+        tokens <= MOST_START_TOKENS
+    });
+    fits.map(|sample| json!({"tokens": sample.inputs, "source": sample.source})).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ModelConfig;
+    use crate::weights::file::LazyTensor;
+    use burn::tensor::TensorData;
+
+    /// The model of a page whose file holds these numbers, by a config with blocks of this width.
+    fn live(d_model: usize, numbers: Vec<f32>) -> std::result::Result<LiveModel, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let model = ModelConfig { d_model, heads: 1, layers: 2, ..ModelConfig::default() };
+        let sizes = Sizes { vocab: 7, context: 5, source_context: None };
+        let data = TensorData::new(numbers.clone(), [numbers.len()]);
+        let tensor = LazyTensor::held("head.bias".to_string(), data);
+        native::write(&path, &[tensor], native::entry(&Description { model, sizes })).unwrap();
+        live_model(&WeightsFile::open(path).unwrap(), &Vocabulary::integers(7, &[]), &[]).unwrap()
+    }
+
+    #[test]
+    fn weights_are_kept_in_single_precision_in_half_or_not_at_all_by_their_number() {
+        let small = live(8, vec![1.0, -0.1]).unwrap();
+        assert_eq!((&small.description["precision"], small.numbers.len()), (&json!("f32"), 8));
+        // 24 d_model^2 parameters and a few more.
+        let half = live(256, vec![1.0, -0.1]).unwrap();
+        assert_eq!(half.description["precision"], "f16");
+        assert_eq!(half.numbers, [0x00, 0x3c, 0x66, 0xae]);
+        let problem = live(512, vec![1.0]).unwrap_err();
+        assert!(problem.contains("parameters, and pages hold 6,000,000 at most"), "{problem}");
+    }
+
+    #[test]
+    fn weights_that_are_no_finite_numbers_are_left_out_and_the_page_says_so() {
+        for (d_model, number) in [(8, f32::NAN), (8, f32::NEG_INFINITY), (256, 1e5)] {
+            let problem = live(d_model, vec![1.0, number]).unwrap_err();
+            assert!(problem.contains("its weights are not finite"), "{number}: {problem}");
+        }
+        assert!(live(8, vec![1e5]).is_ok(), "single precision holds it");
+    }
+}

@@ -1,0 +1,53 @@
+//! Runs, studies and comparisons as the plain data of `causal-attention-report`, and their pictures and pages as files.
+//!
+//! [`RunData`] is what a run folder holds; [`RunData::draw`] draws it, and is the list of its pictures together with
+//! [`Page::pictures`](causal_attention_report::page::Page::pictures), the list of those that show one sequence.
+//!
+//! | file | from |
+//! |---|---|
+//! | `run_data`, `page` | a run folder and its weights |
+//! | `curves` | the rows of a run; its losses at several lengths; a prediction for more workers |
+//! | `reading`, `scores` | a sequence with what a model does with it; the scores of heads |
+//! | `live` | the weights and the vocabulary of a model, with which its page computes |
+//! | `circuit` | an explanation |
+//! | `study`, `comparison` | a study; runs compared with each other |
+
+mod circuit;
+mod comparison;
+mod curves;
+mod live;
+mod page;
+mod reading;
+mod run_data;
+mod scores;
+mod study;
+
+use std::path::{Path, PathBuf};
+
+use causal_attention_report::{Picture, Style};
+
+use crate::error::Result;
+use crate::files::{create, write_atomically};
+
+pub use circuit::pictures as circuit_pictures;
+pub use comparison::{comparison_page, comparison_pictures};
+pub use curves::{lengths_picture, scaling_picture};
+pub use live::live_model;
+pub use page::page;
+pub use reading::reading;
+pub use run_data::RunData;
+pub use study::{draw_study, rate_finder};
+
+/// Saves pictures into a folder, which is created where there is none, and returns their paths.
+///
+/// # Errors
+/// If they cannot be written.
+pub fn save_all(pictures: &[Picture], folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
+    create(folder)?;
+    let save = |picture: &Picture| {
+        let path = folder.join(picture.file_name(style));
+        write_atomically(&path, &picture.encode(style)?)?;
+        Ok(path)
+    };
+    pictures.iter().map(save).collect()
+}

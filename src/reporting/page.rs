@@ -1,0 +1,62 @@
+//! The page of a run.
+
+use causal_attention_report::page::Page;
+use causal_attention_report::reading::Reading;
+use serde_json::{Value, json};
+
+use super::scores;
+use crate::analysis::HeadScores;
+use crate::analysis::circuit::Explanation;
+use crate::config::Config;
+use crate::numbers::{clock, fixed, thousands};
+use crate::training::Summary;
+
+/// Returns the page of sequences, of which `sample` is shown first, by a model whose heads have these scores, measured
+/// on that sequence alone; `head` is shown in every layer where it is given.
+pub fn page(
+    run: String,
+    (readings, sample): (Vec<Reading>, usize),
+    heads: &[Vec<HeadScores>],
+    head: Option<usize>,
+    config: &Config,
+) -> Page {
+    let shown = &readings[sample];
+    let heads = scores::heads(shown.sequence.clone(), heads, shown, head);
+    Page { config: config.to_shared_toml(), ..Page::new(run, (readings, sample), heads) }
+}
+
+/// Returns a circuit as the page's script reads it. Losses are in nats per token.
+pub(super) fn circuit(found: &Explanation) -> Value {
+    let Explanation { loss, no_circuit, components, edges, sentences, .. } = found;
+    json!({
+        "loss": loss,
+        "no_circuit": no_circuit,
+        "components": components,
+        "edges": edges,
+        "sentences": sentences,
+    })
+}
+
+/// Returns the result of a run in words.
+pub(super) fn summary(summary: &Summary) -> Vec<(String, String)> {
+    let nats = |loss: f64| format!("{} nats", fixed(loss, 4));
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let count = |count: f64| Some(thousands(count));
+    let lines = [
+        ("ended", Some(summary.ended.describe().to_string())),
+        ("validation loss", summary.best_valid_loss.map(nats)),
+        ("floor", summary.floor.map(nats)),
+        ("best step", summary.best_step.and_then(|step| count(step as f64))),
+        ("accuracy", summary.accuracy.map(percent)),
+        ("accuracy on determined targets", summary.determined_accuracy.map(percent)),
+        ("parameters", count(summary.parameters as f64)),
+        ("steps", count(summary.steps as f64)),
+        ("tokens", count(summary.tokens as f64)),
+        ("time", Some(clock(summary.seconds))),
+        ("tokens per second", count(summary.tokens_per_second)),
+        ("backend", Some(summary.backend.clone())),
+        ("device", Some(summary.device.clone())),
+        ("seed", Some(summary.seed.to_string())),
+    ];
+    lines.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
+}

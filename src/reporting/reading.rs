@@ -1,0 +1,94 @@
+//! Sequences with what a model does with them, in the words of its vocabulary.
+
+use causal_attention_report::reading::{Reading, Target, TargetRole, TokenProbability};
+use causal_attention_report::{Outcome, Step};
+
+use crate::analysis::{FreeRunning, Sample, Snapshot, Snapshots, View};
+use crate::data::{Role, Vocabulary};
+use crate::generation::sampling;
+use crate::numbers::counted;
+
+/// The most likely tokens that are kept at each position.
+const LIKELIEST: usize = 5;
+
+/// Returns what a model does with a sequence.
+pub fn reading(sequence: String, sample: Sample, view: View, vocabulary: &Vocabulary) -> Reading {
+    let texts = |tokens: &[u32]| tokens.iter().map(|&token| vocabulary.token(token)).collect();
+    let targets = sample.targets.iter().zip(&sample.roles).zip(&view.probabilities);
+    let targets = targets.map(|((&target, &role), probabilities)| {
+        let role = match role {
+            Role::Padding => return None,
+            Role::Undetermined => TargetRole::Undetermined,
+            Role::Determined => TargetRole::Determined,
+            Role::Unknown => TargetRole::Unknown,
+        };
+        Some(Target { text: vocabulary.token(target), probability: probabilities[target as usize], role })
+    });
+    let likeliest = view.probabilities.iter().map(|probabilities| {
+        let named = |token: u32| {
+            let probability = probabilities[token as usize];
+            TokenProbability { token: vocabulary.token(token), probability }
+        };
+        sampling::top(probabilities, LIKELIEST).into_iter().map(named).collect()
+    });
+    Reading {
+        sequence,
+        source: sample.source.as_deref().map(texts),
+        inputs: texts(&sample.inputs),
+        targets: targets.collect(),
+        likeliest: likeliest.collect(),
+        maps: view.maps,
+    }
+}
+
+/// Returns readings of a sequence along its run, with the steps done; snapshots that do not fit it are left out.
+pub(super) fn film(
+    snapshots: &Snapshots,
+    reading: &Reading,
+    vocabulary: &Vocabulary,
+) -> Vec<(usize, Reading)> {
+    let source = reading.source.as_ref().map_or(0, Vec::len);
+    let known = |id: u32| (id as usize) < vocabulary.size();
+    let frame = |snapshot: &Snapshot| {
+        let Snapshot { step, likeliest, truth, .. } = snapshot;
+        let fits = truth.len() <= reading.inputs.len() && likeliest.iter().all(|&(id, _)| known(id));
+        let maps = snapshot.maps(&reading.maps, source).filter(|_| fits)?;
+        let targets = reading.targets.iter().zip(truth);
+        let targets = targets.map(|(target, &probability)| {
+            let target = target.clone()?;
+            Some(Target { probability, ..target })
+        });
+        let named = |&(id, probability)| vec![TokenProbability { token: vocabulary.token(id), probability }];
+        let seen = Reading {
+            sequence: format!("{} after {}", reading.sequence, counted(*step, "step")),
+            source: reading.source.clone(),
+            inputs: reading.inputs[..truth.len()].to_vec(),
+            targets: targets.collect(),
+            likeliest: likeliest.iter().map(named).collect(),
+            maps,
+        };
+        Some((*step, seen))
+    };
+    snapshots.all.iter().filter_map(frame).collect()
+}
+
+/// Returns a continuation with its prompt, compared with the true one token by token.
+pub(super) fn continuation(free: &FreeRunning, vocabulary: &Vocabulary) -> Vec<Step> {
+    let FreeRunning { prompt, generated, truth } = free;
+    let text = |&token: &u32| vocabulary.token(token);
+    let given = prompt.iter().map(|token| Step {
+        truth: Some(text(token)),
+        predicted: None,
+        outcome: Outcome::Unknown,
+    });
+    let continued = generated.iter().enumerate().map(|(i, token)| Step {
+        truth: truth.get(i).map(text),
+        predicted: Some(text(token)),
+        outcome: match truth.get(i) {
+            None => Outcome::Unknown,
+            Some(truth) if truth == token => Outcome::Hit,
+            Some(_) => Outcome::Miss,
+        },
+    });
+    given.chain(continued).collect()
+}

@@ -1,0 +1,181 @@
+//! The contents of a run folder for its pictures and its page.
+
+use std::path::{Path, PathBuf};
+
+use causal_attention_report::page::Page;
+use causal_attention_report::reading::Reading;
+use causal_attention_report::{LossCurve, Style, formation, generated, gradients, positions};
+
+use super::circuit;
+use super::curves::{gradient_curve, loss_curve};
+use super::live::{MOST_STARTS, live_model};
+use super::page::{self, page};
+use super::reading::{continuation, film, reading};
+use super::{save_all, scores};
+use crate::analysis::circuit::Explanation;
+use crate::analysis::{Analysis, FreeRunning, HeadHistory, HeadTallies, Sample, Snapshots, View};
+use crate::config::Config;
+use crate::data::{Source, Vocabulary};
+use crate::error::{Error, Result};
+use crate::numbers::counted;
+use crate::training::{Row, RunFolder, Summary, dataset_of, read_metrics};
+
+/// The contents of a run folder, and what its best weights do with its validation sequences.
+#[derive(Debug)]
+pub struct RunData {
+    /// The page of the run.
+    pub page: Page,
+    config: Config,
+    vocabulary: Vocabulary,
+    /// The rows of `metrics.csv`.
+    rows: Vec<Row>,
+    summary: Summary,
+    /// The model's own continuation of the sequence that the pictures show.
+    free_running: FreeRunning,
+    /// The analysis at the end of the run; where there is none, the scores of heads on its samples alone.
+    analysis: Analysis,
+    /// The explanation of its predictions, where it was found.
+    circuit: Option<Explanation>,
+}
+
+impl RunData {
+    /// Reads the run in `folder`; `look` asks its best weights what they do with sequences in its vocabulary, as
+    /// many as memory allows and at least the first, and lets them continue the one of the given place.
+    ///
+    /// # Errors
+    /// If the folder lacks what a picture is made of, or holds what cannot be understood, and those of `look`.
+    pub fn read(
+        folder: &RunFolder,
+        look: impl FnOnce(&[Sample], usize, &Vocabulary) -> Result<(Vec<View>, FreeRunning)>,
+    ) -> Result<Self> {
+        let config = Config::load_own(&folder.config())?;
+        let vocabulary = Vocabulary::read(folder.vocabulary())?;
+        if folder.is_imported() {
+            return Err(Error::Input(format!(
+                "the run `{}` was not trained here, so it has no curves and no validation sequences: look at it by \
+                 `inspect`",
+                folder.path().display()
+            )));
+        }
+        let samples = Sample::read(&folder.samples(), vocabulary.size(), config.data.source())?;
+        if samples.is_empty() {
+            return Err(Error::file(folder.samples(), "holds no sample to draw"));
+        }
+        let longest = Sample::longest(config.model.layers * config.model.heads);
+        let rows = read_metrics(&folder.metrics())?;
+        let summary = Summary::read(folder)?;
+        // Where a run's end would make one think of other weights.
+        let weights = folder.weights_in_words(&summary, &config);
+        let by = weights.as_ref().map_or_else(String::new, |weights| format!(", by {weights}"));
+        let name = |(index, sample): (usize, &Sample)| {
+            let cut = if sample.inputs.len() > longest { " (its beginning)" } else { "" };
+            format!("validation sequence {index}{cut}{by}")
+        };
+        let names: Vec<String> = samples.iter().enumerate().map(name).collect();
+        let first_tokens = samples.iter().any(|sample| sample.inputs.len() > longest).then_some(longest);
+        let samples: Vec<Sample> = samples.into_iter().map(|sample| sample.beginning(longest)).collect();
+        let shown = config.analysis.sample.min(samples.len() - 1);
+        let (views, free_running) = look(&samples, shown, &vocabulary)?;
+        let analysis = Analysis::read(&folder.analysis())?
+            .unwrap_or_else(|| Analysis { first_tokens, ..scored(&views, &samples) });
+        let readings = names.into_iter().zip(samples).zip(views);
+        let readings = readings.map(|((name, sample), view)| reading(name, sample, view, &vocabulary));
+        let readings: Vec<Reading> = readings.collect();
+        let shown = shown.min(readings.len().saturating_sub(1));
+        let circuit = Explanation::read(&folder.circuit())?;
+        circuit.iter().try_for_each(|it| it.check_tokens(vocabulary.size(), &folder.circuit()))?;
+        let mut page = Page {
+            film: film(&Snapshots::open(&folder.snapshots(), usize::MAX)?, &readings[shown], &vocabulary),
+            summary: page::summary(&summary),
+            circuit: circuit.as_ref().map(page::circuit),
+            loss: LossCurve { weights, ..loss_curve(folder.name(), &rows, &summary) },
+            history: scores::history(&HeadHistory::open(&folder.head_scores(), usize::MAX)?.all),
+            ..page(folder.name(), (readings, shown), &analysis.heads, config.analysis.head, &config)
+        };
+        page.heads.measured_on = measured_on(&analysis) + &by;
+        let starts = starts(folder, &config, &vocabulary)?;
+        page.model = Some(live_model(&folder.weights()?, &vocabulary, &starts)?);
+        Ok(Self { page, config, vocabulary, rows, summary, free_running, analysis, circuit })
+    }
+
+    /// Adds an explanation to the page, draws it into `folder`, and returns the paths of the pictures.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn add_circuit(&mut self, found: Explanation, folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
+        let pictures = circuit::pictures(&self.page.run, &found, &self.vocabulary);
+        self.page.circuit = Some(page::circuit(&found));
+        self.circuit = Some(found);
+        save_all(&pictures, folder, style)
+    }
+
+    /// Draws every picture that there is data for into `folder`, and returns their paths.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn draw(&self, folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
+        let Page { run, loss, readings, sample, history, .. } = &self.page;
+        let Analysis { loss_by_position, floor_by_position, .. } = &self.analysis;
+        let steps = continuation(&self.free_running, &self.vocabulary);
+        let limit = self.config.training.max_gradient_norm;
+        let others = [
+            generated::picture(run, &readings[*sample].sequence, steps),
+            formation::picture(loss, &scores::formed(), history),
+            positions::picture(run, loss_by_position, floor_by_position),
+            gradients::picture(run, &gradient_curve(&self.rows, limit, &self.summary)),
+        ];
+        // A run can diverge before its first row.
+        let loss = (!self.rows.is_empty() || loss.diverged.is_some()).then(|| loss.picture());
+        let found = self.circuit.iter().flat_map(|found| circuit::pictures(run, found, &self.vocabulary));
+        let pictures = loss.into_iter().chain(self.page.pictures()).chain(others.into_iter().flatten());
+        let pictures = pictures.chain(found);
+        save_all(&pictures.collect::<Vec<_>>(), folder, style)
+    }
+}
+
+/// Returns the scores of heads on samples alone, by what the model does with them.
+fn scored(views: &[View], samples: &[Sample]) -> Analysis {
+    let mut tallies = HeadTallies::default();
+    for (view, sample) in views.iter().zip(samples) {
+        tallies.add(&view.maps.attention, &sample.inputs);
+    }
+    let [sequences, ablation_sequences] = [views.len(); 2];
+    Analysis { heads: tallies.scores(), sequences, ablation_sequences, ..Analysis::default() }
+}
+
+/// Returns the sequences that the page can start from: of a task as many more as are wanted, of a file those that the run
+/// wrote down.
+fn starts(folder: &RunFolder, config: &Config, vocabulary: &Vocabulary) -> Result<Vec<Sample>> {
+    match config.data.source() {
+        Source::Sequences => {
+            let drawn = dataset_of(config, folder);
+            Ok(drawn.map_or_else(|_| Vec::new(), |drawn| Sample::first(&drawn.valid, MOST_STARTS)))
+        }
+        Source::Text | Source::Table => {
+            Sample::read(&folder.samples(), vocabulary.size(), config.data.source())
+        }
+    }
+}
+
+/// Returns the data that the scores of a run were measured on, as "128 validation sequences".
+fn measured_on(Analysis { sequences, ablation_sequences, first_tokens, .. }: &Analysis) -> String {
+    let of =
+        first_tokens.map_or_else(String::new, |most| format!("the first {} of ", counted(most, "token")));
+    let is_all = ablation_sequences == sequences;
+    let ablation = if is_all { String::new() } else { format!(", ablation on {ablation_sequences}") };
+    format!("{of}{}{ablation}", counted(*sequences, "validation sequence"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_on_is_counted_in_words_that_agree() {
+        let on = |sequences: usize, ablation_sequences: usize, first_tokens: Option<usize>| {
+            measured_on(&Analysis { sequences, ablation_sequences, first_tokens, ..Analysis::default() })
+        };
+        assert_eq!(on(1, 1, Some(1)), "the first 1 token of 1 validation sequence");
+        assert_eq!(on(1_024, 16, None), "1,024 validation sequences, ablation on 16");
+    }
+}

@@ -1,0 +1,100 @@
+//! The scores of heads, and the heads that are shown first.
+
+use causal_attention_report::page::Heads;
+use causal_attention_report::reading::{AttentionKind, Reading};
+use causal_attention_report::scores::{self, ScoreKind};
+
+use crate::analysis::{HeadScores, Score, ScoredStep, shown_head};
+
+/// The scores that show a head being formed, in the order of their panels.
+const FORMED: [Score; 3] = [Score::Induction, Score::Previous, Score::Duplicate];
+
+/// Returns all kinds of scores, in the order in which they are shown.
+pub(super) fn kinds() -> Vec<ScoreKind> {
+    Score::ALL.map(Score::about).to_vec()
+}
+
+/// Returns the kinds whose course shows a head being formed.
+pub(super) fn formed() -> [ScoreKind; 3] {
+    FORMED.map(Score::about)
+}
+
+/// Returns scores, `[layer][head]`, by their kinds.
+pub(super) fn by_kind(heads: &[Vec<HeadScores>]) -> Vec<Vec<scores::HeadScores>> {
+    let by_kind =
+        |head: &HeadScores| scores::HeadScores::new(Score::ALL.map(|score| (score.about(), head[score])));
+    heads.iter().map(|layer| layer.iter().map(by_kind).collect()).collect()
+}
+
+/// Returns the scores along a run by their kinds.
+pub(super) fn history(steps: &[ScoredStep]) -> Vec<scores::ScoredStep> {
+    let by_kind =
+        |ScoredStep { step, heads }: &ScoredStep| scores::ScoredStep { step: *step, heads: by_kind(heads) };
+    steps.iter().map(by_kind).collect()
+}
+
+/// Returns the heads of a model with these scores. Every layer shows `head` where that is given; else causal
+/// self-attention, whose heads have scores, shows [`shown_head`].
+pub(super) fn heads(
+    measured_on: String,
+    scores: &[Vec<HeadScores>],
+    reading: &Reading,
+    head: Option<usize>,
+) -> Heads {
+    let of_layer = |layer: &Vec<HeadScores>| {
+        let shown = head.map_or_else(|| shown_head(layer), |head| head.min(layer.len().saturating_sub(1)));
+        (shown, layer.get(shown).map_or_else(String::new, note))
+    };
+    let (causal, notes) = scores.iter().map(of_layer).unzip();
+    let shown = match head {
+        Some(head) => AttentionKind::ALL.map(|kind| (kind, vec![head; reading.maps.of(kind).len()])).into(),
+        None => [(AttentionKind::Decoder, causal)].into(),
+    };
+    Heads { measured_on, scores: by_kind(scores), shown, kinds: kinds(), notes }
+}
+
+/// Returns the note on a head, as "induction 0.93".
+fn note(scores: &HeadScores) -> String {
+    let said = [Score::Ablation, Score::Induction].into_iter().filter_map(|score| {
+        let value = scores[score].filter(|value| value.is_finite())?;
+        Some(format!("{} {}", score.about().name, score.text(value)))
+    });
+    said.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use causal_attention_report::page::Page;
+    use causal_attention_report::reading::AttentionMaps;
+
+    use super::*;
+
+    #[test]
+    fn page_and_pictures_open_on_the_same_heads() {
+        let even = vec![0.2; 25];
+        let identity: Vec<f32> = (0..25).map(|i| if i / 5 == i % 5 { 1.0 } else { 0.0 }).collect();
+        let maps = AttentionMaps {
+            attention: vec![vec![even.clone(), identity.clone()]; 2],
+            cross: vec![vec![even.clone(), identity.clone()], vec![identity.clone(), even.clone()]],
+            encoder: vec![vec![even, identity]; 2],
+        };
+        let tokens = vec!["a".to_string(); 5];
+        let reading = Reading { source: Some(tokens.clone()), inputs: tokens, maps, ..Reading::default() };
+        let opened = |head: Option<usize>| {
+            let heads = heads(String::new(), &[[HeadScores::default(); 2]; 2].map(Vec::from), &reading, head);
+            let page = Page::new(String::new(), (vec![reading.clone()], 0), heads);
+            let names = reading.layers(&page.heads.shown, &[]).into_iter().map(|layer| layer.name).collect();
+            (page.heads.shown, names)
+        };
+        let shown = |heads: [[usize; 2]; 3]| -> BTreeMap<AttentionKind, Vec<usize>> {
+            AttentionKind::ALL.into_iter().zip(heads.map(Vec::from)).collect()
+        };
+        let (sharpest, names): (_, Vec<String>) = opened(None);
+        assert_eq!(sharpest, shown([[0, 0], [1, 0], [1, 1]]));
+        assert!(names[2].contains("cross-attention, layer 0, head 1"), "{names:?}");
+        assert!(names[3].contains("cross-attention, layer 1, head 0"), "{names:?}");
+        assert_eq!(opened(Some(1)).0, shown([[1, 1]; 3]));
+    }
+}

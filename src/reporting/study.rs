@@ -1,0 +1,88 @@
+//! Studies: their trials as pictures and as a page, and sweeps over learning rates.
+
+use std::path::PathBuf;
+
+use causal_attention_report::study::{self as plain, SettingValue, StudyPage, TrialEnd};
+use causal_attention_report::{Picture, Style};
+use serde_json::json;
+
+use super::save_all;
+use crate::config::Config;
+use crate::error::Result;
+use crate::files::write_atomically;
+use crate::numbers::{clock, thousands};
+use crate::tuning::{Findings, RateSweep, Study, Trial, Verdict, best, number, shown};
+
+/// Draws a study into its `plots/`, writes its `report.html`, and returns the paths of the pictures; none are drawn
+/// where no trial has a loss yet.
+///
+/// # Errors
+/// If they cannot be written.
+pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
+    let Some(findings) = study.findings() else { return Ok(Vec::new()) };
+    let drawn_study = plain_study(&findings);
+    let drawn = save_all(&plain::pictures(&drawn_study), &study.folder.plots(), style)?;
+    let texts = [study.folder.config(), best(&study.folder)];
+    // A page is handed on: it says nothing of the folders of this machine.
+    let [config, best] = texts.map(|path| {
+        Config::load(Some(&path), &[]).map_or_else(|_| String::new(), |config| config.to_shared_toml())
+    });
+    let pages = findings.trials.iter().filter_map(|trial| Some((trial.trial, study.page(trial)?))).collect();
+    let page = StudyPage { result: json!(findings), summary: summary(&findings), config, best, pages };
+    write_atomically(&study.folder.report(), page.html(&drawn_study).as_bytes())?;
+    Ok(drawn)
+}
+
+/// Draws the sweep over learning rates of the config that is called `name`; none where nothing was swept.
+pub fn rate_finder(name: &str, sweep: &RateSweep) -> Option<Picture> {
+    let marks = match sweep.verdict {
+        Verdict::Minimum { rate, suggested } => Some([rate, suggested]),
+        Verdict::NeverFalls | Verdict::NeverRises => None,
+    };
+    plain::rate_finder(name, &sweep.points, marks, &sweep.verdict.describe())
+}
+
+fn plain_study(findings: &Findings) -> plain::Study {
+    let Findings { study, keys, trials, floor, seeds } = findings;
+    plain::Study {
+        name: study.clone(),
+        keys: keys.clone(),
+        trials: trials.iter().map(plain_trial).collect(),
+        floor: *floor,
+        seeds: *seeds,
+    }
+}
+
+fn plain_trial(trial: &Trial) -> plain::Trial {
+    let value = |value: &toml::Value| SettingValue { text: shown(value), number: number(value) };
+    plain::Trial {
+        number: trial.trial,
+        stage: trial.stage,
+        setting: trial.setting.iter().map(|(key, it)| (key.clone(), value(it))).collect(),
+        ended: trial.ended,
+        loss: trial.loss,
+        accuracy: trial.accuracy,
+        tokens: trial.tokens,
+        operations: trial.operations,
+        curve: trial.curve.clone(),
+    }
+}
+
+/// Returns the result of a study in words.
+fn summary(findings: &Findings) -> Vec<(String, String)> {
+    let trials = &findings.trials;
+    let mut lines = Vec::new();
+    if let Some(best) = trials.first() {
+        lines.push(("best trial", format!("{:03}", best.trial)));
+        lines.extend(best.loss.map(|loss| ("its loss", format!("{loss:.4} nats"))));
+        lines.extend(best.floor.map(|floor| ("floor", format!("{floor:.4} nats"))));
+        lines.extend(best.accuracy.map(|accuracy| ("its accuracy", format!("{:.1} %", accuracy * 100.0))));
+    }
+    for (ended, name) in TrialEnd::NAMED {
+        let count = trials.iter().filter(|trial| trial.ended == ended).count();
+        lines.extend((count > 0).then(|| (name, thousands(count as f64))));
+    }
+    lines.push(("steps", thousands(trials.iter().map(|trial| trial.steps).sum::<usize>() as f64)));
+    lines.push(("time of training", clock(trials.iter().map(|trial| trial.seconds).sum())));
+    lines.into_iter().map(|(name, value)| (name.replace('_', " "), value)).collect()
+}
