@@ -50,6 +50,52 @@
 //! assert_eq!(outcome.summary.steps, 3);
 //! # Ok::<(), causal_attention::Error>(())
 //! ```
+//!
+//! # Data from memory, and an observer of one's own
+//! A [`Dataset`](data::Dataset) can be made of one's own sequences, and an
+//! [`Observer`](training::observers::Observer) sees each step.
+//!
+//! ```
+//! use std::sync::{Arc, Mutex};
+//!
+//! use causal_attention::backend;
+//! use causal_attention::config::Config;
+//! use causal_attention::data::{Dataset, Vocabulary};
+//! use causal_attention::training::observers::{ModelAccess, Moment, Observer};
+//! use causal_attention::training::{Control, Given, Mode, RunPath, launch_with};
+//!
+//! /// Records the largest weight every two steps.
+//! struct LargestWeight(Arc<Mutex<Vec<(usize, f32)>>>);
+//!
+//! impl Observer for LargestWeight {
+//!     fn wants_model(&self, moment: &Moment<'_>) -> bool {
+//!         moment.state.step.is_multiple_of(2)
+//!     }
+//!
+//!     fn model(&mut self, moment: &Moment<'_>, model: &dyn ModelAccess) -> causal_attention::Result<()> {
+//!         let weights = model.weights()?;
+//!         let all = weights.iter().flat_map(|(_, tensor)| tensor.iter::<f32>());
+//!         let largest = all.map(f32::abs).fold(0.0, f32::max);
+//!         self.0.lock().unwrap().push((moment.state.step, largest));
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let sequences: Vec<Vec<u32>> = (0..40).map(|i| (0..9).map(|t| (i % 7 + t * (i % 5)) % 7).collect()).collect();
+//! let dataset = Dataset::from_sequences(Vocabulary::integers(7, &[]), &sequences[..32], &sequences[32..])?;
+//! let mut config = Config::default();
+//! config.training.steps = 4;
+//! let recorded = Arc::new(Mutex::new(Vec::new()));
+//! let given = Given { dataset: Some(dataset), observers: vec![Box::new(LargestWeight(recorded.clone()))] };
+//! # let temporary = tempfile::tempdir().unwrap();
+//! # let folder = temporary.path().join("run");
+//! let control = Control::unwatched(backend::choose(None, None)?);
+//! let outcome = launch_with(&config, Mode::New(RunPath::Folder(folder)), &control, given)?;
+//! assert_eq!(outcome.summary.steps, 4);
+//! let steps: Vec<usize> = recorded.lock().unwrap().iter().map(|(step, _)| *step).collect();
+//! assert_eq!(steps, [0, 2, 4]);
+//! # Ok::<(), causal_attention::Error>(())
+//! ```
 #![deny(missing_docs)]
 
 pub mod analysis;

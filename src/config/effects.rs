@@ -38,6 +38,10 @@ impl Config {
     /// The runs that read a key of `[data]` that this one does not.
     fn reader_of_data(&self, key: &str, dataset: Option<&Dataset>) -> Option<&'static str> {
         let data = &self.data;
+        // The program that gives the data made the config.
+        if data.source() == Source::Memory {
+            return None;
+        }
         let is_drawn = data.source() == Source::Sequences;
         let (is_text, is_table) = (data.source() == Source::Text, data.source() == Source::Table);
         let draws = |task| is_drawn && data.task == task;
@@ -45,6 +49,7 @@ impl Config {
         let is_sized = match data.source() {
             Source::Sequences => data.task != Task::Addition,
             Source::Text => data.tokens == Tokens::Bpe,
+            Source::Memory => true,
             Source::Table => dataset.map(|dataset| &dataset.vocabulary).is_none_or(Vocabulary::is_integers),
         };
         let has_rows = is_table && dataset.is_some_and(|dataset| dataset.train.stream().is_none());

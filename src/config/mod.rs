@@ -254,6 +254,12 @@ impl Config {
         }
     }
 
+    /// The config of a run whose data a program gives.
+    pub(crate) fn with_data_from_memory(&self) -> Self {
+        let data = DataConfig { source: Some(Source::Memory), path: PathBuf::new(), ..self.data.clone() };
+        Self { data, ..self.clone() }
+    }
+
     /// The config with its source, and the whole path of each file that it names.
     fn anchored(&self) -> Self {
         self.with_paths(|path| match is_empty(path) {
@@ -286,7 +292,7 @@ impl Config {
     fn learned(&self) -> String {
         match self.data.source() {
             Source::Sequences => word(self.data.task),
-            Source::Text | Source::Table => {
+            Source::Text | Source::Table | Source::Memory => {
                 let stem = self.data.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
                 stem.unwrap_or_else(|| word(self.data.source()))
             }

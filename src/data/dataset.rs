@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{sequences::Sequences, table::TableReading, vocabulary::Vocabulary};
+use super::sequences::{Rows, Sequences};
+use super::{table::TableReading, vocabulary::Vocabulary};
+use crate::error::{Error, Result, ensure};
 
 /// What a run trains and validates on.
 #[derive(Debug, Clone)]
@@ -22,6 +24,28 @@ pub struct Dataset {
 }
 
 impl Dataset {
+    /// A dataset of one's own sequences of ids, for training and for validation.
+    ///
+    /// # Errors
+    /// [`Error::Input`] where a set is empty, a sequence has fewer than two ids, or an id is not in the vocabulary.
+    pub fn from_sequences(vocabulary: Vocabulary, train: &[Vec<u32>], valid: &[Vec<u32>]) -> Result<Self> {
+        let rows = |name: &str, sequences: &[Vec<u32>]| -> Result<Sequences> {
+            ensure(!sequences.is_empty(), Error::Input, || {
+                format!("the {name} set is empty: give it sequences")
+            })?;
+            let mut rows = Rows::default();
+            for (sequence, number) in sequences.iter().zip(1..) {
+                let of = || format!("sequence {number} of the {name} set");
+                ensure(sequence.len() > 1, Error::Input, || format!("{} has fewer than two ids", of()))?;
+                vocabulary.check(sequence).map_err(|error| Error::Input(format!("{}: {error}", of())))?;
+                rows.push(sequence);
+            }
+            Ok(Sequences::rows(rows))
+        };
+        let sets = (rows("training", train)?, rows("validation", valid)?);
+        Ok(Self::of_file(vocabulary, sets))
+    }
+
     /// The sets of a file, of which no optimum is known: for training, and for validation.
     pub(super) fn of_file(vocabulary: Vocabulary, (train, valid): (Sequences, Sequences)) -> Self {
         Self { vocabulary, train, valid, floor: None, floor_by_position: Vec::new(), table: None }

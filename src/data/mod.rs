@@ -53,7 +53,7 @@ pub fn check(config: &DataConfig) -> Result<()> {
     config.check()?;
     match config.source() {
         Source::Sequences => tasks::check(config),
-        Source::Text | Source::Table => Ok(()),
+        Source::Text | Source::Table | Source::Memory => Ok(()),
     }
 }
 
@@ -109,6 +109,11 @@ fn read_or_draw(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> R
 }
 
 fn read(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Dataset> {
+    if config.source() == Source::Memory {
+        let problem = "is data that a program gave when it trained, and is not kept: give a file, as --set \
+                       data.source=table --set data.path=sequences.csv";
+        return Err(Error::key("data.source", "\"memory\"", problem));
+    }
     // Weights that were imported do not say what they learned from, and serve without it.
     if config.source() != Source::Sequences && config.path.as_os_str().is_empty() {
         let problem = "names no file: give the path of your data, as --set data.path=book.txt";
@@ -126,6 +131,7 @@ fn read(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Da
         Source::Sequences => tasks::load(config, config.seed.unwrap_or(seed)),
         Source::Text => text::load(config, given),
         Source::Table => table::load(config, given),
+        Source::Memory => unreachable!("it was refused"),
     }
 }
 
@@ -160,7 +166,7 @@ pub fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
     }
     match config.source() {
         Source::Sequences => tasks::load_pairs(config, config.seed.unwrap_or(seed)),
-        Source::Text | Source::Table => Err(Error::key(
+        Source::Text | Source::Table | Source::Memory => Err(Error::key(
             "data.source",
             config.source(),
             "has no source and answer for an encoder-decoder; take `data.source` = \"sequences\" with \

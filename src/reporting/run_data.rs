@@ -151,7 +151,7 @@ fn starts(folder: &RunFolder, config: &Config, vocabulary: &Vocabulary) -> Resul
             let drawn = dataset_of(config, folder);
             Ok(drawn.map_or_else(|_| Vec::new(), |drawn| Sample::first(&drawn.valid, MOST_STARTS)))
         }
-        Source::Text | Source::Table => {
+        Source::Text | Source::Table | Source::Memory => {
             Sample::read(&folder.samples(), vocabulary.size(), config.data.source())
         }
     }

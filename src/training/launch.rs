@@ -10,12 +10,13 @@ use super::control::{Control, hold};
 use super::ending::Outcome;
 use super::history::{History, MetricsPart};
 use super::new_folder::RunPath;
+use super::observers::Observer;
 use super::resume::Opening;
 use super::run_folder::{Lock, RunFolder};
 use super::start::{check_schedule, dataset, dataset_of, first_weights, sizes_of};
 use super::trainer::Trainer;
 use crate::analysis::Sample;
-use crate::backend::{self, Device, Job, MemoryEstimate, compute};
+use crate::backend::{self, Device, Job, MemoryEstimate, choose, compute};
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
@@ -38,6 +39,28 @@ pub enum Mode {
     Resume(RunFolder),
 }
 
+/// What code gives to a run, besides its config.
+#[derive(Default)]
+pub struct Given {
+    /// The data, in place of what the section `[data]` names.
+    pub dataset: Option<Dataset>,
+    /// Observers besides those of every run; they are called after these.
+    pub observers: Vec<Box<dyn Observer>>,
+}
+
+/// Trains on data from memory, on the device that the config chooses, and writes a run folder below `runs`. Its config
+/// says that the data is not kept: commands on the folder ask for a file.
+///
+/// # Errors
+/// As [`launch`].
+pub fn train(config: &Config, dataset: Dataset, observers: Vec<Box<dyn Observer>>) -> Result<Outcome> {
+    let training = &config.training;
+    let device = choose(training.backend, training.device.as_ref())?;
+    let target = RunPath::Named(config.name());
+    let given = Given { dataset: Some(dataset), observers };
+    launch_with(config, Mode::New(target), &Control::unwatched(device), given)
+}
+
 /// Trains on the device that `control` names, with the threads, kernels and precision that the config asks for.
 ///
 /// # Errors
@@ -45,17 +68,26 @@ pub enum Mode {
 /// written, that of an old one is in use or has no whole checkpoint, the backend cannot start, or the run
 /// diverges; in the last case the folder holds the best weights from before.
 pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome> {
-    struct Train<'a>(&'a Config, Mode, &'a Control);
+    launch_with(config, mode, control, Given::default())
+}
+
+/// [`launch`], with data and observers from code.
+///
+/// # Errors
+/// As [`launch`].
+pub fn launch_with(config: &Config, mode: Mode, control: &Control, given: Given) -> Result<Outcome> {
+    struct Train<'a>(&'a Config, Mode, &'a Control, Given);
 
     impl Job for Train<'_> {
         type Output = Outcome;
 
         fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
-            let Train(config, mode, control) = self;
+            let Train(config, mode, control, Given { dataset, observers }) = self;
             let (run, lock) = match mode {
-                Mode::New(target) => begin(config, &target, control)?,
-                Mode::Resume(folder) => reopen(config, folder, control)?,
+                Mode::New(target) => begin(config, &target, control, dataset)?,
+                Mode::Resume(folder) => reopen(config, folder, control, dataset)?,
             };
+            let run = Opening { observers, ..run };
             let train = || Trainer::<B>::open(config, run, &device, control)?.conduct(lock);
             let training = TrainingConfig {
                 threads: config.training.threads.or(control.workers.threads()),
@@ -66,6 +98,10 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
     }
 
     let workers = &control.workers;
+    let config = &match &given.dataset {
+        Some(_) => config.with_data_from_memory(),
+        None => config.clone(),
+    };
     let check = || {
         let shared = match mode {
             Mode::New(_) => shared_by(config, workers)?,
@@ -75,7 +111,7 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
         Ok(shared)
     };
     let config = &workers.agree(check())?;
-    backend::run(&control.device, Train(config, mode, control)).map_err(|error| match error {
+    backend::run(&control.device, Train(config, mode, control, given)).map_err(|error| match error {
         Error::DeviceFailed { .. } => {
             Error::Failed(format!("{error}. A run that has begun goes on with train --resume RUN"))
         }
@@ -105,13 +141,13 @@ fn check_shared(config: Config, workers: &Workers) -> Result<Config> {
 type Begun = (Opening, Option<Lock>);
 
 /// Makes the folder of a new run, which holds a checkpoint of step 0.
-fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<Begun> {
+fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dataset>) -> Result<Begun> {
     let (on, workers) = (&control.device, &control.workers);
     let read = || {
         if let Some((memory, sizes)) = MemoryEstimate::from_config(config, on) {
             memory.check(config, sizes, on)?;
         }
-        let dataset = dataset(config)?;
+        let dataset = given.map_or_else(|| dataset(config), Ok)?;
         let sizes = sizes_of(config, &dataset)?;
         check_schedule(config, &dataset)?;
         MemoryEstimate::of(config, &dataset, on).check(config, sizes, on)?;
@@ -150,12 +186,12 @@ fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<Begun> 
 }
 
 /// Takes the folder of a run that goes on.
-fn reopen(config: &Config, folder: RunFolder, control: &Control) -> Result<Begun> {
+fn reopen(config: &Config, folder: RunFolder, control: &Control, given: Option<Dataset>) -> Result<Begun> {
     let workers = &control.workers;
     let read = || {
         checkpoint::check_any(&folder)?;
         let lock = workers.is_first().then(|| folder.lock()).transpose()?;
-        let dataset = dataset_of(config, &folder)?;
+        let dataset = given.map_or_else(|| dataset_of(config, &folder), Ok)?;
         check_schedule(config, &dataset)?;
         let memory = MemoryEstimate::of(config, &dataset, &control.device);
         memory.check(config, config.sizes(&dataset), &control.device)?;

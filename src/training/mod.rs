@@ -61,7 +61,7 @@ pub use checkpoint::{
 };
 pub use control::{Control, NOTHING_TO_LOSE, hold};
 pub use ending::Outcome;
-pub use launch::{Mode, check_precision, launch, shared_by};
+pub use launch::{Given, Mode, check_precision, launch, launch_with, shared_by, train};
 pub use loader::train_steps;
 pub use metrics::{Row, Split, read as read_metrics};
 pub use new_folder::{PREPARED, RUNS, RunPath};

@@ -18,6 +18,8 @@ pub enum Source {
     Text,
     /// A table: CSV, or JSON.
     Table,
+    /// Sequences that a program gave when it trained; no command can read them again.
+    Memory,
 }
 
 impl Source {

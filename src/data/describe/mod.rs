@@ -121,7 +121,7 @@ impl DataDescription {
             source: config.source().to_string(),
             name: match config.source() {
                 Source::Sequences => config.task.to_string(),
-                Source::Text | Source::Table => config.path.display().to_string(),
+                Source::Text | Source::Table | Source::Memory => config.path.display().to_string(),
             },
             table: dataset.table.as_deref().cloned(),
             lengths: dataset.train.lengths(),
