@@ -175,7 +175,9 @@ pub fn weights(folder: &RunFolder, checkpoint: Option<usize>) -> Result<WeightsF
             && let Some(words) = folder.weights_in_words(&summary, &config)
         {
             let run = folder.path().display();
-            warn(&format!("notice: the run `{run}` diverged before its first validation: these are {words}"));
+            warn(&format!(
+                "notice: the run `{run}` diverged before a validation that could be trusted: these are {words}"
+            ));
         }
         return folder.weights();
     };

@@ -18,7 +18,7 @@ pub struct Args {
     #[arg(value_name = "FOLDER", value_parser = run_path())]
     folders: Vec<PathBuf>,
     /// Sorts by a column, as loss, by a key of the list as --json names it, or by a key of the config, as model.heads.
-    #[arg(long, value_name = "KEY", default_value = "name")]
+    #[arg(long, value_name = "KEY", default_value = "name", allow_hyphen_values = true)]
     sort: String,
     /// Lists those alone whose key has this value, as --filter data=sort or --filter model.heads=4; may be repeated.
     #[arg(long = "filter", value_name = "KEY=VALUE")]
@@ -37,6 +37,12 @@ pub fn run(args: Args) -> Result<()> {
         }
     };
     let filters = args.filters.iter().map(filter).collect::<Result<Vec<_>>>()?;
+    if let Some(key) = args.sort.strip_prefix('-') {
+        return Err(Error::Input(format!(
+            "--sort {}: the lowest comes first: write --sort {key}",
+            args.sort
+        )));
+    }
     let folders = match args.folders.is_empty() {
         true => vec![PathBuf::from(RUNS)],
         false => args.folders,

@@ -153,6 +153,8 @@ fn search(
         true => outline.candidates(&dataset, &device)?,
         false => Vec::new(),
     };
+    let idle = outline.keys_without_effect(&candidates, &dataset);
+    idle.iter().for_each(|warning| warn(&format!("warning: {warning}")));
     let too_large =
         candidates.iter().filter_map(|candidate| candidate.too_large.as_ref()).collect::<Vec<_>>();
     if args.dry_run {

@@ -58,6 +58,9 @@ pub struct ComparedRun {
     /// Tells the contents of its files from others; none of data that is drawn.
     #[serde(skip)]
     pub(super) contents: Option<u64>,
+    /// The changes of [training] with which it was resumed.
+    #[serde(skip)]
+    pub(super) changes: Vec<String>,
     /// Every key with its value.
     #[serde(skip)]
     pub(super) config: Config,
@@ -107,9 +110,21 @@ impl ComparedRun {
             config_changed: folder.has_changed_config(),
             heads,
             curve,
+            changes: known.map_or_else(Vec::new, |summary| {
+                summary.warnings.iter().filter(|it| it.starts_with("resumed after step")).cloned().collect()
+            }),
             contents: data_fingerprint(&folder).filter(|_| config.data.source() != Source::Sequences),
             config,
         })
+    }
+}
+
+impl ComparedRun {
+    /// Returns whether the run was trained to an end of its own, so that its best loss can be compared.
+    pub(super) fn has_ended(&self) -> bool {
+        [Ended::Completed, Ended::EarlyStopped, Ended::TimeLimit]
+            .into_iter()
+            .any(|it| ended(it) == self.ended)
     }
 }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::compared::ComparedRun;
 use super::listing::{is_run, is_study, read_all, runs_in, trials_in};
 use super::statistics::{Mean, WelchTest, corrected};
+use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::numbers::{counted, fixed};
 
@@ -34,6 +35,26 @@ fn tell_contents_apart(runs: &[ComparedRun], values: &mut [BTreeMap<String, toml
     });
     for (run, values) in runs.iter().zip(values).filter(|_| differ) {
         values.extend(run.contents.map(|it| (CONTENTS.to_string(), format!("{it:016x}").into())));
+    }
+}
+
+/// Gives runs on the same data the same keys for it: a file that stands at another path has the same contents, and a seed of
+/// the data that nothing draws from, or that is the run's own, is none.
+fn unite_data(runs: &[ComparedRun], values: &mut [BTreeMap<String, toml::Value>]) {
+    const SEED: &str = "data.seed";
+    for at in 0..runs.len() {
+        let same =
+            (0..at).find(|&other| runs[at].contents.is_some() && runs[other].contents == runs[at].contents);
+        if let Some(path) = same.and_then(|other| values[other].get("data.path").cloned()) {
+            values[at].insert("data.path".into(), path);
+        }
+        if runs[at].config.data.source() != Source::Sequences {
+            values[at].remove(SEED);
+        }
+    }
+    let seed = |run: &ComparedRun| run.config.data.seed.unwrap_or(run.config.run.seed);
+    if runs.windows(2).all(|pair| seed(&pair[0]) == seed(&pair[1])) {
+        values.iter_mut().for_each(|values| drop(values.remove(SEED)));
     }
 }
 
@@ -77,7 +98,7 @@ impl Measure {
             Self::Loss => run.best_valid_loss,
             Self::AboveFloor => run.above_floor,
         };
-        value.filter(|value| value.is_finite())
+        value.filter(|value| value.is_finite() && run.has_ended())
     }
 }
 
@@ -155,6 +176,7 @@ impl Comparison {
         let mut values: Vec<BTreeMap<String, toml::Value>> =
             runs.iter().map(|run| run.config.values()).collect();
         tell_contents_apart(&runs, &mut values);
+        unite_data(&runs, &mut values);
         let all: BTreeSet<&String> = values.iter().flat_map(BTreeMap::keys).collect();
         let differs = |key: &&&String| values.iter().any(|of| of.get(**key) != values[0].get(**key));
         let has_effect = |key: &&&String| !WITHOUT_EFFECT.iter().any(|other| key.starts_with(other));
@@ -230,6 +252,10 @@ impl Comparison {
                 }
             ));
         }
+        for run in &comparison.runs {
+            let changes = run.changes.iter().map(|change| format!("{} was {change}", run.name));
+            comparison.sentences.extend(changes);
+        }
         for run in comparison.runs.iter().filter(|run| run.config_changed) {
             comparison.sentences.push(format!(
                 "the config.toml of {} has changed since the run ended: its results are those of the keys that it had then",
@@ -254,8 +280,9 @@ impl Comparison {
             if lost > 0 {
                 let of = counted(setting.runs, "run");
                 sentences.push(format!(
-                    "{}: {lost} of {of} has no finite loss and is left out",
-                    setting.short_name(number)
+                    "{}: {lost} of {of} did not run to an end with a finite loss, and {} left out",
+                    setting.short_name(number),
+                    if lost == 1 { "is" } else { "are" }
                 ));
             }
         }
@@ -271,9 +298,10 @@ impl Comparison {
         }
         let single = self.settings.iter().filter(|setting| setting.runs == 1).count();
         if single > 0 {
-            let which = if single == self.settings.len() { "every setting" } else { "some settings" };
+            let which =
+                if single == self.settings.len() { "every setting has" } else { "some settings have" };
             sentences.push(format!(
-                "{which} has a single run: how much of a difference is noise between seeds is not known; train more \
+                "{which} a single run: how much of a difference is noise between seeds is not known; train more \
                  with other values of run.seed"
             ));
         }

@@ -55,13 +55,17 @@ impl Config {
         let has_rows = is_table && dataset.is_some_and(|dataset| dataset.train.stream().is_none());
         // The built-in config has a length for its task.
         let is_built_in = || {
-            let built_in = Config::parse(DEFAULT_TEXT, Path::new(DEFAULT_FILE), &[]);
-            built_in.is_ok_and(|built_in| built_in.data.length == data.length)
+            let built_in =
+                Config::parse(DEFAULT_TEXT, Path::new(DEFAULT_FILE), &[]).map(|built_in| built_in.values());
+            let key = format!("data.{key}");
+            built_in.is_ok_and(|built_in| built_in.get(&key) == self.values().get(&key))
         };
         Some(match key {
-            "vocab" if !is_sized => "tasks but `addition`, byte pair encoding and tables of integers",
+            "vocab" if !is_sized && !is_built_in() => {
+                "tasks but `addition`, byte pair encoding and tables of integers"
+            }
             "length" if has_rows && !is_built_in() => "texts, tasks and a `data.column` of a table",
-            "length" if draws(Task::Addition) => "texts, tables and the other tasks",
+            "length" if draws(Task::Addition) && !is_built_in() => "texts, tables and the other tasks",
             "seed" | "train_samples" | "valid_samples" if !is_drawn => "tasks",
             "period" if !draws(Task::Repeat) => "the task `repeat`",
             "order" if !draws(Task::Markov) => "the task `markov`",

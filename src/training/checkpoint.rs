@@ -41,6 +41,12 @@ pub struct State {
     pub step: usize,
     /// What the data amounts to: a run goes on with the same data only.
     pub data_fingerprint: u64,
+    /// The seed and the model that the run began with: it resumes with the same ones only.
+    #[serde(default)]
+    pub began_with: String,
+    /// The changes of [training] with which it was resumed.
+    #[serde(default)]
+    pub changes: Vec<String>,
     /// Updates that the optimizer made.
     pub updates: usize,
     /// Targets trained on.

@@ -307,7 +307,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             diverged_step: (ended == Ended::Diverged).then_some(state.step),
             heads_worth_most: Vec::new(),
             hashes: Hashes::of(&self.setup.folder),
-            warnings: self.setup.warnings.clone(),
+            warnings: self.setup.warnings.iter().chain(&state.changes).cloned().collect(),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! A run is opened at the newest checkpoint of its folder: all of it is read and checked before any of it is changed.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::Learner;
+use sha2::{Digest, Sha256};
 
 use super::checkpoint::{self, Best, Checkpoint, State};
 use super::control::Control;
@@ -26,7 +28,7 @@ use crate::backend::DeviceWatch;
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::{Error, Result, ensure};
-use crate::files::{is_there, open_own_to_write, read_own, write_atomically};
+use crate::files::{digits, is_there, open_own_to_write, read_own, write_atomically};
 use crate::numbers::{counted, part_of};
 use crate::role::ParamRoles;
 use crate::weights::file::WeightsFile;
@@ -59,6 +61,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         let (Checkpoint { path, weights, description, moments, mut state }, damaged) = workers.agree(read)?;
         check_model(&folder, config, &description)?;
         check_data(&folder, &state, &dataset)?;
+        check_began_with(&folder, &state, config)?;
         let setup = Setup::new(config, control, folder, dataset, description);
         let folder = &setup.folder;
         let read = || {
@@ -77,6 +80,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         workers.on_first(|| {
             let from = path.display();
             damaged.iter().for_each(|problem| log::warn!("{problem}; going on from {from}"));
+            state.changes.extend(changed_keys(folder, config, state.step));
             rewind(folder, config, &mut state)?;
             history.cut()?;
             observers.iter_mut().try_for_each(|observer| observer.start(&history.rows))
@@ -126,6 +130,62 @@ fn reduce<B: AutodiffBackend>(control: &Control) -> Box<dyn Reduce<B>> {
         1 => Box::new(SingleProcess { signal }),
         _ => Box::new(AllReduce { workers, signal, exchange: Exchange::default() }),
     }
+}
+
+/// The seed and the model of a run, as its checkpoints keep them.
+pub(super) fn began_with(config: &Config) -> String {
+    let is_kept = |key: &String| key == "run.seed" || key.starts_with("model.");
+    let kept: Vec<String> = config
+        .values()
+        .into_iter()
+        .filter(|(key, _)| is_kept(key))
+        .map(|(key, value)| format!("{key} = {value}"))
+        .collect();
+    digits(&Sha256::new_with_prefix(kept.join("\n")))
+}
+
+/// Refuses another seed or model than the run began with, which an edited config.toml may name.
+fn check_began_with(folder: &RunFolder, state: &State, config: &Config) -> Result<()> {
+    let is_same = state.began_with.is_empty() || state.began_with == began_with(config);
+    ensure(is_same, Error::Input, || {
+        format!(
+            "`{}` names another `run.seed` or another [model] than the run began with: restore them; only the keys of \
+             [training] and [analysis] may change",
+            folder.config().display()
+        )
+    })
+}
+
+/// Returns the keys of [training] that decide what a run learns, with which it resumes and which it did not have before.
+fn changed_keys(folder: &RunFolder, config: &Config, step: usize) -> Option<String> {
+    const WITHOUT_EFFECT: [&str; 10] = [
+        "training.backend",
+        "training.device",
+        "training.threads",
+        "training.kernels",
+        "training.log_every",
+        "training.checkpoint_every",
+        "training.tensorboard",
+        "training.max_minutes",
+        "training.worker_timeout",
+        "training.shards",
+    ];
+    let before = Config::load_own(&folder.config()).ok()?.values();
+    let now = config.values();
+    let keys = now.keys().chain(before.keys()).collect::<BTreeSet<_>>();
+    let is_of_training = |key: &&&String| {
+        key.starts_with("training.")
+            && !WITHOUT_EFFECT.contains(&key.as_str())
+            && now.get(**key) != before.get(**key)
+    };
+    let shown = |value: Option<&toml::Value>| value.map_or_else(|| "none".into(), ToString::to_string);
+    let changes: Vec<String> = keys
+        .iter()
+        .filter(is_of_training)
+        .map(|key| format!("{key} = {} ({} before)", shown(now.get(*key)), shown(before.get(*key))))
+        .collect();
+    (step > 0 && !changes.is_empty())
+        .then(|| format!("resumed after step {step} with {}", changes.join(", ")))
 }
 
 /// Refuses data that is not what the run learned from.

@@ -1,5 +1,7 @@
 //! What a study would do: its stages, its trials' configs and their budget, before any of them runs.
 
+use std::collections::BTreeMap;
+
 use super::budget::Budget;
 use super::recipe;
 use super::space::{Setting, configured, not_searched};
@@ -9,7 +11,7 @@ use crate::backend::{Device, MemoryEstimate};
 use crate::config::{Config, Method, TuneConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
-use crate::numbers::counted;
+use crate::numbers::{counted, part_of};
 use crate::training::{RunFolder, sizes_of};
 
 /// Steps of the longest trial.
@@ -110,6 +112,22 @@ impl Outline {
         };
         let proposed = self.stages.agenda(|_, _| None).trials;
         proposed.into_iter().map(|trial| trial.setting).enumerate().map(candidate).collect()
+    }
+
+    /// Returns a warning for each searched key that has no effect on some of the trials.
+    pub fn keys_without_effect(&self, candidates: &[Candidate], dataset: &Dataset) -> Vec<String> {
+        let mut idle: BTreeMap<String, usize> = BTreeMap::new();
+        for Candidate { config, setting, .. } in candidates {
+            let keys = config.without_effect(Some(dataset)).into_iter().filter_map(|error| match error {
+                Error::Key { key, .. } if setting.contains_key(&key) => Some(key),
+                _ => None,
+            });
+            keys.for_each(|key| *idle.entry(key).or_default() += 1);
+        }
+        let warning = |(key, count): (String, usize)| {
+            format!("`{key}` is searched, and has no effect in {}", part_of(count, candidates.len(), "trial"))
+        };
+        idle.into_iter().map(warning).collect()
     }
 
     /// Steps of a trial at the config's own batch size.

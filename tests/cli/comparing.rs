@@ -128,3 +128,52 @@ fn a_config_that_was_edited_after_the_run_is_warned_of_where_its_keys_are_shown(
     let listed: Value = serde_json::from_str(&said(folder, &["runs", "1", "2", "--json"])).unwrap();
     assert_eq!([0, 1].map(|run| listed[run]["config_changed"].clone()), [true, false].map(Value::from));
 }
+
+#[test]
+fn unfinished_runs_forks_and_moved_files_are_not_compared_as_they_stand() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let words = "to be or not to be, that is the question. ".repeat(30);
+    fs::write(folder.join("a.txt"), &words).unwrap();
+    fs::create_dir(folder.join("moved")).unwrap();
+    fs::write(folder.join("moved/a.txt"), &words).unwrap();
+    let train = |path: &str, sets: &[&str], run: &str, until: Option<&str>| {
+        let mut command = program(folder);
+        command.args(["train", "--run", run, "--data", path, "--length", "8", "--layers", "1", "--quiet"]);
+        sets.iter().for_each(|set| drop(command.args(["--set", set])));
+        command.args(["--set", "training.steps=6", "--set", "analysis.circuit=false"]);
+        until.iter().for_each(|step| drop(command.args(["--until", step])));
+        assert!(command.status().unwrap().success(), "{run}");
+    };
+    train("a.txt", &[], "one", None);
+    train("moved/a.txt", &["training.learning_rate=0.01", "run.seed=1"], "two", None);
+    train("a.txt", &["training.learning_rate=0.02"], "paused", Some("3"));
+    let compared = |runs: &[&str]| {
+        let output = program(folder).arg("compare").args(runs).arg("--json").output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let told = compared(&["one", "two", "paused"]);
+    assert_eq!(told["keys"], serde_json::json!(["training.learning_rate"]), "{told}");
+    let sentences = told["sentences"].to_string();
+    assert!(
+        sentences.contains("1 of 1 run did not run to an end with a finite loss, and is left out"),
+        "{told}"
+    );
+
+    // A fork of a paused run is no other seed.
+    let config = folder.join("paused/config.toml");
+    let own = fs::read_to_string(&config).unwrap();
+    fs::write(&config, own.replacen("seed = 0", "seed = 7", 1)).unwrap();
+    let output = program(folder).args(["train", "--resume", "paused"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(
+        output.status.code() == Some(2) && said.contains("names another `run.seed` or another [model]"),
+        "{said}"
+    );
+    fs::write(&config, own).unwrap();
+    let resume = ["train", "--resume", "paused", "--learning-rate", "0.03", "--quiet"];
+    assert!(program(folder).args(resume).status().unwrap().success());
+    let told = compared(&["one", "paused"])["sentences"].to_string();
+    let change = "paused was resumed after step 3 with training.learning_rate = 0.03 (0.02 before)";
+    assert!(told.contains(change), "{told}");
+}
