@@ -201,19 +201,24 @@ fn search(
     let progress = StudyProgress::new(kind, &study);
     let outcome = study.conduct(runner, signal, |study, run| progress.ended(study, run));
     progress.bar.finish_and_clear();
+    report(&study, outcome, args.json, signal)
+}
+
+/// Draws a study, prints its trials, and returns the exit code. `outcome` is whether it is complete.
+fn report(study: &Study, outcome: Result<bool>, json: bool, signal: &AtomicUsize) -> Result<ExitCode> {
     // After an error too, what is there is drawn if the disk lets it: the first error is what counts.
-    let pictures = draw_study(&study, &Style::default());
+    let pictures = draw_study(study, &Style::default());
     let (complete, pictures) =
-        outcome.and_then(|complete| Ok((complete, pictures?))).map_err(|error| with_remedy(error, &study))?;
+        outcome.and_then(|complete| Ok((complete, pictures?))).map_err(|error| with_remedy(error, study))?;
     let trials = ranked(study.trials());
-    match args.json {
+    match json {
         true => print_json_line(&trials),
-        false => print_study(&study, &trials, &pictures),
+        false => print_study(study, &trials, &pictures),
     }
-    if !complete && !args.json {
-        say(&format!("interrupted: {}", go_on(&study)));
+    if !complete && !json {
+        say(&format!("interrupted: {}", go_on(study)));
     }
-    match no_result(&study, &trials).filter(|_| complete) {
+    match no_result(study, &trials).filter(|_| complete) {
         Some(problem) => Err(Error::Failed(problem)),
         None if complete => Ok(ExitCode::SUCCESS),
         None => Ok(ExitCode::from(signals::exit_code(signal.load(Ordering::Relaxed)))),

@@ -120,6 +120,15 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// The setting of some runs, which share these values.
+    fn new(values: BTreeMap<String, String>, members: &[&ComparedRun]) -> Self {
+        let mean = |measure: Measure| {
+            Mean::of(&members.iter().filter_map(|run| measure.of(run)).collect::<Vec<f64>>())
+        };
+        let [loss, above_floor] = [Measure::Loss, Measure::AboveFloor].map(mean);
+        Self { values, runs: members.len(), loss, above_floor, beside_best: None, p_corrected: None }
+    }
+
     /// Its keys and values, as `model.heads = 4`.
     pub fn name(&self) -> String {
         let values: Vec<_> = self.values.iter().map(|(key, value)| format!("{key} = {value}")).collect();
@@ -211,18 +220,7 @@ impl Comparison {
             (0..runs.len()).filter(|&it| repeats(it)).map(|it| runs[it].name.clone()).collect();
         let setting = |values: &BTreeMap<String, String>| {
             let of_setting = (0..runs.len()).filter(|&it| of_run[it] == *values && !repeats(it));
-            let members = || of_setting.clone().map(|it| &runs[it]);
-            let mean = |measure: Measure| {
-                Mean::of(&members().filter_map(|run| measure.of(run)).collect::<Vec<f64>>())
-            };
-            Setting {
-                values: values.clone(),
-                runs: members().count(),
-                loss: mean(Measure::Loss),
-                above_floor: mean(Measure::AboveFloor),
-                beside_best: None,
-                p_corrected: None,
-            }
+            Setting::new(values.clone(), &of_setting.map(|it| &runs[it]).collect::<Vec<_>>())
         };
         let different: BTreeSet<_> = of_run.iter().collect();
         let mut settings: Vec<Setting> = different.into_iter().map(setting).collect();
@@ -243,26 +241,32 @@ impl Comparison {
         }
         let mut comparison = Self { keys, measure, settings, runs, sentences: Vec::new() };
         comparison.sentences = comparison.in_words(by, is_comparable);
+        comparison.sentences.extend(comparison.remarks(&repeated));
+        Ok(comparison)
+    }
+
+    /// Returns what a reader should know of single runs: those that are `repeated`, and those whose keys changed.
+    fn remarks(&self, repeated: &[String]) -> Vec<String> {
+        let mut remarks = Vec::new();
         if !repeated.is_empty() {
-            comparison.sentences.push(format!(
+            remarks.push(format!(
                 "{} not counted, for another run has the same setting and seed",
-                match &repeated[..] {
+                match repeated {
                     [one] => format!("{one} is"),
                     several => format!("{} are", listed(several)),
                 }
             ));
         }
-        for run in &comparison.runs {
-            let changes = run.changes.iter().map(|change| format!("{} was {change}", run.name));
-            comparison.sentences.extend(changes);
+        for run in &self.runs {
+            remarks.extend(run.changes.iter().map(|change| format!("{} was {change}", run.name)));
         }
-        for run in comparison.runs.iter().filter(|run| run.config_changed) {
-            comparison.sentences.push(format!(
+        for run in self.runs.iter().filter(|run| run.config_changed) {
+            remarks.push(format!(
                 "the config.toml of {} has changed since the run ended: its results are those of the keys that it had then",
                 run.name
             ));
         }
-        Ok(comparison)
+        remarks
     }
 
     /// What differs, and whether by more than noise.

@@ -85,34 +85,10 @@ impl Exchange {
         (is_measured, tokens, step): (bool, usize, usize),
         notes: Notes,
     ) -> Result<(Learned<B>, Notes)> {
-        let (mut grads, item) =
-            learned.map_or((GradientsParams::new(), None), |learned| (learned.grads, Some(learned.item)));
-        let (buffer, mut held) = (&mut self.buffer, Vec::new());
-        buffer.clear();
-        each_parameter(model, |id, shape| {
-            let gradient = grads.remove::<B::InnerBackend, 1>(id);
-            held.push(gradient.is_some());
-            match gradient {
-                Some(gradient) => {
-                    ops::append::<B::InnerBackend>(gradient.into_primitive().tensor(), buffer);
-                }
-                None => buffer.resize(buffer.len() + shape.num_elements(), NOTHING),
-            }
-        });
-        let number = |tensor: Option<Tensor<B::InnerBackend, 1>>| -> f32 {
-            tensor.map_or(NOTHING, |tensor| tensor.into_data().iter::<f32>().next().unwrap_or(f32::NAN))
-        };
-        let (loss, plain, correct) =
-            item.map_or((None, None, None), |item| (Some(item.loss), item.plain, item.correct));
-        let gradients = buffer.len();
-        buffer.extend(held.iter().map(|&held| f32::from(held)));
-        buffer.extend([number(loss), number(plain), number(correct)]);
-        buffer.extend(notes.signals);
-        buffer.extend([notes.is_late, notes.shows_loss].map(f32::from));
+        let gradients = self.gather(model, learned, notes);
+        workers.sum(&mut self.buffer, &mut self.scratch, sums::add)?;
 
-        workers.sum(buffer, &mut self.scratch, sums::add)?;
-
-        let (mut gradients, behind) = buffer.split_at(gradients);
+        let (mut gradients, behind) = self.buffer.split_at(gradients);
         let (holders, behind) = behind.split_at(behind.len() - BEHIND);
         let device = model.devices().first().cloned().unwrap_or_default();
         let (mut grads, mut holders) = (GradientsParams::new(), holders.iter());
@@ -144,6 +120,40 @@ impl Exchange {
             shows_loss: shows_loss > 0.0,
         };
         Ok((TrainOutput { grads, item }, notes))
+    }
+
+    /// Fills the buffer with what this worker has, and returns the number of gradients in it.
+    fn gather<B: AutodiffBackend>(
+        &mut self,
+        model: &Trainee<B>,
+        learned: Option<Learned<B>>,
+        notes: Notes,
+    ) -> usize {
+        let (mut grads, item) =
+            learned.map_or((GradientsParams::new(), None), |learned| (learned.grads, Some(learned.item)));
+        let (buffer, mut held) = (&mut self.buffer, Vec::new());
+        buffer.clear();
+        each_parameter(model, |id, shape| {
+            let gradient = grads.remove::<B::InnerBackend, 1>(id);
+            held.push(gradient.is_some());
+            match gradient {
+                Some(gradient) => {
+                    ops::append::<B::InnerBackend>(gradient.into_primitive().tensor(), buffer);
+                }
+                None => buffer.resize(buffer.len() + shape.num_elements(), NOTHING),
+            }
+        });
+        let number = |tensor: Option<Tensor<B::InnerBackend, 1>>| -> f32 {
+            tensor.map_or(NOTHING, |tensor| tensor.into_data().iter::<f32>().next().unwrap_or(f32::NAN))
+        };
+        let (loss, plain, correct) =
+            item.map_or((None, None, None), |item| (Some(item.loss), item.plain, item.correct));
+        let gradients = buffer.len();
+        buffer.extend(held.iter().map(|&held| f32::from(held)));
+        buffer.extend([number(loss), number(plain), number(correct)]);
+        buffer.extend(notes.signals);
+        buffer.extend([notes.is_late, notes.shows_loss].map(f32::from));
+        gradients
     }
 }
 

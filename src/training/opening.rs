@@ -119,34 +119,39 @@ impl RunFolder {
         written.is_some_and(|written| sha256(&self.config()).is_ok_and(|held| held != written))
     }
 
-    /// Whether weights, vocabulary, samples, metrics, analysis and head scores are of one run.
-    fn check_sizes(&self) -> Result<()> {
-        let hashes = Hashes::read(self).unwrap_or_default();
+    /// Refuses files that are not the ones that the run wrote, by the hashes in its summary.
+    fn check_hashes(&self, hashes: &Hashes) -> Result<()> {
         let mut foreign = Vec::new();
         for (path, written, or) in [
-            (self.vocabulary(), hashes.vocabulary_sha256, ""),
-            (self.samples(), hashes.samples_sha256, ""),
-            (self.metrics(), hashes.metrics_sha256, ""),
-            (self.head_scores(), hashes.head_scores_sha256, ", or remove it"),
-            (self.snapshots(), hashes.snapshots_sha256, ", or remove it"),
-            (self.analysis(), hashes.analysis_sha256, ", or remove it: the heads are scored again"),
+            (self.vocabulary(), &hashes.vocabulary_sha256, ""),
+            (self.samples(), &hashes.samples_sha256, ""),
+            (self.metrics(), &hashes.metrics_sha256, ""),
+            (self.head_scores(), &hashes.head_scores_sha256, ", or remove it"),
+            (self.snapshots(), &hashes.snapshots_sha256, ", or remove it"),
+            (self.analysis(), &hashes.analysis_sha256, ", or remove it: the heads are scored again"),
         ] {
-            if written.is_some() && sha256(&path).is_ok_and(|held| Some(held) != written) {
+            if written.is_some() && sha256(&path).is_ok_and(|held| Some(&held) != written.as_ref()) {
                 foreign.push((path, or));
             }
         }
         match &foreign[..] {
-            [] => {}
-            [(path, or)] => return Err(Error::file(path, format!("{FOREIGN}{or}"))),
+            [] => Ok(()),
+            [(path, or)] => Err(Error::file(path, format!("{FOREIGN}{or}"))),
             [(first, _), (second, _), ..] => {
                 let names = [first, second].map(|path| path.file_name().unwrap_or_default().display());
                 let [first, second] = names;
                 let problem = format!(
                     "does not belong to the {first} and {second} beside it: it is another run's. Copy this run's back"
                 );
-                return Err(Error::file(self.summary(), problem));
+                Err(Error::file(self.summary(), problem))
             }
         }
+    }
+
+    /// Refuses weights, vocabulary, samples, analysis and head scores that are not of one run.
+    fn check_sizes(&self) -> Result<()> {
+        let hashes = Hashes::read(self).unwrap_or_default();
+        self.check_hashes(&hashes)?;
         if is_there(&self.summary()) {
             Scores::check(self)?;
         }

@@ -21,6 +21,7 @@ use super::schedule::{Schedule, Scheduler};
 use super::setup::Setup;
 use super::side_by_side::at_once;
 use super::start::trainee_of;
+use super::step::Trainee;
 use super::stopping::Ended;
 use super::summary::Summary;
 use super::trainer::{Clock, Learning, Parallel, Saving, Trainer};
@@ -32,7 +33,7 @@ use crate::files::{digits, is_there, open_own_to_write, read_own, write_atomical
 use crate::numbers::{counted, part_of};
 use crate::role::ParamRoles;
 use crate::weights::file::WeightsFile;
-use crate::weights::native;
+use crate::weights::native::{self, Tensors};
 use crate::workers::Shards;
 
 /// The run that [`Trainer::open`] opens.
@@ -94,13 +95,8 @@ impl<B: AutodiffBackend> Trainer<B> {
             let changes = changes(last, &setup.schedule, setup.steps_per_epoch);
             changes.iter().for_each(|change| log::info!("{change}"));
         }
-        let parameter_names = native::names(&trainee.model);
-        let optimizer = Optimizer::<B>::new(training, trainee.model.roles());
-        if !optimizer.restore(state.updates, moments, &parameter_names, device) {
-            log::info!("training.optimizer has changed, so the optimizer starts without its moments");
-        }
-        let scheduler = Scheduler { schedule: setup.schedule.clone(), next: state.step };
         let at_once = at_once::<B>(shards.own.len(), together(&trainee));
+        let learning = Learning::resume(trainee, moments, &state, &setup, device);
         Ok(Self {
             parallel: Parallel { shards, at_once, reduce: reduce(control) },
             clock: Clock::start(&state),
@@ -111,15 +107,34 @@ impl<B: AutodiffBackend> Trainer<B> {
             history,
             observers,
             state,
-            learning: Learning {
-                watch: DeviceWatch::begin(&control.device, device),
-                learner: Learner::new(trainee, optimizer.clone(), scheduler),
-                optimizer,
-                parameter_names,
-                device: device.clone(),
-            },
+            learning,
             setup,
         })
+    }
+}
+
+impl<B: AutodiffBackend> Learning<B> {
+    /// The model, and the optimizer with its `moments`, at the step of a state.
+    fn resume(
+        trainee: Trainee<B>,
+        moments: Tensors,
+        state: &State,
+        setup: &Setup,
+        device: &B::Device,
+    ) -> Self {
+        let parameter_names = native::names(&trainee.model);
+        let optimizer = Optimizer::<B>::new(&setup.config.training, trainee.model.roles());
+        if !optimizer.restore(state.updates, moments, &parameter_names, device) {
+            log::info!("training.optimizer has changed, so the optimizer starts without its moments");
+        }
+        let scheduler = Scheduler { schedule: setup.schedule.clone(), next: state.step };
+        Self {
+            watch: DeviceWatch::begin(&setup.control.device, device),
+            learner: Learner::new(trainee, optimizer.clone(), scheduler),
+            optimizer,
+            parameter_names,
+            device: device.clone(),
+        }
     }
 }
 

@@ -129,23 +129,7 @@ impl Trial {
         if known.is_empty() && !failed {
             return None;
         }
-        let any = |ended: Ended| known.iter().any(|run| run.summary.ended == ended);
-        let ended = if failed {
-            TrialEnd::Failed
-        } else if any(Ended::Diverged) {
-            TrialEnd::Diverged
-        } else if known.len() < runs.len() {
-            TrialEnd::Unfinished
-        } else if known.iter().all(|run| run.is_over()) && any(Ended::EarlyStopped) {
-            TrialEnd::EarlyStopped
-        } else if known.iter().all(|run| run.is_over()) {
-            TrialEnd::Completed
-        } else if !proposed.is_racing {
-            // Out of the race, a run that pauses will not go on.
-            TrialEnd::Pruned
-        } else {
-            TrialEnd::Unfinished
-        };
+        let ended = if failed { TrialEnd::Failed } else { end_of(&known, runs.len(), proposed.is_racing) };
         // Of each run; none where one of them has none.
         let values = |value: &dyn Fn(&Record) -> Option<f64>| {
             known.iter().map(|run| value(run)).collect::<Option<Vec<_>>>().filter(|values| !values.is_empty())
@@ -183,6 +167,25 @@ impl Trial {
             operations: 6.0 * parameters as f64 * tokens as f64,
             curve: validations.map(|row| (row.tokens as f64, row.loss)).collect(),
         })
+    }
+}
+
+/// How a trial of so many runs stands, by those that are `known`; `is_racing`: whether it continues at the next rung.
+fn end_of(known: &[&Record], runs: usize, is_racing: bool) -> TrialEnd {
+    let any = |ended: Ended| known.iter().any(|run| run.summary.ended == ended);
+    if any(Ended::Diverged) {
+        TrialEnd::Diverged
+    } else if known.len() < runs {
+        TrialEnd::Unfinished
+    } else if known.iter().all(|run| run.is_over()) && any(Ended::EarlyStopped) {
+        TrialEnd::EarlyStopped
+    } else if known.iter().all(|run| run.is_over()) {
+        TrialEnd::Completed
+    } else if !is_racing {
+        // Out of the race, a run that pauses is never resumed.
+        TrialEnd::Pruned
+    } else {
+        TrialEnd::Unfinished
     }
 }
 

@@ -85,33 +85,12 @@ pub fn export(
     let stored = json!(vocabulary);
     let mut files = vec![("config.json", pretty(&config)), ("vocabulary.json", pretty(&stored))];
     if family.is_some() {
-        // As transformers makes it of a config alone.
-        let mut made = json!({
-            "_from_model_config": true,
-            "bos_token_id": config["bos_token_id"],
-            "eos_token_id": config["eos_token_id"],
-        });
-        if let Some(pad) = config.get("pad_token_id").filter(|pad| !pad.is_null()) {
-            made["pad_token_id"] = pad.clone();
-        }
-        let generation = companions.file("generation_config.json").unwrap_or(made);
+        let generation =
+            companions.file("generation_config.json").unwrap_or_else(|| generation_config(&config));
         files.push(("generation_config.json", pretty(&generation)));
     }
     let tokenizer = tokenizer(&stored);
-    let usual = tokenizer.as_ref().map(|_| {
-        // Of several tokens that end a text a tokenizer names the first.
-        let token = |key: &str| {
-            let id = config[key].as_u64().or_else(|| config[key].get(0)?.as_u64())?;
-            Some(vocabulary.token(id.try_into().ok().filter(|&id: &u32| (id as usize) < vocabulary.size())?))
-        };
-        json!({
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "model_max_length": description.sizes.context,
-            "clean_up_tokenization_spaces": false,
-            "bos_token": token("bos_token_id"),
-            "eos_token": token("eos_token_id"),
-        })
-    });
+    let usual = tokenizer.as_ref().map(|_| tokenizer_config(&config, vocabulary, description.sizes.context));
     if tokenizer.is_some()
         && let Some(template) = companions.chat_template()
     {
@@ -130,6 +109,35 @@ pub fn export(
         files.extend(companions.to_json().map(|json| (companions::FILE, json)));
     }
     Ok(Export { tensors, metadata, files, is_misread })
+}
+
+/// The `generation_config.json` that transformers makes of a config alone.
+fn generation_config(config: &Value) -> Value {
+    let mut made = json!({
+        "_from_model_config": true,
+        "bos_token_id": config["bos_token_id"],
+        "eos_token_id": config["eos_token_id"],
+    });
+    if let Some(pad) = config.get("pad_token_id").filter(|pad| !pad.is_null()) {
+        made["pad_token_id"] = pad.clone();
+    }
+    made
+}
+
+/// The usual `tokenizer_config.json` of a model with a context of so many tokens.
+fn tokenizer_config(config: &Value, vocabulary: &Vocabulary, context: usize) -> Value {
+    // Of several tokens that end a text a tokenizer names the first.
+    let token = |key: &str| {
+        let id = config[key].as_u64().or_else(|| config[key].get(0)?.as_u64())?;
+        Some(vocabulary.token(id.try_into().ok().filter(|&id: &u32| (id as usize) < vocabulary.size())?))
+    };
+    json!({
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": context,
+        "clean_up_tokenization_spaces": false,
+        "bos_token": token("bos_token_id"),
+        "eos_token": token("eos_token_id"),
+    })
 }
 
 /// A vocabulary as a `tokenizer.json`, where it reads texts.

@@ -31,6 +31,39 @@ pub struct Sets {
     most_tokens: usize,
 }
 
+/// An error of one of the lengths.
+fn error(length: usize, problem: &dyn Display) -> Error {
+    Error::Input(format!("--length {length}: {problem}"))
+}
+
+/// Refuses lengths that a model cannot read, and those that are out of order.
+fn check_lengths(lengths: &[usize], description: &native::Description) -> Result<()> {
+    let native::Description { model, sizes } = description;
+    let most = match model.architecture {
+        Architecture::Decoder => model.position.most_places(sizes.context, model.largest_position),
+        Architecture::OneLayer | Architecture::EncoderDecoder => None,
+    };
+    for (index, &length) in lengths.iter().enumerate() {
+        let problem = match most {
+            _ if model.architecture == Architecture::EncoderDecoder => {
+                "an encoder-decoder reads a source of its own length; this is for decoders".to_string()
+            }
+            _ if length < 2 => "must be 2 or above".to_string(),
+            _ if index > 0 && length <= lengths[index - 1] => {
+                "lengths are named once each, the shortest first, as 64,128,256".to_string()
+            }
+            Some(most) if length > most => format!(
+                "the model has {} positions, which end with place {most}: name no longer one, or train with another \
+                 `model.position`",
+                model.position
+            ),
+            _ => continue,
+        };
+        return Err(error(length, &problem));
+    }
+    Ok(())
+}
+
 impl Sets {
     /// Draws or cuts them. `dataset` is what the run's own length makes of its data.
     ///
@@ -43,31 +76,9 @@ impl Sets {
         dataset: &Dataset,
         weights: &WeightsFile,
     ) -> Result<Self> {
-        let native::Description { model, sizes } = native::description(weights)?;
-        let error =
-            |length: usize, problem: &dyn Display| Error::Input(format!("--length {length}: {problem}"));
-        let most = match model.architecture {
-            Architecture::Decoder => model.position.most_places(sizes.context, model.largest_position),
-            Architecture::OneLayer | Architecture::EncoderDecoder => None,
-        };
-        for (index, &length) in lengths.iter().enumerate() {
-            let problem = match most {
-                _ if model.architecture == Architecture::EncoderDecoder => {
-                    "an encoder-decoder reads a source of its own length; this is for decoders".to_string()
-                }
-                _ if length < 2 => "must be 2 or above".to_string(),
-                _ if index > 0 && length <= lengths[index - 1] => {
-                    "lengths are named once each, the shortest first, as 64,128,256".to_string()
-                }
-                Some(most) if length > most => format!(
-                    "the model has {} positions, which end with place {most}: name no longer one, or train with \
-                     another `model.position`",
-                    model.position
-                ),
-                _ => continue,
-            };
-            return Err(error(length, &problem));
-        }
+        let description = native::description(weights)?;
+        check_lengths(lengths, &description)?;
+        let native::Description { model, sizes } = description;
         let most_tokens = config.training.batch_size * dataset.valid.time();
         // The training set is not drawn where it is not asked for.
         let (data, samples) = match split {

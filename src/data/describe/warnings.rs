@@ -125,10 +125,60 @@ fn of_table(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
     warnings
 }
 
-/// Warns about a text of lines of nothing but numbers, which may be a table.
+/// A text of nothing but numbers.
+#[derive(Default)]
+struct NumericText {
+    lines: usize,
+    numbers: usize,
+    /// The characters of the longest line.
+    longest: usize,
+    /// Whether each number is an id that a vocabulary can have.
+    are_ids: bool,
+    /// What stands between the numbers: a comma in numbers that spaces separate is that of a decimal.
+    separators: BTreeSet<String>,
+}
+
+impl NumericText {
+    /// Counts the numbers of a text; none where something else stands in it.
+    fn read(dataset: &Dataset) -> Option<Self> {
+        /// The characters of numbers, of what separates them, and of line breaks.
+        const OF_NUMBERS: &str = "0123456789+-.eE \t,;|\r\n";
+        let Dataset { train, vocabulary, .. } = dataset;
+        let (ids, part) = train.stream()?;
+        let size = vocabulary.size() as u32;
+        if size as usize > OF_NUMBERS.len()
+            || !vocabulary.decode(&Vec::from_iter(0..size)).chars().all(|it| OF_NUMBERS.contains(it))
+        {
+            return None;
+        }
+        let characters = Vec::from_iter((0..size).map(|id| vocabulary.decode(&[id])));
+        let mut found = Self { are_ids: true, ..Self::default() };
+        let (mut number, mut line) = (String::new(), 0);
+        for id in ids.iter(part) {
+            let character = characters[id as usize].as_str();
+            line += 1;
+            if !" \t,;|\r\n".contains(character) {
+                number.push_str(character);
+                continue;
+            }
+            if !number.is_empty() {
+                number.parse::<f64>().ok()?;
+                found.are_ids &= number.parse().is_ok_and(|id: usize| id < LARGEST);
+                found.numbers += 1;
+                number.clear();
+                found.separators.extend((!"\r\n".contains(character)).then(|| character.to_string()));
+            }
+            if character == "\n" {
+                found.lines += 1;
+                found.longest = found.longest.max(std::mem::take(&mut line));
+            }
+        }
+        Some(found)
+    }
+}
+
+/// Warns about a text of nothing but numbers, which may be a table.
 fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
-    /// The characters of numbers, of what separates them, and of line breaks.
-    const OF_NUMBERS: &str = "0123456789+-.eE \t,;|\r\n";
     /// Longer lines without a separator are digits in a row, as of pi.
     const LONGEST: usize = 24;
     /// Fewer numbers in one line are no sign.
@@ -137,52 +187,19 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     if config.source() != Source::Text || config.tokens != Tokens::Characters {
         return None;
     }
-    let Dataset { train, vocabulary, .. } = dataset;
-    let (ids, part) = train.stream()?;
-    let size = vocabulary.size() as u32;
-    if size as usize > OF_NUMBERS.len()
-        || !vocabulary.decode(&Vec::from_iter(0..size)).chars().all(|it| OF_NUMBERS.contains(it))
-    {
-        return None;
-    }
-    let characters = Vec::from_iter((0..size).map(|id| vocabulary.decode(&[id])));
-    let (mut lines, mut numbers, mut longest) = (0, 0, 0);
-    let mut are_ids = true;
-    // A comma in numbers that spaces separate is that of a decimal.
-    let mut separators = BTreeSet::new();
-    let (mut number, mut line) = (String::new(), 0);
-    for id in ids.iter(part) {
-        let character = characters[id as usize].as_str();
-        line += 1;
-        if !" \t,;|\r\n".contains(character) {
-            number.push_str(character);
-            continue;
-        }
-        if !number.is_empty() {
-            number.parse::<f64>().ok()?;
-            are_ids &= number.parse().is_ok_and(|id: usize| id < LARGEST);
-            numbers += 1;
-            number.clear();
-            separators.extend((!"\r\n".contains(character)).then_some(character));
-        }
-        if character == "\n" {
-            lines += 1;
-            longest = longest.max(std::mem::take(&mut line));
-        }
-    }
+    let NumericText { lines, numbers, longest, are_ids, separators } = NumericText::read(dataset)?;
     let are_split = !separators.is_empty();
-    let is_one_line = lines == 0 && numbers >= FEWEST && are_split;
-    if !is_one_line && (lines < 2 || numbers < lines || !are_split && longest > LONGEST) {
-        return None;
-    }
     let unit = if are_ids { "digit" } else { "character" };
-    if is_one_line {
+    if lines < 2 && numbers >= FEWEST && are_split {
         let separators: String = separators.into_iter().collect();
         return Some(format!(
             "the text is one line of nothing but numbers, and each {unit} is a token: write each number in a line of its \
              own, as `tr -s '{separators}' '\\n' < FILE > NEW.csv` does, and set `data.column` = 1 to make each number a \
              token"
         ));
+    }
+    if lines < 2 || numbers < lines || !are_split && longest > LONGEST {
+        return None;
     }
     let one_file = if config.path.is_dir() { "`data.path` to one of its files and " } else { "" };
     let delimiter = match separators.len() {

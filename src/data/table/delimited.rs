@@ -41,12 +41,7 @@ impl Table<'_> {
         let sample: Vec<Result<Row>> = rows.by_ref().take(delimiter::SAMPLE).collect();
         let below: Vec<&Row> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
         let width = usual_width(&below).unwrap_or(first.1.len());
-        let is_comment = |value: &str| value.starts_with('#');
-        if first.1.get(0).is_some_and(is_comment) && first.1.len() != width {
-            let problem =
-                "begins with `#` and has another number of values than the lines below: remove this comment";
-            return Err(self.problem(Some(first.0), problem));
-        }
+        self.refuse_comment(&first, width)?;
         self.refuse_brackets(&first)?;
         self.refuse_title(&first, &below)?;
         self.refuse_backslashes(text, delimiter)?;
@@ -74,14 +69,7 @@ impl Table<'_> {
             column = Some(self.named_column(&first, name)?);
         }
         let column = self.read_first(first, &below, width, column)?;
-        if self.given.is_none()
-            && self.config.values == Values::Auto
-            && let Some(line) = header::words_above_numbers(&below, column)
-        {
-            let problem = "holds words, and the lines below it only numbers: remove it if it is a title, units or a \
-                           comment, or set `data.values` = \"symbols\" to read each value as a name";
-            return Err(self.problem(Some(line), problem));
-        }
+        self.refuse_words_above_numbers(&below, column)?;
         let (mut widths, mut last) = (self.reading.columns, None);
         sample.into_iter().chain(rows).try_for_each(|row| {
             let row = row?;
@@ -99,6 +87,27 @@ impl Table<'_> {
         })?;
         let is_cut = !text.ends_with(['\n', '\r']);
         self.tell_lost(text, last.filter(|_| is_cut), widths);
+        Ok(())
+    }
+
+    /// Refuses a comment above a table of so many columns.
+    fn refuse_comment(&self, (line, values): &Row, width: usize) -> Result<()> {
+        let is_comment = values.get(0).is_some_and(|value| value.starts_with('#'));
+        let problem =
+            "begins with `#` and has another number of values than the lines below: remove this comment";
+        if is_comment && values.len() != width { Err(self.problem(Some(*line), problem)) } else { Ok(()) }
+    }
+
+    /// Refuses a line of words above numbers alone: a title, units or a comment.
+    fn refuse_words_above_numbers(&self, below: &[&Row], column: Option<usize>) -> Result<()> {
+        if self.given.is_none()
+            && self.config.values == Values::Auto
+            && let Some(line) = header::words_above_numbers(below, column)
+        {
+            let problem = "holds words, and the lines below it only numbers: remove it if it is a title, units or a \
+                           comment, or set `data.values` = \"symbols\" to read each value as a name";
+            return Err(self.problem(Some(line), problem));
+        }
         Ok(())
     }
 
