@@ -140,9 +140,9 @@ fn unfinished_runs_forks_and_moved_files_are_not_compared_as_they_stand() {
     let train = |path: &str, sets: &[&str], run: &str, until: Option<&str>| {
         let mut command = program(folder);
         command.args(["train", "--run", run, "--data", path, "--length", "8", "--layers", "1", "--quiet"]);
-        sets.iter().for_each(|set| drop(command.args(["--set", set])));
+        command.args(sets.iter().flat_map(|set| ["--set", set]));
         command.args(["--set", "training.steps=6", "--set", "analysis.circuit=false"]);
-        until.iter().for_each(|step| drop(command.args(["--until", step])));
+        command.args(until.into_iter().flat_map(|step| ["--until", step]));
         assert!(command.status().unwrap().success(), "{run}");
     };
     train("a.txt", &[], "one", None);
