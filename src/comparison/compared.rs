@@ -58,7 +58,7 @@ pub struct ComparedRun {
     /// Tells the contents of its files from others; none of data that is drawn.
     #[serde(skip)]
     pub(super) contents: Option<u64>,
-    /// The changes of [training] with which it was resumed.
+    /// The changes of the section `training` with which it was resumed.
     #[serde(skip)]
     pub(super) changes: Vec<String>,
     /// Every key with its value.

@@ -44,7 +44,7 @@ pub struct State {
     /// The seed and the model that the run began with: it resumes with the same ones only.
     #[serde(default)]
     pub began_with: String,
-    /// The changes of [training] with which it was resumed.
+    /// The changes of the section `training` with which it was resumed.
     #[serde(default)]
     pub changes: Vec<String>,
     /// Updates that the optimizer made.

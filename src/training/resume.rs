@@ -127,7 +127,7 @@ impl<B: AutodiffBackend> Learning<B> {
         if !optimizer.restore(state.updates, moments, &parameter_names, device) {
             log::info!("training.optimizer has changed, so the optimizer starts without its moments");
         }
-        let scheduler = Scheduler { schedule: setup.schedule.clone(), next: state.step };
+        let scheduler = Scheduler { schedule: setup.schedule, next: state.step };
         Self {
             watch: DeviceWatch::begin(&setup.control.device, device),
             learner: Learner::new(trainee, optimizer.clone(), scheduler),
@@ -171,7 +171,7 @@ fn check_began_with(folder: &RunFolder, state: &State, config: &Config) -> Resul
     })
 }
 
-/// Returns the keys of [training] that decide what a run learns, with which it resumes and which it did not have before.
+/// Returns the keys of the section `training` that decide what a run learns, with which it resumes and which it did not have before.
 fn changed_keys(folder: &RunFolder, config: &Config, step: usize) -> Option<String> {
     const WITHOUT_EFFECT: [&str; 10] = [
         "training.backend",

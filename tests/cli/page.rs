@@ -33,7 +33,7 @@ fn pages_and_pictures_name_no_folder() {
     let text = "the folder of a text is nobody's business but its owner's\n".repeat(60);
     for name in ["a", "b"] {
         fs::create_dir(folder.join(name)).unwrap();
-        fs::write(folder.join(name).join("words.txt"), &text).unwrap();
+        fs::write(folder.join(name).join("words.txt"), format!("{text}{name}\n")).unwrap();
         let path = format!("data.path={}/{name}/words.txt", folder.display());
         let sets = ["data.source=text", "data.vocab=auto", "training.steps=6", &path, "analysis.every=0"];
         small_run(folder, &sets, &format!("runs/{name}/run"));

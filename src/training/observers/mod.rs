@@ -1,7 +1,7 @@
 //! Observers: what a run records, shows and decides between its steps.
 //!
 //! An observer reads everything and changes nothing but its own files, its part of a checkpoint, and, by a
-//! [`Decision`], how the run ends. To add one, write a file here and add a line to [`of_run`]; a program that uses the
+//! [`Decision`], how the run ends. To add one, write a file here and add a line to `of_run`; a program that uses the
 //! library passes its own to [`train`](super::train).
 //!
 //! The order of the list is behaviour: early stopping decides before a lasting explosion is an error.
