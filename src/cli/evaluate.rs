@@ -13,7 +13,7 @@ use serde::Serialize;
 use self::scored::{Scored, Selected};
 use super::input::{self, OpenedRun, RunArgs};
 use crate::backend::{Job, MemoryEstimate};
-use crate::config::{Config, sets};
+use crate::config::{Config, differing, sets};
 use crate::data::{Dataset, Sequences};
 use crate::error::{Error, Result};
 use crate::evaluation::{AtLength, DeviceBatch, Evaluation, evaluate};
@@ -88,13 +88,11 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
     if let Some(difference) = config.difference(&made_with, &["model"]) {
         return Err(difference.refused("the weights were made with", "they stay as they are"));
     }
-    let mut tokens =
-        ["data.tokens", "data.vocab", "data.values"].into_iter().filter(|key| sets(&args.set, key));
-    let (own, made) = (config.values(), made_with.values());
-    if let Some(key) = tokens.find(|&key| own.get(key) != made.get(key)) {
+    let tokens = ["data.tokens", "data.vocab", "data.values"].into_iter().filter(|key| sets(&args.set, key));
+    if let Some((key, (value, _))) = differing(tokens, [config, &made_with]).next() {
         let problem =
             "has no effect on what was trained: the vocabulary of the run reads the file; leave it out";
-        return Err(Error::key(key, own.get(key).map_or_else(String::new, ToString::to_string), problem));
+        return Err(Error::key(key, value, problem));
     }
     let Selected { scored, dataset, targets_in_file } = scored::select(args.split, run, &made_with)?;
     let weights = input::weights(folder, args.checkpoint)?;

@@ -7,7 +7,7 @@ use std::iter::Peekable;
 
 use clap::{Arg, Command};
 
-use crate::config::{is_boolean, keys_named, nearest_key, normalised};
+use crate::config::{DURATIONS, is_boolean, keys_named, nearest_key, normalised};
 use crate::error::{Error, Origin, Result, excerpt};
 
 /// Options that set a key of another name, or one of several keys of their name.
@@ -57,9 +57,6 @@ pub fn rewritten(
     rewritten.extend(typed);
     Ok((rewritten, options))
 }
-
-/// Keys that both say how long a run is.
-const DURATIONS: [&str; 2] = ["training.steps", "training.epochs"];
 
 /// Rewrites one word of the command line, with the value that follows it.
 fn option(

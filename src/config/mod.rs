@@ -48,7 +48,7 @@ pub fn sets(overrides: &[String], key: &str) -> bool {
 }
 
 /// The keys whose values differ between two configs, with both.
-fn differing<'k>(
+pub(crate) fn differing<'k>(
     keys: impl Iterator<Item = &'k str>,
     [config, other]: [&Config; 2],
 ) -> impl Iterator<Item = (&'k str, (String, String))> {
@@ -59,6 +59,9 @@ fn differing<'k>(
         (value != other).then(|| (key, (shown(value), shown(other))))
     })
 }
+
+/// The keys that both say how long a run is.
+pub(crate) const DURATIONS: [&str; 2] = ["training.steps", "training.epochs"];
 
 /// The file that `train` reads when none is named.
 pub const DEFAULT_FILE: &str = "config.toml";

@@ -10,7 +10,7 @@ use toml::{Spanned, Table, Value};
 use super::keys::{Entries, Entry, SEARCH, check_keys, range_of};
 use super::meant::{keys_named, meant};
 use super::types;
-use super::{Config, DEFAULT_FILE, DEFAULT_TEXT, sets};
+use super::{Config, DEFAULT_FILE, DEFAULT_TEXT, DURATIONS, sets};
 use crate::data::Source;
 use crate::error::{Error, INTEGER, Origin, Place, Result, ensure, excerpt, expected};
 use crate::files::Text;
@@ -107,7 +107,6 @@ impl Written {
 
     /// Adds overrides of the command line, `section.key=value`, the value in TOML's notation or a bare word.
     pub fn with(mut self, assignments: &[String]) -> Result<Self> {
-        const DURATIONS: [&str; 2] = ["training.steps", "training.epochs"];
         if DURATIONS.iter().all(|key| sets(assignments, key)) {
             let problem =
                 "--set: `training.steps` and `training.epochs` both say how long a run is: keep one of them";

@@ -96,7 +96,7 @@ const RAREST: usize = 20;
 type Remedy = fn(&Names) -> String;
 
 /// The formats that the first bytes of a file name.
-const FORMATS: [(&[u8], &str, Remedy); 23] = [
+const FORMATS: [(&[u8], &str, Remedy); 22] = [
     (b"\x1f\x8b", "gzip", |names| match names.is_tar() {
         true => format!("unpack it with `tar xzf {}`, and give one of its files", names.file),
         false => unpack("gunzip -c", names),
@@ -104,7 +104,6 @@ const FORMATS: [(&[u8], &str, Remedy); 23] = [
     (b"BZh", "bzip2", |names| unpack("bzip2 -dc", names)),
     (b"\xfd7zXZ\0", "xz", |names| unpack("xz -dc", names)),
     (b"\x28\xb5\x2f\xfd", "Zstandard", |names| unpack("zstd -dc", names)),
-    (b"PK\x03\x04\x14\x00\x06\x00\x08\x00", "a file of Excel or Word", |_| OFFICE.into()),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a file of Excel or Word", |_| OFFICE.into()),
     (b"PK\x03\x04", "a zip archive (also .docx, .xlsx, .npz and .pt)", |names| {
         format!("unpack it with `unzip {} -d {}`", names.file, names.with("unzipped"))

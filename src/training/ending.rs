@@ -3,8 +3,6 @@
 use std::time::Instant;
 
 use burn::tensor::backend::AutodiffBackend;
-use serde::Deserialize;
-use serde_json::Value;
 
 use super::checkpoint::{self, Best};
 use super::control::release;
@@ -51,12 +49,9 @@ impl<B: AutodiffBackend> Trainer<B> {
             // Stopped before the first validation: the newest checkpoint holds finite weights. Where the losses have
             // exploded, only the start is known to be good.
             let (newest, _) = checkpoint::newest(&self.setup.folder)?;
-            let is_exploded = |(name, part): (&str, Value)| {
-                let explosion = Explosion::deserialize(part).ok().filter(|_| name == explosion::NAME);
-                explosion.is_some_and(|explosion| explosion.validations > 0)
-            };
-            let parts = self.observers.iter().filter_map(|observer| observer.part());
-            let exploded = ended == Ended::Diverged && parts.into_iter().any(is_exploded);
+            self.keep_parts();
+            let explosion = self.state.part::<Explosion>(explosion::NAME)?;
+            let exploded = explosion.validations > 0 && ended == Ended::Diverged;
             if !exploded || checkpoint::keep_weights(&self.setup.folder, 0).is_err() {
                 checkpoint::keep_weights(&self.setup.folder, newest.state.step)?;
             }

@@ -6,6 +6,7 @@ use burn::prelude::*;
 use burn::tensor::{TensorPrimitive, backend::AutodiffBackend};
 use burn::train::TrainOutput;
 
+use super::reduce::{Requests, StepInfo};
 use super::step::{StepOutput, Trainee};
 use crate::backend::MOST_SHARDS_AT_ONCE;
 use crate::error::Result;
@@ -45,19 +46,8 @@ pub(super) fn sum<B: AutodiffBackend>(
     Some(TrainOutput { grads, item })
 }
 
-/// What stands behind the gradients in the buffer that workers add up.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Notes {
-    /// Workers whom a signal asked to end, by its number: of SIGHUP, SIGINT and SIGTERM.
-    pub(super) signals: [f32; 3],
-    /// Whether worker 0 has come to its time limit.
-    pub(super) is_late: bool,
-    /// Whether worker 0 wants to show the loss.
-    pub(super) shows_loss: bool,
-}
-
-/// The numbers of the signals, in the order of [`Notes::signals`].
-pub(super) const SIGNALS: [usize; 3] = [1, 2, 15];
+/// The numbers of the signals that end a run: SIGHUP, SIGINT and SIGTERM.
+const SIGNALS: [usize; 3] = [1, 2, 15];
 
 /// Numbers of the buffer behind the gradients: loss, loss without smoothing, right predictions, notes.
 const BEHIND: usize = 3 + 5;
@@ -73,7 +63,8 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// The sum over all workers of what this one has `learned`, if it had any sequences, and of its `notes`.
+    /// The sum over all workers of what this one has `learned`, if it had any sequences, and what they agree on by
+    /// the `requests` of each.
     ///
     /// # Errors
     /// If a worker does not answer.
@@ -82,10 +73,10 @@ impl Exchange {
         workers: &Workers,
         model: &Trainee<B>,
         learned: Option<Learned<B>>,
-        (is_measured, tokens, step): (bool, usize, usize),
-        notes: Notes,
-    ) -> Result<(Learned<B>, Notes)> {
-        let gradients = self.gather(model, learned, notes);
+        StepInfo { step, tokens, is_measured }: StepInfo,
+        requests: Requests,
+    ) -> Result<(Learned<B>, Requests)> {
+        let gradients = self.gather(model, learned, requests);
         workers.sum(&mut self.buffer, &mut self.scratch, sums::add)?;
 
         let (mut gradients, behind) = self.buffer.split_at(gradients);
@@ -102,7 +93,7 @@ impl Exchange {
             }
         });
         let tensor = |value: f32| Tensor::from_data([value], &device);
-        let &[loss, plain, correct, hangup, interrupt, terminate, is_late, shows_loss] = behind else {
+        let &[loss, plain, correct, hangup, interrupt, terminate, is_late, wants_loss] = behind else {
             unreachable!("so many numbers were put behind the gradients")
         };
         let item = StepOutput {
@@ -114,12 +105,10 @@ impl Exchange {
             gradient_norm: None,
             began: 0.0,
         };
-        let notes = Notes {
-            signals: [hangup, interrupt, terminate],
-            is_late: is_late > 0.0,
-            shows_loss: shows_loss > 0.0,
-        };
-        Ok((TrainOutput { grads, item }, notes))
+        let mut heard = SIGNALS.into_iter().zip([hangup, interrupt, terminate]);
+        let signal = heard.find(|(_, workers)| *workers > 0.0).map_or(0, |(signal, _)| signal);
+        let requests = Requests { signal, is_late: is_late > 0.0, wants_loss: wants_loss > 0.0 };
+        Ok((TrainOutput { grads, item }, requests))
     }
 
     /// Fills the buffer with what this worker has, and returns the number of gradients in it.
@@ -127,7 +116,7 @@ impl Exchange {
         &mut self,
         model: &Trainee<B>,
         learned: Option<Learned<B>>,
-        notes: Notes,
+        requests: Requests,
     ) -> usize {
         let (mut grads, item) =
             learned.map_or((GradientsParams::new(), None), |learned| (learned.grads, Some(learned.item)));
@@ -151,8 +140,8 @@ impl Exchange {
         let gradients = buffer.len();
         buffer.extend(held.iter().map(|&held| f32::from(held)));
         buffer.extend([number(loss), number(plain), number(correct)]);
-        buffer.extend(notes.signals);
-        buffer.extend([notes.is_late, notes.shows_loss].map(f32::from));
+        buffer.extend(SIGNALS.map(|signal| f32::from(requests.signal == signal)));
+        buffer.extend([requests.is_late, requests.wants_loss].map(f32::from));
         gradients
     }
 }

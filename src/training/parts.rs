@@ -8,10 +8,11 @@ use burn::{module::Module, optim::Optimizer as _, prelude::Backend, train::Train
 use serde::{Deserialize, Serialize};
 use statrs::statistics::{Data, OrderStatistics};
 
-use super::gradients::{self, Exchange, Notes, together};
+use super::gradients::{self, Exchange, together};
 use super::launch::check_precision;
 use super::loader::train_steps;
 use super::optimizer::Optimizer;
+use super::reduce::{Requests, StepInfo};
 use super::side_by_side::{self, at_once};
 use super::start::first_trainee;
 use super::step::Trainee;
@@ -149,9 +150,9 @@ pub fn time_parts(
                     let learned = clock
                         .time(|| Ok(gradients::sum(&trainee, [learned, other]).expect("there are two")))?;
                     let alone = Workers::alone();
-                    let about = (false, shard.tokens, 0);
+                    let info = StepInfo { step: 0, tokens: shard.tokens, is_measured: false };
                     let (learned, _) = clock
-                        .time(|| exchange.sum(&alone, &trainee, Some(learned), about, Notes::default()))?;
+                        .time(|| exchange.sum(&alone, &trainee, Some(learned), info, Requests::default()))?;
                     let other = exchange.buffer.clone();
                     clock.time(|| {
                         sums::add(&mut exchange.buffer, &other);

@@ -203,9 +203,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         let (is_ending, status) = (self.is_last(), self.status());
         let moment =
             Moment { setup: &self.setup, state: &self.state, rows: &self.history.rows, status, is_ending };
-        let wanting: Vec<bool> =
-            self.observers.iter().map(|observer| observer.wants_model(&moment)).collect();
-        if !wanting.contains(&true) {
+        if !self.observers.iter().any(|observer| observer.wants_model(&moment)) {
             return Ok(());
         }
         // Nothing is recorded of a model that has diverged.
@@ -218,8 +216,8 @@ impl<B: AutodiffBackend> Trainer<B> {
         let moment = Moment { setup, state, rows: &history.rows, status, is_ending };
         let Learning { device, watch, learner, .. } = learning;
         let model = OnDevice::<B::InnerBackend> { model: learner.model().valid().model, device, watch };
-        let mut wanting = observers.iter_mut().zip(wanting).filter(|(_, wants)| *wants);
-        wanting.try_for_each(|(observer, _)| observer.model(&moment, &model))
+        let mut wanting = observers.iter_mut().filter(|observer| observer.wants_model(&moment));
+        wanting.try_for_each(|observer| observer.model(&moment, &model))
     }
 
     /// Writes a checkpoint of this step, unless there is one already, and the best weights if these are they.
@@ -239,9 +237,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         if !self.setup.control.workers.is_first() {
             return Ok(());
         }
-        let parts = self.observers.iter().filter_map(|observer| observer.part());
-        let parts = parts.chain([(MetricsPart::NAME, self.history.part())]);
-        self.state.parts = parts.map(|(name, part)| (name.to_string(), part)).collect();
+        self.keep_parts();
         let is_best = self.state.best.as_ref().is_some_and(|best| best.step == step);
         let size = weights.iter().chain(&moments).map(|(_, data)| data.as_bytes().len()).sum::<usize>();
         let sync_rows = self.history.sync()?;
@@ -267,6 +263,13 @@ impl<B: AutodiffBackend> Trainer<B> {
         // Said by the next checkpoint, and by the summary.
         self.state.checkpoint_seconds += begun.elapsed().as_secs_f64();
         Ok(())
+    }
+
+    /// Puts the parts of the observers and of `metrics.csv` into the state.
+    pub(super) fn keep_parts(&mut self) {
+        let parts = self.observers.iter().filter_map(|observer| observer.part());
+        let parts = parts.chain([(MetricsPart::NAME, self.history.part())]);
+        self.state.parts = parts.map(|(name, part)| (name.to_string(), part)).collect();
     }
 
     /// Waits for the checkpoint that is being written.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::tensor::backend::AutodiffBackend;
 
-use super::gradients::{Exchange, Learned, Notes, SIGNALS};
+use super::gradients::{Exchange, Learned};
 use super::step::Trainee;
 use crate::error::Result;
 use crate::evaluation::Tally;
@@ -96,17 +96,14 @@ impl<B: AutodiffBackend> Reduce<B> for AllReduce {
         step: StepInfo,
         requests: Requests,
     ) -> Result<(Learned<B>, Requests)> {
-        let (heard, is_first) = (self.signal.load(Ordering::Relaxed), self.workers.is_first());
-        let notes = Notes {
-            signals: SIGNALS.map(|signal| f32::from(heard == signal)),
+        // Worker 0 alone keeps the time and shows losses.
+        let is_first = self.workers.is_first();
+        let requests = Requests {
+            signal: self.signal.load(Ordering::Relaxed),
             is_late: is_first && requests.is_late,
-            shows_loss: is_first && requests.wants_loss,
+            wants_loss: is_first && requests.wants_loss,
         };
-        let about = (step.is_measured, step.tokens, step.step);
-        let (learned, notes) = self.exchange.sum(&self.workers, model, learned, about, notes)?;
-        let heard = SIGNALS.into_iter().zip(notes.signals).find(|(_, workers)| *workers > 0.0);
-        let signal = heard.map_or(0, |(signal, _)| signal);
-        Ok((learned, Requests { signal, is_late: notes.is_late, wants_loss: notes.shows_loss }))
+        self.exchange.sum(&self.workers, model, learned, step, requests)
     }
 
     fn tally(&mut self, tally: Tally, time: usize) -> Result<Tally> {

@@ -5,7 +5,6 @@ use std::fs::{self, File};
 
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::Learner;
-use sha2::{Digest, Sha256};
 
 use super::checkpoint::{self, Best, Checkpoint, State};
 use super::control::Control;
@@ -26,10 +25,10 @@ use super::stopping::Ended;
 use super::summary::Summary;
 use super::trainer::{Clock, Learning, Parallel, Saving, Trainer};
 use crate::backend::DeviceWatch;
-use crate::config::{Config, TrainingConfig};
+use crate::config::{Config, TrainingConfig, differing};
 use crate::data::Dataset;
 use crate::error::{Error, Result, ensure};
-use crate::files::{digits, is_there, open_own_to_write, read_own, write_atomically};
+use crate::files::{hash, is_there, open_own_to_write, read_own, write_atomically};
 use crate::numbers::{counted, part_of};
 use crate::role::ParamRoles;
 use crate::weights::file::WeightsFile;
@@ -156,7 +155,7 @@ pub(super) fn began_with(config: &Config) -> String {
         .filter(|(key, _)| is_kept(key))
         .map(|(key, value)| format!("{key} = {value}"))
         .collect();
-    digits(&Sha256::new_with_prefix(kept.join("\n")))
+    hash(kept.join("\n").as_bytes())
 }
 
 /// Refuses another seed or model than the run began with, which an edited config.toml may name.
@@ -185,19 +184,12 @@ fn changed_keys(folder: &RunFolder, config: &Config, step: usize) -> Option<Stri
         "training.worker_timeout",
         "training.shards",
     ];
-    let before = Config::load_own(&folder.config()).ok()?.values();
-    let now = config.values();
-    let keys = now.keys().chain(before.keys()).collect::<BTreeSet<_>>();
-    let is_of_training = |key: &&&String| {
-        key.starts_with("training.")
-            && !WITHOUT_EFFECT.contains(&key.as_str())
-            && now.get(**key) != before.get(**key)
-    };
-    let shown = |value: Option<&toml::Value>| value.map_or_else(|| "none".into(), ToString::to_string);
-    let changes: Vec<String> = keys
-        .iter()
-        .filter(is_of_training)
-        .map(|key| format!("{key} = {} ({} before)", shown(now.get(*key)), shown(before.get(*key))))
+    let before = Config::load_own(&folder.config()).ok()?;
+    let [now, then] = [config, &before].map(Config::values);
+    let keys = now.keys().chain(then.keys()).map(String::as_str).collect::<BTreeSet<_>>();
+    let keys = keys.into_iter().filter(|key| key.starts_with("training.") && !WITHOUT_EFFECT.contains(key));
+    let changes: Vec<String> = differing(keys, [config, &before])
+        .map(|(key, (value, before))| format!("{key} = {value} ({before} before)"))
         .collect();
     (step > 0 && !changes.is_empty())
         .then(|| format!("resumed after step {step} with {}", changes.join(", ")))
