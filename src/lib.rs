@@ -84,7 +84,7 @@
 //! let sequences: Vec<Vec<u32>> = (0..40).map(|i| (0..9).map(|t| (i % 7 + t * (i % 5)) % 7).collect()).collect();
 //! let dataset = Dataset::from_sequences(Vocabulary::integers(7, &[]), &sequences[..32], &sequences[32..])?;
 //! let mut config = Config::default();
-//! config.training.steps = 4;
+//! config.training.steps = Some(4);
 //! let recorded = Arc::new(Mutex::new(Vec::new()));
 //! let given = Given { dataset: Some(dataset), observers: vec![Box::new(LargestWeight(recorded.clone()))] };
 //! # let temporary = tempfile::tempdir().unwrap();
