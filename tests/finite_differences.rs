@@ -138,6 +138,8 @@ fn general_attention_under_every_mask() {
     let masks = [
         Mask::none(),
         Mask::causal(),
+        Mask::none().with_lengths(&[4, 1]),
+        Mask::causal().with_window(2).with_documents(&[vec![0, 0, 1, 1, 1], vec![2; 5]]),
         Mask::none().hide_keys(hidden([2, 5], 3)),
         Mask::none().hide_queries(hidden([2, 3], 2)),
         Mask::causal().hide_keys(hidden([2, 5], 4)).hide_pairs(hidden([2, 3, 5], 3)),
@@ -155,7 +157,7 @@ fn check_model(config: ModelConfig) {
     let sizes = Sizes { vocab: 11, context: 7, source_context: Some(5) };
     let model = config.init::<B>(sizes, &Default::default()).unwrap();
     let source = (config.architecture == Architecture::EncoderDecoder)
-        .then(|| Source { tokens: tokens([3, 5], 11), padding: hidden([3, 5], 4) });
+        .then(|| Source { tokens: tokens([3, 5], 11), lengths: vec![5, 2, 4] });
     let inputs = Inputs { tokens: tokens([3, 7], 11), source };
     let targets = tokens([3, 8], 11).narrow(1, 1, 7);
     check(&format!("{config:?}"), model, |model| {

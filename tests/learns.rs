@@ -141,8 +141,8 @@ fn reversals(random: &mut ChaCha8Rng) -> Batch {
         inputs.push(std::iter::once(START as i64).chain(answer.clone()).chain(padding.clone()).collect());
         targets.push(answer.chain([END as i64]).chain(padding).collect());
     }
-    let source = Source { tokens: ids(&sources), padding: beyond(&lengths, LONGEST) };
     let written: Vec<usize> = lengths.iter().map(|length| length + 1).collect();
+    let source = Source { tokens: ids(&sources), lengths };
     let inputs = Inputs { tokens: ids(&inputs), source: Some(source) };
     (inputs, ids(&targets), Some(beyond(&written, LONGEST + 1)))
 }
@@ -156,7 +156,7 @@ fn an_encoder_decoder_learns_to_answer_backwards_and_to_stop() {
 
     let mut random = ChaCha8Rng::seed_from_u64(11);
     let (sources, lengths): (Vec<_>, Vec<_>) = (0..BATCH).map(|_| source(&mut random)).unzip();
-    let batch = Source { tokens: ids(&sources).inner(), padding: beyond(&lengths, LONGEST).inner() };
+    let batch = Source { tokens: ids(&sources).inner(), lengths: lengths.clone() };
     // The likeliest token at each step, up to the first end.
     let mut cache = model.start(Some(batch)).unwrap();
     let mut next = ids(&vec![vec![START as i64]; BATCH]).inner();

@@ -32,10 +32,7 @@ impl Sample {
     pub fn first(set: &Sequences, count: usize) -> Vec<Self> {
         let sample = |batch: Batch| {
             let end = batch.roles.iter().rposition(|&role| role != Role::Padding).map_or(0, |last| last + 1);
-            let source = batch.source.as_ref().map(|source| {
-                let shown = source.tokens.iter().zip(&source.padding).filter(|&(_, &hidden)| !hidden);
-                shown.map(|(&token, _)| token).collect()
-            });
+            let source = batch.source.as_ref().map(|source| source.tokens[..source.lengths[0]].to_vec());
             let [inputs, targets] = [&batch.inputs, &batch.targets].map(|tokens| tokens[..end].to_vec());
             Self { inputs, targets, roles: batch.roles[..end].to_vec(), source }
         };
@@ -71,7 +68,7 @@ impl Sample {
             source: source_time.map(|time| SourceBatch {
                 time,
                 tokens: padded(sources.iter().map(|source| source.iter().copied()), time, 0),
-                padding: padded(sources.iter().map(|source| source.iter().map(|_| false)), time, true),
+                lengths: sources.iter().map(|source| source.len()).collect(),
             }),
         }
     }

@@ -74,7 +74,7 @@ impl Snapshot {
             };
             like.of(kind).iter().map(|heads| heads.iter().map(&mut map).collect()).collect()
         });
-        Some(AttentionMaps { attention, cross, encoder })
+        Some(AttentionMaps { attention, cross, encoder, visible: like.visible.clone() })
     }
 }
 
@@ -159,6 +159,7 @@ mod tests {
             attention: vec![vec![vec![1.0, 0.0, 0.0, 0.3, 0.7, 0.0, 0.2, 0.3, 0.5]; 2]; 3],
             cross: vec![vec![vec![0.9, 0.1, 0.4, 0.6, 1.0, 0.0]; 2]; 3],
             encoder: vec![vec![vec![0.9, 0.1, 0.4, 0.6]; 2]],
+            visible: Vec::new(),
         };
         let view = View {
             maps,

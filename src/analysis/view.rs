@@ -33,6 +33,11 @@ impl View {
                 attention: maps.causal.into_iter().map(heads).collect(),
                 encoder: maps.encoder.into_iter().map(heads).collect(),
                 cross: maps.cross.into_iter().map(heads).collect(),
+                visible: maps
+                    .visible
+                    .iter()
+                    .map(|keys| keys.iter().map(|keys| keys.range()).collect())
+                    .collect(),
             },
             probabilities: probabilities.chunks(vocab).map(<[f32]>::to_vec).collect(),
         })

@@ -68,7 +68,7 @@ impl Batch {
             source: self.source.as_ref().map(|source| SourceBatch {
                 time: source.time,
                 tokens: of(&source.tokens, &rows, source.time),
-                padding: of(&source.padding, &rows, source.time),
+                lengths: source.lengths[rows.clone()].to_vec(),
             }),
         }
     }
@@ -91,8 +91,8 @@ impl Batch {
 pub struct SourceBatch {
     /// Positions of the longest source in the batch.
     pub time: usize,
-    /// Tokens, 0 where `padding` is true.
+    /// Tokens, 0 where a shorter source has ended.
     pub tokens: Vec<u32>,
-    /// True where a shorter source has ended: hidden from attention.
-    pub padding: Vec<bool>,
+    /// Tokens of each source before its padding, which is hidden from attention, `[rows]`.
+    pub lengths: Vec<usize>,
 }

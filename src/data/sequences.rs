@@ -331,12 +331,12 @@ impl Rows {
     fn source_batch(&self, samples: impl ExactSizeIterator<Item = usize> + Clone) -> SourceBatch {
         let time = samples.clone().map(|sample| self.range(sample).len()).max().unwrap_or(0);
         let positions = samples.len() * time;
-        let mut source = SourceBatch { time, tokens: vec![0; positions], padding: vec![true; positions] };
+        let lengths = samples.clone().map(|sample| self.range(sample).len()).collect();
+        let mut source = SourceBatch { time, tokens: vec![0; positions], lengths };
         for (row, sample) in samples.enumerate() {
             let range = self.range(sample);
             let at = row * time..row * time + range.len();
-            self.ids.copy(range, &mut source.tokens[at.clone()]);
-            source.padding[at].fill(false);
+            self.ids.copy(range, &mut source.tokens[at]);
         }
         source
     }

@@ -162,12 +162,9 @@ impl<B: Backend> DeviceBatch<B> {
         let shape = [batch.rows, batch.time];
         let hidden = batch.roles.iter().map(|&role| role == Role::Padding).collect::<Vec<_>>();
         let tokens = hidden.iter().filter(|&&hidden| !hidden).count();
-        let source = batch.source.as_ref().map(|source| {
-            let shape = [batch.rows, source.time];
-            Source {
-                tokens: ids(&source.tokens, shape),
-                padding: Tensor::from_data(TensorData::new(source.padding.clone(), shape), device),
-            }
+        let source = batch.source.as_ref().map(|source| Source {
+            tokens: ids(&source.tokens, [batch.rows, source.time]),
+            lengths: source.lengths.clone(),
         });
         Self {
             inputs: Inputs { tokens: ids(&batch.inputs, shape), source },

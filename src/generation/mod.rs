@@ -30,6 +30,5 @@ fn rows<'a, B: Backend>(rows: impl Iterator<Item = &'a [u32]>, device: &B::Devic
 
 /// The same source for so many rows, none of it padding.
 fn source<B: Backend>(tokens: &[u32], count: usize, device: &B::Device) -> Source<B> {
-    let tokens = rows(std::iter::repeat_n(tokens, count), device);
-    Source { padding: tokens.zeros_like().bool(), tokens }
+    Source { lengths: vec![tokens.len(); count], tokens: rows(std::iter::repeat_n(tokens, count), device) }
 }

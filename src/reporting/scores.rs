@@ -79,6 +79,7 @@ mod tests {
             attention: vec![vec![even.clone(), identity.clone()]; 2],
             cross: vec![vec![even.clone(), identity.clone()], vec![identity.clone(), even.clone()]],
             encoder: vec![vec![even, identity]; 2],
+            visible: Vec::new(),
         };
         let tokens = vec!["a".to_string(); 5];
         let reading = Reading { source: Some(tokens.clone()), inputs: tokens, maps, ..Reading::default() };

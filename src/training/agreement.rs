@@ -59,8 +59,8 @@ fn batch(step: usize, has_source: bool) -> Batch {
     };
     let roles = vec![Role::Undetermined; rows * TIME];
     let source = has_source.then(|| {
-        let padding = (0..rows * TIME).map(|place| place % TIME >= 5 + place / TIME).collect();
-        SourceBatch { time: TIME, tokens: tokens(0), padding }
+        let lengths = (0..rows).map(|row| TIME.min(5 + row)).collect();
+        SourceBatch { time: TIME, tokens: tokens(0), lengths }
     });
     Batch { rows, time: TIME, inputs: tokens(0), targets: tokens(1), roles, source }
 }

@@ -83,8 +83,7 @@ fn logits(run: &Path, tokens: &[u32], source: Option<&[u32]>) -> Vec<f32> {
         let ids: Vec<i64> = ids.iter().map(|&id| i64::from(id)).collect();
         Tensor::<NdArray, 1, Int>::from_ints(&ids[..], &device).unsqueeze::<2>()
     };
-    let source =
-        source.map(|source| Source { tokens: row(source), padding: row(source).zeros_like().bool() });
+    let source = source.map(|source| Source { tokens: row(source), lengths: vec![source.len()] });
     let inputs = Inputs { tokens: row(tokens), source };
     model.forward(inputs).unwrap().into_data().to_vec().unwrap()
 }

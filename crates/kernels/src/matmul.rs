@@ -110,17 +110,26 @@ impl<'a> Right<'a> {
         Self { matrix, rounded: (precision == Precision::Bf16).then(|| Factor::new(Side::Right, matrix)) }
     }
 
-    /// [`product`] with the first rows and columns of this factor, as many as `left` has columns and `output` has.
-    pub fn product(&self, output: &mut MatrixMut, destination: Destination, scale: f32, left: Matrix) {
-        let inner = left.columns();
+    /// [`product`] with the rows and columns of this factor from `first` on, as many as `left` has columns and `output`
+    /// has. Those of a rounded factor begin where its blocks do.
+    pub fn product(
+        &self,
+        output: &mut MatrixMut,
+        destination: Destination,
+        scale: f32,
+        left: Matrix,
+        first: [usize; 2],
+    ) {
+        let [row, column] = first;
+        let rows = row..row + left.columns();
         match &self.rounded {
-            Some(factor) if factor.begins_with(inner) => {
+            Some(factor) if factor.begins_with(rows.end) => {
                 let left = Factor::new(Side::Left, left);
-                bf16::product(output, destination.update(scale), [left.all(), factor.part(0, 0..inner)]);
+                bf16::product(output, destination.update(scale), [left.all(), factor.part(column, rows)]);
             }
             rounded => {
                 let precision = if rounded.is_some() { Precision::Bf16 } else { Precision::F32 };
-                let part = self.matrix.part(0..inner, 0..output.columns());
+                let part = self.matrix.part(rows, column..column + output.columns());
                 product(precision, output, destination, scale, left, part);
             }
         }

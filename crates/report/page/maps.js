@@ -15,24 +15,31 @@ function places(tokens, bin) {
   });
 }
 
+/** For a query the keys that it sees, from the first up to the second, which is not one of them: as listed, or all. */
+const seeing = (visible, keys) => (query) => visible?.[query] ?? [0, keys];
+
 const unpacked = new Map();
 
 /** The maps of a sample and a kind; their `bin` is 0 where they are left out. */
 function maps(sample = state.sample, kind = state.kind) {
   const name = `${sample} ${kind}`;
   if (!unpacked.has(name)) {
-    const { start, bin, causal } = data.maps[sample].find((maps) => maps.kind === kind) ?? { start: 0, bin: 0, causal: false };
+    const { start, bin, visible } = data.maps[sample].find((maps) => maps.kind === kind) ?? { start: 0, bin: 0, visible: null };
     const [queries, keys] = KINDS[kind].sides.map((side) => (bin > 0 ? places(data.readings[sample][side], bin) : []));
-    const size = causal ? (queries.length * (queries.length + 1)) / 2 : queries.length * keys.length;
+    const sees = seeing(visible, keys.length);
+    // Where the cells of each query begin: only those that it sees are kept.
+    const begins = [0];
+    queries.forEach((_, query) => begins.push(begins[query] + sees(query)[1] - sees(query)[0]));
+    const size = begins[queries.length];
     const before = data.layers.map((_, layer) => data.layers.slice(0, layer).reduce((sum, heads) => sum + heads, 0));
     /** The byte of a cell; null where a query cannot see the key. */
     const byte = (layer, head, query, key) => {
-      if (causal && key > query) return null;
-      const place = causal ? (query * (query + 1)) / 2 + key : query * keys.length + key;
-      return bytes[start + (before[layer] + head) * size + place];
+      const [first, end] = sees(query);
+      if (key < first || key >= end) return null;
+      return bytes[start + (before[layer] + head) * size + begins[query] + key - first];
     };
     const weight = (...place) => weightOf(byte(...place));
-    unpacked.set(name, { queries, keys, bin, causal, byte, weight, top: null });
+    unpacked.set(name, { queries, keys, bin, sees, byte, weight, top: null });
   }
   return unpacked.get(name);
 }

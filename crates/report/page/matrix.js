@@ -100,11 +100,13 @@ function drawCell(pen) {
   const { query, key } = state;
   pen.strokeStyle = themed("muted");
   pen.lineWidth = 1;
-  // A row ends at the last key that its query sees, a column begins at the first query that sees its key.
-  const { causal } = maps();
-  const [end, begin] = causal ? [(query + 1) * cell, key * cell] : [width, 0];
-  pen.strokeRect(left, top + query * cell, end, Math.max(cell, 1));
-  pen.strokeRect(left + key * cell, top + begin, Math.max(cell, 1), height - begin);
+  // A row spans the keys that its query sees, a column the queries that see its key.
+  const { sees, queries } = maps();
+  const [first, end] = sees(query);
+  const isSeen = queries.map((_, by) => key >= sees(by)[0] && key < sees(by)[1]);
+  const [begin, last] = [isSeen.indexOf(true), isSeen.lastIndexOf(true)];
+  pen.strokeRect(left + first * cell, top + query * cell, (end - first) * cell, Math.max(cell, 1));
+  pen.strokeRect(left + key * cell, top + begin * cell, Math.max(cell, 1), (last + 1 - begin) * cell);
   const grown = Math.max(cell, 6);
   pen.strokeStyle = "#ff7a1a";
   pen.lineWidth = 2;

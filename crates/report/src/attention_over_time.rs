@@ -1,5 +1,7 @@
 //! `attention_over_time`: attention weight by key position, one line for every second query.
 
+use std::ops::Range;
+
 use crate::attention::shown;
 use crate::draw::color::line_color;
 use crate::draw::{
@@ -53,12 +55,16 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
             let color = line_color(query as f64 / (queries.max(2) - 1) as f64);
             let weights = &layer.heads[layer.shown][query * keys..(query + 1) * keys];
             let point = |key: usize| (key as f64, f64::from(weights[key]));
-            // In causal attention a query sees the keys up to itself; its line ends there, at a dot.
-            let seen = weights.iter().rposition(|&weight| weight != 0.0).unwrap_or(0).max(query);
-            let end = if layer.is_causal() { seen + 1 } else { keys };
+            // A line spans the keys that the query sees, or has a weight on all the same; in causal attention it ends at
+            // the query itself, at a dot.
+            let Range { start, end } = layer.visible[query].clone();
+            let start = weights.iter().position(|&weight| weight != 0.0).unwrap_or(start).min(start);
+            let end = weights.iter().rposition(|&weight| weight != 0.0).map_or(0, |last| last + 1).max(end);
             let own =
                 layer.is_causal().then(|| Series::new("", color, Mark::Dot(line * 1.6), [point(query)]));
-            [Some(Series::new("", color, Mark::Line(line), (0..end).map(point))), own].into_iter().flatten()
+            [Some(Series::new("", color, Mark::Line(line), (start..end).map(point))), own]
+                .into_iter()
+                .flatten()
         });
         let title = if i % columns == 0 { "weight" } else { "" };
         let y = Axis::new(title, Interval { start: 0.0, end: top }, Scale::Linear);

@@ -1,6 +1,7 @@
 //! One sequence with the attention and the predictions of a model, in the words of its vocabulary.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +51,9 @@ pub struct AttentionMaps {
     pub encoder: Vec<Vec<Vec<f32>>>,
     /// The weights of the decoder's attention over the source; empty without an encoder.
     pub cross: Vec<Vec<Vec<f32>>>,
+    /// The keys that each query of the causal self-attention sees, `[layer][query]`; empty where these are itself and
+    /// all before it.
+    pub visible: Vec<Vec<Range<usize>>>,
 }
 
 impl AttentionMaps {
@@ -60,6 +64,19 @@ impl AttentionMaps {
             AttentionKind::Cross => &self.cross,
             AttentionKind::Encoder => &self.encoder,
         }
+    }
+
+    /// Returns the keys that each query of a layer sees, where there are so many queries and keys.
+    pub(crate) fn visible(&self, kind: AttentionKind, layer: usize, sizes: [usize; 2]) -> Vec<Range<usize>> {
+        let [queries, keys] = sizes;
+        let given = self.visible.get(layer).filter(|_| kind == AttentionKind::Decoder);
+        (0..queries)
+            .map(|query| match (kind, given.and_then(|visible| visible.get(query))) {
+                (AttentionKind::Decoder, Some(visible)) => visible.clone(),
+                (AttentionKind::Decoder, None) => 0..query + 1,
+                (AttentionKind::Cross | AttentionKind::Encoder, _) => 0..keys,
+            })
+            .collect()
     }
 }
 
@@ -127,6 +144,8 @@ pub struct Layer<'a> {
     pub tokens: [&'a [String]; 2],
     /// The weights of each head, `[query, key]` row by row.
     pub heads: &'a [Vec<f32>],
+    /// The keys that each query sees.
+    pub visible: Vec<Range<usize>>,
     /// The head that is shown first.
     pub shown: usize,
     /// The name of the shown head, as "layer 0, head 3".
@@ -136,14 +155,14 @@ pub struct Layer<'a> {
 }
 
 impl Layer<'_> {
-    /// Returns true where a query sees the keys up to itself alone.
+    /// Returns true where queries and keys are those of one sequence, of which a query sees none behind it.
     pub(crate) fn is_causal(&self) -> bool {
         self.kind == AttentionKind::Decoder
     }
 
     /// Returns the map of a head with `bins` queries and keys in a cell.
     pub(crate) fn map(&self, head: usize, bins: [usize; 2]) -> HeatMap {
-        HeatMap::of_weights(&self.heads[head], self.tokens.map(<[String]>::len), bins, self.is_causal())
+        HeatMap::of_weights(&self.heads[head], self.tokens.map(<[String]>::len), bins, &self.visible)
     }
 }
 
@@ -162,7 +181,8 @@ impl Reading {
                 let name = if self.source.is_some() { format!("{}, {name}", kind.name()) } else { name };
                 let note = notes.get(index).filter(|_| kind == AttentionKind::Decoder);
                 let note = note.cloned().unwrap_or_default();
-                layers.push(Layer { kind, index, tokens, heads, shown, name, note });
+                let visible = self.maps.visible(kind, index, tokens.map(<[String]>::len));
+                layers.push(Layer { kind, index, tokens, heads, visible, shown, name, note });
             }
         }
         layers

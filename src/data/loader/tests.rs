@@ -156,7 +156,7 @@ fn sources_are_padded_and_hidden_beside_their_answers() {
     let batch = sequences.batches(2).next().unwrap();
     let source = batch.source.unwrap();
     assert_eq!((source.time, source.tokens), (3, vec![1, 2, 3, 4, 0, 0]));
-    assert_eq!(source.padding, [false, false, false, false, true, true]);
+    assert_eq!(source.lengths, [3, 1]);
     assert_eq!(batch.inputs, [9, 3, 2, 1, 9, 4, 0, 0]);
     assert_eq!(batch.targets, [3, 2, 1, 9, 4, 9, 0, 0]);
 }

@@ -24,16 +24,17 @@ fn blocks<'a>(piece: &'a Piece) -> impl Iterator<Item = Block<'a>> {
         .flat_map(move |head| (0..query_time).step_by(BLOCK).rev().map(move |first| (head, first)));
     places.map(move |(head, first)| {
         let queries = first..query_time.min(first + BLOCK);
-        let keys = 0..piece.attention.visible(queries.end - 1);
-        Block {
-            piece,
-            head,
-            query: piece.query.part(queries.clone(), columns(head, d_head)),
-            queries,
-            keys,
-            mask,
-        }
+        let query = piece.query.part(queries.clone(), columns(head, d_head));
+        Block { piece, head, keys: keys_of(piece, queries.clone()), queries, query, mask }
     })
+}
+
+/// The keys that some of these queries may see, from where a block of them begins; the first one where they see none.
+fn keys_of(piece: &Piece, queries: Range<usize>) -> Range<usize> {
+    let seen =
+        queries.map(|query| piece.attention.keys(piece.sequence, query)).filter(|keys| !keys.is_empty());
+    let union = seen.reduce(|all, keys| all.start.min(keys.start)..all.end.max(keys.end)).unwrap_or(0..1);
+    union.start / BLOCK * BLOCK..union.end
 }
 
 /// Room for the scores of a block. Its rows are whole blocks of lanes.
@@ -44,7 +45,8 @@ fn score_rows(attention: &Attention) -> (Buffer, usize) {
 
 /// Context and log-sum-exp of a piece.
 pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut [f32]) {
-    let Attention { query_time, d_head, scale, precision, .. } = *piece.attention;
+    let Attention { query_time, d_head, precision, .. } = *piece.attention;
+    let scale = piece.attention.scale();
     let (mut scores, width) = score_rows(piece.attention);
     let mut room = [None, None];
     let piece = piece.turned(&mut room);
@@ -53,17 +55,17 @@ pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut 
         let (rows, queries) = (block.queries.len(), block.queries.clone());
         let mut matrix = MatrixMut::new(&mut scores, width);
         let mut used = matrix.part(0..rows, block.keys.clone());
-        keys.product(&mut used, Overwrite, scale, block.query);
+        keys.product(&mut used, Overwrite, scale, block.query, [0, block.keys.start]);
         let mut inverse_sums = [0.0; BLOCK];
         rows::weights(
             &block,
-            &mut matrix.part(0..rows, 0..block.keys.end.next_multiple_of(LANES)),
+            &mut matrix.part(0..rows, whole_registers(&block.keys)),
             &mut inverse_sums[..rows],
             &mut log_sum_exp[block.head * query_time..][queries.clone()],
         );
         let mut context = context.part(queries, columns(block.head, d_head));
         let weights = Matrix::new(&scores, width).part(0..rows, block.keys.clone());
-        values.product(&mut context, Overwrite, 1.0, weights);
+        values.product(&mut context, Overwrite, 1.0, weights, [block.keys.start, 0]);
         rows::scale_rows(&inverse_sums[..rows], &mut context);
     }
 }
@@ -75,13 +77,16 @@ pub(super) fn backward(
     [query_gradient, key_gradient, value_gradient]: &mut [MatrixMut; 3],
     mut bias: Option<&mut [f32]>,
 ) {
-    let Attention { query_time, key_time, d_head, scale, precision, .. } = *piece.attention;
+    let Attention { query_time, key_time, d_head, precision, .. } = *piece.attention;
+    let scale = piece.attention.scale();
     let distances = piece.attention.distances();
     let ((mut scores, width), (mut slopes, _)) = (score_rows(piece.attention), score_rows(piece.attention));
-    // The last block reaches the most keys: it comes first and overwrites, the others add.
-    let unseen = piece.attention.visible(query_time - 1)..key_time;
-    key_gradient.part(unseen.clone(), 0..d_head).fill(0.0);
-    value_gradient.part(unseen, 0..d_head).fill(0.0);
+    // The first block, of the last queries, overwrites what belongs to its keys; the others add.
+    let overwritten = keys_of(piece, (query_time - 1) / BLOCK * BLOCK..query_time);
+    for others in [0..overwritten.start, overwritten.end..key_time] {
+        key_gradient.part(others.clone(), 0..d_head).fill(0.0);
+        value_gradient.part(others, 0..d_head).fill(0.0);
+    }
     let mut destination = Overwrite;
     bias.iter_mut().for_each(|bias| bias.fill(0.0));
     let mut room = [None, None];
@@ -99,15 +104,15 @@ pub(super) fn backward(
         let (mut all_scores, mut all_slopes) =
             (MatrixMut::new(&mut scores, width), MatrixMut::new(&mut slopes, width));
         let mut used = all_scores.part(rows.clone(), keys.clone());
-        for_scores.product(&mut used, Overwrite, scale, block.query);
+        for_scores.product(&mut used, Overwrite, scale, block.query, [0, keys.start]);
         let mut products = all_slopes.part(rows.clone(), keys.clone());
-        for_weights.product(&mut products, Overwrite, 1.0, context_gradient);
-        let whole_registers = 0..keys.end.next_multiple_of(LANES);
+        for_weights.product(&mut products, Overwrite, 1.0, context_gradient, [0, keys.start]);
+        let columns_of_registers = whole_registers(&keys);
         rows::gradients(
             &block,
             &saved,
-            &mut all_scores.part(rows.clone(), whole_registers.clone()),
-            &mut all_slopes.part(rows.clone(), whole_registers),
+            &mut all_scores.part(rows.clone(), columns_of_registers.clone()),
+            &mut all_slopes.part(rows.clone(), columns_of_registers),
         );
         if let Some(bias) = &mut bias {
             let bias = &mut bias[block.head * distances..][..distances];
@@ -118,11 +123,17 @@ pub(super) fn backward(
         let slopes = Matrix::new(&slopes, width).part(rows, keys.clone());
         let mut value_gradient = value_gradient.part(keys.clone(), 0..d_head);
         product(precision, &mut value_gradient, destination, 1.0, weights, context_gradient);
-        for_queries.product(&mut query_gradient.part(queries, columns), Overwrite, scale, slopes);
+        let mut query_gradient = query_gradient.part(queries, columns);
+        for_queries.product(&mut query_gradient, Overwrite, scale, slopes, [keys.start, 0]);
         let mut key_gradient = key_gradient.part(keys, 0..d_head);
         product(precision, &mut key_gradient, destination, scale, slopes.transposed(), block.query);
         destination = AddTo;
     }
+}
+
+/// Keys up to the end of a register.
+fn whole_registers(keys: &Range<usize>) -> Range<usize> {
+    keys.start..keys.end.next_multiple_of(LANES)
 }
 
 /// The columns of a head.

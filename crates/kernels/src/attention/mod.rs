@@ -33,6 +33,8 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use pulp::Simd;
 use rayon::prelude::*;
 
@@ -44,6 +46,41 @@ use super::pool;
 use super::vector::update;
 use piece::Piece;
 use rotary::{Rotary, Turn};
+
+/// The keys that a query may see: those from `first` on, up to and without `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    /// The first key that is visible.
+    pub first: u32,
+    /// The key after the last one that is visible; `first` where none is.
+    pub end: u32,
+}
+
+impl KeyRange {
+    /// The keys as a range of places.
+    pub fn range(self) -> Range<usize> {
+        self.first as usize..self.end as usize
+    }
+}
+
+/// Single pairs of query and key that are hidden.
+#[derive(Clone, Copy, Debug)]
+pub struct HiddenPairs<'a> {
+    /// Anything but zero hides.
+    pub hidden: &'a [u8],
+    /// `[batch, query_time, key_time]`; the first two axes may be 1, and then hold for all sequences or queries.
+    pub shape: [usize; 3],
+}
+
+impl HiddenPairs<'_> {
+    /// Which keys of a query are hidden, `[key_time]`.
+    #[inline(always)]
+    fn row(&self, sequence: usize, query: usize) -> &[u8] {
+        let [batch, queries, keys] = self.shape;
+        let row = if batch == 1 { 0 } else { sequence * queries } + if queries == 1 { 0 } else { query };
+        &self.hidden[row * keys..][..keys]
+    }
+}
 
 /// What is attended to, and how. [`Attention::new`] sets everything but the shape to the plain case.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,20 +98,13 @@ pub struct Attention<'a> {
     pub key_value_heads: usize,
     /// Width of a head.
     pub d_head: usize,
-    /// What the products of queries and keys are multiplied by.
-    pub scale: f32,
-    /// The position of the first query among the keys; more than zero where earlier keys are cached.
-    pub first_query: usize,
-    /// Hides keys behind the query's own position.
-    pub causal: bool,
-    /// Keys to hide, `[batch, key_time]`: anything but zero hides.
-    pub key_padding: Option<&'a [u8]>,
-    /// Keys to hide from each query, `[batch, query_time, key_time]` or one for all sequences,
-    /// `[query_time, key_time]`: anything but zero hides.
-    pub mask: Option<&'a [u8]>,
+    /// The keys that each query may see, `[batch, query_time]`, or `[query_time]` for all sequences; empty where all
+    /// may see all.
+    pub visible: &'a [KeyRange],
+    /// Which of those are hidden after all.
+    pub hidden: Option<HiddenPairs<'a>>,
     /// Added to the scores by distance, as ALiBi and relative positions are, `[heads, query_time + key_time - 1]`:
-    /// entry `e` where `key - query = e - (first_query + query_time - 1)`, so that the first belongs to the last
-    /// query and the first key.
+    /// entry `key - query + query_time - 1`, so that the first belongs to the last query and the first key.
     pub bias: Option<&'a [f32]>,
     /// Turns queries and keys by their positions.
     pub rotary: Option<Rotary<'a>>,
@@ -85,19 +115,14 @@ pub struct Attention<'a> {
 }
 
 impl<'a> Attention<'a> {
-    /// Every query attends to every key, with as many key-value heads as query heads and a scale of
-    /// `1 / sqrt(d_head)`.
+    /// Every query attends to every key, with as many key-value heads as query heads.
     pub fn new(batch: usize, query_time: usize, key_time: usize, heads: usize, d_head: usize) -> Self {
-        Self {
-            batch,
-            query_time,
-            key_time,
-            heads,
-            key_value_heads: heads,
-            d_head,
-            scale: 1.0 / (d_head as f32).sqrt(),
-            ..Self::default()
-        }
+        Self { batch, query_time, key_time, heads, key_value_heads: heads, d_head, ..Self::default() }
+    }
+
+    /// What the products of queries and keys are multiplied by: `1 / sqrt(d_head)`.
+    fn scale(&self) -> f32 {
+        1.0 / (self.d_head as f32).sqrt()
     }
 
     /// Queries, keys and values, `[batch * time, heads * d_head]` each: of three tensors, or of one in whose rows all
@@ -152,9 +177,14 @@ impl<'a> Attention<'a> {
         (self.query_time + self.key_time).saturating_sub(1)
     }
 
-    /// How many keys the query may see, hidden ones included.
-    fn visible(&self, query: usize) -> usize {
-        if self.causal { self.key_time.min(self.first_query + query + 1) } else { self.key_time }
+    /// The keys that a query may see, hidden pairs included.
+    #[inline(always)]
+    fn keys(&self, sequence: usize, query: usize) -> Range<usize> {
+        if self.visible.is_empty() {
+            return 0..self.key_time;
+        }
+        let own = if self.visible.len() == self.query_time { 0 } else { sequence * self.query_time };
+        self.visible[own + query].range()
     }
 
     /// Query heads that are one piece of work.
@@ -167,29 +197,39 @@ impl<'a> Attention<'a> {
         if small::serves(self) {
             return self.heads * small::head_work(self.d_head, products);
         }
-        let all = self.group() * self.query_time * self.key_time * self.d_head * products;
-        if self.causal { all / 2 } else { all }
+        let pairs = match self.visible.len() {
+            0 => self.query_time * self.key_time,
+            rows => {
+                let seen: usize = self.visible.iter().map(|keys| keys.range().len()).sum();
+                seen * self.query_time / rows
+            }
+        };
+        self.group() * pairs * self.d_head * products
     }
 
-    /// Whether anything is added to scores, other than that causality hides keys.
+    /// Whether anything is added to scores, other than that keys out of sight are hidden.
     fn adds_to_scores(&self) -> bool {
-        self.bias.is_some() || self.key_padding.is_some() || self.mask.is_some()
+        self.bias.is_some() || self.hidden.is_some()
     }
 
-    /// Adds the bias to the scores of a query's first keys, and hides some.
+    /// Adds the bias to the scores of a query with the keys from `first_key` on, and hides some.
     #[inline(always)]
-    fn add_to_scores<S: Simd>(&self, simd: S, [sequence, head, query]: [usize; 3], scores: &mut [f32]) {
-        let Self { query_time, key_time, .. } = *self;
+    fn add_to_scores<S: Simd>(
+        &self,
+        simd: S,
+        [sequence, head, query]: [usize; 3],
+        first_key: usize,
+        scores: &mut [f32],
+    ) {
         if let Some(bias) = self.bias {
-            let bias = &bias[head * self.distances() + query_time - 1 - query..][..scores.len()];
+            let first = head * self.distances() + self.query_time - 1 - query + first_key;
+            let bias = &bias[first..][..scores.len()];
             update(simd, scores, [bias], |score, [bias]| score + bias);
         }
-        if let Some(padding) = self.key_padding {
-            hide(scores, &padding[sequence * key_time..]);
-        }
-        if let Some(mask) = self.mask {
-            let own = if mask.len() == query_time * key_time { 0 } else { sequence * query_time };
-            hide(scores, &mask[(own + query) * key_time..]);
+        if let Some(hidden) = &self.hidden {
+            for (score, hidden) in scores.iter_mut().zip(&hidden.row(sequence, query)[first_key..]) {
+                *score = if *hidden != 0 { f32::NEG_INFINITY } else { *score };
+            }
         }
     }
 
@@ -202,25 +242,25 @@ impl<'a> Attention<'a> {
         let [query_width, width] = self.widths();
         let [query, key] = [[batch * query_time, query_width], [batch * key_time, width]];
         assert_eq!(parts, [query, key, key], "rows and columns of queries, keys and values");
-        let padding = self.key_padding.map_or(batch * key_time, <[u8]>::len);
-        assert_eq!(padding, batch * key_time, "key padding of [{batch}, {key_time}]");
-        let pairs = query_time * key_time;
         assert!(
-            self.mask.is_none_or(|mask| [pairs, batch * pairs].contains(&mask.len())),
-            "mask of [{batch}, {query_time}, {key_time}] or [{query_time}, {key_time}]"
+            [0, query_time, batch * query_time].contains(&self.visible.len())
+                && self.visible.iter().all(|keys| keys.first <= keys.end && keys.end as usize <= key_time),
+            "visible keys of [{batch}, {query_time}] or [{query_time}] among {key_time}"
+        );
+        assert!(
+            self.hidden.is_none_or(|HiddenPairs { hidden, shape: [sequences, queries, keys] }| {
+                hidden.len() == sequences * queries * keys
+                    && (sequences == 1 || sequences == batch)
+                    && (queries == 1 || queries == query_time)
+                    && keys == key_time
+            }),
+            "hidden pairs of [{batch} or 1, {query_time} or 1, {key_time}]"
         );
         let (bias, distances) = (heads * self.distances(), self.distances());
         assert_eq!(self.bias.map_or(bias, <[f32]>::len), bias, "bias of [{heads}, {distances}]");
         if let Some(rotary) = &self.rotary {
-            rotary.check(d_head, key_time.max(self.first_query + query_time));
+            rotary.check(d_head, key_time.max(rotary.first_query + query_time));
         }
-    }
-}
-
-#[inline(always)]
-fn hide(scores: &mut [f32], hidden: &[u8]) {
-    for (score, hidden) in scores.iter_mut().zip(hidden) {
-        *score = if *hidden != 0 { f32::NEG_INFINITY } else { *score };
     }
 }
 
@@ -286,7 +326,7 @@ pub fn backward(
 ) {
     attention.check(inputs.map(|part| [part.rows(), part.columns()]));
     attention.check(gradients.each_ref().map(|part| [part.rows(), part.columns()]));
-    let Attention { batch, query_time, key_time, heads, d_head, rotary, first_query, .. } = *attention;
+    let Attention { batch, query_time, key_time, heads, d_head, rotary, .. } = *attention;
     let sizes = [saved.context, saved.context_gradient].map(|part| [part.rows(), part.columns()]);
     let [width, key_width] = attention.widths();
     assert!(
@@ -323,7 +363,7 @@ pub fn backward(
         }
         if let Some(rotary) = rotary {
             let [query, key, _] = &mut gradients;
-            rotary.turn_heads(Turn::Back, first_query, d_head, query);
+            rotary.turn_heads(Turn::Back, rotary.first_query, d_head, query);
             rotary.turn_heads(Turn::Back, 0, d_head, key);
         }
     });

@@ -37,7 +37,7 @@ impl<'a> Piece<'a> {
 
     /// The piece with its queries and keys turned by rotary positions, where there are any: they then lie in `room`.
     pub fn turned(self, room: &'a mut [Option<Buffer>; 2]) -> Self {
-        let Attention { d_head, first_query, rotary, .. } = *self.attention;
+        let Attention { d_head, rotary, .. } = *self.attention;
         let Some(rotary) = rotary else { return self };
         let [for_query, for_key] = room;
         let turned = |room: &'a mut Option<Buffer>, first, rows: Matrix| {
@@ -47,7 +47,7 @@ impl<'a> Piece<'a> {
             rotary.turn_heads(Turn::Forth, first, d_head, &mut turned);
             Matrix::new(room, rows.columns())
         };
-        let (query, key) = (turned(for_query, first_query, self.query), turned(for_key, 0, self.key));
+        let (query, key) = (turned(for_query, rotary.first_query, self.query), turned(for_key, 0, self.key));
         Self { query, key, ..self }
     }
 

@@ -1,6 +1,6 @@
 //! Attention with all its options by the textbook, in double precision, with the whole matrix of weights.
 
-use super::Attention;
+use super::{Attention, HiddenPairs};
 use crate::{dropout, testing::widened};
 
 /// Queries, keys and values in separate rows.
@@ -48,20 +48,20 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 }
 
 fn hidden(attention: &Attention, sequence: usize, query: usize, key: usize) -> bool {
-    let Attention { query_time, key_time, .. } = *attention;
-    let padded = attention.key_padding.is_some_and(|padding| padding[sequence * key_time + key] != 0);
-    let masked = attention.mask.is_some_and(|mask| {
-        let place = ((sequence * query_time + query) * key_time + key) % mask.len();
-        mask[place] != 0
-    });
-    padded || masked || attention.causal && key > attention.first_query + query
+    let row = sequence * attention.query_time + query;
+    let visible = attention.visible.get(row % attention.visible.len().max(1));
+    let in_sight = visible.is_none_or(|keys| (keys.first..keys.end).contains(&(key as u32)));
+    !in_sight
+        || attention.hidden.is_some_and(|HiddenPairs { hidden, shape: [sequences, queries, keys] }| {
+            hidden[(sequence % sequences * queries + query % queries) * keys + key] != 0
+        })
 }
 
 /// Computes everything for one problem.
 pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient: &[f64]) -> Results {
-    let Attention { batch, query_time, key_time, heads, key_value_heads, d_head, first_query, .. } =
-        *attention;
-    let scale = f64::from(attention.scale);
+    let Attention { batch, query_time, key_time, heads, key_value_heads, d_head, .. } = *attention;
+    let first_query = attention.rotary.map_or(0, |rotary| rotary.first_query);
+    let scale = (d_head as f64).sqrt().recip();
     let Tensors { query, key, value, bias } = tensors;
     let zeros = |like: &[f64]| vec![0.0; like.len()];
     let mut results = Results {

@@ -36,6 +36,8 @@ pub struct Rotary<'a> {
     pub cosines: &'a [f32],
     /// `[positions, d_head / 2]`.
     pub sines: &'a [f32],
+    /// The position of the first query; more than zero where earlier keys are cached. The first key's is zero.
+    pub first_query: usize,
 }
 
 impl Rotary<'_> {

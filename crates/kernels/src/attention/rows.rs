@@ -18,7 +18,7 @@ pub(super) struct Block<'a> {
     /// Counted within the piece.
     pub head: usize,
     pub queries: Range<usize>,
-    /// Keys that some query of the block may see: the used columns of its scores.
+    /// The used columns of its scores: the keys that some query of the block may see, from a multiple of [`LANES`] on.
     pub keys: Range<usize>,
     /// `[queries, d_head]`.
     pub query: Matrix<'a>,
@@ -27,16 +27,19 @@ pub(super) struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// Adds the bias and hides keys, so that `visible` scores rounded up to whole blocks of lanes can be
-    /// used; returns their number after rounding.
+    /// Adds the bias and hides keys, so that the scores up to the last visible key, rounded up to whole blocks of lanes,
+    /// can be used; returns their number after rounding.
     #[inline(always)]
     fn finish_scores<S: Simd>(&self, simd: S, query: usize, scores: &mut [f32]) -> usize {
-        let attention = self.piece.attention;
-        let visible = attention.visible(query).min(self.keys.end);
-        let place = [self.piece.sequence, self.piece.first_head + self.head, query];
-        attention.add_to_scores(simd, place, &mut scores[..visible]);
-        let rounded = visible.next_multiple_of(LANES);
-        scores[visible..rounded].fill(f32::NEG_INFINITY);
+        let Piece { attention, sequence, first_head, .. } = *self.piece;
+        let (keys, start) = (attention.keys(sequence, query), self.keys.start);
+        // The range of a query that sees nothing may lie anywhere.
+        let [first, end] = if keys.is_empty() { [0; 2] } else { [keys.start - start, keys.end - start] };
+        let place = [sequence, first_head + self.head, query];
+        attention.add_to_scores(simd, place, start + first, &mut scores[first..end]);
+        let rounded = end.next_multiple_of(LANES);
+        scores[..first].fill(f32::NEG_INFINITY);
+        scores[end..rounded].fill(f32::NEG_INFINITY);
         rounded
     }
 }
@@ -72,7 +75,8 @@ vectorized! {
                 let mut factors = [0.0; PART];
                 for (part, weights) in scores.chunks_mut(PART).enumerate() {
                     let factors = &mut factors[..weights.len()];
-                    mask.fill_row(simd, block.piece.mask_row(block.head, query), part * PART, factors);
+                    let column = block.keys.start + part * PART;
+                    mask.fill_row(simd, block.piece.mask_row(block.head, query), column, factors);
                     update(simd, weights, [factors], |weight, [factor]| weight * factor);
                 }
             }
@@ -109,7 +113,8 @@ vectorized! {
             let parts = scores.chunks_mut(PART).zip(products.chunks_mut(PART));
             for (part, (scores, products)) in parts.enumerate() {
                 if let Some(mask) = &block.mask {
-                    mask.fill_row(simd, block.piece.mask_row(block.head, query), part * PART, &mut factors);
+                    let column = block.keys.start + part * PART;
+                    mask.fill_row(simd, block.piece.mask_row(block.head, query), column, &mut factors);
                 }
                 update_all(simd, [scores, products], [&factors], |[score, product], [factor]| {
                     let weight = (score - log_sum_exp).exp();

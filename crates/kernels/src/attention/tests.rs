@@ -8,19 +8,13 @@ use super::reference::{Tensors, compute};
 use super::*;
 use crate::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
 
-impl Attention<'_> {
-    /// Every query attends to itself and the keys before it.
-    fn causal(batch: usize, time: usize, heads: usize, d_head: usize) -> Self {
-        Self { causal: true, ..Self::new(batch, time, time, heads, d_head) }
-    }
-}
-
 /// Everything that an [`Attention`] borrows, and its inputs.
 struct Case {
     shape: Attention<'static>,
     options: Options,
-    padding: Vec<u8>,
-    mask: Vec<u8>,
+    visible: Vec<KeyRange>,
+    hidden_keys: Vec<u8>,
+    hidden_pairs: Vec<u8>,
     bias: Vec<f32>,
     cosines: Vec<f32>,
     sines: Vec<f32>,
@@ -30,10 +24,55 @@ struct Case {
     context_gradient: Vec<f32>,
 }
 
+/// Which keys the queries may see.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Sees {
+    #[default]
+    All,
+    /// Itself and the keys before it, where the queries stand from `first_query` on.
+    Causal { first_query: usize },
+    /// The last few of those.
+    Window { first_query: usize, keys: usize },
+    /// Any keys, of each sequence others, and of some queries none.
+    Any,
+}
+
+impl Sees {
+    const CAUSAL: Self = Self::Causal { first_query: 0 };
+
+    fn first_query(self) -> usize {
+        match self {
+            Self::All | Self::Any => 0,
+            Self::Causal { first_query } | Self::Window { first_query, .. } => first_query,
+        }
+    }
+
+    fn visible(self, [batch, query_time, key_time]: [usize; 3]) -> Vec<KeyRange> {
+        let keys = |first: usize, end: usize| KeyRange { first: first.min(end) as u32, end: end as u32 };
+        let up_to = |query: usize| key_time.min(self.first_query() + query + 1);
+        let numbers = random(9, 2 * batch * query_time);
+        let place = |at: usize| ((numbers[at].abs() * 1e4) as usize) % (key_time + 1);
+        match self {
+            Self::All => vec![],
+            Self::Causal { .. } => (0..query_time).map(|query| keys(0, up_to(query))).collect(),
+            Self::Window { keys: most, .. } => {
+                (0..query_time).map(|query| keys(up_to(query).saturating_sub(most), up_to(query))).collect()
+            }
+            Self::Any => {
+                let ends = (0..batch * query_time).map(|row| [place(2 * row), place(2 * row + 1)]);
+                ends.map(|[a, b]| keys(a.min(b), a.max(b))).collect()
+            }
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
-    padding: bool,
-    mask: bool,
+    sees: Sees,
+    /// Keys are hidden one by one from all queries of a sequence.
+    hides_keys: bool,
+    /// Pairs are hidden one by one.
+    hides_pairs: bool,
     bias: bool,
     rotary: bool,
     dropout: bool,
@@ -50,8 +89,8 @@ struct Output {
 
 impl Case {
     fn new(shape: Attention<'static>, options: Options) -> Self {
-        let Attention { batch, query_time, key_time, heads, key_value_heads, d_head, first_query, .. } =
-            shape;
+        let Attention { batch, query_time, key_time, heads, key_value_heads, d_head, .. } = shape;
+        let first_query = options.sees.first_query();
         let coins = |seed, length| -> Vec<u8> {
             random(seed, length).iter().map(|x| if *x < -0.4 { 1 + (seed as u8) } else { 0 }).collect()
         };
@@ -59,8 +98,9 @@ impl Case {
         Self {
             shape,
             options,
-            padding: coins(2, batch * key_time),
-            mask: coins(3, if batch.is_multiple_of(2) { batch } else { 1 } * query_time * key_time),
+            visible: options.sees.visible([batch, query_time, key_time]),
+            hidden_keys: coins(2, batch * key_time),
+            hidden_pairs: coins(3, if batch.is_multiple_of(2) { batch } else { 1 } * query_time * key_time),
             bias: random(4, heads * shape.distances()),
             cosines: angles.iter().map(|angle| (3.0 * angle).cos()).collect(),
             sines: angles.iter().map(|angle| (3.0 * angle).sin()).collect(),
@@ -72,12 +112,17 @@ impl Case {
     }
 
     fn attention(&self) -> Attention<'_> {
-        let Options { padding, mask, bias, rotary, dropout } = self.options;
+        let Options { sees, hides_keys, hides_pairs, bias, rotary, dropout } = self.options;
+        let Attention { batch, query_time, key_time, .. } = self.shape;
+        let sequences = if batch.is_multiple_of(2) { batch } else { 1 };
+        let pairs = HiddenPairs { hidden: &self.hidden_pairs, shape: [sequences, query_time, key_time] };
+        let keys = HiddenPairs { hidden: &self.hidden_keys, shape: [batch, 1, key_time] };
+        let (cosines, sines, first_query) = (&self.cosines[..], &self.sines[..], sees.first_query());
         Attention {
-            key_padding: padding.then_some(&self.padding[..]),
-            mask: mask.then_some(&self.mask[..]),
+            visible: &self.visible,
+            hidden: if hides_pairs { Some(pairs) } else { hides_keys.then_some(keys) },
             bias: bias.then_some(&self.bias[..]),
-            rotary: rotary.then_some(Rotary { cosines: &self.cosines, sines: &self.sines }),
+            rotary: rotary.then_some(Rotary { cosines, sines, first_query }),
             dropout: dropout.then_some(Dropout { probability: 0.3, seed: 99 }),
             ..self.shape
         }
@@ -147,11 +192,31 @@ impl Case {
     }
 }
 
+const CAUSAL: Options = Options {
+    sees: Sees::CAUSAL,
+    hides_keys: false,
+    hides_pairs: false,
+    bias: false,
+    rotary: false,
+    dropout: false,
+};
+
+const ALL: Options =
+    Options { hides_keys: true, hides_pairs: true, bias: true, rotary: true, dropout: true, ..CAUSAL };
+
 /// Any of the options.
 fn options() -> impl Strategy<Value = Options> {
-    prop::array::uniform5(any::<bool>()).prop_map(|[padding, mask, bias, rotary, dropout]| Options {
-        padding,
-        mask,
+    let sees = prop_oneof![
+        Just(Sees::All),
+        (0_usize..4).prop_map(|first_query| Sees::Causal { first_query }),
+        (0_usize..4, 0_usize..70).prop_map(|(first_query, keys)| Sees::Window { first_query, keys }),
+        Just(Sees::Any),
+    ];
+    let others = prop::array::uniform5(any::<bool>());
+    (sees, others).prop_map(|(sees, [hides_keys, hides_pairs, bias, rotary, dropout])| Options {
+        sees,
+        hides_keys,
+        hides_pairs,
         bias,
         rotary,
         dropout,
@@ -167,8 +232,8 @@ proptest! {
         half in 1_usize..13, options in options(),
     ) {
         let heads = key_value_heads * group;
-        let shape = Attention { key_value_heads, ..Attention::causal(batch, time, heads, 2 * half) };
-        Case::new(shape, options).check();
+        let shape = Attention { key_value_heads, ..Attention::new(batch, time, time, heads, 2 * half) };
+        Case::new(shape, Options { sees: Sees::CAUSAL, ..options }).check();
     }
 
     #[test]
@@ -181,21 +246,20 @@ proptest! {
 
     #[test]
     fn short_sequences_agree_with_the_textbook(
-        batch in 1_usize..4, times in (1_usize..18, 1_usize..18), group in 1_usize..3, causal: bool,
-        d_head in prop::sample::select(vec![8_usize, 16, 32, 64]), first_query in 0_usize..4,
-        options in options(),
+        batch in 1_usize..4, times in (1_usize..18, 1_usize..18), group in 1_usize..3,
+        d_head in prop::sample::select(vec![8_usize, 16, 32, 64]), options in options(),
     ) {
         let plain = Attention::new(batch, times.0, times.1, 2 * group, d_head);
-        Case::new(Attention { causal, first_query, key_value_heads: 2, ..plain }, options).check();
+        Case::new(Attention { key_value_heads: 2, ..plain }, options).check();
     }
 }
 
 #[test]
 fn queries_keys_and_values_up_to_1e30_make_no_nan() {
-    let shape = Attention::causal(2, 67, 2, 24);
+    let shape = Attention::new(2, 67, 67, 2, 24);
     for precision in [Precision::F32, Precision::Bf16] {
         for large in 0..3 {
-            let mut case = Case::new(Attention { precision, ..shape }, Options::default());
+            let mut case = Case::new(Attention { precision, ..shape }, CAUSAL);
             let of_case = [&mut case.query, &mut case.key, &mut case.value].into_iter().nth(large);
             of_case.into_iter().flatten().for_each(|x| *x *= 1e30);
             let Output { context, query, key, value, .. } = case.run();
@@ -208,21 +272,16 @@ fn queries_keys_and_values_up_to_1e30_make_no_nan() {
 #[test]
 fn cached_queries_see_the_keys_before_them() {
     for (query_time, key_time) in [(1, 70), (5, 12), (67, 131)] {
-        let shape = Attention {
-            causal: true,
-            first_query: key_time - query_time,
-            ..Attention::new(2, query_time, key_time, 3, 10)
-        };
-        Case::new(shape, Options { bias: true, rotary: true, ..Options::default() }).check();
+        let sees = Sees::Causal { first_query: key_time - query_time };
+        let options = Options { sees, bias: true, rotary: true, ..Options::default() };
+        Case::new(Attention::new(2, query_time, key_time, 3, 10), options).check();
     }
 }
 
 #[test]
 fn the_textbook_gradients_agree_with_finite_differences() {
-    let shape =
-        Attention { causal: true, key_value_heads: 1, first_query: 2, ..Attention::new(2, 3, 5, 2, 4) };
-    let all = Options { padding: true, mask: true, bias: true, rotary: true, dropout: true };
-    let case = Case::new(shape, all);
+    let shape = Attention { key_value_heads: 1, ..Attention::new(2, 3, 5, 2, 4) };
+    let case = Case::new(shape, Options { sees: Sees::Causal { first_query: 2 }, ..ALL });
     let (attention, tensors, g) = (case.attention(), case.tensors(), widened(&case.context_gradient));
     let loss = |tensors: &Tensors| -> f64 {
         compute(&attention, tensors, &g).context.iter().zip(&g).map(|(c, g)| c * g).sum()
@@ -245,8 +304,8 @@ fn the_textbook_gradients_agree_with_finite_differences() {
 #[test]
 fn packed_and_separate_inputs_give_the_same_bits() {
     for (time, d_head) in [(11, 8), (71, 6)] {
-        let shape = Attention { key_value_heads: 2, ..Attention::causal(3, time, 4, d_head) };
-        let case = Case::new(shape, Options { bias: true, dropout: true, ..Options::default() });
+        let shape = Attention { key_value_heads: 2, ..Attention::new(3, time, time, 4, d_head) };
+        let case = Case::new(shape, Options { bias: true, dropout: true, ..CAUSAL });
         let expected = case.run();
         let attention = case.attention();
         let pack = |query: &[f32], key: &[f32], value: &[f32]| -> Vec<f32> {
@@ -273,12 +332,11 @@ fn a_query_without_keys_has_zeros_and_hidden_keys_have_no_gradient() {
     for (query_time, key_time, d_head) in [(3, 7, 8), (5, 70, 12)] {
         let mut case = Case::new(
             Attention::new(2, query_time, key_time, 3, d_head),
-            Options { padding: true, mask: true, ..Options::default() },
+            Options { hides_pairs: true, ..Options::default() },
         );
-        case.padding.fill(0);
-        case.padding[key_time..].fill(1);
-        case.mask.fill(0);
-        case.mask[key_time..2 * key_time].fill(1);
+        case.hidden_pairs.fill(0);
+        case.hidden_pairs[key_time..2 * key_time].fill(1);
+        case.hidden_pairs[query_time * key_time..].fill(1);
         let output = case.run();
         let row = 3 * d_head;
         let zero = |values: &[f32]| values.iter().all(|value| *value == 0.0);
@@ -298,7 +356,7 @@ fn a_query_without_keys_has_zeros_and_hidden_keys_have_no_gradient() {
 fn future_tokens_cannot_change_past_contexts_by_one_bit() {
     for (time, d_head) in [(13, 8), (131, 5)] {
         let mut case =
-            Case::new(Attention::causal(2, time, 3, d_head), Options { dropout: true, ..Options::default() });
+            Case::new(Attention::new(2, time, time, 3, d_head), Options { dropout: true, ..CAUSAL });
         let before = case.run();
         let (cut, row) = (time - 3, 3 * d_head);
         for values in [&mut case.query, &mut case.key, &mut case.value] {
@@ -313,7 +371,7 @@ fn future_tokens_cannot_change_past_contexts_by_one_bit() {
 #[test]
 fn numbers_that_are_not_finite_are_not_hidden() {
     for (time, d_head) in [(5, 8), (70, 6)] {
-        let mut case = Case::new(Attention::causal(1, time, 1, d_head), Options::default());
+        let mut case = Case::new(Attention::new(1, time, time, 1, d_head), CAUSAL);
         case.query[2 * d_head] = f32::NAN;
         assert!(case.run().context[2 * d_head].is_nan());
     }
@@ -322,10 +380,9 @@ fn numbers_that_are_not_finite_are_not_hidden() {
 #[test]
 fn results_have_the_same_bits_on_any_number_of_threads() {
     for (time, d_head) in [(13, 16), (13, 24), (131, 24)] {
-        let shape = Attention { key_value_heads: 3, ..Attention::causal(7, time, 6, d_head) };
-        let all = Options { padding: true, mask: true, bias: true, rotary: true, dropout: true };
+        let shape = Attention { key_value_heads: 3, ..Attention::new(7, time, time, 6, d_head) };
         for precision in [Precision::F32, Precision::Bf16] {
-            let case = Case::new(Attention { precision, ..shape }, all);
+            let case = Case::new(Attention { precision, ..shape }, ALL);
             assert_same_on_any_number_of_threads(|| {
                 let Output { context, log_sum_exp, query, key, value, bias } = case.run();
                 vec![context, log_sum_exp, query, key, value, bias]

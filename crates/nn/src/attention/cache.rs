@@ -93,8 +93,6 @@ impl<B: Backend> KeyValueCache<B> {
             key = ops::rotate(key, cosine, sine);
             options.position = ScorePosition::None;
         }
-        // A single place is the last one: nothing lies ahead of it.
-        options.mask.causal &= time > 1;
         let [keys, values] = self.append(key, value)?; // [batch, all_time, key_value_heads * d_head]
         Ok(Projections::Separate([query, keys, values]))
     }

@@ -8,7 +8,7 @@
 
 use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 
-pub use crate::ops::{Mask, masked_softmax};
+pub use crate::ops::{KeyRange, Mask, masked_softmax};
 
 /// The future: hides from query `i` every key `j > i`.
 ///

@@ -31,7 +31,7 @@ pub use cache::KeyValueCache;
 pub use causal::{CausalAttention, CausalAttentionConfig, Masking};
 pub use cross::Memory;
 pub use hooked::{AttentionHooks, HeadInput};
-pub use mask::Mask;
+pub use mask::{KeyRange, Mask};
 pub use multi_head::{
     AttentionInput, MultiHeadAttention, MultiHeadAttentionConfig, SplitHeads, SplitHeadsConfig, StackedHeads,
     StackedHeadsConfig,

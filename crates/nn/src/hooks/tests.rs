@@ -94,10 +94,7 @@ fn tokens() -> Tensor<B, 2, Int> {
 fn model(config: &ModelConfig) -> (Model<B>, Inputs<B>) {
     let reads_source = config.architecture == Architecture::EncoderDecoder;
     let sizes = Sizes { vocab: 13, context: 7, source_context: reads_source.then_some(5) };
-    let source = reads_source.then(|| Source {
-        tokens: tokens().narrow(1, 0, 5),
-        padding: Tensor::from_data([[false, false, false, false, true], [false; 5]], &Default::default()),
-    });
+    let source = reads_source.then(|| Source { tokens: tokens().narrow(1, 0, 5), lengths: vec![4, 5] });
     (config.init(sizes, &Default::default()).unwrap(), Inputs { tokens: tokens(), source })
 }
 

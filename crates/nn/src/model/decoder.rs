@@ -62,7 +62,7 @@ impl<B: Backend> Decoder<B> {
         hooks: &mut dyn Hooks<B>,
     ) -> Result<Vec<Memory<B>>> {
         let Some((encoder, source)) = self.encoder.as_ref().zip(source) else { return Ok(Vec::new()) };
-        let mask = Mask::none().hide_keys(source.padding.clone());
+        let mask = Mask::none().with_lengths(&source.lengths);
         let read = encoder.forward(source, hooks)?;
         let attentions = self.blocks.iter().filter_map(|block| block.cross_attention.as_ref());
         attentions
@@ -88,14 +88,13 @@ impl<B: Backend> Decoder<B> {
         let [_, time] = tokens.dims();
         let start = caches.as_ref().map_or(0, |caches| caches[0].time());
         let (added, position) = contributions(self.position.as_ref(), start, time)?;
-        // An answer's padding stands at its end, where the causal mask hides it from all tokens.
-        let mask = Mask::causal();
         let mut hooks = BlockHooks::alone(hooks);
 
         let x = self.embedding.forward(tokens, added)?; // [batch, time, d_model]
         let mut x = hooks.apply(HookPoint::Embedding, x);
         for (layer, block) in self.blocks.iter().enumerate() {
             hooks.layer = layer;
+            let mask = self.mask(layer);
             let cache = caches.as_mut().map(|caches| &mut caches[layer]);
             let memory = memories.get(layer);
             let input = BlockInput { x, memory, mask: &mask, position: &position, cache };
@@ -103,6 +102,12 @@ impl<B: Backend> Decoder<B> {
         }
         let read = hooks.input(HookPoint::Final, 0, &x);
         Ok(hooks.apply(HookPoint::Final, read.unwrap_or(x)))
+    }
+
+    /// Returns the mask of the self-attention of a layer.
+    pub fn mask(&self, _layer: usize) -> Mask<B> {
+        // An answer's padding stands at its end, where the causal mask hides it from all tokens.
+        Mask::causal()
     }
 
     /// What the end of the stack makes of the stream: `[batch, time, d_model]` to

@@ -2,7 +2,7 @@
 //! (Vaswani et al., 2017, arXiv 1706.03762, section 3.1).
 
 use burn::module::{Module, ParamId};
-use burn::tensor::{Bool, Int, Tensor, backend::Backend};
+use burn::tensor::{Int, Tensor, backend::Backend};
 
 use super::block::{Block, BlockInput};
 use super::{check_tokens, embedding::Embeddings};
@@ -18,8 +18,8 @@ use crate::{Error, Result, error::ensure};
 pub struct Source<B: Backend> {
     /// The sources' tokens, `[batch, source_time]`.
     pub tokens: Tensor<B, 2, Int>,
-    /// Where they are padded, `[batch, source_time]`; `true` = hidden.
-    pub padding: Tensor<B, 2, Bool>,
+    /// How many of them come before each source's padding, which is hidden, `[batch]`.
+    pub lengths: Vec<usize>,
 }
 
 /// A stack of blocks that look both ways.
@@ -49,12 +49,13 @@ impl<B: Backend> Encoder<B> {
     /// Whether the encoder can read this source.
     ///
     /// # Errors
-    /// [`Error::Shape`] where padding and tokens differ in shape, or the positions end too soon.
+    /// [`Error::Shape`] where lengths and tokens do not fit each other, or the positions end too soon.
     pub fn check(&self, source: &Source<B>) -> Result<()> {
-        let ([batch, time], padding) = (source.tokens.dims(), source.padding.dims());
+        let [batch, time] = source.tokens.dims();
         check_tokens("source is", [batch, time])?;
-        ensure(padding == [batch, time], Error::Shape, || {
-            format!("the source is [{batch}, {time}], but its padding {padding:?}")
+        let lengths = &source.lengths;
+        ensure(lengths.len() == batch && lengths.iter().all(|length| *length <= time), Error::Shape, || {
+            format!("the source is [{batch}, {time}], but its lengths are {lengths:?}")
         })?;
         self.position.as_ref().map_or(Ok(()), |position| position.check(time))
     }
@@ -62,7 +63,7 @@ impl<B: Backend> Encoder<B> {
     /// Returns the memory of a source: a vector for each token.
     ///
     /// # Shapes
-    /// Source tokens and padding `[batch, time]`; the result is `[batch, time, d_model]`, in which
+    /// Source tokens `[batch, time]`; the result is `[batch, time, d_model]`, in which
     /// positions of padding hold numbers without meaning.
     ///
     /// # Errors
@@ -71,7 +72,7 @@ impl<B: Backend> Encoder<B> {
         self.check(&source)?;
         let [_, time] = source.tokens.dims();
         let (added, position) = contributions(self.position.as_ref(), 0, time)?;
-        let mask = Mask::none().hide_keys(source.padding);
+        let mask = Mask::none().with_lengths(&source.lengths);
         let mut hooks = BlockHooks { hooks, stack: Stack::Encoder, layer: 0 };
 
         let x = self.embedding.forward(source.tokens, added)?; // [batch, time, d_model]

@@ -2,6 +2,7 @@
 
 use burn::tensor::{Tensor, backend::Backend};
 
+use crate::attention::KeyRange;
 use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, Stack};
 
 /// The attention weights of a forward pass, a tensor a layer in the order of the layers.
@@ -13,6 +14,8 @@ pub struct AttentionMaps<B: Backend> {
     pub encoder: Vec<Tensor<B, 4>>,
     /// The decoder's attention over the encoder's memory, `[batch, heads, time, source_time]`.
     pub cross: Vec<Tensor<B, 4>>,
+    /// The keys that each query of the causal self-attention may see, `[layer][time]`.
+    pub visible: Vec<Vec<KeyRange>>,
 }
 
 impl<B: Backend> Hooks<B> for AttentionMaps<B> {

@@ -28,7 +28,7 @@ pub use residual::NormPlacement;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Int, Shape, Tensor, backend::Backend};
 
-use crate::attention::{KeyValueCache, Memory};
+use crate::attention::{KeyValueCache, Mask, Memory};
 use crate::hooks::{Hooks, NoHooks};
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure, ops};
@@ -145,9 +145,19 @@ impl<B: Backend> Model<B> {
     /// # Errors
     /// As [`Self::check`].
     pub fn forward_with_maps(&self, inputs: Inputs<B>) -> Result<(Tensor<B, 3>, AttentionMaps<B>)> {
+        let [_, time] = inputs.tokens.dims();
         let mut maps = AttentionMaps::default();
         let logits = self.forward_hooked(inputs, &mut maps)?;
+        maps.visible = self.masks().iter().map(|mask| mask.visible_keys(time, time)).collect();
         Ok((logits, maps))
+    }
+
+    /// The mask of the causal self-attention of each layer.
+    fn masks(&self) -> Vec<Mask<B>> {
+        match self {
+            Model::OneLayer(model) => vec![model.mask()],
+            Model::Decoder(model) => (0..model.blocks.len()).map(|layer| model.mask(layer)).collect(),
+        }
     }
 
     /// [`Self::forward`], with hooks that read or replace activations.

@@ -48,10 +48,15 @@ impl<B: Backend> OneLayerDecoder<B> {
         let mut hooks = BlockHooks::alone(hooks);
         let embedded = ops::embedding(&self.embedding, tokens, None); // [batch, time, d_model]
         let embedded = hooks.apply(HookPoint::Embedding, embedded);
-        let (mask, position) = (Mask::causal(), ScorePosition::None);
+        let (mask, position) = (self.mask(), ScorePosition::None);
         let input = AttentionInput { cache, ..AttentionInput::new(embedded, &mask, &position) };
         // The model has no residual connection: the output of the attention is all that the head reads.
         let x = self.attention.forward_hooked(input, AttentionHooks::alone(&mut *hooks.hooks))?;
         Ok(hooks.apply(HookPoint::Final, x))
+    }
+
+    /// Returns the mask of the attention.
+    pub fn mask(&self) -> Mask<B> {
+        Mask::causal()
     }
 }

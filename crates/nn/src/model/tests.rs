@@ -14,11 +14,11 @@ fn model(architecture: Architecture, position: PositionScheme) -> Model<B> {
     config.init(SIZES, &Default::default()).unwrap()
 }
 
-fn inputs<const TIME: usize>(tokens: [i64; TIME], source: Option<([i64; 5], [bool; 5])>) -> Inputs<B> {
+fn inputs<const TIME: usize>(tokens: [i64; TIME], source: Option<([i64; 5], usize)>) -> Inputs<B> {
     let device = Default::default();
-    let source = source.map(|(tokens, padding)| Source {
+    let source = source.map(|(tokens, length)| Source {
         tokens: Tensor::from_ints([tokens], &device),
-        padding: Tensor::from_data([padding], &device),
+        lengths: vec![length],
     });
     Inputs { tokens: Tensor::from_ints([tokens], &device), source }
 }
@@ -28,7 +28,7 @@ fn future_tokens_cannot_change_past_logits() {
     for architecture in [Architecture::OneLayer, Architecture::Decoder, Architecture::EncoderDecoder] {
         for position in PositionScheme::ALL {
             let model = model(architecture, position);
-            let source = (architecture == Architecture::EncoderDecoder).then_some(([2; 5], [false; 5]));
+            let source = (architecture == Architecture::EncoderDecoder).then_some(([2; 5], 5));
             let logits = |tokens: [i64; 7]| model.forward(inputs(tokens, source)).unwrap();
             let before = logits([3, 1, 4, 1, 5, 9, 2]);
             let after = logits([3, 1, 4, 8, 7, 0, 10]);
@@ -44,8 +44,7 @@ fn future_tokens_cannot_change_past_logits() {
 fn the_padding_of_a_source_cannot_change_logits() {
     for position in PositionScheme::ALL {
         let model = model(Architecture::EncoderDecoder, position);
-        let padding = [false, false, false, true, true];
-        let logits = |source| model.forward(inputs([3, 1, 4], Some((source, padding)))).unwrap().into_data();
+        let logits = |source| model.forward(inputs([3, 1, 4], Some((source, 3)))).unwrap().into_data();
         assert_eq!(logits([5, 9, 2, 0, 0]), logits([5, 9, 2, 6, 10]), "{position:?}");
         assert_ne!(logits([5, 9, 2, 0, 0]), logits([5, 9, 8, 0, 0]), "{position:?}");
     }
@@ -55,7 +54,7 @@ fn the_padding_of_a_source_cannot_change_logits() {
 fn maps_come_with_every_layer_and_leave_the_logits_alone() {
     for architecture in [Architecture::OneLayer, Architecture::Decoder, Architecture::EncoderDecoder] {
         let model = model(architecture, PositionScheme::Rotary);
-        let source = (architecture == Architecture::EncoderDecoder).then_some(([2; 5], [false; 5]));
+        let source = (architecture == Architecture::EncoderDecoder).then_some(([2; 5], 5));
         let inputs = inputs([3, 1, 4], source);
         let (logits, maps) = model.forward_with_maps(inputs.clone()).unwrap();
         let expected = model.forward(inputs).unwrap().into_data();
@@ -92,7 +91,7 @@ fn only_learned_positions_end_at_the_context() {
 fn inputs_that_do_not_fit_the_architecture_are_refused() {
     let decoder = model(Architecture::Decoder, PositionScheme::Learned);
     let refused = |model: &Model<B>, inputs| model.check(&inputs).unwrap_err().to_string();
-    let source = Some(([2; 5], [false; 5]));
+    let source = Some(([2; 5], 5));
     assert!(refused(&decoder, inputs([1, 2], source)).contains("[1, 5]"));
     assert!(refused(&decoder, Inputs::tokens(Tensor::zeros([2, 0], &Default::default()))).contains("[2, 0]"));
     let answers = model(Architecture::EncoderDecoder, PositionScheme::Learned);

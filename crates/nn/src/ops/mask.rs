@@ -1,30 +1,40 @@
-//! Which keys a query may not see, and the softmax that respects it.
+//! Which keys a query may see, and the softmax that respects it.
+//!
+//! [`Mask`] says it by rules; [`Mask::lower`] turns these, in the one place that does so, into the first and the last
+//! visible key of each query. Every form of attention takes that: composed, by blocks, by the kernels, cached.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use burn::tensor::{Bool, Tensor, activation::softmax, backend::Backend};
+use burn::tensor::{Bool, Int, Tensor, TensorData, activation::softmax, backend::Backend};
 
+pub use crate::kernels::attention::KeyRange;
 use crate::{Error, Result};
 
 /// Which keys each query may not see: everything that any part hides is hidden.
 ///
-/// In every part `true` means hidden. A query whose keys are all hidden gets weights and a
-/// context of zeros.
+/// With fewer queries than keys, the queries are the last ones, as when keys of earlier steps are cached. In tensors
+/// `true` means hidden. A query whose keys are all hidden gets weights and a context of zeros.
 #[derive(Debug, Clone)]
 pub struct Mask<B: Backend> {
-    /// Hides keys that come after the query. With fewer queries than keys, the queries are the
-    /// last ones, as when keys of earlier steps are cached.
+    /// Hides keys that come after the query.
     pub causal: bool,
-    /// Hides keys from every query, as padding, `[batch, key_time]`.
-    pub keys: Option<Tensor<B, 2, Bool>>,
-    /// Hide single pairs, each `[batch, query_time, key_time]`, or with a key axis of 1 whole queries.
+    /// Hides keys that lie so many places or more from the query, before or behind it: a sliding window (Beltagy et
+    /// al., 2020, arXiv 2004.05150). A window of 1 leaves a query itself alone.
+    pub window: Option<usize>,
+    /// How many keys of each sequence come before its padding, which is hidden, `[batch]`.
+    pub lengths: Option<Arc<[usize]>>,
+    /// The document of each key, `[batch][key_time]`, where several are packed into a sequence: a query sees the keys
+    /// around it up to the first of another document.
+    pub documents: Option<Arc<[Vec<u32>]>>,
+    /// Hide single pairs, each `[batch, query_time, key_time]`; an axis of 1 stands for all of its entries.
     pub pairs: Vec<Tensor<B, 3, Bool>>,
 }
 
 impl<B: Backend> Mask<B> {
     /// Hides nothing: every query sees every key.
     pub fn none() -> Self {
-        Self { causal: false, keys: None, pairs: Vec::new() }
+        Self { causal: false, window: None, lengths: None, documents: None, pairs: Vec::new() }
     }
 
     /// Hides the future: a query sees itself and what came before.
@@ -32,9 +42,24 @@ impl<B: Backend> Mask<B> {
         Self { causal: true, ..Self::none() }
     }
 
-    /// Also hides these keys from every query, as padding: `[batch, key_time]`.
+    /// Also hides keys at a distance of `window` or more from the query.
+    pub fn with_window(self, window: usize) -> Self {
+        Self { window: Some(window), ..self }
+    }
+
+    /// Also hides padding: of each sequence the keys from its length on, `[batch]`.
+    pub fn with_lengths(self, lengths: &[usize]) -> Self {
+        Self { lengths: Some(lengths.into()), ..self }
+    }
+
+    /// Also hides from each query the keys of other documents: the document of each key, `[batch][key_time]`.
+    pub fn with_documents(self, documents: &[Vec<u32>]) -> Self {
+        Self { documents: Some(documents.into()), ..self }
+    }
+
+    /// Also hides these keys from every query, wherever they lie: `[batch, key_time]`.
     pub fn hide_keys(self, keys: Tensor<B, 2, Bool>) -> Self {
-        Self { keys: Some(keys), ..self }
+        self.hide_pairs(keys.unsqueeze_dim(1))
     }
 
     /// Also hides these pairs of query and key, `[batch, query_time, key_time]`: memory then grows as the square
@@ -50,27 +75,10 @@ impl<B: Backend> Mask<B> {
         self.hide_pairs(queries.unsqueeze_dim(2))
     }
 
-    /// The mask of some queries and the first `keys` keys. With a causal one these queries are the last of so many
-    /// keys.
-    pub(super) fn block(&self, queries: Range<usize>, keys: usize) -> Self {
-        let pairs = self.pairs.iter().map(|pairs| {
-            let [_, _, key_time] = pairs.dims();
-            pairs.clone().narrow(1, queries.start, queries.len()).narrow(2, 0, keys.min(key_time))
-        });
-        let of_keys = self.keys.clone().map(|hidden| hidden.narrow(1, 0, keys));
-        Self { causal: self.causal, keys: of_keys, pairs: pairs.collect() }
-    }
-
-    /// Whether a query may find all its keys hidden. The future alone never hides them all:
-    /// a query sees itself.
-    pub fn may_hide_all(&self) -> bool {
-        self.keys.is_some() || !self.pairs.is_empty()
-    }
-
     /// Whether every part fits queries and keys of these sizes.
     ///
     /// # Errors
-    /// [`Error::Shape`] naming the part, its shape and the shape that fits.
+    /// [`Error::Shape`] naming the part, its shape and the shape that fits; [`Error::Argument`] for a window of 0.
     pub fn check(&self, batch: usize, query_time: usize, key_time: usize) -> Result<()> {
         let fits = |name: &str, shape: &[usize], wanted: &[usize]| {
             if shape == wanted {
@@ -78,32 +86,86 @@ impl<B: Backend> Mask<B> {
             }
             Err(Error::Shape(format!("the mask of {name} is {shape:?}, but it must be {wanted:?}")))
         };
-        if self.causal && query_time > key_time {
+        let Self { causal, window, lengths, documents, pairs } = self;
+        Error::check(*window != Some(0), "window", 0, "must be at least 1: a query sees itself")?;
+        let ordered = [("causal", *causal), ("window", window.is_some()), ("documents", documents.is_some())];
+        if let Some((name, _)) = ordered.iter().find(|(_, is_set)| *is_set && query_time > key_time) {
             return Err(Error::Shape(format!(
-                "a causal mask needs as many keys as queries or more, but there are {query_time} queries \
+                "a mask with `{name}` needs as many keys as queries or more, but there are {query_time} queries \
                  and {key_time} keys"
             )));
         }
-        if let Some(keys) = &self.keys {
-            fits("keys [batch, key_time]", &keys.dims(), &[batch, key_time])?;
+        if let Some(lengths) = lengths {
+            fits("lengths [batch]", &[lengths.len()], &[batch])?;
+            if let Some(long) = lengths.iter().find(|length| **length > key_time) {
+                return Err(Error::Shape(format!(
+                    "a length of the mask is {long}, but there are {key_time} keys"
+                )));
+            }
         }
-        for pairs in &self.pairs {
-            let [_, _, keys] = pairs.dims();
-            let wanted = [batch, query_time, if keys == 1 { 1 } else { key_time }];
+        if let Some(documents) = documents {
+            let wrong = documents.iter().map(Vec::len).find(|time| *time != key_time);
+            fits(
+                "documents [batch][key_time]",
+                &[documents.len(), wrong.unwrap_or(key_time)],
+                &[batch, key_time],
+            )?;
+        }
+        for pairs in pairs {
+            let [_, queries, keys] = pairs.dims();
+            let whole = |size: usize, all: usize| if size == 1 { 1 } else { all };
+            let wanted = [batch, whole(queries, query_time), whole(keys, key_time)];
             fits("pairs [batch, query_time, key_time]", &pairs.dims(), &wanted)?;
         }
         Ok(())
     }
 
-    /// All hidden pairs and queries, `[batch, query_time, key_time]`; none where there are none.
-    pub(super) fn pairs(
-        &self,
-        batch: usize,
-        query_time: usize,
-        key_time: usize,
-    ) -> Option<Tensor<B, 3, Bool>> {
-        let whole = |pairs: &Tensor<B, 3, Bool>| pairs.clone().expand([batch, query_time, key_time]);
-        self.pairs.iter().map(whole).reduce(Tensor::bool_or)
+    /// The mask of queries and keys of these sizes, which [`check`](Self::check) has found to fit.
+    pub(super) fn lower(&self, query_time: usize, key_time: usize) -> LoweredMask<B> {
+        let visible = self.visible_keys(query_time, key_time);
+        let hides = visible.iter().any(|keys| keys.range() != (0..key_time));
+        LoweredMask {
+            visible: hides.then_some(visible),
+            pairs: self.hidden_pairs(key_time),
+            query_time,
+            key_time,
+        }
+    }
+
+    /// The keys that each query may see before single pairs are hidden, `[batch, query_time]`, or `[query_time]` where all
+    /// sequences are alike.
+    pub fn visible_keys(&self, query_time: usize, key_time: usize) -> Vec<KeyRange> {
+        let Self { causal, window, lengths, documents, .. } = self;
+        let of_lengths = lengths.as_ref().map(|lengths| lengths.len());
+        let batch = of_lengths.or(documents.as_ref().map(|documents| documents.len())).unwrap_or(1);
+        let farthest = window.map_or(usize::MAX, |window| window - 1);
+        let mut visible = Vec::with_capacity(batch * query_time);
+        for sequence in 0..batch {
+            let length = lengths.as_ref().map_or(key_time, |lengths| lengths[sequence]);
+            let documents = documents.as_ref().map(|documents| &documents[sequence]);
+            let mut document = if documents.is_some() { 0..0 } else { 0..key_time };
+            for query in 0..query_time {
+                let place = (key_time + query).saturating_sub(query_time);
+                if let Some(documents) = documents
+                    && !document.contains(&place)
+                {
+                    document = around(documents, place);
+                }
+                let last = if *causal { place } else { place.saturating_add(farthest) };
+                let end = document.end.min(length).min(last.saturating_add(1));
+                let first = document.start.max(place.saturating_sub(farthest)).min(end);
+                visible.push(KeyRange { first: first as u32, end: end as u32 });
+            }
+        }
+        visible
+    }
+
+    /// All hidden pairs, with sequences or queries of 1 where all parts have these; none where there are none.
+    fn hidden_pairs(&self, key_time: usize) -> Option<Tensor<B, 3, Bool>> {
+        let shapes = self.pairs.iter().map(|pairs| pairs.dims());
+        let [batch, queries, _] = shapes.reduce(|a, b| [a[0].max(b[0]), a[1].max(b[1]), key_time])?;
+        let shape = [batch, queries, key_time];
+        self.pairs.iter().map(|pairs| pairs.clone().expand(shape)).reduce(Tensor::bool_or)
     }
 
     /// All parts in one tensor, or none where nothing is hidden.
@@ -117,15 +179,93 @@ impl<B: Backend> Mask<B> {
         key_time: usize,
         device: &B::Device,
     ) -> Option<Tensor<B, 4, Bool>> {
-        let causal = self.causal.then(|| {
-            let ahead = (key_time - query_time) as i64;
-            Tensor::<B, 4, Bool>::tril_mask([1, 1, query_time, key_time], ahead, device)
+        self.lower(query_time, key_time).hidden(device)
+    }
+}
+
+/// The places of the document around `place`: those next to it of the same one.
+fn around(documents: &[u32], place: usize) -> Range<usize> {
+    let is_other = |document: &u32| *document != documents[place];
+    let start = documents[..place].iter().rposition(is_other).map_or(0, |other| other + 1);
+    let end = documents[place..].iter().position(is_other).map_or(documents.len(), |other| place + other);
+    start..end
+}
+
+/// A [`Mask`] for queries and keys of certain sizes, as every form of attention takes it.
+#[derive(Debug, Clone)]
+pub(super) struct LoweredMask<B: Backend> {
+    /// The keys that each query may see, `[batch, query_time]`, or `[query_time]` where all sequences are alike; none
+    /// where every query may see every key.
+    pub visible: Option<Vec<KeyRange>>,
+    /// Which of those are hidden after all, `[batch, query_time, key_time]`; one of the first two axes that is 1 stands
+    /// for all of its entries.
+    pub pairs: Option<Tensor<B, 3, Bool>>,
+    pub query_time: usize,
+    pub key_time: usize,
+}
+
+impl<B: Backend> LoweredMask<B> {
+    /// The keys that some of these queries may see; the first one where they see none.
+    pub fn keys(&self, queries: Range<usize>) -> Range<usize> {
+        let Some(visible) = &self.visible else { return 0..self.key_time };
+        let rows = visible.chunks_exact(self.query_time).flat_map(|rows| &rows[queries.clone()]);
+        let seen = rows.map(|keys| keys.range()).filter(|keys| !keys.is_empty());
+        let union = seen.reduce(|all, keys| all.start.min(keys.start)..all.end.max(keys.end));
+        union.unwrap_or(0..self.key_time.min(1))
+    }
+
+    /// The mask of some queries and some keys.
+    pub fn block(&self, queries: Range<usize>, keys: Range<usize>) -> Self {
+        let visible = self.visible.as_ref().map(|visible| {
+            let rows = visible.chunks_exact(self.query_time).flat_map(|rows| &rows[queries.clone()]);
+            let within = |key: u32| (key as usize).clamp(keys.start, keys.end) - keys.start;
+            rows.map(|row| KeyRange { first: within(row.first) as u32, end: within(row.end) as u32 })
+                .collect()
         });
-        let keys = self.keys.clone().map(|keys| keys.unsqueeze_dims(&[1, 2])); // [batch, 1, 1, key_time]
-        let pairs = self.pairs.iter().map(|pairs| pairs.clone().unsqueeze_dim(1)); // [batch, 1, query_time, key_time]
-        let parts = causal.into_iter().chain(keys).chain(pairs);
+        let pairs = self.pairs.clone().map(|pairs| {
+            let [_, rows, _] = pairs.dims();
+            let rows = if rows == 1 { pairs } else { pairs.narrow(1, queries.start, queries.len()) };
+            rows.narrow(2, keys.start, keys.len())
+        });
+        Self { visible, pairs, query_time: queries.len(), key_time: keys.len() }
+    }
+
+    /// All that is hidden in one tensor, `[batch, 1, query_time, key_time]` as [`Mask::hidden`].
+    fn hidden(&self, device: &B::Device) -> Option<Tensor<B, 4, Bool>> {
+        let Self { query_time, key_time, .. } = *self;
+        let out_of_sight = self.visible.as_ref().map(|visible| {
+            let batch = visible.len() / query_time;
+            let ends = |end: fn(&KeyRange) -> u32| {
+                let ends: Vec<i64> = visible.iter().map(|keys| end(keys).into()).collect();
+                let ends = TensorData::new(ends, [batch, 1, query_time, 1]);
+                Tensor::<B, 4, Int>::from_data(ends, device).expand([batch, 1, query_time, key_time])
+            };
+            let keys = Tensor::<B, 1, Int>::arange(0..key_time as i64, device).reshape([1, 1, 1, key_time]);
+            let keys = keys.expand([batch, 1, query_time, key_time]);
+            let behind = keys.clone().greater_equal(ends(|keys| keys.end));
+            match visible.iter().all(|keys| keys.first == 0) {
+                true => behind,
+                false => behind.bool_or(keys.lower(ends(|keys| keys.first))),
+            }
+        });
+        let pairs = self.pairs.clone().map(|pairs| pairs.unsqueeze_dim::<4>(1)); // [batch, 1, query_time, key_time]
+        let parts = out_of_sight.into_iter().chain(pairs);
         let batch = parts.clone().map(|part| part.dims()[0]).max()?;
         parts.map(|part| part.expand([batch, 1, query_time, key_time])).reduce(Tensor::bool_or)
+    }
+
+    /// [`masked_softmax`].
+    pub fn softmax(&self, scores: Tensor<B, 4>) -> Tensor<B, 4> {
+        let [batch, heads, query_time, key_time] = scores.dims();
+        let Some(hidden) = self.hidden(&scores.device()) else { return softmax(scores, 3) };
+        let hidden = hidden.expand([batch, heads, query_time, key_time]);
+        // The lowest finite number, not -inf, from which a row without any visible key would become
+        // NaN. Beside a visible key its exponential is exactly zero all the same.
+        let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
+        let weights = softmax(scores.mask_fill(hidden.clone(), lowest), 3);
+        let sees_nothing = |keys: &KeyRange| keys.range().is_empty();
+        let may_hide_all = self.pairs.is_some() || self.visible.iter().flatten().any(sees_nothing);
+        if may_hide_all { weights.mask_fill(hidden, 0.0) } else { weights }
     }
 }
 
@@ -134,16 +274,8 @@ impl<B: Backend> Mask<B> {
 /// # Shapes
 /// `scores` and the result `[batch, heads, query_time, key_time]`.
 pub fn masked_softmax<B: Backend>(scores: Tensor<B, 4>, mask: &Mask<B>) -> Tensor<B, 4> {
-    let [batch, heads, query_time, key_time] = scores.dims();
-    let Some(hidden) = mask.hidden(query_time, key_time, &scores.device()) else {
-        return softmax(scores, 3);
-    };
-    let hidden = hidden.expand([batch, heads, query_time, key_time]);
-    // The lowest finite number, not -inf, from which a row without any visible key would become
-    // NaN. Beside a visible key its exponential is exactly zero all the same.
-    let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
-    let weights = softmax(scores.mask_fill(hidden.clone(), lowest), 3);
-    if mask.may_hide_all() { weights.mask_fill(hidden, 0.0) } else { weights }
+    let [_, _, query_time, key_time] = scores.dims();
+    mask.lower(query_time, key_time).softmax(scores)
 }
 
 #[cfg(test)]
@@ -183,15 +315,74 @@ mod tests {
     }
 
     #[test]
+    fn a_window_hides_what_lies_too_far_on_either_side() {
+        let causal = Mask::causal().with_window(2);
+        assert_eq!(hidden(&causal, 3, 3), [0, 1, 1, 0, 0, 1, 1, 0, 0]);
+        assert_eq!(hidden(&causal, 2, 5), [1, 1, 0, 0, 1, 1, 1, 1, 0, 0]);
+        assert_eq!(hidden(&Mask::none().with_window(2), 3, 3), [0, 0, 1, 0, 0, 0, 1, 0, 0]);
+        // One as wide as the sequence hides nothing, nor does the last query alone have a future.
+        assert!(Mask::<B>::none().with_window(3).hidden(3, 3, &Default::default()).is_none());
+        assert!(Mask::<B>::causal().hidden(1, 7, &Default::default()).is_none());
+    }
+
+    #[test]
+    fn documents_and_padding_are_of_each_sequence() {
+        let documents = Mask::none().with_documents(&[vec![4, 4, 7], vec![1, 0, 1]]);
+        let packed = [[0, 0, 1, 0, 0, 1, 1, 1, 0], [0, 1, 1, 1, 0, 1, 1, 1, 0]];
+        assert_eq!(hidden(&documents, 3, 3), packed.concat());
+        let causal = Mask { causal: true, ..documents };
+        assert_eq!(hidden(&causal, 2, 3), [0, 0, 1, 1, 1, 0, 1, 0, 1, 1, 1, 0]);
+        let lengths = Mask::none().with_lengths(&[2, 0]);
+        assert_eq!(hidden(&lengths, 1, 3), [0, 0, 1, 1, 1, 1]);
+        // More queries than keys, as in cross-attention.
+        assert_eq!(hidden(&Mask::none().with_lengths(&[1]), 3, 2), [0, 1, 0, 1, 0, 1]);
+        let all =
+            Mask::causal().with_window(2).with_lengths(&[3, 1]).with_documents(&[vec![0, 1, 1], vec![2; 3]]);
+        let expected = [[0, 1, 1, 1, 0, 1, 1, 0, 0], [0, 1, 1, 0, 1, 1, 1, 1, 1]];
+        assert_eq!(hidden(&all, 3, 3), expected.concat());
+    }
+
+    #[test]
+    fn a_block_of_a_mask_is_that_part_of_the_whole() {
+        let mask = Mask::causal()
+            .with_window(3)
+            .with_lengths(&[5, 7])
+            .with_documents(&[vec![0, 0, 0, 1, 1, 1, 1], vec![3; 7]])
+            .hide_keys(bools(&[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0], [2, 7]));
+        let lowered = mask.lower(5, 7);
+        let device = Default::default();
+        let whole = mask.hidden(5, 7, &device).unwrap();
+        assert_eq!((lowered.keys(0..1), lowered.keys(2..4)), (0..3, 2..6));
+        for (queries, keys) in [(0..5, 0..7), (1..3, 1..5), (4..5, 4..7), (2..4, 2..6)] {
+            let part =
+                whole.clone().narrow(2, queries.start, queries.len()).narrow(3, keys.start, keys.len());
+            let block = lowered.block(queries.clone(), keys).hidden(&device).unwrap();
+            block.into_data().assert_eq(&part.into_data(), true);
+        }
+    }
+
+    #[test]
     fn a_mask_of_the_wrong_size_names_both_shapes() {
         let keys = Mask::none().hide_keys(bools(&[0; 6], [2, 3]));
         assert!(keys.check(2, 5, 3).is_ok());
         let message = keys.check(2, 3, 5).unwrap_err().to_string();
-        assert_eq!(message, "the mask of keys [batch, key_time] is [2, 3], but it must be [2, 5]");
+        let expected =
+            "the mask of pairs [batch, query_time, key_time] is [2, 1, 3], but it must be [2, 1, 5]";
+        assert_eq!(message, expected);
         let pairs = Mask::none().hide_pairs(bools(&[0; 6], [1, 2, 3]));
         assert!(pairs.check(1, 3, 2).unwrap_err().to_string().contains("[1, 3, 2]"));
         let queries = Mask::none().hide_queries(bools(&[0; 6], [2, 3]));
         assert!(queries.check(2, 3, 5).is_ok() && queries.check(2, 5, 3).is_err());
         assert!(Mask::<B>::causal().check(1, 3, 2).unwrap_err().to_string().contains("3 queries"));
+        assert!(Mask::<B>::none().with_window(2).check(1, 3, 2).is_err());
+        assert!(
+            Mask::<B>::none().with_window(0).check(1, 3, 3).unwrap_err().to_string().contains("`window` = 0")
+        );
+        let lengths = Mask::<B>::none().with_lengths(&[4, 2]);
+        assert!(lengths.check(2, 3, 4).is_ok() && lengths.check(3, 3, 4).is_err());
+        assert!(lengths.check(2, 3, 3).unwrap_err().to_string().contains("length of the mask is 4"));
+        let documents = Mask::<B>::none().with_documents(&[vec![0; 4], vec![0; 3]]);
+        let message = documents.check(2, 3, 4).unwrap_err().to_string();
+        assert!(message.contains("[2, 3], but it must be [2, 4]"), "{message}");
     }
 }

@@ -47,7 +47,7 @@ pub use gradients::{append, from_numbers, sum, sum_in_order};
 pub use head_norm::normalise_heads;
 pub use kernels::{Kernels, is_on_host, kernels};
 pub use linear::{linear, linear_residual, tied_linear};
-pub use mask::{Mask, masked_softmax};
+pub use mask::{KeyRange, Mask, masked_softmax};
 pub use norm::{Norm, NormKind};
 pub use optimizer::*;
 pub use precision::{Precision, precision};

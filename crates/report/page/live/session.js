@@ -204,8 +204,8 @@ function take(fresh) {
         was: probability(were, position, tokens[position + 1]), role: "unknown" })),
     likeliest: probabilities.map((row, position) => largest(row, 5).map((id) => ({ token: name(id), probability: row[id], was: probability(were, position, id) }))),
   };
-  data.maps[TYPED] = data.maps[0].map(({ kind, causal }) => ({ kind, start: 0, bin: 1, causal }));
-  for (const { kind, causal } of data.maps[TYPED]) unpacked.set(`${TYPED} ${kind}`, answerMaps(kind, causal, answer, reference));
+  data.maps[TYPED] = data.maps[0].map(({ kind }) => ({ kind, start: 0, bin: 1, visible: kind === "decoder" ? answer.visible : null }));
+  for (const { kind, visible } of data.maps[TYPED]) unpacked.set(`${TYPED} ${kind}`, answerMaps(kind, visible, answer, reference));
   for (const view of answerViews) view(answered);
 }
 
@@ -216,17 +216,18 @@ function surprises(probabilities, tokens) {
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / Math.max(values.length, 1);
 
 /** The maps of an answer, as those of the page's own sequences; `was` is a weight before the changes. */
-function answerMaps(kind, causal, answer, reference) {
+function answerMaps(kind, visible, answer, reference) {
   const [queries, keys] = KINDS[kind].sides.map((side) => places(data.readings[TYPED][side], 1));
   const weights = answer.weights[kind];
-  const within = (query, key) => query < queries.length && key < keys.length && !(causal && key > query);
+  const sees = seeing(visible, keys.length);
+  const within = (query, key) => query < queries.length && key >= sees(query)[0] && key < Math.min(keys.length, sees(query)[1]);
   const weight = (layer, head, query, key) => (within(query, key) ? weights[layer][head][query * keys.length + key] : null);
   const byte = (...place) => byteOf(weight(...place));
   // Maps of another length have other cells.
   const before = reference?.weights[kind];
   const was = before && before[0]?.[0]?.length === queries.length * keys.length
     ? (layer, head, query, key) => (within(query, key) ? before[layer][head][query * keys.length + key] : null) : null;
-  return { queries, keys, bin: 1, causal, byte, weight, was, top: null };
+  return { queries, keys, bin: 1, sees, byte, weight, was, top: null };
 }
 
 /** Shows the typed sequence in all panels; `changes` of the state may come with it. */

@@ -25,6 +25,10 @@ class Cache {
   }
 }
 
+/** The keys that the query at a place sees, of so many: from the first number up to the second, which is not one of them. */
+const EVERY_KEY = (_place, keys) => [0, keys];
+const ITSELF_AND_BEFORE = (place, _keys) => [0, place + 1];
+
 /** What attends in one layer: where it stands, and what a reader changes there. */
 class Heads {
   /**
@@ -42,15 +46,15 @@ class Heads {
    *
    * @param {Float64Array} queries their rows, of `stride` numbers each, begin with the queries of all heads
    * @param {Cache} cache keys and values
-   * @param {boolean} isCausal whether a query sees no key behind its own place, which is the last in the cache
+   * @param {(place: number, keys: number) => number[]} sees see `EVERY_KEY`; of causal attention the places are the last ones
    * @param {((head: number, back: number) => number) | null} bias see `NoPosition.bias`
    * @param {{of: (head: number) => {strength: (place: number) => number, frozen: any}}} changes see `Changes`
    * @param {?Float32Array[]} maps receives a map of each head, `[time, keys]`
    * @returns {Float64Array} `[time, heads * d_head]`
    */
-  attend(queries, stride, time, cache, isCausal, bias, changes, maps) {
+  attend(queries, stride, time, cache, sees, bias, changes, maps) {
     const { heads, width, keyHeads } = this;
-    const keyTime = cache.time, start = keyTime - time;
+    const keyTime = cache.time, start = sees === EVERY_KEY ? 0 : keyTime - time;
     const contexts = new Float64Array(time * heads * width);
     const scale = 1 / Math.sqrt(width);
     const row = new Float64Array(keyTime);
@@ -59,21 +63,21 @@ class Heads {
       const map = maps && new Float32Array(time * keyTime);
       const { frozen, strength } = changes.of(head);
       for (let query = 0; query < time; query++) {
-        const place = isCausal ? start + query : query;
-        const seen = isCausal ? place + 1 : keyTime;
+        const place = start + query;
+        const [first, end] = sees(place, keyTime);
         const from = query * stride + head * width;
-        if (!frozen?.row(place, seen, row)) {
-          for (let key = 0; key < seen; key++) {
+        if (!frozen?.row(place, end, row)) {
+          for (let key = first; key < end; key++) {
             const score = dot(queries, from, cache.keys, key * cache.width + shared, width) * scale;
             row[key] = bias ? score + bias(head, place - key) : score;
           }
-          softmaxOf(row, seen);
+          softmaxOf(row, first, end);
         }
-        if (map) map.set(row.subarray(0, seen), query * keyTime);
+        if (map) map.set(row.subarray(first, end), query * keyTime + first);
         const factor = strength(place);
         if (factor === 0) continue;
         const to = (query * heads + head) * width;
-        for (let key = 0; key < seen; key++) {
+        for (let key = first; key < end; key++) {
           const weight = row[key] * factor;
           if (weight === 0) continue;
           const value = key * cache.width + shared;
@@ -86,24 +90,24 @@ class Heads {
   }
 }
 
-/** The first `count` numbers turned into their softmax. */
-function softmaxOf(numbers, count) {
+/** The numbers from `first` up to `end`, which is not one of them, turned into their softmax. */
+function softmaxOf(numbers, first, end) {
   let largest = -Infinity, sum = 0;
-  for (let at = 0; at < count; at++) largest = Math.max(largest, numbers[at]);
-  for (let at = 0; at < count; at++) sum += numbers[at] = Math.exp(numbers[at] - largest);
-  for (let at = 0; at < count; at++) numbers[at] /= sum;
+  for (let at = first; at < end; at++) largest = Math.max(largest, numbers[at]);
+  for (let at = first; at < end; at++) sum += numbers[at] = Math.exp(numbers[at] - largest);
+  for (let at = first; at < end; at++) numbers[at] /= sum;
 }
 
 /** Self-attention with one projection for queries, keys and values. */
 class SelfAttention {
-  constructor(weights, name, config, position, isCausal) {
+  constructor(weights, name, config, position, sees) {
     this.qkv = Linear.stored(weights, `${name}.qkv`);
     this.output = Linear.stored(weights, `${name}.output`);
     const norm = (part) => Norm.stored(weights, `${name}.${part}`, true, config.norm_epsilon);
     this.queryNorm = norm("query_norm");
     this.keyNorm = norm("key_norm");
     this.position = position;
-    this.isCausal = isCausal;
+    this.sees = sees;
     this.heads = new Heads(config, config.key_value_heads);
   }
 
@@ -128,7 +132,7 @@ class SelfAttention {
       cache.values.set(projected.subarray(keys + cache.width, keys + 2 * cache.width), to);
     }
     cache.time += time;
-    const contexts = this.heads.attend(projected, stride, time, cache, this.isCausal, this.position.bias, changes, maps);
+    const contexts = this.heads.attend(projected, stride, time, cache, this.sees, this.position.bias, changes, maps);
     return this.output.forward(contexts, time);
   }
 }
@@ -155,6 +159,6 @@ class CrossAttention {
   forward(input, time, start, cache, changes, maps) {
     const queries = this.query.forward(input, time);
     const moved = { of: (head) => changes.of(head, start) };
-    return this.output.forward(this.heads.attend(queries, this.query.outputs, time, cache, false, null, moved, maps), time);
+    return this.output.forward(this.heads.attend(queries, this.query.outputs, time, cache, EVERY_KEY, null, moved, maps), time);
   }
 }

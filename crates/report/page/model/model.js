@@ -41,11 +41,11 @@ function half(bits) {
 
 /** Attention and feed-forward layers with their norms and residual connections, the latter before or behind. */
 class Block {
-  constructor(weights, name, config, position, isCausal) {
+  constructor(weights, name, config, position, sees) {
     const norm = (part) => Norm.stored(weights, `${name}.${part}`, config.norm_kind === "rms", config.norm_epsilon);
     this.isPre = config.norm === "pre";
     this.norms = [norm("attention_norm"), norm("cross_attention_norm"), norm("feed_forward_norm")];
-    this.attention = new SelfAttention(weights, `${name}.attention`, config, position, isCausal);
+    this.attention = new SelfAttention(weights, `${name}.attention`, config, position, sees);
     this.cross = this.norms[1] && new CrossAttention(weights, `${name}.cross_attention`, config);
     this.feedForward = new FeedForward(weights, `${name}.feed_forward`, config.activation);
   }
@@ -70,15 +70,15 @@ class Block {
 
 /** Token and position embeddings, blocks, and the last norm where there is one. */
 class Stack {
-  constructor(weights, prefix, config, isCausal) {
+  constructor(weights, prefix, config, sees) {
     const isRms = config.norm_kind === "rms";
     this.table = weights.tensor(`${prefix}embedding.token.weight`);
     this.scale = config.embedding_scale;
     this.embeddingNorm = Norm.stored(weights, `${prefix}embedding.norm`, isRms, config.embedding_norm_epsilon);
-    this.position = positionOf(weights, config, `${prefix}position`, !isCausal);
+    this.position = positionOf(weights, config, `${prefix}position`, sees === EVERY_KEY);
     this.norm = Norm.stored(weights, `${prefix}norm`, isRms, config.norm_epsilon);
     this.blocks = Array.from({ length: config.layers }, (_, layer) =>
-      new Block(weights, `${prefix}blocks.${layer}`, config, this.position, isCausal));
+      new Block(weights, `${prefix}blocks.${layer}`, config, this.position, sees));
   }
 
   /** The stream of tokens behind the `start` first, `[time, d_model]`. */
@@ -116,7 +116,7 @@ class OneLayer {
   constructor(weights, config) {
     this.table = weights.tensor("embedding.weight");
     this.position = new NoPosition();
-    this.attention = new SelfAttention(weights, "attention", config, this.position, true);
+    this.attention = new SelfAttention(weights, "attention", config, this.position, ITSELF_AND_BEFORE);
   }
 
   forward(tokens, layers, changes, maps) {
@@ -144,8 +144,8 @@ class Model {
     this.sizes = description.sizes;
     const isOneLayer = this.config.architecture === "one_layer";
     /** @type {any} */
-    this.stack = isOneLayer ? new OneLayer(weights, this.config) : new Stack(weights, "", this.config, true);
-    this.encoder = this.config.architecture === "encoder_decoder" ? new Stack(weights, "encoder.", this.config, false) : null;
+    this.stack = isOneLayer ? new OneLayer(weights, this.config) : new Stack(weights, "", this.config, ITSELF_AND_BEFORE);
+    this.encoder = this.config.architecture === "encoder_decoder" ? new Stack(weights, "encoder.", this.config, EVERY_KEY) : null;
     const { values, shape: [vocab, width] } = this.stack.table;
     this.head = weights.optional("head.weight") ? Linear.stored(weights, "head") : new Linear(values, null, width, vocab);
   }
@@ -170,14 +170,15 @@ class Model {
     return cap > 0 && this.config.architecture !== "one_layer" ? logits.map((logit) => cap * Math.tanh(logit / cap)) : logits;
   }
 
-  /** All logits of a sequence and all maps. */
+  /** All logits of a sequence, all maps, and the keys that each query of the decoder's own attention sees. */
   forward(tokens, { source = null, interventions = null } = {}) {
     const weights = { decoder: [] };
     if (this.encoder) Object.assign(weights, { cross: [], encoder: [] });
     const { layers, changes } = this.begin(source, interventions, weights.encoder);
     const maps = this.encoder ? [weights.decoder, weights.cross] : [weights.decoder];
     const stream = this.stack.forward(tokens, layers, changes, maps);
-    return { logits: Float32Array.from(this.logits(stream, tokens.length)), weights };
+    const visible = tokens.map((_, place) => ITSELF_AND_BEFORE(place, tokens.length));
+    return { logits: Float32Array.from(this.logits(stream, tokens.length)), weights, visible };
   }
 
   /** A text that is written on; see `Writer`. */

@@ -2,6 +2,7 @@
 //! attention weights are binned until they can be drawn, and all maps of a picture are on one scale.
 
 use std::borrow::Borrow;
+use std::ops::Range;
 
 use plotters::style::RGBColor;
 
@@ -19,6 +20,17 @@ pub(crate) const WRITTEN_CELL: f64 = 34.0;
 /// The sizes of values, of which the largest is taken that has room.
 const VALUES: [f64; 4] = [10.0, 9.0, 8.0, 7.0];
 
+/// The bins of keys that each bin of queries sees: those of which some query sees a key.
+pub(crate) fn binned(visible: &[Range<usize>], bins: [usize; 2]) -> Vec<Range<usize>> {
+    let [queries, keys] = bins;
+    let union = |rows: &[Range<usize>]| {
+        let seen = rows.iter().filter(|row| !row.is_empty()).cloned();
+        seen.reduce(|all, row| all.start.min(row.start)..all.end.max(row.end)).unwrap_or_default()
+    };
+    let rows = visible.chunks(queries).map(union);
+    rows.map(|row| row.start / keys..row.end.div_ceil(keys)).collect()
+}
+
 /// A map of cells of one size, each in the colour of its value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeatMap {
@@ -32,11 +44,17 @@ pub struct HeatMap {
 
 impl HeatMap {
     /// A map of attention weights, `[query, key]` row by row: a bin holds the weight on all its keys, averaged over
-    /// its queries. Cells above the diagonal of a causal map are empty unless a weight there is not zero: a mask that
-    /// leaks is seen.
-    pub fn of_weights(weights: &[f32], positions: [usize; 2], bins: [usize; 2], is_causal: bool) -> Self {
+    /// its queries. Where the keys `visible` to each query are given, cells of which no query sees a key are empty unless
+    /// a weight there is not zero: a mask that leaks is seen.
+    pub fn of_weights(
+        weights: &[f32],
+        positions: [usize; 2],
+        bins: [usize; 2],
+        visible: &[Range<usize>],
+    ) -> Self {
         let mut map = Self { positions, bins, values: Vec::new() };
         let [rows, columns] = map.cells();
+        let visible = if visible.is_empty() { vec![0..columns; rows] } else { binned(visible, bins) };
         let mut sums = vec![0.0; rows * columns];
         for (query, row) in weights.chunks_exact(positions[1]).enumerate() {
             for (key, &weight) in row.iter().enumerate() {
@@ -46,7 +64,7 @@ impl HeatMap {
         let mean = |(cell, sum): (usize, f64)| {
             let (query, key) = (cell / columns, cell % columns);
             let together = bins[0].min(positions[0] - query * bins[0]);
-            (!is_causal || key <= query || sum != 0.0).then_some(sum / together as f64)
+            (visible[query].contains(&key) || sum != 0.0).then_some(sum / together as f64)
         };
         map.values = sums.into_iter().enumerate().map(mean).collect();
         map
@@ -186,7 +204,8 @@ mod tests {
     }
 
     fn square(weights: &[f32], time: usize, bin: usize) -> HeatMap {
-        HeatMap::of_weights(weights, [time; 2], [bin; 2], true)
+        let causal: Vec<_> = (0..time).map(|query| 0..query + 1).collect();
+        HeatMap::of_weights(weights, [time; 2], [bin; 2], &causal)
     }
 
     fn uniform(time: usize) -> Vec<f32> {
@@ -240,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_map_over_another_sequence_has_its_own_sides_and_hides_nothing() {
-        let cross = HeatMap::of_weights(&[0.0, 0.25, 0.75, 1.0, 0.0, 0.0], [2, 3], [2, 2], false);
+        let cross = HeatMap::of_weights(&[0.0, 0.25, 0.75, 1.0, 0.0, 0.0], [2, 3], [2, 2], &[]);
         assert_eq!(cross.cells(), [1, 2]);
         assert_eq!([value(&cross, 0, 0), value(&cross, 0, 1)], [Some(0.625), Some(0.375)]);
     }

@@ -20,8 +20,8 @@ mod token_strip;
 
 pub(crate) use axis::LABEL;
 pub use axis::{Axis, Scale};
-pub(crate) use heat_map::WRITTEN_CELL;
 pub use heat_map::{HeatMap, WeightScale, color_bar};
+pub(crate) use heat_map::{WRITTEN_CELL, binned};
 pub(crate) use line_chart::extremes;
 pub use line_chart::{LineChart, Mark, Series, legend};
 pub use number::{Interval, round_up};

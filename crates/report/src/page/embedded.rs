@@ -1,11 +1,13 @@
 //! The data of a page as its script reads them: a length of four bytes, so much JSON, and all weights a
 //! byte each, deflated together and in base64. Long curves are thinned and long maps binned before.
 
+use std::ops::Range;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{Page, Whole, colors};
-use crate::draw::{HeatMap, extremes};
+use crate::draw::{HeatMap, binned, extremes};
 use crate::reading::{AttentionKind, Reading};
 use crate::scores::known;
 use crate::series::{Point, smooth};
@@ -82,8 +84,8 @@ pub(super) fn data(mut page: Page) -> String {
 }
 
 /// Adds the maps of a reading to `bytes`, no more than `most` of them, and says where those of each kind lie:
-/// their first byte, the positions in a bin of either axis, 0 where they are left out, and whether only keys up
-/// to the query are kept.
+/// their first byte, the positions in a bin of either axis, 0 where they are left out, and for each query the first key
+/// that it sees in any layer and the end of those, which alone are kept.
 fn pack(reading: &Reading, most: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
     let has_maps = |kind: &AttentionKind| !reading.maps.of(*kind).is_empty();
     let kinds: Vec<AttentionKind> = AttentionKind::ALL.into_iter().filter(has_maps).collect();
@@ -92,19 +94,19 @@ fn pack(reading: &Reading, most: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
     for &kind in &kinds {
         let [queries, keys] = kind.sides(&reading.inputs[..], source).map(<[String]>::len);
         let maps: Vec<&Vec<f32>> = reading.maps.of(kind).iter().flatten().collect();
-        let causal = kind == AttentionKind::Decoder && maps.iter().all(|map| is_causal(map, keys));
-        let cells = |bin: usize| match [queries, keys].map(|side| side.div_ceil(bin)) {
-            [queries, _] if causal => queries * (queries + 1) / 2,
-            [queries, keys] => queries * keys,
-        };
+        let visible = seen_in_any_layer(reading, kind, [queries, keys]);
+        let cells = |bin: usize| binned(&visible, [bin; 2]).iter().map(Range::len).sum::<usize>();
         let bin = (1..=WIDEST_BIN).find(|&bin| maps.len() * cells(bin) <= most / kinds.len());
-        packed.push(json!({"kind": kind, "start": bytes.len(), "bin": bin.unwrap_or(0), "causal": causal}));
+        let seen = binned(&visible, [bin.unwrap_or(1); 2]);
+        let is_whole = seen.iter().all(|row| row.len() == keys.div_ceil(bin.unwrap_or(1)));
+        let listed = (bin.is_some() && !is_whole)
+            .then(|| seen.iter().map(|row| [row.start, row.end]).collect::<Vec<_>>());
+        packed.push(json!({"kind": kind, "start": bytes.len(), "bin": bin.unwrap_or(0), "visible": listed}));
         let Some(size) = bin else { continue };
         for map in maps {
-            let binned = HeatMap::of_weights(map, [queries, keys], [size; 2], causal);
-            for (query, row) in binned.values.chunks(keys.div_ceil(size)).enumerate() {
-                let seen = if causal { &row[..=query] } else { row };
-                bytes.extend(seen.iter().map(|weight| byte(weight.unwrap_or(0.0))));
+            let map = HeatMap::of_weights(map, [queries, keys], [size; 2], &visible);
+            for (row, seen) in map.values.chunks(keys.div_ceil(size)).zip(&seen) {
+                bytes.extend(row[seen.clone()].iter().map(|weight| byte(weight.unwrap_or(0.0))));
             }
         }
     }
@@ -116,10 +118,24 @@ fn byte(weight: f64) -> u8 {
     if weight.is_nan() { NOT_A_NUMBER } else { (weight.clamp(0.0, 1.0).sqrt() * STEPS).round() as u8 }
 }
 
-/// Returns true where no query puts weight on a key behind it.
-fn is_causal(map: &[f32], keys: usize) -> bool {
-    let mut rows = map.chunks_exact(keys).enumerate();
-    rows.all(|(query, row)| row.iter().skip(query + 1).all(|&weight| weight == 0.0))
+/// Returns the keys that each query sees in any layer, or has a weight on all the same: a mask that leaks is seen.
+fn seen_in_any_layer(reading: &Reading, kind: AttentionKind, sizes: [usize; 2]) -> Vec<Range<usize>> {
+    let [queries, keys] = sizes;
+    let layers = reading.maps.of(kind);
+    let of_layer = (0..layers.len()).map(|layer| reading.maps.visible(kind, layer, sizes));
+    let mut seen = of_layer.reduce(|all, layer| {
+        all.into_iter().zip(layer).map(|(a, b)| a.start.min(b.start)..a.end.max(b.end)).collect()
+    });
+    let seen = seen.get_or_insert_with(|| vec![0..keys; queries]);
+    for (query, row) in seen.iter_mut().enumerate() {
+        for map in layers.iter().flatten() {
+            let weights = &map[query * keys..(query + 1) * keys];
+            let first = weights[..row.start].iter().position(|weight| *weight != 0.0);
+            let last = weights[row.end..].iter().rposition(|weight| *weight != 0.0);
+            *row = first.unwrap_or(row.start)..last.map_or(row.end, |last| row.end + last + 1);
+        }
+    }
+    std::mem::take(seen)
 }
 
 /// A number with seven digits that count; none where it is not finite.

@@ -81,8 +81,7 @@ fn a_pass_over_an_encoder_decoder_makes_its_logits_and_its_cross_attention_is_a_
     };
     let model: Model<B> = config.init(sizes, &device).unwrap();
     let [tokens, other] = tokens();
-    let padding = Tensor::from_data([[false, false, false, false, true], [false; 5]], &device);
-    let source = Source { tokens: other.narrow(1, 0, 5), padding };
+    let source = Source { tokens: other.narrow(1, 0, 5), lengths: vec![4, 5] };
     let inputs = Inputs { tokens: tokens.clone(), source: Some(source.clone()) };
     let expected = model.forward(inputs).unwrap();
     let decoder = explained(&model).unwrap();
@@ -91,7 +90,7 @@ fn a_pass_over_an_encoder_decoder_makes_its_logits_and_its_cross_attention_is_a_
     let whole = pass(Interventions::default());
     near(whole.logits.clone(), expected);
     let hidden = whole.at(Site::CrossPattern(0, 2)).slice([0..1, 0..7, 4..5]).abs().max().into_scalar();
-    assert_eq!(hidden, 0.0, "what is padding is not looked at");
+    assert_eq!(hidden, 0.0, "padding gets no attention");
     // All heads at zero leave what the bias of the output projection writes.
     let zero = Tensor::zeros([1, 1, 20], &device);
     let none =

@@ -1,4 +1,6 @@
-//! What is particular to a head: which keys are hidden, biases, and which weights are dropped.
+//! What is particular to a sequence or a head: which keys are visible, biases, and which weights are dropped.
+
+use std::ops::Range;
 
 use pulp::Simd;
 
@@ -7,10 +9,46 @@ use super::registers::{products_with_rows, transpose};
 use super::{Rows, Square};
 use crate::vector::{LANES, Vector, vectorized};
 
+/// Which keys the queries of a sequence may see, a query in each lane.
+pub(super) struct Sight {
+    /// The last key that each query may see, and the first one, negative.
+    last: [f32; LANES],
+    negative_first: [f32; LANES],
+    /// Whether some query may not see the last key, or the first one.
+    is_cut: [bool; 2],
+    /// For each key the queries that may see it, and those between them.
+    pub(super) seeing: [Range<usize>; LANES],
+}
+
+impl Sight {
+    fn new(attention: &Attention, sequence: usize) -> Self {
+        let Attention { query_time, key_time, .. } = *attention;
+        let sees_all = attention.visible.is_empty();
+        let mut sight = Self {
+            last: [0.0; LANES],
+            negative_first: [0.0; LANES],
+            is_cut: [false; 2],
+            seeing: std::array::from_fn(|key| 0..if sees_all && key < key_time { query_time } else { 0 }),
+        };
+        if sees_all {
+            return sight;
+        }
+        for query in 0..query_time {
+            let keys = attention.keys(sequence, query);
+            (sight.last[query], sight.negative_first[query]) = (keys.end as f32 - 1.0, -(keys.start as f32));
+            sight.is_cut = [sight.is_cut[0] || keys.end < key_time, sight.is_cut[1] || keys.start > 0];
+            for seeing in &mut sight.seeing[keys] {
+                *seeing = if seeing.end == 0 { query } else { seeing.start }..query + 1;
+            }
+        }
+        sight
+    }
+}
+
 /// What is particular to a head, where it is wanted.
-#[derive(Default)]
 pub(super) struct Head {
-    /// Added to the scores, for each key and query: bias, and negative infinity for hidden keys.
+    pub(super) sight: Sight,
+    /// Added to the scores, for each key and query: bias, and negative infinity for hidden pairs.
     addends: Square,
     /// What the weights of each key and query are multiplied by for dropout.
     pub(super) factors: Square,
@@ -24,7 +62,7 @@ vectorized! {
         // The same keys are hidden from all heads.
         if piece.attention.adds_to_scores() && (index == 0 || piece.attention.bias.is_some()) {
             for (query, row) in rows.iter_mut().enumerate().take(query_time) {
-                piece.attention.add_to_scores(simd, [piece.sequence, index, query], &mut row[..key_time]);
+                piece.attention.add_to_scores(simd, [piece.sequence, index, query], 0, &mut row[..key_time]);
             }
             transpose(&rows, &mut head.addends);
         }
@@ -38,6 +76,12 @@ vectorized! {
 }
 
 impl Head {
+    /// Before anything of a head is filled in.
+    pub(super) fn new(piece: &Piece) -> Self {
+        let sight = Sight::new(piece.attention, piece.sequence);
+        Self { sight, addends: Square::default(), factors: Square::default() }
+    }
+
     /// The scores of all keys; hidden ones are negative infinity.
     #[inline(always)]
     pub(super) fn scores<S: Simd, const D: usize>(
@@ -49,20 +93,21 @@ impl Head {
         first: usize,
         scores: &mut [Vector<S>; LANES],
     ) {
-        let Attention { key_time, scale, causal, first_query, .. } = *attention;
+        let (key_time, scale) = (attention.key_time, attention.scale());
         products_with_rows(simd, query, key, key_time, scores);
-        let position = Vector::load(simd, &COUNTING) + (first_query + first) as f32;
+        let Sight { last, negative_first, is_cut: [ends_early, begins_late], .. } = &self.sight;
+        let [last, negative_first] = [last, negative_first].map(|lanes| Vector::load(simd, &lanes[first..]));
         for (j, score) in scores.iter_mut().enumerate().take(key_time) {
             *score = *score * scale;
             if attention.adds_to_scores() {
                 *score = *score + Vector::load(simd, &self.addends[j][first..]);
             }
-            if causal {
-                *score = score.replace(position.less_than(j as f32), f32::NEG_INFINITY);
+            if *ends_early {
+                *score = score.replace(last.less_than(j as f32), f32::NEG_INFINITY);
+            }
+            if *begins_late {
+                *score = score.replace(negative_first.less_than(-(j as f32)), f32::NEG_INFINITY);
             }
         }
     }
 }
-
-const COUNTING: [f32; LANES] =
-    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];

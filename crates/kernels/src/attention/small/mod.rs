@@ -69,11 +69,12 @@ vectorized! {
         simd; piece: &Piece<'_>, context: &mut MatrixMut<'_>, log_sum_exp: &mut [f32],
     ) {
         let attention = piece.attention;
-        let Attention { query_time, key_time, dropout, rotary, first_query, .. } = *attention;
+        let Attention { query_time, key_time, dropout, rotary, .. } = *attention;
         let is_particular = attention.adds_to_scores() || dropout.is_some();
+        let first_query = rotary.map_or(0, |rotary| rotary.first_query);
         let (mut key, mut value, mut query) = ([[0.0; D]; LANES], [[0.0; D]; LANES], [[0.0; D]; LANES]);
         let (mut query_columns, mut context_columns) = ([[0.0; LANES]; D], [[0.0; LANES]; D]);
-        let mut head = Head::default();
+        let mut head = Head::new(piece);
         for index in 0..attention.heads {
             if index % attention.group() == 0 {
                 load_rows(piece.key, index / attention.group() * D, rotary, 0, &mut key);
@@ -111,8 +112,9 @@ vectorized! {
         bias: Option<&mut [f32]>,
     ) {
         let attention = piece.attention;
-        let Attention { query_time, key_time, scale, dropout, rotary, first_query, .. } = *attention;
+        let Attention { query_time, key_time, dropout, rotary, .. } = *attention;
         let is_particular = attention.adds_to_scores() || dropout.is_some();
+        let (scale, first_query) = (attention.scale(), rotary.map_or(0, |rotary| rotary.first_query));
         let ([for_query, for_key, for_value], mut bias) = (gradients, bias);
         let (mut key, mut value) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
         let (mut query, mut gradient) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
@@ -120,7 +122,7 @@ vectorized! {
         let mut slope_columns = [[0.0; LANES]; D];
         let (mut key_gradient, mut value_gradient) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
         let (mut all_weights, mut all_slopes) = ([[0.0; LANES]; LANES], [[0.0; LANES]; LANES]);
-        let mut head = Head::default();
+        let mut head = Head::new(piece);
         for index in 0..attention.heads {
             let key_columns = index / attention.group() * D..(index / attention.group() + 1) * D;
             if index % attention.group() == 0 {
@@ -174,8 +176,8 @@ vectorized! {
                     }
                 }
             }
-            add_over_queries(simd, attention, &all_slopes, &query, &mut key_gradient);
-            add_over_queries(simd, attention, &all_weights, &gradient, &mut value_gradient);
+            add_over_queries(simd, &head.sight, &all_slopes, &query, &mut key_gradient);
+            add_over_queries(simd, &head.sight, &all_weights, &gradient, &mut value_gradient);
             if (index + 1) % attention.group() == 0 {
                 for j in 0..key_time {
                     let key_row = &mut for_key.row(j)[key_columns.clone()];

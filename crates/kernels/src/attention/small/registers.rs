@@ -2,9 +2,8 @@
 
 use pulp::Simd;
 
-use super::super::Attention;
 use super::super::rotary::{Rotary, Turn};
-use super::{Columns, Rows, Square};
+use super::{Columns, Rows, Square, head::Sight};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::vector::{LANES, Vector};
 
@@ -70,19 +69,17 @@ pub(super) fn sum_over_keys<S: Simd, const D: usize>(
     columns
 }
 
-/// Adds to each key's row the sum, over the queries that may see it, of weight times the query's row.
+/// Adds to each key's row the sum, over the queries that may see it and those between, of weight times the query's row.
 #[inline(always)]
 pub(super) fn add_over_queries<S: Simd, const D: usize>(
     simd: S,
-    attention: &Attention,
+    sight: &Sight,
     weights: &Square,
     queries: &Rows<D>,
     sums: &mut Rows<D>,
 ) {
-    let Attention { query_time, key_time, first_query, causal, .. } = *attention;
-    for j in 0..key_time {
-        let first = if causal { j.saturating_sub(first_query).min(query_time) } else { 0 };
-        let seeing = weights[j][first..query_time].iter().zip(&queries[first..query_time]);
+    for (j, seeing) in sight.seeing.iter().enumerate() {
+        let seeing = weights[j][seeing.clone()].iter().zip(&queries[seeing.clone()]);
         if D < Vector::<S>::LANES {
             // Shorter than a register: left to the compiler, which knows how short.
             let mut sum = sums[j];

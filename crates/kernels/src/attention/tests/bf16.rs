@@ -4,9 +4,16 @@ use super::*;
 
 #[test]
 fn attention_in_bf16_is_off_by_a_hundredth_at_most() {
-    for (time, d_head, scale) in [(13, 16, 1.0), (13, 24, 1.0), (131, 24, 1.0), (131, 24, 1e30)] {
-        let shape = Attention { key_value_heads: 2, ..Attention::causal(2, time, 4, d_head) };
-        let options = Options { bias: true, rotary: true, dropout: true, ..Options::default() };
+    let window = Sees::Window { first_query: 0, keys: 21 };
+    for (time, d_head, scale, sees) in [
+        (13, 16, 1.0, Sees::CAUSAL),
+        (13, 24, 1.0, Sees::CAUSAL),
+        (131, 24, 1.0, Sees::CAUSAL),
+        (201, 24, 1.0, window),
+        (131, 24, 1e30, Sees::CAUSAL),
+    ] {
+        let shape = Attention { key_value_heads: 2, ..Attention::new(2, time, time, 4, d_head) };
+        let options = Options { sees, bias: true, rotary: true, dropout: true, ..CAUSAL };
         let mut case = Case::new(Attention { precision: Precision::Bf16, ..shape }, options);
         case.value.iter_mut().for_each(|x| *x *= scale);
         let output = case.run();
@@ -38,8 +45,8 @@ const PRODUCT: f64 = 1.01 / 256.0;
 fn attention_in_bf16_is_off_by_no_more_than_the_rounding_of_factors_implies() {
     for time in [13, 131] {
         let (heads, d_head) = (2, 24);
-        let shape = Attention { precision: Precision::Bf16, ..Attention::causal(1, time, heads, d_head) };
-        let case = Case::new(shape, Options::default());
+        let shape = Attention { precision: Precision::Bf16, ..Attention::new(1, time, time, heads, d_head) };
+        let case = Case::new(shape, CAUSAL);
         let output = case.run();
         let gradient = widened(&case.context_gradient);
         let expected = compute(&case.attention(), &case.tensors(), &gradient);

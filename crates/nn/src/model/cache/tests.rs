@@ -52,10 +52,7 @@ fn source<B: Backend>(config: &ModelConfig) -> Option<Source<B>> {
     let device = Default::default();
     (config.architecture == Architecture::EncoderDecoder).then(|| Source {
         tokens: Tensor::from_ints([[5, 3, 8, 0, 0], [1, 2, 3, 4, 5]], &device),
-        padding: Tensor::from_data(
-            [[false, false, false, true, true], [false, false, false, false, false]],
-            &device,
-        ),
+        lengths: vec![3, 5],
     })
 }
 

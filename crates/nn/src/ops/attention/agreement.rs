@@ -17,7 +17,9 @@ struct Setting {
     group: usize,
     d_head: usize,
     causal: bool,
-    hides: [bool; 3],
+    window: Option<usize>,
+    /// Queries, keys and pairs are hidden, documents and padding.
+    hides: [bool; 5],
     position: PositionKind,
     seed: u64,
 }
@@ -53,7 +55,17 @@ fn attention_agrees<B: AutodiffBackend>(setting: Setting) {
     let bias = || leaf::<B, 2>(seed + 5, [heads, query_time + key_time - 1]).require_grad();
     let options = |bias: &Tensor<B, 2>| -> AttentionOptions<B> {
         let mut mask = if setting.causal { Mask::causal() } else { Mask::none() };
-        let [queries, keys, pairs] = setting.hides;
+        let [queries, keys, pairs, documents, padding] = setting.hides;
+        mask.window = setting.window.filter(|_| query_time <= key_time);
+        if documents && query_time <= key_time {
+            let of =
+                |sequence: usize| (0..key_time).map(move |key| (key * (sequence + 3) / 40) as u32).collect();
+            mask = mask.with_documents(&(0..batch).map(of).collect::<Vec<_>>());
+        }
+        if padding {
+            let length = |sequence: usize| key_time.saturating_sub((seed as usize + sequence) % 7);
+            mask = mask.with_lengths(&(0..batch).map(length).collect::<Vec<_>>());
+        }
         if keys {
             mask = mask.hide_keys(hidden(seed + 7, [batch, key_time]));
         }
@@ -107,8 +119,9 @@ fn settings() -> impl Strategy<Value = Setting> {
         prop_oneof![Just(PositionKind::None), Just(PositionKind::Rotation), Just(PositionKind::Bias)];
     let times = (1usize..=130, 1usize..=130, 0usize..3, any::<bool>());
     let sizes = (1usize..4, 1usize..4, 1usize..3, 1usize..20);
-    (sizes, times, prop::array::uniform3(prop::bool::weighted(0.2)), position, 0u64..1_000).prop_map(
-        |((batch, key_value_heads, group, d_head), (a, b, kind, causal), hides, position, seed)| {
+    let hides = (prop::array::uniform5(prop::bool::weighted(0.2)), prop::option::weighted(0.3, 1usize..70));
+    (sizes, times, hides, position, 0u64..1_000).prop_map(
+        |((batch, key_value_heads, group, d_head), (a, b, kind, causal), (hides, window), position, seed)| {
             // Mostly square; with a causal mask the queries are the last ones.
             let (query_time, key_time) = if kind > 0 { (a, a) } else { (a.min(b), a.max(b)) };
             let d_head = if matches!(position, PositionKind::Rotation) { 2 * d_head } else { d_head };
@@ -120,6 +133,7 @@ fn settings() -> impl Strategy<Value = Setting> {
                 group,
                 d_head,
                 causal,
+                window,
                 hides,
                 position,
                 seed,

@@ -10,14 +10,14 @@
 
 use std::ops::Range;
 
-use burn::tensor::{Bool, Distribution, IndexingUpdateOp, Tensor, backend::Backend, ops::FloatTensor};
+use burn::tensor::{Distribution, IndexingUpdateOp, Tensor, backend::Backend, ops::FloatTensor};
 use burn_autodiff::Autodiff;
 
 use super::{HeadParts, bias_columns};
 use crate::ops::autodiff::{Recomputed, run_recomputed};
 use crate::ops::host::{self, cast};
 use crate::ops::precision::{Precision, matmul, precision};
-use crate::ops::{Mask, dropout, float, primitive};
+use crate::ops::{Mask, dropout, float, mask::LoweredMask, primitive};
 
 /// A block has so many scores at most, or one query: 16 MiB, an eighth of the least that a buffer of any device holds
 /// (WebGPU, limit `maxStorageBufferBindingSize`).
@@ -58,28 +58,25 @@ pub(super) fn attention<B: Backend>(
         precision: precision(),
         most_scores,
     };
+    let [query_time, key_time] = parts.times();
+    let mask = mask.lower(query_time, key_time);
     let HeadParts { query, key, value, bias } = parts.clone();
     let inputs = [Some(primitive(query)), Some(primitive(key)), Some(primitive(value)), bias.map(primitive)];
     if !is_differentiated {
-        return Some(float(Blocks { mask: mask.clone(), settings }.forward(inputs)));
+        return Some(float(Blocks { mask, settings }.forward(inputs)));
     }
     on_devices!(B, H => {
-        let operation = Blocks { mask: cast_mask::<B, H>(mask), settings };
+        let operation = Blocks { mask: cast_mask::<B, H>(&mask), settings };
         Some(float(cast(run_recomputed::<H, _, 4>(operation, cast(inputs)))))
     });
     None
 }
 
 /// The mask under another name of its backend: both have the same tensors of truth values.
-fn cast_mask<B: Backend, H: Backend>(mask: &Mask<B>) -> Mask<H> {
-    fn tensor<B: Backend, H: Backend, const D: usize>(part: &Tensor<B, D, Bool>) -> Tensor<H, D, Bool> {
-        Tensor::from_primitive(cast(part.clone().into_primitive()))
-    }
-    Mask {
-        causal: mask.causal,
-        keys: mask.keys.as_ref().map(tensor),
-        pairs: mask.pairs.iter().map(tensor).collect(),
-    }
+fn cast_mask<B: Backend, H: Backend>(mask: &LoweredMask<B>) -> LoweredMask<H> {
+    let LoweredMask { visible, pairs, query_time, key_time } = mask.clone();
+    let pairs = pairs.map(|pairs| Tensor::from_primitive(cast(pairs.into_primitive())));
+    LoweredMask { visible, pairs, query_time, key_time }
 }
 
 /// What blocks are computed with.
@@ -94,13 +91,14 @@ struct Settings {
 /// The operation on queries, keys, values and the bias by distance, where there is one.
 #[derive(Debug, Clone)]
 struct Blocks<B: Backend> {
-    mask: Mask<B>,
+    mask: LoweredMask<B>,
     settings: Settings,
 }
 
 /// Some queries with the keys that they may see.
 struct Block<B: Backend> {
     queries: Range<usize>,
+    keys: Range<usize>,
     /// The first column of the bias by distance.
     first_column: usize,
     parts: HeadParts<B>,
@@ -117,23 +115,24 @@ impl<B: Backend> Blocks<B> {
             (self.settings.most_scores / (batch * heads * key_time).max(1)).clamp(1, query_time.max(1));
         (0..query_time).step_by(rows).map(move |start| {
             let queries = start..(start + rows).min(query_time);
-            let keys = if self.mask.causal { key_time - query_time + queries.end } else { key_time };
-            let first_column = start + key_time - keys;
-            let first_keys = |part: &Tensor<B, 4>| part.clone().narrow(2, 0, keys);
+            let keys = self.mask.keys(queries.clone());
+            let first_column = start + key_time - keys.end;
+            let of_keys = |part: &Tensor<B, 4>| part.clone().narrow(2, keys.start, keys.len());
+            let distances = queries.len() + keys.len() - 1;
             let parts = HeadParts {
                 query: parts.query.clone().narrow(2, start, queries.len()),
-                key: first_keys(&parts.key),
-                value: first_keys(&parts.value),
-                bias: parts.bias.clone().map(|bias| bias.narrow(1, first_column, queries.len() + keys - 1)),
+                key: of_keys(&parts.key),
+                value: of_keys(&parts.value),
+                bias: parts.bias.clone().map(|bias| bias.narrow(1, first_column, distances)),
             };
-            let weights = parts.weights(&self.mask.block(queries.clone(), keys));
+            let weights = self.mask.block(queries.clone(), keys.clone()).softmax(parts.scores());
             let kept = self.settings.dropout.map(|(probability, seed)| {
                 let device = weights.device();
                 B::seed(&device, seed.wrapping_add(start as u64));
                 let drawn = Distribution::Bernoulli(1.0 - probability);
                 weights.random_like(drawn) / (1.0 - probability)
             });
-            Block { queries, first_column, parts, weights, kept }
+            Block { queries, keys, first_column, parts, weights, kept }
         })
     }
 }
@@ -157,10 +156,10 @@ fn parts<B: Backend>([query, key, value, bias]: [Option<FloatTensor<B>>; 4]) -> 
     HeadParts { query, key, value, bias: bias.map(float) }
 }
 
-/// Adds to the first rows of a sum, along its axis of time.
-fn add<B: Backend>(sum: Tensor<B, 4>, rows: Tensor<B, 4>) -> Tensor<B, 4> {
-    let [batch, heads, count, width] = rows.dims();
-    let place = [0..batch, 0..heads, 0..count, 0..width];
+/// Adds to the rows of a sum that belong to these keys.
+fn add<B: Backend>(sum: Tensor<B, 4>, keys: &Range<usize>, rows: Tensor<B, 4>) -> Tensor<B, 4> {
+    let [batch, heads, _, width] = rows.dims();
+    let place = [0..batch, 0..heads, keys.clone(), 0..width];
     if sum.dims() == rows.dims() {
         return sum + rows;
     }
@@ -190,13 +189,14 @@ impl<B: Backend> Recomputed<B, 4> for Blocks<B> {
             for block in self.blocks(&parts) {
                 let gradient = block.of_queries(&gradient);
                 let applied = block.dropped(block.weights.clone());
-                of_value = add(of_value.clone(), matmul(applied.swap_dims(2, 3), gradient.clone()));
+                let added = matmul(applied.swap_dims(2, 3), gradient.clone());
+                of_value = add(of_value.clone(), &block.keys, added);
                 let of_weights = matmul(gradient.clone(), block.parts.value.clone().swap_dims(2, 3));
                 let mean = (gradient * block.of_queries(&result)).sum_dim(3);
                 let of_scores = block.weights.clone() * (block.dropped(of_weights) - mean);
                 of_query.push(matmul(of_scores.clone(), block.parts.key.clone()));
-                of_key =
-                    add(of_key.clone(), matmul(of_scores.clone().swap_dims(2, 3), block.parts.query.clone()));
+                let added = matmul(of_scores.clone().swap_dims(2, 3), block.parts.query.clone());
+                of_key = add(of_key.clone(), &block.keys, added);
                 of_bias = of_bias.take().map(|of_bias| {
                     let [_, heads, rows, keys] = of_scores.dims();
                     let pairs = of_scores.sum_dim(0).reshape([heads, rows * keys]);

@@ -5,7 +5,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::{AttentionOptions, Projections, ScorePosition};
 use crate::kernels;
 use crate::kernels::attention::rotary::Rotary;
-use crate::kernels::attention::{self as kernel, Attention as Kernel};
+use crate::kernels::attention::{self as kernel, Attention as Kernel, HiddenPairs, KeyRange};
 use crate::kernels::dropout::Dropout;
 use crate::kernels::matrix::Matrix;
 use crate::kernels::pool::{self, Buffer};
@@ -29,16 +29,12 @@ pub fn attention<B: Backend>(
         ScorePosition::Rotation { cosine, sine } => (None, input(cosine), input(sine)),
         ScorePosition::Bias(bias) => (input(bias), None, None),
     };
-    let [batch, query_time, _] = query.dims();
+    let [_, query_time, _] = query.dims();
     fused([input(query), key, value, bias, cosine, sine], |inputs| {
-        let mut key_padding = None;
-        if let Some(part) = &options.mask.keys {
-            let [_, key_time] = part.dims();
-            key_padding = Some(host::bools::<B>(part.clone().expand([batch, key_time]).into_primitive())?);
-        }
         let key_time = inputs.values[1].as_ref().map_or(query_time, |key| key.shape()[1]);
-        let pairs = match options.mask.pairs(batch, query_time, key_time) {
-            Some(pairs) => Some(host::bools::<B>(pairs.into_primitive())?),
+        let mask = options.mask.lower(query_time, key_time);
+        let pairs = match mask.pairs {
+            Some(pairs) => Some((pairs.dims(), host::bools::<B>(pairs.into_primitive())?)),
             None => None,
         };
         let mut bias = inputs.slice(3).map(<[f32]>::to_vec);
@@ -46,8 +42,7 @@ pub fn attention<B: Backend>(
         Some(Attention {
             heads: options.heads,
             key_value_heads: options.key_value_heads,
-            causal: options.mask.causal,
-            key_padding,
+            visible: mask.visible.unwrap_or_default(),
             pairs,
             bias,
             dropout: draw::<B>(options.dropout, &query.device()),
@@ -62,11 +57,10 @@ pub fn attention<B: Backend>(
 struct Attention {
     heads: usize,
     key_value_heads: usize,
-    causal: bool,
-    /// Hidden keys, `[batch, key_time]`.
-    key_padding: Option<Vec<u8>>,
-    /// Hidden pairs, `[batch, query_time, key_time]`.
-    pairs: Option<Vec<u8>>,
+    /// As the kernel takes them.
+    visible: Vec<KeyRange>,
+    /// Hidden pairs and their shape.
+    pairs: Option<([usize; 3], Vec<u8>)>,
     /// The bias by distance in the kernel's order, which is the other way round.
     bias: Option<Vec<f32>>,
     /// Dropout of the weights.
@@ -82,14 +76,13 @@ impl Attention {
             None => (query_time, self.heads + 2 * self.key_value_heads),
         };
         let rotary = inputs.slice(4).zip(inputs.slice(5));
+        let first_query = key_time.saturating_sub(query_time);
         Kernel {
             key_value_heads: self.key_value_heads,
-            first_query: key_time.saturating_sub(query_time),
-            causal: self.causal,
-            key_padding: self.key_padding.as_deref(),
-            mask: self.pairs.as_deref(),
+            visible: &self.visible,
+            hidden: self.pairs.as_ref().map(|(shape, hidden)| HiddenPairs { hidden, shape: *shape }),
             bias: self.bias.as_deref(),
-            rotary: rotary.map(|(cosines, sines)| Rotary { cosines, sines }),
+            rotary: rotary.map(|(cosines, sines)| Rotary { cosines, sines, first_query }),
             dropout: self.dropout,
             precision: self.precision,
             ..Kernel::new(batch, query_time, key_time, self.heads, width / heads_side_by_side)

@@ -197,7 +197,7 @@ impl<B: Backend> HeadParts<B> {
 
     /// The scores before mask and softmax, `[batch, heads, query_time, key_time]`.
     fn scores(&self) -> Tensor<B, 4> {
-        let ([_, _, query_time, _], [_, _, key_time, _]) = (self.query.dims(), self.key.dims());
+        let [query_time, key_time] = self.times();
         let scores = matmul(self.query.clone(), self.key.clone().swap_dims(2, 3));
         match &self.bias {
             Some(bias) => scores + spread_bias(bias.clone(), query_time, key_time).unsqueeze::<4>(),
@@ -205,15 +205,16 @@ impl<B: Backend> HeadParts<B> {
         }
     }
 
-    /// The weights, `[batch, heads, query_time, key_time]`, none of them dropped.
-    fn weights(&self, mask: &Mask<B>) -> Tensor<B, 4> {
-        masked_softmax(self.scores(), mask)
+    /// The sizes of the scores that are masked: queries and keys.
+    fn times(&self) -> [usize; 2] {
+        let ([_, _, query_time, _], [_, _, key_time, _]) = (self.query.dims(), self.key.dims());
+        [query_time, key_time]
     }
 }
 
 /// The contexts of the heads, `[batch, heads, query_time, d_head]`, and the weights as they were applied.
 fn composed<B: Backend>(parts: HeadParts<B>, mask: &Mask<B>, dropout: f64) -> (Tensor<B, 4>, Tensor<B, 4>) {
-    let weights = dropout::run(parts.weights(mask), dropout);
+    let weights = dropout::run(masked_softmax(parts.scores(), mask), dropout);
     (matmul(weights.clone(), parts.value), weights)
 }
 

@@ -36,7 +36,7 @@ struct Rotate;
 impl Rotate {
     fn turned(inputs: &OperationInputs<3>, way: Turn, values: &Floats) -> Buffer {
         let [_, time, width] = values.shape().dims();
-        let rotary = Rotary { cosines: inputs[0].slice(), sines: inputs[1].slice() };
+        let rotary = Rotary { cosines: inputs[0].slice(), sines: inputs[1].slice(), first_query: 0 };
         let mut turned = pool::take(values.slice().len());
         turned.copy_from_slice(values.slice());
         turn(way, &rotary, [time, width, 2 * inputs[0].width()], &mut turned);

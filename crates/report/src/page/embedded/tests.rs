@@ -32,7 +32,8 @@ fn weights_are_kept_to_a_254th_of_their_root_layer_by_layer() {
     for (index, sample) in shown.readings.iter().enumerate() {
         let maps = &data["maps"][index][0];
         assert_eq!(maps["kind"], "decoder");
-        assert_eq!((&maps["causal"], &maps["bin"]), (&true.into(), &1.into()));
+        let visible: Vec<_> = (0..11).map(|query| [0, query + 1]).collect();
+        assert_eq!((&maps["visible"], &maps["bin"]), (&serde_json::json!(visible), &1.into()));
         assert_eq!(maps["start"], index * cells);
         let maps = sample.maps.attention.iter().flatten();
         let seen = maps
@@ -56,6 +57,24 @@ fn a_weight_that_is_not_a_number_is_not_zero() {
 }
 
 #[test]
+fn of_a_window_only_what_a_query_sees_is_kept_and_a_leak() {
+    let mut shown = Shown::new(1, 1, 3, 1);
+    let maps = &mut shown.readings[0].maps;
+    maps.attention[0][0] = vec![1.0, 0.0, 0.0, 0.25, 0.75, 0.0, 0.0, 0.36, 0.64];
+    maps.visible = vec![vec![0..1, 0..2, 1..3]];
+    let (data, bytes) = read(&shown);
+    assert_eq!(data["maps"][0][0]["visible"], serde_json::json!([[0, 1], [0, 2], [1, 3]]));
+    assert_eq!(
+        bytes[..5].iter().map(|byte| (weight(*byte) * 100.0).round()).collect::<Vec<_>>(),
+        [100.0, 25.0, 75.0, 36.0, 64.0]
+    );
+    shown.readings[0].maps.attention[0][0][6] = 0.04;
+    shown.readings[0].maps.attention[0][0][2] = 0.01;
+    let (data, _) = read(&shown);
+    assert_eq!(data["maps"][0][0]["visible"], serde_json::json!([[0, 3], [0, 2], [0, 3]]));
+}
+
+#[test]
 fn an_encoder_decoder_keeps_three_kinds_of_maps_whole() {
     let mut shown = Shown::new(1, 1, 2, 1);
     let reading = &mut shown.readings[0];
@@ -67,7 +86,7 @@ fn an_encoder_decoder_keeps_three_kinds_of_maps_whole() {
     let (data, bytes) = read(&shown);
     assert_eq!(
         data["maps"][0][1],
-        serde_json::json!({"kind": "cross", "start": 3, "bin": 1, "causal": false})
+        serde_json::json!({"kind": "cross", "start": 3, "bin": 1, "visible": null})
     );
     assert_eq!(data["maps"][0][2]["start"], 9);
     assert!(bytes[3..].iter().zip(cross.iter().chain(&encoder)).all(|(a, b)| (weight(*a) - b).abs() < 4e-3));
