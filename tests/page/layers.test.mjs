@@ -9,9 +9,9 @@ import { test } from "node:test";
 const read = (name) => readFileSync(new URL(`../../crates/report/page/model/${name}.js`, import.meta.url), "utf8");
 // Plain scripts, which stand on those before them: no file of the page exports anything.
 const scripts = ["linear", "norm", "position", "changes", "attention", "feed_forward", "model"].map(read).join("\n");
-const { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, FeedForward, Heads, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf } =
+const { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, EVERY_KEY, FeedForward, Heads, ITSELF_AND_BEFORE, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf } =
   new Function(`"use strict"; ${scripts}
-    return { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, FeedForward, Heads, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf };`)();
+    return { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, EVERY_KEY, FeedForward, Heads, ITSELF_AND_BEFORE, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf };`)();
 
 const numbers = (...values) => Float64Array.from(values);
 /** Numbers that are as wanted to `digits` after the point. */
@@ -109,11 +109,11 @@ test("the first half of a gated layer is the gate of the second", () => {
 });
 
 /** Two query heads of width 1 that share one head of keys and values, over three places. */
-function attend({ changes = {}, isCausal = true, bias = null, queries = [0, 1, 0, 1, 0, 1] } = {}) {
+function attend({ changes = {}, sees = ITSELF_AND_BEFORE, bias = null, queries = [0, 1, 0, 1, 0, 1] } = {}) {
   const cache = new Cache(1);
   Object.assign(cache, { keys: numbers(0, Math.log(2), Math.log(5)), values: numbers(8, 16, 32), time: 3 });
   const maps = [];
-  const contexts = new Heads({ heads: 2, d_head: 1 }, 1).attend(numbers(...queries), 2, 3, cache, isCausal, bias, new Changes(changes, "decoder", 0), maps);
+  const contexts = new Heads({ heads: 2, d_head: 1 }, 1).attend(numbers(...queries), 2, 3, cache, sees, bias, new Changes(changes, "decoder", 0), maps);
   return { contexts: Array.from(contexts), maps: maps.map((map) => Array.from(map)) };
 }
 
@@ -123,10 +123,13 @@ test("a query sees no key behind it, and takes values by the softmax of its scor
   close(maps[0], [1, 0, 0, 1 / 2, 1 / 2, 0, 1 / 3, 1 / 3, 1 / 3], 7);
   close(maps[1], [1, 0, 0, 1 / 3, 2 / 3, 0, 1 / 8, 2 / 8, 5 / 8], 7);
   close(contexts, [8, 8, 12, 40 / 3, 56 / 3, 25]);
-  close(attend({ isCausal: false }).maps[1], [1, 2, 5, 1, 2, 5, 1, 2, 5].map((share) => share / 8), 7);
+  close(attend({ sees: EVERY_KEY }).maps[1], [1, 2, 5, 1, 2, 5, 1, 2, 5].map((share) => share / 8), 7);
+  const window = attend({ sees: (place) => [Math.max(0, place - 1), place + 1] });
+  close(window.maps[1], [1, 0, 0, 1 / 3, 2 / 3, 0, 0, 2 / 7, 5 / 7], 7);
+  close(window.contexts.slice(4), [24, (2 * 16 + 5 * 32) / 7]);
   close(attend({ bias: (head, back) => -Math.log(2) * back }).maps[0], [1, 0, 0, 1 / 3, 2 / 3, 0, 1 / 7, 2 / 7, 4 / 7], 7);
   const huge = numbers(1e4, 1e4, -1e4);
-  softmaxOf(huge, 3);
+  softmaxOf(huge, 0, 3);
   close(huge, [0.5, 0.5, 0]);
 });
 

@@ -15,7 +15,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_autodiff::{Autodiff, NodeId};
 
 use super::host::{Floats, Host};
-use super::operation::{Operation, OperationInputs};
+use super::operation::{Input, Operation};
 
 /// A tensor in the graph.
 type Tracked<B> = FloatTensor<Autodiff<B>>;
@@ -24,10 +24,14 @@ type Tracked<B> = FloatTensor<Autodiff<B>>;
 /// not serve them.
 pub(super) fn run<H: Host, O: Operation<N>, const N: usize>(
     tensors: [Option<Tracked<H>>; N],
-    of: impl FnOnce(&OperationInputs<N>) -> Option<O>,
+    of: impl FnOnce(&O::Inputs<Input>) -> Option<O>,
 ) -> Option<Tracked<H>> {
-    let mut inputs =
-        OperationInputs::read::<H>(&tensors.each_ref().map(|it| it.as_ref().map(|it| it.primitive.clone())))?;
+    let primitives = tensors.each_ref().map(|tensor| tensor.as_ref().map(|it| it.primitive.clone()));
+    let mut inputs = Input::read::<H, N>(&primitives)?;
+    for (input, tensor) in inputs.iter_mut().zip(&tensors) {
+        input.is_wanted = tensor.as_ref().is_some_and(|tensor| tensor.is_tracked());
+    }
+    let inputs: O::Inputs<Input> = inputs.into();
     let operation = of(&inputs)?;
     let first = tensors[0].as_ref().expect("the first input is never absent");
     let nodes = present::<H, N>(&tensors).map(|tensor| tensor.node);
@@ -43,17 +47,18 @@ pub(super) fn run<H: Host, O: Operation<N>, const N: usize>(
     };
     Some(match step.stateful() {
         OpsKind::Tracked(mut step) => {
-            inputs.wanted =
-                tensors.each_ref().map(|tensor| tensor.as_ref().is_some_and(|it| it.is_tracked()));
             let (output, saved) = operation.forward(&inputs);
             if O::IS_CHEAP {
                 // The graph does not keep it, and Burn would free what the next step needs again.
                 output.clone().recycle_once_free();
             }
-            inputs.values[O::READS..].fill_with(|| None);
+            let (mut inputs, reads): ([Input; N], [bool; N]) = (inputs.into(), O::READS.into());
+            for (input, _) in inputs.iter_mut().zip(reads).filter(|(_, is_read)| !is_read) {
+                input.take();
+            }
             // The graph keeps the first input in the operation's place: it has it from elsewhere, or
             // computes it again.
-            let first = inputs.values[0].take().map(|_| step.checkpoint(first));
+            let first = inputs[0].take().map(|_| step.checkpoint(first));
             step.finish(Arc::new(Kept { operation, inputs, first, saved }), H::unwrap(output))
         }
         OpsKind::UnTracked(step) => step.finish(H::unwrap(operation.forward(&inputs).0)),
@@ -126,7 +131,7 @@ impl<B: Backend, O: Recomputed<B, N>, const N: usize> Backward<B, N> for Again<O
 #[derive(Debug)]
 struct Kept<O: Operation<N>, const N: usize> {
     operation: O,
-    inputs: OperationInputs<N>,
+    inputs: [Input; N],
     first: Option<NodeId>,
     saved: O::Saved,
 }
@@ -146,13 +151,15 @@ impl<H: Host, O: Operation<N>, const N: usize> Backward<H, N> for Step<O> {
     fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, checkpointer: &mut Checkpointer) {
         let kept = Arc::into_inner(ops.state).expect("a step of the graph is made once");
         let Kept { operation, mut inputs, first, saved } = kept;
-        inputs.values[0] =
-            first.map(|first| Floats::contiguous::<H>(checkpointer.retrieve_node_output(first)));
+        let read_again = |first| Floats::contiguous::<H>(checkpointer.retrieve_node_output(first));
+        inputs[0].put(first.map(read_again));
+        let inputs: O::Inputs<Input> = inputs.into();
         let gradient = Floats::contiguous::<H>(gradients.consume::<H>(&ops.node));
-        let found = operation.backward(&inputs, saved, &gradient);
+        let found: [_; N] = operation.backward(&inputs, saved, &gradient).into();
         // It stays where it was passed on as the gradient of an input.
         gradient.recycle();
-        inputs.values.into_iter().flatten().for_each(Floats::recycle);
+        let inputs: [Input; N] = inputs.into();
+        inputs.into_iter().filter_map(|mut input| input.take()).for_each(Floats::recycle);
         for (input, gradient) in ops.parents.into_iter().zip(found) {
             if let (Some(input), Some(gradient)) = (input, gradient) {
                 let rc = Arc::new(input.id);
@@ -183,7 +190,7 @@ struct Recompute<B, O, const N: usize> {
 impl<H: Host, O: Operation<N>, const N: usize> RetroForward for Recompute<H, O, N> {
     fn forward(&self, states: &mut BackwardStates, output: NodeId) {
         let mut input = |id| Floats::contiguous::<H>(states.get_state::<FloatTensor<H>>(&id));
-        let inputs = OperationInputs { values: self.inputs.map(|id| id.map(&mut input)), wanted: [false; N] };
+        let inputs = self.inputs.map(|id| Input::new(id.map(&mut input))).into();
         states.save(output, H::unwrap(self.operation.forward(&inputs).0));
     }
 }

@@ -3,7 +3,7 @@
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation::log_softmax, backend::Backend};
 
 use super::host::{self, Floats};
-use super::operation::{Gradients, Operation, OperationInputs, fused, input};
+use super::operation::{Input, One, Operation, fused, gradients, input};
 use super::primitive;
 use crate::kernels::loss as kernel;
 use crate::kernels::pool::{self, Buffer};
@@ -22,7 +22,7 @@ pub fn cross_entropy<B: Backend>(
     hidden: Option<Tensor<B, 2, Bool>>,
     smoothing: f64,
 ) -> Tensor<B, 1> {
-    let output = fused([input(&logits)], |_| {
+    let output = fused(One { input: input(&logits) }, |_| {
         Some(Fused { targets: counted(&targets, &hidden)?, kernel: settings(smoothing) })
     });
     output.unwrap_or_else(|| composed(logits, targets, hidden, smoothing).sum())
@@ -108,7 +108,6 @@ fn counted<B: Backend>(targets: &Tensor<B, 2, Int>, hidden: &Option<Tensor<B, 2,
     Some(targets)
 }
 
-/// Of the logits.
 #[derive(Debug, Clone)]
 struct Fused {
     targets: Vec<i64>,
@@ -116,23 +115,24 @@ struct Fused {
 }
 
 impl Operation<1> for Fused {
+    type Inputs<T> = One<T>;
     /// The log-sum-exp of each row.
     type Saved = Buffer;
 
-    const READS: usize = 1;
+    const READS: One<bool> = One { input: true };
 
-    fn forward(&self, inputs: &OperationInputs<1>) -> (Floats, Buffer) {
+    fn forward(&self, One { input }: &One<Input>) -> (Floats, Buffer) {
         let [mut losses, mut log_sum_exp] = [self.targets.len(); 2].map(pool::take);
-        let logits = inputs[0].slice();
+        let logits = input.slice();
         let mut sum = pool::take(1);
         sum[0] = kernel::forward(&self.kernel, logits, &self.targets, &mut losses, &mut log_sum_exp) as f32;
-        (inputs[0].place(sum, [1]), log_sum_exp)
+        (input.place(sum, [1]), log_sum_exp)
     }
 
-    fn backward(&self, inputs: &OperationInputs<1>, log_sum_exp: Buffer, gradient: &Floats) -> Gradients<1> {
-        let (logits, scale) = (inputs[0].slice(), gradient.slice()[0]);
-        inputs.gradients(|[for_logits]| {
-            let for_logits = for_logits.expect("logits are never absent");
+    fn backward(&self, inputs: &One<Input>, log_sum_exp: Buffer, gradient: &Floats) -> One<Option<Floats>> {
+        let (logits, scale) = (inputs.input.slice(), gradient.slice()[0]);
+        gradients::<Self, 1>(inputs, |One { input }| {
+            let for_logits = input.expect("logits are never absent");
             kernel::backward(&self.kernel, logits, &self.targets, &log_sum_exp, scale, for_logits);
         })
     }

@@ -7,7 +7,7 @@ use burn::nn::Dropout;
 use burn::tensor::{Distribution, Int, Tensor, backend::Backend};
 
 use super::host::Floats;
-use super::operation::{self, Gradients, Operation, OperationInputs, fused};
+use super::operation::{self, Input, One, Operation, fused};
 use crate::kernels::{dropout as kernel, pool};
 
 /// Dropout, which acts on differentiable backends only: inference is on the inner one.
@@ -53,7 +53,8 @@ pub(super) fn run<B: Backend, const D: usize>(input: Tensor<B, D>, probability: 
     if probability == 0.0 || !B::ad_enabled(&input.device()) {
         return input;
     }
-    let output = fused([operation::input(&input)], |_| Some(Fused(draw::<B>(probability, &input.device())?)));
+    let inputs = One { input: operation::input(&input) };
+    let output = fused(inputs, |_| Some(Fused(draw::<B>(probability, &input.device())?)));
     output.unwrap_or_else(|| composed(input, probability))
 }
 
@@ -86,16 +87,17 @@ impl Fused {
 }
 
 impl Operation<1> for Fused {
+    type Inputs<T> = One<T>;
     type Saved = ();
 
-    const READS: usize = 0;
+    const READS: One<bool> = One { input: false };
 
-    fn forward(&self, inputs: &OperationInputs<1>) -> (Floats, ()) {
-        (self.apply(&inputs[0]), ())
+    fn forward(&self, One { input }: &One<Input>) -> (Floats, ()) {
+        (self.apply(input), ())
     }
 
-    fn backward(&self, _inputs: &OperationInputs<1>, (): (), gradient: &Floats) -> Gradients<1> {
-        [Some(self.apply(gradient))]
+    fn backward(&self, _inputs: &One<Input>, (): (), gradient: &Floats) -> One<Option<Floats>> {
+        One { input: Some(self.apply(gradient)) }
     }
 }
 

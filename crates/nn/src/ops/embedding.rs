@@ -4,7 +4,7 @@ use burn::nn::Embedding;
 use burn::tensor::{Int, Shape, Tensor, backend::Backend};
 
 use super::host::{self, Floats};
-use super::operation::{Gradients, Operation, OperationInputs, fused, input};
+use super::operation::{Input, Operation, fused, gradients, input, inputs};
 use crate::kernels::{embedding as kernel, pool};
 
 /// The row of each token, plus the row of `positions` for each place in time if there is one.
@@ -26,10 +26,13 @@ fn run<B: Backend>(
     positions: Option<Tensor<B, 2>>,
 ) -> Tensor<B, 3> {
     let [_, time] = tokens.dims();
-    let output = fused([input(&table), positions.as_ref().and_then(input)], |_| {
-        let ids = host::integers::<B>(tokens.clone().into_primitive())?;
-        (!ids.is_empty()).then_some(Fused { ids, time })
-    });
+    let output = fused(
+        EmbeddingInputs { table: input(&table), positions: positions.as_ref().and_then(input) },
+        |_| {
+            let ids = host::integers::<B>(tokens.clone().into_primitive())?;
+            (!ids.is_empty()).then_some(Fused { ids, time })
+        },
+    );
     if let Some(output) = output {
         return output;
     }
@@ -40,7 +43,8 @@ fn run<B: Backend>(
     }
 }
 
-/// Of table and positions.
+inputs!(EmbeddingInputs<2> { table, positions });
+
 #[derive(Debug, Clone)]
 struct Fused {
     ids: Vec<i64>,
@@ -54,21 +58,28 @@ impl Fused {
 }
 
 impl Operation<2> for Fused {
+    type Inputs<T> = EmbeddingInputs<T>;
     type Saved = ();
 
-    const READS: usize = 2;
+    const READS: EmbeddingInputs<bool> = EmbeddingInputs { table: true, positions: true };
 
-    fn forward(&self, inputs: &OperationInputs<2>) -> (Floats, ()) {
-        let (table, d_model) = (&inputs[0], inputs[0].width());
+    fn forward(&self, inputs: &EmbeddingInputs<Input>) -> (Floats, ()) {
+        let EmbeddingInputs { table, positions } = inputs;
+        let d_model = table.width();
         let mut output = pool::take(self.ids.len() * d_model);
-        kernel::forward(self.sequences(), d_model, table.slice(), inputs.slice(1), &mut output);
+        kernel::forward(self.sequences(), d_model, table.slice(), positions.numbers(), &mut output);
         (table.place(output, Shape::from([self.ids.len() / self.time, self.time, d_model])), ())
     }
 
-    fn backward(&self, inputs: &OperationInputs<2>, (): (), gradient: &Floats) -> Gradients<2> {
-        inputs.gradients(|[table, positions]| {
+    fn backward(
+        &self,
+        inputs: &EmbeddingInputs<Input>,
+        (): (),
+        gradient: &Floats,
+    ) -> EmbeddingInputs<Option<Floats>> {
+        gradients::<Self, 2>(inputs, |EmbeddingInputs { table, positions }| {
             let table = table.expect("the table is never absent");
-            kernel::backward(self.sequences(), inputs[0].width(), gradient.slice(), table, positions);
+            kernel::backward(self.sequences(), inputs.table.width(), gradient.slice(), table, positions);
         })
     }
 }

@@ -7,7 +7,7 @@ use super::Activation;
 use super::dropout::draw;
 use super::host::Floats;
 use super::linear::{Layer, kernel_layer};
-use super::operation::{self, Gradients, Operation, OperationInputs, fused};
+use super::operation::{self, Input, Inputs, Operation, fused, gradients, inputs};
 use super::precision::precision;
 use crate::kernels;
 use crate::kernels::dropout::Dropout as DropoutMask;
@@ -42,7 +42,8 @@ pub(super) fn run<B: Backend, const D: usize>(
             (operation::input(&layer.weight), layer.bias.as_ref().and_then(operation::input))
         };
         let [(up, up_bias), (down, down_bias)] = [&up, &down].map(parts);
-        [operation::input(&input), up, up_bias, down, down_bias, operation::input(&residual)]
+        let [input, residual] = [&input, &residual].map(operation::input);
+        FeedForwardInputs { input, up, up_bias, down, down_bias, residual }
     };
     let settings =
         |precision| Fused { activation, dropout: draw::<B>(probability, &input.device()), precision };
@@ -54,8 +55,8 @@ pub(super) fn run<B: Backend, const D: usize>(
     down.apply(activation.forward(up.apply(input, None)), Some((residual, probability)))
 }
 
-/// Of input, weight and bias of both layers, and residual.
-///
+inputs!(FeedForwardInputs<6> { input, up, up_bias, down, down_bias, residual });
+
 /// The widest tensor of a model is what the activation makes of the inner layer. It is not kept: the gradient has it
 /// from the pre-activation, together with the activation's derivative.
 #[derive(Debug, Clone)]
@@ -67,24 +68,33 @@ struct Fused {
 
 impl Fused {
     /// Both layers, as the kernels read them.
-    fn layers<'a>(&self, inputs: &'a OperationInputs<6>) -> kernel::FeedForward<'a> {
-        let [up, down] = [1, 3].map(|at| {
-            kernel_layer(&inputs[at], WeightLayout::InputOutput, inputs.slice(at + 1), self.precision)
+    fn layers<'a>(&self, inputs: &'a FeedForwardInputs<Input>) -> kernel::FeedForward<'a> {
+        let FeedForwardInputs { up, up_bias, down, down_bias, .. } = inputs;
+        let [up, down] = [(up, up_bias), (down, down_bias)].map(|(weight, bias)| {
+            kernel_layer(weight, WeightLayout::InputOutput, bias.numbers(), self.precision)
         });
         kernel::FeedForward { up, down, activation: self.activation.form(), dropout: self.dropout }
     }
 }
 
 impl Operation<6> for Fused {
+    type Inputs<T> = FeedForwardInputs<T>;
     /// `x W_up + b_up`, where the backward pass reads it.
     type Saved = Option<Buffer>;
 
-    const READS: usize = 5;
+    const READS: FeedForwardInputs<bool> = FeedForwardInputs {
+        input: true,
+        up: true,
+        up_bias: true,
+        down: true,
+        down_bias: true,
+        residual: false,
+    };
 
-    fn forward(&self, inputs: &OperationInputs<6>) -> (Floats, Option<Buffer>) {
-        let (layers, input, residual) = (self.layers(inputs), inputs[0].slice(), &inputs[5]);
+    fn forward(&self, inputs: &FeedForwardInputs<Input>) -> (Floats, Option<Buffer>) {
+        let (layers, input, residual) = (self.layers(inputs), inputs.input.slice(), &inputs.residual);
         let rows = input.len() / layers.up.d_in;
-        let is_kept = inputs.wanted.contains(&true)
+        let is_kept = inputs.refs().iter().any(|input| input.is_wanted)
             && kernel::keeps_pre_activation(self.precision, rows, [layers.up.d_in, layers.down.d_in]);
         let mut pre_activation = is_kept.then(|| pool::take(rows * layers.up.d_out));
         let mut output = pool::take(rows * layers.down.d_out);
@@ -94,18 +104,18 @@ impl Operation<6> for Fused {
 
     fn backward(
         &self,
-        inputs: &OperationInputs<6>,
+        inputs: &FeedForwardInputs<Input>,
         pre_activation: Option<Buffer>,
         gradient: &Floats,
-    ) -> Gradients<6> {
-        let mut found = inputs.gradients(|[input, up_weight, up_bias, weight, bias, _]| {
-            let gradients = [(input, up_weight, up_bias), (None, weight, bias)]
+    ) -> FeedForwardInputs<Option<Floats>> {
+        let found = gradients::<Self, 6>(inputs, |found| {
+            let FeedForwardInputs { input, up, up_bias, down, down_bias, .. } = found;
+            let gradients = [(input, up, up_bias), (None, down, down_bias)]
                 .map(|(input, weight, bias)| linear::Gradients { input, weight, bias });
-            let (layers, input) = (self.layers(inputs), inputs[0].slice());
+            let (layers, input) = (self.layers(inputs), inputs.input.slice());
             kernel::backward(&layers, input, pre_activation, gradient.slice(), gradients);
         });
-        found[5] = inputs.wanted[5].then(|| gradient.clone());
-        found
+        FeedForwardInputs { residual: inputs.residual.is_wanted.then(|| gradient.clone()), ..found }
     }
 }
 

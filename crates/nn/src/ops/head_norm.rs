@@ -4,7 +4,7 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use super::host::Floats;
 use super::norm::{self, Norm};
-use super::operation::{self, Gradients, Operation, OperationInputs, fused};
+use super::operation::{self, Input, Operation, fused, gradients, inputs};
 use super::{AttentionOptions, Projections};
 use crate::kernels::norm as kernel;
 use crate::kernels::pool::{self, Buffer};
@@ -27,7 +27,8 @@ fn run<B: Backend>(
     epsilons: [f64; 2],
     options: &AttentionOptions<B>,
 ) -> Tensor<B, 3> {
-    let inputs = [operation::input(&packed), operation::input(&gammas[0]), operation::input(&gammas[1])];
+    let [query_gamma, key_gamma] = gammas.each_ref().map(operation::input);
+    let inputs = HeadNormInputs { packed: operation::input(&packed), query_gamma, key_gamma };
     let settings = Settings { heads: [options.heads, options.key_value_heads], epsilons };
     fused(inputs, |_| Some(settings)).unwrap_or_else(|| {
         let [query, key, value] = Projections::Packed(packed).split(options);
@@ -42,7 +43,8 @@ fn run<B: Backend>(
     })
 }
 
-/// Of the packed projection, and the scales of queries and keys.
+inputs!(HeadNormInputs<3> { packed, query_gamma, key_gamma });
+
 #[derive(Debug, Clone, Copy)]
 struct Settings {
     /// Of queries, and of keys.
@@ -51,41 +53,44 @@ struct Settings {
 }
 
 impl Settings {
-    fn norms<'a>(&self, inputs: &'a OperationInputs<3>) -> [kernel::Norm<'a>; 2] {
-        [0, 1].map(|at| kernel::Norm {
+    fn norms<'a>(&self, inputs: &'a HeadNormInputs<Input>) -> [kernel::Norm<'a>; 2] {
+        let [query, key] = self.epsilons.map(|epsilon| epsilon as f32);
+        [(&inputs.query_gamma, query), (&inputs.key_gamma, key)].map(|(gamma, epsilon)| kernel::Norm {
             is_centred: false,
-            gamma: inputs[at + 1].slice(),
+            gamma: gamma.slice(),
             beta: None,
-            epsilon: self.epsilons[at] as f32,
+            epsilon,
         })
     }
 }
 
 impl Operation<3> for Settings {
+    type Inputs<T> = HeadNormInputs<T>;
     /// Mean and inverse deviation of each head.
     type Saved = [Buffer; 2];
 
-    const READS: usize = 3;
+    const READS: HeadNormInputs<bool> = HeadNormInputs { packed: true, query_gamma: true, key_gamma: true };
 
-    fn forward(&self, inputs: &OperationInputs<3>) -> (Floats, [Buffer; 2]) {
-        let (input, width) = (inputs[0].slice(), inputs[0].width());
+    fn forward(&self, inputs: &HeadNormInputs<Input>) -> (Floats, [Buffer; 2]) {
+        let (input, width) = (inputs.packed.slice(), inputs.packed.width());
         let statistics = input.len() / width * self.heads.iter().sum::<usize>();
         let [mut output, mut mean, mut inverse] = [input.len(), statistics, statistics].map(pool::take);
         let norms = self.norms(inputs);
         kernel::forward_heads(norms.each_ref(), self.heads, input, [&mut mean, &mut inverse], &mut output);
-        (inputs[0].place(output, inputs[0].shape()), [mean, inverse])
+        (inputs.packed.place(output, inputs.packed.shape()), [mean, inverse])
     }
 
     fn backward(
         &self,
-        inputs: &OperationInputs<3>,
+        inputs: &HeadNormInputs<Input>,
         [mean, inverse]: [Buffer; 2],
         gradient: &Floats,
-    ) -> Gradients<3> {
+    ) -> HeadNormInputs<Option<Floats>> {
         let (norms, statistics) = (self.norms(inputs), [&*mean, &*inverse]);
-        inputs.gradients(|parts| {
-            let [input, query, key] = parts.map(|part| part.expect("no input is ever absent"));
-            let (norms, read) = (norms.each_ref(), inputs[0].slice());
+        gradients::<Self, 3>(inputs, |found| {
+            let [input, query, key] =
+                <[_; 3]>::from(found).map(|part| part.expect("no input is ever absent"));
+            let (norms, read) = (norms.each_ref(), inputs.packed.slice());
             kernel::backward_heads(
                 norms,
                 self.heads,

@@ -5,7 +5,7 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use super::dropout::{self, draw};
 use super::host::Floats;
-use super::operation::{self, Gradients, Operation, OperationInputs, fused};
+use super::operation::{self, Input, Operation, fused, gradients, inputs};
 use super::precision::{Precision, matmul, precision};
 use crate::kernels::dropout::Dropout as DropoutMask;
 use crate::kernels::linear::{self as kernel, Epilogue, WeightLayout};
@@ -71,12 +71,12 @@ impl<B: Backend> Layer<B> {
             residual.map_or((None, 0.0), |(it, probability)| (Some(it), probability));
         let inputs = || {
             let (bias, residual) = (self.bias.as_ref(), residual.as_ref());
-            [
-                operation::input(&input),
-                operation::input(&self.weight),
-                bias.and_then(operation::input),
-                residual.and_then(operation::input),
-            ]
+            LinearInputs {
+                input: operation::input(&input),
+                weight: operation::input(&self.weight),
+                bias: bias.and_then(operation::input),
+                residual: residual.and_then(operation::input),
+            }
         };
         let settings = |precision| {
             let dropout = draw::<B>(probability, &input.device());
@@ -130,7 +130,8 @@ pub(super) fn kernel_layer<'a>(
     kernel::Linear { weight: weight.slice(), layout, bias, d_in, d_out, precision }
 }
 
-/// Of input, weight, bias and residual.
+inputs!(LinearInputs<4> { input, weight, bias, residual });
+
 #[derive(Debug, Clone)]
 struct Fused {
     layout: WeightLayout,
@@ -139,32 +140,38 @@ struct Fused {
 }
 
 impl Operation<4> for Fused {
+    type Inputs<T> = LinearInputs<T>;
     type Saved = ();
 
-    const READS: usize = 3;
+    const READS: LinearInputs<bool> = LinearInputs { input: true, weight: true, bias: true, residual: false };
 
-    fn forward(&self, inputs: &OperationInputs<4>) -> (Floats, ()) {
-        let layer = kernel_layer(&inputs[1], self.layout, inputs.slice(2), self.precision);
-        let mut shape = inputs[0].shape();
+    fn forward(&self, inputs: &LinearInputs<Input>) -> (Floats, ()) {
+        let LinearInputs { input, weight, bias, residual } = inputs;
+        let layer = kernel_layer(weight, self.layout, bias.numbers(), self.precision);
+        let mut shape = input.shape();
         let last = shape.num_dims() - 1;
         shape[last] = layer.d_out;
         let mut output = pool::take(shape.num_elements());
-        let after = match inputs.slice(3) {
+        let after = match residual.numbers() {
             Some(residual) => Epilogue::Residual { residual, dropout: self.dropout },
             None => Epilogue::None,
         };
-        kernel::forward(&layer, inputs[0].slice(), after, &mut output);
-        (inputs[0].place(output, shape), ())
+        kernel::forward(&layer, input.slice(), after, &mut output);
+        (input.place(output, shape), ())
     }
 
-    fn backward(&self, inputs: &OperationInputs<4>, (): (), gradient: &Floats) -> Gradients<4> {
-        let layer = kernel_layer(&inputs[1], self.layout, inputs.slice(2), self.precision);
-        let mut found = inputs.gradients(|[input, weight, bias, _]| {
+    fn backward(
+        &self,
+        inputs: &LinearInputs<Input>,
+        (): (),
+        gradient: &Floats,
+    ) -> LinearInputs<Option<Floats>> {
+        let layer = kernel_layer(&inputs.weight, self.layout, inputs.bias.numbers(), self.precision);
+        let found = gradients::<Self, 4>(inputs, |LinearInputs { input, weight, bias, .. }| {
             let gradients = kernel::Gradients { input, weight, bias };
-            kernel::backward(&layer, inputs[0].slice(), self.dropout, gradient.slice(), gradients);
+            kernel::backward(&layer, inputs.input.slice(), self.dropout, gradient.slice(), gradients);
         });
-        found[3] = inputs.wanted[3].then(|| gradient.clone());
-        found
+        LinearInputs { residual: inputs.residual.is_wanted.then(|| gradient.clone()), ..found }
     }
 }
 

@@ -13,7 +13,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use super::host::Floats;
-use super::operation::{self, Gradients, Operation, OperationInputs, fused};
+use super::operation::{self, Input, Operation, fused, gradients, inputs};
 use super::{float, primitive};
 use crate::kernels::norm as kernel;
 use crate::kernels::pool::{self, Buffer};
@@ -84,8 +84,11 @@ pub(super) fn run<B: Backend, const D: usize>(
     beta: Option<Tensor<B, 1>>,
     settings: Settings,
 ) -> Tensor<B, D> {
-    let inputs =
-        [operation::input(&input), operation::input(&gamma), beta.as_ref().and_then(operation::input)];
+    let inputs = NormInputs {
+        input: operation::input(&input),
+        gamma: operation::input(&gamma),
+        beta: beta.as_ref().and_then(operation::input),
+    };
     fused(inputs, |_| Some(settings)).unwrap_or_else(|| match settings.kind {
         NormKind::Layer => {
             let beta = beta.map(primitive);
@@ -98,7 +101,8 @@ pub(super) fn run<B: Backend, const D: usize>(
     })
 }
 
-/// Of a norm of input, scale and shift.
+inputs!(NormInputs<3> { input, gamma, beta });
+
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
     epsilon: f64,
@@ -110,43 +114,44 @@ impl Settings {
         Self { epsilon, kind: NormKind::Rms }
     }
 
-    fn kernel<'a>(&self, inputs: &'a OperationInputs<3>) -> kernel::Norm<'a> {
+    fn kernel<'a>(&self, inputs: &'a NormInputs<Input>) -> kernel::Norm<'a> {
         kernel::Norm {
             is_centred: self.kind == NormKind::Layer,
-            gamma: inputs[1].slice(),
-            beta: inputs.slice(2),
+            gamma: inputs.gamma.slice(),
+            beta: inputs.beta.numbers(),
             epsilon: self.epsilon as f32,
         }
     }
 }
 
 impl Operation<3> for Settings {
+    type Inputs<T> = NormInputs<T>;
     /// Mean and inverse deviation of each row.
     type Saved = [Buffer; 2];
 
-    const READS: usize = 3;
+    const READS: NormInputs<bool> = NormInputs { input: true, gamma: true, beta: true };
 
     /// The result is as large as the input.
     const IS_CHEAP: bool = true;
 
-    fn forward(&self, inputs: &OperationInputs<3>) -> (Floats, [Buffer; 2]) {
-        let input = inputs[0].slice();
-        let rows = input.len() / inputs[0].width();
+    fn forward(&self, inputs: &NormInputs<Input>) -> (Floats, [Buffer; 2]) {
+        let input = inputs.input.slice();
+        let rows = input.len() / inputs.input.width();
         let [mut output, mut mean, mut inverse_deviation] = [input.len(), rows, rows].map(pool::take);
         kernel::forward(&self.kernel(inputs), input, [&mut mean, &mut inverse_deviation], &mut output);
-        (inputs[0].place(output, inputs[0].shape()), [mean, inverse_deviation])
+        (inputs.input.place(output, inputs.input.shape()), [mean, inverse_deviation])
     }
 
     fn backward(
         &self,
-        inputs: &OperationInputs<3>,
+        inputs: &NormInputs<Input>,
         [mean, inverse_deviation]: [Buffer; 2],
         gradient: &Floats,
-    ) -> Gradients<3> {
+    ) -> NormInputs<Option<Floats>> {
         let (norm, statistics) = (self.kernel(inputs), [&*mean, &*inverse_deviation]);
-        inputs.gradients(|[input, gamma, beta]| {
+        gradients::<Self, 3>(inputs, |NormInputs { input, gamma, beta }| {
             let (input, gamma) = input.zip(gamma).expect("input and scale are never absent");
-            kernel::backward(&norm, inputs[0].slice(), statistics, gradient.slice(), input, gamma, beta);
+            kernel::backward(&norm, inputs.input.slice(), statistics, gradient.slice(), input, gamma, beta);
         })
     }
 }

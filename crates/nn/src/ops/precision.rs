@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host::{self, Floats};
 use super::kernels::choose;
-use super::operation::{Gradients, Operation, OperationInputs, unfused};
+use super::operation::{Input, One, Operation, unfused};
 use crate::kernels::{self, pool};
 
 /// What the factors of a matrix product are rounded to.
@@ -114,18 +114,19 @@ pub(super) fn matmul<B: Backend, const D: usize>(left: Tensor<B, D>, right: Tens
 struct Round;
 
 impl Operation<1> for Round {
+    type Inputs<T> = One<T>;
     type Saved = ();
 
-    const READS: usize = 0;
+    const READS: One<bool> = One { input: false };
 
-    fn forward(&self, inputs: &OperationInputs<1>) -> (Floats, ()) {
-        let mut rounded = pool::take(inputs[0].slice().len());
-        kernels::round(inputs[0].slice(), &mut rounded);
-        (inputs[0].place(rounded, inputs[0].shape()), ())
+    fn forward(&self, One { input }: &One<Input>) -> (Floats, ()) {
+        let mut rounded = pool::take(input.slice().len());
+        kernels::round(input.slice(), &mut rounded);
+        (input.place(rounded, input.shape()), ())
     }
 
-    fn backward(&self, _inputs: &OperationInputs<1>, (): (), gradient: &Floats) -> Gradients<1> {
-        [Some(gradient.clone())]
+    fn backward(&self, _inputs: &One<Input>, (): (), gradient: &Floats) -> One<Option<Floats>> {
+        One { input: Some(gradient.clone()) }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::kernels::matrix::Matrix;
 use crate::kernels::pool::{self, Buffer};
 use crate::ops::dropout::draw;
 use crate::ops::host::{self, Floats};
-use crate::ops::operation::{Gradients, Operation, OperationInputs, fused, input};
+use crate::ops::operation::{Input, Operation, fused, gradients, input, inputs};
 use crate::ops::precision::precision;
 
 /// Attention by the kernels; none where these do not serve it.
@@ -30,29 +30,36 @@ pub fn attention<B: Backend>(
         ScorePosition::Bias(bias) => (input(bias), None, None),
     };
     let [_, query_time, _] = query.dims();
-    fused([input(query), key, value, bias, cosine, sine], |inputs| {
-        let key_time = inputs.values[1].as_ref().map_or(query_time, |key| key.shape()[1]);
-        let mask = options.mask.lower(query_time, key_time);
-        let pairs = match mask.pairs {
-            Some(pairs) => Some((pairs.dims(), host::bools::<B>(pairs.into_primitive())?)),
-            None => None,
-        };
-        let mut bias = inputs.slice(3).map(<[f32]>::to_vec);
-        reverse_rows(bias.as_deref_mut(), options.heads);
-        Some(Attention {
-            heads: options.heads,
-            key_value_heads: options.key_value_heads,
-            visible: mask.visible.unwrap_or_default(),
-            pairs,
-            bias,
-            dropout: draw::<B>(options.dropout, &query.device()),
-            precision,
-        })
-    })
+    fused(
+        AttentionInputs { query: input(query), key, value, bias, cosine, sine },
+        |inputs: &AttentionInputs<Input>| {
+            let key_time = inputs.key.get().map_or(query_time, |key| key.shape()[1]);
+            let mask = options.mask.lower(query_time, key_time);
+            let pairs = match mask.pairs {
+                Some(pairs) => Some((pairs.dims(), host::bools::<B>(pairs.into_primitive())?)),
+                None => None,
+            };
+            let mut bias = inputs.bias.numbers().map(<[f32]>::to_vec);
+            reverse_rows(bias.as_deref_mut(), options.heads);
+            Some(Attention {
+                heads: options.heads,
+                key_value_heads: options.key_value_heads,
+                visible: mask.visible.unwrap_or_default(),
+                pairs,
+                bias,
+                dropout: draw::<B>(options.dropout, &query.device()),
+                precision,
+            })
+        },
+    )
 }
 
-/// Attention of all heads. Its inputs are query, key and value, or the packed projection and two that are
-/// absent; then the bias by distance, cosines and sines.
+inputs! {
+    /// `query` is the packed projection where key and value are absent; then the bias by distance, cosines and sines.
+    AttentionInputs<6> { query, key, value, bias, cosine, sine }
+}
+
+/// Attention of all heads.
 #[derive(Debug, Clone)]
 struct Attention {
     heads: usize,
@@ -69,13 +76,13 @@ struct Attention {
 }
 
 impl Attention {
-    fn kernel<'a>(&'a self, inputs: &'a OperationInputs<6>) -> Kernel<'a> {
-        let [batch, query_time, width] = inputs[0].shape().dims();
-        let (key_time, heads_side_by_side) = match &inputs.values[1] {
+    fn kernel<'a>(&'a self, inputs: &'a AttentionInputs<Input>) -> Kernel<'a> {
+        let [batch, query_time, width] = inputs.query.shape().dims();
+        let (key_time, heads_side_by_side) = match inputs.key.get() {
             Some(key) => (key.shape()[1], self.heads),
             None => (query_time, self.heads + 2 * self.key_value_heads),
         };
-        let rotary = inputs.slice(4).zip(inputs.slice(5));
+        let rotary = inputs.cosine.numbers().zip(inputs.sine.numbers());
         let first_query = key_time.saturating_sub(query_time);
         Kernel {
             key_value_heads: self.key_value_heads,
@@ -90,35 +97,37 @@ impl Attention {
     }
 }
 
-fn parts<'a>(attention: &Kernel, inputs: &'a OperationInputs<6>) -> [Matrix<'a>; 3] {
-    let others = inputs.slice(1).zip(inputs.slice(2));
-    attention.parts(inputs[0].slice(), others.map(|(key, value)| [key, value]))
+fn parts<'a>(attention: &Kernel, inputs: &'a AttentionInputs<Input>) -> [Matrix<'a>; 3] {
+    let others = inputs.key.numbers().zip(inputs.value.numbers());
+    attention.parts(inputs.query.slice(), others.map(|(key, value)| [key, value]))
 }
 
 impl Operation<6> for Attention {
+    type Inputs<T> = AttentionInputs<T>;
     /// Context and log-sum-exp.
     type Saved = (Floats, Buffer);
 
-    const READS: usize = 6;
+    const READS: AttentionInputs<bool> =
+        AttentionInputs { query: true, key: true, value: true, bias: true, cosine: true, sine: true };
 
-    fn forward(&self, inputs: &OperationInputs<6>) -> (Floats, Self::Saved) {
+    fn forward(&self, inputs: &AttentionInputs<Input>) -> (Floats, Self::Saved) {
         let attention = self.kernel(inputs);
         let shape = [attention.batch, attention.query_time, attention.heads * attention.d_head];
         let mut context = pool::take(shape.iter().product());
         let mut log_sum_exp = pool::take(attention.batch * attention.heads * attention.query_time);
         kernel::forward(&attention, parts(&attention, inputs), &mut context, &mut log_sum_exp);
-        let context = inputs[0].place(context, shape);
+        let context = inputs.query.place(context, shape);
         (context.clone(), (context, log_sum_exp))
     }
 
     fn backward(
         &self,
-        inputs: &OperationInputs<6>,
+        inputs: &AttentionInputs<Input>,
         (context, log_sum_exp): Self::Saved,
         gradient: &Floats,
-    ) -> Gradients<6> {
-        let [_, _, _, is_bias_wanted, is_cosine_wanted, is_sine_wanted] = inputs.wanted;
-        assert!(!is_cosine_wanted && !is_sine_wanted, "the angles of a rotation are constants");
+    ) -> AttentionInputs<Option<Floats>> {
+        let is_turned_by_constants = !inputs.cosine.is_wanted && !inputs.sine.is_wanted;
+        assert!(is_turned_by_constants, "the angles of a rotation are constants");
         let attention = self.kernel(inputs);
         let rows = |data| Matrix::new(data, attention.heads * attention.d_head);
         let saved = kernel::Saved {
@@ -126,8 +135,8 @@ impl Operation<6> for Attention {
             log_sum_exp: &log_sum_exp,
             context_gradient: rows(gradient.slice()),
         };
-        let found = inputs.gradients(|[query, key, value, bias, _, _]| {
-            let mut bias = bias.filter(|_| is_bias_wanted);
+        let found = gradients::<Self, 6>(inputs, |AttentionInputs { query, key, value, bias, .. }| {
+            let mut bias = bias.filter(|_| inputs.bias.is_wanted);
             let query = query.expect("query or packed projection is never absent");
             let gradients = attention.parts_mut(query, key.zip(value).map(|(key, value)| [key, value]));
             kernel::backward(&attention, parts(&attention, inputs), saved, gradients, bias.as_deref_mut());

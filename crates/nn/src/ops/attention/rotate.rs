@@ -6,14 +6,14 @@ use burn::tensor::{Tensor, backend::Backend};
 use crate::kernels::attention::rotary::{Rotary, Turn, turn};
 use crate::kernels::pool::{self, Buffer};
 use crate::ops::host::Floats;
-use crate::ops::operation::{Gradients, Operation, OperationInputs, fused, input};
+use crate::ops::operation::{Input, Operation, fused, input, inputs};
 
 /// Queries or keys turned by their positions.
 ///
 /// # Shapes
 /// `input` and the result `[batch, time, heads * d_head]`, tables `[time, d_head / 2]`.
 pub fn rotate<B: Backend>(x: Tensor<B, 3>, cosine: Tensor<B, 2>, sine: Tensor<B, 2>) -> Tensor<B, 3> {
-    let inputs = [input(&cosine), input(&sine), input(&x)];
+    let inputs = RotationInputs { cosine: input(&cosine), sine: input(&sine), x: input(&x) };
     fused(inputs, |_| Some(Rotate)).unwrap_or_else(|| composed(x, cosine, sine))
 }
 
@@ -29,33 +29,44 @@ fn composed<B: Backend>(input: Tensor<B, 3>, cosine: Tensor<B, 2>, sine: Tensor<
     turned.reshape([batch, time, width])
 }
 
-/// Of cosines, sines, and what is turned.
+inputs! {
+    /// The angles come first: they are read again for the gradient, and what is turned is not.
+    RotationInputs<3> { cosine, sine, x }
+}
+
 #[derive(Debug, Clone)]
 struct Rotate;
 
 impl Rotate {
-    fn turned(inputs: &OperationInputs<3>, way: Turn, values: &Floats) -> Buffer {
+    fn turned(inputs: &RotationInputs<Input>, way: Turn, values: &Floats) -> Buffer {
         let [_, time, width] = values.shape().dims();
-        let rotary = Rotary { cosines: inputs[0].slice(), sines: inputs[1].slice(), first_query: 0 };
+        let rotary = Rotary { cosines: inputs.cosine.slice(), sines: inputs.sine.slice(), first_query: 0 };
         let mut turned = pool::take(values.slice().len());
         turned.copy_from_slice(values.slice());
-        turn(way, &rotary, [time, width, 2 * inputs[0].width()], &mut turned);
+        turn(way, &rotary, [time, width, 2 * inputs.cosine.width()], &mut turned);
         turned
     }
 }
 
 impl Operation<3> for Rotate {
+    type Inputs<T> = RotationInputs<T>;
     type Saved = ();
 
-    const READS: usize = 2;
+    const READS: RotationInputs<bool> = RotationInputs { cosine: true, sine: true, x: false };
 
-    fn forward(&self, inputs: &OperationInputs<3>) -> (Floats, ()) {
-        (inputs[2].place(Self::turned(inputs, Turn::Forth, &inputs[2]), inputs[2].shape()), ())
+    fn forward(&self, inputs: &RotationInputs<Input>) -> (Floats, ()) {
+        let x = &inputs.x;
+        (x.place(Self::turned(inputs, Turn::Forth, x), x.shape()), ())
     }
 
-    fn backward(&self, inputs: &OperationInputs<3>, (): (), gradient: &Floats) -> Gradients<3> {
+    fn backward(
+        &self,
+        inputs: &RotationInputs<Input>,
+        (): (),
+        gradient: &Floats,
+    ) -> RotationInputs<Option<Floats>> {
         let turned = Self::turned(inputs, Turn::Back, gradient);
-        [None, None, Some(gradient.place(turned, gradient.shape()))]
+        RotationInputs { cosine: None, sine: None, x: Some(gradient.place(turned, gradient.shape())) }
     }
 }
 

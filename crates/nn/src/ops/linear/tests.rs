@@ -104,7 +104,8 @@ fn linear_layers_of_middling_size_agree() {
 fn in_half_precision_that_the_kernels_lack_products_alone_are_composed() {
     let is_served = || {
         let weight = leaf::<Flex, 2>(1, [5, 5]);
-        let inputs = [operation::input(&weight), operation::input(&weight), None, None];
+        let read = || operation::input(&weight);
+        let inputs = LinearInputs { input: read(), weight: read(), bias: None, residual: None };
         let output = layer_of(weight.clone(), None).apply(weight.clone(), None);
         let precision = kernels::Precision::F32;
         let settings = Fused { layout: WeightLayout::InputOutput, dropout: None, precision };
