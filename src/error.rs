@@ -10,7 +10,6 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use causal_attention_nn::model::ModelConfig;
-use causal_attention_nn::range::Ranges;
 
 /// The result of anything that can fail on a user's input or a disk.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -202,9 +201,9 @@ pub fn ensure(holds: bool, kind: fn(String) -> Error, problem: impl FnOnce() -> 
 }
 
 /// Names fields of a model in a message as the keys of a config, as "`model.heads`" for "`heads`".
-fn keys_of_model(message: &str) -> String {
-    let fields = ModelConfig::default();
-    let is_field = |word: &str| fields.ranges().iter().any(|(name, ..)| *name == word) || word == "position";
+pub(crate) fn keys_of_model(message: &str) -> String {
+    let fields = toml::Table::try_from(ModelConfig::default()).unwrap_or_default();
+    let is_field = |word: &str| fields.contains_key(word);
     let words: Vec<_> = message.split('`').collect();
     let named = words.iter().enumerate().map(|(i, word)| match i % 2 == 1 && is_field(word) {
         true => format!("model.{word}"),

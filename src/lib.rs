@@ -119,6 +119,6 @@ pub mod weights;
 pub mod workers;
 
 pub use causal_attention_kernels as kernels;
-pub use causal_attention_nn::{attention, hooks, model, ops, position, range, role};
+pub use causal_attention_nn::{attention, choice, choices, hooks, model, ops, position, range, role};
 pub use causal_attention_report::numbers;
 pub use error::{Error, Result};

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::training::MOST_STEPS;
 use crate::error::{Error, Result};
-use crate::range::{Number, Range, Ranged, Ranges};
+use crate::range::{Number, Range, Ranged, Section};
 
 /// What is looked at after a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -41,7 +41,7 @@ impl Default for AnalysisConfig {
 /// The most sequences that are kept for pictures.
 const MAX_SAMPLES: u64 = 1_000;
 
-impl Ranges for AnalysisConfig {
+impl Section for AnalysisConfig {
     fn ranges(&self) -> Vec<Ranged> {
         let whole = |key, value: usize, least, most| (key, Some(value.into()), Range::Whole(least, most));
         vec![

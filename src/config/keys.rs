@@ -17,7 +17,7 @@ use super::{AnalysisConfig, Config, RunConfig, TrainingConfig, TuneConfig};
 use crate::data::DataConfig;
 use crate::error::{Error, Origin, Result};
 use crate::model::ModelConfig;
-use crate::range::{MAX_INTEGER, Range, Ranged, Ranges};
+use crate::range::{MAX_INTEGER, Range, Ranged, Section};
 
 /// The JSON schema of a config, for editors. Its draft is one that they know.
 pub static SCHEMA: LazyLock<Json> = LazyLock::new(|| {

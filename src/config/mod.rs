@@ -7,7 +7,6 @@ mod advice;
 mod analysis;
 mod device;
 mod difference;
-mod effects;
 mod intervals;
 mod keys;
 mod meant;
@@ -17,6 +16,7 @@ mod source;
 mod training;
 mod tune;
 mod types;
+mod unread;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ use crate::data::{self, DataConfig, Dataset, Source, Tokens};
 use crate::error::{Error, Origin, Result};
 use crate::files::Text;
 use crate::model::{ModelConfig, Sizes};
-use crate::range::{Range, Ranged, Ranges};
+use crate::range::{Range, Ranged, Section};
 use source::Written;
 
 /// Returns whether an override of the command line is for a key, named with its section.
@@ -110,7 +110,7 @@ fn is_empty(path: &Path) -> bool {
     path.as_os_str().is_empty()
 }
 
-impl Ranges for RunConfig {
+impl Section for RunConfig {
     fn ranges(&self) -> Vec<Ranged> {
         vec![("seed", Some(self.seed.into()), Range::ANY)]
     }

@@ -4,48 +4,28 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::TrainingConfig;
+use crate::choices;
 use crate::ops::{Adam, Muon, Rule, Sgd};
 use crate::role::ParamRole;
 
-/// The optimizers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OptimizerKind {
-    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
-    Adamw,
-    /// Adam (Kingma and Ba, 2015), without weight decay.
-    Adam,
-    /// Stochastic gradient descent with momentum.
-    Sgd,
-    /// Muon (Jordan et al., 2024) for the matrices of attention and feed-forward layers, AdamW for embeddings, head,
-    /// norms and biases, both by one learning rate (Liu et al., 2025, arXiv 2502.16982).
-    Muon,
+choices! {
+    /// The optimizers.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum OptimizerKind {
+        /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+        Adamw uses ["beta1", "beta2", "epsilon", "weight_decay"],
+        /// Adam (Kingma and Ba, 2015), without weight decay.
+        Adam uses ["beta1", "beta2", "epsilon"],
+        /// Stochastic gradient descent with momentum.
+        Sgd uses ["momentum"],
+        /// Muon (Jordan et al., 2024) for the matrices of attention and feed-forward layers, AdamW for embeddings, head,
+        /// norms and biases, both by one learning rate (Liu et al., 2025, arXiv 2502.16982).
+        Muon uses ["beta1", "beta2", "epsilon", "weight_decay", "momentum", "momentum_warmup"],
+    }
 }
 
 impl OptimizerKind {
-    /// Every optimizer.
-    pub const ALL: [Self; 4] = [Self::Adamw, Self::Adam, Self::Sgd, Self::Muon];
-
-    /// Its name in sentences.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Adamw => "AdamW",
-            Self::Adam => "Adam",
-            Self::Sgd => "SGD",
-            Self::Muon => "Muon",
-        }
-    }
-
-    /// The keys of `[training]` that it reads, and not every optimizer does.
-    pub fn keys(self) -> &'static [&'static str] {
-        match self {
-            Self::Adamw => &["beta1", "beta2", "epsilon", "weight_decay"],
-            Self::Adam => &["beta1", "beta2", "epsilon"],
-            Self::Sgd => &["momentum"],
-            Self::Muon => &["beta1", "beta2", "epsilon", "weight_decay", "momentum", "momentum_warmup"],
-        }
-    }
-
     /// A learning rate that is rarely too high.
     pub(super) fn usual_rate(self) -> f64 {
         match self {
@@ -91,6 +71,7 @@ impl TrainingConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::choice::Choice;
 
     #[test]
     fn the_keys_of_an_optimizer_are_keys_of_the_section() {

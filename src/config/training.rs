@@ -5,10 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use super::device::{BackendName, DeviceChoice};
 use super::optimizer::OptimizerKind;
+use crate::choice::Unread;
+use crate::choices;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 use crate::ops::{Kernels, Precision};
-use crate::range::{Number, Range, Ranged, Ranges};
+use crate::range::{Number, Range, Ranged, Section};
 
 /// How a model is trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -107,21 +109,23 @@ fn is_usual_timeout(seconds: &f64) -> bool {
     *seconds == USUAL_TIMEOUT
 }
 
-/// The course of the learning rate after the warm-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ScheduleKind {
-    /// `learning_rate` to the end.
-    Constant,
-    /// Linear decay to `min_learning_rate`.
-    Linear,
-    /// Cosine decay to `min_learning_rate`.
-    Cosine,
-    /// `learning_rate sqrt((warmup + 1) / (step + 1))`, never below `min_learning_rate`.
-    InverseSqrt,
-    /// `learning_rate`, then linear decay to `min_learning_rate` over the last `cooldown` steps (Zhai et al., 2022, arXiv
-    /// 2106.04560; Hägele et al., 2024, arXiv 2405.18392).
-    Trapezoid,
+choices! {
+    /// The course of the learning rate after the warm-up.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ScheduleKind {
+        /// `learning_rate` to the end.
+        Constant,
+        /// Linear decay to `min_learning_rate`.
+        Linear uses ["min_learning_rate"],
+        /// Cosine decay to `min_learning_rate`.
+        Cosine uses ["min_learning_rate"],
+        /// `learning_rate sqrt((warmup + 1) / (step + 1))`, never below `min_learning_rate`.
+        InverseSqrt uses ["min_learning_rate"],
+        /// `learning_rate`, then linear decay to `min_learning_rate` over the last `cooldown` steps (Zhai et al., 2022, arXiv
+        /// 2106.04560; Hägele et al., 2024, arXiv 2405.18392).
+        Trapezoid uses ["min_learning_rate", "cooldown"],
+    }
 }
 
 /// A metric of `metrics.csv` that early stopping can monitor, at each validation: what the validation
@@ -197,7 +201,19 @@ impl Default for TrainingConfig {
 pub(super) const MOST_STEPS: usize = 1 << 40;
 const MOST_SEQUENCES: usize = 1 << 20;
 
-impl Ranges for TrainingConfig {
+impl Section for TrainingConfig {
+    fn unread(&self) -> Unread {
+        let mut unread = Unread::default();
+        unread
+            .other_choices("training.optimizer", self.optimizer)
+            .other_choices("training.schedule", self.schedule)
+            .unless(self.patience > 0, &["min_delta"], "early stopping, which `training.patience` asks for");
+        if self.weight_decay == 0.0 {
+            unread.remove("weight_decay");
+        }
+        unread
+    }
+
     fn ranges(&self) -> Vec<Ranged> {
         let given = |key, value: Option<usize>, least, most: usize| {
             (key, value.map(Number::from), Range::Whole(least, most as u64))

@@ -4,8 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::training::MOST_STEPS;
+use crate::choice::Unread;
+use crate::choices;
 use crate::error::{Error, Result};
-use crate::range::{Number, Range, Ranged, Ranges};
+use crate::range::{Number, Range, Ranged, Section};
 
 /// How hyper-parameters are searched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,20 +44,22 @@ pub struct TuneConfig {
     pub search: toml::Table,
 }
 
-/// A way to search.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Method {
-    /// Every combination of the values.
-    Grid,
-    /// Combinations drawn at random (Bergstra and Bengio, 2012).
-    Random,
-    /// Combinations drawn at random, of which the better go on (Jamieson and Talwalkar, 2016; the
-    /// brackets of Hyperband, Li et al., 2018).
-    Halving,
-    /// One key after another, in the order of the textbooks: batch size, learning rate, heads and
-    /// width, dropout.
-    Recipe,
+choices! {
+    /// A way to search.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Method {
+        /// Every combination of the values.
+        Grid,
+        /// Combinations drawn at random (Bergstra and Bengio, 2012).
+        Random uses ["trials"],
+        /// Combinations drawn at random, of which the better go on (Jamieson and Talwalkar, 2016; the
+        /// brackets of Hyperband, Li et al., 2018).
+        Halving uses ["trials"],
+        /// One key after another, in the order of the textbooks: batch size, learning rate, heads and
+        /// width, dropout.
+        Recipe,
+    }
 }
 
 impl Default for TuneConfig {
@@ -76,7 +80,13 @@ impl Default for TuneConfig {
 /// More than this is a slip of the keyboard, not a study.
 const MOST: usize = 10_000;
 
-impl Ranges for TuneConfig {
+impl Section for TuneConfig {
+    fn unread(&self) -> Unread {
+        let mut unread = Unread::default();
+        unread.other_choices("tune.method", self.method());
+        unread
+    }
+
     fn ranges(&self) -> Vec<Ranged> {
         let given = |key, value: Option<usize>, least, most: usize| {
             (key, value.map(Number::from), Range::Whole(least, most as u64))

@@ -12,6 +12,7 @@
 #![deny(missing_docs)]
 
 pub mod attention;
+pub mod choice;
 pub mod error;
 pub mod hooks;
 pub mod model;

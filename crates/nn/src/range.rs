@@ -1,8 +1,10 @@
-//! The ranges of the numbers in a config, each declared once: what checks refuse, and what a schema can say.
+//! The sections of a config: the ranges of their numbers, each declared once, which checks refuse and a schema says, and
+//! the keys that they do not read.
 
 use std::fmt;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
+use crate::choice::Unread;
 use crate::error::{Error, Result};
 
 /// The largest integer that TOML can say.
@@ -138,10 +140,15 @@ impl fmt::Display for Number {
 /// A field with its number, where it has one, and its range.
 pub type Ranged = (&'static str, Option<Number>, Range);
 
-/// A config whose numbers have ranges.
-pub trait Ranges: Default {
+/// A section of a config: what its keys may be, and which of them it reads.
+pub trait Section: Default {
     /// Returns each field that takes a number.
     fn ranges(&self) -> Vec<Ranged>;
+
+    /// Returns the keys that have no effect because of what others say.
+    fn unread(&self) -> Unread {
+        Unread::default()
+    }
 
     /// Refuses the first number outside its range.
     ///

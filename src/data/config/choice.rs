@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::choices;
+
 /// Where sequences come from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -44,35 +46,30 @@ impl fmt::Display for Source {
     }
 }
 
-/// The sequence tasks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Task {
-    /// Independent integers: nothing to learn.
-    Random,
-    /// Counting by a step that the sequence draws.
-    Arithmetic,
-    /// A motif of random period, repeated.
-    #[default]
-    Repeat,
-    /// A prefix, then the prefix backwards.
-    Reverse,
-    /// A prefix, then the prefix in ascending order.
-    Sort,
-    /// A random walk by a matrix that all sequences share.
-    Markov,
-    /// Pairs of key and value, then keys to be answered.
-    Recall,
-    /// Two numbers and their sum.
-    Addition,
-    /// Tokens that come again after a fixed gap.
-    CopyGap,
-}
-
-impl fmt::Display for Task {
-    /// The name in a config.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
+choices! {
+    /// The sequence tasks.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Task {
+        /// Independent integers: nothing to learn.
+        Random,
+        /// Counting by a step that the sequence draws.
+        Arithmetic,
+        /// A motif of random period, repeated.
+        #[default]
+        Repeat uses ["period"],
+        /// A prefix, then the prefix backwards.
+        Reverse,
+        /// A prefix, then the prefix in ascending order.
+        Sort,
+        /// A random walk by a matrix that all sequences share.
+        Markov uses ["order"],
+        /// Pairs of key and value, then keys to be answered.
+        Recall,
+        /// Two numbers and their sum.
+        Addition uses ["digits"],
+        /// Tokens that come again after a fixed gap.
+        CopyGap uses ["gap"],
     }
 }
 

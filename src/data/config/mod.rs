@@ -2,6 +2,7 @@
 
 mod choice;
 mod table;
+mod unread;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::range::{Number, Range, Ranged, Ranges};
+use crate::range::{Number, Range, Ranged, Section};
 
 pub use self::choice::{Column, Count, Periods, Source, Task, Tokens, Values};
 pub use self::table::{Delimiter, Header, RowSplit};
@@ -130,7 +131,7 @@ impl Default for DataConfig {
     }
 }
 
-impl Ranges for DataConfig {
+impl Section for DataConfig {
     fn ranges(&self) -> Vec<Ranged> {
         let whole = |key, value: usize, least, most: usize| {
             (key, Some(value.into()), Range::Whole(least, most as u64))

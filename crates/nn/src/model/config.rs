@@ -4,23 +4,27 @@ use serde::{Deserialize, Serialize};
 
 use super::{initialisation::Initialisation, residual::NormPlacement};
 use crate::attention::{MultiHeadAttentionConfig, SplitHeadsConfig};
+use crate::choice::Unread;
+use crate::choices;
 use crate::ops::{Activation, NormKind};
 use crate::position::{PositionScheme, RopeScaling, Rotation};
-use crate::range::{Range, Ranged, Ranges};
+use crate::range::{Range, Ranged, Section};
 use crate::{Error, Result};
 
-/// Which parts the model is made of.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Architecture {
-    /// Embedding, causal attention, head; nothing else.
-    OneLayer,
-    /// A stack of causal blocks, as GPT-2.
-    #[default]
-    Decoder,
-    /// A stack that reads a source, and one that writes its answer.
-    EncoderDecoder,
+choices! {
+    /// Which parts the model is made of.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Architecture {
+        /// Embedding, causal attention, head; nothing else.
+        OneLayer,
+        /// A stack of causal blocks, as GPT-2.
+        #[default]
+        Decoder uses ["layers", "position", "norm", "norm_kind", "feed_forward", "d_inner", "activation", "tie_embeddings", "embedding_norm", "embedding_scale", "softcap"],
+        /// A stack that reads a source, and one that writes its answer.
+        EncoderDecoder uses ["layers", "position", "norm", "norm_kind", "feed_forward", "d_inner", "activation", "tie_embeddings", "embedding_norm", "embedding_scale", "softcap"],
+    }
 }
 
 /// The section `[model]`.
@@ -148,7 +152,7 @@ impl Default for ModelConfig {
 /// The most columns of a matrix in a model.
 const MAX_WIDTH: u64 = 65_536;
 
-impl Ranges for ModelConfig {
+impl Section for ModelConfig {
     fn ranges(&self) -> Vec<Ranged> {
         let whole = |key, value: usize, least, most| (key, Some(value.into()), Range::Whole(least, most));
         let real = |key, value: f64, range| (key, Some(value.into()), range);
@@ -172,6 +176,21 @@ impl Ranges for ModelConfig {
             real("norm_epsilon", self.norm_epsilon, Range::BETWEEN_0_AND_1),
             real("embedding_norm_epsilon", self.embedding_norm_epsilon, Range::BETWEEN_0_AND_1),
         ]
+    }
+
+    fn unread(&self) -> Unread {
+        let has_blocks = self.architecture != Architecture::OneLayer;
+        let position = if has_blocks { self.position } else { PositionScheme::None };
+        let mut unread = Unread::default();
+        unread
+            .other_choices("architecture", self.architecture)
+            .unless(has_blocks || self.qk_norm, &["norm_epsilon"], "models of blocks, or with `qk_norm`")
+            .unless(self.d_inner == 0, &["feed_forward"], "`d_inner` = 0")
+            .other_choices("position", position)
+            .other_choices("rope_scaling", self.rope_scaling)
+            .unless(self.embedding_norm && has_blocks, &["embedding_norm_epsilon"], "`embedding_norm` = true")
+            .unless(!(self.tie_embeddings && has_blocks), &["head_bias"], "`tie_embeddings` = false");
+        unread
     }
 }
 

@@ -9,20 +9,23 @@ use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::tensor::{Distribution, Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
+use crate::choices;
 use crate::role::{ParamRole, ParamRoles};
 
-/// How the linear layers start; embeddings are N(0, 0.02) in any case.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Initialisation {
-    /// Uniform within `1 / sqrt(d_input)`, PyTorch's default for linear layers: keeps the
-    /// stream's scale at any width.
-    #[default]
-    Uniform,
-    /// GPT-2's: weights from N(0, 0.02), biases zero, and the projections that return to the
-    /// stream divided by `sqrt(2 layers)`. Made for widths of several hundred and more.
-    Normal,
+choices! {
+    /// How the linear layers start; embeddings are N(0, 0.02) in any case.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Initialisation {
+        /// Uniform within `1 / sqrt(d_input)`, PyTorch's default for linear layers: keeps the
+        /// stream's scale at any width.
+        #[default]
+        Uniform,
+        /// GPT-2's: weights from N(0, 0.02), biases zero, and the projections that return to the
+        /// stream divided by `sqrt(2 layers)`. Made for widths of several hundred and more.
+        Normal,
+    }
 }
 
 impl Initialisation {

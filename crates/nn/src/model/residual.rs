@@ -12,18 +12,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::attention::check_width;
+use crate::choices;
 use crate::ops::Norm;
 
-/// Where the norm stands around a residual connection.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum NormPlacement {
-    /// `x + f(norm(x))`, with one more norm after the last block.
-    #[default]
-    Pre,
-    /// `norm(x + f(x))`.
-    Post,
+choices! {
+    /// Where the norm stands around a residual connection.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum NormPlacement {
+        /// `x + f(norm(x))`, with one more norm after the last block.
+        #[default]
+        Pre,
+        /// `norm(x + f(x))`.
+        Post,
+    }
 }
 
 impl NormPlacement {

@@ -7,28 +7,31 @@
 use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
+use crate::choices;
 use crate::kernels::activation::Activation as Form;
 
-/// The activation of a feed-forward layer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Activation {
-    /// GELU, `x (1 + erf(x / sqrt 2)) / 2`: the definition, and PyTorch's default.
-    #[default]
-    Gelu,
-    /// GPT-2's approximation of it, `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`.
-    GeluTanh,
-    /// `max(x, 0)`, that of the first Transformer.
-    Relu,
-    /// `max(x, 0)^2` (So et al., 2021, arXiv 2109.08668).
-    Relu2,
-    /// `x / (1 + e^-x)`, also named swish (Elfwing et al., 2017, arXiv 1702.03118).
-    Silu,
-    /// SiLU as a gate, `silu(gate) * up`: Llama's. The layer has half as many weights again as without a gate.
-    Swiglu,
-    /// GELU as a gate, `gelu(gate) * up`.
-    Geglu,
+choices! {
+    /// The activation of a feed-forward layer.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Activation {
+        /// GELU, `x (1 + erf(x / sqrt 2)) / 2`: the definition, and PyTorch's default.
+        #[default]
+        Gelu,
+        /// GPT-2's approximation of it, `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`.
+        GeluTanh,
+        /// `max(x, 0)`, that of the first Transformer.
+        Relu,
+        /// `max(x, 0)^2` (So et al., 2021, arXiv 2109.08668).
+        Relu2,
+        /// `x / (1 + e^-x)`, also named swish (Elfwing et al., 2017, arXiv 1702.03118).
+        Silu,
+        /// SiLU as a gate, `silu(gate) * up`: Llama's. The layer has half as many weights again as without a gate.
+        Swiglu,
+        /// GELU as a gate, `gelu(gate) * up`.
+        Geglu,
+    }
 }
 
 impl Activation {
@@ -94,21 +97,11 @@ mod tests {
 
     type B = Autodiff<NdArray<f64>>;
 
-    const ALL: [Activation; 7] = [
-        Activation::Gelu,
-        Activation::GeluTanh,
-        Activation::Relu,
-        Activation::Relu2,
-        Activation::Silu,
-        Activation::Swiglu,
-        Activation::Geglu,
-    ];
-
     #[test]
     fn the_gradient_belongs_to_the_form_that_is_computed() {
         // An even number of points, none of them zero, where ReLU has no derivative.
         let points: Vec<f64> = (-30..30).map(|i| (f64::from(i) + 0.5) / 7.0).collect();
-        for form in ALL {
+        for form in Activation::ALL {
             let at = |points: &[f64]| Tensor::<B, 1>::from_data(points, (&Default::default(), DType::F64));
             let input = at(&points).require_grad();
             let gradients = form.forward(input.clone()).sum().backward();

@@ -15,20 +15,23 @@ use serde::{Deserialize, Serialize};
 use super::host::Floats;
 use super::operation::{self, Input, Operation, fused, gradients, inputs};
 use super::{float, primitive};
+use crate::choices;
 use crate::kernels::norm as kernel;
 use crate::kernels::pool::{self, Buffer};
 use crate::role::{ParamRole, ParamRoles};
 
-/// Which norm.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum NormKind {
-    /// Layer norm: the mean is taken off, and the rest divided by its deviation.
-    #[default]
-    Layer,
-    /// RMS norm: divided by the root mean square, without a shift (Llama's).
-    Rms,
+choices! {
+    /// Which norm.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum NormKind {
+        /// Layer norm: the mean is taken off, and the rest divided by its deviation.
+        #[default]
+        Layer,
+        /// RMS norm: divided by the root mean square, without a shift (Llama's).
+        Rms,
+    }
 }
 
 /// A norm with Burn's parameter names and records.

@@ -30,35 +30,31 @@ use burn::module::{Module, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
+use crate::choices;
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, ops::ScorePosition};
 
-/// The position schemes, as `position` names them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum PositionScheme {
-    /// No positions: only the causal mask tells first from last.
-    None,
-    /// A learned vector for each position, added to the embedding.
-    #[default]
-    Learned,
-    /// Fixed sines and cosines, added to the embedding.
-    Sinusoidal,
-    /// Those of places that are drawn, in training anew for each batch, from all up to `largest_position`.
-    RandomSinusoidal,
-    /// Queries and keys turned by an angle that grows with the position.
-    Rotary,
-    /// Scores lowered in proportion to the distance.
-    Alibi,
-    /// A learned number for each head and range of distances, added to the scores.
-    Relative,
-}
-
-impl std::fmt::Display for PositionScheme {
-    /// The name in a config.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.serialize(f)
+choices! {
+    /// The position schemes, as `position` names them.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum PositionScheme {
+        /// No positions: only the causal mask tells first from last.
+        None,
+        /// A learned vector for each position, added to the embedding.
+        #[default]
+        Learned,
+        /// Fixed sines and cosines, added to the embedding.
+        Sinusoidal,
+        /// Those of places that are drawn, in training anew for each batch, from all up to `largest_position`.
+        RandomSinusoidal uses ["largest_position"],
+        /// Queries and keys turned by an angle that grows with the position.
+        Rotary uses ["rope_theta", "rope_scaling", "rope_factor", "rope_low_frequency_factor", "rope_high_frequency_factor", "rope_original_context"],
+        /// Scores lowered in proportion to the distance.
+        Alibi,
+        /// A learned number for each head and range of distances, added to the scores.
+        Relative,
     }
 }
 
@@ -117,17 +113,6 @@ impl<B: Backend> ParamRoles for Position<B> {
 }
 
 impl PositionScheme {
-    /// Every scheme.
-    pub const ALL: [Self; 7] = [
-        Self::None,
-        Self::Learned,
-        Self::Sinusoidal,
-        Self::RandomSinusoidal,
-        Self::Rotary,
-        Self::Alibi,
-        Self::Relative,
-    ];
-
     /// Whether the positions end with the context of training: no sequence can be longer then.
     pub fn ends_with_context(self) -> bool {
         self == Self::Learned

@@ -21,20 +21,23 @@ use burn::tensor::{Tensor, TensorData, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use super::sinusoidal::frequency;
+use crate::choices;
 use crate::ops::ScorePosition;
 
-/// How much more slowly rotary positions turn than their angles say.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum RopeScaling {
-    /// As they say.
-    #[default]
-    None,
-    /// All by the same factor.
-    Linear,
-    /// Slow planes by the factor, fast ones not, those between by part of it.
-    Llama3,
+choices! {
+    /// How much more slowly rotary positions turn than their angles say.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum RopeScaling {
+        /// As they say.
+        #[default]
+        None,
+        /// All by the same factor.
+        Linear uses ["rope_factor"],
+        /// Slow planes by the factor, fast ones not, those between by part of it.
+        Llama3 uses ["rope_factor", "rope_low_frequency_factor", "rope_high_frequency_factor", "rope_original_context"],
+    }
 }
 
 /// How fast rotary positions turn.

@@ -1,0 +1,137 @@
+//! Choices of a config: enums that say which keys each of their variants uses, and what a config does not read.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+/// The value of a key that names one of several ways; [`choices!`](crate::choices) declares it.
+pub trait Choice: Copy + PartialEq + Display + 'static {
+    /// Every choice.
+    fn all() -> &'static [Self];
+
+    /// The keys of the section that this choice uses, and not every choice does.
+    fn keys(self) -> &'static [&'static str];
+}
+
+/// Declares an enum whose variants are the values of a key, each with the keys that it alone or some others use.
+///
+/// It gets `ALL`, [`Choice`] and, as `Display`, the name in a config, which serde gives it.
+///
+/// ```
+/// use causal_attention_nn::choice::Choice;
+///
+/// causal_attention_nn::choices! {
+///     /// How the learning rate changes.
+///     #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+///     #[serde(rename_all = "snake_case")]
+///     pub enum Schedule {
+///         /// It stays.
+///         Constant,
+///         /// It falls to `lowest`.
+///         Linear uses ["lowest"],
+///     }
+/// }
+/// assert_eq!(Schedule::ALL.map(|schedule| schedule.to_string()), ["constant", "linear"]);
+/// assert_eq!(Schedule::Linear.keys(), ["lowest"]);
+/// ```
+#[macro_export]
+macro_rules! choices {
+    ($(#[$meta:meta])* $visibility:vis enum $name:ident {
+        $($(#[$of_variant:meta])* $variant:ident $(uses [$($key:literal),+ $(,)?])?),+ $(,)?
+    }) => {
+        $(#[$meta])*
+        $visibility enum $name {
+            $($(#[$of_variant])* $variant),+
+        }
+
+        impl $name {
+            /// Every choice.
+            pub const ALL: [Self; [$(stringify!($variant)),+].len()] = [$(Self::$variant),+];
+        }
+
+        impl $crate::choice::Choice for $name {
+            fn all() -> &'static [Self] {
+                &Self::ALL
+            }
+
+            fn keys(self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$variant => &[$($($key),+)?]),+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            /// Writes the name in a config.
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                serde::Serialize::serialize(self, f)
+            }
+        }
+    };
+}
+
+/// The keys of a section that a config does not read, each with the configs that do, as a noun.
+#[derive(Debug, Default)]
+pub struct Unread(BTreeMap<&'static str, String>);
+
+impl Unread {
+    /// Adds the keys that other choices of the key `name` use, and the `chosen` one does not.
+    pub fn other_choices<C: Choice>(&mut self, name: &str, chosen: C) -> &mut Self {
+        for key in C::all().iter().flat_map(|choice| choice.keys()) {
+            let readers = C::all().iter().filter(|choice| choice.keys().contains(key));
+            let readers: Vec<_> = readers.map(|choice| format!("\"{choice}\"")).collect();
+            let readers = match &readers[..] {
+                [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+                names => names.concat(),
+            };
+            self.unless(chosen.keys().contains(key), &[*key], format!("`{name}` = {readers}"));
+        }
+        self
+    }
+
+    /// Adds keys unless they are read; what was said of one before stands.
+    pub fn unless(&mut self, are_read: bool, keys: &[&'static str], readers: impl Into<String>) -> &mut Self {
+        let readers = readers.into();
+        for key in keys.iter().filter(|_| !are_read) {
+            self.0.entry(*key).or_insert_with(|| readers.clone());
+        }
+        self
+    }
+
+    /// Takes a key back.
+    pub fn remove(&mut self, key: &str) {
+        self.0.remove(key);
+    }
+
+    /// The configs that read a key that this one does not.
+    pub fn readers(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    choices! {
+        #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+        #[serde(rename_all = "snake_case")]
+        enum Way {
+            Plain,
+            Detour uses ["speed", "stops"],
+            Round uses ["speed"],
+        }
+    }
+
+    #[test]
+    fn keys_of_other_choices_are_unread_and_say_whose_they_are() {
+        let unread = |way| {
+            let mut unread = Unread::default();
+            unread.other_choices("way", way).unless(false, &["stops", "end"], "travellers");
+            ["speed", "stops", "end", "start"].map(|key| unread.readers(key).unwrap_or_default().to_string())
+        };
+        let speed = "`way` = \"detour\" or \"round\"";
+        assert_eq!(unread(Way::Plain), [speed, "`way` = \"detour\"", "travellers", ""]);
+        assert_eq!(unread(Way::Detour), ["", "travellers", "travellers", ""]);
+        assert_eq!(unread(Way::Round), ["", "`way` = \"detour\"", "travellers", ""]);
+    }
+}

@@ -1,0 +1,126 @@
+//! Keys that are given and have no effect, because of what other keys say: they are allowed, and it is said. Each section
+//! says which of its keys these are.
+
+use std::path::Path;
+
+use super::{Config, DEFAULT_FILE, DEFAULT_TEXT};
+use crate::choice::Unread;
+use crate::data::Dataset;
+use crate::error::{Error, keys_of_model};
+use crate::range::Section;
+
+/// Keys that the built-in config gives for its task: whoever brings other data did not write them.
+const OF_THE_BUILT_IN_TASK: [&str; 2] = ["data.vocab", "data.length"];
+
+impl Config {
+    /// A message for each key whose value differs from its default but is not used. The `dataset` decides whether a
+    /// table holds integers or symbols, and a sequence per row or one.
+    pub fn without_effect(&self, dataset: Option<&Dataset>) -> Vec<Error> {
+        let sections = [
+            ("data", self.data.unread_of(dataset, self.run.start().is_some())),
+            ("model", self.model.unread()),
+            ("training", self.training.unread()),
+            ("tune", self.tune.as_ref().map_or_else(Unread::default, Section::unread)),
+        ];
+        let default = Self::default().values();
+        let values = self.values();
+        let given = values.iter().filter(|(key, value)| default.get(*key) != Some(value));
+        let told = given.filter_map(|(key, value)| {
+            let (section, name) = key.split_once('.')?;
+            let (_, unread) = sections.iter().find(|(named, _)| *named == section)?;
+            let readers = unread.readers(name)?;
+            let readers = if section == "model" { keys_of_model(readers) } else { readers.to_string() };
+            Some((key, value, format!("has no effect: it is for {readers} alone")))
+        });
+        told.filter(|(key, value, _)| !is_built_in(key, value))
+            .map(|(key, value, problem)| Error::key(key, value, problem))
+            .collect()
+    }
+}
+
+/// Whether the built-in config has this value for its task.
+fn is_built_in(key: &str, value: &toml::Value) -> bool {
+    OF_THE_BUILT_IN_TASK.contains(&key)
+        && Config::parse(DEFAULT_TEXT, Path::new(DEFAULT_FILE), &[])
+            .is_ok_and(|built_in| built_in.values().get(key) == Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str, set: &[&str]) -> Vec<String> {
+        let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let config = Config::parse(text, Path::new("config.toml"), &set).unwrap();
+        config.without_effect(None).iter().map(Error::to_string).collect()
+    }
+
+    #[test]
+    fn a_key_that_nothing_reads_is_named_with_what_would_read_it() {
+        for (set, expected) in [
+            (&["training.optimizer=sgd", "training.weight_decay=0.1"][..], "`training.weight_decay` = 0.1"),
+            (&["training.optimizer=adam", "training.weight_decay=0.1"], "`training.weight_decay` = 0.1"),
+            (&["training.optimizer=sgd", "training.beta2=0.5"], "`training.beta2` = 0.5"),
+            (&["training.optimizer=adam", "training.momentum=0.5"], "`training.momentum` = 0.5"),
+            (&["model.architecture=one_layer", "model.layers=3"], "`model.layers` = 3"),
+            (&["model.architecture=one_layer", "model.feed_forward=3"], "`model.feed_forward` = 3"),
+            (&["model.d_inner=100", "model.feed_forward=3"], "`model.feed_forward` = 3"),
+            (&["model.rope_theta=500000"], "`model.rope_theta` = 500000.0"),
+            (&["model.position=rotary", "model.rope_factor=2"], "`model.rope_factor` = 2.0"),
+            (
+                &["model.position=rotary", "model.rope_scaling=linear", "model.rope_original_context=7"],
+                "`model.rope_original_context` = 7",
+            ),
+            (&["model.architecture=one_layer", "model.norm=post"], "`model.norm` = \"post\""),
+            (&["model.embedding_norm_epsilon=1e-5"], "`model.embedding_norm_epsilon` = 0.00001"),
+            (&["model.tie_embeddings=true", "model.head_bias=true"], "`model.head_bias` = true"),
+            (
+                &["training.schedule=constant", "training.min_learning_rate=0"],
+                "`training.min_learning_rate` = 0.0",
+            ),
+            (&["training.min_delta=0.1"], "`training.min_delta` = 0.1"),
+            (&["data.valid_fraction=0.2"], "`data.valid_fraction` = 0.2"),
+            (&["data.path=a.txt", "data.train_samples=7"], "`data.train_samples` = 7"),
+            (&["data.path=a.txt", "data.vocab=7"], "`data.vocab` = 7"),
+            (&["data.source=text", "data.task=sort"], "`data.task` = \"sort\""),
+            (&["data.path=a.txt", "data.split=shuffle"], "`data.split` = \"shuffle\""),
+            (&["data.path=a.txt", "data.delimiter=;"], "`data.delimiter` = \"semicolon\""),
+            (&["data.path=a.json", "data.header=true"], "`data.header` = true"),
+            (&["data.task=addition", "data.length=9"], "`data.length` = 9"),
+            (&["data.task=addition", "data.vocab=9"], "`data.vocab` = 9"),
+            (&["tune.method=recipe", "tune.trials=9"], "`tune.trials` = 9"),
+            (&["data.order=2"], "`data.order` = 2 has no effect: it is for `data.task` = \"markov\" alone"),
+        ] {
+            let said = said("", set);
+            assert!(said.len() == 1 && said[0].starts_with(expected), "{set:?}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn of_a_key_that_is_read_or_has_its_default_nothing_is_said() {
+        for set in [
+            &["training.optimizer=sgd", "training.momentum=0.5", "training.weight_decay=0"][..],
+            &["training.optimizer=sgd", "training.weight_decay=0.01"],
+            &["training.optimizer=adam", "training.schedule=constant"],
+            &["model.architecture=one_layer"],
+            &["model.embedding_norm=true", "model.embedding_norm_epsilon=1e-5"],
+            &["training.patience=3", "training.min_delta=0.1"],
+            &["data.path=a.txt", "data.tokens=bpe", "data.vocab=300", "data.valid_fraction=0.2"],
+            &["data.task=markov", "data.order=2"],
+        ] {
+            assert_eq!(said("", set), [""; 0], "{set:?}");
+        }
+        // What a file says of a task is no word about the text that the command line puts in its place.
+        assert_eq!(said(DEFAULT_TEXT, &["data.path=a.txt"]), [""; 0]);
+    }
+
+    #[test]
+    fn the_shipped_configs_hold_no_key_without_effect() {
+        assert_eq!(said(DEFAULT_TEXT, &[]), [""; 0]);
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/configs");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            assert_eq!(said(&text, &[]), [""; 0]);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The keys of `[data]` that have no effect because of what others say.
+
+use super::{DataConfig, Source, Task, Tokens};
+use crate::choice::{Choice, Unread};
+use crate::data::{Dataset, Vocabulary};
+
+impl DataConfig {
+    /// Returns them. The `dataset` decides whether a table holds integers or symbols, and a sequence per row or one; a
+    /// model that `continues` another keeps its vocabulary.
+    pub fn unread_of(&self, dataset: Option<&Dataset>, continues: bool) -> Unread {
+        let mut unread = Unread::default();
+        // The program that gives the data made the config.
+        if self.source() == Source::Memory {
+            return unread;
+        }
+        let is_drawn = self.source() == Source::Sequences;
+        let (is_text, is_table) = (self.source() == Source::Text, self.source() == Source::Table);
+        let is_sized = match self.source() {
+            Source::Sequences => self.task != Task::Addition,
+            Source::Text => self.tokens == Tokens::Bpe,
+            Source::Memory => true,
+            Source::Table => dataset.map(|dataset| &dataset.vocabulary).is_none_or(Vocabulary::is_integers),
+        };
+        let has_rows = is_table && dataset.is_some_and(|dataset| dataset.train.stream().is_none());
+        let keys_of_tasks = Task::ALL.iter().flat_map(|task| task.keys()).copied().collect::<Vec<_>>();
+        unread
+            .unless(is_drawn, &["task"], "runs without a `data.path`")
+            .unless(is_drawn, &["seed", "train_samples", "valid_samples"], "tasks")
+            .unless(is_drawn, &keys_of_tasks, "tasks")
+            .other_choices("data.task", self.task)
+            .unless(is_sized, &["vocab"], "tasks but `addition`, byte pair encoding and tables of integers")
+            .unless(!has_rows, &["length"], "texts, tasks and a `data.column` of a table")
+            .unless(
+                !is_drawn || self.task != Task::Addition,
+                &["length"],
+                "texts, tables and the other tasks",
+            )
+            .unless(!is_drawn, &["valid_fraction"], "texts and tables")
+            .unless(is_text, &["tokens"], "texts")
+            .unless(!(is_text && continues), &["tokens", "vocab"], "runs that start from no other")
+            .unless(is_table, &["values", "column", "split"], "tables")
+            .unless(is_table && !self.is_json(), &["delimiter", "header"], "tables in CSV");
+        unread
+    }
+}
