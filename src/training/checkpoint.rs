@@ -71,13 +71,16 @@ impl State {
     /// If it is not such a part.
     pub fn part<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T> {
         let Some(part) = self.parts.get(name) else { return Ok(T::default()) };
-        T::deserialize(part).map_err(|error| {
-            let step = self.step;
-            Error::Input(format!(
-                "the checkpoint of step {step} is damaged: its part `{name}` cannot be read: {error}; remove it to resume \
-                 from the one before"
-            ))
-        })
+        T::deserialize(part).map_err(|error| self.damaged(name, &error))
+    }
+
+    /// Returns the error of a part that cannot be read.
+    pub(super) fn damaged(&self, name: &str, error: &serde_json::Error) -> Error {
+        let step = self.step;
+        Error::Input(format!(
+            "the checkpoint of step {step} is damaged: its part `{name}` cannot be read: {error}; remove it to resume \
+             from the one before"
+        ))
     }
 }
 

@@ -67,16 +67,17 @@ impl<B: AutodiffBackend> Trainer<B> {
         let read = || {
             let part = state.part::<MetricsPart>(MetricsPart::NAME)?;
             let history = History::open(&folder.metrics(), part, !workers.is_first())?;
-            let observers = observers::of_run(&setup, &state)?;
+            let mut observers = observers::of_run(&setup, &state)?;
             if workers.is_first() {
                 check_growing(&observers)?;
             }
+            observers.extend(own);
+            observers::restore(&mut observers, &state)?;
             refuse_done(folder, &state, &history.rows, training, setup.total)?;
             let sizes = setup.description.sizes;
             Ok((history, observers, trainee_of::<B>(config, sizes, weights, &path, device)?))
         };
         let (mut history, mut observers, trainee) = workers.agree(read())?;
-        observers.extend(own);
         workers.on_first(|| {
             let from = path.display();
             damaged.iter().for_each(|problem| log::warn!("{problem}; going on from {from}"));

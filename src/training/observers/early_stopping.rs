@@ -79,6 +79,11 @@ impl Observer for EarlyStopping {
         Ok(if is_stale { Decision::Stop } else { Decision::Continue })
     }
 
+    fn restore(&mut self, part: &Value) -> Result<(), serde_json::Error> {
+        *self = Self::deserialize(part)?;
+        Ok(())
+    }
+
     fn part(&self) -> Option<(&'static str, Value)> {
         Some((NAME, serde_json::to_value(self).expect("plain values")))
     }

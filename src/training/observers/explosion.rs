@@ -81,6 +81,11 @@ impl Observer for Explosion {
         Err(setup.diverged(state.step, what))
     }
 
+    fn restore(&mut self, part: &Value) -> Result<(), serde_json::Error> {
+        *self = Self::deserialize(part)?;
+        Ok(())
+    }
+
     fn part(&self) -> Option<(&'static str, Value)> {
         Some((NAME, serde_json::to_value(self).expect("plain values")))
     }

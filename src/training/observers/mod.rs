@@ -138,6 +138,16 @@ pub trait Observer: Send {
         Ok(Decision::Continue)
     }
 
+    /// Takes back its part of the checkpoint from which the run continues, on every worker and before
+    /// [`start`](Self::start).
+    ///
+    /// # Errors
+    /// If it is not such a part.
+    fn restore(&mut self, part: &Value) -> Result<(), serde_json::Error> {
+        let _ = part;
+        Ok(())
+    }
+
     /// Returns its name and its part of a checkpoint, if it has one.
     fn part(&self) -> Option<(&'static str, Value)> {
         None
@@ -147,16 +157,28 @@ pub trait Observer: Send {
     fn end(&mut self) {}
 }
 
+/// Gives the observers their parts of the checkpoint of `state`.
+///
+/// # Errors
+/// If one cannot be read.
+pub(super) fn restore(observers: &mut [Box<dyn Observer>], state: &State) -> Result<()> {
+    observers.iter_mut().try_for_each(|observer| {
+        let Some((name, _)) = observer.part() else { return Ok(()) };
+        let Some(part) = state.parts.get(name) else { return Ok(()) };
+        observer.restore(part).map_err(|error| state.damaged(name, &error))
+    })
+}
+
 /// Opens the observers of every run, at the checkpoint of `state`. Nothing is changed yet.
 ///
 /// # Errors
-/// If a file or a part of the checkpoint cannot be read.
+/// If a file cannot be read.
 pub(super) fn of_run(setup: &Setup, state: &State) -> Result<Vec<Box<dyn Observer>>> {
     Ok(vec![
         Box::new(tensorboard::TensorBoard::new(setup)),
-        Box::new(state.part::<EarlyStopping>(early_stopping::NAME)?),
+        Box::new(EarlyStopping::default()),
         Box::new(progress::ShownProgress::new(setup, state)),
-        Box::new(state.part::<Explosion>(explosion::NAME)?),
+        Box::new(Explosion::default()),
         Box::new(head_scores::HeadScoreLog::open(setup, state)?),
         Box::new(snapshots::SnapshotLog::open(setup, state)?),
     ])

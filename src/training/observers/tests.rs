@@ -1,8 +1,11 @@
 //! When a run stops early, and when it has exploded.
 
 use super::*;
-use crate::config::{Monitor, TrainingConfig};
+use crate::backend::choose;
+use crate::config::{Config, Monitor, TrainingConfig};
 use crate::training::metrics::Split;
+use crate::training::{Control, Given, Mode, RunFolder, RunPath, launch_with};
+use serde::Deserialize;
 
 fn row(split: Split, loss: f64, accuracy: f64) -> Row {
     let gradient_norm = (split == Split::Train).then_some(loss + 5.0);
@@ -107,4 +110,48 @@ fn another_metric_starts_anew_and_a_validation_without_rows_counts_nothing() {
     let rows = [row(Split::Train, 2.0, 0.5), row(Split::Valid, 2.0, 0.5), row(Split::Valid, 2.0, 0.5)];
     assert!(!stopping.observe(&rows[..2], &train) && !stopping.observe(&rows, &train));
     assert_eq!((stopping.best, stopping.stale), (Some(2.0), 0));
+}
+
+/// Counts the steps of a run over all its parts.
+struct Steps(std::sync::Arc<std::sync::Mutex<Vec<usize>>>, usize);
+
+impl Observer for Steps {
+    fn step(&mut self, _moment: &Moment<'_>) {
+        self.1 += 1;
+        self.0.lock().unwrap().push(self.1);
+    }
+
+    fn restore(&mut self, part: &Value) -> Result<(), serde_json::Error> {
+        self.1 = usize::deserialize(part)?;
+        Ok(())
+    }
+
+    fn part(&self) -> Option<(&'static str, Value)> {
+        Some(("steps", self.1.into()))
+    }
+}
+
+#[test]
+fn an_observer_from_code_continues_at_its_part_of_the_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let counted = std::sync::Arc::default();
+    let train = |steps, mode| {
+        let set = [
+            &format!("training.steps={steps}"),
+            "training.batch_size=2",
+            "data.train_samples=8",
+            "data.valid_samples=2",
+            "data.length=6",
+            "analysis.circuit=false",
+        ];
+        let set = set.map(ToString::to_string);
+        let config = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap();
+        let observers: Vec<Box<dyn Observer>> = vec![Box::new(Steps(std::sync::Arc::clone(&counted), 0))];
+        let control = Control::unwatched(choose(None, None).unwrap());
+        launch_with(&config, mode, &control, Given { observers, ..Given::default() }).unwrap();
+    };
+    train(3, Mode::New(RunPath::Folder(run.clone())));
+    train(5, Mode::Resume(RunFolder::at(run)));
+    assert_eq!(*counted.lock().unwrap(), [1, 2, 3, 4, 5]);
 }
