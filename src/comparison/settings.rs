@@ -26,8 +26,11 @@ const WITHOUT_EFFECT: [&str; 6] =
 /// Stands beside the keys of runs whose files had the same name and other contents.
 const CONTENTS: &str = "data.contents";
 
+/// Every key of a run's config with its value.
+type Values = BTreeMap<String, toml::Value>;
+
 /// Gives runs whose config reads the same data a key of their own where the contents were others.
-fn tell_contents_apart(runs: &[ComparedRun], values: &mut [BTreeMap<String, toml::Value>]) {
+fn tell_contents_apart(runs: &[ComparedRun], values: &mut [Values]) {
     let differ = runs.iter().enumerate().any(|(at, run)| {
         let same = |other: &&ComparedRun| other.config.data == run.config.data;
         let others = runs[..at].iter().filter(same).filter_map(|other| other.contents);
@@ -40,7 +43,7 @@ fn tell_contents_apart(runs: &[ComparedRun], values: &mut [BTreeMap<String, toml
 
 /// Gives runs on the same data the same keys for it: a file that stands at another path has the same contents, and a seed of
 /// the data that nothing draws from, or that is the run's own, is none.
-fn unite_data(runs: &[ComparedRun], values: &mut [BTreeMap<String, toml::Value>]) {
+fn unite_data(runs: &[ComparedRun], values: &mut [Values]) {
     const SEED: &str = "data.seed";
     for at in 0..runs.len() {
         let same =
@@ -56,6 +59,29 @@ fn unite_data(runs: &[ComparedRun], values: &mut [BTreeMap<String, toml::Value>]
     if runs.windows(2).all(|pair| seed(&pair[0]) == seed(&pair[1])) {
         values.iter_mut().for_each(|values| drop(values.remove(SEED)));
     }
+}
+
+/// Returns the keys in which the `values` of runs differ, without those that change nothing of what a run learns.
+fn differing_keys(values: &[Values]) -> Vec<String> {
+    let all: BTreeSet<&String> = values.iter().flat_map(BTreeMap::keys).collect();
+    let differs = |key: &&&String| values.iter().any(|of| of.get(**key) != values[0].get(**key));
+    let has_effect = |key: &&&String| !WITHOUT_EFFECT.iter().any(|other| key.starts_with(other));
+    all.iter().filter(differs).filter(has_effect).map(ToString::to_string).collect()
+}
+
+/// Returns the value of a key in one line.
+fn shown(value: Option<&toml::Value>) -> String {
+    match value {
+        Some(toml::Value::String(text)) => text.clone(),
+        Some(value) => value.to_string().replace('\n', " ").trim().to_string(),
+        None => "nothing".to_string(),
+    }
+}
+
+/// Returns for each run whether one before it has the same setting and seed, so that both are one run twice.
+fn repeats(runs: &[ComparedRun], settings: &[BTreeMap<String, String>]) -> Vec<bool> {
+    let is_same = |a: usize, b: usize| settings[a] == settings[b] && runs[a].seed == runs[b].seed;
+    (0..runs.len()).map(|index| (0..index).any(|other| is_same(other, index))).collect()
 }
 
 /// Runs side by side.
@@ -182,44 +208,32 @@ impl Comparison {
     }
 
     fn new(mut runs: Vec<ComparedRun>, by: Option<&str>) -> Result<Self> {
-        let mut values: Vec<BTreeMap<String, toml::Value>> =
-            runs.iter().map(|run| run.config.values()).collect();
+        let mut values: Vec<Values> = runs.iter().map(|run| run.config.values()).collect();
         tell_contents_apart(&runs, &mut values);
         unite_data(&runs, &mut values);
-        let all: BTreeSet<&String> = values.iter().flat_map(BTreeMap::keys).collect();
-        let differs = |key: &&&String| values.iter().any(|of| of.get(**key) != values[0].get(**key));
-        let has_effect = |key: &&&String| !WITHOUT_EFFECT.iter().any(|other| key.starts_with(other));
-        let keys: Vec<String> =
-            all.iter().filter(differs).filter(has_effect).map(ToString::to_string).collect();
-        if let Some(by) = by.filter(|by| !all.iter().any(|key| key == by)) {
+        let keys = differing_keys(&values);
+        if let Some(by) = by.filter(|by| !values.iter().any(|of| of.contains_key(*by))) {
             let differ = listed(&keys);
             return Err(Error::Input(format!(
                 "--by {by}: no run here has this key; they differ in {differ}"
             )));
         }
         let told_apart = by.map_or_else(|| keys.clone(), |by| vec![by.to_string()]);
-        let shown = |value: Option<&toml::Value>| match value {
-            Some(toml::Value::String(text)) => text.clone(),
-            Some(value) => value.to_string().replace('\n', " ").trim().to_string(),
-            None => "nothing".to_string(),
-        };
         let of_run: Vec<BTreeMap<String, String>> = values
             .iter()
             .map(|of| told_apart.iter().map(|key| (key.clone(), shown(of.get(key)))).collect())
             .collect();
+        let repeats = match by {
+            Some(_) => vec![false; runs.len()],
+            None => repeats(&runs, &of_run),
+        };
+        let repeated: Vec<String> =
+            (0..runs.len()).filter(|&it| repeats[it]).map(|it| runs[it].name.clone()).collect();
 
         let all_floors = runs.iter().all(|run| run.floor.is_some());
         let measure = if all_floors { Measure::AboveFloor } else { Measure::Loss };
-        // Two runs of one setting and seed are one run twice.
-        let repeats = |index: usize| {
-            let is_same =
-                |other: usize| of_run[other] == of_run[index] && runs[other].seed == runs[index].seed;
-            by.is_none() && (0..index).any(is_same)
-        };
-        let repeated: Vec<String> =
-            (0..runs.len()).filter(|&it| repeats(it)).map(|it| runs[it].name.clone()).collect();
         let setting = |values: &BTreeMap<String, String>| {
-            let of_setting = (0..runs.len()).filter(|&it| of_run[it] == *values && !repeats(it));
+            let of_setting = (0..runs.len()).filter(|&it| of_run[it] == *values && !repeats[it]);
             Setting::new(values.clone(), &of_setting.map(|it| &runs[it]).collect::<Vec<_>>())
         };
         let different: BTreeSet<_> = of_run.iter().collect();
