@@ -5,8 +5,7 @@ use std::fs;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::seeing::{browse, said};
-use crate::{program, small_run, summary, text};
+use crate::{page::browse, program, said, small_run, summary, text};
 
 #[test]
 fn runs_that_differ_in_their_seed_are_one_setting_and_settings_are_tested_against_its_noise() {

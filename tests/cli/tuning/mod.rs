@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::{program, seeing::browse, text};
+use crate::{page::browse, program, text};
 
 /// A small study: each run takes a fraction of a second.
 const STUDY: &str = r#"
