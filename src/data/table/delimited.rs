@@ -71,7 +71,7 @@ impl Table<'_> {
             let (line, mut values) = row;
             widths = self.reading.columns;
             last = Some(values.len());
-            if let Some(order) = &self.order {
+            if let Some(order) = &self.columns.order {
                 values = trimmed(order.iter().map(|&at| values.get(at).unwrap_or_default()).collect());
             }
             self.reading.add(&values);
