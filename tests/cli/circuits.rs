@@ -156,10 +156,14 @@ fn explain_names_a_circuit_of_a_run_and_writes_it_down() {
 
     said(place.path(), &["export", "run", "--format", "transformers", "--out", "exported"]);
     fs::write(place.path().join("given.json"), given.to_string()).unwrap();
+    compare_with_transformer_lens(place.path());
+}
+
+/// Compares `given.json` with what TransformerLens computes of the model in `exported`, where that is installed.
+fn compare_with_transformer_lens(place: &Path) {
     let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/circuit.py");
-    let peer =
-        Command::new(&python).current_dir(&place).arg(script).args(["exported", "given.json"]).output();
+    let peer = Command::new(&python).current_dir(place).arg(script).args(["exported", "given.json"]).output();
     match peer {
         Ok(output) if output.status.code() != Some(77) => {
             assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));

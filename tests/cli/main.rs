@@ -22,6 +22,7 @@ mod odd_paths;
 mod own_data;
 mod page;
 mod refused;
+mod refused_configs;
 mod refused_imports;
 mod resume;
 mod run_folder;

@@ -1,15 +1,18 @@
 //! Tokenizers and special tokens that come and go with a model.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::peers::{Expected, compare_with_peer, flat, typed};
 use super::read;
 use crate::generate::{json, run};
 use crate::refused_imports::refuses_as;
-use crate::{small_run, text};
+use crate::{said, small_run, text};
 
 #[test]
 fn an_exported_tokenizer_is_read_by_transformers_and_comes_back() {
@@ -58,16 +61,58 @@ fn an_exported_tokenizer_is_read_by_transformers_and_comes_back() {
     }
 }
 
-#[test]
-fn special_tokens_come_along_are_used_as_transformers_does_and_leave_as_they_came() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path().join("model");
-    fs::create_dir(&folder).unwrap();
-    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/llama");
-    for name in ["config.json", "generation_config.json", "model.safetensors"] {
-        fs::copy(peers.join(name), folder.join(name)).unwrap();
+/// The ids of a text by a run's own vocabulary.
+fn ids(place: &Path, run: &str, text: &str) -> Value {
+    json(place, &["score", run, "--text", text, "--json"])["tokens"].take()
+}
+
+/// A small llama with a tokenizer that has special tokens, in the folder `model`.
+struct Llama(TempDir);
+
+impl Llama {
+    fn new() -> Self {
+        let model = Self(TempDir::new().unwrap());
+        fs::create_dir(model.folder()).unwrap();
+        for name in ["config.json", "generation_config.json", "model.safetensors"] {
+            fs::copy(saved().join(name), model.folder().join(name)).unwrap();
+        }
+        model.write("tokenizer.json", &tokenizer());
+        model.write(
+            "tokenizer_config.json",
+            &json!({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "padding_side": "left"}),
+        );
+        model.write(
+            "special_tokens_map.json",
+            &json!({"bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": false}}),
+        );
+        model
     }
-    // Letters; 12, which ends a text, and 25, which the tokenizer puts before one, are special.
+
+    fn place(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.place().join("model")
+    }
+
+    fn write(&self, name: &str, value: &Value) {
+        fs::write(self.folder().join(name), value.to_string()).unwrap();
+    }
+
+    /// Runs the program, and returns what it prints.
+    fn done(&self, arguments: &[&str]) -> String {
+        said(self.place(), arguments)
+    }
+}
+
+/// The folder of the llama that transformers saved.
+fn saved() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/llama")
+}
+
+/// A tokenizer of letters, two of which are special: 12, which ends a text, and 25, which the tokenizer puts before one.
+fn tokenizer() -> Value {
     let special = |id: u32, content: &str| {
         json!({"id": id, "content": content, "special": true, "single_word": false, "lstrip": false,
             "rstrip": false, "normalized": false})
@@ -78,7 +123,7 @@ fn special_tokens_come_along_are_used_as_transformers_does_and_leave_as_they_cam
         _ => (letter.to_string(), json!(id)),
     };
     let vocab = serde_json::Map::from_iter(('a'..='}').zip(0..).map(name));
-    let tokenizer = json!({
+    json!({
         "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "pre_tokenizer": null,
         "added_tokens": [special(12, "</s>"), special(25, "<s>")], "decoder": {"type": "Fuse"},
         "post_processor": {"type": "TemplateProcessing",
@@ -86,67 +131,65 @@ fn special_tokens_come_along_are_used_as_transformers_does_and_leave_as_they_cam
             "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
             "special_tokens": {"<s>": {"id": "<s>", "ids": [25], "tokens": ["<s>"]}}},
         "model": {"type": "BPE", "vocab": vocab, "merges": []},
-    });
-    let write =
-        |name: &str, value: &serde_json::Value| fs::write(folder.join(name), value.to_string()).unwrap();
-    write("tokenizer.json", &tokenizer);
-    write(
-        "tokenizer_config.json",
-        &json!({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "padding_side": "left"}),
-    );
-    write(
-        "special_tokens_map.json",
-        &json!({"bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": false}}),
-    );
-    let done = |arguments: &[&str]| {
-        let output = run(place.path(), arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
-        text(&output.stdout)
-    };
-    done(&["import", "model", "--run", "run"]);
-    assert_eq!(ids(place.path(), "run", "ab"), json!([25, 0, 1]));
-    let inspected = json(place.path(), &["inspect", "run", "--text", "ab", "--no-ablation", "--json"]);
+    })
+}
+
+#[test]
+fn special_tokens_are_used_as_transformers_does() {
+    let model = Llama::new();
+    model.done(&["import", "model", "--run", "run"]);
+    assert_eq!(ids(model.place(), "run", "ab"), json!([25, 0, 1]));
+    let inspected = json(model.place(), &["inspect", "run", "--text", "ab", "--no-ablation", "--json"]);
     assert_eq!(inspected["tokens"], json!([25, 0, 1]), "{inspected}");
 
-    let prompt = typed(&Expected::read(&peers).numbers("greedy").1[..5]);
+    let prompt = typed(&Expected::read(&saved()).numbers("greedy").1[..5]);
     let generate = ["generate", "run", "--tokens", &prompt, "--greedy", "--max-new", "20"];
-    let sample =
-        |more: &[&str]| json(place.path(), &[&generate[..], &["--json"], more].concat())["samples"][0].take();
+    let sample = |more: &[&str]| {
+        json(model.place(), &[&generate[..], &["--json"], more].concat())["samples"][0].take()
+    };
     let (stopped, on) = (sample(&[]), sample(&["--ignore-end"]));
     assert_eq!((&stopped["ended"], flat(&stopped["tokens"]).len()), (&json!("stop_token"), 7));
     assert_eq!(flat(&on["tokens"]).len(), 20);
     let exact = on["text"].as_str().unwrap();
     assert!(exact.contains("</s>"), "{exact}");
-    let shown = done(&[&generate[..], &["--ignore-end"]].concat());
+    let shown = model.done(&[&generate[..], &["--ignore-end"]].concat());
     assert!(shown.trim_end().ends_with(&exact.replace("</s>", "").replace("<s>", "")), "{shown}: {exact}");
-    let given = json(place.path(), &["generate", "run", "--prompt", "ab", "--max-new", "1", "--json"]);
+    let given = json(model.place(), &["generate", "run", "--prompt", "ab", "--max-new", "1", "--json"]);
     assert_eq!(given["samples"][0]["prompt"], json!([25, 0, 1]));
-    let shown = done(&["generate", "run", "--prompt", "ab", "--max-new", "1", "--samples", "2"]);
+    let shown = model.done(&["generate", "run", "--prompt", "ab", "--max-new", "1", "--samples", "2"]);
     assert!(shown.starts_with("--- sample 1\nab"), "{shown}");
     // Without a prompt: what begins a text.
     assert_eq!(
-        sample_of(place.path(), &["--greedy", "--max-new", "3"]),
-        sample_of(place.path(), &["--tokens", "3", "--greedy", "--max-new", "3"])
+        sample_of(model.place(), &["--greedy", "--max-new", "3"]),
+        sample_of(model.place(), &["--tokens", "3", "--greedy", "--max-new", "3"])
     );
+}
 
-    fs::write(place.path().join("text.txt"), "abcabcabd".repeat(60)).unwrap();
+#[test]
+fn special_tokens_leave_as_they_came() {
+    let model = Llama::new();
+    model.done(&["import", "model", "--run", "run"]);
+    fs::write(model.place().join("text.txt"), "abcabcabd".repeat(60)).unwrap();
     let sets = ["data.path=text.txt", "data.length=12", "training.steps=1"].map(|set| ["--set", set]);
-    done(
+    model.done(
         &[&["train", "--from", "run", "--run", "tuned", "--backend", "ndarray"], sets.as_flattened()]
             .concat(),
     );
     for name in ["run", "tuned"] {
-        done(&["export", name, "--format", "transformers", "--out", &format!("{name}-out")]);
-        let contents = |folder: &Path, file: &str| -> serde_json::Value {
+        model.done(&["export", name, "--format", "transformers", "--out", &format!("{name}-out")]);
+        let contents = |folder: &Path, file: &str| -> Value {
             serde_json::from_slice(&fs::read(folder.join(file)).unwrap()).unwrap()
         };
-        let export = place.path().join(format!("{name}-out"));
+        let export = model.place().join(format!("{name}-out"));
         for file in
             ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"]
         {
-            assert_eq!(contents(&export, file)["model"]["vocab"], contents(&folder, file)["model"]["vocab"]);
+            assert_eq!(
+                contents(&export, file)["model"]["vocab"],
+                contents(&model.folder(), file)["model"]["vocab"]
+            );
             if file != "tokenizer.json" {
-                assert_eq!(contents(&export, file), contents(&folder, file), "{name}: {file}");
+                assert_eq!(contents(&export, file), contents(&model.folder(), file), "{name}: {file}");
             }
         }
         for (key, id) in [("bos_token_id", 3), ("eos_token_id", 1), ("pad_token_id", 6)] {
@@ -154,52 +197,56 @@ fn special_tokens_come_along_are_used_as_transformers_does_and_leave_as_they_cam
         }
     }
 
-    done(&["export", "run", "--format", "safetensors", "--out", "own"]);
-    done(&["import", "own", "--run", "own-again"]);
-    let kept = |run: &str| fs::read(place.path().join(run).join("transformers.json")).unwrap();
+    model.done(&["export", "run", "--format", "safetensors", "--out", "own"]);
+    model.done(&["import", "own", "--run", "own-again"]);
+    let kept = |run: &str| fs::read(model.place().join(run).join("transformers.json")).unwrap();
     assert_eq!(kept("run"), kept("own-again"));
+}
 
+#[test]
+fn special_tokens_that_no_file_names_are_those_of_the_config_or_the_family() {
+    let model = Llama::new();
+    fs::write(model.place().join("text.txt"), "abcabcabd".repeat(60)).unwrap();
     // Without these files a model has the tokens that its config names, or those of its family where it names none; a
     // run of its own begins a text as its tokenizer does.
     for name in ["generation_config.json", "tokenizer_config.json", "special_tokens_map.json"] {
-        fs::remove_file(folder.join(name)).unwrap();
+        fs::remove_file(model.folder().join(name)).unwrap();
     }
-    let contents = |path: &str| -> serde_json::Value {
-        serde_json::from_slice(&fs::read(place.path().join(path)).unwrap()).unwrap()
+    let contents = |path: &str| -> Value {
+        serde_json::from_slice(&fs::read(model.place().join(path)).unwrap()).unwrap()
     };
     let mut config = contents("model/config.json");
     for key in ["bos_token_id", "eos_token_id"] {
         config.as_object_mut().unwrap().remove(key);
     }
-    write("config.json", &config);
-    done(&["import", "model", "--run", "plain"]);
+    model.write("config.json", &config);
+    model.done(&["import", "model", "--run", "plain"]);
     let llama =
         ["model.position=rotary", "model.norm_kind=rms", "model.activation=swiglu", "model.bias=false"];
     let sets =
         ["data.path=text.txt", "data.tokens=model/tokenizer.json", "data.vocab=auto", "training.steps=1"];
-    small_run(place.path(), &[&sets[..], &llama[..]].concat(), "made");
+    small_run(model.place(), &[&sets[..], &llama[..]].concat(), "made");
     for (name, tokens, ids) in [("plain", ["b", "c"], [1, 2]), ("made", ["<s>", "</s>"], [25, 12])] {
-        done(&["export", name, "--format", "transformers", "--out", &format!("{name}-out")]);
+        model.done(&["export", name, "--format", "transformers", "--out", &format!("{name}-out")]);
         for ((key, token), id) in ["bos_token", "eos_token"].into_iter().zip(tokens).zip(ids) {
             assert_eq!(contents(&format!("{name}-out/tokenizer_config.json"))[key], token, "{name}");
             assert_eq!(contents(&format!("{name}-out/config.json"))[format!("{key}_id")], id, "{name}");
         }
     }
-
-    write("generation_config.json", &json!({"eos_token_id": [1, "x"]}));
-    let said =
-        "generation_config.json: `eos_token_id` is [1,\"x\"]: expected the id of a token, or a list of ids";
-    refuses_as(place.path(), "again", &["model"], &[said]);
-    fs::write(folder.join("generation_config.json"), "{\n\"a\": }").unwrap();
-    refuses_as(place.path(), "again", &["model"], &["generation_config.json:2:"]);
 }
 
-/// The ids of a text by a run's own vocabulary.
-fn ids(place: &Path, run: &str, text: &str) -> serde_json::Value {
-    json(place, &["score", run, "--text", text, "--json"])["tokens"].take()
+#[test]
+fn ids_that_are_no_tokens_are_refused_by_their_file() {
+    let model = Llama::new();
+    model.write("generation_config.json", &json!({"eos_token_id": [1, "x"]}));
+    let said =
+        "generation_config.json: `eos_token_id` is [1,\"x\"]: expected the id of a token, or a list of ids";
+    refuses_as(model.place(), "again", &["model"], &[said]);
+    fs::write(model.folder().join("generation_config.json"), "{\n\"a\": }").unwrap();
+    refuses_as(model.place(), "again", &["model"], &["generation_config.json:2:"]);
 }
 
 /// The new tokens of the one sample that the run `run` writes.
-fn sample_of(place: &Path, arguments: &[&str]) -> serde_json::Value {
+fn sample_of(place: &Path, arguments: &[&str]) -> Value {
     json(place, &[&["generate", "run", "--json"], arguments].concat())["samples"][0]["tokens"].take()
 }

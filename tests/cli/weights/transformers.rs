@@ -15,28 +15,30 @@ use super::{read, weights_file};
 use crate::generate::{json, run};
 use crate::{small_run, text};
 
+/// The keys of `[model]` by which it is a llama.
+const LLAMA: [&str; 4] = ["position=rotary", "norm_kind=rms", "activation=swiglu", "bias=false"];
+
 /// The exported model by the peer that the format is for, where it is installed.
 #[test]
 fn transformers_computes_the_same_logits_from_our_export() {
     let place = TempDir::new().unwrap();
-    let llama = ["position=rotary", "norm_kind=rms", "activation=swiglu", "bias=false"];
     let gpt2: [&str; 0] = [];
     let cases: [(&str, &str, &[&str], &[&str]); 9] = [
         ("default", "gpt2", &gpt2, &[]),
         ("tied", "gpt2", &gpt2, &["tie_embeddings=true", "activation=gelu_tanh", "norm_epsilon=1e-3"]),
         ("unbiased", "gpt2", &gpt2, &["bias=false", "d_inner=23", "activation=relu2"]),
-        ("shared", "llama", &llama, &["key_value_heads=1", "rope_theta=500", "tie_embeddings=true"]),
+        ("shared", "llama", &LLAMA, &["key_value_heads=1", "rope_theta=500", "tie_embeddings=true"]),
         (
             "biased",
             "llama",
-            &llama,
+            &LLAMA,
             &["bias=true", "activation=geglu", "d_head=6", "rope_scaling=linear", "rope_factor=2"],
         ),
-        ("some-biased", "qwen2", &llama, &["query_key_value_bias=true", "d_head=10"]),
-        ("attention-biased", "llama", &llama, &["query_key_value_bias=true", "attention_output_bias=true"]),
+        ("some-biased", "qwen2", &LLAMA, &["query_key_value_bias=true", "d_head=10"]),
+        ("attention-biased", "llama", &LLAMA, &["query_key_value_bias=true", "attention_output_bias=true"]),
         // The original context is longer than the model's.
-        ("scaled", "llama", &llama, &["rope_scaling=llama3", "rope_factor=8"]),
-        ("normed", "qwen3", &llama, &["qk_norm=true", "d_head=6", "d_inner=23"]),
+        ("scaled", "llama", &LLAMA, &["rope_scaling=llama3", "rope_factor=8"]),
+        ("normed", "qwen3", &LLAMA, &["qk_norm=true", "d_head=6", "d_inner=23"]),
     ];
     let mut exported = vec!["compare".to_string()];
     for (name, family, common, more) in cases {
@@ -65,9 +67,13 @@ fn transformers_computes_the_same_logits_from_our_export() {
         exported.extend([export, expected].map(|path| path.to_str().unwrap().to_string()));
     }
     peer("families.py", &exported.iter().map(String::as_str).collect::<Vec<_>>());
+}
 
+#[test]
+fn keys_that_no_family_has_are_named_where_it_is_refused() {
+    let place = TempDir::new().unwrap();
     let sets = [
-        &llama.map(|set| format!("model.{set}"))[..],
+        &LLAMA.map(|set| format!("model.{set}"))[..],
         &["model.softcap=5".into(), "model.embedding_scale=2".into()],
     ];
     let sets = sets.concat();
@@ -168,6 +174,12 @@ fn agrees_with_transformers(place: &Path, folder: &Path) {
         assert!((f64::from(score) - expected).abs() < 1e-4, "{name}: {score}, not {expected}");
     }
 
+    assert_writes_as_expected(place, name, &expected);
+    assert_comes_back(place, name, folder);
+}
+
+/// Writes the tokens that transformers wrote, greedily, with and without a cache.
+fn assert_writes_as_expected(place: &Path, name: &str, expected: &Expected) {
     let (_, greedy) = expected.numbers("greedy");
     let prompt = typed(&greedy[..5]);
     for cache in [&[][..], &["--no-cache"]] {
@@ -182,7 +194,10 @@ fn agrees_with_transformers(place: &Path, folder: &Path) {
             (before_the_end.to_vec(), &json!("stop_token"))
         );
     }
+}
 
+/// Exports the run `name`, which was imported from `folder`, and imports it again.
+fn assert_comes_back(place: &Path, name: &str, folder: &Path) {
     let exported = run(place, &["export", name, "--format", "transformers"]);
     assert!(exported.status.success(), "{name}: {}", text(&exported.stderr));
     let export = place.join(name).join("export/transformers");

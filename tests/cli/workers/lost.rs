@@ -20,34 +20,7 @@ fn a_run_that_loses_workers_goes_on_with_any_other_number_to_the_same_bytes() {
     done(train(place.path(), 1, "undisturbed", &sets));
     let run = place.path().join("run");
     for kill in 1..=20_u32 {
-        // Moments and workers drawn once: the fractions of multiples of the golden ratio.
-        let part = (f64::from(kill) * 0.618_033_988_75).fract();
-        let count = [2, 8, 4][kill as usize % 3];
-        let victim = (part * count as f64) as usize;
-        let mut command = match run.exists() {
-            false => train(place.path(), count, "run", &sets),
-            true => workers(place.path(), count, &["train", "--progress", "none", "--resume", "run"]),
-        };
-        let before = fs::metadata(run.join("metrics.csv")).map_or(0, |file| file.len());
-        let child = command.spawn().unwrap();
-        let process = worker(&child, victim);
-        match kill % 4 {
-            0 => std::thread::sleep(Duration::from_secs_f64(part)),
-            _ => wait_for_rows(&run, before + 1 + (part * 300.0) as u64),
-        }
-        let killed = Instant::now();
-        send("-KILL", &process);
-        let output = child.wait_with_output().unwrap();
-        assert!(killed.elapsed() < Duration::from_secs(10), "all end soon after one");
-        assert!(!output.status.success(), "kill {kill}: {}", text(&output.stderr));
-        if kill % 4 != 0 {
-            let [said] = &said(&output)[..] else { panic!("kill {kill}: {}", text(&output.stderr)) };
-            assert!(said.starts_with(&format!("error: worker {victim} on ")), "{said}");
-            assert!(
-                said.contains(&format!("(process {process}) has died")) && said.contains("--resume"),
-                "{said}"
-            );
-        }
+        lose_a_worker(place.path(), &run, kill, &sets);
     }
     let is_left = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
     // What a worker was killed in before it took it is removed once it is a minute old.
@@ -71,6 +44,38 @@ fn a_run_that_loses_workers_goes_on_with_any_other_number_to_the_same_bytes() {
     }
     assert_same_end(&run, &place.path().join("undisturbed"));
     assert!(!fs::read_dir(&run).unwrap().flatten().any(|entry| is_left(&entry)), "nor in it");
+}
+
+/// Starts or resumes the run, and kills one of its workers: the number of the kill says which, of how many, and when.
+fn lose_a_worker(place: &Path, run: &Path, kill: u32, sets: &[&str]) {
+    // Moments and workers drawn once: the fractions of multiples of the golden ratio.
+    let part = (f64::from(kill) * 0.618_033_988_75).fract();
+    let count = [2, 8, 4][kill as usize % 3];
+    let victim = (part * count as f64) as usize;
+    let mut command = match run.exists() {
+        false => train(place, count, "run", sets),
+        true => workers(place, count, &["train", "--progress", "none", "--resume", "run"]),
+    };
+    let before = fs::metadata(run.join("metrics.csv")).map_or(0, |file| file.len());
+    let child = command.spawn().unwrap();
+    let process = worker(&child, victim);
+    match kill % 4 {
+        0 => std::thread::sleep(Duration::from_secs_f64(part)),
+        _ => wait_for_rows(run, before + 1 + (part * 300.0) as u64),
+    }
+    let killed = Instant::now();
+    send("-KILL", &process);
+    let output = child.wait_with_output().unwrap();
+    assert!(killed.elapsed() < Duration::from_secs(10), "all end soon after one");
+    assert!(!output.status.success(), "kill {kill}: {}", text(&output.stderr));
+    if !kill.is_multiple_of(4) {
+        let [said] = &said(&output)[..] else { panic!("kill {kill}: {}", text(&output.stderr)) };
+        assert!(said.starts_with(&format!("error: worker {victim} on ")), "{said}");
+        assert!(
+            said.contains(&format!("(process {process}) has died")) && said.contains("--resume"),
+            "{said}"
+        );
+    }
 }
 
 #[test]
