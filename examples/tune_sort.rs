@@ -61,8 +61,9 @@ fn compare() -> Result<()> {
     let folder = tempfile::tempdir().map_err(|error| Error::io("create", std::env::temp_dir(), error))?;
     let grid = search("grid", folder.path())?;
     let race = search("halving", folder.path())?;
-    let steps = |trials: &[Trial]| trials.iter().map(|trial| trial.steps).sum::<usize>();
-    let best = |trials: &[Trial]| ranked(trials).first().and_then(|best| best.loss).unwrap_or(f64::INFINITY);
+    let steps = |trials: &[Trial]| trials.iter().map(|trial| trial.cost.steps).sum::<usize>();
+    let best =
+        |trials: &[Trial]| ranked(trials).first().and_then(|best| best.score.loss).unwrap_or(f64::INFINITY);
     let (above, share) = (best(&race) - best(&grid), steps(&race) as f64 / steps(&grid) as f64);
     say(&format!(
         "the race ends {above:+.4} nats from the grid's best, with {:.1} % of its steps",
@@ -82,10 +83,10 @@ fn search(method: &str, folder: &Path) -> Result<Vec<Trial>> {
     study.conduct(runner, &AtomicUsize::new(0), |_, _| {})?;
     let trials = study.trials().cloned().collect::<Vec<_>>();
     let ranked = ranked(&trials);
-    let steps = trials.iter().map(|trial| trial.steps).sum::<usize>();
+    let steps = trials.iter().map(|trial| trial.cost.steps).sum::<usize>();
     say(&format!("{method}: {} trials, {steps} steps", trials.len()));
     for trial in ranked.iter().take(5) {
-        say(&format!("  {:.4}  {}", trial.loss.unwrap_or(f64::NAN), setting_shown(&trial.setting)));
+        say(&format!("  {:.4}  {}", trial.score.loss.unwrap_or(f64::NAN), setting_shown(&trial.setting)));
     }
     Ok(trials)
 }

@@ -28,7 +28,8 @@ const PROGRAM: [&str; 17] = [
 ];
 
 /// Those of `causal-attention-nn`.
-const NN: [&str; 10] = ["error", "choice", "range", "role", "hooks", "ops", "position", "attention", "model", "prelude"];
+const NN: [&str; 10] =
+    ["error", "choice", "range", "role", "hooks", "ops", "position", "attention", "model", "prelude"];
 
 /// Those of `causal-attention-report`.
 const REPORT: [&str; 25] = [

@@ -123,12 +123,12 @@ fn print(comparison: &Comparison) {
         [
             run.name.clone(),
             (run.setting + 1).to_string(),
-            run.seed.to_string(),
-            nats(run.best_valid_loss),
-            nats(run.above_floor),
-            run.parameters.map_or_else(String::new, |count| thousands(count as f64)),
-            thousands(run.steps as f64),
-            run.tokens_per_second.map_or_else(String::new, thousands),
+            run.experiment.seed.to_string(),
+            nats(run.losses.best_valid_loss),
+            nats(run.losses.above_floor),
+            run.cost.parameters.map_or_else(String::new, |count| thousands(count as f64)),
+            thousands(run.cost.steps as f64),
+            run.cost.tokens_per_second.map_or_else(String::new, thousands),
             run.ended.replace('_', " "),
         ]
     };

@@ -28,6 +28,17 @@ impl KeyOptions {
         }
         error
     }
+
+    /// Refuses an option for what another one has set already.
+    fn check_unset(&self, name: &str, key: &str) -> Result<()> {
+        let decides = |other: &str| other == key || [other, key].iter().all(|it| DURATIONS.contains(it));
+        let Some((_, other)) = self.0.iter().find(|(other, _)| decides(other)) else { return Ok(()) };
+        let problem = match *other == format!("--{name}") {
+            true => "is given twice, and a run has one of it: keep one".to_string(),
+            false => format!("decides what {other} decides: keep one of them"),
+        };
+        Err(Error::Input(format!("--{name}: {problem}")))
+    }
 }
 
 /// Returns the command line `typed` with the options that are keys of a config as `--set`, and those options.
@@ -82,14 +93,8 @@ fn option(
         if let Some(option) = other_name(&name).filter(|option| own(option).is_some()) {
             return Err(Error::Input(format!("there is no option --{name}: write --{option}; see --help")));
         }
-        if let Some(key) = switched_off(&name) {
-            return Err(no_such(&name, &key, "false", command));
-        }
-        let Some(key) = nearest(&name).filter(|_| !is_like_own(&name, command)) else {
-            return Ok(std::iter::once(word).chain(given).collect());
-        };
-        let value = given.map_or("VALUE".into(), |value| value.to_string_lossy().into_owned());
-        return Err(no_such(&name, &key, &excerpt(&value, 60), command));
+        refuse_like_a_key(&name, given.as_deref(), command)?;
+        return Ok(std::iter::once(word).chain(given).collect());
     };
     let value = match value {
         Some(value) => value,
@@ -102,6 +107,25 @@ fn option(
         let problem = "is not UTF-8, which a config cannot say: rename the file, or the folder that it is in";
         return Err(Error::Input(format!("--{name}: the value {problem}")));
     };
+    check_value(&name, &key, value)?;
+    options.check_unset(&name, &key)?;
+    let set = format!("--set={key}={value}").into();
+    options.0.push((key, format!("--{name}")));
+    Ok(vec![set])
+}
+
+/// Refuses an unknown option that is much like a key, and unlike the options that the command has.
+fn refuse_like_a_key(name: &str, given: Option<&OsStr>, command: &Command) -> Result<()> {
+    if let Some(key) = switched_off(name) {
+        return Err(no_such(name, &key, "false", command));
+    }
+    let Some(key) = nearest(name).filter(|_| !is_like_own(name, command)) else { return Ok(()) };
+    let value = given.map_or("VALUE".into(), OsStr::to_string_lossy);
+    Err(no_such(name, &key, &excerpt(&value, 60), command))
+}
+
+/// Refuses values that a shell or a typo leaves in place of one that is meant.
+fn check_value(name: &str, key: &str, value: &str) -> Result<()> {
     if key == "data.delimiter" && value == " " {
         return Err(Error::Input(format!("--{name}: a space has a name here: write --{name} space")));
     }
@@ -109,17 +133,7 @@ fn option(
         let problem = "the value is empty, as an unset shell variable leaves it: write one";
         return Err(Error::Input(format!("--{name}, which sets {key}: {problem}")));
     }
-    let decides = |other: &str| other == key || [other, &key].iter().all(|it| DURATIONS.contains(it));
-    if let Some((_, other)) = options.0.iter().find(|(other, _)| decides(other)) {
-        let problem = match *other == format!("--{name}") {
-            true => "is given twice, and a run has one of it: keep one".to_string(),
-            false => format!("decides what {other} decides: keep one of them"),
-        };
-        return Err(Error::Input(format!("--{name}: {problem}")));
-    }
-    let set = format!("--set={key}={value}").into();
-    options.0.push((key, format!("--{name}")));
-    Ok(vec![set])
+    Ok(())
 }
 
 /// Builds the error for an unknown option, which names the key that is meant.

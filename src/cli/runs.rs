@@ -53,7 +53,7 @@ pub fn run(args: Args) -> Result<()> {
     for error in &damaged {
         warn(&format!("warning: passed by: {error}"));
     }
-    runs.iter().filter(|run| run.config_changed).for_each(|run| warn_changed_config(&run.path));
+    runs.iter().filter(|run| run.state.config_changed).for_each(|run| warn_changed_config(&run.path));
     if args.json {
         print_json(&runs);
     } else if runs.is_empty() {
@@ -112,7 +112,7 @@ fn cells(run: &Listed) -> [String; 9] {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let ended = match run.trials {
         Some(trials) => format!("study of {}", counted(trials, "trial")),
-        None => run.ended.replace('_', " "),
+        None => run.state.ended.replace('_', " "),
     };
     // The file and its folder, which has the name of the model.
     let origin = |path: &String| {
@@ -124,11 +124,11 @@ fn cells(run: &Listed) -> [String; 9] {
         run.imported_from.as_ref().map(origin).unwrap_or_else(|| text(&run.data)),
         text(&run.model),
         count(run.parameters.map(|count| count as f64)),
-        nats(run.best_valid_loss),
-        nats(run.above_floor),
-        count(run.tokens_per_second),
+        nats(run.losses.best_valid_loss),
+        nats(run.losses.above_floor),
+        count(run.training.tokens_per_second),
         ended,
-        run.changed.map_or_else(String::new, ago),
+        run.state.changed.map_or_else(String::new, ago),
     ]
 }
 

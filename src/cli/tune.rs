@@ -24,8 +24,8 @@ use crate::reporting::draw_study;
 use crate::terminal::{ProgressKind, keep_working_unread, print_json_line, say, warn};
 use crate::training::{RunFolder, RunPath, check_precision, dataset, hold, warnings};
 use crate::tuning::{
-    Outline, Space, Study, Trial, TrialCommand, check_resumes, overfit, overfit_check, ranked, serve,
-    study_folder,
+    Candidate, Outline, Space, Study, Trial, TrialCommand, check_resumes, overfit, overfit_check, ranked,
+    serve, study_folder,
 };
 use crate::workers::{Identity, Workers};
 use find_rate::find_rate;
@@ -71,7 +71,35 @@ impl Args {
 }
 
 /// What is searched, from what and on which device.
-type Prepared = (Option<RunFolder>, Config, Device, RunPath, Dataset);
+struct Prepared {
+    /// The folder of the study that is resumed, if one is.
+    resumed: Option<RunFolder>,
+    config: Config,
+    device: Device,
+    /// Where a new study is written.
+    target: RunPath,
+    dataset: Dataset,
+}
+
+impl Prepared {
+    /// Returns true where the study begins with the check that its model can overfit a few sequences.
+    fn has_overfit_check(&self) -> bool {
+        self.config.tune.as_ref().is_none_or(|tune| tune.overfit_check)
+            && self.resumed.as_ref().is_none_or(|folder| !overfit_check(folder).exists())
+    }
+
+    /// Prints what the study would try.
+    fn print_dry_run(&self, outline: &Outline, candidates: &[Candidate]) {
+        print_outline(&self.config.name(), outline);
+        let mut warnings = warnings(&self.config, &self.dataset, outline.steps(), &self.device);
+        let too_large: Vec<&Error> = candidates.iter().filter_map(|it| it.too_large.as_ref()).collect();
+        if let [first, ..] = too_large[..] {
+            let count = part_of(too_large.len(), candidates.len(), "trial");
+            warnings.push(format!("{count} cannot be trained here, as the first of them: {first}"));
+        }
+        warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
+    }
+}
 
 fn prepare(args: &Args) -> Result<Prepared> {
     let resumed = args.resume.as_deref().map(study_folder).transpose()?;
@@ -108,13 +136,13 @@ fn prepare(args: &Args) -> Result<Prepared> {
         target.check()?;
     }
     let dataset = dataset(&config)?;
-    Ok((resumed, config, device, target, dataset))
+    Ok(Prepared { resumed, config, device, target, dataset })
 }
 
 /// Runs the command, as one of the workers that share it.
 pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let prepared = workers.agree(prepare(args))?;
-    let (_, config, device, _, dataset) = &prepared;
+    let Prepared { config, device, dataset, .. } = &prepared;
     if workers.count() > 1 {
         workers.agree(Identity::new(config, dataset.fingerprint(), device))?.check(workers)?;
     }
@@ -140,52 +168,41 @@ fn search(
     signal: &AtomicUsize,
     is_shared: &mut bool,
 ) -> Result<ExitCode> {
-    let (resumed, config, device, target, dataset) = prepared;
     let jobs = jobs(args, workers)?;
+    let Prepared { config, device, dataset, target, .. } = &prepared;
     if args.find_rate {
-        return find_rate(args, &config, &device, &dataset, &target);
+        return find_rate(args, config, device, dataset, target);
     }
-    let outline = Outline::new(&config, &dataset)?;
-    let is_new = resumed.is_none();
-    let checks = config.tune.as_ref().is_none_or(|tune| tune.overfit_check)
-        && resumed.as_ref().is_none_or(|folder| !overfit_check(folder).exists());
+    let outline = Outline::new(config, dataset)?;
+    let is_new = prepared.resumed.is_none();
+    let checks = prepared.has_overfit_check();
     let candidates = match is_new || checks {
-        true => outline.candidates(&dataset, &device)?,
+        true => outline.candidates(dataset, device)?,
         false => Vec::new(),
     };
-    let idle = outline.keys_without_effect(&candidates, &dataset);
+    let idle = outline.keys_without_effect(&candidates, dataset);
     idle.iter().for_each(|warning| warn(&format!("warning: {warning}")));
-    let too_large =
-        candidates.iter().filter_map(|candidate| candidate.too_large.as_ref()).collect::<Vec<_>>();
     if args.dry_run {
-        print_outline(&config.name(), &outline);
-        let mut warnings = warnings(&config, &dataset, outline.steps(), &device);
-        if let [first, ..] = too_large[..] {
-            let count = part_of(too_large.len(), candidates.len(), "trial");
-            warnings.push(format!("{count} cannot be trained here, as the first of them: {first}"));
-        }
-        warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
+        prepared.print_dry_run(&outline, &candidates);
         return Ok(ExitCode::SUCCESS);
     }
-    if is_new && too_large.len() == candidates.len() {
-        return candidates
-            .into_iter()
-            .find_map(|candidate| candidate.too_large)
-            .map_or(Ok(ExitCode::SUCCESS), Err);
+    if is_new && candidates.iter().all(|candidate| candidate.too_large.is_some()) {
+        let too_large = candidates.into_iter().find_map(|candidate| candidate.too_large);
+        return too_large.map_or(Ok(ExitCode::SUCCESS), Err);
     }
     let kind = ProgressKind::chosen(args.progress, args.json)?;
     keep_working_unread();
     let trained_by = (TrialCommand::current()?, jobs);
-    let (mut study, mut runner) = match resumed {
+    let (mut study, mut runner) = match prepared.resumed.clone() {
         Some(folder) => Study::resume(outline, folder, trained_by)?,
         None => {
             // Refused before it leaves a trace.
-            check_precision(&config.training, &device)?;
-            Study::create(&config, outline, &target, trained_by)?
+            check_precision(&config.training, device)?;
+            Study::create(config, outline, target, trained_by)?
         }
     };
     if checks {
-        let found = match overfit(&candidates, &dataset, &device) {
+        let found = match overfit(&candidates, dataset, device) {
             Err(error) if is_new => return study.discard().and(Err(error)),
             found => found?,
         };

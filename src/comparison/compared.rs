@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::listing::{data, model};
+use super::losses::Losses;
 use crate::analysis::{Analysis, HeadScores};
 use crate::config::Config;
 use crate::data::Source;
@@ -22,20 +23,45 @@ pub struct ComparedRun {
     pub path: PathBuf,
     /// The number of its setting.
     pub setting: usize,
+    /// What was trained on what.
+    #[serde(flatten)]
+    pub experiment: Experiment,
+    /// Its losses.
+    #[serde(flatten)]
+    pub losses: Losses,
+    /// Share of the validation targets that are predicted.
+    pub accuracy: Option<f64>,
+    /// What its training took.
+    #[serde(flatten)]
+    pub cost: RunCost,
+    /// How it ended; "unfinished" while it has no summary.
+    pub ended: String,
+    /// Whether its config was edited after it had ended.
+    pub config_changed: bool,
+    /// The scores of its heads, `[layer][head]`; empty where they were not measured.
+    pub heads: Vec<Vec<HeadScores>>,
+    /// Its validations.
+    #[serde(skip)]
+    pub curve: Vec<Row>,
+    /// What it was trained with.
+    #[serde(skip)]
+    pub(super) provenance: Provenance,
+}
+
+/// What was trained on what.
+#[derive(Debug, Clone, Serialize)]
+pub struct Experiment {
     /// What it learned: a task, or the name of a file.
     pub data: Option<String>,
     /// The architecture, the number of its layers and their width.
     pub model: Option<String>,
     /// The seed.
     pub seed: u64,
-    /// The lowest validation loss.
-    pub best_valid_loss: Option<f64>,
-    /// What the optimal predictor would lose.
-    pub floor: Option<f64>,
-    /// By how much the loss lies above that.
-    pub above_floor: Option<f64>,
-    /// Share of the validation targets that are predicted.
-    pub accuracy: Option<f64>,
+}
+
+/// What the training of a run took.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunCost {
     /// Number of trained parameters.
     pub parameters: Option<usize>,
     /// Steps done.
@@ -46,24 +72,39 @@ pub struct ComparedRun {
     pub seconds: f64,
     /// Targets trained on in a second.
     pub tokens_per_second: Option<f64>,
-    /// How it ended; "unfinished" while it has no summary.
-    pub ended: String,
-    /// Whether its config was edited after it had ended.
-    pub config_changed: bool,
-    /// The scores of its heads, `[layer][head]`; empty where they were not measured.
-    pub heads: Vec<Vec<HeadScores>>,
-    /// Its validations.
-    #[serde(skip)]
-    pub curve: Vec<Row>,
-    /// Tells the contents of its files from others; none of data that is drawn.
-    #[serde(skip)]
-    pub(super) contents: Option<u64>,
-    /// The changes of the section `training` with which it was resumed.
-    #[serde(skip)]
-    pub(super) changes: Vec<String>,
+}
+
+impl RunCost {
+    /// The cost that the summary of a run names, or else the last row of its metrics.
+    fn new(summary: Option<&Summary>, last: Option<&Row>) -> Self {
+        match summary {
+            Some(summary) => Self {
+                parameters: Some(summary.parameters),
+                steps: summary.steps,
+                tokens: summary.tokens,
+                seconds: summary.seconds,
+                tokens_per_second: Some(summary.tokens_per_second),
+            },
+            None => Self {
+                parameters: None,
+                steps: last.map_or(0, |row| row.step),
+                tokens: last.map_or(0, |row| row.tokens),
+                seconds: last.map_or(0.0, |row| row.seconds),
+                tokens_per_second: None,
+            },
+        }
+    }
+}
+
+/// What a run was trained with.
+#[derive(Debug, Clone)]
+pub(super) struct Provenance {
     /// Every key with its value.
-    #[serde(skip)]
     pub(super) config: Config,
+    /// The changes of the section `training` with which it was resumed.
+    pub(super) changes: Vec<String>,
+    /// Tells the contents of its files from others; none of data that is drawn.
+    pub(super) contents: Option<u64>,
 }
 
 impl ComparedRun {
@@ -87,34 +128,23 @@ impl ComparedRun {
             Some(summary) => summary.best_valid_loss,
             None => losses.min_by(f64::total_cmp),
         };
-        let floor = known.and_then(|summary| summary.floor);
-        let last = rows.last();
+        let changes = known.into_iter().flat_map(|summary| &summary.warnings);
+        let changes = changes.filter(|it| it.starts_with("resumed after step")).cloned().collect();
+        let contents = data_fingerprint(&folder).filter(|_| config.data.source() != Source::Sequences);
         let table = toml::Table::try_from(&config).unwrap_or_default();
         Ok(Self {
             name: folder.name(),
             path: path.to_path_buf(),
             setting: 0,
-            data: data(&table),
-            model: model(&table),
-            seed: config.run.seed,
-            best_valid_loss: best,
-            floor,
-            above_floor: best.zip(floor).map(|(best, floor)| best - floor),
+            experiment: Experiment { data: data(&table), model: model(&table), seed: config.run.seed },
+            losses: Losses::new(best, known.and_then(|summary| summary.floor)),
             accuracy: known.and_then(|summary| summary.accuracy),
-            parameters: known.map(|summary| summary.parameters),
-            steps: known.map_or(last.map_or(0, |row| row.step), |summary| summary.steps),
-            tokens: known.map_or(last.map_or(0, |row| row.tokens), |summary| summary.tokens),
-            seconds: known.map_or(last.map_or(0.0, |row| row.seconds), |summary| summary.seconds),
-            tokens_per_second: known.map(|summary| summary.tokens_per_second),
+            cost: RunCost::new(known, rows.last()),
             ended: known.map_or("unfinished".to_string(), |summary| ended(summary.ended)),
             config_changed: folder.has_changed_config(),
             heads,
             curve,
-            changes: known.map_or_else(Vec::new, |summary| {
-                summary.warnings.iter().filter(|it| it.starts_with("resumed after step")).cloned().collect()
-            }),
-            contents: data_fingerprint(&folder).filter(|_| config.data.source() != Source::Sequences),
-            config,
+            provenance: Provenance { config, changes, contents },
         })
     }
 }

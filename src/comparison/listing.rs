@@ -12,6 +12,7 @@ use rayon::{iter::Either, prelude::*};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::losses::Losses;
 use crate::error::{Error, Result};
 use crate::files::{Text, is_there, read_json, serialize_path};
 use crate::training::{RunFolder, Scores};
@@ -34,12 +35,23 @@ pub struct Listed {
     pub model: Option<String>,
     /// Number of trained parameters.
     pub parameters: Option<u64>,
-    /// The lowest validation loss; of a study that of its best run.
-    pub best_valid_loss: Option<f64>,
-    /// What the optimal predictor would lose.
-    pub floor: Option<f64>,
-    /// By how much the loss lies above that.
-    pub above_floor: Option<f64>,
+    /// Its losses; of a study those of its best run.
+    #[serde(flatten)]
+    pub losses: Losses,
+    /// How it was trained.
+    #[serde(flatten)]
+    pub training: ListedTraining,
+    /// How its folder stands.
+    #[serde(flatten)]
+    pub state: ListedState,
+    /// Every key of its config, by section.
+    #[serde(skip)]
+    config: toml::Table,
+}
+
+/// How a listed run was trained.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ListedTraining {
     /// Steps done.
     pub steps: Option<u64>,
     /// Targets trained on in a second.
@@ -48,15 +60,17 @@ pub struct Listed {
     pub backend: Option<String>,
     /// The seed.
     pub seed: Option<u64>,
+}
+
+/// How the folder of a listed run or study stands.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ListedState {
     /// How it ended; "unfinished" while it has no summary, "imported" where it was not trained.
     pub ended: String,
     /// When its folder was last written to, in seconds since 1970.
     pub changed: Option<u64>,
     /// Whether its config was edited after it had ended.
     pub config_changed: bool,
-    /// Every key of its config, by section.
-    #[serde(skip)]
-    config: toml::Table,
 }
 
 /// The runs and studies that `folders` are or hold, one level deep, that `filters` (a key and its value) let pass, by
@@ -209,8 +223,8 @@ impl Listed {
         if is_study {
             let (runs, _) = read_all(&trials_in(path)?, |run| Self::read(run, Depth::Runs));
             count = Some(runs.len());
-            let losses = runs.iter().filter_map(|run| run.best_valid_loss);
-            (best, floor) = (losses.min_by(f64::total_cmp), runs.iter().find_map(|run| run.floor));
+            let losses = runs.iter().filter_map(|run| run.losses.best_valid_loss);
+            (best, floor) = (losses.min_by(f64::total_cmp), runs.iter().find_map(|run| run.losses.floor));
         }
         let ended = if is_study {
             "study".to_string()
@@ -231,16 +245,18 @@ impl Listed {
             imported_from: text("imported_from"),
             model: model(&config),
             parameters: summary["parameters"].as_u64(),
-            best_valid_loss: best,
-            floor,
-            above_floor: best.zip(floor).map(|(best, floor)| best - floor),
-            steps: summary["steps"].as_u64(),
-            tokens_per_second: number("tokens_per_second"),
-            backend: text("backend"),
-            seed: summary["seed"].as_u64(),
-            ended,
-            changed: written.map(|since| since.as_secs()),
-            config_changed: folder.has_changed_config(),
+            losses: Losses::new(best, floor),
+            training: ListedTraining {
+                steps: summary["steps"].as_u64(),
+                tokens_per_second: number("tokens_per_second"),
+                backend: text("backend"),
+                seed: summary["seed"].as_u64(),
+            },
+            state: ListedState {
+                ended,
+                changed: written.map(|since| since.as_secs()),
+                config_changed: folder.has_changed_config(),
+            },
             config,
         })
     }
@@ -343,9 +359,12 @@ mod tests {
         assert_eq!(names(&[("model.heads", "4")], "above_floor"), ["a", "c"]);
         assert_eq!(names(&[("model.heads", "4.0"), ("ended", "completed")], "name"), ["a"]);
         let (runs, _) = list(&all, &[], "name").unwrap();
-        assert_eq!((runs[0].above_floor, runs[0].model.as_deref()), (Some(0.5), Some("decoder, 2 x 64")));
-        assert_eq!((runs[2].ended.as_str(), runs[2].data.as_deref()), ("unfinished", Some("sort")));
-        assert_eq!((runs[3].trials, runs[3].best_valid_loss), (Some(1), Some(1.75)));
+        assert_eq!(
+            (runs[0].losses.above_floor, runs[0].model.as_deref()),
+            (Some(0.5), Some("decoder, 2 x 64"))
+        );
+        assert_eq!((runs[2].state.ended.as_str(), runs[2].data.as_deref()), ("unfinished", Some("sort")));
+        assert_eq!((runs[3].trials, runs[3].losses.best_valid_loss), (Some(1), Some(1.75)));
         let said = list(&all, &[("model.hed".into(), "4".into())], "name").unwrap_err().to_string();
         assert!(said.contains("`model.hed`") && said.contains("best_valid_loss"), "{said}");
     }

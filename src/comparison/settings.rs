@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::compared::ComparedRun;
+use super::differences::{differing_keys, shown, values_of};
 use super::listing::{is_run, is_study, read_all, runs_in, trials_in};
 use super::statistics::{Mean, WelchTest, corrected};
-use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::numbers::{counted, fixed};
 
@@ -19,43 +19,12 @@ const MOST: usize = 50;
 pub const MAX_NAME: usize = 60;
 /// Differences with a larger probability than this come about by chance too often.
 const SIGNIFICANT: f64 = 0.05;
-/// The seed, in which runs of one setting may differ, and keys and sections that change nothing of what a run learns.
-const WITHOUT_EFFECT: [&str; 6] =
-    ["run.seed", "run.name", "analysis.", "tune.", "training.checkpoint_every", "training.log_every"];
 
-/// Stands beside the keys of runs whose files had the same name and other contents.
-const CONTENTS: &str = "data.contents";
-
-/// Gives runs whose config reads the same data a key of their own where the contents were others.
-fn tell_contents_apart(runs: &[ComparedRun], values: &mut [BTreeMap<String, toml::Value>]) {
-    let differ = runs.iter().enumerate().any(|(at, run)| {
-        let same = |other: &&ComparedRun| other.config.data == run.config.data;
-        let others = runs[..at].iter().filter(same).filter_map(|other| other.contents);
-        run.contents.is_some_and(|contents| others.into_iter().any(|other| other != contents))
-    });
-    for (run, values) in runs.iter().zip(values).filter(|_| differ) {
-        values.extend(run.contents.map(|it| (CONTENTS.to_string(), format!("{it:016x}").into())));
-    }
-}
-
-/// Gives runs on the same data the same keys for it: a file that stands at another path has the same contents, and a seed of
-/// the data that nothing draws from, or that is the run's own, is none.
-fn unite_data(runs: &[ComparedRun], values: &mut [BTreeMap<String, toml::Value>]) {
-    const SEED: &str = "data.seed";
-    for at in 0..runs.len() {
-        let same =
-            (0..at).find(|&other| runs[at].contents.is_some() && runs[other].contents == runs[at].contents);
-        if let Some(path) = same.and_then(|other| values[other].get("data.path").cloned()) {
-            values[at].insert("data.path".into(), path);
-        }
-        if runs[at].config.data.source() != Source::Sequences {
-            values[at].remove(SEED);
-        }
-    }
-    let seed = |run: &ComparedRun| run.config.data.seed.unwrap_or(run.config.run.seed);
-    if runs.windows(2).all(|pair| seed(&pair[0]) == seed(&pair[1])) {
-        values.iter_mut().for_each(|values| drop(values.remove(SEED)));
-    }
+/// Returns for each run whether one before it has the same setting and seed, so that both are one run twice.
+fn repeats(runs: &[ComparedRun], settings: &[BTreeMap<String, String>]) -> Vec<bool> {
+    let is_same =
+        |a: usize, b: usize| settings[a] == settings[b] && runs[a].experiment.seed == runs[b].experiment.seed;
+    (0..runs.len()).map(|index| (0..index).any(|other| is_same(other, index))).collect()
 }
 
 /// Runs side by side.
@@ -95,8 +64,8 @@ impl Measure {
     /// Its value of a run; none that is not finite.
     pub fn of(self, run: &ComparedRun) -> Option<f64> {
         let value = match self {
-            Self::Loss => run.best_valid_loss,
-            Self::AboveFloor => run.above_floor,
+            Self::Loss => run.losses.best_valid_loss,
+            Self::AboveFloor => run.losses.above_floor,
         };
         value.filter(|value| value.is_finite() && run.has_ended())
     }
@@ -182,44 +151,30 @@ impl Comparison {
     }
 
     fn new(mut runs: Vec<ComparedRun>, by: Option<&str>) -> Result<Self> {
-        let mut values: Vec<BTreeMap<String, toml::Value>> =
-            runs.iter().map(|run| run.config.values()).collect();
-        tell_contents_apart(&runs, &mut values);
-        unite_data(&runs, &mut values);
-        let all: BTreeSet<&String> = values.iter().flat_map(BTreeMap::keys).collect();
-        let differs = |key: &&&String| values.iter().any(|of| of.get(**key) != values[0].get(**key));
-        let has_effect = |key: &&&String| !WITHOUT_EFFECT.iter().any(|other| key.starts_with(other));
-        let keys: Vec<String> =
-            all.iter().filter(differs).filter(has_effect).map(ToString::to_string).collect();
-        if let Some(by) = by.filter(|by| !all.iter().any(|key| key == by)) {
+        let values = values_of(&runs);
+        let keys = differing_keys(&values);
+        if let Some(by) = by.filter(|by| !values.iter().any(|of| of.contains_key(*by))) {
             let differ = listed(&keys);
             return Err(Error::Input(format!(
                 "--by {by}: no run here has this key; they differ in {differ}"
             )));
         }
         let told_apart = by.map_or_else(|| keys.clone(), |by| vec![by.to_string()]);
-        let shown = |value: Option<&toml::Value>| match value {
-            Some(toml::Value::String(text)) => text.clone(),
-            Some(value) => value.to_string().replace('\n', " ").trim().to_string(),
-            None => "nothing".to_string(),
-        };
         let of_run: Vec<BTreeMap<String, String>> = values
             .iter()
             .map(|of| told_apart.iter().map(|key| (key.clone(), shown(of.get(key)))).collect())
             .collect();
-
-        let all_floors = runs.iter().all(|run| run.floor.is_some());
-        let measure = if all_floors { Measure::AboveFloor } else { Measure::Loss };
-        // Two runs of one setting and seed are one run twice.
-        let repeats = |index: usize| {
-            let is_same =
-                |other: usize| of_run[other] == of_run[index] && runs[other].seed == runs[index].seed;
-            by.is_none() && (0..index).any(is_same)
+        let repeats = match by {
+            Some(_) => vec![false; runs.len()],
+            None => repeats(&runs, &of_run),
         };
         let repeated: Vec<String> =
-            (0..runs.len()).filter(|&it| repeats(it)).map(|it| runs[it].name.clone()).collect();
+            (0..runs.len()).filter(|&it| repeats[it]).map(|it| runs[it].name.clone()).collect();
+
+        let all_floors = runs.iter().all(|run| run.losses.floor.is_some());
+        let measure = if all_floors { Measure::AboveFloor } else { Measure::Loss };
         let setting = |values: &BTreeMap<String, String>| {
-            let of_setting = (0..runs.len()).filter(|&it| of_run[it] == *values && !repeats(it));
+            let of_setting = (0..runs.len()).filter(|&it| of_run[it] == *values && !repeats[it]);
             Setting::new(values.clone(), &of_setting.map(|it| &runs[it]).collect::<Vec<_>>())
         };
         let different: BTreeSet<_> = of_run.iter().collect();
@@ -258,7 +213,7 @@ impl Comparison {
             ));
         }
         for run in &self.runs {
-            remarks.extend(run.changes.iter().map(|change| format!("{} was {change}", run.name)));
+            remarks.extend(run.provenance.changes.iter().map(|change| format!("{} was {change}", run.name)));
         }
         for run in self.runs.iter().filter(|run| run.config_changed) {
             remarks.push(format!(

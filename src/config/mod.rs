@@ -12,6 +12,7 @@ mod keys;
 mod meant;
 mod optimizer;
 mod presets;
+mod run;
 mod source;
 mod training;
 mod tune;
@@ -31,6 +32,7 @@ pub use keys::{SCHEMA, defaults};
 pub use meant::{keys_named, nearest_key, normalised};
 pub use optimizer::OptimizerKind;
 pub use presets::PRESETS;
+pub use run::RunConfig;
 pub use training::{Monitor, ScheduleKind, TrainingConfig};
 pub use tune::{Method, TuneConfig};
 pub use types::is_boolean;
@@ -39,7 +41,8 @@ use crate::data::{self, DataConfig, Dataset, Source, Tokens};
 use crate::error::{Error, Origin, Result};
 use crate::files::Text;
 use crate::model::{ModelConfig, Sizes};
-use crate::range::{Range, Ranged, Section};
+use crate::range::Section;
+use run::is_empty;
 use source::Written;
 
 /// Returns whether an override of the command line is for a key, named with its section.
@@ -90,37 +93,6 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "TuneConfig")]
     pub tune: Option<TuneConfig>,
-}
-
-/// Name and seed of a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RunConfig {
-    /// The run's name: its folder below `runs/` and the title of its pictures. Empty: made of
-    /// what is learned and what learns, as `repeat-decoder`.
-    pub name: String,
-    /// The one seed of everything drawn at random: data, weights, order, dropout.
-    pub seed: u64,
-    /// A run whose best weights this one starts from, with its vocabulary. Empty: fresh weights.
-    #[serde(skip_serializing_if = "is_empty")]
-    pub from: PathBuf,
-}
-
-fn is_empty(path: &Path) -> bool {
-    path.as_os_str().is_empty()
-}
-
-impl Section for RunConfig {
-    fn ranges(&self) -> Vec<Ranged> {
-        vec![("seed", Some(self.seed.into()), Range::ANY)]
-    }
-}
-
-impl RunConfig {
-    /// The run whose weights this one starts from; none for fresh ones.
-    pub fn start(&self) -> Option<&Path> {
-        Some(self.from.as_path()).filter(|from| !is_empty(from))
-    }
 }
 
 impl Config {

@@ -41,7 +41,7 @@ fn plain_comparison(comparison: &Comparison) -> plain::Comparison {
         name: run.name.clone(),
         setting: run.setting,
         result: measure.of(run),
-        floor: run.floor,
+        floor: run.losses.floor,
         curve: run.curve.iter().map(validation).collect(),
         heads: by_kind(&run.heads),
     };

@@ -60,10 +60,10 @@ fn plain_trial(trial: &Trial) -> plain::Trial {
         stage: trial.stage,
         setting: trial.setting.iter().map(|(key, it)| (key.clone(), value(it))).collect(),
         ended: trial.ended,
-        loss: trial.loss,
-        accuracy: trial.accuracy,
-        tokens: trial.tokens,
-        operations: trial.operations,
+        loss: trial.score.loss,
+        accuracy: trial.score.accuracy,
+        tokens: trial.cost.tokens,
+        operations: trial.cost.operations,
         curve: trial.curve.clone(),
     }
 }
@@ -74,15 +74,17 @@ fn summary(findings: &Findings) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     if let Some(best) = trials.first() {
         lines.push(("best trial", format!("{:03}", best.trial)));
-        lines.extend(best.loss.map(|loss| ("its loss", format!("{loss:.4} nats"))));
-        lines.extend(best.floor.map(|floor| ("floor", format!("{floor:.4} nats"))));
-        lines.extend(best.accuracy.map(|accuracy| ("its accuracy", format!("{:.1} %", accuracy * 100.0))));
+        lines.extend(best.score.loss.map(|loss| ("its loss", format!("{loss:.4} nats"))));
+        lines.extend(best.score.floor.map(|floor| ("floor", format!("{floor:.4} nats"))));
+        lines.extend(
+            best.score.accuracy.map(|accuracy| ("its accuracy", format!("{:.1} %", accuracy * 100.0))),
+        );
     }
     for (ended, name) in TrialEnd::NAMED {
         let count = trials.iter().filter(|trial| trial.ended == ended).count();
         lines.extend((count > 0).then(|| (name, thousands(count as f64))));
     }
-    lines.push(("steps", thousands(trials.iter().map(|trial| trial.steps).sum::<usize>() as f64)));
-    lines.push(("time of training", clock(trials.iter().map(|trial| trial.seconds).sum())));
+    lines.push(("steps", thousands(trials.iter().map(|trial| trial.cost.steps).sum::<usize>() as f64)));
+    lines.push(("time of training", clock(trials.iter().map(|trial| trial.cost.seconds).sum())));
     lines.into_iter().map(|(name, value)| (name.replace('_', " "), value)).collect()
 }

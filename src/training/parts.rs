@@ -15,7 +15,7 @@ use super::optimizer::Optimizer;
 use super::reduce::{Requests, StepInfo};
 use super::side_by_side::{self, at_once};
 use super::start::first_trainee;
-use super::step::Trainee;
+use super::step::{StepBatches, Trainee};
 use crate::backend::{self, Device, Job, compute};
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
@@ -101,90 +101,142 @@ pub fn time_parts(
     cuts: &[usize],
     workers: &Workers,
 ) -> Result<StepParts> {
-    struct Time<'a>(&'a Config, &'a Dataset, &'a Device, &'a [usize], &'a Workers);
-
-    impl Job for Time<'_> {
-        type Output = StepParts;
-
-        fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<StepParts> {
-            let Time(config, dataset, on, cuts, workers) = self;
-            let training = TrainingConfig {
-                threads: config.training.threads.or(workers.threads()),
-                ..config.training.clone()
-            };
-            compute(&training, || {
-                let mut trainee = workers.agree(first_trainee::<B>(config, dataset, on, &device))?;
-                let mut optimizer = Optimizer::<B>::new(&config.training, trainee.model.roles());
-                ops::seed::<B>(&device, config.run.seed);
-                allocator::keep_freed_memory();
-                let mut groups = Vec::new();
-                for &cut in cuts {
-                    let most = at_once::<B>(cut, together(&trainee));
-                    for own in [1].into_iter().chain((most > 1).then_some(most)) {
-                        let shards = Shards { count: cut, own: 0..own };
-                        let mut steps = train_steps::<B>(config, dataset, 0..1, shards, &device);
-                        let mut shards = steps.next().expect("a run has a step");
-                        shards.iter_mut().for_each(|shard| shard.measured = false);
-                        groups.push((cut, shards));
-                    }
-                }
-                let mut exchange = Exchange::default();
-                let mut clock = Clock::<B> { workers, device: &device, seconds: Vec::new() };
-                let (mut timed, mut rounds) = (Vec::new(), UNTIMED + 1);
-                for round in 0.. {
-                    if round == rounds {
-                        break;
-                    }
-                    let begun = Instant::now();
-                    let shard = &groups[0].1[0];
-                    let learned = trainee.step(shard.clone());
-                    for (_, shards) in &groups {
-                        let models =
-                            shards.iter().map(|shard| (trainee.clone().fork(&device), shard.clone()));
-                        let models = models.collect::<Vec<_>>();
-                        let learn = |(model, shard): (Trainee<B>, _)| model.step(shard);
-                        let learned = clock.time(|| Ok(side_by_side::map(models.len(), models, learn)))?;
-                        std::hint::black_box(learned);
-                    }
-                    let other = trainee.step(shard.clone());
-                    let learned = clock
-                        .time(|| Ok(gradients::sum(&trainee, [learned, other]).expect("there are two")))?;
-                    let alone = Workers::alone();
-                    let info = StepInfo { step: 0, tokens: shard.tokens, is_measured: false };
-                    let (learned, _) = clock
-                        .time(|| exchange.sum(&alone, &trainee, Some(learned), info, Requests::default()))?;
-                    let other = exchange.buffer.clone();
-                    clock.time(|| {
-                        sums::add(&mut exchange.buffer, &other);
-                        Ok(())
-                    })?;
-                    clock.time(|| workers.sum(&mut exchange.buffer, &mut exchange.scratch, sums::add))?;
-                    clock.time(|| (0..TINY_SUMS).try_for_each(|_| tiny_sum(workers)))?;
-                    let rate = config.training.learning_rate;
-                    trainee = clock.time(|| Ok(optimizer.step(rate, trainee.clone(), learned.grads)))?;
-                    let seconds = std::mem::take(&mut clock.seconds);
-                    if round >= UNTIMED {
-                        timed.push(seconds);
-                    }
-                    if round == UNTIMED {
-                        let suffice = (ENOUGH / begun.elapsed().as_secs_f64()) as usize;
-                        rounds = UNTIMED + workers.from_first(suffice.clamp(ROUNDS.0, ROUNDS.1))?;
-                    }
-                }
-                let bytes = exchange.buffer.len() * size_of::<f32>();
-                let of_all = workers.to_first(timed)?;
-                let groups = groups.iter().map(|(cut, shards)| (*cut, shards.len())).collect::<Vec<_>>();
-                let parts = workers.is_first().then(|| parts(&groups, bytes, &of_all));
-                let parts = workers.from_first(parts)?;
-                parts.ok_or_else(|| Error::Failed("worker 0 has timed nothing".into()))
-            })
-        }
-    }
-
     workers.agree(
         config.model.check().map_err(Error::from).and_then(|()| check_precision(&config.training, on)),
     )?;
-    backend::run(on, Time(config, dataset, on, cuts, workers))
+    backend::run(on, Timing { config, dataset, on, cuts, workers })
+}
+
+/// The arguments of [`time_parts`].
+struct Timing<'a> {
+    config: &'a Config,
+    dataset: &'a Dataset,
+    on: &'a Device,
+    cuts: &'a [usize],
+    workers: &'a Workers,
+}
+
+impl Job for Timing<'_> {
+    type Output = StepParts;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<StepParts> {
+        let training = TrainingConfig {
+            threads: self.config.training.threads.or(self.workers.threads()),
+            ..self.config.training.clone()
+        };
+        compute(&training, || self.over_all_workers::<B>(&device))
+    }
+}
+
+impl Timing<'_> {
+    /// Times rounds on each worker, and returns on all what the first makes of them.
+    fn over_all_workers<B: AutodiffBackend>(&self, device: &B::Device) -> Result<StepParts> {
+        let mut step = TimedStep::<B>::new(self, device)?;
+        let timed = step.rounds()?;
+        let bytes = step.exchange.buffer.len() * size_of::<f32>();
+        let of_all = self.workers.to_first(timed)?;
+        let groups = step.groups.iter().map(|(cut, shards)| (*cut, shards.len())).collect::<Vec<_>>();
+        let parts = self.workers.is_first().then(|| parts(&groups, bytes, &of_all));
+        let parts = self.workers.from_first(parts)?;
+        parts.ok_or_else(|| Error::Failed("worker 0 has timed nothing".into()))
+    }
+
+    /// Returns for each cut its first shard alone, and as many shards as are computed at once.
+    fn groups<B: AutodiffBackend>(
+        &self,
+        trainee: &Trainee<B>,
+        device: &B::Device,
+    ) -> Vec<(usize, Vec<StepBatches<B>>)> {
+        let mut groups = Vec::new();
+        for &cut in self.cuts {
+            let most = at_once::<B>(cut, together(trainee));
+            for own in [1].into_iter().chain((most > 1).then_some(most)) {
+                let shards = Shards { count: cut, own: 0..own };
+                let mut steps = train_steps::<B>(self.config, self.dataset, 0..1, shards, device);
+                let mut shards = steps.next().expect("a run has a step");
+                shards.iter_mut().for_each(|shard| shard.measured = false);
+                groups.push((cut, shards));
+            }
+        }
+        groups
+    }
+}
+
+/// A step whose parts are timed, on one worker.
+struct TimedStep<'a, B: AutodiffBackend> {
+    learning_rate: f64,
+    trainee: Trainee<B>,
+    optimizer: Optimizer<B>,
+    /// Shards that are computed at once, by how many shards their step is cut into.
+    groups: Vec<(usize, Vec<StepBatches<B>>)>,
+    exchange: Exchange,
+    workers: &'a Workers,
+    device: &'a B::Device,
+}
+
+impl<'a, B: AutodiffBackend> TimedStep<'a, B> {
+    fn new(timing: &Timing<'a>, device: &'a B::Device) -> Result<Self> {
+        let Timing { config, dataset, on, workers, .. } = *timing;
+        let trainee = workers.agree(first_trainee::<B>(config, dataset, on, device))?;
+        let optimizer = Optimizer::new(&config.training, trainee.model.roles());
+        ops::seed::<B>(device, config.run.seed);
+        allocator::keep_freed_memory();
+        Ok(Self {
+            learning_rate: config.training.learning_rate,
+            groups: timing.groups(&trainee, device),
+            trainee,
+            optimizer,
+            exchange: Exchange::default(),
+            workers,
+            device,
+        })
+    }
+
+    /// Returns the seconds of the parts in each timed round: as many rounds as the first worker has time for.
+    fn rounds(&mut self) -> Result<Vec<Vec<f64>>> {
+        for _ in 0..UNTIMED {
+            self.round()?;
+        }
+        let begun = Instant::now();
+        let mut timed = vec![self.round()?];
+        let suffice = (ENOUGH / begun.elapsed().as_secs_f64()) as usize;
+        for _ in 1..self.workers.from_first(suffice.clamp(ROUNDS.0, ROUNDS.1))? {
+            timed.push(self.round()?);
+        }
+        Ok(timed)
+    }
+
+    /// Returns the seconds of the parts: of each group of shards, then of the others in the order of [`parts`].
+    fn round(&mut self) -> Result<Vec<f64>> {
+        let workers = self.workers;
+        let mut clock = Clock::<B> { workers, device: self.device, seconds: Vec::new() };
+        let Self { trainee, optimizer, groups, exchange, device, .. } = self;
+        let shard = &groups[0].1[0];
+        let learned = trainee.step(shard.clone());
+        for (_, shards) in groups.iter() {
+            let models = shards.iter().map(|shard| (trainee.clone().fork(device), shard.clone()));
+            let models = models.collect::<Vec<_>>();
+            let learn = |(model, shard): (Trainee<B>, _)| model.step(shard);
+            let learned = clock.time(|| Ok(side_by_side::map(models.len(), models, learn)))?;
+            std::hint::black_box(learned);
+        }
+        let other = trainee.step(shard.clone());
+        let learned = clock.time(|| Ok(gradients::sum(trainee, [learned, other]).expect("there are two")))?;
+        let alone = Workers::alone();
+        let info = StepInfo { step: 0, tokens: shard.tokens, is_measured: false };
+        let (learned, _) =
+            clock.time(|| exchange.sum(&alone, trainee, Some(learned), info, Requests::default()))?;
+        let other = exchange.buffer.clone();
+        clock.time(|| {
+            sums::add(&mut exchange.buffer, &other);
+            Ok(())
+        })?;
+        clock.time(|| workers.sum(&mut exchange.buffer, &mut exchange.scratch, sums::add))?;
+        clock.time(|| (0..TINY_SUMS).try_for_each(|_| tiny_sum(workers)))?;
+        let rate = self.learning_rate;
+        *trainee = clock.time(|| Ok(optimizer.step(rate, trainee.clone(), learned.grads)))?;
+        Ok(clock.seconds)
+    }
 }
 
 fn tiny_sum(workers: &Workers) -> Result<()> {

@@ -38,7 +38,7 @@ pub use runs::{Runner, TrialRun};
 pub use space::{Setting, Space, setting_shown};
 pub use stages::{Agenda, Proposed, Stages};
 pub use study::{Findings, Study};
-pub use trial::{Record, Run, Trial, ranked};
+pub use trial::{Record, Run, Steadiness, Trial, TrialCost, TrialScore, ranked};
 
 #[cfg(test)]
 mod testing {

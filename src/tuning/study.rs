@@ -203,10 +203,10 @@ impl Study {
     /// What it found so far; none where no trial has a loss.
     pub fn findings(&self) -> Option<Findings> {
         let trials = ranked(self.trials()).into_iter().cloned().collect::<Vec<_>>();
-        trials.iter().any(|trial| trial.loss.is_some()).then(|| Findings {
+        trials.iter().any(|trial| trial.score.loss.is_some()).then(|| Findings {
             study: self.folder.name(),
             keys: self.outline.stages.keys(),
-            floor: trials.iter().find_map(|trial| trial.floor),
+            floor: trials.iter().find_map(|trial| trial.score.floor),
             seeds: self.outline.tune.seeds,
             trials,
         })
@@ -315,7 +315,7 @@ impl Study {
         let table = table::csv(&self.outline.stages.keys(), self.trials());
         write_atomically(&self.folder.path().join("study.csv"), &table)?;
         let ranked = ranked(self.trials());
-        let Some(first) = ranked.first().filter(|first| first.loss.is_some()) else { return Ok(()) };
+        let Some(first) = ranked.first().filter(|first| first.score.loss.is_some()) else { return Ok(()) };
         let config = self.outline.whole_config(&self.configs[first.trial]);
         write_atomically(&best(&self.folder), config.to_toml().as_bytes())
     }

@@ -1,6 +1,9 @@
 //! `study.csv`: one row a trial.
 
-use super::{dimension::shown, trial::Trial};
+use super::{
+    dimension::shown,
+    trial::{Trial, TrialScore},
+};
 
 /// Columns behind those of the searched keys. Losses are in nats per token.
 const MEASURED: &str =
@@ -15,15 +18,16 @@ pub fn csv<'a>(keys: &[String], trials: impl IntoIterator<Item = &'a Trial>) -> 
     let header = ["trial", "stage"].into_iter().chain(keys.iter().map(String::as_str));
     writer.write_record(header.chain(MEASURED.split(','))).expect("a header fits into memory");
     for trial in trials {
-        let losses =
-            [trial.loss, trial.loss_spread, trial.floor, trial.gap, trial.accuracy, trial.train_spread];
-        let parameters = Some(trial.parameters).filter(|&parameters| parameters > 0);
+        let Trial { score, steadiness, cost, .. } = trial;
+        let TrialScore { loss, loss_spread, floor, gap, accuracy } = *score;
+        let losses = [loss, loss_spread, floor, gap, accuracy, steadiness.train_spread];
+        let parameters = Some(cost.parameters).filter(|&parameters| parameters > 0);
         let mut row = vec![trial.trial.to_string(), cell(trial.stage)];
         row.extend(keys.iter().map(|key| cell(trial.setting.get(key).map(shown))));
         row.push(trial.ended.name().to_string());
         row.extend(losses.map(cell));
-        row.extend([trial.spikes, parameters, Some(trial.steps)].map(cell));
-        row.extend([trial.tokens.to_string(), format!("{:.3}", trial.seconds)]);
+        row.extend([steadiness.spikes, parameters, Some(cost.steps)].map(cell));
+        row.extend([cost.tokens.to_string(), format!("{:.3}", cost.seconds)]);
         writer.write_record(row).expect("a row fits into memory");
     }
     writer.into_inner().expect("a table fits into memory")

@@ -34,6 +34,22 @@ pub struct Trial {
     pub setting: Setting,
     /// How it ended.
     pub ended: TrialEnd,
+    /// How good it is.
+    #[serde(flatten)]
+    pub score: TrialScore,
+    /// How steadily it was trained.
+    #[serde(flatten)]
+    pub steadiness: Steadiness,
+    /// What it took.
+    #[serde(flatten)]
+    pub cost: TrialCost,
+    /// The validation loss by tokens trained on, of the first seed.
+    pub curve: Vec<(f64, f64)>,
+}
+
+/// How good a trial is on the validation set.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct TrialScore {
     /// The lowest validation loss.
     pub loss: Option<f64>,
     /// The standard deviation of that over the seeds; none for one seed.
@@ -44,11 +60,21 @@ pub struct Trial {
     pub gap: Option<f64>,
     /// Share of the validation targets predicted, where the loss was lowest.
     pub accuracy: Option<f64>,
+}
+
+/// How steadily the training loss of a trial fell.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Steadiness {
     /// The standard deviation of the training loss over the last fifth of the logged steps.
     pub train_spread: Option<f64>,
     /// Logged steps whose training loss stands far above those before it.
     /// None where the log is too short to tell.
     pub spikes: Option<usize>,
+}
+
+/// What the training of a trial took.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct TrialCost {
     /// Number of trained parameters; 0 where it failed before there was a model.
     pub parameters: usize,
     /// Steps of all its runs.
@@ -60,8 +86,22 @@ pub struct Trial {
     /// Floating-point operations of its training, by the rule of Kaplan et al. (2020): six a parameter and
     /// token.
     pub operations: f64,
-    /// The validation loss by tokens trained on, of the first seed.
-    pub curve: Vec<(f64, f64)>,
+}
+
+impl TrialCost {
+    /// The cost of a trial with these runs.
+    fn of(runs: &[&Record]) -> Self {
+        let parameters = runs.first().map_or(0, |run| run.summary.parameters);
+        let tokens = runs.iter().map(|run| run.summary.tokens).sum::<u64>();
+        Self {
+            parameters,
+            steps: runs.iter().map(|run| run.summary.steps).sum(),
+            tokens,
+            // The sum of nothing would be -0.
+            seconds: runs.iter().fold(0.0, |sum, run| sum + run.summary.seconds),
+            operations: 6.0 * parameters as f64 * tokens as f64,
+        }
+    }
 }
 
 impl Record {
@@ -142,29 +182,25 @@ impl Trial {
         let loss = average(losses.clone());
         let floor = average(values(&|run| run.summary.floor));
         let spikes = values(&|run| spikes(&run.train_losses()).map(|spikes| spikes as f64));
-        let first = known.first();
-        let parameters = first.map_or(0, |run| run.summary.parameters);
-        let tokens = known.iter().map(|run| run.summary.tokens).sum::<u64>();
-        let rows = first.into_iter().flat_map(|run| &run.rows);
+        let rows = known.first().into_iter().flat_map(|run| &run.rows);
         let validations = rows.filter(|row| row.split == Split::Valid && row.step > 0);
         Some(Self {
             trial,
             stage: proposed.stage,
             setting: proposed.setting.clone(),
             ended,
-            loss,
-            loss_spread: losses.filter(|_| runs.len() > 1).map(|losses| deviation(&losses)),
-            floor,
-            gap: loss.zip(floor).map(|(loss, floor)| loss - floor),
-            accuracy: average(best(|row| row.accuracy)),
-            train_spread: average(values(&|run| last_spread(&run.train_losses()))),
-            spikes: spikes.map(|spikes| spikes.iter().sum::<f64>() as usize),
-            parameters,
-            steps: known.iter().map(|run| run.summary.steps).sum(),
-            tokens,
-            // The sum of nothing would be -0.
-            seconds: known.iter().fold(0.0, |sum, run| sum + run.summary.seconds),
-            operations: 6.0 * parameters as f64 * tokens as f64,
+            score: TrialScore {
+                loss,
+                loss_spread: losses.filter(|_| runs.len() > 1).map(|losses| deviation(&losses)),
+                floor,
+                gap: loss.zip(floor).map(|(loss, floor)| loss - floor),
+                accuracy: average(best(|row| row.accuracy)),
+            },
+            steadiness: Steadiness {
+                train_spread: average(values(&|run| last_spread(&run.train_losses()))),
+                spikes: spikes.map(|spikes| spikes.iter().sum::<f64>() as usize),
+            },
+            cost: TrialCost::of(&known),
             curve: validations.map(|row| (row.tokens as f64, row.loss)).collect(),
         })
     }
@@ -192,7 +228,7 @@ fn end_of(known: &[&Record], runs: usize, is_racing: bool) -> TrialEnd {
 /// The best first: what was trained to the end, then by the loss, then by the number.
 pub fn ranked<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Vec<&'a Trial> {
     let class = |trial: &Trial| (!trial.ended.is_finished(), trial.ended.is_lost());
-    let loss = |trial: &Trial| trial.loss.unwrap_or(f64::INFINITY);
+    let loss = |trial: &Trial| trial.score.loss.unwrap_or(f64::INFINITY);
     let mut ranked = trials.into_iter().collect::<Vec<_>>();
     ranked.sort_by(|a, b| {
         class(a).cmp(&class(b)).then(loss(a).total_cmp(&loss(b))).then(a.trial.cmp(&b.trial))
@@ -230,13 +266,14 @@ mod tests {
         let (one, two) = (run(Ended::Completed, 30, &COURSE), run(Ended::Completed, 30, &[(30, 4.0)]));
         let trial = |runs: &[Option<&Record>]| put_together(3, runs, false, false).unwrap();
         let both = trial(&[Some(&one), Some(&two)]);
-        assert_eq!((both.loss, both.gap, both.accuracy), (Some(3.0), Some(2.5), Some(0.375)));
-        assert_eq!(both.loss_spread, Some(2f64.sqrt()));
-        assert_eq!((both.steps, both.tokens, both.parameters), (60, 420, 11));
-        assert_eq!(trial(&[Some(&one)]).loss_spread, None);
+        let score = both.score;
+        assert_eq!((score.loss, score.gap, score.accuracy), (Some(3.0), Some(2.5), Some(0.375)));
+        assert_eq!(score.loss_spread, Some(2f64.sqrt()));
+        assert_eq!((both.cost.steps, both.cost.tokens, both.cost.parameters), (60, 420, 11));
+        assert_eq!(trial(&[Some(&one)]).score.loss_spread, None);
         let gone = run(Ended::Diverged, 25, &COURSE[..2]);
         let gone = trial(&[Some(&one), Some(&gone)]);
-        assert_eq!((gone.ended, gone.loss), (TrialEnd::Diverged, None));
+        assert_eq!((gone.ended, gone.score.loss), (TrialEnd::Diverged, None));
     }
 
     #[test]
@@ -245,8 +282,8 @@ mod tests {
         further.rows[1].seconds = 0.75;
         let trial = |run: &Record| put_together(0, &[Some(run)], false, false).unwrap();
         let there = trial(&further.until(20));
-        assert_eq!((there.ended, there.loss, there.curve.len()), (TrialEnd::Pruned, Some(2.0), 2));
-        assert_eq!((there.steps, there.tokens, there.seconds), (20, 140, 0.75));
+        assert_eq!((there.ended, there.score.loss, there.curve.len()), (TrialEnd::Pruned, Some(2.0), 2));
+        assert_eq!((there.cost.steps, there.cost.tokens, there.cost.seconds), (20, 140, 0.75));
         assert_eq!(trial(&further.until(40)), trial(&further));
     }
 
@@ -257,7 +294,10 @@ mod tests {
         assert_eq!((ended(true), ended(false)), (TrialEnd::Unfinished, TrialEnd::Pruned));
         assert_eq!(put_together(0, &[None], false, false), None);
         let failed = put_together(0, &[None], false, true).unwrap();
-        assert_eq!((failed.ended, failed.loss, failed.spikes), (TrialEnd::Failed, None, None));
+        assert_eq!(
+            (failed.ended, failed.score.loss, failed.steadiness.spikes),
+            (TrialEnd::Failed, None, None)
+        );
     }
 
     #[test]

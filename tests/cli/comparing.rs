@@ -1,12 +1,11 @@
 //! `runs` and `compare`: runs beside each other.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::seeing::{browse, said};
-use crate::{program, small_run, summary, text};
+use crate::{page::browse, program, said, small_run, summary, text};
 
 #[test]
 fn runs_that_differ_in_their_seed_are_one_setting_and_settings_are_tested_against_its_noise() {
@@ -59,6 +58,10 @@ fn runs_that_differ_in_their_seed_are_one_setting_and_settings_are_tested_agains
     );
     assert!(text(&output.stdout).starts_with("5 runs, 2 settings: they differ in training.learning_rate\n"));
 
+    assert_refuses_to_compare(folder);
+}
+
+fn assert_refuses_to_compare(folder: &Path) {
     for (arguments, expected) in [
         (&["runs/0.01-2", "runs/0.01-2"][..], "is named twice"),
         (&["runs/0.01-2"], "name two or more"),

@@ -113,3 +113,71 @@ fn smoothed_and_plain_losses_are_logged_apart() {
     assert!(resumed.status().unwrap().success());
     assert!(program(place.path()).args(["plot", "plain"]).output().unwrap().status.success());
 }
+
+#[test]
+fn a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_weights() {
+    let place = TempDir::new().unwrap();
+    let sets = [
+        &SMALL[..],
+        &[
+            "training.steps=400",
+            "training.learning_rate=1e30",
+            "training.min_learning_rate=0",
+            "training.optimizer=sgd",
+            "training.max_gradient_norm=0",
+        ],
+    ]
+    .concat();
+    let output = train(place.path(), &sets, &["--run", "run"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("diverged at step") && said.contains("training.learning_rate"), "{said}");
+    let run = place.path().join("run");
+    let summary: serde_json::Value =
+        serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
+    assert_eq!(summary["ended"], "diverged");
+    let step = summary["diverged_step"].as_u64().unwrap();
+    assert!(said.contains(&format!("diverged at step {step}:")), "{said}");
+    assert_eq!(summary["steps"], step, "it may be seen some steps later, which count for nothing");
+    assert_eq!(summary["tokens"], step * 8 * 12);
+    assert!(said.contains("`run/model.safetensors` holds the untrained weights."), "{said}");
+    for shown in ["report.html", "plots/attention.png", "plots/loss.png"] {
+        assert!(run.join(shown).is_file(), "a run that diverged shows {shown}");
+    }
+    let output =
+        program(place.path()).args(["plot", "run", "--format", "svg", "--out", "svg"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let loss = fs::read_to_string(place.path().join("svg/loss.svg")).unwrap();
+    assert!(loss.contains(&format!("diverged at step {step}")), "{loss}");
+    let output = program(place.path()).args(["report", "run", "--json"]).output().unwrap();
+    let page: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(page["loss"]["diverged"], step, "the page names it too");
+    let output = program(place.path()).args(["evaluate", "run", "--json"]).output().unwrap();
+    let kept: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(kept["loss"].as_f64().unwrap().is_finite(), "the weights that are kept are good");
+    let said = text(&output.stderr);
+    assert!(
+        said.starts_with("notice: the run `run` diverged before a validation that could be trusted"),
+        "{said}"
+    );
+    assert!(said.ends_with("these are the untrained weights\n"), "{said}");
+}
+
+#[test]
+fn steps_under_way_when_a_run_diverges_count_for_nothing() {
+    let place = TempDir::new().unwrap();
+    let rare = ["training.log_every=100", "training.validate_every=100", "analysis.every=50"];
+    let train = |name: &str, sets: &[&str]| {
+        let sets = [&SMALL[..], &rare, &["training.steps=100"], sets].concat();
+        train(place.path(), &sets, &["--run", name]);
+        summary(&place.path().join(name))
+    };
+    let sets = ["training.learning_rate=1e30", "training.min_learning_rate=0", "training.optimizer=sgd"];
+    let diverged = train("run", &[&sets[..], &["training.max_gradient_norm=0"]].concat());
+    assert!(diverged["steps"].as_u64().unwrap() < 10, "{diverged}");
+    let seconds = |summary: &serde_json::Value| summary["seconds"].as_f64().unwrap();
+    let sane = train("sane", &[]);
+    assert!(seconds(&diverged) < seconds(&sane) / 3.0, "the time of fifty steps counts for two: {diverged}");
+    let scores = fs::read_to_string(place.path().join("run/head_scores.csv")).unwrap();
+    assert!(scores.lines().skip(1).all(|line| line.starts_with("0,")), "{scores}");
+}

@@ -175,19 +175,21 @@ fn inputs_beyond_the_trained_length_are_treated_alike() {
     assert!(run(place.path(), &["score", "learned", "--tokens", &long]).status.success());
 }
 
+/// Refuses these arguments in one line with this part, and prints nothing.
+fn refuses(place: &Path, arguments: &[&str], part: &str) {
+    let output = run(place, arguments);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    assert!(said.lines().count() == 1 && said.contains(part), "{arguments:?} should say {part:?}: {said}");
+    assert!(output.stdout.is_empty());
+}
+
 #[test]
-fn what_cannot_be_written_on_from_is_one_line() {
+fn an_option_that_cannot_be_used_is_one_line() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=2"], "run");
-    fs::write(place.path().join("bytes"), [0x33, 0xff]).unwrap();
-    let run_folder = fs::read(place.path().join("run/model.safetensors")).unwrap();
-    fs::create_dir(place.path().join("damaged")).unwrap();
-    for file in ["config.toml", "vocabulary.json"] {
-        fs::copy(place.path().join("run").join(file), place.path().join("damaged").join(file)).unwrap();
-    }
-    fs::write(place.path().join("damaged/model.safetensors"), &run_folder[..run_folder.len() - 9]).unwrap();
     let endless = "9000000000000000000";
-    let cases: [(&[&str], &str); 27] = [
+    let cases: [(&[&str], &str); 15] = [
         (
             &["generate", "run", "--prompt", "3", "--json", "--alternatives", "99999999999999"],
             "--alternatives 99999999999999: the vocabulary has 16 tokens",
@@ -224,6 +226,27 @@ fn what_cannot_be_written_on_from_is_one_line() {
         ),
         (&["generate", "run", "--prompt", "3", "--alternatives", "3"], "--json"),
         (&["generate", "run", "--prompt", "3", "--samples", "0"], "--samples 0"),
+        (&["generate", "run", "--prompt", "3", "--temperature", "-1"], "--temperature -1"),
+        (&["generate", "run", "--prompt", "3", "--top-p", "1.01"], "--top-p 1.01"),
+        (&["generate", "run", "--prompt", "3", "--greedy", "--top-k", "3"], "--top-k"),
+    ];
+    for (arguments, part) in cases {
+        refuses(place.path(), arguments, part);
+    }
+}
+
+#[test]
+fn what_cannot_be_written_on_from_is_one_line() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=2"], "run");
+    fs::write(place.path().join("bytes"), [0x33, 0xff]).unwrap();
+    let run_folder = fs::read(place.path().join("run/model.safetensors")).unwrap();
+    fs::create_dir(place.path().join("damaged")).unwrap();
+    for file in ["config.toml", "vocabulary.json"] {
+        fs::copy(place.path().join("run").join(file), place.path().join("damaged").join(file)).unwrap();
+    }
+    fs::write(place.path().join("damaged/model.safetensors"), &run_folder[..run_folder.len() - 9]).unwrap();
+    let cases: [(&[&str], &str); 12] = [
         (&["generate", "run", "--prompt-file", "/dev/zero"], "/dev/zero: is a device"),
         (&["score", "run", "--text-file", "run"], "run: is a folder"),
         (&["generate", "run"], "the prompt is empty"),
@@ -231,9 +254,6 @@ fn what_cannot_be_written_on_from_is_one_line() {
         (&["generate", "run", "--prompt", "3 x"], "`x` (token 2)"),
         (&["generate", "run", "--tokens", "3 16"], "`16` (token 2) is outside the vocabulary"),
         (&["generate", "run", "--tokens", "3 x"], "`x` (token 2) is no id"),
-        (&["generate", "run", "--prompt", "3", "--temperature", "-1"], "--temperature -1"),
-        (&["generate", "run", "--prompt", "3", "--top-p", "1.01"], "--top-p 1.01"),
-        (&["generate", "run", "--prompt", "3", "--greedy", "--top-k", "3"], "--top-k"),
         (
             &["generate", "run", "--prompt-file", "bytes"],
             "bytes:1: is not UTF-8 at byte 1; its encoding is unknown",
@@ -244,14 +264,7 @@ fn what_cannot_be_written_on_from_is_one_line() {
         (&["score", "run", "--text", "3"], "at least two tokens"),
     ];
     for (arguments, part) in cases {
-        let output = run(place.path(), arguments);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(
-            said.lines().count() == 1 && said.contains(part),
-            "{arguments:?} should say {part:?}: {said}"
-        );
-        assert!(output.stdout.is_empty());
+        refuses(place.path(), arguments, part);
     }
 }
 

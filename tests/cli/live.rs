@@ -10,7 +10,7 @@ use causal_attention::weights::{file::WeightsFile, native};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::seeing::{browse, installed};
+use super::page::{browse, installed};
 use super::{generate::json, small_run, text};
 
 /// The models that are tried: between them every architecture, position, norm, activation and switch.

@@ -1,13 +1,174 @@
-//! What the page of a run refuses, and what it tells those that it is handed to.
+//! The page of a run in a browser: what it shows and computes, what it refuses, and what it tells those that it is handed
+//! to.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::seeing::{browse, said};
-use crate::small_run;
+use crate::{SMALL, said, small_run, summary, text, train};
+
+/// A program of one of these names on the path.
+pub(crate) fn installed(names: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let places = std::env::split_paths(&path).collect::<Vec<_>>();
+    names.iter().flat_map(|name| places.iter().map(move |place| place.join(name))).find(|path| path.is_file())
+}
+
+/// Clicks and points through a page in a real browser, by a script in `tests/page/`.
+pub(crate) fn browse(script: &str, arguments: &[PathBuf]) {
+    let (Some(node), Some(chromium)) =
+        (installed(&["node"]), installed(&["chromium", "chromium-browser", "google-chrome"]))
+    else {
+        eprintln!("notice: no page is explored, for Node.js or Chromium is not installed");
+        return;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page").join(script);
+    let explored = Command::new(node).arg(script).arg(chromium).args(arguments).output().unwrap();
+    let told = text(&explored.stdout) + &text(&explored.stderr);
+    assert!(explored.status.success() && told.contains("checks of"), "{told}");
+}
+
+/// Explores the page of `run`, against what `report --json` says.
+fn explore(folder: &Path, run: &str) {
+    let expected = folder.join("expected.json");
+    fs::write(&expected, said(folder, &["report", run, "--json"])).unwrap();
+    browse("explore.mjs", &[folder.join(run).join("report.html"), expected]);
+}
+
+/// Types into the page of `run`, against what `inspect --json` says of the same input.
+fn type_into(
+    folder: &Path,
+    run: &str,
+    source: Option<&str>,
+    (ids, texts): (&str, &[&str]),
+    unknown: &str,
+    has_tour: bool,
+) {
+    let arguments = ["inspect", run, "--tokens", ids, "--json", "--no-ablation"];
+    let source_arguments = source.map(|source| ["--source", source]);
+    let arguments = [&arguments[..], source_arguments.as_ref().map_or(&[], |it| &it[..])].concat();
+    let inspected: Value = serde_json::from_str(&said(folder, &arguments)).unwrap();
+    // The token that an answer follows is no text.
+    let text = texts[usize::from(source.is_some())..].join(" ");
+    // A page shows control characters by their escapes.
+    let texts: Vec<String> = texts.iter().map(|text| text.replace('\u{7}', "\\u{7}")).collect();
+    let probabilities = inspected["probabilities"].as_array().unwrap().last().unwrap();
+    let input = serde_json::json!({
+        "text": text, "source": source, "source_tokens": inspected["source"], "tokens": inspected["tokens"], "texts": texts, "unknown": unknown,
+        "probabilities": probabilities, "has_tour": has_tour,
+    });
+    fs::write(folder.join("input.json"), input.to_string()).unwrap();
+    browse("live.mjs", &[folder.join(run).join("report.html"), folder.join("input.json")]);
+}
+
+#[test]
+fn the_page_of_a_run_says_what_the_run_did() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=40", "analysis.every=10", "analysis.samples=3"], "run");
+    let size = fs::metadata(place.path().join("run/report.html")).unwrap().len();
+    assert!(size < 3_000_000, "{size} bytes");
+    explore(place.path(), "run");
+
+    // Rebuilt from the folder alone, byte for byte.
+    let before = fs::read(place.path().join("run/report.html")).unwrap();
+    fs::remove_file(place.path().join("run/report.html")).unwrap();
+    said(place.path(), &["report", "run"]);
+    assert!(fs::read(place.path().join("run/report.html")).unwrap() == before);
+}
+
+#[test]
+fn page_and_pictures_of_a_run_that_diverged_at_once_say_that_they_show_its_start() {
+    let place = TempDir::new().unwrap();
+    let sets = [
+        "training.steps=40",
+        "training.learning_rate=1e30",
+        "training.min_learning_rate=0",
+        "training.optimizer=sgd",
+        "training.max_gradient_norm=0",
+        "analysis.samples=1",
+    ];
+    assert_eq!(train(place.path(), &[&SMALL[..], &sets].concat(), &["--run", "run"]).status.code(), Some(1));
+    assert!(summary(&place.path().join("run"))["best_step"].is_null(), "before its first validation");
+    explore(place.path(), "run");
+    let page: Value = serde_json::from_str(&said(place.path(), &["report", "run", "--json"])).unwrap();
+    let start = "the untrained weights";
+    assert_eq!(page["loss"]["weights"], start);
+    said(place.path(), &["plot", "run", "--format", "svg", "--out", "svg"]);
+    for picture in
+        ["loss", "attention", "attention_over_time", "heads", "head_scores", "prediction", "generated"]
+    {
+        let svg = fs::read_to_string(place.path().join("svg").join(picture).with_extension("svg")).unwrap();
+        assert!(svg.contains(start), "{picture}");
+    }
+}
+
+#[test]
+fn the_page_of_an_encoder_decoder_shows_its_cross_attention_and_its_encoder() {
+    let place = TempDir::new().unwrap();
+    let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=9"];
+    // A smoothed objective is a curve of its own.
+    let more = ["analysis.samples=2", "training.label_smoothing=0.1", "training.log_every=1"];
+    small_run(place.path(), &[&sets[..], &more].concat(), "run");
+    let page: Value = serde_json::from_str(&said(place.path(), &["report", "run", "--json"])).unwrap();
+    for kind in ["attention", "cross", "encoder"] {
+        assert_eq!(page["views"][0][kind].as_array().unwrap().len(), 2, "{kind} of both layers");
+    }
+    explore(place.path(), "run");
+}
+
+#[test]
+fn text_of_a_vocabulary_is_never_markup() {
+    let place = TempDir::new().unwrap();
+    let row = "<script>alert(1)</script>,</script>,\"&\"\"\",<img src=x onerror=alert(2)>\n";
+    fs::write(place.path().join("rows.csv"), row.repeat(60)).unwrap();
+    let sets = ["data.source=table", "data.path=rows.csv", "training.steps=9", "analysis.samples=2"];
+    small_run(place.path(), &sets, "run");
+    let page = fs::read_to_string(place.path().join("run/report.html")).unwrap();
+    assert!(!page.contains("<img src=x") && !page.contains("<script>alert"));
+    explore(place.path(), "run");
+}
+
+#[test]
+fn a_page_answers_what_is_typed_and_changed_in_it() {
+    let place = TempDir::new().unwrap();
+    // A quarter of a second of training: the token before says much of the next one.
+    let sets = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
+    small_run(place.path(), &sets, "run");
+    type_into(
+        place.path(),
+        "run",
+        None,
+        ("1 3 5 7 9 11 13 15 1 3 5", &["1", "3", "5", "7", "9", "11", "13", "15", "1", "3", "5"]),
+        "<b>x",
+        true,
+    );
+}
+
+#[test]
+fn what_is_typed_of_a_hostile_vocabulary_is_never_markup() {
+    let place = TempDir::new().unwrap();
+    let row = "<script>alert(1)</script>,\u{202e}\u{7},\"&\"\"\",<img/src=x/onerror=alert(2)>\n";
+    fs::write(place.path().join("rows.csv"), row.repeat(60)).unwrap();
+    let sets = ["data.source=table", "data.path=rows.csv", "training.steps=9", "analysis.samples=2"];
+    small_run(place.path(), &sets, "run");
+    let vocabulary: Value =
+        serde_json::from_slice(&fs::read(place.path().join("run/vocabulary.json")).unwrap()).unwrap();
+    let symbols: Vec<&str> =
+        vocabulary["symbols"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    type_into(place.path(), "run", None, ("1 2 3", &symbols[1..4]), "<img/src=y>", false);
+}
+
+#[test]
+fn a_page_of_an_encoder_decoder_answers_a_typed_source() {
+    let place = TempDir::new().unwrap();
+    let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=9"];
+    small_run(place.path(), &sets, "run");
+    type_into(place.path(), "run", Some("7 2 3"), ("3 2 7", &["<end>", "3", "2", "7"]), "zz", false);
+}
 
 #[test]
 fn a_page_refuses_what_it_cannot_read() {

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::{
-    SMALL, assert_same_end, beside_data_warnings, program, resume, rows, small_run, summary, text, train,
-};
+use crate::{SMALL, assert_same_end, program, resume, rows, small_run, summary, text, train};
 
 /// A run that can be made longer without another course of its steps, dropout on. Each of its validations
 /// is the best so far.
@@ -209,45 +207,6 @@ fn a_run_that_cannot_go_on_is_refused_and_not_touched() {
 }
 
 #[test]
-fn early_stopping_and_accumulation_do_what_they_say() {
-    let place = TempDir::new().unwrap();
-    let sets =
-        ["training.steps=400", "training.validate_every=5", "training.patience=2", "training.min_delta=10"];
-    let run = small_run(place.path(), &sets, "early");
-    assert_eq!(summary(&run)["ended"], "early_stopped");
-    assert_eq!(
-        summary(&run)["steps"],
-        15,
-        "the first validation is the best, and two more do not improve on it"
-    );
-
-    // Of 96 sequences and of 100, whose last step has what is left; and of windows, which lie anywhere.
-    fs::write(place.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(30))
-        .unwrap();
-    let uneven = ["data.train_samples=100", "training.epochs=3", "training.log_every=1"];
-    let windows = ["data.source=text", "data.path=words.txt", "training.epochs=3", "training.log_every=1"];
-    let cases = [("even", &["training.steps=12"][..], 12), ("uneven", &uneven, 12), ("windows", &windows, 9)];
-    for (name, sets, steps) in cases {
-        let run = |kind: &str, more: &[&str]| {
-            small_run(place.path(), &[sets, more].concat(), &format!("{name}-{kind}"))
-        };
-        let whole = run("whole", &["training.batch_size=32"]);
-        let parts = run("parts", &["training.accumulate=4"]);
-        assert_eq!(summary(&whole)["steps"], steps, "{name}");
-        assert_eq!(summary(&whole)["tokens"], summary(&parts)["tokens"], "{name}");
-        let losses = |run: &Path| {
-            let rows = rows(run).into_iter().filter(|row| row.contains(",train,"));
-            rows.map(|row| row.split(',').nth(3).unwrap().parse::<f64>().unwrap()).collect::<Vec<_>>()
-        };
-        let (whole, parts) = (losses(&whole), losses(&parts));
-        assert_eq!(whole.len(), parts.len(), "{name}");
-        for (whole, parts) in whole.into_iter().zip(parts) {
-            assert!((whole - parts).abs() < 1e-5 * whole, "{name}: {whole} and {parts}");
-        }
-    }
-}
-
-#[test]
 fn a_run_does_not_go_on_with_other_data() {
     let place = TempDir::new().unwrap();
     let text_file = place.path().join("words.txt");
@@ -264,85 +223,6 @@ fn a_run_does_not_go_on_with_other_data() {
     assert!(said.starts_with("warning: the data has changed") && said.lines().count() == 1, "{said}");
     fs::remove_file(&text_file).unwrap();
     refuses(place.path(), &[], &["words.txt"]);
-}
-
-#[test]
-fn any_number_of_threads_trains_the_same_weights() {
-    let place = TempDir::new().unwrap();
-    let run = |set, threads: usize| {
-        let threads = format!("training.threads={threads}");
-        let larger = ["model.d_model=64", "data.length=40", "model.dropout=0.2", "training.steps=7"];
-        let larger = [&larger[..], &[set, threads.as_str()]].concat();
-        small_run(place.path(), &larger, &format!("{set}-{}", &threads[9..]))
-    };
-    for set in ["training.optimizer=adamw", "training.optimizer=muon", "training.precision=bf16"] {
-        let one = run(set, 1);
-        for threads in [2, 3] {
-            assert_same_end(&run(set, threads), &one);
-        }
-    }
-}
-
-/// A small disk of its own, gone with the value; none where this user may not mount one.
-pub struct SmallDisk(TempDir);
-
-impl SmallDisk {
-    pub fn new(size: &str) -> Option<Self> {
-        let place = TempDir::new().unwrap();
-        let mut mount = std::process::Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(place.path());
-        let mounted = mount.output().is_ok_and(|output| output.status.success());
-        mounted.then(|| Self(place))
-    }
-
-    pub fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg(self.0.path()).output();
-    }
-}
-
-#[test]
-fn a_disk_that_fills_up_is_one_line_and_the_run_goes_on_when_there_is_room() {
-    let Some(disk) = SmallDisk::new("4m") else {
-        eprintln!("notice: no disk was filled up, for a small one cannot be mounted");
-        return;
-    };
-    let undisturbed = TempDir::new().unwrap();
-    let sets = [&SMALL[..], &["training.steps=40", "training.checkpoint_every=10"]].concat();
-    assert!(train(undisturbed.path(), &sets, &["--run", "run"]).status.success());
-
-    // Room for the folder and its first checkpoint, not for what comes.
-    let filler = disk.0.path().join("filler");
-    fs::write(&filler, vec![1; (4 << 20) - (200 << 10)]).unwrap();
-    let output = train(disk.0.path(), &sets, &["--run", "run"]);
-    let said = beside_data_warnings(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    assert!(said.contains("cannot write `run/") && said.contains("no space is left on the disk"), "{said}");
-    assert!(said.contains("free some, then resume the run") && !said.contains("/."), "{said}");
-
-    fs::remove_file(&filler).unwrap();
-    let output = train(disk.0.path(), &[], &["--resume", "run"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let weights = |place: &Path| fs::read(place.join("run/model.safetensors")).unwrap();
-    assert!(weights(disk.0.path()) == weights(undisturbed.path()), "as if it had never been full");
-
-    // Pictures say so too.
-    for picture in fs::read_dir(disk.0.path().join("run/plots")).unwrap() {
-        fs::remove_file(picture.unwrap().path()).unwrap();
-    }
-    let _ = fs::write(&filler, vec![1; 4 << 20]);
-    let output = program(disk.0.path()).args(["plot", "run"]).output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    assert!(
-        said.contains("cannot write `run/plots/") && said.contains("no space is left on the disk"),
-        "{said}"
-    );
 }
 
 #[test]
@@ -396,16 +276,4 @@ fn another_optimizer_begins_anew_and_says_so() {
     let sets = ["--set", "training.optimizer=adam", "--set", "training.steps=19"];
     let output = resume(place.path(), "run").args(sets).output().unwrap();
     assert!(!text(&output.stderr).contains("starts without its moments"), "Adam and AdamW remember the same");
-}
-
-#[test]
-fn what_a_model_cannot_be_evaluated_on_is_one_line() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=1"], "run");
-    for (set, part) in [("data.length=20", "12"), ("model.d_model=32", "`model.d_model` = 32")] {
-        let output = program(place.path()).args(["evaluate", "run", "--set", set]).output().unwrap();
-        let said = text(&output.stderr);
-        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-        assert!(said.contains(part), "{said}");
-    }
 }

@@ -7,6 +7,7 @@
 //! | `lens` | the prediction after each block, and what each part adds to a logit |
 //! | `tuned` | the prediction after each block through an affine map, trained for it |
 //! | `weights` | what heads read and write by their weights alone, and how they compose |
+//! | `eigenvalues` | the eigenvalues of a matrix |
 //! | `patching` | how much of an answer runs through each activation, between a clean and a corrupted sequence |
 //! | `bench` | a decoder on some sequences with any of its components mean-ablated |
 //! | `gain` | the gain over trivial predictors, and the test that it is more than chance |
@@ -18,6 +19,7 @@
 //! | `sentences` | the same in words |
 
 mod bench;
+mod eigenvalues;
 mod explain;
 mod explanation;
 mod gain;

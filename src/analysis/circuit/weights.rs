@@ -13,6 +13,7 @@ use num_complex::Complex64;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
+use super::eigenvalues::{eigenvalues, size};
 use crate::analysis::view::floats;
 use crate::data::seed::{Purpose, generator};
 use crate::model::{Decoder, block::Block};
@@ -236,82 +237,6 @@ fn complex<B: Backend>(matrix: Tensor<B, 2>) -> Vec<Vec<Complex64>> {
     floats(matrix).chunks(columns).map(row).collect()
 }
 
-/// `|z|`; num-complex has it where there is a standard library alone.
-fn size(z: Complex64) -> f64 {
-    z.re.hypot(z.im)
-}
-
-/// The root of `z` whose real part is not negative.
-fn root(z: Complex64) -> Complex64 {
-    let (re, im) = (((size(z) + z.re) / 2.0).max(0.0).sqrt(), ((size(z) - z.re) / 2.0).max(0.0).sqrt());
-    Complex64::new(re, im.copysign(z.im))
-}
-
-/// The eigenvalues of a square matrix, by the shifted QR algorithm on its Hessenberg form (Golub and Van Loan, "Matrix
-/// Computations", chapter 7).
-fn eigenvalues(mut a: Vec<Vec<Complex64>>) -> Vec<Complex64> {
-    let mut rows = a.len();
-    // Elimination below the subdiagonal, by similarities.
-    for column in 0..rows.saturating_sub(2) {
-        let below = column + 1;
-        let pivot = (below..rows).max_by(|&i, &j| size(a[i][column]).total_cmp(&size(a[j][column])));
-        let Some(pivot) = pivot.filter(|&pivot| size(a[pivot][column]) > 0.0) else { continue };
-        a.swap(below, pivot);
-        a.iter_mut().for_each(|row| row.swap(below, pivot));
-        for row in below + 1..rows {
-            let (above, under) = a.split_at_mut(row);
-            let factor = under[0][column] / above[below][column];
-            under[0].iter_mut().zip(&above[below]).for_each(|(x, pivot)| *x -= factor * pivot);
-            a.iter_mut().for_each(|line| {
-                let change = factor * line[row];
-                line[below] += change;
-            });
-        }
-    }
-    let mut found = Vec::with_capacity(rows);
-    let mut steps = 0;
-    while rows > 0 {
-        let last = rows - 1;
-        let is_small = |at: usize, a: &[Vec<Complex64>]| {
-            size(a[at][at - 1]) <= f64::EPSILON * (size(a[at][at]) + size(a[at - 1][at - 1]))
-        };
-        let start = (1..rows).rev().find(|&at| is_small(at, &a)).unwrap_or(0);
-        // No matrix that is finite needs so many steps.
-        if start == last || steps > 60 {
-            found.push(a[last][last]);
-            (rows, steps) = (last, 0);
-            continue;
-        }
-        steps += 1;
-        // Wilkinson's shift: the eigenvalue of the last two rows that is nearer to the last element.
-        let (p, q, r, s) = (a[last - 1][last - 1], a[last - 1][last], a[last][last - 1], a[last][last]);
-        let (half, root) = ((p + s) / 2.0, root((p - s) * (p - s) / 4.0 + q * r));
-        let near = if size(half + root - s) < size(half - root - s) { half + root } else { half - root };
-        let shift = if steps % 11 == 10 { near + size(r) } else { near };
-        (start..rows).for_each(|i| a[i][i] -= shift);
-        let mut turns = Vec::with_capacity(last);
-        for k in start..last {
-            let (x, y) = (a[k][k], a[k + 1][k]);
-            let length = size(x).hypot(size(y)).max(f64::MIN_POSITIVE);
-            let (c, s) = (x / length, y / length);
-            let (above, under) = a.split_at_mut(k + 1);
-            for (upper, lower) in above[k][k..rows].iter_mut().zip(&mut under[0][k..rows]) {
-                (*upper, *lower) = (c.conj() * *upper + s.conj() * *lower, c * *lower - s * *upper);
-            }
-            turns.push((k, c, s));
-        }
-        for (k, c, s) in turns {
-            for row in a[start..=(k + 1).min(last)].iter_mut() {
-                let (left, right) = (row[k], row[k + 1]);
-                row[k] = left * c + right * s;
-                row[k + 1] = right * c.conj() - left * s.conj();
-            }
-        }
-        (start..rows).for_each(|i| a[i][i] += shift);
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -321,54 +246,6 @@ mod tests {
 
     fn matrix<const R: usize, const C: usize>(values: [[f32; C]; R]) -> Tensor<B, 2> {
         Tensor::from_floats(values, &Default::default())
-    }
-
-    fn sorted(mut values: Vec<Complex64>) -> Vec<Complex64> {
-        values.sort_by(|a, b| (a.re, a.im).partial_cmp(&(b.re, b.im)).unwrap());
-        values
-    }
-
-    #[test]
-    fn eigenvalues_are_those_of_matrices_whose_eigenvalues_are_known() {
-        // A cyclic shift: the fifth roots of one. A triangle: its diagonal. A rotation: a pair.
-        let mut shift = [[0.0; 5]; 5];
-        (0..5).for_each(|i| shift[i][(i + 1) % 5] = 1.0);
-        let roots = (0..5)
-            .map(|k| (f64::from(k) * std::f64::consts::TAU / 5.0).sin_cos())
-            .map(|(im, re)| Complex64::new(re, im));
-        let triangle = matrix([[2.0, 5.0, -1.0], [0.0, -3.0, 4.0], [0.0, 0.0, 0.5]]);
-        let cases = [
-            (matrix(shift), roots.collect()),
-            (triangle, vec![2.0.into(), (-3.0).into(), 0.5.into()]),
-            (matrix([[3.0, -4.0], [4.0, 3.0]]), vec![Complex64::new(3.0, 4.0), Complex64::new(3.0, -4.0)]),
-            (matrix([[0.0; 3]; 3]), vec![0.0.into(); 3]),
-        ];
-        for (matrix, expected) in cases {
-            let found = sorted(eigenvalues(complex(matrix)));
-            for (found, expected) in found.iter().zip(sorted(expected)) {
-                // The real parts of a pair differ in their last digit, by which they are sorted.
-                assert!((found.re - expected.re).abs() < 1e-6, "{found} {expected}");
-                assert!((found.im.abs() - expected.im.abs()).abs() < 1e-6, "{found} {expected}");
-            }
-        }
-    }
-
-    #[test]
-    fn eigenvalues_of_a_random_matrix_have_its_trace_and_its_square_s() {
-        let rows = 24;
-        let mut random = generator(3, Purpose::Expectation, [0, 0]);
-        let a: Vec<Vec<f64>> =
-            (0..rows).map(|_| (0..rows).map(|_| random.random_range(-1.0..1.0)).collect()).collect();
-        let found = eigenvalues(a.iter().map(|row| row.iter().map(|&x| x.into()).collect()).collect());
-        let trace = (0..rows).map(|i| a[i][i]).sum::<f64>();
-        let square: f64 =
-            (0..rows).flat_map(|i| (0..rows).map(move |j| (i, j))).map(|(i, j)| a[i][j] * a[j][i]).sum();
-        let sum: Complex64 = found.iter().sum();
-        let squares: Complex64 = found.iter().map(|value| value * value).sum();
-        assert!(
-            size(sum - trace) < 1e-9 && size(squares - square) < 1e-9,
-            "{sum} {trace} {squares} {square}"
-        );
     }
 
     /// A head that is 2 wide in a stream 3 wide.

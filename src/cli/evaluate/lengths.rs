@@ -64,6 +64,65 @@ fn check_lengths(lengths: &[usize], description: &native::Description) -> Result
     Ok(())
 }
 
+/// Refuses lengths at which the data cannot be `drawn`, by its config and the number of its samples, and those for which
+/// too little memory is free. `most_tokens` are in a batch.
+fn check_room(
+    lengths: &[usize],
+    native::Description { model, sizes }: &native::Description,
+    drawn: Option<(&DataConfig, usize)>,
+    most_tokens: usize,
+) -> Result<()> {
+    // What is drawn at every length is kept; of a batch, what one block and the head hold.
+    let drawn_bytes = drawn.map_or(0.0, |(_, samples)| DRAWN_BYTES * samples as f64);
+    let widths = 4 * model.d_model + model.qkv_width() + model.up_width() + model.inner_width();
+    let a_token = 4.0 * (widths + 3 * sizes.vocab) as f64;
+    let (free, mut taken) = (free(), 0.0);
+    for &length in lengths {
+        if let Some((data, _)) = drawn {
+            data.at_length(length).check().map_err(|problem| error(length, &problem))?;
+        }
+        taken += drawn_bytes * length as f64;
+        let needed = taken + a_token * most_tokens.max(length) as f64;
+        if needed > free {
+            let (needed, free) = (Bytes(needed), Bytes(free));
+            let problem = format!(
+                "sequences of this length take about {needed}, and {free} are free here: name shorter ones, or \
+                 fewer sequences by --set data.valid_samples=N"
+            );
+            return Err(error(length, &problem));
+        }
+    }
+    Ok(())
+}
+
+/// Draws or cuts a split at one length, with the floor at each position.
+fn load_split(
+    split: Split,
+    length: usize,
+    data: &DataConfig,
+    seed: u64,
+    dataset: &Dataset,
+) -> Result<(Sequences, Vec<f64>)> {
+    let loaded = load_at_length(data, seed, dataset, length);
+    let loaded = loaded.map_err(|problem| error(length, &problem))?;
+    let (set, floor) = match split {
+        Split::Valid => (loaded.valid, loaded.floor_by_position),
+        Split::Train => (loaded.train, Vec::new()),
+    };
+    let time = set.time();
+    let problem = match data.source() {
+        _ if time == length => return Ok((set, floor)),
+        Source::Sequences => {
+            format!("the longest sequences of `{}` within it have {time} targets", data.task)
+        }
+        Source::Text | Source::Table | Source::Memory => {
+            let targets = counted(time, "target");
+            format!("the split has {targets}: name no longer one, or give more data")
+        }
+    };
+    Err(error(length, &problem))
+}
+
 impl Sets {
     /// Draws or cuts them. `dataset` is what the run's own length makes of its data.
     ///
@@ -78,7 +137,6 @@ impl Sets {
     ) -> Result<Self> {
         let description = native::description(weights)?;
         check_lengths(lengths, &description)?;
-        let native::Description { model, sizes } = description;
         let most_tokens = config.training.batch_size * dataset.valid.time();
         // The training set is not drawn where it is not asked for.
         let (data, samples) = match split {
@@ -87,48 +145,12 @@ impl Sets {
             }
             Split::Train => (config.data.clone(), config.data.train_samples),
         };
-        let is_drawn = data.source() == Source::Sequences;
-        // What is drawn at every length is kept; of a batch, what one block and the head hold.
-        let drawn = if is_drawn { DRAWN_BYTES * samples as f64 } else { 0.0 };
-        let widths = 4 * model.d_model + model.qkv_width() + model.up_width() + model.inner_width();
-        let a_token = 4.0 * (widths + 3 * sizes.vocab) as f64;
-        let (free, mut taken) = (free(), 0.0);
-        for &length in lengths {
-            if is_drawn {
-                data.at_length(length).check().map_err(|problem| error(length, &problem))?;
-            }
-            taken += drawn * length as f64;
-            let needed = taken + a_token * most_tokens.max(length) as f64;
-            if needed > free {
-                let (needed, free) = (Bytes(needed), Bytes(free));
-                let problem = format!(
-                    "sequences of this length take about {needed}, and {free} are free here: name shorter ones, or \
-                     fewer sequences by --set data.valid_samples=N"
-                );
-                return Err(error(length, &problem));
-            }
-        }
-        let load = |&length: &usize| {
-            let loaded = load_at_length(&data, config.run.seed, dataset, length);
-            let loaded = loaded.map_err(|problem| error(length, &problem))?;
-            let (set, floor) = match split {
-                Split::Valid => (loaded.valid, loaded.floor_by_position),
-                Split::Train => (loaded.train, Vec::new()),
-            };
-            let time = set.time();
-            let problem = match is_drawn {
-                _ if time == length => return Ok((set, floor)),
-                true => format!("the longest sequences of `{}` within it have {time} targets", data.task),
-                false => {
-                    let targets = counted(time, "target");
-                    format!("the split has {targets}: name no longer one, or give more data")
-                }
-            };
-            Err(error(length, &problem))
-        };
+        let drawn = (data.source() == Source::Sequences).then_some((&data, samples));
+        check_room(lengths, &description, drawn, most_tokens)?;
+        let load = |&length: &usize| load_split(split, length, &data, config.run.seed, dataset);
         Ok(Self {
             sets: lengths.iter().map(load).collect::<Result<_>>()?,
-            trained: sizes.context,
+            trained: description.sizes.context,
             most_tokens,
         })
     }

@@ -82,15 +82,16 @@ fn print_table(keys: &[String], ranked: &[&Trial]) {
     let names: Vec<_> = ["trial"].into_iter().chain(names).chain(measured).collect();
     let row = |trial: &&Trial| {
         let setting = keys.iter().map(|key| trial.setting.get(key).map(shown).unwrap_or_default());
-        let spread = trial.loss_spread.map_or_else(String::new, |spread| format!(" ±{spread:.4}"));
-        let parameters = Some(trial.parameters).filter(|&parameters| parameters > 0);
+        let cost = &trial.cost;
+        let spread = trial.score.loss_spread.map_or_else(String::new, |spread| format!(" ±{spread:.4}"));
+        let parameters = Some(cost.parameters).filter(|&parameters| parameters > 0);
         let measured = [
-            cell(trial.loss, |loss| format!("{loss:.4}")) + &spread,
-            cell(trial.gap, |gap| format!("{gap:.4}")),
-            cell(trial.train_spread, |spread| format!("±{spread:.4}")),
-            cell(trial.spikes, |spikes| spikes.to_string()),
+            cell(trial.score.loss, |loss| format!("{loss:.4}")) + &spread,
+            cell(trial.score.gap, |gap| format!("{gap:.4}")),
+            cell(trial.steadiness.train_spread, |spread| format!("±{spread:.4}")),
+            cell(trial.steadiness.spikes, |spikes| spikes.to_string()),
             cell(parameters, |parameters| thousands(parameters as f64)),
-            if trial.seconds < 10.0 { format!("{:.1}s", trial.seconds) } else { clock(trial.seconds) },
+            if cost.seconds < 10.0 { format!("{:.1}s", cost.seconds) } else { clock(cost.seconds) },
             trial.ended.name().to_string(),
         ];
         [format!("{:03}", trial.trial)].into_iter().chain(setting).chain(measured).collect::<Vec<_>>()

@@ -36,66 +36,66 @@ fn the_schema_says_what_the_program_reads() {
 
 #[test]
 fn bounds_of_the_schema_are_those_of_the_checks() {
-    let mut bounds = 0;
-    for section in keys_of("") {
-        for key in keys_of(section) {
-            let schema = &SCHEMA["properties"][section]["properties"][key];
-            let said = |value: f64| {
-                let shown = format!("{value:?}");
-                let set = format!("{section}.{key}={}", shown.strip_suffix(".0").unwrap_or(&shown));
-                let read = Config::parse("", "a.toml".as_ref(), &[set]);
-                read.map_or_else(|error| error.to_string(), |_| String::new())
-            };
-            let clause = match (schema.get("minimum"), schema.get("maximum")) {
-                (Some(least), Some(most)) => format!("must be from {least} to {most}"),
-                _ => " integer".to_string(),
-            };
-            let clauses = [
-                clause.as_str(),
-                " integer",
-                " a number above",
-                "must lie in [",
-                "must be above 0 and",
-                "expected ",
-            ];
-            // Another key may not fit the bound: that is no word about the range.
-            let is_refused = |value| {
-                let said = said(value);
-                said.starts_with(&format!("--set: `{section}.{key}` = "))
-                    && clauses.iter().any(|clause| said.contains(*clause))
-            };
-            let bound = |word: &str| schema.get(word).and_then(Json::as_f64);
-            let step = if is_real(schema) { 1e-3 } else { 1.0 };
-            for (word, outside) in [("minimum", -step), ("maximum", step)] {
-                let Some(bound) = bound(word) else { continue };
-                assert!(is_refused(bound + outside), "{section}.{key} {word}: {}", said(bound + outside));
-                assert!(!is_refused(bound), "{section}.{key} {word}: {}", said(bound));
-                bounds += 1;
-            }
-            for (word, within) in [("exclusiveMinimum", step), ("exclusiveMaximum", -step)] {
-                let Some(bound) = bound(word) else { continue };
-                assert!(is_refused(bound), "{section}.{key} {word}: {}", said(bound));
-                assert!(!is_refused(bound + within), "{section}.{key} {word}: {}", said(bound + within));
-                bounds += 1;
-            }
-            let is_number = is_real(schema) || schema["type"] == "integer" || schema["type"][0] == "integer";
-            let has_least = bound("minimum").or(bound("exclusiveMinimum")).is_some();
-            assert!(!is_number || has_least, "{section}.{key} has no range");
-            if is_real(schema) {
-                for lost in ["1e308", "1e-60"] {
-                    let set = format!("{section}.{key}={lost}");
-                    assert!(
-                        Config::parse("", "a.toml".as_ref(), &[set]).is_err(),
-                        "{section}.{key} = {lost}"
-                    );
-                }
-            }
-        }
-    }
+    let checked = |section: &'static str| keys_of(section).iter().map(move |key| check_bounds(section, key));
+    let bounds: usize = keys_of("").iter().flat_map(|section| checked(section)).sum();
     assert!(bounds > 80, "{bounds}");
     assert_eq!(SCHEMA["properties"]["model"]["properties"]["heads"]["minimum"], 1);
     assert_eq!(SCHEMA["properties"]["model"]["properties"]["dropout"]["exclusiveMaximum"], 1.0);
     assert_eq!(SCHEMA["properties"]["training"]["properties"]["learning_rate"]["exclusiveMinimum"], 0.0);
+}
+
+/// Checks that values within the bounds of a key's schema are read and those outside refused; returns the number of
+/// bounds.
+fn check_bounds(section: &str, key: &str) -> usize {
+    let schema = &SCHEMA["properties"][section]["properties"][key];
+    let is_refused = |value| is_out_of_range(section, key, value);
+    let said = |value| said_of(section, key, value);
+    let bound = |word: &str| schema.get(word).and_then(Json::as_f64);
+    let step = if is_real(schema) { 1e-3 } else { 1.0 };
+    let mut bounds = 0;
+    for (word, outside) in [("minimum", -step), ("maximum", step)] {
+        let Some(bound) = bound(word) else { continue };
+        assert!(is_refused(bound + outside), "{section}.{key} {word}: {}", said(bound + outside));
+        assert!(!is_refused(bound), "{section}.{key} {word}: {}", said(bound));
+        bounds += 1;
+    }
+    for (word, within) in [("exclusiveMinimum", step), ("exclusiveMaximum", -step)] {
+        let Some(bound) = bound(word) else { continue };
+        assert!(is_refused(bound), "{section}.{key} {word}: {}", said(bound));
+        assert!(!is_refused(bound + within), "{section}.{key} {word}: {}", said(bound + within));
+        bounds += 1;
+    }
+    let is_number = is_real(schema) || schema["type"] == "integer" || schema["type"][0] == "integer";
+    let has_least = bound("minimum").or(bound("exclusiveMinimum")).is_some();
+    assert!(!is_number || has_least, "{section}.{key} has no range");
+    for lost in ["1e308", "1e-60"].iter().filter(|_| is_real(schema)) {
+        let set = format!("{section}.{key}={lost}");
+        assert!(Config::parse("", "a.toml".as_ref(), &[set]).is_err(), "{section}.{key} = {lost}");
+    }
+    bounds
+}
+
+/// Returns the error of a config that sets a key to a number; empty where that is read.
+fn said_of(section: &str, key: &str, value: f64) -> String {
+    let shown = format!("{value:?}");
+    let set = format!("{section}.{key}={}", shown.strip_suffix(".0").unwrap_or(&shown));
+    let read = Config::parse("", "a.toml".as_ref(), &[set]);
+    read.map_or_else(|error| error.to_string(), |_| String::new())
+}
+
+/// Returns true where a number is refused for the range of its key: another key may not fit it, which is no word about
+/// the range.
+fn is_out_of_range(section: &str, key: &str, value: f64) -> bool {
+    let schema = &SCHEMA["properties"][section]["properties"][key];
+    let clause = match (schema.get("minimum"), schema.get("maximum")) {
+        (Some(least), Some(most)) => format!("must be from {least} to {most}"),
+        _ => " integer".to_string(),
+    };
+    let clauses =
+        [&clause, " integer", " a number above", "must lie in [", "must be above 0 and", "expected "];
+    let said = said_of(section, key, value);
+    said.starts_with(&format!("--set: `{section}.{key}` = "))
+        && clauses.iter().any(|clause| said.contains(clause))
 }
 
 fn is_real(schema: &Json) -> bool {

@@ -39,33 +39,76 @@ pub struct DataDescription {
     pub lengths: Option<[usize; 2]>,
     /// The largest number of positions that a model needs.
     pub context: usize,
-    /// What the vocabulary is made of, as `65 characters`.
-    pub vocabulary: String,
+    /// The vocabulary.
+    #[serde(flatten)]
+    pub vocabulary: DescribedVocabulary,
+    /// The first samples of the training set.
+    pub samples: Vec<DescribedSample>,
+    /// What validation shares with training, and what it does not.
+    #[serde(flatten)]
+    pub overlap: Overlap,
+    /// The losses of predictors that need no training.
+    #[serde(flatten)]
+    pub baselines: Baselines,
+    /// What a person should know before training.
+    pub warnings: Vec<String>,
+}
+
+/// A vocabulary with its first tokens.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DescribedVocabulary {
+    /// What it is made of, as `65 characters`.
+    #[serde(rename = "vocabulary")]
+    pub name: String,
     /// Its size, which is the model's.
-    pub vocab: usize,
+    #[serde(rename = "vocab")]
+    pub size: usize,
     /// Labels of the first tokens.
     pub tokens: Vec<String>,
     /// The token that a tokenizer ends a text with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_of_text: Option<EndOfText>,
-    /// The first samples of the training set.
-    pub samples: Vec<DescribedSample>,
+    /// What stands between labels on a page.
+    #[serde(skip)]
+    separator: &'static str,
+}
+
+impl DescribedVocabulary {
+    fn of(vocabulary: &Vocabulary) -> Self {
+        let size = vocabulary.size();
+        Self {
+            name: vocabulary.to_string(),
+            size,
+            tokens: (0..size.min(VOCABULARY_TOKENS) as u32).map(|id| vocabulary.token(id)).collect(),
+            end_of_text: EndOfText::of(vocabulary),
+            separator: match vocabulary.notation() {
+                Notation::Words => " ",
+                Notation::Characters => "",
+                Notation::Text => "|",
+            },
+        }
+    }
+}
+
+/// What the validation set shares with the training set, and what it does not.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Overlap {
     /// Sequences of validation that also stand in training.
     pub leaked: usize,
     /// Labels of the tokens of validation that training never shows.
     pub unseen: Vec<String>,
-    /// The loss of the optimal predictor, where it is known, in nats per token.
+}
+
+/// The losses of predictors that need no training, in nats per token.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Baselines {
+    /// The loss of the optimal predictor, where it is known.
     pub floor: Option<Floor>,
-    /// Entropy of the training targets by the frequency of each token (unigram), in nats per token.
+    /// Entropy of the training targets by the frequency of each token (unigram).
     pub unigram_entropy: f64,
-    /// Entropy of the training targets given the token before (bigram), in nats per token. On other data such
-    /// a predictor has a higher loss, the more so the rarer the pairs are.
+    /// Entropy of the training targets given the token before (bigram). On other data such a predictor has a higher
+    /// loss, the more so the rarer the pairs are.
     pub bigram_entropy: f64,
-    /// What a person should know before training.
-    pub warnings: Vec<String>,
-    /// What stands between labels on a page.
-    #[serde(skip)]
-    separator: &'static str,
 }
 
 /// The token that ends a text.
@@ -113,8 +156,7 @@ impl DataDescription {
     /// Describes a dataset that was loaded from `config`.
     pub fn of(config: &DataConfig, dataset: &Dataset) -> Self {
         let vocabulary = &dataset.vocabulary;
-        let vocab = vocabulary.size();
-        let [unigram_entropy, bigram_entropy] = entropy::of_targets(&dataset.train, vocab);
+        let [unigram_entropy, bigram_entropy] = entropy::of_targets(&dataset.train, vocabulary.size());
         let leaked = overlap::leaked(&dataset.train, &dataset.valid);
         let unseen = overlap::unseen(dataset);
         DataDescription {
@@ -126,24 +168,13 @@ impl DataDescription {
             table: dataset.table.as_deref().cloned(),
             lengths: dataset.train.lengths(),
             context: dataset.context(),
-            vocabulary: vocabulary.to_string(),
-            vocab,
-            tokens: (0..vocab.min(VOCABULARY_TOKENS) as u32).map(|id| vocabulary.token(id)).collect(),
+            vocabulary: DescribedVocabulary::of(vocabulary),
             samples: (0..dataset.train.len().min(SAMPLES))
                 .map(|index| sample(&dataset.train, index, vocabulary))
                 .collect(),
-            end_of_text: EndOfText::of(vocabulary),
-            leaked,
-            unseen: unseen.iter().map(|&id| vocabulary.token(id)).collect(),
-            floor: dataset.floor,
-            unigram_entropy,
-            bigram_entropy,
+            overlap: Overlap { leaked, unseen: unseen.iter().map(|&id| vocabulary.token(id)).collect() },
+            baselines: Baselines { floor: dataset.floor, unigram_entropy, bigram_entropy },
             warnings: warnings::of(config, dataset, leaked, unseen.len()),
-            separator: match vocabulary.notation() {
-                Notation::Words => " ",
-                Notation::Characters => "",
-                Notation::Text => "|",
-            },
             train: DescribedSplit::of(&dataset.train),
             valid: DescribedSplit::of(&dataset.valid),
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use super::{DataDescription, DescribedSample, DescribedSplit, EndOfText};
+use super::{Baselines, DataDescription, DescribedSample, DescribedSplit, DescribedVocabulary, EndOfText};
 use crate::data::{Floor, TableReading};
 use crate::{
     error::excerpt,
@@ -39,27 +39,28 @@ impl Display for DataDescription {
             line("lengths", &format_args!("{shortest} to {longest} in training, drawn for each batch"))?;
         }
         line("context", &counted(self.context, "position"))?;
-        let more = if self.vocab > self.tokens.len() { " …" } else { "" };
-        line("vocabulary", &format_args!("{}: {}{more}", self.vocabulary, labels(&self.tokens).join(" ")))?;
-        if let Some(end) = &self.end_of_text {
+        let DescribedVocabulary { name, size, tokens, end_of_text, separator } = &self.vocabulary;
+        let more = if *size > tokens.len() { " …" } else { "" };
+        line("vocabulary", &format_args!("{name}: {}{more}", labels(tokens).join(" ")))?;
+        if let Some(end) = end_of_text {
             line("end of text", end)?;
         }
-        if let Some(Floor { valid, expected }) = self.floor {
+        let Baselines { floor, unigram_entropy: unigram, bigram_entropy: bigram } = self.baselines;
+        if let Some(Floor { valid, expected }) = floor {
             let on = "nats per token on this validation set";
             line("floor", &format_args!("{valid:.4} {on}, {expected:.4} in expectation"))?;
         }
-        let [unigram, bigram] = [self.unigram_entropy, self.bigram_entropy];
         line("entropy", &format_args!("{unigram:.4} nats per token (unigram), {bigram:.4} (bigram)"))?;
-        let leaked = part_of(self.leaked, self.valid.samples, "validation sample");
+        let leaked = part_of(self.overlap.leaked, self.valid.samples, "validation sample");
         line("leakage", &format_args!("{leaked} also in training"))?;
-        let unseen = match self.unseen.as_slice() {
+        let unseen = match self.overlap.unseen.as_slice() {
             [] => "no token of validation is missing from training".to_string(),
             unseen => format!("missing from training: {}", shortened(unseen, " ", 100)),
         };
         line("unseen", &unseen)?;
         let is_marked = self.samples.iter().any(|sample| sample.determined.contains(&true));
         writeln!(f, "samples{}", if is_marked { " (^ marks what the optimal predictor knows)" } else { "" })?;
-        self.samples.iter().try_for_each(|sample| write_sample(f, sample, self.separator))?;
+        self.samples.iter().try_for_each(|sample| write_sample(f, sample, separator))?;
         self.warnings.iter().try_for_each(|warning| writeln!(f, "warning: {}", in_one_line(warning)))
     }
 }

@@ -23,7 +23,7 @@ fn a_task_shows_its_floor_and_marks_what_is_determined() {
     assert_eq!((description.samples.len(), sample.tokens.len()), (3, 7));
     assert_eq!(sample.determined, [false, false, false, true, true, true, true]);
     assert_eq!((description.train.targets, description.train.determined), (30, 20));
-    assert_eq!((description.vocab, description.tokens[16].as_str()), (17, "|"));
+    assert_eq!((description.vocabulary.size, description.vocabulary.tokens[16].as_str()), (17, "|"));
     let page = description.to_string();
     let floor = format!("floor       {:.4} nats per token", 2.0 * 16f64.ln() / 6.0);
     assert!(page.contains(&floor), "{page}");
@@ -40,7 +40,7 @@ fn sequences_that_validation_shares_with_training_are_counted_and_warned_of() {
     // Of 240 sequences of arithmetic a large training set has all.
     let config = DataConfig { task: Task::Arithmetic, ..DataConfig::default() };
     let description = describe(&config, 0).unwrap();
-    assert_eq!(description.leaked, 512);
+    assert_eq!(description.overlap.leaked, 512);
     assert!(description.warnings[0].starts_with("512 of 512 validation sequences also stand in training"));
     assert_eq!(describe(&DataConfig::default(), 0).unwrap().warnings, [""; 0]);
 }
@@ -50,7 +50,7 @@ fn a_text_too_small_for_the_context_and_with_unseen_characters_is_warned_of() {
     let (_folder, path) = file("a.txt", &("to be or not to be\n".repeat(8) + "a question?!"));
     let config = DataConfig { source: Some(Source::Text), path, length: 64, ..DataConfig::default() };
     let description = describe(&config, 0).unwrap();
-    assert_eq!(description.unseen, ["!", "?", "a", "i", "q", "s", "u"]);
+    assert_eq!(description.overlap.unseen, ["!", "?", "a", "i", "q", "s", "u"]);
     let page = description.to_string();
     for part in [
         "vocabulary  15 characters: \\n ␣ ! ? a b",
@@ -63,8 +63,8 @@ fn a_text_too_small_for_the_context_and_with_unseen_characters_is_warned_of() {
     ] {
         assert!(page.contains(part), "{part}\nnot in\n{page}");
     }
-    assert!(description.floor.is_none() && !page.contains("floor"));
-    assert!(description.bigram_entropy < description.unigram_entropy);
+    assert!(description.baselines.floor.is_none() && !page.contains("floor"));
+    assert!(description.baselines.bigram_entropy < description.baselines.unigram_entropy);
 }
 
 #[test]
@@ -78,8 +78,11 @@ fn a_column_of_a_table_and_pairs_are_described_too() {
         ..DataConfig::default()
     };
     let description = describe(&config, 0).unwrap();
-    assert_eq!(description.tokens, ["down", "up"]);
-    assert!(description.bigram_entropy < 1e-9 && (description.unigram_entropy - 2f64.ln()).abs() < 1e-3);
+    assert_eq!(description.vocabulary.tokens, ["down", "up"]);
+    assert!(
+        description.baselines.bigram_entropy < 1e-9
+            && (description.baselines.unigram_entropy - 2f64.ln()).abs() < 1e-3
+    );
     let long = "x".repeat(100_000);
     std::fs::write(&config.path, format!("up,{long}\ndown,{long}\nup,{long}\n")).unwrap();
     let page = describe(&DataConfig { column: Column::default(), ..config }, 0).unwrap().to_string();

@@ -53,7 +53,7 @@ impl Table<'_> {
                     column = places.first().copied().or(column);
                 }
                 Column::Name(_) if known.is_empty() => {}
-                Column::Name(_) => self.order = Some(self.places(&first, known)?),
+                Column::Name(_) => self.columns.order = Some(self.places(&first, known)?),
             }
             self.read_header(&first.1, below, column);
         } else {
@@ -117,11 +117,11 @@ impl Table<'_> {
     /// Keeps the names of a header, and finds the columns that are not values.
     fn read_header(&mut self, names: &StringRecord, below: &[&Row], column: Option<usize>) {
         self.reading.header = Some(names.iter().map(str::to_string).collect());
-        if let Some(order) = &self.order {
+        if let Some(order) = &self.columns.order {
             let names = order.iter().filter_map(|&at| names.get(at));
             self.reading.header = Some(names.map(str::to_string).collect());
         } else if column.is_none() && header::has_index(names, below) {
-            self.skipped = 1;
+            self.columns.skipped = 1;
             self.reading.guesses.push(
                 "column 1 has no name and numbers the rows: it is an index, and is not read; give it a name to read it"
                     .to_string(),
@@ -131,7 +131,7 @@ impl Table<'_> {
             .iter()
             .enumerate()
             .filter(|&(at, name)| column.is_some_and(|column| column != at) && targets::is_mask(name));
-        self.masks = masks.map(|(at, name)| (at, name.to_string())).collect();
+        self.columns.masks = masks.map(|(at, name)| (at, name.to_string())).collect();
     }
 
     /// The places in a header of the columns of these names, each at the next one of its name.

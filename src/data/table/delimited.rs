@@ -51,13 +51,7 @@ impl Table<'_> {
             self.tell_trimmed(text, delimiter);
         }
         let mut column = self.numbered_column();
-        // R writes row names below a header that has no name for them.
-        let names_rows = first.1.len() + 1 == width
-            && header::is_index(&below)
-            && self.config.header != Header::Given(false);
-        let first = match names_rows
-            && header::judge(&first.1, &shifted(&below).iter().collect::<Vec<_>>(), None) == FirstLine::Names
-        {
+        let first = match self.lacks_name_of_row_names(&first, &below, width) {
             true => (first.0, std::iter::once("").chain(first.1.iter()).collect()),
             false => first,
         };
@@ -77,7 +71,7 @@ impl Table<'_> {
             let (line, mut values) = row;
             widths = self.reading.columns;
             last = Some(values.len());
-            if let Some(order) = &self.order {
+            if let Some(order) = &self.columns.order {
                 values = trimmed(order.iter().map(|&at| values.get(at).unwrap_or_default()).collect());
             }
             self.reading.add(&values);
@@ -88,6 +82,14 @@ impl Table<'_> {
         let is_cut = !text.ends_with(['\n', '\r']);
         self.tell_lost(text, last.filter(|_| is_cut), widths);
         Ok(())
+    }
+
+    /// Returns true for a header as R writes it: without a name for the row names, which are the first values below it.
+    fn lacks_name_of_row_names(&self, first: &Row, below: &[&Row], width: usize) -> bool {
+        first.1.len() + 1 == width
+            && header::is_index(below)
+            && self.config.header != Header::Given(false)
+            && header::judge(&first.1, &shifted(below).iter().collect::<Vec<_>>(), None) == FirstLine::Names
     }
 
     /// Refuses a comment above a table of so many columns.

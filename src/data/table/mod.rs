@@ -69,9 +69,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         is_json,
         is_stream: None,
         ends_itself: false,
-        skipped: 0,
-        order: None,
-        masks: Vec::new(),
+        columns: Columns::default(),
         reading,
         drops_zeros: false,
     };
@@ -134,15 +132,21 @@ struct Table<'a> {
     is_stream: Option<bool>,
     /// Whether sequences have end tokens of their own.
     ends_itself: bool,
+    columns: Columns,
+    reading: TableReading,
+    /// Whether an integer with leading zeros was read as a number.
+    drops_zeros: bool,
+}
+
+/// What a header says of the columns.
+#[derive(Default)]
+struct Columns {
     /// Columns at the left that are not read: an index.
     skipped: usize,
     /// The place of each column of the run's table, where this one has another order.
     order: Option<Vec<usize>>,
     /// Columns next to the one that is read that must be 1 throughout.
     masks: Vec<(usize, String)>,
-    reading: TableReading,
-    /// Whether an integer with leading zeros was read as a number.
-    drops_zeros: bool,
 }
 
 impl<'a> Table<'a> {
@@ -183,11 +187,11 @@ impl<'a> Table<'a> {
         let lets_count = |(at, name): &(usize, String)| {
             values.get(*at).is_some_and(|value| targets::lets_count(name, &serde_json::Value::from(value)))
         };
-        let weighed = self.masks.iter().find(|mask| !lets_count(mask));
+        let weighed = self.columns.masks.iter().find(|mask| !lets_count(mask));
         if let Some((_, name)) = weighed {
             return Err(self.problem(Some(*line), targets::refusal(name)));
         }
-        for index in column.map_or(self.skipped..all, |column| column..column + 1) {
+        for index in column.map_or(self.columns.skipped..all, |column| column..column + 1) {
             let id = match values.get(index) {
                 None => {
                     let problem = match self.config.column.name() {

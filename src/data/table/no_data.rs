@@ -93,7 +93,9 @@ impl Table<'_> {
             return Err(self.problem(Some(row.0), problem));
         }
         match &self.reading.header {
-            Some(names) if self.order.is_none() && row.1.iter().eq(names.iter().map(String::as_str)) => {
+            Some(names)
+                if self.columns.order.is_none() && row.1.iter().eq(names.iter().map(String::as_str)) =>
+            {
                 Err(self.repeated(row, 1))
             }
             _ => Ok(()),

@@ -46,7 +46,7 @@ impl<'a> Table<'a> {
 
     /// The names of the columns, in the order in which they are read.
     fn columns(&self) -> Vec<String> {
-        self.reading.header.iter().flatten().skip(self.skipped).cloned().collect()
+        self.reading.header.iter().flatten().skip(self.columns.skipped).cloned().collect()
     }
 
     /// Refuses one sequence of texts that do not recur: each would be a token.

@@ -170,7 +170,7 @@ fn a_study_that_is_resumed_computes_where_it_was_begun() {
 
 #[test]
 fn a_disk_that_fills_up_costs_no_trial_that_is_done() {
-    let Some(disk) = crate::resume::SmallDisk::new("8m") else {
+    let Some(disk) = crate::full_disk::SmallDisk::new("8m") else {
         eprintln!("notice: no disk was filled up, for a small one cannot be mounted");
         return;
     };

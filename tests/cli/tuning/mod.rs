@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::{program, seeing::browse, text};
+use crate::{page::browse, program, text};
 
 /// A small study: each run takes a fraction of a second.
 const STUDY: &str = r#"
@@ -154,16 +154,20 @@ fn a_study_leaves_runs_a_table_pictures_and_a_config_that_train_takes() {
     let trial = study.join("trials").join(format!("00{}", finished[0]["trial"]));
     assert_eq!(loss(place.path().join("again")), loss(trial));
 
-    // A pruned trial is a run like any other: alone it gives what the study saw, and goes further.
     let pruned = rows.iter().find(|row| row["ended"] == "pruned").unwrap();
+    assert_goes_further_alone(place.path(), pruned);
+}
+
+/// A pruned trial is a run like any other: alone it gives what the study saw, and goes further.
+fn assert_goes_further_alone(place: &Path, pruned: &BTreeMap<String, String>) {
     let config = format!("study/trials/00{}/config.toml", pruned["trial"]);
-    trains(place.path(), &config, "alone");
+    trains(place, &config, "alone");
     let steps = |rows: &[String]| {
         let valid = rows.iter().filter(|row| row.contains(",valid,"));
         valid.map(|row| row.split(',').next().unwrap().parse().unwrap()).collect::<Vec<usize>>()
     };
-    let paused = crate::rows(&place.path().join(&config).with_file_name(""));
-    let alone = crate::rows(&place.path().join("alone"));
+    let paused = crate::rows(&place.join(&config).with_file_name(""));
+    let alone = crate::rows(&place.join("alone"));
     assert!(paused.len() > 2 && alone.len() > paused.len());
     let last = steps(&paused).last().copied();
     assert_eq!(last.map(|step| step.to_string()), Some(pruned["steps"].clone()), "a rung is a validation");

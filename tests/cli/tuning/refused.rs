@@ -5,69 +5,81 @@ use std::{fs, path::Path};
 use super::{STUDY, place, refusal, rows, succeeds, trains, tune, with};
 use crate::{program, text};
 
+/// Refuses a study in one line with all `parts`, and leaves nothing.
+fn refuses(place: &Path, arguments: &[&str], parts: &[&str]) {
+    let before = fs::read_dir(place).unwrap().count();
+    let said = refusal_of(place, arguments);
+    for part in parts {
+        assert!(said.contains(part), "{arguments:?} should say {part:?}: {said}");
+    }
+    assert_eq!(fs::read_dir(place).unwrap().count(), before, "{arguments:?} leaves nothing");
+}
+
 #[test]
-fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
+fn a_key_of_a_study_that_cannot_be_used_is_one_line_and_leaves_nothing() {
+    let place = place();
+    let cases: [(&[&str], &[&str]); 13] = [
+        (
+            &["tune.search.model.dropout={ min = 0.0, max = 0.5, scale = \"log\" }"],
+            &["--set:", "logarithmic"],
+        ),
+        (&["tune.search.model.dropout={ min = 0.5, max = 0.1 }"], &["is empty", "above `min` = 0.5"]),
+        (&["tune.search.training.steps=[1, 2]"], &["`tune.steps`"]),
+        (&["tune.search.model.d_model=[17, 25]"], &["no combination", "must divide"]),
+        (&["tune.trails=3"], &["`tune.trails` = 3", "did you mean `tune.trials`?"]),
+        (&["tune.method=annealing"], &["annealing", "halving"]),
+        (&["tune.trials=0"], &["`tune.trials` = 0 must be from 1 to"]),
+        (&["tune.method=recipe"], &["`tune.method`", "search of its own"]),
+        (&["tune.rungs=9"], &["`tune.rungs` = 9 is too many for trials of 180 steps", "`tune.eta` = 3"]),
+        (&["tune.eta=1000000000000"], &["`tune.eta`", "from 2 to 10000"]),
+        (&["tune.steps=1000000000001"], &["`tune.steps`", "at most"]),
+        (&["run.seed=9223372036854775807", "tune.seeds=2"], &["`tune.seeds` = 2", "`run.seed`"]),
+        (
+            &["tune.search.model.dropout={ min = 1e30, max = 1e-30 }"],
+            &["`max` = 1e-30 must be above `min` = 1e30"],
+        ),
+    ];
+    for (sets, parts) in cases {
+        let sets = sets.iter().flat_map(|set| ["--set", set]);
+        refuses(place.path(), &["study.toml"].into_iter().chain(sets).collect::<Vec<_>>(), parts);
+    }
+}
+
+#[test]
+fn a_file_or_option_of_a_study_that_cannot_be_used_is_one_line_and_leaves_nothing() {
     let place = place();
     fs::write(place.path().join("typo.toml"), "[tune.search]\n\"model.hed\" = [2]\n").unwrap();
     fs::write(place.path().join("empty.toml"), "[tune.search]\n\n\"model.heads\" = []\n").unwrap();
     fs::create_dir(place.path().join("folder")).unwrap();
-    let set = |set: &'static str| vec!["study.toml", "--set", set];
     fs::write(place.path().join("bare.toml"), "[tune.search]\nheads = [2]\n").unwrap();
     fs::write(place.path().join("above.toml"), "[tune]\nlearning_rate = [1e-3]\n").unwrap();
-    let before = fs::read_dir(place.path()).unwrap().count();
-    let cases: [(Vec<&str>, &[&str]); 27] = [
-        (vec!["bare.toml"], &["bare.toml:2: `tune.search.heads`", "did you mean `model.heads`?"]),
+    let cases: [(&[&str], &[&str]); 14] = [
+        (&["bare.toml"], &["bare.toml:2: `tune.search.heads`", "did you mean `model.heads`?"]),
         (
-            vec!["above.toml"],
+            &["above.toml"],
             &[
                 "above.toml:2: `tune.learning_rate`",
                 "below [tune.search]: \"training.learning_rate\" = [1e-3]",
             ],
         ),
-        (vec!["study.toml", "--find-rate", "--run", "folder"], &["`folder` exists already: name another"]),
+        (&["study.toml", "--find-rate", "--run", "folder"], &["`folder` exists already: name another"]),
         (
-            vec!["study.toml", "--learning-rate", "0.003", "--dry-run"],
+            &["study.toml", "--learning-rate", "0.003", "--dry-run"],
             &["--learning-rate: `training.learning_rate` = 0.003 is set, and [tune.search] has it"],
         ),
-        (vec!["typo.toml"], &["typo.toml:2: `tune.search.model.hed`", "did you mean `model.heads`?"]),
-        (vec!["empty.toml"], &["empty.toml:3: `tune.search.model.heads` = [] is empty"]),
-        (
-            set("tune.search.model.dropout={ min = 0.0, max = 0.5, scale = \"log\" }"),
-            &["--set:", "logarithmic"],
-        ),
-        (set("tune.search.model.dropout={ min = 0.5, max = 0.1 }"), &["is empty", "above `min` = 0.5"]),
-        (set("tune.search.training.steps=[1, 2]"), &["`tune.steps`"]),
-        (set("tune.search.model.d_model=[17, 25]"), &["no combination", "must divide"]),
-        (set("tune.trails=3"), &["`tune.trails` = 3", "did you mean `tune.trials`?"]),
-        (set("tune.method=annealing"), &["annealing", "halving"]),
-        (set("tune.trials=0"), &["`tune.trials` = 0 must be from 1 to"]),
-        (set("tune.method=recipe"), &["`tune.method`", "search of its own"]),
-        (set("tune.rungs=9"), &["`tune.rungs` = 9 is too many for trials of 180 steps", "`tune.eta` = 3"]),
-        (set("tune.eta=1000000000000"), &["`tune.eta`", "from 2 to 10000"]),
-        (set("tune.steps=1000000000001"), &["`tune.steps`", "at most"]),
-        (
-            vec!["study.toml", "--set", "run.seed=9223372036854775807", "--set", "tune.seeds=2"],
-            &["`tune.seeds` = 2", "`run.seed`"],
-        ),
-        (
-            set("tune.search.model.dropout={ min = 1e30, max = 1e-30 }"),
-            &["`max` = 1e-30 must be above `min` = 1e30"],
-        ),
-        (vec!["study.toml", "--run", "folder"], &["`folder` exists already"]),
-        (vec!["study.toml", "--run", "folder", "--dry-run"], &["`folder` exists already"]),
-        (vec!["study.toml", "--jobs", "0"], &["--jobs", "--help"]),
-        (vec!["study.toml", "--dry-run", "--json"], &["--json", "--dry-run", "cannot be used"]),
-        (vec!["--resume", "nowhere"], &["no study `nowhere`"]),
-        (vec!["--resume", "study.toml"], &["`study.toml` is a file", "folder of a study"]),
-        (vec!["--resume", "folder"], &["`folder` is not the folder of a study"]),
-        (vec!["missing.toml"], &["no config file `missing.toml`"]),
+        (&["typo.toml"], &["typo.toml:2: `tune.search.model.hed`", "did you mean `model.heads`?"]),
+        (&["empty.toml"], &["empty.toml:3: `tune.search.model.heads` = [] is empty"]),
+        (&["study.toml", "--run", "folder"], &["`folder` exists already"]),
+        (&["study.toml", "--run", "folder", "--dry-run"], &["`folder` exists already"]),
+        (&["study.toml", "--jobs", "0"], &["--jobs", "--help"]),
+        (&["study.toml", "--dry-run", "--json"], &["--json", "--dry-run", "cannot be used"]),
+        (&["--resume", "nowhere"], &["no study `nowhere`"]),
+        (&["--resume", "study.toml"], &["`study.toml` is a file", "folder of a study"]),
+        (&["--resume", "folder"], &["`folder` is not the folder of a study"]),
+        (&["missing.toml"], &["no config file `missing.toml`"]),
     ];
     for (arguments, parts) in cases {
-        let said = refusal_of(place.path(), &arguments);
-        for part in parts {
-            assert!(said.contains(part), "{arguments:?} should say {part:?}: {said}");
-        }
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), before, "{arguments:?} leaves nothing");
+        refuses(place.path(), arguments, parts);
     }
 }
 

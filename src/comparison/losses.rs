@@ -1,0 +1,22 @@
+//! The losses of a run among others, in nats per token.
+
+use serde::Serialize;
+
+/// The losses of a run, or of the best run of a study.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Losses {
+    /// The lowest validation loss.
+    pub best_valid_loss: Option<f64>,
+    /// What the optimal predictor would lose.
+    pub floor: Option<f64>,
+    /// By how much the loss lies above that.
+    pub above_floor: Option<f64>,
+}
+
+impl Losses {
+    /// Returns the losses of a run whose lowest validation loss is `best_valid_loss`.
+    pub(super) fn new(best_valid_loss: Option<f64>, floor: Option<f64>) -> Self {
+        let above_floor = best_valid_loss.zip(floor).map(|(best, floor)| best - floor);
+        Self { best_valid_loss, floor, above_floor }
+    }
+}

@@ -1,0 +1,190 @@
+//! Tables that are refused, each with its line.
+
+use super::*;
+
+/// Returns what a wrong table says, read by a config that `config` changes.
+fn wrong(name: &'static str, text: &str, config: fn(DataConfig) -> DataConfig) -> String {
+    let file = File::new(name, text);
+    file.problem(config(file.config()))
+}
+
+fn as_is(config: DataConfig) -> DataConfig {
+    config
+}
+
+fn second(config: DataConfig) -> DataConfig {
+    DataConfig { column: Column::Number(2), ..config }
+}
+
+fn named(config: DataConfig) -> DataConfig {
+    DataConfig { column: Column::Name("b".into()), ..config }
+}
+
+fn assert_begin<const N: usize>(messages: [(String, &str); N]) {
+    for (message, start) in messages {
+        assert!(message.starts_with(start), "{message}\nnot\n{start}");
+    }
+}
+
+#[test]
+fn a_value_that_cannot_be_used_is_named_with_its_line() {
+    assert_begin([
+        (
+            wrong("a.csv", "1,2\n\n3,x\n", as_is),
+            "FILE:3: value 2: `x` is no integer; mend it, or set `data.values`",
+        ),
+        (wrong("a.csv", "1,2\r\n\r\n3,\"4.5\"\r\n", as_is), "FILE:3: value 2: `4.5` is no integer"),
+        (wrong("a.csv", "1.5,2\n3,4\n", as_is), "FILE:1: value 1: `1.5` is no integer"),
+        (
+            wrong("a.csv", "1,2\n3, -4\n", as_is),
+            "FILE:2: value 2: `-4` is outside the vocabulary: ids run from 0 to 1048575",
+        ),
+        (
+            wrong("a.csv", "1,2\n3,1\n", |config| DataConfig { vocab: Count::Of(3), ..config }),
+            "FILE:2: value 1: `3` is outside the vocabulary: ids run from 0 to 2; raise `data.vocab` = 3",
+        ),
+        (
+            wrong("a.csv", "1,2\n3,99999999999999999999\n", as_is),
+            "FILE:2: value 2: `99999999999999999999` is outside",
+        ),
+        (
+            wrong("a.csv", "1,2\n3,,4\n", as_is),
+            "FILE:2: value 2: an empty value; give it a name, or leave it out",
+        ),
+        (wrong("a.csv", "\"a\nb\",c\nd,\"e\nf\"\n", second), "FILE:3: value 2: `e\\nf` goes on over several"),
+        (
+            wrong("a.csv", "3，1\n4，1\n", as_is),
+            "FILE: has one value a row: write an ASCII delimiter in place of `，`",
+        ),
+        (
+            wrong("a.csv", "say,x\n\u{feff}say,x\n", as_is),
+            "FILE:2: begins with a byte order mark, as files that were joined",
+        ),
+        (wrong("a.csv", "\"said \\\"no, ok\\\"\",\"x\"\n", as_is), "FILE:1: escapes a quote by a backslash"),
+        (
+            wrong("a.csv", &format!("Sales 2024\nuser,act\n{}", "ann,buy\n".repeat(5)), as_is),
+            "FILE:1: has 1 value, and all lines below have 2: remove it if it is a title",
+        ),
+        (
+            wrong("a.csv", &vec!["7"; 300].join(","), as_is),
+            "FILE: has 1 row, of which `data.valid_fraction` = 0.4 leaves 0 for training and 1 for validation, and both need one; to read the values of this row as one",
+        ),
+        (wrong("a.csv", "1,2\n", as_is), "FILE: has 1 row, of which"),
+        (wrong("a.csv", "\n\n", as_is), "FILE: is empty"),
+        (wrong("a.csv", "sep=;\n1;2\n", as_is), "FILE:1: names the delimiter for Excel: remove this line"),
+        (
+            wrong("a.csv", "3\n", |config| DataConfig { delimiter: Delimiter::Of(b';'), ..config }),
+            "FILE: has one value a row",
+        ),
+    ]);
+}
+
+#[test]
+fn a_column_that_cannot_be_read_is_named() {
+    assert_begin([
+        (
+            wrong("a.csv", "1,2\n3\n", second),
+            "FILE:2: has 1 value and none in column 2; windows need one in every row",
+        ),
+        (wrong("a.csv", "a,c\n3,4\n", named), "`data.column` = b is no column of FILE, which has a, c"),
+        (
+            wrong("a.csv", "1\n2\n3\n", as_is),
+            "FILE: has one value a row, so nothing can be predicted; set `data.column` = 1",
+        ),
+        (
+            wrong("a.csv", "a,9\n1,2\n3,4\n", |config| DataConfig {
+                header: Header::Given(true),
+                column: Column::Number(9),
+                ..config
+            }),
+            "FILE:2: has 2 values and none in column 9; to read the column named `9`, set `data.column` = \"9\"",
+        ),
+        (
+            wrong("a.csv", "a,b,b\n1,2,3\n", named),
+            "`data.column` = b is the name of columns 2 and 3: give the number of one of them",
+        ),
+        (
+            wrong("a.csv", "a,b\n1,2\n", |config| DataConfig {
+                header: Header::Given(false),
+                column: Column::Name("b".into()),
+                ..config
+            }),
+            "`data.header` = false leaves no names, and `data.column` = b is one",
+        ),
+    ]);
+}
+
+#[test]
+fn json_that_cannot_be_used_is_named_with_its_line() {
+    assert_begin([
+        (
+            wrong("a.json", "[[1, 2],\n [99999999999999999999, 3]]", as_is),
+            "FILE:2: has a number of more digits than are read; write it in quotes, as a symbol",
+        ),
+        (wrong("a.jsonl", "[1, 2]\n[-1e300]\n", as_is), "FILE:2: has a number of more digits than are read"),
+        (wrong("a.jsonl", "{\"a\": {\"b\": 1}}\n", as_is), "FILE:1: is an object that holds only objects"),
+        (wrong("a.jsonl", "[1, 2]\n[3, null]\n", as_is), "FILE:2: ends in null, which is not a value"),
+        (
+            wrong("a.jsonl", "{\"b\": [1, 2], \"pad_mask\": [0, 1]}\n", named),
+            "FILE:1: has a field `pad_mask`, which changes",
+        ),
+        (wrong("a.jsonl", "[1, 2]\n[3, \"x\"]\n", as_is), "FILE:2: value 2: `x` is no integer"),
+        (wrong("a.jsonl", "[1, 2]\n[3, 1.0]\n", as_is), "FILE:2: value 2: `1.0` is no integer"),
+        (wrong("a.jsonl", "[1, 2]\n[3, 4\n", as_is), "FILE:2:5: cannot be read: EOF"),
+        (
+            wrong("a.jsonl", "{\"a\": 1}\n", as_is),
+            "FILE:1: is an object of a: name the one to read as `data.column`",
+        ),
+        (wrong("a.jsonl", "[[1]]\n", as_is), "FILE:1: has an array or an object in a sequence"),
+        (wrong("a.jsonl", "[1, 2]\n3\n", as_is), "FILE:2: is one value below sequences"),
+        (wrong("a.jsonl", "[1, 2]\n", named), "FILE:1: is no object, and `data.column` = b names a value"),
+        (wrong("a.jsonl", "{\"b\": 1}\n{\"a\": 1, \"b\": \"x\"}\n", named), "FILE:2: `x` is no integer"),
+        (wrong("a.jsonl", "{\"b\": 1}\n{\"a\": 1}\n", named), "FILE:2: has no value named `b`"),
+        (wrong("a.json", "", as_is), "FILE: is empty"),
+        (wrong("a.json", "[]", as_is), "FILE: is empty"),
+        (wrong("a.json", "[[1, 2],\n [3, \"x\"]]", as_is), "FILE:2: value 2: `x` is no integer"),
+        (wrong("a.json", "[[1, 2],\n\n [3, 4],\n]", as_is), "FILE:4:"),
+        (wrong("a.json", "[[1, 2]\n [3, 4]]", as_is), "FILE:2:2: cannot be read: expected `,` or `]`"),
+        (wrong("a.json", "[[1, 2]\n]\n]", as_is), "FILE:3:1: cannot be read: trailing characters"),
+        (wrong("a.json", "{\"b\": [1]}", named), "FILE:1:1: cannot be read: expected a list"),
+    ]);
+}
+
+#[test]
+fn a_line_of_one_value_without_an_end_is_refused_by_its_place() {
+    let file = File::new("a.csv", "a,b,<end>\n\n<end>\na,<end>\n");
+    let said = file.problem(file.config());
+    assert_eq!(said, "FILE:3: has one value, so there is nothing to predict: leave it out");
+    let vocabulary = Vocabulary::integers(9, &[]);
+    let file = File::new("a.csv", "1,2\n3\n4,5\n");
+    let said = load_with(&file.config(), 0, &vocabulary).unwrap_err().to_string();
+    assert!(said.contains("a.csv:2: has one value"), "{said}");
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_named_by_line_and_byte() {
+    for (name, text) in [("a.csv", &b"1,2\n\"\xc3\xa4\" ,\xff\n"[..]), ("a.jsonl", b"[1]\n[\"a\xff\"]")] {
+        let file = File::new(name, text);
+        let message = file.problem(file.config());
+        let byte = text.iter().position(|&byte| byte == 0xff).unwrap();
+        assert!(message.starts_with(&format!("FILE:2: is not UTF-8 at byte {byte}; ")), "{message}");
+    }
+}
+
+#[test]
+fn a_folder_or_a_missing_file_is_refused() {
+    let file = File::new("a.csv", "1,2");
+    let folder = DataConfig { path: file.0.path().into(), ..file.config() };
+    assert!(file.problem(folder).contains("is a folder; give the path of one CSV or JSON file"));
+    let missing = DataConfig { path: file.0.path().join("b.csv"), ..file.config() };
+    assert!(file.problem(missing).starts_with("cannot read `"));
+    let zero = DataConfig { column: Column::Number(0), ..file.config() };
+    assert!(file.problem(zero).starts_with("`data.column` = 0 must be from 1 to"));
+}
+
+#[test]
+fn a_value_that_the_weights_have_not_seen_is_named() {
+    let file = File::new("a.csv", "1,2\n3,0\n");
+    let error = load_with(&file.config(), 0, &Vocabulary::integers(3, &[])).unwrap_err().to_string();
+    assert!(error.contains(":2: value 1: `3` is not in the vocabulary of 3 integers"), "{error}");
+}

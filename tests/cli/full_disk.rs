@@ -1,0 +1,70 @@
+//! A disk that fills up while a run is written.
+
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::{SMALL, beside_data_warnings, program, text, train};
+
+/// A small disk of its own, gone with the value; none where this user may not mount one.
+pub struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    pub fn new(size: &str) -> Option<Self> {
+        let place = TempDir::new().unwrap();
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(place.path());
+        let mounted = mount.output().is_ok_and(|output| output.status.success());
+        mounted.then(|| Self(place))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(self.0.path()).output();
+    }
+}
+
+#[test]
+fn a_disk_that_fills_up_is_one_line_and_the_run_goes_on_when_there_is_room() {
+    let Some(disk) = SmallDisk::new("4m") else {
+        eprintln!("notice: no disk was filled up, for a small one cannot be mounted");
+        return;
+    };
+    let undisturbed = TempDir::new().unwrap();
+    let sets = [&SMALL[..], &["training.steps=40", "training.checkpoint_every=10"]].concat();
+    assert!(train(undisturbed.path(), &sets, &["--run", "run"]).status.success());
+
+    // Room for the folder and its first checkpoint, not for what comes.
+    let filler = disk.0.path().join("filler");
+    fs::write(&filler, vec![1; (4 << 20) - (200 << 10)]).unwrap();
+    let output = train(disk.0.path(), &sets, &["--run", "run"]);
+    let said = beside_data_warnings(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("cannot write `run/") && said.contains("no space is left on the disk"), "{said}");
+    assert!(said.contains("free some, then resume the run") && !said.contains("/."), "{said}");
+
+    fs::remove_file(&filler).unwrap();
+    let output = train(disk.0.path(), &[], &["--resume", "run"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let weights = |place: &Path| fs::read(place.join("run/model.safetensors")).unwrap();
+    assert!(weights(disk.0.path()) == weights(undisturbed.path()), "as if it had never been full");
+
+    // Pictures say so too.
+    for picture in fs::read_dir(disk.0.path().join("run/plots")).unwrap() {
+        fs::remove_file(picture.unwrap().path()).unwrap();
+    }
+    let _ = fs::write(&filler, vec![1; 4 << 20]);
+    let output = program(disk.0.path()).args(["plot", "run"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(
+        said.contains("cannot write `run/plots/") && said.contains("no space is left on the disk"),
+        "{said}"
+    );
+}

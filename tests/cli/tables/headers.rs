@@ -1,0 +1,106 @@
+//! Headers: the first line is one, is none, or is asked about.
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::{described, noise, refused, warns, write};
+
+#[test]
+fn a_header_is_no_row_above_numbers_dates_or_symbols() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    write(folder, "months.csv", "Month,Passengers\n", 144, |row| {
+        format!("{}-{:02},{}", 1949 + row / 12, row % 12 + 1, 100 + row % 50)
+    });
+    let months = described(folder, "months.csv", &[]);
+    assert_eq!(months["table"]["header"], json!(["Month", "Passengers"]));
+    assert_eq!(
+        (&months["vocab"], &months["samples"][0]["tokens"]),
+        (&json!(194), &json!(["1949-01", "100"]))
+    );
+    assert!(!warns(&months, "data.header"), "{months}");
+
+    write(folder, "negative.csv", "left,mid,right\n", 200, |row| {
+        let value = |shift| (row + shift) as i64 % 5 - 2;
+        format!("{},{},{}", value(0), value(1), value(2))
+    });
+    assert!(refused(folder, "negative.csv", &[]).contains("set `data.values` = \"symbols\""));
+    let symbols = described(folder, "negative.csv", &["data.values=symbols"]);
+    assert_eq!((&symbols["vocab"], &symbols["table"]["rows"][0]), (&json!(5), &json!(["-2", "-1", "0"])));
+
+    let words = ["runs\tV", "fast\tA", "cat\tN"];
+    write(folder, "tags.tsv", "word\ttag\n", 400, |row| words[noise(row, 3)].into());
+    let guessed = described(folder, "tags.tsv", &[]);
+    assert!(guessed["vocab"] == 6 && warns(&guessed, "line 1 (`word, tag`)"), "{guessed}");
+    assert!(warns(&guessed, "set `data.header` = false if it is data, or true if it is a header"));
+    for (header, vocab) in [("true", 6), ("false", 8)] {
+        let chosen = described(folder, "tags.tsv", &[&format!("data.header={header}")]);
+        assert!(chosen["vocab"] == vocab && !warns(&chosen, "data.header"), "{chosen}");
+    }
+
+    write(folder, "index.csv", ",a,b,c\n", 300, |row| format!("{row},{},{},{}", row % 3, row % 5, row % 7));
+    let index = described(folder, "index.csv", &[]);
+    assert_eq!((&index["vocab"], &index["samples"][1]["tokens"]), (&json!(7), &json!(["1", "1", "1"])));
+    assert!(warns(&index, "column 1 has no name and numbers the rows"), "{index}");
+}
+
+#[test]
+fn a_header_of_years_is_asked_about() {
+    let place = TempDir::new().unwrap();
+    write(place.path(), "years.csv", "2019,2020,2021\n", 200, |row| {
+        format!("{},{},{}", row % 5, row % 7, row % 3)
+    });
+    let read = described(place.path(), "years.csv", &[]);
+    assert!(
+        warns(&read, "line 1 (`2019, 2020, 2021`) is read as data") && read["table"].get("header").is_none()
+    );
+    assert!(warns(&read, "add --set data.header=true if it is a header"), "{read}");
+    let named = described(place.path(), "years.csv", &["data.header=true"]);
+    assert_eq!(named["table"]["header"], json!(["2019", "2020", "2021"]));
+    for header in ["true", "false"] {
+        let read = described(place.path(), "years.csv", &[&format!("data.header={header}")]);
+        assert!(!warns(&read, "data.header"), "{read}");
+    }
+}
+
+#[test]
+fn a_header_of_names_and_numbers_is_asked_about() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    for header in ["region,2019", "region,2020,2019", "region,2019-01,2019-02"] {
+        let values = header.split(',').count() - 1;
+        write(folder, "regions.csv", &format!("{header}\n"), 100, |at| {
+            format!("r{}{}", at % 7, format!(",{}", at % 3).repeat(values))
+        });
+        let read = described(folder, "regions.csv", &[]);
+        assert!(
+            warns(&read, "is read as data, though") && warns(&read, "add --set data.header=true"),
+            "{read}"
+        );
+        let named = described(folder, "regions.csv", &["data.header=true"]);
+        assert!(!warns(&named, "data.header") && named["vocab"] == 10, "{named}");
+    }
+    write(folder, "ids.csv", "id,1,2,3\n", 100, |at| format!("{},{},{},{}", at, at % 2, at % 3, at % 5));
+    assert!(warns(&described(folder, "ids.csv", &[]), "set `data.header` = true if it is a header"));
+}
+
+#[test]
+fn row_names_below_a_shorter_header_are_no_values() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    for (name, quote) in [("r.csv", ""), ("quoted.csv", "\"")] {
+        let row = |row: usize| format!("{quote}{}{quote},{},{},{}", row + 1, row % 3, row % 5, noise(row, 7));
+        write(folder, name, "a,b,c\n", 200, row);
+        let all = described(folder, name, &[]);
+        assert_eq!(
+            (&all["vocab"], &all["table"]["rows"][1]),
+            (&json!(7), &json!(["2", "1", "1", noise(1, 7).to_string()]))
+        );
+        let column = described(folder, name, &["data.column=b", "data.length=8"]);
+        assert_eq!(column["vocab"], 5, "{column}");
+    }
+    // The index of shuffled rows.
+    write(folder, "shuffled.csv", ",a,b\n", 200, |row| format!("{},{},{}", row * 7 % 200, row % 3, row % 5));
+    let shuffled = described(folder, "shuffled.csv", &[]);
+    assert!(shuffled["vocab"] == 5 && warns(&shuffled, "column 1 has no name"), "{shuffled}");
+}

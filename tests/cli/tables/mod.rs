@@ -1,0 +1,121 @@
+//! Tables as other programs write them: what is read, what is refused, and where the advice leads.
+
+mod headers;
+mod refused;
+mod warned;
+
+use std::{fmt::Write, fs, path::Path};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{program, text};
+
+/// The output of `data --json` on a file.
+fn described(folder: &Path, file: &str, sets: &[&str]) -> Value {
+    let output = data(folder, file, sets).arg("--json").output().unwrap();
+    assert!(output.status.success(), "{file} {sets:?}: {}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The one line with which `data` refuses a file.
+fn refused(folder: &Path, file: &str, sets: &[&str]) -> String {
+    let output = data(folder, file, sets).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{file} {sets:?}: {said}");
+    said
+}
+
+fn data(folder: &Path, file: &str, sets: &[&str]) -> std::process::Command {
+    let mut command = program(folder);
+    command.args(["data", "--set", &format!("data.path={file}")]);
+    for set in sets {
+        command.args(["--set", set]);
+    }
+    command
+}
+
+/// Writes lines that a row's number makes.
+fn write(folder: &Path, name: &str, header: &str, rows: usize, row: impl Fn(usize) -> String) {
+    let rows = (0..rows).fold(header.to_string(), |mut rows, number| {
+        let _ = writeln!(rows, "{}", row(number));
+        rows
+    });
+    fs::write(folder.join(name), rows).unwrap();
+}
+
+/// A number below `below`, without pattern.
+fn noise(row: usize, below: usize) -> usize {
+    (row + 1).wrapping_mul(2_654_435_761).wrapping_mul(row + 7) / 65_536 % below
+}
+
+fn warns(described: &Value, part: &str) -> bool {
+    described["warnings"].as_array().unwrap().iter().any(|warning| warning.as_str().unwrap().contains(part))
+}
+
+#[test]
+fn the_delimiter_follows_many_lines_and_is_shown() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let orders = ["place order", "send invoice", "send reminder", "pay", "cancel order", "make delivery"];
+    write(folder, "orders.csv", "", 800, |row| orders[row % 6].into());
+    let said = refused(folder, "orders.csv", &[]);
+    assert!(said.contains("set `data.column` = 1") && said.contains("`data.delimiter`"), "{said}");
+    let column = described(folder, "orders.csv", &["data.column=1"]);
+    assert_eq!((&column["vocab"], &column["table"]["rows"][0]), (&json!(6), &json!(["place order"])));
+    let split = described(folder, "orders.csv", &["data.delimiter=space"]);
+    assert_eq!(split["table"]["rows"][0], json!(["place", "order"]));
+
+    let messages = ["ham\tOk, see you at 5, then", "spam\tWIN a prize! Call now", "ham\tno commas here"];
+    write(folder, "messages.tsv", "", 200, |row| messages[row % 3].into());
+    let read = described(folder, "messages.tsv", &[]);
+    assert_eq!(read["table"]["delimiter"], "tab");
+    assert_eq!(read["table"]["rows"][0], json!(["ham", "Ok, see you at 5, then"]));
+    assert_eq!((&read["table"]["columns"], &read["vocab"]), (&json!([2, 2]), &json!(5)));
+    let page = text(&data(folder, "messages.tsv", &[]).output().unwrap().stdout);
+    assert!(page.contains("\nformat      csv with delimiter tab, 2 columns\nheader      none\n"), "{page}");
+    assert!(page.contains("\nfirst rows  ham | Ok, see you at 5, then\n"), "{page}");
+
+    let said = refused(folder, "messages.tsv", &["data.delimiter=tabs"]);
+    assert!(said.starts_with("error: --set: `data.delimiter` = \"tabs\" cannot be used: expected"), "{said}");
+}
+
+#[test]
+fn a_validation_fraction_leaves_exactly_the_rest() {
+    let place = TempDir::new().unwrap();
+    write(place.path(), "ten.csv", "", 10, |row| format!("{row},1"));
+    for (fraction, train) in [("0.8", 2), ("0.9", 1), ("0.7", 3), ("0.1", 9)] {
+        let read = described(place.path(), "ten.csv", &[&format!("data.valid_fraction={fraction}")]);
+        assert_eq!(
+            (&read["train"]["samples"], &read["valid"]["samples"]),
+            (&json!(train), &json!(10 - train))
+        );
+    }
+}
+
+#[test]
+fn a_path_with_spaces_and_a_tab_are_read_as_written() {
+    let place = TempDir::new().unwrap();
+    write(place.path(), "b.csv", "", 60, |row| format!("{},{}", row % 3, row % 5));
+    write(place.path(), " b.csv", "", 60, |row| format!("{},{}", row % 3, row % 11));
+    assert_eq!(described(place.path(), " b.csv", &[])["vocab"], 11);
+    write(place.path(), "tabs.csv", "", 60, |row| format!("{}\t{}", row % 3, row % 5));
+    assert_eq!(described(place.path(), "tabs.csv", &["data.delimiter=\t"])["vocab"], 5);
+}
+
+#[test]
+fn symbols_and_paths_with_line_breaks_keep_the_lines_of_a_page() {
+    let place = TempDir::new().unwrap();
+    write(place.path(), "a\nb.jsonl", "", 60, |_| "[\"x\\ny\", \"z\\tz\"]".into());
+    fs::write(place.path().join("config.toml"), "[data]\npath = \"a\\nb.jsonl\"\n").unwrap();
+    let output = program(place.path()).arg("data").output().unwrap();
+    let page = text(&output.stdout);
+    assert!(page.starts_with("source      table a\\nb.jsonl\n"), "{page}");
+    assert!(
+        page.contains("symbols: x\\ny z\\tz\n") && page.contains("first rows  x\\ny | z\\tz\n"),
+        "{page}"
+    );
+    fs::write(place.path().join("config.toml"), "[data]\npath = \"c\\nd.csv\"\n").unwrap();
+    let said = text(&program(place.path()).arg("data").output().unwrap().stderr);
+    assert!(said.lines().count() == 1 && said.contains("c\\nd.csv"), "{said}");
+}

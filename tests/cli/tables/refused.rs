@@ -1,0 +1,189 @@
+//! Tables that are refused, each with what to do.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{data, described, noise, refused, write};
+use crate::text;
+
+#[test]
+fn a_field_that_weighs_targets_is_refused_unless_all_count() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let record = |row: usize| vec![row % 3, row % 5, row % 7, 1];
+    let read = |name: &str, more: &dyn Fn(usize) -> Value| {
+        write(folder, name, "", 40, |row| {
+            let mut fields = json!({ "input_ids": record(row) });
+            fields.as_object_mut().unwrap().extend(more(row).as_object().unwrap().clone());
+            fields.to_string()
+        });
+        data(folder, name, &["data.column=input_ids"]).output().unwrap()
+    };
+    for (field, value) in [
+        ("labels", json!([-100, -100, 3, 1])),
+        ("loss_mask", json!([0, 0, 1, 1])),
+        ("completion_mask", json!([false, true, true, true])),
+        ("attention_mask", json!([1, 1, 1, 0])),
+        ("weights", json!([1.0, 0.5, 1.0, 1.0])),
+        ("position_ids", json!([0, 1, 0, 1])),
+    ] {
+        let output = read("a.jsonl", &|_| json!({ field: value }));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{field}: {said}");
+        assert!(said.starts_with(&format!("error: a.jsonl:1: has a field `{field}`")), "{said}");
+        assert!(said.contains(&format!("remove `{field}` from every record")), "{said}");
+    }
+    let harmless = |row| {
+        let (ones, all_count, whole) = ([1; 4], [true; 4], [1.0; 4]);
+        json!({ "labels": record(row), "attention_mask": ones, "loss_mask": all_count, "weights": whole, "id": row })
+    };
+    assert!(read("a.jsonl", &harmless).status.success() && read("a.jsonl", &|_| json!({})).status.success());
+
+    write(folder, "a.csv", "token,loss_mask\n", 200, |row| format!("{},{}", row % 5, row % 2));
+    let said = refused(folder, "a.csv", &["data.column=token"]);
+    assert!(said.contains("a.csv:2: has a field `loss_mask`"), "{said}");
+}
+
+#[test]
+fn fields_with_other_names_of_targets_are_refused() {
+    let place = TempDir::new().unwrap();
+    for field in [
+        "\"label\":-100",
+        "\"targets\":[1,2]",
+        "\"weight\":0.5",
+        "\"lossMask\":[0,1]",
+        "\"loss-masks\":[0,1]",
+    ] {
+        write(place.path(), "weighed.jsonl", "", 60, |row| {
+            format!("{{\"x\":[{},{}],{field}}}", row % 3, row % 5)
+        });
+        let said = refused(place.path(), "weighed.jsonl", &["data.column=x"]);
+        assert!(said.contains("changes what the targets mean"), "{field}: {said}");
+    }
+    write(place.path(), "class.jsonl", "", 60, |row| {
+        format!("{{\"x\":[{},{}],\"label\":2}}", row % 3, row % 5)
+    });
+    described(place.path(), "class.jsonl", &["data.column=x"]);
+}
+
+#[test]
+fn titles_units_and_brackets_are_no_values() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let row = |row: usize| format!("{},{},{}", row % 3, row % 5, noise(row, 7));
+    for (header, line) in [
+        ("a,b,c\n# note\n", 2),
+        ("a,b,c\nm,s,kg\n", 2),
+        ("# by x, v2, today\na,b,c\n", 2),
+        ("Sales of 2024\n\na,b,c\n", 1),
+    ] {
+        write(folder, "titled.csv", header, 200, row);
+        let said = refused(folder, "titled.csv", &[]);
+        let problem = if line == 1 && header.starts_with("Sales") { "has 1 value" } else { "holds words" };
+        assert!(said.contains(&format!("titled.csv:{line}: {problem}")), "{header}: {said}");
+        write(folder, "titled.csv", "", 200, row);
+        assert_eq!(described(folder, "titled.csv", &[])["vocab"], 7);
+    }
+    for (open, close) in [("[", "]"), ("(", ")"), ("{", "}")] {
+        write(folder, "lists.csv", "", 200, |at| format!("{open}{}{close}", row(at)));
+        assert!(refused(folder, "lists.csv", &[]).contains("remove the brackets"));
+    }
+    write(folder, "lists.jsonl", "", 200, |at| format!("[{}]", row(at)));
+    assert_eq!(described(folder, "lists.jsonl", &[])["vocab"], 7);
+    write(folder, "spaced.csv", "", 200, |at| format!("\"{}\", \"{}\"", at % 3, at % 5));
+    assert!(refused(folder, "spaced.csv", &["data.values=symbols"]).contains("remove the space"));
+}
+
+#[test]
+fn a_key_that_occurs_twice_is_refused() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let twice = |at: usize| match at {
+        40 => "{\"tokens\":[1,2],\"tokens\":[3,4]}".to_string(),
+        _ => "{\"tokens\":[1,2]}".to_string(),
+    };
+    write(folder, "twice.jsonl", "", 60, twice);
+    let array = (0..60).map(twice).collect::<Vec<_>>().join(",\n");
+    fs::write(folder.join("twice.json"), format!("[{array}]")).unwrap();
+    for (file, place) in [("twice.jsonl", "twice.jsonl:41:"), ("twice.json", "twice.json:41:")] {
+        let said = refused(folder, file, &["data.column=tokens"]);
+        assert!(
+            said.contains(place) && said.contains("the key `tokens` occurs twice in one object"),
+            "{said}"
+        );
+    }
+    write(folder, "within.jsonl", "", 60, |_| "{\"x\":[1,2],\"meta\":{\"a\":1,\"a\":1}}".into());
+    assert!(refused(folder, "within.jsonl", &["data.column=x"]).contains("the key `a` occurs twice"));
+}
+
+#[cfg(unix)]
+#[test]
+fn lines_in_quotes_are_refused_with_a_command() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let numbers = |at: usize| format!("\"{},{},{}\"\r", at % 3, at % 5, at % 7);
+    let words = |at: usize| format!("\"w{},\"\"x y\"\",z\"", at % 3);
+    let as_symbols = ["data.column=1", "data.values=symbols"];
+    for (header, row, first, whole) in [
+        ("", &numbers as &dyn Fn(usize) -> String, json!(["0", "0", "0"]), &as_symbols[..]),
+        ("\"a,b,c\"\n", &numbers, json!(["0", "0", "0"]), &as_symbols),
+        ("a,b,c\n", &numbers, json!(["0", "0", "0"]), &as_symbols),
+        ("", &words, json!(["w0", "x y", "z"]), &["data.column=1"]),
+    ] {
+        write(folder, "it's.csv", header, 200, row);
+        for sets in [&[][..], &["data.delimiter=comma"]] {
+            let said = refused(folder, "it's.csv", sets);
+            assert!(said.contains("it's.csv:2: is in quotes as a whole"), "{said}");
+            let command = said.split('`').nth(1).unwrap();
+            let run = std::process::Command::new("sh").args(["-c", command]).current_dir(folder).status();
+            assert!(run.unwrap().success(), "{command}");
+            let keys: Vec<_> = said.split('`').skip(3).step_by(2).collect();
+            assert_eq!(
+                keys,
+                whole.iter().map(|set| set.split_once('=').unwrap().0).collect::<Vec<_>>(),
+                "{said}"
+            );
+            assert_eq!(described(folder, "it's.csv", whole)["table"]["columns"], json!([1, 1]), "{said}");
+        }
+        let read = described(folder, "it's.unquoted.csv", &[]);
+        assert_eq!(read["table"]["rows"][0], first, "{header}");
+    }
+    write(folder, "one.csv", "\"order\"\n", 200, |at| format!("\"order, no. {}\"", at % 3));
+    assert_eq!(described(folder, "one.csv", &["data.column=order"])["vocab"], 3);
+}
+
+#[test]
+fn a_number_is_quoted_as_the_file_writes_it() {
+    let place = TempDir::new().unwrap();
+    write(place.path(), "a.jsonl", "", 60, |_| "{\"w\": 0.50, \"x\": [7, 1e0]}".into());
+    assert!(refused(place.path(), "a.jsonl", &["data.column=x"]).contains("value 2: `1e0` is no integer"));
+    assert!(refused(place.path(), "a.jsonl", &["data.column=w"]).contains(":1: `0.50` is no integer"));
+}
+
+#[test]
+fn lines_of_csv_that_are_no_data_are_refused_by_line() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let words = ["up", "down", "left"];
+    let rows = |count: usize| {
+        (0..count).map(|row| format!("{},{}\n", words[row % 3], words[row * 7 % 3])).collect::<String>()
+    };
+    let numbers = (0..100).map(|row| format!("{},{}\n", row % 5, row % 3)).collect::<String>();
+    for (text, expected) in [
+        (format!("a,b\n-,-\n{numbers}"), ":2: is a rule of dashes"),
+        (format!("a,b\n---,---\n{}", rows(90)), ":2: is a rule of dashes"),
+        (format!("a,b\n{numbers}\n(100 rows affected)\n"), ":103: counts the rows of the table"),
+        (format!("x,y\n{}x,y\n{}", rows(90), rows(90)), ":92: repeats the names of line 1"),
+        (
+            format!("x,y\n{numbers}{numbers}{}x,y\n{numbers}", numbers.repeat(10)),
+            ":1202: repeats the names of line 1",
+        ),
+        (format!("{}'a,b',c\n", rows(90)), ":91: has a value in single quotes that the delimiter splits"),
+    ] {
+        fs::write(folder.join("a.csv"), &text).unwrap();
+        let said = refused(folder, "a.csv", &[]);
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+}

@@ -1,0 +1,196 @@
+//! Warnings of tables that may be read in a way that is not meant, whose advice can be followed.
+
+use std::fs;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::{described, noise, refused, warns, write};
+
+#[test]
+fn advice_on_odd_numbers_texts_and_short_files_can_be_followed() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let row = |row: usize| match row {
+        300 => "1 ".repeat(4999) + "1",
+        _ => format!("{} {} {}", row % 7, row % 5, row % 3),
+    };
+    write(folder, "rows.txt", "", 601, row);
+    assert!(warns(&described(folder, "rows.txt", &[]), "set `data.source` = \"table\""));
+    let table = described(folder, "rows.txt", &["data.source=table"]);
+    assert_eq!((&table["context"], &table["table"]["columns"]), (&json!(5000), &json!([3, 5000])));
+    assert!(warns(&table, "line 301 has 5,000 values") && warns(&table, "remove the line"), "{table}");
+    write(folder, "rows.txt", "", 300, row);
+    let mended = described(folder, "rows.txt", &["data.source=table"]);
+    assert_eq!((&mended["context"], &mended["vocab"]), (&json!(2), &json!(7)));
+
+    write(folder, "sparse.csv", "session_id;item_id\n", 400, |row| {
+        format!("{};{}", row % 10, [666_146, 31_331, 81_766, 12][row / 10 % 4])
+    });
+    let sparse = described(folder, "sparse.csv", &[]);
+    assert!(warns(&sparse, "of 666,147 integers only 14 occur") && warns(&sparse, "data.values"), "{sparse}");
+    assert_eq!(described(folder, "sparse.csv", &["data.values=symbols"])["vocab"], 14);
+
+    let story = |row: usize| format!("A story number {row} about a fox.");
+    write(folder, "stories.jsonl", "", 200, |row| json!({ "text": story(row) }).to_string());
+    for sets in [&[][..], &["data.column=text"]] {
+        let said = refused(folder, "stories.jsonl", sets);
+        assert!(said.contains("write them into a .txt file, one per line"), "{said}");
+    }
+    write(folder, "stories.txt", "", 200, story);
+    assert_eq!(described(folder, "stories.txt", &[])["source"], "text");
+
+    fs::create_dir(folder.join("two")).unwrap();
+    fs::write(folder.join("two/a.txt"), "Hello world.\n").unwrap();
+    fs::write(folder.join("two/b.txt"), "Second text here.\n").unwrap();
+    let said = refused(folder, "two", &[]);
+    assert!(said.contains("lower `data.length` to 26 or below"), "{said}");
+    assert_eq!(described(folder, "two", &["data.length=26"])["train"]["targets"], 26);
+}
+
+#[test]
+fn a_sorted_table_is_warned_of_and_shuffling_mends_it() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let row = |row: usize| format!("{},{},{}", noise(row, 5), noise(row + 1000, 5), row / 100);
+    write(folder, "sorted.csv", "a,b,label\n", 1000, row);
+    let sorted = described(folder, "sorted.csv", &[]);
+    assert!(
+        warns(&sorted, "by 1.00 in token 3") && warns(&sorted, "set `data.split` = \"shuffle\""),
+        "{sorted}"
+    );
+    let shuffled = described(folder, "sorted.csv", &["data.split=shuffle"]);
+    assert!(!warns(&shuffled, "data.split") && !warns(&shuffled, "lacks"), "{shuffled}");
+    assert_eq!(shuffled["valid"], sorted["valid"]);
+    let again = described(folder, "sorted.csv", &["data.split=shuffle", "run.seed=5"]);
+    assert_eq!(again["samples"], shuffled["samples"], "a file is the same for every seed");
+    write(folder, "mixed.csv", "a,b,label\n", 1000, |number| row(number * 617 % 1000));
+    assert!(!warns(&described(folder, "mixed.csv", &[]), "data.split"));
+    for (file, is_sorted) in [("sorted.csv", true), ("mixed.csv", false)] {
+        let column = described(folder, file, &["data.column=label"]);
+        assert_eq!(warns(&column, "in the tokens, and random ones by"), is_sorted, "{column}");
+        assert_eq!(warns(&column, "shuffle the rows of the file unless"), is_sorted, "{column}");
+    }
+    let said = refused(folder, "sorted.csv", &["data.split=shuffle", "data.column=a"]);
+    assert!(said.contains("`data.split` = \"shuffle\" is for tables of a sequence per row"), "{said}");
+}
+
+#[test]
+fn split_numbers_lost_zeros_and_comments_are_named() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    write(folder, "prices.csv", "price\n", 200, |row| format!("{},{}", row % 30, 10 + row % 7));
+    let split = described(folder, "prices.csv", &[]);
+    assert!(warns(&split, "the header in line 1 has 1 name, and most lines below have 2 values"), "{split}");
+
+    write(folder, "codes.csv", "", 200, |row| format!("00{},{}", row % 3, row % 5));
+    let codes = described(folder, "codes.csv", &[]);
+    assert!(warns(&codes, "`000` is read as a number, without its leading zeros"), "{codes}");
+    for values in ["symbols", "integers"] {
+        let chosen = described(folder, "codes.csv", &[&format!("data.values={values}")]);
+        assert!(!warns(&chosen, "leading zeros"), "{chosen}");
+    }
+
+    write(folder, "comment.csv", "# from the sensor\na,b\n", 200, |row| format!("{},{}", row % 3, row % 5));
+    let said = refused(folder, "comment.csv", &[]);
+    assert!(
+        said.contains("comment.csv:1: begins with `#`") && said.contains("remove this comment"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_length_without_effect_on_rows_is_reported() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    write(folder, "rows.csv", "", 200, |at| format!("{},{}", at % 3, at % 5));
+    let part = "`data.length` = 9 has no effect: it is for texts, tasks and a `data.column` of a table alone";
+    assert!(warns(&described(folder, "rows.csv", &["data.length=9"]), part));
+    assert!(!warns(&described(folder, "rows.csv", &[]), "data.length"));
+    assert!(!warns(&described(folder, "rows.csv", &["data.length=9", "data.column=1"]), "has no effect"));
+}
+
+#[test]
+fn a_text_of_numbers_is_warned_of_with_keys_that_work() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    type File<'a> = (&'a str, &'a dyn Fn(usize) -> String, &'a [&'a str]);
+    let files: [File<'_>; 7] = [
+        ("ids", &|at| format!("{}|{}", at % 13, at % 3), &["data.source=table"]),
+        (
+            "floats",
+            &|at| format!("{}.5|{}.25", at % 3, at % 4),
+            &["data.source=table", "data.values=symbols"],
+        ),
+        ("signs", &|at| format!("-{},+{}", at % 3, at % 4), &["data.source=table", "data.values=symbols"]),
+        (
+            "powers",
+            &|at| format!("1e-{}  2.5E+{}", at % 3, at % 4),
+            &["data.source=table", "data.values=symbols"],
+        ),
+        ("large", &|at| format!("{};7", 2_000_000 + at % 9), &["data.source=table", "data.values=symbols"]),
+        ("series", &|at| format!("{}", 17 * at % 150), &["data.source=table", "data.column=1"]),
+        (
+            "decimals",
+            &|at| format!("0,{} 1,{}", at % 3, at % 4),
+            &["data.source=table", "data.delimiter=space", "data.values=symbols"],
+        ),
+    ];
+    for (name, row, sets) in files {
+        let file = format!("{name}.txt");
+        write(folder, &file, "", 400, row);
+        let read = described(folder, &file, &[]);
+        let warnings = read["warnings"].as_array().unwrap();
+        let warned =
+            warnings.iter().find_map(|it| it.as_str().filter(|it| it.contains("nothing but numbers")));
+        let warned = warned.unwrap_or_else(|| panic!("{name}: {read}"));
+        let keys: Vec<_> = warned.split('`').skip(1).step_by(2).collect();
+        assert_eq!(
+            keys,
+            sets.iter().map(|set| set.split_once('=').unwrap().0).collect::<Vec<_>>(),
+            "{warned}"
+        );
+        assert_eq!(described(folder, &file, sets)["source"], "table");
+    }
+    for (name, row) in
+        [("dates", "2019-01-02 5\n"), ("pi", "314159265358979323846264338327950288\n"), ("word", "1 a\n")]
+    {
+        fs::write(folder.join(name), row.repeat(100)).unwrap();
+        assert!(!warns(&described(folder, name, &[]), "nothing but numbers"), "{name}");
+    }
+}
+
+#[test]
+fn what_a_table_loses_is_told() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let told = |text: &str, sets: &[&str], part: &str| {
+        fs::write(folder.join("a.csv"), text).unwrap();
+        let read = described(folder, "a.csv", sets);
+        assert!(warns(&read, part), "{part}: {read}");
+        read
+    };
+    let numbers = (0..100).map(|row| format!("{},{}\n", row % 5, row % 3)).collect::<String>();
+    told(&format!("{numbers},\n,\n"), &[], "2 rows are without a value, and left out");
+    told(
+        &format!("{numbers}4"),
+        &[],
+        "the last line has 1 value and no line break, and all others have 2 values",
+    );
+    assert!(!warns(&told(&format!("{numbers},\n{numbers}4\n"), &[], "1 row is"), "no line break"));
+    told(&numbers.replace("4,0\n", "4,0\n\n"), &["data.column=1"], "blank lines are passed over");
+    told("the, the,a\n\" the\",the,b\n".repeat(30).as_str(), &[], "read as one, as `the` and ` the`");
+    let read = told(
+        &format!(
+            ",0,1\n{}",
+            (0..60).map(|row| format!("{row},{},{}\n", row % 5, row % 3)).collect::<String>()
+        ),
+        &[],
+        "column 1 has no name and numbers the rows",
+    );
+    assert_eq!(read["tokens"].as_array().unwrap().len(), 5, "{read}");
+    let joined = (0..120).map(|row| format!("{},{},{}\n", row % 60, row % 5, row % 3)).collect::<String>();
+    told(&format!(",a,b\n{joined}"), &[], "column 1 has no name and numbers the rows");
+    let words = (0..60).map(|row| format!("{},{}\n", ["x", "y"][row % 2], ["x", "y", "z"][row % 3]));
+    told(&format!("0,1\n{}", words.collect::<String>()), &[], "is taken as a header");
+}

@@ -1,0 +1,71 @@
+//! The scripts in `tests/peers/`, and what transformers computed.
+
+use std::{fs, path::Path, process::Command};
+
+use safetensors::SafeTensors;
+use safetensors::tensor::Dtype;
+
+use crate::text;
+
+/// Runs a script of the peers on an export and what is expected of it; not where the peer is not installed.
+pub(super) fn compare_with_peer(script: &str, export: &Path, expected: &Path) {
+    peer(script, &[export.to_str().unwrap(), expected.to_str().unwrap()]);
+}
+
+/// Runs a script of the peers; false where the peer is not installed.
+pub(super) fn peer(script: &str, arguments: &[&str]) -> bool {
+    let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(script);
+    let Ok(output) = Command::new(&python).arg(script).args(arguments).output() else {
+        eprintln!("skipped: there is no `{python}`; PEER_PYTHON names another");
+        return false;
+    };
+    if output.status.code() == Some(77) {
+        eprintln!("skipped: {python} has no transformers: {}", text(&output.stdout));
+        return false;
+    }
+    assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    true
+}
+
+/// What a model of transformers computes, beside its files, and what this program computes with it.
+pub(super) struct Expected(Vec<u8>);
+
+impl Expected {
+    pub(super) fn read(folder: &Path) -> Self {
+        Self(fs::read(folder.join("expected.safetensors")).unwrap())
+    }
+
+    pub(super) fn numbers(&self, name: &str) -> (Vec<usize>, Vec<f32>) {
+        let file = SafeTensors::deserialize(&self.0).unwrap();
+        let view = file.tensor(name).unwrap();
+        let numbers = view.data().as_chunks().0.iter().map(|&bytes| match view.dtype() {
+            Dtype::I32 => i32::from_le_bytes(bytes) as f32,
+            _ => f32::from_le_bytes(bytes),
+        });
+        (view.shape().to_vec(), numbers.collect())
+    }
+
+    /// The numbers agree, as far as the largest of them can be told from its neighbours.
+    pub(super) fn assert_close(&self, name: &str, found: &[f32]) {
+        let (_, expected) = self.numbers(name);
+        assert_eq!(found.len(), expected.len(), "{name}");
+        let largest = expected.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+        for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert!((found - expected).abs() <= 1e-5 * largest, "{name} at {at}: {found}, not {expected}");
+        }
+    }
+}
+
+/// Ids as they are typed.
+pub(super) fn typed(ids: &[f32]) -> String {
+    ids.iter().map(f32::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// All numbers of a value, in their order.
+pub(super) fn flat(value: &serde_json::Value) -> Vec<f32> {
+    match value {
+        serde_json::Value::Array(values) => values.iter().flat_map(flat).collect(),
+        number => vec![number.as_f64().unwrap() as f32],
+    }
+}

@@ -1,0 +1,219 @@
+//! Exports and imports of models, compared with what transformers computes.
+
+use std::{fs, path::Path};
+
+use burn::tensor::{Int, Tensor, TensorData};
+use burn_ndarray::NdArray;
+use causal_attention::model::Inputs;
+use causal_attention::weights::native::{self, Tensors};
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::peers::{Expected, flat, peer, typed};
+use super::{read, weights_file};
+use crate::generate::{json, run};
+use crate::{small_run, text};
+
+/// The keys of `[model]` by which it is a llama.
+const LLAMA: [&str; 4] = ["position=rotary", "norm_kind=rms", "activation=swiglu", "bias=false"];
+
+/// The exported model by the peer that the format is for, where it is installed.
+#[test]
+fn transformers_computes_the_same_logits_from_our_export() {
+    let place = TempDir::new().unwrap();
+    let gpt2: [&str; 0] = [];
+    let cases: [(&str, &str, &[&str], &[&str]); 9] = [
+        ("default", "gpt2", &gpt2, &[]),
+        ("tied", "gpt2", &gpt2, &["tie_embeddings=true", "activation=gelu_tanh", "norm_epsilon=1e-3"]),
+        ("unbiased", "gpt2", &gpt2, &["bias=false", "d_inner=23", "activation=relu2"]),
+        ("shared", "llama", &LLAMA, &["key_value_heads=1", "rope_theta=500", "tie_embeddings=true"]),
+        (
+            "biased",
+            "llama",
+            &LLAMA,
+            &["bias=true", "activation=geglu", "d_head=6", "rope_scaling=linear", "rope_factor=2"],
+        ),
+        ("some-biased", "qwen2", &LLAMA, &["query_key_value_bias=true", "d_head=10"]),
+        ("attention-biased", "llama", &LLAMA, &["query_key_value_bias=true", "attention_output_bias=true"]),
+        // The original context is longer than the model's.
+        ("scaled", "llama", &LLAMA, &["rope_scaling=llama3", "rope_factor=8"]),
+        ("normed", "qwen3", &LLAMA, &["qk_norm=true", "d_head=6", "d_inner=23"]),
+    ];
+    let mut exported = vec!["compare".to_string()];
+    for (name, family, common, more) in cases {
+        let sets: Vec<_> = common.iter().chain(more).map(|set| format!("model.{set}")).collect();
+        let sets: Vec<_> = sets.iter().map(String::as_str).chain(["training.steps=4"]).collect();
+        let folder = small_run(place.path(), &sets, name);
+        let output = run(place.path(), &["export", name, "--format", "transformers"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let export = folder.join("export/transformers");
+        let config: serde_json::Value =
+            serde_json::from_slice(&fs::read(export.join("config.json")).unwrap()).unwrap();
+        assert_eq!(config["model_type"], family, "{name}");
+
+        let device = Default::default();
+        let (model, _) = native::load_model::<NdArray>(&weights_file(&folder), &device).unwrap();
+        let ids = [[3i32, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]];
+        let tokens = Tensor::<NdArray, 2, Int>::from_ints(ids, &device);
+        let logits = model.forward(Inputs::tokens(tokens)).unwrap().into_data();
+        let ids: Vec<u8> = ids.as_flattened().iter().flat_map(|id| id.to_le_bytes()).collect();
+        let views = [
+            ("tokens", TensorView::new(Dtype::I32, vec![2, 7], &ids).unwrap()),
+            ("logits", TensorView::new(Dtype::F32, logits.shape.to_vec(), logits.as_bytes()).unwrap()),
+        ];
+        let expected = folder.join("expected.safetensors");
+        fs::write(&expected, safetensors::serialize(views, None).unwrap()).unwrap();
+        exported.extend([export, expected].map(|path| path.to_str().unwrap().to_string()));
+    }
+    peer("families.py", &exported.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[test]
+fn keys_that_no_family_has_are_named_where_it_is_refused() {
+    let place = TempDir::new().unwrap();
+    let sets = [
+        &LLAMA.map(|set| format!("model.{set}"))[..],
+        &["model.softcap=5".into(), "model.embedding_scale=2".into()],
+    ];
+    let sets = sets.concat();
+    small_run(
+        place.path(),
+        &sets.iter().map(String::as_str).chain(["training.steps=1"]).collect::<Vec<_>>(),
+        "capped",
+    );
+    let output = run(place.path(), &["export", "capped", "--format", "transformers"]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    let keys = "of [model] llama needs embedding_scale = 1, softcap = 0; ";
+    assert!(said.contains(keys), "{said}");
+}
+
+#[test]
+fn small_models_of_today_compute_what_transformers_computed() {
+    let place = TempDir::new().unwrap();
+    for name in ["llama", "qwen3"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families").join(name);
+        agrees_with_transformers(place.path(), &folder);
+        // What transformers stored comes out again by its names, in every bit.
+        let [there, here] = [folder, place.path().join(name).join("export/transformers")].map(|folder| {
+            let tensors = weights_file(&folder).tensors().unwrap().into_iter();
+            tensors.map(|tensor| (tensor.name.clone(), tensor.read().unwrap())).collect::<Tensors>()
+        });
+        assert_eq!(there, here);
+
+        // They learn on, and what they became leaves as the same family.
+        let tuned = format!("{name}-tuned");
+        let sets = ["training.steps=2", "data.length=12", "data.train_samples=32", "data.valid_samples=16"];
+        let sets = sets.map(|set| ["--set", set]);
+        let from = ["train", "--from", name, "--run", &tuned, "--backend", "ndarray"];
+        let output = run(place.path(), &[&from[..], sets.as_flattened()].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(run(place.path(), &["export", &tuned, "--format", "transformers"]).status.success());
+        let config =
+            |run: &str| fs::read(place.path().join(run).join("export/transformers/config.json")).unwrap();
+        assert_eq!(config(name), config(&tuned));
+    }
+}
+
+/// Seeded models of every family by the peer, where it is installed: imported, compared, exported, and compared there.
+#[test]
+fn every_family_agrees_with_transformers_in_both_directions() {
+    let place = TempDir::new().unwrap();
+    let models = place.path().join("models");
+    if !peer("families.py", &["make", models.to_str().unwrap()]) {
+        return;
+    }
+    let mut exported = vec!["compare".to_string()];
+    for model in fs::read_dir(&models).unwrap() {
+        let model = model.unwrap();
+        agrees_with_transformers(place.path(), &model.path());
+        let export = place.path().join(model.file_name()).join("export/transformers");
+        for path in [export, model.path().join("expected.safetensors")] {
+            exported.push(path.to_str().unwrap().to_string());
+        }
+    }
+    assert!(exported.len() > 20, "{exported:?}");
+    assert!(peer("families.py", &exported.iter().map(String::as_str).collect::<Vec<_>>()));
+}
+
+/// Imports a model that transformers saved, by what its folder says, and compares all that it computes; then exports
+/// it and imports it again.
+fn agrees_with_transformers(place: &Path, folder: &Path) {
+    let name = folder.file_name().unwrap().to_str().unwrap();
+    let imported = run(place, &["import", folder.to_str().unwrap(), "--run", name]);
+    assert!(imported.status.success(), "{name}: {}", text(&imported.stderr));
+
+    let expected = Expected::read(folder);
+    let (shape, tokens) = expected.numbers("tokens");
+    let [batch, time] = shape[..] else { panic!("{shape:?}") };
+    let rows: Vec<_> = tokens.chunks(time).map(typed).collect();
+    let device = Default::default();
+    let (model, _) = native::load_model::<NdArray>(&weights_file(&place.join(name)), &device).unwrap();
+    let ids = tokens.iter().map(|&id| id as i32).collect::<Vec<_>>();
+    let ids = TensorData::new(ids, [batch, time]);
+    let inputs = Inputs::tokens(Tensor::<NdArray, 2, Int>::from_data(ids, &device));
+    let logits = model.forward(inputs).unwrap().into_data();
+    expected.assert_close("logits", logits.as_slice().unwrap());
+
+    // [layers, batch, heads, time, time] there, a row of the batch at a time here.
+    let inspect = |row: &String| json(place, &["inspect", name, "--tokens", row, "--no-ablation", "--json"]);
+    let inspected: Vec<_> = rows.iter().map(inspect).collect();
+    let layers = inspected[0]["weights"].as_array().unwrap().len();
+    let maps: Vec<_> =
+        (0..layers).flat_map(|layer| inspected.iter().map(move |row| &row["weights"][layer])).collect();
+    expected.assert_close("attentions", &flat(&json!(maps)));
+
+    let scored = json(place, &["score", name, "--tokens", &rows[0], "--json"]);
+    let (_, logits) = expected.numbers("logits");
+    let vocab = logits.len() / tokens.len();
+    for (at, score) in flat(&scored["log_probabilities"]).into_iter().enumerate() {
+        let row = &logits[at * vocab..][..vocab];
+        let sum = row.iter().map(|&logit| f64::from(logit).exp()).sum::<f64>().ln();
+        let expected = f64::from(row[tokens[at + 1] as usize]) - sum;
+        assert!((f64::from(score) - expected).abs() < 1e-4, "{name}: {score}, not {expected}");
+    }
+
+    assert_writes_as_expected(place, name, &expected);
+    assert_comes_back(place, name, folder);
+}
+
+/// Writes the tokens that transformers wrote, greedily, with and without a cache.
+fn assert_writes_as_expected(place: &Path, name: &str, expected: &Expected) {
+    let (_, greedy) = expected.numbers("greedy");
+    let prompt = typed(&greedy[..5]);
+    for cache in [&[][..], &["--no-cache"]] {
+        let generate = ["generate", name, "--tokens", &prompt, "--max-new", "32", "--greedy", "--json"];
+        let written = json(place, &[&generate[..], &["--ignore-end"], cache].concat());
+        assert_eq!(flat(&written["samples"][0]["tokens"]), greedy[5..], "{name} {cache:?}");
+        let (_, generated) = expected.numbers("generated");
+        let written = json(place, &[&generate[..], cache].concat())["samples"][0].take();
+        let before_the_end = &generated[5..generated.len() - 1];
+        assert_eq!(
+            (flat(&written["tokens"]), &written["ended"]),
+            (before_the_end.to_vec(), &json!("stop_token"))
+        );
+    }
+}
+
+/// Exports the run `name`, which was imported from `folder`, and imports it again.
+fn assert_comes_back(place: &Path, name: &str, folder: &Path) {
+    let exported = run(place, &["export", name, "--format", "transformers"]);
+    assert!(exported.status.success(), "{name}: {}", text(&exported.stderr));
+    let export = place.join(name).join("export/transformers");
+    let contents = |folder: &Path, file: &str| -> serde_json::Value {
+        serde_json::from_slice(&fs::read(folder.join(file)).unwrap()).unwrap()
+    };
+    let [there, here] = [folder, &export].map(|folder| {
+        let config = contents(folder, "config.json");
+        let ids = ["bos_token_id", "eos_token_id", "pad_token_id"].map(|key| config[key].clone());
+        (ids, contents(folder, "generation_config.json"))
+    });
+    assert_eq!(there, here, "{name}");
+    let again = format!("{name}-again");
+    assert!(run(place, &["import", export.to_str().unwrap(), "--run", &again]).status.success());
+    let bytes = |run: &str| fs::read(place.join(run).join("model.safetensors")).unwrap();
+    assert!(read(&place.join(name)).0 == read(&place.join(&again)).0, "{name}: the weights come back");
+    // All but SmolLM3, which goes out as the Llama that it is, come back to the same bytes, config included.
+    assert!(name == "smollm3" || bytes(name) == bytes(&again), "{name}");
+}

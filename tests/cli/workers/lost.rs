@@ -1,0 +1,148 @@
+//! Runs that lose a worker, or in which one is signalled or hangs.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use tempfile::TempDir;
+
+use super::{can_start, done, said, train, workers};
+use crate::{assert_same_end, program, summary, text};
+
+#[test]
+fn a_run_that_loses_workers_goes_on_with_any_other_number_to_the_same_bytes() {
+    if !can_start() {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let sets = ["training.steps=1500"];
+    done(train(place.path(), 1, "undisturbed", &sets));
+    let run = place.path().join("run");
+    for kill in 1..=20_u32 {
+        lose_a_worker(place.path(), &run, kill, &sets);
+    }
+    let is_left = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
+    // What a worker was killed in before it took it is removed once it is a minute old.
+    for entry in fs::read_dir(place.path()).unwrap().flatten().filter(is_left) {
+        let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
+        fs::File::open(entry.path()).unwrap().set_modified(an_hour_ago).unwrap();
+    }
+    for count in [1, 4] {
+        let step = if count == 1 { "1450" } else { "1500" };
+        let resume = ["train", "--progress", "none", "--resume", "run", "--until", step];
+        done(match count {
+            1 => {
+                let mut command = program(place.path());
+                command.args(resume);
+                command
+            }
+            _ => workers(place.path(), count, &resume),
+        });
+        let beside = fs::read_dir(place.path()).unwrap().flatten();
+        assert_eq!(beside.filter(is_left).count(), 0, "nothing hidden is left beside the run");
+    }
+    assert_same_end(&run, &place.path().join("undisturbed"));
+    assert!(!fs::read_dir(&run).unwrap().flatten().any(|entry| is_left(&entry)), "nor in it");
+}
+
+/// Starts or resumes the run, and kills one of its workers: the number of the kill says which, of how many, and when.
+fn lose_a_worker(place: &Path, run: &Path, kill: u32, sets: &[&str]) {
+    // Moments and workers drawn once: the fractions of multiples of the golden ratio.
+    let part = (f64::from(kill) * 0.618_033_988_75).fract();
+    let count = [2, 8, 4][kill as usize % 3];
+    let victim = (part * count as f64) as usize;
+    let mut command = match run.exists() {
+        false => train(place, count, "run", sets),
+        true => workers(place, count, &["train", "--progress", "none", "--resume", "run"]),
+    };
+    let before = fs::metadata(run.join("metrics.csv")).map_or(0, |file| file.len());
+    let child = command.spawn().unwrap();
+    let process = worker(&child, victim);
+    match kill % 4 {
+        0 => std::thread::sleep(Duration::from_secs_f64(part)),
+        _ => wait_for_rows(run, before + 1 + (part * 300.0) as u64),
+    }
+    let killed = Instant::now();
+    send("-KILL", &process);
+    let output = child.wait_with_output().unwrap();
+    assert!(killed.elapsed() < Duration::from_secs(10), "all end soon after one");
+    assert!(!output.status.success(), "kill {kill}: {}", text(&output.stderr));
+    if !kill.is_multiple_of(4) {
+        let [said] = &said(&output)[..] else { panic!("kill {kill}: {}", text(&output.stderr)) };
+        assert!(said.starts_with(&format!("error: worker {victim} on ")), "{said}");
+        assert!(
+            said.contains(&format!("(process {process}) has died")) && said.contains("--resume"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_signal_to_one_worker_has_all_save_and_one_that_hangs_is_named() {
+    if !can_start() {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let run = place.path().join("run");
+    let sets =
+        ["training.steps=100000", "training.validate_every=100000", "training.checkpoint_every=100000"];
+    for (signal, code) in [("-TERM", 143), ("-INT", 130)] {
+        let command = match run.exists() {
+            false => train(place.path(), 2, "run", &sets),
+            true => workers(place.path(), 2, &["train", "--progress", "none", "--resume", "run"]),
+        };
+        let before = fs::metadata(run.join("metrics.csv")).map_or(0, |file| file.len());
+        let child = { command }.spawn().unwrap();
+        let process = worker(&child, 1);
+        wait_for_rows(&run, before + 500);
+        send(signal, &process);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+        let summary = summary(&run);
+        assert_eq!(summary["ended"], "interrupted");
+        let checkpoint = format!("checkpoints/step-{:08}", summary["steps"].as_u64().unwrap());
+        assert!(run.join(&checkpoint).is_dir(), "{checkpoint}");
+    }
+
+    let resume = ["train", "--progress", "none", "--resume", "run", "--set", "training.worker_timeout=2"];
+    let before = fs::metadata(run.join("metrics.csv")).unwrap().len();
+    let child = workers(place.path(), 4, &resume).spawn().unwrap();
+    let process = worker(&child, 2);
+    wait_for_rows(&run, before + 200);
+    send("-STOP", &process);
+    let output = child.wait_with_output().unwrap();
+    let [said] = &said(&output)[..] else { panic!("{}", text(&output.stderr)) };
+    assert!(said.starts_with("error: worker 2 on ") && said.contains("has not answered for 2 s"), "{said}");
+    assert!(said.contains("training.worker_timeout") && said.contains("--resume run"), "{said}");
+}
+
+/// The process of the worker of this number that `mpirun` started, once it is there.
+fn worker(mpirun: &Child, rank: usize) -> String {
+    let id = mpirun.id();
+    let name = format!("OMPI_COMM_WORLD_RANK={rank}");
+    let is_worker = |child: &&str| {
+        let environment = fs::read(format!("/proc/{child}/environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|variable| variable == name.as_bytes())
+    };
+    let begun = Instant::now();
+    loop {
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+        if let Some(child) = children.split_whitespace().find(is_worker) {
+            return child.to_string();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "worker {rank} of {id} is not there: {children}");
+    }
+}
+
+fn send(signal: &str, process: &str) {
+    Command::new("kill").args([signal, process]).stderr(Stdio::null()).status().unwrap();
+}
+
+fn wait_for_rows(run: &Path, bytes: u64) {
+    let begun = Instant::now();
+    while fs::metadata(run.join("metrics.csv")).map_or(0, |file| file.len()) < bytes {
+        assert!(begun.elapsed() < Duration::from_secs(120), "`{}` writes no rows", run.display());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,258 @@
+//! Several workers share one run by MPI: the same bytes on any number of them, whatever becomes of one.
+//!
+//! Skipped with a notice where the program is built without the feature `mpi` or `mpirun` is missing;
+//! `REQUIRED_MPI` makes that a failure.
+#![cfg(unix)]
+
+mod lost;
+mod refused;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+use crate::{SMALL, assert_same_end, program, rows, summary, text};
+
+/// Eight shards of one sequence, twice a step.
+const SHARDS: [&str; 10] = [
+    "training.backend=\"ndarray\"",
+    "training.shards=8",
+    "training.accumulate=2",
+    "training.max_gradient_norm=0.1",
+    "training.validate_every=50",
+    "training.checkpoint_every=25",
+    "model.dropout=0.1",
+    "analysis.circuit=false",
+    "analysis.every=0",
+    "analysis.snapshots=0",
+];
+
+/// Whether workers can be started here.
+fn can_start() -> bool {
+    let has_mpirun =
+        Command::new("mpirun").arg("--version").output().is_ok_and(|output| output.status.success());
+    let can = cfg!(feature = "mpi") && has_mpirun;
+    assert!(
+        can || std::env::var_os("REQUIRED_MPI").is_none(),
+        "mpirun and the feature mpi are required here"
+    );
+    if !can {
+        eprintln!("notice: no mpirun, or no feature `mpi`: nothing runs on several workers");
+    }
+    can
+}
+
+/// `mpirun` as continuous integration needs it: as root, with more workers than cores.
+fn mpirun(folder: &Path) -> Command {
+    let mut command = Command::new("mpirun");
+    // Quiet: what it says itself is not what is tested.
+    command.args(["-q", "--oversubscribe", "--bind-to", "none"]).current_dir(folder);
+    // Without one, the drivers of a GPU say an error of their own.
+    command.env("XDG_RUNTIME_DIR", folder);
+    command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn workers(folder: &Path, count: usize, arguments: &[&str]) -> Command {
+    let mut command = mpirun(folder);
+    command.args(["-n", &count.to_string(), env!("CARGO_BIN_EXE_causal-attention")]).args(arguments);
+    command
+}
+
+/// `train` with these keys, on workers; of one without `mpirun`.
+fn train(folder: &Path, count: usize, name: &str, sets: &[&str]) -> Command {
+    let train = ["train", "--progress", "none", "--run", name];
+    let mut command = match count {
+        1 => {
+            let mut command = program(folder);
+            command.args(train).stdout(Stdio::null()).stderr(Stdio::piped());
+            command
+        }
+        _ => workers(folder, count, &train),
+    };
+    for set in SMALL.iter().chain(&SHARDS).chain(sets) {
+        command.args(["--set", set]);
+    }
+    command
+}
+
+fn done(mut command: Command) -> Output {
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+    output
+}
+
+/// The words that are left after those of `mpirun` itself.
+fn said(output: &Output) -> Vec<String> {
+    text(&output.stderr).lines().filter(|line| line.starts_with("error")).map(str::to_string).collect()
+}
+
+#[test]
+fn any_number_of_workers_makes_the_same_bytes() {
+    if !can_start() {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let backends = [("ndarray", cfg!(feature = "ndarray")), ("flex", cfg!(feature = "flex"))];
+    for (backend, _) in backends.into_iter().filter(|(_, is_compiled)| *is_compiled) {
+        let run = |count: usize| {
+            let (name, backend) = (format!("{backend}-{count}"), format!("training.backend=\"{backend}\""));
+            done(train(place.path(), count, &name, &["training.steps=500", &backend]));
+            place.path().join(name)
+        };
+        let alone = run(1);
+        for count in [2, 4, 8] {
+            let shared = run(count);
+            assert_same_end(&shared, &alone);
+            let held = |run: &Path| summary(run)["weights_sha256"].clone();
+            assert_eq!(held(&shared), held(&alone), "{backend}, {count} workers");
+            assert_eq!(summary(&shared)["workers"], count);
+        }
+    }
+}
+
+#[test]
+fn shards_change_the_result_and_one_changes_nothing() {
+    let place = TempDir::new().unwrap();
+    let run = |name: &str, sets: &[&str]| {
+        let sets = [&SMALL[..], &["training.steps=12", "model.dropout=0.1", "analysis.circuit=false"], sets]
+            .concat();
+        assert!(crate::train(place.path(), &sets, &["--run", name]).status.success());
+        let run = place.path().join(name);
+        (rows(&run), fs::read(run.join("model.safetensors")).unwrap())
+    };
+    let plain = run("plain", &[]);
+    assert!(plain == run("one", &["training.shards=1"]));
+    let four = ["training.shards=4", "training.validate_every=4", "training.kernels=fused"];
+    let alone = run("alone", &[&four[..], &["training.threads=1"]].concat());
+    assert!(plain.1 != alone.1, "dropout is drawn for each shard");
+    // One after another, two at once, four at once, two of three threads.
+    for threads in ["training.threads=2", "training.threads=4", "training.threads=6"] {
+        assert!(alone == run(&threads[9..], &[&four[..], &[threads]].concat()), "{threads}");
+    }
+    // A validation set that the batch does not divide, an epoch whose last batch is smaller than a shard's share.
+    let uneven =
+        ["data.train_samples=65", "data.valid_samples=21", "model.dropout=0", "training.accumulate=3"];
+    let losses = |rows: &[String]| -> Vec<f64> {
+        rows.iter().map(|row| row.split(',').nth(3).unwrap().parse().unwrap()).collect()
+    };
+    let whole = losses(&run("whole", &uneven).0);
+    let cut = losses(&run("cut", &[&uneven[..], &["training.shards=8"]].concat()).0);
+    assert_eq!(whole.len(), cut.len());
+    for (whole, cut) in whole.iter().zip(&cut) {
+        assert!(
+            (whole - cut).abs() < 1e-4,
+            "without dropout shards are another order of the same sums: {whole}, {cut}"
+        );
+    }
+}
+
+#[test]
+fn one_worker_speaks_for_all() {
+    if !can_start() {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let mut shared = workers(place.path(), 2, &["train", "--progress", "plain", "--run", "run"]);
+    for set in SMALL.iter().chain(&SHARDS).chain(&["training.steps=6"]) {
+        shared.args(["--set", set]);
+    }
+    let said = text(&done(shared).stdout);
+    assert_eq!(said.matches("step 6/6").count(), 1, "{said}");
+    for command in [&["evaluate", "run"][..], &["data", "--json"], &["--version"], &["train", "--help"]] {
+        let mut alone = program(place.path());
+        alone.args(command);
+        assert_eq!(
+            text(&done(workers(place.path(), 3, command)).stdout),
+            text(&done(alone).stdout),
+            "{command:?}"
+        );
+    }
+}
+
+#[test]
+fn workers_of_a_study_make_the_same_table() {
+    if !can_start() {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let small = SMALL.map(|set| set.replacen('=', " = ", 1));
+    let mut sections = std::collections::BTreeMap::<&str, Vec<&str>>::new();
+    for set in &small {
+        let (section, key) = set.split_once('.').unwrap();
+        sections.entry(section).or_default().push(key);
+    }
+    let mut config = String::new();
+    for (section, keys) in sections {
+        config += &format!("[{section}]\n{}\n", keys.join("\n").replace("= learned", "= \"learned\""));
+        config += if section == "training" { "steps = 40\n" } else { "" };
+    }
+    config += "[analysis]\ncircuit = false\n[tune]\ntrials = 5\noverfit_check = false\n[tune.search]\n";
+    config += "\"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }\n";
+    config += "\"model.d_model\" = [16, 7]\n";
+    fs::write(place.path().join("study.toml"), config).unwrap();
+    let tune = ["tune", "study.toml", "--progress", "none", "--run"];
+    let mut alone = program(place.path());
+    alone.args(tune).arg("alone");
+    done(alone);
+    done(workers(place.path(), 3, &[&tune[..], &["shared"]].concat()));
+    let table = |name: &str| -> Vec<String> {
+        let text = fs::read_to_string(place.path().join(name).join("study.csv")).unwrap();
+        // The last column tells the time.
+        text.lines().map(|line| line.rsplit_once(',').unwrap().0.to_string()).collect()
+    };
+    assert_eq!(table("shared"), table("alone"));
+    let said = done(workers(place.path(), 2, &["tune", "--resume", "shared"]));
+    assert_eq!(said.status.code(), Some(0), "a study that is complete is shown once more");
+    let mut refused = workers(place.path(), 2, &[&tune[..], &["more", "--jobs", "3"]].concat());
+    let output = refused.output().unwrap();
+    assert!(text(&output.stderr).contains("--jobs 3: mpirun started 2 workers"), "{}", text(&output.stderr));
+    assert!(!place.path().join("more").exists());
+}
+
+#[test]
+fn two_workers_on_the_software_device_agree_with_one() {
+    let is_there = cfg!(feature = "wgpu")
+        && text(&program(Path::new(".")).args(["backends", "--list"]).output().unwrap().stdout)
+            .contains("software");
+    if !is_there || !can_start() {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let sets =
+        ["training.steps=50", "training.shards=2", "training.accumulate=1", "training.backend=\"wgpu\""];
+    let losses = |count: usize, name: &str| -> Vec<f64> {
+        done(train(place.path(), count, name, &sets));
+        let rows = rows(&place.path().join(name));
+        rows.iter().map(|row| row.split(',').nth(3).unwrap().parse().unwrap()).collect()
+    };
+    let (alone, shared) = (losses(1, "alone"), losses(2, "shared"));
+    assert_eq!(alone.len(), shared.len());
+    for (alone, shared) in alone.iter().zip(&shared) {
+        assert!((alone - shared).abs() < 1e-3, "{alone} and {shared}");
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn each_process_without_mpi_says_how_to_get_it() {
+    let place = TempDir::new().unwrap();
+    let started = |rank: &str| {
+        let mut command = program(place.path());
+        command.env("OMPI_COMM_WORLD_RANK", rank).env("OMPI_COMM_WORLD_SIZE", "4");
+        let output = command.args(["train", "--set", "training.steps=1"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+        text(&output.stderr)
+    };
+    // The variables may be left over, where there is no process of another number.
+    for rank in ["0", "3"] {
+        let said = started(rank);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains("4 times, as OMPI_COMM_WORLD_RANK says"), "{said}");
+        assert!(said.contains("--features mpi"), "{said}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Runs that workers cannot share.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::{can_start, done, mpirun, said, train, workers};
+use crate::{SMALL, text};
+
+/// Refuses to run in the folder `made`, in one line with all `parts`, and leaves nothing there.
+fn refuses(made: &Path, mut command: Command, parts: &[&str]) {
+    let output = command.current_dir(made).output().unwrap();
+    let [said] = &said(&output)[..] else { panic!("{command:?}: {}", text(&output.stderr)) };
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    parts.iter().for_each(|part| assert!(said.contains(part), "{part:?} should be in {said}"));
+    let left = fs::read_dir(made).unwrap().flatten().map(|entry| entry.file_name()).collect::<Vec<_>>();
+    assert!(left.is_empty(), "{command:?} leaves {left:?}");
+}
+
+#[test]
+fn what_workers_cannot_share_is_refused_in_one_line_and_nothing_is_made() {
+    if !can_start() {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let made = place.path().join("made");
+    fs::create_dir(&made).unwrap();
+    let refused = |command: Command, parts: &[&str]| refuses(&made, command, parts);
+    let set = |count: usize, sets: &[&str]| {
+        train(place.path(), count, "run", &[&["training.steps=5"], sets].concat())
+    };
+    refused(set(4, &["training.shards=2"]), &["`training.shards` = 2", "4 workers"]);
+    refused(
+        set(2, &["training.shards=16"]),
+        &["`training.shards` = 16", "must divide `training.batch_size` = 8"],
+    );
+    refused(set(2, &["training.shards=6"]), &["`training.shards` = 6", "power of two"]);
+    refused(set(2, &["model.hed=6"]), &["did you mean `model.heads`"]);
+    let mut planned = set(4, &["training.shards=2"]);
+    planned.arg("--dry-run");
+    refused(planned, &["`training.shards` = 2", "4 workers"]);
+    let odd = ["train", "--set", "data.train_samples=96", "--set", "data.valid_samples=32"];
+    refused(workers(place.path(), 3, &odd), &["`training.shards` = 3", "power of two"]);
+
+    // A run goes on with a number of workers that divides its shards only.
+    let name = place.path().join("two");
+    done(train(place.path(), 2, name.to_str().unwrap(), &["training.steps=5", "training.shards=2"]));
+    let before = fs::read(name.join("summary.json")).unwrap();
+    let resume = ["train", "--resume", name.to_str().unwrap(), "--set", "training.steps=9"];
+    refused(workers(place.path(), 4, &resume), &["`training.shards` = 2", "4 workers"]);
+    assert_eq!(fs::read(name.join("summary.json")).unwrap(), before);
+}
+
+#[test]
+fn workers_of_other_programs_configs_or_disks_are_refused() {
+    if !can_start() {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let made = place.path().join("made");
+    fs::create_dir(&made).unwrap();
+    let refused = |command: Command, parts: &[&str]| refuses(&made, command, parts);
+    // Two programs side by side, of which the second is another one, reads another config, or has another disk.
+    let binary = env!("CARGO_BIN_EXE_causal-attention");
+    let other = place.path().join("other");
+    let build = [fs::read(binary).unwrap(), b"another build".to_vec()].concat();
+    fs::write(&other, build).unwrap();
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+    let both = |second: &[&str], sets: &[&str]| {
+        let mut command = mpirun(&made);
+        let common = ["train", "--progress", "none", "--run", "run", "--set", "training.steps=5"];
+        let small = SMALL.iter().flat_map(|set| ["--set", set]).collect::<Vec<_>>();
+        command.args(["-n", "1", binary]).args(common).args(&small).args([":", "-n", "1"]);
+        command.args(second).args(common).args(&small);
+        for set in sets {
+            command.args(["--set", set]);
+        }
+        command
+    };
+    let path = other.to_str().unwrap();
+    refused(both(&[path], &[]), &["worker 1 on ", "is another build of this program than worker 0"]);
+    let lines = ["worker 1 on ", "reads `seed = 5` where worker 0", "reads `seed = 0`"];
+    refused(both(&[binary], &["run.seed=5"]), &lines);
+    if can_hide_folders() {
+        let hidden =
+            format!("mount -t tmpfs none '{}' && cd '{}' && exec \"$@\"", made.display(), made.display());
+        let second = ["unshare", "-m", "sh", "-c", &hidden, "sh", binary];
+        refused(both(&second, &[]), &["worker 1 on ", "does not see what worker 0", "--run DIR"]);
+    }
+}
+
+/// Whether file systems can be hidden from a process here.
+fn can_hide_folders() -> bool {
+    let mounts = Command::new("unshare").args(["-m", "true"]).output();
+    mounts.is_ok_and(|output| output.status.success())
+}
