@@ -70,13 +70,13 @@ impl Args {
     }
 }
 
-/// What is searched, from what and on which device.
+/// A search that is ready to start.
 struct Prepared {
     /// The folder of the study that is resumed, if one is.
     resumed: Option<RunFolder>,
     config: Config,
     device: Device,
-    /// Where a new study is written.
+    /// The folder of a new study.
     target: RunPath,
     dataset: Dataset,
 }
@@ -88,7 +88,7 @@ impl Prepared {
             && self.resumed.as_ref().is_none_or(|folder| !overfit_check(folder).exists())
     }
 
-    /// Prints what the study would try.
+    /// Prints the trials of the study, and what it warns of.
     fn print_dry_run(&self, outline: &Outline, candidates: &[Candidate]) {
         print_outline(&self.config.name(), outline);
         let mut warnings = warnings(&self.config, &self.dataset, outline.steps(), &self.device);

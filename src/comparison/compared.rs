@@ -23,7 +23,7 @@ pub struct ComparedRun {
     pub path: PathBuf,
     /// The number of its setting.
     pub setting: usize,
-    /// What was trained on what.
+    /// Its data, model and seed.
     #[serde(flatten)]
     pub experiment: Experiment,
     /// Its losses.
@@ -31,7 +31,7 @@ pub struct ComparedRun {
     pub losses: Losses,
     /// Share of the validation targets that are predicted.
     pub accuracy: Option<f64>,
-    /// What its training took.
+    /// The cost of its training.
     #[serde(flatten)]
     pub cost: RunCost,
     /// How it ended; "unfinished" while it has no summary.
@@ -43,15 +43,15 @@ pub struct ComparedRun {
     /// Its validations.
     #[serde(skip)]
     pub curve: Vec<Row>,
-    /// What it was trained with.
+    /// The inputs of its training.
     #[serde(skip)]
     pub(super) provenance: Provenance,
 }
 
-/// What was trained on what.
+/// The data, model and seed of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Experiment {
-    /// What it learned: a task, or the name of a file.
+    /// The task that it learned, or the name of a file.
     pub data: Option<String>,
     /// The architecture, the number of its layers and their width.
     pub model: Option<String>,
@@ -59,7 +59,7 @@ pub struct Experiment {
     pub seed: u64,
 }
 
-/// What the training of a run took.
+/// The training cost of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunCost {
     /// Number of trained parameters.
@@ -96,7 +96,7 @@ impl RunCost {
     }
 }
 
-/// What a run was trained with.
+/// The inputs of a training run, which tell it from others.
 #[derive(Debug, Clone)]
 pub(super) struct Provenance {
     /// Every key with its value.

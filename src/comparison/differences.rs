@@ -9,7 +9,7 @@ use crate::data::Source;
 const WITHOUT_EFFECT: [&str; 6] =
     ["run.seed", "run.name", "analysis.", "tune.", "training.checkpoint_every", "training.log_every"];
 
-/// Stands beside the keys of runs whose files had the same name and other contents.
+/// The key that tells apart runs whose files had the same name and other contents.
 const CONTENTS: &str = "data.contents";
 
 /// Every key of a run's config with its value.
@@ -35,8 +35,8 @@ fn tell_contents_apart(runs: &[ComparedRun], values: &mut [Values]) {
     }
 }
 
-/// Gives runs on the same data the same keys for it: a file that stands at another path has the same contents, and a seed of
-/// the data that nothing draws from, or that is the run's own, is none.
+/// Gives runs on the same data the same keys for it: a file at another path with the same contents counts as the same
+/// file, and a seed of the data that nothing draws from, or that is the run's own, is left out.
 fn unite_data(runs: &[ComparedRun], values: &mut [Values]) {
     const SEED: &str = "data.seed";
     for at in 0..runs.len() {

@@ -38,10 +38,10 @@ pub struct Listed {
     /// Its losses; of a study those of its best run.
     #[serde(flatten)]
     pub losses: Losses,
-    /// How it was trained.
+    /// Its training.
     #[serde(flatten)]
     pub training: ListedTraining,
-    /// How its folder stands.
+    /// The state of its folder.
     #[serde(flatten)]
     pub state: ListedState,
     /// Every key of its config, by section.
@@ -49,7 +49,7 @@ pub struct Listed {
     config: toml::Table,
 }
 
-/// How a listed run was trained.
+/// The training of a listed run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ListedTraining {
     /// Steps done.
@@ -62,7 +62,7 @@ pub struct ListedTraining {
     pub seed: Option<u64>,
 }
 
-/// How the folder of a listed run or study stands.
+/// The state of the folder of a listed run or study.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ListedState {
     /// How it ended; "unfinished" while it has no summary, "imported" where it was not trained.

@@ -7,9 +7,9 @@ use serde::Serialize;
 pub struct Losses {
     /// The lowest validation loss.
     pub best_valid_loss: Option<f64>,
-    /// What the optimal predictor would lose.
+    /// The loss of the optimal predictor.
     pub floor: Option<f64>,
-    /// By how much the loss lies above that.
+    /// The difference of the two.
     pub above_floor: Option<f64>,
 }
 

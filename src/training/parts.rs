@@ -124,15 +124,15 @@ impl Job for Timing<'_> {
             threads: self.config.training.threads.or(self.workers.threads()),
             ..self.config.training.clone()
         };
-        compute(&training, || self.over_all_workers::<B>(&device))
+        compute(&training, || self.time_on_all_workers::<B>(&device))
     }
 }
 
 impl Timing<'_> {
-    /// Times rounds on each worker, and returns on all what the first makes of them.
-    fn over_all_workers<B: AutodiffBackend>(&self, device: &B::Device) -> Result<StepParts> {
+    /// Times rounds on each worker, and returns the parts that the first worker computes of them.
+    fn time_on_all_workers<B: AutodiffBackend>(&self, device: &B::Device) -> Result<StepParts> {
         let mut step = TimedStep::<B>::new(self, device)?;
-        let timed = step.rounds()?;
+        let timed = step.time_rounds()?;
         let bytes = step.exchange.buffer.len() * size_of::<f32>();
         let of_all = self.workers.to_first(timed)?;
         let groups = step.groups.iter().map(|(cut, shards)| (*cut, shards.len())).collect::<Vec<_>>();
@@ -142,7 +142,7 @@ impl Timing<'_> {
     }
 
     /// Returns for each cut its first shard alone, and as many shards as are computed at once.
-    fn groups<B: AutodiffBackend>(
+    fn groups_of_shards<B: AutodiffBackend>(
         &self,
         trainee: &Trainee<B>,
         device: &B::Device,
@@ -183,7 +183,7 @@ impl<'a, B: AutodiffBackend> TimedStep<'a, B> {
         allocator::keep_freed_memory();
         Ok(Self {
             learning_rate: config.training.learning_rate,
-            groups: timing.groups(&trainee, device),
+            groups: timing.groups_of_shards(&trainee, device),
             trainee,
             optimizer,
             exchange: Exchange::default(),
@@ -192,22 +192,23 @@ impl<'a, B: AutodiffBackend> TimedStep<'a, B> {
         })
     }
 
-    /// Returns the seconds of the parts in each timed round: as many rounds as the first worker has time for.
-    fn rounds(&mut self) -> Result<Vec<Vec<f64>>> {
+    /// Times as many rounds as the first worker has time for, and returns the seconds of the parts in each.
+    fn time_rounds(&mut self) -> Result<Vec<Vec<f64>>> {
         for _ in 0..UNTIMED {
-            self.round()?;
+            self.time_round()?;
         }
         let begun = Instant::now();
-        let mut timed = vec![self.round()?];
+        let mut timed = vec![self.time_round()?];
         let suffice = (ENOUGH / begun.elapsed().as_secs_f64()) as usize;
         for _ in 1..self.workers.from_first(suffice.clamp(ROUNDS.0, ROUNDS.1))? {
-            timed.push(self.round()?);
+            timed.push(self.time_round()?);
         }
         Ok(timed)
     }
 
-    /// Returns the seconds of the parts: of each group of shards, then of the others in the order of [`parts`].
-    fn round(&mut self) -> Result<Vec<f64>> {
+    /// Times the parts once, and returns their seconds: of each group of shards, then of the others in the order of
+    /// [`parts`].
+    fn time_round(&mut self) -> Result<Vec<f64>> {
         let workers = self.workers;
         let mut clock = Clock::<B> { workers, device: self.device, seconds: Vec::new() };
         let Self { trainee, optimizer, groups, exchange, device, .. } = self;

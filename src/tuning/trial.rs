@@ -34,20 +34,20 @@ pub struct Trial {
     pub setting: Setting,
     /// How it ended.
     pub ended: TrialEnd,
-    /// How good it is.
+    /// Its validation scores.
     #[serde(flatten)]
     pub score: TrialScore,
-    /// How steadily it was trained.
+    /// The steadiness of its training loss.
     #[serde(flatten)]
     pub steadiness: Steadiness,
-    /// What it took.
+    /// The cost of its training.
     #[serde(flatten)]
     pub cost: TrialCost,
     /// The validation loss by tokens trained on, of the first seed.
     pub curve: Vec<(f64, f64)>,
 }
 
-/// How good a trial is on the validation set.
+/// The validation scores of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TrialScore {
     /// The lowest validation loss.
@@ -62,7 +62,7 @@ pub struct TrialScore {
     pub accuracy: Option<f64>,
 }
 
-/// How steadily the training loss of a trial fell.
+/// The steadiness of the training loss of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Steadiness {
     /// The standard deviation of the training loss over the last fifth of the logged steps.
@@ -72,7 +72,7 @@ pub struct Steadiness {
     pub spikes: Option<usize>,
 }
 
-/// What the training of a trial took.
+/// The training cost of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TrialCost {
     /// Number of trained parameters; 0 where it failed before there was a model.

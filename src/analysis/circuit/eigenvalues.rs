@@ -34,7 +34,7 @@ pub(super) fn eigenvalues(mut a: Vec<Vec<Complex64>>) -> Vec<Complex64> {
         let near = wilkinson_shift(&a, last);
         // An exceptional shift now and then, in case Wilkinson's runs into a cycle.
         let shift = if steps % 11 == 10 { near + size(a[last][last - 1]) } else { near };
-        step(&mut a, start..rows, shift);
+        qr_step(&mut a, start..rows, shift);
     }
     found
 }
@@ -74,7 +74,7 @@ fn wilkinson_shift(a: &[Vec<Complex64>], last: usize) -> Complex64 {
 }
 
 /// Takes a QR step on the block `rows`: `A - shift = QR` becomes `RQ + shift`, by a rotation for each pair of rows.
-fn step(a: &mut [Vec<Complex64>], rows: Range<usize>, shift: Complex64) {
+fn qr_step(a: &mut [Vec<Complex64>], rows: Range<usize>, shift: Complex64) {
     let Range { start, end } = rows;
     let last = end - 1;
     (start..end).for_each(|i| a[i][i] -= shift);

@@ -64,8 +64,8 @@ fn check_lengths(lengths: &[usize], description: &native::Description) -> Result
     Ok(())
 }
 
-/// Refuses lengths at which the data cannot be `drawn`, by its config and the number of its samples, and those for which
-/// too little memory is free. `most_tokens` are in a batch.
+/// Refuses lengths at which the data cannot be drawn, and those that need more memory than is free. `drawn` holds the
+/// config of data that is drawn and the number of its samples; a batch has up to `most_tokens` tokens.
 fn check_room(
     lengths: &[usize],
     native::Description { model, sizes }: &native::Description,

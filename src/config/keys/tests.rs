@@ -49,7 +49,7 @@ fn bounds_of_the_schema_are_those_of_the_checks() {
 fn check_bounds(section: &str, key: &str) -> usize {
     let schema = &SCHEMA["properties"][section]["properties"][key];
     let is_refused = |value| is_out_of_range(section, key, value);
-    let said = |value| said_of(section, key, value);
+    let said = |value| error_of(section, key, value);
     let bound = |word: &str| schema.get(word).and_then(Json::as_f64);
     let step = if is_real(schema) { 1e-3 } else { 1.0 };
     let mut bounds = 0;
@@ -76,7 +76,7 @@ fn check_bounds(section: &str, key: &str) -> usize {
 }
 
 /// Returns the error of a config that sets a key to a number; empty where that is read.
-fn said_of(section: &str, key: &str, value: f64) -> String {
+fn error_of(section: &str, key: &str, value: f64) -> String {
     let shown = format!("{value:?}");
     let set = format!("{section}.{key}={}", shown.strip_suffix(".0").unwrap_or(&shown));
     let read = Config::parse("", "a.toml".as_ref(), &[set]);
@@ -93,7 +93,7 @@ fn is_out_of_range(section: &str, key: &str, value: f64) -> bool {
     };
     let clauses =
         [&clause, " integer", " a number above", "must lie in [", "must be above 0 and", "expected "];
-    let said = said_of(section, key, value);
+    let said = error_of(section, key, value);
     said.starts_with(&format!("--set: `{section}.{key}` = "))
         && clauses.iter().any(|clause| said.contains(clause))
 }

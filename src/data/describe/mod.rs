@@ -44,7 +44,7 @@ pub struct DataDescription {
     pub vocabulary: DescribedVocabulary,
     /// The first samples of the training set.
     pub samples: Vec<DescribedSample>,
-    /// What validation shares with training, and what it does not.
+    /// The overlap of validation and training.
     #[serde(flatten)]
     pub overlap: Overlap,
     /// The losses of predictors that need no training.
@@ -57,7 +57,7 @@ pub struct DataDescription {
 /// A vocabulary with its first tokens.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DescribedVocabulary {
-    /// What it is made of, as `65 characters`.
+    /// Its contents in words, as `65 characters`.
     #[serde(rename = "vocabulary")]
     pub name: String,
     /// Its size, which is the model's.
@@ -68,7 +68,7 @@ pub struct DescribedVocabulary {
     /// The token that a tokenizer ends a text with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_of_text: Option<EndOfText>,
-    /// What stands between labels on a page.
+    /// The separator of labels on a page.
     #[serde(skip)]
     separator: &'static str,
 }
@@ -90,7 +90,7 @@ impl DescribedVocabulary {
     }
 }
 
-/// What the validation set shares with the training set, and what it does not.
+/// The overlap of the validation set and the training set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Overlap {
     /// Sequences of validation that also stand in training.

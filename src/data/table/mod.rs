@@ -132,13 +132,14 @@ struct Table<'a> {
     is_stream: Option<bool>,
     /// Whether sequences have end tokens of their own.
     ends_itself: bool,
+    /// The columns that are read, and those that are not.
     columns: Columns,
     reading: TableReading,
     /// Whether an integer with leading zeros was read as a number.
     drops_zeros: bool,
 }
 
-/// What a header says of the columns.
+/// The columns of a table, by its header.
 #[derive(Default)]
 struct Columns {
     /// Columns at the left that are not read: an index.
