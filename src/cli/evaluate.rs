@@ -89,7 +89,7 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
         return Err(difference.refused("the weights were made with", "they stay as they are"));
     }
     let tokens = ["data.tokens", "data.vocab", "data.values"].into_iter().filter(|key| sets(&args.set, key));
-    if let Some((key, (value, _))) = differing(tokens, [config, &made_with]).next() {
+    if let Some((key, (value, _))) = differing(tokens, [&config.values(), &made_with.values()]).next() {
         let problem =
             "has no effect on what was trained: the vocabulary of the run reads the file; leave it out";
         return Err(Error::key(key, value, problem));
@@ -99,8 +99,10 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
     let at_lengths = lengths::Sets::load(&args.length, scored.split(), run, &dataset, &weights)?;
     if config.data == made_with.data && scored != Scored::Whole {
         warn_of_change(folder, &dataset);
-    } else if let Some(table) = &dataset.table {
-        table.guesses.iter().for_each(|guess| warn(&format!("warning: {guess}")));
+    } else {
+        let guesses = dataset.table.iter().flat_map(|table| table.guesses.iter().cloned());
+        let unknown = dataset.vocabulary.warn_of_unknown(dataset.valid.ids());
+        guesses.chain(unknown).for_each(|problem| warn(&format!("warning: {problem}")));
     }
     let seen = if scored == Scored::Train { 0 } else { trained_on(folder, &config.data, &dataset.valid) };
     if seen > 0 {

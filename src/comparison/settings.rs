@@ -185,6 +185,12 @@ impl Comparison {
         // Without floors, losses on other data say nothing of each other.
         let is_data = |key: &&String| key.starts_with("data.") && *key != "data.train_samples";
         let is_comparable = measure == Measure::AboveFloor || !keys.iter().any(|key| is_data(&key));
+        if let (Some(by), false) = (by, is_comparable) {
+            return Err(Error::Input(format!(
+                "the runs learned from different data whose floors are not known, and a mean of their losses by {by} \
+                 says nothing: compare runs of the same data"
+            )));
+        }
         for (run, values) in runs.iter_mut().zip(&of_run) {
             run.setting = settings.iter().position(|setting| setting.values == *values).unwrap_or(0);
         }

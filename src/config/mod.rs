@@ -50,12 +50,11 @@ pub fn sets(overrides: &[String], key: &str) -> bool {
     overrides.iter().filter_map(|assignment| assignment.split_once('=')).any(|(name, _)| name.trim() == key)
 }
 
-/// The keys whose values differ between two configs, with both.
+/// The keys whose values differ between the values of two configs, with both.
 pub(crate) fn differing<'k>(
     keys: impl Iterator<Item = &'k str>,
-    [config, other]: [&Config; 2],
+    [values, others]: [&BTreeMap<String, toml::Value>; 2],
 ) -> impl Iterator<Item = (&'k str, (String, String))> {
-    let [values, others] = [config.values(), other.values()];
     keys.filter_map(move |key| {
         let [value, other] = [values.get(key), others.get(key)];
         let shown = |value: Option<&toml::Value>| value.map_or_else(|| "nothing".into(), ToString::to_string);
@@ -122,7 +121,7 @@ impl Config {
         if let Some(path) = path {
             let written = Written::open(Some(path), &[])?;
             let unused = written.keys().filter(|key| key.starts_with("model."));
-            for (key, (value, own)) in differing(unused, [&config, &made_with]) {
+            for (key, (value, own)) in differing(unused, [&config.values(), &made_with.values()]) {
                 log::warn!(
                     "`{key}` = {value} in `{}` is not used: the model is that of `{}`, which has {own}; --set \
                      {key}={value} overrides that",
@@ -142,7 +141,7 @@ impl Config {
         let set = overrides.iter().filter_map(|assignment| Some(assignment.split_once('=')?.0.trim()));
         let set = set.filter(|key| key.starts_with("model.") && *key != "model.dropout");
         let made_with = Self { model: made_with.model, ..whole.clone() };
-        for (key, (value, own)) in differing(set, [&whole, &made_with]) {
+        for (key, (value, own)) in differing(set, [&whole.values(), &made_with.values()]) {
             let from = from.display();
             log::warn!(
                 "`{key}` = {value}, and the weights of `{from}` were trained with {own}: they may predict worse"

@@ -44,6 +44,9 @@ pub struct State {
     /// The seed and the model that the run began with: it resumes with the same ones only.
     #[serde(default)]
     pub began_with: String,
+    /// The keys of the section `training` with which it learned last.
+    #[serde(default)]
+    pub training: BTreeMap<String, toml::Value>,
     /// The changes of the section `training` with which it was resumed.
     #[serde(default)]
     pub changes: Vec<String>,

@@ -11,7 +11,7 @@ use super::ending::Outcome;
 use super::history::{History, MetricsPart};
 use super::new_folder::RunPath;
 use super::observers::Observer;
-use super::resume::{Opening, began_with};
+use super::resume::{Opening, began_with, keys_of_training};
 use super::run_folder::{Lock, RunFolder};
 use super::start::{check_schedule, dataset, dataset_of, first_weights, sizes_of};
 use super::trainer::Trainer;
@@ -164,7 +164,8 @@ fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dat
         };
         let description = Description { model: config.model.clone(), sizes };
         let data_fingerprint = dataset.fingerprint();
-        let mut state = State { data_fingerprint, began_with: began_with(config), ..State::default() };
+        let (began_with, training) = (began_with(config), keys_of_training(config));
+        let mut state = State { data_fingerprint, began_with, training, ..State::default() };
         let made = RunFolder::create(target, |folder| {
             let vocabulary = serde_json::to_vec_pretty(&dataset.vocabulary).expect("plain values");
             let samples = Sample::first(&dataset.valid, config.analysis.samples);

@@ -1,6 +1,6 @@
 //! A run is opened at the newest checkpoint of its folder: all of it is read and checked before any of it is changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 
 use burn::tensor::backend::AutodiffBackend;
@@ -81,7 +81,8 @@ impl<B: AutodiffBackend> Trainer<B> {
         workers.on_first(|| {
             let from = path.display();
             damaged.iter().for_each(|problem| log::warn!("{problem}; going on from {from}"));
-            state.changes.extend(changed_keys(folder, config, state.step));
+            state.changes.extend(changed_keys(&state, config));
+            state.training = keys_of_training(config);
             rewind(folder, config, &mut state)?;
             history.cut()?;
             observers.iter_mut().try_for_each(|observer| observer.start(&history.rows))
@@ -171,8 +172,8 @@ fn check_began_with(folder: &RunFolder, state: &State, config: &Config) -> Resul
     })
 }
 
-/// Returns the keys of the section `training` that decide what a run learns, with which it resumes and which it did not have before.
-fn changed_keys(folder: &RunFolder, config: &Config, step: usize) -> Option<String> {
+/// Returns the keys of the section `training` that decide what a run learns.
+pub(super) fn keys_of_training(config: &Config) -> BTreeMap<String, toml::Value> {
     const WITHOUT_EFFECT: [&str; 10] = [
         "training.backend",
         "training.device",
@@ -185,11 +186,18 @@ fn changed_keys(folder: &RunFolder, config: &Config, step: usize) -> Option<Stri
         "training.worker_timeout",
         "training.shards",
     ];
-    let before = Config::load_own(&folder.config()).ok()?;
-    let [now, then] = [config, &before].map(Config::values);
-    let keys = now.keys().chain(then.keys()).map(String::as_str).collect::<BTreeSet<_>>();
-    let keys = keys.into_iter().filter(|key| key.starts_with("training.") && !WITHOUT_EFFECT.contains(key));
-    let changes: Vec<String> = differing(keys, [config, &before])
+    let mut keys = config.values();
+    keys.retain(|key, _| key.starts_with("training.") && !WITHOUT_EFFECT.contains(&key.as_str()));
+    keys
+}
+
+/// Returns the keys with which a run resumes and which it did not have at its checkpoint, whatever its config file says
+/// by now.
+fn changed_keys(state: &State, config: &Config) -> Option<String> {
+    let (now, step) = (keys_of_training(config), state.step);
+    let before = if state.training.is_empty() { &now } else { &state.training };
+    let keys = now.keys().chain(before.keys()).map(String::as_str).collect::<BTreeSet<_>>();
+    let changes: Vec<String> = differing(keys.into_iter(), [&now, before])
         .map(|(key, (value, before))| format!("{key} = {value} ({before} before)"))
         .collect();
     (step > 0 && !changes.is_empty())

@@ -163,6 +163,18 @@ fn unfinished_runs_forks_and_moved_files_are_not_compared_as_they_stand() {
         "{told}"
     );
 
+    // Losses on other data have no mean.
+    fs::write(folder.join("b.txt"), words.to_uppercase() + "another text").unwrap();
+    train("b.txt", &["model.heads=2"], "elsewhere", None);
+    let output =
+        program(folder).args(["compare", "one", "elsewhere", "--by", "model.heads"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(
+        output.status.code() == Some(2)
+            && said.contains("a mean of their losses by model.heads says nothing"),
+        "{said}"
+    );
+
     // A fork of a paused run is no other seed.
     let config = folder.join("paused/config.toml");
     let own = fs::read_to_string(&config).unwrap();
@@ -173,10 +185,13 @@ fn unfinished_runs_forks_and_moved_files_are_not_compared_as_they_stand() {
         output.status.code() == Some(2) && said.contains("names another `run.seed` or another [model]"),
         "{said}"
     );
-    fs::write(&config, own).unwrap();
+    fs::write(&config, &own).unwrap();
+    // What the run is told by hand in its config is known by the checkpoint; so is what the command line says.
+    fs::write(&config, own.replacen("batch_size = 32", "batch_size = 16", 1)).unwrap();
     let resume = ["train", "--resume", "paused", "--learning-rate", "0.03", "--quiet"];
     assert!(program(folder).args(resume).status().unwrap().success());
     let told = compared(&["one", "paused"])["sentences"].to_string();
-    let change = "paused was resumed after step 3 with training.learning_rate = 0.03 (0.02 before)";
+    let change = "paused was resumed after step 3 with training.batch_size = 16 (32 before), training.learning_rate = \
+                  0.03 (0.02 before)";
     assert!(told.contains(change), "{told}");
 }

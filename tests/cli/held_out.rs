@@ -55,6 +55,31 @@ fn every_target_of_a_held_out_file_counts() {
 }
 
 #[test]
+fn a_file_that_a_tokenizer_has_no_tokens_for_is_reported() {
+    let place = TempDir::new().unwrap();
+    let write = |name: &str, contents: &str| fs::write(place.path().join(name), contents).unwrap();
+    let tokens = ["[UNK]", "to", "be", "or", "not", "that"].map(String::from).into_iter();
+    let tokens = tokens.enumerate().map(|(id, token)| (token, id.into())).collect::<serde_json::Map<_, _>>();
+    let tokenizer = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": tokens, "unk_token": "[UNK]"},
+    });
+    write("tokenizer.json", &tokenizer.to_string());
+    write("english.txt", &"to be or not to be or that ".repeat(40));
+    write("german.txt", &"sein oder nicht sein ".repeat(40));
+    let sets = ["data.path=english.txt", "data.tokens=tokenizer.json", "training.steps=5"];
+    small_run(place.path(), &sets, "run");
+    let said = |file: &str| text(&run(place.path(), &["evaluate", "run", "--data", file]).stderr);
+    assert!(!said("english.txt").contains("has no tokens"));
+    let german = said("german.txt");
+    assert!(
+        german.contains("160 of 160 tokens are `[UNK]`: the tokenizer has no tokens for them"),
+        "{german}"
+    );
+}
+
+#[test]
 fn the_own_file_keeps_its_split_by_any_path() {
     let place = place();
     let all = WORDS.len() as u64 * 40 - 1;
