@@ -8,7 +8,7 @@ use std::iter::Peekable;
 use clap::{Arg, Command};
 
 use crate::config::{DURATIONS, is_boolean, keys_named, nearest_key, normalised};
-use crate::error::{Error, Origin, Result, excerpt};
+use crate::error::{Error, Origin, Result, ensure, excerpt};
 
 /// Options that set a key of another name, or one of several keys of their name.
 const SHORTHANDS: [(&str, &str); 3] =
@@ -39,6 +39,26 @@ impl KeyOptions {
         };
         Err(Error::Input(format!("--{name}: {problem}")))
     }
+
+    /// Refuses an option for what `--set` sets, too, in the `rewritten` command line.
+    fn check_alone(&self, rewritten: &[OsString]) -> Result<()> {
+        let words = rewritten.iter().map(|word| word.to_string_lossy());
+        let mut is_assignment = false;
+        let set = words.filter_map(|word| match word.strip_prefix("--set=") {
+            Some(assignment) => Some(assignment.to_string()),
+            None => std::mem::replace(&mut is_assignment, word == "--set").then(|| word.to_string()),
+        });
+        let set: Vec<_> = set.filter_map(|set| Some(set.split_once('=')?.0.trim().to_string())).collect();
+        self.0.iter().try_for_each(|(key, option)| {
+            // Each option is a `--set` by now, but for those that a command has itself.
+            let is_own = |word: &OsString| word.to_string_lossy().split('=').next() == Some(option);
+            let own = usize::from(!rewritten.iter().any(is_own));
+            let times = set.iter().filter(|set| *set == key).count();
+            ensure(times <= own, Error::Input, || {
+                format!("{option} and --set {key} set the same key: keep one")
+            })
+        })
+    }
 }
 
 /// Returns the command line `typed` with the options that are keys of a config as `--set`, and those options.
@@ -66,6 +86,7 @@ pub fn rewritten(
         rewritten.extend(option(program, of, word, &mut typed, &mut options)?);
     }
     rewritten.extend(typed);
+    options.check_alone(&rewritten)?;
     Ok((rewritten, options))
 }
 
@@ -230,6 +251,20 @@ mod tests {
     fn words(typed: &str) -> Result<String> {
         let (words, _) = rewritten(&command(), typed.split(' ').map(OsString::from))?;
         Ok(words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn an_option_and_set_do_not_set_the_same_key() {
+        for typed in [
+            "p train --steps 5 --set training.steps=6",
+            "p train --set=training.steps=6 --steps=5",
+            "p train --data a.csv --set data.path=b.csv",
+            "p evaluate run --data=a.csv --set data.path=b.csv",
+        ] {
+            let said = words(typed).unwrap_err().to_string();
+            assert!(said.contains("set the same key: keep one"), "{typed}: {said}");
+        }
+        assert!(words("p train --steps 5 --set model.heads=2 --set model.layers=1").is_ok());
     }
 
     #[test]

@@ -47,9 +47,10 @@ impl Range {
                     _ if single.is_infinite() => {
                         "is infinite in single precision: write less than 3e38".to_string()
                     }
-                    0.0 if value != 0.0 => {
+                    0.0 if value != 0.0 && self.holds(0.0) => {
                         "is 0 in single precision: write 0, or more than 1e-37".to_string()
                     }
+                    0.0 if value != 0.0 => "is 0 in single precision: write more than 1e-37".to_string(),
                     _ if !self.holds(f64::from(single)) => format!("{self}, in single precision too"),
                     _ => return None,
                 }
@@ -182,7 +183,7 @@ mod tests {
             (Range::POSITIVE, 0.0, "must be a number above 0"),
             (Range::POSITIVE, f64::NAN, "must be a number above 0"),
             (Range::POSITIVE, f64::INFINITY, "must be a number above 0"),
-            (Range::POSITIVE, 1e-60, "is 0 in single precision"),
+            (Range::POSITIVE, 1e-60, "is 0 in single precision: write more than"),
             (Range::NON_NEGATIVE, 1e-60, "is 0 in single precision"),
             (Range::NON_NEGATIVE, 1e308, "is infinite in single precision"),
             (Range::FRACTION, 1.0, "must lie in [0, 1)"),
