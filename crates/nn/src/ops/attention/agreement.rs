@@ -49,32 +49,37 @@ fn by_blocks<B: Backend>(
     })
 }
 
+/// Everything that a setting hides.
+fn mask<B: Backend>(setting: Setting) -> Mask<B> {
+    let Setting { batch, query_time, key_time, seed, .. } = setting;
+    let mut mask = if setting.causal { Mask::causal() } else { Mask::none() };
+    let [queries, keys, pairs, documents, padding] = setting.hides;
+    mask.window = setting.window.filter(|_| query_time <= key_time);
+    if documents && query_time <= key_time {
+        let of = |sequence: usize| (0..key_time).map(move |key| (key * (sequence + 3) / 40) as u32).collect();
+        mask = mask.with_documents(&(0..batch).map(of).collect::<Vec<_>>());
+    }
+    if padding {
+        let length = |sequence: usize| key_time.saturating_sub((seed as usize + sequence) % 7);
+        mask = mask.with_lengths(&(0..batch).map(length).collect::<Vec<_>>());
+    }
+    if keys {
+        mask = mask.hide_keys(hidden(seed + 7, [batch, key_time]));
+    }
+    if queries {
+        mask = mask.hide_queries(hidden(seed + 6, [batch, query_time]));
+    }
+    if pairs {
+        mask = mask.hide_pairs(hidden(seed + 8, [batch, query_time, key_time]));
+    }
+    mask
+}
+
 fn attention_agrees<B: AutodiffBackend>(setting: Setting) {
     let Setting { batch, query_time, key_time, key_value_heads, group, d_head, seed, .. } = setting;
     let heads = key_value_heads * group;
     let bias = || leaf::<B, 2>(seed + 5, [heads, query_time + key_time - 1]).require_grad();
     let options = |bias: &Tensor<B, 2>| -> AttentionOptions<B> {
-        let mut mask = if setting.causal { Mask::causal() } else { Mask::none() };
-        let [queries, keys, pairs, documents, padding] = setting.hides;
-        mask.window = setting.window.filter(|_| query_time <= key_time);
-        if documents && query_time <= key_time {
-            let of =
-                |sequence: usize| (0..key_time).map(move |key| (key * (sequence + 3) / 40) as u32).collect();
-            mask = mask.with_documents(&(0..batch).map(of).collect::<Vec<_>>());
-        }
-        if padding {
-            let length = |sequence: usize| key_time.saturating_sub((seed as usize + sequence) % 7);
-            mask = mask.with_lengths(&(0..batch).map(length).collect::<Vec<_>>());
-        }
-        if keys {
-            mask = mask.hide_keys(hidden(seed + 7, [batch, key_time]));
-        }
-        if queries {
-            mask = mask.hide_queries(hidden(seed + 6, [batch, query_time]));
-        }
-        if pairs {
-            mask = mask.hide_pairs(hidden(seed + 8, [batch, query_time, key_time]));
-        }
         let table = |seed| leaf::<B, 2>(seed, [key_time, d_head / 2]);
         let position = match setting.position {
             PositionKind::None => ScorePosition::None,
@@ -83,7 +88,7 @@ fn attention_agrees<B: AutodiffBackend>(setting: Setting) {
             }
             PositionKind::Bias => ScorePosition::Bias(bias.clone()),
         };
-        AttentionOptions { heads, key_value_heads, mask, position, dropout: 0.0 }
+        AttentionOptions { heads, key_value_heads, mask: mask(setting), position, dropout: 0.0 }
     };
     let run = |attend: &dyn Fn([Tensor<B, 3>; 3], AttentionOptions<B>) -> Tensor<B, 3>| {
         let query = leaf::<B, 3>(seed, [batch, query_time, heads * d_head]).require_grad();
