@@ -117,8 +117,12 @@ pub(super) fn read(
         return Err(keys.refused("activation_function", format!("\"{name}\""), &problem));
     };
     // transformers' files may store a tied head once more.
-    let is_tied = keys.flag("tie_word_embeddings")? != Some(false)
-        && !super::has_head_of_its_own(tensors, "wte.weight")?;
+    let (declared, has_own) =
+        (keys.flag("tie_word_embeddings")?, super::has_head_of_its_own(tensors, "wte.weight")?);
+    if declared == Some(true) && has_own {
+        return Err(keys.refused("tie_word_embeddings", true, super::NOT_TIED));
+    }
+    let is_tied = declared != Some(false) && !has_own;
     let dropout = keys.number("resid_pdrop")?.or(keys.number("dropout")?);
     let model = ModelConfig {
         architecture: Architecture::Decoder,

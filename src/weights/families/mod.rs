@@ -149,6 +149,10 @@ fn bare(name: &str) -> String {
     prefixes.iter().fold(name, |name, prefix| name.strip_prefix(prefix).unwrap_or(name)).to_string()
 }
 
+/// The problem of a config that ties a head which has weights of its own.
+const NOT_TIED: &str = ", but `lm_head.weight` is not the table of the embedding: set it to false, or leave the head \
+                        out";
+
 /// Whether there is a head that is not the `table` of the embedding once more.
 fn has_head_of_its_own(tensors: &BTreeMap<String, LazyTensor>, table: &str) -> Result<bool> {
     let (Some(head), Some(table)) = (tensors.get("lm_head.weight"), tensors.get(table)) else {
@@ -184,9 +188,7 @@ pub fn import(
     if description.model.tie_embeddings {
         // Of GPT-2 such a head is none that is tied.
         if family.prefix() == "model." && has_head_of_its_own(&tensors, "embed_tokens.weight")? {
-            let problem = ", but `lm_head.weight` is not the table of the embedding: set it to false, or leave the \
-                           head out";
-            return Err(keys.refused("tie_word_embeddings", true, problem));
+            return Err(keys.refused("tie_word_embeddings", true, NOT_TIED));
         }
         tensors.remove("lm_head.weight");
     }

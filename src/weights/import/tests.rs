@@ -134,7 +134,9 @@ fn a_folder_with_the_index_of_pytorch_shards_is_found() {
 fn a_head_of_its_own_is_kept_and_half_precision_is_widened() {
     let original = nanogpt();
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("config.json"), config(&original)).unwrap();
+    let mut of_gpt2: Value = serde_json::from_str(&config(&original)).unwrap();
+    of_gpt2["tie_word_embeddings"] = false.into();
+    fs::write(folder.path().join("config.json"), of_gpt2.to_string()).unwrap();
     let mut tensors = stored(&original);
     let head: Vec<u8> = (0..11 * 12).flat_map(|i| (i as f32 / 8.0).to_le_bytes()).collect();
     tensors.push(("lm_head.weight".to_string(), vec![11, 12], Dtype::F32, head));
@@ -149,6 +151,11 @@ fn a_head_of_its_own_is_kept_and_half_precision_is_widened() {
     assert_eq!(tensor("norm.gamma").to_vec::<f32>().unwrap(), [1.0; 12]);
     assert_eq!(tensor("head.weight").shape.to_vec(), [12, 11]);
     assert_eq!(tensor("head.weight").to_vec::<f32>().unwrap()[..3], [0.0, 1.5, 3.0]);
+
+    of_gpt2["tie_word_embeddings"] = true.into();
+    fs::write(folder.path().join("config.json"), of_gpt2.to_string()).unwrap();
+    let refused = import(&[folder.path().to_path_buf()], Some(ImportFormat::Gpt2), None, None).unwrap_err();
+    assert!(refused.to_string().contains("`lm_head.weight` is not the table of the embedding"), "{refused}");
 }
 
 #[test]
