@@ -133,3 +133,20 @@ fn words_new_to_their_columns_are_asked_about() {
         assert!(warns(&described(folder, "tags.csv", &[]), "is read as data, though its words"), "{header}");
     }
 }
+
+#[test]
+fn a_header_in_arrays_of_json_is_named() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let row = |at: usize| json!([(at % 2).to_string() + "st", (at % 5).to_string(), "06"]);
+    let census = [json!(["NAME", "POP", "state"])].into_iter().chain((0..100).map(row)).collect::<Vec<_>>();
+    std::fs::write(folder.join("census.json"), json!(census).to_string()).unwrap();
+    let lines = (0..100).map(|at| format!("[{},{},{}]\n", at % 3, at % 5, at % 7)).collect::<String>();
+    std::fs::write(folder.join("lines.jsonl"), format!("[\"a\",\"b\",\"c\"]\n{lines}")).unwrap();
+    for file in ["census.json", "lines.jsonl"] {
+        let read = described(folder, file, &[]);
+        assert!(warns(&read, "the array in line 1 (`") && warns(&read, "remove this array"), "{read}");
+    }
+    std::fs::write(folder.join("lines.jsonl"), lines).unwrap();
+    assert!(!warns(&described(folder, "lines.jsonl", &[]), "the array in line"));
+}
