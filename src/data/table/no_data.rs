@@ -214,3 +214,4 @@ impl Table<'_> {
         }
     }
 }
+            self.reading.is_cut = true;
