@@ -218,7 +218,7 @@ fn by_recurrence(first: &StringRecord, below: &[&Row], columns: &[usize]) -> Fir
 }
 
 /// Returns whether so few values of a column occur once that another value of it would probably recur.
-fn is_expected_again(below: &[&Row], column: usize) -> bool {
+pub(super) fn is_expected_again(below: &[&Row], column: usize) -> bool {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     values(below, column).for_each(|value| *counts.entry(value).or_default() += 1);
     let all: usize = counts.values().sum();

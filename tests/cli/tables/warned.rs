@@ -215,3 +215,14 @@ fn rows_of_another_length_than_all_others_are_named() {
     fs::write(folder.join("a.csv"), format!("{numbers}{}", "1,2,3\n".repeat(9))).unwrap();
     assert!(!warns(&described(folder, "a.csv", &[]), "if it is a footer"));
 }
+
+#[test]
+fn a_name_that_recurs_in_one_column_is_asked_about() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let part = (0..100).map(|row| format!("{}\n", ["a", "b", "c"][row % 3])).collect::<String>();
+    fs::write(folder.join("a.csv"), format!("v\n{part}v\n{part}")).unwrap();
+    let read = described(folder, "a.csv", &["data.column=1"]);
+    assert!(warns(&read, "line 1 (`v`) is read as data, and comes again in line 102"), "{read}");
+    assert!(!warns(&described(folder, "a.csv", &["data.column=1", "data.header=false"]), "data.header"));
+}
