@@ -65,12 +65,16 @@ impl Table<'_> {
         let names: Vec<&str> = first.1.iter().collect();
         let are_alone = no_data::are_names_alone(&names, &below);
         let column = self.read_first(first.clone(), &below, width, column)?;
+        if self.reading.header.is_none() {
+            self.refuse_spaced_quotes(text, &first, delimiter, column)?;
+        }
         self.tell_joined_column(&first, &below);
         self.refuse_words_above_numbers(&below, column)?;
         let (mut widths, mut last) = (self.reading.columns, None);
         sample.into_iter().chain(rows).try_for_each(|row| {
             let row = row?;
             self.refuse_row(&row, width, &first, are_alone)?;
+            self.refuse_spaced_quotes(text, &row, delimiter, column)?;
             let (line, mut values) = row;
             widths = self.reading.columns;
             last = Some(values.len());

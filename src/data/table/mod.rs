@@ -257,12 +257,6 @@ impl<'a> Table<'a> {
                 "`{shown}` goes on over several lines: close its quote, or write the value in one line"
             ));
         }
-        if value.len() > 1 && value.starts_with('"') && value.ends_with('"') && !self.is_json {
-            let shown = excerpt(value);
-            return Err(format!(
-                "{shown} keeps its quotes, for a space stands before them: remove the space"
-            ));
-        }
         if value.is_empty() {
             return Err("an empty value; give it a name, or leave it out".into());
         }

@@ -193,6 +193,37 @@ impl Table<'_> {
         }
     }
 
+    /// Refuses a value that keeps its quotes, for a space stands before them in the text; one with doubled quotes has
+    /// them for its own.
+    pub(super) fn refuse_spaced_quotes(
+        &self,
+        text: &str,
+        row: &Row,
+        delimiter: u8,
+        column: Option<usize>,
+    ) -> Result<()> {
+        let is_quoted = |value: &str| value.len() > 1 && value.starts_with('"') && value.ends_with('"');
+        let mut quoted = row
+            .1
+            .iter()
+            .enumerate()
+            .filter(|&(at, value)| column.is_none_or(|column| column == at) && is_quoted(value));
+        let Some(position) = row.1.position().filter(|_| delimiter != b' ') else { return Ok(()) };
+        let written = || text[position.byte() as usize..].trim_start_matches(['\r', '\n']).lines().next();
+        let is_spaced = |&(_, value): &(usize, &str)| {
+            let line = written().unwrap_or_default();
+            line.match_indices(value).any(|(at, _)| {
+                let before = line[..at].trim_end_matches(' ');
+                before.len() < at && (before.is_empty() || before.ends_with(char::from(delimiter)))
+            })
+        };
+        let Some((at, value)) = quoted.find(is_spaced) else { return Ok(()) };
+        let problem =
+            format!("{} keeps its quotes, for a space stands before them: remove the space", excerpt(value));
+        let problem = if row.1.len() == 1 { problem } else { format!("value {}: {problem}", at + 1) };
+        Err(self.problem(Some(row.0), problem))
+    }
+
     /// Refuses a value in single quotes that the delimiter splits.
     fn refuse_split_quotes(&self, (line, values): &Row) -> Result<()> {
         let begins = |value: &str| value.starts_with('\'') && !value[1..].contains('\'');

@@ -218,3 +218,16 @@ fn headers_of_joined_files_are_refused_in_any_form() {
     fs::write(folder.join("a.csv"), values).unwrap();
     described(folder, "a.csv", &["data.header=true"]);
 }
+
+#[test]
+fn doubled_quotes_belong_to_the_value() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    write(folder, "a.csv", "reader,book\n", 100, |at| {
+        format!("{},{}", ["Ann", "Bob"][at % 2], [r#""""Ulysses""""#, "Emma"][at / 2 % 2])
+    });
+    let read = described(folder, "a.csv", &[]);
+    assert_eq!(read["table"]["rows"][0], json!(["Ann", "\"Ulysses\""]));
+    write(folder, "a.csv", "reader,book\n", 100, |at| format!("Ann, \"b{}\"", at % 3));
+    assert!(refused(folder, "a.csv", &[]).contains("a.csv:2: value 2: \"b0\" keeps its quotes"));
+}
