@@ -276,3 +276,24 @@ fn a_path_with_backslashes_asks_for_single_quotes() {
         assert!(!text(&run(place.path(), &["data"]).stderr).contains("quotes"));
     }
 }
+
+#[test]
+fn marks_within_a_text_are_refused_by_line() {
+    let place = TempDir::new().unwrap();
+    let half = "Hello there, world.\n".repeat(50);
+    fs::write(place.path().join("a.txt"), format!("\u{feff}{half}\u{feff}{half}")).unwrap();
+    let output = program(place.path()).args(["data", "--data", "a.txt"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("a.txt:51: has a byte order mark within the text"), "{said}");
+}
+
+#[test]
+fn characters_without_a_shape_are_shown_by_their_code() {
+    let place = TempDir::new().unwrap();
+    let line = "x\u{200b}y\u{a0}z\u{ad}\u{200e}\n";
+    fs::write(place.path().join("a.txt"), line.repeat(200)).unwrap();
+    let output = program(place.path()).args(["data", "--data", "a.txt"]).output().unwrap();
+    let page = text(&output.stdout);
+    assert!(page.contains("\\n x y z \\u{a0} \\u{ad} \\u{200b} \\u{200e}\n"), "{page}");
+}

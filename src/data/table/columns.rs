@@ -97,6 +97,13 @@ impl Table<'_> {
                 ));
                 false
             }
+            FirstLine::NewWords => {
+                self.reading.guesses.push(format!(
+                    "{line} is read as data, though its words may be names, as their columns lack them below, where \
+                     values recur: add --set data.header=true if it is a header, or --set data.header=false if it is data"
+                ));
+                false
+            }
             FirstLine::ProbablyNames => {
                 self.reading.guesses.push(format!(
                     "{line} is taken as a header, because its values recur nowhere below: set `data.header` = false if \

@@ -6,7 +6,7 @@ use std::path::Path;
 use csv::StringRecord;
 
 use super::header::{self, FirstLine};
-use super::{Row, Table, delimiter, trimmed};
+use super::{Row, Table, delimiter, no_data, trimmed};
 use crate::data::config::{Column, Delimiter, Header, Values};
 use crate::error::{Error, Result};
 use crate::files::remove_quotes;
@@ -62,12 +62,19 @@ impl Table<'_> {
             Error::check_key(is_named, "data.header", false, problem)?;
             column = Some(self.named_column(&first, name)?);
         }
-        let column = self.read_first(first, &below, width, column)?;
+        let names: Vec<&str> = first.1.iter().collect();
+        let are_alone = no_data::are_names_alone(&names, &below);
+        let column = self.read_first(first.clone(), &below, width, column)?;
+        if self.reading.header.is_none() {
+            self.refuse_spaced_quotes(text, &first, delimiter, column)?;
+        }
+        self.tell_joined_column(&first, &below);
         self.refuse_words_above_numbers(&below, column)?;
         let (mut widths, mut last) = (self.reading.columns, None);
         sample.into_iter().chain(rows).try_for_each(|row| {
             let row = row?;
-            self.refuse_row(&row, width)?;
+            self.refuse_row(&row, width, &first, are_alone)?;
+            self.refuse_spaced_quotes(text, &row, delimiter, column)?;
             let (line, mut values) = row;
             widths = self.reading.columns;
             last = Some(values.len());

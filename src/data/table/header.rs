@@ -6,6 +6,8 @@
 //!    none does, and fewer than [`RARE`] of the values below occur once in some column, the line holds names, which is
 //!    a guess.
 //! 3. Otherwise nothing is known, and the line is data.
+//!
+//! A line of data is asked about where its words are new to their columns, whose values otherwise recur.
 
 use std::collections::{HashMap, HashSet};
 
@@ -30,11 +32,31 @@ pub(super) enum FirstLine {
     Data,
     /// Numbers like those of a header: read as data, which cannot be known.
     Numbers,
+    /// Words that their columns lack below, where values recur: read as data, which cannot be known.
+    NewWords,
     Unknown,
 }
 
 /// Compares the first line with those below it; `column` is the one that is read, where one is.
 pub(super) fn judge(first: &StringRecord, below: &[&Row], column: Option<usize>) -> FirstLine {
+    match by_rules(first, below, column) {
+        FirstLine::Data if has_new_words(first, below) => FirstLine::NewWords,
+        judged => judged,
+    }
+}
+
+/// Returns whether at least half of the words of the first line are missing from their columns, of those columns in
+/// which hardly a value occurs once.
+fn has_new_words(first: &StringRecord, below: &[&Row]) -> bool {
+    let words = first.iter().enumerate().filter(|&(_, value)| kind(value) == ValueKind::Word);
+    let recurring: Vec<(usize, &str)> =
+        words.filter(|&(column, _)| is_expected_again(below, column)).collect();
+    let is_new = |&&(column, word): &&(usize, &str)| !values(below, column).any(|value| value == word);
+    let new = recurring.iter().filter(is_new).count();
+    new > 0 && 2 * new >= recurring.len()
+}
+
+fn by_rules(first: &StringRecord, below: &[&Row], column: Option<usize>) -> FirstLine {
     let all: Vec<usize> = (0..first.len()).collect();
     if below.is_empty() {
         return FirstLine::Data;
@@ -189,17 +211,19 @@ fn by_recurrence(first: &StringRecord, below: &[&Row], columns: &[usize]) -> Fir
     if filled().any(|name| !unique.insert(name) || recurs(name)) {
         return FirstLine::Data;
     }
-    let is_expected_again = |&column: &usize| {
-        let mut counts: HashMap<&str, usize> = HashMap::new();
-        values(below, column).for_each(|value| *counts.entry(value).or_default() += 1);
-        let all: usize = counts.values().sum();
-        let once = counts.values().filter(|&&count| count == 1).count();
-        all >= ENOUGH && (once as f64) < RARE * all as f64
-    };
-    match columns.iter().any(is_expected_again) {
+    match columns.iter().any(|&column| is_expected_again(below, column)) {
         true => FirstLine::ProbablyNames,
         false => FirstLine::Unknown,
     }
+}
+
+/// Returns whether so few values of a column occur once that another value of it would probably recur.
+pub(super) fn is_expected_again(below: &[&Row], column: usize) -> bool {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    values(below, column).for_each(|value| *counts.entry(value).or_default() += 1);
+    let all: usize = counts.values().sum();
+    let once = counts.values().filter(|&&count| count == 1).count();
+    all >= ENOUGH && (once as f64) < RARE * all as f64
 }
 
 /// Returns whether a header leaves the first column without a name, and no value of that comes twice, or it counts on and
@@ -309,6 +333,23 @@ mod tests {
         assert_eq!(judged(&format!("it,2020,2021\n{countries}"), Some(1)), FirstLine::Numbers);
         let counting: String = (0..50).map(|row| format!("{},{}\n", 2 * row, 2 * row + 1)).collect();
         assert_eq!(judged(&counting, None), FirstLine::Data);
+    }
+
+    #[test]
+    fn words_new_to_their_columns_may_be_names() {
+        let scores = "A,0,5,4,1,3\nB,5,1,2,3,4\n".repeat(15);
+        assert_eq!(judged(&format!("class,1,2,3,4,5\n{scores}"), None), FirstLine::NewWords);
+        assert_eq!(judged(&format!("class,1,2,3,4,5\n{scores}"), Some(1)), FirstLine::NewWords);
+        assert_eq!(judged(&format!("B,1,2,3,4,5\n{scores}"), None), FirstLine::Data);
+        let moves = "x,y\ny,z\n".repeat(15);
+        assert_eq!(judged(&format!("from,to\n{moves}z,from\n"), None), FirstLine::NewWords);
+        let tags = "runs,V,N\nfast,A,N\n".repeat(15);
+        assert_eq!(judged(&format!("word,tag,tag\n{tags}"), None), FirstLine::NewWords);
+        assert_eq!(judged(&format!("word,tag,label\n{tags}cat,N,label\n"), None), FirstLine::NewWords);
+        assert_eq!(
+            judged(&format!("runs,tag,tag\n{}", "runs,tag,N\nfast,A,tag\n".repeat(15)), None),
+            FirstLine::Data
+        );
     }
 
     #[test]

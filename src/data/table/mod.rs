@@ -31,6 +31,7 @@ use std::ops::Range;
 use csv::StringRecord;
 use serde_json::Value;
 
+use self::header::FirstLine;
 pub use self::reading::TableReading;
 use self::values::Encoder;
 use super::config::{Column, DataConfig, Delimiter, Values};
@@ -75,9 +76,9 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     };
     match is_json {
         true if config.extension() == "json" && !json::is_lines(&text) => {
-            json::elements(path, &text)?.try_for_each(|element| table.push_json(element?))
+            table.read_json(json::elements(path, &text)?)
         }
-        true => json::lines(path, &text).try_for_each(|line| table.push_json(line?)),
+        true => table.read_json(json::lines(path, &text)),
         false => table.read_delimited(&text),
     }?;
     table.tell_empty();
@@ -163,6 +164,33 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// Reads values of JSON, and tells of a first one that may be a header.
+    fn read_json<'t>(&mut self, mut values: impl Iterator<Item = Result<json::Parsed<'t>>>) -> Result<()> {
+        let sample: Vec<_> = values.by_ref().take(delimiter::SAMPLE).collect();
+        self.tell_json_header(&sample);
+        sample.into_iter().chain(values).try_for_each(|value| self.push_json(value?))
+    }
+
+    /// Tells of names in the first of several arrays: JSON has no header, and they are read as data.
+    fn tell_json_header(&mut self, sample: &[Result<json::Parsed<'_>>]) {
+        let array = |parsed: &Result<json::Parsed<'_>>| {
+            let json::Parsed { line, value, .. } = parsed.as_ref().ok().filter(|it| it.value.is_array())?;
+            Some((*line, json::values(value.clone(), None).ok()?.0))
+        };
+        let rows: Option<Vec<Row>> = sample.iter().map(array).collect();
+        let Some((first, below)) = rows.as_deref().and_then(<[Row]>::split_first) else { return };
+        let judged = header::judge(&first.1, &below.iter().collect::<Vec<_>>(), self.numbered_column());
+        if !matches!(judged, FirstLine::Data | FirstLine::Unknown) {
+            let shown: Vec<String> = first.1.iter().take(4).map(excerpt).collect();
+            self.reading.guesses.push(format!(
+                "the array in line {} (`{}`) is read as data, though its values may be names, as they are unlike those \
+                 below: remove this array if it is a header",
+                first.0,
+                shown.join(", ")
+            ));
+        }
+    }
+
     /// Adds a value of JSON.
     fn push_json(&mut self, json::Parsed { line, value, text }: json::Parsed<'_>) -> Result<()> {
         let values = json::values(value, self.config.column.name());
@@ -228,12 +256,6 @@ impl<'a> Table<'a> {
             let shown = excerpt(value);
             return Err(format!(
                 "`{shown}` goes on over several lines: close its quote, or write the value in one line"
-            ));
-        }
-        if value.len() > 1 && value.starts_with('"') && value.ends_with('"') && !self.is_json {
-            let shown = excerpt(value);
-            return Err(format!(
-                "{shown} keeps its quotes, for a space stands before them: remove the space"
             ));
         }
         if value.is_empty() {

@@ -2,14 +2,57 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::header::{ValueKind, kind};
+use csv::StringRecord;
+
+use super::header::{self, ValueKind, kind};
 use super::{Row, Table, TableReading, delimiter};
+use crate::data::config::Header;
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
 /// Rows for each header among them, at the least, where files were joined.
 const RARELY: usize = 20;
+
+/// The form in which a row has the names of the first line again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// The same names, but for upper and lower case.
+    Same,
+    /// In another order, or with more of them.
+    Changed,
+    /// Behind the values of a line without a line break.
+    Behind,
+}
+
+impl Repeat {
+    /// The form in which a row has these names, all of which are words.
+    fn of(row: &StringRecord, names: &[&str]) -> Option<Self> {
+        let is_one = names.len() == 1;
+        let is_same = |value: &str, name: &str| value == name || !is_one && value.eq_ignore_ascii_case(name);
+        let before = row.len().checked_sub(names.len())?;
+        let are_words = || names.iter().all(|name| kind(name) == ValueKind::Word);
+        let are_last =
+            || row.iter().skip(before + 1).zip(&names[1..]).all(|(value, name)| is_same(value, name));
+        let begins = row.get(before).zip(names.first());
+        let repeat = match begins {
+            Some((value, name)) if before == 0 && is_same(value, name) && are_last() => Repeat::Same,
+            _ if is_one => return None,
+            _ if names.iter().all(|name| row.iter().any(|value| is_same(value, name))) => Repeat::Changed,
+            Some((value, name)) if value.ends_with(name) && are_last() => Repeat::Behind,
+            _ => return None,
+        };
+        are_words().then_some(repeat)
+    }
+}
+
+/// Returns whether only rows that repeat all of the names have one of them.
+pub(super) fn are_names_alone(names: &[&str], below: &[&Row]) -> bool {
+    let lower: HashSet<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+    let has_one = |row: &Row| row.1.iter().any(|value| lower.contains(&value.to_ascii_lowercase()));
+    names.iter().all(|name| kind(name) == ValueKind::Word)
+        && below.iter().all(|row| !has_one(row) || Repeat::of(&row.1, names).is_some())
+}
 
 impl Table<'_> {
     /// Refuses what stands at the beginning and is no data: a rule below the header, the header again.
@@ -22,14 +65,17 @@ impl Table<'_> {
         {
             return Err(self.problem(Some(rule.0), "is a rule of dashes below a header: remove this line"));
         }
-        let is_name = |value: &str| kind(value) == ValueKind::Word;
-        let names: HashSet<&str> = first.1.iter().collect();
-        let again = || below.iter().filter(|row| row.1 == first.1);
+        let names: Vec<&str> = first.1.iter().collect();
+        let again = || below.iter().filter_map(|row| Some((row, Repeat::of(&row.1, &names)?)));
         let is_rare = (1..=below.len() / RARELY).contains(&again().count());
-        let is_alone =
-            || below.iter().all(|row| row.1 == first.1 || !row.1.iter().any(|it| names.contains(it)));
-        if first.1.len() > 1 && first.1.iter().all(is_name) && is_rare && is_alone() {
-            return again().next().map_or(Ok(()), |again| Err(self.repeated(again, first.0)));
+        // Rare words come together by chance.
+        let is_sure = || {
+            let is_same = again().all(|(_, repeat)| repeat == Repeat::Same);
+            is_same || (0..names.len()).any(|column| header::is_expected_again(below, column))
+        };
+        let is_data = names.len() < 2 || self.config.header == Header::Given(false);
+        if !is_data && is_rare && are_names_alone(&names, below) && is_sure() {
+            return again().next().map_or(Ok(()), |(row, repeat)| Err(self.repeated(row, repeat, first)));
         }
         below.iter().try_for_each(|row| self.refuse_split_quotes(row))
     }
@@ -72,8 +118,9 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Refuses a row that is no data: a footer that counts rows, or the header of another file that was joined.
-    pub(super) fn refuse_row(&self, row: &Row, width: usize) -> Result<()> {
+    /// Refuses a row that is no data: a footer that counts rows, or the header of another file that was joined, which
+    /// may differ from the `first` line where `are_alone` holds: no other row has its names.
+    pub(super) fn refuse_row(&self, row: &Row, width: usize, first: &Row, are_alone: bool) -> Result<()> {
         let counts_rows = |value: &str| {
             let inner = value.strip_prefix('(').and_then(|value| value.strip_suffix(')'));
             inner
@@ -92,20 +139,89 @@ impl Table<'_> {
                            behind it if there is one";
             return Err(self.problem(Some(row.0), problem));
         }
-        match &self.reading.header {
-            Some(names)
-                if self.columns.order.is_none() && row.1.iter().eq(names.iter().map(String::as_str)) =>
-            {
-                Err(self.repeated(row, 1))
+        if self.reading.header.is_none() {
+            return Ok(());
+        }
+        let names: Vec<&str> = first.1.iter().collect();
+        match Repeat::of(&row.1, &names) {
+            Some(repeat) if are_alone => Err(self.repeated(row, repeat, first)),
+            _ if self.columns.order.is_none() && row.1 == first.1 => {
+                Err(self.repeated(row, Repeat::Same, first))
             }
             _ => Ok(()),
         }
     }
 
-    fn repeated(&self, row: &Row, first: usize) -> Error {
-        let problem =
-            format!("repeats the names of line {first}, as files that were joined do: remove this line");
+    fn repeated(&self, row: &Row, repeat: Repeat, first: &Row) -> Error {
+        let line = first.0;
+        let problem = match repeat {
+            Repeat::Same => {
+                format!("repeats the names of line {line}, as files that were joined do: remove this line")
+            }
+            Repeat::Changed => format!(
+                "has the names of line {line} in another order or among others, as files that were joined do: give the \
+                 lines below the columns of line {line}, and remove this line, or set `data.header` = false if both are \
+                 data"
+            ),
+            Repeat::Behind => format!(
+                "ends in the names of line {line}, as files that were joined without a line break do: write a line break \
+                 before `{}`, and remove the names, or set `data.header` = false if both are data",
+                excerpt(first.1.get(0).unwrap_or_default())
+            ),
+        };
         self.problem(Some(row.0), problem)
+    }
+
+    /// Tells of a first value of one column that comes again, much more rarely than any other: a header that was joined.
+    pub(super) fn tell_joined_column(&mut self, first: &Row, below: &[&Row]) {
+        let is_asked = self.config.header == Header::Auto && self.reading.header.is_none();
+        let name = first.1.get(0).filter(|name| kind(name) == ValueKind::Word);
+        let Some(name) = name.filter(|_| is_asked && first.1.len() == 1) else { return };
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        below.iter().flat_map(|row| row.1.iter()).for_each(|value| *counts.entry(value).or_default() += 1);
+        let Some(again) = counts.remove(name) else { return };
+        let rarest = counts.values().min().copied().unwrap_or(0);
+        if again <= below.len() / RARELY && rarest >= RARELY * again / 2 {
+            let line = below.iter().find(|row| row.1 == first.1).map_or(0, |row| row.0);
+            self.reading.guesses.push(format!(
+                "line {} (`{}`) is read as data, and comes again in line {line}, more rarely than any other value: remove \
+                 line {line} and set `data.header` = true if it is the header of files that were joined, or set \
+                 `data.header` = false if it is data",
+                first.0,
+                excerpt(name)
+            ));
+        }
+    }
+
+    /// Refuses a value that keeps its quotes, for a space stands before them in the text; one with doubled quotes has
+    /// them for its own.
+    pub(super) fn refuse_spaced_quotes(
+        &self,
+        text: &str,
+        row: &Row,
+        delimiter: u8,
+        column: Option<usize>,
+    ) -> Result<()> {
+        let is_quoted = |value: &str| value.len() > 1 && value.starts_with('"') && value.ends_with('"');
+        let mut quoted = row
+            .1
+            .iter()
+            .enumerate()
+            .filter(|&(at, value)| column.is_none_or(|column| column == at) && is_quoted(value));
+        let Some(position) = row.1.position().filter(|_| delimiter != b' ') else { return Ok(()) };
+        let written = || text[position.byte() as usize..].trim_start_matches(['\r', '\n']).lines().next();
+        let is_spaced = |&(_, value): &(usize, &str)| {
+            let line = written().unwrap_or_default();
+            line.match_indices(value).any(|(at, _)| {
+                let before = line[..at].trim_end_matches(' ');
+                before.len() < at && (before.is_empty() || before.ends_with(char::from(delimiter)))
+            })
+        };
+        let Some((at, value)) = quoted.find(is_spaced) else { return Ok(()) };
+        let problem =
+            format!("{} keeps its quotes, for a space stands before them: remove the space", excerpt(value));
+        let problem = if row.1.len() == 1 { problem } else { format!("value {}: {problem}", at + 1) };
+        Err(self.problem(Some(row.0), problem))
     }
 
     /// Refuses a value in single quotes that the delimiter splits.
@@ -183,6 +299,7 @@ impl Table<'_> {
             && least == most
             && !text.is_empty()
         {
+            self.reading.is_cut = true;
             guesses.push(format!(
                 "the last line has {} and no line break, and all others have {}: the file may be cut off",
                 counted(last, "value"),

@@ -28,6 +28,9 @@ pub struct TableReading {
     /// Rows in which the last of the named columns have no value.
     #[serde(skip)]
     pub(super) short: usize,
+    /// Whether the last line is shorter than all others and has no line break.
+    #[serde(skip)]
+    pub(super) is_cut: bool,
     /// What was guessed, with the key that decides it.
     #[serde(skip)]
     pub(crate) guesses: Vec<String>,

@@ -11,6 +11,7 @@ use crate::data::dataset::Dataset;
 use crate::data::excerpt::excerpt;
 use crate::data::seed::{Purpose, generator};
 use crate::data::sequences::{Rows, Sequences};
+use crate::data::vocabulary::END;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
@@ -85,6 +86,8 @@ impl<'a> Table<'a> {
                  row grow to its length; remove the line unless it is right",
                 counted(longest, "value")
             ));
+        } else if !self.reading.is_cut && !self.ends_itself {
+            self.tell_odd_rows(&lengths);
         }
         let is_ended = self.given.map_or(shortest < longest, |vocabulary| vocabulary.end().is_some());
         let with_end = is_ended && !self.ends_itself;
@@ -108,6 +111,33 @@ impl<'a> Table<'a> {
         };
         let sets = (set(train), set(valid));
         Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::of_file(vocabulary, sets) })
+    }
+
+    /// Tells of rows that alone have another number of values than all others, as a footer has; the lengths are in
+    /// ascending order.
+    fn tell_odd_rows(&mut self, lengths: &[usize]) {
+        /// Fewer rows of one length are no sign.
+        const FEWEST: usize = 20;
+        /// Rows for each odd one among them, at the least; one is odd among fewer.
+        const RARELY: usize = 100;
+        let usual = lengths.chunk_by(|one, next| one == next).max_by_key(|same| same.len());
+        let (Some(usual), skipped) = (usual, self.columns.skipped) else { return };
+        let (odd, usual_length) = (lengths.len() - usual.len(), usual[0]);
+        if usual.len() < FEWEST || odd == 0 || odd > (lengths.len() / RARELY).max(1) {
+            return;
+        }
+        let Some((line, ids)) = self.rows.iter().find(|(_, ids)| ids.len() != usual_length) else { return };
+        let others = match odd {
+            1 => String::new(),
+            _ => format!(" (and {} like it)", counted(odd - 1, "row")),
+        };
+        self.reading.guesses.push(format!(
+            "line {line} has {}, and {} have {}{others}: remove the line if it is a footer, a comment or the header of \
+             another file, or complete it; where lengths differ, each row ends in the token `{END}`",
+            counted(ids.len() + skipped, "value"),
+            counted(usual.len(), "row"),
+            usual_length + skipped
+        ));
     }
 
     /// Refuses rows of which nothing can be predicted, and too few of them; the longest has `longest` tokens.

@@ -35,6 +35,9 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     if bytes == 0 {
         return Err(Error::file(&config.path, "is empty; give a text to learn from"));
     }
+    if given.is_none() && characters.contains(&MARK) {
+        files.iter().try_for_each(refuse_mark)?;
+    }
     let vocabulary = match (given, &config.tokens) {
         (Some(vocabulary), _) if vocabulary.notation() == Notation::Words => {
             let problem = format!(
@@ -59,6 +62,25 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     };
     let sets = Sequences::cut(config, encoded(&files, bytes, &vocabulary)?)?;
     Ok(Dataset::of_file(vocabulary, sets))
+}
+
+/// The byte order mark, which a file may have at its beginning alone.
+const MARK: char = '\u{feff}';
+
+/// Refuses a byte order mark within a file, by its line.
+fn refuse_mark(file: &File) -> Result<()> {
+    let mut line = 1;
+    for piece in file.text.pieces()? {
+        let piece = piece?;
+        let before = piece.split(MARK).next().unwrap_or_default();
+        line += before.matches('\n').count();
+        if before.len() < piece.len() {
+            let problem =
+                "has a byte order mark within the text, as files that were joined do: remove the mark";
+            return Err(Error::in_file(&file.text.path, Some(line), None, problem));
+        }
+    }
+    Ok(())
 }
 
 /// A file that was looked through.

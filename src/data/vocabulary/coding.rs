@@ -250,10 +250,20 @@ impl Vocabulary {
 fn visible(text: &str) -> String {
     let seen = |character: char| match character {
         ' ' => "␣".to_string(),
-        other if other.is_control() => other.escape_default().to_string(),
+        other if other.is_control() || is_unseen(other) => other.escape_default().to_string(),
         other => other.to_string(),
     };
     text.chars().map(seen).collect()
+}
+
+/// Returns whether a character is one of format, which has no shape, or a space that looks like another one.
+fn is_unseen(character: char) -> bool {
+    matches!(
+        character,
+        '\u{a0}' | '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{180e}'
+            | '\u{2000}'..='\u{200f}' | '\u{2028}'..='\u{202f}' | '\u{205f}'..='\u{206f}' | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+    )
 }
 
 /// The same of bytes, as far as they are text; the others as `\xe2`.

@@ -104,3 +104,49 @@ fn row_names_below_a_shorter_header_are_no_values() {
     let shuffled = described(folder, "shuffled.csv", &[]);
     assert!(shuffled["vocab"] == 5 && warns(&shuffled, "column 1 has no name"), "{shuffled}");
 }
+
+#[test]
+fn words_new_to_their_columns_are_asked_about() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    for (header, values) in [("class", 5), ("city", 3), ("name", 2)] {
+        let numbers = (1..=values).map(|number| format!(",{number}")).collect::<String>();
+        write(folder, "words.csv", &format!("{header}{numbers}\n"), 100, |at| {
+            let numbers =
+                (0..values).map(|column| format!(",{}", noise(7 * at + column, 8))).collect::<String>();
+            format!("{}{numbers}", ["A", "B", "C"][at % 3])
+        });
+        let read = described(folder, "words.csv", &[]);
+        assert!(
+            warns(&read, "is read as data, though its words") && warns(&read, "data.header=true"),
+            "{read}"
+        );
+        for header in ["true", "false"] {
+            let read = described(folder, "words.csv", &[&format!("data.header={header}")]);
+            assert!(!warns(&read, "data.header"), "{read}");
+        }
+    }
+    for header in ["word,tag,tag", "word,N,tag"] {
+        write(folder, "tags.csv", &format!("{header}\n"), 100, |at| {
+            format!("{},{},N", ["runs", "fast"][at % 2], ["V", "N"][at % 2])
+        });
+        assert!(warns(&described(folder, "tags.csv", &[]), "is read as data, though its words"), "{header}");
+    }
+}
+
+#[test]
+fn a_header_in_arrays_of_json_is_named() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let row = |at: usize| json!([(at % 2).to_string() + "st", (at % 5).to_string(), "06"]);
+    let census = [json!(["NAME", "POP", "state"])].into_iter().chain((0..100).map(row)).collect::<Vec<_>>();
+    std::fs::write(folder.join("census.json"), json!(census).to_string()).unwrap();
+    let lines = (0..100).map(|at| format!("[{},{},{}]\n", at % 3, at % 5, at % 7)).collect::<String>();
+    std::fs::write(folder.join("lines.jsonl"), format!("[\"a\",\"b\",\"c\"]\n{lines}")).unwrap();
+    for file in ["census.json", "lines.jsonl"] {
+        let read = described(folder, file, &[]);
+        assert!(warns(&read, "the array in line 1 (`") && warns(&read, "remove this array"), "{read}");
+    }
+    std::fs::write(folder.join("lines.jsonl"), lines).unwrap();
+    assert!(!warns(&described(folder, "lines.jsonl", &[]), "the array in line"));
+}

@@ -187,3 +187,47 @@ fn lines_of_csv_that_are_no_data_are_refused_by_line() {
         assert!(said.contains(expected), "{expected}: {said}");
     }
 }
+
+#[test]
+fn headers_of_joined_files_are_refused_in_any_form() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let rows = |count: usize| {
+        (0..count)
+            .map(|row| format!("{},{}\n", ["a", "b", "c"][noise(row, 3)], ["x", "y"][row % 2]))
+            .collect::<String>()
+    };
+    let part = format!("kind,colour\n{}", rows(100));
+    for (second, expected) in [
+        ("colour,kind", "a.csv:102: has the names of line 1 in another order or among others"),
+        ("kind,colour,size", "a.csv:102: has the names of line 1 in another order or among others"),
+        ("Kind,Colour", "a.csv:102: repeats the names of line 1"),
+    ] {
+        fs::write(folder.join("a.csv"), format!("{part}{second}\n{}", rows(100))).unwrap();
+        let said = refused(folder, "a.csv", &[]);
+        assert!(said.contains(expected), "{second}: {said}");
+    }
+    fs::write(folder.join("a.csv"), format!("{}{part}", part.trim_end())).unwrap();
+    let said = refused(folder, "a.csv", &[]);
+    assert!(said.contains("a.csv:101: ends in the names of line 1"), "{said}");
+    assert!(said.contains("write a line break before `kind`"), "{said}");
+    fs::write(folder.join("a.csv"), format!("kind,colour\n{}{}", rows(1100), part)).unwrap();
+    assert!(refused(folder, "a.csv", &[]).contains("a.csv:1102: repeats the names of line 1"));
+    // Names that are values, too, are no header.
+    let values = "kind,colour\n".to_string() + &"colour,kind\nkind,kind\n".repeat(60);
+    fs::write(folder.join("a.csv"), values).unwrap();
+    described(folder, "a.csv", &["data.header=true"]);
+}
+
+#[test]
+fn doubled_quotes_belong_to_the_value() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    write(folder, "a.csv", "reader,book\n", 100, |at| {
+        format!("{},{}", ["Ann", "Bob"][at % 2], [r#""""Ulysses""""#, "Emma"][at / 2 % 2])
+    });
+    let read = described(folder, "a.csv", &[]);
+    assert_eq!(read["table"]["rows"][0], json!(["Ann", "\"Ulysses\""]));
+    write(folder, "a.csv", "reader,book\n", 100, |at| format!("Ann, \"b{}\"", at % 3));
+    assert!(refused(folder, "a.csv", &[]).contains("a.csv:2: value 2: \"b0\" keeps its quotes"));
+}

@@ -194,3 +194,35 @@ fn what_a_table_loses_is_told() {
     let words = (0..60).map(|row| format!("{},{}\n", ["x", "y"][row % 2], ["x", "y", "z"][row % 3]));
     told(&format!("0,1\n{}", words.collect::<String>()), &[], "is taken as a header");
 }
+
+#[test]
+fn rows_of_another_length_than_all_others_are_named() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let numbers = (0..200).map(|row| format!("{},{}\n", row % 5, row % 3)).collect::<String>();
+    let words = (0..200).map(|row| format!("{},{}\n", ["a", "b"][row % 2], ["x", "y", "z"][row % 3]));
+    let words = words.collect::<String>();
+    for (text, part) in [
+        (format!("{numbers}200,\n"), "line 201 has 1 value, and 200 rows have 2"),
+        (format!("p,q\n{numbers}200,\n"), "line 202 has 1 value, and 200 rows have 2"),
+        (format!("{words}Summe: 300,\n"), "line 201 has 1 value, and 200 rows have 2"),
+        (format!("{words}Export ended 2024-01-01\na\n"), "have 2 (and 1 row like it)"),
+    ] {
+        fs::write(folder.join("a.csv"), text).unwrap();
+        let read = described(folder, "a.csv", &[]);
+        assert!(warns(&read, part), "{part}: {read}");
+    }
+    fs::write(folder.join("a.csv"), format!("{numbers}{}", "1,2,3\n".repeat(9))).unwrap();
+    assert!(!warns(&described(folder, "a.csv", &[]), "if it is a footer"));
+}
+
+#[test]
+fn a_name_that_recurs_in_one_column_is_asked_about() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let part = (0..100).map(|row| format!("{}\n", ["a", "b", "c"][row % 3])).collect::<String>();
+    fs::write(folder.join("a.csv"), format!("v\n{part}v\n{part}")).unwrap();
+    let read = described(folder, "a.csv", &["data.column=1"]);
+    assert!(warns(&read, "line 1 (`v`) is read as data, and comes again in line 102"), "{read}");
+    assert!(!warns(&described(folder, "a.csv", &["data.column=1", "data.header=false"]), "data.header"));
+}
