@@ -1,5 +1,4 @@
-//! The page of a run in a browser: what it shows and computes, what it refuses, and what it tells those that it is handed
-//! to.
+//! The page of a run in a browser: its displays, its computations and its refusals. It reveals no local folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,14 +10,14 @@ use tempfile::TempDir;
 
 use crate::{SMALL, said, small_run, summary, text, train};
 
-/// A program of one of these names on the path.
+/// Finds a program with one of these names on the PATH.
 pub(crate) fn installed(names: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let places = std::env::split_paths(&path).collect::<Vec<_>>();
     names.iter().flat_map(|name| places.iter().map(move |place| place.join(name))).find(|path| path.is_file())
 }
 
-/// Clicks and points through a page in a real browser, by a script in `tests/page/`.
+/// Clicks and points through a page in a real browser, with a script from `tests/page/`.
 pub(crate) fn browse(script: &str, arguments: &[PathBuf]) {
     let (Some(node), Some(chromium)) =
         (installed(&["node"]), installed(&["chromium", "chromium-browser", "google-chrome"]))
@@ -32,14 +31,14 @@ pub(crate) fn browse(script: &str, arguments: &[PathBuf]) {
     assert!(explored.status.success() && told.contains("checks of"), "{told}");
 }
 
-/// Explores the page of `run`, against what `report --json` says.
+/// Explores the page of `run` and compares it with `report --json`.
 fn explore(folder: &Path, run: &str) {
     let expected = folder.join("expected.json");
     fs::write(&expected, said(folder, &["report", run, "--json"])).unwrap();
     browse("explore.mjs", &[folder.join(run).join("report.html"), expected]);
 }
 
-/// Types into the page of `run`, against what `inspect --json` says of the same input.
+/// Types into the page of `run` and compares it with `inspect --json` on the same input.
 fn type_into(
     folder: &Path,
     run: &str,
@@ -52,9 +51,9 @@ fn type_into(
     let source_arguments = source.map(|source| ["--source", source]);
     let arguments = [&arguments[..], source_arguments.as_ref().map_or(&[], |it| &it[..])].concat();
     let inspected: Value = serde_json::from_str(&said(folder, &arguments)).unwrap();
-    // The token that an answer follows is no text.
+    // The start token of an answer is not text.
     let text = texts[usize::from(source.is_some())..].join(" ");
-    // A page shows control characters by their escapes.
+    // A page shows control characters as escapes.
     let texts: Vec<String> = texts.iter().map(|text| text.replace('\u{7}', "\\u{7}")).collect();
     let probabilities = inspected["probabilities"].as_array().unwrap().last().unwrap();
     let input = serde_json::json!({
@@ -73,7 +72,7 @@ fn the_page_of_a_run_says_what_the_run_did() {
     assert!(size < 3_000_000, "{size} bytes");
     explore(place.path(), "run");
 
-    // Rebuilt from the folder alone, byte for byte.
+    // Regenerated from the folder alone, byte for byte.
     let before = fs::read(place.path().join("run/report.html")).unwrap();
     fs::remove_file(place.path().join("run/report.html")).unwrap();
     said(place.path(), &["report", "run"]);
@@ -110,7 +109,7 @@ fn page_and_pictures_of_a_run_that_diverged_at_once_say_that_they_show_its_start
 fn the_page_of_an_encoder_decoder_shows_its_cross_attention_and_its_encoder() {
     let place = TempDir::new().unwrap();
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=9"];
-    // A smoothed objective is a curve of its own.
+    // A smoothed objective has a separate curve.
     let more = ["analysis.samples=2", "training.label_smoothing=0.1", "training.log_every=1"];
     small_run(place.path(), &[&sets[..], &more].concat(), "run");
     let page: Value = serde_json::from_str(&said(place.path(), &["report", "run", "--json"])).unwrap();
@@ -135,7 +134,7 @@ fn text_of_a_vocabulary_is_never_markup() {
 #[test]
 fn a_page_answers_what_is_typed_and_changed_in_it() {
     let place = TempDir::new().unwrap();
-    // A quarter of a second of training: the token before says much of the next one.
+    // A quarter of a second of training is enough, because the previous token determines much of the next one.
     let sets = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
     small_run(place.path(), &sets, "run");
     type_into(
@@ -157,9 +156,11 @@ fn what_is_typed_of_a_hostile_vocabulary_is_never_markup() {
     small_run(place.path(), &sets, "run");
     let vocabulary: Value =
         serde_json::from_slice(&fs::read(place.path().join("run/vocabulary.json")).unwrap()).unwrap();
-    let symbols: Vec<&str> =
-        vocabulary["symbols"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    type_into(place.path(), "run", None, ("1 2 3", &symbols[1..4]), "<img/src=y>", false);
+    let symbols = vocabulary["symbols"].as_array().unwrap().iter().filter_map(Value::as_str);
+    // Characters without a shape are shown escaped.
+    let shown: Vec<String> = symbols.map(|symbol| symbol.replace('\u{202e}', "\\u{202e}")).collect();
+    let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
+    type_into(place.path(), "run", None, ("1 2 3", &shown[1..4]), "<img/src=y>", false);
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn a_page_refuses_what_it_cannot_read() {
     browse("refused.mjs", &[place.path().join("run/report.html")]);
 }
 
-/// All text of a page, that of its packed data among it.
+/// The full text of a page, including its packed data.
 fn page(path: &Path) -> String {
     let page = fs::read_to_string(path).unwrap();
     let (_, data) = page.split_once("<script id=\"data\"").unwrap();
