@@ -1,27 +1,28 @@
-//! What bytes that are not text look like, and the command that makes text of them.
+//! Recognition of bytes that are not text, with the command that converts them to text.
 
 use std::path::{Path, PathBuf};
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 
-/// The share of the bytes of a text above which NUL bytes are no accident: one in this many.
+/// The limit for stray NUL bytes: at most one byte in this many.
 const STRAY_NUL: usize = 100;
 
-/// Says what a file is that cannot be read as text at `byte`, and how to convert it: its first bytes are `head`, those
-/// around the problem `near`.
+/// Describes a file that cannot be read as text at `byte`, and how to convert it. `head` are its first bytes, `near`
+/// the bytes around the problem.
 pub(super) fn problem(path: &Path, byte: usize, head: &[u8], near: &[u8]) -> String {
     let names = Names::of(path);
     let by_name = || named(head).map(|(what, remedy)| (what.to_string(), remedy(&names)));
     let wide = || widest_text(head, &names).or_else(|| wide_text(head, &names));
-    let looks = by_contents(head, &names).or_else(by_name).or_else(wide).or_else(|| ids(head, &names));
+    let by_shape = || wide().or_else(|| ids(head, &names)).filter(|_| !is_separated(head));
+    let looks = by_contents(head, &names).or_else(by_name).or_else(by_shape);
     match (looks, near.contains(&0)) {
         (Some((what, remedy)), _) => format!("is not UTF-8 text; it looks like {what}: {remedy}"),
-        (None, true) => with_nul(byte, near, &names),
+        (None, true) => with_nul(byte, head, near, &names),
         (None, false) => other_encoding(byte, near, &names),
     }
 }
 
-/// The name of a file for a shell, and that of the file that a conversion writes.
+/// The names of a file in a shell command, for the input and for the output of a conversion.
 struct Names {
     file: String,
     path: PathBuf,
@@ -29,32 +30,32 @@ struct Names {
 
 impl Names {
     fn of(path: &Path) -> Self {
-        // What a stream held cannot be read again.
+        // The content of a stream cannot be read again.
         let path = if path.is_file() { path } else { Path::new("FILE") };
         Self { file: quoted(path), path: path.to_path_buf() }
     }
 
-    /// Whether the name has one of these extensions.
+    /// Returns true if the name has one of these extensions.
     fn has_extension(&self, extensions: &[&str]) -> bool {
         let own = self.path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         extensions.iter().any(|extension| own.eq_ignore_ascii_case(extension))
     }
 
-    /// Whether the name is that of a packed tar archive.
+    /// Returns true if the name is a compressed tar archive.
     fn is_tar(&self) -> bool {
         let name = self.path.to_string_lossy().to_ascii_lowercase();
         name.ends_with(".tar.gz") || name.ends_with(".tgz")
     }
 
-    /// The name with another extension.
+    /// Returns the name with another extension.
     fn with(&self, extension: &str) -> String {
         let with = |extension: &str| self.path.with_extension(extension);
-        // A shell empties the file that it writes to before the command reads it.
+        // A shell truncates the output file before the command reads its input.
         let other = Some(with(extension)).filter(|other| *other != self.path);
         quoted(&other.unwrap_or_else(|| with(&format!("converted.{extension}"))))
     }
 
-    /// The name with `.utf8` before its extension, which says what is in it.
+    /// Returns the name with `.utf8` before its extension, which is kept.
     fn utf8(&self) -> String {
         match self.path.extension().and_then(|extension| extension.to_str()) {
             Some(extension) => self.with(&format!("utf8.{extension}")),
@@ -62,12 +63,12 @@ impl Names {
         }
     }
 
-    /// The name without its extension, or with that of a text where it had one alone.
+    /// Returns the name without its extension, or with the extension of a text if there was only one.
     fn unpacked(&self) -> String {
         let inner = self.path.with_extension("");
         match self.path.extension().and_then(|extension| extension.to_str()) {
             _ if inner.extension().is_some() => quoted(&inner),
-            // Its extension says how the contents are read.
+            // The extension selects how the content is parsed.
             Some(extension @ ("csv" | "tsv" | "json" | "jsonl")) => {
                 self.with(&format!("unpacked.{extension}"))
             }
@@ -76,7 +77,7 @@ impl Names {
     }
 }
 
-/// A path as a word of a shell.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = |character: char| character.is_alphanumeric() || "/._+=,@%:-".contains(character);
@@ -87,15 +88,16 @@ fn quoted(path: &Path) -> String {
     }
 }
 
-/// The bytes beyond ASCII that a guess of an encoding needs.
+/// The fewest non-ASCII bytes for a guess of the encoding.
 const LEAST_EVIDENCE: usize = 8;
 
-/// In text of two bytes a character one in this many is a space, a line break or a Latin letter.
+/// In text with two bytes per character, at least one character in this many is a space, a line break or a Latin
+/// letter.
 const RAREST: usize = 20;
 
 type Remedy = fn(&Names) -> String;
 
-/// The formats that the first bytes of a file name.
+/// The formats recognised by the first bytes of a file.
 const FORMATS: [(&[u8], &str, Remedy); 22] = [
     (b"\x1f\x8b", "gzip", |names| match names.is_tar() {
         true => format!("unpack it with `tar xzf {}`, and give one of its files", names.file),
@@ -134,17 +136,17 @@ const FORMATS: [(&[u8], &str, Remedy); 22] = [
     (b"\x7fELF", "a program", |_| "give a text".into()),
 ];
 
-/// The remedy for what only an office program reads.
+/// The remedy for files that only office programs read.
 const OFFICE: &str = "save its table as CSV, or its text as plain text, and give that";
 
-/// The remedy for an object of Python.
+/// The remedy for pickled Python objects.
 const PICKLE: &str =
     "write its data as CSV or as a text first, as `pandas.read_pickle(FILE).to_csv(NEW, index=False)` does";
 
 /// The offset of the magic number of a tar archive.
 const TAR_MAGIC: usize = 257;
 
-/// Names a file by its contents beyond the first bytes: archives, arrays, files of llm.c.
+/// Recognises files by more than their first bytes: archives, arrays, files of llm.c.
 fn by_contents(head: &[u8], names: &Names) -> Option<(String, String)> {
     let word = |at: usize| head.get(at..at + 4).map(|it| u32::from_le_bytes([it[0], it[1], it[2], it[3]]));
     if head.get(TAR_MAGIC..TAR_MAGIC + 5) == Some(b"ustar") {
@@ -156,7 +158,7 @@ fn by_contents(head: &[u8], names: &Names) -> Option<(String, String)> {
     if head.starts_with(b"PK\x03\x04") && is_office {
         return Some(("a file of Excel or Word".into(), OFFICE.into()));
     }
-    // A header of 256 integers: which of two versions, and then the ids.
+    // A header of 256 integers, of which the first is the version, then the ids.
     let [bits, bytes] = match word(0) {
         Some(20_240_520) => [16, 2],
         Some(20_240_801) => [32, 4],
@@ -166,7 +168,7 @@ fn by_contents(head: &[u8], names: &Names) -> Option<(String, String)> {
     Some((what, convert_ids(&format!("-j 1024 -t u{bytes} -w{bytes}"), names)))
 }
 
-/// A NumPy array, by its type and shape.
+/// Recognises a NumPy array, by its type and shape.
 fn array(head: &[u8], names: &Names) -> Option<(String, String)> {
     let header = head.strip_prefix(b"\x93NUMPY")?;
     let header = String::from_utf8_lossy(&header[..header.len().min(256)]);
@@ -200,7 +202,7 @@ fn unpack(command: &str, names: &Names) -> String {
     format!("unpack it with `{command} {} > {}`", names.file, names.unpacked())
 }
 
-/// The command that removes the quotes around each line of a table, and one of two within.
+/// Returns the command that removes the quotes around each line of a table, and halves doubled quotes within.
 pub fn remove_quotes(path: &Path) -> String {
     let names = Names::of(path);
     let new =
@@ -213,8 +215,8 @@ fn iconv(encoding: &str, names: &Names) -> String {
     format!("convert it with `iconv -f {encoding} -t UTF-8 {} > {}`", names.file, names.utf8())
 }
 
-/// Text in four bytes a character, without a byte order mark: letters and spaces by far. Of token ids many are controls or
-/// rare signs.
+/// Recognises text with four bytes per character and no byte order mark: most characters are letters and spaces. Token
+/// ids give many control characters and rare symbols.
 fn widest_text(head: &[u8], names: &Names) -> Option<(String, String)> {
     let is_text = |unit: fn([u8; 4]) -> u32| {
         let units =
@@ -237,12 +239,29 @@ fn widest_text(head: &[u8], names: &Names) -> Option<(String, String)> {
     Some((format!("UTF-32 ({order} endian, without a byte order mark)"), iconv(encoding, names)))
 }
 
-/// Text in two bytes a character, without a byte order mark: valid characters without controls, among them spaces,
-/// line breaks or Latin letters. In the wrong order of bytes these are others.
+/// Returns true if the bytes are UTF-8 text whose only control characters are line breaks, tabs and some NUL bytes, which
+/// separate its parts. Text in two bytes a character has a NUL in every other byte, or bytes that are control characters.
+fn is_separated(head: &[u8]) -> bool {
+    let valid = match std::str::from_utf8(head) {
+        Ok(text) => text,
+        // A character may be cut at the end.
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(&head[..error.valid_up_to()]).unwrap_or_default()
+        }
+        Err(_) => return false,
+    };
+    let count = valid.bytes().filter(|byte| *byte == 0).count();
+    let is_plain =
+        |character: char| !character.is_control() || matches!(character, '\0' | '\t' | '\n' | '\r');
+    4 * count < valid.len() && valid.chars().all(is_plain)
+}
+
+/// Recognises text with two bytes per character and no byte order mark: valid characters without controls, some of them
+/// spaces, line breaks or Latin letters. In the wrong byte order there are fewer of those.
 fn wide_text(head: &[u8], names: &Names) -> Option<(String, String)> {
     let common = |unit: fn([u8; 2]) -> u16| {
         let units = head.chunks_exact(2).map(|pair| unit([pair[0], pair[1]])).collect::<Vec<_>>();
-        // A pair of surrogates may be cut.
+        // The last surrogate pair may be cut.
         let units = &units[..units.len() - usize::from(matches!(units.last(), Some(0xd800..0xdc00)))];
         let text = String::from_utf16(units).ok()?;
         let is_control = |character: char| {
@@ -265,7 +284,7 @@ fn wide_text(head: &[u8], names: &Names) -> Option<(String, String)> {
     Some((format!("UTF-16 ({order} endian, without a byte order mark)"), iconv(encoding, names)))
 }
 
-/// Token ids, of which most are small, so that their upper bytes are 0.
+/// Recognises token ids: most are small, so their upper bytes are 0.
 fn ids(head: &[u8], names: &Names) -> Option<(String, String)> {
     let share = |width: usize, limit: u64, is_big: bool| {
         let id = |bytes: &[u8]| {
@@ -276,7 +295,7 @@ fn ids(head: &[u8], names: &Names) -> Option<(String, String)> {
         let small = all.iter().filter(|&&id| id < limit).count();
         all.sort_unstable();
         all.dedup();
-        // One id over and over is empty space.
+        // A single repeated id is padding.
         if all.len() > 1 { small * 100 / (head.len() / width) } else { 0 }
     };
     let (name, bytes, is_big) = if share(8, 1 << 20, false) == 100 {
@@ -295,16 +314,22 @@ fn ids(head: &[u8], names: &Names) -> Option<(String, String)> {
     Some((format!("token ids ({name})"), convert_ids(&format!("-t u{bytes} -w{bytes}{order}"), names)))
 }
 
-/// The command that writes binary token ids as a table.
+/// Returns the command that converts binary token ids to a table.
 fn convert_ids(form: &str, names: &Names) -> String {
     let od = format!("od -An -v {form} {} | tr -d ' ' > {}", names.file, names.with("csv"));
     format!("convert it with `{od}` and add --set data.column=1, or give the text itself")
 }
 
-/// Text with NUL bytes in it, or bytes that mean something else.
-fn with_nul(byte: usize, near: &[u8], names: &Names) -> String {
+/// Describes text with stray NUL bytes, or a file of another format.
+fn with_nul(byte: usize, head: &[u8], near: &[u8], names: &Names) -> String {
     let count = near.iter().filter(|&&byte| byte == 0).count();
     match std::str::from_utf8(near).is_ok() && count * STRAY_NUL <= near.len().max(STRAY_NUL) {
+        false if is_separated(head) => format!(
+            "holds NUL bytes, the first at byte {byte}, which no text has: make line breaks of them with `tr '\\000' '\\n' < \
+             {} > {}`",
+            names.file,
+            names.utf8()
+        ),
         true => format!(
             "holds a NUL byte at byte {byte}, which no text has: remove it with `tr -d '\\000' < {} > {}`",
             names.file,
@@ -314,14 +339,14 @@ fn with_nul(byte: usize, near: &[u8], names: &Names) -> String {
     }
 }
 
-/// Text in an encoding of one byte a character or so, or UTF-8 with damage.
+/// Describes text in an encoding with about one byte per character, or damaged UTF-8.
 fn other_encoding(byte: usize, near: &[u8], names: &Names) -> String {
     let (mut valid, mut invalid) = (0, 0);
     for chunk in near.utf8_chunks() {
         valid += chunk.valid().chars().filter(|character| !character.is_ascii()).count();
         invalid += usize::from(!chunk.invalid().is_empty());
     }
-    // Of another encoding hardly any two bytes happen to be a character of UTF-8.
+    // In another encoding, hardly any two bytes form a valid UTF-8 character.
     if valid >= invalid {
         let [file, new] = [&names.file, &names.utf8()];
         return format!(
@@ -337,7 +362,7 @@ fn other_encoding(byte: usize, near: &[u8], names: &Names) -> String {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
     detector.feed(near, true);
     let guessed = detector.guess(None, Utf8Detection::Deny).name();
-    // The standard of browsers gives these bytes a meaning that iconv does not.
+    // The encoding standard of browsers assigns characters to these bytes, iconv does not.
     let is_latin1 = near.iter().any(|byte| matches!(byte, 0x81 | 0x8d | 0x8f | 0x90 | 0x9d));
     let encoding = match guessed {
         "windows-1252" if is_latin1 => "ISO-8859-1",

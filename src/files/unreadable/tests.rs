@@ -1,4 +1,4 @@
-//! The names of bytes that are not text, and the commands that convert them.
+//! The recognised formats of bytes that are not text, and the commands that convert them.
 
 use super::*;
 
@@ -72,6 +72,13 @@ fn bytes_are_named_by_what_they_look_like() {
     assert!(
         said("a", one.as_bytes()).contains("a NUL byte at byte 150, which no text has: remove it with `tr")
     );
+    for separated in [b"hello\0world ".repeat(30), b"PATH=/usr/bin\0HOME=/root\0LANG=C.UTF-8\0".repeat(9)] {
+        let said = said("a.txt", &separated);
+        assert!(
+            said.contains("which no text has: make line breaks of them with `tr '\\000' '\\n' <"),
+            "{said}"
+        );
+    }
     assert!(said("a", &[0; 64]).starts_with("is not text: it holds NUL bytes, the first at byte 0"));
 }
 
