@@ -1,7 +1,8 @@
-//! Writing token by token with a GPT-2 of 124 million random weights, or a Llama of 135 million: one line of JSON.
+//! Measures token-by-token generation with a randomly initialised GPT-2 of 124 million parameters, or a Llama of 135
+//! million. Prints one line of JSON.
 //!
-//! `cargo bench --bench generate -- llama`; `--new 128 --prompt 64` are the lengths. A step has to read every
-//! weight once, so the limit is the memory's bandwidth, which is measured beside it.
+//! `cargo bench --bench generate -- llama`; `--new 128 --prompt 64` set the lengths. A step has to read every weight
+//! once, so the limit is the memory bandwidth, which is measured as well.
 
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use causal_attention::ops::{Activation, NormKind};
 use causal_attention::position::PositionScheme;
 use causal_attention::terminal::say;
 
-/// As the program has it.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: WholeLines = WholeLines;
 
@@ -43,7 +44,7 @@ fn main() {
         initialisation: Initialisation::Normal,
         ..ModelConfig::default()
     };
-    // The shape of SmolLM2-135M.
+    // The architecture of SmolLM2-135M.
     let llama = ModelConfig {
         d_model: 576,
         heads: 9,
@@ -65,7 +66,7 @@ fn main() {
     let prompt = Prompt { tokens, source: None };
     let options = Options { sampling: Sampling::GREEDY, max_new: new, ..Options::default() };
 
-    // The bandwidth of the moments around what it is compared with.
+    // The bandwidth is measured before and after the generation that it is compared with.
     let before = bandwidth();
     let mut best: Option<(f64, Vec<f64>)> = None;
     for _ in 0..3 {
@@ -85,7 +86,7 @@ fn main() {
     let bandwidth = (before + bandwidth()) / 2.0;
     let (seconds, times) = best.expect("three rounds");
 
-    // What a step reads: everything but a table of positions. The token table is the head.
+    // A step reads everything except a table of positions. The token table is the head.
     let positions = if config.position.ends_with_context() { sizes.context * config.d_model } else { 0 };
     let bytes = 4.0 * (config.parameters::<burn_flex::Flex>(sizes) - positions) as f64;
     let steps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -111,7 +112,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Bytes a second that all cores together read from memory: the median of seven sums over 512 MiB.
+/// Returns the bytes per second that all cores together read from memory: the median of seven sums over 512 MiB.
 fn bandwidth() -> f64 {
     let numbers = vec![1.0f32; 1 << 27];
     let read = |piece: &[f32]| {

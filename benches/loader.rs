@@ -1,5 +1,5 @@
-//! What a run of the default experiment spends beside its steps: preparing their batches, and writing its
-//! checkpoints. One line of JSON each, in percent of the time of the steps.
+//! Measures the overhead of a run of the default experiment: preparing its batches, and writing its checkpoints. Prints
+//! one line of JSON for each, in percent of the time of the steps.
 //!
 //! `cargo bench --bench loader -- --threads 2`
 
@@ -15,25 +15,25 @@ use causal_attention::kernels::allocator::WholeLines;
 use causal_attention::terminal::print_json_line;
 use causal_attention::training::{Control, Mode, RunPath, Summary, launch};
 
-/// As the program has it.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: WholeLines = WholeLines;
 
 type B = Autodiff<NdArray>;
 
-/// Steps of the run: two validations, each with a checkpoint.
+/// The steps of the run, with two validations and a checkpoint at each.
 const STEPS: usize = 1000;
-/// Batches that are prepared.
+/// The number of prepared batches.
 const BATCHES: usize = 2000;
 
-/// The default experiment with some keys changed.
+/// Returns the default experiment with some keys changed.
 fn experiment(mut sets: Vec<String>) -> Config {
     let mut words = std::env::args().skip_while(|word| word != "--threads").skip(1);
     sets.extend(words.next().map(|threads| format!("training.threads={threads}")));
     Config::parse(DEFAULT_TEXT, "config.toml".as_ref(), &sets).expect("the default experiment")
 }
 
-/// Windows of a text, as long as the default's sequences.
+/// Returns windows of a text, as long as the default's sequences.
 fn windows(length: usize) -> Sequences {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), "To be, or not to be, that is the question.\n".repeat(25_000))
@@ -43,7 +43,7 @@ fn windows(length: usize) -> Sequences {
     load(&config, 0).expect("the text is read").train
 }
 
-/// Microseconds to prepare a batch and to bring it to the device: the median.
+/// Returns the median number of microseconds to prepare a batch and copy it to the device.
 fn prepare(sequences: Sequences, batch_size: usize) -> f64 {
     let loader = Loader::new(sequences, batch_size, 0);
     let device = Default::default();
@@ -59,7 +59,7 @@ fn prepare(sequences: Sequences, batch_size: usize) -> f64 {
     times[BATCHES / 2]
 }
 
-/// Trains the default model for a while.
+/// Trains the default model for [`STEPS`] steps.
 fn run() -> Summary {
     let experiment = experiment(vec![format!("training.steps={STEPS}")]);
     let folder = tempfile::tempdir().expect("a folder");

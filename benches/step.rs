@@ -1,9 +1,9 @@
-//! Milliseconds of a training step, on the shapes by which small decoders are usually compared.
+//! Measures the milliseconds of a training step, for common shapes of small decoders.
 //!
-//! `cargo bench --bench step -- small --threads 2`; without a shape: `one_layer`, `small` and `medium`.
-//! One line of JSON a shape. `--composed` takes Burn's operations instead of the kernels, `--bf16` rounds the
-//! factors of products, `--muon` takes that optimizer; `--engine` measures a whole run beside the bare step: loader,
-//! learner, metrics and progress.
+//! `cargo bench --bench step -- small --threads 2`; without a shape: `one_layer`, `small` and `medium`. Prints one line
+//! of JSON per shape. `--composed` uses Burn's operations instead of the kernels, `--bf16` rounds the factors of
+//! products, `--muon` uses Muon. `--engine` compares a whole run (loader, learner, metrics, progress) with the bare
+//! step.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use causal_attention::role::ParamRoles;
 use causal_attention::terminal::{ProgressKind, print_json_line};
 use causal_attention::training::{Control, Mode, Optimizer, RunPath, StepBatches, Trainee, launch};
 
-/// As the program has it.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: allocator::WholeLines = allocator::WholeLines;
 
@@ -35,7 +35,7 @@ struct Shape {
     vocab: usize,
     rows: usize,
     time: usize,
-    /// Steps in a round.
+    /// The steps of a round.
     steps: usize,
 }
 
@@ -64,8 +64,8 @@ fn shapes() -> [Shape; 5] {
     ]
 }
 
-/// Operations of a step (Kaplan et al., 2020, arXiv 2001.08361, section 2.1): six a parameter that is multiplied and
-/// token, and attention's own.
+/// Returns the operations of a step (Kaplan et al., 2020, arXiv 2001.08361, section 2.1): six per token and parameter
+/// of a product, plus those of attention.
 fn operations(shape: &Shape) -> f64 {
     let Shape { model, vocab, rows, time, .. } = shape;
     let sizes = Sizes { vocab: *vocab, context: *time, source_context: None };
@@ -77,7 +77,7 @@ fn operations(shape: &Shape) -> f64 {
     of_a_token * (rows * time) as f64
 }
 
-/// Numbers that no model learns at once, the same in every run.
+/// Returns tokens that no model learns immediately, the same in every run.
 fn batch(shape: &Shape) -> Batch {
     let tokens = |offset: usize| {
         let count = shape.rows * shape.time;
@@ -93,7 +93,7 @@ fn batch(shape: &Shape) -> Batch {
     }
 }
 
-/// Forward, backward, optimizer, and the loss read: what every step does.
+/// The bare training step: forward, backward, optimizer, and reading the loss.
 struct Bare {
     trainee: Option<Trainee<B>>,
     optimizer: Optimizer<B>,
@@ -134,7 +134,7 @@ impl Bare {
     }
 }
 
-/// Trains the shape from its folder to its weights.
+/// Trains the shape in a complete run, and returns its duration.
 fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
     let Shape { model, vocab, rows, time, .. } = shape;
     let architecture = match model.architecture {
@@ -158,7 +158,7 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
         format!("training.steps={steps}"),
         format!("training.validate_every={}", 10 * steps),
         "training.max_gradient_norm=0".to_string(),
-        // Scores of the heads along a run are work that was asked for.
+        // Head scores during a run are optional work.
         "analysis.every=0".to_string(),
     ];
     let kernels = serde_json::to_value(options.kernels).expect("a name");
@@ -227,14 +227,14 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The most memory that this process has held.
+/// Returns the peak memory of this process in megabytes.
 fn peak_megabytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM"))?;
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1024)
 }
 
-/// Page faults so far that brought in fresh memory.
+/// Returns the number of minor page faults so far.
 fn page_faults() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/stat").ok()?;
     status.rsplit(')').next()?.split_whitespace().nth(7)?.parse().ok()
@@ -244,7 +244,7 @@ fn measure(options: &Options) {
     for shape in &options.shapes {
         let steps = shape.steps;
         let mut bare = Bare::new(shape, options.optimizer);
-        // As a run does once its weights are there.
+        // As in a run, once its weights are initialised.
         allocator::keep_freed_memory();
         bare.steps(steps.div_ceil(5).max(3));
         let mut faults = 0;
@@ -256,7 +256,7 @@ fn measure(options: &Options) {
             faults += page_faults().zip(before).map_or(0, |(after, before)| after - before);
             milliseconds.push(here);
             if options.engine {
-                // What start and end of a run cost falls out of the difference.
+                // The difference cancels the cost of the start and end of a run.
                 let (short, long) = (engine(shape, steps, options), engine(shape, 6 * steps, options));
                 extra.push(each(long.saturating_sub(short), 5 * steps) - here);
             }
@@ -269,7 +269,7 @@ fn measure(options: &Options) {
             "optimizer": options.optimizer,
             "threads": rayon::current_num_threads(),
             "ms_per_step": (milliseconds * 1e3).round() / 1e3,
-            // What the machine can do, whatever else it does.
+            // The fastest step shows the speed of the machine without other load.
             "least_ms": bare.least.as_micros() as f64 / 1e3,
             "gflop_per_second": (operations(shape) / milliseconds * 1e-6).round(),
             "tokens_per_second": ((shape.rows * shape.time) as f64 / milliseconds * 1e3).round(),
@@ -289,7 +289,7 @@ fn main() {
     let options = Options::read();
     let Options { threads, kernels, precision, .. } = options;
     let config = TrainingConfig { threads, kernels, precision, ..TrainingConfig::default() };
-    // As a run has it: in a thread of its own.
+    // As in a run, on a separate thread.
     let measured = compute(&config, || {
         measure(&options);
         Ok(())

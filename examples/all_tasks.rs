@@ -1,10 +1,10 @@
-//! Every sequence task, trained on a small decoder, held against its floor, and explained.
+//! Trains a small decoder on every sequence task, compares its loss with the entropy floor, and explains it.
 //!
 //!     cargo run --release --example all_tasks
 //!
-//! Prints a table with the steps and minutes that each took and the loss above the floor, and one with the circuit
-//! that was found: its heads as layer.head with their kinds, the most important first, and the connections between them.
-//! Ends with an error if a loss stays 0.05 nats or more above the floor. Takes a few minutes on two cores.
+//! Prints a table with the steps, the minutes and the loss above the floor of each task. A second table lists the
+//! circuit found: its heads as layer.head with their kinds, the most important first, and the connections between them.
+//! Fails if a loss stays 0.05 nats or more above the floor. Takes a few minutes on two cores.
 
 use std::path::Path;
 
@@ -35,21 +35,22 @@ max_gradient_norm = 1
 validate_every = 500
 "#;
 
-/// The loss above the floor, in nats, with which a task counts as solved.
+/// The loss above the floor, in nats, below which a task counts as solved.
 const SOLVED: f64 = 0.05;
 
-/// The tasks with their steps, sequences to learn from, and the position scheme.
+/// The tasks with their number of steps, number of training sequences, and position scheme.
 const TASKS: [(Task, usize, usize, &str); 9] = [
-    // Nothing to learn, and the less by heart the better.
+    // There is nothing to learn; the short run leaves less to memorise.
     (Task::Random, 200, 8_192, "learned"),
     (Task::Arithmetic, 1_500, 16_384, "learned"),
-    // What followed the same token before: biases by distance let that head form soonest.
+    // The task needs the token that followed an earlier occurrence; biases by distance let the head for it form
+    // soonest.
     (Task::Repeat, 3_000, 32_768, "alibi"),
     (Task::Reverse, 1_500, 16_384, "learned"),
     (Task::Sort, 1_500, 16_384, "learned"),
     (Task::Markov, 1_500, 16_384, "learned"),
     (Task::Recall, 4_000, 65_536, "alibi"),
-    // Every digit must find its two, and their carry.
+    // Every digit of a sum depends on two digits and their carry.
     (Task::Addition, 6_000, 131_072, "learned"),
     (Task::CopyGap, 1_500, 16_384, "learned"),
 ];
@@ -74,7 +75,7 @@ fn all() -> Result<()> {
             format!("data.train_samples={samples}"),
             format!("model.position={position}"),
         ];
-        // `addition` has a vocabulary of its own, and `repeat` alone a period.
+        // `addition` has its own vocabulary, and only `repeat` has a period.
         let sized = (task != "addition").then(|| "data.vocab=16".to_string());
         let periodic = (task == "repeat").then(|| "data.period=[4, 8]".to_string());
         let overrides: Vec<String> = overrides.into_iter().chain(sized).chain(periodic).collect();
@@ -105,7 +106,7 @@ fn all() -> Result<()> {
     }
 }
 
-/// What makes the predictions of a run, as a row of a table; of a task without anything to learn nothing.
+/// Returns the circuit of a run as a table row, with `-` in its cells if the task has nothing to learn.
 fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
     let found = backend::choose(None, None).and_then(|device| explain::of_run(run, config, &device));
     let named = found.ok().filter(|found| found.no_circuit.is_none());

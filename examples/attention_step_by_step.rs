@@ -1,4 +1,4 @@
-//! Attention over "Your journey starts with one step", step by step, with every number shown.
+//! Attention over "Your journey starts with one step", computed step by step with all numbers printed.
 //!
 //!     cargo run --release --example attention_step_by_step
 //!
@@ -16,12 +16,12 @@ use causal_attention::ops::{self, ScorePosition};
 use causal_attention::terminal::say;
 use causal_attention::{Error, Result};
 
-/// Dropout acts on a differentiable backend only, so the lesson runs on one.
+/// The backend of the example, a differentiable one, since dropout acts on no other.
 type B = Autodiff<Flex>;
 
 const WORDS: [&str; 6] = ["Your", "journey", "starts", "with", "one", "step"];
 
-/// A vector of three numbers for each word.
+/// The embedding of each word, a vector of three numbers.
 const EMBEDDINGS: [[f32; 3]; 6] = [
     [0.43, 0.15, 0.89],
     [0.55, 0.87, 0.66],
@@ -31,7 +31,7 @@ const EMBEDDINGS: [[f32; 3]; 6] = [
     [0.05, 0.80, 0.55],
 ];
 
-/// Three matrices from 3 to 2, as `torch.rand` draws them with the seed 123.
+/// The three matrices from width 3 to 2, as drawn by `torch.rand` with seed 123.
 const QUERY: [[f32; 2]; 3] = [[0.296112, 0.516562], [0.251671, 0.688557], [0.073972, 0.866522]];
 const KEY: [[f32; 2]; 3] = [[0.136580, 0.102479], [0.184056, 0.726447], [0.315254, 0.687107]];
 const VALUE: [[f32; 2]; 3] = [[0.075635, 0.196638], [0.316412, 0.401740], [0.118568, 0.827395]];
@@ -179,7 +179,7 @@ fn many_heads(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
     let hidden = future(6, &x.device());
     let none = DropoutConfig::new(0.0).init();
     let one = |projection| CausalAttention { projection, dropout: none.clone(), hidden: hidden.clone() };
-    // The second head looks with the first one's keys: any other matrices would do.
+    // The second head swaps the first one's query and key matrices; any others would do.
     let TrainableAttention { query, key, value } = head.clone();
     let other = TrainableAttention { query: key, key: query, value };
     let stacked =
@@ -234,7 +234,7 @@ fn many_heads(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
     Ok(())
 }
 
-/// One entry of a batch.
+/// Returns one entry of a batch.
 fn entry(batch: &Tensor<B, 3>, index: usize) -> Tensor<B, 2> {
     batch.clone().narrow(0, index, 1).squeeze_dim(0)
 }
@@ -245,7 +245,7 @@ fn heading(text: &str) {
     say("");
 }
 
-/// A matrix as lines of text, with a title and the names of rows and columns.
+/// Formats a matrix as lines of text, with a title and names of rows and columns.
 fn table(title: &str, rows: &[&str], columns: &[&str], matrix: &Tensor<B, 2>) -> Result<Vec<String>> {
     let values = matrix.to_data().to_vec::<f32>().map_err(|error| Error::Failed(format!("{error:?}")))?;
     let width = rows.iter().map(|row| row.len()).max().unwrap_or(0);
@@ -258,7 +258,7 @@ fn table(title: &str, rows: &[&str], columns: &[&str], matrix: &Tensor<B, 2>) ->
     Ok(lines)
 }
 
-/// Prints tables side by side.
+/// Prints tables next to each other.
 fn show(tables: &[Vec<String>]) {
     say("");
     let height = tables.iter().map(Vec::len).max().unwrap_or(0);

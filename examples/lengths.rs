@@ -1,15 +1,15 @@
-//! Every position scheme beyond the length that it was trained on.
+//! Length extrapolation of every position scheme.
 //!
 //!     cargo run --release --example lengths -- --out lengths
 //!
-//! Trains each scheme on five tasks at one length and evaluates it at up to 16 times that length, with three seeds.
-//! Writes `lengths.csv`, a row a run, length and protocol, and `lengths.png`, the loss above the floor by length, into
-//! the folder, and prints the table of README's page. What the folder's CSV holds already is not trained again, so
-//! that a part can be run at a time:
+//! Trains each scheme on five tasks at one length, and evaluates it at up to 16 times that length, with three seeds.
+//! Writes two files into the folder: `lengths.csv` with a row per run, length and protocol, and `lengths.png` with the
+//! loss above the floor by length. Also prints the tables of `docs/lengths.md`. Runs already in the CSV are skipped, so
+//! that parts can be run separately:
 //!
 //!     cargo run --release --example lengths -- --out lengths --tasks copy_gap,sort --positions alibi,relative --seeds 1
 //!
-//! All of it takes about half an hour on one core.
+//! The whole example takes about half an hour on one core.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -32,7 +32,7 @@ use causal_attention_report::lengths::{LengthPanel, picture};
 use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-/// What all runs share.
+/// The settings shared by all runs.
 const EXPERIMENT: &str = r#"
 [data]
 train_samples = 32768
@@ -58,7 +58,7 @@ snapshots = 0
 circuit = false
 "#;
 
-/// A task with its settings, its lengths, the first of which is that of training, and its steps.
+/// A task with its settings, its steps and its lengths, the first of which is the training length.
 struct Experiment {
     task: Task,
     settings: &'static [&'static str],
@@ -79,14 +79,14 @@ const EXPERIMENTS: [Experiment; 5] = [
         lengths: [64, 128, 256, 512, 1024],
         steps: 800,
     },
-    // Digits of each number: 3, 6, 12, 24 and 48.
+    // The numbers have 3, 6, 12, 24 and 48 digits.
     Experiment {
         task: Task::Addition,
         settings: &["data.digits=3"],
         lengths: [11, 20, 38, 74, 146],
         steps: 2_000,
     },
-    // As many pairs as there are keys, 4; what is longer asks more often.
+    // There are 4 pairs, one per key; longer sequences only have more queries.
     Experiment {
         task: Task::Recall,
         settings: &["data.length=16", "data.vocab=8"],
@@ -132,7 +132,7 @@ struct Row {
     task: String,
     position: String,
     seed: u64,
-    /// The length of training.
+    /// The training length.
     trained: usize,
     length: usize,
     protocol: Protocol,
@@ -196,7 +196,7 @@ fn write(table: &Path, rows: &[Row]) -> Result<()> {
     writer.flush().map_err(|error| Error::io("write", table, error))
 }
 
-/// Trains one model, and evaluates it at all lengths that it can read.
+/// Trains one model, and evaluates it at every length it can read.
 fn measure(experiment: &Experiment, position: &str, seed: u64) -> Result<Vec<Row>> {
     let Experiment { task, settings, lengths, steps } = experiment;
     let mut overrides: Vec<String> = settings.iter().map(ToString::to_string).collect();
@@ -247,7 +247,7 @@ impl Job for Evaluate<'_> {
         let Self { config, folder, lengths, on } = self;
         let (model, description) = native::load_model::<B::InnerBackend>(&folder.weights()?, &device)?;
         let dataset = data::load(&config.data, config.run.seed)?;
-        // Those of training stay unread.
+        // The training sequences are not read here.
         let unread = data::DataConfig { train_samples: 1, ..config.data.clone() };
         let most =
             description.model.position.most_places(description.sizes.context, config.model.largest_position);
@@ -264,7 +264,7 @@ impl Job for Evaluate<'_> {
     }
 }
 
-/// The mean over seeds of the loss above the floor, by task, position and length.
+/// Returns the mean over seeds of the loss above the floor, by task, position and length.
 fn means(rows: &[Row], protocol: Protocol) -> BTreeMap<(&str, &str, usize), (f64, usize)> {
     let mut sums = BTreeMap::new();
     for row in rows.iter().filter(|row| row.protocol == protocol) {

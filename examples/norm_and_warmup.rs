@@ -1,15 +1,14 @@
-//! Does a deep decoder need warm-up? Pre- and post-norm, each with and without it.
+//! Compares pre-norm and post-norm in a deep decoder, each with and without warm-up.
 //!
 //!     cargo run --release --example norm_and_warmup [PICTURE.png]
 //!
-//! Eight blocks learn to continue a motif that repeats, four times from the same seed. Takes about
-//! a minute on two cores and draws the four curves of the validation loss.
+//! A decoder of eight blocks learns to continue a repeated motif, in four runs from the same seed. The example takes
+//! about a minute on two cores and plots the four curves of the validation loss.
 //!
-//! What to see: in a post-norm stack every residual sum is normalised again, so at the start the
-//! gradients of the last blocks are large, and Adam's first steps at the full rate throw them to
-//! where the stack says the same whatever it reads: the loss stays at ln 16, that of guessing.
-//! A warm-up carries it over that. A pre-norm stack learns either way (Xiong et al., 2020, arXiv
-//! 2002.04745).
+//! A post-norm stack normalises every residual sum, so the gradients of its last blocks are large at the start. Adam's
+//! first steps at the full learning rate then drive the stack to an output that does not depend on its input. The loss
+//! stays at ln 16, the loss of uniform guessing; a warm-up avoids this. A pre-norm stack learns either way (Xiong et
+//! al., 2020, arXiv 2002.04745).
 
 use std::path::{Path, PathBuf};
 
@@ -44,7 +43,7 @@ max_gradient_norm = 0
 validate_every = 20
 "#;
 
-/// The four runs: their names, and what each changes in the experiment.
+/// The names of the four runs, and the settings that each changes in the experiment.
 const RUNS: [(&str, [&str; 2]); 4] = [
     ("pre-norm, no warm-up", ["model.norm=pre", "training.warmup=0"]),
     ("pre-norm, warm-up", ["model.norm=pre", "training.warmup=100"]),
@@ -52,7 +51,7 @@ const RUNS: [(&str, [&str; 2]); 4] = [
     ("post-norm, warm-up", ["model.norm=post", "training.warmup=100"]),
 ];
 
-/// The validation loss along one run.
+/// The validation loss of one run over its steps.
 struct Curve {
     name: &'static str,
     points: Vec<(usize, f64)>,
@@ -119,7 +118,7 @@ fn draw(curves: &[Curve], path: &Path) -> std::result::Result<(), Box<dyn std::e
         .y_desc("validation loss (nats per token)")
         .label_style(("sans-serif", 20))
         .draw()?;
-    // Colours that differ for colour-blind eyes too (Okabe and Ito).
+    // These colours are distinguishable for colour-blind readers (Okabe and Ito).
     let colors = [RGBColor(86, 180, 233), RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(230, 159, 0)];
     for (curve, color) in curves.iter().zip(colors) {
         let style = color.stroke_width(3);

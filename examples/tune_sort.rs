@@ -1,11 +1,11 @@
-//! How far a race finds what a full grid finds, and what it costs.
+//! Compares successive halving with a full grid search, in result and in cost.
 //!
 //!     cargo run --release --example tune_sort
 //!
-//! Searches width, learning rate and heads of a decoder that learns to sort: once every
-//! combination, trained to its end, and once by successive halving with 40 trials. Ends with an error
-//! if the race ends more than 0.02 nats above the grid's best, or takes a quarter of its steps. Takes
-//! a few minutes on two cores.
+//! Searches width, learning rate and heads of a decoder that learns to sort. The grid trains every combination to its
+//! end; successive halving starts 40 trials. Fails if the best loss of successive halving is more than 0.02 nats above
+//! the grid's. Also fails if successive halving takes a quarter of the grid's steps or more. Takes a few minutes on two
+//! cores.
 
 use std::{path::Path, sync::atomic::AtomicUsize};
 
@@ -46,7 +46,7 @@ trials = 40
 const NEAR: f64 = 0.02;
 
 fn main() {
-    // This very program trains the trials of the studies.
+    // The studies start this program again to train their trials.
     if std::env::args().nth(1).as_deref() == Some("train") {
         causal_attention::cli::main();
         return;

@@ -1,8 +1,8 @@
-//! What can go wrong, where, and what to do about it.
+//! Errors: the place, the problem and the remedy.
 //!
-//! Every error reads as one line: the place (config key, or file and line), what is wrong with
-//! it, and the remedy. [`Error::exit_code`] says how the program ends: 2 for what a user can
-//! mend by changing the input, 1 for a run that failed by itself.
+//! Every error is a single line: the place (config key, or file and line), the problem, and the remedy.
+//! [`Error::exit_code`] is the exit code of the program. It is 2 for errors that a user can fix by changing the input,
+//! and 1 for a run that failed on its own.
 
 use std::any::Any;
 use std::fmt;
@@ -11,69 +11,69 @@ use std::path::{Path, PathBuf};
 
 use causal_attention_nn::model::ModelConfig;
 
-/// The result of anything that can fail on a user's input or a disk.
+/// A result with [`Error`] as its default error type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What was wrong, where, and what to do.
+/// An error of the library or the program.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The value of a config key cannot be used.
+    /// A config key with an invalid value.
     #[error("{}`{key}` = {value} {problem}", place(.origin))]
     Key {
-        /// Where the value was written, when it was not a default.
+        /// The place where the value was written, or `None` for a default.
         origin: Option<Origin>,
-        /// The key with its section, as `model.heads`.
+        /// The key with its section, such as `model.heads`.
         key: String,
-        /// The value as it was given.
+        /// The value as given.
         value: String,
-        /// What is wrong and what would be right, as a clause that follows the value.
+        /// The problem and the valid values, as a clause that follows the value.
         problem: String,
     },
 
-    /// A place in a file that cannot be understood.
+    /// A place in a file that cannot be parsed.
     #[error("{}: {problem}", .place)]
     File {
-        /// File, line and column.
+        /// The file, line and column.
         place: Place,
-        /// What is wrong there and what to do.
+        /// The problem and the remedy.
         problem: String,
     },
 
-    /// Tensors, masks or lengths that do not fit each other; the message names both shapes.
+    /// Tensors, masks or lengths that do not match. The message names both shapes.
     #[error("{0}")]
     Shape(String),
 
-    /// Any other input that cannot be used.
+    /// Any other invalid input.
     #[error("{0}")]
     Input(String),
 
     /// The operating system refused a file operation.
     #[error("cannot {action} `{}`: {}", .path.display(), plain(.source))]
     Io {
-        /// What was tried, as `read` or `create`.
+        /// The attempted operation, such as `read` or `create`.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the operating system.
         source: io::Error,
     },
 
     /// A loss, gradient or weight that is not finite, or losses that have exploded.
     #[error("diverged at step {step}: {what}. `{}` holds {weights}. {advice}", .kept.display())]
     Diverged {
-        /// Steps done, this one included.
+        /// The steps done, including this one.
         step: usize,
-        /// What is not finite, or how far the losses have risen.
+        /// The value that is not finite, or the rise of the losses.
         what: String,
-        /// What to do, as a sentence.
+        /// The advice, as a sentence.
         advice: String,
-        /// The file of the weights that are kept.
+        /// The file of the kept weights.
         kept: PathBuf,
-        /// Whose they are, as "the weights of step 500".
+        /// The origin of the kept weights, such as "the weights of step 500".
         weights: String,
     },
 
-    /// A GPU has less memory than the work takes.
+    /// A GPU has less memory than the work needs.
     #[error(
         "{device} has too little memory for this: use a smaller training.batch_size (training.accumulate keeps \
          the effective size), a shorter input, a smaller model or a CPU backend"
@@ -83,36 +83,36 @@ pub enum Error {
         device: String,
     },
 
-    /// A GPU, or its driver, failed at work.
+    /// A GPU or its driver failed.
     #[error("{device} has failed: {message}")]
     DeviceFailed {
         /// The backend and the GPU.
         device: String,
-        /// What the driver says.
+        /// The message of the driver.
         message: String,
     },
 
-    /// The system starts no more threads.
+    /// The system refuses to start another thread.
     #[error(
         "the system starts no more threads: raise the limits (`ulimit -u`, `ulimit -v`), or use fewer by \
          RAYON_NUM_THREADS=N"
     )]
     Threads,
 
-    /// A run that failed by itself, not through its input: the message says what is kept.
+    /// A run that failed on its own, not because of its input. The message says what is kept.
     #[error("{0}")]
     Failed(String),
 }
 
 impl Error {
-    /// A key whose `value` cannot be used; `problem` is a clause that follows the value, as
-    /// "must divide `model.d_model` = 64".
+    /// Creates an error for a key with an invalid `value`. `problem` is a clause that follows the value, such as "must
+    /// divide `model.d_model` = 64".
     pub fn key(key: impl Into<String>, value: impl fmt::Display, problem: impl Into<String>) -> Self {
         let value = excerpt(&value.to_string(), 100);
         Error::Key { origin: None, key: key.into(), value, problem: problem.into() }
     }
 
-    /// The error of a key with the place where its value was written, unless it says one.
+    /// Adds the place where the value was written to the error of a key, unless the error has one.
     pub fn at(mut self, written: Option<Origin>) -> Self {
         if let Error::Key { origin: origin @ None, .. } = &mut self {
             *origin = written;
@@ -120,17 +120,17 @@ impl Error {
         self
     }
 
-    /// A failed file operation: `action` is a verb, as "read".
+    /// Creates an error for a failed file operation. `action` is a verb such as "read".
     pub fn io(action: &'static str, path: impl AsRef<Path>, source: io::Error) -> Self {
         Error::Io { action, path: path.as_ref().to_path_buf(), source }
     }
 
-    /// A problem with a whole file.
+    /// Creates an error for a whole file.
     pub fn file(path: impl AsRef<Path>, problem: impl Into<String>) -> Self {
         Self::in_file(path, None, None, problem)
     }
 
-    /// A problem at a line and a column of a file, as far as they are known.
+    /// Creates an error for a line and a column of a file, as far as they are known.
     pub fn in_file(
         path: impl AsRef<Path>,
         line: Option<usize>,
@@ -157,7 +157,7 @@ impl Error {
         Self::check_key((least..=most).contains(&value), key, value, problem)
     }
 
-    /// Returns what makes an error of the section's keys from one of its fields.
+    /// Returns a function that turns an error of a field into an error of a key of the section.
     pub fn in_section(section: &'static str) -> impl Fn(causal_attention_nn::Error) -> Self {
         move |error| match error {
             causal_attention_nn::Error::Argument { name, value, problem } => {
@@ -167,8 +167,8 @@ impl Error {
         }
     }
 
-    /// The exit code of a program that ends with this error: 2 for input that cannot be used,
-    /// 1 for a run that failed by itself.
+    /// Returns the exit code of a program that ends with this error: 2 for invalid input, 1 for a run that failed on
+    /// its own.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Key { .. }
@@ -195,12 +195,12 @@ impl From<causal_attention_report::Error> for Error {
     }
 }
 
-/// Fails with an error of this `kind` unless a condition `holds`.
+/// Returns an error of this `kind` unless a condition `holds`.
 pub fn ensure(holds: bool, kind: fn(String) -> Error, problem: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(kind(problem())) }
 }
 
-/// Names fields of a model in a message as the keys of a config, as "`model.heads`" for "`heads`".
+/// Replaces fields of a model in a message by the keys of a config, such as "`heads`" by "`model.heads`".
 pub(crate) fn keys_of_model(message: &str) -> String {
     let fields = toml::Table::try_from(ModelConfig::default()).unwrap_or_default();
     let is_field = |word: &str| fields.contains_key(word);
@@ -212,19 +212,20 @@ pub(crate) fn keys_of_model(message: &str) -> String {
     named.collect::<Vec<_>>().join("`")
 }
 
-/// What is wrong and what to do where the system gives no more memory.
+/// The problem and the remedy if the system has no more memory.
 pub const OUT_OF_MEMORY: &str = "there is not enough memory: free some, raise the limit (`ulimit -v`), or use a smaller \
                                  model, training.batch_size or data.length";
 
-/// Whether a panic says that a thread could not be started, which the standard library and rayon return no error for.
+/// Returns true if a panic was caused by a thread that could not be started. The standard library and rayon return no
+/// error in that case.
 pub fn is_out_of_threads(panic: &str) -> bool {
     panic.contains("failed to spawn thread") || panic.contains("ThreadPoolBuildError")
 }
 
-/// What the system answered, with what to do where a user can do something about it.
+/// Returns the answer of the system, with a remedy if a user has one.
 fn plain(source: &io::Error) -> String {
     let problem = match source.kind() {
-        // Said already.
+        // The error already has its own message.
         _ if source.get_ref().is_some() => return source.to_string(),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             "no space is left on the disk: free some and try again"
@@ -245,10 +246,10 @@ fn plain(source: &io::Error) -> String {
     problem.to_string()
 }
 
-/// A value as a message shows it: in one line, of which no more than `most` characters.
+/// Returns a value as shown in messages: in a single line of at most `most` characters.
 pub fn excerpt(value: &str, most: usize) -> String {
     let escaped = |character: char| match character {
-        // What is quoted or escaped already is not so twice.
+        // Quoted and escaped text is not escaped twice.
         '\\' | '"' | '\'' => character.to_string(),
         other => other.escape_debug().to_string(),
     };
@@ -259,12 +260,12 @@ pub fn excerpt(value: &str, most: usize) -> String {
     shown
 }
 
-/// An integer of a range that is not known.
+/// An integer whose range is not known.
 pub const INTEGER: &str = "a non-negative integer";
 
-/// What serde expected, in words that do not ask a user to know Rust.
+/// Returns the type that serde expected, in terms that require no knowledge of Rust.
 pub fn expected(message: &str) -> String {
-    // The place is said apart.
+    // The error reports its place separately.
     let message = message.split(" at line ").next().unwrap_or_default().trim().replace('\n', ", ");
     let Some((_, expected)) = message.split_once(", expected ") else { return message };
     let plain = match expected {
@@ -281,13 +282,13 @@ pub fn expected(message: &str) -> String {
     format!("expected {plain}")
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// A place in a file, printed as `file:line:column` as far as it is known.
+/// A place in a file, displayed as `file:line:column` as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The file.
@@ -308,14 +309,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// Where the value of a config key was written.
+/// The place where the value of a config key was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// In a config file.
     File(Place),
     /// On the command line, by `--set`.
     CommandLine,
-    /// On the command line, by an option for the key, as `--steps`.
+    /// On the command line, by the key's own option, such as `--steps`.
     KeyOption(String),
 }
 

@@ -1,12 +1,13 @@
-//! The layers of the library, of `causal-attention-nn` and of `causal-attention-report`: each module imports from those
-//! before it in its list alone, and only `terminal` and `cli` write to the terminal. Tests may import from anywhere.
+//! Tests the layers of the library, of `causal-attention-nn` and of `causal-attention-report`. Each module may import
+//! only from modules before it in its list, and only `terminal` and `cli` write to the terminal. Tests may import from
+//! anywhere.
 
 use std::fs;
 use std::path::Path;
 
 use walkdir::WalkDir;
 
-/// The modules of the program, each with those before it to import from. The error type knows those of the library.
+/// The modules of the program, each after the modules that it may import from. `error` may use the library crates too.
 const PROGRAM: [&str; 17] = [
     "error",
     "files",
@@ -27,11 +28,11 @@ const PROGRAM: [&str; 17] = [
     "cli",
 ];
 
-/// Those of `causal-attention-nn`.
+/// The modules of `causal-attention-nn`.
 const NN: [&str; 10] =
     ["error", "choice", "range", "role", "hooks", "ops", "position", "attention", "model", "prelude"];
 
-/// Those of `causal-attention-report`.
+/// The modules of `causal-attention-report`.
 const REPORT: [&str; 25] = [
     "error",
     "numbers",
@@ -60,7 +61,7 @@ const REPORT: [&str; 25] = [
     "golden",
 ];
 
-/// What writes to the terminal, as it is called.
+/// The functions and macros that write to the terminal.
 const PRINTS: [&str; 8] =
     ["println!", "eprintln!", "print!", "eprint!", "say(", "warn(", "print_text(", "print_json("];
 
@@ -68,7 +69,7 @@ fn is_word_character(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// A file without its tests, and with empty lines for comments.
+/// Returns the code of a file without its tests, with comments replaced by empty lines.
 fn code(text: &str) -> String {
     let tests = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
     let kept =
@@ -76,7 +77,7 @@ fn code(text: &str) -> String {
     text[..tests].lines().map(kept).collect::<Vec<_>>().join("\n")
 }
 
-/// Where `word` stands in a text as a word of its own, with what follows it.
+/// Returns the positions of `word` as a separate word in a text, with the text after it.
 fn found<'t>(text: &'t str, word: &str) -> impl Iterator<Item = (usize, &'t str)> {
     let is_own = |at: usize| {
         let before = text[..at].chars().next_back();
@@ -87,7 +88,7 @@ fn found<'t>(text: &'t str, word: &str) -> impl Iterator<Item = (usize, &'t str)
         .map(|(at, word)| (at, &text[at + word.len()..]))
 }
 
-/// The modules that are named after a `crate::`: the first name, or those of a list in braces.
+/// Returns the modules that are named after a `crate::`: the first name, or the names of a list in braces.
 fn named(rest: &str) -> Vec<&str> {
     let first = |text: &'_ str| text.find(|it| !is_word_character(it)).unwrap_or(text.len());
     match rest.strip_prefix('{') {
@@ -99,7 +100,7 @@ fn named(rest: &str) -> Vec<&str> {
     }
 }
 
-/// Whether the file that declares the module of `path` does so for tests alone.
+/// Returns true if the file that declares the module of `path` declares it for tests only.
 fn is_for_tests(path: &Path) -> bool {
     let (folder, name) = (path.parent().unwrap(), path.file_stem().unwrap().to_string_lossy());
     let parents = [folder.join("mod.rs"), folder.join("lib.rs"), folder.with_extension("rs")];
@@ -149,7 +150,7 @@ fn modules_import_downwards_and_the_program_alone_prints() {
     faults.extend(check(&root.join("crates/nn/src"), &NN, &[]));
     faults.extend(check(&root.join("crates/report/src"), &REPORT, &[]));
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
-    // What it finds, and what it does not.
+    // Checks the search itself.
     let all =
         |text: &'static str| found(text, "crate::").flat_map(|(_, rest)| named(rest)).collect::<Vec<_>>();
     assert_eq!(all("use crate::{\n    error::Error,\n    ops, Result,\n};"), ["error", "ops", "Result", ""]);

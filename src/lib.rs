@@ -1,10 +1,10 @@
 //! Trains causal-attention decoders on sequence prediction and shows what they learned.
 //!
-//! The program is documented by its README and by `causal-attention --help`; this is the library beneath it.
+//! The README and `causal-attention --help` document the program. This is the library on which it is built.
 //!
-//! # Attention in a model of your own
-//! Every module is generic over Burn's [`Backend`](burn::prelude::Backend), and its attention weights can be
-//! returned beside its output. A mask hides what is `true` in it.
+//! # Attention in your own model
+//! Every module is generic over Burn's [`Backend`](burn::prelude::Backend), and can return attention weights along with
+//! its output. A mask hides the positions where it is `true`.
 //!
 //! ```
 //! use burn::prelude::*;
@@ -33,8 +33,8 @@
 //! ```
 //!
 //! # Training from code
-//! A [`Config`](config::Config) is what a config file and `--set` say; [`training::launch`] trains it on the
-//! device that is chosen, and leaves the run folder that the program leaves.
+//! A [`Config`](config::Config) holds the values of a config file and of `--set`. [`training::launch`] trains it on the
+//! chosen device and writes the same run folder as the program.
 //!
 //! ```
 //! use causal_attention::backend;
@@ -51,9 +51,9 @@
 //! # Ok::<(), causal_attention::Error>(())
 //! ```
 //!
-//! # Data from memory, and an observer of one's own
-//! A [`Dataset`](data::Dataset) can be made of one's own sequences, and an
-//! [`Observer`](training::observers::Observer) sees each step.
+//! # Data from memory, and a custom observer
+//! A [`Dataset`](data::Dataset) can be made from your own sequences, and an [`Observer`](training::observers::Observer)
+//! is called after each step.
 //!
 //! ```
 //! use std::sync::{Arc, Mutex};

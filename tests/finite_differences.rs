@@ -1,7 +1,7 @@
-//! Gradients against finite differences in double precision, for every mechanism and every model.
+//! Gradients compared with finite differences in double precision, for every mechanism and every model.
 //!
-//! A file, and so a process, of its own: Burn keeps one default precision a device and process,
-//! which is the one of the backend that is used first.
+//! In a separate file, and so a separate process: Burn keeps one default precision per device and process, which the
+//! first backend sets.
 
 mod kinds;
 
@@ -19,9 +19,9 @@ use causal_attention::position::PositionScheme;
 
 type B = Autodiff<NdArray<f64>>;
 
-/// Compares the gradient of `loss` with differences at a few entries of each parameter. Four points
-/// make the error of the fourth order in the step: norms over embeddings near zero curve strongly. A shorter step is
-/// taken where the kink of a ReLU lies within it.
+/// Compares the gradient of `loss` with finite differences at a few entries of each parameter. The four-point formula
+/// has an error of fourth order in the step size, because norms over embeddings near zero have a large curvature. A
+/// smaller step is tried if the kink of a ReLU lies within the step.
 fn check<M: Module<B>>(what: &str, module: M, loss: impl Fn(&M) -> Tensor<B, 1>) {
     const STEPS: [f64; 3] = [1e-5, 1e-6, 1e-7];
     let gradients = loss(&module).backward();
@@ -72,7 +72,7 @@ fn check<M: Module<B>>(what: &str, module: M, loss: impl Fn(&M) -> Tensor<B, 1>)
     }
 }
 
-/// A number that depends on every element of a tensor in a way of its own.
+/// Reduces a tensor to a number that depends on every element with a different weight.
 fn mixed<const D: usize>(output: Tensor<B, D>) -> Tensor<B, 1> {
     let shape = output.shape();
     let weights = (0..shape.num_elements()).map(|i| (1.7 * i as f64).sin()).collect::<Vec<f64>>();
@@ -94,7 +94,7 @@ fn tokens(shape: [usize; 2], vocab: usize) -> Tensor<B, 2, Int> {
     Tensor::from_data(TensorData::new(ids, shape), &Default::default())
 }
 
-/// An input whose gradient is looked at like a parameter's.
+/// An input whose gradient is checked like a parameter's.
 #[derive(Module, Debug)]
 struct Given<B: burn::tensor::backend::Backend> {
     x: Param<Tensor<B, 3>>,
@@ -152,7 +152,7 @@ fn general_attention_under_every_mask() {
     }
 }
 
-/// The loss of a model of this config, with padding and smoothing.
+/// Checks the loss of a model of this config, with padding and label smoothing.
 fn check_model(config: ModelConfig) {
     let sizes = Sizes { vocab: 11, context: 7, source_context: Some(5) };
     let model = config.init::<B>(sizes, &Default::default()).unwrap();
@@ -161,7 +161,7 @@ fn check_model(config: ModelConfig) {
     let inputs = Inputs { tokens: tokens([3, 7], 11), source };
     let targets = tokens([3, 8], 11).narrow(1, 1, 7);
     check(&format!("{config:?}"), model, |model| {
-        // The places of a batch are the same ones each time.
+        // Draws the same random positions for each evaluation.
         if config.position == PositionScheme::RandomSinusoidal {
             ops::seed::<B>(&Default::default(), 5);
         }
@@ -186,7 +186,7 @@ fn every_position_scheme_in_every_architecture() {
 
 #[test]
 fn every_option_of_a_model() {
-    // Where ReLU has its corner, a difference is no derivative.
+    // At the kink of a ReLU, a finite difference does not approximate the derivative.
     let kinds = kinds::of_every_kind(&small()).into_iter();
     kinds.filter(|kind| kind.activation != Activation::Relu).for_each(check_model);
     check_model(ModelConfig { tie_embeddings: true, embedding_norm: true, ..small() });

@@ -1,4 +1,4 @@
-//! Every architecture and every position scheme learns a tiny task down to its floor.
+//! Every architecture and every position scheme learns a tiny task down to its entropy floor.
 
 mod kinds;
 
@@ -19,10 +19,10 @@ const VOCAB: usize = 7;
 const BATCH: usize = 32;
 const TIME: usize = 9;
 
-/// What a model reads, what it should say, and which of that does not count.
+/// The inputs of a model, its targets, and the mask of targets that do not count.
 type Batch = (Inputs<B>, Tensor<B, 2, Int>, Option<Tensor<B, 2, Bool>>);
 
-/// Trains until the mean loss of the last ten batches lies within 0.1 nats of `floor`.
+/// Trains until the mean loss of the last ten batches is within 0.1 nats of `floor`.
 fn learns(
     config: ModelConfig,
     sizes: Sizes,
@@ -30,7 +30,7 @@ fn learns(
     steps: usize,
     batch: impl Fn(&mut ChaCha8Rng) -> Batch,
 ) -> Model<B> {
-    // The backend has one source of random numbers for all tests.
+    // The backend has a single random number generator for all tests.
     static DRAWING: Mutex<()> = Mutex::new(());
     let mut model: Model<B> = {
         let _alone = DRAWING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -61,19 +61,19 @@ fn small(architecture: Architecture, position: PositionScheme) -> ModelConfig {
     ModelConfig { architecture, position, d_model: 32, heads: 8, ..ModelConfig::default() }
 }
 
-/// Rows of ids on the device.
+/// Creates a tensor from rows of ids.
 fn ids(rows: &[Vec<i64>]) -> Tensor<B, 2, Int> {
     let shape = [rows.len(), rows[0].len()];
     Tensor::from_data(TensorData::new(rows.concat(), shape), &Default::default())
 }
 
-/// A batch of sequences of `TIME + 1` tokens, each predicted from those before it.
+/// A batch of sequences of `TIME + 1` tokens, each predicted from the previous ones.
 fn next_tokens(sequence: impl FnMut() -> Vec<i64>) -> Batch {
     let tokens = ids(&std::iter::repeat_with(sequence).take(BATCH).collect::<Vec<_>>());
     (Inputs::tokens(tokens.clone().narrow(1, 0, TIME)), tokens.narrow(1, 1, TIME), None)
 }
 
-/// Every token is the one before plus three: what follows depends on the last token alone.
+/// Each token is the previous one plus three, so the target depends on the last token alone.
 fn learns_successors(config: ModelConfig) {
     let sizes = Sizes { vocab: VOCAB, context: TIME, source_context: None };
     learns(config, sizes, 0.0, 300, |random| {
@@ -84,7 +84,7 @@ fn learns_successors(config: ModelConfig) {
     });
 }
 
-/// Every token is the one three places before: the first two targets are drawn, the others known.
+/// Each token repeats the one three positions earlier: the first two targets are random, the others determined.
 fn learns_a_period(config: ModelConfig) {
     let sizes = Sizes { vocab: VOCAB, context: TIME, source_context: None };
     let floor = 2.0 * (VOCAB as f64).ln() / TIME as f64;
@@ -111,7 +111,7 @@ fn decoders_of_every_kind_learn() {
             _ => learns_a_period(kind),
         }
     }
-    // Places that are drawn anew each time are in the way of what they say nothing of, and learned around.
+    // Random positions carry no information in this task and act as noise, which the model learns to ignore.
     learns_successors(small(Architecture::Decoder, PositionScheme::RandomSinusoidal));
 }
 
@@ -126,12 +126,12 @@ fn source(random: &mut ChaCha8Rng) -> (Vec<i64>, usize) {
     ((0..LONGEST).map(digits).collect(), length)
 }
 
-/// Where sequences of these lengths are padded.
+/// Returns the padding mask of sequences with these lengths.
 fn beyond(lengths: &[usize], time: usize) -> Tensor<B, 2, Bool> {
     causal_attention::attention::mask::padding(lengths, time, &Default::default())
 }
 
-/// Sources to be answered backwards.
+/// A batch of sources with reversed answers.
 fn reversals(random: &mut ChaCha8Rng) -> Batch {
     let (sources, lengths): (Vec<_>, Vec<_>) = (0..BATCH).map(|_| source(random)).unzip();
     let (mut inputs, mut targets) = (Vec::new(), Vec::new());
@@ -151,13 +151,13 @@ fn reversals(random: &mut ChaCha8Rng) -> Batch {
 fn an_encoder_decoder_learns_to_answer_backwards_and_to_stop() {
     let sizes = Sizes { vocab: VOCAB, context: LONGEST + 1, source_context: Some(LONGEST) };
     let config = small(Architecture::EncoderDecoder, PositionScheme::Learned);
-    // A floor below zero asks for a loss below 0.02, at which hardly an answer is wrong.
+    // The negative floor requires a loss below 0.02, at which hardly any answer is wrong.
     let model = learns(config, sizes, -0.08, 1000, reversals).valid();
 
     let mut random = ChaCha8Rng::seed_from_u64(11);
     let (sources, lengths): (Vec<_>, Vec<_>) = (0..BATCH).map(|_| source(&mut random)).unzip();
     let batch = Source { tokens: ids(&sources).inner(), lengths: lengths.clone() };
-    // The likeliest token at each step, up to the first end.
+    // The argmax token at each step, up to the first end token.
     let mut cache = model.start(Some(batch)).unwrap();
     let mut next = ids(&vec![vec![START as i64]; BATCH]).inner();
     let mut answers = vec![Vec::new(); BATCH];

@@ -1,7 +1,7 @@
 //! Agreement with PyTorch, case by case, on both CPU backends.
 //!
-//! The cases lie in `tests/reference/`, or in the folder that `REFERENCE_CASES` names: other
-//! numbers of the same shapes.
+//! The cases are in `tests/reference/`, or in the folder that `REFERENCE_CASES` names, with other values of the same
+//! shapes.
 
 #[path = "reference/case.rs"]
 mod case;
@@ -20,6 +20,5 @@ mod optimisation;
 #[path = "reference/positions.rs"]
 mod positions;
 
-/// How far a result may lie from PyTorch's, relative to the case's largest value: sums are taken
-/// in another order, and no more.
+/// The tolerance relative to the case's largest value; it allows only for another order of summation.
 const CLOSE: f64 = 1e-5;

@@ -1,7 +1,7 @@
-//! Ablation: a model without one of its heads, to see what the head is worth.
+//! Zero-ablation of single heads: the rise of the loss without a head measures its importance.
 //!
-//! A head speaks to the rest of the model only through its rows of the output projection. With
-//! these at zero its output is zero, whatever it attends to; biases stay.
+//! A head reaches the rest of the model only through its rows of the output projection. With these rows at zero the
+//! head's output is zero, whatever it attends to; biases stay.
 
 use burn::prelude::*;
 
@@ -15,13 +15,13 @@ fn attentions<B: Backend>(model: &mut Model<B>) -> Vec<&mut MultiHeadAttention<B
     }
 }
 
-/// How many heads the causal self-attention of each layer has.
+/// Returns the number of causal self-attention heads per layer.
 pub fn heads<B: Backend>(model: &Model<B>) -> Vec<usize> {
     attentions(&mut model.clone()).iter().map(|attention| attention.heads).collect()
 }
 
-/// `model`, with the output of one head of its causal self-attention zeroed. Layers and heads
-/// count from 0; a layer that does not exist leaves the model as it is.
+/// Returns a copy of `model` with the output of one causal self-attention head zeroed. Layers and heads count from 0;
+/// for a layer that does not exist the model is unchanged.
 pub fn without_head<B: Backend>(model: &Model<B>, layer: usize, head: usize) -> Model<B> {
     let mut model = model.clone();
     if let Some(MultiHeadAttention { output, d_head, .. }) = attentions(&mut model).get_mut(layer) {
@@ -54,8 +54,8 @@ mod tests {
         assert_eq!(heads(&model), [3]);
         let read = || Inputs::tokens(Tensor::from_ints([[3, 1, 4, 1, 5]], &Default::default()));
         let logits = |model: &Model<NdArray>| model.forward(read()).unwrap();
-        // Logits are linear in the heads' outputs: what three ablations take away, one each, is all
-        // that attention adds.
+        // Logits are linear in the head outputs: the effects of the three single ablations add up to all that attention
+        // adds.
         let whole = logits(&model);
         let parts = (0..3).map(|head| whole.clone() - logits(&without_head(&model, 0, head)));
         let added = parts.reduce(|sum, part| sum + part).unwrap();

@@ -1,4 +1,4 @@
-//! `analysis.json`: the scores of the best weights of a run, stored beside them, because the data may be gone
+//! `analysis.json`: the head scores of a run's best weights. They are stored with the run because the data may be gone
 //! later.
 
 use std::path::Path;
@@ -14,50 +14,49 @@ use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
 use crate::files::read_json;
 use crate::model::Model;
 
-/// The most attention weights that are made for one scoring, and for one batch of it: 4 MB, which a
-/// processor's cache holds.
+/// The maximum number of attention weights computed for one scoring, and per batch: 4 MB, which fits the CPU cache.
 const MOST_SCORED: usize = 1 << 28;
 const BATCH_SCORED: usize = 1 << 20;
-/// Sequences in a batch that heads are left out on, and their tokens.
+/// The maximum number of sequences per ablation batch, and of tokens in it.
 const ABLATION_BATCH: usize = 16;
 const ABLATION_TOKENS: usize = 1 << 13;
 
-/// What the best weights of a run do. Losses are in nats per token.
+/// The analysis of a run's best weights. Losses are in nats per token.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
-    /// Steps done when they were reached.
+    /// The step of the best weights.
     pub step: usize,
-    /// Their loss over the whole validation set, by which they are told from another run's.
+    /// The loss over the whole validation set, which distinguishes these weights from another run's.
     #[serde(default)]
     pub loss: Option<f64>,
-    /// Validation sequences that the heads were scored on.
+    /// The number of validation sequences that the heads were scored on.
     pub sequences: usize,
-    /// How many tokens of each, where that is not all of them.
+    /// The number of tokens scored per sequence, if not all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_tokens: Option<usize>,
-    /// Validation sequences that they were left out on.
+    /// The number of validation sequences that the heads were ablated on.
     pub ablation_sequences: usize,
-    /// `[layer][head]`.
+    /// Scores per head, `[layer][head]`.
     pub heads: Vec<Vec<HeadScores>>,
-    /// The loss at each position over the whole validation set; none where no target counts.
+    /// The loss at each position over the whole validation set; `None` where no target counts.
     pub loss_by_position: Vec<Option<f64>>,
-    /// The same of the optimal predictor; empty where it is not known.
+    /// The entropy floor at each position: the loss of the optimal predictor. Empty if it is unknown.
     pub floor_by_position: Vec<f64>,
 }
 
 impl Analysis {
-    /// Reads the analysis at `path`; none where there is no such file.
+    /// Reads the analysis at `path`; returns `None` if the file does not exist.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let what = "the scores of a run's heads; without the file they are scored anew";
         path.exists().then(|| read_json(path, what)).transpose()
     }
 }
 
-/// Scores the heads of `model`, `[layer][head]`, over the first sequences of `set`, and says over
-/// how many. A batch has at most `rows` sequences, so that it fits wherever a training batch fits.
+/// Scores the heads of `model`, `[layer][head]`, over the first sequences of `set`. Returns the scores and the number
+/// of sequences. A batch has at most `rows` sequences, so that it fits wherever a training batch fits.
 ///
 /// # Errors
-/// [`Error::Shape`](crate::Error::Shape) where the model cannot read the sequences.
+/// [`Error::Shape`](crate::Error::Shape) if the model cannot read the sequences.
 pub fn score_heads<B: Backend>(
     model: &Model<B>,
     set: &Sequences,
@@ -83,14 +82,14 @@ pub fn score_heads<B: Backend>(
     Ok((tallies.scores(), samples.len()))
 }
 
-/// Looks into `model`, the best weights of a run of `config` on `dataset`: those after `step` steps, by their
-/// `evaluation` over the whole validation set.
+/// Analyses `model`, the best weights of a run of `config` on `dataset`. They were reached after `step` steps, with
+/// `evaluation` as their result on the whole validation set.
 ///
-/// Each head is ablated on as many validation sequences as cost at most a tenth of the run's `trained_tokens`, at
-/// least one; `ablated` is called with the number of heads that are done.
+/// Each head is ablated on as many validation sequences as cost at most a tenth of the run's `trained_tokens`, and on
+/// at least one. `ablated` is called with the number of finished heads.
 ///
 /// # Errors
-/// As [`score_heads`].
+/// Same as [`score_heads`].
 pub fn examine<B: Backend>(
     model: &Model<B>,
     dataset: &Dataset,
@@ -122,11 +121,11 @@ pub fn examine<B: Backend>(
     })
 }
 
-/// Looks at `model` reading one sequence: what it does, and the scores of its heads there. With `ablated`, which
-/// hears how many are done, each head is left out once, which takes as long as to read the sequence.
+/// Runs `model` on one sequence and returns its view and head scores. With `ablated`, each head is also ablated once,
+/// which takes one pass over the sequence per head; the callback receives the number of finished heads.
 ///
 /// # Errors
-/// [`Error::Shape`](crate::Error::Shape) where the model cannot read it, as where it is too long.
+/// [`Error::Shape`](crate::Error::Shape) if the model cannot read the sequence, for example because it is too long.
 pub fn look_at<B: Backend>(
     model: &Model<B>,
     sample: &Sample,
@@ -146,12 +145,12 @@ pub fn look_at<B: Backend>(
     Ok((view, heads))
 }
 
-/// Sequences in a batch that heads are left out on, of `time` tokens each, where training has `rows` in one.
+/// Returns the number of sequences per ablation batch, each of `time` tokens, where a training batch has `rows`.
 fn ablation_batch(time: usize, rows: usize) -> usize {
     ABLATION_BATCH.min(ABLATION_TOKENS / time.max(1)).min(rows).max(1)
 }
 
-/// Fills in what the `loss` rises by without each head; `done` hears how many are.
+/// Fills in the rise of the `loss` when each head is ablated; `done` receives the number of finished heads.
 fn ablate<B: Backend>(
     model: &Model<B>,
     heads: &mut [Vec<HeadScores>],

@@ -1,5 +1,5 @@
-//! A run's validation samples continued by the model itself: after the prompt it reads what it
-//! wrote, not the truth, so that one wrong token can lead to others.
+//! Free-running continuations of a run's validation samples. After the prompt the model reads its own output instead of
+//! the truth, so one wrong token can lead to others.
 
 use burn::tensor::backend::Backend;
 
@@ -9,25 +9,25 @@ use crate::error::Result;
 use crate::generation::{Options, Prompt, Sampling, write};
 use crate::model::{Model, Sizes};
 
-/// A continuation beside the true one.
+/// A generated continuation and the true one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FreeRunning {
-    /// What the model was given: the beginning of the sample, or the source of an answer.
+    /// The prompt: the beginning of the sample, or the source of an answer.
     pub prompt: Vec<u32>,
-    /// The likeliest tokens, each after all before it; as many as in `truth`.
+    /// The argmax token at each position, given all tokens before it; as many as in `truth`.
     pub generated: Vec<u32>,
-    /// What truly follows.
+    /// The true continuation.
     pub truth: Vec<u32>,
 }
 
 impl FreeRunning {
-    /// Lets the model continue a validation sample.
+    /// Continues a validation sample with the model.
     ///
-    /// The prompt reaches up to where all that follows can be known. Where that is nowhere before
-    /// the last quarter, it is the first half.
+    /// The prompt extends to the position from which all later tokens are determined. If that position is in the last
+    /// quarter, the prompt is the first half.
     ///
     /// # Errors
-    /// Those of [`write()`].
+    /// Same as [`write()`].
     pub fn new<B: Backend>(
         (model, sizes): (&Model<B>, Sizes),
         vocabulary: &Vocabulary,
@@ -37,13 +37,13 @@ impl FreeRunning {
         let mut sequence = sample.inputs.clone();
         sequence.extend(sample.targets.last());
         let given = match sample.source {
-            // The token that an answer starts with.
+            // The token that starts an answer.
             Some(_) => 1,
             None => given(&sample.roles),
         };
         let truth = sequence.split_off(given.min(sequence.len()));
         let prompt = Prompt { tokens: sequence, source: sample.source.clone() };
-        // As many as in the truth, which may hold the token that ends a text.
+        // The truth may contain the end-of-text token.
         let max_new = truth.len();
         let options = Options { sampling: Sampling::GREEDY, max_new, ignore_end: true, ..Options::default() };
         let mut written = write((model, sizes), vocabulary, &prompt, &options, device, |_, _| Ok(()))?;
@@ -52,7 +52,7 @@ impl FreeRunning {
     }
 }
 
-/// How many tokens of a sample with these targets are given.
+/// Returns the number of prompt tokens of a sample whose targets have these roles.
 fn given(roles: &[Role]) -> usize {
     let all = roles.len() + 1;
     // Target `i` is token `i + 1`.

@@ -1,19 +1,19 @@
-//! Scores that say what a head does, from its attention weights alone.
+//! Head scores computed from attention weights alone.
 //!
-//! Each is a mean over the queries of a set of sequences, over those queries that have what is
-//! asked for: every query has a first token, few have an earlier occurrence of their own.
+//! Each score is a mean over the queries of a set of sequences to which it applies: every query has a first token, but
+//! few have an earlier occurrence of their own token.
 
 use rayon::prelude::*;
 
 use super::score::{HeadScores, Score};
 use crate::evaluation::Mean;
 
-/// Sums over queries, from which the scores of all heads are made, `[layer][head]`: sequences are added one by one, so
-/// that the weights of one alone need to be held.
+/// Running sums for the scores of all heads, `[layer][head]`. Sequences are added one by one, so only one sequence's
+/// weights are held in memory.
 #[derive(Debug, Clone, Default)]
 pub struct HeadTallies(Vec<Vec<Tally>>);
 
-/// The mean of each score of a head.
+/// The mean of each score of one head.
 type Tally = [Mean; Score::ALL.len()];
 
 impl HeadTallies {
@@ -23,14 +23,14 @@ impl HeadTallies {
         self.add_batch(&layers, &[tokens]);
     }
 
-    /// Adds a batch: the `attention` of each layer, `[sequence, head, query, key]`, with the number of its
-    /// heads, over the `tokens` of each sequence. Sequences that are shorter than the longest are padded.
+    /// Adds a batch. `attention` holds for each layer its number of heads and its weights,
+    /// `[sequence, head, query, key]`; `tokens` holds the tokens of each sequence. Shorter sequences are padded to the longest.
     pub fn add_batch(&mut self, attention: &[(usize, Vec<f32>)], tokens: &[&[u32]]) {
         self.0.resize_with(attention.len(), Vec::new);
         for (tallies, (heads, weights)) in self.0.iter_mut().zip(attention) {
             tallies.resize_with(*heads, Tally::default);
             let map = weights.len() / (heads * tokens.len()).max(1);
-            // Heads side by side, and each over the sequences in their order: the same sums on any number of
+            // Parallel over heads, and sequential over sequences within a head: the sums do not depend on the number of
             // threads.
             tallies.par_iter_mut().enumerate().for_each(|(head, tally)| {
                 for (sequence, tokens) in tokens.iter().enumerate() {
@@ -41,14 +41,14 @@ impl HeadTallies {
         }
     }
 
-    /// The scores of all heads, without an ablation.
+    /// Returns the scores of all heads, without the ablation score.
     pub fn scores(&self) -> Vec<Vec<HeadScores>> {
         let scores = |tally: &Tally| HeadScores::new(|score| tally[score as usize].value());
         self.0.iter().map(|heads| heads.iter().map(scores).collect()).collect()
     }
 }
 
-/// Adds one sequence: a head's `weights` `[query, key]`, row by row, over its `tokens`. Rows and columns behind
+/// Adds one sequence: a head's `weights`, `[query, key]` in row-major order, over its `tokens`. Rows and columns after
 /// the last token are padding.
 fn add(tally: &mut Tally, weights: &[f32], tokens: &[u32]) {
     for (query, row) in weights.chunks(weights.len().isqrt().max(1)).take(tokens.len()).enumerate() {
@@ -95,7 +95,8 @@ mod tests {
         close(scores[Score::Itself], (1.0 + 0.75 + 0.25 + 0.4) / 4.0);
         close(scores[Score::Previous], (0.25 + 0.25 + 0.3) / 3.0);
         close(scores[Score::First], (0.25 + 0.5 + 0.1) / 3.0);
-        // Query 2 (token 5, earlier at 0) is followed by what stands at 1; query 3 (token 7, at 1) by 2.
+        // The earlier occurrence of query 2 (token 5) is at 0, followed by position 1; that of query 3 (token 7) is at
+        // 1, followed by 2.
         close(scores[Score::Induction], (0.25 + 0.3) / 2.0);
         close(scores[Score::Duplicate], (0.5 + 0.2) / 2.0);
         close(scores[Score::Distance], (0.0 + 0.25 + (2.0 * 0.5 + 0.25) + (0.3 + 2.0 * 0.2 + 0.3)) / 4.0);
@@ -115,7 +116,7 @@ mod tests {
             row([0.1, 0.3, 0.05, 0.5, 0.05]),
         ];
         let scores = scores(&weights.concat(), &[3, 4, 3, 5, 3]);
-        // Query 2 has one earlier 3, at 0, which 1 follows; query 4 has two, at 0 and 2, which 1 and 3 follow.
+        // Query 2 has one earlier 3, at 0, followed by position 1. Query 4 has two, at 0 and 2, followed by 1 and 3.
         close(scores[Score::Induction], (0.5 + (0.3 + 0.5)) / 2.0);
         close(scores[Score::Duplicate], (0.25 + (0.1 + 0.05)) / 2.0);
     }

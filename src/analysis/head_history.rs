@@ -1,5 +1,4 @@
-//! `head_scores.csv`: the scores of all heads along a run, so that the moment a head forms can be
-//! seen beside the loss.
+//! `head_scores.csv`: the scores of all heads over a run, which show the step at which a head forms.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -11,19 +10,19 @@ use super::score::{HeadScores, Score};
 use super::step_log::{AtStep, StepLog};
 use crate::error::{Error, Result};
 
-/// The columns before those of the scores.
+/// The columns before the score columns.
 const PLACE: [&str; 3] = ["step", "layer", "head"];
 
 /// The scores of all heads at one step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScoredStep {
-    /// Steps done.
+    /// The number of completed steps.
     pub step: usize,
-    /// `[layer][head]`.
+    /// Scores per head, `[layer][head]`.
     pub heads: Vec<Vec<HeadScores>>,
 }
 
-/// The scores of all heads along a run.
+/// The scores of all heads over a run.
 pub type HeadHistory = StepLog<ScoredStep>;
 
 impl AtStep for ScoredStep {
@@ -36,7 +35,7 @@ impl AtStep for ScoredStep {
         (names.collect::<Vec<_>>().join(",") + "\n").into_bytes()
     }
 
-    /// A line for each head.
+    /// Formats one line per head.
     fn lines(&self) -> Vec<u8> {
         let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
         for (layer, heads) in self.heads.iter().enumerate() {
@@ -78,7 +77,7 @@ impl AtStep for ScoredStep {
     }
 }
 
-/// The scores that are kept along a run: none is left out on the way.
+/// Returns the scores recorded over a run: all but the ablation, which is too expensive at each step.
 fn columns() -> impl Iterator<Item = Score> {
     Score::ALL.into_iter().filter(|&score| score != Score::Ablation)
 }
@@ -107,7 +106,7 @@ mod tests {
         let all = std::fs::read_to_string(&path).unwrap();
         let header = "step,layer,head,entropy,distance,self,previous,first,induction,duplicate\n";
         assert!(all.starts_with(&format!("{header}0,0,0,0.0,,,,,0.1,\n")), "{all}");
-        // The machine stopped as a line was written.
+        // Simulates a crash while a line was being written.
         std::fs::write(&path, format!("{all}30,0,0,0.1")).unwrap();
         let mut again = HeadHistory::open(&path, 10).unwrap();
         assert!(again.holds(10) && !again.holds(20));

@@ -1,19 +1,18 @@
-//! Looking inside a trained model: what each head attends to, what it is worth, and what the model
-//! predicts, as plain data.
+//! Interpretability of a trained model: attention patterns, head importance and predictions, as plain data.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `score` | the list of scores, and the scores of one head |
-//! | `head` | the scores of heads from their attention weights |
-//! | [`ablation`] | a model without one of its heads |
-//! | [`circuit`] | which parts make the prediction, by interventions |
-//! | `sample` | the validation sequences that are kept with a run |
-//! | `view` | what a model does with one of them |
-//! | `free_running` | one of them continued by the model itself |
-//! | `examination` | all of it for the best weights of a run: `analysis.json` |
-//! | `step_log` | a file of what was looked at along a run |
-//! | `head_history` | the scores along a run: `head_scores.csv` |
-//! | `snapshots` | one of the sequences at some steps of a run: `snapshots.jsonl` |
+//! | `head` | head scores from attention weights |
+//! | [`ablation`] | zero-ablation of single heads |
+//! | [`circuit`] | circuit discovery by interventions |
+//! | `sample` | the validation sequences stored with a run |
+//! | `view` | attention and predictions on one sequence |
+//! | `free_running` | a sequence continued by the model itself |
+//! | `examination` | the full analysis of a run's best weights: `analysis.json` |
+//! | `step_log` | a file of records taken during a run |
+//! | `head_history` | head scores over a run: `head_scores.csv` |
+//! | `snapshots` | one sequence at several steps of a run: `snapshots.jsonl` |
 
 pub mod ablation;
 pub mod circuit;

@@ -1,5 +1,4 @@
-//! The few validation sequences that are kept with a run, so that its pictures can be made again
-//! from the folder alone.
+//! Validation sequences stored with a run, so that its pictures can be regenerated from the folder alone.
 
 use std::path::Path;
 
@@ -9,26 +8,26 @@ use crate::data::{Batch, Role, Sequences, Source, SourceBatch};
 use crate::error::{Error, Result};
 use crate::files::read_json;
 
-/// The most attention weights that are looked at together: 64 MB of them, and as much again for each
-/// picture that shows all.
+/// The maximum number of attention weights held together: 64 MB, and as much again for each picture that shows all of
+/// them.
 pub const MOST_WEIGHTS: usize = 1 << 24;
 
-/// One sequence: what the model reads, and what is true.
+/// One sequence: the model's inputs and the true targets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The input tokens.
     pub inputs: Vec<u32>,
     /// The true next tokens.
     pub targets: Vec<u32>,
-    /// What can be known of each target.
+    /// The role of each target: whether it can be predicted.
     pub roles: Vec<Role>,
-    /// What an encoder reads.
+    /// The encoder's input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Vec<u32>>,
 }
 
 impl Sample {
-    /// The first `count` sequences of a set, without their padding.
+    /// Returns the first `count` sequences of a set, without their padding.
     pub fn first(set: &Sequences, count: usize) -> Vec<Self> {
         let sample = |batch: Batch| {
             let end = batch.roles.iter().rposition(|&role| role != Role::Padding).map_or(0, |last| last + 1);
@@ -39,13 +38,13 @@ impl Sample {
         set.batches(1).take(count).map(sample).collect()
     }
 
-    /// The longest sequence over which all attention weights of `maps` heads are at most [`MOST_WEIGHTS`]: a
-    /// map grows as the square of the length.
+    /// Returns the length of the longest sequence whose attention weights, over `maps` heads, are at most
+    /// [`MOST_WEIGHTS`]. A map grows as the square of the length.
     pub fn longest(maps: usize) -> usize {
         (MOST_WEIGHTS / maps.max(1)).isqrt().max(1)
     }
 
-    /// The beginning of the sample, no longer than `longest`.
+    /// Truncates the sample to at most `longest` tokens.
     #[must_use]
     pub fn beginning(mut self, longest: usize) -> Self {
         self.inputs.truncate(longest);
@@ -54,7 +53,7 @@ impl Sample {
         self
     }
 
-    /// Samples as one batch, the shorter ones padded.
+    /// Collates samples into one batch, the shorter ones padded.
     pub fn batch_of(samples: &[Self]) -> Batch {
         let time = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(0);
         let sources: Vec<_> = samples.iter().filter_map(|sample| sample.source.as_deref()).collect();
@@ -73,10 +72,11 @@ impl Sample {
         }
     }
 
-    /// The samples in the file at `path`, which came from `source`, of a vocabulary of `vocab` tokens.
+    /// Reads the samples in the file at `path`, made from `source`, with a vocabulary of `vocab` tokens.
     ///
     /// # Errors
-    /// If the file cannot be read, or holds what no model with these tokens reads.
+    /// Returns an error if the file cannot be read, or if it contains a sample that no model with this vocabulary can
+    /// read.
     pub fn read(path: &Path, vocab: usize, source: Source) -> Result<Vec<Self>> {
         let mut samples: Vec<Self> = read_json(path, "validation sequences of the run")?;
         for role in samples.iter_mut().flat_map(|sample| &mut sample.roles) {
@@ -101,7 +101,7 @@ impl Sample {
     }
 }
 
-/// Rows one behind the other, each filled up to `time`.
+/// Concatenates rows, each padded to `time`.
 fn padded<T: Copy>(rows: impl Iterator<Item = impl Iterator<Item = T>>, time: usize, filler: T) -> Vec<T> {
     rows.flat_map(|row| row.chain(std::iter::repeat(filler)).take(time)).collect()
 }

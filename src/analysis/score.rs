@@ -1,4 +1,4 @@
-//! The scores by which heads are compared: one list of them, which every table, picture and page reads.
+//! The scores by which heads are compared: the one list that all tables, pictures and pages use.
 
 use std::collections::HashMap;
 use std::ops::Index;
@@ -6,21 +6,21 @@ use std::ops::Index;
 use causal_attention_report::scores::ScoreKind;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What a head is measured by. All but the ablation are means over the queries of a set of sequences.
+/// A score of a head. All but the ablation are means over the queries of a set of sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Score {
     /// Entropy of the weights over the keys, in nats.
     Entropy,
-    /// Tokens from the query back to the keys, weighed by attention.
+    /// Distance from the query back to the keys, in tokens, weighted by attention.
     Distance,
     /// Weight on the query itself.
     Itself,
     /// Weight on the token before the query.
     Previous,
-    /// Weight on the first token of the sequence, over the later queries.
+    /// Weight on the first token of the sequence; the first query is not counted.
     First,
-    /// Weight on the tokens that follow earlier occurrences of the query's token, summed over all of
-    /// them: what an induction head attends to (Olsson et al., 2022, arXiv 2209.11895).
+    /// Weight on the tokens that follow earlier occurrences of the query's token, summed over all of them: the
+    /// prefix-matching score of induction heads (Olsson et al., 2022, arXiv 2209.11895).
     Induction,
     /// Weight on earlier occurrences of the query's token, summed over all of them.
     Duplicate,
@@ -29,13 +29,13 @@ pub enum Score {
 }
 
 impl Score {
-    /// All scores, in the order in which they are shown.
+    /// All scores, in display order.
     pub const ALL: [Score; 8] = {
         use Score::*;
         [Entropy, Distance, Itself, Previous, First, Induction, Duplicate, Ablation]
     };
 
-    /// What files and pictures say of it.
+    /// Returns the score's key, name, unit and meaning, as files and pictures show them.
     pub fn about(self) -> ScoreKind {
         let (key, name, unit, meaning, digits) = match self {
             Score::Entropy => ("entropy", "entropy", "nats", "how widely the weights spread, in nats", 2),
@@ -62,19 +62,19 @@ impl Score {
         ScoreKind { key, name, unit, meaning, digits, is_weight: unit == "weight" }
     }
 
-    /// A value as text.
+    /// Formats a value of this score.
     pub fn text(self, value: f64) -> String {
         self.about().text(value)
     }
 }
 
-/// The scores of one head; none where no query could tell, or the ablation was not tried.
+/// The scores of one head; `None` where no query applies, or where the head was not ablated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(from = "HashMap<String, Option<f64>>")]
 pub struct HeadScores(pub(super) [Option<f64>; Score::ALL.len()]);
 
 impl HeadScores {
-    /// The scores that `value` gives.
+    /// Creates scores from a function of the score.
     pub fn new(value: impl FnMut(Score) -> Option<f64>) -> Self {
         Self(Score::ALL.map(value))
     }
@@ -100,13 +100,13 @@ impl Serialize for HeadScores {
     }
 }
 
-/// The head of a layer that is shown first: the one without which the loss rises most, where that is
-/// known of any, and else the one with the highest induction score; the first of equals.
+/// Returns the head of a layer that is shown first. This is the head with the largest ablation score if any is known,
+/// and otherwise the one with the highest induction score. Ties go to the lower index.
 pub fn shown_head(layer: &[HeadScores]) -> usize {
     let is_known = layer.iter().any(|scores| scores[Score::Ablation].is_some());
     let score = if is_known { Score::Ablation } else { Score::Induction };
     let value = |head: usize| layer[head][score].unwrap_or(f64::NEG_INFINITY);
-    // From the last to the first: `max_by` takes the last of equals.
+    // Reversed, because `max_by` returns the last of equal elements.
     (0..layer.len()).rev().max_by(|&a, &b| value(a).total_cmp(&value(b))).unwrap_or(0)
 }
 

@@ -1,5 +1,5 @@
-//! `snapshots.jsonl`: what a model does with one validation sequence at a few steps of its run, so that one can watch
-//! its heads form.
+//! `snapshots.jsonl`: attention and predictions on one validation sequence at several steps of a run. They show how
+//! heads form.
 
 use std::path::Path;
 
@@ -11,26 +11,26 @@ use super::step_log::{AtStep, StepLog};
 use super::{Sample, View};
 use crate::error::{Error, Result};
 
-/// The most weights of the decoder's own attention in a snapshot: of a longer sequence its beginning is kept.
+/// The maximum number of decoder self-attention weights in a snapshot. A longer sequence is truncated.
 const MOST_WEIGHTS: usize = 1 << 16;
-/// A byte holds the square root of a weight in so many steps, as in the page.
+/// The number of quantisation levels: a byte holds the square root of a weight, as in the page.
 const STEPS: f32 = 254.0;
 
-/// What a model does with a sequence at one step.
+/// Attention and predictions on one sequence at one step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Steps done.
+    /// The number of completed steps.
     pub step: usize,
-    /// The likeliest next token at each position, and its probability.
+    /// The argmax token at each position, and its probability.
     pub likeliest: Vec<(u32, f32)>,
     /// The probability of the true next token.
     pub truth: Vec<f32>,
-    /// The weights of all maps, a byte each, deflated, in base64.
+    /// The weights of all maps, one byte each, deflated, in base64.
     weights: String,
 }
 
 impl Snapshot {
-    /// What a model does with a sample after so many steps, by its view of it.
+    /// Creates the snapshot of a sample at `step` from the model's view of it.
     pub fn new(step: usize, sample: &Sample, view: &View) -> Self {
         let finite = |probability: f32| if probability.is_finite() { probability } else { 0.0 };
         let likeliest = |row: &Vec<f32>| {
@@ -53,8 +53,8 @@ impl Snapshot {
         }
     }
 
-    /// The maps of a model with heads as those of `like`, which reads a source of so many tokens; none where the
-    /// snapshot holds another number of weights.
+    /// Returns the attention maps of a model with the same heads as `like`, which reads a source of `source` tokens.
+    /// Returns `None` if the snapshot holds another number of weights.
     pub fn maps(&self, like: &AttentionMaps, source: usize) -> Option<AttentionMaps> {
         let lengths = [self.truth.len(), source];
         let weights =
@@ -78,7 +78,7 @@ impl Snapshot {
     }
 }
 
-/// The places of a map that are kept, each with where its row ends: a causal one has nothing behind the query.
+/// Returns the stored positions of a map, each with the end of its row. Causal rows are stored up to the query.
 fn kept(kind: AttentionKind, [time, source]: [usize; 2]) -> impl Iterator<Item = (usize, usize)> {
     let [queries, keys] = kind.sides(time, source);
     (0..queries).flat_map(move |query| {
@@ -87,16 +87,16 @@ fn kept(kind: AttentionKind, [time, source]: [usize; 2]) -> impl Iterator<Item =
     })
 }
 
-/// The sequence that is looked at: the one that the pictures show, or of a long one its beginning. None where an
-/// encoder reads more than there is room for.
+/// Returns the sequence to take snapshots of: the one that the pictures show, truncated if it is long. Returns `None`
+/// if the encoder's source does not fit.
 pub fn watched(sample: Sample, heads: usize) -> Option<Sample> {
     let longest = (2 * MOST_WEIGHTS / heads.max(1)).isqrt().max(1);
     let is_short = sample.source.as_ref().is_none_or(|source| source.len() <= longest);
     is_short.then(|| sample.beginning(longest))
 }
 
-/// Whether a snapshot is taken after `step` of `total` steps where `count` are asked for: before the first step, and
-/// then at steps that are evenly spaced in their logarithm, up to the last.
+/// Returns true if a snapshot is taken after `step` of `total` steps, given that `count` are requested. The first is
+/// taken before the first step, and the others at logarithmically spaced steps up to the last.
 pub fn is_taken(step: usize, total: usize, count: usize) -> bool {
     let spaces = count.saturating_sub(2).max(1) as f64;
     let taken = |index: usize| (total as f64).powf(index as f64 / spaces).round() as usize;

@@ -1,4 +1,4 @@
-//! A file of a run that tells of some of its steps, one after the other: it is added to as they are done.
+//! An append-only log of some steps of a run, written while the run trains.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,58 +7,58 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::files::{is_there, open_own_to_write, read_own, write_atomically};
 
-/// What such a file tells of one step.
+/// A record of one step in a [`StepLog`].
 pub trait AtStep: Sized {
-    /// Steps done.
+    /// Returns the number of completed steps.
     fn step(&self) -> usize;
 
-    /// What the lines of all steps stand below.
+    /// Returns the header of the file.
     fn header() -> Vec<u8> {
         Vec::new()
     }
 
-    /// The lines of one step.
+    /// Formats the record as lines.
     fn lines(&self) -> Vec<u8>;
 
-    /// Understands whole lines of the file at `path`.
+    /// Parses complete lines of the file at `path`.
     ///
     /// # Errors
-    /// If they are others.
+    /// Returns an error if the lines are malformed.
     fn read(lines: &[u8], path: &Path) -> Result<Vec<Self>>;
 }
 
-/// The file and what it tells.
+/// A log file and its records.
 #[derive(Debug, Clone)]
 pub struct StepLog<T> {
     path: PathBuf,
-    /// In the order of steps.
+    /// The records, in the order of steps.
     pub all: Vec<T>,
-    /// Whether the file holds something else than these.
+    /// True if the file's content differs from `all`.
     is_cut: bool,
 }
 
 impl<T: AtStep> StepLog<T> {
-    /// The file at `path` as far as step `last`: what comes later will be done again. Empty where there is no such
-    /// file.
+    /// Opens the log at `path` and keeps the records up to step `last`; later steps will be done again. The log is
+    /// empty if the file does not exist.
     ///
     /// # Errors
-    /// If it cannot be understood.
+    /// Returns an error if the file cannot be parsed.
     pub fn open(path: &Path, last: usize) -> Result<Self> {
         let bytes = if is_there(path) { read_own(path)? } else { Vec::new() };
-        // A line that was being written when the machine stopped is none.
+        // An incomplete last line was interrupted by a crash; it is dropped.
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         let mut all = T::read(&bytes[..whole], path)?;
         all.retain(|of| of.step() <= last);
         let mut log = Self { path: path.to_path_buf(), all, is_cut: false };
-        // A run of an earlier version has the columns of then, which longer rows would not fit.
+        // A run of an earlier version has other columns; longer rows would not match its header.
         log.is_cut = !bytes.is_empty() && bytes != log.bytes();
         Ok(log)
     }
 
-    /// Brings the file to the steps that count.
+    /// Rewrites the file so that it holds exactly the kept records.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn cut(&mut self) -> Result<()> {
         if std::mem::take(&mut self.is_cut) {
             write_atomically(&self.path, &self.bytes())?;
@@ -66,17 +66,17 @@ impl<T: AtStep> StepLog<T> {
         Ok(())
     }
 
-    /// Whether it tells of `step` already.
+    /// Returns true if the last record is of `step`.
     pub fn holds(&self, step: usize) -> bool {
         self.all.last().is_some_and(|last| last.step() == step)
     }
 
-    /// Adds a step, to the file too.
+    /// Appends a record in memory and on disk.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn push(&mut self, of: T) -> Result<()> {
-        // A new file begins with its header.
+        // A new file starts with its header.
         self.is_cut |= self.all.is_empty() || !is_there(&self.path);
         let lines = of.lines();
         self.all.push(of);

@@ -1,4 +1,4 @@
-//! What a model does with one sequence: its attention and its predictions, on the host.
+//! A view of a model on one sequence: its attention and its predictions, on the host.
 
 use burn::{prelude::*, tensor::activation::softmax};
 use causal_attention_report::reading::AttentionMaps;
@@ -6,20 +6,20 @@ use causal_attention_report::reading::AttentionMaps;
 use crate::error::Result;
 use crate::model::{Inputs, Model};
 
-/// What a model does with one sequence of `time` tokens.
+/// Attention and predictions of a model on one sequence of `time` tokens.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct View {
     /// The attention weights of all heads.
     pub maps: AttentionMaps,
-    /// The probability of each next token at each position, `[time][vocab]`.
+    /// The next-token probabilities at each position, `[time][vocab]`.
     pub probabilities: Vec<Vec<f32>>,
 }
 
 impl View {
-    /// Looks at `model` reading one sequence.
+    /// Runs `model` on one sequence.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] where the model cannot read it, as where it is too long.
+    /// [`crate::Error::Shape`] if the model cannot read the sequence, for example because it is too long.
     pub fn new<B: Backend>(model: &Model<B>, inputs: Inputs<B>) -> Result<Self> {
         let (logits, maps) = model.forward_with_maps(inputs)?;
         let [_, _, vocab] = logits.dims();
@@ -44,7 +44,7 @@ impl View {
     }
 }
 
-/// The numbers of a tensor, on the host.
+/// Copies the values of a tensor to the host.
 pub(super) fn floats<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     tensor.into_data().convert::<f32>().into_vec().expect("they were made single")
 }

@@ -1,4 +1,4 @@
-//! Work on a GPU: what its driver or Burn's kernels panic with becomes an error.
+//! Work on a GPU, where panics of the driver or of Burn's kernels become errors.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use super::missing::{instead_of, needs};
 use super::{Device, DeviceWatch};
 use crate::error::{Error, Result, panic_message};
 
-/// Runs `job` on a GPU, once a first small computation has shown that the GPU answers.
+/// Runs `job` on a GPU, after a small computation has shown that the GPU works.
 pub fn run<B: Backend, J: Job>(device: &Device, handle: B::Device, job: J) -> Result<J::Output> {
     let watch = DeviceWatch::begin(device, &handle);
     let answers = catch_unwind(AssertUnwindSafe(|| {
@@ -25,8 +25,8 @@ pub fn run<B: Backend, J: Job>(device: &Device, handle: B::Device, job: J) -> Re
     Err(cannot_start(device, &watch, answers.err()))
 }
 
-/// Why a device does not begin to compute. CubeCL starts it on a thread of its own, whose panic says what is
-/// wrong; that of the thread which waits says only that no answer came.
+/// Returns the error for a device that does not start. CubeCL starts a device on its own thread, whose panic has the
+/// cause; the panic of the waiting thread only says that no answer came.
 fn cannot_start(device: &Device, watch: &DeviceWatch, panic: Option<Box<dyn Any + Send>>) -> Error {
     let failure = watch.check().err().or_else(|| Some(watch.failure(panic_message(panic?.as_ref()))));
     let (name, backend) = (&device.name, device.backend);
@@ -45,8 +45,7 @@ fn cannot_start(device: &Device, watch: &DeviceWatch, panic: Option<Box<dyn Any 
     Error::key("training.backend", backend.name(), problem)
 }
 
-/// What came out, if nothing has failed meanwhile: whatever was computed after that, errors included, means
-/// nothing.
+/// Returns the outcome if the device has not failed meanwhile. After a failure, results and errors are meaningless.
 fn finished<T>(watch: &DeviceWatch, outcome: Result<Result<T>, Box<dyn Any + Send>>) -> Result<T> {
     watch.check()?;
     outcome.unwrap_or_else(|panic| Err(watch.failure(panic_message(panic.as_ref()))))
@@ -66,7 +65,7 @@ mod tests {
             type Output = f64;
 
             fn run<B: AutodiffBackend>(self, _: B::Device) -> Result<f64> {
-                // The number of Flex's device.
+                // The name of the thread that serves Flex's device.
                 let thread = std::thread::Builder::new().name("DSD-0-0".into());
                 let _ = thread.spawn(|| panic!("no such buffer")).unwrap().join();
                 Ok(2.2127)
@@ -88,7 +87,7 @@ mod tests {
         assert!(started.contains(": no queue; it needs") && !started.contains("update"), "{started}");
         assert!(told(None).contains("adds 1 and 1 wrongly on a GPU: update its driver"), "{}", told(None));
 
-        // A job that ends well, over a panic that CubeCL keeps to itself.
+        // A job that succeeds although a thread of CubeCL has panicked.
         let error =
             run::<burn_flex::Flex, _>(&Device::made_up_card(), Default::default(), Unaware).unwrap_err();
         assert!(error.to_string().contains("no such buffer"), "{error}");

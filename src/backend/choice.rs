@@ -1,14 +1,14 @@
-//! The device to compute on, by what was asked for and what there is.
+//! Selection of the compute device from the user's choice and the available hardware.
 
 use super::missing::{absent, not_compiled};
 use super::{Device, compiled, devices};
 use crate::config::{BackendName, DeviceChoice, DeviceKind};
 use crate::error::{Error, Result};
 
-/// The devices of a backend that was asked for by name.
+/// Returns the devices of a backend requested by name.
 ///
 /// # Errors
-/// If it is not compiled in, or finds none.
+/// Returns an error if the backend is not compiled in, or finds no device.
 pub fn devices_of(name: BackendName) -> Result<Vec<Device>> {
     if !compiled().contains(&name) {
         return Err(not_compiled(name));
@@ -19,8 +19,8 @@ pub fn devices_of(name: BackendName) -> Result<Vec<Device>> {
     }
 }
 
-/// Of several workers on this machine, whose number among them is `local_rank`, each its own: of the GPUs like `device`
-/// that backend's next one.
+/// Returns the device of a worker: several workers on one machine take turns among the GPUs of the same backend and
+/// kind as `device`.
 pub fn of_worker(device: Device, local_rank: usize) -> Device {
     if device.backend.is_cpu() {
         return device;
@@ -30,14 +30,14 @@ pub fn of_worker(device: Device, local_rank: usize) -> Device {
     alike.get(local_rank % alike.len().max(1)).cloned().unwrap_or(device)
 }
 
-/// The device to compute on: of the backend asked for, or else of the best that is compiled in and
-/// that this machine has the hardware for. A software device is never chosen unasked.
+/// Returns the device to compute on: from the requested backend, or else from the best one that is compiled in and has
+/// hardware on this machine. A software device is only chosen on request.
 ///
 /// # Errors
-/// If the backend asked for is not compiled in, or the device is not there.
+/// Returns an error if the requested backend is not compiled in, or if the device does not exist.
 pub fn choose(backend: Option<BackendName>, wanted: Option<&DeviceChoice>) -> Result<Device> {
     let names = backend.map_or_else(compiled, |name| vec![name]);
-    // Without a backend a number counts GPUs, where this build can use any.
+    // Without a backend, an index counts GPUs if this build supports any.
     let counts_cards = backend.is_none() && names.iter().any(|name| !name.is_cpu());
     let fits = |device: &&Device| match (wanted, device.kind) {
         (Some(kind @ DeviceChoice::Kind(_)), _) => device.is(kind),
@@ -56,7 +56,7 @@ pub fn choose(backend: Option<BackendName>, wanted: Option<&DeviceChoice>) -> Re
         if device.kind == DeviceKind::Software {
             log::warn!("{} is a software device: a CPU backend is faster", device.name);
         }
-        // Whoever asked for this very kind knows that it computes.
+        // No warning if the user asked for this kind.
         if !searched.is_empty() && !matches!(wanted, Some(DeviceChoice::Kind(_))) {
             let better = searched.join(" or ");
             log::warn!("no GPU found for {better}: {} computes instead", name.name());

@@ -1,4 +1,4 @@
-//! What a run computes with: its threads, and the form of its operations.
+//! The compute settings of a run: its threads, kernels and precision.
 
 use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
 
@@ -10,15 +10,15 @@ use crate::error::{Error, Result};
 use crate::kernels::{allocator, team};
 use crate::ops::Precision;
 
-/// Runs `work` with the threads, kernels and precision that the config asks for.
+/// Runs `work` with the threads, kernels and precision of the config.
 ///
-/// The work has a thread of its own, which is one of the pool's: small pieces of work then stay where
-/// they are, and no step waits for another thread to wake.
+/// The work runs on its own thread, which is part of the pool: small tasks then stay on that thread, and no step waits
+/// for another thread to wake.
 pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    /// As large as a program's first thread.
+    /// The stack size of a program's main thread.
     const STACK: usize = 8 << 20;
     let in_pool = || -> std::result::Result<_, ThreadPoolBuildError> {
-        // Zero asks rayon for one a core.
+        // Zero makes rayon use one thread per core.
         let threads = ThreadPoolBuilder::new().num_threads(config.threads.unwrap_or(0)).use_current_thread();
         let work = || config.kernels.run(|| config.precision.run(work));
         Ok(threads.build()?.install(|| team::with_threads(rayon::current_num_threads(), work)))
@@ -34,8 +34,8 @@ pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T
     })
 }
 
-/// Runs `work` as [`compute`] does for a run of this config; in single precision, with a line that says so,
-/// where the device `on` does not serve the run's own, for weights may be looked at on another machine.
+/// Runs `work` as [`compute`] does for a run of this config. If the device `on` does not support the run's precision,
+/// uses single precision and logs a notice: weights may be analysed on another machine.
 pub fn compute_as_run<B: Backend, T: Send>(
     config: &TrainingConfig,
     on: &Device,

@@ -1,4 +1,4 @@
-//! The devices that CUDA finds.
+//! The CUDA devices of this machine.
 
 use std::{panic::catch_unwind, sync::OnceLock};
 
@@ -8,10 +8,10 @@ use cudarc::driver::CudaContext;
 use super::Device;
 use crate::config::{BackendName, DeviceKind};
 
-/// The GPUs of this machine, looked for once.
+/// Returns the GPUs of this machine, detected once.
 pub fn devices() -> Vec<Device> {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
-    // Without the driver's library, the search for it panics.
+    // Without the driver's library, the search panics.
     DEVICES.get_or_init(|| catch_unwind(find).unwrap_or_default()).clone()
 }
 
@@ -27,14 +27,14 @@ fn find() -> Vec<Device> {
             index_of_kind: index,
             name: context.name().unwrap_or_else(|_| "NVIDIA GPU".to_string()),
             memory,
-            // What CubeCL takes from a GPU at once (cubecl-cuda 0.10, runtime.rs).
+            // The largest allocation of CubeCL on a GPU (cubecl-cuda 0.10, runtime.rs).
             largest_buffer: memory.map(|bytes| bytes / 4),
         })
     };
     (0..cards.max(0) as usize).filter_map(card).collect()
 }
 
-/// Burn's name for a device.
+/// Converts a device to Burn's type.
 pub fn handle(device: &Device) -> CudaDevice {
     CudaDevice::new(device.index)
 }

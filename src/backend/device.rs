@@ -1,4 +1,4 @@
-//! What a run computes on: one of the devices that a backend serves.
+//! A compute device of a backend.
 
 use std::fmt;
 
@@ -6,27 +6,27 @@ use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 use crate::config::{BackendName, DeviceChoice, DeviceKind};
 
-/// A device of this machine, as one backend sees it.
+/// A device of this machine, as seen by one backend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
-    /// The backend.
+    /// The backend of the device.
     pub backend: BackendName,
-    /// Its number among the backend's devices.
+    /// The index among the backend's devices.
     pub index: usize,
-    /// Its kind.
+    /// The kind of the device.
     pub kind: DeviceKind,
-    /// Its number among the backend's devices of that kind.
+    /// The index among the backend's devices of the same kind.
     pub index_of_kind: usize,
-    /// Its name, as the system or its driver says it.
+    /// The name reported by the system or the driver.
     pub name: String,
-    /// Bytes of memory, where the system tells.
+    /// The memory in bytes, if the system reports it.
     pub memory: Option<u64>,
-    /// Bytes that one tensor can take at most; none: as many as there are.
+    /// The largest buffer of a tensor in bytes; `None` if it is limited only by memory.
     pub largest_buffer: Option<u64>,
 }
 
 impl Device {
-    /// The processor, as a CPU backend sees it.
+    /// Returns the processor as the device of a CPU backend.
     pub fn processor(backend: BackendName) -> Self {
         let what = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
         let mut system = System::new_with_specifics(what);
@@ -43,7 +43,7 @@ impl Device {
         }
     }
 
-    /// Whether it is the one that `choice` means.
+    /// Returns true if the device matches `choice`.
     pub fn is(&self, choice: &DeviceChoice) -> bool {
         match choice {
             DeviceChoice::Index(index) => self.index == *index,
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     impl Device {
-        /// A GPU for tests that need none.
+        /// Returns a fictitious GPU for tests.
         pub(crate) fn made_up_card() -> Self {
             Self {
                 backend: BackendName::Wgpu,

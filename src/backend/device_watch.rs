@@ -1,10 +1,9 @@
-//! What fails on the threads that serve a GPU.
+//! Detection of failures on the threads that serve a GPU.
 //!
-//! CubeCL queues the work of a GPU for a thread of its own. Where that thread panics, as over a tensor
-//! larger than the GPU's largest buffer, CubeCL only logs it (`cubecl-common` 0.10,
-//! `device/handle/channel.rs`): the kernels that needed the buffer are skipped, and whatever is read later is
-//! wrong. So panics of these threads are kept here, and who computed meanwhile asks before a result is
-//! believed.
+//! CubeCL queues the work of a GPU on a separate thread. If that thread panics, for example over a tensor larger than
+//! the GPU's largest buffer, CubeCL only logs the panic (`cubecl-common` 0.10, `device/handle/channel.rs`): kernels
+//! that needed the buffer are skipped, and later reads return wrong data. Panics of these threads are therefore
+//! recorded here, and checked before a result is used.
 
 use std::panic::{PanicHookInfo, set_hook, take_hook};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -15,29 +14,29 @@ use burn::tensor::backend::DeviceOps;
 use super::device::Device;
 use crate::error::{Error, Result, panic_message};
 
-/// What has failed since the program began, in order.
+/// All failures since the start of the program, in order.
 static FAILURES: Mutex<Vec<Failure>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
 struct Failure {
-    /// The device, as its threads name it.
+    /// The device, in the form of its thread names.
     of: String,
     message: String,
 }
 
-/// Watches a device while something computes on it.
+/// A watch over a device during a computation.
 #[derive(Debug, Clone)]
 pub struct DeviceWatch {
     device: Device,
-    /// As its threads name it.
+    /// The device, in the form of its thread names.
     id: String,
-    /// Failures before it began.
+    /// The number of failures before the watch began.
     known: usize,
 }
 
 impl DeviceWatch {
-    /// Begins to watch. The first watch of a program puts a hook of its own before the panic hook that
-    /// is there; a program that replaces the hook later loses what fails after.
+    /// Begins to watch a device. The first watch of a program installs a hook before the existing panic hook. If the
+    /// program replaces that hook later, subsequent failures go unnoticed.
     pub fn begin(device: &Device, handle: &impl DeviceOps) -> Self {
         let id = handle.id();
         Self::of(device, format!("{}-{}", id.type_id, id.index_id))
@@ -55,10 +54,10 @@ impl DeviceWatch {
         Self { device: device.clone(), id, known: failures().len() }
     }
 
-    /// Whether nothing has failed so far. What was read from the device before this is right.
+    /// Checks for failures of the device. Without one, data read from the device before this call is correct.
     ///
     /// # Errors
-    /// [`Error::DeviceMemory`] or [`Error::DeviceFailed`], by what the first failure says.
+    /// Returns [`Error::DeviceMemory`] or [`Error::DeviceFailed`], depending on the message of the first failure.
     pub fn check(&self) -> Result<()> {
         match failures()[self.known..].iter().find(|failure| failure.of == self.id) {
             None => Ok(()),
@@ -66,7 +65,7 @@ impl DeviceWatch {
         }
     }
 
-    /// The error that a failure's message means.
+    /// Converts the message of a failure to an error.
     pub fn failure(&self, message: &str) -> Error {
         let device = self.device.to_string();
         match is_about_memory(message) {
@@ -76,14 +75,14 @@ impl DeviceWatch {
     }
 }
 
-/// The beginning of a panic's message, before its backtrace.
+/// Returns the beginning of a panic message, without the backtrace.
 fn beginning(message: &str) -> String {
     message.lines().map(str::trim).filter(|line| !line.is_empty()).take(3).collect::<Vec<_>>().join(" ")
 }
 
 fn keep(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
-    // So CubeCL names the threads of a device.
+    // CubeCL's names for the threads of a device.
     let of = thread.name().and_then(|name| name.strip_prefix("DSU-").or(name.strip_prefix("DSD-")));
     if let Some(of) = of {
         let message = panic_message(panic.payload()).lines().take(16).collect::<Vec<_>>().join("\n");
@@ -95,7 +94,7 @@ fn failures() -> MutexGuard<'static, Vec<Failure>> {
     FAILURES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether this is how a driver, wgpu or CubeCL say that memory is missing.
+/// Returns true if a message of a driver, wgpu or CubeCL reports missing memory.
 fn is_about_memory(message: &str) -> bool {
     const WORDS: [&str; 8] = [
         "out of memory",

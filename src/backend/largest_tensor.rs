@@ -1,7 +1,7 @@
-//! The largest tensors of a run, and whether a GPU takes each in one buffer.
+//! The largest tensors of a run, compared with the largest buffer of a GPU.
 //!
-//! A GPU has a largest buffer, often far smaller than its memory (wgpu's default is 128 MiB). A tensor
-//! beyond it ends a run, so a run that would make one is refused before it leaves a trace.
+//! The largest buffer of a GPU is often far smaller than its memory (wgpu's default is 128 MiB). A larger tensor ends a
+//! run, so such a run is rejected before it leaves a trace.
 
 use super::{device::Device, memory::MemoryEstimate};
 use crate::config::Config;
@@ -11,15 +11,15 @@ use crate::numbers::{Bytes, counted, thousands};
 use crate::ops::Kernels;
 
 impl MemoryEstimate {
-    /// Whether the largest tensors that training or evaluation make fit into a buffer of `device` each.
+    /// Checks that the largest tensors of training and evaluation each fit into a buffer of `device`.
     ///
     /// # Errors
-    /// [`Error::Key`] naming what makes one too large, with the batch size that fits.
+    /// Returns [`Error::Key`] with the setting that makes a tensor too large, and the largest batch size that fits.
     pub fn check_tensors(&self, config: &Config, sizes: Sizes, device: &Device) -> Result<()> {
         let Some(most) = device.largest_buffer.map(|bytes| bytes as f64) else { return Ok(()) };
         let (model, training) = (&config.model, &config.training);
         let limit = format!("and one tensor on {device} takes at most {}", Bytes(most));
-        // Queries, keys and values of a layer lie in one tensor, as does the inner layer of a feed-forward.
+        // Queries, keys and values of a layer are one tensor, as is the inner layer of a feed-forward.
         let inner = model.up_width().max(model.qkv_width());
         let weights = bytes(&[model.d_model, inner.max(sizes.vocab)]);
         let problem = format!(
@@ -30,7 +30,7 @@ impl MemoryEstimate {
         );
         Error::check_key(weights <= most, "model.d_model", model.d_model, problem)?;
 
-        // What is composed holds every score, and else a block of attention one query's at least.
+        // Reference operations hold all scores; a fused block of attention holds those of at least one query.
         let time = sizes.context.max(sizes.source_context.unwrap_or(0));
         let queries = if training.kernels == Kernels::Fused { 1 } else { time };
         let of_a_row = [
@@ -40,7 +40,7 @@ impl MemoryEstimate {
         ];
         let (mut a_row, mut what) =
             of_a_row.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).expect("three of them");
-        // Heads are looked at sequence by sequence, every score of each.
+        // Analysis of heads computes the full attention maps, one sequence at a time.
         let maps = bytes(&[model.heads, time, time]);
         if maps > most {
             (a_row, what) = (maps, "attention maps");
@@ -63,7 +63,7 @@ impl MemoryEstimate {
     }
 }
 
-/// Of a tensor in single precision.
+/// Returns the bytes of a tensor in single precision.
 fn bytes(shape: &[usize]) -> f64 {
     shape.iter().map(|&size| size as f64).product::<f64>() * 4.0
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::config::BackendName;
 
-    /// What a GPU with buffers of 128 MiB says.
+    /// Returns the error for a GPU with buffers of 128 MiB.
     fn refused(set: &[&str]) -> Option<String> {
         let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
         let config = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap();

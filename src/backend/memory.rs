@@ -1,7 +1,7 @@
-//! What a run holds in memory, by estimate, and whether this machine has that much.
+//! An estimate of a run's memory, compared with the memory of this machine.
 //!
-//! An allocator that finds no memory ends the process, and one that promises more than there is
-//! gets it killed later; so a run that cannot fit is refused before it leaves a trace.
+//! An allocator without memory ends the process, and an overcommitting system kills it later. A run that cannot fit is
+//! therefore rejected before it leaves a trace.
 
 use burn_flex::Flex;
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System};
@@ -15,37 +15,38 @@ use crate::model::Sizes;
 use crate::numbers::{Bytes, counted, thousands};
 use crate::ops::{Kernels, Precision};
 
-/// Shards that a worker computes at once at most: each holds its activations and its gradients.
+/// The most shards that a worker computes at a time; each holds its activations and gradients.
 pub const MOST_SHARDS_AT_ONCE: usize = 8;
 
-/// Bytes of a number in single precision.
+/// The bytes of a number in single precision.
 const NUMBER: f64 = 4.0;
 
-/// Bytes that training a parameter takes whose optimizer keeps so many moments of it: weight, gradient and moments, and in
-/// a checkpoint weight and moments twice, as tensors and as a file.
+/// Returns the bytes per trained parameter for an optimizer with this many moments: weight, gradient and moments, plus
+/// weight and moments twice for a checkpoint, as tensors and as a file.
 fn bytes_of_a_parameter(moments: usize) -> f64 {
     NUMBER * (2 + moments + 2 * (1 + moments)) as f64
 }
 
-/// Bytes of the two large parts of a run's memory, and the batch that they are for.
+/// The two large parts of a run's memory in bytes, and the batch that they are estimated for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MemoryEstimate {
-    /// Of weights, gradients, the optimizer's moments, and what a checkpoint copies of them.
+    /// The weights, gradients, optimizer moments, and their copies for a checkpoint.
     pub parameters: f64,
-    /// Of the activations of one batch, kept for the backward pass.
+    /// The activations of one batch, kept for the backward pass.
     pub activations: f64,
-    /// Rows of the largest batch.
+    /// The number of rows of the largest batch.
     pub rows: usize,
 }
 
 impl MemoryEstimate {
-    /// Estimates what training on `dataset` takes.
+    /// Estimates the memory of training on `dataset`.
     pub fn of(config: &Config, dataset: &Dataset, device: &Device) -> Self {
         let rows = rows_at_once(&config.training, rows(&config.training, dataset), device);
         Self::of_batch(config, config.sizes(dataset), rows, device)
     }
 
-    /// Estimates it from the config alone, for a task whose data is still to be drawn; none for files.
+    /// Estimates the memory from the config alone, before the data of a task is drawn; returns `None` for data from
+    /// files.
     pub fn from_config(config: &Config, device: &Device) -> Option<(Self, Sizes)> {
         let data = &config.data;
         let longest = data.lengths.map_or(0, |[_, longest]| longest).max(data.length);
@@ -59,10 +60,10 @@ impl MemoryEstimate {
     fn of_batch(config: &Config, sizes: Sizes, rows: usize, device: &Device) -> Self {
         let model = &config.model;
         let time = sizes.context + sizes.source_context.unwrap_or(0);
-        // What the backward pass needs of a block: queries, keys and values, context, two residuals, and, unless
-        // it computes that again, the inner layer before its activation. Composed operations also keep two norms
-        // and the activation, and those of attention, which goes by blocks where the kernels do not serve it, the
-        // weights, with those that dropout leaves.
+        // The numbers per position that a block keeps for the backward pass: queries, keys and values, the context, two
+        // residuals and, unless it is recomputed, the inner layer before its activation. Reference operations also keep
+        // two norms and the activation, and reference attention the weights, with and without dropout. Where the
+        // kernels do not support attention, it runs in blocks and keeps no weights.
         let training = &config.training;
         let is_fused = training.kernels == Kernels::Fused;
         let fused = device.backend.is_cpu() && is_fused && training.precision != Precision::F16;
@@ -80,8 +81,8 @@ impl MemoryEstimate {
                 attended + 2 * model.d_model + inner + repeated + maps * model.heads * time
             }
         };
-        // A quarter more was measured for what lives shortly, and on GPUs, whose memory is lent in pages, twice
-        // as much in all.
+        // Short-lived tensors take another quarter by measurement; on GPUs, which allocate memory in pages, the total
+        // is twice as much.
         let held = if device.backend.is_cpu() { 1.25 } else { 2.0 };
         let of_a_block = held * 4.0 * kept as f64;
         // Logits, their softmax, its gradient, and a copy.
@@ -98,11 +99,10 @@ impl MemoryEstimate {
         }
     }
 
-    /// Whether the memory of `device` holds it: what is free now, or where nobody says how much that is,
-    /// all that it has.
+    /// Checks that the memory of `device` is large enough: the free memory, or the total if the free memory is unknown.
     ///
     /// # Errors
-    /// [`Error::Key`] naming what makes the run too large.
+    /// Returns [`Error::Key`] with the setting that makes the run too large.
     pub fn check(&self, config: &Config, sizes: Sizes, device: &Device) -> Result<()> {
         let free = match device.kind {
             DeviceKind::Processor | DeviceKind::Integrated | DeviceKind::Software => free(),
@@ -134,13 +134,13 @@ impl MemoryEstimate {
     }
 }
 
-/// How many of a worker's `shards` its `threads` compute at once on the host: one each, where they divide the shards; else
-/// one after another has all threads.
+/// Returns the number of a worker's `shards` computed at a time on the host: one per thread if `threads` divides the
+/// number of shards; otherwise one after another, each with all threads.
 pub fn shards_at_once(threads: usize, shards: usize) -> usize {
     if threads <= MOST_SHARDS_AT_ONCE && shards.is_multiple_of(threads) { threads } else { 1 }
 }
 
-/// Rows that are computed at once where a batch has `rows`: those of the shards that one worker alone computes so.
+/// Returns the number of rows computed at a time if a batch has `rows`, for a single worker with all shards.
 fn rows_at_once(training: &TrainingConfig, rows: usize, device: &Device) -> usize {
     let shards = training.shards.unwrap_or(1);
     let threads = training.threads.unwrap_or_else(rayon::current_num_threads);
@@ -148,8 +148,8 @@ fn rows_at_once(training: &TrainingConfig, rows: usize, device: &Device) -> usiz
     rows.div_ceil(shards) * if is_on_host { shards_at_once(threads, shards) } else { 1 }
 }
 
-/// Samples of the largest batch: a full one, where there are so many in all. Batches of windows are full even
-/// of a stream that is shorter.
+/// Returns the number of samples in the largest batch: a full batch, unless there are fewer samples. Batches of windows
+/// are always full, even for a shorter stream.
 pub fn rows(training: &TrainingConfig, dataset: &Dataset) -> usize {
     match dataset.train.window_starts() {
         Some(_) => training.batch_size,
@@ -157,8 +157,8 @@ pub fn rows(training: &TrainingConfig, dataset: &Dataset) -> usize {
     }
 }
 
-/// Bytes that this process can still get from this machine, from the container that it runs in, and within its limit of
-/// addresses (`ulimit -v`); infinitely many where the system does not say.
+/// Returns the bytes that this process can still allocate, given the machine's memory, the container's limit and the
+/// address space limit (`ulimit -v`). Infinite if the system does not report them.
 pub fn free() -> f64 {
     let mut system = System::new();
     system.refresh_memory();
@@ -168,7 +168,7 @@ pub fn free() -> f64 {
     known.into_iter().flatten().min().map_or(f64::INFINITY, |bytes| bytes as f64)
 }
 
-/// What is left of the limit of addresses of this process; none where there is no limit.
+/// Returns the rest of this process's address space limit, or `None` without a limit.
 fn unused_addresses(system: &mut System) -> Option<u64> {
     let limit = address_limit()?;
     let own = sysinfo::get_current_pid().ok()?;
@@ -180,7 +180,7 @@ fn unused_addresses(system: &mut System) -> Option<u64> {
 #[cfg(unix)]
 fn address_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit is written to a variable of the type that the call asks for.
+    // SAFETY: the limit is written to a variable of the type that the call expects.
     let is_known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
     (is_known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }

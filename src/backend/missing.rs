@@ -1,18 +1,18 @@
-//! What a backend lacks where it cannot compute, and what computes instead.
+//! Errors for backends that cannot compute, with their requirements and alternatives.
 
 use super::compiled;
 use crate::{config::BackendName, error::Error};
 
-/// The error for a backend that finds no device.
+/// Returns the error for a backend that finds no device.
 pub fn absent(name: BackendName) -> Error {
     let problem = format!("found no device: it needs {}, or {}", needs(name), instead_of(name));
     Error::key("training.backend", name.name(), problem)
 }
 
-/// What must be installed for a backend.
+/// Returns the software and hardware that a backend requires.
 pub fn needs(name: BackendName) -> &'static str {
     match name {
-        // Kernels are compiled as they are used (cubecl-cuda 0.10, lib.rs, `install`).
+        // Kernels are compiled at run time (cubecl-cuda 0.10, lib.rs, `install`).
         BackendName::Cuda => {
             "NVIDIA's driver, and the CUDA toolkit with nvrtc and its headers (in CUDA_PATH, or else in the usual \
              place, as /usr/local/cuda)"
@@ -25,8 +25,8 @@ pub fn needs(name: BackendName) -> &'static str {
     }
 }
 
-/// What to do instead of using a backend: take the best CPU backend of this build or another that it has, or
-/// else build with one that computes anywhere.
+/// Returns an alternative to a backend: the best other CPU backend of this build, any other backend of it, or a build
+/// with a backend that runs anywhere.
 pub fn instead_of(backend: BackendName) -> String {
     let compiled = compiled();
     let other = compiled.iter().find(|name| name.is_cpu() && **name != backend);
@@ -36,7 +36,7 @@ pub fn instead_of(backend: BackendName) -> String {
     }
 }
 
-/// The error for a backend that this build does not hold.
+/// Returns the error for a backend that is not compiled in.
 pub fn not_compiled(name: BackendName) -> Error {
     let compiled = compiled().into_iter().map(BackendName::name).collect::<Vec<_>>().join(", ");
     let (name, instead) = (name.name(), instead_of(name));

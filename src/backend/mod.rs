@@ -1,8 +1,7 @@
-//! Backends and their devices: which there are, which to compute on, what fits into their memory, and
-//! whether each computes right.
+//! Backends and their devices: detection, selection, memory limits and health checks.
 //!
-//! Work is a [`Job`], generic over the backend; [`choose`] finds the device that it runs on, and [`run`]
-//! picks the code that is compiled for that device's backend.
+//! Work is a [`Job`], generic over the backend. [`choose`] finds the device to run it on, and [`run`] dispatches to the
+//! code compiled for that device's backend.
 
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 mod accelerator;
@@ -37,16 +36,16 @@ compile_error!(
     "no backend is compiled in: build with one of --features ndarray, flex (CPU), wgpu, vulkan, metal, cuda (GPU)"
 );
 
-/// Work that any backend can do.
+/// Work that runs on any backend.
 pub trait Job {
-    /// What comes out.
+    /// The result of the job.
     type Output;
 
-    /// Does the work on `device`.
+    /// Runs the job on `device`.
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output>;
 }
 
-/// The backends that this build holds, best first.
+/// Returns the backends compiled into this build, best first.
 pub fn compiled() -> Vec<BackendName> {
     let is_compiled = |name: &BackendName| match name {
         BackendName::Cuda => cfg!(feature = "cuda"),
@@ -57,7 +56,7 @@ pub fn compiled() -> Vec<BackendName> {
     BackendName::ALL.into_iter().filter(is_compiled).collect()
 }
 
-/// The devices of this machine that a backend finds, by number; none where it is not compiled in.
+/// Returns the devices that a backend finds on this machine, by index; empty if the backend is not compiled in.
 pub fn devices(name: BackendName) -> Vec<Device> {
     match name {
         BackendName::Ndarray | BackendName::Flex => vec![Device::processor(name)],
@@ -73,7 +72,7 @@ pub fn devices(name: BackendName) -> Vec<Device> {
 /// Runs `job` on `device`.
 ///
 /// # Errors
-/// Those of the job, and if the backend cannot start or fails.
+/// Returns the error of the job, or an error if the backend does not start or fails.
 pub fn run<J: Job>(device: &Device, job: J) -> Result<J::Output> {
     match device.backend {
         #[cfg(feature = "ndarray")]

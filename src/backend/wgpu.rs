@@ -1,4 +1,4 @@
-//! The devices that wgpu finds.
+//! The wgpu devices of this machine.
 
 use std::collections::HashMap;
 use std::panic::catch_unwind;
@@ -12,13 +12,13 @@ use wgpu::{Backends, DeviceType, Instance, InstanceDescriptor};
 use super::Device;
 use crate::config::{BackendName, DeviceKind};
 
-/// What CubeCL computes through: it looks for its devices there.
+/// The graphics API that CubeCL uses to find its devices.
 const API: Backends = if cfg!(target_os = "macos") { Backends::METAL } else { Backends::VULKAN };
 
-/// The devices of this machine, looked for once.
+/// Returns the devices of this machine, detected once.
 pub fn devices() -> Vec<Device> {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
-    // A driver that panics has no devices.
+    // A panic of the driver counts as an empty list.
     DEVICES.get_or_init(|| catch_unwind(find).unwrap_or_default()).clone()
 }
 
@@ -26,7 +26,7 @@ fn find() -> Vec<Device> {
     let mut descriptor = InstanceDescriptor::new_without_display_handle();
     descriptor.backends = API;
     let instance = Instance::new(descriptor);
-    // The list is there at once: only a browser has to be waited for.
+    // The list is available immediately: only browsers enumerate asynchronously.
     let Poll::Ready(adapters) =
         pin!(instance.enumerate_adapters(API)).poll(&mut Context::from_waker(Waker::noop()))
     else {
@@ -42,13 +42,13 @@ fn find() -> Vec<Device> {
             DeviceType::Cpu => DeviceKind::Software,
             DeviceType::Other => return None,
         };
-        // Burn has one name for all software devices.
+        // Burn has a single name for all software devices.
         if kind == DeviceKind::Software && of_kind.contains_key(kind.name()) {
             return None;
         }
         let index_of_kind = of_kind.entry(kind.name()).and_modify(|index| *index += 1).or_insert(0_usize);
-        // What CubeCL asks its device for. Where a driver has VK_EXT_shader_64bit_indexing, it binds more
-        // (cubecl-wgpu 0.10, backend/vulkan.rs), which wgpu does not tell.
+        // The limits that CubeCL requests from its device. With VK_EXT_shader_64bit_indexing, CubeCL binds larger
+        // buffers (cubecl-wgpu 0.10, backend/vulkan.rs), but wgpu does not report that.
         let limits = adapter.limits();
         let largest_buffer = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
         Some((info.name, kind, *index_of_kind, largest_buffer))
@@ -59,14 +59,14 @@ fn find() -> Vec<Device> {
         kind,
         index_of_kind,
         name,
-        // wgpu does not say.
+        // wgpu does not report it.
         memory: None,
         largest_buffer: Some(largest_buffer),
     };
     kinds.enumerate().map(device).collect()
 }
 
-/// Burn's name for a device.
+/// Converts a device to Burn's type.
 pub fn handle(device: &Device) -> WgpuDevice {
     match device.kind {
         DeviceKind::Discrete => WgpuDevice::DiscreteGpu(device.index_of_kind),

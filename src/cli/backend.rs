@@ -1,4 +1,4 @@
-//! The arguments of every command that computes: on which backend and device.
+//! Backend and device arguments, shared by every command that computes.
 
 use crate::backend::{Device, choose};
 use crate::config::{BackendName, DeviceChoice, TrainingConfig, sets};
@@ -18,30 +18,30 @@ pub struct BackendArgs {
 }
 
 impl BackendArgs {
-    /// The device to compute on: as the command line says, or else the config, which `set` has overridden.
+    /// Chooses the device to compute on: as given on the command line, or else in the config, which `set` may override.
     ///
     /// # Errors
-    /// If it is not compiled in, or not there.
+    /// Returns an error if the backend is not compiled in, or if the device does not exist.
     pub fn choose(&self, config: &TrainingConfig, set: &[String]) -> Result<Device> {
         let (backend, device) = self.asked(config, set);
         choose(backend, device.as_ref())
     }
 
-    /// As [`Self::choose`], and keeps in the config of a run what was asked for.
+    /// Same as [`Self::choose`]; also records the requested backend and device in the config of a run.
     ///
     /// # Errors
-    /// As [`Self::choose`].
+    /// Same as [`Self::choose`].
     pub fn choose_for_run(&self, config: &mut TrainingConfig, set: &[String]) -> Result<Device> {
         let (backend, wanted) = self.asked(config, set);
         let device = choose(backend, wanted.as_ref())?;
-        // A device is one of a backend: with it, the run can be looked at by another.
+        // A device belongs to a backend. With the backend recorded, another one can still be chosen to inspect the run.
         config.backend = backend.or(wanted.is_some().then_some(device.backend));
         config.device = wanted;
         Ok(device)
     }
 
     fn asked(&self, config: &TrainingConfig, set: &[String]) -> (Option<BackendName>, Option<DeviceChoice>) {
-        // The device of another backend than the one that is asked for here.
+        // True if the config's device belongs to another backend than the requested one.
         let is_of_another =
             config.backend.is_some() && self.backend.is_some_and(|name| config.backend != Some(name));
         let of_config = config.device.clone().filter(|_| !is_of_another || sets(set, "training.device"));

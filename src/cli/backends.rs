@@ -1,4 +1,4 @@
-//! `backends`: what is compiled in, what this machine has, and whether each computes right.
+//! `backends`: lists the compiled backends and the devices of this machine, and checks their results.
 
 use std::process::ExitCode;
 
@@ -24,13 +24,13 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the command. Exit code 1: a device computes wrong.
+/// Runs the command. Exit code 1 means that a device computes wrong results.
 pub fn run(args: Args) -> Result<ExitCode> {
     if let (Some(name), false) = (args.backend, args.list) {
-        // Nothing that is asked for by name and not there counts as right.
+        // A backend requested by name must have a device.
         backend::devices_of(name)?;
     }
-    // What is found is told at once: a check takes its time.
+    // Results are printed immediately, because a check takes time.
     let tell = |line: String| {
         if !args.json {
             say(&line)

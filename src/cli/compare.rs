@@ -1,4 +1,4 @@
-//! `compare`: a few runs side by side.
+//! `compare`: runs side by side.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -60,14 +60,14 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The most characters of a value in the table of keys.
+/// The maximum number of characters of a value in the table of keys.
 const MAX_VALUE: usize = 24;
 
-/// The most keys that the first line names, and settings that the table of keys has columns for.
+/// The maximum number of keys in the first line, and of settings with a column in the table of keys.
 const MAX_KEYS_IN_LINE: usize = 6;
 const MAX_SETTINGS: usize = 4;
 
-/// Prints the keys in which settings differ, a line each, where they are too many for a line of a setting.
+/// Prints a table of the keys in which settings differ, for keys that do not fit into a setting's line.
 fn print_keys(settings: &[Setting]) {
     let shown = &settings[..settings.len().min(MAX_SETTINGS)];
     let keys = settings.iter().flat_map(|setting| setting.values.keys()).collect::<BTreeSet<_>>();

@@ -1,4 +1,4 @@
-//! `completions`: what a shell needs to complete commands, options and their values.
+//! `completions`: shell scripts that complete commands, options and their values.
 
 use clap::builder::PossibleValuesParser;
 use clap_complete::{Shell, generate};
@@ -28,14 +28,14 @@ fn script(shell: Shell) -> String {
     generate(shell, &mut command, &name, &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
     match shell {
-        // clap_complete names a command with a hyphen in two ways: what the one sets, the other never meets
-        // (clap 6421).
+        // clap_complete names a command with a hyphen in two ways, so a state set under one name is not found under the
+        // other (clap 6421).
         Shell::Bash => script.replace(&name.replace('-', "__subcmd__"), &name.replace('-', "__")),
         _ => script,
     }
 }
 
-/// Names the values of options that read them by themselves.
+/// Lists the values of options that have a parser of their own.
 fn with_values(mut command: clap::Command) -> clap::Command {
     let backends = BackendName::ALL.map(BackendName::name).to_vec();
     let devices = DeviceKind::ALL.map(DeviceKind::name).to_vec();

@@ -1,4 +1,4 @@
-//! `config`: every key that there is, and the shipped configs.
+//! `config`: all config keys, and the shipped configs.
 
 use super::input::preset_names;
 use crate::config::{Config, SCHEMA, defaults};
@@ -23,7 +23,7 @@ pub struct Args {
 /// Runs the command.
 ///
 /// # Errors
-/// If there is no such preset.
+/// Returns an error for an unknown preset.
 pub fn run(args: &Args) -> Result<()> {
     match &args.preset {
         Some(name) => print_text(Config::preset_text(name)?),

@@ -1,4 +1,4 @@
-//! `data`: what training would see, before any training.
+//! `data`: a description of the training data, before any training.
 
 use super::input::ConfigArgs;
 use crate::data::DataDescription;

@@ -1,5 +1,4 @@
-//! `evaluate`: exact loss, perplexity and accuracy of a run's best weights over a whole split, or over a file that was
-//! held out of training.
+//! `evaluate`: exact loss, perplexity and accuracy of a run's best weights on a whole split, or on a held-out file.
 
 mod lengths;
 mod scored;
@@ -53,11 +52,11 @@ pub struct Args {
     json: bool,
 }
 
-/// What is printed. Losses are in nats unless the key says bits.
+/// The output. Losses are in nats unless the key says bits.
 #[derive(Debug, Serialize)]
 struct EvaluateReport {
     split: Scored,
-    /// All targets of the file; none of sequences that are drawn.
+    /// The number of targets in the file; `None` for generated sequences.
     targets_in_file: Option<usize>,
     #[serde(flatten)]
     evaluation: Evaluation,
@@ -65,9 +64,9 @@ struct EvaluateReport {
     perplexity: f64,
     floor: Option<f64>,
     gap: Option<f64>,
-    /// The floor at each position; empty where it is not known.
+    /// The entropy floor at each position; empty if it is unknown.
     floor_by_position: Vec<f64>,
-    /// By both protocols at each length that was asked for.
+    /// The results of both protocols at each requested length.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lengths: Vec<AtLength>,
 }
@@ -141,11 +140,11 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
     args.out.iter().try_for_each(|out| lengths::draw(folder, &report.lengths, trained, out, args.json))
 }
 
-/// What is said of weights that are scored on what they may never have seen.
+/// The notice for imported weights that are scored on generated data.
 pub const DRAWN: &str = "notice: these weights were imported and their run names no data, so sequences are drawn over \
                          their ids: give yours, as --set data.path=sequences.csv";
 
-/// Says so where the data is no longer what the run learned from, though its config names the same.
+/// Warns if the data differs from the run's training data although its config is unchanged.
 fn warn_of_change(folder: &RunFolder, dataset: &Dataset) {
     if folder.is_imported() {
         return warn(DRAWN);
@@ -158,7 +157,7 @@ fn warn_of_change(folder: &RunFolder, dataset: &Dataset) {
     }
 }
 
-/// What some weights score on a set of the run's data.
+/// The job that evaluates weights on a set.
 struct Evaluate<'a>(&'a Args, &'a OpenedRun, WeightsFile, &'a Dataset, &'a Sequences, lengths::Sets);
 
 impl Job for Evaluate<'_> {
@@ -169,7 +168,7 @@ impl Job for Evaluate<'_> {
         MemoryEstimate::of(config, dataset, on).check_tensors(config, config.sizes(dataset), on)?;
         let (model, description) = native::load_model::<B::InnerBackend>(&weights, &device)?;
         let mut batches = set.batches(config.training.batch_size).peekable();
-        // Other data may have another shape than the model was made for.
+        // Other data may have shapes that the model cannot read.
         if let Some(first) = batches.peek() {
             let source_time = first.source.as_ref().map_or(0, |source| source.time);
             input::check_length(&description, first.time, source_time)?;

@@ -1,4 +1,4 @@
-//! `explain`: which parts of a run's model make its predictions, and how they are wired.
+//! `explain`: the circuit of a run's model.
 
 use std::path::{Path, PathBuf};
 
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> Result<()> {
     let pictures = circuit_pictures(&folder.name(), &found, &vocabulary);
     let draw = |folder: &Path| save_all(&pictures, folder, &Style::default());
     let made = match is_given {
-        // The run's own circuit is that of its validation set.
+        // The run's own circuit is found on its validation set, so it is not overwritten.
         true => write_output(&out, "explain", |folder| {
             write_atomically(&folder.join("circuit.json"), &json_of(&found))?;
             draw(folder)
@@ -90,7 +90,7 @@ pub fn run(args: Args) -> Result<()> {
     named(&found)
 }
 
-/// Fails where no circuit is named; the logit lens, the attribution and the weights are there all the same.
+/// Returns an error if no circuit is named. The logit lens, the attribution and the weights are available all the same.
 fn named(found: &Explanation) -> Result<()> {
     match &found.no_circuit {
         Some(reason) => Err(Error::Input(format!("no circuit is named: {reason}"))),
@@ -98,15 +98,15 @@ fn named(found: &Explanation) -> Result<()> {
     }
 }
 
-/// Whether a model of `config` can be explained at all.
+/// Returns true if a model of `config` can be explained.
 pub(super) fn takes(config: &Config) -> bool {
     config.model.architecture != Architecture::OneLayer && config.model.norm == NormPlacement::Pre
 }
 
-/// What a run's best weights do with sequences of its validation set.
+/// Explains a run's best weights on sequences of its validation set.
 ///
 /// # Errors
-/// If the data cannot be read, and those of [`explain`].
+/// Returns an error if the data cannot be read, and the errors of [`explain`].
 pub fn of_run(folder: &RunFolder, config: &Config, device: &Device) -> Result<Explanation> {
     if folder.is_imported() {
         return Err(Error::Input(format!(
@@ -134,7 +134,7 @@ fn json_of(explanation: &Explanation) -> Vec<u8> {
     serde_json::to_vec(explanation).expect("an explanation holds plain values")
 }
 
-/// What was typed, as the sequence that the model reads. What follows its last token is not known.
+/// Converts the input to a sample; the target of the last token is unknown.
 fn sample(tokens: &[u32]) -> Result<Sample> {
     let problem = match tokens {
         [] => "the input is empty: give at least two tokens to explain",
@@ -147,9 +147,9 @@ fn sample(tokens: &[u32]) -> Result<Sample> {
     Err(Error::Input(problem.into()))
 }
 
-/// What a model is explained on.
+/// The sequences that a model is explained on.
 enum Subject {
-    /// A sequence of the user's.
+    /// A sequence of the user.
     Given(Sample),
     /// Sequences of a run's validation set.
     Validation(Dataset),

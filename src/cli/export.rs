@@ -35,7 +35,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The formats of weights, and what else is exported.
+/// Returns the weight formats, and the other export formats.
 fn formats() -> impl Iterator<Item = PossibleValue> {
     let of_weights = ExportFormat::value_variants().iter().filter_map(ValueEnum::to_possible_value);
     let help = "No weights: curves, config and pictures as an event file that TensorBoard reads";
@@ -47,7 +47,7 @@ pub fn run(args: Args) -> Result<()> {
     let folder = RunFolder::open(&args.run)?;
     let out = args.out.unwrap_or_else(|| folder.path().join("export").join(&args.format));
     check_output(&out, "export")?;
-    // No format of weights: what TensorBoard reads.
+    // Not a weight format: TensorBoard.
     let Ok(format) = ExportFormat::from_str(&args.format, false) else {
         if args.checkpoint.is_some() {
             return Err(Error::Input("--checkpoint: the curves are of the whole run: leave it out".into()));

@@ -1,4 +1,4 @@
-//! `generate`: writes on from a prompt.
+//! `generate`: continues a prompt.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -46,7 +46,7 @@ pub struct Args {
     alternatives: Option<usize>,
 }
 
-/// What JSON says of one sample.
+/// The JSON output for one sample.
 #[derive(Debug, Serialize)]
 struct GenerateReport<'a> {
     prompt: &'a [u32],
@@ -76,7 +76,7 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The tokens that a decoder's text starts with, as transformers' files say, or else the vocabulary.
+/// Returns the begin-of-text tokens of a decoder, from the transformers metadata or else from the vocabulary.
 fn begin(companions: &Companions, vocabulary: &Vocabulary) -> Vec<u32> {
     let known =
         |ids: Vec<u32>| Vec::from_iter(ids.into_iter().filter(|&id| (id as usize) < vocabulary.size()));
@@ -84,8 +84,8 @@ fn begin(companions: &Companions, vocabulary: &Vocabulary) -> Vec<u32> {
     said.unwrap_or_else(|| Vec::from_iter(vocabulary.begin()))
 }
 
-/// What a text starts with that nobody began: a line break, or else a character drawn by the seed. Words have no such
-/// start.
+/// Returns the first token of a text without a prompt: a line break, or else a character drawn from the seed. A
+/// vocabulary of words lacks such a token.
 fn start(vocabulary: &Vocabulary, seed: u64) -> Vec<u32> {
     let line_break = match vocabulary.notation() {
         Notation::Words => return Vec::new(),
@@ -106,7 +106,7 @@ fn start(vocabulary: &Vocabulary, seed: u64) -> Vec<u32> {
     vec![drawn]
 }
 
-/// Refuses what a greedy choice has no use for.
+/// Refuses options that have no effect on greedy decoding.
 fn check_greedy(options: &Options) -> Result<()> {
     let sampling = &options.sampling;
     let given = [
@@ -125,7 +125,7 @@ fn check_greedy(options: &Options) -> Result<()> {
     }
 }
 
-/// What is written on, from the ids that were given, by the weights of a run.
+/// The job that generates continuations of a prompt with a run's weights.
 struct Generate<'a> {
     args: &'a Args,
     run: &'a OpenedRun,
@@ -135,7 +135,7 @@ struct Generate<'a> {
 }
 
 impl Job for Generate<'_> {
-    /// The samples, where they are not printed as they come.
+    /// The samples, unless they are printed immediately.
     type Output = Vec<Continuation>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<Continuation>> {
@@ -166,12 +166,12 @@ impl Job for Generate<'_> {
 }
 
 impl Generate<'_> {
-    /// Whether the text is printed as it comes.
+    /// Returns true if the text is streamed.
     fn streams(&self) -> bool {
         !self.args.json && self.args.options.samples == 1
     }
 
-    /// Writes all samples, `options.samples` at a time, and prints them as text or returns them for JSON.
+    /// Generates all samples, `options.samples` at a time. Prints them as text or returns them for JSON.
     fn write<B: Backend>(
         &self,
         (model, sizes): (&Model<B>, Sizes),
@@ -181,7 +181,7 @@ impl Generate<'_> {
     ) -> Result<Vec<Continuation>> {
         let (all, shown) = (self.args.options.samples, self.shown(prompt));
         let (mut first, mut longest) = (true, 0);
-        // Nothing is shown that a device computed after it failed.
+        // Output that a device computed after a failure is never shown.
         let watch = DeviceWatch::begin(&self.run.device, device);
         let mut hear = |_, text: &str| {
             watch.check()?;
@@ -208,12 +208,13 @@ impl Generate<'_> {
             options.samples = options.samples.min(all - options.first_sample);
         }
         if self.streams() {
-            // Where nothing was written on, what was given stands alone.
+            // Without any new text, the prompt is printed alone.
             print_text(if first { shown.trim_end() } else { "" });
             print_text("\n");
         }
         let [window, kept] = generation::window(sizes, prompt, options.slides);
-        // The last token is written, but not read. Of a longer prompt that is read whole it was said before.
+        // The last token is generated, but not read. For a longer prompt that is read whole, the notice was printed
+        // before.
         if window == sizes.context && prompt.tokens.len() + longest > window + 1 {
             warn(&format!(
                 "notice: the context of {} was full: whenever it is, the last {} are read again and the others forgotten",
@@ -224,7 +225,7 @@ impl Generate<'_> {
         Ok(continuations)
     }
 
-    /// The text of a prompt before its continuation; none of what is answered.
+    /// Returns the prompt's text as printed before its continuation; empty for an encoder-decoder.
     fn shown(&self, prompt: &Prompt) -> String {
         if prompt.source.is_some() {
             return String::new();
@@ -236,11 +237,11 @@ impl Generate<'_> {
     }
 }
 
-/// Whether the context slides over a prompt that is longer: where learned positions end it must. Other models read
-/// it whole.
+/// Returns true if the context slides over a prompt that is longer, which learned positions require. Other models read
+/// the prompt whole.
 ///
 /// # Errors
-/// If there is no memory for a prompt that is read whole, or a source is too long.
+/// Returns an error if a prompt that is read whole does not fit into memory, or if a source is too long.
 fn check_prompt(description: &Description, prompt: &Prompt, samples: usize) -> Result<bool> {
     let (time, context) = (prompt.tokens.len(), description.sizes.context);
     input::check_length(description, 0, prompt.source.as_ref().map_or(0, Vec::len))?;
@@ -267,10 +268,10 @@ fn check_prompt(description: &Description, prompt: &Prompt, samples: usize) -> R
     Ok(slides)
 }
 
-/// The longest prompt that is read whole: the longest sequence of a config.
+/// The longest prompt that is read whole, the same as the longest sequence of a config.
 const LONGEST_PROMPT: usize = 1 << 20;
 
-/// Refuses a prompt of so many tokens for which there is no memory.
+/// Refuses a prompt of `time` tokens that does not fit into memory.
 fn check_memory(Description { model, .. }: &Description, time: usize, samples: usize) -> Result<()> {
     let tokens = counted(time, "token");
     if time > LONGEST_PROMPT {
@@ -279,7 +280,7 @@ fn check_memory(Description { model, .. }: &Description, time: usize, samples: u
             format!("the prompt of {tokens} is longer than {most}, the most that are read: shorten it");
         return Err(Error::Input(problem));
     }
-    // Keys and values of all blocks, and some tensors of one, of which the feed-forward's are the widest.
+    // The KV cache of all blocks, and some tensors of one block, of which the feed-forward's are the widest.
     let (held, in_use) = (2 * model.blocks(), 16);
     let taken = 4.0 * (samples.min(1024) * time * model.d_model * (held + in_use)) as f64;
     let free = backend::free();
@@ -292,14 +293,15 @@ fn check_memory(Description { model, .. }: &Description, time: usize, samples: u
     )))
 }
 
-/// Samples that are written side by side: as many as keep their keys, values and logits
-/// in a gigabyte, and few enough that the first are soon there.
+/// Returns the number of samples generated in parallel: as many as keep their KV cache and logits within a gigabyte,
+/// and few enough that the first ones are soon finished.
 ///
 /// # Errors
-/// If what is held until it is printed, which is each sample, and for JSON all of them, takes more than that.
+/// Returns an error if the output held until it is printed takes more memory. That is each sample, and for JSON all of
+/// them.
 fn samples_at_once(Description { model, sizes }: &Description, options: &Options) -> Result<usize> {
     const NUMBERS: usize = 1 << 28;
-    /// Tokens and alternatives of a gigabyte, with their text and probabilities.
+    /// The number of tokens and alternatives that fit into a gigabyte, with their text and probabilities.
     const HELD: usize = 1 << 24;
     let time = sizes.context + sizes.source_context.unwrap_or(0);
     let of_a_sample = 2 * model.blocks() * model.d_model * time + 4 * sizes.vocab;

@@ -88,7 +88,7 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The name of what is imported: of its file, or of the folder of a file that has a usual name.
+/// Returns the name of the imported model: the file's name, or the folder's name if the file has a usual name.
 fn name(path: &Path) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let named = match has_usual_name(&path) {
@@ -98,9 +98,9 @@ fn name(path: &Path) -> String {
     named.map_or_else(|| "imported".to_string(), |name| name.to_string_lossy().into_owned())
 }
 
-/// The config of the run: that beside a native file, or one made for the model.
+/// Returns the config of the run: the one next to a native file, or a new one for the model.
 ///
-/// Another program's weights do not say what they learned from: --set does.
+/// Another program's weights do not record their training data; --set can name it.
 fn config(args: &Args, imported: &Imported) -> Result<Config> {
     let (description, sizes) = (&imported.description, imported.description.sizes);
     let beside = args.files[0].with_file_name("config.toml");
@@ -121,14 +121,15 @@ fn config(args: &Args, imported: &Imported) -> Result<Config> {
     Ok(config)
 }
 
-/// A text that is still to be named, where a tokenizer came along; else a task over the ids. Sequences
-/// fit the context, but are not as long as the longest: training on such takes memory that few machines have.
+/// Returns a text source with its path still to be set if there is a tokenizer, and otherwise a task over the ids.
+/// Sequences fit the context, up to a maximum length, because training on longer ones takes more memory than most
+/// machines have.
 fn data(architecture: Architecture, context: usize, vocabulary: &Vocabulary) -> DataConfig {
     const LONGEST: usize = 1024;
     let (symbols, context) = (vocabulary.size(), context.min(LONGEST));
     let data = DataConfig { length: context, vocab: Count::Of(symbols), ..DataConfig::default() };
     if architecture == Architecture::EncoderDecoder {
-        // Answers begin and end with a token of their own.
+        // Answers have separate begin and end tokens.
         let length = context.saturating_sub(1).max(1);
         DataConfig { task: Task::Reverse, vocab: Count::Of(symbols - 1), length, ..data }
     } else if vocabulary.notation() != Notation::Words {

@@ -1,4 +1,4 @@
-//! What a command is given to read: text on the command line or in a file, or ids.
+//! The input of a command: text on the command line or in a file, or token ids.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,8 @@ pub fn preset_names() -> PossibleValuesParser {
     PossibleValuesParser::new(PRESETS.iter().map(|(name, _)| *name))
 }
 
-/// Accepts a path. A name that does not exist here is that of a run below `runs`, if there is one.
+/// Accepts a path. A name that does not exist in the current folder refers to the run of that name below `runs`, if
+/// there is one.
 pub fn run_path() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().map(below_runs)
 }
@@ -54,7 +55,7 @@ impl ConfigArgs {
     /// Reads the config.
     ///
     /// # Errors
-    /// As [`Config::load`].
+    /// Same as [`Config::load`].
     pub fn load(&self) -> Result<Config> {
         self.load_checked(|_| Ok(()))
     }
@@ -62,7 +63,7 @@ impl ConfigArgs {
     /// Reads the config, and applies `check` to it.
     ///
     /// # Errors
-    /// As [`Config::load_checked`].
+    /// Same as [`Config::load_checked`].
     pub fn load_checked(&self, check: impl Fn(&Config) -> Result<()>) -> Result<Config> {
         let mut config = match &self.preset {
             Some(name) => Config::load_preset(name, &self.set, check),
@@ -72,12 +73,12 @@ impl ConfigArgs {
         Ok(config)
     }
 
-    /// The same overrides of the config at another place.
+    /// Returns the same overrides for another config file.
     pub fn of(&self, config: PathBuf) -> Self {
         Self { config: Some(config), preset: None, set: self.set.clone() }
     }
 
-    /// A result of what works with the config; the error of a key says where its value is written.
+    /// Adds to the error of a key where its value was set.
     pub fn placed<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| {
             if let (Some(_), Error::Io { action: "read", source, .. }) = (&self.preset, &error)
@@ -105,24 +106,24 @@ pub struct RunArgs {
     backend: BackendArgs,
 }
 
-/// A run that a command looks at.
+/// A run that a command reads.
 #[derive(Debug)]
 pub struct OpenedRun {
-    /// Its folder.
+    /// The run folder.
     pub folder: RunFolder,
-    /// Its config, with what the command line overrides.
+    /// The run's config, with the overrides of the command line.
     pub config: Config,
-    /// Where to compute.
+    /// The device to compute on.
     pub device: Device,
-    /// Where the config comes from.
+    /// The origin of the config.
     pub given: ConfigArgs,
 }
 
 impl OpenedRun {
-    /// Runs a job as the run computes, in its precision; see [`compute_as_run`].
+    /// Runs a job in the run's precision; see [`compute_as_run`].
     ///
     /// # Errors
-    /// Those of the job, and if the backend cannot start.
+    /// Returns the job's error, or an error if the backend cannot start.
     pub fn compute<J: Job<Output: Send> + Send>(&self, job: J) -> Result<J::Output> {
         struct AsRun<'a, J>(&'a OpenedRun, J);
 
@@ -143,7 +144,7 @@ impl RunArgs {
     /// Opens the run, with keys that are `set` on the command line.
     ///
     /// # Errors
-    /// If there is none, its config cannot be read, or there is no such device.
+    /// Returns an error if the run or the device does not exist, or if the run's config cannot be read.
     pub fn open(&self, set: &[String]) -> Result<OpenedRun> {
         let folder = RunFolder::open(&self.run)?;
         let given = ConfigArgs { config: Some(folder.config()), preset: None, set: set.to_vec() };
@@ -153,7 +154,7 @@ impl RunArgs {
     }
 }
 
-/// Warns that the keys shown of the run at `path` are not those of its results.
+/// Warns that the config of the run at `path` has changed since its results were computed.
 pub fn warn_changed_config(path: &Path) {
     let config = RunFolder::at(path).config();
     warn(&format!(
@@ -162,11 +163,11 @@ pub fn warn_changed_config(path: &Path) {
     ));
 }
 
-/// The weights of a run: the best, or those of the checkpoint at a step. That a run which diverged has no best ones
-/// is said.
+/// Opens the weights of a run: the best weights, or the weights of the checkpoint at a step. Prints a notice if the run
+/// diverged and so lacks best weights.
 ///
 /// # Errors
-/// If there are none; names the checkpoints that there are.
+/// Returns an error if there are none; it lists the available checkpoints.
 pub fn weights(folder: &RunFolder, checkpoint: Option<usize>) -> Result<WeightsFile> {
     let Some(step) = checkpoint else {
         if let (Ok(summary), Ok(config)) = (Summary::read(folder), Config::load_own(&folder.config()))
@@ -190,10 +191,10 @@ pub fn weights(folder: &RunFolder, checkpoint: Option<usize>) -> Result<WeightsF
     Err(Error::Input(format!("--checkpoint {step}: the run keeps {kept}{steps}")))
 }
 
-/// A run's model with its best weights, and what they say of it.
+/// Loads a run's model with its best weights, and their description.
 ///
 /// # Errors
-/// If there are none, or they cannot be read.
+/// Returns an error if the run lacks weights, or if they cannot be read.
 pub fn model<B: Backend>(folder: &RunFolder, device: &B::Device) -> Result<(Model<B>, Description)> {
     native::load_model(&weights(folder, None)?, device)
 }
@@ -216,22 +217,22 @@ pub struct Given {
     source: Option<String>,
 }
 
-/// The ids of a [`Given`].
+/// The token ids of a [`Given`].
 #[derive(Debug)]
 pub struct Read {
-    /// The sequence.
+    /// The text as ids.
     pub tokens: Vec<u32>,
-    /// The token that an answer follows; a decoder's text follows nothing.
+    /// The start token of an encoder-decoder's answer; `None` for a decoder.
     pub start: Option<u32>,
-    /// What is answered.
+    /// The source of the answer.
     pub source: Option<Vec<u32>>,
 }
 
 impl Given {
-    /// The ids of what was given, for a model of this architecture.
+    /// Encodes the input for a model of this architecture.
     ///
     /// # Errors
-    /// If it cannot be read, holds what the vocabulary does not, or lacks a source that is needed.
+    /// Returns an error if the input cannot be read, has tokens outside the vocabulary, or lacks a required source.
     pub fn read(&self, vocabulary: &Vocabulary, architecture: Architecture) -> Result<Read> {
         let tokens = tokens(&self.text, &self.text_file, &self.tokens, vocabulary)?;
         let source = self.source.as_deref().map(|text| encode(vocabulary, text)).transpose()?;
@@ -245,10 +246,10 @@ impl Given {
     }
 }
 
-/// The ids of a text, of the text in a file, or those that are given as such; none of nothing.
+/// Returns the ids of a text, of the text in a file, or of a list of ids; empty if none is given.
 ///
 /// # Errors
-/// If it cannot be read, or holds what the vocabulary does not.
+/// Returns an error if the input cannot be read, or has tokens outside the vocabulary.
 pub fn tokens(
     text: &Option<String>,
     file: &Option<PathBuf>,
@@ -263,16 +264,16 @@ pub fn tokens(
     }
 }
 
-/// Whether a model has learned positions, which end with its context.
+/// Returns true if a model has learned positions, which end with its context.
 pub fn positions_end(Description { model, .. }: &Description) -> bool {
     model.position.ends_with_context() && model.architecture != Architecture::OneLayer
 }
 
-/// Whether a model can read an input of so many tokens, and a source: where learned positions end it cannot. Other
-/// schemes carry on beyond what the model was trained on, which is said.
+/// Checks that a model can read an input of `time` tokens and a source of `source_time`. Learned positions end with the
+/// context; other schemes extrapolate beyond the trained length, which prints a notice.
 ///
 /// # Errors
-/// If it cannot: names both lengths.
+/// Returns an error that names both lengths if the input is too long.
 pub fn check_length(description: &Description, time: usize, source_time: usize) -> Result<()> {
     let (sizes, ends) = (description.sizes, positions_end(description));
     let source_context = sizes.source_context.unwrap_or(source_time);
@@ -292,7 +293,7 @@ pub fn check_length(description: &Description, time: usize, source_time: usize) 
     Ok(())
 }
 
-/// The text of a file or a stream, or of standard input for `-`.
+/// Reads the text of a file or a stream; `-` is standard input.
 fn read(path: &Path) -> Result<String> {
     let text = match path == Path::new("-") {
         true => Text::of_stream(io::stdin(), Path::new("standard input"))?,
@@ -301,17 +302,17 @@ fn read(path: &Path) -> Result<String> {
     text.whole()
 }
 
-/// The prompt in a file, without the line break that ends it.
+/// Reads the prompt in a file, without the line break at its end.
 ///
 /// # Errors
-/// If it cannot be read.
+/// Returns an error if the file cannot be read.
 pub fn read_prompt(path: &Path) -> Result<String> {
     let text = read(path)?;
     let line = text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
     Ok(line.unwrap_or(&text).to_string())
 }
 
-/// Ids written with spaces or commas between them, as `3 1 4`.
+/// Parses ids separated by spaces or commas, as `3 1 4`.
 fn ids(text: &str, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
     let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
     let id = |(word, position): (&str, usize)| {
@@ -324,8 +325,7 @@ fn ids(text: &str, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// The ids of a text, as a tokenizer reads one that stands by itself. Commas may stand between words, where they are no
-/// words themselves.
+/// Encodes a text as a whole document. Commas may separate words if they are not words themselves.
 fn encode(vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>> {
     let ids = vocabulary.encode_whole(text).or_else(|error| match vocabulary.notation() {
         Notation::Words => vocabulary.encode(&text.replace(',', " ")).map_err(|_| error),

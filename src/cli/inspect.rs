@@ -1,4 +1,4 @@
-//! `inspect`: what attention does on an input of the user's.
+//! `inspect`: attention and predictions on a given input.
 
 use std::path::PathBuf;
 
@@ -47,7 +47,8 @@ pub struct Args {
     json: bool,
 }
 
-/// What is printed as JSON; an encoder-decoder adds what its encoder reads, and the attention there.
+/// The JSON output. For an encoder-decoder it includes the source, and the attention of the encoder and the
+/// cross-attention.
 #[derive(Debug, Serialize)]
 struct InspectReport<'a> {
     tokens: &'a [u32],
@@ -62,7 +63,7 @@ struct InspectReport<'a> {
     scores: &'a [Vec<HeadScores>],
 }
 
-/// Maps as `[layer][head][query][key]`.
+/// Attention maps as `[layer][head][query][key]`.
 type Rows<'a> = Vec<Vec<Vec<&'a [f32]>>>;
 
 fn rows(maps: &[Vec<Vec<f32>>], keys: usize) -> Rows<'_> {
@@ -117,7 +118,7 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// What was typed, as the sequence that the model reads. What follows its last token is not known.
+/// Converts the input to a sample; the target of the last token is unknown.
 fn sample(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<Sample> {
     let input::Read { tokens, start, source } = args.given.read(vocabulary, config.model.architecture)?;
     if tokens.is_empty() {
@@ -131,7 +132,7 @@ fn sample(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<Sampl
     Ok(Sample { inputs, targets, roles, source })
 }
 
-/// What the weights of a run do with a sequence.
+/// The job that runs a model on a sequence.
 struct Inspect<'a>(&'a Args, &'a RunFolder, &'a Sample);
 
 impl Job for Inspect<'_> {
@@ -150,10 +151,10 @@ impl Job for Inspect<'_> {
     }
 }
 
-/// The weights of a map are held as the model computes them, as they are kept, and as they are shown.
+/// The number of copies of each attention weight: as computed, as stored, and as shown.
 const COPIES: f64 = 4.0;
 
-/// Refuses an input of so many tokens whose maps of all `heads` no memory holds.
+/// Refuses an input of `tokens` tokens whose attention maps over all `heads` do not fit into memory.
 fn check_memory(heads: usize, tokens: usize) -> Result<()> {
     let (taken, free) = (COPIES * 4.0 * heads as f64 * (tokens as f64).powi(2), backend::free());
     if taken <= free {

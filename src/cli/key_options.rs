@@ -1,6 +1,6 @@
-//! Every key of a config as an option: `--steps 500` is `--set training.steps=500`, for each key whose name is unique.
+//! Config keys as options: `--steps 500` is `--set training.steps=500`, for each key with a unique name.
 //!
-//! What is typed is rewritten before clap reads it, so that the options are those of the keys that are declared.
+//! The command line is rewritten before clap parses it, so the options follow from the declared keys.
 
 use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
@@ -10,16 +10,16 @@ use clap::{Arg, Command};
 use crate::config::{DURATIONS, is_boolean, keys_named, nearest_key, normalised};
 use crate::error::{Error, Origin, Result, ensure, excerpt};
 
-/// Options that set a key of another name, or one of several keys of their name.
+/// Options for a key of another name, or for one of several keys of the same name.
 const SHORTHANDS: [(&str, &str); 3] =
     [("data", "data.path"), ("lr", "training.learning_rate"), ("seed", "run.seed")];
 
-/// The options that were typed for keys of a config, each with its key.
+/// The key options on the command line, as pairs of key and option.
 #[derive(Debug, Default)]
 pub struct KeyOptions(Vec<(String, String)>);
 
 impl KeyOptions {
-    /// Returns an error of a key that was set on the command line with the option that was typed.
+    /// Replaces the origin of a key's error by the option that set the key.
     pub fn named(&self, mut error: Error) -> Error {
         if let Error::Key { origin: Some(origin @ Origin::CommandLine), key, .. } = &mut error
             && let Some((_, option)) = self.0.iter().rfind(|(set, _)| set == key)
@@ -29,7 +29,7 @@ impl KeyOptions {
         error
     }
 
-    /// Refuses an option for what another one has set already.
+    /// Refuses an option whose key another option has already set.
     fn check_unset(&self, name: &str, key: &str) -> Result<()> {
         let decides = |other: &str| other == key || [other, key].iter().all(|it| DURATIONS.contains(it));
         let Some((_, other)) = self.0.iter().find(|(other, _)| decides(other)) else { return Ok(()) };
@@ -40,7 +40,7 @@ impl KeyOptions {
         Err(Error::Input(format!("--{name}: {problem}")))
     }
 
-    /// Refuses an option for what `--set` sets, too, in the `rewritten` command line.
+    /// Refuses an option whose key is also set by `--set` in the `rewritten` command line.
     fn check_alone(&self, rewritten: &[OsString]) -> Result<()> {
         let words = rewritten.iter().map(|word| word.to_string_lossy());
         let mut is_assignment = false;
@@ -50,7 +50,7 @@ impl KeyOptions {
         });
         let set: Vec<_> = set.filter_map(|set| Some(set.split_once('=')?.0.trim().to_string())).collect();
         self.0.iter().try_for_each(|(key, option)| {
-            // Each option is a `--set` by now, but for those that a command has itself.
+            // Each key option has been rewritten to a `--set` here, except for those that a command defines itself.
             let is_own = |word: &OsString| word.to_string_lossy().split('=').next() == Some(option);
             let own = usize::from(!rewritten.iter().any(is_own));
             let times = set.iter().filter(|set| *set == key).count();
@@ -61,10 +61,10 @@ impl KeyOptions {
     }
 }
 
-/// Returns the command line `typed` with the options that are keys of a config as `--set`, and those options.
+/// Rewrites the key options of the command line `typed` to `--set`, and returns those options too.
 ///
 /// # Errors
-/// If an option lacks its value, may be one of several keys, or is not a key but much like one.
+/// Returns an error if an option lacks its value, names several keys, or is similar to a key.
 pub fn rewritten(
     program: &Command,
     typed: impl Iterator<Item = OsString>,
@@ -103,7 +103,7 @@ fn option(
     let takes_keys = command.get_arguments().any(|arg| arg.get_id() == "set");
     let Some((name, value)) = split(&word).filter(|_| takes_keys) else { return Ok(vec![word]) };
     if let Some(own) = own(&name) {
-        // `evaluate` has it for the help.
+        // `evaluate` defines --data itself, for its help text.
         options.0.extend((name == "data").then(|| ("data.path".into(), "--data".into())));
         let has_next = own.get_action().takes_values() && value.is_none();
         return Ok(std::iter::once(word).chain(has_next.then(|| rest.next()).flatten()).collect());
@@ -135,7 +135,7 @@ fn option(
     Ok(vec![set])
 }
 
-/// Refuses an unknown option that is much like a key, and unlike the options that the command has.
+/// Refuses an unknown option that is similar to a key and not to the command's own options.
 fn refuse_like_a_key(name: &str, given: Option<&OsStr>, command: &Command) -> Result<()> {
     if let Some(key) = switched_off(name) {
         return Err(no_such(name, &key, "false", command));
@@ -145,7 +145,7 @@ fn refuse_like_a_key(name: &str, given: Option<&OsStr>, command: &Command) -> Re
     Err(no_such(name, &key, &excerpt(&value, 60), command))
 }
 
-/// Refuses values that a shell or a typo leaves in place of one that is meant.
+/// Refuses values that result from a shell or a typo.
 fn check_value(name: &str, key: &str, value: &str) -> Result<()> {
     if key == "data.delimiter" && value == " " {
         return Err(Error::Input(format!("--{name}: a space has a name here: write --{name} space")));
@@ -157,7 +157,7 @@ fn check_value(name: &str, key: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// Builds the error for an unknown option, which names the key that is meant.
+/// Creates the error for an unknown option, which suggests a key.
 fn no_such(name: &str, key: &str, value: &str, command: &Command) -> Error {
     let option = key.split_once('.').map_or(key, |(_, option)| option);
     let is_option = self::key(option, command).is_ok_and(|named| named.as_deref() == Some(key));
@@ -165,18 +165,18 @@ fn no_such(name: &str, key: &str, value: &str, command: &Command) -> Error {
     Error::Input(format!("there is no option --{name}: write --set {key}={value}{own}; see --help"))
 }
 
-/// Returns true for a word that answers yes or no: the value of a key that is true or false.
+/// Returns true for a word that is a boolean value.
 fn is_answer(word: &str) -> bool {
     matches!(word.to_lowercase().as_str(), "true" | "false" | "yes" | "no" | "on" | "off" | "1" | "0")
 }
 
-/// Returns the key that an option such as `--no-bias` switches off.
+/// Returns the key that an option such as `--no-bias` sets to false.
 fn switched_off(name: &str) -> Option<String> {
     let key = nearest_key(normalised(name).strip_prefix("no_")?)?;
     is_boolean(&key).then_some(key)
 }
 
-/// Returns the option that other programs call by this name.
+/// Returns the option for a name that other programs use.
 fn other_name(name: &str) -> Option<&'static str> {
     match normalised(name).as_str() {
         "out" | "out_dir" | "output" | "output_dir" | "save_dir" | "log_dir" | "logdir" => Some("run"),
@@ -187,7 +187,7 @@ fn other_name(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the key that is nearest to a name.
+/// Returns the key most similar to a name.
 fn nearest(name: &str) -> Option<String> {
     let name = normalised(name);
     let is_near = |(shorthand, _): &&(&str, &str)| strsim::damerau_levenshtein(shorthand, &name) <= 1;
@@ -197,7 +197,7 @@ fn nearest(name: &str) -> Option<String> {
 
 /// Splits a long option into its name and its value.
 fn split(word: &OsStr) -> Option<(String, Option<OsString>)> {
-    // Only the name must be text.
+    // Only the name must be valid text.
     let option = word.to_string_lossy();
     let (name, value) = option
         .strip_prefix("--")?
@@ -221,7 +221,7 @@ fn key(name: &str, command: &Command) -> Result<Option<String>> {
         return Ok(keys_named(last).into_iter().find(|key| *key == name));
     }
     let mut keys = keys_named(&name);
-    // Only `tune` reads its section.
+    // Only `tune` reads the section [tune].
     keys.retain(|key| command.get_name() == "tune" || !key.starts_with("tune."));
     match &keys[..] {
         [] => Ok(None),
@@ -234,7 +234,7 @@ fn key(name: &str, command: &Command) -> Result<Option<String>> {
     }
 }
 
-/// Returns true if a name is more like an option of the command than like a key.
+/// Returns true if a name is more similar to an option of the command than to a key.
 fn is_like_own(name: &str, command: &Command) -> bool {
     let likeness = |known: &str| strsim::jaro_winkler(name, known);
     let key = nearest_key(name).unwrap_or_default();
@@ -285,7 +285,7 @@ mod tests {
             ("p tune --trials 3", "p tune --set=tune.trials=3"),
             ("p data --data=a.csv --column x", "p data --set=data.path=a.csv --set=data.column=x"),
             ("p evaluate run --data b.txt", "p evaluate run --data b.txt"),
-            // The command's own options, and what others take.
+            // The command's own options, and their values.
             ("p train --run --steps", "p train --run --steps"),
             ("p train --backend ndarray --from x", "p train --backend ndarray --from x"),
             ("p evaluate run --length 3", "p evaluate run --length 3"),

@@ -1,6 +1,6 @@
-//! What the system allows the program: memory, threads, the size of files. Where a limit is met the program ends with
-//! one line, where the standard library would panic or abort; and it reads no settings of libraries from files that
-//! happen to lie in the current folder or above.
+//! Limits of the system: memory, threads, file sizes. At a limit the program ends with a one-line error, where the
+//! standard library would panic or abort. It also ignores library settings in files of the current folder and its
+//! parents.
 
 use std::num::NonZero;
 use std::sync::{Once, OnceLock};
@@ -12,16 +12,16 @@ use crate::error::{Error, OUT_OF_MEMORY, Result};
 use crate::kernels::allocator;
 use crate::terminal::error_line;
 
-/// Threads that may be asked for on any machine.
+/// The number of threads that is accepted on any machine.
 const MAX_THREADS: usize = 1024;
 
-/// Rayon's variable.
+/// The environment variable of Rayon.
 const THREADS: &str = "RAYON_NUM_THREADS";
 
 /// Prepares the program for the limits of the system, once.
 ///
 /// # Errors
-/// If the environment asks for more threads than any machine has use for.
+/// Returns an error if the environment requests more threads than any machine can use.
 pub fn prepare() -> Result<()> {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -41,23 +41,23 @@ pub fn prepare() -> Result<()> {
     )))
 }
 
-/// A file that would become larger than RLIMIT_FSIZE is an error of its write, not a signal that ends the program.
+/// Turns a file larger than RLIMIT_FSIZE into a write error instead of a fatal signal.
 fn refuse_large_files_by_an_error() {
     #[cfg(unix)]
-    // SAFETY: to ignore a signal needs no handler.
+    // SAFETY: ignoring a signal needs no handler.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }
 
-/// The line is made while there is memory.
+/// Ends the program with an error line if memory runs out. The line is built in advance, while there is memory.
 fn end_by_a_line_without_memory() {
     static LINE: OnceLock<String> = OnceLock::new();
     LINE.get_or_init(|| error_line(OUT_OF_MEMORY) + "\n");
     allocator::on_exhaustion(|| {
         #[cfg(unix)]
         if let Some(line) = LINE.get() {
-            // SAFETY: the line is as long as it says, and neither call allocates.
+            // SAFETY: the pointer and the length belong to the line, and neither call allocates.
             unsafe {
                 libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len());
                 libc::_exit(2);
@@ -66,8 +66,8 @@ fn end_by_a_line_without_memory() {
     });
 }
 
-/// Burn and CubeCL look for `burn.toml` and `cubecl.toml` in the current folder and above when their settings are first
-/// asked for; those that are set before are taken instead, changed by the environment alone.
+/// Prevents Burn and CubeCL from reading `burn.toml` and `cubecl.toml` in the current folder and its parents. They do
+/// so when their settings are first used, unless settings were set before; only the environment changes those.
 fn keep_to_built_in_settings() {
     BurnConfig::set(BurnConfig::default().override_from_env());
     #[cfg(any(feature = "wgpu", feature = "cuda"))]

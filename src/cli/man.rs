@@ -17,7 +17,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
     let mut program = command().disable_help_subcommand(true);
-    // Each command then knows by what words it is called.
+    // Propagates the program's name to its commands.
     program.build();
     let shown = match &args.name {
         None => program,

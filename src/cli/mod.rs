@@ -1,4 +1,4 @@
-//! The program's front: what was typed becomes what is meant, one thin file a command.
+//! The command line interface: one thin module per command, which parses the arguments and calls the library.
 
 mod backend;
 mod backends;
@@ -77,9 +77,8 @@ enum Command {
     Man(man::Args),
 }
 
-/// Runs the program: errors take one line on standard error, as JSON where that is asked for. Exit code 0:
-/// done; 1: the run failed; 2: the input cannot be used; 129, 130 and 143: interrupted, everything saved;
-/// 141: nobody reads the output any more.
+/// Runs the program. An error takes one line on standard error, as JSON if requested. Exit codes: 0, success; 1, the
+/// run failed; 2, invalid input; 129, 130 and 143, interrupted with everything saved; 141, standard output was closed.
 pub fn main() -> ExitCode {
     hold_standard_output();
     show_log();
@@ -107,13 +106,13 @@ pub fn main() -> ExitCode {
     if cli.quiet {
         be_quiet();
     }
-    // A panic that is caught says nothing; the place of one that comes through is told below.
+    // A caught panic prints nothing; the location of an uncaught one is reported below.
     std::panic::set_hook(Box::new(|panic| {
         if let (Some(location), Ok(mut place)) = (panic.location(), PANICKED_AT.lock()) {
             *place = format!(" at {}:{}", location.file(), location.line());
         }
     }));
-    // Of the processes that mpirun started one does what they do not share.
+    // Of the processes that mpirun started, only the first runs a command that does not share its work.
     let shares = matches!(cli.command, Command::Train(_) | Command::Tune(_) | Command::Scale(_));
     if is_another_worker && !shares {
         return ExitCode::SUCCESS;
@@ -140,25 +139,25 @@ pub fn main() -> ExitCode {
         .unwrap_or_else(|error| end(&error.to_string(), error.exit_code()))
 }
 
-/// What can be typed.
+/// Builds the clap command.
 fn command() -> clap::Command {
-    // A value below zero is a value: what it is for says whether it can be used.
+    // Negative numbers are parsed as values; each option decides whether it accepts them.
     Cli::command().mut_subcommands(|command| command.allow_negative_numbers(true))
 }
 
-/// Where the last panic was.
+/// The location of the last panic.
 static PANICKED_AT: Mutex<String> = Mutex::new(String::new());
 
-/// Ends with an error; a program that asked for JSON is told so in JSON.
+/// Prints an error and returns its exit code; in JSON mode the error is printed as JSON.
 fn end(message: &str, code: u8) -> ExitCode {
     warn_error(message);
     ExitCode::from(code)
 }
 
-/// No command at all is answered with the help.
+/// The clap error for a missing command, which is answered with the help text.
 const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
-/// What clap says of a wrong command line, as one line: without the usage, which `--help` shows.
+/// Formats a clap error as one line, without the usage, which `--help` shows.
 fn in_one_line(error: &clap::Error) -> String {
     let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
     let message = error.to_string();
@@ -171,7 +170,7 @@ fn in_one_line(error: &clap::Error) -> String {
     )
 }
 
-/// What std says of a text that is no number, and what the option takes instead.
+/// Returns std's parse error for a malformed number, and its replacement: the values that the option accepts.
 fn takes(error: &clap::Error) -> Option<(String, &'static str)> {
     let source = error.source()?;
     let whole = source.downcast_ref::<ParseIntError>().map(|error| match error.kind() {
@@ -182,12 +181,12 @@ fn takes(error: &clap::Error) -> Option<(String, &'static str)> {
     Some((source.to_string(), takes))
 }
 
-/// Paths in JSON, as [`serialize_path`](crate::files::serialize_path) writes each.
+/// Converts paths to JSON, formatted as in [`serialize_path`](crate::files::serialize_path).
 fn shown(paths: &[PathBuf]) -> serde_json::Value {
     paths.iter().map(|path| path.display().to_string()).collect()
 }
 
-/// Says what was made: a path a line, or as JSON under a key.
+/// Prints the paths of written files, one per line, or as JSON under a key.
 fn print_paths(json: bool, key: &str, paths: &[PathBuf]) {
     match json {
         true => print_json(&json!({ key: shown(paths) })),
@@ -212,7 +211,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Import(args) => import::run(args)?,
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args)?,
-        // These can end otherwise without an error, and are told so by the exit code.
+        // These commands can end early without an error; the exit code shows it.
         Command::Train(args) => return shared(|workers| args.placed(train::run(&args, workers))),
         Command::Tune(args) => return shared(|workers| args.placed(tune::run(&args, workers))),
         Command::Scale(args) => {
@@ -223,7 +222,7 @@ fn run(command: Command) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a command whose work the processes that mpirun started share.
+/// Runs a command whose work is shared by the processes that mpirun started.
 fn shared(work: impl FnOnce(&Workers) -> Result<ExitCode>) -> Result<ExitCode> {
     let workers = Workers::start()?;
     workers.finish(work(&workers))

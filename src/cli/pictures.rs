@@ -1,4 +1,4 @@
-//! Options of pictures, parsed by the names of their values.
+//! Parsers for the options of pictures.
 
 use causal_attention_report::PictureFormat;
 use causal_attention_report::comparison::Along;
@@ -12,7 +12,7 @@ pub fn picture_format() -> impl TypedValueParser<Value = PictureFormat> {
     ])
 }
 
-/// Parses the quantity along which losses are drawn.
+/// Parses the x-axis of loss curves.
 pub fn along() -> impl TypedValueParser<Value = Along> {
     one_of([
         ("steps", "Steps done", Along::Steps),

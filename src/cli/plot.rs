@@ -1,4 +1,4 @@
-//! `plot`: a run's pictures, made again from its folder.
+//! `plot`: redraws a run's pictures from its folder.
 
 use std::{path::PathBuf, slice::from_ref};
 
@@ -54,7 +54,8 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// Reads what pictures and page show of a run: what its folder holds, and what its best weights do on `device`.
+/// Reads the data for a run's pictures and page: the contents of its folder, and the views of its best weights on
+/// `device`.
 pub(super) fn run_data(folder: &RunFolder, device: &Device) -> Result<RunData> {
     if folder.has_changed_config() {
         input::warn_changed_config(folder.path());
@@ -64,7 +65,7 @@ pub(super) fn run_data(folder: &RunFolder, device: &Device) -> Result<RunData> {
     })
 }
 
-/// What the best weights do with the first samples, as many as memory allows, and how they continue one of them.
+/// The job that computes the views of the first samples, as many as memory allows, and the continuation of one of them.
 struct Look<'a>(&'a RunFolder, &'a [Sample], usize, &'a Vocabulary);
 
 impl Job for Look<'_> {

@@ -1,4 +1,4 @@
-//! `report`: the page to explore a run, made again from its folder.
+//! `report`: regenerates the page of a run from its folder.
 
 use std::path::PathBuf;
 

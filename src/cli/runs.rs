@@ -1,4 +1,4 @@
-//! `runs`: the runs of a folder beside each other.
+//! `runs`: a table of the runs in a folder.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -71,7 +71,7 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// Returns the key of a column, which is named by its key, its title, or the name of a key of the config.
+/// Returns the key of a column, given its key, its title, or the name of a config key.
 fn column(typed: &str) -> Result<String> {
     let columns = Listed::default().keys();
     let name = normalised(typed).replace(' ', "_");
@@ -95,7 +95,7 @@ fn column(typed: &str) -> Result<String> {
     })
 }
 
-/// The titles of columns and their other names, with the key of the column.
+/// Titles of columns and their aliases, with the key of the column.
 const TITLES: [(&[&str], &str); 7] = [
     (&["run", "folder"], "name"),
     (&["loss", "valid_loss", "val_loss", "best_loss", "best"], "best_valid_loss"),
@@ -114,7 +114,7 @@ fn cells(run: &Listed) -> [String; 9] {
         Some(trials) => format!("study of {}", counted(trials, "trial")),
         None => run.state.ended.replace('_', " "),
     };
-    // The file and its folder, which has the name of the model.
+    // The file and its folder, which is named after the model.
     let origin = |path: &String| {
         let parts: Vec<_> = Path::new(path).iter().map(|part| part.to_string_lossy()).collect();
         format!("from {}", parts[parts.len().saturating_sub(2)..].join("/"))
@@ -132,7 +132,7 @@ fn cells(run: &Listed) -> [String; 9] {
     ]
 }
 
-/// How long ago a time was, in the largest unit that fits.
+/// Formats the age of a time, in the largest unit that fits.
 fn ago(seconds: u64) -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let past = now.saturating_sub(seconds) as usize;

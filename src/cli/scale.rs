@@ -1,4 +1,4 @@
-//! `scale`: what a step would take with more workers.
+//! `scale`: predicts the time of a training step with more workers.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -43,7 +43,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Numbers of workers, each twice the one before.
+/// Numbers of workers, each twice the previous one.
 #[derive(Debug, Clone)]
 struct Powers(Vec<usize>);
 
@@ -69,7 +69,7 @@ fn from_0(text: &str) -> Result<f64, &'static str> {
         .ok_or("it takes a number from 0 on")
 }
 
-/// Runs the command, as one of the workers that share it.
+/// Runs the command as one of the workers that share it.
 pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let prepare = || {
         let count = workers.count();
@@ -98,7 +98,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let cuts = cuts(training.shards, training.batch_size, asked.last().copied().unwrap_or(1));
     let predicted =
         |parts: &StepParts| predict(parts, training.shards, link(args, parts), asked.iter().copied());
-    // All workers have the same parts, so all time as often.
+    // All workers have the same parts, so all repeat the timing equally often.
     let parts = settled(|| time_parts(&config, &dataset, &device, &cuts, workers), predicted)?;
     if !workers.is_first() {
         return Ok(ExitCode::SUCCESS);
@@ -127,7 +127,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The link as it is given, or else as it was measured.
+/// Returns the link speed as given on the command line, or else as measured.
 fn link(args: &Args, parts: &StepParts) -> LinkSpeed {
     let measured = LinkSpeed::measured(parts);
     let speed = |given: Option<f64>, measured: Option<f64>| given.or(measured).unwrap_or_default();

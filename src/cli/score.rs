@@ -1,4 +1,4 @@
-//! `score`: how likely a text is to a model, token by token.
+//! `score`: the log-probability of each token of a text.
 
 use burn::tensor::backend::AutodiffBackend;
 use serde::Serialize;
@@ -24,14 +24,14 @@ pub struct Args {
     json: bool,
 }
 
-/// What is printed, in nats.
+/// The output, in nats.
 #[derive(Debug, Serialize)]
 struct ScoreReport {
-    /// The scored text's ids.
+    /// The ids of the scored text.
     tokens: Vec<u32>,
-    /// Of each token given those before it; a decoder's first token has none.
+    /// The log-probability of each token given the previous ones; without a decoder's first token.
     log_probabilities: Vec<f64>,
-    /// Their mean, negated.
+    /// The negated mean of the log-probabilities.
     loss: f64,
     perplexity: f64,
 }
@@ -50,7 +50,7 @@ pub fn run(args: Args) -> Result<()> {
         print_json(&report);
         return Ok(());
     }
-    // A decoder's first token follows nothing.
+    // A decoder's first token has no context.
     let unscored = report.tokens.len() - report.log_probabilities.len();
     let scores = report.log_probabilities.iter().map(|score| format!("{score:9.4}"));
     let scores = std::iter::repeat_n("        -".to_string(), unscored).chain(scores);
@@ -62,7 +62,7 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The ids of a text by the weights of a run, and the source that it answers.
+/// The job that scores the ids of a text with a run's weights, given the source of an encoder-decoder.
 struct Score<'a>(&'a RunFolder, &'a [u32], Option<&'a [u32]>);
 
 impl Job for Score<'_> {

@@ -1,4 +1,4 @@
-//! `train`: trains a model and leaves a run folder with its pictures.
+//! `train`: trains a model and writes a run folder with its pictures.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -59,23 +59,23 @@ pub struct Args {
 }
 
 impl Args {
-    /// As [`ConfigArgs::placed`], for the config of a run that is resumed or started from.
+    /// Same as [`ConfigArgs::placed`], for the config of a run that is resumed or started from.
     pub fn placed<T>(&self, result: Result<T>) -> Result<T> {
         let Some(run) = self.resume.as_ref().or(self.from.as_ref()) else {
             return self.experiment.placed(result);
         };
-        // Of two configs, a key's value may come from either.
+        // With two configs, a key's value may come from either.
         let (None, Ok(folder)) = (&self.experiment.config, RunFolder::open(run)) else { return result };
         self.experiment.of(folder.config()).placed(result)
     }
 }
 
-/// A step, counted from 1.
+/// Parses a step, counted from 1.
 fn step(text: &str) -> Result<usize, &'static str> {
     text.parse().ok().filter(|&step| step > 0).ok_or("it takes a positive integer")
 }
 
-/// What is to be trained, and on what.
+/// Returns the config, the mode and the device of the run.
 fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Mode, Device)> {
     let (mut config, mode) = match &args.resume {
         None => {
@@ -101,13 +101,13 @@ fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Mode, Device)> {
         }
     };
     let device = args.backend.choose_for_run(&mut config.training, &args.experiment.set)?;
-    // A device that was asked for by name is every worker's.
+    // A device requested by name is used by every worker.
     let is_free = config.training.device.is_none();
     let device = if is_free { of_worker(device, workers.local_rank()) } else { device };
     Ok((config, mode, device))
 }
 
-/// Runs the command, as one of the workers that share it.
+/// Runs the command as one of the workers that share it.
 pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let (config, mode, device) = workers.agree(prepare(args, workers))?;
     if let Mode::New(target) = &mode
@@ -137,7 +137,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     };
     keep_working_unread();
     let outcome = launch(&config, mode, &control).inspect_err(|error| {
-        // A run that diverged shows where it did.
+        // The pictures of a diverged run show where it diverged.
         if let Error::Diverged { kept, .. } = error
             && let Some(folder) = kept.parent()
             && workers.is_first()
@@ -159,15 +159,14 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     Ok(exit_code)
 }
 
-/// Explains and draws what a run has left. After a signal only pictures are drawn that take no time, and a run that
-/// pauses is drawn when it ends.
+/// Explains and draws a run. After a signal it draws only if that is cheap; a paused run is drawn when it completes.
 fn show(outcome: &Outcome, config: &Config, control: &Control) -> (Vec<String>, Vec<PathBuf>) {
     let (folder, device) = (&outcome.folder, &control.device);
     match (outcome.summary.ended, outcome.signal) {
         (Ended::Paused, 0) => Default::default(),
         (_, 0) => draw_or_warn(folder, config, device, Some((outcome, control))),
         (ended, _) => {
-            // What an earlier part of the run left is of other weights.
+            // A circuit from an earlier part of the run was found on other weights.
             let _ = std::fs::remove_file(folder.circuit());
             let run = folder.path().display();
             let tokens = config.analysis.samples * config.data.length;
@@ -184,13 +183,13 @@ fn show(outcome: &Outcome, config: &Config, control: &Control) -> (Vec<String>, 
     }
 }
 
-/// Parameters times tokens of the models that are drawn after a signal: a fraction of a second.
+/// The maximum of parameters times tokens for which pictures are drawn after a signal: a fraction of a second.
 const CHEAP: usize = 1_000_000_000;
 
-/// Seconds that the circuit may take at the end of a run that was shorter.
+/// The minimum time budget in seconds for finding the circuit after a short run.
 const LEAST_BUDGET: f64 = 60.0;
 
-/// The config of a new run.
+/// Returns the config of a new run.
 fn new_config(args: &Args) -> Result<Config> {
     let Some(run) = &args.from else { return args.experiment.load() };
     if args.experiment.set.iter().any(|set| set.starts_with("run.from=")) {
@@ -206,8 +205,8 @@ fn new_config(args: &Args) -> Result<Config> {
     Ok(config)
 }
 
-/// What the best weights compute, which the run keeps; none of a model that cannot be explained, or where the search
-/// would take longer than the training. A failure is a warning.
+/// Explains the best weights and stores the result in the run folder. Returns `None` if the model cannot be explained,
+/// or if the search would take longer than the training. A failure is only a warning.
 fn explained(outcome: &Outcome, config: &Config, control: &Control) -> Option<Explanation> {
     if !config.analysis.circuit || !explain::takes(config) {
         return None;
@@ -233,24 +232,25 @@ fn explained(outcome: &Outcome, config: &Config, control: &Control) -> Option<Ex
     found.inspect_err(warned).ok()
 }
 
-/// Returns the seconds that the circuit takes at least, at the speed of training: two sequences are read four times
-/// without each component, and a step takes three times as many operations a token as reading.
+/// Returns a lower bound of the time to find the circuit, in seconds, from the speed of training. Each component is
+/// ablated four times on two sequences, and a training step takes three times as many operations per token as a forward
+/// pass.
 fn seconds_to_explain(summary: &Summary, config: &Config) -> f64 {
     let components = config.model.blocks() * (config.model.heads + 1);
     let tokens = 4 * components * 2 * config.data.length;
     if summary.tokens_per_second > 0.0 { tokens as f64 / (3.0 * summary.tokens_per_second) } else { 0.0 }
 }
 
-/// Draws what the run shows, and writes its page; a run that is to be `explained` after all other pictures, which are
-/// then there whatever becomes of the explanation. Returns the first sentences of the explanation, and the pictures. The
-/// run is saved: whatever becomes of its pictures, it ended as it did.
+/// Draws a run's pictures and writes its page. With `explaining`, the run is explained after all other pictures are
+/// drawn, so that these exist even if the explanation fails. Returns the first sentences of the explanation, and the
+/// pictures. A failure is only a warning: the run is saved.
 fn draw_or_warn(
     folder: &RunFolder,
     config: &Config,
     device: &Device,
     explaining: Option<(&Outcome, &Control)>,
 ) -> (Vec<String>, Vec<PathBuf>) {
-    // An earlier part of the run explained other weights.
+    // A circuit from an earlier part of the run was found on other weights.
     let _ = std::fs::remove_file(folder.circuit());
     let mut sentences = Vec::new();
     let drawn = run_data(folder, device).and_then(|mut run| {
@@ -259,7 +259,7 @@ fn draw_or_warn(
             sentences.extend(found.sentences.iter().take(2).cloned());
             plots.extend(run.add_circuit(found, &folder.plots(), &Style::default())?);
         }
-        // Before the page, with which the run is done: a kill in between is mended by --resume.
+        // Before the page, whose presence marks the run as done: --resume repairs a run that was killed in between.
         if config.training.tensorboard {
             write_events(folder, folder.events())?;
         }
@@ -276,7 +276,7 @@ fn draw_or_warn(
     (sentences, plots)
 }
 
-/// What a run would take.
+/// Prints the plan of a run.
 fn print_plan(name: &str, device: &Device, plan: &Plan) {
     let Plan { steps, schedule, .. } = plan;
     say(&format!("{name}: dry run, nothing is trained"));
@@ -309,7 +309,7 @@ fn print_plan(name: &str, device: &Device, plan: &Plan) {
     }
 }
 
-/// The closing words on the terminal.
+/// Prints the result of a run.
 fn print(outcome: &Outcome, circuit: &[String], plots: &[PathBuf], json: bool) {
     let summary = &outcome.summary;
     if json {
@@ -349,7 +349,7 @@ fn print(outcome: &Outcome, circuit: &[String], plots: &[PathBuf], json: bool) {
     print_pictures(&outcome.folder, plots);
 }
 
-/// Where the pictures and the page of a run or a study are, if any were drawn.
+/// Prints the paths of the pictures and the page of a run or a study, if any were drawn.
 pub(super) fn print_pictures(folder: &RunFolder, plots: &[PathBuf]) {
     if plots.is_empty() {
         return;

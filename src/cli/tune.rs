@@ -1,4 +1,4 @@
-//! `tune`: searches hyper-parameters, and leaves a study folder with its trials, table and pictures.
+//! `tune`: hyper-parameter search, which writes a study folder with trials, table and pictures.
 
 mod find_rate;
 mod print;
@@ -64,7 +64,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// As [`ConfigArgs::placed`], where no other study's config is read.
+    /// Same as [`ConfigArgs::placed`], unless a study is resumed.
     pub fn placed<T>(&self, result: Result<T>) -> Result<T> {
         if self.resume.is_none() { self.experiment.placed(result) } else { result }
     }
@@ -72,7 +72,7 @@ impl Args {
 
 /// A search that is ready to start.
 struct Prepared {
-    /// The folder of the study that is resumed, if one is.
+    /// The folder of a resumed study.
     resumed: Option<RunFolder>,
     config: Config,
     device: Device,
@@ -82,13 +82,14 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Returns true where the study begins with the check that its model can overfit a few sequences.
+    /// Returns true if the study starts with the overfit check, which tests that the model can memorise a few
+    /// sequences.
     fn has_overfit_check(&self) -> bool {
         self.config.tune.as_ref().is_none_or(|tune| tune.overfit_check)
             && self.resumed.as_ref().is_none_or(|folder| !overfit_check(folder).exists())
     }
 
-    /// Prints the trials of the study, and what it warns of.
+    /// Prints the outline of the study, and its warnings.
     fn print_dry_run(&self, outline: &Outline, candidates: &[Candidate]) {
         print_outline(&self.config.name(), outline);
         let mut warnings = warnings(&self.config, &self.dataset, outline.steps(), &self.device);
@@ -125,7 +126,7 @@ fn prepare(args: &Args) -> Result<Prepared> {
         Some(own) => args.experiment.of(own).load_checked(is_searchable)?,
         None => args.experiment.load_checked(is_searchable)?,
     };
-    // Trials are made with what is asked for here, and so is what goes on with them.
+    // The config records the requested backend and device, so that resuming uses them too.
     let device = args.backend.choose_for_run(&mut config.training, &args.experiment.set)?;
     if let Some(folder) = &resumed {
         check_resumes(folder, &config)?;
@@ -139,7 +140,7 @@ fn prepare(args: &Args) -> Result<Prepared> {
     Ok(Prepared { resumed, config, device, target, dataset })
 }
 
-/// Runs the command, as one of the workers that share it.
+/// Runs the command as one of the workers that share it.
 pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let prepared = workers.agree(prepare(args))?;
     let Prepared { config, device, dataset, .. } = &prepared;
@@ -154,13 +155,13 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let mut is_shared = false;
     let searched = search(args, prepared, workers, &signal, &mut is_shared);
     if !is_shared {
-        // Nothing is left to the others.
+        // Ends the other workers, which have nothing to do.
         workers.from_first(None::<PathBuf>)?;
     }
     searched
 }
 
-/// Searches, and says what was found. Sets `is_shared` once the other workers take part.
+/// Runs the search and prints its result. Sets `is_shared` once the other workers take part.
 fn search(
     args: &Args,
     prepared: Prepared,
@@ -196,7 +197,7 @@ fn search(
     let (mut study, mut runner) = match prepared.resumed.clone() {
         Some(folder) => Study::resume(outline, folder, trained_by)?,
         None => {
-            // Refused before it leaves a trace.
+            // Refused before anything is written.
             check_precision(&config.training, device)?;
             Study::create(config, outline, target, trained_by)?
         }
@@ -211,7 +212,7 @@ fn search(
         }
         found.iter().filter(|_| !args.json).for_each(print_overfit_check);
     }
-    // Before, a signal ended the program at once: there was nothing yet that it could cost.
+    // Until now a signal ended the program immediately, because there was nothing to lose.
     hold(signal);
     *is_shared = true;
     runner.share(workers, &study.folder)?;
@@ -221,9 +222,9 @@ fn search(
     report(&study, outcome, args.json, signal)
 }
 
-/// Draws a study, prints its trials, and returns the exit code. `outcome` is whether it is complete.
+/// Draws a study, prints its trials, and returns the exit code. `outcome` is true if the study is complete.
 fn report(study: &Study, outcome: Result<bool>, json: bool, signal: &AtomicUsize) -> Result<ExitCode> {
-    // After an error too, what is there is drawn if the disk lets it: the first error is what counts.
+    // After an error the results are still drawn if the disk allows it; the first error is returned.
     let pictures = draw_study(study, &Style::default());
     let (complete, pictures) =
         outcome.and_then(|complete| Ok((complete, pictures?))).map_err(|error| with_remedy(error, study))?;
@@ -242,7 +243,7 @@ fn report(study: &Study, outcome: Result<bool>, json: bool, signal: &AtomicUsize
     }
 }
 
-/// Why none of the trials has a loss; none where one of them has, or there are no trials yet.
+/// Returns the reason why all trials lack a loss; `None` if one of them has, or if there are no trials yet.
 fn no_result(study: &Study, trials: &[&Trial]) -> Option<String> {
     let all =
         |is_so: fn(TrialEnd) -> bool| !trials.is_empty() && trials.iter().all(|trial| is_so(trial.ended));
@@ -264,7 +265,7 @@ fn no_result(study: &Study, trials: &[&Trial]) -> Option<String> {
     }
 }
 
-/// How many trials are trained at once.
+/// Returns the number of trials that are trained in parallel.
 fn jobs(args: &Args, workers: &Workers) -> Result<usize> {
     match (args.jobs.map(usize::from), workers.count()) {
         (jobs, 1) => Ok(jobs.unwrap_or(1)),
@@ -276,12 +277,12 @@ fn jobs(args: &Args, workers: &Workers) -> Result<usize> {
     }
 }
 
-/// How a study that stopped is continued.
+/// Formats the command that resumes a study.
 fn go_on(study: &Study) -> String {
     format!("`tune --resume {}` goes on from here", study.folder.path().display())
 }
 
-/// Says how to go on after an error, which costs no trial that is done.
+/// Adds to an error how to resume; finished trials are kept.
 fn with_remedy(error: Error, study: &Study) -> Error {
     let message = format!("{error}; {}", go_on(study));
     match error {

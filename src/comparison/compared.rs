@@ -1,4 +1,4 @@
-//! One of the runs that are compared: all that its folder says of it.
+//! A run of a comparison, as read from its folder.
 
 use std::path::{Path, PathBuf};
 
@@ -13,37 +13,37 @@ use crate::error::{Error, Result};
 use crate::files::serialize_path;
 use crate::training::{Ended, Row, RunFolder, Split, Summary, data_fingerprint, read_metrics};
 
-/// A run among others. Losses are in nats per token; what is not known is none.
+/// A run of a comparison. Losses are in nats per token; unknown values are `None`.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparedRun {
-    /// The name of its folder, or its path where two have the same name.
+    /// The name of the run's folder, or its path if two folders have the same name.
     pub name: String,
-    /// The folder.
+    /// The run's folder.
     #[serde(serialize_with = "serialize_path")]
     pub path: PathBuf,
-    /// The number of its setting.
+    /// The index of the run's setting.
     pub setting: usize,
-    /// Its data, model and seed.
+    /// The data, model and seed.
     #[serde(flatten)]
     pub experiment: Experiment,
-    /// Its losses.
+    /// The losses.
     #[serde(flatten)]
     pub losses: Losses,
-    /// Share of the validation targets that are predicted.
+    /// The fraction of validation targets predicted correctly.
     pub accuracy: Option<f64>,
-    /// The cost of its training.
+    /// The cost of the training.
     #[serde(flatten)]
     pub cost: RunCost,
-    /// How it ended; "unfinished" while it has no summary.
+    /// The outcome; "unfinished" for a run without a summary.
     pub ended: String,
-    /// Whether its config was edited after it had ended.
+    /// True if the config was edited after the run had ended.
     pub config_changed: bool,
-    /// The scores of its heads, `[layer][head]`; empty where they were not measured.
+    /// The scores of the heads, `[layer][head]`; empty if they were not measured.
     pub heads: Vec<Vec<HeadScores>>,
-    /// Its validations.
+    /// The validations.
     #[serde(skip)]
     pub curve: Vec<Row>,
-    /// The inputs of its training.
+    /// The config and the data of the training.
     #[serde(skip)]
     pub(super) provenance: Provenance,
 }
@@ -51,9 +51,9 @@ pub struct ComparedRun {
 /// The data, model and seed of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Experiment {
-    /// The task that it learned, or the name of a file.
+    /// The name of the task or of the data file.
     pub data: Option<String>,
-    /// The architecture, the number of its layers and their width.
+    /// The architecture, the number of layers and their width.
     pub model: Option<String>,
     /// The seed.
     pub seed: u64,
@@ -62,20 +62,20 @@ pub struct Experiment {
 /// The training cost of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunCost {
-    /// Number of trained parameters.
+    /// The number of trainable parameters.
     pub parameters: Option<usize>,
-    /// Steps done.
+    /// The number of steps done.
     pub steps: usize,
-    /// Targets trained on.
+    /// The number of targets trained on.
     pub tokens: u64,
-    /// Seconds of training.
+    /// The training time in seconds.
     pub seconds: f64,
-    /// Targets trained on in a second.
+    /// The number of targets trained on per second.
     pub tokens_per_second: Option<f64>,
 }
 
 impl RunCost {
-    /// The cost that the summary of a run names, or else the last row of its metrics.
+    /// Returns the cost from the summary of a run or, if there is none, from the last row of its metrics.
     fn new(summary: Option<&Summary>, last: Option<&Row>) -> Self {
         match summary {
             Some(summary) => Self {
@@ -96,14 +96,14 @@ impl RunCost {
     }
 }
 
-/// The inputs of a training run, which tell it from others.
+/// The config and the data of a training run.
 #[derive(Debug, Clone)]
 pub(super) struct Provenance {
-    /// Every key with its value.
+    /// The config.
     pub(super) config: Config,
-    /// The changes of the section `training` with which it was resumed.
+    /// The changes to the section `training` when the run was resumed.
     pub(super) changes: Vec<String>,
-    /// Tells the contents of its files from others; none of data that is drawn.
+    /// The fingerprint of the contents of its data files; `None` for generated data.
     pub(super) contents: Option<u64>,
 }
 
@@ -111,7 +111,7 @@ impl ComparedRun {
     /// Reads the run in a folder.
     ///
     /// # Errors
-    /// If it was not trained here, or its files cannot be understood.
+    /// If the run was not trained by this program, or its files are invalid.
     pub fn read(path: &Path) -> Result<Self> {
         let folder = RunFolder::open(path)?;
         let config = Config::load_own(&folder.config())?;
@@ -150,7 +150,7 @@ impl ComparedRun {
 }
 
 impl ComparedRun {
-    /// Returns whether the run was trained to an end of its own, so that its best loss can be compared.
+    /// Returns true if the run ended regularly, so that its best loss is comparable.
     pub(super) fn has_ended(&self) -> bool {
         [Ended::Completed, Ended::EarlyStopped, Ended::TimeLimit]
             .into_iter()
@@ -158,7 +158,7 @@ impl ComparedRun {
     }
 }
 
-/// How a run ended, as its summary writes it.
+/// Returns the outcome of a run as its summary writes it.
 fn ended(ended: Ended) -> String {
     serde_json::to_value(ended).ok().and_then(|name| Some(name.as_str()?.to_string())).unwrap_or_default()
 }

@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::compared::ComparedRun;
 use crate::data::Source;
 
-/// The seed, in which runs of one setting may differ, and keys and sections that change nothing of what a run learns.
+/// Keys and sections without an effect on what a run learns, and the seed, in which the runs of one setting may differ.
 const WITHOUT_EFFECT: [&str; 6] =
     ["run.seed", "run.name", "analysis.", "tune.", "training.checkpoint_every", "training.log_every"];
 
-/// The key that tells apart runs whose files had the same name and other contents.
+/// The key that distinguishes runs whose data files had the same name but different contents.
 const CONTENTS: &str = "data.contents";
 
-/// Every key of a run's config with its value.
+/// The value of every key of a run's config.
 pub(super) type Values = BTreeMap<String, toml::Value>;
 
-/// Returns for each run every key with its value, such that runs on the same data have the same keys for it.
+/// Returns the values of each run's config. Runs on the same data have the same values for it.
 pub(super) fn values_of(runs: &[ComparedRun]) -> Vec<Values> {
     let mut values: Vec<Values> = runs.iter().map(|run| run.provenance.config.values()).collect();
     tell_contents_apart(runs, &mut values);
@@ -23,7 +23,7 @@ pub(super) fn values_of(runs: &[ComparedRun]) -> Vec<Values> {
     values
 }
 
-/// Gives runs whose config reads the same data a key of their own where the contents were others.
+/// Adds a key to runs whose configs name the same data if the contents of that data differ.
 fn tell_contents_apart(runs: &[ComparedRun], values: &mut [Values]) {
     let differ = runs.iter().enumerate().any(|(at, run)| {
         let same = |other: &&ComparedRun| other.provenance.config.data == run.provenance.config.data;
@@ -35,8 +35,8 @@ fn tell_contents_apart(runs: &[ComparedRun], values: &mut [Values]) {
     }
 }
 
-/// Gives runs on the same data the same keys for it: a file at another path with the same contents counts as the same
-/// file, and a seed of the data that nothing draws from, or that is the run's own, is left out.
+/// Unifies the data keys of runs on the same data: files with the same contents count as the same file. Seeds of the
+/// data are removed if nothing is drawn from them or if all runs draw with the same seed.
 fn unite_data(runs: &[ComparedRun], values: &mut [Values]) {
     const SEED: &str = "data.seed";
     for at in 0..runs.len() {
@@ -57,7 +57,7 @@ fn unite_data(runs: &[ComparedRun], values: &mut [Values]) {
     }
 }
 
-/// Returns the keys in which the `values` of runs differ, without those that change nothing of what a run learns.
+/// Returns the keys in which the `values` of runs differ, without those that have no effect on what a run learns.
 pub(super) fn differing_keys(values: &[Values]) -> Vec<String> {
     let all: BTreeSet<&String> = values.iter().flat_map(BTreeMap::keys).collect();
     let differs = |key: &&&String| values.iter().any(|of| of.get(**key) != values[0].get(**key));
@@ -65,7 +65,7 @@ pub(super) fn differing_keys(values: &[Values]) -> Vec<String> {
     all.iter().filter(differs).filter(has_effect).map(ToString::to_string).collect()
 }
 
-/// Returns the value of a key in one line.
+/// Returns the value of a key as one line.
 pub(super) fn shown(value: Option<&toml::Value>) -> String {
     match value {
         Some(toml::Value::String(text)) => text.clone(),

@@ -1,7 +1,7 @@
-//! The runs and studies below folders, each by what its config and its summary say.
+//! Lists of the runs and studies in folders, from their configs and summaries.
 //!
-//! A folder may hold thousands, of every version of this program and in every state: keys are read one by one, and what
-//! a folder lacks is left out.
+//! A folder may hold thousands of runs, in every state and of every version of this program. Keys are therefore read
+//! one by one, and missing ones are omitted.
 
 use std::cmp::Ordering;
 use std::fs;
@@ -17,34 +17,34 @@ use crate::error::{Error, Result};
 use crate::files::{Text, is_there, read_json, serialize_path};
 use crate::training::{RunFolder, Scores};
 
-/// A run, or a study with its best run. Losses are in nats per token; what is not known is none.
+/// A run, or a study with its best run. Losses are in nats per token; unknown values are `None`.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Listed {
-    /// The name of its folder.
+    /// The name of the folder.
     pub name: String,
     /// The folder.
     #[serde(serialize_with = "serialize_path")]
     pub path: PathBuf,
-    /// Whether it is a study of several runs, and of how many.
+    /// The number of trials of a study; `None` for a run.
     pub trials: Option<usize>,
-    /// What it learned: a task, or the name of a file; none of a model that was imported.
+    /// The name of the task or of the data file; `None` for an imported model.
     pub data: Option<String>,
-    /// The file or folder that it was imported from.
+    /// The file or folder from which the model was imported.
     pub imported_from: Option<String>,
-    /// The architecture, the number of its layers and their width.
+    /// The architecture, the number of layers and their width.
     pub model: Option<String>,
-    /// Number of trained parameters.
+    /// The number of trainable parameters.
     pub parameters: Option<u64>,
-    /// Its losses; of a study those of its best run.
+    /// The losses; for a study, the losses of its best run.
     #[serde(flatten)]
     pub losses: Losses,
-    /// Its training.
+    /// The training.
     #[serde(flatten)]
     pub training: ListedTraining,
-    /// The state of its folder.
+    /// The state of the folder.
     #[serde(flatten)]
     pub state: ListedState,
-    /// Every key of its config, by section.
+    /// The config by section.
     #[serde(skip)]
     config: toml::Table,
 }
@@ -52,11 +52,11 @@ pub struct Listed {
 /// The training of a listed run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ListedTraining {
-    /// Steps done.
+    /// The number of steps done.
     pub steps: Option<u64>,
-    /// Targets trained on in a second.
+    /// The number of targets trained on per second.
     pub tokens_per_second: Option<f64>,
-    /// The backend that computed.
+    /// The backend of the training.
     pub backend: Option<String>,
     /// The seed.
     pub seed: Option<u64>,
@@ -65,20 +65,20 @@ pub struct ListedTraining {
 /// The state of the folder of a listed run or study.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ListedState {
-    /// How it ended; "unfinished" while it has no summary, "imported" where it was not trained.
+    /// The outcome: "unfinished" without a summary, "imported" for a model that was not trained here.
     pub ended: String,
-    /// When its folder was last written to, in seconds since 1970.
+    /// The time of the last write to the folder, in seconds since 1970.
     pub changed: Option<u64>,
-    /// Whether its config was edited after it had ended.
+    /// True if the config was edited after the run had ended.
     pub config_changed: bool,
 }
 
-/// The runs and studies that `folders` are or hold, one level deep, that `filters` (a key and its value) let pass, by
-/// the value of `sort`, those without one last; with them comes what is wrong with those that were passed by. Keys are
-/// those of [`Listed`], or of a config, as `model.heads`.
+/// Lists the runs and studies that `folders` are or contain, one level deep. Only those that match all `filters`, pairs
+/// of a key and its value, are returned, sorted by the value of `sort`; those without it come last. The errors describe
+/// folders that were skipped. Keys are those of [`Listed`] or of a config, such as `model.heads`.
 ///
 /// # Errors
-/// If a folder is none, or no run has one of the keys.
+/// If a folder cannot be listed, or no run has one of the keys.
 pub fn list(
     folders: &[PathBuf],
     filters: &[(String, String)],
@@ -113,7 +113,7 @@ pub fn list(
     Ok((runs, damaged))
 }
 
-/// What is read of each place, in their order, and what is wrong with the others.
+/// Reads all folders and returns the results in the order of `places`, with the errors of the folders that failed.
 pub(super) fn read_all<T: Send>(
     places: &[PathBuf],
     read: impl Fn(&Path) -> Result<T> + Sync + Send,
@@ -124,17 +124,17 @@ pub(super) fn read_all<T: Send>(
     })
 }
 
-/// The most names that are read of one folder.
+/// The maximum number of entries read from one folder.
 const MAX_ENTRIES: usize = 1 << 20;
 
-/// The runs and studies in a folder, in the order of their names. A link to a run counts as the run.
+/// Returns the runs and studies in a folder, sorted by name. A link to a run counts as that run.
 pub(super) fn runs_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut runs = entries(folder)?;
     runs.retain(|path| is_run(path));
     Ok(runs)
 }
 
-/// The runs of the study in a folder. What a link below a study leads to is not the study's, and may lead back to it.
+/// Returns the runs of a study. Links are ignored: they lead out of the study, or back to it.
 pub(super) fn trials_in(study: &Path) -> Result<Vec<PathBuf>> {
     let mut runs = entries(&study.join(TRIALS))?;
     runs.retain(|path| !path.is_symlink() && is_run(path));
@@ -156,21 +156,21 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The folder in that of a study that holds its runs.
+/// The subfolder of a study that holds its runs.
 const TRIALS: &str = "trials";
 
-/// Whether a folder is a study's.
+/// Returns true if a folder is a study.
 pub(super) fn is_study(path: &Path) -> bool {
     path.join(TRIALS).symlink_metadata().is_ok_and(|data| data.is_dir())
 }
 
-/// Whether a folder is a run's or a study's.
+/// Returns true if a folder is a run or a study.
 pub(super) fn is_run(path: &Path) -> bool {
     let has = |name: &str| is_there(&path.join(name));
     path.is_dir() && has("config.toml") && (has("summary.json") || has("checkpoints") || has(TRIALS))
 }
 
-/// Whether a value is the one that was typed: numbers by what they are worth, others as they are written.
+/// Returns true if a value equals the typed one: numbers are compared by value, other values by their text.
 fn is_meant(value: &Value, wanted: &str) -> bool {
     match (value.as_f64(), wanted.parse::<f64>()) {
         (Some(value), Ok(wanted)) => value == wanted,
@@ -178,14 +178,14 @@ fn is_meant(value: &Value, wanted: &str) -> bool {
     }
 }
 
-/// Whether the last parts of a path are those that were typed: configs hold absolute paths.
+/// Returns true if a path ends with the typed components, since configs hold absolute paths.
 fn is_end_of_path(key: &str, value: &Value, wanted: &str) -> bool {
     const PATHS: [&str; 4] = ["data.path", "data.tokens", "run.from", "path"];
     let is_end = |path: &str| !wanted.is_empty() && Path::new(path).ends_with(wanted);
     PATHS.contains(&key) && value.as_str().is_some_and(is_end)
 }
 
-/// Numbers by size, texts by letters; what is missing comes last.
+/// Orders numbers by size and texts alphabetically; missing values come last.
 fn order(a: Option<Value>, b: Option<Value>) -> Ordering {
     let (Some(a), Some(b)) = (&a, &b) else { return a.is_none().cmp(&b.is_none()) };
     match (a.as_f64(), b.as_f64()) {
@@ -194,7 +194,7 @@ fn order(a: Option<Value>, b: Option<Value>) -> Ordering {
     }
 }
 
-/// How deep a folder is looked into: a study is not a trial of another.
+/// The depth of a search: a study is never a trial of another study.
 #[derive(Clone, Copy, PartialEq)]
 enum Depth {
     Studies,
@@ -240,7 +240,7 @@ impl Listed {
             name: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
             path: path.to_path_buf(),
             trials: count,
-            // The data of an imported model is what it may be trained on further.
+            // The config of an imported model names the data for further training, not the data that it learned from.
             data: if ended == "imported" { None } else { data(&config) },
             imported_from: text("imported_from"),
             model: model(&config),
@@ -261,12 +261,12 @@ impl Listed {
         })
     }
 
-    /// The value of a key; none where it has none.
+    /// Returns the value of a key, if present.
     fn value(&self, key: &str) -> Option<Value> {
         let own = serde_json::to_value(self).ok()?.get(key).filter(|value| !value.is_null()).cloned();
         own.or_else(|| {
             let (section, key) = key.split_once('.')?;
-            // A run on a file keeps the key, and draws no task.
+            // A run on a file keeps this key in its config but does not use the task.
             if (section, key) == ("data", "task") {
                 let task = self.config.get(section)?.get(key)?.as_str();
                 return task.filter(|_| self.data.as_deref() == task).map(Value::from);
@@ -275,14 +275,14 @@ impl Listed {
         })
     }
 
-    /// The names of its keys.
+    /// Returns the names of the keys.
     pub fn keys(&self) -> Vec<String> {
         let value = serde_json::to_value(self).unwrap_or_default();
         value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
     }
 }
 
-/// The task that a config draws from, or the name of the file that it reads.
+/// Returns the name of a config's task or of its data file.
 pub(super) fn data(config: &toml::Table) -> Option<String> {
     let section = config.get("data")?;
     let path = section.get("path").and_then(toml::Value::as_str).filter(|path| !path.is_empty());
@@ -294,7 +294,7 @@ pub(super) fn data(config: &toml::Table) -> Option<String> {
     }
 }
 
-/// A model in few words, as "decoder, 2 x 64".
+/// Returns a short description of a model, such as "decoder, 2 x 64".
 pub(super) fn model(config: &toml::Table) -> Option<String> {
     let section = config.get("model")?;
     let size = |key: &str| section.get(key)?.as_integer();
@@ -309,7 +309,7 @@ mod tests {
 
     use super::*;
 
-    /// A run's folder with a config and a summary.
+    /// Writes the folder of a run with a config and a summary.
     fn run(place: &Path, name: &str, config: &str, summary: Option<Value>) {
         let folder = place.join(name);
         fs::create_dir_all(folder.join("checkpoints")).unwrap();

@@ -1,4 +1,4 @@
-//! The losses of a run among others, in nats per token.
+//! The losses of a run in a list or a comparison, in nats per token.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ pub struct Losses {
     pub best_valid_loss: Option<f64>,
     /// The loss of the optimal predictor.
     pub floor: Option<f64>,
-    /// The difference of the two.
+    /// The lowest validation loss minus the entropy floor.
     pub above_floor: Option<f64>,
 }
 

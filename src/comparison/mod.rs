@@ -1,12 +1,12 @@
-//! Runs beside each other: what their folders say, read as they are.
+//! Lists and comparisons of runs, read from their folders.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `listing` | the runs and studies below folders, sorted and filtered |
-//! | `compared` | a run that is compared: all that its folder says |
+//! | `listing` | the runs and studies in folders, sorted and filtered |
+//! | `compared` | a run of a comparison, as read from its folder |
 //! | `losses` | the losses of a run, listed or compared |
 //! | `differences` | the keys in which runs differ |
-//! | `settings` | a few runs side by side by their settings, and whether these differ by more than their seeds do |
+//! | `settings` | a comparison of runs by setting, with tests against the noise between seeds |
 //! | `statistics` | means, their intervals, Welch's test |
 
 mod compared;

@@ -1,4 +1,5 @@
-//! Where runs differ: what was set otherwise, what came of it, and whether that is more than noise between seeds.
+//! Comparison of runs: the settings in which they differ, their results, and a test of each difference against the
+//! noise between seeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,48 +13,48 @@ use super::statistics::{Mean, WelchTest, corrected};
 use crate::error::{Error, Result};
 use crate::numbers::{counted, fixed};
 
-/// No more runs than this are compared.
+/// The maximum number of runs in a comparison.
 const MOST: usize = 50;
 
-/// The longest name of a setting in a table or a sentence, in characters. JSON has all of it.
+/// The maximum length of a setting's name in a table or a sentence, in characters. JSON output is never cut.
 pub const MAX_NAME: usize = 60;
-/// Differences with a larger probability than this come about by chance too often.
+/// The significance level: differences with a larger p-value are attributed to chance.
 const SIGNIFICANT: f64 = 0.05;
 
-/// Returns for each run whether one before it has the same setting and seed, so that both are one run twice.
+/// Returns, for each run, true if an earlier run has the same setting and seed, so that both are the same run.
 fn repeats(runs: &[ComparedRun], settings: &[BTreeMap<String, String>]) -> Vec<bool> {
     let is_same =
         |a: usize, b: usize| settings[a] == settings[b] && runs[a].experiment.seed == runs[b].experiment.seed;
     (0..runs.len()).map(|index| (0..index).any(|other| is_same(other, index))).collect()
 }
 
-/// Runs side by side.
+/// A comparison of runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
-    /// The keys in which runs differ, the seed apart.
+    /// The keys in which runs differ, without the seed.
     pub keys: Vec<String>,
-    /// What settings are compared by: the loss above the floor, where all floors are known, or the loss.
+    /// The quantity compared: the loss above the floor if all floors are known, otherwise the loss.
     pub measure: Measure,
-    /// Runs that differ in their seed alone, or agree in the key that was asked for: the best setting first.
+    /// The settings, best first. The runs of a setting differ only in their seed, or agree in the key given as `by`.
     pub settings: Vec<Setting>,
-    /// All runs: those of the best setting first, the best of each first.
+    /// All runs, in the order of the settings, and within each setting best first.
     pub runs: Vec<ComparedRun>,
-    /// What there is to say of them.
+    /// The findings as sentences.
     pub sentences: Vec<String>,
 }
 
-/// What settings are compared by, in nats per token.
+/// The quantity by which settings are compared, in nats per token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// The lowest validation loss of a run.
     Loss,
-    /// By how much that lies above the loss of the optimal predictor.
+    /// The lowest validation loss minus the loss of the optimal predictor.
     AboveFloor,
 }
 
 impl Measure {
-    /// What it measures, in words.
+    /// Returns the name of the quantity.
     pub fn name(self) -> &'static str {
         match self {
             Self::Loss => "loss",
@@ -61,7 +62,7 @@ impl Measure {
         }
     }
 
-    /// Its value of a run; none that is not finite.
+    /// Returns the value for a run; `None` if it is not finite or the run did not end regularly.
     pub fn of(self, run: &ComparedRun) -> Option<f64> {
         let value = match self {
             Self::Loss => run.losses.best_valid_loss,
@@ -71,25 +72,25 @@ impl Measure {
     }
 }
 
-/// Runs of one setting.
+/// The runs of one setting.
 #[derive(Debug, Clone, Serialize)]
 pub struct Setting {
-    /// The keys in which settings differ, with their values here.
+    /// The values of the keys in which settings differ.
     pub values: BTreeMap<String, String>,
-    /// How many runs it has, those without a loss among them.
+    /// The number of runs, including runs without a loss.
     pub runs: usize,
-    /// The lowest validation losses of its runs.
+    /// The mean of the runs' lowest validation losses.
     pub loss: Option<Mean>,
-    /// The same above the floor.
+    /// The mean of the runs' losses above the floor.
     pub above_floor: Option<Mean>,
-    /// Beside the best setting.
+    /// The comparison with the best setting.
     pub beside_best: Option<WelchTest>,
-    /// The probability of that test, corrected for the number of tests (Holm).
+    /// The p-value of that comparison, corrected for multiple tests (Holm).
     pub p_corrected: Option<f64>,
 }
 
 impl Setting {
-    /// The setting of some runs, which share these values.
+    /// Creates a setting from the runs that share these values.
     fn new(values: BTreeMap<String, String>, members: &[&ComparedRun]) -> Self {
         let mean = |measure: Measure| {
             Mean::of(&members.iter().filter_map(|run| measure.of(run)).collect::<Vec<f64>>())
@@ -98,19 +99,19 @@ impl Setting {
         Self { values, runs: members.len(), loss, above_floor, beside_best: None, p_corrected: None }
     }
 
-    /// Its keys and values, as `model.heads = 4`.
+    /// Returns the keys and values, such as `model.heads = 4`.
     pub fn name(&self) -> String {
         let values: Vec<_> = self.values.iter().map(|(key, value)| format!("{key} = {value}")).collect();
         if values.is_empty() { "the one setting".to_string() } else { values.join(", ") }
     }
 
-    /// Its [name](Self::name), or its number in a list where that is long.
+    /// Returns the [name](Self::name), or the setting's number in a list if the name is too long.
     fn short_name(&self, number: usize) -> String {
         let name = self.name();
         if name.chars().count() <= MAX_NAME { name } else { format!("setting {number}") }
     }
 
-    /// What settings are compared by.
+    /// Returns the mean of a quantity.
     pub fn measured(&self, measure: Measure) -> Option<&Mean> {
         match measure {
             Measure::Loss => self.loss.as_ref(),
@@ -120,11 +121,11 @@ impl Setting {
 }
 
 impl Comparison {
-    /// Reads runs, or those in folders and studies, and puts them side by side; with them comes what is wrong with
-    /// those that were passed by. Settings are told apart by the key `by`, or else by all in which runs differ.
+    /// Reads runs, or the runs in folders and studies, and compares them. The errors describe runs that were skipped.
+    /// Settings are grouped by the key `by`, if given, otherwise by all keys in which runs differ.
     ///
     /// # Errors
-    /// If fewer than two runs or more than 50 can be compared, one is named twice, or no run has the key.
+    /// If fewer than two or more than 50 runs are comparable, one is named twice, or no run has the key.
     pub fn read(folders: &[PathBuf], by: Option<&str>) -> Result<(Self, Vec<Error>)> {
         let mut places = Vec::new();
         for folder in folders {
@@ -182,7 +183,7 @@ impl Comparison {
         let key = |setting: &Setting| setting.measured(measure).map_or(f64::INFINITY, |mean| mean.mean);
         settings.sort_by(|a, b| key(a).total_cmp(&key(b)));
 
-        // Without floors, losses on other data say nothing of each other.
+        // Without floors, losses on different data are not comparable.
         let is_data = |key: &&String| key.starts_with("data.") && *key != "data.train_samples";
         let is_comparable = measure == Measure::AboveFloor || !keys.iter().any(|key| is_data(&key));
         if let (Some(by), false) = (by, is_comparable) {
@@ -206,7 +207,7 @@ impl Comparison {
         Ok(comparison)
     }
 
-    /// Returns what a reader should know of single runs: those that are `repeated`, and those whose keys changed.
+    /// Returns remarks on single runs: those that are `repeated`, and those whose keys changed.
     fn remarks(&self, repeated: &[String]) -> Vec<String> {
         let mut remarks = Vec::new();
         if !repeated.is_empty() {
@@ -230,7 +231,7 @@ impl Comparison {
         remarks
     }
 
-    /// What differs, and whether by more than noise.
+    /// Returns the findings as sentences, with a verdict on each difference.
     fn in_words(&self, by: Option<&str>, is_comparable: bool) -> Vec<String> {
         let mut sentences = Vec::new();
         let others: Vec<String> = self.keys.iter().filter(|key| Some(key.as_str()) != by).cloned().collect();
@@ -283,7 +284,7 @@ impl Comparison {
     }
 }
 
-/// A setting beside the best one, and whether the difference is more than `noise`.
+/// Describes the difference between a setting and the best one, compared with `noise`.
 fn beside(best: &Setting, (number, setting): (usize, &Setting), noise: &str) -> Option<String> {
     let (test, p) = (setting.beside_best?, setting.p_corrected?);
     let [low, high] = test.interval.map(|end| fixed(end, 4));
@@ -300,7 +301,7 @@ fn beside(best: &Setting, (number, setting): (usize, &Setting), noise: &str) -> 
     ))
 }
 
-/// Tests each setting beside the best one.
+/// Tests each setting against the best one.
 fn compare_with_best(settings: &mut [Setting], measure: Measure) {
     let Some((best, rest)) = settings.split_first_mut() else { return };
     let Some(best) = best.measured(measure).copied() else { return };
@@ -312,7 +313,7 @@ fn compare_with_best(settings: &mut [Setting], measure: Measure) {
     tested.zip(corrected(&p)).for_each(|(setting, p)| setting.p_corrected = Some(p));
 }
 
-/// A run, or those in a folder of runs or a study.
+/// Returns the run in a folder, or the runs of a study or of a folder of runs.
 fn runs_of(folder: &Path) -> Result<Vec<PathBuf>> {
     if is_study(folder) {
         return trials_in(folder);
@@ -333,7 +334,7 @@ fn whole(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Runs of the same name are called by their paths.
+/// Replaces names that occur more than once by the paths of the runs.
 fn tell_apart(runs: &mut [ComparedRun]) {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in runs {

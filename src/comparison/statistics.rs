@@ -1,27 +1,26 @@
-//! What changes with the seed alone, and what is more than that.
+//! Statistics of runs with different seeds: means, confidence intervals and significance tests.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// How sure an interval is.
+/// The confidence level of intervals.
 const CONFIDENCE: f64 = 0.95;
 
-/// The mean of some values, and how far it is known.
+/// The mean of a sample, with its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Mean {
-    /// How many there are.
+    /// The number of values.
     pub count: usize,
-    /// Their mean.
+    /// The mean.
     pub mean: f64,
-    /// Their standard deviation, of a sample; none of a single value.
+    /// The standard deviation of the sample; `None` for a single value.
     pub deviation: Option<f64>,
-    /// Where the mean of ever more such values lies, with a confidence of 95 % (Student, 1908); none of a single
-    /// value.
+    /// The 95 % confidence interval of the mean (Student, 1908); `None` for a single value.
     pub interval: Option<[f64; 2]>,
 }
 
 impl Mean {
-    /// None of nothing.
+    /// Returns the mean of some values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len();
         if count == 0 {
@@ -37,23 +36,23 @@ impl Mean {
     }
 }
 
-/// Whether two means differ by more than their values spread (Welch, 1947): their variances need not be the same.
+/// Welch's t-test for the difference of two means with unequal variances (Welch, 1947).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct WelchTest {
-    /// The second mean less the first.
+    /// The second mean minus the first.
     pub difference: f64,
-    /// Where the difference lies with a confidence of 95 %.
+    /// The 95 % confidence interval of the difference.
     pub interval: [f64; 2],
     /// The difference in standard errors.
     pub t: f64,
-    /// Degrees of freedom, by Welch and Satterthwaite.
+    /// The degrees of freedom, by Welch and Satterthwaite.
     pub degrees: f64,
-    /// How often a difference as large would come about by chance alone, were there none.
+    /// The p-value: the probability of a difference at least this large if the means were equal.
     pub p: f64,
 }
 
 impl WelchTest {
-    /// None where one of the means is of a single value, or nothing spreads at all.
+    /// Tests two means. Returns `None` if one of them has a single value, or if no values vary.
     pub fn new(first: &Mean, second: &Mean) -> Option<Self> {
         let error = |mean: &Mean| Some(mean.deviation?.powi(2) / mean.count as f64);
         let (a, b) = (error(first)?, error(second)?);
@@ -66,15 +65,15 @@ impl WelchTest {
     }
 }
 
-/// The interval around a value with this standard error, and the distribution that it follows.
+/// Returns the confidence interval around a value with this standard error, and the distribution on which it is based.
 fn around(value: f64, error: f64, degrees: f64) -> Option<([f64; 2], StudentsT)> {
     let students = StudentsT::new(0.0, 1.0, degrees).ok().filter(|_| degrees.is_finite())?;
     let half = students.inverse_cdf(0.5 + CONFIDENCE / 2.0) * error;
     Some(([value - half, value + half], students))
 }
 
-/// The same probabilities as if each were the only one asked for: of several tests, one is significant by chance more
-/// often (Holm, 1979).
+/// Returns the p-values corrected for multiple tests (Holm, 1979), because among several tests one is more often
+/// significant by chance.
 pub fn corrected(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
@@ -94,7 +93,8 @@ mod tests {
         assert!((found - expected).abs() < 1e-6 * expected.abs().max(1.0), "{found} for {expected}");
     }
 
-    /// By SciPy: `stats.t.interval`, `stats.ttest_ind(equal_var=False)` and its `confidence_interval()`.
+    /// The expected values are from SciPy: `stats.t.interval`, `stats.ttest_ind(equal_var=False)` and its
+    /// `confidence_interval()`.
     #[test]
     fn means_and_tests_are_those_of_scipy() {
         let a = Mean::of(&[1.51, 1.49, 1.53, 1.50, 1.52]).unwrap();

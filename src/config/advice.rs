@@ -1,10 +1,10 @@
-//! What the keys of `[training]` do that nobody wants, and what to set instead.
+//! Advice about keys of `[training]` with unintended effects.
 
 use super::{ScheduleKind, TrainingConfig};
 use crate::numbers::counted;
 
 impl TrainingConfig {
-    /// Warns about keys of a run of `total` steps that do something else than they seem to.
+    /// Returns warnings about keys that do not have the intended effect in a run of `total` steps.
     pub fn warnings(&self, total: usize) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.ramps(total)[0] >= total {
@@ -36,7 +36,7 @@ impl TrainingConfig {
         warnings
     }
 
-    /// Returns what to try after a divergence, as a sentence: changes of these keys that make the steps smaller.
+    /// Returns advice after a divergence, as a sentence: changes of these keys that make the steps smaller.
     pub fn calmer(&self) -> String {
         let rate = format!(
             "{:.0e}",

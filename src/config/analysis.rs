@@ -38,7 +38,7 @@ impl Default for AnalysisConfig {
     }
 }
 
-/// The most sequences that are kept for pictures.
+/// The maximum number of sequences that are kept for pictures.
 const MAX_SAMPLES: u64 = 1_000;
 
 impl Section for AnalysisConfig {
@@ -56,7 +56,7 @@ impl Section for AnalysisConfig {
 }
 
 impl AnalysisConfig {
-    /// Checks the keys, for a model with `heads` heads a layer.
+    /// Checks the keys, for a model with `heads` heads per layer.
     pub fn check(&self, heads: usize) -> Result<()> {
         self.check_ranges().map_err(Error::in_section("analysis"))?;
         for (key, number, of, count) in [

@@ -1,4 +1,4 @@
-//! The backends and devices that `training.backend` and `training.device` can name.
+//! The backends and devices for `training.backend` and `training.device`.
 
 use std::{convert::Infallible, fmt, str::FromStr};
 
@@ -20,10 +20,10 @@ pub enum BackendName {
 }
 
 impl BackendName {
-    /// Every backend there is, compiled in or not: what is likely the fastest comes first.
+    /// Every backend, compiled in or not, in the order of their likely speed with the fastest first.
     pub const ALL: [Self; 4] = [Self::Cuda, Self::Wgpu, Self::Ndarray, Self::Flex];
 
-    /// The name in configs, on the command line and of the cargo feature.
+    /// Returns the name in configs, on the command line and of the cargo feature.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cuda => "cuda",
@@ -33,7 +33,7 @@ impl BackendName {
         }
     }
 
-    /// Whether it computes on the processor, in the memory of the machine.
+    /// Returns true if the backend computes on the CPU, in the memory of the machine.
     pub fn is_cpu(self) -> bool {
         match self {
             Self::Ndarray | Self::Flex => true,
@@ -63,27 +63,27 @@ impl<'de> Deserialize<'de> for BackendName {
     }
 }
 
-/// What kind of device computes, best first.
+/// The kind of a device, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceKind {
     /// A GPU with memory of its own.
     Discrete,
-    /// A graphics unit that shares the machine's memory.
+    /// A GPU that shares the machine's memory.
     Integrated,
-    /// A GPU lent to a virtual machine.
+    /// A GPU passed through to a virtual machine.
     Virtual,
-    /// The processor.
+    /// The CPU.
     Processor,
-    /// A program on the processor in place of a GPU, as Mesa's llvmpipe: slow, for tests.
+    /// A software GPU on the CPU, such as Mesa's llvmpipe: slow, for tests.
     Software,
 }
 
 impl DeviceKind {
-    /// Every kind, best first.
+    /// Every device kind, best first.
     pub const ALL: [Self; 5] =
         [Self::Discrete, Self::Integrated, Self::Virtual, Self::Processor, Self::Software];
 
-    /// The name in configs and on the command line.
+    /// Returns the name in configs and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Discrete => "discrete",

@@ -1,4 +1,4 @@
-//! Where two configs differ, and which differences a run that is resumed bears.
+//! Differences between two configs, and the differences that a resumed run permits.
 
 use std::path::Path;
 
@@ -6,20 +6,20 @@ use super::{Config, is_empty};
 use crate::data::{Source, Tokens};
 use crate::error::{Error, Result};
 
-/// A key with other values in two configs.
+/// A key with different values in two configs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The key with its section.
     pub key: String,
-    /// Its value in the first; "nothing" where it has none.
+    /// The value in the first config, or "nothing" if unset.
     pub here: String,
-    /// Its value in the other; "nothing" where it has none.
+    /// The value in the other config, or "nothing" if unset.
     pub there: String,
 }
 
 impl Difference {
-    /// The error that says so of a config that must be the one `that` something "was made with"; `remedy` says
-    /// what to do.
+    /// Returns the error for a config that must equal another one. `that` describes the other config, such as "the run
+    /// `runs/a` was made with", and `remedy` is the advice.
     pub fn refused(self, that: &str, remedy: &str) -> Error {
         let Self { key, here, there } = self;
         let problem = match there.as_str() {
@@ -33,7 +33,7 @@ impl Difference {
 const NOTHING: &str = "nothing";
 
 impl Config {
-    /// The first key in some sections that has another value in `other`.
+    /// Returns the first key of some sections with a different value in `other`.
     pub fn difference(&self, other: &Self, sections: &[&str]) -> Option<Difference> {
         let (here, there) = (self.values(), other.values());
         let mut keys = sections.iter().flat_map(|section| {
@@ -47,13 +47,13 @@ impl Config {
         Some(Difference { key: key.clone(), here: shown(here.get(key)), there: shown(there.get(key)) })
     }
 
-    /// Refuses to go on with the run in `folder` by another config than it was `made_with`, but for the keys of
-    /// training and analysis, which may change on the way.
+    /// Refuses to resume the run in `folder` with another config than it was `made_with`, except for the keys of
+    /// training and analysis, which may change.
     ///
     /// # Errors
     /// [`Error::Key`] for the first key that differs.
     pub fn check_resumes(&self, made_with: &Self, folder: &Path) -> Result<()> {
-        // Where its files are may change: that they are the same is seen by what they hold.
+        // Paths may change: the fingerprint of the data shows that the files are the same.
         let mut moved = made_with.clone();
         if !is_empty(&self.data.path) && !is_empty(&made_with.data.path) {
             moved.data.path.clone_from(&self.data.path);
@@ -61,7 +61,7 @@ impl Config {
         if let (Tokens::File(here), Tokens::File(there)) = (&self.data.tokens, &mut moved.data.tokens) {
             there.clone_from(here);
         }
-        // A file has as many samples as it has, whatever these keys say.
+        // A file has a fixed number of samples, whatever these keys say.
         if self.data.source() != Source::Sequences {
             moved.data.train_samples = self.data.train_samples;
             moved.data.valid_samples = self.data.valid_samples;

@@ -1,13 +1,13 @@
-//! The steps after which a run is validated and logged: pure functions of the step, for a run resumes anywhere.
+//! The steps after which a run is validated and logged, as pure functions of the step, since a run may resume anywhere.
 
 use super::TrainingConfig;
 
-/// The fewest steps between two validations by default.
+/// The minimum number of steps between two validations by default.
 const LEAST_INTERVAL: usize = 10;
 
 impl TrainingConfig {
-    /// Returns the steps between two validations: `validate_every`, or by default as many whole epochs as take ten
-    /// steps, for each validation may write a checkpoint.
+    /// Returns the number of steps between two validations: `validate_every`, or by default the smallest number of
+    /// whole epochs with at least ten steps. More frequent validations would write more checkpoints.
     pub fn validation_interval(&self, steps_per_epoch: usize) -> usize {
         let steps_per_epoch = steps_per_epoch.max(1);
         match self.validate_every {
@@ -16,15 +16,15 @@ impl TrainingConfig {
         }
     }
 
-    /// Returns whether the run of `total` steps is validated after `step` of them.
+    /// Returns true if the run of `total` steps is validated after `step` steps.
     pub fn validates(&self, step: usize, total: usize, steps_per_epoch: usize) -> bool {
         step.is_multiple_of(self.validation_interval(steps_per_epoch))
             || self.validate_at.contains(&step)
             || step == total
     }
 
-    /// Returns whether `metrics.csv` gets a row of the training loss after `step` of `total` steps. Early stopping that
-    /// monitors training needs one at each validation.
+    /// Returns true if `metrics.csv` gets a row of the training loss after `step` of `total` steps. Early stopping on a
+    /// training metric needs a row at each validation.
     pub fn logs(&self, step: usize, total: usize, steps_per_epoch: usize) -> bool {
         let is_monitored = self.patience > 0 && self.monitor.is_of_training();
         step.is_multiple_of(self.log_every)

@@ -1,5 +1,4 @@
-//! Which sections and keys there are, with what they mean and their defaults: all of it read from the structs that
-//! hold their values.
+//! The sections and keys with their meanings and defaults, all derived from the structs that hold their values.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -19,7 +18,7 @@ use crate::error::{Error, Origin, Result};
 use crate::model::ModelConfig;
 use crate::range::{MAX_INTEGER, Range, Ranged, Section};
 
-/// The JSON schema of a config, for editors. Its draft is one that they know.
+/// The JSON schema of a config, in a draft that editors support.
 pub static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
     let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
     let mut schema = settings.into_generator().into_root_schema_for::<Config>().to_value();
@@ -32,7 +31,7 @@ pub static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
     schema
 });
 
-/// Returns each section with the ranges of its keys that take a number.
+/// Returns each section with the ranges of its numeric keys.
 fn ranges() -> [(&'static str, Vec<Ranged>); 6] {
     [
         ("run", RunConfig::default().ranges()),
@@ -44,14 +43,14 @@ fn ranges() -> [(&'static str, Vec<Ranged>); 6] {
     ]
 }
 
-/// Returns the range of the numbers that a key takes, where it has one.
+/// Returns the range of a numeric key.
 pub(super) fn range_of(key: &str) -> Option<Range> {
     let (section, name) = key.split_once('.')?;
     let (_, ranges) = ranges().into_iter().find(|(of, _)| *of == section)?;
     ranges.into_iter().find(|(of, ..)| *of == name).map(|(.., range)| range)
 }
 
-/// Returns the keywords of a JSON schema for a range.
+/// Returns the JSON schema keywords of a range.
 fn bounds(range: Range) -> Vec<(String, Json)> {
     let bound = |bound, included: &str, excluded: &str| match bound {
         Bound::Included(number) => Some((included.to_string(), json!(number))),
@@ -69,7 +68,7 @@ fn bounds(range: Range) -> Vec<(String, Json)> {
     bounds.into_iter().flatten().collect()
 }
 
-/// A config that says every key with its meaning and its default; a key that has none is commented out.
+/// Returns a config with every key, its meaning and its default. A key without a default is commented out.
 pub fn defaults() -> String {
     let mut text = "# Every key and its default. A key that is left out takes it. The shipped config.toml, which `train`\n\
                     # reads where there is no other, differs in places: it is larger and has ALiBi positions, so that heads\n\
@@ -94,13 +93,13 @@ pub fn defaults() -> String {
     text
 }
 
-/// What a section or key means, as comments.
+/// Returns the meaning of a section or key, as comments.
 fn comment(schema: &Json) -> String {
     let lines = schema["description"].as_str().unwrap_or_default().lines();
     lines.map(|line| format!("# {line}\n")).collect()
 }
 
-/// The words that a key takes.
+/// Returns the choices of a key.
 fn choices(schema: &Json) -> Vec<String> {
     let of_variants = ["oneOf", "anyOf"].into_iter().filter_map(|of| schema[of].as_array()).flatten();
     let own = schema.get("const").into_iter().chain(schema["enum"].as_array().into_iter().flatten());
@@ -108,7 +107,7 @@ fn choices(schema: &Json) -> Vec<String> {
     own.chain(of_variants.flat_map(choices)).collect()
 }
 
-/// The keys of a section in their order; those of none are the sections.
+/// Returns the keys of a section in order, or the sections if `section` is empty.
 pub(super) fn keys_of(section: &str) -> &'static [&'static str] {
     match section {
         "" => fields_of::<Config>(),
@@ -122,7 +121,7 @@ pub(super) fn keys_of(section: &str) -> &'static [&'static str] {
     }
 }
 
-/// The names of a struct's fields, which serde says where it meets another.
+/// Returns the names of a struct's fields, which serde lists in its error for an unknown field.
 fn fields_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     #[derive(Debug, thiserror::Error)]
     #[error("the fields are {0:?}")]
@@ -142,24 +141,25 @@ fn fields_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     T::deserialize(MapDeserializer::<_, Fields>::new(unknown)).map_or_else(|Fields(names)| names, |_| &[])
 }
 
-/// The key of the space of a search, a table in its section.
+/// The key of the search space, a table in its section.
 pub(super) const SEARCH: &str = "tune.search";
 
-/// The value of a key, how it was written, and where.
+/// The value of a key, its text, and its origin.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub value: Value,
     pub text: String,
     pub origin: Option<Origin>,
-    /// Whether it takes the place of the file's.
+    /// True if the value overrides the value of the file.
     pub is_set: bool,
 }
 
-/// What is written, by key with its section. A section without keys stands there by itself.
+/// The written values, by key with its section. A section without keys has an entry of its own.
 pub(super) type Entries = BTreeMap<String, Entry>;
 
 impl Entry {
-    /// A value that was written as `text`, which is kept in one line, words in quotes.
+    /// Creates an entry for a value that was written as `text`. The text is kept in a single line, with words in
+    /// quotes.
     pub fn new(value: Value, text: &str, origin: Option<Origin>) -> Self {
         let text = match &value {
             Value::String(word) => format!("\"{word}\""),
@@ -169,8 +169,8 @@ impl Entry {
     }
 }
 
-/// Every section and key must be known; one that is not is answered with the one that is meant, or else with all
-/// that there are.
+/// Checks that every section and key is known. The error for an unknown one suggests the intended key or lists all
+/// keys.
 pub(super) fn check_keys(entries: &Entries) -> Result<()> {
     for (key, Entry { value, text, .. }) in entries {
         let problem = match key.split_once('.') {
@@ -199,7 +199,7 @@ pub(super) fn check_keys(entries: &Entries) -> Result<()> {
     Ok(())
 }
 
-/// What is wrong with a key that is searched; none where it is known.
+/// Returns the problem of a searched key, or `None` if the key is known.
 fn unsearchable(searched: &str) -> Option<String> {
     let (section, name) = searched.split_once('.').unwrap_or(("", searched));
     if !section.is_empty() && keys_of(section).contains(&name) {
@@ -209,25 +209,25 @@ fn unsearchable(searched: &str) -> Option<String> {
     Some(unknown_or(section, name, hint.to_string()))
 }
 
-/// What is said of an unknown name in a section: the key that is meant, or all that there are.
+/// Returns the problem of an unknown name in a section: a suggestion, or the list of all keys.
 fn unknown(section: &str, name: &str) -> String {
     let all = keys_of(section).join(", ");
     let which = if section.is_empty() { "the sections are".to_string() } else { format!("[{section}] has") };
     unknown_or(section, name, format!("{which} {all}"))
 }
 
-/// The same, with a `hint` where no key is meant.
+/// Returns the problem of an unknown name, with a `hint` if there is no suggestion.
 fn unknown_or(section: &str, name: &str, hint: String) -> String {
     let answer = meant(section, name).map_or(hint, |meant| format!("did you mean `{meant}`?"));
     format!("is no known key: {answer}")
 }
 
-/// The section that has a key of this name.
+/// Returns the section with a key of this name.
 fn section_of(name: &str) -> Option<&'static str> {
     keys_of("").iter().copied().find(|section| keys_of(section).contains(&name))
 }
 
-/// The key that a list or a range in [tune] is for, which stands outside [tune.search].
+/// Returns the key of a list or a range in [tune] that belongs in [tune.search].
 fn searched_outside(name: &str, value: &Value) -> Option<String> {
     let is_searched = value.is_array() || value.get("min").is_some() && value.get("max").is_some();
     let (section, key) = name.split_once('.').or_else(|| Some((section_of(name)?, name)))?;

@@ -1,11 +1,11 @@
-//! The key that is meant by a name that is no key: misspelt, in another section, or as other programs call it.
+//! Suggestions for unknown keys: misspelt, in another section, or named as in other programs.
 
 use super::keys::keys_of;
 
-/// Names of a likeness below this have nothing to do with each other.
+/// The minimum similarity of names within a section.
 const NEAR: f64 = 0.8;
 
-/// The least likeness across sections, which hold more names that are alike by chance.
+/// The minimum similarity across sections, which have more names that are similar by chance.
 const NEAR_IN_OTHER_SECTION: f64 = 0.92;
 
 /// The names of keys in other programs and papers.
@@ -83,7 +83,7 @@ const SYNONYMS: [(&str, &[&str]); 41] = [
     ("training.precision", &["dtype", "amp", "mixed_precision", "fp16", "bf16"]),
 ];
 
-/// Writes a name as keys are written: `Learning-Rate` becomes `learning_rate`.
+/// Returns a name in the notation of keys: `Learning-Rate` becomes `learning_rate`.
 pub fn normalised(name: &str) -> String {
     name.to_lowercase().replace('-', "_")
 }
@@ -94,11 +94,11 @@ pub fn keys_named(name: &str) -> Vec<String> {
     keys_of("").iter().filter(has).map(|section| format!("{section}.{name}")).collect()
 }
 
-/// Returns the key that a name without a section means, if it is like a key.
+/// Returns the intended key of a name without a section, if the name is similar to a key.
 pub fn nearest_key(name: &str) -> Option<String> {
     let name = normalised(name);
     let near = |key: String| key.contains('.').then_some(key);
-    // As `data_length`.
+    // For example `data_length`.
     let with_section = || {
         let (section, key) = name.split_once('_')?;
         keys_of(section).contains(&key).then(|| format!("{section}.{key}"))
@@ -112,8 +112,9 @@ pub fn nearest_key(name: &str) -> Option<String> {
         .and_then(near)
 }
 
-/// The key that an unknown name in a section means: one of this section that others call so, or that differs in one
-/// letter; one of that very name in another section; one that others call so; or one that is much like it.
+/// Returns the intended key of an unknown name in a section. First choice is a key of the section with this synonym or
+/// with one different letter, then a key of exactly this name in another section. A key with this synonym comes next,
+/// and a similar key last.
 pub(super) fn meant(section: &str, name: &str) -> Option<String> {
     let name = normalised(name);
     let whole =
@@ -135,13 +136,13 @@ pub(super) fn meant(section: &str, name: &str) -> Option<String> {
         .or_else(|| anywhere(&name, NEAR_IN_OTHER_SECTION))
 }
 
-/// Returns the key that other programs call by this name.
+/// Returns the key that has this name in other programs.
 fn synonym(name: &str) -> Option<String> {
     let (key, _) = SYNONYMS.iter().find(|(_, names)| names.contains(&name))?;
     Some(key.to_string())
 }
 
-/// Returns the key of any section that is most like a name, if the likeness is at least `least`.
+/// Returns the key of any section with the highest similarity to a name, if it is at least `least`.
 fn anywhere(name: &str, least: f64) -> Option<String> {
     let keys =
         keys_of("").iter().flat_map(|section| keys_of(section).iter().map(move |key| (*section, *key)));
@@ -198,7 +199,7 @@ mod tests {
             let (section, name) = key.split_once('.').unwrap();
             assert!(keys_of(section).contains(&name), "{key}");
             for name in names {
-                // `samples` is a key of another section, which then is named.
+                // `samples` is a key of another section as well.
                 assert!(keys_named(name).is_empty() || *name == "samples", "{name}");
             }
         }

@@ -1,7 +1,7 @@
-//! An experiment as a file: the sections of a config, put together, loaded, overridden, checked.
+//! The config of an experiment: its sections, loading, overrides and checks.
 //!
-//! A config is read from TOML, then changed by `--set key=value`, then checked as a whole.
-//! Whatever is wrong is said with the place where it was written and with what to write instead.
+//! A config is read from TOML, then changed by `--set key=value`, then checked as a whole. Each error names the place
+//! where the value was written, and what to write instead.
 
 mod advice;
 mod analysis;
@@ -45,12 +45,12 @@ use crate::range::Section;
 use run::is_empty;
 use source::Written;
 
-/// Returns whether an override of the command line is for a key, named with its section.
+/// Returns true if the command line overrides a key, given with its section.
 pub fn sets(overrides: &[String], key: &str) -> bool {
     overrides.iter().filter_map(|assignment| assignment.split_once('=')).any(|(name, _)| name.trim() == key)
 }
 
-/// The keys whose values differ between the values of two configs, with both.
+/// Returns the keys with different values in two configs, together with both values.
 pub(crate) fn differing<'k>(
     keys: impl Iterator<Item = &'k str>,
     [values, others]: [&BTreeMap<String, toml::Value>; 2],
@@ -62,16 +62,16 @@ pub(crate) fn differing<'k>(
     })
 }
 
-/// The keys that both say how long a run is.
+/// The keys that set the length of a run.
 pub(crate) const DURATIONS: [&str; 2] = ["training.steps", "training.epochs"];
 
-/// The file that `train` reads when none is named.
+/// The config file that `train` reads by default.
 pub const DEFAULT_FILE: &str = "config.toml";
 
-/// The shipped default experiment, used where the current folder has no `config.toml`.
+/// The shipped default experiment, used if the current folder has no `config.toml`.
 pub const DEFAULT_TEXT: &str = include_str!("../../config.toml");
 
-/// Keys for which a combination is skipped where they have no effect: it would repeat another trial.
+/// Keys whose combinations are skipped in a search if they have no effect, since they would repeat another trial.
 const REDUNDANT_WHEN_UNUSED: [&str; 2] = ["training.weight_decay", "model.head_bias"];
 
 /// One experiment: name and seed, data, model, training, analysis, search.
@@ -95,8 +95,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads `path`, applies the overrides `key=value` in their order, and checks the whole.
-    /// Without a path: the current folder's `config.toml`, or else the shipped default.
+    /// Reads `path`, applies the overrides `key=value` in order, and checks the whole config. Without a path, reads
+    /// `config.toml` of the current folder, or the shipped default.
     pub fn load(path: Option<&Path>, overrides: &[String]) -> Result<Self> {
         Self::load_checked(path, overrides, |_| Ok(()))
     }
@@ -104,13 +104,13 @@ impl Config {
     /// Reads the config that a run or a study wrote into its folder.
     ///
     /// # Errors
-    /// As [`Self::load`], and if it is not a regular file.
+    /// As [`Self::load`], and if the file is not a regular file.
     pub fn load_own(path: &Path) -> Result<Self> {
         Self::parse(&Text::open_own(path)?.whole()?, path, &[])
     }
 
-    /// As [`Self::load`], for a run that starts from the weights of the run in the folder `from`: the section
-    /// `[model]` is that run's, and without a path the rest too.
+    /// Like [`Self::load`], for a run that starts from the weights of the run in the folder `from`. The section
+    /// `[model]` comes from that run, and without a path the other sections too.
     ///
     /// # Errors
     /// As [`Self::load`], and if the run cannot be read.
@@ -132,11 +132,11 @@ impl Config {
         }
         let mut whole = Self { run, model: made_with.model.clone(), ..config };
         whole.check_paths()?;
-        // Another file may be of another kind.
+        // The new file may be of another kind.
         if sets(overrides, "data.path") {
             whole.data.source = None;
         }
-        // Put together of two files, it is neither: a line number would mislead.
+        // A line number would mislead, since the config is merged from two files.
         let whole = Written::parse(&toml(&whole), None)?.with(overrides)?.read(|_| Ok(()))?;
         let set = overrides.iter().filter_map(|assignment| Some(assignment.split_once('=')?.0.trim()));
         let set = set.filter(|key| key.starts_with("model.") && *key != "model.dropout");
@@ -150,11 +150,11 @@ impl Config {
         Ok(whole)
     }
 
-    /// As [`Self::load`], for a command that asks more of a config: what `check` refuses is said with the place
-    /// where it was written too.
+    /// Like [`Self::load`], for a command with additional requirements. Errors of `check` name the place where the
+    /// value was written, too.
     ///
     /// # Errors
-    /// As [`Self::load`], and those of `check`.
+    /// As [`Self::load`], and the errors of `check`.
     pub fn load_checked(
         path: Option<&Path>,
         overrides: &[String],
@@ -163,17 +163,18 @@ impl Config {
         Written::open(path, overrides)?.read(check)
     }
 
-    /// Where a key is written with this value in what [`Self::load`] reads, if it is: a search may have given another.
+    /// Returns where [`Self::load`] reads this value of a key. `None` if the value comes from elsewhere, such as a
+    /// search.
     pub fn origin(path: Option<&Path>, overrides: &[String], key: &str, value: &str) -> Option<Origin> {
         Written::open(path, overrides).ok()?.origin_of_value(key, value)
     }
 
-    /// Parses the text of the file `path`, applies `overrides`, and checks the whole.
+    /// Parses the text of the file `path`, applies `overrides`, and checks the whole config.
     pub fn parse(text: &str, path: &Path, overrides: &[String]) -> Result<Self> {
         Written::parse(text, Some(path))?.with(overrides)?.read(|_| Ok(()))
     }
 
-    /// Checks everything that can be known before data is read.
+    /// Checks everything that does not need the data.
     pub fn check(&self) -> Result<()> {
         let name = &self.run.name;
         let unfit = |c: char| c.is_control() || matches!(c, '/' | '\\');
@@ -189,10 +190,10 @@ impl Config {
         self.tune.iter().try_for_each(TuneConfig::check)
     }
 
-    /// Refuses paths that a config cannot say, whole as it says them.
+    /// Refuses paths whose absolute form is not UTF-8, since TOML cannot hold them.
     ///
     /// # Errors
-    /// Names the key of one that is not UTF-8.
+    /// If a path is not UTF-8. The error names its key.
     pub fn check_paths(&self) -> Result<()> {
         let Self { run, data, .. } = self.anchored();
         let tokens = if let Tokens::File(path) = data.tokens { path } else { PathBuf::new() };
@@ -204,10 +205,10 @@ impl Config {
         Ok(())
     }
 
-    /// This config with other values for some keys, each named with its section.
+    /// Returns this config with other values for some keys, each given with its section.
     ///
     /// # Errors
-    /// If a value cannot be used, or does not fit the others.
+    /// If a value is invalid, or conflicts with the others.
     pub fn with(&self, changes: &BTreeMap<String, toml::Value>) -> Result<Self> {
         let mut written = Written::parse(&self.to_toml(), None)?;
         changes.iter().for_each(|(key, value)| written.set(key, value.clone(), &value.to_string(), None));
@@ -219,7 +220,7 @@ impl Config {
         })
     }
 
-    /// The sizes that the data asks of the model.
+    /// Returns the sizes that the data requires of the model.
     pub fn sizes(&self, dataset: &Dataset) -> Sizes {
         Sizes {
             vocab: dataset.vocabulary.size(),
@@ -228,13 +229,13 @@ impl Config {
         }
     }
 
-    /// The config of a run whose data a program gives.
+    /// Returns the config of a run with data from memory.
     pub(crate) fn with_data_from_memory(&self) -> Self {
         let data = DataConfig { source: Some(Source::Memory), path: PathBuf::new(), ..self.data.clone() };
         Self { data, ..self.clone() }
     }
 
-    /// The config with its source, and the whole path of each file that it names.
+    /// Returns the config with its source, and with absolute paths.
     fn anchored(&self) -> Self {
         self.with_paths(|path| match is_empty(path) {
             true => PathBuf::new(),
@@ -242,7 +243,7 @@ impl Config {
         })
     }
 
-    /// The config with other paths, each made of the one that it names.
+    /// Returns the config with each path mapped.
     fn with_paths(&self, path: impl Fn(&Path) -> PathBuf) -> Self {
         let tokens = match &self.data.tokens {
             Tokens::File(file) => Tokens::File(path(file)),
@@ -254,7 +255,7 @@ impl Config {
         Self { run, data, ..self.clone() }
     }
 
-    /// The run's name, or what it is when none was given.
+    /// Returns the run's name, or a default name if it has none.
     pub fn name(&self) -> String {
         match self.run.name.as_str() {
             "" => format!("{}-{}", self.learned(), word(self.model.architecture)),
@@ -262,7 +263,7 @@ impl Config {
         }
     }
 
-    /// What is learned, in a word: the task, or the file's name.
+    /// Returns the name of the task or of the data file.
     fn learned(&self) -> String {
         match self.data.source() {
             Source::Sequences => word(self.data.task),
@@ -273,7 +274,7 @@ impl Config {
         }
     }
 
-    /// The value of each key that has one, by the key with its section.
+    /// Returns the values of all keys that have one, by key with its section.
     pub(crate) fn values(&self) -> BTreeMap<String, toml::Value> {
         let sections = toml::Table::try_from(self.anchored()).expect("a config holds only what TOML can say");
         let keys = |(section, keys): (String, toml::Value)| {
@@ -283,12 +284,12 @@ impl Config {
         sections.into_iter().flat_map(keys).collect()
     }
 
-    /// The config as TOML, every key as used, with whole paths: whoever reads it may be in another folder.
+    /// Returns the config as TOML, with every key and absolute paths, since the reader may be in another folder.
     pub fn to_toml(&self) -> String {
         toml(&self.anchored())
     }
 
-    /// Returns the config as TOML for a page that others read: of each path the name of its file alone.
+    /// Returns the config as TOML for a page that is shared: paths are reduced to their file names.
     pub fn to_shared_toml(&self) -> String {
         toml(&self.with_paths(|path| path.file_name().map(PathBuf::from).unwrap_or_default()))
     }
@@ -298,7 +299,7 @@ fn toml(config: &Config) -> String {
     toml::to_string(config).expect("a config holds only what TOML can say")
 }
 
-/// A variant as it is written in a config, made fit for a file name.
+/// Returns the name of a variant in a config, adapted to file names.
 fn word(variant: impl Serialize) -> String {
     let value = toml::Value::try_from(variant).ok();
     value.as_ref().and_then(toml::Value::as_str).unwrap_or("run").replace('_', "-")

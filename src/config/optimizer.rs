@@ -1,4 +1,4 @@
-//! The optimizers: what each is called, which keys it reads, and by which rule it updates a parameter.
+//! The optimizers: their names, their keys, and their update rules.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,10 +26,10 @@ choices! {
 }
 
 impl OptimizerKind {
-    /// A learning rate that is rarely too high.
+    /// Returns a learning rate that is rarely too high.
     pub(super) fn usual_rate(self) -> f64 {
         match self {
-            // Its updates are as large as the gradients are.
+            // The updates of SGD are as large as the gradients.
             Self::Sgd => 0.1,
             Self::Adamw | Self::Adam | Self::Muon => 1e-3,
         }
@@ -37,7 +37,7 @@ impl OptimizerKind {
 }
 
 impl TrainingConfig {
-    /// The rule by which a parameter of this role is updated, and the decay of its weights, at an update counted from 1.
+    /// Returns the rule that updates a parameter of this role, and its weight decay, at an update counted from 1.
     pub fn rule(&self, role: &ParamRole, update: usize) -> (Rule, f64) {
         let Self { optimizer, beta1, beta2, epsilon, weight_decay, .. } = *self;
         let adam = Rule::Adam(Adam { beta1, beta2, epsilon });
@@ -53,14 +53,14 @@ impl TrainingConfig {
         }
     }
 
-    /// The momentum of the optimizer, where it has one.
+    /// Returns the momentum of the optimizer, with its default for SGD and Muon.
     fn momentum(&self) -> f64 {
         self.momentum.unwrap_or(if self.optimizer == OptimizerKind::Muon { 0.95 } else { 0.9 })
     }
 
-    /// Muon's momentum at an update, counted from 1.
+    /// Returns Muon's momentum at an update, counted from 1.
     fn muon_momentum(&self, update: usize) -> f64 {
-        /// Where it begins (Jordan et al., 2024, <https://github.com/KellerJordan/modded-nanogpt>).
+        /// The initial momentum (Jordan et al., 2024, <https://github.com/KellerJordan/modded-nanogpt>).
         const FIRST: f64 = 0.85;
         let (last, warmup) = (self.momentum(), self.momentum_warmup);
         let first = FIRST.min(last);

@@ -1,4 +1,4 @@
-//! The shipped configs of `assets/configs`, which are part of the program.
+//! The shipped configs of `assets/configs`, which are compiled into the program.
 
 use super::{Config, source::Written};
 use crate::error::{Error, Origin, Result};
@@ -19,7 +19,7 @@ impl Config {
     /// Returns the text of the preset `name`.
     ///
     /// # Errors
-    /// If there is none: names those that exist.
+    /// If there is no such preset. The message lists the presets.
     pub fn preset_text(name: &str) -> Result<&'static str> {
         let preset = PRESETS.iter().find(|(known, _)| *known == name);
         preset.map(|(_, text)| *text).ok_or_else(|| {
@@ -28,20 +28,20 @@ impl Config {
         })
     }
 
-    /// As [`Config::load_checked`], for the preset `name`.
+    /// Like [`Config::load_checked`], for the preset `name`.
     ///
     /// # Errors
-    /// If there is none, and as [`Config::load_checked`].
+    /// If there is no such preset, and as [`Config::load_checked`].
     pub fn load_preset(
         name: &str,
         overrides: &[String],
         check: impl Fn(&Self) -> Result<()>,
     ) -> Result<Self> {
-        // The place in a file that is not there would mislead.
+        // A line number would mislead, since the user has no such file.
         Written::parse(Self::preset_text(name)?, None)?.with(overrides)?.read(check)
     }
 
-    /// As [`Config::origin`], for the preset `name`.
+    /// Like [`Config::origin`], for the preset `name`.
     pub fn origin_in_preset(name: &str, overrides: &[String], key: &str, value: &str) -> Option<Origin> {
         let written = Written::parse(Self::preset_text(name).ok()?, None).ok()?;
         written.with(overrides).ok()?.origin_of_value(key, value)

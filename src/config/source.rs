@@ -1,5 +1,5 @@
-//! A config as it is written: a file, and what `--set` puts in the place of its values. Of each key is known how
-//! and where its value was written, so that whatever is wrong is answered with that place and the remedy.
+//! A config as written: a file, with overrides by `--set`. Each value keeps its text and its origin, so that an error
+//! names the place and the remedy.
 
 use std::path::Path;
 
@@ -16,28 +16,27 @@ use crate::error::{Error, INTEGER, Origin, Place, Result, ensure, excerpt, expec
 use crate::files::Text;
 use crate::numbers::Bytes;
 
-/// The largest file that is read as a config. Larger ones are data.
+/// The maximum size of a config file. Larger files are data.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
-/// Keys of text that mean something when they are empty.
+/// The text keys for which an empty value is meaningful.
 const MAY_BE_EMPTY: [&str; 2] = ["run.name", "data.column"];
 
 /// A config before it is typed and checked.
 #[derive(Debug)]
 pub(super) struct Written {
     entries: Entries,
-    /// Where the data of the file comes from.
+    /// The data source of the file.
     source: String,
 }
 
 impl Written {
-    /// What the file at `path` says, the current folder's or the shipped default where none is named, and what
-    /// overrides say in its place.
+    /// Reads the file at `path`, by default the current folder's config or the shipped one, and applies the overrides.
     pub fn open(path: Option<&Path>, overrides: &[String]) -> Result<Self> {
         let here = Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists());
         let written = match path.or(here) {
             Some(path) => Self::read_file(path),
-            // The place in a file that is not there would mislead.
+            // A line number would mislead, since the user has no such file.
             None => Self::parse(DEFAULT_TEXT, None),
         };
         written?.with(overrides)
@@ -62,7 +61,7 @@ impl Written {
         }
     }
 
-    /// The text of the file `path`; of none where its lines would mislead.
+    /// Parses the text of the file `path`. Pass no path if line numbers would mislead.
     pub fn parse(text: &str, path: Option<&Path>) -> Result<Self> {
         let table = DeTable::parse(text).map_err(|error| syntax(text, path, &error))?;
         let mut written = Self { entries: Entries::new(), source: String::new() };
@@ -71,7 +70,7 @@ impl Written {
         Ok(written)
     }
 
-    /// Adds the keys of a table of the file, whose name is `within`.
+    /// Adds the keys of a table of the file. `within` is the name of the table.
     fn add(&mut self, within: &str, table: &DeTable<'_>, text: &str, path: Option<&Path>) -> Result<()> {
         for (name, written) in table {
             let (name, span) = (name.get_ref(), name.span());
@@ -81,7 +80,7 @@ impl Written {
             let origin = place.map(Origin::File);
             let shown_text = text.get(written.span()).unwrap_or_default();
             let refused = |key: &str, problem: &str| Error::key(key, shown_text, problem).at(origin.clone());
-            // In the space of a search `"training.batch_size" = [..]` and `training.batch_size = [..]` mean the same.
+            // In a search space, `"training.batch_size" = [..]` and `training.batch_size = [..]` are equivalent.
             let is_section = within.is_empty() || key == SEARCH || within == SEARCH && !name.contains('.');
             if let DeValue::Table(inner) = written.get_ref()
                 && is_section
@@ -100,12 +99,12 @@ impl Written {
         Ok(())
     }
 
-    /// The keys that it holds.
+    /// Returns the keys that are set.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
     }
 
-    /// Adds overrides of the command line, `section.key=value`, the value in TOML's notation or a bare word.
+    /// Applies overrides of the command line, `section.key=value`, with the value in TOML notation or as a bare word.
     pub fn with(mut self, assignments: &[String]) -> Result<Self> {
         if DURATIONS.iter().all(|key| sets(assignments, key)) {
             let problem =
@@ -120,7 +119,7 @@ impl Written {
             let Some((key, text)) = assignment.split_once('=') else {
                 return refuse("write section.key=value, as --set data.task=random");
             };
-            // A value stands as it is written, but for spaces around the sign.
+            // The value is kept as written, except for spaces around the equals sign.
             let (text, key) = (if key.ends_with(' ') { text.trim() } else { text }, key.trim());
             if !key.contains('.') {
                 let key = keys_named(key).into_iter().next().or_else(|| meant("", key));
@@ -147,11 +146,11 @@ impl Written {
         Ok(self)
     }
 
-    /// Gives a key, named with its section, another value, which was written as `text`.
+    /// Sets a key, given with its section, to a value that was written as `text`.
     pub fn set(&mut self, key: &str, value: Value, text: &str, origin: Option<Origin>) {
         let (section, name) = key.split_once('.').unwrap_or((key, ""));
         let key = match name.strip_prefix("search.").filter(|_| section == "tune") {
-            // In quotes or without.
+            // The key may be in quotes.
             Some(searched) => format!("{SEARCH}.{}", searched.trim_matches('"')),
             None => format!("{section}.{name}"),
         };
@@ -164,7 +163,7 @@ impl Written {
             return;
         }
         let is_other = self.entries.get(&key).is_some_and(|before| before.value != value);
-        // The two say the same thing, so the later word holds; and a device is one of its backend.
+        // The later of two equivalent keys wins, and a device belongs to its backend.
         match key.as_str() {
             "training.steps" => drop(self.entries.remove("training.epochs")),
             "training.epochs" => drop(self.entries.remove("training.steps")),
@@ -180,7 +179,7 @@ impl Written {
         self.entries.get(key).is_some_and(|entry| entry.is_set)
     }
 
-    /// The config, typed and checked, also by `check`.
+    /// Returns the typed config after all checks, including `check`.
     pub fn read(mut self, check: impl Fn(&Config) -> Result<()>) -> Result<Config> {
         let config = self.settle().and_then(|()| self.typed()).and_then(|config| {
             config.check()?;
@@ -193,12 +192,12 @@ impl Written {
         })
     }
 
-    /// Where a key is written, if it is.
+    /// Returns where a key is written, if it is.
     fn origin(&self, key: &str) -> Option<Origin> {
         self.entries.get(key)?.origin.clone()
     }
 
-    /// Where a key is written, if it is and has this value there.
+    /// Returns where a key is written with this value, if it is.
     pub fn origin_of_value(&self, key: &str, value: &str) -> Option<Origin> {
         let [written, value] =
             [self.entries.get(key)?.text.as_str(), value].map(|text| text.trim_matches('"'));
@@ -207,7 +206,7 @@ impl Written {
         self.origin(key).filter(|_| is_same)
     }
 
-    /// Applies what follows from overrides: a file or a task that is set decides `data.source`, and where that
+    /// Applies the consequences of overrides. A file or a task that is set decides `data.source`. If the source
     /// changes, `data.vocab` and the numbers of samples return to their defaults.
     fn settle(&mut self) -> Result<()> {
         let drawn = Source::Sequences.to_string();
@@ -229,7 +228,7 @@ impl Written {
             }
             let entry = self.entries.entry("data.source".to_string());
             let entry = entry.or_insert_with(|| Entry::new(Value::from(""), "", None));
-            // What is no word is answered as such, at its place.
+            // A value that is not a word is reported later, with its place.
             if entry.value.is_str() {
                 entry.value = source.as_str().into();
             }
@@ -240,12 +239,12 @@ impl Written {
         Ok(())
     }
 
-    /// Tells that an override replaces the file of a config by a task, or its task by a file.
+    /// Logs that an override replaces the file of a config by a task, or its task by a file.
     fn tell_replaced(&self, is_drawn: bool) {
         let [by, replaced] = if is_drawn { ["data.task", "data.path"] } else { ["data.path", "data.task"] };
         if let (Some(by_entry), Some(Entry { text, origin, is_set: false, .. })) =
             (self.entries.get(by).filter(|entry| entry.is_set), self.entries.get(replaced))
-            // The shipped config has a task, and no place that could be named.
+            // The shipped config has a task, but no path to name.
             && (is_drawn || origin.is_some())
         {
             let problem = format!("is replaced by `{by}` = {}", by_entry.text);
@@ -259,7 +258,7 @@ impl Written {
         }
     }
 
-    /// Where the data comes from: as `data.source` says, or else what `data.path` names.
+    /// Returns the data source from `data.source`, or else from `data.path`.
     fn data_source(&self) -> String {
         self.word("data.source").map_or_else(|| self.source_of_path(), str::to_string)
     }
@@ -272,7 +271,7 @@ impl Written {
         self.entries.get(key)?.value.as_str()
     }
 
-    /// The config, typed.
+    /// Returns the typed config.
     fn typed(&mut self) -> Result<Config> {
         check_keys(&self.entries)?;
         types::check(&self.entries)?;
@@ -282,12 +281,12 @@ impl Written {
                 Err(error) => error,
             };
             let path = error.path().to_string();
-            // As training.validate_at[1].
+            // For example training.validate_at[1].
             let mut parts = path.split(['.', '[']);
             let key = format!("{}.{}", parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             let expected = expected(error.inner().message());
             match self.entries.get_mut(&key) {
-                // A choice is a word: as one, serde answers with those that there are.
+                // For a word, serde's error lists the choices.
                 Some(Entry { value, text, .. }) if !value.is_str() && expected.contains("string only") => {
                     *value = text.clone().into();
                 }
@@ -304,7 +303,7 @@ impl Written {
         }
     }
 
-    /// All values, each in its section.
+    /// Returns all values, each in its section.
     fn values(&self) -> Table {
         let mut values = Table::new();
         for (key, Entry { value, .. }) in &self.entries {
@@ -346,7 +345,7 @@ fn read(path: &Path) -> Result<String> {
     Text::open(path)?.whole()
 }
 
-/// What is no TOML in a text.
+/// Returns the error for text that is not valid TOML.
 fn syntax(text: &str, path: Option<&Path>, error: &toml::de::Error) -> Error {
     let problem = match (error.message(), error.span()) {
         ("duplicate key", Some(span)) => {
@@ -364,7 +363,7 @@ fn syntax(text: &str, path: Option<&Path>, error: &toml::de::Error) -> Error {
     Error::in_file(path.unwrap_or(Path::new("")), line, column, problem)
 }
 
-/// Whether an error lies right behind a backslash of a text in double quotes that has no line break.
+/// Returns true if the error is directly after a backslash within double quotes, in the same line.
 fn is_path_with_backslashes(text: &str, offset: usize) -> bool {
     let before = text.get(..offset).and_then(|before| before.rsplit('\n').next()).unwrap_or_default();
     let last =
@@ -378,7 +377,7 @@ fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, line.chars().count() + 1)
 }
 
-/// The value that was written; refuses numbers that no key takes and that a config could not say again.
+/// Converts a TOML value. Refuses numbers that no key takes or that a config could not represent.
 fn value(written: &Spanned<DeValue<'_>>) -> Result<Value, &'static str> {
     match Value::deserialize(ValueDeserializer::from(written.clone())) {
         Ok(Value::Float(number)) if !number.is_finite() => Err("must be a finite number"),

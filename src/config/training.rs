@@ -104,7 +104,7 @@ pub struct TrainingConfig {
 
 const USUAL_TIMEOUT: f64 = 600.0;
 
-/// Whether the config of a run says nothing of it.
+/// Returns true for the default timeout, which the config of a run omits.
 fn is_usual_timeout(seconds: &f64) -> bool {
     *seconds == USUAL_TIMEOUT
 }
@@ -147,7 +147,7 @@ pub enum Monitor {
 }
 
 impl Monitor {
-    /// Returns whether the rows of training hold the metric.
+    /// Returns true if the metric is part of the training rows.
     pub fn is_of_training(self) -> bool {
         match self {
             Self::ValidLoss | Self::ValidAccuracy => false,
@@ -197,7 +197,7 @@ impl Default for TrainingConfig {
     }
 }
 
-/// More steps than this are a slip of the keyboard: at a thousand in a second they take 34 years.
+/// The maximum number of steps. More are a typo: at a thousand steps per second they take 34 years.
 pub(super) const MOST_STEPS: usize = 1 << 40;
 const MOST_SEQUENCES: usize = 1 << 20;
 
@@ -250,11 +250,11 @@ impl Section for TrainingConfig {
     }
 }
 
-/// Steps of a run that names neither steps nor epochs.
+/// The number of steps of a run that sets neither steps nor epochs.
 const DEFAULT_STEPS: usize = 1_000;
 
 impl TrainingConfig {
-    /// Checks what can be known without the data.
+    /// Checks everything that does not need the data.
     pub fn check(&self) -> Result<()> {
         if let (Some(steps), Some(epochs)) = (self.steps, self.epochs) {
             let problem =
@@ -277,22 +277,22 @@ impl TrainingConfig {
         Error::check_key(ends_below, "training.min_learning_rate", least, problem)
     }
 
-    /// Steps of the warm-up and of a trapezoid's fall in a run of `total` steps.
+    /// Returns the steps of the warm-up, and of the cooldown of a trapezoid, in a run of `total` steps.
     pub fn ramps(&self, total: usize) -> [usize; 2] {
         let [warmup, cooldown] = [self.warmup, self.cooldown].map(|length| match length {
             fraction if fraction < 1.0 => (fraction * total as f64).round() as usize,
             steps => steps.round() as usize,
         });
-        // Both rounded up, fractions that fill the run are a step too long.
+        // If both are rounded up, fractions that sum to 1 are a step too long.
         let are_fractions =
             self.warmup < 1.0 && self.cooldown < 1.0 && self.warmup + self.cooldown < 1.0 + 1e-9;
         [warmup, if are_fractions { cooldown.min(total - warmup) } else { cooldown }]
     }
 
-    /// Whether the parts of the schedule fit into a run of `total` steps.
+    /// Checks that the phases of the schedule fit into a run of `total` steps.
     ///
     /// # Errors
-    /// [`Error::Key`] where a trapezoid is longer than the run.
+    /// [`Error::Key`] if a trapezoid is longer than the run.
     pub fn check_schedule(&self, total: usize) -> Result<()> {
         let [warmup, cooldown] = self.ramps(total);
         let ramps = warmup.saturating_add(cooldown);
@@ -308,13 +308,12 @@ impl TrainingConfig {
         Error::check_key(fits, key, value, problem)
     }
 
-    /// Optimizer steps of an epoch of `batches` batches. The last of them has what is left, as the last
-    /// batch of an epoch has without accumulation.
+    /// Returns the optimizer steps of an epoch of `batches` batches. The last step has the remaining batches.
     pub fn steps_per_epoch(&self, batches: usize) -> usize {
         batches.div_ceil(self.accumulate)
     }
 
-    /// Optimizer steps of the whole run when an epoch has `batches` batches.
+    /// Returns the optimizer steps of the whole run if an epoch has `batches` batches.
     pub fn total_steps(&self, batches: usize) -> usize {
         match (self.steps, self.epochs) {
             (Some(steps), _) => steps,

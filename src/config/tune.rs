@@ -1,4 +1,4 @@
-//! The section `[tune]`: what `tune` searches, and how.
+//! The section `[tune]`: the search space and the search method of `tune`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,7 @@ impl Default for TuneConfig {
     }
 }
 
-/// More than this is a slip of the keyboard, not a study.
+/// The maximum of a key. Larger numbers are a typo.
 const MOST: usize = 10_000;
 
 impl Section for TuneConfig {
@@ -102,7 +102,7 @@ impl Section for TuneConfig {
 }
 
 impl TuneConfig {
-    /// The way to search.
+    /// Returns the search method.
     pub fn method(&self) -> Method {
         match self.method {
             Some(method) => method,
@@ -111,7 +111,7 @@ impl TuneConfig {
         }
     }
 
-    /// The reduction factor: one trial in so many continues from a rung.
+    /// Returns the reduction factor eta: one of eta trials continues from a rung.
     pub fn eta(&self) -> usize {
         self.eta.unwrap_or(match self.method() {
             Method::Recipe => 2,
@@ -119,7 +119,7 @@ impl TuneConfig {
         })
     }
 
-    /// Checks what can be known without the rest of the config.
+    /// Checks everything that does not need the rest of the config.
     pub fn check(&self) -> Result<()> {
         self.check_ranges().map_err(Error::in_section("tune"))?;
         let method = self.method();

@@ -1,4 +1,4 @@
-//! The types of the values that a key takes, as the schema has them from the struct that declares it.
+//! The types of the values of a key, from the JSON schema of the struct that declares the key.
 
 use serde_json::Value as Json;
 use toml::Value;
@@ -6,11 +6,11 @@ use toml::Value;
 use super::keys::{Entries, SCHEMA};
 use crate::error::{Error, Result};
 
-/// The type of keys that take one of some words.
+/// The type of keys that take one of several words.
 const WORD: &str = "word";
 
-/// Reads the value of a key that was written as `text`, which is `toml` where it is TOML at all. A key of text takes
-/// what is no text in TOML as it was written: 2024 is a fine name.
+/// Reads the value of a key that was written as `text`. `toml` is its TOML value, if the text is valid TOML. A text key
+/// takes other TOML values literally: 2024 is a valid name.
 pub(super) fn read(
     key: &str,
     text: &str,
@@ -22,7 +22,7 @@ pub(super) fn read(
     match toml {
         Some(Ok(value)) if !is_text || takes(&types, &value) => Ok(value),
         Some(Err(problem)) if !is_text => Err(problem),
-        // A path of Windows in double quotes, whose backslashes TOML takes for escapes that do not exist.
+        // A Windows path in double quotes, whose backslashes are invalid TOML escapes.
         None if is_text && text.len() > 1 && text.starts_with('"') && text.ends_with('"') => {
             Ok(text[1..text.len() - 1].into())
         }
@@ -30,7 +30,7 @@ pub(super) fn read(
     }
 }
 
-/// Refuses numbers, dates and truth values for keys of text.
+/// Refuses numbers, dates and booleans for text keys.
 pub(super) fn check(entries: &Entries) -> Result<()> {
     for (key, entry) in entries {
         let is_scalar = !(entry.value.is_str() || entry.value.is_array() || entry.value.is_table());
@@ -42,7 +42,7 @@ pub(super) fn check(entries: &Entries) -> Result<()> {
     Ok(())
 }
 
-/// Returns true for a key whose value is true or false.
+/// Returns true for a key with a boolean value.
 pub fn is_boolean(key: &str) -> bool {
     types(key).contains(&"boolean")
 }
@@ -60,7 +60,7 @@ fn takes(types: &[&str], value: &Value) -> bool {
     }
 }
 
-/// Returns the types of a key, which is named with its section; none for an unknown key.
+/// Returns the types of a key, given with its section. Empty for an unknown key.
 fn types(key: &str) -> Vec<&'static str> {
     let (section, name) = key.split_once('.').unwrap_or_default();
     let mut types = Vec::new();

@@ -1,5 +1,5 @@
-//! Keys that are given and have no effect, because of what other keys say: they are allowed, and it is said. Each section
-//! says which of its keys these are.
+//! Keys that are set but have no effect because of other keys. They are allowed, with a warning. Each section declares
+//! which of its keys these are.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use crate::data::Dataset;
 use crate::error::{Error, keys_of_model};
 use crate::range::Section;
 
-/// Keys that the built-in config gives for its task: whoever brings other data did not write them.
+/// Keys that the built-in config sets for its task, so a user with other data has not written them.
 const OF_THE_BUILT_IN_TASK: [&str; 2] = ["data.vocab", "data.length"];
 
 impl Config {
-    /// A message for each key whose value differs from its default but is not used. The `dataset` decides whether a
-    /// table holds integers or symbols, and a sequence per row or one.
+    /// Returns a message for each key that has no effect although its value is not the default. The `dataset` decides
+    /// if a table holds integers or symbols, and one sequence per row or a single one.
     pub fn without_effect(&self, dataset: Option<&Dataset>) -> Vec<Error> {
         let sections = [
             ("data", self.data.unread_of(dataset, self.run.start().is_some())),
@@ -38,7 +38,7 @@ impl Config {
     }
 }
 
-/// Whether the built-in config has this value for its task.
+/// Returns true if the built-in config has this value for its task.
 fn is_built_in(key: &str, value: &toml::Value) -> bool {
     OF_THE_BUILT_IN_TASK.contains(&key)
         && Config::parse(DEFAULT_TEXT, Path::new(DEFAULT_FILE), &[])
@@ -110,7 +110,7 @@ mod tests {
         ] {
             assert_eq!(said("", set), [""; 0], "{set:?}");
         }
-        // What a file says of a task is no word about the text that the command line puts in its place.
+        // A file's keys for its task say nothing about the text that replaces the task on the command line.
         assert_eq!(said(DEFAULT_TEXT, &["data.path=a.txt"]), [""; 0]);
     }
 

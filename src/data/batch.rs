@@ -1,28 +1,28 @@
-//! What a step sees: inputs, targets, and the role of each target.
+//! One training batch: inputs, targets, and the role of each target.
 
 use std::ops::Range;
 
 use super::config::Source;
 
-/// What a target is to the loss and to the accuracy.
+/// The role of a target in the loss and the accuracy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Role {
-    /// Fills the batch behind the end of a sequence; it is counted nowhere.
+    /// Fills the batch after the end of a sequence; never counted.
     Padding = 0,
-    /// Is counted; even the optimal predictor can be surprised by it.
+    /// Counted; even the optimal predictor cannot predict it with certainty.
     Undetermined = 1,
-    /// Is counted; the optimal predictor knows it (see [`tasks::DETERMINED`](super::tasks::DETERMINED)).
+    /// Counted; the optimal predictor knows it (see [`tasks::DETERMINED`](super::tasks::DETERMINED)).
     Determined = 2,
-    /// Is counted; whether the optimal predictor knows it cannot be said, because no rule of a task decides it. All
-    /// targets of texts, of tables and of a user's inputs have this role.
+    /// Counted; no task rule determines if the optimal predictor knows it. All targets of texts, tables and sequences
+    /// given by a program have this role.
     Unknown = 3,
 }
 
 impl Role {
-    /// The role of a target from `source` as a file of an earlier version says it, which had
-    /// [`Role::Undetermined`] for all targets of texts and tables.
+    /// Converts a role read from a file of an earlier version. Those versions stored [`Role::Undetermined`] for all
+    /// targets of texts and tables.
     #[must_use]
     pub fn of(self, source: Source) -> Self {
         match (self, source) {
@@ -32,29 +32,29 @@ impl Role {
     }
 }
 
-/// Some samples side by side, in row-major order `[rows, time]`.
+/// A batch of samples, in row-major order `[rows, time]`.
 ///
-/// `targets[i]` is the token that follows `inputs[..=i]` of the same row. Where the role is
-/// [`Role::Padding`], input and target are 0, a valid id that stands for nothing; padding is
-/// always at the end of a row, so causal attention keeps it from every counted position.
+/// `targets[i]` is the token that follows `inputs[..=i]` of the same row. At [`Role::Padding`], input and target are 0,
+/// a valid id without meaning. Padding is always at the end of a row, so causal attention hides it from every counted
+/// position.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Samples in the batch.
+    /// Number of samples in the batch.
     pub rows: usize,
-    /// Positions of the longest sample in the batch.
+    /// Number of positions of the longest sample in the batch.
     pub time: usize,
-    /// Tokens that the model reads, `[rows, time]`.
+    /// Input tokens of the model, `[rows, time]`.
     pub inputs: Vec<u32>,
-    /// Tokens that it has to predict, `[rows, time]`.
+    /// Tokens to predict, `[rows, time]`.
     pub targets: Vec<u32>,
-    /// What each target counts as, `[rows, time]`.
+    /// The role of each target, `[rows, time]`.
     pub roles: Vec<Role>,
-    /// The sequences to be answered, for encoder-decoder data.
+    /// The source sequences, for encoder-decoder data.
     pub source: Option<SourceBatch>,
 }
 
 impl Batch {
-    /// Some of its rows, as long as all are.
+    /// Returns the given rows, padded to the same length as before.
     pub fn part(&self, rows: Range<usize>) -> Self {
         fn of<T: Clone>(values: &[T], rows: &Range<usize>, time: usize) -> Vec<T> {
             values[rows.start * time..rows.end * time].to_vec()
@@ -73,26 +73,26 @@ impl Batch {
         }
     }
 
-    /// Targets that count.
+    /// Returns the number of targets that are not padding.
     pub fn counted(&self) -> usize {
         self.roles.iter().filter(|&&role| role != Role::Padding).count()
     }
 
-    /// One in which every position is padding.
+    /// Creates a batch of padding only.
     pub(crate) fn padding(rows: usize, time: usize) -> Self {
         let [inputs, targets] = [vec![0; rows * time], vec![0; rows * time]];
         Self { rows, time, inputs, targets, roles: vec![Role::Padding; rows * time], source: None }
     }
 }
 
-/// The sources of a batch: what an encoder reads, `[rows, time]`, with as many rows as the
-/// [`Batch`] that holds it.
+/// The sources of a batch: the inputs of an encoder, `[rows, time]`, with as many rows as the [`Batch`] that holds
+/// them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceBatch {
-    /// Positions of the longest source in the batch.
+    /// Number of positions of the longest source in the batch.
     pub time: usize,
-    /// Tokens, 0 where a shorter source has ended.
+    /// Tokens, padded with 0 after the end of a shorter source.
     pub tokens: Vec<u32>,
-    /// Tokens of each source before its padding, which is hidden from attention, `[rows]`.
+    /// The length of each source without its padding, which is hidden from attention, `[rows]`.
     pub lengths: Vec<usize>,
 }

@@ -1,4 +1,4 @@
-//! Both splits of the data, and what is known of them.
+//! The splits of the data, with their vocabulary and entropy floor.
 
 use std::sync::Arc;
 
@@ -6,28 +6,29 @@ use super::sequences::{Rows, Sequences};
 use super::{table::TableReading, vocabulary::Vocabulary};
 use crate::error::{Error, Result, ensure};
 
-/// What a run trains and validates on.
+/// The training and validation data of a run.
 #[derive(Debug, Clone)]
 pub struct Dataset {
-    /// What the ids stand for; its size is the model's vocabulary.
+    /// The vocabulary of the ids; its size is the vocabulary size of the model.
     pub vocabulary: Vocabulary,
     /// The training set.
     pub train: Sequences,
     /// The validation set.
     pub valid: Sequences,
-    /// The loss of the optimal predictor, where it is known.
+    /// The entropy floor (the loss of the optimal predictor), if known.
     pub floor: Option<Floor>,
-    /// The floor at each position, on the validation set; empty where it is not known.
+    /// The floor at each position of the validation set; empty if unknown.
     pub floor_by_position: Vec<f64>,
-    /// How a table was read.
+    /// The format and the guesses with which a table was read.
     pub table: Option<Arc<TableReading>>,
 }
 
 impl Dataset {
-    /// A dataset of one's own sequences of ids, for training and for validation.
+    /// Creates a dataset from the caller's own sequences of ids.
     ///
     /// # Errors
-    /// [`Error::Input`] where a set is empty, a sequence has fewer than two ids, or an id is not in the vocabulary.
+    /// Returns [`Error::Input`] if a set is empty, a sequence has fewer than two ids, or an id is not in the
+    /// vocabulary.
     pub fn from_sequences(vocabulary: Vocabulary, train: &[Vec<u32>], valid: &[Vec<u32>]) -> Result<Self> {
         let rows = |name: &str, sequences: &[Vec<u32>]| -> Result<Sequences> {
             ensure(!sequences.is_empty(), Error::Input, || {
@@ -46,20 +47,19 @@ impl Dataset {
         Ok(Self::of_file(vocabulary, sets))
     }
 
-    /// The sets of a file, of which no optimum is known: for training, and for validation.
+    /// Creates a dataset from the training and validation sets of a file, whose entropy floor is unknown.
     pub(super) fn of_file(vocabulary: Vocabulary, (train, valid): (Sequences, Sequences)) -> Self {
         Self { vocabulary, train, valid, floor: None, floor_by_position: Vec::new(), table: None }
     }
 
-    /// The largest number of positions that a model needs: the longest input of both sets,
-    /// sources included.
+    /// Returns the largest number of positions that a model needs: the longest input of both sets, including sources.
     pub fn context(&self) -> usize {
         let longest = |set: &Sequences| set.longest().max(set.source_time().unwrap_or(0));
         longest(&self.train).max(longest(&self.valid))
     }
 
-    /// A number that changes with any id of either set: whether a run that is resumed still has
-    /// the data that it began with.
+    /// Returns a hash of all ids of both sets. A resumed run compares it with the hash at its start to detect changed
+    /// data.
     pub fn fingerprint(&self) -> u64 {
         self.valid.hash(self.train.hash(self.vocabulary.size() as u64))
     }
@@ -68,8 +68,8 @@ impl Dataset {
 /// The mean loss of the optimal predictor over all counted targets, in nats per token.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Floor {
-    /// In expectation over the sequences of the task.
+    /// The expected loss over the sequences of the task.
     pub expected: f64,
-    /// On the validation set at hand: what a run is compared with.
+    /// The loss on the validation set in use, to compare the loss of a run with.
     pub valid: f64,
 }

@@ -1,9 +1,9 @@
-//! A value of a file, as an error shows it.
+//! Excerpts of file contents for error messages.
 
-/// Characters that are shown.
+/// The most characters shown.
 const MOST: usize = 40;
 
-/// The value in one line, of which a long one is cut.
+/// Returns the value in one line, cut if it is long.
 pub(crate) fn excerpt(value: &str) -> String {
     crate::error::excerpt(value, MOST)
 }

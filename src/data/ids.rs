@@ -1,25 +1,25 @@
-//! Token ids, as small as they can be held.
+//! Token ids in compact storage.
 
 use std::{collections::TryReserveError, ops::Range};
 
 use crate::kernels::allocator::fallible;
 
-/// Token ids in two bytes each, and in four from the first that needs them: half the memory for all but the
-/// largest vocabularies.
+/// Token ids of two bytes each, or four bytes once an id needs them. This halves the memory for all but the largest
+/// vocabularies.
 #[derive(Debug, Default)]
 pub(crate) struct Ids {
     low: Vec<u16>,
-    /// The upper halves; empty while all are 0.
+    /// The upper halves; empty while all of them are 0.
     high: Vec<u16>,
 }
 
 impl Ids {
-    /// Makes room for `more` ids of two bytes.
+    /// Reserves memory for `more` ids of two bytes.
     pub(crate) fn try_reserve(&mut self, more: usize) -> Result<(), TryReserveError> {
         fallible(|| self.low.try_reserve_exact(more))
     }
 
-    /// Adds ids.
+    /// Appends ids.
     pub(crate) fn extend(&mut self, more: &[u32]) {
         let before = self.len();
         self.low.extend(more.iter().map(|&id| id as u16));
@@ -29,7 +29,7 @@ impl Ids {
         }
     }
 
-    /// Gives each id another one, none of which is larger than the largest so far.
+    /// Replaces each id. No new id may be larger than the largest one before.
     pub(crate) fn replace(&mut self, by: impl Fn(u32) -> u32) {
         for index in 0..self.len() {
             let id = by(self.get(index));
@@ -49,7 +49,7 @@ impl Ids {
         u32::from(high) << 16 | u32::from(self.low[index])
     }
 
-    /// The ids at `range` in their order.
+    /// Iterates over the ids at `range`.
     pub(crate) fn iter(&self, range: Range<usize>) -> impl ExactSizeIterator<Item = u32> {
         range.map(|index| self.get(index))
     }
@@ -60,7 +60,7 @@ impl Ids {
     }
 }
 
-/// A step of FNV-1a, on whole numbers, with a rotation so that high bits come back.
+/// Mixes a number into a hash: a step of FNV-1a on integers, with a rotation that feeds the high bits back.
 pub(crate) fn mix(hash: u64, number: u64) -> u64 {
     (hash ^ number).wrapping_mul(0x100_0000_01b3).rotate_left(29)
 }

@@ -8,53 +8,54 @@ use super::batch::Batch;
 use super::seed::{Purpose, generator};
 use super::sequences::Sequences;
 
-/// Makes the batches of training. Rows come each once an epoch, in an order drawn from (seed, epoch). A stream comes in
-/// windows side by side from an offset drawn from (seed, epoch), in an order drawn alike, so that an epoch sees
-/// everything but less than a window at either end, and in time every offset comes.
+/// Creates the training batches. Each row comes once per epoch, in an order drawn from (seed, epoch). A stream is cut
+/// into adjacent windows from an offset drawn from (seed, epoch), which come in an order drawn the same way. An epoch
+/// therefore covers the stream except for less than a window at either end, and over many epochs every offset occurs.
 ///
-/// Any batch can be asked for at any time and from any thread, and is the same each time: a run
-/// resumes in the middle of an epoch without reading what came before.
+/// Any batch can be requested at any time and from any thread, and is the same each time. A run can therefore resume in
+/// the middle of an epoch without reading the earlier batches.
 #[derive(Debug)]
 pub struct Loader {
     sequences: Sequences,
     batch_size: usize,
     seed: u64,
-    /// The order of the epoch asked for last.
+    /// The order of the epoch requested last.
     permutation: Mutex<Option<(usize, Arc<[u32]>)>>,
 }
 
 impl Loader {
-    /// Batches of `batch_size` samples.
+    /// Creates a loader with batches of `batch_size` samples.
     ///
     /// # Panics
-    /// When `batch_size` is zero.
+    /// Panics if `batch_size` is zero.
     pub fn new(sequences: Sequences, batch_size: usize, seed: u64) -> Self {
         assert!(batch_size > 0, "a batch has at least one sample");
         Loader { sequences, batch_size, seed, permutation: Mutex::new(None) }
     }
 
-    /// Batches an epoch.
+    /// Returns the number of batches per epoch.
     pub fn batches(&self) -> usize {
         self.sequences.len().div_ceil(self.batch_size)
     }
 
-    /// All batches of an epoch.
+    /// Returns all batches of an epoch.
     pub fn epoch(&self, epoch: usize) -> impl Iterator<Item = Batch> {
         (0..self.batches()).map(move |index| self.batch(epoch, index))
     }
 
-    /// Whether an epoch has a batch of this number. Windows never end: behind the last [batch](Self::batches) of an
-    /// epoch they lie anywhere, so that steps of several batches are full.
+    /// Returns true if an epoch has a batch with this index. A stream has any number of batches: from
+    /// [`batches`](Self::batches) on they start at random offsets, so that a step with gradient accumulation is always
+    /// full.
     pub fn holds(&self, index: usize) -> bool {
         self.sequences.window_starts().is_some() || index < self.batches()
     }
 
-    /// Batch `index` of `epoch`.
+    /// Returns batch `index` of `epoch`.
     ///
-    /// The last batch of an epoch holds what is left; of windows it is always full.
+    /// The last batch of rows holds the remaining samples; a batch of windows is always full.
     ///
     /// # Panics
-    /// When an epoch does not [hold](Self::holds) such a batch.
+    /// Panics if an epoch does not [hold](Self::holds) this batch.
     pub fn batch(&self, epoch: usize, index: usize) -> Batch {
         assert!(self.holds(index), "batch {index} of {}", self.batches());
         let first = index * self.batch_size;
@@ -66,8 +67,8 @@ impl Loader {
             }
             Some(starts) => {
                 let length = self.sequences.time();
-                // The epoch's windows stand side by side from a random offset on, so that an epoch sees
-                // the stream but for its ends; what does not fit there is drawn anywhere.
+                // Adjacent windows from a random offset cover the stream except for its ends. Rows without a window
+                // left start at random.
                 let random =
                     |draw: usize| generator(self.seed, Purpose::Windows, [epoch as u64, draw as u64]);
                 let offset = random(0).random_range(0..length.min(starts.len()));
@@ -89,7 +90,7 @@ impl Loader {
         }
     }
 
-    /// The order of an epoch; drawn once for as long as the same epoch is asked for.
+    /// Returns the order of an epoch, which is drawn once and cached until another epoch is requested.
     fn permutation(&self, epoch: usize) -> Arc<[u32]> {
         let mut cached = self.permutation.lock().unwrap_or_else(PoisonError::into_inner);
         match &*cached {

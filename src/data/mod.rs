@@ -1,20 +1,20 @@
-//! Where sequences come from: tasks with a known optimum, and a user's own files.
+//! Datasets: synthetic tasks with a known optimal loss, and the user's own files.
 //!
-//! Nothing here knows a model or a tensor. What goes in is a [`DataConfig`], what
-//! [comes out](load) are integers below the size of a [`Vocabulary`]:
+//! This module is independent of models and tensors. It takes a [`DataConfig`] and [returns](load) integers below the
+//! size of a [`Vocabulary`]:
 //!
-//! | file | holds |
+//! | module | contents |
 //! |---|---|
 //! | [`config`] | the section `[data]` and its checks |
-//! | [`tasks`] | one file a sequence task, each with the loss of its optimal predictor |
+//! | [`tasks`] | one file per sequence task, each with the loss of its optimal predictor |
 //! | [`sequences`] | the token ids of one split, in rows or as a stream cut into windows |
-//! | [`batch`] | what a step sees: inputs, targets, and the role of each target |
-//! | [`Dataset`] | both splits, their vocabulary and their floor |
+//! | [`batch`] | one training batch: inputs, targets, and the role of each target |
+//! | [`Dataset`] | both splits, their vocabulary and their entropy floor |
 //! | [`loader`] | the order of an epoch, a pure function of (seed, epoch) |
 //! | `text` | the user's texts, as characters or by a tokenizer |
-//! | `table` | the user's tables, a sequence a line or a column in windows |
-//! | [`vocabulary`] | what an id stands for |
-//! | [`describe`] | what training would see, for a person to look at |
+//! | `table` | the user's tables, as one sequence per line or one column in windows |
+//! | [`vocabulary`] | the meaning of each id |
+//! | [`describe`] | a preview of the training data, to inspect before training |
 //! | [`seed`] | random generators, each a pure function of (seed, purpose, position) |
 
 pub mod batch;
@@ -45,10 +45,10 @@ pub use vocabulary::{Notation, Vocabulary};
 
 use crate::error::{Error, Result, ensure};
 
-/// Checks what can be known of a config without reading a file.
+/// Checks a config as far as possible without reading a file.
 ///
 /// # Errors
-/// Names the key whose value cannot be used.
+/// Returns an error that names the key with the unusable value.
 pub fn check(config: &DataConfig) -> Result<()> {
     config.check()?;
     match config.source() {
@@ -57,20 +57,20 @@ pub fn check(config: &DataConfig) -> Result<()> {
     }
 }
 
-/// Reads or draws the sets. Those of a task come from different streams of `data.seed`, or else of the
-/// run's `seed`; a file is the same for every seed.
+/// Reads or draws both splits. A task draws them from separate random streams of `data.seed`, or of the run's `seed` if
+/// `data.seed` is not set. A file gives the same splits for every seed.
 ///
 /// # Errors
-/// As [`check`], and where a file cannot be read or understood: names the place.
+/// Returns the errors of [`check`], and an error with the position in the file if a file cannot be read or parsed.
 pub fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
     read_or_draw(config, seed, None)
 }
 
-/// As [`load`], for a run whose vocabulary is known: a file is read by that one, so that its ids are
-/// those of the weights.
+/// Reads or draws both splits like [`load`], for a run with an existing vocabulary. A file is encoded with that
+/// vocabulary, so that its ids match the weights.
 ///
 /// # Errors
-/// As [`load`], and where the data does not fit the vocabulary.
+/// Returns the errors of [`load`], and an error if the data does not fit the vocabulary.
 pub fn load_with(config: &DataConfig, seed: u64, vocabulary: &Vocabulary) -> Result<Dataset> {
     let dataset = read_or_draw(config, seed, Some(vocabulary))?;
     check_vocabulary(&dataset, vocabulary)?;
@@ -86,11 +86,11 @@ fn check_vocabulary(dataset: &Dataset, vocabulary: &Vocabulary) -> Result<()> {
     })
 }
 
-/// Reads a file as one split by the vocabulary of a run: both sets are the whole file, which may hold less than a
-/// window. For a file that was held out of training.
+/// Reads a file as one split with the vocabulary of a run, for example a file that was held out of training. Both
+/// splits are the whole file, which may be shorter than a window.
 ///
 /// # Errors
-/// As [`load_with`], and where `config` names no file.
+/// Returns the errors of [`load_with`], and an error if `config` names no file.
 pub fn load_whole(config: &DataConfig, seed: u64, vocabulary: &Vocabulary) -> Result<Dataset> {
     if config.source() == Source::Sequences {
         let problem = "draws sequences, which have no whole: give a file by `data.path`";
@@ -114,7 +114,7 @@ fn read(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Da
                        data.source=table --set data.path=sequences.csv";
         return Err(Error::key("data.source", "\"memory\"", problem));
     }
-    // Weights that were imported do not say what they learned from, and serve without it.
+    // Imported weights do not record their training data, and inference works without it.
     if config.source() != Source::Sequences && config.path.as_os_str().is_empty() {
         let problem = "names no file: give the path of your data, as --set data.path=book.txt";
         return Err(Error::key("data.path", "\"\"", problem));
@@ -135,12 +135,12 @@ fn read(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Da
     }
 }
 
-/// The data of `loaded`, which `config` and `seed` made, in sequences of another length: a stream in other windows,
-/// a task drawn [anew](DataConfig::at_length). Where there is not so much, or the task has no sequences of this
-/// length, they are [shorter](Sequences::time).
+/// Returns the data of `loaded`, which `config` and `seed` produced, in sequences of another length. A stream is cut
+/// into other windows, and a task is drawn [again](DataConfig::at_length). The sequences are [shorter](Sequences::time)
+/// if the stream is too short or the task cannot have this length.
 ///
 /// # Errors
-/// Where each sequence has the length that it has in a file, and as [`check`].
+/// Returns the errors of [`check`], and an error if the sequences of a table each have their own length.
 pub fn load_at_length(config: &DataConfig, seed: u64, loaded: &Dataset, length: usize) -> Result<Dataset> {
     if config.source() == Source::Sequences {
         return tasks::load(&config.at_length(length), config.seed.unwrap_or(seed));
@@ -152,11 +152,11 @@ pub fn load_at_length(config: &DataConfig, seed: u64, loaded: &Dataset, length: 
     Ok(Dataset::of_file(loaded.vocabulary.clone(), (cut(&loaded.train)?, cut(&loaded.valid)?)))
 }
 
-/// As [`load`], for an encoder-decoder: a source, and an answer that starts with the end token and
-/// closes with it. Sources have 1 to `data.length` tokens.
+/// Draws both splits like [`load`], for an encoder-decoder. Each sample is a source and an answer that starts and ends
+/// with the end token. Sources have 1 to `data.length` tokens.
 ///
 /// # Errors
-/// As [`check`], and for data without sources and answers.
+/// Returns the errors of [`check`], and an error for data without sources and answers.
 pub fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
     check(config)?;
     if let Some(lengths) = config.lengths {

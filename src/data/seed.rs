@@ -1,31 +1,30 @@
 //! Random generators, each a pure function of (seed, purpose, position).
 //!
-//! No generator is carried along from draw to draw of different things: whoever needs random
-//! numbers makes a generator from the run's seed, what the numbers are for, and where they are
-//! used. So a set does not change because another one was drawn before it, and a run resumes at
-//! any place without replaying what came before.
+//! No generator is shared between draws for different things. Every user of random numbers creates a generator from the
+//! run's seed, the purpose of the numbers, and the position at which they are used. A set therefore does not depend on
+//! sets drawn before it, and a run can resume at any step without replaying earlier ones.
 
 use rand::SeedableRng;
 pub use rand::rngs::ChaCha8Rng;
 
-/// What random numbers are for. Numbers for one purpose are independent of those for another.
+/// The purpose of random numbers. Numbers for different purposes are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// The sequences of the training set.
     TrainingSet = 1,
     /// The sequences of the validation set.
     ValidationSet = 2,
-    /// What all sequences of a task share, as a transition matrix.
+    /// The structure that all sequences of a task share, such as a transition matrix.
     Task = 3,
     /// The order of the samples of an epoch.
     Order = 4,
     /// The offsets of the windows of a batch.
     Windows = 5,
-    /// Draws by which an expectation is estimated.
+    /// Samples that estimate an expectation.
     Expectation = 6,
-    /// The tokens that a model writes.
+    /// The tokens that a model generates.
     Sampling = 7,
-    /// The settings that a study tries.
+    /// The settings of the trials of a study.
     Tuning = 8,
     /// The length of each batch.
     Lengths = 9,
@@ -33,9 +32,9 @@ pub enum Purpose {
     Split = 10,
 }
 
-/// The generator for `purpose` at `position` (as epoch and batch) of the run with `seed`.
+/// Returns the generator for `purpose` at `position` (such as epoch and batch) of the run with `seed`.
 ///
-/// The four numbers are the key of ChaCha, a cipher whose output is the same on every machine.
+/// The four numbers form the key of ChaCha, a cipher with the same output on every machine.
 pub fn generator(seed: u64, purpose: Purpose, position: [u64; 2]) -> ChaCha8Rng {
     let mut key = [0; 32];
     for (bytes, number) in key.chunks_exact_mut(8).zip([seed, purpose as u64, position[0], position[1]]) {
@@ -67,7 +66,7 @@ mod tests {
     #[test]
     fn the_numbers_are_the_same_on_every_machine() {
         let mut generator = generator(42, Purpose::TrainingSet, [0, 0]);
-        // The first block of ChaCha with eight rounds and the key 42, 1, 0, 0, computed apart.
+        // The first block of ChaCha with eight rounds and the key 42, 1, 0, 0, computed independently.
         let first = [2634808449, 2252095063, 3305629412, 649230165u32];
         assert_eq!(std::array::from_fn(|_| generator.next_u32()), first);
     }

@@ -12,24 +12,24 @@ use crate::numbers::counted;
 #[derive(Debug, Clone)]
 pub struct Sequences {
     targets: Arc<Rows>,
-    /// What each row answers, for an encoder-decoder.
+    /// The source of each row, for an encoder-decoder.
     source: Option<Arc<Rows>>,
-    /// How the samples lie where they are windows of one stream; none where each row is a sample.
+    /// The windows of a stream that are the samples; `None` if each row is a sample.
     windows: Option<Windows>,
-    /// Which lengths the batches of training have, where they have different ones.
+    /// The lengths of the training batches, if they vary.
     lengths: Option<Lengths>,
 }
 
-/// Lengths of which each batch draws one.
+/// A range of lengths from which each batch draws one.
 #[derive(Clone)]
 struct Lengths {
-    /// The shortest and the longest.
+    /// The shortest and the longest length.
     range: [usize; 2],
-    /// Draws the samples of these numbers at a length; none of a stream, whose windows end sooner or later.
+    /// Draws the samples with the given indices at a length; `None` for a stream, whose windows can end anywhere.
     draw: Option<Arc<DrawAt>>,
 }
 
-/// Draws the samples of these numbers at a length.
+/// A function that draws the samples with the given indices at a length.
 type DrawAt = dyn Fn(usize, &[usize]) -> Rows + Send + Sync;
 
 impl std::fmt::Debug for Lengths {
@@ -50,7 +50,8 @@ impl Windows {
         self.part.len() - 1
     }
 
-    /// The ids of the window that starts at a place of the part; at the end of the part it is shorter.
+    /// Returns the range of ids of the window that starts at `start` within the part. At the end of the part it is
+    /// shorter.
     fn ids(&self, start: usize) -> Range<usize> {
         let start = self.part.start + start;
         start..(start + self.length + 1).min(self.part.end)
@@ -58,24 +59,24 @@ impl Windows {
 }
 
 impl Sequences {
-    /// Samples that stand by themselves.
+    /// Creates a split in which each row is a sample.
     pub(crate) fn rows(rows: Rows) -> Self {
         Sequences { targets: Arc::new(rows), source: None, windows: None, lengths: None }
     }
 
-    /// Answers, each beginning with the start token, and the sources that they answer.
+    /// Creates a split of answers, each beginning with the start token, and of their sources.
     pub(crate) fn pairs(source: Rows, answers: Rows) -> Self {
         assert_eq!(source.ends.len(), answers.ends.len(), "each source has one answer");
         Sequences { source: Some(Arc::new(source)), ..Self::rows(answers) }
     }
 
-    /// Windows of `length` targets of a part of a stream.
+    /// Creates a split of windows of `length` targets over a part of a stream.
     pub(crate) fn windows(stream: Arc<Rows>, part: Range<usize>, length: usize) -> Self {
         assert!(length > 0 && part.len() > 1 && part.end <= stream.ids.len(), "a stream has a target");
         Sequences { targets: stream, source: None, windows: Some(Windows { part, length }), lengths: None }
     }
 
-    /// The same samples, of which each batch of training draws a length between two; `draw` makes them.
+    /// Lets each training batch draw its length from `range`. `draw` creates the samples.
     pub(crate) fn with_drawn_lengths(
         self,
         range: [usize; 2],
@@ -84,10 +85,10 @@ impl Sequences {
         Sequences { lengths: Some(Lengths { range, draw: Some(Arc::new(draw)) }), ..self }
     }
 
-    /// A stream in windows of `data.length`, and its last part, for validation, in windows too.
+    /// Cuts a stream into windows of `data.length`: the last part for validation, the rest for training.
     ///
     /// # Errors
-    /// When either part is too short.
+    /// Returns an error if either part is too short.
     pub(crate) fn cut(config: &DataConfig, ids: Ids) -> Result<(Self, Self)> {
         let (all, length) = (ids.len(), config.length);
         if config.is_one_split() && all > 1 {
@@ -131,13 +132,13 @@ impl Sequences {
         Err(Error::file(&config.path, problem))
     }
 
-    /// The same part of a stream in windows of another length; none where each row is a sample.
+    /// Returns the same part of a stream in windows of another length; `None` if each row is a sample.
     pub fn in_windows_of(&self, length: usize) -> Option<Self> {
         let windows = self.windows.as_ref()?;
         Some(Self::windows(self.targets.clone(), windows.part.clone(), length))
     }
 
-    /// Samples an epoch. A stream has as many as windows side by side cover it.
+    /// Returns the number of samples per epoch; for a stream, the number of adjacent windows that cover it.
     #[expect(clippy::len_without_is_empty, reason = "a split is never empty")]
     pub fn len(&self) -> usize {
         match &self.windows {
@@ -146,7 +147,7 @@ impl Sequences {
         }
     }
 
-    /// Positions of the longest input.
+    /// Returns the number of positions of the longest input.
     pub fn time(&self) -> usize {
         match &self.windows {
             None => self.targets.longest - 1,
@@ -154,22 +155,22 @@ impl Sequences {
         }
     }
 
-    /// Positions of the longest input of any batch.
+    /// Returns the number of positions of the longest input of any batch.
     pub fn longest(&self) -> usize {
         self.lengths.as_ref().map_or(0, |lengths| lengths.range[1]).max(self.time())
     }
 
-    /// The shortest and the longest length of a batch in training, where each draws its own.
+    /// Returns the shortest and the longest length of a training batch, if each batch draws its own.
     pub fn lengths(&self) -> Option<[usize; 2]> {
         self.lengths.as_ref().map(|lengths| lengths.range)
     }
 
-    /// Positions of the longest source, for encoder-decoder data.
+    /// Returns the number of positions of the longest source, for encoder-decoder data.
     pub fn source_time(&self) -> Option<usize> {
         self.source.as_ref().map(|source| source.longest)
     }
 
-    /// Targets an epoch that the loss counts.
+    /// Returns the number of targets per epoch that count in the loss.
     pub fn targets(&self) -> usize {
         match &self.windows {
             None => self.targets.ids.len() - self.targets.ends.len(),
@@ -177,12 +178,12 @@ impl Sequences {
         }
     }
 
-    /// Targets an epoch that the optimal predictor knows.
+    /// Returns the number of targets per epoch that the optimal predictor knows.
     pub(crate) fn determined(&self) -> usize {
         self.targets.roles.iter().filter(|&&role| role == Role::Determined).count()
     }
 
-    /// The rows that hold the ids of targets and sources, and the part of them that is of this split.
+    /// Iterates over the rows with the ids of targets and sources, each with the range that belongs to this split.
     fn parts(&self) -> impl Iterator<Item = (&Rows, Range<usize>)> {
         let whole = |rows: &Rows| 0..rows.ids.len();
         let part = self.windows.as_ref().map_or(whole(&self.targets), |windows| windows.part.clone());
@@ -190,7 +191,7 @@ impl Sequences {
         std::iter::once((&*self.targets, part)).chain(source)
     }
 
-    /// Mixes all ids, and where rows end, into a hash.
+    /// Mixes all ids and the ends of rows into a hash.
     pub(crate) fn hash(&self, mut hash: u64) -> u64 {
         if let Some([shortest, longest]) = self.lengths() {
             hash = mix(mix(hash, shortest as u64), longest as u64);
@@ -205,17 +206,18 @@ impl Sequences {
         hash
     }
 
-    /// All ids, those of sources too.
+    /// Iterates over all ids, including those of sources.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u32> {
         self.parts().flat_map(|(rows, part)| rows.ids.iter(part))
     }
 
-    /// The place of a sample: its number, or of windows side by side where it starts in their part of the stream.
+    /// Returns the place of a sample: its index if each row is a sample, or the start of its adjacent window within the
+    /// part of the stream.
     pub(crate) fn place(&self, sample: usize) -> usize {
         self.windows.as_ref().map_or(sample, |windows| sample * windows.length)
     }
 
-    /// Where the ids of the sample at a place lie: its first input, then its targets.
+    /// Returns the range of ids of the sample at a place: its first input, then its targets.
     fn range(&self, place: usize) -> Range<usize> {
         match &self.windows {
             None => self.targets.range(place),
@@ -223,37 +225,37 @@ impl Sequences {
         }
     }
 
-    /// The source of a sample, empty where there is none, and its first input with all targets.
+    /// Returns the source of a sample, which is empty if there is none, and its first input with all targets.
     pub(crate) fn sample(&self, sample: usize) -> (Vec<u32>, Vec<u32>) {
         let source = self.source.iter().flat_map(|source| source.ids.iter(source.range(sample)));
         (source.collect(), self.targets.ids.iter(self.range(self.place(sample))).collect())
     }
 
-    /// Which of the first input and the targets of a sample the optimal predictor knows.
+    /// Returns, for the first input and each target of a sample, true if the optimal predictor knows it.
     pub(crate) fn is_determined(&self, sample: usize) -> Vec<bool> {
         let role = |at| self.targets.roles.get(at).copied();
         self.range(self.place(sample)).map(|at| role(at) == Some(Role::Determined)).collect()
     }
 
-    /// The places from which a full window can start, where the samples are windows of a stream.
+    /// Returns the places at which a full window can start, if the samples are windows of a stream.
     pub(crate) fn window_starts(&self) -> Option<Range<usize>> {
         self.windows.as_ref().map(|windows| 0..windows.targets() - self.time() + 1)
     }
 
-    /// The stream that the samples are windows of, and the part of it that they cover.
+    /// Returns the stream whose windows are the samples, and the part that they cover.
     pub(crate) fn stream(&self) -> Option<(&Ids, Range<usize>)> {
         self.windows.as_ref().map(|windows| (&self.targets.ids, windows.part.clone()))
     }
 
-    /// The samples at the given [places](Self::place), side by side; windows may start anywhere among
+    /// Returns a batch of the samples at the given [places](Self::place). Windows may start at any of the
     /// [`window_starts`](Self::window_starts).
     pub(crate) fn batch(&self, places: impl ExactSizeIterator<Item = usize> + Clone) -> Batch {
         let source = self.source.as_ref().map(|source| source.source_batch(places.clone()));
         Batch { source, ..self.targets.batch(places.map(|place| self.range(place))) }
     }
 
-    /// Each sample once, as it stands, in batches of so many: for validation. A stream comes in windows side by side, of
-    /// which the last may be shorter.
+    /// Iterates over batches of up to `rows` samples for validation: each sample once, in order. A stream is cut into
+    /// adjacent windows, the last of which may be shorter.
     pub fn batches(&self, rows: usize) -> impl ExactSizeIterator<Item = Batch> {
         (0..self.len()).step_by(rows).map(move |first| {
             let samples = first..self.len().min(first + rows);
@@ -261,7 +263,8 @@ impl Sequences {
         })
     }
 
-    /// As [`batch`](Self::batch), with samples of another length: those of a stream begin where they fit.
+    /// Returns a batch like [`batch`](Self::batch) with samples of another length. Windows of a stream that would not
+    /// fit start earlier.
     pub(crate) fn batch_at(&self, length: usize, places: &[usize]) -> Batch {
         let drawn = self.lengths.as_ref().and_then(|lengths| lengths.draw.as_ref());
         match (drawn, &self.windows) {
@@ -279,28 +282,28 @@ impl Sequences {
     }
 }
 
-/// Samples of possibly different lengths, one after the other; or a stream.
+/// Samples of possibly different lengths, stored one after another; or a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     ids: Ids,
-    /// The role of each id as a target; empty where no rule decides it.
+    /// The role of each id as a target; empty if no task rule decides it.
     roles: Vec<Role>,
-    /// Where each row ends.
+    /// The end of each row.
     ends: Vec<usize>,
     longest: usize,
 }
 
 impl Rows {
-    /// Adds a row.
+    /// Appends a row.
     pub(crate) fn push(&mut self, row: &[u32]) {
         self.ids.extend(row);
         self.ends.push(self.ids.len());
         self.longest = self.longest.max(row.len());
     }
 
-    /// Adds a row with the role of each of its targets: `roles[i]` is that of `row[i + 1]`.
+    /// Appends a row with the role of each target: `roles[i]` is the role of `row[i + 1]`.
     pub(crate) fn push_with_roles(&mut self, row: &[u32], roles: impl Iterator<Item = Role>) {
-        // The first id of a row is no target.
+        // The first id of a row is not a target.
         self.roles.push(Role::Padding);
         self.roles.extend(roles);
         self.push(row);
@@ -312,7 +315,7 @@ impl Rows {
         start..self.ends[row]
     }
 
-    /// The samples that lie at `ranges`, side by side.
+    /// Returns a batch of the samples at `ranges`.
     fn batch(&self, ranges: impl ExactSizeIterator<Item = Range<usize>> + Clone) -> Batch {
         let time = ranges.clone().map(|range| range.len()).max().unwrap_or(1) - 1;
         let mut batch = Batch::padding(ranges.len(), time);

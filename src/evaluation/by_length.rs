@@ -1,8 +1,9 @@
-//! How good a model is at a length, which may be another than it was trained on, by two protocols.
+//! Evaluation at a given length, which may differ from the trained length, by two protocols.
 //!
-//! Early targets of a window have little context, so that longer windows lower the loss of any model that reads at
-//! all. Whether a scheme reads *far* shows where these do not weigh (Press, Smith and Lewis, 2021, arXiv 2108.12409,
-//! appendix B): windows then overlap, and of each only the last targets count.
+//! Early targets of a window have little context, so longer windows lower the loss of any model that uses its context.
+//! Length extrapolation of a position scheme shows only if these targets do not count (Press, Smith and Lewis, 2021,
+//! arXiv 2108.12409, appendix B). In the sliding protocol, windows therefore overlap, and only the last targets of each
+//! window count.
 
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
@@ -11,24 +12,25 @@ use super::{Tally, scores};
 use crate::data::{Role, Sequences};
 use crate::model::Model;
 
-/// Which targets of a window of some length count.
+/// The choice of targets that count in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
-    /// Windows side by side: all.
+    /// Adjacent windows; all targets count.
     Windows,
-    /// Windows that start an eighth of the length apart: the last eighth, so that each target is predicted
-    /// from seven eighths of the length at least. A last window ends with the stream and counts the targets that
-    /// are left, so that only those before the first seven eighths count in no window. Sequences that a task draws
-    /// stand by themselves: of each the last eighth counts.
+    /// Windows with a stride of an eighth of the length; the last eighth counts. Each counted target is thus predicted
+    /// from at least seven eighths of the length. The last window ends with the stream and counts the targets that are
+    /// left, so that only the targets before the first seven eighths never count. Sequences that a task draws are
+    /// independent: the last eighth of each counts.
     Sliding,
 }
 
 impl Protocol {
-    /// Both.
+    /// All protocols.
     pub const ALL: [Self; 2] = [Self::Windows, Self::Sliding];
 
-    /// From the start of a window of this length to that of the next: so many of its last targets count.
+    /// Returns the distance between the starts of two windows of this length, which is also the number of targets that
+    /// count in a window.
     pub fn stride(self, length: usize) -> usize {
         match self {
             Self::Windows => length,
@@ -37,35 +39,35 @@ impl Protocol {
     }
 }
 
-/// A model's scores at one length.
+/// The scores of a model at one length.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AtLength {
-    /// Targets of a window.
+    /// Number of targets of a window.
     pub length: usize,
-    /// Which of them count.
+    /// The protocol that selects the counted targets.
     pub protocol: Protocol,
-    /// How many of its last targets these are.
+    /// Number of targets at the end of a window that count.
     pub stride: usize,
     /// Mean loss over the counted targets, in nats.
     pub loss: f64,
-    /// That of the optimal predictor on the same targets, where it is known.
+    /// Loss of the optimal predictor on the same targets, if it is known.
     pub floor: Option<f64>,
-    /// The loss above the floor.
+    /// Difference between the loss and the floor.
     pub gap: Option<f64>,
-    /// Share of the counted targets that were the likeliest token.
+    /// Fraction of the counted targets that are the argmax of the logits.
     pub accuracy: f64,
-    /// The same over the targets that the optimal predictor knows; none where there are none.
+    /// Accuracy over the targets that the optimal predictor knows; `None` if there are none.
     pub determined_accuracy: Option<f64>,
-    /// Counted targets.
+    /// Number of counted targets.
     pub tokens: u64,
 }
 
-/// Scores a model on a set whose windows, or whose sequences all, have the [same length](Sequences::time), by both
-/// protocols. `floor` is that of each position, where it is known. No batch holds more than `most_tokens`, or one
-/// window.
+/// Evaluates a model with both protocols on a set whose windows or sequences all have the [same
+/// length](Sequences::time). `floor` holds the entropy floor of each position, if it is known. A batch holds up to
+/// `most_tokens` tokens, but at least one window.
 ///
 /// # Panics
-/// If the model cannot read so many tokens: [`Model::check`] says so before.
+/// Panics if the model cannot read sequences of this length; [`Model::check`] returns an error for them beforehand.
 pub fn at_length<B: Backend>(
     model: &Model<B>,
     set: &Sequences,
@@ -77,7 +79,7 @@ pub fn at_length<B: Backend>(
     let rows = (most_tokens / length).max(1);
     let side_by_side: Vec<usize> = (0..set.len()).map(|sample| set.place(sample)).collect();
     let mut tallies = [Tally::default(), Tally::default()];
-    // Each protocol with how many of the last targets of a row it counts, the one that counts most first.
+    // `counted` holds each protocol with the number of targets that it counts at the end of a row, in descending order.
     let mut read = |places: &[usize], counted: &[(Protocol, usize)]| {
         for places in places.chunks(rows) {
             let mut batch = set.batch(places.iter().copied());
@@ -108,7 +110,7 @@ pub fn at_length<B: Backend>(
     Protocol::ALL.map(|protocol| {
         let evaluation = tallies[protocol as usize].evaluation();
         let stride = protocol.stride(length);
-        // The sequences of a task have one length, so each position weighs alike.
+        // The sequences of a task have one length, so all positions have the same weight.
         let counted = floor.len().checked_sub(stride).map(|first| &floor[first..]);
         let floor = counted.map(|floor| floor.iter().sum::<f64>() / floor.len() as f64);
         AtLength {
@@ -169,7 +171,7 @@ mod tests {
             assert!((windows.floor.unwrap() - floor).abs() < 1e-12);
             let last = whole.loss_by_position[14..].iter().map(|loss| loss.unwrap()).sum::<f64>() / 2.0;
             assert!((sliding.loss - last).abs() < 1e-6, "{} {last}", sliding.loss);
-            // All of an answer is known.
+            // The whole answer is determined.
             assert_eq!((sliding.stride, sliding.tokens, sliding.floor), (2, 14, Some(0.0)));
             assert_eq!(sliding.gap, Some(sliding.loss));
         }
@@ -185,8 +187,8 @@ mod tests {
         let set = Sequences::windows(rows.clone(), 0..60, 16);
         let [windows, sliding] = at_length(&model, &set, &[], 64, &device);
         assert_eq!((windows.tokens, windows.floor), (59, None));
-        // Windows start at 0, 2, ... 42, of which each adds two targets, and at 43, which adds the last one; those
-        // before the fifteenth are never counted.
+        // Windows that start at 0, 2, ... 42 add two targets each, and the window that starts at 43 adds the last one.
+        // The targets before the fifteenth never count.
         assert_eq!((sliding.stride, sliding.tokens), (2, 2 * 22 + 1));
         let of_window = |start: usize| {
             let window = Sequences::windows(rows.clone(), start..start + 17, 16);

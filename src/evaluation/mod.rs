@@ -1,7 +1,6 @@
-//! How good a model is on a whole set: every counted target weighed alike, nothing at random.
+//! Deterministic evaluation of a model on a whole set, with equal weight for every counted target.
 //!
-//! What `train` reports at a validation and what `evaluate` reports afterwards is made here, so
-//! the two cannot differ.
+//! Both the validation in `train` and the `evaluate` command use this module, so their results cannot differ.
 
 mod by_length;
 
@@ -14,30 +13,30 @@ use crate::data::{Batch, Role};
 use crate::model::{Inputs, Model, Source};
 use crate::ops;
 
-/// A model's scores over a set.
+/// The scores of a model over a set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Mean loss over the counted targets, in nats.
     pub loss: f64,
-    /// Share of the counted targets that were the likeliest token.
+    /// Fraction of the counted targets that are the argmax of the logits.
     pub accuracy: f64,
-    /// The same over the targets that the optimal predictor knows; none where there are none.
+    /// Accuracy over the targets that the optimal predictor knows; `None` if there are none.
     pub determined_accuracy: Option<f64>,
     /// Mean loss over the targets that the optimal predictor knows, in nats.
     pub determined_loss: Option<f64>,
-    /// Counted targets.
+    /// Number of counted targets.
     pub tokens: u64,
-    /// Targets among them that the optimal predictor knows.
+    /// Number of counted targets that the optimal predictor knows.
     pub determined_tokens: u64,
-    /// Mean loss at each position of the sequence, in nats; none where no target counts.
+    /// Mean loss at each position of the sequence, in nats; `None` if no target counts there.
     pub loss_by_position: Vec<Option<f64>>,
 }
 
-/// The mean of what is added one by one.
+/// A running mean.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mean {
     sum: f64,
-    /// Exact as a double up to 2^53.
+    /// An integer, exact as a double up to 2^53.
     count: u64,
 }
 
@@ -47,27 +46,27 @@ impl Mean {
         self.count += 1;
     }
 
-    /// None of nothing.
+    /// Returns the mean, or `None` if nothing was added.
     pub(crate) fn value(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
 }
 
-/// Sums over the batches of a set.
+/// Sums of losses and correct predictions over the batches of a set.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// Loss and accuracy over all targets.
+    /// Loss and accuracy over all counted targets.
     all: [Mean; 2],
-    /// The same over those that the optimal predictor knows.
+    /// Loss and accuracy over the targets that the optimal predictor knows.
     determined: [Mean; 2],
     positions: Vec<Mean>,
 }
 
 impl Tally {
-    /// A model's sums over some batches.
+    /// Evaluates a model on some batches.
     ///
     /// # Panics
-    /// If the model cannot read a batch: [`Model::check`] says so before.
+    /// Panics if the model cannot read a batch; [`Model::check`] returns an error for it beforehand.
     pub fn of<B: Backend>(
         model: &Model<B>,
         batches: impl Iterator<Item = Batch>,
@@ -81,7 +80,7 @@ impl Tally {
         tally
     }
 
-    /// The sums over the batches of both.
+    /// Returns the sums over the batches of both tallies.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let time = self.positions.len().max(other.positions.len());
@@ -89,7 +88,7 @@ impl Tally {
         Self::from_numbers(&sums.collect::<Vec<_>>())
     }
 
-    /// The sums and counts as numbers, those of `time` positions last, so that they can be added one by one.
+    /// Returns the sums and counts as numbers that can be added elementwise. The last ones belong to `time` positions.
     pub fn numbers(&self, time: usize) -> Vec<f64> {
         let none = std::iter::repeat(&Mean { sum: -0.0, count: 0 });
         let positions = self.positions.iter().chain(none).take(time);
@@ -97,17 +96,17 @@ impl Tally {
         means.flat_map(|mean| [mean.sum, mean.count as f64]).collect()
     }
 
-    /// The tally of such numbers.
+    /// Restores a tally from its [numbers](Self::numbers).
     ///
     /// # Panics
-    /// If they are fewer than those of no position.
+    /// Panics if there are fewer numbers than a tally without positions has.
     pub fn from_numbers(numbers: &[f64]) -> Self {
         let means = numbers.chunks_exact(2).map(|pair| Mean { sum: pair[0], count: pair[1] as u64 });
         let means = means.collect::<Vec<_>>();
         Self { all: [means[0], means[1]], determined: [means[2], means[3]], positions: means[4..].to_vec() }
     }
 
-    /// Adds a batch: the `losses` in nats and the likeliest tokens, both `[rows, time]` row-major.
+    /// Adds a batch: the `losses` in nats and the argmax tokens, both `[rows, time]` row-major.
     pub fn add(&mut self, batch: &Batch, losses: &[f32], predictions: &[i64]) {
         if self.positions.len() < batch.time {
             self.positions.resize(batch.time, Mean::default());
@@ -124,7 +123,7 @@ impl Tally {
         }
     }
 
-    /// The means. Not a number where nothing was counted.
+    /// Returns the means, which are NaN if nothing was counted.
     pub fn evaluation(&self) -> Evaluation {
         let [[loss, accuracy], [determined_loss, determined_accuracy]] = [self.all, self.determined];
         Evaluation {
@@ -139,21 +138,21 @@ impl Tally {
     }
 }
 
-/// One batch on a device.
+/// One batch as tensors on a device.
 #[derive(Debug, Clone)]
 pub struct DeviceBatch<B: Backend> {
-    /// What the model reads.
+    /// The inputs of the model.
     pub inputs: Inputs<B>,
     /// The true next tokens, `[batch, time]`.
     pub targets: Tensor<B, 2, Int>,
-    /// `true` where a target is padding and does not count, `[batch, time]`; none where all count.
+    /// True where a target is padding and does not count, `[batch, time]`; `None` if all count.
     pub hidden: Option<Tensor<B, 2, Bool>>,
-    /// How many targets count.
+    /// Number of targets that count.
     pub tokens: usize,
 }
 
 impl<B: Backend> DeviceBatch<B> {
-    /// Brings a batch to `device`.
+    /// Copies a batch to `device`.
     pub fn new(batch: &Batch, device: &B::Device) -> Self {
         let ids = |ids: &[u32], shape: [usize; 2]| {
             let ids = ids.iter().map(|&id| id as i64).collect::<Vec<_>>();
@@ -179,7 +178,7 @@ impl<B: Backend> DeviceBatch<B> {
 /// Scores a model on every batch of a set.
 ///
 /// # Panics
-/// If the model cannot read a batch: [`Model::check`] says so before.
+/// Panics if the model cannot read a batch; [`Model::check`] returns an error for it beforehand.
 pub fn evaluate<B: Backend>(
     model: &Model<B>,
     batches: impl Iterator<Item = Batch>,
@@ -188,7 +187,7 @@ pub fn evaluate<B: Backend>(
     Tally::of(model, batches, device).evaluation()
 }
 
-/// The loss of each target in nats, and the likeliest token at its place, both `[rows, time]` row-major.
+/// Returns the loss of each target in nats, and the argmax token at its position, both `[rows, time]` row-major.
 fn scores<B: Backend>(model: &Model<B>, batch: &Batch, device: &B::Device) -> (Vec<f32>, Vec<i64>) {
     let DeviceBatch { inputs, targets, hidden, .. } = DeviceBatch::new(batch, device);
     let logits = model.forward(inputs).expect("the model is built for the sizes of its data");

@@ -1,5 +1,5 @@
-//! New folders: each is prepared beside its place under a hidden name and appears by one rename, so that
-//! a kill or a full disk at any moment leaves nothing.
+//! New folders, prepared under a hidden name next to their destination and published by one rename. A kill or a full
+//! disk at any moment thus leaves nothing behind.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -11,25 +11,25 @@ use tempfile::TempDir;
 use super::{hidden, open_own_to_write, read_own, sync_folder};
 use crate::error::{Error, Result};
 
-/// A folder under a hidden name beside the place where it is to appear; dropped before, it is gone.
+/// A folder under a hidden name next to its destination; removed if it is dropped before it is published.
 #[derive(Debug)]
 pub struct HiddenFolder {
     folder: TempDir,
     parent: PathBuf,
     made: MadeFolders,
-    /// The lock on the folder itself, which ends with this process; none where the disk has no such locks.
+    /// The lock on the folder itself, which ends with this process; `None` if the disk does not support such locks.
     _lock: Option<File>,
 }
 
 impl HiddenFolder {
-    /// Makes one, whose name begins with `prefix`, and the folders that `place` stands in. `option` is that
-    /// by which a user names another place.
+    /// Creates a hidden folder with a name that begins with `prefix`, and the missing parents of `place`. `option` is
+    /// the command-line option for another destination.
     ///
     /// # Errors
-    /// If nothing can be written there.
+    /// Returns an error if the folder cannot be written.
     pub fn beside(place: &Path, prefix: &str, option: &str) -> Result<Self> {
         let refused = |action: &str, path: &Path, error: &io::Error| {
-            // Without the path that some errors carry: it is that of a hidden folder.
+            // Without the path in some errors, which is the path of a hidden folder.
             let (path, error) = (path.display(), error.kind());
             Error::Input(format!("cannot {action} `{path}`: {error}: name another place with {option}"))
         };
@@ -47,15 +47,15 @@ impl HiddenFolder {
         Ok(Self { folder, parent, made, _lock: lock })
     }
 
-    /// Where it is now.
+    /// Returns the current path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Gives it its name, which nothing may have but an empty folder.
+    /// Renames the folder to its destination, which must be free or an empty folder.
     ///
     /// # Errors
-    /// If the system refuses it; the folder is still there under its hidden name.
+    /// Returns an error if the system refuses; the folder still exists under its hidden name.
     pub fn appear_at(&mut self, place: &Path) -> io::Result<()> {
         sync_folder(self.folder.path());
         fs::rename(self.folder.path(), place)?;
@@ -66,30 +66,30 @@ impl HiddenFolder {
     }
 }
 
-/// Whether the process that made a hidden folder is gone, by its lock on the folder. One that was made a moment ago is
-/// just being locked, and still empty.
+/// Returns true if the process that made a hidden folder has ended, judged by its lock on the folder. A new empty
+/// folder may not be locked yet.
 pub(super) fn is_left_behind(folder: &Path) -> bool {
     let is_empty = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
     let is_free = || File::open(folder).is_ok_and(|folder| folder.try_lock().is_ok());
     (!is_empty || is_old(folder)) && is_free()
 }
 
-/// Whether a folder has not changed for so long that nobody is about to take it.
+/// Returns true if a folder has not changed for so long that no process is about to lock it.
 fn is_old(folder: &Path) -> bool {
     let changed = folder.symlink_metadata().and_then(|data| data.modified());
     changed.ok().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > LONG)
 }
 
-/// A process takes a folder that it makes at once; nobody works on one that is not taken for so long.
+/// The age above which an unlocked folder is abandoned: a process locks its folder as soon as it has made it.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The folder that a place stands in, as it can be opened: that of a mere name is the current one.
+/// Returns the parent folder of a path in a form that can be opened: `.` for a bare name.
 pub fn parent_of(place: &Path) -> &Path {
     place.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// Removes the folders beside `place` whose processes were killed: names that begin with `prefix`, each taken by whoever
-/// holds the operating system's lock on the file `lock` in it.
+/// Removes the folders next to `place` whose processes were killed: their names begin with `prefix`, and a running
+/// process holds the operating system's lock on the file `lock` in its folder.
 pub fn remove_abandoned(place: &Path, prefix: &str, lock: &str) {
     for entry in fs::read_dir(parent_of(place)).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -98,33 +98,33 @@ pub fn remove_abandoned(place: &Path, prefix: &str, lock: &str) {
             continue;
         }
         let lock = path.join(lock);
-        // Who holds the lock writes that it does. Before, the lock is not tried: it is just being taken.
+        // A holder of the lock writes to the file. An empty file may be about to be locked, so its lock is not tried.
         let is_taken = read_own(&lock).is_ok_and(|holder| !holder.is_empty());
         let is_abandoned = match is_taken {
             true => open_own_to_write(&lock, &mut File::options()).is_ok_and(|lock| lock.try_lock().is_ok()),
             false => is_old(&path),
         };
         if is_abandoned {
-            // What cannot be removed is in nobody's way.
+            // A folder that cannot be removed does no harm.
             let _ = fs::remove_dir_all(path);
         }
     }
 }
 
-/// The folders that are made for another to stand in, the innermost first: removed again if it comes to nothing.
+/// The parent folders created for another folder, innermost first; removed again if that folder is never published.
 #[derive(Debug)]
 struct MadeFolders(Vec<PathBuf>);
 
 impl Drop for MadeFolders {
     fn drop(&mut self) {
         for folder in &self.0 {
-            // Whatever somebody else has put there meanwhile stays.
+            // A folder that is no longer empty stays.
             let _ = fs::remove_dir(folder);
         }
     }
 }
 
-/// The error with the path that a user knows, in place of the hidden folder's.
+/// Replaces the path of a hidden folder in an error by the path that the user knows.
 pub fn show_at(error: Error, hidden: &Path, shown: &Path) -> Error {
     match error {
         Error::Io { action, path, source } => {
@@ -135,7 +135,7 @@ pub fn show_at(error: Error, hidden: &Path, shown: &Path) -> Error {
     }
 }
 
-/// The error of a disk that is full, with what to do about it; any other as it is.
+/// Adds a remedy to the error of a full disk; returns other errors unchanged.
 pub fn with_remedy(error: Error, remedy: &str) -> Error {
     match error {
         Error::Io { action, path, source }
@@ -148,10 +148,10 @@ pub fn with_remedy(error: Error, remedy: &str) -> Error {
     }
 }
 
-/// Makes a folder where there is none, for files that are written into it one by one.
+/// Creates a folder if it does not exist, for files that are written one by one.
 ///
 /// # Errors
-/// If it cannot be made, or is a link: what it leads to may be anybody's.
+/// Returns an error if the folder cannot be created, or is a link: its target may belong to someone else.
 pub fn create(folder: &Path) -> Result<()> {
     if folder.is_symlink() {
         let problem = "is a link to another place, into which nothing is written: remove it";

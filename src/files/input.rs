@@ -1,7 +1,7 @@
-//! What a user names to be read: a regular file, or a stream up to a limit.
+//! Input files named by the user: a regular file, or a stream up to a limit.
 //!
-//! A device such as `/dev/zero` never ends, and neither may a pipe: what is no file is refused, and of a
-//! stream no more is read than memory has room for. Configs, texts, tables, prompts and weights are opened here.
+//! A device such as `/dev/zero` never ends, and a pipe may not end either. Devices are rejected, and streams are read
+//! up to a limit that fits in memory. Configs, texts, tables, prompts and weights are opened here.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -11,32 +11,32 @@ use super::own::read_own;
 use super::unreadable;
 use crate::error::{Error, Result};
 
-/// The most bytes that are read of a stream: 1 GiB, which is held in memory.
+/// The most bytes read from a stream: 1 GiB, which is held in memory.
 const LARGEST_STREAM: u64 = 1 << 30;
 
-/// The most bytes of a piece of a text: many enough that a tokenizer does not feel the cuts, few enough that all
-/// cores get some.
+/// The most bytes in a piece of a text: long enough that the cuts hardly affect a tokenizer, short enough to keep all
+/// cores busy.
 const PIECE: usize = 1 << 16;
 
-/// The first bytes of a text, by which it is known what else it is.
+/// The number of bytes at the start of a file from which its format is guessed.
 const HEAD: usize = 4096;
 
 /// The byte order mark.
 const MARK: &str = "\u{feff}";
 
-/// A file, or what a stream held.
+/// A file, or the content of a stream.
 #[derive(Debug)]
 pub enum Input {
-    /// A regular file, at its beginning.
+    /// A regular file, positioned at its beginning.
     File(File),
-    /// All that came out of a pipe, as `<(command)` or `/dev/stdin` are.
+    /// The whole output of a pipe, such as `<(command)` or `/dev/stdin`.
     Stream(Vec<u8>),
 }
 
 /// Opens a regular file, or reads a stream.
 ///
 /// # Errors
-/// When there is none, it cannot be read, or is something else: names the path.
+/// Returns an error with the path if the file is missing, cannot be read, or is neither a file nor a stream.
 pub fn open(path: impl AsRef<Path>) -> Result<Input> {
     let path = path.as_ref();
     let failed = |error| Error::io("read", path, error);
@@ -55,7 +55,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Input> {
     }
 }
 
-/// Reads a stream to its end, which errors call `path`.
+/// Reads a stream to its end; errors refer to it as `path`.
 fn read_stream(stream: impl Read, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     stream
@@ -70,20 +70,20 @@ fn read_stream(stream: impl Read, path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A text that is read as often as is asked for, and never held as a whole unless it comes from a stream.
+/// A text that can be read repeatedly, and is held in memory only if it comes from a stream.
 #[derive(Debug)]
 pub struct Text {
-    /// Where it lies.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What a stream held, which is read but once.
+    /// The content of a stream, which can be read only once.
     pub stream: Option<Vec<u8>>,
 }
 
 impl Text {
-    /// The text of a regular file or a stream.
+    /// Opens a regular file, or reads a stream.
     ///
     /// # Errors
-    /// As [`open`].
+    /// Returns the same errors as [`open`].
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let stream = match open(&path)? {
@@ -93,34 +93,34 @@ impl Text {
         Ok(Text { path, stream })
     }
 
-    /// The text of a file of this program's own folders, which holds little.
+    /// Reads a file in one of this program's own folders, which is small.
     ///
     /// # Errors
-    /// As [`read_own`].
+    /// Returns the same errors as [`read_own`].
     pub fn open_own(path: &Path) -> Result<Self> {
         Ok(Text { path: path.to_path_buf(), stream: Some(read_own(path)?) })
     }
 
-    /// What comes out of a stream, which errors call `path`.
+    /// Reads a stream; errors refer to it as `path`.
     ///
     /// # Errors
-    /// When it cannot be read, or is longer than memory has room for.
+    /// Returns an error if the stream cannot be read, or exceeds the limit.
     pub fn of_stream(stream: impl Read, path: &Path) -> Result<Self> {
         Ok(Text { path: path.to_path_buf(), stream: Some(read_stream(stream, path)?) })
     }
 
-    /// All of it.
+    /// Returns the whole text.
     ///
     /// # Errors
-    /// When it cannot be read, or is not UTF-8: names the line and the byte.
+    /// Returns an error with the line and the byte if the text cannot be read, or is not UTF-8.
     pub fn whole(&self) -> Result<String> {
         self.pieces()?.collect()
     }
 
-    /// The text from its beginning, without the byte order mark that some editors put before it.
+    /// Returns the pieces of the text from its beginning, without a byte order mark.
     ///
     /// # Errors
-    /// When the file cannot be opened again.
+    /// Returns an error if the file cannot be opened again.
     pub fn pieces(&self) -> Result<Pieces<'_>> {
         let input: Box<dyn Read + Send + '_> = match &self.stream {
             Some(bytes) => Box::new(bytes.as_slice()),
@@ -130,14 +130,14 @@ impl Text {
     }
 }
 
-/// The pieces of a text, cut before white space where there is some; and the error where it is not UTF-8 or holds a NUL
-/// byte, with the line, the byte and what it looks like.
+/// An iterator over the pieces of a text, which are cut before white space if possible. If the text is not UTF-8 or
+/// contains a NUL byte, it returns an error with the line, the byte and the likely format.
 pub struct Pieces<'a> {
     path: &'a Path,
     input: Box<dyn Read + Send + 'a>,
-    /// The first bytes of all.
+    /// The first bytes of the file.
     head: Vec<u8>,
-    /// What is read and is no piece yet, and where it begins.
+    /// Bytes that are read but not yet returned, and the position of their start.
     buffer: Vec<u8>,
     line: usize,
     byte: usize,
@@ -147,7 +147,7 @@ impl Iterator for Pieces<'_> {
     type Item = Result<String>;
 
     fn next(&mut self) -> Option<Result<String>> {
-        // A piece, a byte order mark, and the rest of a character that the end of a piece cuts.
+        // A piece, a byte order mark, and the rest of a character cut by the end of a piece.
         let missing = PIECE + 8 - self.buffer.len();
         if let Err(error) = self.input.by_ref().take(missing as u64).read_to_end(&mut self.buffer) {
             return Some(Err(Error::io("read", self.path, error)));
@@ -177,7 +177,7 @@ impl Iterator for Pieces<'_> {
     }
 }
 
-/// Where the first piece of a text ends.
+/// Returns the end of the first piece of a text.
 fn end_of_piece(text: &str) -> usize {
     let is_gap = |pair: &[u8]| !pair[0].is_ascii_whitespace() && pair[1].is_ascii_whitespace();
     match text.as_bytes().get(..PIECE) {
@@ -214,7 +214,7 @@ mod tests {
         assert!(error.starts_with("/dev/zero: is a pipe, a device or a socket"), "{error}");
     }
 
-    /// The pieces of a text that comes from a stream.
+    /// Returns the pieces of a text that comes from a stream.
     fn pieces(text: &str) -> Vec<String> {
         let text = Text { path: PathBuf::new(), stream: Some(text.into()) };
         text.pieces().unwrap().collect::<Result<_>>().unwrap()
@@ -222,8 +222,8 @@ mod tests {
 
     #[test]
     fn pieces_put_together_are_the_text_whatever_their_cuts() {
-        // No white space at all, with characters of three bytes that no piece ends at; then white
-        // space far apart; and a mark before them.
+        // Text without white space whose characters of three bytes do not end at a piece; then text with sparse white
+        // space. Each is also read with a byte order mark.
         for text in ["äß€".repeat(50_000), format!("{} \n", "word".repeat(1000)).repeat(100)] {
             assert!(pieces(&text).len() > 3);
             assert_eq!(pieces(&text).concat(), text);

@@ -1,5 +1,5 @@
-//! Files and folders: read to an end that they surely have; written whole or not at all, in the place of nothing of
-//! a user's.
+//! Files and folders: inputs are read up to a limit, outputs are written completely or not at all, and user files are
+//! never overwritten.
 
 mod folder;
 mod input;
@@ -25,31 +25,31 @@ use tempfile::{NamedTempFile, PersistError};
 
 use crate::error::{Error, Result, expected};
 
-/// Writes a path into JSON: bytes that are not UTF-8 become `\u{fffd}`, as on the terminal.
+/// Serialises a path to JSON: bytes that are not UTF-8 become `\u{fffd}`, as on the terminal.
 ///
 /// # Errors
-/// None but the serializer's own.
+/// Returns only errors of the serializer.
 pub fn serialize_path<S: Serializer>(path: &Path, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_str(&path.display())
 }
 
-/// Whether something is at `path`.
+/// Returns true if `path` exists.
 ///
 /// # Errors
-/// If the system does not tell, as where the permission for a folder on the way is missing.
+/// Returns an error if the system cannot tell, for example without permission for a parent folder.
 pub fn exists(path: &Path) -> Result<bool> {
     match path.try_exists() {
-        // A folder on the way is a file.
+        // A parent of the path is a file.
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Ok(false),
         found => found.map_err(|error| Error::io("open", path, error)),
     }
 }
 
-/// Reads what a JSON file of this program's holds: `what`, which may go on with the remedy, as "the scores of a run's
-/// heads; without the file they are scored anew".
+/// Reads a JSON file of this program. `what` describes its content and may add a remedy, as in "the scores of a run's
+/// heads; without the file they are regenerated".
 ///
 /// # Errors
-/// If it is missing, cannot be read or understood: names the place.
+/// Returns an error with the position if the file is missing, cannot be read or cannot be parsed.
 pub fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T> {
     if !is_there(path) {
         return Err(Error::file(path, format!("is missing: it must hold {what}")));
@@ -57,18 +57,19 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T> {
     parse_json(&read_own(path)?, path, what)
 }
 
-/// As [`read_json`], of a file that came from elsewhere, where a link may lead to it, as in the cache of Hugging Face.
+/// Reads a JSON file from elsewhere, which may be a link, as in the cache of Hugging Face; otherwise like
+/// [`read_json`].
 ///
 /// # Errors
-/// As [`read_json`].
+/// Returns the same errors as [`read_json`].
 pub fn read_given_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T> {
     parse_json(Text::open(path)?.whole()?.as_bytes(), path, what)
 }
 
-/// As [`read_json`], of what was read of the file at `path`.
+/// Parses the content of the JSON file at `path`, as [`read_json`] does.
 ///
 /// # Errors
-/// If it cannot be understood: names the place.
+/// Returns an error with the position if the content cannot be parsed.
 pub fn parse_json<T: DeserializeOwned>(json: &[u8], path: &Path, what: &str) -> Result<T> {
     serde_json::from_slice(json).map_err(|error| {
         let problem = format!("{}: the file must hold {what}", expected(&error.to_string()));
@@ -76,32 +77,32 @@ pub fn parse_json<T: DeserializeOwned>(json: &[u8], path: &Path, what: &str) -> 
     })
 }
 
-/// What is wrong with a file of a run whose content has another hash than the run wrote down, and what helps.
+/// The message for a run's file whose hash differs from the recorded one, with the remedy.
 pub const FOREIGN: &str =
     "is not the file that the run wrote: it has changed, or is another run's. Copy this run's back";
 
-/// The SHA-256 of what a file of this program's holds, in hexadecimal digits.
+/// Returns the SHA-256 of a file of this program in hexadecimal digits.
 ///
 /// # Errors
-/// If it cannot be read.
+/// Returns an error if the file cannot be read.
 pub fn sha256(path: &Path) -> Result<String> {
     let mut hash = Sha256::new();
     std::io::copy(&mut open_own(path)?, &mut hash).map_err(|error| Error::io("read", path, error))?;
     Ok(digits(&hash))
 }
 
-/// The same of bytes.
+/// Returns the SHA-256 of bytes in hexadecimal digits.
 pub fn hash(bytes: &[u8]) -> String {
     digits(&Sha256::new_with_prefix(bytes))
 }
 
-/// The same of what was hashed so far.
+/// Returns the current value of a SHA-256 hash in hexadecimal digits.
 pub fn digits(hash: &Sha256) -> String {
     format!("{:x}", hash.clone().finalize())
 }
 
-/// Makes what is to be written under a hidden name, with the `mode` of any new file or folder, less what the user's
-/// umask takes away.
+/// Returns a builder for hidden files or folders with the usual `mode` of a new file or folder, subject to the user's
+/// umask.
 fn hidden(prefix: &str, mode: u32) -> tempfile::Builder<'_, 'static> {
     let mut hidden = tempfile::Builder::new();
     hidden.prefix(prefix);
@@ -110,28 +111,28 @@ fn hidden(prefix: &str, mode: u32) -> tempfile::Builder<'_, 'static> {
     hidden
 }
 
-/// Writes a file so that its name holds either what it held before, or all of `bytes`.
+/// Writes a file atomically: its name refers either to the old content or to all of `bytes`.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     write(path, bytes, |hidden| hidden.persist(path))
 }
 
-/// Writes a new file, whole: what is there already stays, even if it came a moment ago.
+/// Writes a new file atomically; an existing file stays, even if it appeared only a moment ago.
 pub fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
     check_new(path)?;
     write(path, bytes, |hidden| hidden.persist_noclobber(path))
 }
 
-/// Fails where a new file would take the place of something, before any work is done for it.
+/// Fails early if a new file would replace something, before any work is done for it.
 ///
 /// # Errors
-/// [`Error::Input`] naming what is there.
+/// Returns [`Error::Input`] with the path that exists.
 pub fn check_new(path: &Path) -> Result<()> {
     let shown = path.display();
     let taken = || Error::Input(format!("`{shown}` exists already: name another file with --out FILE"));
     if path.symlink_metadata().is_ok() { Err(taken()) } else { Ok(()) }
 }
 
-/// Writes a file under a hidden name beside its `path`, where `persist` then puts it.
+/// Writes a file under a hidden name next to `path`, and moves it there with `persist`.
 fn write(
     path: &Path,
     bytes: &[u8],
@@ -139,7 +140,7 @@ fn write(
 ) -> Result<()> {
     let io = |error| Error::io("write", path, error);
     let parent = parent_of(path);
-    // The errors of the hidden file would carry its path.
+    // Errors of the hidden file would contain its path.
     let hidden = hidden(".writing-", 0o666).tempfile_in(parent);
     let mut file = hidden.map_err(|error| io(error.kind().into()))?;
     fill(file.as_file_mut(), bytes).map_err(io)?;
@@ -148,19 +149,19 @@ fn write(
     Ok(())
 }
 
-/// Writes a file of a folder that has no name yet: nobody reads it before all of them are whole.
+/// Writes a file in a folder that is not published yet: nobody reads it before all files are complete.
 pub fn write_unnamed(path: &Path, bytes: &[u8]) -> Result<()> {
     let written = File::create(path).and_then(|mut file| fill(&mut file, bytes));
     written.map_err(|error| Error::io("write", path, error))
 }
 
-/// Writes all of a file, to the disk.
+/// Writes all bytes to a file and flushes it to disk.
 fn fill(file: &mut File, bytes: &[u8]) -> std::io::Result<()> {
     file.write_all(bytes)?;
     file.sync_data()
 }
 
-/// Brings the names in a folder to the disk, where the system offers it.
+/// Flushes the entries of a folder to disk, if the system supports it.
 pub fn sync_folder(path: &Path) {
     if let Ok(folder) = File::open(path) {
         let _ = folder.sync_all();
@@ -192,7 +193,7 @@ mod tests {
         write_new(&path, b"first").unwrap();
         let refused = write_new(&path, b"second").unwrap_err().to_string();
         assert!(refused.contains("page.html` exists already") && refused.contains("--out FILE"), "{refused}");
-        // One that appears after the check, while the new one is being written, stays as well.
+        // A file that appears after the check, while the new one is being written, stays as well.
         let late = write(&path, b"third", |hidden| hidden.persist_noclobber(&path)).unwrap_err().to_string();
         assert!(late.starts_with("cannot write `"), "{late}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "first");

@@ -1,9 +1,9 @@
-//! Damaged copies of JSON, with which tests ask whether whoever reads a file believes its numbers.
+//! Damaged copies of JSON values, for tests that readers validate the numbers in a file.
 
 use serde_json::{Value, json};
 
-/// Copies of `value` in which one list is shorter or longer, or one number or text is another. Of long lists the first
-/// and the last element are changed.
+/// Returns copies of `value`, each with one list shortened or extended, or with one number or text replaced. In long
+/// lists only the first and the last element are changed.
 pub(crate) fn mutations(value: &Value) -> Vec<(String, Value)> {
     let mut places = Vec::new();
     collect(value, String::new(), &mut places);

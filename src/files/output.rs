@@ -1,4 +1,4 @@
-//! Output folders: what a command writes at once, in the place of nothing but its own earlier output.
+//! Output folders: written as a whole, and replaced only by the command that made them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,22 +8,22 @@ use super::folder::{HiddenFolder, is_left_behind, parent_of, show_at, with_remed
 use super::{is_there, read_own, sha256, sync_folder, write_atomically};
 use crate::error::{Error, Result};
 
-/// How a user names another place.
+/// The command-line option for another folder.
 const OPTION: &str = "--out DIR";
 
-/// The file in an output folder that names the command which made it, and below it each file that it wrote, behind
-/// the SHA-256 of what it holds, as `sha256sum` writes and checks it.
+/// The file that records the command which made an output folder, followed by the names and hashes of its files in the
+/// format of `sha256sum`.
 const MADE_BY: &str = ".made-by";
 
-/// What the hidden names begin with of output folders that are being written, and of those whose place they take.
+/// The prefixes of hidden output folders: one being written, and one being replaced.
 const WRITING: &str = ".writing-output-";
 const REPLACED: &str = ".replaced-output-";
 
-/// Fails where `command` may not write an output folder, before any work is done for it: only an empty one is filled,
-/// and only one that the command made itself, and in which nothing was added or changed, is replaced.
+/// Fails early if `command` may not write an output folder, before any work is done for it. The folder must be empty,
+/// or made by the same command and unchanged since.
 ///
 /// # Errors
-/// [`Error::Input`] naming what is there.
+/// Returns [`Error::Input`] with the obstacle.
 pub fn check_output(place: &Path, command: &str) -> Result<()> {
     remove_abandoned_outputs(place);
     let shown = place.display();
@@ -38,7 +38,7 @@ pub fn check_output(place: &Path, command: &str) -> Result<()> {
             "`{shown}` exists already and was not made by `{command}`: name another folder with --out DIR"
         )));
     }
-    // In a folder of an earlier version a name stands alone.
+    // Folders of earlier versions list names without hashes.
     let hash_and_name = |line| match str::split_once(line, "  ") {
         Some((hash, name)) if hash.len() == 64 => (name, Some(hash)),
         _ => (line, None),
@@ -57,11 +57,11 @@ pub fn check_output(place: &Path, command: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes the output folder of `command`: `fill` writes plain files into a hidden one, which then
-/// appears whole, in the place of an earlier one of the same command. Returns the paths of its files.
+/// Writes the output folder of `command`: `fill` writes plain files into a hidden folder, which is then published as a
+/// whole and may replace an earlier one of the same command. Returns the paths of its files.
 ///
 /// # Errors
-/// As [`check_output`], and where the files cannot be written: then nothing has changed.
+/// Returns the same errors as [`check_output`], and an error if the files cannot be written; nothing has changed then.
 pub fn write_output<T>(
     place: &Path,
     command: &str,
@@ -82,7 +82,7 @@ pub fn write_output<T>(
         let error = show_at(error, hidden.path(), place);
         with_remedy(error, &format!("free some, or name another place with {OPTION}"))
     })?;
-    // Whatever was put there while the files were written stays.
+    // Files that appeared meanwhile stay.
     check_output(place, command)?;
     put(&mut hidden, place).map_err(|error| match error.kind() {
         io::ErrorKind::ResourceBusy | io::ErrorKind::CrossesDevices => {
@@ -96,7 +96,7 @@ pub fn write_output<T>(
     Ok(names.iter().map(|name| place.join(name)).collect())
 }
 
-/// Gives a folder its place, in which there is nothing, an empty folder, or an earlier output.
+/// Moves a folder to its destination, which is free, an empty folder, or an earlier output.
 fn put(hidden: &mut HiddenFolder, place: &Path) -> io::Result<()> {
     if !is_there(place) || is_empty(place) {
         #[cfg(not(unix))]
@@ -104,7 +104,7 @@ fn put(hidden: &mut HiddenFolder, place: &Path) -> io::Result<()> {
         return hidden.appear_at(place);
     }
     sync_folder(hidden.path());
-    // The earlier one then has the hidden name, under which it is removed.
+    // The exchange leaves the earlier folder under the hidden name, where it is removed.
     if exchange(hidden.path(), place).is_err() {
         return replace(hidden, place);
     }
@@ -112,7 +112,7 @@ fn put(hidden: &mut HiddenFolder, place: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Exchanges two folders at once, where the system and the disk can.
+/// Exchanges two folders atomically, if the system and the disk support it.
 #[cfg(target_os = "linux")]
 fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
@@ -130,8 +130,8 @@ fn exchange(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// The same in two steps. After a kill between them the next command [gives the earlier folder back](give_back), by
-/// the name that it keeps.
+/// Replaces a folder in two steps. After a kill between them, the next command [restores the earlier folder](give_back)
+/// under its name.
 fn replace(hidden: &mut HiddenFolder, place: &Path) -> io::Result<()> {
     let old = HiddenFolder::beside(place, REPLACED, OPTION).map_err(io::Error::other)?;
     let aside = old.path().join(place.file_name().ok_or(io::ErrorKind::InvalidInput)?);
@@ -141,13 +141,13 @@ fn replace(hidden: &mut HiddenFolder, place: &Path) -> io::Result<()> {
     })
 }
 
-/// Removes the hidden folders beside `place` whose commands were killed, once what they had put aside is back in its
-/// place.
+/// Removes the hidden folders next to `place` whose commands were killed, after restoring the folders that they had
+/// moved aside.
 pub fn remove_abandoned_outputs(place: &Path) {
     let parent = parent_of(place);
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
-        // What tempfile adds to the name.
+        // The random suffix added by tempfile.
         let is_named = |prefix| {
             let rest = name.to_str().and_then(|name| name.strip_prefix(prefix));
             rest.is_some_and(|rest| rest.len() == 6 && rest.chars().all(|c| c.is_ascii_alphanumeric()))
@@ -157,13 +157,13 @@ pub fn remove_abandoned_outputs(place: &Path) {
             continue;
         }
         if !is_named(REPLACED) || give_back(&path, parent).is_ok() {
-            // What cannot be removed is in nobody's way.
+            // A folder that cannot be removed does no harm.
             let _ = fs::remove_dir_all(path);
         }
     }
 }
 
-/// Moves what was put aside back to where nothing has taken its place.
+/// Moves folders back to their original names, unless these are taken.
 fn give_back(aside: &Path, parent: &Path) -> io::Result<()> {
     for entry in fs::read_dir(aside)? {
         let entry = entry?;
@@ -175,14 +175,14 @@ fn give_back(aside: &Path, parent: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a place is an empty folder that another can replace: not a link to one, nor `.`.
+/// Returns true if a path is an empty folder that can be replaced, which a link or `.` cannot.
 fn is_empty(place: &Path) -> bool {
     place.file_name().is_some()
         && !place.is_symlink()
         && fs::read_dir(place).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// The names in a folder, sorted.
+/// Returns the names in a folder, sorted.
 fn names(folder: &Path) -> Result<Vec<String>> {
     let io = |error| Error::io("read", folder, error);
     let entries = fs::read_dir(folder).map_err(io)?.collect::<io::Result<Vec<_>>>().map_err(io)?;

@@ -1,8 +1,8 @@
-//! Files of this program's own folders: regular files that are opened without following a link.
+//! Files in this program's own folders: regular files, opened without following links.
 //!
-//! Anybody may have put something else under the name of such a file. A link would lead a resumed run to empty or
-//! extend another file, a pipe would hold a reader for ever, and a device acts on being opened. Every reader and
-//! writer of these files comes through [`open_own`] or [`open_own_to_write`].
+//! Something else may have been put under the name of such a file. A link would make a resumed run empty or extend
+//! another file. A pipe would block a reader forever, and a device reacts to being opened. All readers and writers of
+//! these files use [`open_own`] or [`open_own_to_write`].
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -10,34 +10,35 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Opens a file of a folder of this program's to be read.
+/// Opens a file in one of this program's folders for reading.
 ///
 /// # Errors
-/// When it is missing, cannot be read, or is not a regular file: names the path and what to do.
+/// Returns an error with the path and the remedy if the file is missing, cannot be read, or is not a regular file.
 pub fn open_own(path: &Path) -> Result<File> {
     open(path, File::options().read(true), "read")
 }
 
-/// Whether a folder holds this name, if only as a link that leads nowhere.
+/// Returns true if a folder has an entry of this name, even if it is a dangling link.
 pub fn is_there(path: &Path) -> bool {
     !path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
-/// All that such a file holds.
+/// Reads the whole content of a file in one of this program's folders.
 ///
 /// # Errors
-/// As [`open_own`].
+/// Returns the same errors as [`open_own`].
 pub fn read_own(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_own(path)?.read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
     Ok(bytes)
 }
 
-/// Opens such a file to be changed in place, with these options. They must not truncate: the file is checked once it is
-/// open.
+/// Opens a file in one of this program's folders to change it in place. The options must not truncate: the file is only
+/// checked once it is open.
 ///
 /// # Errors
-/// As [`open_own`], and when the file has a second name, whose content would change too.
+/// Returns the same errors as [`open_own`], and an error for a hard link, because the other name's content would change
+/// too.
 pub fn open_own_to_write(path: &Path, options: &mut OpenOptions) -> Result<File> {
     let file = open(path, options.write(true), "write")?;
     match has_second_name(&file.metadata().map_err(|error| Error::io("write", path, error))?) {
@@ -50,10 +51,10 @@ pub fn open_own_to_write(path: &Path, options: &mut OpenOptions) -> Result<File>
 }
 
 fn open(path: &Path, options: &mut OpenOptions, action: &'static str) -> Result<File> {
-    // Before it is opened: a pipe or a device may act on that.
+    // Before the file is opened: a pipe or a device may react to that.
     match path.symlink_metadata() {
         Ok(data) => check(path, data.file_type())?,
-        // One that is to be made needs no remedy.
+        // A file about to be created needs no remedy.
         Err(error) if error.kind() == ErrorKind::NotFound && action == "read" => {
             let problem = "is missing: copy it back from where the folder came from";
             return Err(Error::file(path, problem));
@@ -67,7 +68,7 @@ fn open(path: &Path, options: &mut OpenOptions, action: &'static str) -> Result<
     }
     let failed = |error| Error::io(action, path, error);
     let file = options.open(path).map_err(failed)?;
-    // What has taken its place since.
+    // The file may have been replaced since the first check.
     check(path, file.metadata().map_err(failed)?.file_type())?;
     Ok(file)
 }

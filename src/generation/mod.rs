@@ -1,10 +1,10 @@
-//! Using a trained model: writing on from a prompt, and scoring a text.
+//! Inference with a trained model: continuing a prompt, and scoring a text.
 //!
-//! | file | holds |
+//! | module | contents |
 //! |---|---|
-//! | [`sampling`] | from logits to a token: filters as pure functions |
-//! | `writer` | the loop: prefill, then a token a step |
-//! | `transcript` | the text as it grows: streaming, stop strings |
+//! | [`sampling`] | the choice of a token from logits, with filters as pure functions |
+//! | `writer` | the generation loop: prefill, then one token per step |
+//! | `transcript` | the growing text: streaming, stop strings |
 //! | `score` | the log-probability of each token of a given text |
 
 pub mod sampling;
@@ -20,7 +20,7 @@ use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
 use crate::model::Source;
 
-/// Equal rows of ids on a device, `[rows, time]`.
+/// Creates a tensor of ids `[rows, time]` from rows of equal length.
 fn rows<'a, B: Backend>(rows: impl Iterator<Item = &'a [u32]>, device: &B::Device) -> Tensor<B, 2, Int> {
     let rows: Vec<_> = rows.collect();
     let ids: Vec<_> = rows.concat().into_iter().map(i64::from).collect();
@@ -28,7 +28,7 @@ fn rows<'a, B: Backend>(rows: impl Iterator<Item = &'a [u32]>, device: &B::Devic
     Tensor::from_data(TensorData::new(ids, shape), device)
 }
 
-/// The same source for so many rows, none of it padding.
+/// Repeats one source for `count` rows, without padding.
 fn source<B: Backend>(tokens: &[u32], count: usize, device: &B::Device) -> Source<B> {
     Source { lengths: vec![tokens.len(); count], tokens: rows(std::iter::repeat_n(tokens, count), device) }
 }

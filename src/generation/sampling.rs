@@ -1,7 +1,7 @@
-//! From logits to the next token: filters, each a pure function on a slice, and a draw.
+//! Sampling of the next token from logits: filters, each a pure function on a slice, and a draw.
 //!
-//! They are applied in the order in which they stand here. A token that a filter removes gets a
-//! logit of minus infinity, and so a probability of exactly zero.
+//! The filters are applied in the order of this module. A removed token gets a logit of minus infinity, and thus a
+//! probability of exactly zero.
 
 use std::collections::BTreeSet;
 
@@ -31,21 +31,21 @@ pub struct Sampling {
 }
 
 impl Default for Sampling {
-    /// Draws from the model's own distribution.
+    /// Returns the settings that draw from the unmodified distribution of the model.
     fn default() -> Self {
         Self { greedy: false, ..Self::GREEDY }
     }
 }
 
 impl Sampling {
-    /// The likeliest token at each step.
+    /// Greedy decoding: the most likely token at each step.
     pub const GREEDY: Self =
         Self { greedy: true, temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, repetition_penalty: 1.0 };
 
-    /// Checks every number.
+    /// Checks that every setting is in its range.
     ///
     /// # Errors
-    /// Names the option, its value and what would be right.
+    /// Returns an error with the option, its value and the valid range.
     pub fn check(&self) -> Result<()> {
         let Self { temperature, top_p, min_p, repetition_penalty: penalty, .. } = *self;
         let numbers = [
@@ -62,8 +62,8 @@ impl Sampling {
         }
     }
 
-    /// Chooses the token that follows the tokens in `seen`; `uniform` is a number drawn from
-    /// [0, 1), which greedy choice has no need of.
+    /// Chooses the token that follows the tokens in `seen`. `uniform` is a random number from [0, 1), which greedy
+    /// decoding ignores.
     pub fn choose(&self, logits: &[f32], seen: &[u32], uniform: f64) -> u32 {
         if !self.greedy && self.temperature > 0.0 {
             return draw(&self.probabilities(logits, seen), uniform);
@@ -73,7 +73,7 @@ impl Sampling {
         likeliest(&logits)
     }
 
-    /// The probabilities that a token is drawn from.
+    /// Returns the probabilities from which the next token is drawn.
     pub fn probabilities(&self, logits: &[f32], seen: &[u32]) -> Vec<f64> {
         let mut logits = logits.to_vec();
         penalize_repetition(&mut logits, seen, self.repetition_penalty);
@@ -85,9 +85,8 @@ impl Sampling {
     }
 }
 
-/// Makes every token in `seen` less likely: a positive logit is divided by the penalty, a negative
-/// one multiplied with it, once however often the token stands there (Keskar et al., 2019, arXiv
-/// 1909.05858).
+/// Makes every token in `seen` less likely: divides a positive logit by the penalty and multiplies a negative one by
+/// it. The penalty applies once, however often the token occurs (Keskar et al., 2019, arXiv 1909.05858).
 pub fn penalize_repetition(logits: &mut [f32], seen: &[u32], penalty: f64) {
     if penalty == 1.0 {
         return;
@@ -103,7 +102,7 @@ pub fn penalize_repetition(logits: &mut [f32], seen: &[u32], penalty: f64) {
 /// Divides the logits by a temperature above 0 (Ackley, Hinton and Sejnowski, 1985).
 pub fn scale(logits: &mut [f32], temperature: f64) {
     if temperature != 1.0 {
-        // From the largest down: a small temperature must not make it infinite.
+        // Subtracting the maximum keeps the result finite at small temperatures.
         let largest = largest(logits);
         for logit in logits {
             *logit = ((f64::from(*logit) - largest) / temperature) as f32;
@@ -111,8 +110,8 @@ pub fn scale(logits: &mut [f32], temperature: f64) {
     }
 }
 
-/// Keeps the `k` likeliest tokens (Fan, Lewis and Dauphin, 2018, arXiv 1805.04833); of equally
-/// likely ones those with the smaller id. 0 keeps all.
+/// Keeps the `k` most likely tokens (Fan, Lewis and Dauphin, 2018, arXiv 1805.04833); ties favour smaller ids. 0 keeps
+/// all.
 pub fn keep_top_k(logits: &mut [f32], k: usize) {
     if k == 0 {
         return;
@@ -124,8 +123,8 @@ pub fn keep_top_k(logits: &mut [f32], k: usize) {
     }
 }
 
-/// Keeps the smallest set of likeliest tokens whose probabilities together are at least `p`:
-/// nucleus sampling (Holtzman et al., 2019, arXiv 1904.09751). 1 keeps all.
+/// Keeps the smallest set of most likely tokens whose total probability is at least `p`: nucleus sampling (Holtzman et
+/// al., 2019, arXiv 1904.09751). 1 keeps all.
 pub fn keep_top_p(logits: &mut [f32], p: f64) {
     if p >= 1.0 {
         return;
@@ -133,7 +132,7 @@ pub fn keep_top_p(logits: &mut [f32], p: f64) {
     let probabilities = softmax(logits);
     let mut sum = 0.0;
     for token in top(logits, logits.len()) {
-        // The likeliest is always kept: nothing stands before it.
+        // The most likely token is always kept, as the sum before it is 0.
         if sum >= p {
             logits[token as usize] = f32::NEG_INFINITY;
         }
@@ -141,8 +140,8 @@ pub fn keep_top_p(logits: &mut [f32], p: f64) {
     }
 }
 
-/// Keeps the tokens that are at least `p` times as likely as the likeliest (Nguyen et al., 2024,
-/// arXiv 2407.01082). 0 keeps all.
+/// Keeps the tokens that are at least `p` times as likely as the most likely token (Nguyen et al., 2024, arXiv
+/// 2407.01082). 0 keeps all.
 pub fn keep_min_p(logits: &mut [f32], p: f64) {
     if p <= 0.0 {
         return;
@@ -155,7 +154,7 @@ pub fn keep_min_p(logits: &mut [f32], p: f64) {
     }
 }
 
-/// The probabilities of logits.
+/// Returns the softmax of the logits.
 pub fn softmax(logits: &[f32]) -> Vec<f64> {
     let largest = largest(logits);
     let mut probabilities: Vec<f64> = logits.iter().map(|&x| (f64::from(x) - largest).exp()).collect();
@@ -164,13 +163,13 @@ pub fn softmax(logits: &[f32]) -> Vec<f64> {
     probabilities
 }
 
-/// The token with the largest logit; the first where several are equal.
+/// Returns the argmax of the logits; ties favour the smaller id.
 pub fn likeliest(logits: &[f32]) -> u32 {
     let largest = largest(logits);
     logits.iter().position(|&logit| f64::from(logit) == largest).unwrap_or(0) as u32
 }
 
-/// The `count` likeliest tokens, likeliest first; of equally likely ones that with the smaller id.
+/// Returns the `count` most likely tokens in descending order of probability; ties favour smaller ids.
 pub fn top(logits: &[f32], count: usize) -> Vec<u32> {
     let by_likelihood = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
     let mut order: Vec<u32> = (0..logits.len() as u32).collect();
@@ -182,7 +181,7 @@ pub fn top(logits: &[f32], count: usize) -> Vec<u32> {
     order
 }
 
-/// The token at `uniform`, from [0, 1), of the way through the probabilities: a draw from them.
+/// Draws a token by inverting the cumulative distribution at `uniform` from [0, 1).
 pub fn draw(probabilities: &[f64], uniform: f64) -> u32 {
     let sum: f64 = probabilities.iter().sum();
     let mut left = uniform * sum;
@@ -196,7 +195,7 @@ pub fn draw(probabilities: &[f64], uniform: f64) -> u32 {
             last = token;
         }
     }
-    // What rounding left over belongs to the last one that can be.
+    // Rounding errors at the end fall to the last token with a positive probability.
     last as u32
 }
 

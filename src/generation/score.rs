@@ -1,4 +1,4 @@
-//! How likely a text is to a model, token by token.
+//! The log-probability of a text under a model, token by token.
 
 use burn::tensor::{Tensor, activation::log_softmax, backend::Backend};
 
@@ -6,14 +6,14 @@ use super::{rows, source};
 use crate::error::{Error, Result};
 use crate::model::{Inputs, Model, Sizes};
 
-/// The log-probability in nats of each token but the first, given those before it.
+/// Returns the log-probability in nats of each token except the first, given the tokens before it.
 ///
-/// A text longer than the context is read in windows that overlap by half, so that each token
-/// is given at least half a context, where there is so much before it.
+/// A text longer than the context is read in windows that overlap by half. Each token is therefore predicted from at
+/// least half a context, if the text has that many tokens before it.
 ///
 /// # Errors
-/// [`Error::Input`] where there are fewer than two tokens; [`Error::Shape`] where a source is missing,
-/// too long, or not taken. That all ids lie below the vocabulary is to be checked before.
+/// Returns [`Error::Input`] if there are fewer than two tokens. Returns [`Error::Shape`] if a source is missing, too
+/// long, or given to a model without an encoder. The caller must check that all ids are below the vocabulary size.
 pub fn score<B: Backend>(
     (model, sizes): (&Model<B>, Sizes),
     tokens: &[u32],
@@ -37,7 +37,7 @@ pub fn score<B: Backend>(
         let inputs = Inputs { tokens: window, source: given.map(|tokens| source(tokens, 1, device)) };
         let logits = model.forward(inputs)?; // [1, time, vocab]
         let found: Tensor<B, 2> = log_softmax(logits, 2).gather(2, next.unsqueeze_dim(2)).squeeze_dim(2);
-        // What the window before has scored already, it scored with more before it.
+        // Targets of both windows keep the score of the previous window, which had more context.
         let known = scores.len() - first;
         scores.extend(found.into_data().iter::<f64>().skip(known));
         first = (first + stride).min(targets);
@@ -60,7 +60,7 @@ mod tests {
         let tokens: Vec<u32> = (0..23).map(|i| (i * i + 3) % 11).collect();
         let scores = score((&model, SIZES), &tokens, None, &device).unwrap();
         assert_eq!(scores.len(), 22);
-        // Windows of 7 inputs begin at 0, 4, 8, 12, 16, and score targets up to 7, 11, 15, 19, 22.
+        // Windows of 7 inputs start at 0, 4, 8, 12, 16 and score the targets up to 7, 11, 15, 19, 22.
         for (target, &found) in scores.iter().enumerate() {
             let first = [0, 4, 8, 12, 16].into_iter().find(|first| target < first + 7).unwrap();
             let inputs = Inputs::tokens(rows(std::iter::once(&tokens[first..=target]), &device));

@@ -1,12 +1,11 @@
-//! The text of a continuation as it grows: what can be shown already, and where a stop string
-//! ends it.
+//! The growing text of a continuation: streams the part that can be shown, and finds stop strings.
 
 use std::ops::Range;
 
 use crate::data::{Notation, Vocabulary};
 
-/// Tokens of the prompt with which the first new one is decoded: a tokenizer may drop the space before
-/// the first token of a text.
+/// The number of prompt tokens that are decoded with the first new token. Without them, a tokenizer may drop the space
+/// before the first token of a text.
 const CONTEXT: usize = 4;
 
 /// New tokens and their text.
@@ -16,32 +15,32 @@ pub(super) struct Transcript<'a> {
     stops: &'a [String],
     pub(super) tokens: Vec<u32>,
     pub(super) text: String,
-    /// Bytes of the text after each token.
+    /// The end of each token in the text, in bytes.
     ends: Vec<usize>,
-    /// The last tokens whose text is settled, or those of the prompt: what follows is decoded behind them.
+    /// The last settled tokens, or the last prompt tokens. Later tokens are decoded together with them.
     before: Vec<u32>,
-    /// How many tokens and bytes are settled: all but those of a character that is not whole yet.
+    /// The numbers of settled tokens and bytes: all except an incomplete character at the end.
     settled: (usize, usize),
-    /// Bytes of the text that were given out.
+    /// The number of bytes of the text that were already returned.
     shown: usize,
-    /// Those of special tokens, which are not shown.
+    /// The ranges of special tokens in the text, which are not shown.
     hidden: Vec<Range<usize>>,
 }
 
 impl<'a> Transcript<'a> {
     pub(super) fn new(vocabulary: &'a Vocabulary, prompt: &[u32], stops: &'a [String]) -> Self {
         let near = match vocabulary.notation() {
-            // No space stands before the first word.
+            // The first word is not preceded by a space.
             Notation::Words => &[],
             Notation::Characters | Notation::Text => &prompt[prompt.len().saturating_sub(CONTEXT)..],
         };
-        // Nor does one stand behind what begins a text.
+        // Neither is the text after a special token that begins it.
         let before = near.iter().copied().filter(|&token| !vocabulary.is_special(token)).collect();
         let (tokens, text, ends, hidden) = (Vec::new(), String::new(), Vec::new(), Vec::new());
         Self { vocabulary, stops, tokens, text, ends, before, settled: (0, 0), shown: 0, hidden }
     }
 
-    /// Takes up a token; true where a stop string is complete, which with all behind it is dropped.
+    /// Appends a token. Returns true if it completes a stop string, which is removed with all text after it.
     pub(super) fn push(&mut self, token: u32) -> bool {
         self.tokens.push(token);
         let (first, settled) = self.settled;
@@ -59,7 +58,7 @@ impl<'a> Transcript<'a> {
             self.hidden.extend(self.text.ends_with(&name).then(|| end - name.len()..end));
         }
         if let Some(end) = self.stop(settled) {
-            // A token stays if any of its text does.
+            // A token is kept if any of its text is kept.
             while self.tokens.len() > 1 && self.ends[self.tokens.len() - 2] >= end {
                 self.tokens.pop();
             }
@@ -73,7 +72,7 @@ impl<'a> Transcript<'a> {
         false
     }
 
-    /// Where the first stop string begins, of those that end behind what was `settled`.
+    /// Returns the start of the first stop string among those that end after the `settled` bytes.
     fn stop(&self, settled: usize) -> Option<usize> {
         let found = self.stops.iter().filter_map(|stop| {
             let from = self.text.floor_char_boundary(settled.saturating_sub(stop.len()));
@@ -82,8 +81,8 @@ impl<'a> Transcript<'a> {
         found.min()
     }
 
-    /// What can be shown that was not: characters that are whole, and no beginning of a stop
-    /// string, unless the text is `over`; special tokens never.
+    /// Returns the new text that can be shown. Incomplete characters and the possible start of a stop string are held
+    /// back until the text is `over`; special tokens are never shown.
     pub(super) fn fresh(&mut self, over: bool) -> String {
         let mut end = self.text.len();
         if !over {
@@ -99,7 +98,7 @@ impl<'a> Transcript<'a> {
         self.visible(start..end)
     }
 
-    /// A part of the text without the special tokens in it.
+    /// Returns a part of the text without its special tokens.
     pub(super) fn visible(&self, Range { mut start, end }: Range<usize>) -> String {
         let mut seen = String::new();
         for hidden in &self.hidden {
@@ -146,7 +145,7 @@ mod tests {
         assert_eq!(transcript.fresh(true), "");
     }
 
-    /// Bytes as tokens: é is C3 A9, which a byte-level tokenizer writes as Ã and ©.
+    /// Returns a vocabulary with bytes as tokens: é is C3 A9, which a byte-level tokenizer writes as Ã and ©.
     fn bytes() -> Vocabulary {
         let json = r#"{"kind": "tokenizer", "tokenizer": {"version": "1.0", "truncation": null,
             "padding": null, "normalizer": null, "added_tokens": [], "pre_tokenizer": null,

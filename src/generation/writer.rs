@@ -1,10 +1,10 @@
-//! Writing on from a prompt: the prompt is read in one pass, then each new token in a step of its
-//! own, with what earlier ones left in the cache.
+//! Generation from a prompt: the prompt is read in one pass (prefill), then each new token in one step with the KV
+//! cache.
 //!
-//! A model reads no further than the longest sequence it was trained on, its context. Where a
-//! continuation is longer, the context slides: of a full one the later half is read again, from
-//! place 0, and writing goes on. So the cache stays exact for every position scheme, and a token
-//! still costs little more than a step on average.
+//! A model reads at most as many tokens as the longest sequence it was trained on, its context. When a continuation
+//! exceeds the context, the context slides: its later half is read again from position 0, and generation continues. The
+//! cache is therefore exact for every position scheme, and the average cost per token is still little more than one
+//! step.
 
 use burn::tensor::{Tensor, backend::Backend};
 use rand::RngExt;
@@ -18,12 +18,12 @@ use crate::data::seed::{Purpose, generator};
 use crate::error::{Error, Result};
 use crate::model::{Inputs, Model, Sizes};
 
-/// A prompt.
+/// The input of a generation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Prompt {
-    /// The tokens to continue; for an encoder-decoder what an answer starts with.
+    /// The tokens to continue; for an encoder-decoder, the start of the answer.
     pub tokens: Vec<u32>,
-    /// What an encoder-decoder answers.
+    /// The source to answer, for an encoder-decoder.
     pub source: Option<Vec<u32>>,
 }
 
@@ -88,70 +88,70 @@ impl Default for Options {
     }
 }
 
-/// A token that could have come instead.
+/// A candidate token of a step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Alternative {
-    /// Its id.
+    /// The id of the token.
     pub id: u32,
-    /// Its text.
+    /// The text of the token.
     pub text: String,
-    /// The model's probability for it, before any filter.
+    /// The probability of the token under the model, before any filter.
     pub probability: f64,
 }
 
-/// What a model wrote.
+/// The generated continuation of a prompt.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Continuation {
     /// The new tokens.
     pub tokens: Vec<u32>,
-    /// Their text.
+    /// The text of the new tokens.
     pub text: String,
-    /// Their text without special tokens.
+    /// The text without special tokens.
     #[serde(skip)]
     pub shown: String,
-    /// The model's probability for each of them, before any filter; none where they were not noted.
+    /// The probability of each new token under the model, before any filter; empty if not requested.
     pub probabilities: Vec<f64>,
-    /// At each step, the likeliest tokens, likeliest first.
+    /// The most likely tokens of each step, in descending order of probability.
     pub alternatives: Vec<Vec<Alternative>>,
-    /// Why it ended.
+    /// The reason why the continuation ended.
     pub ended: StopReason,
 }
 
-/// Why a continuation ended.
+/// The reason why a continuation ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// By a stop token.
+    /// A stop token was generated.
     StopToken,
-    /// By a stop string.
+    /// The text contains a stop string.
     StopString,
-    /// By the number of new tokens.
+    /// The maximum number of new tokens was reached.
     #[default]
     MaxNew,
 }
 
-/// How many tokens are read before the context slides, and how many of them are then read again. A prompt beyond
-/// the context is read whole, unless the context `slides` over it as well.
+/// Returns the number of tokens that are read before the context slides, and the number of them that are then read
+/// again. A prompt longer than the context is read whole, unless `slides` makes the context slide over it as well.
 pub fn window(sizes: Sizes, prompt: &Prompt, slides: bool) -> [usize; 2] {
     let prompt = if slides { 0 } else { prompt.tokens.len() };
     [sizes.context.max(prompt), sizes.context.div_ceil(2)]
 }
 
-/// A continuation under way.
+/// One row of the batch during generation.
 struct BatchRow<'a> {
     /// Prompt and new tokens.
     all: Vec<u32>,
     transcript: Transcript<'a>,
-    /// What is noted of it; the transcript has its tokens and its text.
+    /// Probabilities, alternatives and stop reason; the transcript holds the tokens and the text.
     written: Continuation,
 }
 
-/// Continues a prompt. `watch` hears by how much text each sample grows, special tokens apart, and ends the writing by
-/// an error.
+/// Continues a prompt. `watch` receives each sample's new text without special tokens, and stops the generation by
+/// returning an error.
 ///
 /// # Errors
-/// [`Error::Input`] where options or prompt cannot be used; [`Error::Shape`] where learned positions end within the
-/// prompt; [`Error::Failed`] where the model's logits are not finite; and those of `watch`.
+/// Returns [`Error::Input`] if options or prompt are invalid, and [`Error::Shape`] if the prompt exceeds the learned
+/// positions. Returns [`Error::Failed`] if the logits of the model are not finite, and the errors of `watch`.
 pub fn write<B: Backend>(
     (model, sizes): (&Model<B>, Sizes),
     vocabulary: &Vocabulary,
@@ -171,8 +171,7 @@ pub fn write<B: Backend>(
         })
         .collect();
 
-    // The window is what the model sees: the tokens from `first` on, of which all before `unread`
-    // lie in the cache.
+    // The window holds the tokens from `first` onwards that the model sees. The cache holds those before `unread`.
     let [context, kept] = window(sizes, prompt, options.slides);
     let mut first = prompt.tokens.len().saturating_sub(context);
     let mut unread = first;
@@ -214,11 +213,11 @@ impl BatchRow<'_> {
         self.written.ended != StopReason::MaxNew
     }
 
-    /// Takes the next token, which is drawn by the number of the sample and the step. A row that has ended takes
-    /// any, to be as long as the others.
+    /// Appends the next token, seeded by the index of the sample and the step. A finished row appends an arbitrary
+    /// token, to stay as long as the others.
     fn step(&mut self, all_logits: &[f32], vocabulary: &Vocabulary, options: &Options, number: [usize; 2]) {
-        // A model may have rows for more tokens than there are, to fill up a matrix. None of them is written, but they
-        // have their share of the probability, as in its loss.
+        // A model may have more output rows than there are tokens, as padding of the matrix. Their tokens are never
+        // written, but they keep their share of the probability, as in the loss.
         let logits = &all_logits[..vocabulary.size().min(all_logits.len())];
         if self.is_over() {
             self.all.push(likeliest(logits));
@@ -252,14 +251,14 @@ impl BatchRow<'_> {
         let Self { transcript, mut written, .. } = self;
         let shown = transcript.visible(0..transcript.text.len());
         let Transcript { tokens, text, .. } = transcript;
-        // A stop string takes tokens back.
+        // A stop string removes tokens that were already recorded.
         written.probabilities.truncate(tokens.len());
         written.alternatives.truncate(tokens.len());
         Continuation { tokens, text, shown, ..written }
     }
 }
 
-/// What cannot be continued, or not so.
+/// Checks the options and the prompt before generation.
 fn check(vocabulary: &Vocabulary, prompt: &Prompt, options: &Options) -> Result<()> {
     options.sampling.check()?;
     let Prompt { tokens, source } = prompt;

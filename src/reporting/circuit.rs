@@ -1,4 +1,4 @@
-//! Explanations of a run's model as pictures.
+//! Pictures of the explanation of a run's model.
 
 use causal_attention_report::circuit::{self as plain, Circuit, HeadInput, Part};
 use causal_attention_report::color::{color, diverging};
@@ -9,10 +9,10 @@ use crate::analysis::circuit::{Component, Edge, Explanation, Input, Patching};
 use crate::data::Vocabulary;
 use crate::numbers::{counted, fixed, signed};
 
-/// Positions of a sequence that are shown.
+/// The maximum number of positions shown.
 const MOST_POSITIONS: usize = 128;
 
-/// Draws what was found in `run`.
+/// Draws the explanation found for `run`.
 pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<Picture> {
     let shown = found.next.len().min(MOST_POSITIONS);
     let texts = |tokens: &[u32]| tokens[..shown].iter().map(|&token| vocabulary.token(token)).collect();
@@ -24,14 +24,14 @@ pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<
 }
 
 fn lens(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
-    // The last layer on top, as the residual stream rises.
+    // The last layer is on top: the residual stream flows upwards.
     let depth = |(depth, loss): (usize, &f64)| match depth {
         0 => format!("embedding: {} nats", fixed(*loss, 2)),
         depth => format!("after layer {}: {} nats", depth - 1, fixed(*loss, 2)),
     };
     let names = found.lens.loss.iter().enumerate().map(depth);
     let plain = names.zip(&found.lens.probability).map(|(name, row)| (name, row.as_slice()));
-    // At the last depth there is nothing to tune.
+    // The last depth is the model's own output, so it needs no tuned lens.
     let depths = found.lens.loss.len() - 1;
     let tuned = |at: usize| {
         let lens = found.tuned_lens.as_ref().filter(|_| at < depths)?;
@@ -96,7 +96,7 @@ fn circuit(found: &Explanation) -> Circuit {
 
 fn patching(found: &Patching, vocabulary: &Vocabulary) -> patching::Patching {
     let text = |token: u32| vocabulary.token(token);
-    // What was exchanged is named with what came in its place.
+    // An exchanged token is shown together with its replacement.
     let pair = found.pair.clean.iter().zip(&found.pair.corrupted);
     let tokens = pair.map(|(&clean, &corrupted)| match clean == corrupted {
         true => text(clean),

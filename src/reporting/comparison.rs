@@ -11,10 +11,10 @@ use crate::analysis::Score;
 use crate::comparison::{ComparedRun, Comparison, Measure, Setting};
 use crate::training::Row;
 
-/// The scores that tell heads apart, which the picture shows; the page has all.
+/// The scores that the picture shows, which distinguish heads best; the page shows all scores.
 const SHOWN: [Score; 4] = [Score::Ablation, Score::Previous, Score::Induction, Score::Duplicate];
 
-/// Draws a comparison: losses, and the scores of heads where runs have them.
+/// Draws the losses of a comparison, and the scores of heads for runs that have them.
 pub fn comparison_pictures(comparison: &Comparison, along: Along) -> Vec<Picture> {
     plain::pictures(&plain_comparison(&shared::without_folders(comparison)), along, &SHOWN.map(Score::about))
 }

@@ -1,4 +1,4 @@
-//! Curves: along a run from the rows of `metrics.csv`, over lengths, and over numbers of workers.
+//! Curves: over the steps of a run from the rows of `metrics.csv`, over sequence lengths, and over numbers of workers.
 
 use causal_attention_report::gradients::GradientCurve;
 use causal_attention_report::lengths::{self, LengthPanel};
@@ -9,13 +9,13 @@ use crate::evaluation::{AtLength, Protocol};
 use crate::scaling::Scaled;
 use crate::training::{Ended, Row, Split, Summary};
 
-/// Returns the values of a split's rows, in the order of steps.
+/// Returns the values of a split's rows, ordered by step.
 fn points(rows: &[Row], split: Split, value: impl Fn(&Row) -> Option<f64>) -> Vec<Point> {
     let rows = rows.iter().filter(|row| row.split == split);
     rows.filter_map(|row| Some(Point { step: row.step as u64, value: value(row)? })).collect()
 }
 
-/// Returns the loss along a run.
+/// Builds the loss curve of a run.
 pub(super) fn loss_curve(run: String, rows: &[Row], summary: &Summary) -> LossCurve {
     let last = rows.last().map_or(0, |row| row.step) as f64;
     let epochs = (last / summary.steps_per_epoch).floor() as u64;
@@ -34,7 +34,7 @@ pub(super) fn loss_curve(run: String, rows: &[Row], summary: &Summary) -> LossCu
     }
 }
 
-/// Returns the gradients along a run whose norm is clipped to `limit`.
+/// Builds the gradient curve of a run whose gradient norm is clipped to `limit`.
 pub(super) fn gradient_curve(rows: &[Row], limit: f64, summary: &Summary) -> GradientCurve {
     GradientCurve {
         norms: points(rows, Split::Train, |row| row.gradient_norm),
@@ -44,7 +44,7 @@ pub(super) fn gradient_curve(rows: &[Row], limit: f64, summary: &Summary) -> Gra
     }
 }
 
-/// Draws the loss of a run at each length by both protocols, above the floor where that is known.
+/// Draws the loss of a run by sequence length for both protocols, above the floor if it is known.
 pub fn lengths_picture(run: &str, losses: &[AtLength], trained: usize) -> Picture {
     let is_above_floor = losses.iter().all(|at| at.gap.is_some());
     let curves = [(Protocol::Windows, "windows side by side"), (Protocol::Sliding, "sliding windows")];
@@ -58,7 +58,7 @@ pub fn lengths_picture(run: &str, losses: &[AtLength], trained: usize) -> Pictur
     lengths::picture("lengths", &format!("{run}: loss by length"), note, &[panel], is_above_floor)
 }
 
-/// Draws the predicted efficiency by the number of workers, of the config that is called `name`; `note` names the link.
+/// Draws the predicted efficiency by number of workers for the config called `name`; `note` names the link.
 pub fn scaling_picture(name: &str, scaled: &[Scaled], note: &str) -> Picture {
     let efficiency = |scaled: &Scaled| Efficiency {
         workers: scaled.workers,

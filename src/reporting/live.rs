@@ -1,4 +1,4 @@
-//! The model itself within its page, which computes with it: its numbers, their description, and its vocabulary.
+//! The model embedded in its page: weights, description and vocabulary, with which the page's script runs it.
 
 use burn::tensor::DType;
 use burn_flex::Flex;
@@ -14,18 +14,17 @@ use crate::position::{PositionScheme, evaluation_places};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
 
-/// The most parameters that are kept in single precision.
+/// The maximum number of parameters stored in single precision.
 const MOST_IN_F32: usize = 1_000_000;
-/// The most in half precision; a page of more would be too large.
+/// The maximum number of parameters stored in half precision; larger models would make the page too large.
 const MOST: usize = 6_000_000;
-/// Sequences to start from, and tokens of all of them, at most.
+/// The maximum number of start sequences, and of tokens in all of them.
 pub const MOST_STARTS: usize = 300;
 const MOST_START_TOKENS: usize = 30_000;
-/// The longest input that the page's script reads where the context is shorter.
+/// The maximum input length in the page for models with a shorter context.
 const MAX_INPUT: usize = 512;
 
-/// Returns the model whose weights a file holds, with sequences to start from; or the reason why a page has no room for
-/// it.
+/// Returns the model from a weights file, with start sequences, or the reason why it does not fit into a page.
 ///
 /// # Errors
 /// If the weights cannot be read.
@@ -47,7 +46,7 @@ pub fn live_model(
     let (mut numbers, mut tensors) = (Vec::new(), Vec::new());
     for tensor in weights.tensors()? {
         let data = tensor.read()?.convert_dtype(precision);
-        // Half precision ends at 65,504.
+        // The largest finite half-precision number is 65,504.
         if data.iter::<f32>().any(|number| !number.is_finite()) {
             let problem = "This page does not hold the model itself: its weights are not finite.";
             return Ok(Err(problem.to_string()));
@@ -62,7 +61,7 @@ pub fn live_model(
     }))
 }
 
-/// Returns the description of the numbers.
+/// Returns the description of the weights.
 fn described(
     Description { model, sizes }: &Description,
     tensors: &[(String, Vec<usize>)],
@@ -84,8 +83,9 @@ fn described(
     })
 }
 
-/// The places that random sinusoidal positions draw in evaluation, by stack: of the context and of each longer sequence
-/// that the page reads. A place is given by its distance from the one before, which packs well.
+/// Returns the positions drawn by random sinusoidal positions in evaluation, by stack: for the context, and for each
+/// longer sequence that the page accepts. Each position is stored as its distance from the previous one, which
+/// compresses well.
 fn draws(largest: usize, sizes: Sizes) -> Value {
     let distances = |time: usize| {
         let mut last = 0;
@@ -99,14 +99,14 @@ fn draws(largest: usize, sizes: Sizes) -> Value {
     json!({"position": of_stack(sizes.context), "encoder.position": sizes.source_context.map(of_stack)})
 }
 
-/// A vocabulary as the page reads it: the name of each token, and of byte pairs, as GPT-2 has them, what joins them. Of
-/// another tokenizer the page takes ids.
+/// Returns a vocabulary in the page's format: the name of each token and, for GPT-2's byte-pair encoding, the merges.
+/// For other tokenizers, the page takes token ids.
 fn tokenizer(vocabulary: &Vocabulary) -> Value {
     let ids = 0..vocabulary.size() as u32;
     let names: Vec<_> = ids.clone().map(|id| vocabulary.token(id)).collect();
     let stored = json!(vocabulary);
     let Some(tokenizer) = stored.get("tokenizer") else {
-        // As they are typed: a space is shown as another sign.
+        // The characters as typed; the names show whitespace as symbols.
         let characters = stored["characters"].as_str().map(|all| json!(all.chars().collect::<Vec<_>>()));
         let pieces = characters.or_else(|| stored.get("symbols").cloned());
         return json!({"kind": stored["kind"], "tokens": names, "pieces": pieces});
@@ -132,7 +132,7 @@ fn tokenizer(vocabulary: &Vocabulary) -> Value {
     json!({"kind": "pairs", "tokens": names, "pieces": pieces, "merges": merges, "special": special})
 }
 
-/// A pair that is joined, which older files write as one text.
+/// Returns a merged pair; older files store it as one string.
 fn merge(merge: &Value) -> Value {
     match merge.as_str().and_then(|pair| pair.split_once(' ')) {
         Some((left, right)) => json!([left, right]),
@@ -140,7 +140,7 @@ fn merge(merge: &Value) -> Value {
     }
 }
 
-/// As many sequences as there is room for.
+/// Returns as many start sequences as fit.
 fn started(samples: &[Sample]) -> Vec<Value> {
     let mut tokens = 0;
     let fits = samples.iter().take(MOST_STARTS).take_while(|sample| {
@@ -157,7 +157,7 @@ mod tests {
     use crate::weights::file::LazyTensor;
     use burn::tensor::TensorData;
 
-    /// The model of a page whose file holds these numbers, by a config with blocks of this width.
+    /// Returns the embedded model of a file with these weights, with `d_model` as the width of its blocks.
     fn live(d_model: usize, numbers: Vec<f32>) -> std::result::Result<LiveModel, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
@@ -173,7 +173,7 @@ mod tests {
     fn weights_are_kept_in_single_precision_in_half_or_not_at_all_by_their_number() {
         let small = live(8, vec![1.0, -0.1]).unwrap();
         assert_eq!((&small.description["precision"], small.numbers.len()), (&json!("f32"), 8));
-        // 24 d_model^2 parameters and a few more.
+        // About 24 d_model^2 parameters.
         let half = live(256, vec![1.0, -0.1]).unwrap();
         assert_eq!(half.description["precision"], "f16");
         assert_eq!(half.numbers, [0x00, 0x3c, 0x66, 0xae]);

@@ -1,14 +1,14 @@
 //! Runs, studies and comparisons as the plain data of `causal-attention-report`, and their pictures and pages as files.
 //!
-//! [`RunData`] is what a run folder holds; [`RunData::draw`] draws it, and is the list of its pictures together with
-//! [`Page::pictures`](causal_attention_report::page::Page::pictures), the list of those that show one sequence.
+//! [`RunData`] is the content of a run folder. [`RunData::draw`] draws all its pictures;
+//! [`Page::pictures`](causal_attention_report::page::Page::pictures) draws the pictures of a single sequence.
 //!
 //! | file | from |
 //! |---|---|
 //! | `run_data`, `page` | a run folder and its weights |
 //! | `curves` | the rows of a run; its losses at several lengths; a prediction for more workers |
-//! | `reading`, `scores` | a sequence with what a model does with it; the scores of heads |
-//! | `live` | the weights and the vocabulary of a model, with which its page computes |
+//! | `reading`, `scores` | a sequence with the attention and predictions of a model; the scores of heads |
+//! | `live` | the weights and the vocabulary of a model, which its page runs |
 //! | `circuit` | an explanation |
 //! | `study`, `comparison` | a study; runs compared with each other |
 
@@ -38,10 +38,10 @@ pub use reading::reading;
 pub use run_data::RunData;
 pub use study::{draw_study, rate_finder};
 
-/// Saves pictures into a folder, which is created where there is none, and returns their paths.
+/// Saves pictures into a folder, which is created if it does not exist, and returns their paths.
 ///
 /// # Errors
-/// If they cannot be written.
+/// If the pictures cannot be written.
 pub fn save_all(pictures: &[Picture], folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
     create(folder)?;
     let save = |picture: &Picture| {

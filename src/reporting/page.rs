@@ -11,8 +11,8 @@ use crate::config::Config;
 use crate::numbers::{clock, fixed, thousands};
 use crate::training::Summary;
 
-/// Returns the page of sequences, of which `sample` is shown first, by a model whose heads have these scores, measured
-/// on that sequence alone; `head` is shown in every layer where it is given.
+/// Returns a page of sequences; `sample` is shown first, and the scores of `heads` were measured on it alone. If `head`
+/// is given, it is shown in every layer.
 pub fn page(
     run: String,
     (readings, sample): (Vec<Reading>, usize),
@@ -25,7 +25,7 @@ pub fn page(
     Page { config: config.to_shared_toml(), ..Page::new(run, (readings, sample), heads) }
 }
 
-/// Returns a circuit as the page's script reads it. Losses are in nats per token.
+/// Returns a circuit in the format of the page's script. Losses are in nats per token.
 pub(super) fn circuit(found: &Explanation) -> Value {
     let Explanation { loss, no_circuit, components, edges, sentences, .. } = found;
     json!({
@@ -37,7 +37,7 @@ pub(super) fn circuit(found: &Explanation) -> Value {
     })
 }
 
-/// Returns the result of a run in words.
+/// Returns the results of a run as names and values.
 pub(super) fn summary(summary: &Summary) -> Vec<(String, String)> {
     let nats = |loss: f64| format!("{} nats", fixed(loss, 4));
     let percent = |share: f64| format!("{:.1} %", share * 100.0);

@@ -1,4 +1,4 @@
-//! Sequences with what a model does with them, in the words of its vocabulary.
+//! Sequences with the attention and the predictions of a model, as text.
 
 use causal_attention_report::reading::{Reading, Target, TargetRole, TokenProbability};
 use causal_attention_report::{Outcome, Step};
@@ -8,10 +8,10 @@ use crate::data::{Role, Vocabulary};
 use crate::generation::sampling;
 use crate::numbers::counted;
 
-/// The most likely tokens that are kept at each position.
+/// The number of most likely tokens kept per position.
 const LIKELIEST: usize = 5;
 
-/// Returns what a model does with a sequence.
+/// Returns a sequence as text, with the attention weights and the predictions of a model.
 pub fn reading(sequence: String, sample: Sample, view: View, vocabulary: &Vocabulary) -> Reading {
     let texts = |tokens: &[u32]| tokens.iter().map(|&token| vocabulary.token(token)).collect();
     let targets = sample.targets.iter().zip(&sample.roles).zip(&view.probabilities);
@@ -41,7 +41,8 @@ pub fn reading(sequence: String, sample: Sample, view: View, vocabulary: &Vocabu
     }
 }
 
-/// Returns readings of a sequence along its run, with the steps done; snapshots that do not fit it are left out.
+/// Returns the readings of a sequence at the snapshots of its run, each with its number of steps. Snapshots that do not
+/// match the sequence are skipped.
 pub(super) fn film(
     snapshots: &Snapshots,
     reading: &Reading,

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::numbers::counted;
 use crate::training::{Row, RunFolder, Summary, dataset_of, read_metrics};
 
-/// The contents of a run folder, and what its best weights do with its validation sequences.
+/// The contents of a run folder, and the output of its best weights for its validation sequences.
 #[derive(Debug)]
 pub struct RunData {
     /// The page of the run.
@@ -30,20 +30,20 @@ pub struct RunData {
     /// The rows of `metrics.csv`.
     rows: Vec<Row>,
     summary: Summary,
-    /// The model's own continuation of the sequence that the pictures show.
+    /// The model's own continuation of the sequence shown in the pictures.
     free_running: FreeRunning,
-    /// The analysis at the end of the run; where there is none, the scores of heads on its samples alone.
+    /// The analysis at the end of the run; if there is none, the scores of heads on the samples alone.
     analysis: Analysis,
-    /// The explanation of its predictions, where it was found.
+    /// The explanation of the model's predictions, if there is one.
     circuit: Option<Explanation>,
 }
 
 impl RunData {
-    /// Reads the run in `folder`; `look` asks its best weights what they do with sequences in its vocabulary, as
-    /// many as memory allows and at least the first, and lets them continue the one of the given place.
+    /// Reads the run in `folder`. `look` runs the best weights on sequences: as many as fit into memory, and at least
+    /// the first. It also continues the sequence with the given index.
     ///
     /// # Errors
-    /// If the folder lacks what a picture is made of, or holds what cannot be understood, and those of `look`.
+    /// If the folder lacks a required file or holds an invalid one, or if `look` fails.
     pub fn read(
         folder: &RunFolder,
         look: impl FnOnce(&[Sample], usize, &Vocabulary) -> Result<(Vec<View>, FreeRunning)>,
@@ -64,7 +64,7 @@ impl RunData {
         let longest = Sample::longest(config.model.layers * config.model.heads);
         let rows = read_metrics(&folder.metrics())?;
         let summary = Summary::read(folder)?;
-        // Where a run's end would make one think of other weights.
+        // Set if the kept weights are not those that the run's end suggests.
         let weights = folder.weights_in_words(&summary, &config);
         let by = weights.as_ref().map_or_else(String::new, |weights| format!(", by {weights}"));
         let name = |(index, sample): (usize, &Sample)| {
@@ -101,7 +101,7 @@ impl RunData {
     /// Adds an explanation to the page, draws it into `folder`, and returns the paths of the pictures.
     ///
     /// # Errors
-    /// If they cannot be written.
+    /// If the pictures cannot be written.
     pub fn add_circuit(&mut self, found: Explanation, folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
         let pictures = circuit::pictures(&self.page.run, &found, &self.vocabulary);
         self.page.circuit = Some(page::circuit(&found));
@@ -109,10 +109,10 @@ impl RunData {
         save_all(&pictures, folder, style)
     }
 
-    /// Draws every picture that there is data for into `folder`, and returns their paths.
+    /// Draws every picture for which there is data into `folder`, and returns their paths.
     ///
     /// # Errors
-    /// If they cannot be written.
+    /// If the pictures cannot be written.
     pub fn draw(&self, folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
         let Page { run, loss, readings, sample, history, .. } = &self.page;
         let Analysis { loss_by_position, floor_by_position, .. } = &self.analysis;
@@ -133,7 +133,7 @@ impl RunData {
     }
 }
 
-/// Returns the scores of heads on samples alone, by what the model does with them.
+/// Returns the scores of heads on the samples alone, from the model's attention on them.
 fn scored(views: &[View], samples: &[Sample]) -> Analysis {
     let mut tallies = HeadTallies::default();
     for (view, sample) in views.iter().zip(samples) {
@@ -143,8 +143,7 @@ fn scored(views: &[View], samples: &[Sample]) -> Analysis {
     Analysis { heads: tallies.scores(), sequences, ablation_sequences, ..Analysis::default() }
 }
 
-/// Returns the sequences that the page can start from: of a task as many more as are wanted, of a file those that the run
-/// wrote down.
+/// Returns the sequences that the page offers as inputs: newly drawn ones for a task, the saved samples for a file.
 fn starts(folder: &RunFolder, config: &Config, vocabulary: &Vocabulary) -> Result<Vec<Sample>> {
     match config.data.source() {
         Source::Sequences => {
@@ -157,7 +156,7 @@ fn starts(folder: &RunFolder, config: &Config, vocabulary: &Vocabulary) -> Resul
     }
 }
 
-/// Returns the data that the scores of a run were measured on, as "128 validation sequences".
+/// Returns the data on which the scores of a run were measured, such as "128 validation sequences".
 fn measured_on(Analysis { sequences, ablation_sequences, first_tokens, .. }: &Analysis) -> String {
     let of =
         first_tokens.map_or_else(String::new, |most| format!("the first {} of ", counted(most, "token")));

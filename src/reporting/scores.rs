@@ -6,35 +6,35 @@ use causal_attention_report::scores::{self, ScoreKind};
 
 use crate::analysis::{HeadScores, Score, ScoredStep, shown_head};
 
-/// The scores that show a head being formed, in the order of their panels.
+/// The scores that show the formation of a head, in the order of their panels.
 const FORMED: [Score; 3] = [Score::Induction, Score::Previous, Score::Duplicate];
 
-/// Returns all kinds of scores, in the order in which they are shown.
+/// Returns all kinds of scores, in display order.
 pub(super) fn kinds() -> Vec<ScoreKind> {
     Score::ALL.map(Score::about).to_vec()
 }
 
-/// Returns the kinds whose course shows a head being formed.
+/// Returns the kinds of scores that show the formation of a head.
 pub(super) fn formed() -> [ScoreKind; 3] {
     FORMED.map(Score::about)
 }
 
-/// Returns scores, `[layer][head]`, by their kinds.
+/// Converts scores, `[layer][head]`, to the types of the report crate.
 pub(super) fn by_kind(heads: &[Vec<HeadScores>]) -> Vec<Vec<scores::HeadScores>> {
     let by_kind =
         |head: &HeadScores| scores::HeadScores::new(Score::ALL.map(|score| (score.about(), head[score])));
     heads.iter().map(|layer| layer.iter().map(by_kind).collect()).collect()
 }
 
-/// Returns the scores along a run by their kinds.
+/// Converts the scores by step to the types of the report crate.
 pub(super) fn history(steps: &[ScoredStep]) -> Vec<scores::ScoredStep> {
     let by_kind =
         |ScoredStep { step, heads }: &ScoredStep| scores::ScoredStep { step: *step, heads: by_kind(heads) };
     steps.iter().map(by_kind).collect()
 }
 
-/// Returns the heads of a model with these scores. Every layer shows `head` where that is given; else causal
-/// self-attention, whose heads have scores, shows [`shown_head`].
+/// Returns the heads of a model with these scores. If `head` is given, every layer shows it. Otherwise layers of causal
+/// self-attention show [`shown_head`], which depends on their scores.
 pub(super) fn heads(
     measured_on: String,
     scores: &[Vec<HeadScores>],
@@ -53,7 +53,7 @@ pub(super) fn heads(
     Heads { measured_on, scores: by_kind(scores), shown, kinds: kinds(), notes }
 }
 
-/// Returns the note on a head, as "induction 0.93".
+/// Returns the note on a head, such as "induction 0.93".
 fn note(scores: &HeadScores) -> String {
     let said = [Score::Ablation, Score::Induction].into_iter().filter_map(|score| {
         let value = scores[score].filter(|value| value.is_finite())?;

@@ -13,17 +13,17 @@ use crate::files::write_atomically;
 use crate::numbers::{clock, thousands};
 use crate::tuning::{Findings, RateSweep, Study, Trial, Verdict, best, number, shown};
 
-/// Draws a study into its `plots/`, writes its `report.html`, and returns the paths of the pictures; none are drawn
-/// where no trial has a loss yet.
+/// Draws a study into its `plots/`, writes its `report.html`, and returns the paths of the pictures. Draws nothing if
+/// no trial has a loss yet.
 ///
 /// # Errors
-/// If they cannot be written.
+/// If the files cannot be written.
 pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
     let Some(findings) = study.findings() else { return Ok(Vec::new()) };
     let drawn_study = plain_study(&findings);
     let drawn = save_all(&plain::pictures(&drawn_study), &study.folder.plots(), style)?;
     let texts = [study.folder.config(), best(&study.folder)];
-    // A page is handed on: it says nothing of the folders of this machine.
+    // The page may be shared, so it omits the paths of this machine.
     let [config, best] = texts.map(|path| {
         Config::load(Some(&path), &[]).map_or_else(|_| String::new(), |config| config.to_shared_toml())
     });
@@ -33,7 +33,7 @@ pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
     Ok(drawn)
 }
 
-/// Draws the sweep over learning rates of the config that is called `name`; none where nothing was swept.
+/// Draws the sweep over learning rates of the config called `name`. Returns `None` if nothing was swept.
 pub fn rate_finder(name: &str, sweep: &RateSweep) -> Option<Picture> {
     let marks = match sweep.verdict {
         Verdict::Minimum { rate, suggested } => Some([rate, suggested]),
@@ -68,7 +68,7 @@ fn plain_trial(trial: &Trial) -> plain::Trial {
     }
 }
 
-/// Returns the result of a study in words.
+/// Returns the results of a study as names and values.
 fn summary(findings: &Findings) -> Vec<(String, String)> {
     let trials = &findings.trials;
     let mut lines = Vec::new();

@@ -1,92 +1,95 @@
-//! What a step takes with more workers, predicted from its parts.
+//! Prediction of the time per step with more workers, from the measured parts of a step.
 //!
-//! A worker computes its shards, as many at once as divide its threads, and adds them up, exchanges the sum with the others, and updates its
-//! weights:
+//! A worker computes its shards (gradient accumulation), as many at once as divide its threads, and adds up their
+//! gradients. It exchanges the sum with the other workers (all-reduce) and updates its weights:
 //!
-//! `T(N) = k / a shards(a) + (k - 1) addition + copies + exchange(N) + update`, with `k` shards a worker, `a` at once.
+//! `T(N) = k / a shards(a) + (k - 1) addition + copies + exchange(N) + update`, with `k` shards per worker, `a` at
+//! once.
 //!
-//! The exchange is recursive halving and doubling (see `workers`): in each of log2 N rounds a worker swaps a half, a
-//! quarter and so on with another one and adds what it gets, and in as many rounds the sums travel back:
+//! The all-reduce is recursive halving and doubling (see `workers`): in each of log2 N rounds a worker swaps a half, a
+//! quarter and so on with another one and adds the part it receives. In as many rounds the sums travel back:
 //!
 //! `exchange(N) = 2 log2 N latency + (N - 1) / N (2 bytes / bandwidth + row addition)`.
 //!
-//! This takes it that any two workers swap at full speed in both directions, whoever else does, and that each further
-//! worker computes as fast as one does here.
+//! The model assumes that any two workers exchange data at full speed in both directions, regardless of other traffic.
+//! Each worker is assumed to compute as fast as the one measured.
 
 use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::training::StepParts;
 
-/// How fast workers reach each other.
+/// The speed of the link between workers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LinkSpeed {
-    /// Bytes a second, in each of both directions at once.
+    /// The bandwidth in bytes per second, in each direction at the same time.
     pub bandwidth: f64,
-    /// Seconds of a message without content.
+    /// The latency in seconds: the time of an empty message.
     pub latency: f64,
 }
 
 impl LinkSpeed {
-    /// What the workers had that timed `parts`, if there were several. Bandwidth is what the sum of all gradients comes
-    /// to without latencies and additions, so it holds for messages of their size.
+    /// Returns the link speed of the workers that timed `parts`; `None` for a single worker. The bandwidth follows from
+    /// the all-reduce of all gradients without latencies and additions, so it holds for messages of that size.
     pub fn measured(parts: &StepParts) -> Option<Self> {
         let timed = parts.exchange.as_ref()?;
         let beside =
             exchange(parts, LinkSpeed { bandwidth: f64::INFINITY, latency: timed.latency }, timed.workers);
-        // Of a small model hardly anything is left.
+        // For a small model, almost nothing is left.
         let travelling = (timed.seconds - beside).max(0.05 * timed.seconds);
         Some(Self { bandwidth: travelled(parts, timed.workers) / travelling, latency: timed.latency })
     }
 }
 
-/// What some workers take.
+/// The prediction for a number of workers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scaled {
-    /// How many they are.
+    /// The number of workers.
     pub workers: usize,
-    /// Seconds of the exchange in a step.
+    /// The seconds of the all-reduce in a step.
     pub exchange: f64,
-    /// A step of the batch of the config, shared by all; none where it cannot be cut into as many shards.
+    /// A step in which all workers share the batch of the config; `None` if the batch is not divisible into as many
+    /// shards.
     pub shared: Option<ScaledStep>,
-    /// A step in which each has as many sequences as the batch of the config.
+    /// A step in which each worker has a batch as large as the config's.
     pub growing: ScaledStep,
 }
 
-/// One step.
+/// The prediction of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ScaledStep {
-    /// Its seconds.
+    /// The duration in seconds.
     pub seconds: f64,
-    /// Sequences a second and worker, relative to one worker alone.
+    /// Sequences per second per worker, relative to a single worker.
     pub efficiency: f64,
 }
 
-/// The numbers of shards into which a step is cut by at most `most` workers: those of the config, or else one a worker.
+/// Returns the numbers of shards into which at most `most` workers divide a step: the number of the config, or else one
+/// shard per worker.
 pub fn cuts(shards: Option<usize>, batch_size: usize, most: usize) -> Vec<usize> {
     let one_a_worker =
         || (0..).map(|power| 1 << power).take_while(|&cut| cut <= most && batch_size.is_multiple_of(cut));
     shards.map_or_else(|| one_a_worker().collect(), |shards| vec![shards])
 }
 
-/// What workers share a step with beyond their number is noise up to this efficiency.
+/// The highest efficiency of several workers that is attributed to noise.
 pub const NOISE: f64 = 1.05;
 
-/// The most times that parts are timed again because their times contradict each other.
+/// The maximum number of repetitions of timings that contradict each other.
 const MAX_REPEATS: usize = 4;
 
-/// The highest efficiency of any number of workers.
+/// Returns the highest efficiency over all numbers of workers, at least 1.
 pub fn highest_efficiency(scaled: &[Scaled]) -> f64 {
     scaled.iter().filter_map(|scaled| Some(scaled.shared?.efficiency)).fold(1.0, f64::max)
 }
 
-/// Parts whose times agree with each other, as far as the machine lets them. Where some workers would be more than
-/// [`NOISE`] faster than their number, all is timed again, and the shortest time of each part counts: what else runs on a
-/// machine only makes a part slower. An efficiency that stays above 1 in each repetition belongs to the machine, as where
-/// a shard fits a cache and the batch does not.
+/// Returns the parts of a step with consistent timings, as far as the machine allows. If the predicted efficiency
+/// exceeds [`NOISE`], all parts are timed again and the shortest time of each part counts. Other programs on the
+/// machine can only slow a part down. An efficiency above 1 in every repetition is a property of the machine, for
+/// example because a shard fits into a cache.
 ///
 /// # Errors
-/// If timing fails, and where repetitions differ by more than noise.
+/// If timing fails, or if repetitions differ by more than noise.
 pub fn settled(
     mut time: impl FnMut() -> Result<StepParts>,
     predict: impl Fn(&StepParts) -> Vec<Scaled>,
@@ -111,14 +114,14 @@ pub fn settled(
     )))
 }
 
-/// What one worker takes, and each number of `workers`. `shards` is what the config says.
+/// Returns the predictions for one worker and for each number of `workers`. `shards` is the value of the config.
 pub fn predict(
     parts: &StepParts,
     shards: Option<usize>,
     link: LinkSpeed,
     workers: impl IntoIterator<Item = usize>,
 ) -> Vec<Scaled> {
-    // Alone or with a batch of its own, a worker computes all shards of the config.
+    // A single worker, or a worker with a batch of its own, computes all shards of the config.
     let whole = shards.unwrap_or(1);
     let alone = computed(parts, whole, whole);
     let others = workers.into_iter().filter(|&count| count > 1);
@@ -137,21 +140,21 @@ pub fn predict(
     std::iter::once(1).chain(others).map(of).collect()
 }
 
-/// Seconds of a worker's own work on `own` of as many shards as `cut`, and of its update.
+/// Returns the seconds that a worker needs to compute `own` of `cut` shards and to update its weights.
 fn computed(parts: &StepParts, cut: usize, own: usize) -> f64 {
     let at_once = parts.shards[&cut].iter().rev().find(|(at_once, _)| own.is_multiple_of(**at_once));
     let (at_once, seconds) = at_once.expect("a single shard is timed");
     (own / at_once) as f64 * seconds + (own - 1) as f64 * parts.addition + parts.update
 }
 
-/// Seconds of the exchange between `workers`.
+/// Returns the seconds of the all-reduce between `workers`.
 fn exchange(parts: &StepParts, link: LinkSpeed, workers: usize) -> f64 {
     let rounds = 2.0 * f64::from(workers.ilog2());
     let added = (workers - 1) as f64 / workers as f64 * parts.row_addition;
     rounds * link.latency + travelled(parts, workers) / link.bandwidth + added
 }
 
-/// Bytes that leave each of `workers` in a step, while as many come to it.
+/// Returns the bytes that each of `workers` sends in a step; it receives as many.
 fn travelled(parts: &StepParts, workers: usize) -> f64 {
     2.0 * (workers - 1) as f64 / workers as f64 * parts.bytes as f64
 }
@@ -187,8 +190,8 @@ mod tests {
 
     #[test]
     fn a_step_is_the_sum_of_its_parts() {
-        // Four shards of 0.5 s with three additions and an update alone; with two workers two shards and an addition
-        // each, then two messages, half of 1000 bytes there and back, and half the addition of a row.
+        // One worker: four shards of 0.5 s with three additions, and an update. Two workers: two shards and one
+        // addition each, then two messages, each with half of the 1000 bytes, and half the addition of a row.
         let link = LinkSpeed { bandwidth: 2000.0, latency: 0.125 };
         let scaled = predict(&parts(&[(4, 0.5)], 0.125, 0.0625), Some(4), link, [2, 8]);
         assert_eq!(scaled[0].shared, Some(ScaledStep { seconds: 2.625, efficiency: 1.0 }));
@@ -220,7 +223,7 @@ mod tests {
         assert!(scaled.iter().all(|scaled| scaled.growing.seconds == 2.25));
     }
 
-    /// A step of one shard and of two, each of so many seconds.
+    /// Returns a step of one shard and of two, with the seconds of each.
     fn timed(whole: f64, half: f64) -> StepParts {
         parts(&[(1, whole), (2, half)], 0.0, 0.0)
     }
@@ -232,7 +235,7 @@ mod tests {
         let settled_parts = settled(|| Ok(times.pop().unwrap()), predicted).unwrap();
         assert_eq!((settled_parts, times.len()), (timed(2.0, 1.0), 0), "the shortest times count");
 
-        // A shard that fits the cache is faster each time.
+        // A shard that fits into the cache is faster each time.
         let parts = settled(|| Ok(timed(2.0, 0.5)), predicted).unwrap();
         assert!(highest_efficiency(&predicted(&parts)) > NOISE);
 

@@ -1,9 +1,9 @@
-//! Everything that is printed, and nothing that is known above: plain values come in.
+//! All output to the terminal. This module only receives plain values and does not depend on higher modules.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
 //! | `output` | the only place that writes to standard output and standard error |
-//! | `progress` | the bar or the lines that show how far work has got |
+//! | `progress` | progress bars and lines |
 
 mod output;
 mod progress;

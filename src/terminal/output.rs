@@ -1,12 +1,12 @@
 //! The only place that writes to standard output and standard error.
 //!
-//! What is said for people is escaped here: a name, a token or a file that is quoted can hold sequences
-//! that move the cursor, recolour the terminal or turn the direction of the text. JSON stays exact, in its own notation.
-//! What is quoted can also be of any length, so a line on standard error has a bound.
+//! Text for people is escaped here: a quoted name, token or file may contain sequences that move the cursor, recolour
+//! the terminal or change the text direction. JSON keeps its content exactly, in its own escape syntax. Quoted text may
+//! also have any length, so lines on standard error are bounded.
 //!
-//! Standard output that nobody reads any more ends a command at once and without a word, and one that cannot be written
-//! ends it with exit code 1. A command that trains calls [`keep_working_unread`] first: its result is
-//! a folder, so it goes on, and [`check_written`] tells at its end what could not be written.
+//! If standard output is closed by its reader, a command ends at once and silently; if it cannot be written, the
+//! command ends with exit code 1. A command that trains calls [`keep_working_unread`] first: its result is a folder, so
+//! it continues, and [`check_written`] reports at the end if anything could not be written.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +16,10 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-/// The longest line on standard error, in bytes.
+/// The length limit of a line on standard error, in bytes.
 const LONGEST: usize = 500;
 
-/// What a program ends with that writes to a closed pipe, as a shell tells it: 128 + SIGPIPE.
+/// The exit code of a program that writes to a closed pipe, as shells report it: 128 + SIGPIPE.
 const CLOSED_PIPE: i32 = 141;
 
 static KEEPS_WORKING: AtomicBool = AtomicBool::new(false);
@@ -28,15 +28,14 @@ static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
 static IS_MUTE: AtomicBool = AtomicBool::new(false);
 
-/// The first failure to write to standard output, while work goes on.
+/// The first failure to write to standard output while work continues.
 static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// Standard output once it is [held](hold_standard_output).
+/// Standard output, once it is [held](hold_standard_output).
 #[cfg(unix)]
 static HELD: std::sync::OnceLock<Mutex<std::fs::File>> = std::sync::OnceLock::new();
 
-/// From here on standard output holds what this program prints alone: what a library prints there comes out on standard
-/// error.
+/// Reserves standard output for this program: output that libraries print there is redirected to standard error.
 pub fn hold_standard_output() {
     #[cfg(unix)]
     {
@@ -49,7 +48,7 @@ pub fn hold_standard_output() {
     }
 }
 
-/// Writes to standard output, wherever it is.
+/// Writes to standard output, held or not.
 fn write_all(text: &str) -> io::Result<()> {
     #[cfg(unix)]
     if let Some(held) = HELD.get() {
@@ -59,32 +58,32 @@ fn write_all(text: &str) -> io::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
-/// Writes one line for people to standard output; what controls a terminal is escaped.
+/// Writes one line for people to standard output; control characters are escaped.
 pub fn say(line: &str) {
     write_out(&format!("{}\n", escape(line, &[])));
 }
 
-/// From here on nothing is said but results, warnings and errors: no progress, no notices.
+/// Suppresses progress and notices; results, warnings and errors are still printed.
 pub fn be_quiet() {
     IS_QUIET.store(true, Ordering::Relaxed);
 }
 
-/// Whether nothing is to be said but results, warnings and errors.
+/// Returns true if progress and notices are suppressed.
 pub(super) fn is_quiet() -> bool {
     IS_QUIET.load(Ordering::Relaxed)
 }
 
-/// Returns whether notices are suppressed. A signal handler may ask.
+/// Returns true if notices are suppressed. Safe to call from a signal handler.
 pub fn is_silent() -> bool {
     is_mute() || is_quiet()
 }
 
-/// From here on nothing is said at all: of several workers one speaks for all.
+/// Suppresses all output: one of several workers prints for all.
 pub fn mute() {
     IS_MUTE.store(true, Ordering::Relaxed);
 }
 
-/// Takes [`mute`] back.
+/// Reverts [`mute`].
 pub fn unmute() {
     IS_MUTE.store(false, Ordering::Relaxed);
 }
@@ -93,8 +92,8 @@ pub(super) fn is_mute() -> bool {
     IS_MUTE.load(Ordering::Relaxed)
 }
 
-/// Shows what the library logs: errors, warnings, and as notices what it informs of. Other libraries log for their
-/// developers.
+/// Shows the log of this library: errors, warnings, and info messages as notices. The logs of other libraries are meant
+/// for their developers.
 pub fn show_log() {
     struct Lines;
 
@@ -119,20 +118,20 @@ pub fn show_log() {
         fn flush(&self) {}
     }
 
-    // Whoever has installed another one wants to see it there.
+    // If another logger is installed already, the log goes there.
     if log::set_logger(&Lines).is_ok() {
         log::set_max_level(log::LevelFilter::Info);
     }
 }
 
-/// Writes an error to standard error; a program that was asked for JSON is told so in JSON.
+/// Writes an error to standard error; as JSON if the program was asked for JSON.
 pub fn warn_error(message: &str) {
     if !is_mute() {
         let _ = writeln!(io::stderr(), "{}", error_line(message));
     }
 }
 
-/// The line of an error on standard error: JSON where the program was asked for it.
+/// Returns the line of an error on standard error; JSON if the program was asked for it.
 pub fn error_line(message: &str) -> String {
     match std::env::args_os().any(|argument| argument == "--json") {
         true => json_line(message),
@@ -140,8 +139,8 @@ pub fn error_line(message: &str) -> String {
     }
 }
 
-/// Writes one line of 500 bytes at most for people to standard error; what controls a terminal is escaped. A line that
-/// begins with `notice: ` tells what is good to know, and is left out where the program is to [`be_quiet`].
+/// Writes one line of at most 500 bytes for people to standard error; control characters are escaped. A line that
+/// begins with `notice: ` is informational, and is suppressed after [`be_quiet`].
 pub fn warn(line: &str) {
     if is_mute() || is_quiet() && line.starts_with("notice: ") {
         return;
@@ -149,7 +148,7 @@ pub fn warn(line: &str) {
     let _ = writeln!(io::stderr(), "{}", bounded(line, LONGEST, |character| shown(character, &[])));
 }
 
-/// An error for programs, as one line of JSON of 500 bytes at most.
+/// Returns an error for programs as one line of JSON, at most 500 bytes long.
 fn json_line(error: &str) -> String {
     let written = |character: char| {
         let json = serde_json::to_string(&character).expect("a character is a plain value");
@@ -159,8 +158,8 @@ fn json_line(error: &str) -> String {
     format!("{before}{}{after}", bounded(error, LONGEST - before.len() - after.len(), written))
 }
 
-/// A text with each character `written` as it must be, in at most `longest` bytes. A longer one loses its middle:
-/// a message begins with the place and ends with the remedy.
+/// Converts a text character by character with `written`, and limits it to `longest` bytes. A longer text loses its
+/// middle, because a message begins with the location and ends with the remedy.
 fn bounded(text: &str, longest: usize, written: impl Fn(char) -> String) -> String {
     let pieces = text.chars().map(written).collect::<Vec<_>>();
     if pieces.iter().map(String::len).sum::<usize>() <= longest {
@@ -180,12 +179,12 @@ fn bounded(text: &str, longest: usize, written: impl Fn(char) -> String) -> Stri
     format!("{}…{}", pieces[..begin].concat(), pieces[end..].concat())
 }
 
-/// Writes generated text as it comes, without a line break after it; its line breaks and tabs stay.
+/// Writes generated text as it arrives, without a final line break; its line breaks and tabs are kept.
 pub fn print_text(text: &str) {
     write_out(&escape(text, &['\n', '\t']));
 }
 
-/// Writes a value as JSON for programs, spread over lines.
+/// Writes a value as indented JSON for programs.
 pub fn print_json(value: &impl Serialize) {
     write_json(serde_json::to_string_pretty(value));
 }
@@ -200,11 +199,11 @@ fn write_json(json: serde_json::Result<String>) {
     write_out(&format!("{}\n", escape_json(json)));
 }
 
-/// JSON in which what controls a terminal is written as its number, which means the same: serde leaves all but the
-/// first thirty-two characters as they are.
+/// Escapes control characters in JSON numerically, which keeps their meaning: serde escapes only the first thirty-two
+/// characters.
 fn escape_json(json: String) -> String {
     let is_raw = |character: char| character != '\n' && controls(character);
-    // Millions of numbers hold none.
+    // Avoids a copy of large data, which is mostly numbers.
     if !json.contains(is_raw) {
         return json;
     }
@@ -215,15 +214,15 @@ fn escape_json(json: String) -> String {
     written.collect()
 }
 
-/// From here on work goes on although standard output cannot be written.
+/// Lets work continue although standard output cannot be written.
 pub fn keep_working_unread() {
     KEEPS_WORKING.store(true, Ordering::Relaxed);
 }
 
-/// Whether everything was written to standard output, or nobody read it any more.
+/// Checks that everything was written to standard output, or that its reader has closed it.
 ///
 /// # Errors
-/// If it could not be written, as on a full disk.
+/// Returns an error if standard output could not be written, for example on a full disk.
 pub fn check_written() -> Result<()> {
     match FAILURE.lock().unwrap_or_else(PoisonError::into_inner).take() {
         Some(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritten(&error)),
@@ -252,7 +251,7 @@ fn write_out(text: &str) {
     std::process::exit(error.exit_code().into());
 }
 
-/// The text with all that could control a terminal as `\n`, `\u{1b}` and so on, but for what is `kept`.
+/// Escapes control characters in a text as `\n`, `\u{1b}` and so on, except those in `kept`.
 fn escape(text: &str, kept: &[char]) -> String {
     text.chars().map(|character| shown(character, kept)).collect()
 }
@@ -264,20 +263,20 @@ fn shown(character: char, kept: &[char]) -> String {
     }
 }
 
-/// Whether a character controls a terminal (C0, DEL, C1), breaks a line, or turns the direction of a text.
+/// Returns true if a character controls a terminal (C0, DEL, C1), breaks a line, or changes the text direction.
 fn controls(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Prints a table: for each column `l` or `r`, the side at which its values stand; the names of the columns; and rows.
+/// Prints a table: `l` or `r` per column for its alignment, the names of the columns, and the rows.
 pub fn table(sides: &str, names: &[&str], rows: &[impl AsRef<[String]>]) {
     let names: Vec<_> = names.iter().map(ToString::to_string).collect();
     let rows = || std::iter::once(&names[..]).chain(rows.iter().map(AsRef::as_ref));
     let width = |column: usize| rows().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<_> = (0..names.len()).map(width).collect();
     for row in rows() {
-        // A format string pads to no more than 65,535 characters.
+        // A format string pads to at most 65,535 characters.
         let cells = row.iter().zip(&widths).zip(sides.chars()).map(|((cell, &width), side)| {
             let filler = " ".repeat(width - cell.chars().count());
             if side == 'l' { format!("{cell}{filler}") } else { format!("{filler}{cell}") }

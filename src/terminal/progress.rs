@@ -1,4 +1,4 @@
-//! What a person sees while work is under way: a bar on a terminal, plain lines in a log.
+//! Progress of running work: a bar on a terminal, plain lines in a log.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -24,11 +24,11 @@ pub enum ProgressKind {
 }
 
 impl ProgressKind {
-    /// What was asked for; else nothing beside JSON and where the program is quiet, a bar on a terminal, and plain lines
+    /// Returns the requested kind. By default: none with JSON output or in quiet mode, a bar on a terminal, plain lines
     /// elsewhere.
     ///
     /// # Errors
-    /// If lines are asked for beside JSON, on the same standard output.
+    /// Returns an error if plain lines are requested together with JSON, which uses the same standard output.
     pub fn chosen(asked: Option<Self>, json: bool) -> Result<Self> {
         match (asked, json) {
             (Some(Self::Plain), true) => Err(Error::Input(
@@ -40,7 +40,7 @@ impl ProgressKind {
         }
     }
 
-    /// A bar on a terminal, plain lines elsewhere; nothing where the program is quiet.
+    /// Returns a bar on a terminal, plain lines elsewhere, and none in quiet mode.
     pub fn automatic() -> Self {
         match std::io::stderr().is_terminal() {
             _ if is_quiet() => Self::None,
@@ -50,32 +50,33 @@ impl ProgressKind {
     }
 }
 
-/// A bar over `total` units on standard error, which is hidden unless one is asked for. It has colours on terminals that
-/// show them, and never where `NO_COLOR` says not to.
+/// Returns a bar over `total` units on standard error, hidden unless `kind` is a bar. It has colours on terminals that
+/// support them, unless `NO_COLOR` is set.
 pub fn bar(kind: ProgressKind, total: usize, template: &str) -> ProgressBar {
     let shown = kind == ProgressKind::Bar && !is_mute();
     let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(total as u64), target);
-    // By itself it would let CLICOLOR_FORCE win.
+    // `console` alone would let CLICOLOR_FORCE take precedence.
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let template = if is_plain { template.replace(":.cyan/dim", "") } else { template.to_string() };
     let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.with_style(style.progress_chars("━╸─"))
 }
 
-/// How far a command has got that does its work in pieces: a bar, or now and then a line on standard error, for
-/// its result goes to the other.
+/// The progress of a command that works in pieces: a bar, or occasional lines on standard error, because its result
+/// goes to standard output.
 #[derive(Debug)]
 pub struct PieceProgress {
     kind: ProgressKind,
     bar: ProgressBar,
     unit: &'static str,
-    /// When the next line is due.
+    /// The time at which the next line is due.
     due: Cell<Duration>,
 }
 
 impl PieceProgress {
-    /// Progress over `total` units, as "batches". Beside JSON there are no lines: its errors stand there too.
+    /// Creates progress over `total` units, such as "batches". With JSON output no lines are shown, because its errors
+    /// use standard error too.
     pub fn new(json: bool, total: usize, unit: &'static str) -> Self {
         let kind = match ProgressKind::automatic() {
             ProgressKind::Plain if json => ProgressKind::None,
@@ -84,13 +85,13 @@ impl PieceProgress {
         Self::of(kind, total, unit)
     }
 
-    /// Progress of this kind over `total` units.
+    /// Creates progress of this kind over `total` units.
     pub fn of(kind: ProgressKind, total: usize, unit: &'static str) -> Self {
         let bar = bar(kind, total, &format!("{{wide_bar:.cyan/dim}} {{human_pos}}/{{human_len}} {unit}"));
         Self { kind, bar, unit, due: Cell::new(Duration::from_secs(1)) }
     }
 
-    /// So many are done.
+    /// Reports that `count` units are done.
     pub fn done(&self, count: usize) {
         self.bar.set_position(count as u64);
         let elapsed = self.bar.elapsed();
@@ -104,14 +105,14 @@ impl PieceProgress {
 }
 
 impl Drop for PieceProgress {
-    /// The bar gives its line back.
+    /// Clears the line of the bar.
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// Shows that work is under way whose pieces are not known: a line with the time on a terminal, in a log a line after two
-/// seconds and one each half minute.
+/// Shows that work of unknown size is running: a line with the elapsed time on a terminal; in a log, a line after two
+/// seconds and then one every half minute.
 #[derive(Debug)]
 pub struct Waiting {
     bar: ProgressBar,
@@ -119,7 +120,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Shows what is under way until it is dropped.
+    /// Shows `what` until the value is dropped.
     pub fn new(kind: ProgressKind, what: &str) -> Self {
         let bar = bar(kind, 0, "{msg}: {elapsed}").with_message(what.to_string());
         if kind == ProgressKind::Bar {
@@ -150,10 +151,10 @@ impl Drop for Waiting {
     }
 }
 
-/// How far a run has got.
+/// The status of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunStatus {
-    /// Steps done.
+    /// The number of completed steps.
     pub step: usize,
     /// The epoch, counted from 1.
     pub epoch: usize,
@@ -161,36 +162,36 @@ pub struct RunStatus {
     pub train_loss: Option<f64>,
     /// The learning rate of the last step.
     pub learning_rate: f64,
-    /// Tokens trained on per second, in this part of the run.
+    /// The number of tokens trained on per second, in this part of the run.
     pub tokens_per_second: f64,
-    /// Seconds still to go, at the pace so far.
+    /// The estimated seconds until the end, at the average pace.
     pub seconds_left: f64,
 }
 
-/// How often a bar shows a new loss.
+/// The interval at which a bar shows a new loss.
 const REFRESH: Duration = Duration::from_millis(500);
 
-/// Shows how far a run has got.
+/// The progress of a run.
 #[derive(Debug)]
 pub struct Progress {
     kind: ProgressKind,
     bar: ProgressBar,
     floor: Option<f64>,
     valid_loss: Option<f64>,
-    /// When a training loss was last asked for.
+    /// The time at which a training loss was last requested.
     asked: Option<Instant>,
 }
 
 impl Progress {
-    /// Progress over `total` steps, of which `done` are done; the floor is in nats per token.
+    /// Creates progress over `total` steps, of which `done` are completed; the entropy floor is in nats per token.
     pub fn new(kind: ProgressKind, done: usize, total: usize, floor: Option<f64>) -> Self {
         let bar = bar(kind, total, "{wide_bar:.cyan/dim} {pos}/{len}\n{msg}");
         bar.set_position(done as u64);
         Self { kind, bar, floor, valid_loss: None, asked: None }
     }
 
-    /// Whether somebody watches who has not seen a new loss for a while: reading one waits for the
-    /// device, so it is not done at every step.
+    /// Returns true if the bar is due for a new loss. Reading a loss waits for the device, so it is not done at every
+    /// step.
     pub fn wants_a_loss(&mut self) -> bool {
         let wanted =
             self.kind == ProgressKind::Bar && self.asked.is_none_or(|asked| asked.elapsed() >= REFRESH);
@@ -200,14 +201,14 @@ impl Progress {
         wanted
     }
 
-    /// A step is done.
+    /// Reports a completed step.
     pub fn step(&mut self, status: &RunStatus) {
         if self.kind != ProgressKind::Bar {
             return;
         }
         let loss = status.train_loss.map(|loss| format!("loss {loss:.4}"));
         let valid = self.valid_loss.map(|loss| format!("valid {loss:.4}"));
-        // That of the validation, once there is one: a training step's own loss is noisy.
+        // Prefers the validation loss, because the loss of a single training step is noisy.
         let gap = self.valid_loss.or(status.train_loss).zip(self.floor);
         let gap = gap.map(|(loss, floor)| beside_floor(loss, floor, 4));
         let parts = [loss, valid, gap, Some(pace(status))];
@@ -215,7 +216,7 @@ impl Progress {
         self.bar.set_position(status.step as u64);
     }
 
-    /// A validation is done, with this loss in nats per token and this share of right answers.
+    /// Reports a validation with its loss in nats per token and its accuracy.
     pub fn validated(&mut self, status: &RunStatus, loss: f64, accuracy: f64) {
         self.valid_loss = Some(loss);
         match self.kind {
@@ -237,7 +238,7 @@ impl Progress {
         )
     }
 
-    /// The run is over.
+    /// Clears the bar at the end of the run.
     pub fn finish(&mut self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! Training computes the same however its operations are computed: fused as composed, on any number of threads.
+//! Tests that training does not depend on the kernels (fused or composed) or on the number of threads.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn small() -> ModelConfig {
     ModelConfig { d_model: 24, heads: 3, layers: 2, dropout: 0.0, ..ModelConfig::default() }
 }
 
-/// A model whose weights are the same wherever it is made: other tests draw from the backends' seeds.
+/// Returns a model with the same weights on every backend, whose seeds other tests draw from as well.
 fn trainee<B: AutodiffBackend>(config: &ModelConfig) -> Trainee<B> {
     let source_context = (config.architecture == Architecture::EncoderDecoder).then_some(TIME);
     let sizes = Sizes { vocab: VOCAB, context: TIME, source_context };
@@ -46,8 +46,7 @@ fn trainee<B: AutodiffBackend>(config: &ModelConfig) -> Trainee<B> {
     Trainee::new(model, &TrainingConfig::default())
 }
 
-/// A batch of sequences that count in steps of their own, as answers to their own beginnings where
-/// there is something to be answered.
+/// Returns a batch of counting sequences, each with its own increment. A source holds the beginnings of the sequences.
 fn batch(step: usize, has_source: bool) -> Batch {
     let rows = 5;
     let token = |place: usize| {
@@ -65,14 +64,14 @@ fn batch(step: usize, has_source: bool) -> Batch {
     Batch { rows, time: TIME, inputs: tokens(0), targets: tokens(1), roles, source }
 }
 
-/// The loss of each step, and the weights in the end.
+/// Returns the loss of each step, and the final weights.
 fn run<B: AutodiffBackend>(mut trainee: Trainee<B>, steps: usize) -> (Vec<f32>, Vec<Vec<f32>>) {
     let device = Default::default();
     let has_source = matches!(&trainee.model, Model::Decoder(model) if model.encoder.is_some());
     let mut optimizer = Optimizer::<B>::new(&TrainingConfig::default(), trainee.model.roles());
     let mut losses = Vec::new();
     for step in 0..steps {
-        // Both ways of computing draw the same positions.
+        // Both kinds of kernels draw the same positions.
         ops::seed::<B>(&device, step as u64);
         let batches = vec![DeviceBatch::new(&batch(step, has_source), &device)];
         let output = trainee.step(StepBatches::whole(step, batches, false));
@@ -83,7 +82,7 @@ fn run<B: AutodiffBackend>(mut trainee: Trainee<B>, steps: usize) -> (Vec<f32>, 
     (losses, weights.into_iter().map(|(_, data)| data.to_vec().unwrap()).collect())
 }
 
-/// Every position scheme, both places of the norms, all architectures, shared keys and values.
+/// Every position scheme, both norm placements, all architectures, and shared keys and values.
 fn all_kinds() -> Vec<ModelConfig> {
     let mut kinds: Vec<_> = (PositionScheme::ALL.into_iter().zip([3, 1].into_iter().cycle()))
         .map(|(position, key_value_heads)| ModelConfig {
@@ -149,7 +148,7 @@ fn two_hundred_fused_steps_follow_the_composed_ones() {
 fn steps_have_the_same_bits_on_any_number_of_threads() {
     fn same<B: AutodiffBackend>() {
         let trainee = trainee::<B>(&small());
-        // A module is sent, not shared.
+        // The mutex shares a module, which is `Send` but not `Sync`.
         let trainee = std::sync::Mutex::new(trainee);
         assert_same_on_any_number_of_threads(|| {
             let trainee = trainee.lock().unwrap().clone();

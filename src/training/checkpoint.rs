@@ -1,9 +1,9 @@
-//! Checkpoints: all that a run needs to go on as if it had never stopped.
+//! Checkpoints: everything that a run needs to resume as if it had never stopped.
 //!
-//! A checkpoint is a folder `checkpoints/step-00000120` with the weights, the optimizer's moments,
-//! the run's state and a manifest of content hashes. It is written under a hidden name, synced and
-//! renamed, so its final name never holds half of it. Loader position and random numbers need no
-//! place in it: both are pure functions of (seed, step).
+//! A checkpoint is a folder `checkpoints/step-00000120` with the weights, the optimizer's moments, the run's state and
+//! a manifest of content hashes. It is written under a hidden name, synced and renamed, so that the final name never
+//! holds a partial checkpoint. Loader position and random numbers are not stored: both are pure functions of (seed,
+//! step).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,61 +23,61 @@ use crate::weights::native::{self, Description, Tensors};
 const WEIGHTS: &str = "model.safetensors";
 const MOMENTS: &str = "optimizer.safetensors";
 const STATE: &str = "state.json";
-/// The content hash of each of these files.
+/// The file with the content hashes of the other files.
 const MANIFEST: &str = "manifest.json";
-/// What the names of unfinished files and folders begin with, which are never read.
+/// The prefixes of unfinished files and folders, which are never read.
 const WRITING: &str = ".writing-";
 const REMOVING: &str = ".removing-";
-/// The most steps, updates or tokens that a run can have counted, and the longest time in seconds.
+/// The maximum count of steps, updates or tokens of a run, and its maximum time in seconds.
 const MAX_COUNT: usize = 1 << 53;
 const MAX_SECONDS: f64 = 1e12;
-/// The newest checkpoints that are kept beside the best: one more than is needed, should it be damaged.
+/// The number of newest checkpoints to keep in addition to the best one: one more than needed, in case one is damaged.
 const KEPT: usize = 2;
 
-/// What a run knows of itself besides weights and moments.
+/// The state of a run, apart from weights and moments.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
-    /// Steps done.
+    /// The number of steps done.
     pub step: usize,
-    /// What the data amounts to: a run goes on with the same data only.
+    /// The fingerprint of the data. A run resumes with the same data only.
     pub data_fingerprint: u64,
-    /// The seed and the model that the run began with: it resumes with the same ones only.
+    /// The hash of the seed and the model. A run resumes with the same seed and model only.
     #[serde(default)]
     pub began_with: String,
-    /// The keys of the section `training` with which it learned last.
+    /// The keys of the section `training` that were used last.
     #[serde(default)]
     pub training: BTreeMap<String, toml::Value>,
-    /// The changes of the section `training` with which it was resumed.
+    /// The changes of the section `training` with which the run was resumed.
     #[serde(default)]
     pub changes: Vec<String>,
-    /// Updates that the optimizer made.
+    /// The number of optimizer updates.
     pub updates: usize,
-    /// Targets trained on.
+    /// The number of targets trained on.
     pub tokens: u64,
-    /// Seconds of training.
+    /// The seconds of training.
     pub seconds: f64,
-    /// Seconds of the run, validations and checkpoints included, pauses between its parts not.
+    /// The seconds of the run, including validations and checkpoints but not the pauses between its parts.
     pub elapsed: f64,
-    /// Seconds of writing checkpoints.
+    /// The seconds spent on writing checkpoints.
     #[serde(default)]
     pub checkpoint_seconds: f64,
     /// The best validation so far.
     pub best: Option<Best>,
-    /// The parts of observers and of `metrics.csv`, by their names.
+    /// The parts of the observers and of `metrics.csv`, by name.
     pub parts: BTreeMap<String, Value>,
 }
 
 impl State {
-    /// Returns a part by its name: its default where the checkpoint has none.
+    /// Returns a part by its name, or the default value if the checkpoint lacks the part.
     ///
     /// # Errors
-    /// If it is not such a part.
+    /// If the part cannot be deserialised.
     pub fn part<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T> {
         let Some(part) = self.parts.get(name) else { return Ok(T::default()) };
         T::deserialize(part).map_err(|error| self.damaged(name, &error))
     }
 
-    /// Returns the error of a part that cannot be read.
+    /// Returns the error for a part that cannot be read.
     pub(super) fn damaged(&self, name: &str, error: &serde_json::Error) -> Error {
         let step = self.step;
         Error::Input(format!(
@@ -90,28 +90,28 @@ impl State {
 /// The best validation of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// Steps done then.
+    /// The steps done at that validation.
     pub step: usize,
-    /// What the validation found.
+    /// The results of the validation.
     pub evaluation: Evaluation,
 }
 
-/// A whole checkpoint, read and verified.
+/// A complete checkpoint, read and verified.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// Where it was read.
+    /// The path of the checkpoint.
     pub path: PathBuf,
     /// The weights.
     pub weights: Tensors,
-    /// Their model.
+    /// The model that the weights belong to.
     pub description: Description,
-    /// The optimizer's moments: `<parameter>.first` and `<parameter>.second`, flat.
+    /// The optimizer's moments: `<parameter>.first` and `<parameter>.second`, flattened.
     pub moments: Tensors,
     /// The run's state.
     pub state: State,
 }
 
-/// Writes a checkpoint into `folder`. The weights must be finite: a checkpoint is for going on.
+/// Writes a checkpoint into `folder`. The weights must be finite, so that the run can resume from them.
 pub fn write(
     folder: &RunFolder,
     (weights, description): (&Tensors, &Description),
@@ -135,7 +135,7 @@ pub fn write(
     }
     sync_folder(hidden.path());
     if path.exists() {
-        // A run that was resumed meets what it wrote before: the same step, the same state.
+        // A resumed run repeats steps. The same step has the same state.
         remove(&path)?;
     }
     fs::rename(hidden.path(), &path).map_err(|error| Error::io("create", &path, error))?;
@@ -144,8 +144,8 @@ pub fn write(
     Ok(())
 }
 
-/// Removes every checkpoint but the newest ones, and the best that each of these knows: whichever of
-/// them a run resumes from, its best weights are there. Before a best is known that is the start.
+/// Removes every checkpoint except the newest ones and the best checkpoint known to each of them. So the best weights
+/// are there whichever of the newest the run resumes from. Until a best is known, the checkpoint of step 0 is kept.
 pub fn prune(folder: &RunFolder) -> Result<()> {
     let steps = steps(folder)?;
     let (older, newest) = steps.split_at(steps.len().saturating_sub(KEPT));
@@ -160,7 +160,7 @@ pub fn prune(folder: &RunFolder) -> Result<()> {
         .try_for_each(|&step| remove(&checkpoint_path(folder, step)))
 }
 
-/// Removes the checkpoints behind `step`: a run that goes on from there comes to others.
+/// Removes the checkpoints after `step`. A run that resumes at `step` writes them again.
 pub fn remove_newer(folder: &RunFolder, step: usize) -> Result<()> {
     steps(folder)?
         .into_iter()
@@ -168,21 +168,21 @@ pub fn remove_newer(folder: &RunFolder, step: usize) -> Result<()> {
         .try_for_each(|step| remove(&checkpoint_path(folder, step)))
 }
 
-/// Removes a checkpoint, its name first, so that a kill leaves no half of it under that name.
+/// Removes a checkpoint. Renames it first, so that a kill leaves no partial checkpoint under its name.
 fn remove(path: &Path) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let hidden = path.with_file_name(format!("{REMOVING}{name}"));
-    // What a removal before could not remove.
+    // A previous removal may have been interrupted.
     let _ = fs::remove_dir_all(&hidden);
     fs::rename(path, &hidden)
         .and_then(|()| fs::remove_dir_all(&hidden))
         .map_err(|error| Error::io("remove", path, error))
 }
 
-/// The newest checkpoint of `folder` that is whole, and what is wrong with each newer one.
+/// Returns the newest intact checkpoint of `folder`, and the problem of each newer one.
 ///
 /// # Errors
-/// If there is none: the message names each one and what is wrong with it.
+/// If no checkpoint is intact: the message lists each checkpoint with its problem.
 pub fn newest(folder: &RunFolder) -> Result<(Checkpoint, Vec<String>)> {
     let mut damaged = Vec::new();
     for step in steps(folder)?.into_iter().rev() {
@@ -196,7 +196,7 @@ pub fn newest(folder: &RunFolder) -> Result<(Checkpoint, Vec<String>)> {
     Err(Error::Input(format!("every checkpoint of the run `{path}` is damaged: {}", damaged.join("; "))))
 }
 
-/// Reads the checkpoint of `step` and verifies it against its manifest.
+/// Reads and verifies the checkpoint of `step`.
 fn read(folder: &RunFolder, step: usize) -> Result<Checkpoint> {
     let weights = verified(folder, step, WEIGHTS)?;
     verified(folder, step, STATE)?;
@@ -209,7 +209,7 @@ fn read(folder: &RunFolder, step: usize) -> Result<Checkpoint> {
     })
 }
 
-/// A file of the checkpoint of `step`, whose bytes are those of its manifest.
+/// Opens a file of the checkpoint of `step`, and verifies its hash against the manifest.
 fn verified(folder: &RunFolder, step: usize, name: &str) -> Result<WeightsFile> {
     let (manifest, path) = (manifest(folder, step)?, checkpoint_path(folder, step).join(name));
     let file = WeightsFile::open_own(path)?;
@@ -223,7 +223,7 @@ fn manifest(folder: &RunFolder, step: usize) -> Result<BTreeMap<String, String>>
     read_json(&checkpoint_path(folder, step).join(MANIFEST), "the hashes of a checkpoint")
 }
 
-/// The state of the checkpoint of `step`, in numbers that a run can have.
+/// Reads the state of the checkpoint of `step`, and checks the range of its numbers.
 fn state(folder: &RunFolder, step: usize) -> Result<State> {
     let path = checkpoint_path(folder, step).join(STATE);
     let state: State = read_json(&path, "the state of a run")?;
@@ -242,25 +242,25 @@ fn state(folder: &RunFolder, step: usize) -> Result<State> {
     Ok(state)
 }
 
-/// What the data of the run in `folder` amounts to; none where no checkpoint says it.
+/// Returns the fingerprint of the data of the run in `folder`, or `None` if its newest checkpoint cannot be read.
 pub fn data_fingerprint(folder: &RunFolder) -> Option<u64> {
     Some(state(folder, steps(folder).ok()?.pop()?).ok()?.data_fingerprint)
 }
 
-/// Removes what a process left half-written when it was killed.
+/// Removes the files and folders that a killed process left half-written.
 pub fn remove_half_written(folder: &RunFolder) {
     for parent in [folder.path().to_path_buf(), folder.checkpoints()] {
         for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with(WRITING) || name.starts_with(REMOVING) {
-                // What cannot be removed is in nobody's way: its name is hidden and never read.
+                // Leftovers are harmless: their names are hidden and never read.
                 let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
             }
         }
     }
 }
 
-/// The weights of the checkpoint of `step`, which were verified.
+/// Returns the verified weights of the checkpoint of `step`.
 ///
 /// # Errors
 /// If there is no such checkpoint, or its file is not the one that the run wrote.
@@ -268,7 +268,7 @@ pub fn weights(folder: &RunFolder, step: usize) -> Result<WeightsFile> {
     verified(folder, step, WEIGHTS)
 }
 
-/// Writes the verified weights of the checkpoint of `step` as those of the run.
+/// Writes the verified weights of the checkpoint of `step` to `model.safetensors` of the run.
 ///
 /// # Errors
 /// As [`weights`], and if the file cannot be written.
@@ -276,21 +276,21 @@ pub fn keep_weights(folder: &RunFolder, step: usize) -> Result<()> {
     write_atomically(&folder.model(), &weights(folder, step)?.bytes(0..usize::MAX)?)
 }
 
-/// The step of the checkpoint that holds weights of this hash.
+/// Returns the step of the checkpoint whose weights have this hash.
 pub fn step_of(folder: &RunFolder, hash: &str) -> Option<usize> {
     let is_it = |held: &String| held == hash;
     let holds = |step: &usize| manifest(folder, *step).is_ok_and(|held| held.get(WEIGHTS).is_some_and(is_it));
     steps(folder).ok()?.into_iter().find(holds)
 }
 
-/// Whether a checkpoint holds weights of this hash; none where the best weights of the run are in none.
+/// Returns true if a checkpoint holds weights of this hash, or `None` if no checkpoint holds the best weights.
 pub fn holds_weights(folder: &RunFolder, hash: &str) -> Option<bool> {
     let steps = steps(folder).ok()?;
     let best = state(folder, *steps.last()?).ok()?.best?.step;
     steps.contains(&best).then(|| step_of(folder, hash).is_some())
 }
 
-/// Refuses a folder that no run ever wrote a checkpoint into, and one whose checkpoints a link puts elsewhere.
+/// Refuses a folder without checkpoints, and one whose checkpoints are a symbolic link.
 pub fn check_any(folder: &RunFolder) -> Result<()> {
     if folder.checkpoints().is_symlink() {
         create(&folder.checkpoints())?;
@@ -300,19 +300,19 @@ pub fn check_any(folder: &RunFolder) -> Result<()> {
     })
 }
 
-/// The folder of the checkpoint of `step`.
+/// Returns the folder of the checkpoint of `step`.
 pub fn checkpoint_path(folder: &RunFolder, step: usize) -> PathBuf {
     folder.checkpoints().join(format!("step-{step:08}"))
 }
 
-/// The steps of which the run in `folder` keeps checkpoints, in their order.
+/// Returns the steps of the checkpoints of the run in `folder`, in ascending order.
 ///
 /// # Errors
-/// If it has no folder of them.
+/// If the folder `checkpoints` cannot be read.
 pub fn steps(folder: &RunFolder) -> Result<Vec<usize>> {
     let path = folder.checkpoints();
     let entries = fs::read_dir(&path).map_err(|error| Error::io("read", &path, error))?;
-    // Only what has exactly the name of a checkpoint.
+    // Accepts only the exact name of a checkpoint.
     let step = |entry: fs::DirEntry| {
         let step = entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok()?;
         (entry.path() == checkpoint_path(folder, step) && entry.path().is_dir()).then_some(step)

@@ -1,4 +1,4 @@
-//! How a run ends: its best weights, its summary, and the analysis of its heads.
+//! The end of a run: its best weights, its summary, and the analysis of its heads.
 
 use std::time::Instant;
 
@@ -17,23 +17,23 @@ use crate::files::{sha256, write_atomically};
 use crate::terminal::PieceProgress;
 use crate::weights::{file::WeightsFile, native};
 
-/// What a run leaves behind.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Its folder.
+    /// The run folder.
     pub folder: RunFolder,
-    /// How it ended.
+    /// The summary of the run.
     pub summary: Summary,
-    /// The signal that interrupted it; 0: none.
+    /// The signal that interrupted the run, or 0.
     pub signal: usize,
-    /// The folder stays taken until the outcome is dropped; none on a worker that does not write.
+    /// The lock on the folder, held until the outcome is dropped. `None` on a worker that does not write.
     pub lock: Option<Lock>,
 }
 
 impl<B: AutodiffBackend> Trainer<B> {
-    /// Trains the run, whose folder `lock` takes, to its end. Worker 0 writes down what came of it.
+    /// Trains the run to its end, with its folder locked by `lock`. Worker 0 writes the results.
     pub(super) fn conduct(mut self, lock: Option<Lock>) -> Result<Outcome> {
-        // A run that diverged keeps its best weights, and shows them.
+        // A diverged run keeps and analyses its best weights.
         let (ended, diverged) = match self.train() {
             Ok(ended) => (ended, None),
             Err(Error::Diverged { step, what, advice, kept, .. }) => {
@@ -46,8 +46,8 @@ impl<B: AutodiffBackend> Trainer<B> {
             return Ok(Outcome { folder: self.setup.folder, summary, signal: self.requests.signal, lock });
         }
         if self.state.best.is_none() {
-            // Stopped before the first validation: the newest checkpoint holds finite weights. Where the losses have
-            // exploded, only the start is known to be good.
+            // The run stopped before its first validation, and the newest checkpoint holds finite weights. If the
+            // losses have exploded, only the initial weights are known to be good.
             let (newest, _) = checkpoint::newest(&self.setup.folder)?;
             self.keep_parts();
             let explosion = self.state.part::<Explosion>(explosion::NAME)?;
@@ -62,10 +62,10 @@ impl<B: AutodiffBackend> Trainer<B> {
             summary.warnings.push(warning);
         }
         summary.write(&self.setup.folder)?;
-        // All is saved: from here on a signal ends the program at once.
+        // Everything is saved, so a signal ends the program immediately.
         let late_signal = release(&self.setup.control.signal);
         let signal = if self.requests.signal == 0 { late_signal } else { self.requests.signal };
-        // A run that pauses or is interrupted is analysed when it ends.
+        // Skip the analysis of a paused or interrupted run; it is done when the run completes.
         let is_analysed = signal == 0 && ended != Ended::Paused;
         if let Some(best) = self.state.best.as_ref().filter(|_| is_analysed) {
             let analysis = self.analyse(best)?;
@@ -83,7 +83,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         }
     }
 
-    /// Writes the analysis of the best weights, with progress.
+    /// Writes the analysis of the best weights, and shows its progress.
     fn analyse(&self, best: &Best) -> Result<Analysis> {
         let weights = WeightsFile::open_own(self.setup.folder.model())?;
         let (model, _) = native::load_model::<B::InnerBackend>(&weights, &self.learning.device)?;
@@ -101,7 +101,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         Ok(analysis)
     }
 
-    /// Returns the warning that no validation was better than that of the weights which the run started from.
+    /// Returns a warning if no validation was better than the validation of the initial weights.
     fn nothing_gained(&self, ended: Ended) -> Option<String> {
         let has_ended = matches!(ended, Ended::Completed | Ended::EarlyStopped | Ended::TimeLimit);
         let start = self.state.best.as_ref().filter(|best| best.step == 0)?;
@@ -115,7 +115,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         })
     }
 
-    /// Trains until the run ends or pauses; its last checkpoint is then written.
+    /// Trains until the run ends or pauses, and waits for its last checkpoint.
     fn train(&mut self) -> Result<Ended> {
         let ended = self.steps();
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! The gradients of a step, from those of its shards: added on each worker, then over all of them.
+//! The gradients of a step, summed over the shards of each worker, then over all workers.
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -15,18 +15,19 @@ use crate::model::each_parameter;
 use crate::ops::{self, sum_in_order};
 use crate::workers::Workers;
 
-/// Gradients of a model, with what the step says about itself.
+/// The gradients of a model with the measurements of the step.
 pub(super) type Learned<B> = TrainOutput<StepOutput<<B as AutodiffBackend>::InnerBackend>>;
 
-/// Of how many shards the gradients are kept until they are added in one pass: a power of two.
+/// Returns the number of shards whose gradients are kept and added in one pass: a power of two.
 pub(super) fn together<B: Backend>(model: &Trainee<B>) -> usize {
-    /// Bytes that they may take together.
+    /// The maximum number of bytes of these gradients.
     const MOST: usize = 512 << 20;
     let largest = MOST / (size_of::<f32>() * model.num_params()).max(1);
     1 << largest.clamp(2, MOST_SHARDS_AT_ONCE).ilog2()
 }
 
-/// Adds up what several shards, or sums of them, have learned, along the tree over their order; none of none.
+/// Sums the gradients and measurements of several shards, or of sums of shards, along the tree over their order.
+/// Returns `None` for an empty iterator.
 pub(super) fn sum<B: AutodiffBackend>(
     model: &Trainee<B>,
     parts: impl IntoIterator<Item = Learned<B>>,
@@ -49,13 +50,13 @@ pub(super) fn sum<B: AutodiffBackend>(
 /// The numbers of the signals that end a run: SIGHUP, SIGINT and SIGTERM.
 const SIGNALS: [usize; 3] = [1, 2, 15];
 
-/// Numbers of the buffer behind the gradients: loss, loss without smoothing, right predictions, notes.
+/// The length of the buffer after the gradients: loss, loss without smoothing, correct predictions, requests.
 const BEHIND: usize = 3 + 5;
 
-/// Adds up what all workers have learned from a step; the memory for it is used again.
+/// An all-reduce of gradients and measurements over the workers, with reused buffers.
 ///
-/// Gradients go through the host as one row of numbers, so that a step takes few messages. Behind them stands for each
-/// parameter how many workers have a gradient of it, for without sequences a worker has none.
+/// The gradients pass through the host as one row of numbers, so that a step takes few messages. The row ends with the
+/// number of workers that have a gradient of each parameter, since a worker without sequences has none.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
     pub(super) buffer: Vec<f32>,
@@ -63,8 +64,8 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// The sum over all workers of what this one has `learned`, if it had any sequences, and what they agree on by
-    /// the `requests` of each.
+    /// Returns the sum of `learned` over all workers, and the requests that they agree on. `learned` is `None` for a
+    /// worker without sequences.
     ///
     /// # Errors
     /// If a worker does not answer.
@@ -111,7 +112,7 @@ impl Exchange {
         Ok((TrainOutput { grads, item }, requests))
     }
 
-    /// Fills the buffer with what this worker has, and returns the number of gradients in it.
+    /// Fills the buffer with the data of this worker, and returns the number of gradients in the buffer.
     fn gather<B: AutodiffBackend>(
         &mut self,
         model: &Trainee<B>,
@@ -146,5 +147,5 @@ impl Exchange {
     }
 }
 
-/// What adds nothing to any number, be it -0.
+/// The neutral element of addition: 0 would turn a sum of -0 into 0.
 const NOTHING: f32 = -0.0;

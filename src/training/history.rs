@@ -1,4 +1,4 @@
-//! The open `metrics.csv` of a run, which grows by a row at a time.
+//! The open `metrics.csv` of a run, which grows row by row.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -16,45 +16,45 @@ use crate::files::{FOREIGN, digits, open_own_to_write, read_own};
 #[derive(Debug)]
 pub struct History {
     path: PathBuf,
-    /// None on a worker that only reads it.
+    /// `None` on a worker that only reads the file.
     file: Option<File>,
-    /// How many bytes the rows take.
+    /// The bytes of all rows.
     pub bytes: u64,
-    /// The hash of these, which goes on with each row.
+    /// The hash of these bytes, updated with each row.
     pub hash: Sha256,
-    /// All rows since the run's start.
+    /// All rows since the start of the run.
     pub rows: Vec<Row>,
-    /// Whether the file has a column of the smoothed objective.
+    /// True if the file has a column for the smoothed objective.
     has_objective: bool,
-    /// Steps whose gradients were clipped, and all steps.
+    /// The number of steps with clipped gradients, and of all steps.
     clipped: (u64, u64),
-    /// The same since the last row of training.
+    /// The same numbers since the last row of training.
     clipped_since_row: (u64, u64),
 }
 
-/// The part of a checkpoint that `metrics.csv` needs.
+/// The part of a checkpoint that belongs to `metrics.csv`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricsPart {
-    /// Length of the file in bytes.
+    /// The length of the file in bytes.
     pub bytes: u64,
-    /// The SHA-256 of so much of it.
+    /// The SHA-256 of these bytes.
     #[serde(default)]
     pub sha256: Option<String>,
-    /// Steps whose gradients were clipped, and all steps.
+    /// The number of steps with clipped gradients, and of all steps.
     #[serde(default)]
     pub clipped: (u64, u64),
-    /// The same since the last row of training.
+    /// The same numbers since the last row of training.
     #[serde(default)]
     pub clipped_since_row: (u64, u64),
 }
 
 impl MetricsPart {
-    /// Its name in a checkpoint.
+    /// The name of the part in a checkpoint.
     pub const NAME: &str = "metrics";
 }
 
 impl History {
-    /// Starts a new file with its header, and returns its part of a checkpoint.
+    /// Creates a file with its header, and returns its part of a checkpoint.
     pub fn create(path: &Path, has_objective: bool) -> Result<Value> {
         let header = if has_objective { format!("{HEADER},{OBJECTIVE}\n") } else { format!("{HEADER}\n") };
         fs::write(path, &header).map_err(|error| Error::io("write", path, error))?;
@@ -62,12 +62,12 @@ impl History {
         Ok(serde_json::to_value(part).expect("plain values"))
     }
 
-    /// Opens the file of a run that resumes, as far as a checkpoint's `part` says. Nothing is changed yet:
-    /// [`cut`](Self::cut) comes before the first row. Where it `is_shared` worker 0 writes it, and rows
-    /// are kept in memory alone.
+    /// Opens the file of a run that resumes, up to the length in a checkpoint's `part`. Changes nothing yet: call
+    /// [`cut`](Self::cut) before the first row. If the file `is_shared`, worker 0 writes it, and this worker keeps rows
+    /// in memory only.
     ///
     /// # Errors
-    /// If rows are missing, are others than the run wrote, or cannot be understood.
+    /// If rows are missing, differ from the rows that the run wrote, or cannot be parsed.
     pub fn open(path: &Path, part: MetricsPart, is_shared: bool) -> Result<Self> {
         let MetricsPart { bytes, sha256: written, clipped, clipped_since_row } = part;
         let text = read_own(path)?;
@@ -90,7 +90,7 @@ impl History {
         Ok(Self { path, file, bytes, hash, rows, has_objective, clipped, clipped_since_row })
     }
 
-    /// Drops the rows behind those that were opened: they are of steps that will be done again.
+    /// Drops the rows after the checkpoint, whose steps will be repeated.
     pub fn cut(&mut self) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let cut = file.set_len(self.bytes).and_then(|()| file.seek(SeekFrom::End(0)));
@@ -99,7 +99,7 @@ impl History {
 
     /// Appends a row.
     pub fn push(&mut self, row: Row) -> Result<()> {
-        // A run that began without label smoothing has no column of the objective.
+        // A run that started without label smoothing has no column for the objective.
         let row = Row { objective: row.objective.filter(|_| self.has_objective), ..row };
         let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
         writer.serialize(&row).expect("a row holds plain values");
@@ -116,7 +116,7 @@ impl History {
         Ok(())
     }
 
-    /// Counts a step, whose gradients were clipped or not.
+    /// Counts a step, with or without clipped gradients.
     pub fn count_clipped(&mut self, is_clipped: bool) {
         for (clipped, all) in [&mut self.clipped, &mut self.clipped_since_row] {
             *clipped += u64::from(is_clipped);
@@ -134,19 +134,19 @@ impl History {
         share(self.clipped)
     }
 
-    /// Returns its part of a checkpoint.
+    /// Returns the part of `metrics.csv` in a checkpoint.
     pub fn part(&self) -> Value {
         let Self { bytes, clipped, clipped_since_row, .. } = *self;
         let part = MetricsPart { bytes, sha256: Some(digits(&self.hash)), clipped, clipped_since_row };
         serde_json::to_value(part).expect("plain values")
     }
 
-    /// The last row of a split.
+    /// Returns the last row of a split.
     pub fn last(&self, split: Split) -> Option<&Row> {
         self.rows.iter().rfind(|row| row.split == split)
     }
 
-    /// What brings every row so far to the disk, on any thread.
+    /// Returns a function that syncs all rows so far to the disk, on any thread.
     pub fn sync(&self) -> Result<impl FnOnce() -> Result<()> + Send + 'static> {
         let path = self.path.clone();
         let file = self.file.as_ref().map(File::try_clone).transpose();

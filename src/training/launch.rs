@@ -1,4 +1,4 @@
-//! A run is begun in a new folder, or resumed from its newest checkpoint, on whichever backend its device has.
+//! Starting a run in a new folder, or resuming it from its newest checkpoint, on the backend of its device.
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,29 +27,29 @@ use crate::weights::companions::Companions;
 use crate::weights::native::Description;
 use crate::workers::{Identity, Presence, Shards, Workers, remove_left_behind};
 
-/// What to do when the disk is full: all but the steps since the last checkpoint is kept.
+/// The remedy for a full disk. Only the steps since the last checkpoint are lost.
 const RESUME: &str = "free some, then resume the run";
 
-/// Whether a run is begun or resumed.
+/// The choice between a new run and a resumed one.
 #[derive(Debug)]
 pub enum Mode {
-    /// A new run at this target, trained from the beginning.
+    /// A new run at this path, trained from the beginning.
     New(RunPath),
-    /// The run in this folder, from its newest checkpoint.
+    /// The run in this folder, resumed from its newest checkpoint.
     Resume(RunFolder),
 }
 
-/// What code gives to a run, besides its config.
+/// The inputs of a run from code, in addition to its config.
 #[derive(Default)]
 pub struct Given {
-    /// The data, in place of what the section `[data]` names.
+    /// The data, instead of the data that the section `[data]` names.
     pub dataset: Option<Dataset>,
-    /// Observers besides those of every run; they are called after these.
+    /// Observers in addition to those of every run, called after them.
     pub observers: Vec<Box<dyn Observer>>,
 }
 
-/// Trains on data from memory, on the device that the config chooses, and writes a run folder below `runs`. Its config
-/// says that the data is not kept: commands on the folder ask for a file.
+/// Trains on data from memory, on the device that the config chooses, and writes a run folder below `runs`. The config
+/// in that folder records that the data is not kept, so commands that need the data ask for a file.
 ///
 /// # Errors
 /// As [`launch`].
@@ -61,17 +61,17 @@ pub fn train(config: &Config, dataset: Dataset, observers: Vec<Box<dyn Observer>
     launch_with(config, Mode::New(target), &Control::unwatched(device), given)
 }
 
-/// Trains on the device that `control` names, with the threads, kernels and precision that the config asks for.
+/// Trains on the device that `control` names, with the threads, kernels and precision of the config.
 ///
 /// # Errors
-/// If the data cannot be read, the run does not fit into memory, the folder of a new run exists or cannot be
-/// written, that of an old one is in use or has no whole checkpoint, the backend cannot start, or the run
-/// diverges; in the last case the folder holds the best weights from before.
+/// If the data cannot be read, the run does not fit into memory, the backend cannot start, or the run diverges. A new
+/// run also fails if its folder exists or cannot be written, an old run if its folder is in use or has no intact
+/// checkpoint. A diverged run leaves the best weights from before in its folder.
 pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome> {
     launch_with(config, mode, control, Given::default())
 }
 
-/// [`launch`], with data and observers from code.
+/// Like [`launch`], with data and observers from code.
 ///
 /// # Errors
 /// As [`launch`].
@@ -119,10 +119,11 @@ pub fn launch_with(config: &Config, mode: Mode, control: &Control, given: Given)
     })
 }
 
-/// The config of a new run that `workers` share: with a shard for each where it does not say how many there are.
+/// Returns the config of a new run that `workers` share. If the config does not set the number of shards, each worker
+/// gets one.
 ///
 /// # Errors
-/// [`Error::Key`] where they cannot share it.
+/// [`Error::Key`] if the workers cannot share the run.
 pub fn shared_by(config: &Config, workers: &Workers) -> Result<Config> {
     let mut config = config.clone();
     if workers.count() > 1 {
@@ -137,10 +138,10 @@ fn check_shared(config: Config, workers: &Workers) -> Result<Config> {
     Ok(config)
 }
 
-/// A run, whose folder worker 0 has locked.
+/// A run whose folder worker 0 has locked.
 type Begun = (Opening, Option<Lock>);
 
-/// Makes the folder of a new run, which holds a checkpoint of step 0.
+/// Creates the folder of a new run, with a checkpoint of step 0.
 fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dataset>) -> Result<Begun> {
     let (on, workers) = (&control.device, &control.workers);
     let read = || {
@@ -187,7 +188,7 @@ fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dat
     share(taken, dataset, checkpoint, workers)
 }
 
-/// Takes the folder of a run that goes on.
+/// Locks the folder of a run that resumes.
 fn reopen(config: &Config, folder: RunFolder, control: &Control, given: Option<Dataset>) -> Result<Begun> {
     let workers = &control.workers;
     let read = || {
@@ -205,7 +206,7 @@ fn reopen(config: &Config, folder: RunFolder, control: &Control, given: Option<D
     share(lock.map(|lock| (folder, lock)), dataset, None, workers)
 }
 
-/// The folder that worker 0 has taken, on every worker.
+/// Shares the path of the folder that worker 0 has locked with every worker.
 fn share(
     taken: Option<(RunFolder, Lock)>,
     dataset: Dataset,
@@ -221,7 +222,7 @@ fn share(
     Ok((Opening { folder, dataset, checkpoint, observers: Vec::new() }, lock))
 }
 
-/// Has all workers see that they do the same work in the same folder, and watch each other from here on.
+/// Checks that all workers do the same work in the same folder. The workers then watch each other.
 fn meet(config: &Config, dataset: &Dataset, control: &Control, place: &Path) -> Result<()> {
     let workers = &control.workers;
     if workers.count() == 1 {
@@ -244,10 +245,10 @@ fn meet(config: &Config, dataset: &Dataset, control: &Control, place: &Path) -> 
     Ok(())
 }
 
-/// Whether the device `on` computes in the precision that is asked for.
+/// Checks that the device `on` supports the configured precision.
 ///
 /// # Errors
-/// [`Error::Key`] naming what it knows, and if the backend cannot start.
+/// [`Error::Key`], which lists the supported precisions, or if the backend cannot start.
 pub fn check_precision(training: &TrainingConfig, on: &Device) -> Result<()> {
     struct Served;
 

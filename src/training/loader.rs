@@ -1,5 +1,5 @@
-//! The batches of a run's steps: pure functions of (seed, step), so a run that starts at step k sees what the
-//! undisturbed run saw there.
+//! The batches of a run's steps, as pure functions of (seed, step). So a run that resumes at step k sees the same
+//! batches as an uninterrupted run.
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ use crate::data::{Dataset, Loader};
 use crate::evaluation::DeviceBatch;
 use crate::workers::Shards;
 
-/// Some steps of a run of `config`, counted from 0, each made when it is asked for: what this worker's shards of it learn
-/// from. The accuracy of steps that [are logged](TrainingConfig::logs) is measured.
+/// Returns the batches of this worker's shards for each of `steps`, counted from 0, created on demand. The accuracy is
+/// measured at steps that [are logged](TrainingConfig::logs).
 pub fn train_steps<B: Backend>(
     config: &Config,
     dataset: &Dataset,
@@ -23,7 +23,7 @@ pub fn train_steps<B: Backend>(
     let training = config.training.clone();
     let TrainingConfig { batch_size, accumulate, .. } = training;
     let loader = Loader::new(dataset.train.clone(), batch_size, config.run.seed);
-    // An epoch ends with a step, as it does where one batch is as large as those that are accumulated.
+    // An epoch ends with a step, as it does for a single batch of the accumulated size.
     let steps_per_epoch = loader.batches().div_ceil(accumulate);
     let (device, end) = (device.clone(), steps.end);
     steps.map(move |step| {

@@ -1,4 +1,4 @@
-//! `metrics.csv` as plain data: one row a logged step, one a validation.
+//! `metrics.csv` as plain data: one row per logged step and one per validation.
 
 use std::path::Path;
 
@@ -17,39 +17,39 @@ pub enum Split {
     Valid,
 }
 
-/// One row of `metrics.csv`.
+/// A row of `metrics.csv`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Steps done.
+    /// The number of steps done.
     pub step: usize,
-    /// The epoch that the step belongs to, counted from 1.
+    /// The epoch of the step, counted from 1.
     pub epoch: usize,
-    /// Training step or validation.
+    /// The split that the row measures: a training step or a validation.
     pub split: Split,
     /// The mean cross-entropy in nats over the counted targets, without label smoothing.
     pub loss: f64,
-    /// Share of the counted targets that were predicted.
+    /// The share of the counted targets that were predicted correctly.
     pub accuracy: f64,
     /// The learning rate of the step.
     pub learning_rate: f64,
-    /// The norm of all gradients together, before clipping; none at a validation.
+    /// The norm of all gradients together, before clipping. `None` for a validation.
     pub gradient_norm: Option<f64>,
-    /// Targets trained on since the run's start.
+    /// The targets trained on since the start of the run.
     pub tokens: u64,
-    /// Seconds of training since the run's start.
+    /// The seconds of training since the start of the run.
     pub seconds: f64,
-    /// Share of the steps since the row before whose gradients were clipped; none at a validation.
+    /// The share of steps with clipped gradients since the previous row. `None` for a validation.
     pub clip_rate: Option<f64>,
-    /// The mean loss with label smoothing, which training minimises; none at a validation and without smoothing.
+    /// The mean loss with label smoothing, which training minimises. `None` for a validation or without smoothing.
     #[serde(default)]
     pub objective: Option<f64>,
 }
 
-/// The columns of every run, in their order.
+/// The columns of every run, in order.
 pub(super) const HEADER: &str =
     "step,epoch,split,loss,accuracy,learning_rate,gradient_norm,tokens,seconds,clip_rate";
 
-/// The column behind them in a run with label smoothing.
+/// The additional last column of a run with label smoothing.
 pub(super) const OBJECTIVE: &str = "objective";
 
 /// Reads a `metrics.csv`.
@@ -57,7 +57,7 @@ pub fn read(path: &Path) -> Result<Vec<Row>> {
     parse(&read_own(path)?, path)
 }
 
-/// Its rows, read from `path`.
+/// Parses rows that were read from `path`.
 pub(super) fn parse(text: &[u8], path: &Path) -> Result<Vec<Row>> {
     let mut reader = csv::Reader::from_reader(text);
     let is_known = |header: &csv::StringRecord| {
@@ -70,7 +70,7 @@ pub(super) fn parse(text: &[u8], path: &Path) -> Result<Vec<Row>> {
     let row = |row: Result<Row, csv::Error>| {
         row.map_err(|error| {
             let line = error.position().map(|position| position.line() as usize);
-            // Without the place, which stands before it already.
+            // The message without its position, which the error shows already.
             let problem = match error.kind() {
                 csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
                 _ => error.to_string(),

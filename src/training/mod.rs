@@ -1,29 +1,29 @@
-//! Training: the story of a run, driven by Burn's learner.
+//! Training runs, driven by Burn's learner.
 //!
-//! A run begins with a folder that holds a checkpoint of step 0, and goes on from whatever checkpoint is the
-//! newest. So a run that was killed and resumed does what the undisturbed one does, by construction.
+//! A run begins with a folder that holds a checkpoint of step 0, and always continues from the newest checkpoint. So a
+//! run that was killed and resumed computes what an uninterrupted run computes, by construction.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `launch` | a run is begun or resumed, on any backend |
-//! | `start` | what it starts from: data, fresh weights or those of another run |
-//! | `control` | how it is watched and stopped |
+//! | `launch` | starting or resuming a run, on any backend |
+//! | `start` | the starting point: data, and fresh weights or the weights of another run |
+//! | `control` | monitoring and stopping a run |
 //! | `trainer` | the loop over steps |
-//! | `observers` | what a run records, shows and decides between steps, one file each |
-//! | `setup`, `resume` | the fixed part of a run, and how it is opened at a checkpoint |
-//! | `records`, `ending` | rows, validations and checkpoints, and how a run ends |
-//! | `reduce` | the sum of a step over one process or many |
-//! | `step`, `loader` | one step, and the batches that it learns from |
-//! | `side_by_side` | several shards of a step at once, each on its part of the threads |
-//! | `gradients` | what the shards of a step have learned, added up over all workers |
-//! | `optimizer`, `schedule` | what moves the weights, and how far |
-//! | `stopping` | the ways in which it ends |
-//! | `run_folder`, `new_folder`, `opening` | its folder, how one is made, and how one is opened |
-//! | `checkpoint` | what it resumes from |
-//! | `metrics`, `history`, `summary` | `metrics.csv`, the same while it grows, and `summary.json` |
+//! | `observers` | recording, display and decisions between steps, one file each |
+//! | `setup`, `resume` | the fixed part of a run, and opening it at a checkpoint |
+//! | `records`, `ending` | rows, validations and checkpoints, and the end of a run |
+//! | `reduce` | the all-reduce of a step over one or several processes |
+//! | `step`, `loader` | one step, and its batches |
+//! | `side_by_side` | several shards of a step in parallel, each on its share of the threads |
+//! | `gradients` | the gradients of a step, summed over shards and workers |
+//! | `optimizer`, `schedule` | the weight updates, and their learning rates |
+//! | `stopping` | the ways in which a run ends |
+//! | `run_folder`, `new_folder`, `opening` | the run folder, its creation, and its opening |
+//! | `checkpoint` | the state that a run resumes from |
+//! | `metrics`, `history`, `summary` | `metrics.csv`, the same file while it grows, and `summary.json` |
 //! | `tensorboard` | the same curves, the config and the pictures as an event file |
-//! | `plan`, `short_training` | what a run would take; a training that leaves no run |
-//! | `parts` | what each part of a step takes |
+//! | `plan`, `short_training` | the estimated cost of a run; a training that leaves no run |
+//! | `parts` | timings of the parts of a step |
 
 #[cfg(test)]
 mod agreement;

@@ -1,5 +1,5 @@
-//! Making a run folder: it is prepared beside its place under a hidden name and appears by one rename,
-//! so that a kill at any moment leaves nothing, or a run that resumes.
+//! Creating a run folder. The folder is prepared under a hidden name next to its final path and appears by one rename.
+//! A kill at any moment leaves either nothing or a run that can be resumed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ use crate::files::{
     HiddenFolder, parent_of, read_own, remove_abandoned, remove_abandoned_outputs, show_at, with_remedy,
 };
 
-/// Where runs are put when no folder is named.
+/// The parent folder of runs without an explicit folder.
 pub const RUNS: &str = "runs";
 
-/// Where a new run goes.
+/// The target path of a new run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunPath {
-    /// `runs/<name>` below the current folder; a name taken gets a number.
+    /// `runs/<name>` below the current folder. If the name is taken, a number is appended.
     Named(String),
-    /// This very folder, which must not exist.
+    /// Exactly this folder, which must not exist.
     Folder(PathBuf),
 }
 
 impl RunPath {
-    /// The folder that is named, or else one of this name below [`RUNS`].
+    /// Returns the given folder as the target, or a folder of this name below [`RUNS`] if there is none.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -37,7 +37,7 @@ impl RunPath {
         target.check().map(|()| target)
     }
 
-    /// Fails where a run could not be put at the target, before any work is done for it.
+    /// Returns an error if no run can be created at the target. Called before any work is done.
     pub fn check(&self) -> Result<()> {
         match self {
             RunPath::Named(_) => match Path::new(RUNS).metadata() {
@@ -55,7 +55,7 @@ impl RunPath {
         }
     }
 
-    /// A run beside the target that came to its end by the same config, but for the name.
+    /// Returns a completed run next to the target with the same config, apart from the name.
     pub fn finished_twin(&self, config: &Config) -> Option<RunFolder> {
         let nameless = |config: &str| -> String {
             config.lines().filter(|line| !line.starts_with("name = ")).collect::<Vec<_>>().join("\n")
@@ -64,7 +64,7 @@ impl RunPath {
         let entries = fs::read_dir(parent_of(&self.first())).ok()?.flatten();
         let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(|path| !is_prepared(path)).collect();
         paths.sort();
-        // There may be thousands: of most one small file is read.
+        // There may be thousands of runs: for most of them, a single small file is read.
         let is_twin = |folder: &RunFolder| {
             let config = read_own(&folder.config()).unwrap_or_default();
             let is_same = String::from_utf8(config).is_ok_and(|config| nameless(&config) == own);
@@ -75,12 +75,12 @@ impl RunPath {
         paths.into_par_iter().map(RunFolder::at).find_first(is_twin)
     }
 
-    /// The place to try first.
+    /// Returns the first candidate path.
     pub fn first(&self) -> PathBuf {
         self.candidate(1).expect("a target has a first candidate")
     }
 
-    /// The place to try first, second and so on.
+    /// Returns the candidate path of this number, counted from 1.
     fn candidate(&self, number: usize) -> Option<PathBuf> {
         match self {
             RunPath::Folder(path) => (number == 1).then(|| path.clone()),
@@ -97,7 +97,7 @@ fn taken(path: &Path) -> Error {
     ))
 }
 
-/// What the hidden name begins with under which a run folder is prepared; no run has such a name itself.
+/// The prefix of the hidden name under which a run folder is prepared. No run is named like this.
 pub const PREPARED: &str = ".preparing-run-";
 
 fn is_prepared(path: &Path) -> bool {
@@ -105,8 +105,8 @@ fn is_prepared(path: &Path) -> bool {
 }
 
 impl RunFolder {
-    /// Makes a run folder at `target`: `fill` prepares it under a hidden name, then it appears by
-    /// one rename, locked by this process.
+    /// Creates a run folder at `target`: `fill` prepares it under a hidden name, then it appears by one rename, locked
+    /// by this process.
     pub fn create(target: &RunPath, fill: impl FnOnce(&RunFolder) -> Result<()>) -> Result<(Self, Lock)> {
         target.check()?;
         let first = target.first();
@@ -123,7 +123,7 @@ impl RunFolder {
             match is_free().then(|| hidden.appear_at(&candidate)) {
                 Some(Ok(())) => return Ok((Self::at(candidate), lock)),
                 Some(Err(error)) if is_free() => return Err(Error::io("create", &candidate, error)),
-                // Taken, if only in between.
+                // The path is taken, perhaps only since the check.
                 _ => {}
             }
         }
@@ -173,7 +173,7 @@ mod tests {
         fs::write(hidden("dead").path().join(LOCK), "999999\n").unwrap();
         let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
         File::open(hidden("old").path()).unwrap().set_modified(an_hour_ago).unwrap();
-        // Another process is about to lock it.
+        // Another process is about to lock this folder.
         fs::write(hidden("young").path().join(LOCK), "").unwrap();
         RunFolder::create(&RunPath::Folder(place.path().join("run")), |_| Ok(())).unwrap();
         let left = ["living", "dead", "young", "younger", "old"].map(|name| hidden(name).path().exists());

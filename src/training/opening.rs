@@ -1,8 +1,8 @@
-//! Opening a run folder: whether there is a run, and whether its files belong together.
+//! Opening a run folder: checks that it holds a run, and that its files belong together.
 //!
-//! Whoever copies the weights or the vocabulary of one run to another gets a model that reads other tokens than
-//! it learned. So sizes are compared where a folder is opened, and the content of the vocabulary; that of the weights
-//! where they are loaded; the message names the file at fault. What cannot be read at all is told by whoever needs it.
+//! The weights or the vocabulary of one run, copied to another, give a model that reads other tokens than it was
+//! trained on. So opening a folder compares the sizes and the content of the vocabulary. Loading the weights compares
+//! their content. Each error names the file at fault. A file that cannot be read at all is reported where it is needed.
 
 use std::path::PathBuf;
 
@@ -23,16 +23,16 @@ use crate::numbers::{counted, thousands};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
 
-/// What helps where the weights are not the run's.
+/// The remedy for weights that do not belong to the run.
 const ANEW: &str = ", or remove it and let train --resume write it anew from a checkpoint";
 
 const SCORES: &str = "scores other heads than those of the weights beside it: it is another run's";
 
 impl RunFolder {
-    /// The run at `path`.
+    /// Opens the run at `path`.
     ///
     /// # Errors
-    /// If there is no folder, one that no run made, or one whose files belong to different runs.
+    /// If there is no folder, no run made the folder, or its files belong to different runs.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let folder = Self::at(path);
         let shown = folder.path().display();
@@ -59,10 +59,10 @@ impl RunFolder {
         Err(Error::Input(problem))
     }
 
-    /// `model.safetensors`, to be read, whether the run wrote it or not.
+    /// Opens `model.safetensors` without a check that the run wrote it.
     ///
     /// # Errors
-    /// If the run has none yet, for it is written with the first validation.
+    /// If the run has none yet: it is written with the first validation.
     pub fn unverified_weights(&self) -> Result<WeightsFile> {
         if !self.model().exists() && self.checkpoints().is_dir() {
             let run = self.path().display();
@@ -74,10 +74,10 @@ impl RunFolder {
         WeightsFile::open_own(self.model())
     }
 
-    /// `model.safetensors`, to be read.
+    /// Opens `model.safetensors`.
     ///
     /// # Errors
-    /// If the run has none yet, or it is not the one that the run wrote.
+    /// If the run has none yet, or it is not the file that the run wrote.
     pub fn weights(&self) -> Result<WeightsFile> {
         let file = self.unverified_weights()?;
         match self.wrote_weights(&file)? {
@@ -88,8 +88,8 @@ impl RunFolder {
         }
     }
 
-    /// Whether the weights are those that the run wrote; none where neither its summary says, nor, as long as it has
-    /// none, its checkpoints.
+    /// Returns true if the run wrote these weights. `None` if neither its summary nor, without a summary, its
+    /// checkpoints hold the hash.
     fn wrote_weights(&self, file: &WeightsFile) -> Result<Option<bool>> {
         let held = file.sha256()?;
         Ok(match Hashes::read(self) {
@@ -98,8 +98,8 @@ impl RunFolder {
         })
     }
 
-    /// Whose weights `model.safetensors` holds, as a clause; none where nobody would ask: the best ones of a run that
-    /// came to its end.
+    /// Returns a clause that says which weights `model.safetensors` holds. `None` for the default: the best weights of
+    /// a run that has ended without diverging.
     pub fn weights_in_words(&self, summary: &Summary, config: &Config) -> Option<String> {
         let is_at_end = summary.best_step.is_some() && summary.ended != Ended::Diverged;
         let step = summary.best_step.or_else(|| checkpoint::step_of(self, &sha256(&self.model()).ok()?));
@@ -112,14 +112,14 @@ impl RunFolder {
         (!is_at_end).then_some(words)
     }
 
-    /// Whether `config.toml` was edited after the run had ended. A person may do so, to train on or to say where the
-    /// data are now, but the results are those of the config before.
+    /// Returns true if `config.toml` was edited after the run had ended. Such an edit is allowed, to train on or to
+    /// name the new path of the data, but the results belong to the config before the edit.
     pub fn has_changed_config(&self) -> bool {
         let written = Hashes::read(self).and_then(|hashes| hashes.config_sha256);
         written.is_some_and(|written| sha256(&self.config()).is_ok_and(|held| held != written))
     }
 
-    /// Refuses files that are not the ones that the run wrote, by the hashes in its summary.
+    /// Refuses files that the run did not write, by the hashes in its summary.
     fn check_hashes(&self, hashes: &Hashes) -> Result<()> {
         let mut foreign = Vec::new();
         for (path, written, or) in [
@@ -148,7 +148,7 @@ impl RunFolder {
         }
     }
 
-    /// Refuses weights, vocabulary, samples, analysis and head scores that are not of one run.
+    /// Refuses weights, vocabulary, samples, analysis and head scores that belong to different runs.
     fn check_sizes(&self) -> Result<()> {
         let hashes = Hashes::read(self).unwrap_or_default();
         self.check_hashes(&hashes)?;
@@ -159,7 +159,7 @@ impl RunFolder {
         let Ok(Description { model, sizes }) = native::description(&weights) else { return Ok(()) };
         let config = Config::load_own(&self.config()).ok();
         let has_own_model = config.as_ref().is_none_or(|config| has_same_shape(&config.model, &model));
-        // Weights that came from elsewhere may have room for more tokens than there are.
+        // Weights from elsewhere may have room for more tokens than the vocabulary has.
         let is_its_own =
             config.as_ref().is_some_and(|config| config.run.start().is_none()) && !self.is_imported();
         let vocab = sizes.vocab;
@@ -172,7 +172,7 @@ impl RunFolder {
         let history = HeadHistory::open(&self.head_scores(), usize::MAX);
         let mut scored = history.iter().flat_map(|history| &history.all);
         let [counts, vocab] = [tokens, vocab].map(|count| counted(count, "token"));
-        // What is wrong, and what helps beside the run's own file.
+        // The file at fault, its problem, and the alternative to copying the run's own file back.
         let (path, problem, or) = if !has_own_model && self.wrote_weights(&weights)? == Some(true) {
             (
                 self.config(),
@@ -208,7 +208,7 @@ impl RunFolder {
     }
 }
 
-/// Refuses to resume a run whose config describes another model than its checkpoint, of this description.
+/// Refuses to resume a run whose config describes another model than its checkpoint, which has this description.
 pub(super) fn check_model(folder: &RunFolder, config: &Config, written: &Description) -> Result<()> {
     match has_same_shape(&config.model, &written.model) {
         true => Ok(()),
@@ -219,9 +219,9 @@ pub(super) fn check_model(folder: &RunFolder, config: &Config, written: &Descrip
     }
 }
 
-/// Whether two configs make a model of the same parameters.
+/// Returns true if two configs give a model with the same parameters.
 fn has_same_shape(config: &ModelConfig, weights: &ModelConfig) -> bool {
-    // These decide how a model starts and trains, not what it is.
+    // These keys affect initialisation and training only.
     let ModelConfig { dropout, initialisation, zero_projections, .. } = *config;
     ModelConfig { dropout, initialisation, zero_projections, ..weights.clone() } == *config
 }
@@ -235,13 +235,14 @@ fn is_read(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {
         && tokens.into_iter().all(|&token| (token as usize) < sizes.vocab)
 }
 
-/// Whether an explanation is of this model, and of the weights of this hash where that is known.
+/// Returns true if an explanation is of this model, and of the weights with the hash `written`, if known.
 fn is_circuit_of(circuit: &Explanation, model: &ModelConfig, written: Option<&str>) -> bool {
     let is_of_weights = |explained: &str| written.is_none_or(|written| written == explained);
     are_heads_of(&circuit.weights, model) && circuit.weights_sha256.as_deref().is_none_or(is_of_weights)
 }
 
-/// Whether scores `[layer][head]` are of this model's heads. An encoder's may stand beside a decoder's.
+/// Returns true if the scores `[layer][head]` fit the heads of this model. An encoder-decoder may have scores of its
+/// encoder as well.
 fn are_heads_of<T>(scores: &[Vec<T>], model: &ModelConfig) -> bool {
     let (layers, stacks) = match model.architecture {
         Architecture::OneLayer => (1, 1),

@@ -1,9 +1,8 @@
-//! AdamW, Adam and SGD as PyTorch computes them, and Muon, with what Burn's own lack: weight decay on
-//! matrices only, and clipping by the norm of all gradients together (Pascanu et al., 2013).
+//! AdamW, Adam and SGD as in PyTorch, and Muon. Burn's optimizers lack two features: weight decay on matrices only, and
+//! clipping by the norm of all gradients together (Pascanu et al., 2013).
 //!
-//! Burn's learner keeps its optimizer to itself, so this one shares its state through a handle:
-//! checkpoints read and write the moments by position in the model, which, unlike Burn's
-//! parameter ids, is the same in every process.
+//! Burn's learner owns its optimizer, so this one shares its state through a handle. Checkpoints read and write the
+//! moments by their position in the model, which, unlike Burn's parameter ids, is the same in every process.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,29 +25,27 @@ pub struct Optimizer<B: AutodiffBackend> {
     state: Arc<Mutex<State<B::InnerBackend>>>,
 }
 
-/// What an optimizer remembers.
+/// The state of an optimizer.
 #[derive(Debug)]
 pub struct State<B: Backend> {
-    /// Updates made.
+    /// The number of updates so far.
     pub step: usize,
-    /// The moments of each parameter, in the order in which the model's parameters are visited;
-    /// `None` for one that never had a gradient.
+    /// The moments of each parameter, in visiting order. `None` for a parameter that never had a gradient.
     pub moments: Vec<Option<Moments<B>>>,
-    /// The norm of all gradients at the last step before clipping, `[1]`: not read from the device
-    /// until somebody asks.
+    /// The norm of all gradients at the last step before clipping, `[1]`. It stays on the device until it is needed.
     pub gradient_norm: Option<Tensor<B, 1>>,
 }
 
 impl<B: AutodiffBackend> Optimizer<B> {
-    /// A fresh optimizer with the settings of `config`, for a module whose parameters have these roles, in the order in
-    /// which they are visited.
+    /// Creates an optimizer with the settings of `config`, for a module whose parameters have these roles in visiting
+    /// order.
     pub fn new(config: &TrainingConfig, roles: Vec<ParamRole>) -> Self {
         let state = State { step: 0, moments: Vec::new(), gradient_norm: None };
         Self { config: config.clone(), roles, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Restores what an optimizer recorded of the parameters `names`, after so many updates; false where that was
-    /// of another kind of update, whose moments mean something else: this one then stays fresh.
+    /// Restores the recorded moments of the parameters `names` after `updates` updates. Returns false, and stays fresh,
+    /// if the moments were recorded by another update rule.
     pub fn restore(&self, updates: usize, recorded: Tensors, names: &[String], device: &B::Device) -> bool {
         let mut recorded = recorded.into_iter().collect::<BTreeMap<_, _>>();
         let mut take = |name: String| recorded.remove(&name).map(|data| Tensor::from_data(data, device));
@@ -68,7 +65,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
         fits
     }
 
-    /// The moments of the parameters `names` as named tensors: `<parameter>.first` and `<parameter>.second`.
+    /// Returns the moments of the parameters `names` as named tensors: `<parameter>.first` and `<parameter>.second`.
     pub fn record(&self, names: &[String]) -> Tensors {
         let mut tensors = Vec::new();
         for (name, moments) in names.iter().zip(&self.state().moments) {
@@ -81,14 +78,14 @@ impl<B: AutodiffBackend> Optimizer<B> {
         tensors
     }
 
-    /// The state, shared with every clone.
+    /// Returns the state, which all clones share.
     pub fn state(&self) -> MutexGuard<'_, State<B::InnerBackend>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for Optimizer<B> {
-    // The state travels through the handle, see above.
+    // The state is recorded through the shared handle instead.
     type Record = ();
 
     fn step(&mut self, rate: f64, module: M, gradients: GradientsParams) -> M {
@@ -117,7 +114,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
     }
 
     fn step_multi(&mut self, rate: f64, module: M, gradients: MultiGradientsParams) -> M {
-        // One device trains: several would be added up here.
+        // Training uses a single device, so there is nothing to add.
         let first = gradients.grads.into_iter().next();
         let gradients = first.map(|(gradients, _)| gradients).unwrap_or_default();
         burn::optim::Optimizer::step(self, rate, module, gradients)
@@ -130,11 +127,11 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
     }
 }
 
-/// Collects the parameters that have a gradient, with their positions in the model.
+/// A visitor that collects the parameters with a gradient and their positions in the model.
 struct Gather<'a, B: AutodiffBackend> {
     optimizer: &'a Optimizer<B>,
     gradients: GradientsParams,
-    /// The update under way, counted from 1.
+    /// The current update, counted from 1.
     step: usize,
     moments: &'a mut Vec<Option<Moments<B::InnerBackend>>>,
     due: Vec<(usize, Parameter<B::InnerBackend>)>,
@@ -161,7 +158,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Gather<'_, B> {
     }
 }
 
-/// Puts the updated weights into the model.
+/// A mapper that puts the updated weights into the model.
 struct Replace<B: AutodiffBackend> {
     weights: std::vec::IntoIter<Option<FloatTensor<B::InnerBackend>>>,
 }

@@ -1,4 +1,4 @@
-//! The parts of a step, each timed by itself in memory alone: from them is predicted what more workers would take.
+//! The parts of a step, each timed alone and in memory only. They predict the time with more workers.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -25,27 +25,27 @@ use crate::ops;
 use crate::role::ParamRoles;
 use crate::workers::{Shards, Workers};
 
-/// Seconds of the parts of a step, and what goes between workers in it.
+/// The seconds of each part of a step, and the bytes that workers exchange.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepParts {
-    /// The gradients of some shards, by how many shards a step is cut into and how many of them are computed at once.
+    /// The gradients of a group of shards, by the number of shards per step and the number of shards computed at once.
     pub shards: BTreeMap<usize, BTreeMap<usize, f64>>,
     /// The sum of the gradients of two shards.
     pub addition: f64,
-    /// Gradients into the row of numbers that workers add up, and out of it.
+    /// The copies of the gradients into the row of numbers that workers add up, and out of it.
     pub copies: f64,
     /// The optimizer's update of all weights.
     pub update: f64,
     /// The sum of two such rows.
     pub row_addition: f64,
-    /// Bytes of a row.
+    /// The bytes of a row.
     pub bytes: usize,
-    /// The sum over the workers that timed it, if there were several.
+    /// The all-reduce over the workers, if there were several.
     pub exchange: Option<TimedExchange>,
 }
 
 impl StepParts {
-    /// The shorter time of each part, of two timings of the same step.
+    /// Returns the shorter time of each part of two timings of the same step.
     #[must_use]
     pub fn fastest(mut self, other: Self) -> Self {
         for (cut, groups) in &mut self.shards {
@@ -70,30 +70,31 @@ impl StepParts {
     }
 }
 
-/// A sum over several workers.
+/// The timing of an all-reduce over several workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TimedExchange {
-    /// How many they were.
+    /// The number of workers.
     pub workers: usize,
-    /// Seconds of the sum of all gradients.
+    /// The seconds of the all-reduce of all gradients.
     pub seconds: f64,
-    /// Seconds of one message of the sum of a single number.
+    /// The seconds of one message of the all-reduce of a single number.
     pub latency: f64,
 }
 
-/// Rounds that compile what must be, and make room.
+/// The number of warm-up rounds, which compile kernels and allocate memory.
 const UNTIMED: usize = 2;
-/// Rounds that are timed, and the seconds that suffice for them.
+/// The minimum and maximum number of timed rounds, and their target time in seconds.
 const ROUNDS: (usize, usize) = (7, 60);
 const ENOUGH: f64 = 6.0;
-/// Sums of a single number in a row, of which one is too short to be timed.
+/// The number of consecutive all-reduces of a single number: one is too short to be timed.
 const TINY_SUMS: u32 = 8;
 
-/// Times the parts of a step of `config` on `on`, where a step is cut into each number of shards in `cuts`: medians over
-/// rounds, in which all `workers` do the same at the same time.
+/// Times the parts of a step of `config` on the device `on`, with the step split into each number of shards in `cuts`.
+/// Returns medians over rounds, in which all `workers` do the same work at the same time.
 ///
 /// # Errors
-/// On all of them, if the model cannot be made, the memory does not hold it, or the device does not know its precision.
+/// On every worker, if the model cannot be made, does not fit into memory, or the device does not support the
+/// precision.
 pub fn time_parts(
     config: &Config,
     dataset: &Dataset,
@@ -129,7 +130,7 @@ impl Job for Timing<'_> {
 }
 
 impl Timing<'_> {
-    /// Times rounds on each worker, and returns the parts that the first worker computes of them.
+    /// Times rounds on each worker, and returns the parts that the first worker computes from them.
     fn time_on_all_workers<B: AutodiffBackend>(&self, device: &B::Device) -> Result<StepParts> {
         let mut step = TimedStep::<B>::new(self, device)?;
         let timed = step.time_rounds()?;
@@ -141,7 +142,7 @@ impl Timing<'_> {
         parts.ok_or_else(|| Error::Failed("worker 0 has timed nothing".into()))
     }
 
-    /// Returns for each cut its first shard alone, and as many shards as are computed at once.
+    /// Returns two groups for each number of shards: a single shard, and as many shards as are computed at once.
     fn groups_of_shards<B: AutodiffBackend>(
         &self,
         trainee: &Trainee<B>,
@@ -162,12 +163,12 @@ impl Timing<'_> {
     }
 }
 
-/// A step whose parts are timed, on one worker.
+/// A step on one worker, with its timed parts.
 struct TimedStep<'a, B: AutodiffBackend> {
     learning_rate: f64,
     trainee: Trainee<B>,
     optimizer: Optimizer<B>,
-    /// Shards that are computed at once, by how many shards their step is cut into.
+    /// Groups of shards that are computed at once, with the number of shards of their step.
     groups: Vec<(usize, Vec<StepBatches<B>>)>,
     exchange: Exchange,
     workers: &'a Workers,
@@ -192,7 +193,7 @@ impl<'a, B: AutodiffBackend> TimedStep<'a, B> {
         })
     }
 
-    /// Times as many rounds as the first worker has time for, and returns the seconds of the parts in each.
+    /// Times as many rounds as the first worker has time for, and returns the seconds of each part in each round.
     fn time_rounds(&mut self) -> Result<Vec<Vec<f64>>> {
         for _ in 0..UNTIMED {
             self.time_round()?;
@@ -206,7 +207,7 @@ impl<'a, B: AutodiffBackend> TimedStep<'a, B> {
         Ok(timed)
     }
 
-    /// Times the parts once, and returns their seconds: of each group of shards, then of the others in the order of
+    /// Times each part once, and returns the seconds: first the groups of shards, then the other parts in the order of
     /// [`parts`].
     fn time_round(&mut self) -> Result<Vec<f64>> {
         let workers = self.workers;
@@ -244,7 +245,7 @@ fn tiny_sum(workers: &Workers) -> Result<()> {
     workers.sum(&mut [0.0f32], &mut Vec::new(), sums::add)
 }
 
-/// Times one piece of work after another, each begun by all workers at once.
+/// A clock for consecutive pieces of work, which all workers start at the same time.
 struct Clock<'a, B: Backend> {
     workers: &'a Workers,
     device: &'a B::Device,
@@ -267,15 +268,15 @@ impl<B: Backend> Clock<'_, B> {
     }
 }
 
-/// What each worker has timed in each round: `groups` of shards, by the number of parts of their step and their own,
-/// then the other parts in their order.
+/// Combines the timings of all workers and rounds. `groups` holds the shards per step and the size of each group. The
+/// timings start with the groups, followed by the other parts in their order.
 fn parts(groups: &[(usize, usize)], bytes: usize, of_all: &[Vec<Vec<f64>>]) -> StepParts {
     let of_round = |part: usize, among: fn(f64, f64) -> f64| {
         let among_workers =
             |round: usize| of_all.iter().map(|rounds| rounds[round][part]).reduce(among).unwrap_or(0.0);
         Data::new((0..of_all[0].len()).map(among_workers).collect::<Vec<_>>()).median()
     };
-    // The others wait for the slowest. A sum ends together for all, and began with the last that came to it.
+    // All workers wait for the slowest. An all-reduce ends at the same time on all workers, and starts with the last.
     let (slowest, last) = (|part| of_round(part, f64::max), |part| of_round(part, f64::min));
     let [addition, copies, row_addition, exchange, tiny, update] =
         std::array::from_fn(|part| groups.len() + part);

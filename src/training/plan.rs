@@ -1,4 +1,4 @@
-//! What a run will take, before it is started: parameters, tokens, memory, time.
+//! The estimated cost of a run before it starts: parameters, tokens, memory, time.
 
 use std::time::{Duration, Instant};
 
@@ -15,40 +15,40 @@ use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::Result;
 
-/// What a run will take.
+/// The estimated cost of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Number of trained parameters.
+    /// The number of trained parameters.
     pub parameters: usize,
-    /// Steps of the whole run.
+    /// The number of steps of the whole run.
     pub steps: usize,
-    /// Steps per epoch.
+    /// The number of steps per epoch.
     pub steps_per_epoch: usize,
-    /// Targets of a full step, padding included.
+    /// The number of targets of a full step, padding included.
     pub tokens_per_step: usize,
     /// The learning rate.
     pub schedule: Schedule,
-    /// Bytes, by estimate.
+    /// The estimated bytes of memory.
     pub memory: MemoryEstimate,
-    /// Floating-point operations of a step, by estimate.
+    /// The estimated floating-point operations per step.
     pub operations_per_step: f64,
-    /// Seconds of the run's steps, by estimate.
+    /// The estimated seconds of all steps.
     pub seconds: f64,
-    /// Steps of this very model that were timed for the estimate. 0: a step takes too long to be tried, and
-    /// the estimate is by the speed of matrix products.
+    /// The number of steps of this model that were timed for the estimate. If a step is too slow to be timed, the
+    /// number is 0, and the estimate uses the speed of matrix products.
     pub timed_steps: u32,
-    /// What a person should know of the run's data and keys.
+    /// Warnings about the data and the keys.
     pub warnings: Vec<String>,
 }
 
-/// A step that is expected to take longer than this is not tried.
+/// The expected seconds above which a step is not timed.
 const LONG_STEP: f64 = 0.5;
 
 impl Plan {
-    /// Plans a run of `config` on a device, whose speed is measured for a moment.
+    /// Plans a run of `config` on a device, and briefly measures the speed of the device.
     ///
     /// # Errors
-    /// If the data cannot be read, the model cannot be made, or the device does not know its precision.
+    /// If the data cannot be read, the model cannot be made, or the device does not support the precision.
     pub fn new(config: &Config, on: &Device) -> Result<Self> {
         check_precision(&config.training, on)?;
         let dataset = dataset(config)?;
@@ -59,12 +59,12 @@ impl Plan {
         let steps = training.total_steps(batches);
         check_schedule(config, &dataset)?;
 
-        // Sequences may be shorter than the context of the weights that the run starts from.
+        // Sequences may be shorter than the context of the initial weights.
         let length = dataset.train.longest();
         let time = length + dataset.train.source_time().unwrap_or(0);
         let (layers, width) = (model.blocks(), model.heads * model.head_width());
         let positions = (rows(training, &dataset) * time) as f64;
-        // Kaplan et al. (2020), section 2.1: six operations a parameter and token, and attention's own.
+        // Kaplan et al. (2020), section 2.1: six operations per parameter and token, plus those of attention.
         let a_token = 6.0 * parameters as f64 + 12.0 * (layers * width * time) as f64;
         let operations_per_step = a_token * positions * training.accumulate as f64;
         let memory = MemoryEstimate::of(config, &dataset, on);
@@ -91,14 +91,14 @@ impl Plan {
     }
 }
 
-/// Seconds of a step of the run's own model, and of how many steps that is the mean.
+/// Returns the mean seconds per step of the run's own model, and the number of timed steps.
 fn timed_step(config: &Config, dataset: &Dataset, on: &Device) -> Result<(f64, u32)> {
-    /// Steps and time that suffice for a mean.
+    /// The steps and the time that suffice for a mean.
     const ENOUGH: (usize, Duration) = (20, Duration::from_millis(500));
     let (mut start, mut timed, mut passed) = (Instant::now(), 0, Duration::ZERO);
     let rate = |step, _| {
         match step {
-            // The first one makes room and compiles what must be.
+            // The first step allocates memory and compiles kernels.
             0 | 1 => start = Instant::now(),
             _ => (timed, passed) = (step - 1, start.elapsed()),
         }
@@ -108,7 +108,7 @@ fn timed_step(config: &Config, dataset: &Dataset, on: &Device) -> Result<(f64, u
     Ok((passed.as_secs_f64() / timed as f64, timed as u32))
 }
 
-/// How fast a device multiplies matrices.
+/// A job that measures how fast a device multiplies matrices.
 struct OperationsPerSecond;
 
 impl Job for OperationsPerSecond {
@@ -122,7 +122,7 @@ impl Job for OperationsPerSecond {
     }
 }
 
-/// Returns the seconds of the fastest of some rounds of work: others have waited for what else the machine does.
+/// Returns the seconds of the fastest of several rounds of work. Slower rounds have waited for other processes.
 fn fastest_of(rounds: usize, mut work: impl FnMut()) -> f64 {
     let seconds = |_| {
         let start = Instant::now();

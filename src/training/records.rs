@@ -1,4 +1,4 @@
-//! What a run writes down: rows of its metrics, validations, checkpoints, and how it ended.
+//! The records of a run: rows of metrics, validations, checkpoints, and the summary.
 
 use std::{panic::resume_unwind, thread::Builder, time::Instant};
 
@@ -24,15 +24,15 @@ use crate::model::Model;
 use crate::ops::sum_in_order;
 use crate::weights::native::{self, Tensors};
 
-/// Bytes of weights and moments from which a checkpoint is large.
+/// The minimum bytes of weights and moments of a large checkpoint.
 const LARGE: usize = 16 << 20;
 
 impl<B: AutodiffBackend> Trainer<B> {
-    /// Reads what the steps since the last reading left on the device, in one go. The last of them becomes a row
-    /// where it `is_logged`.
+    /// Reads the outputs of all unread steps from the device in one transfer. Logs a row of the last step if
+    /// `is_logged`.
     ///
     /// # Errors
-    /// If a loss or a gradient is not finite: the message names the step.
+    /// If a loss or a gradient is not finite. The message names the step.
     pub(super) fn read(&mut self, is_logged: bool) -> Result<()> {
         let outputs = std::mem::take(&mut self.unread);
         let Some(last) = outputs.last() else { return Ok(()) };
@@ -40,7 +40,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         let losses = to_host(outputs.iter().map(|output| output.loss.clone()));
         let norms = to_host(outputs.iter().filter_map(|output| output.gradient_norm.clone()));
         self.learning.watch.check()?;
-        // On a device that works ahead, the wait for its results is the time of its steps.
+        // On an asynchronous device, the wait for results is the time of the steps.
         self.state.seconds += begun.elapsed().as_secs_f64();
 
         let most = self.setup.config.training.max_gradient_norm;
@@ -52,8 +52,7 @@ impl<B: AutodiffBackend> Trainer<B> {
                 (false, _) => Some(format!("the loss is {loss}")),
             };
             if let Some(what) = what {
-                // The steps behind it were under way already, and count for nothing: neither their tokens nor
-                // their share of the time.
+                // The later steps had already started. Neither their tokens nor their share of the time counts.
                 let void = &outputs[index + 1..];
                 self.state.tokens -= void.iter().map(|later| later.tokens as u64).sum::<u64>();
                 let share = void.len() as f64 / outputs.len() as f64;
@@ -63,7 +62,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             }
             self.history.count_clipped(most > 0.0 && norm > most);
             self.observers.iter_mut().for_each(|observer| observer.loss(step, loss));
-            // What is shown beside the validation loss is the same quantity.
+            // The progress display compares this loss with the validation loss, so both are without label smoothing.
             if self.setup.config.training.label_smoothing == 0.0 {
                 self.train_loss = Some(loss);
             }
@@ -85,7 +84,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         Ok(())
     }
 
-    /// A row of the step that was just done.
+    /// Returns a row of the last step.
     fn row(&self, split: Split, loss: f64, accuracy: f64) -> Row {
         let State { step, tokens, seconds, .. } = self.state;
         Row {
@@ -103,14 +102,14 @@ impl<B: AutodiffBackend> Trainer<B> {
         }
     }
 
-    /// Returns whether the state has been validated.
+    /// Returns true if the current state has been validated.
     pub(super) fn is_validated(&self) -> bool {
         let validations = self.history.rows.iter().rev().filter(|row| row.split == Split::Valid);
         validations.take_while(|row| row.step >= self.state.step).any(|row| row.step == self.state.step)
     }
 
-    /// Validates the weights of another run before the first step, and a state whose validation a signal prevented.
-    /// Returns true when early stopping asks for the end.
+    /// Validates the weights of another run before the first step, or a state whose validation a signal prevented.
+    /// Returns true if early stopping ends the run.
     pub(super) fn catch_up(&mut self) -> Result<bool> {
         let is_start = self.state.step == 0;
         let is_due = if is_start {
@@ -122,7 +121,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             return Ok(false);
         }
         if !is_start {
-            // Its checkpoint does not know of the validation.
+            // The checkpoint of this step does not include the validation, so it is written again.
             self.saving.step = usize::MAX;
         }
         let is_stale = self.validate()?;
@@ -136,14 +135,14 @@ impl<B: AutodiffBackend> Trainer<B> {
         Ok(is_stale)
     }
 
-    /// Scores the whole validation set, unless a signal ends that; true when early stopping asks for the end.
+    /// Scores the whole validation set, unless a signal interrupts it. Returns true if early stopping ends the run.
     ///
     /// # Errors
     /// If the loss is not finite, or the run ends with exploded losses.
     pub(super) fn validate(&mut self) -> Result<bool> {
         let (shards, signal) = (&self.parallel.shards, self.setup.control.signal.clone());
         let may_be_cut_short = self.setup.control.workers.count() == 1 && !self.is_paused();
-        // Batches have as many rows as a shard, and the shards take turns.
+        // Batches have as many rows as a shard, and are assigned to the shards in turn.
         let (valid, rows) = (&self.setup.dataset.valid, self.setup.config.training.batch_size / shards.count);
         let model = self.learning.learner.model().valid().model;
         let items = shards.own.clone().map(|shard| (model.clone(), shard));
@@ -183,14 +182,14 @@ impl<B: AutodiffBackend> Trainer<B> {
         Ok(decisions.contains(&Decision::Stop))
     }
 
-    /// Adds a row to `metrics.csv`.
+    /// Appends a row to `metrics.csv`.
     fn log(&mut self, row: Row) -> Result<()> {
         self.history.push(row)?;
         let Self { observers, history, .. } = self;
         observers.iter_mut().try_for_each(|observer| observer.row(&history.rows))
     }
 
-    /// Shows a step to the observers.
+    /// Passes a step to the observers.
     pub(super) fn observe_step(&mut self) {
         let (is_ending, status) = (self.is_last(), self.status());
         let Self { observers, setup, state, history, .. } = self;
@@ -198,7 +197,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         observers.iter_mut().for_each(|observer| observer.step(&moment));
     }
 
-    /// Shows the model to the observers that want it at this step.
+    /// Passes the model to the observers that want it at this step.
     pub(super) fn observe_model(&mut self) -> Result<()> {
         let (is_ending, status) = (self.is_last(), self.status());
         let moment =
@@ -206,7 +205,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         if !self.observers.iter().any(|observer| observer.wants_model(&moment)) {
             return Ok(());
         }
-        // Nothing is recorded of a model that has diverged.
+        // Returns an error if the run has diverged, so that no diverged model is recorded.
         self.read(false)?;
         if !self.setup.control.workers.is_first() {
             return Ok(());
@@ -220,7 +219,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         wanting.try_for_each(|observer| observer.model(&moment, &model))
     }
 
-    /// Writes a checkpoint of this step, unless there is one already, and the best weights if these are they.
+    /// Writes a checkpoint of this step, unless there is one already, and the best weights if this step is the best.
     pub(super) fn save(&mut self) -> Result<()> {
         let step = self.state.step;
         if std::mem::replace(&mut self.saving.step, step) == step {
@@ -247,25 +246,25 @@ impl<B: AutodiffBackend> Trainer<B> {
             sync_rows()?;
             checkpoint::write(&folder, (&weights, &description), &moments, &kept)?;
             if is_best {
-                // The checkpoint is there before the weights that it explains.
+                // Write the checkpoint before the weights that it explains.
                 checkpoint::keep_weights(&folder, kept.step)?;
             }
             checkpoint::prune(&folder)
         };
-        // A small one takes its time waiting for the disk, which is done beside the steps that follow. Copies of a
-        // large one would add to what these take.
+        // A small checkpoint mostly waits for the disk, so it is written in the background. A large one is not: its
+        // copies of the weights and moments would add to the memory of the steps.
         if size > LARGE {
             write()?;
         } else {
             let thread = Builder::new().name("checkpoint".into()).spawn(write);
             self.saving.writing = Some(thread.map_err(|_| Error::Threads)?);
         }
-        // Said by the next checkpoint, and by the summary.
+        // The next checkpoint and the summary record this time.
         self.state.checkpoint_seconds += begun.elapsed().as_secs_f64();
         Ok(())
     }
 
-    /// Puts the parts of the observers and of `metrics.csv` into the state.
+    /// Copies the parts of the observers and of `metrics.csv` into the state.
     pub(super) fn keep_parts(&mut self) {
         let parts = self.observers.iter().filter_map(|observer| observer.part());
         let parts = parts.chain([(MetricsPart::NAME, self.history.part())]);
@@ -275,13 +274,13 @@ impl<B: AutodiffBackend> Trainer<B> {
     /// Waits for the checkpoint that is being written.
     ///
     /// # Errors
-    /// If it could not be written.
+    /// If the checkpoint could not be written.
     pub(super) fn finish_writing(&mut self) -> Result<()> {
         let Some(writing) = self.saving.writing.take() else { return Ok(()) };
         writing.join().unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// How the run ended, once `model.safetensors` is written.
+    /// Returns the summary of the run, once `model.safetensors` is written.
     pub(super) fn summary(&self, ended: Ended) -> Summary {
         let (state, device) = (&self.state, &self.setup.control.device);
         let best = state.best.as_ref();

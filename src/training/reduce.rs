@@ -1,4 +1,4 @@
-//! The reduction of a step over all processes: gradients, validation tallies, and what the processes agree on.
+//! The all-reduce of a step over all processes: gradients, validation tallies, and requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,32 +11,32 @@ use crate::error::Result;
 use crate::evaluation::Tally;
 use crate::workers::Workers;
 
-/// What the processes agree on between two steps.
+/// The requests that the processes agree on between two steps.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Requests {
-    /// The signal that asks the run to end; 0: none.
+    /// The number of the signal that asks the run to end, or 0.
     pub signal: usize,
-    /// Whether the time limit is reached.
+    /// True if the time limit is reached.
     pub is_late: bool,
-    /// Whether an observer wants to see a loss.
+    /// True if an observer asks for a loss.
     pub wants_loss: bool,
 }
 
-/// A step of this process.
+/// A step as this process sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct StepInfo {
-    /// The step, from 0.
+    /// The index of the step, from 0.
     pub step: usize,
     /// The counted targets of the whole step.
     pub tokens: usize,
-    /// Whether its accuracy is measured.
+    /// True if the accuracy is measured.
     pub is_measured: bool,
 }
 
-/// Reduces over processes.
+/// A reduction over processes.
 pub trait Reduce<B: AutodiffBackend> {
-    /// Returns the sum of the gradients over all processes, and what they agree on. A process without sequences has
-    /// `learned` nothing.
+    /// Returns the gradients summed over all processes, and the requests that they agree on. `learned` is `None` for a
+    /// process without sequences.
     ///
     /// # Errors
     /// If another process does not answer.
@@ -55,9 +55,9 @@ pub trait Reduce<B: AutodiffBackend> {
     fn tally(&mut self, tally: Tally, time: usize) -> Result<Tally>;
 }
 
-/// A single process, which adds nothing.
+/// A single process, which has nothing to reduce.
 pub struct SingleProcess {
-    /// Set by a signal.
+    /// The number of the last signal.
     pub signal: Arc<AtomicUsize>,
 }
 
@@ -78,11 +78,11 @@ impl<B: AutodiffBackend> Reduce<B> for SingleProcess {
     }
 }
 
-/// All-reduce over MPI workers.
+/// An all-reduce over MPI workers.
 pub struct AllReduce {
     /// The workers.
     pub workers: Workers,
-    /// Set by a signal.
+    /// The number of the last signal.
     pub signal: Arc<AtomicUsize>,
     /// The buffers of the reduction.
     pub exchange: Exchange,
@@ -96,7 +96,7 @@ impl<B: AutodiffBackend> Reduce<B> for AllReduce {
         step: StepInfo,
         requests: Requests,
     ) -> Result<(Learned<B>, Requests)> {
-        // Worker 0 alone keeps the time and shows losses.
+        // Only worker 0 checks the time limit and shows losses.
         let is_first = self.workers.is_first();
         let requests = Requests {
             signal: self.signal.load(Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! A run is opened at the newest checkpoint of its folder: all of it is read and checked before any of it is changed.
+//! Opening a run at the newest checkpoint of its folder. Everything is read and checked before any file is changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -35,24 +35,24 @@ use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Tensors};
 use crate::workers::Shards;
 
-/// The run that [`Trainer::open`] opens.
+/// The arguments of [`Trainer::open`].
 pub struct Opening {
-    /// Its folder, which worker 0 has locked.
+    /// The run folder, which worker 0 has locked.
     pub folder: RunFolder,
-    /// Its data.
+    /// The data.
     pub dataset: Dataset,
-    /// The checkpoint of step 0 of a run that was just made; otherwise the newest one is read.
+    /// The checkpoint of step 0 of a new run. If `None`, the newest checkpoint of the folder is read.
     pub checkpoint: Option<Checkpoint>,
-    /// Observers besides those of every run.
+    /// Observers in addition to those of every run.
     pub observers: Vec<Box<dyn Observer>>,
 }
 
 impl<B: AutodiffBackend> Trainer<B> {
-    /// Opens a run at its newest whole checkpoint. Worker 0 alone changes files.
+    /// Opens a run at its newest intact checkpoint. Only worker 0 changes files.
     ///
     /// # Errors
-    /// If there is no such checkpoint, it has nothing left to do, its data is another, or its files cannot be read.
-    /// Nothing has been changed then.
+    /// If there is no such checkpoint, the run has nothing left to do, its data has changed, or its files cannot be
+    /// read. No file has been changed then.
     pub fn open(config: &Config, run: Opening, device: &B::Device, control: &Control) -> Result<Self> {
         let Opening { folder, dataset, checkpoint, observers: own } = run;
         let (training, workers) = (&config.training, &control.workers);
@@ -87,7 +87,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             history.cut()?;
             observers.iter_mut().try_for_each(|observer| observer.start(&history.rows))
         })?;
-        // Best weights that are lost are known to worker 0.
+        // Only worker 0 knows if the best weights are lost.
         let state = workers.from_first(state)?;
 
         if state.step == 0 {
@@ -115,7 +115,7 @@ impl<B: AutodiffBackend> Trainer<B> {
 }
 
 impl<B: AutodiffBackend> Learning<B> {
-    /// The model, and the optimizer with its `moments`, at the step of a state.
+    /// Returns the model and the optimizer with its `moments`, at the step of `state`.
     fn resume(
         trainee: Trainee<B>,
         moments: Tensors,
@@ -139,7 +139,7 @@ impl<B: AutodiffBackend> Learning<B> {
     }
 }
 
-/// The reduction over the workers of a run.
+/// Returns the reduction over the workers of a run.
 fn reduce<B: AutodiffBackend>(control: &Control) -> Box<dyn Reduce<B>> {
     let (workers, signal) = (control.workers.clone(), control.signal.clone());
     match workers.count() {
@@ -148,7 +148,7 @@ fn reduce<B: AutodiffBackend>(control: &Control) -> Box<dyn Reduce<B>> {
     }
 }
 
-/// The seed and the model of a run, as its checkpoints keep them.
+/// Returns the hash of the seed and the model of a run, which checkpoints keep.
 pub(super) fn began_with(config: &Config) -> String {
     let is_kept = |key: &String| key == "run.seed" || key.starts_with("model.");
     let kept: Vec<String> = config
@@ -160,7 +160,7 @@ pub(super) fn began_with(config: &Config) -> String {
     hash(kept.join("\n").as_bytes())
 }
 
-/// Refuses another seed or model than the run began with, which an edited config.toml may name.
+/// Refuses a seed or model that differs from the start of the run, as an edited config.toml may name.
 fn check_began_with(folder: &RunFolder, state: &State, config: &Config) -> Result<()> {
     let is_same = state.began_with.is_empty() || state.began_with == began_with(config);
     ensure(is_same, Error::Input, || {
@@ -172,7 +172,7 @@ fn check_began_with(folder: &RunFolder, state: &State, config: &Config) -> Resul
     })
 }
 
-/// Returns the keys of the section `training` that decide what a run learns.
+/// Returns the keys of the section `training` that affect training.
 pub(super) fn keys_of_training(config: &Config) -> BTreeMap<String, toml::Value> {
     const WITHOUT_EFFECT: [&str; 10] = [
         "training.backend",
@@ -191,8 +191,7 @@ pub(super) fn keys_of_training(config: &Config) -> BTreeMap<String, toml::Value>
     keys
 }
 
-/// Returns the keys with which a run resumes and which it did not have at its checkpoint, whatever its config file says
-/// by now.
+/// Returns the changes of the `training` keys since the checkpoint, whatever the config file says by now.
 fn changed_keys(state: &State, config: &Config) -> Option<String> {
     let (now, step) = (keys_of_training(config), state.step);
     let before = if state.training.is_empty() { &now } else { &state.training };
@@ -204,7 +203,7 @@ fn changed_keys(state: &State, config: &Config) -> Option<String> {
         .then(|| format!("resumed after step {step} with {}", changes.join(", ")))
 }
 
-/// Refuses data that is not what the run learned from.
+/// Refuses data that differs from the data of the run.
 fn check_data(folder: &RunFolder, state: &State, dataset: &Dataset) -> Result<()> {
     ensure(state.data_fingerprint == dataset.fingerprint(), Error::Input, || {
         let path = folder.path().display();
@@ -215,18 +214,17 @@ fn check_data(folder: &RunFolder, state: &State, dataset: &Dataset) -> Result<()
     })
 }
 
-/// Refuses a run whose growing files are not its own alone, before any file is changed.
+/// Refuses a run that shares a growing file with another, before any file is changed.
 fn check_growing(observers: &[Box<dyn Observer>]) -> Result<()> {
     let growing = observers.iter().filter_map(|observer| observer.file()).filter(|path| is_there(path));
     growing.into_iter().try_for_each(|path| open_own_to_write(&path, &mut File::options()).map(drop))
 }
 
-/// Makes the folder that of a run which stands at the checkpoint of `state`. After a kill in between, the same is found
-/// and done again.
+/// Resets the folder to the checkpoint of `state`. Can be repeated after a kill.
 fn rewind(folder: &RunFolder, config: &Config, state: &mut State) -> Result<()> {
     checkpoint::remove_half_written(folder);
     checkpoint::remove_newer(folder, state.step)?;
-    // How the run ended before, and how it looked then, says nothing of how it will end.
+    // The old summary, analysis and report do not describe the resumed run.
     let ended = [folder.summary(), folder.analysis(), folder.circuit(), folder.report()];
     for path in ended.into_iter().filter(|path| path.exists()) {
         fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
@@ -238,8 +236,8 @@ fn rewind(folder: &RunFolder, config: &Config, state: &mut State) -> Result<()> 
     restore_best(folder, state)
 }
 
-/// Writes the file of the best weights anew where it does not hold them. Best weights that are lost are forgotten
-/// by the state, so that the next validation finds new ones.
+/// Rewrites `model.safetensors` unless it holds the best weights. If the best weights are lost, removes them from the
+/// state, so that the next validation finds new ones.
 fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
     let Some(Best { step, .. }) = state.best else { return Ok(()) };
     let path = folder.model();
@@ -258,8 +256,7 @@ fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
     Ok(())
 }
 
-/// Returns what changes for a run that resumes behind its `last` logged step: the course of its learning rate, and how
-/// its epochs are counted.
+/// Returns the changes for a run that resumes after its `last` logged step: the learning rate, and the count of epochs.
 fn changes(last: &Row, schedule: &Schedule, steps_per_epoch: usize) -> Vec<String> {
     let mut changes = Vec::new();
     let rate = schedule.at(last.step.saturating_sub(1));
@@ -287,8 +284,8 @@ fn changes(last: &Row, schedule: &Schedule, steps_per_epoch: usize) -> Vec<Strin
     changes
 }
 
-/// Refuses to resume a run that has nothing left to do. One that was killed between its last checkpoint and its
-/// pictures has, and so has one whose weights or analysis were removed: it ends as it would have.
+/// Refuses to resume a run that has nothing left to do. A run without its weights, analysis or report is not done,
+/// whether it was killed before the end or the files were removed.
 fn refuse_done(
     folder: &RunFolder,
     state: &State,
@@ -302,7 +299,7 @@ fn refuse_done(
     let is_whole =
         folder.report().exists() && folder.model().exists() && (folder.analysis().exists() || !has_best);
     let summary = Summary::read(folder).ok().filter(|summary| summary.steps == done);
-    // A signal prevented its last validation.
+    // A signal prevented the last validation.
     let is_cut_short = summary.as_ref().is_some_and(|summary| summary.ended == Ended::Interrupted);
     let ended = summary.filter(|_| is_whole);
     let run = format!("the run `{}`", folder.path().display());

@@ -1,7 +1,7 @@
-//! The folder that a run leaves behind, and that explains it.
+//! The folder of a run, with everything that explains the run.
 //!
-//! While a process works in it, `lock` holds the process id under the operating system's file lock,
-//! which ends with the process.
+//! While a process works in the folder, `lock` holds its process id under the operating system's file lock, which ends
+//! with the process.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -11,25 +11,25 @@ use crate::error::{Error, Result};
 use crate::files::open_own_to_write;
 use crate::weights::companions;
 
-/// The file that the process which works in a folder has locked.
+/// The name of the file that a process locks while it works in the folder.
 pub(super) const LOCK: &str = "lock";
 
-/// A run's folder.
+/// The folder of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFolder {
     path: PathBuf,
 }
 
 impl RunFolder {
-    /// The folder at `path`, whatever it holds.
+    /// Returns the folder at `path`, whatever its contents.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Takes the folder for this process.
+    /// Locks the folder for this process.
     ///
     /// # Errors
-    /// If a living process has it.
+    /// If a running process has locked the folder.
     pub fn lock(&self) -> Result<Lock> {
         let path = self.path.join(LOCK);
         let io = |error| Error::io("write", &path, error);
@@ -38,7 +38,7 @@ impl RunFolder {
             let (run, mut holder) = (self.path.display(), String::new());
             let _ = file.read_to_string(&mut holder);
             return Err(Error::Input(match (refused, holder.trim()) {
-                // As some network drives: two processes could work here at once.
+                // Some network drives have no file locks: two processes could work in the folder at the same time.
                 (TryLockError::Error(error), _) => format!(
                     "the disk that `{run}` is on offers no file locks ({error}): choose one on another with --run DIR"
                 ),
@@ -53,27 +53,27 @@ impl RunFolder {
         Ok(Lock { file })
     }
 
-    /// The folder itself.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The folder's name, which titles its pictures.
+    /// Returns the name of the folder, which titles its pictures.
     pub fn name(&self) -> String {
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         path.file_name().map_or_else(|| "run".to_string(), |name| name.to_string_lossy().into_owned())
     }
 
-    /// Whether its weights came from elsewhere: nothing was trained here.
+    /// Returns true if the weights were imported, so nothing was trained here.
     pub fn is_imported(&self) -> bool {
         !self.samples().exists() && !self.metrics().exists()
     }
 }
 
-/// The name of an event file: what TensorBoard looks for.
+/// The name of an event file, as TensorBoard expects it.
 pub const EVENTS: &str = "events.out.tfevents";
 
-/// What stands in a run's folder, each with the name of the method that says where.
+/// Defines a method per file of a run folder that returns its path.
 macro_rules! files {
     ($($(#[$doc:meta])* $method:ident: $name:expr,)*) => {
         impl RunFolder {
@@ -83,39 +83,39 @@ macro_rules! files {
 }
 
 files! {
-    /// `config.toml`: every key as used.
+    /// `config.toml`: every key with the value used.
     config: "config.toml",
-    /// `metrics.csv`: the course of the run.
+    /// `metrics.csv`: the metrics over the steps.
     metrics: "metrics.csv",
-    /// `events.out.tfevents`: the same for TensorBoard, where `training.tensorboard` asks for it.
+    /// `events.out.tfevents`: the same metrics for TensorBoard, if `training.tensorboard` is on.
     events: EVENTS,
-    /// `head_scores.csv`: what the heads did along the run, where `analysis.every` asks for it.
+    /// `head_scores.csv`: the scores of the heads over the steps, if `analysis.every` is on.
     head_scores: "head_scores.csv",
-    /// `snapshots.jsonl`: what the model did with one sequence along the run.
+    /// `snapshots.jsonl`: attention and predictions for one sequence over the steps.
     snapshots: "snapshots.jsonl",
-    /// `analysis.json`: what the best weights do.
+    /// `analysis.json`: the analysis of the best weights.
     analysis: "analysis.json",
-    /// `circuit.json`: which parts make the predictions of the best weights.
+    /// `circuit.json`: the components that make the predictions of the best weights.
     circuit: "circuit.json",
-    /// `report.html`: the page to explore.
+    /// `report.html`: the interactive report.
     report: "report.html",
-    /// `summary.json`: how it ended.
+    /// `summary.json`: the result of the run.
     summary: "summary.json",
     /// `model.safetensors`: the best weights.
     model: "model.safetensors",
-    /// `vocabulary.json`: what the token ids mean.
+    /// `vocabulary.json`: the token of each id.
     vocabulary: "vocabulary.json",
-    /// `transformers.json`: what else came with imported weights, and leaves with them.
+    /// `transformers.json`: further contents of imported weights, which an export includes again.
     transformers: companions::FILE,
     /// `samples.json`: a few validation sequences, for the pictures.
     samples: "samples.json",
-    /// `checkpoints/`: what a run resumes from.
+    /// `checkpoints/`: the checkpoints, from which a run resumes.
     checkpoints: "checkpoints",
     /// `plots/`: the pictures.
     plots: "plots",
 }
 
-/// A run folder taken by this process until this value is dropped.
+/// A lock on a run folder, held by this process until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
     file: File,

@@ -1,9 +1,9 @@
 //! The learning rate as a pure function of the step.
 //!
-//! A linear warm-up, `peak (step + 1) / (warmup + 1)`, lets Adam's second moments settle before
-//! the rate is high (Goyal et al., 2017; Xiong et al., 2020). What follows is one of five shapes:
-//! constant, linear, cosine (Loshchilov and Hutter, 2017), inverse square root (Vaswani et al., 2017) or
-//! constant with a linear end (Zhai et al., 2022). Steps count from 0.
+//! A linear warm-up, `peak (step + 1) / (warmup + 1)`, lets Adam's second moments settle before the rate is high (Goyal
+//! et al., 2017; Xiong et al., 2020). The five shapes after the warm-up are constant, linear, cosine (Loshchilov and
+//! Hutter, 2017), inverse square root (Vaswani et al., 2017) and constant with a linear cooldown (Zhai et al., 2022).
+//! Steps count from 0.
 
 use std::f64::consts::PI;
 
@@ -14,22 +14,22 @@ use crate::config::{ScheduleKind, TrainingConfig};
 /// A learning-rate schedule.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Schedule {
-    /// The course after the warm-up.
+    /// The shape after the warm-up.
     pub kind: ScheduleKind,
     /// The highest rate.
     pub peak: f64,
-    /// The lowest rate that a falling schedule reaches.
+    /// The lowest rate of a decaying schedule.
     pub floor: f64,
-    /// Steps of linear warm-up.
+    /// The number of steps of linear warm-up.
     pub warmup: usize,
-    /// Steps of the fall that ends a trapezoid.
+    /// The number of steps of the linear decay that ends a trapezoid.
     pub cooldown: usize,
-    /// Steps of the whole run; the floor holds beyond.
+    /// The number of steps of the whole run. The rate stays at the floor after them.
     pub total: usize,
 }
 
 impl Schedule {
-    /// The schedule of a run of `total` steps.
+    /// Returns the schedule of a run of `total` steps.
     pub fn new(config: &TrainingConfig, total: usize) -> Self {
         let [warmup, cooldown] = config.ramps(total);
         Self {
@@ -42,7 +42,7 @@ impl Schedule {
         }
     }
 
-    /// The learning rate of `step`, counted from 0.
+    /// Returns the learning rate of `step`, counted from 0.
     pub fn at(&self, step: usize) -> f64 {
         let Self { kind, peak, floor, warmup, cooldown, total } = *self;
         // 1. Warm-up.
@@ -70,17 +70,17 @@ impl Schedule {
     }
 }
 
-/// A [`Schedule`] as Burn's learner takes it: it hands out the rates of one step after another.
+/// A [`Schedule`] for Burn's learner, which returns the rates of consecutive steps.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
-    /// The rates.
+    /// The learning rates.
     pub schedule: Schedule,
-    /// The step whose rate comes next.
+    /// The next step.
     pub next: usize,
 }
 
 impl LrScheduler for Scheduler {
-    // The run's state knows the step.
+    // The state of the run holds the step.
     type Record<B: Backend> = ();
 
     fn step(&mut self) -> f64 {

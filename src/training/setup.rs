@@ -14,17 +14,17 @@ use crate::weights::native::Description;
 pub struct Setup {
     /// The config.
     pub config: Config,
-    /// The device, the workers, and how the run is stopped from outside.
+    /// The device, the workers, the progress display and the stop signal.
     pub control: Control,
     /// The run folder.
     pub folder: RunFolder,
     /// The training and the validation set.
     pub dataset: Dataset,
-    /// The model's config and sizes, which go with its weights.
+    /// The model's config and sizes, which belong to its weights.
     pub description: Description,
-    /// Steps per epoch.
+    /// The number of steps per epoch.
     pub steps_per_epoch: usize,
-    /// Steps of the whole run.
+    /// The number of steps of the whole run.
     pub total: usize,
     /// The learning rate of each step.
     pub schedule: Schedule,
@@ -33,7 +33,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The setup of a run in `folder`, whose weights have a `description`.
+    /// Returns the setup of a run in `folder`, whose weights have this `description`.
     pub fn new(
         config: &Config,
         control: &Control,
@@ -57,12 +57,13 @@ impl Setup {
         }
     }
 
-    /// Returns whether a validation follows a step.
+    /// Returns true if a validation follows this step.
     pub fn validates(&self, step: usize) -> bool {
         self.config.training.validates(step, self.total, self.steps_per_epoch)
     }
 
-    /// Returns the error of a run that diverged at `step` because of `what`. Whose weights are kept is known at its end.
+    /// Returns the error of a run that diverged at `step` because of `what`. The description of the kept weights is
+    /// added when the run ends.
     pub fn diverged(&self, step: usize, what: String) -> Error {
         let (kept, weights, advice) = (self.folder.model(), String::new(), self.config.training.calmer());
         Error::Diverged { step, what, advice, kept, weights }

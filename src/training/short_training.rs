@@ -1,4 +1,4 @@
-//! A short training in memory alone: it leaves no run, and whatever it starts from stays as it is.
+//! A short training in memory only, which leaves no run and changes no files.
 
 use burn::tensor::backend::AutodiffBackend;
 use burn::{optim::Optimizer as _, train::TrainStep};
@@ -17,11 +17,11 @@ use crate::ops;
 use crate::role::ParamRoles;
 use crate::workers::Shards;
 
-/// Trains the model of `config` on one `batch` again and again, or without one on the batches of its run. `rate` is told
-/// each step with its loss in nats per token, and says the learning rate of its update, or ends the training.
+/// Trains the model of `config` repeatedly on one `batch`, or on the batches of its run if there is none. `rate`
+/// receives each step with its loss in nats per token, and returns the learning rate of the update, or `None` to stop.
 ///
 /// # Errors
-/// If the model cannot be made, the memory does not hold it, or the device does not know its precision.
+/// If the model cannot be made, does not fit into memory, or the device does not support the precision.
 pub fn train_briefly(
     config: &Config,
     dataset: &Dataset,

@@ -1,4 +1,5 @@
-//! Shards of a step side by side, each on a thread of its own: none then waits for another one's part of a product.
+//! Computing shards of a step in parallel, each on its own thread, so that no shard waits for another one's part of a
+//! matrix product.
 
 use burn::tensor::backend::Backend;
 
@@ -6,15 +7,15 @@ use crate::backend::shards_at_once;
 use crate::kernels::team;
 use crate::ops;
 
-/// How many of a worker's `shards` are computed at once: as many as [`shards_at_once`] says where the kernels compute them
-/// and memory holds the gradients of so many, `most`.
+/// Returns the number of a worker's `shards` to compute at once, by [`shards_at_once`]. Returns 1 if the backend does
+/// not compute on the host, or if memory holds the gradients of fewer shards, `most`.
 pub fn at_once<B: Backend>(shards: usize, most: usize) -> usize {
     let at_once = shards_at_once(team::threads(), shards);
     if at_once <= most && ops::is_on_host::<B>() { at_once } else { 1 }
 }
 
-/// What `work` makes of each item, in their order: of one after another with all threads, or, where several are to be
-/// worked on `at_once`, of each on one thread, with the kernels and the precision of this one.
+/// Applies `work` to each item and returns the results in order. If `at_once` is 1, items are processed sequentially
+/// with all threads. Otherwise each item runs on one thread, with this thread's kernels and precision.
 pub fn map<I: Send, T: Send>(at_once: usize, items: Vec<I>, work: impl Fn(I) -> T + Sync) -> Vec<T> {
     if at_once == 1 {
         return items.into_iter().map(work).collect();

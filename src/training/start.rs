@@ -1,4 +1,4 @@
-//! What a run starts from: its data, and fresh weights or the best ones of another run, which is fine-tuning.
+//! The starting point of a run: its data, and either fresh weights or the best weights of another run (fine-tuning).
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -18,11 +18,12 @@ use crate::numbers::{counted, thousands};
 use crate::ops::Precision;
 use crate::weights::native::{self, Description, Tensors};
 
-/// The sizes of the model of `config` for this data: those that the data asks for, or where it starts from another
-/// run's weights theirs, in a context as long as either where positions do not end.
+/// Returns the sizes of the model of `config` for this data. A run that starts from another run has the sizes of its
+/// weights, with the longer of the two contexts if the position scheme allows any length.
 ///
 /// # Errors
-/// If the weights cannot be read; [`Error::Key`] where the data has longer sequences than they have positions.
+/// If the weights cannot be read, or with [`Error::Key`] if the data has longer sequences than the weights have
+/// positions.
 pub fn sizes_of(config: &Config, dataset: &Dataset) -> Result<Sizes> {
     let asked = config.sizes(dataset);
     let Some(from) = config.run.start() else { return Ok(asked) };
@@ -43,13 +44,13 @@ pub fn sizes_of(config: &Config, dataset: &Dataset) -> Result<Sizes> {
     })
 }
 
-/// The weights of the first step: the best ones of the run that `config` starts from, or fresh ones. These are a pure
-/// function of the seed: drawn on the host, they are the same on every backend.
+/// Returns the weights of the first step: the best weights of the run that `config` starts from, or fresh ones. Fresh
+/// weights are drawn on the host from the seed alone, so they are the same on every backend.
 ///
 /// # Errors
-/// If the model cannot be made, or the weights are not those of such a model.
+/// If the model cannot be made, or the weights do not fit it.
 pub fn first_weights(config: &Config, sizes: Sizes) -> Result<Tensors> {
-    /// The host has one generator for all threads.
+    /// Serialises the draws: the host has one generator for all threads.
     static DRAWS: Mutex<()> = Mutex::new(());
     let _turn = DRAWS.lock().unwrap_or_else(PoisonError::into_inner);
     let host = Default::default();
@@ -64,10 +65,10 @@ pub fn first_weights(config: &Config, sizes: Sizes) -> Result<Tensors> {
     })
 }
 
-/// The model of `config` with these weights, which came from the file `origin`.
+/// Returns the model of `config` with these weights, which were read from the file `origin`.
 ///
 /// # Errors
-/// If the model cannot be made, or the weights are not those of such a model.
+/// If the model cannot be made, or the weights do not fit it.
 pub(super) fn trainee_of<B: Backend>(
     config: &Config,
     sizes: Sizes,
@@ -79,10 +80,11 @@ pub(super) fn trainee_of<B: Backend>(
     Ok(Trainee::new(model, &config.training))
 }
 
-/// The model of `config` before its first step, once it is known that the memory of the device `on` holds its training.
+/// Returns the model of `config` before its first step, after checking that its training fits into the memory of the
+/// device `on`.
 ///
 /// # Errors
-/// If the model cannot be made, or the memory does not hold it.
+/// If the model cannot be made, or its training does not fit into memory.
 pub(super) fn first_trainee<B: Backend>(
     config: &Config,
     dataset: &Dataset,
@@ -95,8 +97,8 @@ pub(super) fn first_trainee<B: Backend>(
     trainee_of(config, sizes, weights, Path::new("the weights to start from"), device)
 }
 
-/// Reads or draws the data of `config`, in the form that its architecture takes; by the vocabulary of the run
-/// that it starts from, if it does.
+/// Reads or draws the data of `config`, in the form that its architecture takes. If the run starts from another run,
+/// the data is encoded with the vocabulary of that run.
 ///
 /// # Errors
 /// If the data cannot be read.
@@ -108,7 +110,7 @@ pub fn dataset(config: &Config) -> Result<Dataset> {
     }
 }
 
-/// The data of `config` by the vocabulary of the run in `folder`, which goes with its weights.
+/// Returns the data of `config`, encoded with the vocabulary of the run in `folder`, which belongs to its weights.
 ///
 /// # Errors
 /// If the data cannot be read, or no longer fits that vocabulary.
@@ -127,13 +129,14 @@ pub fn dataset_of(config: &Config, folder: &RunFolder) -> Result<Dataset> {
     Ok(dataset)
 }
 
-/// Whether the data are others than those that the run in `folder` began with, as far as its checkpoints tell.
+/// Returns true if the data differs from the data of the run in `folder`, as far as its checkpoints record it.
 pub fn has_other_data(folder: &RunFolder, dataset: &Dataset) -> bool {
     data_fingerprint(folder).is_some_and(|fingerprint| fingerprint != dataset.fingerprint())
 }
 
-/// How many sequences of a set, read as `data` says, the run in `folder` was trained on. None where `data` is the run's own,
-/// whose sets have nothing in common but what its own warnings name; nor where its file is no longer there to compare.
+/// Returns the number of sequences of a set, read according to `data`, that the run in `folder` was trained on. Returns
+/// 0 if `data` is the run's own, since its sets share only the sequences that its own warnings name. Also returns 0 if
+/// the file is no longer there to compare.
 pub fn trained_on(folder: &RunFolder, data: &DataConfig, set: &Sequences) -> usize {
     let own = Config::load_own(&folder.config()).ok().filter(|own| own.data != *data);
     let own = own.filter(|own| own.data.source() != Source::Sequences && own.data.path.exists());
@@ -142,7 +145,7 @@ pub fn trained_on(folder: &RunFolder, data: &DataConfig, set: &Sequences) -> usi
     own.map_or(0, |own| leaked(&own.train, set))
 }
 
-/// Whether the parts of the schedule fit into the run of `config` on this data.
+/// Checks that the phases of the schedule fit into the run of `config` on this data.
 ///
 /// # Errors
 /// As [`TrainingConfig::check_schedule`](crate::config::TrainingConfig::check_schedule).
@@ -151,8 +154,8 @@ pub fn check_schedule(config: &Config, dataset: &Dataset) -> Result<()> {
     config.training.check_schedule(config.training.total_steps(batches))
 }
 
-/// What a person should know before a run of `total` steps begins: of its data, and of keys that have another
-/// effect on the device `on` than they seem to, or none.
+/// Returns the warnings before a run of `total` steps begins. They concern its data, and keys with another effect on
+/// the device `on` than they suggest, or with none.
 pub fn warnings(config: &Config, dataset: &Dataset, total: usize, on: &Device) -> Vec<String> {
     let mut warnings = data::warnings(&config.data, dataset);
     let seen = config.run.start().and_then(|from| RunFolder::open(from).ok());

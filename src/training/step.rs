@@ -1,7 +1,7 @@
-//! One step: what the learner does with one step's batches.
+//! A single training step over one step's batches.
 //!
-//! A step averages the gradient over every counted target of its batches, so that four batches of
-//! 8 sequences move the weights exactly as one batch of 32 does.
+//! A step averages the gradient over all counted targets of its batches. So four batches of 8 sequences update the
+//! weights exactly as one batch of 32 does.
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -14,45 +14,45 @@ use crate::evaluation::DeviceBatch;
 use crate::model::{Model, each_parameter, loss};
 use crate::ops;
 
-/// What one shard of an optimizer step learns from; a step that is not cut is one.
+/// The batches of one shard of an optimizer step. A step that is not sharded has a single shard.
 #[derive(Debug, Clone)]
 pub struct StepBatches<B: Backend> {
     /// The step, counted from 0.
     pub step: usize,
-    /// Its number among the shards of the step.
+    /// The index of the shard in the step.
     pub shard: usize,
     /// The batches whose gradients are averaged. A shard of a small batch may have none.
     pub batches: Vec<DeviceBatch<B>>,
-    /// Counted targets of the whole step, over which its shards average.
+    /// The counted targets of the whole step, over which the shards average.
     pub tokens: usize,
-    /// Whether the accuracy is wanted: it costs a pass over the logits.
+    /// True if the accuracy is measured, which costs a pass over the logits.
     pub measured: bool,
 }
 
 impl<B: Backend> StepBatches<B> {
-    /// A step that is not cut.
+    /// Returns a step that is not sharded.
     pub fn whole(step: usize, batches: Vec<DeviceBatch<B>>, measured: bool) -> Self {
         let tokens = batches.iter().map(|batch| batch.tokens).sum();
         Self { step, shard: 0, batches, tokens, measured }
     }
 }
 
-/// What a step says about itself, still on the device.
+/// The measurements of a step, still on the device.
 #[derive(Debug, Clone)]
 pub struct StepOutput<B: Backend> {
     /// The step, counted from 0.
     pub step: usize,
-    /// The mean loss over the counted targets in nats, `[1]`; of a shard its part of that of the step.
+    /// The mean loss over the counted targets in nats, `[1]`. For a shard, its part of the loss of the step.
     pub loss: Tensor<B, 1>,
-    /// The same without label smoothing, where there is some and the step is measured.
+    /// The same loss without label smoothing, if smoothing is on and the step is measured.
     pub plain: Option<Tensor<B, 1>>,
-    /// Right predictions among the counted targets, `[1]`, where they were asked for.
+    /// The number of correct predictions among the counted targets, `[1]`, if measured.
     pub correct: Option<Tensor<B, 1>>,
-    /// Counted targets of the whole step.
+    /// The counted targets of the whole step.
     pub tokens: usize,
-    /// The norm of all gradients before clipping, `[1]`, once the optimizer knows it.
+    /// The norm of all gradients before clipping, `[1]`, once the optimizer has computed it.
     pub gradient_norm: Option<Tensor<B, 1>>,
-    /// Seconds of training before it, once the run counts it.
+    /// The seconds of training before this step, once the run has counted it.
     pub began: f64,
 }
 
@@ -64,32 +64,33 @@ impl<B: Backend> ItemLazy for StepOutput<B> {
     }
 }
 
-/// A model as Burn's learner sees it: with the loss that it is trained by.
+/// A model as Burn's learner sees it: with its training loss.
 #[derive(Module, Debug)]
 pub struct Trainee<B: Backend> {
     /// The model.
     pub model: Model<B>,
-    /// Weight of the uniform distribution in the target.
+    /// The weight of the uniform distribution in the target.
     label_smoothing: f64,
 }
 
 impl<B: Backend> Trainee<B> {
-    /// A model with the loss that `config` trains it by.
+    /// Returns the model with the training loss of `config`.
     pub fn new(model: Model<B>, config: &TrainingConfig) -> Self {
         Self { model, label_smoothing: config.label_smoothing }
     }
 
-    /// Returns whether the loss of training is smoothed.
+    /// Returns true if the training loss is smoothed.
     pub(super) fn is_smoothed(&self) -> bool {
         self.label_smoothing > 0.0
     }
 }
 
-/// Why a batch of the loader cannot be refused by the model.
+/// The reason why the model accepts every batch of the loader.
 const FITS: &str = "the model is built for the sizes of its data";
 
 impl<B: AutodiffBackend> Trainee<B> {
-    /// The gradients of `loss`, which on the way back is `scale` times as large.
+    /// Returns the gradients of `loss`. The backward pass scales the loss by `scale`, and the gradients are scaled
+    /// back.
     fn gradients(&self, loss: Tensor<B, 1>, scale: f64) -> GradientsParams {
         if scale == 1.0 {
             return GradientsParams::from_grads(loss.backward(), self);
@@ -103,7 +104,8 @@ impl<B: AutodiffBackend> Trainee<B> {
         gradients
     }
 
-    /// The sum of gradients of this model along the tree over their order, in the memory of the first where that can be.
+    /// Returns the sum of gradients of this model along the tree over their order, in the memory of the first if
+    /// possible.
     pub(super) fn sum(&self, mut parts: Vec<GradientsParams>) -> GradientsParams {
         let mut sums = GradientsParams::new();
         each_parameter(self, |id, _| {
@@ -154,7 +156,7 @@ impl<B: AutodiffBackend> TrainStep for Trainee<B> {
     }
 }
 
-/// Burn's learner asks for it; a run validates over all its workers.
+/// Required by Burn's learner. A run validates over all its workers instead.
 impl<B: Backend> InferenceStep for Trainee<B> {
     type Input = ();
     type Output = ();
@@ -162,8 +164,8 @@ impl<B: Backend> InferenceStep for Trainee<B> {
     fn step(&self, _input: ()) {}
 }
 
-/// Returns the number of right predictions among the targets that count, `[1]`, and of a loss that `is_smoothed` the
-/// summed cross-entropy without smoothing, `[1]`.
+/// Returns the number of correct predictions among the counted targets, `[1]`, and, if `is_smoothed`, the summed
+/// cross-entropy without smoothing, `[1]`.
 fn measure<B: Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,

@@ -1,27 +1,27 @@
-//! How a run ends.
+//! The ways in which a run ends.
 
 use serde::{Deserialize, Serialize};
 
-/// How a run ended.
+/// The way in which a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// All its steps are done.
+    /// All steps are done.
     Completed,
     /// The monitored metric no longer improved.
     EarlyStopped,
-    /// A signal asked for it.
+    /// A signal asked the run to end.
     Interrupted,
-    /// `training.max_minutes` were over.
+    /// `training.max_minutes` have passed.
     TimeLimit,
-    /// It has done the steps that it was to pause after.
+    /// The run reached the step after which it pauses.
     Paused,
-    /// A loss or gradient was not finite, or the losses ended far above where they began.
+    /// A loss or gradient was not finite, or the losses ended far above their start.
     Diverged,
 }
 
 impl Ended {
-    /// The clause that says it to a person.
+    /// Returns a clause that describes the end.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Completed => "completed",

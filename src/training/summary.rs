@@ -1,4 +1,4 @@
-//! `summary.json`: how a run ended, in flat keys.
+//! `summary.json`: the result of a run, in flat keys.
 
 use std::path::PathBuf;
 
@@ -9,81 +9,82 @@ use super::{run_folder::RunFolder, stopping::Ended};
 use crate::error::{Error, Result};
 use crate::files::{is_there, read_json, sha256, write_atomically};
 
-/// The largest number in a summary: any loss, count or time is below it.
+/// The maximum absolute number in a summary, above any loss, count or time of a run.
 const MAX_NUMBER: f64 = 1e18;
 
-/// How a run ended. Losses and the floor are in nats per token.
+/// The result of a run. Losses and the floor are in nats per token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The lowest validation loss: that of `model.safetensors`.
+    /// The lowest validation loss, which `model.safetensors` has.
     pub best_valid_loss: Option<f64>,
-    /// Steps done when it was reached.
+    /// The steps done when the lowest validation loss was reached.
     pub best_step: Option<usize>,
     /// The last validation loss.
     pub last_valid_loss: Option<f64>,
     /// The last logged training loss.
     pub last_train_loss: Option<f64>,
-    /// What the optimal predictor would lose on the same validation set, where it is known.
+    /// The entropy floor: the loss of the optimal predictor on the same validation set, if known.
     pub floor: Option<f64>,
-    /// Share of the validation targets that the best weights predict.
+    /// The accuracy of the best weights on the validation targets.
     pub accuracy: Option<f64>,
-    /// The same over the targets that the optimal predictor knows.
+    /// The same accuracy over the targets that the optimal predictor knows.
     pub determined_accuracy: Option<f64>,
-    /// Number of trained parameters.
+    /// The number of trained parameters.
     pub parameters: usize,
-    /// Steps done; of a run that diverged, up to the one that did.
+    /// The steps done, for a diverged run up to and including the step that diverged.
     pub steps: usize,
-    /// Steps that one pass over the training set takes.
+    /// The steps of one pass over the training set.
     pub steps_per_epoch: f64,
-    /// Targets trained on in these steps.
+    /// The targets trained on in these steps.
     pub tokens: u64,
-    /// Seconds of training, validations and checkpoints apart.
+    /// The seconds of training, without validations and checkpoints.
     pub seconds: f64,
-    /// Seconds of writing checkpoints.
+    /// The seconds spent on writing checkpoints.
     #[serde(default)]
     pub checkpoint_seconds: f64,
-    /// Targets trained on in a second.
+    /// The targets trained on per second.
     pub tokens_per_second: f64,
-    /// Share of all steps whose gradients were clipped.
+    /// The share of all steps with clipped gradients.
     pub clip_rate: f64,
-    /// The backend that computed.
+    /// The backend of the run.
     pub backend: String,
-    /// The device that it computed on, as its driver calls it.
+    /// The name of the device, as its driver reports it.
     #[serde(default)]
     pub device: String,
-    /// How many workers shared its last steps.
+    /// The number of workers that shared the last steps.
     #[serde(default = "one")]
     pub workers: usize,
-    /// The run's seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// How it ended.
+    /// The way in which the run ended.
     pub ended: Ended,
-    /// The step at which the run diverged: whose loss, gradient or weights were not finite, or whose loss had exploded.
+    /// The step at which the run diverged: its loss, gradient or weights were not finite, or its loss had exploded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diverged_step: Option<usize>,
-    /// For each layer the head of its best weights without which the loss rises most; empty until that is known.
+    /// The most important head of each layer, by the rise of the loss of the best weights when it is ablated. Empty
+    /// until known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heads_worth_most: Vec<usize>,
-    /// What its files held.
+    /// The hashes of the run's files.
     #[serde(flatten)]
     pub hashes: Hashes,
-    /// What a person should know of the run's data and keys.
+    /// Warnings about the run's data and keys.
     #[serde(default)]
     pub warnings: Vec<String>,
 }
 
-/// Returns tokens per second, and 0 where no time has passed: JSON has no infinite number.
+/// Returns tokens per second, or 0 if no time has passed, since JSON has no infinity.
 pub(super) fn speed(tokens: u64, seconds: f64) -> f64 {
     let speed = tokens as f64 / seconds;
     if seconds > 0.0 && speed.is_finite() { speed } else { 0.0 }
 }
 
-/// Of a run that was made before workers were counted.
+/// The default for runs from before workers were recorded.
 fn one() -> usize {
     1
 }
 
-/// What the files of a run held, by which they are told from another run's; none of a file that it has not.
+/// The hashes of a run's files, which distinguish them from the files of another run. `None` for a missing file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hashes {
     /// The SHA-256 of `config.toml`.
@@ -105,7 +106,7 @@ pub struct Hashes {
 }
 
 impl Hashes {
-    /// Those of the files as they are.
+    /// Returns the hashes of the files as they are.
     pub fn of(folder: &RunFolder) -> Self {
         let hash = |path: PathBuf| sha256(&path).ok();
         Self {
@@ -120,26 +121,26 @@ impl Hashes {
         }
     }
 
-    /// Those that the summary holds; none where there is no summary.
+    /// Reads the hashes from the summary, or returns `None` if there is no summary.
     pub fn read(folder: &RunFolder) -> Option<Self> {
         read_json(&folder.summary(), "how a run ended").ok()
     }
 }
 
-/// The summary of a run that was imported, which has not trained.
+/// The summary of an imported run, which has not trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ImportSummary {
     /// The file or folder that was imported.
     pub imported_from: String,
-    /// Number of parameters.
+    /// The number of parameters.
     pub parameters: usize,
-    /// What the files of the run hold.
+    /// The hashes of the run's files.
     #[serde(flatten)]
     pub hashes: Hashes,
 }
 
 impl ImportSummary {
-    /// Writes it into the folder of its run.
+    /// Writes the summary into the folder of its run.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -154,7 +155,7 @@ fn write(summary: &impl Serialize, folder: &RunFolder) -> Result<()> {
 }
 
 impl Summary {
-    /// Writes it into the folder of its run.
+    /// Writes the summary into the folder of its run.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -162,7 +163,7 @@ impl Summary {
         write(self, folder)
     }
 
-    /// The first number that no run can have.
+    /// Returns the first number that is out of range.
     fn problem(&self) -> Option<String> {
         let losses = [self.best_valid_loss, self.last_valid_loss, self.last_train_loss, self.floor];
         let shares = [self.accuracy, self.determined_accuracy, Some(self.clip_rate)];
@@ -183,7 +184,7 @@ impl Summary {
     /// Reads the summary of a run.
     ///
     /// # Errors
-    /// If it has none, it cannot be read, or a number in it is none that a run can have, or not that of `metrics.csv`.
+    /// If there is no summary, it cannot be read, or a number in it is out of range or differs from `metrics.csv`.
     pub fn read(folder: &RunFolder) -> Result<Self> {
         if folder.summary().exists() {
             let summary: Self = read_json(&folder.summary(), "how a run ended")?;
@@ -200,7 +201,7 @@ impl Summary {
     }
 }
 
-/// The numbers of a summary that `metrics.csv` holds too, in any version of the program.
+/// The numbers of a summary that `metrics.csv` has too, in any version of the program.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Scores {
@@ -212,10 +213,10 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// Compares the summary of a run with its metrics; a model that was imported has none.
+    /// Compares the summary of a run with its metrics. An imported model has no metrics.
     ///
     /// # Errors
-    /// If a number is another, or a file cannot be read.
+    /// If a number differs, or a file cannot be read.
     pub fn check(folder: &RunFolder) -> Result<()> {
         if !is_there(&folder.metrics()) {
             return Ok(());

@@ -1,7 +1,7 @@
-//! The trainer: a loop over optimizer steps, driven by Burn's `Learner`, which everything else observes.
+//! The trainer: a loop over optimizer steps, driven by Burn's `Learner` and watched by observers.
 //!
-//! Losses and norms stay on the device until a row, a validation or a checkpoint needs them, so that a step waits for
-//! nothing.
+//! Losses and norms stay on the device until a row, a validation or a checkpoint needs them, so that no step waits for
+//! the device.
 
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -30,7 +30,7 @@ use crate::ops::{self, sum_in_order};
 use crate::terminal::RunStatus;
 use crate::workers::Shards;
 
-/// Steps whose losses stay on the device at most, however rarely somebody asks for them.
+/// The maximum number of steps whose losses stay on the device unread.
 const MAX_UNREAD: usize = 256;
 
 /// A run in training.
@@ -39,84 +39,84 @@ pub struct Trainer<B: AutodiffBackend> {
     pub setup: Setup,
     /// The model, its optimizer and the device.
     pub learning: Learning<B>,
-    /// The shards of a step, and their sum over all processes.
+    /// The shards of a step, and their all-reduce over all processes.
     pub parallel: Parallel<B>,
-    /// The part that a checkpoint keeps.
+    /// The part of the run that a checkpoint keeps.
     pub state: State,
     /// The start of this part of the run.
     pub clock: Clock,
     /// The rows of `metrics.csv`.
     pub history: History,
-    /// The observers, in the order in which they are called.
+    /// The observers, in the order of their calls.
     pub observers: Vec<Box<dyn Observer>>,
-    /// Outputs of steps that are still on the device.
+    /// The outputs of steps that are still on the device.
     pub unread: Vec<StepOutput<B::InnerBackend>>,
     /// The last training loss that was read.
     pub train_loss: Option<f64>,
-    /// What the processes agreed on at the last step.
+    /// The requests that the processes agreed on at the last step.
     pub requests: Requests,
     /// The checkpoint that is being written.
     pub saving: Saving,
 }
 
-/// The model with what moves its weights.
+/// The model, its optimizer and its device.
 pub struct Learning<B: AutodiffBackend> {
     /// The model with its optimizer and schedule.
     pub learner: Learner<LearningComponentsMarker<B, Scheduler, Trainee<B>, Optimizer<B>>>,
-    /// The learner's optimizer, by its shared handle.
+    /// The learner's optimizer, through its shared handle.
     pub optimizer: Optimizer<B>,
     /// The model's parameters in visiting order.
     pub parameter_names: Vec<String>,
     /// The device.
     pub device: B::Device,
-    /// Reports failures of the device before a result is believed.
+    /// The device health check, which reports failures before a result is trusted.
     pub watch: DeviceWatch,
 }
 
 /// The shards of a step.
 pub struct Parallel<B: AutodiffBackend> {
-    /// The shards, and those of this process.
+    /// The shards of the step, and the range that this process computes.
     pub shards: Shards,
-    /// The number of those that this process computes at once.
+    /// The number of shards that this process computes at once.
     pub at_once: usize,
-    /// The sum over all processes.
+    /// The all-reduce over all processes.
     pub reduce: Box<dyn Reduce<B>>,
 }
 
-/// The start of this part of a run: a resumed run has earlier parts.
+/// The start of this part of a run. A resumed run has earlier parts.
 pub struct Clock {
-    /// The time.
+    /// The time of the start.
     pub begun: Instant,
-    /// The state then.
+    /// The state at the start.
     pub before: State,
 }
 
 /// The last checkpoint.
 pub struct Saving {
-    /// Its step.
+    /// The step of the checkpoint.
     pub step: usize,
-    /// The thread that writes it, next to the steps that follow.
+    /// The thread that writes the checkpoint while training continues.
     pub writing: Option<JoinHandle<Result<()>>>,
 }
 
-/// What follows a step.
+/// The actions that follow a step.
 #[derive(Debug, Clone, Copy)]
 struct Due {
     logs: bool,
     validates: bool,
     saves: bool,
     stop: Option<Ended>,
-    /// A signal cut the run short: what is due besides is done when the run resumes.
+    /// True if a signal cut the run short: the other actions are done when the run resumes.
     is_cut_short: bool,
 }
 
 impl Clock {
-    /// Starts at a state.
+    /// Starts the clock at a state.
     pub fn start(state: &State) -> Self {
         Self { begun: Instant::now(), before: state.clone() }
     }
 
-    /// Seconds of the run until now, validations and checkpoints included.
+    /// Returns the seconds of the run until now, validations and checkpoints included.
     fn elapsed(&self) -> f64 {
         self.before.elapsed + self.begun.elapsed().as_secs_f64()
     }
@@ -161,14 +161,14 @@ impl<B: AutodiffBackend> Trainer<B> {
         Ok(Ended::Completed)
     }
 
-    /// The batches of the steps that are left.
+    /// Returns the batches of the remaining steps.
     fn data(&self) -> impl Iterator<Item = Vec<StepBatches<B>>> + use<B> {
         let Setup { config, dataset, total, .. } = &self.setup;
         let (left, shards) = (self.state.step..*total, self.parallel.shards.clone());
         train_steps::<B>(config, dataset, left, shards, &self.learning.device)
     }
 
-    /// Returns what is due after the step that was just done.
+    /// Returns the actions that are due after the last step.
     fn due(&mut self) -> Due {
         let (step, is_last, stop) = (self.state.step, self.is_last(), self.should_stop());
         let Setup { config, total, steps_per_epoch, .. } = &self.setup;
@@ -186,7 +186,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         self.requests.wants_loss || self.unread.len() >= MAX_UNREAD
     }
 
-    /// Does what is due before the next step, and returns how the run ends where there is none.
+    /// Does the work that is due before the next step. Returns how the run ends if there is no next step.
     fn ends_at_once(&mut self) -> Result<Option<Ended>> {
         let stopping = self.state.part::<EarlyStopping>(early_stopping::NAME)?;
         if stopping.is_stale(&self.setup.config.training) {
@@ -232,7 +232,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             let group = group.map(|shard| (model.clone().fork(device), shard)).collect();
             side_by_side::map(at_once, group, |(model, shard)| (seed(&shard), model.step(shard)).1)
         };
-        // As many at once as the memory holds next to the model: the sum is the same.
+        // Group as many shards as fit into memory next to the model. The sum does not depend on the grouping.
         let together = gradients::together(&model);
         let mut shards = shards.into_iter();
         let sums = std::iter::from_fn(|| {
@@ -246,7 +246,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         Ok(learned)
     }
 
-    /// Returns whether the run has reached its time limit.
+    /// Returns true if the run has reached its time limit.
     fn is_late(&self) -> bool {
         let limit = self.setup.config.training.max_minutes * 60.0;
         limit > 0.0 && self.clock.elapsed() >= limit
@@ -266,18 +266,18 @@ impl<B: AutodiffBackend> Trainer<B> {
         state.elapsed = clock.elapsed();
     }
 
-    /// Returns whether all steps are done.
+    /// Returns true if all steps are done.
     pub fn is_last(&self) -> bool {
         self.state.step == self.setup.total
     }
 
-    /// Returns whether the run has reached the step after which it is to pause.
+    /// Returns true if the run has reached the step after which it pauses.
     pub(super) fn is_paused(&self) -> bool {
         self.setup.control.until.is_some_and(|step| self.state.step >= step)
     }
 
-    /// Returns whether a signal has asked this process, which trains alone, to end before the next validation. Where a
-    /// study pauses the run, it needs that validation.
+    /// Returns true if a signal has asked a run with a single worker to end before the next validation. A run that a
+    /// study pauses still needs that validation.
     pub(super) fn is_cut_short(&self) -> bool {
         let control = &self.setup.control;
         control.workers.count() == 1 && control.is_interrupted() && !self.is_paused()
@@ -299,18 +299,19 @@ impl<B: AutodiffBackend> Trainer<B> {
         }
     }
 
-    /// The epoch of the last step, counted from 1. A run that resumes with longer epochs counts none of them twice.
+    /// Returns the epoch of the last step, counted from 1. The count never decreases, even if a run resumes with longer
+    /// epochs.
     pub fn epoch(&self) -> usize {
         let before = self.history.rows.last().map_or(1, |row| row.epoch);
         self.state.step.div_ceil(self.setup.steps_per_epoch).max(before)
     }
 
-    /// The learning rate of the last step, or before it that of the first.
+    /// Returns the learning rate of the last step, or of the first step before any is done.
     pub fn learning_rate(&self) -> f64 {
         self.setup.schedule.at(self.state.step.saturating_sub(1))
     }
 
-    /// The numbers that progress shows.
+    /// Returns the numbers that the progress display shows.
     pub fn status(&self) -> RunStatus {
         let Self { state, clock: Clock { begun, before }, .. } = self;
         let seconds_per_step = begun.elapsed().as_secs_f64() / (state.step - before.step).max(1) as f64;
@@ -321,14 +322,14 @@ impl<B: AutodiffBackend> Trainer<B> {
             learning_rate: self.learning_rate(),
             tokens_per_second: (state.tokens - before.tokens) as f64
                 / (state.seconds - before.seconds).max(1e-9),
-            // With all that happens between steps.
+            // Includes validations and checkpoints between steps.
             seconds_left: seconds_per_step * (self.setup.total - state.step) as f64,
         }
     }
 }
 
-/// The seed of the noise in a shard of a step: SplitMix64's mixing of seed, step and shard, so that neighbours have
-/// nothing in common (Steele, Lea and Flood, 2014).
+/// Returns the seed of the noise in a shard of a step. SplitMix64 mixes seed, step and shard, so that neighbouring
+/// seeds are uncorrelated (Steele, Lea and Flood, 2014).
 fn noise_seed(seed: u64, step: usize, shard: usize) -> u64 {
     let mix = |seed: u64, number: usize| {
         let mut mixed = seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));

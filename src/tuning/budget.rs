@@ -1,7 +1,7 @@
-//! How long trials are: as many sequences for each, whatever its batch size, and rungs at which all
-//! of them are validated, each within half a step of as many sequences.
+//! The budget of trials. Each trial sees the same number of sequences, whatever its batch size. All trials are
+//! validated at common rungs, within half a step of the same number of sequences.
 //!
-//! Sequences are counted as the steps of each trial see them, its last step of an epoch among them.
+//! Sequences are counted as the steps of a trial see them, including the smaller last step of an epoch.
 
 use super::training_set::TrainingSet;
 use crate::config::Config;
@@ -10,25 +10,25 @@ use crate::config::Config;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
     set: TrainingSet,
-    /// Sequences that a trial sees.
+    /// The number of sequences in a trial.
     sequences: usize,
-    /// Sequences that a whole run of the config sees.
+    /// The number of sequences in a whole run of the config.
     pub whole: usize,
-    /// Sequences to the first of several rungs.
+    /// The number of sequences to the first rung, if there are several.
     first: usize,
-    /// Sequences between two validations.
+    /// The number of sequences between two validations.
     pub interval: usize,
     rungs: usize,
     eta: usize,
 }
 
 impl Budget {
-    /// Trials of `steps` steps at the batch size of `base`, which see `set`, when their steps see
-    /// `sequences_per_step` sequences.
+    /// Creates the budget of trials on `set` that take `steps` steps at the batch size of `base`. `sequences_per_step`
+    /// lists the numbers of sequences per step of the trials.
     ///
-    /// Rungs are a whole number of intervals apart, and an interval is a multiple of what each of them sees
-    /// in a step, unless that would be longer than the way to the first rung. Then a rung may lie between two
-    /// validations, and has one of its own.
+    /// The distance between rungs is a multiple of the validation interval. The interval is a common multiple of
+    /// `sequences_per_step`, unless that exceeds the distance to the first rung. In that case a rung can fall between
+    /// two validations and gets a validation of its own.
     pub fn new(
         base: &Config,
         set: TrainingSet,
@@ -43,7 +43,7 @@ impl Budget {
         let multiple = |common: usize, next| common.checked_mul(next / divisor(common, next));
         let common = sequences_per_step.into_iter().try_fold(own, multiple);
         let common = common.filter(|&common| common <= first).unwrap_or(own);
-        // As many validations as the config's own run has.
+        // As many validations as in the config's own run.
         let asked = pace.sequences(base.training.validation_interval(pace.steps_per_epoch));
         let scaled = asked as f64 * (sequences as f64 / whole.max(1) as f64);
         let scaled = (scaled as usize).clamp(1, first).next_multiple_of(common);
@@ -52,27 +52,27 @@ impl Budget {
         Self { set, sequences, whole, first: validations.saturating_mul(interval), interval, rungs, eta }
     }
 
-    /// Steps of a run of `config` to so many sequences.
+    /// Returns the steps of a run of `config` that see this many sequences.
     pub fn steps_to(&self, config: &Config, sequences: usize) -> usize {
         self.set.pace(config).steps_to(sequences)
     }
 
-    /// Steps of a trial.
+    /// Returns the steps of a trial.
     pub fn steps(&self, config: &Config) -> usize {
         self.steps_to(config, self.sequences)
     }
 
-    /// Steps to a rung, counted from 0.
+    /// Returns the steps to a rung, counted from 0.
     pub fn rung(&self, config: &Config, rung: usize) -> usize {
         self.steps_to(config, self.sequences_to(rung))
     }
 
-    /// Sequences that so many steps of a trial see.
+    /// Returns the sequences that this many steps of a trial see.
     pub fn sequences(&self, config: &Config, steps: usize) -> usize {
         self.set.pace(config).sequences(steps)
     }
 
-    /// The rungs of a trial that lie between two of its validations, in steps.
+    /// Returns the rungs of a trial that fall between two of its validations, in steps.
     pub fn validate_at(&self, config: &Config) -> Vec<usize> {
         let (every, total) = (self.steps_to(config, self.interval), self.steps(config));
         let rungs = (0..self.rungs).map(|rung| self.rung(config, rung));
@@ -82,7 +82,7 @@ impl Budget {
         between
     }
 
-    /// Sequences to a rung.
+    /// Returns the sequences to a rung.
     fn sequences_to(&self, rung: usize) -> usize {
         match rung + 1 < self.rungs {
             true => self.first.saturating_mul(self.eta.saturating_pow(rung as u32)).min(self.sequences),
@@ -90,8 +90,8 @@ impl Budget {
         }
     }
 
-    /// The warm-up of a config in a run of so many steps, and the fall that ends a trapezoid: a share of the steps as it
-    /// is; what the config says in steps in proportion to the whole run, of `base`.
+    /// Returns the warm-up and the cool-down of a config in a run of `steps` steps. Values below 1 are fractions of the
+    /// run and stay as they are. Values in steps are scaled by the ratio of the run to the whole run of `base`.
     pub fn ramps(&self, base: &Config, config: &Config, steps: usize) -> [f64; 2] {
         let whole = self.steps_to(base, self.whole) as f64;
         let mut training = config.training.clone();
@@ -100,7 +100,7 @@ impl Budget {
                 *length = (*length * steps as f64 / whole).round().max(1.0);
             }
         }
-        // Both rounded up, what fills the whole run is a step too long.
+        // If both are rounded up, ramps that fill the whole run are one step too long.
         let [warmup, cooldown] = training.ramps(steps);
         if training.cooldown >= 1.0 && warmup.saturating_add(cooldown) == steps + 1 {
             training.cooldown -= 1.0;
@@ -108,13 +108,15 @@ impl Budget {
         [training.warmup, training.cooldown]
     }
 
-    /// Steps between rows of the training loss: as many sequences as between those of the config.
+    /// Returns the steps between rows of the training loss, which see as many sequences as between two rows of the
+    /// config.
     pub fn log_every(&self, base: &Config, config: &Config) -> usize {
         self.steps_to(config, self.sequences(base, base.training.log_every))
     }
 
-    /// Sequences of the whole study at most, for stages that so many new trials start, of which one in `eta` and
-    /// `extra_survivors` more continue from each rung. Every trial sees as many, within half a step.
+    /// Returns the maximum number of sequences of the whole study, for stages that each start `new_trials` trials. One
+    /// in `eta` trials and `extra_survivors` more continue from each rung. All trials see the same number of sequences,
+    /// within half a step.
     pub fn study_sequences(&self, new_trials: &[usize], extra_survivors: usize) -> usize {
         let mut sequences = 0usize;
         for &trials in new_trials {
@@ -128,7 +130,7 @@ impl Budget {
     }
 }
 
-/// The greatest common divisor.
+/// Returns the greatest common divisor.
 fn divisor(a: usize, b: usize) -> usize {
     if b == 0 { a.max(1) } else { divisor(b, a % b) }
 }

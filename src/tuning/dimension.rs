@@ -1,23 +1,23 @@
-//! What one key may be: a list of values, or a range of numbers.
+//! The dimension of a search: the values of one key, as a list or as a range of numbers.
 
 use rand::RngExt;
 use serde::Deserialize;
 
 use crate::data::seed::ChaCha8Rng;
 
-/// Combinations that are looked at one by one; of more, some are drawn.
+/// The maximum number of combinations that are enumerated; larger spaces are sampled.
 pub(super) const MOST_COMBINATIONS: usize = 10_000;
 
-/// What one key may be.
+/// The values that a key can take.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dimension {
-    /// The values of a grid: all of a list, some of a range.
+    /// The points of a grid: all values of a list, evenly spaced values of a range.
     pub points: Vec<toml::Value>,
-    /// Where it is no list: anything between two numbers.
+    /// The range; `None` for a list.
     pub range: Option<SearchRange>,
 }
 
-/// The numbers from `min` to `max`.
+/// A range of numbers from `min` to `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchRange {
@@ -25,10 +25,10 @@ pub struct SearchRange {
     max: f64,
     #[serde(default)]
     scale: SearchScale,
-    /// How many of them a grid has.
+    /// The number of points in a grid.
     #[serde(default = "five")]
     points: usize,
-    /// Whether only whole numbers count, as where both ends are whole.
+    /// True if the range has only integers, which is the case if both ends are integers.
     #[serde(skip)]
     whole: bool,
 }
@@ -36,10 +36,10 @@ pub struct SearchRange {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum SearchScale {
-    /// Distances count.
+    /// Evenly spaced by difference.
     #[default]
     Linear,
-    /// Ratios count.
+    /// Evenly spaced by ratio.
     Log,
 }
 
@@ -48,7 +48,7 @@ fn five() -> usize {
 }
 
 impl Dimension {
-    /// Reads a list or a range; the error is a clause that follows the value.
+    /// Parses a list or a range. The error is a clause that follows the value.
     pub fn parse(value: &toml::Value) -> Result<Self, String> {
         match value {
             toml::Value::Array(values) if values.is_empty() => {
@@ -57,7 +57,7 @@ impl Dimension {
             toml::Value::Array(values) => {
                 let mut points: Vec<toml::Value> = Vec::new();
                 for value in values {
-                    // 1 and 1.0 are one value.
+                    // 1 and 1.0 are the same value.
                     let same = |other| number(other).is_some_and(|other| number(value) == Some(other));
                     if !points.iter().any(|other| other == value || same(other)) {
                         points.push(value.clone());
@@ -79,7 +79,7 @@ impl Dimension {
         }
     }
 
-    /// One of the values at random.
+    /// Draws one of the values at random.
     pub fn draw(&self, random: &mut ChaCha8Rng) -> toml::Value {
         match self.range {
             None => self.points[random.random_range(0..self.points.len())].clone(),
@@ -88,7 +88,7 @@ impl Dimension {
     }
 }
 
-/// A value as a table shows it: text without its quotes.
+/// Formats a value for a table, without quotes around text.
 pub fn shown(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),
@@ -99,7 +99,7 @@ pub fn shown(value: &toml::Value) -> String {
     }
 }
 
-/// A value as a number, where it is one.
+/// Returns a value as a number, if it is one.
 pub fn number(value: &toml::Value) -> Option<f64> {
     value.as_float().or(value.as_integer().map(|whole| whole as f64))
 }
@@ -126,8 +126,8 @@ impl SearchRange {
         }
     }
 
-    /// The number at a share of the way, 0 to 1: its first three digits, so that it can be read, or as many
-    /// more as tell a hundredth of the range.
+    /// Returns the number at a fraction of the range, 0 to 1. It is rounded to three significant digits for
+    /// readability, or to more if these are needed to resolve a hundredth of the range.
     fn at(&self, share: f64) -> toml::Value {
         let number = match self.scale {
             SearchScale::Log => (self.min.ln() * (1.0 - share) + self.max.ln() * share).exp(),
@@ -137,11 +137,11 @@ impl SearchRange {
             return toml::Value::Integer(number.round() as i64);
         }
         let power = |number: f64| number.abs().log10().floor();
-        // Of zero the power is infinite, and two digits do.
+        // The logarithm of zero is infinite; two digits are enough for it.
         let digits = power(number) - power((self.max - self.min) / 100.0);
         let digits = if digits.is_finite() { digits.clamp(2.0, 16.0) as usize } else { 2 };
         let readable = format!("{number:.digits$e}").parse::<f64>().unwrap_or(number);
-        // The ends are as they were written.
+        // The ends keep their exact values.
         let exact = [self.min, self.max].into_iter().find(|end| (end - number).abs() <= 1e-12 * end.abs());
         toml::Value::Float(exact.unwrap_or(readable).clamp(self.min, self.max))
     }

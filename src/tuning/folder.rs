@@ -1,4 +1,4 @@
-//! The folder of a study. Its config, pictures and page have the names of a run's.
+//! The folder of a study. Its config, pictures and page have the same names as in the folder of a run.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use crate::error::{Error, Result, ensure};
 use crate::files::{create, exists, is_there, open_own, open_own_to_write};
 use crate::training::RunFolder;
 
-/// The folder of the study at `path`.
+/// Returns the folder of the study at `path`.
 ///
 /// # Errors
-/// If there is no folder, or one that no study made.
+/// If the folder does not exist, or is not the folder of a study.
 pub fn study_folder(path: &Path) -> Result<RunFolder> {
     let (folder, shown) = (RunFolder::at(path), path.display());
     if exists(path)? {
@@ -31,33 +31,34 @@ pub fn study_folder(path: &Path) -> Result<RunFolder> {
     Err(Error::Input(problem))
 }
 
-/// `overfit_check.json`: what the check before the first trial found.
+/// Returns the path of `overfit_check.json`, the result of the check before the first trial.
 pub fn overfit_check(folder: &RunFolder) -> PathBuf {
     folder.path().join("overfit_check.json")
 }
 
-/// `best.toml`: the best setting, for `train`.
+/// Returns the path of `best.toml`, the best setting as a config for `train`.
 pub fn best(folder: &RunFolder) -> PathBuf {
     folder.path().join("best.toml")
 }
 
-/// `trials/`: a run folder for each run.
+/// Returns the path of `trials/`, which has one run folder per run.
 pub(super) fn trials(folder: &RunFolder) -> PathBuf {
     folder.path().join("trials")
 }
 
-/// `trials/000.failed`, beside the folder of a run that could not be trained: why, in a line.
+/// Returns the path of a file such as `trials/000.failed`, next to the folder of a run that could not be trained. It
+/// holds the reason in one line.
 pub(super) fn failure(run: &RunFolder) -> PathBuf {
     run.path().with_extension("failed")
 }
 
-/// What the names of these files begin with.
+/// The prefix of the names of lock files.
 pub(super) const ALIVE: &str = ".alive";
 
-/// Locks the file by which it is seen that runs of a worker are under way in the folder `trials`.
+/// Locks the file that marks runs of a worker as being in progress in the folder `trials`.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If the file cannot be written.
 pub(super) fn lock_alive(trials: &Path, worker: usize) -> Result<File> {
     let path = trials.join(if worker == 0 { ALIVE.to_string() } else { format!("{ALIVE}-{worker}") });
     let io = |error| Error::io("lock", &path, error);
@@ -69,7 +70,7 @@ pub(super) fn lock_alive(trials: &Path, worker: usize) -> Result<File> {
     Ok(alive)
 }
 
-/// Checks that the study in `folder` is resumed with the config that it was made with.
+/// Checks that the study in `folder` is resumed with its original config.
 ///
 /// # Errors
 /// [`Error::Key`] for the first key that differs.
@@ -84,7 +85,7 @@ pub fn check_resumes(folder: &RunFolder, config: &Config) -> Result<()> {
     }
 }
 
-/// A run in the place of a trial must be that trial's.
+/// Checks that a run in the folder of a trial belongs to that trial.
 pub(super) fn check_trial(run: &RunFolder, expected: &Config) -> Result<()> {
     let shown = run.path().display();
     let is_folder = run.path().symlink_metadata().is_ok_and(|data| data.is_dir());

@@ -1,15 +1,15 @@
-//! Hyper-parameters: what is tried, which trials go on, and what came of it.
+//! Hyper-parameter search: the search space, the selection of trials, and their results.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `dimension`, `space` | lists and ranges, and which of their combinations the config lets pass |
-//! | `stages`, `recipe` | which trials there are and how far each goes, a pure function of the results so far |
-//! | `training_set`, `budget` | what steps see of the data; how long trials are, and where they are compared |
-//! | `outline` | what a study would do, before any trial runs |
-//! | `runs` | trials as ordinary runs, several at once |
-//! | `trial`, `statistics`, `table` | what the runs of a trial say, and how steadily; `study.csv` |
-//! | `study`, `folder` | what is known of all runs and what follows from it; the folder of a study |
-//! | `overfit`, `rate` | the overfit check, and a sweep over learning rates, in memory alone |
+//! | `dimension`, `space` | lists and ranges, and the combinations of them that make valid configs |
+//! | `stages`, `recipe` | the trials and the length of each, as a pure function of the available results |
+//! | `training_set`, `budget` | the sequences per step; the length of trials and the rungs where they are compared |
+//! | `outline` | the plan of a study, before any trial runs |
+//! | `runs` | trials as ordinary runs, several at the same time |
+//! | `trial`, `statistics`, `table` | the results of a trial's runs, and their steadiness; `study.csv` |
+//! | `study`, `folder` | the state of a study and its next trials; the folder of a study |
+//! | `overfit`, `rate` | the overfit check, and a sweep over learning rates, both in memory only |
 
 mod budget;
 mod dimension;
@@ -49,7 +49,7 @@ mod testing {
     use crate::error::Result;
     use crate::training::{Ended, Hashes, Row, Split, Summary};
 
-    /// A config of a run whose steps take a millisecond.
+    /// Returns a config whose runs take about a millisecond per step.
     pub fn small(sets: &[&str]) -> Result<Config> {
         const SMALL: [&str; 7] = [
             "data.length=12",
@@ -64,7 +64,7 @@ mod testing {
         Config::parse("", Path::new("config.toml"), &sets)
     }
 
-    /// A run with validations at these steps.
+    /// Returns a run with validations at these steps.
     pub fn run(ended: Ended, steps: usize, valid: &[(usize, f64)]) -> Record {
         let row = |&(step, loss): &(usize, f64)| Row {
             step,

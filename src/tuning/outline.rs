@@ -1,4 +1,4 @@
-//! What a study would do: its stages, its trials' configs and their budget, before any of them runs.
+//! The plan of a study before any trial runs: its stages, the configs of its trials, and their budget.
 
 use std::collections::BTreeMap;
 
@@ -14,43 +14,43 @@ use crate::error::{Error, Result};
 use crate::numbers::{counted, part_of};
 use crate::training::{RunFolder, sizes_of};
 
-/// Steps of the longest trial.
+/// The maximum number of steps of a trial.
 const MOST_STEPS: usize = 1_000_000_000;
 
-/// What a study would do, before it is begun.
+/// The plan of a study before its first trial.
 #[derive(Debug, Clone)]
 pub struct Outline {
-    /// The stages of its trials.
+    /// The stages of the study.
     pub stages: Stages,
-    /// How it searches.
+    /// The settings of the search.
     pub tune: TuneConfig,
-    /// The config that trials are made of.
+    /// The config on which trials are based.
     pub(super) base: Config,
     pub(super) budget: Budget,
-    /// The fingerprint of data that is read; none of data that is drawn, which the config decides alone.
+    /// The fingerprint of data read from files; `None` for generated data, which the config fully determines.
     pub(super) data: Option<u64>,
-    /// The patience of the config itself, which the recipe replaces for its trials alone.
+    /// The patience of the config itself; the recipe replaces it for its trials only.
     patience: usize,
 }
 
-/// A trial that is proposed first.
+/// A trial of the first round.
 #[derive(Debug)]
 pub struct Candidate {
-    /// Its number, counted from 0.
+    /// The number, counted from 0.
     pub trial: usize,
-    /// Its values of the searched keys; empty where they are the config's own.
+    /// The values of the searched keys; empty if they are the config's own.
     pub setting: Setting,
-    /// The config of its setting.
+    /// The config of the setting.
     pub config: Config,
-    /// Why the memory does not hold it; none where it does.
+    /// The reason why the trial does not fit into memory; `None` if it fits.
     pub too_large: Option<Error>,
 }
 
 impl Outline {
-    /// What the study of `config` would do with its data.
+    /// Plans the study of `config` on its data.
     ///
     /// # Errors
-    /// If no combination of the search can be tried.
+    /// If every combination of the search is invalid.
     pub fn new(config: &Config, dataset: &Dataset) -> Result<Self> {
         let tune = config.tune.clone().unwrap_or_default();
         tune.check()?;
@@ -62,10 +62,10 @@ impl Outline {
         };
         let set = TrainingSet::of(&base, dataset);
         let steps = tune.steps.unwrap_or((set.whole_steps(&base) / share).max(1));
-        // Beyond this no trial could be told from a slip of the keyboard; what sums over trials fits.
+        // A larger value is more likely a typo, and sums over trials would not fit into an integer.
         let problem = format!("is more than a trial takes: at most {MOST_STEPS}");
         Error::check_key(steps <= MOST_STEPS, "tune.steps", steps, problem)?;
-        // A config file holds signed numbers.
+        // TOML integers are signed.
         let seed = base.run.seed;
         let fits = seed.saturating_add(tune.seeds as u64 - 1) <= i64::MAX as u64;
         let problem =
@@ -94,10 +94,10 @@ impl Outline {
         Ok(outline)
     }
 
-    /// The trials that the study proposes first, and whether the memory of `device` holds them.
+    /// Returns the trials of the first round, each with the result of a memory check for `device`.
     ///
     /// # Errors
-    /// If the run that trials start from cannot be read.
+    /// If the run from which trials start cannot be read.
     pub fn candidates(&self, dataset: &Dataset, device: &Device) -> Result<Vec<Candidate>> {
         if let Some(from) = self.base.run.start() {
             RunFolder::open(from)?.weights()?;
@@ -130,18 +130,18 @@ impl Outline {
         idle.into_iter().map(warning).collect()
     }
 
-    /// Steps of a trial at the config's own batch size.
+    /// Returns the steps of a trial at the config's own batch size.
     pub fn steps(&self) -> usize {
         self.budget.steps(&self.base)
     }
 
-    /// The rungs, in steps at the config's own batch size; the last is the end of a trial.
+    /// Returns the rungs, in steps at the config's own batch size; the last is the end of a trial.
     pub fn rungs(&self) -> Vec<usize> {
         (0..self.stages.rungs).map(|rung| self.budget.rung(&self.base, rung)).collect()
     }
 
-    /// Training sequences of the whole study at most, and what they would be without rungs: those of a
-    /// trial do not depend on its batch size, as its steps do.
+    /// Returns the maximum number of training sequences of the whole study, and that number without rungs. Unlike its
+    /// steps, the sequences of a trial do not depend on its batch size.
     pub fn study_sequences(&self) -> (usize, usize) {
         let new_trials = self.stages.new_trials();
         let all = self.budget.study_sequences(&[1], 0).saturating_mul(new_trials.iter().sum());
@@ -149,7 +149,7 @@ impl Outline {
         (raced.saturating_mul(self.tune.seeds), all.saturating_mul(self.tune.seeds))
     }
 
-    /// The config of one run of a setting's config: what `train` would make the same run of.
+    /// Returns the config of one run of a trial, with which `train` repeats that run.
     pub fn trial_config(&self, config: &Config, seed: usize) -> Config {
         let mut config = config.clone();
         let steps = self.budget.steps(&config);
@@ -158,18 +158,18 @@ impl Outline {
         config.training.log_every = self.budget.log_every(&self.base, &config);
         [config.training.warmup, config.training.cooldown] = self.budget.ramps(&self.base, &config, steps);
         (config.training.steps, config.training.epochs) = (Some(steps), None);
-        // A limit of time would end a trial by the speed of the machine.
+        // A time limit would make the end of a trial depend on the speed of the machine.
         config.training.max_minutes = 0.0;
         config.training.checkpoint_every = 0;
         if seed > 0 {
-            // Another seed draws other weights, another order and other dropout; what is learned stays.
+            // Another seed changes the weights, the order of the data and dropout, but not the data itself.
             config.data.seed.get_or_insert(self.base.run.seed);
         }
         config.run.seed = self.base.run.seed.wrapping_add(seed as u64);
         config
     }
 
-    /// The config of a whole run of a setting's config: as many sequences as the study's own run sees.
+    /// Returns the config of a whole run of a setting, which sees as many sequences as the study's own run.
     pub fn whole_config(&self, config: &Config) -> Config {
         let mut config = config.clone();
         let steps = self.budget.steps_to(&config, self.budget.whole);
@@ -177,7 +177,7 @@ impl Outline {
         if self.tune.method() == Method::Recipe {
             config.training.patience = self.patience;
         }
-        // Epochs of a smaller training set would see fewer sequences.
+        // The same number of epochs on a smaller training set would see fewer sequences.
         if config.training.epochs.is_none() || config.data.train_samples != self.base.data.train_samples {
             (config.training.steps, config.training.epochs) = (Some(steps), None);
         }
@@ -185,8 +185,8 @@ impl Outline {
     }
 }
 
-/// Weights that trials start from fit the model of their run alone. `train` and the rate finder, which let a
-/// search stand, do not ask.
+/// Checks that a search does not change the shape of the weights from which trials start. `train` and the rate finder
+/// ignore the search, so they skip this check.
 fn check_shapes(config: &Config, tune: &TuneConfig) -> Result<()> {
     let is_shape = |key: &str| key.starts_with("model.") && key != "model.dropout";
     let shape = tune.search.iter().find(|(key, _)| config.run.start().is_some() && is_shape(key));
@@ -204,7 +204,7 @@ mod tests {
 
     fn outline_of(text: &str) -> Result<Outline> {
         let config = Config::parse(text, Path::new("study.toml"), &[])?;
-        // What a run to start from would have for its vocabulary is not asked for here.
+        // A vocabulary of the run to start from is not needed here.
         Outline::new(&config, &crate::data::load(&config.data, config.run.seed)?)
     }
 
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!((too_large.len(), found.len()), (6, 18));
         assert!(too_large[0].to_string().starts_with("`model.d_model` = 65536"), "{too_large:?}");
         assert_eq!(spread(&found).map(|candidate| candidate.trial).collect::<Vec<_>>(), [0, 2, 4, 13, 15]);
-        // The recipe begins with the config's own values.
+        // The recipe starts with the config's own values.
         let found = candidates("");
         assert!(found[0].setting.is_empty() && !found[1].setting.is_empty());
     }

@@ -1,8 +1,8 @@
-//! The overfit check before a search: a model that can learn at all learns one small batch by heart.
+//! The overfit check before a search: a model that can learn anything can memorise one small batch.
 //!
-//! Its training loss must come close to the least that is possible on the batch, the entropy of what follows
-//! equal prefixes. Where no trial's model does it, other rates are tried, and no clipping: what works then is
-//! the likeliest reason.
+//! Its training loss must come close to the lowest possible loss on the batch, the entropy of the targets given their
+//! prefixes. If no trial's model succeeds, the check tries other learning rates and no clipping. The change that
+//! succeeds is the most likely reason.
 
 use std::collections::BTreeMap;
 
@@ -16,52 +16,53 @@ use crate::error::{Error, Result};
 use crate::numbers::counted;
 use crate::training::train_briefly;
 
-/// Trials that are checked at most.
+/// The maximum number of trials that are checked.
 const TRIALS: usize = 8;
-/// Targets of the batch: enough to be no accident, few enough for seconds.
+/// The number of targets in the batch: enough to rule out chance, few enough to train within seconds.
 const TARGETS: usize = 256;
 const SEQUENCES: usize = 8;
-/// Targets by which it is judged whether labels follow from their inputs.
+/// The number of targets in the check that labels follow from their inputs.
 const TARGETS_OF_LABELS: usize = 4_096;
 const SEQUENCES_OF_LABELS: usize = 512;
-/// Labels cannot be learned where what follows equal prefixes leaves so much of the loss of a guess.
+/// The largest entropy of targets given their prefixes, as a fraction of a uniform guess's loss, at which labels count
+/// as learnable.
 const LEFT_TO_CHANCE: f64 = 0.8;
-/// The training loss is near the least possible below so many nats above it.
+/// The distance in nats below which the training loss counts as close to the lowest possible.
 const NEAR: f64 = 0.1;
-/// Steps in which it must come there; over the first of them the rate rises.
+/// The maximum number of steps, and the steps of linear warm-up.
 const STEPS: usize = 300;
 const WARMUP: usize = 10;
-/// Rates that are tried where a trial's own fails, as multiples of it, and then whatever it is.
+/// The learning rates tried if a trial's own rate fails: multiples of it, then fixed rates.
 const MULTIPLES: [f64; 6] = [0.1, 10.0, 0.01, 100.0, 0.001, 1_000.0];
 const USUAL_RATES: [f64; 5] = [1e-3, 1e-2, 1e-4, 1e-1, 1e-5];
 
 const ANYWAY: &str = "or go on all the same with --set tune.overfit_check=false";
 
-/// What the check found. Losses are in nats per token.
+/// The result of the check. Losses are in nats per token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OverfitCheck {
-    /// Sequences in the batch.
+    /// The number of sequences in the batch.
     pub sequences: usize,
-    /// Their targets.
+    /// The number of targets in the batch.
     pub targets: usize,
-    /// The least possible loss on them.
+    /// The lowest possible loss on the batch.
     pub least: f64,
     /// The loss before the first step.
     pub first: f64,
-    /// The loss that was reached.
+    /// The loss at the end of the check.
     pub reached: f64,
-    /// Steps that it took.
+    /// The number of steps done.
     pub steps: usize,
     /// The learning rate.
     pub learning_rate: f64,
 }
 
-/// Trains the models of some candidates on one batch, each at its own rate, until one of them overfits it. None
-/// where no candidate's model can be made.
+/// Trains the models of some candidates on one batch, each at its own rate, until one of them overfits it. Returns
+/// `None` if no candidate's model can be built.
 ///
 /// # Errors
-/// The loss that the first candidate reached and the likeliest reason, where none overfits: labels that the
-/// inputs do not determine, a rate that is too high or too low, gradients that are clipped to nothing.
+/// If no candidate overfits: the loss of the first candidate and the most likely reason. Reasons are labels that the
+/// inputs do not determine, a learning rate that is too high or too low, and gradients clipped to almost nothing.
 pub fn overfit(candidates: &[Candidate], dataset: &Dataset, on: &Device) -> Result<Option<OverfitCheck>> {
     let batch = first_batch(dataset, TARGETS, SEQUENCES);
     let learn = |config: &Config| learn(config, dataset, &batch, on);
@@ -71,7 +72,7 @@ pub fn overfit(candidates: &[Candidate], dataset: &Dataset, on: &Device) -> Resu
     }
     let mut failed: Option<(&Candidate, OverfitCheck)> = None;
     for candidate in tried {
-        // A model that cannot be made is recorded as failed when its trial comes.
+        // If a model cannot be built, its trial is recorded as failed later.
         let Ok(found) = learn(&candidate.config) else { continue };
         if found.has_overfitted() {
             return Ok(Some(found));
@@ -95,14 +96,14 @@ pub fn overfit(candidates: &[Candidate], dataset: &Dataset, on: &Device) -> Resu
     Err(reason(candidate, &happened, learn)?)
 }
 
-/// A few of the candidates that the memory holds, from all over the search.
+/// Returns a few candidates, spread evenly over the search, without those that do not fit into memory.
 pub(super) fn spread(candidates: &[Candidate]) -> impl Iterator<Item = &Candidate> {
     let few = candidates.len().min(TRIALS);
     let chosen = (0..few).map(move |place| &candidates[place * candidates.len() / few]);
     chosen.filter(|candidate| candidate.too_large.is_none())
 }
 
-/// Why a candidate did not overfit, by the change with which it does.
+/// Returns the reason why a candidate did not overfit, derived from the change with which it does.
 fn reason(
     candidate: &Candidate,
     happened: &str,
@@ -111,8 +112,8 @@ fn reason(
     let training = &candidate.config.training;
     let (own, norm) = (training.learning_rate, training.max_gradient_norm);
     let rates = MULTIPLES.map(|factor| factor * own).into_iter().chain(USUAL_RATES);
-    // Its own rate comes first, without clipping: gradients that are clipped to nothing a higher rate may
-    // make up for, which is no remedy.
+    // The candidate's own rate without clipping comes first: a higher rate can compensate for gradients clipped to
+    // almost nothing, but is not the remedy.
     let unclipped = |rate: f64| (norm > 0.0).then_some((rate, 0.0));
     let changes = (unclipped(own).into_iter())
         .chain(rates.map(|rate| (rate, norm)))
@@ -137,7 +138,7 @@ fn reason(
             false => {
                 Error::key(key, format!("{value:e}"), format!("{fault}: {works}; {remedy} it, {ANYWAY}"))
             }
-            // A value of the search is no value that the user wrote.
+            // A searched value is not one that the user wrote for this key.
             true => Error::Input(format!(
                 "{works}, so {value:e} {fault}; {remedy} the values of `{key}` in [tune.search], {ANYWAY}"
             )),
@@ -155,8 +156,8 @@ impl OverfitCheck {
     }
 }
 
-/// Trains on one batch until the loss is near its least, without what keeps a model from learning by heart:
-/// dropout, smoothed labels, weight decay.
+/// Trains on one batch until the loss is close to its minimum, without regularisation that prevents memorisation:
+/// dropout, label smoothing, weight decay.
 fn learn(config: &Config, dataset: &Dataset, batch: &Batch, on: &Device) -> Result<OverfitCheck> {
     let mut plain = config.clone();
     plain.model.dropout = 0.0;
@@ -183,7 +184,7 @@ fn learn(config: &Config, dataset: &Dataset, batch: &Batch, on: &Device) -> Resu
     Ok(found)
 }
 
-/// Whether there are labels to learn, and they follow from the inputs in a few hundred sequences.
+/// Checks that there are labels, and that they follow from the inputs in a few hundred sequences.
 fn check_labels(dataset: &Dataset, batch: &Batch) -> Result<()> {
     let wide = first_batch(dataset, TARGETS_OF_LABELS, SEQUENCES_OF_LABELS);
     let (chance, guess) = (least_loss(&wide), (dataset.vocabulary.size() as f64).ln());
@@ -202,7 +203,7 @@ fn targets(batch: &Batch) -> usize {
     batch.roles.iter().filter(|&&role| role != Role::Padding).count()
 }
 
-/// The first sequences of the training set; of long ones the beginning counts.
+/// Returns the first sequences of the training set; of long sequences, only the beginning has targets.
 fn first_batch(dataset: &Dataset, targets: usize, sequences: usize) -> Batch {
     let rows = (targets / dataset.train.time().max(1)).clamp(1, sequences);
     let mut batch = dataset.train.batches(rows).next().expect("a set has a sequence");
@@ -211,9 +212,10 @@ fn first_batch(dataset: &Dataset, targets: usize, sequences: usize) -> Batch {
     batch
 }
 
-/// The loss of a model that knows these very sequences: the mean entropy of what follows each prefix.
+/// Returns the loss of a model that knows the distribution of these sequences: the mean entropy of the targets given
+/// their prefixes.
 fn least_loss(batch: &Batch) -> f64 {
-    // By source and prefix.
+    // The counts of targets, by source and prefix.
     let mut followers: BTreeMap<_, BTreeMap<u32, usize>> = BTreeMap::new();
     for (place, &target) in
         batch.targets.iter().enumerate().filter(|&(place, _)| batch.roles[place] != Role::Padding)
@@ -318,7 +320,7 @@ mod tests {
 
     #[test]
     fn the_least_loss_is_the_entropy_of_what_follows_equal_prefixes() {
-        // After 1 come 2 and 3; what follows them is certain.
+        // 1 is followed by 2 and by 3; their successors are certain.
         let batch = Batch {
             rows: 2,
             time: 2,

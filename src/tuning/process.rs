@@ -1,7 +1,7 @@
-//! A process that trains one run of a study: a child of this program, or one of another worker that `mpirun` started.
+//! A process that trains one run of a study: a child of this program or of another worker started by `mpirun`.
 //!
-//! A worker other than 0 [serves](serve): it starts `train` where worker 0 asks for it, and tells how it ended. A run is
-//! so one process on one machine, whichever it is.
+//! Workers other than 0 [serve](serve): they start `train` when worker 0 requests it, and report its exit status. A run
+//! is therefore one process on one machine, whichever worker starts it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,45 +18,45 @@ use super::folder::lock_alive;
 use crate::error::{Error, Result, ensure};
 use crate::workers::{Presence, Workers, remove_left_behind, without_launcher};
 
-/// How often one looks whether a run has ended.
+/// The interval at which the end of a run is checked.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
 
-/// What worker 0 asks of another one.
+/// A request of worker 0 to another worker.
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
-    /// To start the program with these arguments, and with so many threads where that is said.
+    /// Starts the program with these arguments and, if given, this number of threads.
     Train(Vec<String>, Option<usize>),
-    /// To have it save and stop.
+    /// Makes the run save and stop.
     Stop,
-    /// To leave.
+    /// Ends the worker.
     Leave,
 }
 
-/// The variable by which a process knows that it trains a trial.
+/// The environment variable that marks a process as training a trial.
 const TRIAL: &str = "CAUSAL_ATTENTION_TRIAL";
 
-/// The command that trains a trial: what `causal-attention` does for `train` and the arguments of it that follow.
+/// The command that trains a trial. It behaves like `causal-attention` when `train` and its arguments are appended.
 ///
-/// A program of one's own names the installed `causal-attention`, or itself where it hands its arguments over to
+/// A custom program names the installed `causal-attention`, or itself if it passes its arguments to
 /// [`crate::cli::main`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrialCommand {
     /// The program.
     pub program: PathBuf,
-    /// Its arguments before `train`.
+    /// The arguments before `train`.
     pub arguments: Vec<OsString>,
 }
 
 impl TrialCommand {
-    /// A program without arguments before `train`.
+    /// Creates a command without arguments before `train`.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self { program: program.into(), arguments: Vec::new() }
     }
 
-    /// The program that is running.
+    /// Returns the running program as a command.
     ///
     /// # Errors
-    /// If the system does not say where it is.
+    /// If the system does not report the program's path.
     pub fn current() -> Result<Self> {
         std::env::current_exe()
             .map(Self::new)
@@ -64,8 +64,8 @@ impl TrialCommand {
     }
 }
 
-/// Refuses to begin or resume a study in a process that a study started to train a trial: such a program would start
-/// itself without end.
+/// Refuses to start or resume a study in a process that trains a trial, because such a program would start itself
+/// endlessly.
 pub(super) fn refuse_within_trial() -> Result<()> {
     ensure(std::env::var_os(TRIAL).is_none(), Error::Input, || {
         "a trial cannot run a study: give the study a command that trains, as TrialCommand::new(\"causal-attention\")"
@@ -73,7 +73,7 @@ pub(super) fn refuse_within_trial() -> Result<()> {
     })
 }
 
-/// How a process ended, and what it said on standard error.
+/// The exit status of a process and its output on standard error.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct End {
     pub(super) code: Option<i32>,
@@ -81,16 +81,16 @@ pub(super) struct End {
     pub(super) said: String,
 }
 
-/// Where a run is trained.
+/// The process of a run.
 #[derive(Debug)]
 pub(super) enum Process {
     Here(Child),
-    /// By the worker of this number.
+    /// Trained by the worker of this rank.
     There(usize, Workers),
 }
 
 impl Process {
-    /// Starts `train` here. The child holds the lock `alive` as its standard input.
+    /// Starts `train` on this worker. The child holds the lock `alive` as its standard input.
     pub(super) fn start(
         program: &TrialCommand,
         arguments: &[String],
@@ -107,13 +107,14 @@ impl Process {
             command.env("RAYON_NUM_THREADS", threads.to_string());
         }
         command.stdin(alive.try_clone().map_err(failed)?).stdout(Stdio::null()).stderr(Stdio::piped());
-        // Ctrl-C in a terminal reaches a whole group of processes: the study passes it on by itself.
+        // Ctrl-C in a terminal signals the whole process group. The study forwards the signal itself, so the child gets
+        // its own group.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         Ok(Self::Here(command.spawn().map_err(failed)?))
     }
 
-    /// Has another worker start it.
+    /// Makes another worker start `train`.
     pub(super) fn start_there(
         workers: &Workers,
         rank: usize,
@@ -124,10 +125,10 @@ impl Process {
         Ok(Self::There(rank, workers.clone()))
     }
 
-    /// How it ended; none while it is at work.
+    /// Returns the exit status; `None` while the process is running.
     pub(super) fn end(&mut self) -> Result<Option<End>> {
         match self {
-            // A child that cannot be asked is treated as one that has ended, and waited for.
+            // A child whose status cannot be read is treated as ended, and waited for.
             Self::Here(child) => match child.try_wait() {
                 Ok(None) => Ok(None),
                 _ => self.wait().map(Some),
@@ -136,7 +137,7 @@ impl Process {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the process to end.
     pub(super) fn wait(&mut self) -> Result<End> {
         let child = match self {
             Self::Here(child) => child,
@@ -160,7 +161,7 @@ impl Process {
         Ok(End { code: status.code(), signal, said })
     }
 
-    /// Asks it to save and stop.
+    /// Asks the process to save and stop.
     pub(super) fn stop(&mut self) {
         match self {
             #[cfg(unix)]
@@ -176,7 +177,7 @@ impl Process {
 }
 
 impl End {
-    /// How it ended, in words.
+    /// Returns a description of the exit status.
     pub(super) fn describe(&self) -> String {
         match (self.code, self.signal) {
             (Some(code), _) => format!("exit status: {code}"),
@@ -186,7 +187,7 @@ impl End {
     }
 }
 
-/// Tells the other workers where the study is, and watches them from here on. On worker 0.
+/// Sends the study's folder to the other workers and starts to monitor them. Called by worker 0.
 pub(super) fn call(workers: &Workers, study: &Path, trials: &Path) -> Result<()> {
     if workers.count() > 1 {
         workers.from_first(Some(trials.to_path_buf()))?;
@@ -201,13 +202,13 @@ pub(super) fn call(workers: &Workers, study: &Path, trials: &Path) -> Result<()>
     Ok(())
 }
 
-/// Lets the other workers leave, whether they were called or not.
+/// Lets the other workers exit, including those that were never called.
 pub(super) fn dismiss(workers: &Workers) {
     (1..workers.count()).for_each(|rank| drop(workers.send(rank, &Request::Leave)));
 }
 
-/// Trains by `program` what worker 0 asks for until it says that nothing is left. A `signal` is passed on to the run
-/// under way.
+/// Trains the runs that worker 0 requests with `program`, until it reports that none are left. A `signal` is forwarded
+/// to the running process.
 ///
 /// # Errors
 /// If a process cannot be started, or worker 0 cannot be reached.

@@ -1,8 +1,8 @@
-//! The learning-rate finder: one short sweep over all rates, each step's a little higher than the one
-//! before (Smith, 2017, "Cyclical Learning Rates for Training Neural Networks", section 3.3).
+//! The learning-rate finder: one short sweep over all rates, which increase with each step (Smith, 2017, "Cyclical
+//! Learning Rates for Training Neural Networks", section 3.3).
 //!
-//! Where the loss falls fastest lies about a tenth below the rate at which it is lowest, for there it is
-//! about to rise.
+//! The loss falls fastest at about a tenth of the rate at which it is lowest, because at its minimum it is about to
+//! rise.
 
 use causal_attention_report::study::RatePoint;
 use serde::Serialize;
@@ -17,13 +17,14 @@ use crate::training::train_briefly;
 const LOWEST: f64 = 1e-6;
 const HIGHEST: f64 = 10.0;
 const STEPS: usize = 200;
-/// Each smoothed loss is the mean of up to so many before and as many after.
+/// The number of neighbours on each side that a smoothed loss is averaged with.
 const AROUND: usize = 6;
-/// A fall or a rise counts from this share of the first loss on, and so many standard deviations of what
-/// differs from batch to batch: of the lowest of two hundred means of noise, not one in a thousand is lower.
+/// The thresholds of a significant fall or rise: a fraction of the first loss, and a number of standard deviations of
+/// the noise between batches. With pure noise, the lowest of two hundred means falls that far in fewer than one of a
+/// thousand sweeps.
 const COUNTS: f64 = 0.03;
 const DEVIATIONS: f64 = 5.0;
-/// The sweep ends where the loss is so many times the first.
+/// The multiple of the first loss at which the sweep ends.
 const BLOWN: f64 = 1.5;
 
 /// The result of a sweep.
@@ -32,30 +33,30 @@ const BLOWN: f64 = 1.5;
 pub enum Verdict {
     /// The loss falls and rises again.
     Minimum {
-        /// Where it is lowest.
+        /// The rate at which the loss is lowest.
         rate: f64,
-        /// A tenth of that: what to train with.
+        /// The suggested rate for training, a tenth of that.
         suggested: f64,
     },
-    /// It never falls by more than batches differ: nothing is learned at any rate, as far as can be told.
+    /// The loss never falls by more than the noise between batches, so no rate is known to train the model.
     NeverFalls,
-    /// It still falls at the highest rate.
+    /// The loss still falls at the highest rate.
     NeverRises,
 }
 
 /// A sweep over learning rates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RateSweep {
-    /// The losses, by rising rate.
+    /// The losses, by increasing rate.
     pub points: Vec<RatePoint>,
-    /// What they say.
+    /// The result.
     pub verdict: Verdict,
 }
 
-/// Sweeps over the rates with the config's own model, batches and optimizer.
+/// Sweeps over the learning rates with the config's own model, batches and optimizer.
 ///
 /// # Errors
-/// If the model cannot be made.
+/// If the model cannot be built.
 pub fn sweep(config: &Config, dataset: &Dataset, on: &Device) -> Result<RateSweep> {
     let (mut rates, mut losses): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
     let mut risen = false;
@@ -77,7 +78,7 @@ pub fn sweep(config: &Config, dataset: &Dataset, on: &Device) -> Result<RateSwee
 }
 
 impl Verdict {
-    /// The result in a line, and what to do where it suggests nothing.
+    /// Returns the result in one line, with a remedy if no rate is suggested.
     pub fn describe(self) -> String {
         match self {
             Self::Minimum { rate, suggested } => {
@@ -95,14 +96,14 @@ impl Verdict {
     }
 }
 
-/// The mean of each loss and its neighbours, as many on both sides; at the ends of what there is.
+/// Returns the mean of each loss and its neighbours on both sides, as far as they exist at the ends.
 fn smooth(losses: &[f64]) -> Vec<f64> {
     let near = |index: usize| &losses[index.saturating_sub(AROUND)..(index + AROUND + 1).min(losses.len())];
     (0..losses.len()).map(|index| mean(near(index))).collect()
 }
 
-/// What a curve says. A fall or a rise counts where it is more than batches differ by: `risen`, where the
-/// sweep ended because the loss rose.
+/// Returns the result of a sweep. A fall or a rise counts if it exceeds the noise between batches; `risen` is true if
+/// the sweep ended because the loss rose.
 fn judge(rates: &[f64], losses: &[f64], smoothed: &[f64], risen: bool) -> Verdict {
     let Some(lowest) = (0..smoothed.len()).min_by(|&a, &b| smoothed[a].total_cmp(&smoothed[b])) else {
         return Verdict::NeverFalls;
@@ -119,13 +120,13 @@ fn judge(rates: &[f64], losses: &[f64], smoothed: &[f64], risen: bool) -> Verdic
     }
 }
 
-/// The standard deviation of the difference of two smoothed losses, by how far a loss is from the next:
-/// the median of that, which neither a trend nor the rise at the end moves far.
+/// Returns the standard deviation of the difference of two smoothed losses. It is estimated from the median distance
+/// between successive losses, which neither a trend nor the rise at the end changes much.
 fn noise(losses: &[f64]) -> f64 {
     let distances = losses.windows(2).map(|pair| (pair[1] - pair[0]).abs());
-    // Of two normal numbers with deviation 1 half differ by more than 0.954. Of one loss nothing is known.
+    // The median absolute difference of two standard normal numbers is 0.954. A single loss gives no estimate.
     let deviation = if losses.len() < 2 { 0.0 } else { median(distances) / 0.954 };
-    // At the ends a mean has half as many losses as elsewhere.
+    // At the ends of the sweep, a mean has about half as many losses.
     deviation * (1.0 / (AROUND + 1) as f64 + 1.0 / (2 * AROUND + 1) as f64).sqrt()
 }
 
@@ -151,13 +152,13 @@ mod tests {
 
     #[test]
     fn a_curve_without_a_minimum_is_told() {
-        // Nothing is learned, whatever single sequences happen to cost.
+        // Nothing is learned, however much the loss of single sequences varies.
         for (batch_size, seed) in [(16, 0), (1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (2, 5)] {
             let sets = [format!("training.batch_size={batch_size}"), format!("run.seed={seed}")];
             let frozen = ["training.optimizer=sgd", "training.max_gradient_norm=1e-9", &sets[0], &sets[1]];
             assert_eq!(swept(&frozen).verdict, Verdict::NeverFalls, "{sets:?}");
         }
-        // A hundred losses along lines between these, with an even and a very uneven noise.
+        // A hundred losses along lines between these corners, with an even and a very uneven noise.
         let judged = |corners: &[f64], noise: f64, risen: bool| {
             let line = |step: usize| {
                 let place = step as f64 / 99.0 * (corners.len() - 1) as f64;
@@ -176,7 +177,7 @@ mod tests {
             assert!(matches!(judged(&[3.0, 2.0, 1.0], noise, true), Verdict::Minimum { .. }), "it blew up");
             assert_eq!(judged(&[3.0, 2.95, 5.0], noise, false), Verdict::NeverFalls);
         }
-        // A fall of a tenth, which is plain alone and lost among batches that differ by five times that.
+        // A fall of a tenth: significant without noise, lost in noise five times as large.
         assert!(matches!(judged(&[3.0, 2.7, 4.0], 0.0, false), Verdict::Minimum { .. }));
         assert_eq!(judged(&[3.0, 2.7, 4.0], 1.5, false), Verdict::NeverFalls);
         assert!(Verdict::NeverRises.describe().contains("no minimum"));

@@ -1,31 +1,31 @@
-//! The recipe of the textbooks as stages: batch size, learning rate with linear warm-up, heads and
-//! width, dropout. Each stage changes its keys alone, around the best of the stages before, whose own
-//! values are among those it compares.
+//! The textbook recipe as stages: batch size, learning rate with linear warm-up, heads and width, dropout. Each stage
+//! changes only its own keys and starts from the best setting of the stages before, which also competes.
 
 use super::space::{Setting, configured};
 use crate::config::Config;
 
 const BATCH_SIZES: [i64; 3] = [16, 32, 64];
-/// The textbooks' three and one above them, which small decoders bear.
+/// The three textbook values and a higher one that small decoders tolerate.
 const RATES: [f64; 4] = [1e-4, 5e-4, 1e-3, 3e-3];
 const HEADS: [i64; 3] = [2, 4, 8];
 const DROPOUT: [f64; 3] = [0.1, 0.2, 0.3];
-/// Validations without improvement that end a trial, where the config names none.
+/// The default patience: the number of validations without improvement that ends a trial.
 const PATIENCE: usize = 5;
-/// Share of a run over which the rate rises, where the config has no warm-up.
+/// The default warm-up, as a fraction of a run.
 const WARMUP: f64 = 0.05;
 
-/// What one stage compares.
+/// The settings that a stage compares.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stage {
-    /// What it looks for, in words; none where it is the only one.
+    /// The name of the stage; `None` if it is the only one.
     pub name: Option<&'static str>,
-    /// The keys it changes, with their values.
+    /// The values of the keys that the stage changes.
     pub choices: Vec<Setting>,
 }
 
 impl Stage {
-    /// The settings that the stage compares: the best so far, where there is one, and it with each choice.
+    /// Returns the settings that the stage compares: the current best, if there is one, and the current best with each
+    /// choice.
     pub fn settings(&self, best: &Setting) -> Vec<Setting> {
         let with = |choice: &Setting| best.clone().into_iter().chain(choice.clone()).collect::<Setting>();
         let others = self.choices.iter().map(with).filter(|setting| setting != best);
@@ -33,7 +33,7 @@ impl Stage {
     }
 }
 
-/// The config as the recipe starts from it: with warm-up, and stopping early.
+/// Returns the config on which the recipe is based: with warm-up and early stopping.
 pub fn base(config: &Config) -> Config {
     let mut base = config.clone();
     if base.training.warmup == 0.0 {
@@ -45,7 +45,7 @@ pub fn base(config: &Config) -> Config {
     base
 }
 
-/// What the recipe starts from: the config's own values of all keys that it changes.
+/// Returns the setting from which the recipe starts: the config's own values of all keys that it changes.
 pub fn start(base: &Config) -> Setting {
     let (model, training) = (&base.model, &base.training);
     let mut start = Setting::from([
@@ -63,8 +63,8 @@ fn shape(d_model: i64, heads: i64) -> Setting {
     [("model.d_model".into(), d_model.into()), ("model.heads".into(), heads.into())].into()
 }
 
-/// The stages in their order, with the choices that the config lets pass. Weights of another run fit one shape of
-/// the model alone.
+/// Returns the stages in order, with the choices that make valid configs. A model that starts from the weights of a run
+/// cannot change its shape.
 pub fn stages(base: &Config) -> Vec<Stage> {
     let one = |key: &str, values: &[toml::Value]| {
         values.iter().map(|value| [(key.to_string(), value.clone())].into()).collect::<Vec<_>>()

@@ -1,9 +1,9 @@
-//! Trials as ordinary runs: a study starts `train` on the folder of a trial, as a person would, and resumes a survivor
-//! by `train --resume`.
+//! Trials as ordinary runs: a study starts `train` on the folder of a trial as a user would, and resumes a survivor
+//! with `train --resume`.
 //!
-//! Each process holds the lock on `trials/.alive` that the study hands it as standard input. A study that is
-//! resumed waits for that lock: the runs of one that was killed go on to where they were to pause. Of several
-//! workers that `mpirun` started each has such a file, and trains one run at a time.
+//! Each process holds the lock on `trials/.alive`, which it inherits from the study as standard input. After a study
+//! was killed, its runs continue to their next rung. A resumed study waits for the lock until they have ended. Each
+//! worker started by `mpirun` has a lock file of its own and trains one run at a time.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -23,53 +23,54 @@ use crate::workers::Workers;
 /// A run of a trial that is to be trained to a rung.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrialRun {
-    /// Its trial, and which of the trial's seeds it has.
+    /// The indices of the trial and of the seed.
     pub run: Run,
-    /// Its folder: one that exists is resumed.
+    /// The folder of the run; an existing one is resumed.
     pub folder: RunFolder,
-    /// Its config.
+    /// The config of the run.
     pub config: Config,
-    /// Steps after which it pauses; none where it runs to its end.
+    /// The step at which the run pauses; `None` to run to the end.
     pub until: Option<usize>,
-    /// The fingerprint of the data that it must have; none where that is drawn.
+    /// The expected fingerprint of the data; `None` if the data is generated.
     pub data: Option<u64>,
 }
 
-/// Trains runs in processes of their own, several at once. Dropped, it has them save and stop, and waits for that.
+/// Trains runs in separate processes, several at the same time. When dropped, it makes them save and stop, and waits
+/// for them.
 #[derive(Debug)]
 pub struct Runner {
-    /// What trains a run.
+    /// The command that trains a run.
     program: TrialCommand,
-    /// The workers that train, of which this one is the first; alone it trains all at once.
+    /// The workers that train, of which this process is the first. Without others it trains all runs itself.
     workers: Workers,
-    /// How many runs are trained at once.
+    /// The number of runs trained at the same time.
     jobs: usize,
-    /// `trials/.alive`, locked.
+    /// The locked file `trials/.alive`.
     alive: File,
     working: Vec<Working>,
-    /// Whether a signal has asked for the end.
+    /// True if a signal has requested the end.
     pub is_stopping: bool,
 }
 
-/// A run under way.
+/// A run in progress.
 #[derive(Debug)]
 struct Working {
     run: TrialRun,
     process: Process,
-    /// The number of the job, which with several workers is the worker's.
+    /// The index of the job; with several workers, the rank of the worker.
     job: usize,
 }
 
 impl Runner {
-    /// For a study whose runs are in the folder `trials`, each of which `program` trains. Waits until no process of a
-    /// study that was killed is at work there.
+    /// Creates a runner for a study with runs in the folder `trials`, each trained by `program`. Waits until no process
+    /// of a killed study is active there.
     ///
     /// # Errors
     /// If the folder cannot be written, or this process itself trains a trial.
     pub fn new(trials: &Path, program: TrialCommand, jobs: usize) -> Result<Self> {
         refuse_within_trial()?;
         let alive = lock_alive(trials, 0)?;
-        // Those of other workers of a study that was killed, on whichever machine.
+        // The lock files of other workers of a killed study, on whichever machine.
         let mut others = fs::read_dir(trials).into_iter().flatten().flatten().filter_map(|entry| {
             entry.file_name().to_str()?.strip_prefix(ALIVE)?.strip_prefix('-')?.parse().ok()
         });
@@ -81,19 +82,19 @@ impl Runner {
     /// Shares the runs of a study with the other workers, each of which trains one at a time.
     ///
     /// # Errors
-    /// If one of them cannot be reached, or does not see the folder.
+    /// If a worker cannot be reached, or does not see the folder.
     pub fn share(&mut self, workers: &Workers, study: &RunFolder) -> Result<()> {
         call(workers, study.path(), &trials(study))?;
         self.workers = workers.clone();
         Ok(())
     }
 
-    /// Trains those of `waiting` as far as they are due, until one of them ends: it comes with the reason where it
-    /// could not be trained. None where all have ended. Once `signal` asks for the end, those under way save and stop,
-    /// and no other begins.
+    /// Trains the runs of `waiting` until one of them ends. Returns that run, with the reason if it could not be
+    /// trained, or `None` if all have ended. After `signal` has requested the end, running processes save and stop, and
+    /// no other run starts.
     ///
     /// # Errors
-    /// If the disk or the system fails, which no other trial would survive either.
+    /// If the disk or the system fails, which would make every other trial fail too.
     pub fn next(
         &mut self,
         waiting: &mut VecDeque<TrialRun>,
@@ -118,7 +119,7 @@ impl Runner {
             for place in 0..self.working.len() {
                 if let Some(end) = self.working[place].process.end()? {
                     let Working { run, .. } = self.working.swap_remove(place);
-                    // What fails because it was asked to end is no news.
+                    // A failure of a run that was asked to stop is not reported.
                     let failure = run.failure(&end).map(|why| why.filter(|_| !self.is_stopping))?;
                     return Ok(Some((run, failure)));
                 }
@@ -127,7 +128,7 @@ impl Runner {
         }
     }
 
-    /// Asks the runs under way to save and stop.
+    /// Asks the runs in progress to save and stop.
     fn stop(&mut self) {
         if std::mem::replace(&mut self.is_stopping, true) {
             return;
@@ -149,7 +150,7 @@ impl Runner {
         }
         let is_open =
             run.config.training.threads.is_none() && std::env::var_os("RAYON_NUM_THREADS").is_none();
-        // The cores are shared; results do not depend on the number of threads.
+        // Runs share the cores. The results do not depend on the number of threads.
         let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let threads = self.workers.threads().unwrap_or((cores / self.jobs).max(1));
         let threads = is_open.then_some(threads);
@@ -172,10 +173,10 @@ impl Drop for Runner {
 }
 
 impl TrialRun {
-    /// Writes the config of a new run to a file beside its folder, for `train` to read.
+    /// Writes the config of a new run to a file next to its folder, for `train` to read.
     ///
     /// # Errors
-    /// If the data is no longer that of the other trials, or the file cannot be written.
+    /// If the data has changed since the other trials, or the file cannot be written.
     fn write_config(&self) -> Result<PathBuf> {
         if self.data.is_some() {
             check_data(self.data, Some(dataset(&self.config)?.fingerprint()))?;
@@ -188,19 +189,19 @@ impl TrialRun {
         self.folder.path().with_extension("toml")
     }
 
-    /// Removes the file of [`Self::write_config`]: whatever becomes of the run, it is never read again.
+    /// Removes the file of [`Self::write_config`], which is never read again, whatever the outcome of the run.
     fn forget_config(&self) {
         let _ = fs::remove_file(self.config_file());
     }
 
-    /// Why the run could not be trained, by the end of its process; none where it ended, paused, diverged or was
-    /// interrupted.
+    /// Returns the reason why the run could not be trained, from the end of its process. Returns `None` if it ended,
+    /// paused, diverged or was interrupted.
     ///
     /// # Errors
-    /// If what stopped it is no fault of the trial.
+    /// If the cause of the failure is not specific to the trial.
     fn failure(&self, end: &End) -> Result<Option<String>> {
         self.forget_config();
-        // Asked to end by Ctrl-C, a closed terminal or a shutdown.
+        // Interrupted by Ctrl-C, a closed terminal or a shutdown.
         let is_interrupted =
             matches!((end.code, end.signal), (Some(129 | 130 | 143), _) | (_, Some(1 | 2 | 15)));
         if is_interrupted || self.is_there() {
@@ -210,7 +211,7 @@ impl TrialRun {
             return Ok(Some("its process reported success but left no result in its folder".into()));
         }
         let problem = end.said.lines().rev().find_map(|line| line.strip_prefix("error: "));
-        // Without the place in the config, which is gone.
+        // The location in the config is removed, because that file no longer exists.
         let file = format!("{}:", self.config_file().display());
         let problem = problem.map(|problem| {
             let placed = problem.strip_prefix(&file).and_then(|place| place.split_once(": "));
@@ -220,27 +221,27 @@ impl TrialRun {
             problem.map_or_else(|| format!("its process ended with {}", end.describe()), str::to_string);
         let blames_a_key = problem.strip_prefix('`').is_some_and(|rest| rest.contains("` = "));
         match end.code {
-            // As the system does where memory runs out.
+            // Killed by a signal, as the system does when memory runs out.
             None => Ok(Some(format!("{problem}: the memory may not suffice for it"))),
-            // What `train` refuses for another reason than a value of the config, it would refuse the next
-            // trial too: a full disk, a run that another process works in.
+            // If `train` refuses anything other than a value of the config, it would refuse the next trial too: a full
+            // disk, or a run in use by another process.
             Some(2) if !blames_a_key => Err(Error::Input(format!("trial {}: {problem}", self.folder.name()))),
             Some(_) => Ok(Some(problem)),
         }
     }
 
-    /// Whether it is as far as it was to go.
+    /// Returns true if the run has reached its target step.
     fn is_there(&self) -> bool {
         let record = Record::read(&self.folder).ok().flatten();
         record.is_some_and(|record| record.loss_at(self.until.unwrap_or(usize::MAX)).is_some())
     }
 }
 
-/// Whether two fingerprints are of the same data, as far as both are known: the trials of a study are compared
-/// on one validation set.
+/// Checks that two fingerprints are equal if both are known, because the trials of a study are compared on one
+/// validation set.
 ///
 /// # Errors
-/// If they are not.
+/// If the fingerprints differ.
 pub fn check_data(here: Option<u64>, there: Option<u64>) -> Result<()> {
     ensure(here.zip(there).is_none_or(|(here, there)| here == there), Error::Input, || {
         "the data has changed since the study began: restore what its trials were made with, or begin another study"
@@ -254,13 +255,14 @@ mod tests {
 
     use super::*;
 
-    /// Trains runs by a program whose `train` does what `script` says in the folder of the trials, which is
-    /// `$1` of it, and returns what was said of each.
+    /// Trains runs with a program whose `train` executes `script` in the folder of the trials. Returns the outcome, and
+    /// the reason of failure for each run.
     fn train(script: &str, runs: usize, jobs: usize) -> (Result<()>, Vec<(usize, Option<String>)>) {
         let place = tempfile::tempdir().unwrap();
         let program = place.path().join("program");
         let text = format!("#!/bin/sh\ncd '{}'\n{script}\n", place.path().display());
-        // Written by a process of its own: what this one still had open for writing could not be started.
+        // A separate process writes the file, because a program still open for writing in this process cannot be
+        // started.
         let writes = Command::new("sh")
             .args(["-c", "printf %s \"$1\" > \"$2\" && chmod +x \"$2\"", "sh"])
             .args([text.as_str(), program.to_str().unwrap()])

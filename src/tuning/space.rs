@@ -1,5 +1,5 @@
-//! What a study may try: a list or a range for each searched key, and of their combinations those that
-//! the config's own checks let pass. That the heads divide the width is known, not tried and failed.
+//! The search space: a list or a range for each searched key, and the combinations of them that make valid configs.
+//! Invalid combinations, such as heads that do not divide the width, are excluded in advance.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,34 +10,34 @@ use crate::config::Config;
 use crate::data::seed::{Purpose, generator};
 use crate::error::{Error, Result, ensure};
 
-/// Values for the searched keys, each named with its section.
+/// The values of the searched keys; keys include their section.
 pub type Setting = BTreeMap<String, toml::Value>;
 
-/// Combinations drawn in search of one that can be tried.
+/// The maximum number of draws for one valid combination.
 const DRAWS: u64 = 1_000;
 
-/// What a study may try.
+/// A search space.
 #[derive(Debug, Clone)]
 pub struct Space {
     base: Config,
     dimensions: BTreeMap<String, Dimension>,
 }
 
-/// Combinations of a space.
+/// The combinations of a search space.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Combinations {
-    /// Those that can be tried.
+    /// The valid combinations.
     pub settings: Vec<Setting>,
-    /// Why the config's own checks refuse each of the others.
+    /// The reasons why the other combinations are invalid.
     pub refused: Vec<String>,
 }
 
 impl Space {
-    /// The space of a config's `[tune.search]`; without one it has no keys.
+    /// Creates the space of a config's `[tune.search]`; an absent table gives a space without keys.
     ///
     /// # Errors
-    /// [`Error::Key`] for a key that a study cannot search, a list or range that is empty, and a value
-    /// that cannot be used in any combination.
+    /// [`Error::Key`] for a key that is not searchable, an empty list or range, and a value that is invalid in every
+    /// combination.
     pub fn new(config: &Config) -> Result<Self> {
         let mut dimensions = BTreeMap::new();
         for (key, value) in config.tune.iter().flat_map(|tune| &tune.search) {
@@ -53,15 +53,15 @@ impl Space {
         Ok(space)
     }
 
-    /// The keys that are searched.
+    /// Returns the searched keys.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.dimensions.keys().map(String::as_str)
     }
 
-    /// Every combination, in which the last key changes fastest; of a range so many points as it asks for, or 5.
+    /// Returns every combination; the last key changes fastest. A range contributes its number of points, 5 by default.
     ///
     /// # Errors
-    /// If there are too many, or none of them can be tried.
+    /// If there are too many combinations, or none is valid.
     pub fn grid(&self) -> Result<Combinations> {
         let size = self.size();
         ensure(size <= MOST_COMBINATIONS, Error::Input, || {
@@ -82,11 +82,11 @@ impl Space {
         found.or_none_can_be_tried()
     }
 
-    /// Up to `count` different combinations, a pure function of the seed: the first of a shuffled grid
-    /// where there are lists only, else drawn one by one.
+    /// Returns up to `count` different combinations as a pure function of the seed: the first ones of a shuffled grid
+    /// if all keys have lists, otherwise random draws.
     ///
     /// # Errors
-    /// If none of them can be tried.
+    /// If no combination is valid.
     pub fn draw(&self, count: usize, seed: u64) -> Result<Combinations> {
         let is_finite = self.dimensions.values().all(|dimension| dimension.range.is_none());
         if is_finite && self.size() <= MOST_COMBINATIONS {
@@ -110,12 +110,12 @@ impl Space {
         found.or_none_can_be_tried()
     }
 
-    /// The number of combinations of a grid.
+    /// Returns the number of combinations of the grid.
     fn size(&self) -> usize {
         self.dimensions.values().fold(1, |size, dimension| size.saturating_mul(dimension.points.len()))
     }
 
-    /// Takes a setting in, if the config's checks let it pass.
+    /// Adds a setting to the valid combinations or to the refused ones, and returns true if it is valid.
     fn admit(&self, setting: Setting, found: &mut Combinations) -> bool {
         let refused = configured(&self.base, &setting).err();
         let passes = refused.is_none();
@@ -124,7 +124,8 @@ impl Space {
         passes
     }
 
-    /// A value that is wrong by itself, whatever the other keys say, is no condition but an error.
+    /// Checks each value on its own: a value that is invalid regardless of the other keys is an error, not just a
+    /// refused combination.
     fn check_values(&self) -> Result<()> {
         for (key, dimension) in &self.dimensions {
             for value in &dimension.points {
@@ -141,15 +142,15 @@ impl Space {
     }
 }
 
-/// The error of a key that cannot be searched, or not over these values.
+/// Returns the error for a key that cannot be searched, or not over these values.
 pub fn not_searched(key: &str, value: &toml::Value, problem: impl Into<String>) -> Error {
     Error::key(format!("tune.search.{key}"), value.to_string().replace('\n', ""), problem)
 }
 
-/// The config of a setting around `base`.
+/// Returns the config of a setting, based on `base`.
 ///
 /// # Errors
-/// If the config's own checks refuse it.
+/// If the config is invalid.
 pub fn configured(base: &Config, setting: &Setting) -> Result<Config> {
     const RATE: &str = "training.learning_rate";
     const LEAST: &str = "training.min_learning_rate";
@@ -164,7 +165,7 @@ pub fn configured(base: &Config, setting: &Setting) -> Result<Config> {
     base.with(&setting)
 }
 
-/// A setting in words: each key without its section, and its value.
+/// Returns a setting as text: each key without its section, and its value.
 pub fn setting_shown(setting: &Setting) -> String {
     let pair = |(key, value): (&String, &toml::Value)| {
         format!("{} {}", key.split_once('.').map_or(key.as_str(), |(_, name)| name), shown(value))
@@ -172,7 +173,7 @@ pub fn setting_shown(setting: &Setting) -> String {
     setting.iter().map(pair).collect::<Vec<_>>().join(", ")
 }
 
-/// Why the trials of a study that searches a key could not be compared; none where they can.
+/// Returns the reason why trials with different values of a key are not comparable; `None` if they are.
 fn incomparable(key: &str) -> Option<&'static str> {
     let (section, name) = key.split_once('.').unwrap_or((key, ""));
     match (section, name) {

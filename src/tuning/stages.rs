@@ -1,64 +1,63 @@
-//! Which trials a study has, and how far each of them goes: a pure function of the config, the seed and the
-//! results so far.
+//! The trials of a study and the length of each, as a pure function of the config, the seed and the available results.
 //!
-//! A study is a list of stages. In each of them trials race in rungs (successive halving: Jamieson and
-//! Talwalkar, 2016): all of them run to the first rung, the better ones go on to the next, which is `eta` times
-//! as far, and the last rung is the end. A grid, a random search and a halving have one stage; the textbooks'
-//! recipe has several, each around the best of the stage before.
+//! A study is a list of stages. In each stage, trials race in rungs (successive halving: Jamieson and Talwalkar, 2016).
+//! All trials run to the first rung, and the better ones continue to the next, which is `eta` times as far. The last
+//! rung is the end of a trial. A grid, a random search and a halving have one stage. The textbook recipe has several,
+//! each around the best setting of the stage before.
 //!
-//! The stages are followed from the beginning each time. Where a result is not there yet, the trials that lack it
-//! are due; when they are done, the stages are followed anew and further. So a study that was killed proposes what it
-//! would have proposed, and how many trials run at once changes nothing.
+//! The stages are always replayed from the beginning. Trials with a missing result are due; once they are done, the
+//! stages are replayed again, further than before. A study that was killed therefore proposes the same trials as
+//! without the interruption, and the number of parallel runs has no effect on them.
 
 use super::recipe::{self, Stage};
 use super::space::{Combinations, Setting, Space};
 use crate::config::{Config, Method, TuneConfig};
 use crate::error::Result;
 
-/// The first rung of a race has at least so many steps: a loss after fewer is noise.
+/// The minimum number of steps to the first rung of a race; a loss after fewer steps is noise.
 const FEWEST_STEPS: usize = 10;
 
 /// The stages of a study.
 #[derive(Debug, Clone)]
 pub struct Stages {
-    /// The values that the first stage varies, which race along; empty where all settings stand in one stage.
+    /// The setting from which the recipe starts, which competes in its first stage; empty for a study of one stage.
     start: Setting,
     stages: Vec<Stage>,
-    /// How often trials are compared, the last time at their end.
+    /// The number of times that trials are compared; the last comparison is at their end.
     pub rungs: usize,
-    /// One trial in so many goes on from a rung to the next.
+    /// One in `eta` trials continues from each rung to the next.
     pub eta: usize,
-    /// Why the config's own checks refuse each combination that is left out.
+    /// The reasons why combinations are invalid.
     pub refused: Vec<String>,
 }
 
-/// A trial as it is proposed.
+/// A proposed trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proposed {
-    /// Its values.
+    /// The values of the searched keys.
     pub setting: Setting,
-    /// The stage of the recipe that asked for it first.
+    /// The first stage of the recipe that proposed the trial.
     pub stage: Option<&'static str>,
-    /// The furthest rung that it is to run to, counted from 0.
+    /// The rung to which the trial is to run, counted from 0.
     pub rung: usize,
-    /// Whether it still competes: any other is done, or was beaten and is given up.
+    /// True if the trial still competes; otherwise it is done, or beaten and given up.
     pub is_racing: bool,
 }
 
-/// What a study proposes, as far as results go.
+/// The trials that a study proposes, given the available results.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Agenda {
-    /// Every trial so far, by its number.
+    /// All trials proposed until now, by number.
     pub trials: Vec<Proposed>,
-    /// The numbers of the trials that are to run to their rung now; none where the study is complete.
+    /// The numbers of the trials that must run to their rung now; empty if the study is complete.
     pub due: Vec<usize>,
 }
 
 impl Stages {
-    /// The stages of a config's `[tune]`, for trials of `steps` whose config is `base`.
+    /// Creates the stages of a config's `[tune]`, for trials of `steps` steps based on the config `base`.
     ///
     /// # Errors
-    /// If no combination can be tried, or there are too many.
+    /// If no combination is valid, or there are too many.
     pub fn new(tune: &TuneConfig, base: &Config, steps: usize) -> Result<Self> {
         let space = Space::new(&Config { tune: Some(tune.clone()), ..base.clone() })?;
         let eta = tune.eta();
@@ -78,29 +77,31 @@ impl Stages {
         Ok(Self { start, stages, rungs, eta, refused })
     }
 
-    /// The keys that trials differ in.
+    /// Returns the keys in which trials differ.
     pub fn keys(&self) -> Vec<String> {
         self.settings().into_iter().next().into_iter().flatten().map(|(key, _)| key).collect()
     }
 
-    /// All settings that may be tried, as far as that is known: of the recipe those around its start.
+    /// Returns all settings that may be tried, as far as they are known; for the recipe, those around its start.
     pub fn settings(&self) -> Vec<Setting> {
         self.stages.iter().flat_map(|stage| stage.settings(&self.start)).collect()
     }
 
-    /// The new trials of each stage at most. The best so far, which stands in each of several, is new in the first.
+    /// Returns the maximum number of new trials in each stage. The current best competes in every stage but is new only
+    /// in the first.
     pub fn new_trials(&self) -> Vec<usize> {
         let settings = self.stages.iter().map(|stage| stage.settings(&self.start).len());
         settings.enumerate().map(|(number, settings)| settings - usize::from(number > 0)).collect()
     }
 
-    /// How many more than one in `eta` may go on from a rung: the best so far.
+    /// Returns the number of trials that continue from a rung in addition to one in `eta`: 1 if the current best always
+    /// continues.
     pub fn extra_survivors(&self) -> usize {
         usize::from(!self.start.is_empty())
     }
 
-    /// What the study proposes as far as the results go. `loss` is the validation loss of a trial, by its number, at a
-    /// rung: infinite where it diverged or could not be trained, none where that is not known yet.
+    /// Returns the trials that the study proposes, given the available results. `loss` returns the validation loss of a
+    /// trial at a rung: infinite if it diverged or could not be trained, `None` if it is not known yet.
     pub fn agenda(&self, loss: impl Fn(usize, usize) -> Option<f64>) -> Agenda {
         let mut trials: Vec<Proposed> = Vec::new();
         let mut best = self.start.clone();
@@ -108,7 +109,7 @@ impl Stages {
             let before = trials.len();
             let mut racing = Vec::new();
             for setting in stage.settings(&best) {
-                // No setting is tried twice, and no two of a stage are alike.
+                // No setting is tried twice, and the settings of a stage are all different.
                 let known = trials[..before].iter().position(|trial| trial.setting == setting);
                 racing.push(known.unwrap_or(trials.len()));
                 if known.is_none() {
@@ -132,7 +133,7 @@ impl Stages {
                 };
                 let mut ranked = losses.into_iter().filter_map(finite).collect::<Vec<_>>();
                 ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-                // The best so far goes on from every rung: what is put in its place must be better at the end.
+                // The current best continues from every rung; a replacement must be better at the end.
                 let goes_on = |&(place, trial): &(usize, usize)| {
                     place < places || !is_last && Some(trial) == best_so_far
                 };
@@ -148,7 +149,7 @@ impl Stages {
     }
 }
 
-/// Rungs until one trial is left, the first of them long enough to say something.
+/// Returns the number of rungs until one trial is left, with a first rung that is long enough to be informative.
 fn most_rungs(trials: usize, steps: usize, eta: usize) -> usize {
     let (mut rungs, mut left, mut first) = (1, trials, steps);
     while left > 1 && first / eta >= FEWEST_STEPS {

@@ -1,21 +1,21 @@
-//! How steady a training was, and means over seeds.
+//! Statistics of trials: means over seeds, and the steadiness of training.
 
 use statrs::statistics::{Data, OrderStatistics};
 
-/// The mean.
+/// Returns the mean.
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The standard deviation, of a sample.
+/// Returns the standard deviation of a sample.
 pub fn deviation(values: &[f64]) -> f64 {
     let mean = mean(values);
     let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
     (squares / values.len().saturating_sub(1).max(1) as f64).sqrt()
 }
 
-/// The standard deviation of the last fifth of the losses, three at least, around their own straight line (a loss
-/// that still falls steadily is steady); none of fewer.
+/// Returns the standard deviation of the last fifth of the losses, at least three, around their regression line. A
+/// steadily falling loss therefore counts as steady. Returns `None` for fewer than three losses.
 pub fn last_spread(losses: &[f64]) -> Option<f64> {
     let last = losses.len().div_ceil(5).max(3);
     let last = &losses[losses.len().checked_sub(last)?..];
@@ -24,12 +24,13 @@ pub fn last_spread(losses: &[f64]) -> Option<f64> {
     let slope = by_place().map(|(place, loss)| place * loss).sum::<f64>()
         / by_place().map(|(place, _)| place * place).sum::<f64>();
     let squares = by_place().map(|(place, loss)| (loss - slope * place).powi(2)).sum::<f64>();
-    // The line takes two of the degrees of freedom.
+    // The line uses two degrees of freedom.
     Some((squares / (last.len() - 2) as f64).sqrt())
 }
 
-/// Values that stand above the median of the twenty before them by more than six times the median
-/// distance from it, which of normal noise is four standard deviations. None where there are not so many.
+/// Returns the number of spikes: values that exceed the median of the twenty values before them by more than six times
+/// the median absolute deviation. For normal noise that is four standard deviations. Returns `None` if there are too
+/// few values.
 pub fn spikes(losses: &[f64]) -> Option<usize> {
     const BEFORE: usize = 20;
     let stands_out = |window: &[f64]| {
@@ -42,7 +43,7 @@ pub fn spikes(losses: &[f64]) -> Option<usize> {
     (losses.len() > BEFORE).then(|| windows.filter(|window| stands_out(window)).count())
 }
 
-/// The median; no number of nothing.
+/// Returns the median; NaN for an empty sequence.
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     Data::new(values.collect::<Vec<_>>()).median()
 }

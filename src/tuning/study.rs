@@ -1,9 +1,9 @@
-//! A study: what is known of its runs, and what follows from it: its trials, their losses, and what is due.
+//! A study: its trials, their results, and the trials still to run.
 //!
-//! Its folder holds `config.toml` with the search, `trials/` with an ordinary run folder for each run,
-//! `study.csv`, `best.toml`, `plots/` and `report.html`. What is done is read from the runs themselves,
-//! so there is nothing that could contradict them. A study may have ten thousand trials: what follows from the
-//! runs is worked out once after each, and anew only for the trials that it concerns.
+//! Its folder holds `config.toml` with the search, `trials/` with an ordinary run folder for each run, `study.csv`,
+//! `best.toml`, `plots/` and `report.html`. The state is read from the runs themselves, so no file can contradict them.
+//! A study may have ten thousand trials, so its state is updated once after each run, and only for the trials that
+//! changed.
 
 use std::{collections::BTreeMap, fs, sync::atomic::AtomicUsize};
 
@@ -24,46 +24,46 @@ use crate::error::{Error, Result};
 use crate::files::{is_there, read_own, write_atomically};
 use crate::training::{Lock, RUNS, RunFolder, RunPath, data_fingerprint};
 
-/// How often a run is started again that is interrupted, by whomever, before it does a step.
+/// The maximum number of interruptions of a run without a step in between, after which the run counts as failed.
 const MAX_STALLED: usize = 3;
 
-/// A study, as far as it got.
+/// The state of a study.
 #[derive(Debug)]
 pub struct Study {
-    /// Its folder.
+    /// The study's folder.
     pub folder: RunFolder,
-    /// What it was to do from the beginning.
+    /// The plan of the study.
     pub outline: Outline,
-    /// The trials so far, and what is due.
+    /// The trials until now, and those that are due.
     pub agenda: Agenda,
-    /// Each run that has come to a pause, or why it could not be trained.
+    /// The records of runs that have paused or ended, or the reasons why runs could not be trained.
     pub runs: BTreeMap<Run, Result<Record, String>>,
     /// The config of each trial's setting.
     configs: Vec<Config>,
-    /// What the runs of each trial say; none where none has come to a pause.
+    /// The results of each trial; `None` if none of its runs has paused or ended.
     trials: BTreeMap<usize, Option<Trial>>,
-    /// That of this process on the folder.
+    /// The lock of this process on the folder.
     lock: Option<Lock>,
 }
 
-/// What a study found, for its pictures and its page.
+/// The results of a study for its pictures and its page.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Findings {
     /// The study's name.
     pub study: String,
-    /// The searched keys, each with its section.
+    /// The searched keys, with their sections.
     pub keys: Vec<String>,
     /// The trials, best first.
     pub trials: Vec<Trial>,
-    /// The loss of the optimal predictor, where it is known.
+    /// The loss of the optimal predictor, if known.
     pub floor: Option<f64>,
-    /// Runs of each trial, whose losses are means; curves are those of the first.
+    /// The number of runs per trial. Losses are means over them; curves are of the first run.
     pub seeds: usize,
 }
 
 impl Study {
-    /// Makes the folder of a new study at `target`, by one rename, and what trains its runs by `program`, up to `jobs`
-    /// at once.
+    /// Creates the folder of a new study at `target` atomically, and a runner for its runs. The runner trains up to
+    /// `jobs` runs at the same time with `program`.
     ///
     /// # Errors
     /// If the folder exists or cannot be written.
@@ -82,10 +82,10 @@ impl Study {
         Self::open(outline, folder, lock, (program, jobs))
     }
 
-    /// Opens the study in `folder`, once the runs of a process that was killed have ended.
+    /// Opens the study in `folder`, after the runs of a killed process have ended.
     ///
     /// # Errors
-    /// If another process works in it, its runs were not made by it, or its data has changed.
+    /// If another process uses the folder, its runs belong to another study, or the data has changed.
     pub fn resume(
         outline: Outline,
         folder: RunFolder,
@@ -104,7 +104,7 @@ impl Study {
         let runner = Runner::new(&trials(&folder), program, jobs)?;
         let mut study = Self::new(outline, folder, Some(lock))?;
         let mut read = 0;
-        // What is done may bring further trials.
+        // The results can lead to further trials.
         while read < study.agenda.trials.len() {
             for trial in std::mem::replace(&mut read, study.agenda.trials.len())..study.agenda.trials.len() {
                 (0..study.outline.tune.seeds).try_for_each(|seed| study.read_run((trial, seed)))?;
@@ -114,7 +114,7 @@ impl Study {
         Ok((study, runner))
     }
 
-    /// A study of which no run is known.
+    /// Creates a study without any results.
     fn new(outline: Outline, folder: RunFolder, lock: Option<Lock>) -> Result<Self> {
         let (agenda, runs, configs, trials) = Default::default();
         let mut study = Self { folder, outline, agenda, runs, configs, trials, lock };
@@ -122,7 +122,7 @@ impl Study {
         Ok(study)
     }
 
-    /// Reads how far a run is, or why it could not be trained; [`Self::work_out`] is to be called then.
+    /// Reads the state of a run, or the reason why it could not be trained. Must be followed by [`Self::work_out`].
     fn read_run(&mut self, run: Run) -> Result<()> {
         let folder = self.run_folder(run);
         let failure = failure(&folder);
@@ -146,10 +146,10 @@ impl Study {
         self.runs.extend(record.map(|record| (run, record)));
     }
 
-    /// Works out what follows from what was recorded.
+    /// Updates the agenda and the trials from the records.
     ///
     /// # Errors
-    /// If a proposed setting cannot be used, which the search has ruled out.
+    /// If a proposed setting is invalid, which the search has ruled out.
     fn work_out(&mut self) -> Result<()> {
         let agenda = self.outline.stages.agenda(|trial, rung| self.loss(trial, rung));
         for proposed in agenda.trials.iter().skip(self.configs.len()) {
@@ -169,10 +169,10 @@ impl Study {
         Ok(())
     }
 
-    /// The loss of a trial at a rung, the mean of its runs there: infinite where one of them diverged or could
-    /// not be trained.
+    /// Returns the loss of a trial at a rung, the mean over its runs; infinite if one of them diverged or could not be
+    /// trained.
     fn loss(&self, trial: usize, rung: usize) -> Option<f64> {
-        // Of a trial that was never proposed before, nothing is known.
+        // The results of a trial that was never proposed are unknown.
         let step = self.outline.budget.rung(self.configs.get(trial)?, rung);
         let losses = (0..self.outline.tune.seeds).map(|seed| match self.runs.get(&(trial, seed))? {
             Ok(record) => record.loss_at(step),
@@ -181,17 +181,17 @@ impl Study {
         losses.collect::<Option<Vec<_>>>().map(|losses| mean(&losses))
     }
 
-    /// The trials that have come to a pause, by their numbers.
+    /// Returns the trials with results, by number.
     pub fn trials(&self) -> impl Iterator<Item = &Trial> {
         self.trials.values().flatten()
     }
 
-    /// Why the first of the runs that failed did.
+    /// Returns the reason of the first failed run.
     pub fn first_failure(&self) -> Option<&str> {
         self.runs.values().find_map(|run| run.as_ref().err()).map(String::as_str)
     }
 
-    /// Training sequences that all runs have seen.
+    /// Returns the number of training sequences that all runs have seen.
     pub fn sequences(&self) -> usize {
         let records = self.runs.iter().filter_map(|(&(trial, _), run)| Some((trial, run.as_ref().ok()?)));
         let seen = |(trial, record): (usize, &Record)| {
@@ -200,7 +200,7 @@ impl Study {
         records.map(seen).sum()
     }
 
-    /// What it found so far; none where no trial has a loss.
+    /// Returns the current results; `None` if every trial lacks a loss.
     pub fn findings(&self) -> Option<Findings> {
         let trials = ranked(self.trials()).into_iter().cloned().collect::<Vec<_>>();
         trials.iter().any(|trial| trial.score.loss.is_some()).then(|| Findings {
@@ -212,7 +212,7 @@ impl Study {
         })
     }
 
-    /// Writes what the overfit check found, which is then not made again.
+    /// Writes the result of the overfit check, which is then not repeated.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -221,20 +221,20 @@ impl Study {
         write_atomically(&overfit_check(&self.folder), &json)
     }
 
-    /// Removes the folder of a study that tried nothing.
+    /// Removes the folder of a study without trials.
     ///
     /// # Errors
-    /// If the system does not let it.
+    /// If the system refuses it.
     pub fn discard(mut self) -> Result<()> {
         drop(self.lock.take());
         let path = self.folder.path();
         fs::remove_dir_all(path).map_err(|error| Error::io("remove", path, error))?;
-        // The place of runs without a name is the program's own: it goes too, unless others lie there.
+        // The folder of unnamed runs was created by the program, so it is removed too, unless it holds other runs.
         let _ = path.parent().filter(|place| place.ends_with(RUNS)).map(fs::remove_dir);
         Ok(())
     }
 
-    /// The runs that are due now; none where the study is complete.
+    /// Returns the runs that are due now; empty if the study is complete.
     fn due(&self) -> impl Iterator<Item = TrialRun> {
         let seeds = |&trial: &usize| (0..self.outline.tune.seeds).map(move |seed| (trial, seed));
         self.agenda.due.iter().flat_map(seeds).filter_map(|run| {
@@ -246,12 +246,12 @@ impl Study {
         })
     }
 
-    /// The steps that a run of a proposed trial is to reach.
+    /// Returns the step that a run of a proposed trial must reach.
     fn due_step(&self, run: Run) -> usize {
         self.outline.budget.rung(&self.configs[run.0], self.agenda.trials[run.0].rung)
     }
 
-    /// Whether a run of a proposed trial has yet to reach them.
+    /// Returns true if a run of a proposed trial has not reached its due step.
     fn is_due(&self, run: Run) -> bool {
         match self.runs.get(&run) {
             Some(Ok(record)) => record.loss_at(self.due_step(run)).is_none(),
@@ -260,11 +260,11 @@ impl Study {
         }
     }
 
-    /// Trains whatever is due until nothing is, or the signal asks for the end: then it returns false. The
-    /// tables are written after each run, and `after` is called.
+    /// Trains all due runs until none is left and returns true, or until a signal requests the end and returns false.
+    /// After each run it writes the tables and calls `after`.
     ///
     /// # Errors
-    /// If a file cannot be written, or the system fails: what is done stays done.
+    /// If a file cannot be written, or the system fails; completed runs are kept.
     pub fn conduct(
         &mut self,
         mut runner: Runner,
@@ -272,7 +272,7 @@ impl Study {
         mut after: impl FnMut(&Self, &TrialRun),
     ) -> Result<bool> {
         self.write()?;
-        // Interruptions of each run since it last did a step.
+        // The step at which each run was last interrupted, and the number of interruptions there.
         let mut stalled: BTreeMap<Run, (usize, usize)> = BTreeMap::new();
         loop {
             let mut due = self.due().collect();
@@ -297,7 +297,7 @@ impl Study {
         }
     }
 
-    /// Reads what a run has come to, or writes down why it could not be trained.
+    /// Reads the result of a run, or writes the reason why it could not be trained.
     fn end_run(&mut self, run: &TrialRun, why: Option<String>) -> Result<()> {
         if let Some(why) = why {
             write_atomically(&failure(&run.folder), format!("{why}\n").as_bytes())?;
@@ -305,12 +305,12 @@ impl Study {
         self.read_run(run.run)
     }
 
-    /// The steps that a run has done.
+    /// Returns the number of steps that a run has done.
     fn steps(&self, run: Run) -> usize {
         self.runs.get(&run).and_then(|run| run.as_ref().ok()).map_or(0, |record| record.summary.steps)
     }
 
-    /// Writes `study.csv` and, where a trial has come far enough to be one, `best.toml`.
+    /// Writes `study.csv` and, once a trial has a loss, `best.toml`.
     fn write(&self) -> Result<()> {
         let table = table::csv(&self.outline.stages.keys(), self.trials());
         write_atomically(&self.folder.path().join("study.csv"), &table)?;
@@ -320,14 +320,14 @@ impl Study {
         write_atomically(&best(&self.folder), config.to_toml().as_bytes())
     }
 
-    /// The page of a trial's run, relative to the study's folder; of several seeds that of the first. None where
-    /// it is not there: a run that only paused has none.
+    /// Returns the path of the page of a trial's run, relative to the study's folder; with several seeds, of the first
+    /// run. Returns `None` for a run without a page, for example a run that has only paused.
     pub fn page(&self, trial: &Trial) -> Option<String> {
         let run = self.run_folder((trial.trial, 0));
         run.report().exists().then(|| format!("trials/{}/report.html", run.name()))
     }
 
-    /// The folder of a run, whether it is there or not.
+    /// Returns the folder of a run, which may not exist.
     fn run_folder(&self, (trial, seed): Run) -> RunFolder {
         let name = match self.outline.tune.seeds {
             1 => format!("{trial:03}"),

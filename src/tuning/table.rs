@@ -1,15 +1,15 @@
-//! `study.csv`: one row a trial.
+//! `study.csv`: one row per trial.
 
 use super::{
     dimension::shown,
     trial::{Trial, TrialScore},
 };
 
-/// Columns behind those of the searched keys. Losses are in nats per token.
+/// The columns that follow the searched keys. Losses are in nats per token.
 const MEASURED: &str =
     "ended,loss,loss_spread,floor,gap,accuracy,train_spread,spikes,parameters,steps,tokens,seconds";
 
-/// The table, its columns in a fixed order: the trial, the searched keys, how it ended.
+/// Returns the table with its columns in a fixed order: the trial, the searched keys, the results.
 pub fn csv<'a>(keys: &[String], trials: impl IntoIterator<Item = &'a Trial>) -> Vec<u8> {
     fn cell(value: Option<impl ToString>) -> String {
         value.map_or_else(String::new, |value| value.to_string())

@@ -1,49 +1,49 @@
-//! The training set as the steps of a trial see it: how many sequences each of them takes.
+//! The training set from the view of a trial's steps: the number of sequences in each step.
 
 use crate::config::Config;
 use crate::data::{Dataset, Source};
 
-/// The training set that the trials of a study see.
+/// The training set of the trials of a study.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrainingSet {
-    /// Rows or windows of a file; none of a drawn set, which has as many as the trial's own
-    /// `data.train_samples` says.
+    /// The number of rows or windows of a file; `None` for a generated set, whose size is the trial's own
+    /// `data.train_samples`.
     pub samples: Option<usize>,
-    /// Whether it is a stream that windows cover. Batches of windows are always full: an epoch is the steps
-    /// that see them all or, where these do not divide them, some more.
+    /// True if the data is a stream that windows cover. Batches of windows are always full, so an epoch is rounded up
+    /// to full batches.
     pub is_stream: bool,
 }
 
-/// What the steps of a run see of it.
+/// The numbers of sequences in the steps and epochs of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
-    /// Sequences that a step sees, but for the last of an epoch of rows.
+    /// The number of sequences in a step, except the last step of an epoch of rows.
     pub sequences_per_step: usize,
-    /// Steps of an epoch.
+    /// The number of steps in an epoch.
     pub steps_per_epoch: usize,
-    /// Sequences of an epoch.
+    /// The number of sequences in an epoch.
     epoch: usize,
 }
 
 impl TrainingSet {
-    /// The training set of `dataset`, which is the one of `config`.
+    /// Returns the training set of `dataset`, which is the data of `config`.
     pub fn of(config: &Config, dataset: &Dataset) -> Self {
         let is_read = config.data.source() != Source::Sequences;
         let is_stream = is_read && dataset.train.window_starts().is_some();
         Self { samples: is_read.then(|| dataset.train.len()), is_stream }
     }
 
-    /// Sequences that it holds for a run of `config`.
+    /// Returns the number of sequences in the set for a run of `config`.
     fn samples(self, config: &Config) -> usize {
         self.samples.unwrap_or(config.data.train_samples).max(1)
     }
 
-    /// Steps of a run of `config` itself.
+    /// Returns the number of steps of a run of `config` itself.
     pub fn whole_steps(self, config: &Config) -> usize {
         config.training.total_steps(self.samples(config).div_ceil(config.training.batch_size))
     }
 
-    /// What the steps of a run of `config` see.
+    /// Returns the pace of a run of `config`.
     pub fn pace(self, config: &Config) -> Pace {
         let (samples, is_stream) = (self.samples(config), self.is_stream);
         let full = config.training.batch_size.saturating_mul(config.training.accumulate).max(1);
@@ -55,18 +55,18 @@ impl TrainingSet {
 }
 
 impl Pace {
-    /// Sequences that so many steps see.
+    /// Returns the number of sequences that this many steps see.
     pub fn sequences(self, steps: usize) -> usize {
         let begun = (steps % self.steps_per_epoch * self.sequences_per_step).min(self.epoch);
         (steps / self.steps_per_epoch).saturating_mul(self.epoch).saturating_add(begun)
     }
 
-    /// The most steps that see no more than so many sequences.
+    /// Returns the largest number of steps that see at most this many sequences.
     pub fn steps_within(self, sequences: usize) -> usize {
         sequences / self.epoch * self.steps_per_epoch + sequences % self.epoch / self.sequences_per_step
     }
 
-    /// Steps after which a trial has seen as near to so many sequences as its steps allow, at least one.
+    /// Returns the number of steps, at least one, after which a trial is closest to this many sequences.
     pub fn steps_to(self, sequences: usize) -> usize {
         let before = self.steps_within(sequences);
         let below = sequences - self.sequences(before);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn sequences_are_counted_where_batches_do_not_divide_the_training_set() {
-        // One epoch of 65 is five steps of 16, the last of one sequence, or three of 32, or two of 64.
+        // An epoch of 65 sequences is five steps of 16 (the last one has one sequence), three of 32, or two of 64.
         let batches = |batch_size: usize| config(&[&format!("training.batch_size={batch_size}")]);
         let seen = |batch_size, steps| rows(65).pace(&batches(batch_size)).sequences(steps);
         assert_eq!([4, 5, 6, 10].map(|steps| seen(16, steps)), [64, 65, 81, 130]);

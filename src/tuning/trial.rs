@@ -1,4 +1,4 @@
-//! What the runs of a trial say: how they stand at a rung, and at the end how good and how steady they were.
+//! The results of a trial from its runs: the losses at the rungs, and at the end the scores and the steadiness.
 
 use std::borrow::Cow;
 
@@ -11,39 +11,39 @@ use super::statistics::{deviation, last_spread, mean, spikes};
 use crate::error::Result;
 use crate::training::{Ended, Row, RunFolder, Split, Summary, read_metrics};
 
-/// A run: the number of its trial, and which of the trial's seeds it has, both counted from 0.
+/// A run: the indices of its trial and of its seed, both counted from 0.
 pub type Run = (usize, usize);
 
-/// The rows and the summary of one run folder.
+/// The rows and the summary of a run folder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// The rows of its `metrics.csv`.
+    /// The rows of `metrics.csv`.
     pub rows: Vec<Row>,
-    /// How far it is, or how it ended.
+    /// The progress or the outcome of the run.
     pub summary: Summary,
 }
 
-/// A trial. Losses are in nats per token; with several seeds they are means.
+/// A trial. Losses are in nats per token; with several seeds, they are means.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trial {
-    /// Its number, counted from 0.
+    /// The number, counted from 0.
     pub trial: usize,
-    /// The stage of the recipe that asked for it.
+    /// The stage of the recipe that proposed the trial.
     pub stage: Option<&'static str>,
     /// The values of the searched keys.
     pub setting: Setting,
-    /// How it ended.
+    /// The outcome.
     pub ended: TrialEnd,
-    /// Its validation scores.
+    /// The validation scores.
     #[serde(flatten)]
     pub score: TrialScore,
-    /// The steadiness of its training loss.
+    /// The steadiness of the training loss.
     #[serde(flatten)]
     pub steadiness: Steadiness,
-    /// The cost of its training.
+    /// The cost of the training.
     #[serde(flatten)]
     pub cost: TrialCost,
-    /// The validation loss by tokens trained on, of the first seed.
+    /// The validation loss by number of tokens trained on, of the first seed.
     pub curve: Vec<(f64, f64)>,
 }
 
@@ -52,13 +52,13 @@ pub struct Trial {
 pub struct TrialScore {
     /// The lowest validation loss.
     pub loss: Option<f64>,
-    /// The standard deviation of that over the seeds; none for one seed.
+    /// The standard deviation of the lowest loss over the seeds; `None` for a single seed.
     pub loss_spread: Option<f64>,
-    /// The loss of the optimal predictor, where it is known.
+    /// The loss of the optimal predictor, if known.
     pub floor: Option<f64>,
     /// The loss above the floor.
     pub gap: Option<f64>,
-    /// Share of the validation targets predicted, where the loss was lowest.
+    /// The fraction of validation targets predicted correctly at the lowest loss.
     pub accuracy: Option<f64>,
 }
 
@@ -67,29 +67,28 @@ pub struct TrialScore {
 pub struct Steadiness {
     /// The standard deviation of the training loss over the last fifth of the logged steps.
     pub train_spread: Option<f64>,
-    /// Logged steps whose training loss stands far above those before it.
-    /// None where the log is too short to tell.
+    /// The number of logged steps whose training loss is far above the steps before; `None` if the log is too short.
     pub spikes: Option<usize>,
 }
 
 /// The training cost of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TrialCost {
-    /// Number of trained parameters; 0 where it failed before there was a model.
+    /// The number of trainable parameters; 0 if the trial failed before its model was built.
     pub parameters: usize,
-    /// Steps of all its runs.
+    /// The number of steps of all its runs.
     pub steps: usize,
-    /// Targets that all its runs trained on.
+    /// The number of targets on which all its runs were trained.
     pub tokens: u64,
-    /// Seconds that all its runs trained, without those that checkpoints took.
+    /// The training time of all its runs in seconds, without checkpoints.
     pub seconds: f64,
-    /// Floating-point operations of its training, by the rule of Kaplan et al. (2020): six a parameter and
-    /// token.
+    /// The number of floating-point operations in training, estimated as six per parameter and token (Kaplan et al.,
+    /// 2020).
     pub operations: f64,
 }
 
 impl TrialCost {
-    /// The cost of a trial with these runs.
+    /// Returns the cost of a trial with these runs.
     fn of(runs: &[&Record]) -> Self {
         let parameters = runs.first().map_or(0, |run| run.summary.parameters);
         let tokens = runs.iter().map(|run| run.summary.tokens).sum::<u64>();
@@ -97,7 +96,7 @@ impl TrialCost {
             parameters,
             steps: runs.iter().map(|run| run.summary.steps).sum(),
             tokens,
-            // The sum of nothing would be -0.
+            // The sum of no values would be -0.
             seconds: runs.iter().fold(0.0, |sum, run| sum + run.summary.seconds),
             operations: 6.0 * parameters as f64 * tokens as f64,
         }
@@ -105,10 +104,10 @@ impl TrialCost {
 }
 
 impl Record {
-    /// Reads a run; none where there is no run yet, or none that came to an end or a pause.
+    /// Reads a run; `None` if it does not exist yet, or has neither paused nor ended.
     ///
     /// # Errors
-    /// If the folder holds what cannot be understood.
+    /// If the folder holds an invalid file.
     pub fn read(folder: &RunFolder) -> Result<Option<Self>> {
         if !folder.summary().exists() {
             return Ok(None);
@@ -116,7 +115,7 @@ impl Record {
         Ok(Some(Self { rows: read_metrics(&folder.metrics())?, summary: Summary::read(folder)? }))
     }
 
-    /// The run as it was after `step` steps, where `train` has gone on with it since.
+    /// Returns the state of the run after `step` steps, even if `train` has continued it since.
     pub fn until(&self, step: usize) -> Cow<'_, Self> {
         if self.summary.steps <= step {
             return Cow::Borrowed(self);
@@ -129,23 +128,23 @@ impl Record {
         Cow::Owned(Self { rows, summary })
     }
 
-    /// Whether nothing is left to do.
+    /// Returns true if the run cannot be continued.
     fn is_over(&self) -> bool {
         matches!(self.summary.ended, Ended::Completed | Ended::EarlyStopped | Ended::Diverged)
     }
 
-    /// The lowest validation loss up to `step`, whatever the run did since: infinite where it had diverged by
-    /// then, none where it is not there yet.
+    /// Returns the lowest validation loss up to `step`, regardless of later steps; infinite if the run had diverged by
+    /// then, `None` if it has not reached that step.
     pub fn loss_at(&self, step: usize) -> Option<f64> {
         match self.summary.steps {
-            // What is found at the rung itself has happened on the way to it.
+            // A divergence detected at the rung itself happened before it.
             steps if steps <= step && self.summary.ended == Ended::Diverged => Some(f64::INFINITY),
             steps if steps < step && !self.is_over() => None,
             _ => Some(self.best(step).map_or(f64::INFINITY, |row| row.loss)),
         }
     }
 
-    /// The best validation up to `step`.
+    /// Returns the best validation up to `step`.
     fn best(&self, step: usize) -> Option<&Row> {
         let rows = self.rows.iter().filter(|row| row.split == Split::Valid && row.step <= step);
         rows.min_by(|a, b| a.loss.total_cmp(&b.loss))
@@ -157,8 +156,8 @@ impl Record {
 }
 
 impl Trial {
-    /// Puts together what the runs of a trial say, a run a seed; none where none has come to a pause.
-    /// `failed`: whether one of them could not be trained.
+    /// Combines the results of a trial's runs, one run per seed; `None` if none of them has paused or ended. `failed`
+    /// is true if one of them could not be trained.
     pub fn new(
         trial: usize,
         proposed: &Proposed,
@@ -170,7 +169,7 @@ impl Trial {
             return None;
         }
         let ended = if failed { TrialEnd::Failed } else { end_of(&known, runs.len(), proposed.is_racing) };
-        // Of each run; none where one of them has none.
+        // The values of all runs; `None` if one of them lacks a value.
         let values = |value: &dyn Fn(&Record) -> Option<f64>| {
             known.iter().map(|run| value(run)).collect::<Option<Vec<_>>>().filter(|values| !values.is_empty())
         };
@@ -206,7 +205,8 @@ impl Trial {
     }
 }
 
-/// How a trial of so many runs stands, by those that are `known`; `is_racing`: whether it continues at the next rung.
+/// Returns the outcome of a trial of `runs` runs, from the `known` ones. `is_racing` is true if the trial continues at
+/// the next rung.
 fn end_of(known: &[&Record], runs: usize, is_racing: bool) -> TrialEnd {
     let any = |ended: Ended| known.iter().any(|run| run.summary.ended == ended);
     if any(Ended::Diverged) {
@@ -218,14 +218,14 @@ fn end_of(known: &[&Record], runs: usize, is_racing: bool) -> TrialEnd {
     } else if known.iter().all(|run| run.is_over()) {
         TrialEnd::Completed
     } else if !is_racing {
-        // Out of the race, a run that pauses is never resumed.
+        // A paused run out of the race is never resumed.
         TrialEnd::Pruned
     } else {
         TrialEnd::Unfinished
     }
 }
 
-/// The best first: what was trained to the end, then by the loss, then by the number.
+/// Ranks trials, best first: those trained to the end come first, ordered by loss and then by number.
 pub fn ranked<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Vec<&'a Trial> {
     let class = |trial: &Trial| (!trial.ended.is_finished(), trial.ended.is_lost());
     let loss = |trial: &Trial| trial.score.loss.unwrap_or(f64::INFINITY);

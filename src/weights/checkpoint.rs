@@ -1,8 +1,7 @@
-//! The named tensors in the files of other programs: one safetensors file or several, the index of
-//! such shards, or PyTorch files.
+//! Named tensors in foreign files: one or several safetensors files, the index of such shards, or PyTorch files.
 //!
-//! A PyTorch file is a pickle, which can name any code. It is read, never run: the reader knows the few functions
-//! that make tensors and dictionaries, and checks every length that a file declares against what it holds.
+//! A PyTorch file is a pickle, which can name any code. It is parsed, never executed: the reader knows the few
+//! functions that create tensors and dictionaries. It checks every declared length against the file's size.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::files::{exists, read_given_json};
 use crate::numbers::Bytes;
 
-/// Names under which a folder may hold weights, the first that exists counts.
+/// File names of weights in a folder; the first that exists is used.
 const FILES: [&str; 6] = [
     "model.safetensors.index.json",
     "model.safetensors",
@@ -28,25 +27,25 @@ const FILES: [&str; 6] = [
     "model.pt",
 ];
 
-/// Files of weights.
+/// The opened weights files of a model.
 #[derive(Debug)]
 pub struct Checkpoint {
     /// The files, opened.
     pub files: Vec<WeightsFile>,
-    /// What an index says, and where it stands: which tensor lies in which of them.
+    /// The shard indexes: the path of each index, and the file of each tensor that it names.
     indexed: Vec<(PathBuf, BTreeMap<String, PathBuf>)>,
 }
 
-/// Whether a file has one of the usual names, so that its folder says which model it is.
+/// Returns true if a file has one of the usual names, so that its folder describes the model.
 pub fn has_usual_name(path: &Path) -> bool {
     path.file_name().is_some_and(|name| FILES.iter().any(|usual| name == *usual))
 }
 
-/// The files that hold the weights, opened: a folder stands for the weights in it, an index for its
-/// shards.
+/// Opens the weights files. A folder stands for the weights in it, an index for its shards.
 ///
 /// # Errors
-/// If a folder holds no weights, an index cannot be read or names a file elsewhere, or a file cannot be opened.
+/// Returns an error if a folder contains no weights, an index cannot be read or names a file elsewhere, or a file
+/// cannot be opened.
 pub fn open(named: &[PathBuf]) -> Result<Checkpoint> {
     let (mut files, mut indexed) = (Vec::new(), Vec::new());
     for path in named {
@@ -73,7 +72,7 @@ pub fn open(named: &[PathBuf]) -> Result<Checkpoint> {
     Ok(Checkpoint { files, indexed })
 }
 
-/// The tensors that an index names, each with its file.
+/// Returns the tensors that an index names, each with its file.
 fn shards(index: &Path) -> Result<BTreeMap<String, PathBuf>> {
     #[derive(Deserialize)]
     struct Index {
@@ -91,12 +90,12 @@ fn shards(index: &Path) -> Result<BTreeMap<String, PathBuf>> {
     weight_map.into_iter().map(beside).collect()
 }
 
-/// The tensors in all files, but for those whose name is `ignored`; and the model's arguments, where a PyTorch
-/// file holds them beside the weights, as nanoGPT's does.
+/// Returns the tensors of all files except those whose name is `ignored`. Also returns the model's arguments if a
+/// PyTorch file has them next to the weights, as nanoGPT's does.
 ///
 /// # Errors
-/// If a file cannot be read, is damaged, holds code, or a tensor that stands in two files, or lacks one that an index
-/// says is in it.
+/// Returns an error if a file cannot be read, is damaged, or contains code. The same applies if a tensor is in two
+/// files, or if a file lacks a tensor that an index assigns to it.
 pub fn read(
     Checkpoint { files, indexed }: &Checkpoint,
     ignored: impl Fn(&str) -> bool,
@@ -141,15 +140,15 @@ pub fn read(
     Ok((all, arguments))
 }
 
-/// Whether a file begins as PyTorch's do: a zip archive, or a pickle.
+/// Returns true if a file starts as PyTorch's do: a zip archive, or a pickle.
 fn is_pytorch(bytes: &[u8]) -> bool {
-    // The length of a safetensors header ends in zero bytes, and an opening brace follows it.
+    // The length of a safetensors header ends in zero bytes and is followed by an opening brace.
     let is_safetensors = bytes.get(8) == Some(&b'{');
     !is_safetensors && (bytes.starts_with(b"PK\x03\x04") || bytes.first() == Some(&0x80))
 }
 
-/// The weights in a PyTorch file, by themselves or under one of the usual keys, and the arguments
-/// of the model beside them.
+/// Reads the weights of a PyTorch file, at the top level or under one of the usual keys, and the model arguments next
+/// to them.
 fn read_pytorch(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Option<Value>)> {
     if !file.is_regular() {
         let problem =
@@ -170,13 +169,13 @@ fn read_pytorch(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Option<Value>)> 
         .map_or_else(|| PytorchReader::new(file.path()), Ok)
         .map_err(|error| refused(error.to_string()))?
         .into_tensors();
-    // Some share their numbers, as a tied head does, but few.
+    // Some tensors share storage, as a tied head does, but few.
     let unpacked = tensors.values().map(|tensor| tensor.byte_len() as f64).sum::<f64>();
     if unpacked > 4.0 * file.length() as f64 {
         let [unpacked, packed] = [unpacked, file.length() as f64].map(Bytes);
         return Err(refused(format!("it unpacks to {unpacked}, far more than the {packed} of the file")));
     }
-    // Beside them lie at most an optimizer's moments, and pickles.
+    // Next to the weights there are at most an optimizer's moments, and pickles.
     let listed = listed_bytes(file).unwrap_or(0) as f64;
     if listed > 8.0 * unpacked + f64::from(1 << 26) {
         let [listed, unpacked] = [listed, unpacked].map(Bytes);
@@ -200,7 +199,8 @@ fn read_pytorch(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Option<Value>)> 
     Ok((tensors, PytorchReader::load_config(file.path(), Some("model_args")).ok()))
 }
 
-/// The bytes that a zip archive unpacks to, as the list of its entries at its end says; none of what is no such archive.
+/// Returns the unpacked size of a zip archive according to its central directory; `None` if the file is not a zip
+/// archive.
 fn listed_bytes(archive: &WeightsFile) -> Option<u64> {
     fn number(bytes: &[u8], at: usize, count: usize) -> Option<u64> {
         let bytes = bytes.get(at..at + count)?;
@@ -208,11 +208,11 @@ fn listed_bytes(archive: &WeightsFile) -> Option<u64> {
     }
     let record =
         |at: u64, size: u64| archive.bytes(usize::try_from(at).ok()?..at.checked_add(size)? as usize).ok();
-    // The last record, behind which only a comment may stand.
+    // The end-of-central-directory record, which only a comment may follow.
     let length = archive.length() as u64;
     let tail = record(length.saturating_sub(42 + u64::from(u16::MAX)), length)?;
     let last = tail.windows(4).rposition(|window| window == b"PK\x05\x06")?;
-    // A large archive says in a record of its own what the last one has no room for.
+    // A zip64 archive has a separate record for values that do not fit.
     let (count, mut entry) = match tail[last.saturating_sub(20)..].strip_prefix(b"PK\x06\x07") {
         Some(locator) => {
             let record = record(number(locator, 4, 8)?, 56)?;
@@ -226,7 +226,7 @@ fn listed_bytes(archive: &WeightsFile) -> Option<u64> {
         let [size, name, more, comment] =
             [(24, 4), (28, 2), (30, 2), (32, 2)].map(|(at, count)| number(&fixed, at, count));
         let name = entry.checked_add(46 + name?)?;
-        // What is too large for its place stands first in a record behind the name.
+        // A size that does not fit is the first entry of the zip64 extra field after the name.
         let size = if size? == u64::from(u32::MAX) { number(&record(name, 12)?, 4, 8)? } else { size? };
         sum = sum.saturating_add(size);
         entry = name + more? + comment?;

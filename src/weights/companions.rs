@@ -1,6 +1,5 @@
-//! What transformers keeps beside weights and tokenizer: which tokens begin a text, end it and fill up a batch, how
-//! texts are generated, and how the tokenizer is called. An import brings it along, a run keeps it in
-//! `transformers.json`, and an export writes it as it came.
+//! The transformers metadata next to weights and tokenizer: special tokens, generation settings and the tokenizer's
+//! class. An import reads it, a run stores it in `transformers.json`, and an export writes it unchanged.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,22 +11,22 @@ use super::families::{Family, keys::Keys};
 use crate::error::Result;
 use crate::files::{Text, read_given_json, read_json};
 
-/// The file in which they lie together.
+/// The file in which a run stores all of it.
 pub const FILE: &str = "transformers.json";
 
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
-/// The files that come along whole: the first lies beside the weights, the others beside the tokenizer.
+/// The files that are stored whole: the first is next to the weights, the others next to the tokenizer.
 const FILES: [&str; 3] = [GENERATION, "tokenizer_config.json", "special_tokens_map.json"];
 
-/// The keys of `config.json` and `generation_config.json` that name tokens: an id each, a list of ids, or null; -1 is
-/// that of no token.
+/// The keys of `config.json` and `generation_config.json` that name tokens: an id, a list of ids, or null; -1 means
+/// none.
 const IDS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
 
-/// The template by which transformers writes a conversation as a text.
+/// The template with which transformers formats a conversation as text.
 pub const CHAT_TEMPLATE: &str = "chat_template.jinja";
 
-/// The contents of the files, each under its name; of `config.json` the ids alone.
+/// The contents of the files, by name; for `config.json` only the ids.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Companions(BTreeMap<String, Contents>);
 
@@ -49,11 +48,11 @@ impl Contents {
 }
 
 impl Companions {
-    /// Those of a model whose config stands at `place`, from the folder of its weights and that of its tokenizer. Of
-    /// ids that the config leaves out, those of its `family` count, as for transformers.
+    /// Collects the metadata of a model from the folders of its weights and of its tokenizer. The model's config is at
+    /// `place`; ids that it omits default to the `family`'s, as in transformers.
     ///
     /// # Errors
-    /// If a file cannot be read, or says something else where an id belongs.
+    /// Returns an error if a file cannot be read, or has something other than an id where one is expected.
     pub fn beside(
         family: Family,
         (config, place): (&Value, &Path),
@@ -61,7 +60,7 @@ impl Companions {
         tokenizer: &Path,
     ) -> Result<Self> {
         let mut files = BTreeMap::new();
-        // nanoGPT's config has no ids: there the tokenizer says which token ends a text.
+        // nanoGPT's config lacks ids: its tokenizer defines the end-of-text token.
         let usual = IDS.into_iter().zip(family.usual_ids()).filter(|_| family != Family::Nanogpt);
         let usual = usual.map(|(key, id)| (key.to_string(), id.into()));
         let said = IDS.iter().filter_map(|&key| Some((key.to_string(), config.get(key)?.clone())));
@@ -85,18 +84,18 @@ impl Companions {
         Ok(Self(files))
     }
 
-    /// Those that a run keeps at `path`; none where there is no such file.
+    /// Reads the metadata that a run stores at `path`; empty if the file does not exist.
     ///
     /// # Errors
-    /// As [`Self::beside`].
+    /// Same as [`Self::beside`].
     pub fn read(path: &Path) -> Result<Self> {
         Self::read_by(read_json, path)
     }
 
-    /// The same of native weights that came from elsewhere.
+    /// Same as [`Self::read`], for native weights from elsewhere.
     ///
     /// # Errors
-    /// As [`Self::beside`].
+    /// Same as [`Self::beside`].
     pub fn read_given(path: &Path) -> Result<Self> {
         Self::read_by(read_given_json, path)
     }
@@ -110,23 +109,23 @@ impl Companions {
         Ok(read)
     }
 
-    /// As the file that a run keeps; nothing where there is nothing to keep.
+    /// Serialises the metadata for a run; `None` if it is empty.
     pub fn to_json(&self) -> Option<Vec<u8>> {
         let json = || serde_json::to_vec_pretty(self).expect("JSON can be written");
         (!self.0.is_empty()).then(json)
     }
 
-    /// The tokens that begin a text; unless nothing is said.
+    /// Returns the begin-of-text tokens; `None` if no file defines them.
     pub fn begin(&self) -> Option<Vec<u32>> {
         self.ids("bos_token_id")
     }
 
-    /// The tokens that end one; unless nothing is said.
+    /// Returns the end-of-text tokens; `None` if no file defines them.
     pub fn ends(&self) -> Option<Vec<u32>> {
         self.ids("eos_token_id")
     }
 
-    /// Where there is a `generation_config.json`, it alone counts, as for transformers.
+    /// Returns ids by key. If there is a `generation_config.json`, it alone counts, as in transformers.
     fn ids(&self, key: &str) -> Option<Vec<u32>> {
         let file = |name| self.0.get(name).and_then(Contents::json);
         let value = match file(GENERATION) {
@@ -137,7 +136,7 @@ impl Companions {
         Some(values.iter().filter_map(Value::as_u64).filter_map(|id| id.try_into().ok()).collect())
     }
 
-    /// Puts the ids of `config.json` in the place of those that stand there.
+    /// Replaces the ids in `config` by the ids of the imported `config.json`.
     pub fn put_ids(&self, config: &mut Value) {
         if let (Some(config), Some(ids)) =
             (config.as_object_mut(), self.0.get(CONFIG).and_then(Contents::json))
@@ -146,12 +145,12 @@ impl Companions {
         }
     }
 
-    /// The contents of a file of JSON, where it came along.
+    /// Returns the contents of a JSON file, if it was imported.
     pub fn file(&self, name: &str) -> Option<Value> {
         self.0.get(name)?.json().cloned().map(Value::Object)
     }
 
-    /// The template of conversations, where it came along.
+    /// Returns the chat template, if it was imported.
     pub fn chat_template(&self) -> Option<&str> {
         match self.0.get(CHAT_TEMPLATE)? {
             Contents::Text(template) => Some(template),
@@ -160,7 +159,7 @@ impl Companions {
     }
 }
 
-/// Refuses what is no id where one belongs.
+/// Refuses values that are not ids where ids are expected.
 fn check(contents: &Map<String, Value>, place: &Path) -> Result<()> {
     IDS.iter().try_for_each(|key| Keys::of(contents, place).ids(key))
 }

@@ -1,5 +1,4 @@
-//! A model as files that another program reads: the weights, a small `config.json`, and what the
-//! ids stand for.
+//! Exports a model to files that another program reads: the weights, a small `config.json`, and the vocabulary.
 
 use std::path::Path;
 
@@ -25,34 +24,34 @@ pub enum ExportFormat {
     PytorchNames,
 }
 
-/// A model that is ready to be written.
+/// A model converted for export, ready to be written.
 #[derive(Debug)]
 pub struct Export {
     tensors: Vec<LazyTensor>,
-    /// The one entry of metadata beside them.
+    /// The only metadata entry of the weights file.
     metadata: (String, String),
     /// The other files: name and contents.
     files: Vec<(&'static str, Vec<u8>)>,
-    /// Whether transformers' `AutoTokenizer` takes the tokenizer for another: since version 5 it reads that of every
-    /// qwen2 as Qwen2's own, whatever class is named.
+    /// True if transformers' `AutoTokenizer` misreads the tokenizer: since version 5 it loads the tokenizer of every
+    /// qwen2 model as Qwen2's own, whichever class the config names.
     pub is_misread: bool,
 }
 
 impl Export {
-    /// Writes all files into a folder, the weights tensor by tensor.
+    /// Writes all files to a folder, the weights tensor by tensor.
     ///
     /// # Errors
-    /// If the weights cannot be read, or a file not written.
+    /// Returns an error if the weights cannot be read, or if a file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<()> {
         native::write(&folder.join("model.safetensors"), &self.tensors, self.metadata.clone())?;
         self.files.iter().try_for_each(|(name, bytes)| write_atomically(&folder.join(name), bytes))
     }
 }
 
-/// A model as files. What transformers' files said of a model that was imported, they say again.
+/// Converts a model to files. The contents of an imported model's transformers files are preserved.
 ///
 /// # Errors
-/// Where the format has no word for what the model computes: names the keys.
+/// Returns an error that names the keys which the format cannot express.
 pub fn export(
     description: &Description,
     tensors: Vec<LazyTensor>,
@@ -61,7 +60,7 @@ pub fn export(
     format: ExportFormat,
 ) -> Result<Export> {
     let own = || serde_json::to_value(description).expect("a description holds plain values");
-    // The entry that transformers looks for.
+    // The metadata entry that transformers requires.
     let for_pytorch = || ("format".to_string(), "pt".to_string());
     let family = match format {
         ExportFormat::Transformers => Some(families::fitting(&description.model)?),
@@ -104,14 +103,14 @@ pub fn export(
         ("special_tokens_map.json", companions.file("special_tokens_map.json")),
     ];
     files.extend(of_tokenizer.into_iter().filter_map(|(name, value)| Some((name, pretty(&value?)))));
-    // As in a run, for weights that this program takes back.
+    // For weights that this program may import again, as in a run folder.
     if format == ExportFormat::Safetensors {
         files.extend(companions.to_json().map(|json| (companions::FILE, json)));
     }
     Ok(Export { tensors, metadata, files, is_misread })
 }
 
-/// The `generation_config.json` that transformers makes of a config alone.
+/// Creates the `generation_config.json` that transformers derives from a config.
 fn generation_config(config: &Value) -> Value {
     let mut made = json!({
         "_from_model_config": true,
@@ -124,9 +123,9 @@ fn generation_config(config: &Value) -> Value {
     made
 }
 
-/// The usual `tokenizer_config.json` of a model with a context of so many tokens.
+/// Creates the default `tokenizer_config.json` of a model with a context of `context` tokens.
 fn tokenizer_config(config: &Value, vocabulary: &Vocabulary, context: usize) -> Value {
-    // Of several tokens that end a text a tokenizer names the first.
+    // A tokenizer names only the first of several end-of-text tokens.
     let token = |key: &str| {
         let id = config[key].as_u64().or_else(|| config[key].get(0)?.as_u64())?;
         Some(vocabulary.token(id.try_into().ok().filter(|&id: &u32| (id as usize) < vocabulary.size())?))
@@ -140,12 +139,12 @@ fn tokenizer_config(config: &Value, vocabulary: &Vocabulary, context: usize) -> 
     })
 }
 
-/// A vocabulary as a `tokenizer.json`, where it reads texts.
+/// Converts a vocabulary to a `tokenizer.json`; returns `None` if the vocabulary does not encode text.
 fn tokenizer(stored: &Value) -> Option<Value> {
     if let Some(tokenizer) = stored.get("tokenizer") {
         return Some(tokenizer.clone());
     }
-    // Byte pair encoding without a merge splits a text into its characters.
+    // Byte pair encoding without merges splits a text into its characters.
     let characters = stored.get("characters")?.as_str()?;
     let vocab = characters.chars().zip(0..).map(|(character, id)| (character.to_string(), json!(id)));
     Some(json!({
@@ -159,9 +158,9 @@ fn tokenizer(stored: &Value) -> Option<Value> {
     }))
 }
 
-/// A parameter by PyTorch's name and in its layout.
+/// Converts a parameter to PyTorch's name and layout.
 fn pytorch_tensor(tensor: LazyTensor) -> LazyTensor {
-    // Tables have a row an entry in PyTorch too.
+    // Embedding tables have one row per entry in PyTorch too.
     let tables = ["embedding.weight", "embedding.token.weight", "position.weight"];
     let is_table = tables.iter().any(|table| tensor.name.ends_with(table));
     let name = tensor.name.replace(".gamma", ".weight").replace(".beta", ".bias");

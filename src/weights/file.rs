@@ -1,4 +1,4 @@
-//! A weights file. Its tensors are read one by one, so that a model is in memory once, not twice.
+//! A weights file. Its tensors are read one by one, so that memory holds the model once, not twice.
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
@@ -29,12 +29,12 @@ trait Source: Read + Seek + Send + Debug {}
 
 impl<T: Read + Seek + Send + Debug> Source for T {}
 
-/// A tensor that is read, or made, when it is asked for, so that few are in memory at once. Cheap to clone.
+/// A tensor that is read or computed on demand, so that few are in memory at the same time. Cheap to clone.
 #[derive(Clone)]
 pub struct LazyTensor {
-    /// Its name.
+    /// The name of the tensor.
     pub name: String,
-    /// Its shape.
+    /// The shape of the tensor.
     pub shape: Vec<usize>,
     read: Rc<dyn Fn() -> Result<TensorData>>,
 }
@@ -43,17 +43,17 @@ impl WeightsFile {
     /// Opens a file.
     ///
     /// # Errors
-    /// When it cannot be read, or is no file.
+    /// Returns an error if the path cannot be read, or is not a file.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let input = files::open(&path)?;
         Self::of(input, path)
     }
 
-    /// As [`Self::open`], a file that this program wrote, which is no stream.
+    /// Opens a file that this program wrote; unlike [`Self::open`], it refuses streams.
     ///
     /// # Errors
-    /// As [`files::open_own`].
+    /// Same as [`files::open_own`].
     pub fn open_own(path: PathBuf) -> Result<Self> {
         let file = files::open_own(&path)?;
         Self::of(Input::File(file), path)
@@ -71,25 +71,25 @@ impl WeightsFile {
         Ok(Self { path, length: length as usize, is_regular, source })
     }
 
-    /// Returns whether it is a regular file, which can be opened once more by its path.
+    /// Returns true for a regular file, which can be opened again by its path.
     pub fn is_regular(&self) -> bool {
         self.is_regular
     }
 
-    /// The path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The length of the file in bytes.
+    /// Returns the length of the file in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Returns the bytes of a range, as far as the file has them.
+    /// Returns the bytes of a range, clipped to the end of the file.
     ///
     /// # Errors
-    /// If the file cannot be read, or has become shorter since it was opened.
+    /// Returns an error if the file cannot be read, or has been truncated since it was opened.
     pub fn bytes(&self, range: Range<usize>) -> Result<Vec<u8>> {
         let end = range.end.min(self.length);
         let mut bytes = vec![0; end.saturating_sub(range.start)];
@@ -108,7 +108,7 @@ impl WeightsFile {
         })
     }
 
-    /// Calls `each` with the bytes of a range, piece by piece.
+    /// Calls `each` with consecutive chunks of a range.
     fn pieces(&self, range: Range<usize>, mut each: impl FnMut(&[u8])) -> Result<()> {
         let mut buffer = vec![0; PIECE.min(range.len())];
         for start in range.clone().step_by(PIECE) {
@@ -119,17 +119,17 @@ impl WeightsFile {
         Ok(())
     }
 
-    /// The SHA-256 of the file, in hexadecimal digits.
+    /// Returns the SHA-256 of the file, in hexadecimal digits.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// Returns an error if the file cannot be read.
     pub fn sha256(&self) -> Result<String> {
         let mut hash = Sha256::new();
         self.pieces(0..self.length, |bytes| hash.update(bytes))?;
         Ok(digits(&hash))
     }
 
-    /// The header of a safetensors file, and the position of the first tensor.
+    /// Returns the header of a safetensors file, and the offset of the first tensor.
     fn header(&self) -> Result<(Metadata, usize)> {
         if self.length == 0 {
             return Err(self.error("is empty, where weights are expected: copy or download it anew"));
@@ -154,18 +154,18 @@ impl WeightsFile {
         }
     }
 
-    /// The metadata of a safetensors file.
+    /// Returns the metadata of a safetensors file.
     ///
     /// # Errors
-    /// If it is not a whole one.
+    /// Returns an error if the file is incomplete or malformed.
     pub fn metadata(&self) -> Result<HashMap<String, String>> {
         Ok(self.header()?.0.metadata().clone().unwrap_or_default())
     }
 
-    /// The tensors of a safetensors file, by name.
+    /// Returns the tensors of a safetensors file, sorted by name.
     ///
     /// # Errors
-    /// If it is not a whole one.
+    /// Returns an error if the file is incomplete or malformed.
     pub fn tensors(&self) -> Result<Vec<LazyTensor>> {
         let (header, first) = self.header()?;
         let mut tensors: Vec<_> = header.tensors().into_iter().collect();
@@ -189,32 +189,32 @@ impl WeightsFile {
         Ok(lazy.collect())
     }
 
-    /// What is wrong with the file.
+    /// Creates an error about this file.
     pub fn error(&self, problem: impl Into<String>) -> Error {
         Error::file(&self.path, problem)
     }
 }
 
 impl LazyTensor {
-    /// A tensor that `read` makes, in 32-bit floats.
+    /// Creates a tensor whose values `read` returns in 32-bit floats.
     pub fn new(name: String, shape: Vec<usize>, read: impl Fn() -> Result<TensorData> + 'static) -> Self {
         Self { name, shape, read: Rc::new(read) }
     }
 
-    /// One that is there already.
+    /// Creates a tensor from values in memory.
     pub fn held(name: String, data: TensorData) -> Self {
         Self::new(name, data.shape.to_vec(), move || Ok(data.clone()))
     }
 
-    /// The same by another name.
+    /// Renames the tensor.
     pub fn renamed(self, name: String) -> Self {
         Self { name, ..self }
     }
 
-    /// The tensor in 32-bit floats.
+    /// Returns the values in 32-bit floats.
     ///
     /// # Errors
-    /// When it holds no floats, or cannot be read.
+    /// Returns an error if the tensor does not hold floats, or cannot be read.
     pub fn read(&self) -> Result<TensorData> {
         (self.read)()
     }
@@ -226,21 +226,21 @@ impl fmt::Debug for LazyTensor {
     }
 }
 
-/// The bytes that are read at once: a multiple of the size of every number.
+/// The chunk size in bytes, a multiple of the size of every number type.
 const PIECE: usize = 1 << 20;
-/// The bytes that hold the length of a safetensors header.
+/// The size in bytes of the header's length field.
 const SIZE: usize = 8;
-/// The end of the longest header.
+/// The maximum end of a header.
 const MAX_HEADER: usize = 100_000_000;
 
-/// A tensor out of its bytes, in 32-bit floats, which a backend takes over without a copy.
+/// Decodes a tensor to 32-bit floats, which a backend takes over without a copy.
 pub(super) fn floats(bytes: &[u8], dtype: DType, shape: &[usize]) -> TensorData {
     let mut values = Vec::with_capacity(shape.iter().product());
     widen(bytes, dtype, &mut values);
     TensorData::new(values, shape)
 }
 
-/// Adds the numbers that bytes hold, little-endian, in 32-bit floats.
+/// Decodes little-endian numbers and appends them as 32-bit floats.
 fn widen(bytes: &[u8], dtype: DType, values: &mut Vec<f32>) {
     fn extend<const N: usize>(values: &mut Vec<f32>, bytes: &[u8], number: impl Fn([u8; N]) -> f32) {
         values.extend(bytes.as_chunks().0.iter().copied().map(number));
@@ -253,8 +253,8 @@ fn widen(bytes: &[u8], dtype: DType, values: &mut Vec<f32>) {
     }
 }
 
-/// The transpose of a matrix: from PyTorch's layout of a linear layer, `[out, in]`, to Burn's,
-/// `[in, out]`, and back. What is no matrix stays as it is.
+/// Transposes a matrix: from PyTorch's layout of a linear layer, `[out, in]`, to Burn's, `[in, out]`, and back. Tensors
+/// of other ranks are returned unchanged.
 pub(super) fn transposed(data: TensorData) -> TensorData {
     let [rows, columns] = data.shape[..] else { return data };
     let values = data.as_slice::<f32>().expect("weights are 32-bit floats");

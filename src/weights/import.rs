@@ -1,4 +1,4 @@
-//! A model out of the files of another program, checked whole before anything is written.
+//! Imports a model from the files of another program, fully validated before anything is written.
 
 use std::path::{Path, PathBuf};
 
@@ -35,29 +35,29 @@ pub enum ImportFormat {
     Native,
 }
 
-/// A model and what its ids stand for.
+/// An imported model with its vocabulary.
 #[derive(Debug, Clone)]
 pub struct Imported {
-    /// Whether this program wrote it.
+    /// True if this program wrote the files.
     pub is_native: bool,
     /// The model's config and sizes.
     pub description: Description,
-    /// Its weights under our names, each read when it is asked for.
+    /// The weights under native names, each read on demand.
     pub tensors: Vec<LazyTensor>,
-    /// What the ids stand for: the tokenizer that came along, or integers.
+    /// The vocabulary: the tokenizer next to the weights, or integers.
     pub vocabulary: Vocabulary,
-    /// Whether there was a tokenizer or vocabulary.
+    /// True if a tokenizer or vocabulary was found.
     pub has_vocabulary: bool,
-    /// What transformers' files beside it say.
+    /// The transformers metadata next to the weights.
     pub companions: Companions,
 }
 
-/// Opens a model. Without `format` the files say what they hold; without `config`, a `config.json` beside the first
-/// file is taken, and without `tokenizer` what lies there too.
+/// Opens a model. Without `format` the format is detected. Without `config` the `config.json` next to the first file is
+/// used, and without `tokenizer` the tokenizer there.
 ///
 /// # Errors
-/// If a file cannot be read, is damaged, or holds another model than its config says: then every
-/// tensor that is missing, left over or of another shape is named, up to a number that a line can hold.
+/// Returns an error if a file cannot be read, is damaged, or does not match its config. A mismatch lists the tensors
+/// that are missing, left over or of another shape, as many as fit on a line.
 pub fn import(
     named: &[PathBuf],
     format: Option<ImportFormat>,
@@ -88,7 +88,8 @@ pub fn import(
             return Err(Error::Input("native weights are one file: name only that".into()));
         }
         true => {
-            // Whether they fit their model is known before any is written, and the model is gone by then.
+            // A trial load checks that the weights match their model before anything is written; the model is dropped
+            // right away.
             let (_, description) = native::load_model::<Flex>(first, &Default::default())?;
             (first.tensors()?, description, Companions::read_given(&folder.join(companions::FILE))?)
         }
@@ -98,7 +99,7 @@ pub fn import(
     let found = match tokenizer {
         Some(path) => Some(tokenizer::read(path)?),
         None if is_native && stored.is_file() => Some(Vocabulary::read_given(&stored)?),
-        // Of an export of this program; another's file of this name is something else.
+        // The file may be an export of this program; another program's file of this name is ignored.
         None => match Vocabulary::read_given(&stored) {
             Ok(vocabulary) => Some(vocabulary),
             Err(_) => tokenizer::beside(folder)?,
@@ -118,10 +119,10 @@ pub fn import(
     Ok(Imported { is_native, description, tensors, vocabulary, has_vocabulary, companions })
 }
 
-/// What its file must hold.
+/// The expected content of a config file, for errors.
 const CONFIG: &str = "the config of a model, as transformers writes it";
 
-/// A model in another program's naming, by the config that is named, that stands in the file, or that lies beside it.
+/// Reads a foreign model. Its config is the one named, the one in the checkpoint, or the one next to it.
 fn read_foreign(
     checkpoint: &Checkpoint,
     format: Option<ImportFormat>,

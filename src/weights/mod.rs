@@ -1,15 +1,15 @@
-//! Weights from and to files.
+//! Import, export and storage of weights.
 //!
 //! | file | holds |
 //! |---|---|
-//! | [`mod@file`] | the bytes of a weights file, and the tensors in it |
-//! | [`native`] | the project's own naming: each parameter under its path in the model |
-//! | [`checkpoint`] | the tensors of other programs' files: safetensors, shards, PyTorch |
-//! | [`companions`] | what else those files say: special tokens, how texts are generated |
-//! | [`families`] | the names and configs of other programs' models: GPT-2, Llama and those like it |
-//! | [`export`](mod@export) | a model as files for another program |
-//! | [`import`](mod@import) | a model out of another program's files |
-//! | [`tokenizer`] | the tokenizer that comes along |
+//! | [`mod@file`] | the bytes of a weights file, and its tensors |
+//! | [`native`] | the native format: each parameter under its path in the model |
+//! | [`checkpoint`] | tensors in foreign files: safetensors, shards, PyTorch |
+//! | [`companions`] | metadata next to foreign weights: special tokens, generation settings |
+//! | [`families`] | names and configs of foreign models: GPT-2, Llama and related families |
+//! | [`export`](mod@export) | exports a model for another program |
+//! | [`import`](mod@import) | imports a model of another program |
+//! | [`tokenizer`] | the tokenizer next to the weights |
 
 pub mod checkpoint;
 pub mod companions;
@@ -26,8 +26,8 @@ use burn::tensor::TensorData;
 
 use crate::error::{Error, Result};
 
-/// Refuses the file `origin` for what is wrong with its tensors, where anything is: `told` comes before the first
-/// problems, and how many more there are, on one line.
+/// Refuses the file `origin` if its tensors have any problems. The error consists of `told`, the first problems, and
+/// the number of further ones, on one line.
 fn refuse(origin: &Path, problems: &[String], told: &str) -> Result<()> {
     const SHOWN: usize = 32;
     let mut shown = problems[..problems.len().min(SHOWN)].join(", ");
@@ -37,11 +37,11 @@ fn refuse(origin: &Path, problems: &[String], told: &str) -> Result<()> {
     if problems.is_empty() { Ok(()) } else { Err(Error::file(origin, format!("{told}: {shown}"))) }
 }
 
-/// What is said of weights that are no numbers: they come from a run that diverged, or from a damaged file.
+/// The error for non-finite weights, which come from a diverged run or a damaged file.
 const NOT_FINITE: &str = "holds weights that are not finite, for its training has diverged, or the file is damaged; copy \
                           or export it anew. They are in";
 
-/// The name of a tensor that holds such.
+/// Returns the name of a tensor with non-finite values, in backquotes; `None` if all values are finite.
 fn not_finite(name: &str, data: &TensorData) -> Option<String> {
     let is_finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
     (!data.as_slice().is_ok_and(is_finite)).then(|| format!("`{name}`"))

@@ -1,8 +1,8 @@
-//! A model's weights in one safetensors file, each parameter under its path in the model, as
-//! `blocks.0.attention.qkv.weight`, in 32-bit floats.
+//! The native format: one safetensors file in 32-bit floats, with each parameter under its path in the model, as
+//! `blocks.0.attention.qkv.weight`.
 //!
-//! Equal weights give equal bytes: the tensors are in a fixed order, and the metadata is one entry,
-//! the model's config and sizes, by which a file can be loaded alone.
+//! Equal weights give equal bytes. The tensors are in a fixed order, and the only metadata entry holds the model's
+//! config and sizes, so that the file can be loaded on its own.
 
 use std::{collections::HashMap, fs::File, io::Write, path::Path, rc::Rc};
 
@@ -19,22 +19,22 @@ use super::file::{LazyTensor, WeightsFile};
 use crate::error::{Error, Result};
 use crate::model::{Model, ModelConfig, Sizes};
 
-/// The one entry of metadata in a weights file.
+/// The only metadata entry of a weights file.
 const DESCRIPTION: &str = "causal-attention";
 
-/// What a weights file says of the model that it belongs to.
+/// The model that a weights file belongs to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// The model's config.
     pub model: ModelConfig,
-    /// The sizes that the data asked of it.
+    /// The sizes that depend on the data.
     pub sizes: Sizes,
 }
 
 /// Named tensors on the host, in 32-bit floats.
 pub type Tensors = Vec<(String, TensorData)>;
 
-/// The parameters of a module under their paths, in the order in which they are visited.
+/// Collects the parameters of a module with their paths, in visiting order.
 pub fn collect<B: Backend, M: Module<B>>(module: &M) -> Result<Tensors> {
     let read = |snapshot: TensorSnapshot| {
         let name = snapshot.full_path();
@@ -46,20 +46,20 @@ pub fn collect<B: Backend, M: Module<B>>(module: &M) -> Result<Tensors> {
     module.collect(None, None, true).into_iter().map(read).collect()
 }
 
-/// The paths of a module's parameters, in the order in which they are visited.
+/// Returns the paths of a module's parameters, in visiting order.
 pub fn names<B: Backend, M: Module<B>>(module: &M) -> Vec<String> {
     module.collect(None, None, true).iter().map(TensorSnapshot::full_path).collect()
 }
 
-/// Puts `tensors` in the place of a module's parameters. `origin` is the file that they came from.
+/// Replaces a module's parameters by `tensors`, which were read from the file `origin`.
 ///
 /// # Errors
-/// Names the tensors that are missing, left over or of another shape, thirty-two of them at most.
+/// Lists up to 32 tensors that are missing, left over or of another shape.
 pub fn apply<B: Backend, M: Module<B>>(module: M, tensors: Tensors, origin: &Path) -> Result<M> {
     apply_lazy(module, tensors.into_iter().map(|(name, data)| LazyTensor::held(name, data)), origin)
 }
 
-/// As [`apply`], each read when it takes its place.
+/// Same as [`apply`], but reads each tensor only when it is assigned.
 fn apply_lazy<B: Backend, M: Module<B>>(
     mut module: M,
     tensors: impl Iterator<Item = LazyTensor>,
@@ -85,8 +85,7 @@ fn apply_lazy<B: Backend, M: Module<B>>(
     Ok(module)
 }
 
-/// Named tensors as the bytes of a safetensors file, which says in its one entry of metadata what
-/// model they belong to.
+/// Serialises named tensors as a safetensors file, whose only metadata entry describes their model.
 pub fn to_bytes(tensors: &Tensors, description: Option<&Description>) -> Result<Vec<u8>> {
     let metadata = description.map(entry).map(|entry| HashMap::from([entry]));
     let views = tensors.iter().map(|(name, data)| {
@@ -96,17 +95,17 @@ pub fn to_bytes(tensors: &Tensors, description: Option<&Description>) -> Result<
     safetensors::serialize(views, metadata).map_err(|error| unwritten(&error))
 }
 
-/// The entry of metadata that says what model the weights belong to.
+/// Returns the metadata entry that describes the model of the weights.
 pub fn entry(description: &Description) -> (String, String) {
     let json = serde_json::to_string(description).expect("a description holds plain values");
     (DESCRIPTION.to_string(), json)
 }
 
-/// Writes tensors into a new safetensors file with one entry of metadata, tensor by tensor: neither the file nor all
-/// tensors are ever in memory.
+/// Writes tensors to a new safetensors file with one metadata entry. It writes them one by one, so memory never holds
+/// the whole file or all tensors.
 ///
 /// # Errors
-/// If a tensor cannot be read, or the file not written.
+/// Returns an error if a tensor cannot be read, or if the file cannot be written.
 pub fn write(path: &Path, tensors: &[LazyTensor], metadata: (String, String)) -> Result<()> {
     let mut tensors: Vec<_> = tensors.iter().collect();
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
@@ -135,23 +134,23 @@ fn unwritten(error: &SafeTensorError) -> Error {
     Error::Failed(format!("the weights cannot be written: {error}"))
 }
 
-/// The tensors of a safetensors file, by name.
+/// Reads all tensors of a safetensors file, by name.
 ///
 /// # Errors
-/// If it is damaged or holds other than floats.
+/// Returns an error if the file is damaged or contains types other than floats.
 pub fn tensors(file: &WeightsFile) -> Result<Tensors> {
     file.tensors()?.iter().map(|tensor| Ok((tensor.name.clone(), tensor.read()?))).collect()
 }
 
-/// Whether a file says that this program wrote it.
+/// Returns true if the file's metadata shows that this program wrote it.
 pub fn is_own(file: &WeightsFile) -> bool {
     file.metadata().is_ok_and(|entries| entries.contains_key(DESCRIPTION))
 }
 
-/// The model that a weights file describes, read from its header alone.
+/// Reads the description of a weights file's model from the header alone.
 ///
 /// # Errors
-/// If the file was not written by this program.
+/// Returns an error if the file was not written by this program.
 pub fn description(file: &WeightsFile) -> Result<Description> {
     let foreign = |problem: String| file.error(format!("does not say what model it holds: {problem}"));
     let entries = file.metadata()?;
@@ -160,22 +159,22 @@ pub fn description(file: &WeightsFile) -> Result<Description> {
     serde_json::from_str(json).map_err(|error| foreign(error.to_string()))
 }
 
-/// The tensors of a weights file, and the model that it describes.
+/// Reads the tensors of a weights file and the description of its model.
 ///
 /// # Errors
-/// If the file is damaged, was not written by this program, or holds a number that is not finite.
+/// Returns an error if the file is damaged, was not written by this program, or contains a non-finite value.
 pub fn read(file: &WeightsFile) -> Result<(Tensors, Description)> {
     let (_, description) = checked(file)?;
     Ok((tensors(file)?, description))
 }
 
-/// What a weights file holds, once it is known to be sound: no model that diverged, and none that is much larger than
-/// its weights, for what it says of itself may be damaged.
+/// Validates a weights file and returns its tensors and description. Refuses the weights of a diverged run, and a
+/// description of a model much larger than the weights, which may be damaged.
 ///
 /// # Errors
-/// As [`read`].
+/// Same as [`read`].
 pub fn checked(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Description)> {
-    /// Parameters that any machine can hold.
+    /// A number of parameters that any machine can hold.
     const SMALL: usize = 1 << 24;
     let tensors = file.tensors()?;
     let description = description(file)?;
@@ -195,11 +194,11 @@ pub fn checked(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Description)> {
     Ok((tensors, description))
 }
 
-/// The model that a weights file describes, with its weights. Each goes from the file to its place by itself, so
-/// that hardly more memory is taken than the model itself takes.
+/// Loads the model of a weights file. Tensors are moved into the model one by one, so that peak memory is little more
+/// than the model itself.
 ///
 /// # Errors
-/// As [`read`], and where the weights are not those of the model.
+/// Same as [`read`]; also returns an error if the weights do not match the model.
 pub fn load_model<B: Backend>(file: &WeightsFile, device: &B::Device) -> Result<(Model<B>, Description)> {
     let (tensors, description) = checked(file)?;
     let model = description.model.init_lazy(description.sizes, device)?;

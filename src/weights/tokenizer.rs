@@ -1,5 +1,4 @@
-//! The tokenizer that comes along with a model: a `tokenizer.json`, or GPT-2's older pair of
-//! `vocab.json` and `merges.txt`.
+//! The tokenizer next to a model: a `tokenizer.json`, or GPT-2's older pair of `vocab.json` and `merges.txt`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,10 +9,10 @@ use tokenizers::{AddedToken, models::bpe::BPE};
 use crate::data::vocabulary::{END_OF_TEXT, Vocabulary, byte_level};
 use crate::error::{Error, Result};
 
-/// The tokenizer at `path`, a `tokenizer.json` or a folder.
+/// Reads the tokenizer at `path`, a `tokenizer.json` or a folder.
 ///
 /// # Errors
-/// If there is none, or what is there is none.
+/// Returns an error if the folder lacks a tokenizer, or if the file cannot be parsed.
 pub fn read(path: &Path) -> Result<Vocabulary> {
     if !path.is_dir() {
         return Vocabulary::read_tokenizer(path);
@@ -22,10 +21,10 @@ pub fn read(path: &Path) -> Result<Vocabulary> {
     beside(path)?.ok_or_else(|| Error::file(path, none))
 }
 
-/// The tokenizer in a folder, where there is one.
+/// Reads the tokenizer in a folder; returns `None` if there is none.
 ///
 /// # Errors
-/// If what is there is none.
+/// Returns an error if the file cannot be parsed.
 pub fn beside(folder: &Path) -> Result<Option<Vocabulary>> {
     let [json, vocabulary, merges] =
         ["tokenizer.json", "vocab.json", "merges.txt"].map(|name| folder.join(name));
@@ -41,7 +40,7 @@ pub fn beside(folder: &Path) -> Result<Option<Vocabulary>> {
     }
 }
 
-/// GPT-2's byte pair encoding as its first release stored it.
+/// Reads GPT-2's byte pair encoding in the format of its first release.
 fn read_pair(vocabulary: &Path, merges: &Path) -> Result<Vocabulary> {
     let refused = |error: String| {
         Error::file(vocabulary, format!("is no GPT-2 vocabulary with its merges.txt: {error}"))

@@ -1,5 +1,5 @@
-//! What must be the same for every worker before a run begins: with other code, another config, other data or another
-//! processor the workers would compute different things, or the same with other bits.
+//! Checks before a run that all workers have the same code, config, data and kind of processor. Otherwise they would
+//! compute different results, or results with different bits.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,19 +9,19 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::files::sha256;
 
-/// What a worker is, reads and computes with.
+/// The identity of a worker: its host, program, config, data and device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Identity {
     host: String,
-    /// Version and content of the program.
+    /// The version and hash of the program.
     program: String,
     config: String,
-    /// What the data amounts to.
+    /// The fingerprint of the data.
     data: u64,
     device: String,
 }
 
-/// Instructions by which kernels, and the libraries below them, choose how to compute.
+/// Lists the instruction sets on which the kernels, and the libraries below them, dispatch.
 #[cfg(target_arch = "x86_64")]
 fn instructions() -> String {
     let has = [
@@ -42,10 +42,10 @@ fn instructions() -> String {
 }
 
 impl Identity {
-    /// That of this worker.
+    /// Returns the identity of this worker.
     ///
     /// # Errors
-    /// If the program cannot be read.
+    /// Returns an error if the program file cannot be read.
     pub fn new(config: &Config, data: u64, device: &Device) -> Result<Self> {
         let program = std::env::current_exe()
             .map_err(|error| Error::Failed(format!("cannot find this program to compare it: {error}")))?;
@@ -62,10 +62,10 @@ impl Identity {
         })
     }
 
-    /// Whether every worker has the same one.
+    /// Checks that every worker has the same identity.
     ///
     /// # Errors
-    /// On all of them, if one differs from worker 0 in anything but its host.
+    /// Returns an error on every worker if one of them differs from worker 0 in anything but its host.
     pub fn check(&self, workers: &Workers) -> Result<()> {
         let first = workers.from_first(self.clone())?;
         workers.agree(self.compare(&first))

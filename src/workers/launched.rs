@@ -1,20 +1,20 @@
-//! How a process learns that `mpirun` started it, before MPI says so.
+//! Detection of `mpirun` from its environment variables, before MPI starts.
 
 use std::process::Command;
 
 use crate::terminal::mute;
 
-/// The number of this process and how many there are, as Open MPI and as MPICH and its kin tell them.
+/// The variables of rank and size, as set by Open MPI, by MPICH and its derivatives, and by Slurm with PMIx.
 const VARIABLES: [(&str, &str); 3] = [
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
     ("PMIX_RANK", "SLURM_NTASKS"),
 ];
 
-/// What the names begin with of all that a launcher says to a process.
+/// The prefixes of all variables that a launcher sets.
 const PREFIXES: [&str; 3] = ["OMPI_", "PMIX_", "PMI_"];
 
-/// Has a child know nothing of the launcher of this process: it is no worker.
+/// Removes the launcher's variables from the environment of a child process, which is not a worker.
 pub fn without_launcher(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
@@ -28,8 +28,8 @@ fn said() -> Option<(usize, usize)> {
     VARIABLES.iter().find_map(|(rank, count)| Some((number(rank)?, number(count)?)))
 }
 
-/// Of the processes that `mpirun` started, whatever they do, one speaks for all: whether this is another one. A build
-/// without MPI cannot know of others: the variables of a launcher may be left over from another program.
+/// Mutes every process started by `mpirun` except the first; returns true if this process is muted. A build without MPI
+/// ignores the variables of a launcher, because they may be left over from another program.
 pub fn mute_all_but_first() -> bool {
     let is_another = cfg!(feature = "mpi") && said().is_some_and(|(rank, _)| rank > 0);
     if is_another {
@@ -38,12 +38,12 @@ pub fn mute_all_but_first() -> bool {
     is_another
 }
 
-/// How many processes `mpirun` started; none where it did not start this one.
+/// Returns the number of processes that `mpirun` started, or `None` if it did not start this one.
 pub(super) fn count() -> Option<usize> {
     said().map(|(_, count)| count)
 }
 
-/// The variable that says which of them this one is, as it is set.
+/// Returns the name of the rank variable that is set.
 #[cfg(not(feature = "mpi"))]
 pub(super) fn variable() -> &'static str {
     VARIABLES

@@ -8,23 +8,23 @@ use std::time::{Duration, Instant};
 use super::presence::Presence;
 use crate::error::Result;
 
-/// How a worker reaches another. What is sent to one worker arrives in its order.
+/// A connection to the other workers. Messages to one worker arrive in the order in which they are sent.
 pub trait Link: Debug + Send + Sync {
-    /// Sends `out` to a worker that sends as many bytes as `into` has, at the same time.
+    /// Sends `out` to a worker, which at the same time sends as many bytes as `into` holds.
     fn swap(&self, peer: usize, out: &[u8], into: &mut [u8], wait: &mut Wait) -> Result<()>;
 
     /// Sends a message.
     fn send(&self, peer: usize, message: &[u8], wait: &mut Wait) -> Result<()>;
 
-    /// Waits for a message of `peer`.
+    /// Waits for a message from `peer`.
     fn receive(&self, peer: usize, wait: &mut Wait) -> Result<Vec<u8>>;
 
-    /// A message that has come from `peer`; none where there is none yet.
+    /// Returns a message that has arrived from `peer`, or `None` if there is none yet.
     fn poll(&self, peer: usize) -> Result<Option<Vec<u8>>>;
 }
 
-/// How a worker waits for another: awake at first, as an answer within a step comes soon, then at rest, and with an eye
-/// on whether the other one still works.
+/// The waiting strategy of a worker: it spins at first, because replies within a step come soon, then yields, then
+/// sleeps. After a second it also checks that the other workers still run.
 #[derive(Debug)]
 pub struct Wait {
     began: Option<Instant>,
@@ -36,7 +36,7 @@ impl Wait {
         Self { began: None, presence }
     }
 
-    /// Another look has shown nothing yet.
+    /// Waits for a moment after an unsuccessful poll.
     pub fn again(&mut self) {
         let passed = self.began.get_or_insert_with(Instant::now).elapsed();
         match passed.as_micros() {
@@ -51,7 +51,7 @@ impl Wait {
         }
     }
 
-    /// What was waited for is there.
+    /// Ends the wait, because the message has arrived.
     pub fn done(&mut self) {
         if self.began.take().is_some_and(|began| began.elapsed() > Duration::from_secs(1))
             && let Some(presence) = &mut *self.presence.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,22 +1,21 @@
-//! The workers of one run: the processes that `mpirun` started, on one machine or on many, or this one alone.
+//! The workers of a run: the processes started by `mpirun` on one or more machines, or this process alone.
 //!
-//! Every worker computes a part of each step; what they found is [added](Workers::sum) along one tree, so that all
-//! hold the same bits. Worker 0 alone writes files, shows progress and speaks; what another one has to say goes
-//! through it.
+//! Every worker computes a part of each step. An [all-reduce](Workers::sum) along a fixed tree gives all of them the
+//! same bits. Only worker 0 writes files, shows progress and prints; messages of other workers go through it.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | `link` | messages between two workers, and those of the test |
-//! | `mpi` | the same by MPI, behind the cargo feature `mpi` |
-//! | `launched` | how a process learns that `mpirun` started it |
-//! | `sum` | sums over all workers whose bits do not depend on how many there are |
-//! | `shards` | the parts of a step, and whose they are |
-//! | `agreement` | what must be the same everywhere before a run begins |
-//! | `presence` | a worker that has died or hangs is noticed, and ends all |
+//! | `link` | messages between two workers |
+//! | `mpi` | messages over MPI, behind the cargo feature `mpi` |
+//! | `launched` | detection of `mpirun` |
+//! | `sum` | all-reduce with the same bits on any number of workers |
+//! | `shards` | the parts of a step, and their assignment to workers |
+//! | `agreement` | checks that all workers have the same code, config, data and device |
+//! | `presence` | detection of workers that died or hang |
 
 mod agreement;
 mod launched;
-// Without MPI nobody links workers but a test.
+// Without MPI, only tests link workers.
 #[cfg_attr(not(feature = "mpi"), allow(dead_code))]
 mod link;
 #[cfg(feature = "mpi")]
@@ -42,22 +41,22 @@ use crate::error::{Error, Result};
 use crate::terminal::{mute, unmute};
 use link::{Link, Wait};
 
-/// The workers of a run, as one of them sees them.
+/// The workers of a run, seen from one of them.
 #[derive(Debug, Clone)]
 pub struct Workers {
     rank: usize,
     count: usize,
-    /// Its number among the workers of its machine, and how many these are.
+    /// The rank of this worker on its machine, and the number of workers there.
     local: (usize, usize),
-    /// How to reach the others; none where there are none.
+    /// The connection to the other workers, if there are any.
     link: Option<Arc<dyn Link>>,
-    /// Whether all have failed together.
+    /// True if all workers have failed together.
     has_failed: Arc<AtomicBool>,
-    /// What tells that one of them has died or hangs.
+    /// The detection of workers that died or hang.
     presence: Arc<Mutex<Option<Presence>>>,
 }
 
-/// What ended a worker's part of common work.
+/// The error that ended a worker's part of a collective operation.
 #[derive(Debug, Serialize, serde::Deserialize)]
 struct Ending {
     message: String,
@@ -71,7 +70,7 @@ impl Ending {
 }
 
 impl Workers {
-    /// One worker: this process.
+    /// Returns a single worker: this process.
     pub fn alone() -> Self {
         Self {
             rank: 0,
@@ -83,10 +82,10 @@ impl Workers {
         }
     }
 
-    /// The workers that `mpirun` started; this process alone where it did not.
+    /// Returns the workers started by `mpirun`, or this process alone.
     ///
     /// # Errors
-    /// If this build cannot speak to the others, or MPI does not start.
+    /// Returns an error if this build cannot communicate with the other workers, or if MPI does not start.
     pub fn start() -> Result<Self> {
         launched::count().map_or(Ok(Self::alone()), Self::launched)
     }
@@ -96,7 +95,7 @@ impl Workers {
         let mpi::Started { rank, count, local, link } = mpi::start()?;
         if count == 1 {
             mpi::finish();
-            // Whatever number the variables of a launcher give this process, there is no other one to speak.
+            // The launcher's variables may have muted this process, but there is no other one to print.
             unmute();
             return Ok(Self::alone());
         }
@@ -116,46 +115,47 @@ impl Workers {
         }
     }
 
-    /// The number of this worker, from 0.
+    /// Returns the number of this worker, from 0.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// How many there are.
+    /// Returns the number of workers.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether this is worker 0, which writes and speaks.
+    /// Returns true for worker 0, which writes files and prints.
     pub fn is_first(&self) -> bool {
         self.rank == 0
     }
 
-    /// The number of this worker among those of its machine.
+    /// Returns the number of this worker among the workers of its machine.
     pub fn local_rank(&self) -> usize {
         self.local.0
     }
 
-    /// The threads that this worker computes with: the cores of its machine by the workers there; none where it is
-    /// alone and has them all.
+    /// Returns the number of compute threads: the cores of the machine divided by its workers. `None` for a single
+    /// worker, which has all cores.
     pub fn threads(&self) -> Option<usize> {
         let all = cores();
-        // What mpirun lets this process use: by itself it binds each to one core.
+        // The affinity set by mpirun, which by default binds each process to one core.
         let allowed = available_parallelism().map_or(1, NonZero::get);
         (self.count > 1).then(|| (all / self.local.1).clamp(1, allowed))
     }
 
-    /// How many cores mpirun keeps from this worker that it would use; none where it keeps none.
+    /// Returns the cores that this worker may use and the larger number that it could use, if mpirun withholds some.
     pub fn withheld_cores(&self) -> Option<(usize, usize)> {
         let (used, due) = (self.threads()?, (cores() / self.local.1).max(1));
         (used < due).then_some((used, due))
     }
 
-    /// Adds up what all workers hold, element by element, along the tree over their numbers: every worker then has the
-    /// same bits. Each has as many `values`; `add` adds some to others, one by one.
+    /// Sums the `values` of all workers element by element, along a binary tree over their numbers (an all-reduce):
+    /// every worker then has the same bits. All workers pass the same number of values; `add` adds values to others
+    /// element by element.
     ///
     /// # Errors
-    /// If a worker does not answer.
+    /// Returns an error if a worker does not answer.
     pub fn sum<T: bytemuck::Pod>(
         &self,
         values: &mut [T],
@@ -166,10 +166,10 @@ impl Workers {
         sum::over_workers(&**link, (self.rank, self.count), values, scratch, add, &mut self.wait())
     }
 
-    /// What worker 0 holds, on every worker.
+    /// Broadcasts the value of worker 0 to every worker.
     ///
     /// # Errors
-    /// If a worker does not answer.
+    /// Returns an error if a worker does not answer.
     pub fn from_first<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<T> {
         let Some(link) = &self.link else { return Ok(value) };
         if self.is_first() {
@@ -180,10 +180,11 @@ impl Workers {
         read(0, &link.receive(0, &mut self.wait())?)
     }
 
-    /// What each worker holds, in the order of their numbers, on worker 0; nothing on the others.
+    /// Gathers the values of all workers on worker 0, in the order of their numbers; returns an empty list on the
+    /// others.
     ///
     /// # Errors
-    /// If a worker does not answer.
+    /// Returns an error if a worker does not answer.
     pub fn to_first<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<Vec<T>> {
         let Some(link) = &self.link else { return Ok(vec![value]) };
         if !self.is_first() {
@@ -200,26 +201,26 @@ impl Workers {
     /// Sends a message to another worker, which polls for it.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// Returns an error if the worker does not answer.
     pub fn send<T: Serialize>(&self, rank: usize, message: &T) -> Result<()> {
         let Some(link) = &self.link else { return Ok(()) };
         let text = written(message);
         link.send(rank, &text, &mut self.wait())
     }
 
-    /// A message that another worker has sent; none where there is none yet.
+    /// Returns a message from another worker, or `None` if there is none yet.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// Returns an error if the message cannot be read.
     pub fn poll<T: DeserializeOwned>(&self, rank: usize) -> Result<Option<T>> {
         let text = self.link.as_ref().map(|link| link.poll(rank)).transpose()?.flatten();
         text.map(|text| read(rank, &text)).transpose()
     }
 
-    /// What every worker has come to. Where one of them failed all fail alike, and worker 0 says why.
+    /// Returns each worker's result, unless one of them failed: then all fail, and worker 0 reports why.
     ///
     /// # Errors
-    /// That of the first worker that failed.
+    /// Returns the error of the first worker that failed.
     pub fn agree<T>(&self, result: Result<T>) -> Result<T> {
         if self.link.is_none() {
             return result;
@@ -230,21 +231,21 @@ impl Workers {
         self.has_failed.store(first.is_some(), Ordering::Relaxed);
         match (first, result) {
             (None, result) => result,
-            // Worker 0 keeps its own error as it is.
+            // Worker 0 keeps its own error unchanged.
             (Some(_), Err(error)) if self.is_first() => Err(error),
             (Some(ending), _) => Err(ending.error()),
         }
     }
 
-    /// What worker 0 alone does. Where it fails, all fail.
+    /// Runs work on worker 0 only. If it fails, all workers fail.
     ///
     /// # Errors
-    /// That of the work.
+    /// Returns the error of the work.
     pub fn on_first<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
         self.agree(self.is_first().then(work).transpose())
     }
 
-    /// An error of this worker, as the others hear of it.
+    /// Converts an error of this worker for the others.
     fn ending(&self, error: &Error) -> Ending {
         let message = match self.is_first() {
             true => error.to_string(),
@@ -253,16 +254,16 @@ impl Workers {
         Ending { message, exit_code: error.exit_code() }
     }
 
-    /// Watches the others from here on: who dies or hangs ends all.
+    /// Starts to watch the other workers: if one dies or hangs, all end.
     pub fn watch(&self, presence: Presence) {
         *self.presence.lock().unwrap_or_else(PoisonError::into_inner) = Some(presence);
     }
 
-    /// Ends this worker's part with what it came to, once worker 0 is through as well, which may look into the model and
-    /// draw for long.
+    /// Ends this worker's part with its result, once worker 0 has finished as well, which may spend a long time on
+    /// analysis and plots.
     ///
     /// # Errors
-    /// What it came to. Of a failure that no other worker shares, its number and machine are said.
+    /// Returns the error of the result. The message of a failure on this worker alone names its number and host.
     pub fn finish<T>(&self, result: Result<T>) -> Result<T> {
         if self.link.is_none() {
             return result;
@@ -281,7 +282,7 @@ impl Workers {
             return result.map_err(|error| self.ending(&error).error());
         }
         if let (true, Err(error)) = (self.is_first(), &result) {
-            // Before another worker ends: mpirun then ends the rest.
+            // Before another worker ends, because mpirun then ends the rest.
             log::error!("{error}");
             mute();
         }
@@ -292,16 +293,16 @@ impl Workers {
         result
     }
 
-    /// How this worker waits for another.
+    /// Returns the waiting strategy of this worker.
     fn wait(&self) -> Wait {
         Wait::new(self.presence.clone())
     }
 }
 
-/// The cores of this machine.
+/// Returns the number of cores of this machine.
 fn cores() -> usize {
     #[cfg(unix)]
-    // SAFETY: it reads no memory of this program.
+    // SAFETY: the call reads no memory of this program.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     #[cfg(not(unix))]
     let online = 0;
@@ -311,17 +312,17 @@ fn cores() -> usize {
         .unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
 }
 
-/// The name of this machine.
+/// Returns the name of this machine.
 pub fn host() -> String {
     sysinfo::System::host_name().unwrap_or_else(|| "an unnamed host".into())
 }
 
-/// A message to another worker.
+/// Serialises a message to another worker.
 fn written(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).expect("what workers share are plain values")
 }
 
-/// A message of worker `rank`.
+/// Parses a message from worker `rank`.
 fn read<T: DeserializeOwned>(rank: usize, text: &[u8]) -> Result<T> {
     serde_json::from_slice(text)
         .map_err(|error| Error::Failed(format!("worker {rank} said what nobody can read: {error}")))

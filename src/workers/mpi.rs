@@ -1,7 +1,7 @@
-//! Messages between workers by MPI.
+//! Messages between workers over MPI.
 //!
-//! Every call is made under one lock, so MPI is asked for no more than that threads take turns. Nothing here waits
-//! inside MPI: it asks again and again, so that a worker notices when another has died.
+//! Every call holds one lock, so the threading level `Serialized` is enough. No call blocks inside MPI: requests are
+//! polled, so that a worker notices when another has died.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,34 +15,34 @@ use mpi::traits::*;
 use super::link::{Link, Wait};
 use crate::error::{Error, Result};
 
-/// What MPI says of this process.
+/// The state of MPI after it has started.
 pub(super) struct Started {
     pub(super) rank: usize,
     pub(super) count: usize,
-    /// Its number among those of its machine, and how many these are.
+    /// The rank on this machine, and the number of processes there.
     pub(super) local: (usize, usize),
     pub(super) link: Mpi,
 }
 
-/// The link that MPI makes.
+/// The link over MPI.
 #[derive(Debug)]
 pub(super) struct Mpi;
 
-/// What is swapped goes in pieces that Open MPI sends over TCP without asking first. Of a larger message the other side
-/// has to agree to the rest, and its word for that waits behind all that it sends itself: both directions would take
-/// turns.
+/// The bytes of a piece of a swap, small enough for Open MPI's eager protocol over TCP. A larger message needs a
+/// rendezvous, and its reply queues behind the data of the other direction: the two directions would alternate.
 const PIECE: usize = 60 << 10;
-/// Pieces under way in each direction: as much as a link of 10 Gbit/s and a few milliseconds holds.
+/// The number of pieces in flight in each direction, enough for a link of 10 Gbit/s with a latency of a few
+/// milliseconds.
 const IN_FLIGHT: usize = 64;
 
-/// One call at a time.
+/// The lock that serialises calls to MPI.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes the first of some requests away, as far as they are done.
+/// Removes completed requests from the front of a queue.
 fn drop_done<'a, D: ?Sized, S: Scope<'a>>(requests: &mut VecDeque<Request<'a, D, S>>) {
     while let Some(first) = requests.pop_front() {
         if let Err(first) = first.test() {
@@ -67,7 +67,7 @@ pub(super) fn start() -> Result<Started> {
     let machine = world.split_shared(world.rank());
     let local = (machine.rank() as usize, machine.size() as usize);
     drop(machine);
-    // Ended by `finish` where all workers come to their end; a process that fails before must not wait for the others.
+    // Ended by `finish` once all workers are done; a process that fails before must not wait for the others.
     std::mem::forget(universe);
     Ok(Started { rank, count, local, link: Mpi })
 }
@@ -75,7 +75,7 @@ pub(super) fn start() -> Result<Started> {
 /// Ends MPI, which waits for all workers.
 pub(super) fn finish() {
     let _turn = turn();
-    // SAFETY: it was started, and nothing is called after it.
+    // SAFETY: MPI is started, and nothing calls it afterwards.
     unsafe { mpi::ffi::MPI_Finalize() };
 }
 

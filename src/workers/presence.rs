@@ -1,8 +1,9 @@
-//! A worker that dies or hangs is noticed by the others, which cannot go on without it.
+//! Detection of workers that die or hang, because the others cannot continue without them.
 //!
-//! Each worker holds the operating system's lock on a file of its own in a folder that all share. The lock ends with
-//! the process, however it ends: worker 0 looks at the locks of all others, these at that of worker 0. What a worker
-//! does stands in the first line of its file, so that of many that wait for each other the one is found that does not.
+//! Each worker holds the operating system's lock on its own file in a shared folder. The lock ends with the process,
+//! whatever ends it: worker 0 watches the locks of all others, the others watch the lock of worker 0. The first line of
+//! a file is the worker's state. When many workers wait for each other, the one that does not wait is the one that
+//! hangs.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -17,35 +18,35 @@ use crate::error::{Error, Result, ensure};
 use crate::files::{HiddenFolder, open_own, open_own_to_write, read_own, remove_abandoned};
 use crate::terminal::unmute;
 
-/// What the hidden name begins with of the folder that workers share while they work.
+/// The prefix of the hidden folder that workers share during a run.
 const SHARED: &str = ".workers-";
 
-/// How often locks are looked at.
+/// The interval at which locks are checked.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long another may take to see what is there, as on a network drive.
+/// The longest time for a file to become visible to other machines, for example on a network drive.
 const APPEARS: Duration = Duration::from_secs(10);
-/// How long the others wait for the words of the one that speaks, and for `mpirun` to end them.
+/// The time that the other workers give the reporting one to print, and `mpirun` to end them.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What a worker does: the first line of its file.
+/// The states of a worker, written to the first line of its file.
 const WORKS: &str = "works\n";
 const WAITS: &str = "waits\n";
 const LEFT: &str = "left.\n";
 
-/// One worker's file, and its watch over the others.
+/// The file of one worker, and its watch over the others.
 #[derive(Debug)]
 pub struct Presence {
     view: View,
     file: File,
-    /// How long another may take for a step.
+    /// The longest time that another worker may take for a step.
     limit: Duration,
     is_waiting: bool,
     has_left: Arc<AtomicBool>,
-    /// Removed when worker 0 is done.
+    /// The shared folder, removed when worker 0 is done.
     _shared: Option<HiddenFolder>,
 }
 
-/// What a worker sees of the others.
+/// A worker's view of the others.
 #[derive(Debug, Clone)]
 struct View {
     folder: PathBuf,
@@ -55,11 +56,11 @@ struct View {
 }
 
 impl Presence {
-    /// Shows this worker to the others in a hidden folder beside `place`, and watches them from here on. A step may take
-    /// `limit`. Worker 0 says beside which place, and by its `remedy` how to go on after the end of one.
+    /// Announces this worker in a hidden folder next to `place`, and watches the others from now on. A step may take up
+    /// to `limit`. Worker 0 provides `place` and `remedy`, the advice on how to resume after a worker has died.
     ///
     /// # Errors
-    /// On all of them, if one cannot write there or does not see the same folder.
+    /// Returns an error on every worker if one of them cannot write there or sees another folder.
     pub fn begin(workers: &Workers, place: &Path, limit: Duration, remedy: String) -> Result<Self> {
         let made = workers.on_first(|| {
             remove_left_behind(place);
@@ -81,7 +82,7 @@ impl Presence {
         Ok(Self { view, file, limit, is_waiting: false, has_left, _shared: shared })
     }
 
-    /// This worker has waited for another for so long.
+    /// Records that this worker has waited for another for `passed`.
     pub(super) fn waits(&mut self, passed: Duration) {
         if !std::mem::replace(&mut self.is_waiting, true) {
             self.write(WAITS);
@@ -91,20 +92,20 @@ impl Presence {
         }
     }
 
-    /// What this worker waited for is there.
+    /// Records that the wait of this worker is over.
     pub(super) fn works(&mut self) {
         self.is_waiting = false;
         self.write(WORKS);
     }
 
-    /// This worker has come to its end, and said what there is to say.
+    /// Records that this worker has ended and printed everything.
     pub(super) fn leave(mut self) {
         self.has_left.store(true, Ordering::Relaxed);
         self.write(LEFT);
     }
 
     fn write(&mut self, state: &str) {
-        // Who cannot write it is taken for one that works.
+        // If writing fails, the worker counts as working.
         let _ = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.write_all(state.as_bytes()));
     }
 }
@@ -114,7 +115,7 @@ impl View {
         self.folder.join(rank.to_string())
     }
 
-    /// Makes this worker's file, locked.
+    /// Creates and locks this worker's file.
     fn appear(&self, first_host: &str) -> Result<File> {
         let folder = self.parent();
         let is_there = appears(|| self.folder.is_dir());
@@ -136,7 +137,7 @@ impl View {
         Ok(file)
     }
 
-    /// Waits until every worker's file is there.
+    /// Waits until the files of all workers are visible.
     fn check_all(&self) -> Result<()> {
         (0..self.count).try_for_each(|rank| {
             ensure(appears(|| self.said(rank).is_some()), Error::Input, || {
@@ -149,24 +150,24 @@ impl View {
         })
     }
 
-    /// The folder that the shared one stands in, as a user knows it.
+    /// Returns the parent of the shared folder, the path that the user knows.
     fn parent(&self) -> Display<'_> {
         self.folder.parent().unwrap_or(&self.folder).display()
     }
 
-    /// What a worker's file says: what it does, its host, its process.
+    /// Reads a worker's file: its state, host and process.
     fn said(&self, rank: usize) -> Option<[String; 3]> {
         let text = String::from_utf8(read_own(&self.file(rank)).ok()?).ok()?;
         let mut lines = text.lines().map(str::to_string);
         Some([lines.next()?, lines.next()?, lines.next()?])
     }
 
-    /// Whether a worker is in this state.
+    /// Returns true if a worker is in this state.
     fn says(&self, rank: usize, state: &str) -> bool {
         self.said(rank).is_some_and(|[said, ..]| said == state.trim_end())
     }
 
-    /// A worker as messages name it.
+    /// Returns the name of a worker for messages.
     fn name(&self, rank: usize) -> String {
         match self.said(rank) {
             Some([_, host, process]) => format!("worker {rank} on {host} (process {process})"),
@@ -174,7 +175,7 @@ impl View {
         }
     }
 
-    /// Looks at the locks of the others until this worker leaves.
+    /// Checks the locks of the others until this worker leaves.
     fn watch(&self, has_left: &AtomicBool) {
         let others = if self.rank == 0 { 1..self.count } else { 0..1 };
         loop {
@@ -184,7 +185,7 @@ impl View {
                     return;
                 }
                 if is_gone {
-                    // Worker 0 speaks, or where that is the dead one, worker 1.
+                    // Worker 0 reports; if worker 0 has died, worker 1 does.
                     if !self.says(rank, LEFT) && self.rank == usize::from(rank == 0) {
                         self.speak(&format!("{} has died", self.name(rank)));
                     }
@@ -199,10 +200,10 @@ impl View {
         }
     }
 
-    /// Ends this worker, which has waited for longer than it should.
+    /// Ends this worker after a wait longer than the limit.
     fn end_hanging(&self, passed: Duration) {
         let works = |rank: usize| self.says(rank, WORKS);
-        // Of those that wait the first speaks, and none after it: one that hung wakes as all are ended.
+        // Only the first waiting worker reports, and only once: a worker that hung wakes up when all are ended.
         let is_said = (0..self.count).any(|rank| self.says(rank, LEFT));
         if !is_said && (0..self.count).find(|&rank| !works(rank)) == Some(self.rank) {
             let hangs = (0..self.count).filter(|&rank| works(rank)).map(|rank| self.name(rank));
@@ -218,9 +219,9 @@ impl View {
         end();
     }
 
-    /// Says what ends all, and ends this worker.
+    /// Reports the reason, and ends this worker.
     fn speak(&self, problem: &str) {
-        // Nobody need say that this one has died.
+        // The others need not report that this worker has died.
         if let Ok(mut file) = open_own_to_write(&self.file(self.rank), &mut File::options()) {
             let _ = file.write_all(LEFT.as_bytes());
         }
@@ -230,7 +231,7 @@ impl View {
     }
 }
 
-/// Waits until something of another machine is there; false where it does not come.
+/// Waits until a file of another machine is visible; returns false after a timeout.
 fn appears(is_there: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
     while !is_there() {
@@ -242,12 +243,12 @@ fn appears(is_there: impl Fn() -> bool) -> bool {
     true
 }
 
-/// Ends this process at once: other threads are at work, and MPI would wait for a worker that does not come.
+/// Ends this process immediately: other threads are running, and MPI would wait for a worker that never comes.
 fn end() {
     signal_hook::low_level::exit(1);
 }
 
-/// Removes the shared folders that killed workers left beside `place`: worker 0 holds the lock on its file.
+/// Removes the shared folders that killed workers left next to `place`, recognised by the lock on worker 0's file.
 pub fn remove_left_behind(place: &Path) {
     remove_abandoned(place, SHARED, "0");
 }

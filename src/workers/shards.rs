@@ -1,4 +1,4 @@
-//! The shards of a step: equal parts of its sequences, each computed by itself with one shape whoever computes it.
+//! The shards of a step: equal parts of its sequences, each computed separately with one shape, on whichever worker.
 
 use std::ops::Range;
 
@@ -6,25 +6,25 @@ use super::Workers;
 use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
 
-/// The shards of each step, and those that this worker computes.
+/// The shards of each step, and the ones computed by this worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shards {
-    /// How many there are: a power of two.
+    /// The number of shards, a power of two.
     pub count: usize,
-    /// Those of this worker.
+    /// The shards of this worker.
     pub own: Range<usize>,
 }
 
 impl Shards {
-    /// All of a step's sequences at once.
+    /// Returns a single shard with all sequences of a step.
     pub fn one() -> Self {
         Self { count: 1, own: 0..1 }
     }
 
-    /// Those of a run of `config`, in equal parts to all workers.
+    /// Divides the shards of a run of `config` equally among the workers.
     ///
     /// # Errors
-    /// [`Error::Key`] where there are not as many for each.
+    /// Returns [`Error::Key`] if the shards cannot be divided equally.
     pub fn new(config: &TrainingConfig, workers: &Workers) -> Result<Self> {
         let (count, among) = (config.shards.unwrap_or(1), workers.count());
         let problem = match config.shards {
@@ -39,8 +39,8 @@ impl Shards {
         Ok(Self { count, own: workers.rank() * each..(workers.rank() + 1) * each })
     }
 
-    /// The rows of a shard in a batch of `rows`, of which a full one has `full`. The last shards of a smaller batch may
-    /// have none.
+    /// Returns the rows of a shard in a batch of `rows`, where a full batch has `full`. The last shards of a smaller
+    /// batch may be empty.
     pub fn rows(&self, shard: usize, rows: usize, full: usize) -> Range<usize> {
         let each = full / self.count;
         (shard * each).min(rows)..if shard + 1 == self.count { rows } else { ((shard + 1) * each).min(rows) }

@@ -1,18 +1,18 @@
-//! Sums over all workers along one tree: recursive halving, then doubling (Thakur, Rabenseifner and Gropp, 2005,
+//! An all-reduce along a fixed tree: recursive halving, then recursive doubling (Thakur, Rabenseifner and Gropp, 2005,
 //! "Optimization of collective communication operations in MPICH", section 4.5).
 //!
-//! In the first round workers 0 and 1, 2 and 3 and so on add up one half of the elements each, in the next one pairs of
-//! these pairs a quarter, until each worker holds its part of the whole sum; then the parts travel back. Each element
-//! is so added along one binary tree over the numbers of the workers, and 2 (N - 1) / N of all data leave each of N
-//! workers. A library's own all-reduce may order sums as it likes. In a pair one adds `a + b` and the other `b + a`,
-//! which are the same bits.
+//! In the first round, pairs of workers (0 and 1, 2 and 3, ...) sum one half of the elements each; in the next round,
+//! pairs of pairs sum a quarter each, until each worker holds its part of the total. The parts then travel back. Each
+//! element is thus summed along one binary tree over the workers, and each of N workers sends 2 (N - 1) / N of the
+//! data. The all-reduce of a library may choose another order of summation. In a pair, one worker adds `a + b` and the
+//! other `b + a`, which gives the same bits.
 
 use std::ops::Range;
 
 use super::link::{Link, Wait};
 use crate::error::Result;
 
-/// Adds up the `values` of all workers, whose `count` is a power of two; `add` adds some to others, one by one.
+/// Sums the `values` of all workers, whose `count` is a power of two; `add` adds values to others element by element.
 pub(super) fn over_workers<T: bytemuck::Pod>(
     link: &dyn Link,
     (rank, count): (usize, usize),
@@ -56,7 +56,7 @@ mod tests {
     use crate::kernels::sums;
     use crate::ops::sum_in_order;
 
-    /// A channel to each worker, which are threads, and one from it.
+    /// A channel to each worker and one from it; workers are threads here.
     #[derive(Debug)]
     struct Channels {
         to: Vec<Mutex<Sender<Vec<u8>>>>,

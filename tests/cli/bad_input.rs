@@ -1,5 +1,5 @@
-//! A thousand bad inputs, drawn by a fixed seed: each is refused in one short line, and no file changes by it. What
-//! is taken after all changes no file but those that the command is for.
+//! A thousand bad inputs, generated from a fixed seed: each is refused in one short line, and no file changes. An input
+//! that is accepted changes only the files that the command is meant to change.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,19 +17,19 @@ use tempfile::TempDir;
 
 use crate::{generate::run, program, small_run};
 
-/// The longest line of an error, in bytes.
+/// The maximum length of an error line, in bytes.
 const LONGEST: usize = 500;
-/// No input keeps the program at work for longer.
+/// The maximum time that any input may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Every file below a folder, with its bytes.
+/// Reads every file below a folder.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = walkdir::WalkDir::new(folder).into_iter().map(Result::unwrap);
     let files = entries.filter(|entry| entry.file_type().is_file()).map(|entry| entry.into_path());
     files.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// Puts back every file as it was, and removes all others.
+/// Restores every file, and removes all others.
 fn restore(folder: &Path, before: &BTreeMap<PathBuf, Vec<u8>>) {
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() { fs::remove_dir_all(entry).unwrap() } else { fs::remove_file(entry).unwrap() }
@@ -40,7 +40,7 @@ fn restore(folder: &Path, before: &BTreeMap<PathBuf, Vec<u8>>) {
     }
 }
 
-/// Whether these arguments ask for a change of the file at `path`, relative to where the program runs.
+/// Returns true if these arguments ask for a change of the file at `path`, relative to the working directory.
 fn asks_to_change(arguments: &[OsString], path: &Path) -> bool {
     match arguments[0].to_str() {
         Some("train") => path.starts_with("run") && arguments.iter().any(|argument| argument == "--resume"),
@@ -50,12 +50,12 @@ fn asks_to_change(arguments: &[OsString], path: &Path) -> bool {
     }
 }
 
-/// Runs the program, and says whether it refused: in one line, and without a change of any file.
+/// Runs the program and returns true if it refuses: in one line, and without changing any file.
 fn is_refused(folder: &Path, arguments: &[OsString]) -> bool {
     let before = files(folder);
     let mut command = program(folder);
     command.args(arguments).env("RAYON_NUM_THREADS", "1");
-    // A pipe could be full before the program ends.
+    // A pipe could fill up before the program ends.
     let mut printed = tempfile::tempfile().unwrap();
     command.stdin(Stdio::null()).stdout(printed.try_clone().unwrap()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -105,7 +105,7 @@ fn is_refused(folder: &Path, arguments: &[OsString]) -> bool {
     }
 }
 
-/// Draws cases until so many were refused, at least one in six of them: some change nothing that counts.
+/// Draws cases until `count` of them were refused. At least one in six must be; the others change nothing relevant.
 fn refuse<T: std::fmt::Debug>(
     count: usize,
     strategy: impl Strategy<Value = T>,
@@ -120,7 +120,7 @@ fn refuse<T: std::fmt::Debug>(
     }
 }
 
-/// Arguments that end soon and write nothing, of a run `run`.
+/// Commands on a run `run` that finish quickly and write nothing.
 const COMMANDS: [&[&str]; 22] = [
     &["train", "run/config.toml", "--dry-run"],
     &["train", "--from", "run", "--dry-run"],
@@ -146,7 +146,7 @@ const COMMANDS: [&[&str]; 22] = [
     &["backends", "--list", "--json"],
 ];
 
-/// Values that no option takes, or few.
+/// Values that few or no options accept.
 fn nasty() -> impl Strategy<Value = OsString> {
     let words = [
         "",
@@ -197,7 +197,7 @@ fn nasty() -> impl Strategy<Value = OsString> {
     prop_oneof![6 => word, 1 => long]
 }
 
-/// Every key of a config, and such as there are not.
+/// Generates config keys and unknown keys.
 fn key(folder: &Path) -> impl Strategy<Value = String> + use<> {
     let schema = run(folder, &["config", "--schema"]).stdout;
     let schema: serde_json::Value = serde_json::from_slice(&schema).unwrap();
@@ -223,7 +223,7 @@ fn key(folder: &Path) -> impl Strategy<Value = String> + use<> {
 fn small_place() -> TempDir {
     let place = TempDir::new().unwrap();
     let run = small_run(place.path(), &["training.steps=2", "model.layers=1", "analysis.every=1"], "run");
-    // What only costs time.
+    // Artefacts that only cost time.
     fs::remove_dir_all(run.join("plots")).unwrap();
     fs::remove_file(run.join("report.html")).unwrap();
     place
@@ -232,7 +232,7 @@ fn small_place() -> TempDir {
 #[test]
 fn arguments_that_mean_nothing_are_refused() {
     let place = small_place();
-    // A value in the place of another, more of them behind it, and options that there may not be.
+    // Replaces one value, appends others, and adds options that may not exist.
     let option = select(vec![
         "--set",
         "--json",
@@ -249,7 +249,7 @@ fn arguments_that_mean_nothing_are_refused() {
     refuse(350, case, |(command, place_of, value, more)| {
         let mut arguments = command.iter().map(OsString::from).collect::<Vec<_>>();
         let changed = 1 + place_of.index(arguments.len() - 1);
-        // What keeps a command from working for long stays.
+        // Options that keep a command short are never replaced.
         if let Some(value) =
             value.filter(|_| arguments[changed] != "--dry-run" && arguments[changed] != "--list")
         {
@@ -280,7 +280,7 @@ fn keys_and_config_files_that_mean_nothing_are_refused() {
     });
 }
 
-/// A change of a file's bytes.
+/// A corruption of a file's bytes.
 #[derive(Debug, Clone)]
 enum Damage {
     Flip(Index, u8),
@@ -341,7 +341,7 @@ impl Damage {
     }
 }
 
-/// Damages a file, runs the command, and puts all back as it was.
+/// Damages a file, runs the command, and restores everything.
 fn with_damage(folder: &Path, file: &Path, damage: &Damage, command: &[&str]) -> bool {
     let before = files(folder);
     fs::write(file, damage.of(&before[file])).unwrap();

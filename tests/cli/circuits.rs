@@ -1,4 +1,4 @@
-//! `explain`: the circuits that it names, what it refuses, and what a run keeps whatever becomes of its explanation.
+//! `explain`: the circuits that it finds, its refusals, and a run that stays intact if its explanation fails.
 
 use std::fs;
 use std::path::Path;
@@ -101,7 +101,7 @@ fn a_decoder_that_repeats_shows_its_induction_head() {
 #[test]
 fn explain_names_a_circuit_of_a_run_and_writes_it_down() {
     let place = TempDir::new().unwrap();
-    // A quarter of a second of training: the token before says much of the next one.
+    // A quarter of a second of training is enough, because the previous token determines much of the next one.
     let counting = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
     small_run(place.path(), &counting, "run");
     let without = small_run(place.path(), &[&counting[..], &["analysis.circuit=false"]].concat(), "without");
@@ -159,7 +159,7 @@ fn explain_names_a_circuit_of_a_run_and_writes_it_down() {
     compare_with_transformer_lens(place.path());
 }
 
-/// Compares `given.json` with what TransformerLens computes of the model in `exported`, where that is installed.
+/// Compares `given.json` with TransformerLens on the model in `exported`, if TransformerLens is installed.
 fn compare_with_transformer_lens(place: &Path) {
     let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/circuit.py");

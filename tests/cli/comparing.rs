@@ -1,4 +1,4 @@
-//! `runs` and `compare`: runs beside each other.
+//! `runs` and `compare`: several runs side by side.
 
 use std::{fs, path::Path};
 
@@ -47,7 +47,7 @@ fn runs_that_differ_in_their_seed_are_one_setting_and_settings_are_tested_agains
     fs::write(folder.join("expected.json"), &json).unwrap();
     browse("compare.mjs", &[folder.join("side"), folder.join("expected.json")]);
 
-    // A damaged run is passed by with a line; the others are compared.
+    // A damaged run is skipped with a warning; the others are compared.
     fs::write(folder.join("runs/0.01-1/metrics.csv"), "step\n").unwrap();
     let output = program(folder).args(["compare", "runs"]).output().unwrap();
     assert!(output.status.success());
@@ -163,7 +163,7 @@ fn unfinished_runs_forks_and_moved_files_are_not_compared_as_they_stand() {
         "{told}"
     );
 
-    // Losses on other data have no mean.
+    // Losses on different data are not averaged.
     fs::write(folder.join("b.txt"), words.to_uppercase() + "another text").unwrap();
     train("b.txt", &["model.heads=2"], "elsewhere", None);
     let output =
@@ -175,7 +175,7 @@ fn unfinished_runs_forks_and_moved_files_are_not_compared_as_they_stand() {
         "{said}"
     );
 
-    // A fork of a paused run is no other seed.
+    // A fork of a paused run does not count as another seed.
     let config = folder.join("paused/config.toml");
     let own = fs::read_to_string(&config).unwrap();
     fs::write(&config, own.replacen("seed = 0", "seed = 7", 1)).unwrap();
@@ -186,7 +186,7 @@ fn unfinished_runs_forks_and_moved_files_are_not_compared_as_they_stand() {
         "{said}"
     );
     fs::write(&config, &own).unwrap();
-    // What the run is told by hand in its config is known by the checkpoint; so is what the command line says.
+    // The checkpoint records changes of the config and of the command line alike.
     fs::write(&config, own.replacen("batch_size = 32", "batch_size = 16", 1)).unwrap();
     let resume = ["train", "--resume", "paused", "--learning-rate", "0.03", "--quiet"];
     assert!(program(folder).args(resume).status().unwrap().success());

@@ -1,4 +1,4 @@
-//! Completion of commands, options, values and paths, in the shells that are here.
+//! Completion of commands, options, values and paths, in the installed shells.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::generate::run;
 use crate::text;
 
-/// Waits for an interactive zsh, types a line and a tab, and prints what is offered.
+/// Waits for an interactive zsh, types a line and a tab, and prints the completions.
 const TYPE_IN_ZSH: &str = r#"
 zmodload zsh/zpty
 zpty z "zsh -f -i"
@@ -21,14 +21,14 @@ while zpty -r z line; do print -rn -- "$line"; [[ $line == *"<END>"* ]] && break
 zpty -d z
 "#;
 
-/// Prints what bash is given for the words of a line, the last of which is completed.
+/// Prints bash's completions for a line of words, the last of which is completed.
 const TYPE_IN_BASH: &str = r#"
 source ./bash; complete -p causal-attention
 COMP_WORDS=(causal-attention "$@"); COMP_CWORD=$#
 _causal__attention causal-attention "${COMP_WORDS[$#]}" "${COMP_WORDS[$#-1]}"; printf '<%s>\n' "${COMPREPLY[@]}"
 "#;
 
-/// What a shell offers for a line; none where the shell is not here.
+/// The completions of a line in a shell; `None` if the shell is not installed.
 fn offered(place: &TempDir, shell: &str, line: &[&str]) -> Option<String> {
     let typed = line.join(" ");
     let mut command = Command::new(shell);
@@ -70,7 +70,7 @@ fn shells_complete_options_values_and_paths() {
                 assert!(said.contains(word), "{shell}, {line:?}: {said}");
             }
         }
-        // A CONFIG: bash takes files where the script offers nothing.
+        // The CONFIG argument: bash falls back to file names if the script offers nothing.
         if let Some(said) = offered(&place, shell, &["train", "mi"]) {
             let is_default =
                 shell == "bash" && said.contains("-o default") && said.trim_end().ends_with("<>");

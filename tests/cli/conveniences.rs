@@ -1,5 +1,4 @@
-//! What makes the program comfortable at a shell: completions, a manual, quiet, colours, and a word on a run that is
-//! there already.
+//! Conveniences at a shell: completions, a manual, --quiet, colours, and a notice about an identical finished run.
 
 use std::process::Command;
 
@@ -56,7 +55,7 @@ fn a_finished_run_of_the_same_config_and_seed_is_named_and_not_to_the_quiet() {
         assert_eq!(told(&[&sets[..], &[other]].concat(), &["--dry-run"]).1, "", "{other}");
     }
     assert_eq!(told(&sets, &["--dry-run", "--run", "elsewhere/run"]).1, "");
-    // One that was stopped is no answer to the same question.
+    // An interrupted run does not count as finished.
     let stopped = [&sets[..], &["run.seed=7", "training.steps=4"]].concat();
     told(&stopped, &["--until", "2"]);
     assert_eq!(told(&stopped, &["--dry-run"]).1, "");
@@ -72,7 +71,7 @@ fn a_finished_run_of_the_same_config_and_seed_is_named_and_not_to_the_quiet() {
     assert!(text(&refused.stderr).contains("no run folder"), "an error is said in any case");
 }
 
-/// What a program writes to a terminal; none where no terminal can be had.
+/// The program's output on a terminal; `None` if no terminal is available.
 #[cfg(target_os = "linux")]
 fn on_terminal(place: &TempDir, arguments: &str, environment: &[(&str, &str)]) -> Option<String> {
     let typed = format!("{} {arguments}", program(place.path()).get_program().to_string_lossy());

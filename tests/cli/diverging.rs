@@ -1,4 +1,4 @@
-//! Runs whose weights got worse, or whose losses exploded, say so and keep the good weights.
+//! Runs whose loss gets worse or explodes report it and keep their best weights.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::{SMALL, program, resume, rows, small_run, summary, text, train};
 
-/// Losses of thousands of nats that stay finite.
+/// A run whose losses reach thousands of nats but stay finite.
 const EXPLODING: [&str; 3] = ["training.learning_rate=30", "training.warmup=0.1", "training.steps=60"];
 
 fn loss_of(folder: &Path, run: &str) -> f64 {
@@ -92,7 +92,7 @@ fn smoothed_and_plain_losses_are_logged_apart() {
     let rows = rows(&smoothed);
     let last = |split: &str| rows.iter().map(numbers).rfind(|row| row.0 == split).unwrap();
     let ((_, train, objective), (_, _, none)) = (last("train"), last("valid"));
-    // The mean over the vocabulary of negative logarithms is ln 16 at least.
+    // The mean over the vocabulary of the negative log-probabilities is at least ln 16.
     let (objective, least) = (objective.unwrap(), 0.7 * train + 0.3 * 16f64.ln());
     assert!(train < 2.5 && objective > least - 1e-6 && objective > train + 0.05, "{train} {objective}");
     assert_eq!(none, None);
@@ -107,7 +107,7 @@ fn smoothed_and_plain_losses_are_logged_apart() {
 
     let plain = small_run(place.path(), &["training.steps=9"], "plain");
     assert!(header(&plain).ends_with(",clip_rate"), "{}", header(&plain));
-    // A run that began without smoothing keeps its columns.
+    // A run that started without label smoothing keeps its columns.
     let mut command = resume(place.path(), "plain");
     let resumed = command.args(["--set", "training.steps=18", "--set", "training.label_smoothing=0.1"]);
     assert!(resumed.status().unwrap().success());

@@ -1,4 +1,4 @@
-//! What README and docs/ name is there: commands, and the options of each.
+//! Everything that README and docs/ mention exists: commands, their options, and paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,14 +17,14 @@ fn commands() -> BTreeMap<String, BTreeSet<String>> {
     names.map(|name| (name.to_string(), options(&help(&[name, "--help"])))).collect()
 }
 
-/// The words of a text that are long options.
+/// Extracts the long options in a text.
 fn options(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c == '-' || c.is_ascii_lowercase();
     let words = text.split(|c| !is_part(c)).filter(|word| word.len() > 2 && word.starts_with("--"));
     words.filter(|word| !word.starts_with("---")).map(str::to_string).collect()
 }
 
-/// What stands in code: lines of blocks, and spans of a line.
+/// Extracts the code of a Markdown text: lines of code blocks, and inline code.
 fn code(markdown: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut language = None;
@@ -40,7 +40,7 @@ fn code(markdown: &str) -> Vec<String> {
     found
 }
 
-/// Paths of the repository that a text names: behind a link, or in code.
+/// Extracts the repository paths in a text, from links and from code.
 fn paths(markdown: &str) -> Vec<&str> {
     let links = markdown.split("](").skip(1).filter_map(|link| link.split([')', '#']).next());
     let words = markdown.split(|c: char| c.is_whitespace() || "`()|,;:".contains(c));
@@ -75,14 +75,14 @@ fn every_command_and_option_that_is_documented_is_there() {
     let commands = commands();
     let mut all = commands.values().flatten().cloned().collect::<BTreeSet<_>>();
     all.insert("--version".to_string());
-    // Benchmarks have options of their own.
+    // Benchmarks have separate options.
     for bench in fs::read_dir(root.join("benches")).unwrap().map(|entry| entry.unwrap().path()) {
         all.extend(options(&fs::read_to_string(bench).unwrap_or_default()));
     }
     let mut named = BTreeSet::new();
     for page in pages.iter().filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
         for code in code(&fs::read_to_string(page).unwrap()) {
-            // What cargo itself is told stands before two dashes.
+            // Arguments of cargo itself come before the two dashes.
             let typed = match code.trim().strip_prefix("cargo ") {
                 Some(cargo) if !cargo.contains("--example") => {
                     cargo.split_once(" -- ").map(|(_, typed)| typed)

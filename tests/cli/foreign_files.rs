@@ -1,4 +1,4 @@
-//! Links, pipes and folders under the names of a run's own files: nothing behind them is read or changed.
+//! Links, pipes and folders in place of a run's own files: their targets are never read or changed.
 #![cfg(unix)]
 
 use std::fs;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{SMALL, program, resume, small_run, text, train};
 
-/// What a command answers, which must not wait for a pipe.
+/// The output of a command, which must not block on a pipe.
 fn answer(mut command: Command) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let begun = Instant::now();
@@ -25,7 +25,7 @@ fn answer(mut command: Command) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// The one line that refuses.
+/// The single line of a refusal.
 fn refusal(command: Command) -> String {
     let output = answer(command);
     let said = text(&output.stderr);
@@ -34,7 +34,7 @@ fn refusal(command: Command) -> String {
     said
 }
 
-/// A run that paused, with every file that grows.
+/// A paused run with every kind of growing file.
 fn paused_run(place: &Path) {
     let sets = ["training.steps=40", "training.tensorboard=true", "analysis.every=5"];
     let output = train(place, &[&SMALL[..], &sets].concat(), &["--run", "run", "--until", "20"]);
@@ -52,7 +52,7 @@ fn a_resumed_run_writes_through_no_link() {
         let (own, aside) = (run.join(name), place.path().join("aside"));
         fs::rename(&own, &aside).unwrap();
         for is_hard in [false, true] {
-            // With what the run expects there, and behind a link with more, which a resumed run would cut.
+            // A hard link has the expected contents; a symbolic link has more, which a resumed run would truncate.
             let more: &[u8] = if is_hard { b"" } else { b"mine" };
             let held = [&fs::read(&aside).unwrap()[..], more].concat();
             fs::write(&mine, &held).unwrap();
@@ -60,7 +60,7 @@ fn a_resumed_run_writes_through_no_link() {
                 true => fs::hard_link(&mine, &own).unwrap(),
                 false => symlink(&mine, &own).unwrap(),
             }
-            // A second name does no harm to what is replaced whole.
+            // A hard link is harmless for a file that is replaced as a whole.
             if !is_hard || name != "config.toml" {
                 let said = refusal(resume(place.path(), "run"));
                 let problem = if is_hard { "has a second name" } else { "is a link" };
@@ -82,7 +82,7 @@ fn linked_checkpoints_are_not_written_into() {
     paused_run(place.path());
     let (checkpoints, mine) = (place.path().join("run/checkpoints"), place.path().join("mine"));
     fs::rename(&checkpoints, &mine).unwrap();
-    // A step that the run never did, which a resumed run would remove.
+    // A step that the run never reached, which a resumed run would remove.
     fs::create_dir(mine.join("step-00000030")).unwrap();
     symlink(&mine, &checkpoints).unwrap();
     let said = refusal(resume(place.path(), "run"));
@@ -115,7 +115,7 @@ fn links_below_a_study_are_not_listed() {
     for number in 0..30 {
         symlink("..", place.path().join(format!("runs/study/trials/up-{number}"))).unwrap();
     }
-    // A link beside the study is a name that its owner gave it.
+    // A link next to the study is a name that its owner chose.
     symlink("study/trials/000", place.path().join("runs/latest")).unwrap();
     let mut command = program(place.path());
     command.args(["runs", "--json"]);
@@ -148,7 +148,7 @@ fn a_changed_model_in_the_config_is_blamed() {
         assert!(said.contains("config.toml: describes another model") && said.contains("[model]"), "{said}");
     };
     refused();
-    // Without the best weights the checkpoints know their model.
+    // Without the best weights, the checkpoints identify the model.
     let _ = fs::remove_file(run.join("model.safetensors"));
     let _ = fs::remove_file(run.join("summary.json"));
     refused();

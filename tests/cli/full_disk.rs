@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::{SMALL, beside_data_warnings, program, text, train};
 
-/// A small disk of its own, gone with the value; none where this user may not mount one.
+/// A small temporary disk, unmounted when dropped; `None` if this user may not mount one.
 pub struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -40,7 +40,7 @@ fn a_disk_that_fills_up_is_one_line_and_the_run_goes_on_when_there_is_room() {
     let sets = [&SMALL[..], &["training.steps=40", "training.checkpoint_every=10"]].concat();
     assert!(train(undisturbed.path(), &sets, &["--run", "run"]).status.success());
 
-    // Room for the folder and its first checkpoint, not for what comes.
+    // Room for the folder and its first checkpoint, but not for later files.
     let filler = disk.0.path().join("filler");
     fs::write(&filler, vec![1; (4 << 20) - (200 << 10)]).unwrap();
     let output = train(disk.0.path(), &sets, &["--run", "run"]);
@@ -55,7 +55,7 @@ fn a_disk_that_fills_up_is_one_line_and_the_run_goes_on_when_there_is_room() {
     let weights = |place: &Path| fs::read(place.join("run/model.safetensors")).unwrap();
     assert!(weights(disk.0.path()) == weights(undisturbed.path()), "as if it had never been full");
 
-    // Pictures say so too.
+    // Pictures report a full disk too.
     for picture in fs::read_dir(disk.0.path().join("run/plots")).unwrap() {
         fs::remove_file(picture.unwrap().path()).unwrap();
     }

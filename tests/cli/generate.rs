@@ -1,4 +1,4 @@
-//! Writing and scoring by the program.
+//! `generate` and `score`.
 
 use std::fs;
 use std::io::Write;
@@ -14,14 +14,14 @@ pub fn run(folder: &Path, arguments: &[&str]) -> Output {
     program(folder).args(arguments).output().unwrap()
 }
 
-/// What the program prints as JSON.
+/// The JSON that the program prints.
 pub fn json(folder: &Path, arguments: &[&str]) -> Value {
     let output = run(folder, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The one sample that `generate --json` writes.
+/// The only sample of `generate --json`.
 fn sample(folder: &Path, arguments: &[&str]) -> Value {
     json(folder, arguments)["samples"][0].take()
 }
@@ -30,7 +30,7 @@ fn numbers(values: &Value) -> Vec<f64> {
     values.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
 }
 
-/// How often a key with `word` in it stands anywhere in a value.
+/// Counts the keys that contain `word`, anywhere in a value.
 fn keys_with(value: &Value, word: &str) -> usize {
     match value {
         Value::Object(map) => {
@@ -146,7 +146,7 @@ fn inputs_beyond_the_trained_length_are_treated_alike() {
         let learned = output("learned");
         let said = text(&learned.stderr);
         if arguments[0] == "generate" {
-            // A prompt slides as the text does that follows it.
+            // The context slides over a long prompt, as over generated text.
             assert!(learned.status.success() && said.contains("only its last 12 are read"), "{said}");
         } else {
             assert_eq!(learned.status.code(), Some(2), "{arguments:?}: {said}");
@@ -165,17 +165,17 @@ fn inputs_beyond_the_trained_length_are_treated_alike() {
         assert!(said.contains(&format!("notice: {expected}")), "{arguments:?}: {said}");
         assert!(arguments[0] != "generate" || said.lines().count() == 1, "one notice: {said}");
     }
-    // What no memory holds is refused before it is computed.
+    // An input that does not fit into memory is refused before it is computed.
     fs::write(place.path().join("long.txt"), "1 ".repeat(300_000)).unwrap();
     let output = run(place.path(), &["inspect", "alibi", "--text-file", "long.txt"]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("to 300,000 tokens takes about") && said.contains("shorten the input"), "{said}");
-    // What is longer is scored in windows, none of which is.
+    // A longer text is scored in windows that fit the context.
     assert!(run(place.path(), &["score", "learned", "--tokens", &long]).status.success());
 }
 
-/// Refuses these arguments in one line with this part, and prints nothing.
+/// Asserts that these arguments are refused in one line containing `part`, with no other output.
 fn refuses(place: &Path, arguments: &[&str], part: &str) {
     let output = run(place, arguments);
     let said = text(&output.stderr);

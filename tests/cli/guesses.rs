@@ -1,4 +1,4 @@
-//! First guesses of people who know other programs: keys as options, data as config, names of runs, presets.
+//! First guesses by users of other programs: keys as options, data as config, names of runs, presets.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::generate::{json, run};
 use crate::{SMALL, program, small_run, summary, text, train};
 
-/// What a command says that is refused: one line with exit code 2.
+/// The error of a refused command: one line, with exit code 2.
 fn refused(place: &Path, arguments: &[&str]) -> String {
     let output = run(place, arguments);
     let said = text(&output.stderr);

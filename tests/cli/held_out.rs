@@ -1,4 +1,4 @@
-//! Files that a run did not learn from, which `evaluate` scores whole.
+//! Held-out files, which `evaluate` scores as a whole.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::{program, small_run, text};
 
 const WORDS: &str = "to be or not to be, that is the question. ";
 
-/// A run on `book.txt` in a folder that holds a longer text, a short one, and a copy of the book.
+/// A run on `book.txt`, in a folder with a longer text, a short one, and a copy of the book.
 fn place() -> TempDir {
     let place = TempDir::new().unwrap();
     let write = |name: &str, contents: &str| fs::write(place.path().join(name), contents).unwrap();
@@ -185,7 +185,7 @@ fn sequences_that_the_run_was_trained_on_are_told_of() {
         "{told}"
     );
 
-    // Other contents below the same name are another setting, and no circuit of the run's.
+    // Other contents under the same name count as another setting, and `explain` refuses them.
     fs::write(folder.join("all.csv"), rows(100..300)).unwrap();
     let (code, told) = said(&["explain", "run"]);
     assert!(code == Some(2) && told.contains("the data has changed since the run `run` began"), "{told}");

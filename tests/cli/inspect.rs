@@ -1,4 +1,4 @@
-//! `inspect`: the model on any input of the user's, and what it refuses.
+//! `inspect`: the model on given input, and its refusals.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ fn inspect_shows_any_input_of_the_users() {
             assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-5, "{row:?}");
             assert!(row[query + 1..].iter().all(|&weight| weight == 0.0), "nothing looks ahead: {row:?}");
         }
-        // Only the second 1, at place 3, has come before: at place 1, and place 2 followed it.
+        // Only the second 1, at position 3, repeats a token: the one at position 1, which position 2 follows.
         let scores = &json["scores"][layer][head];
         let close = |name: &str, expected: f64| {
             assert!((scores[name].as_f64().unwrap() - expected).abs() < 1e-6, "{name}: {scores}");
@@ -39,7 +39,7 @@ fn inspect_shows_any_input_of_the_users() {
     let sums =
         rows.iter().map(|row| row.as_array().unwrap().iter().map(|p| p.as_f64().unwrap()).sum::<f64>());
     assert!(rows.len() == 5 && sums.clone().all(|sum| (sum - 1.0).abs() < 1e-5));
-    // What is scored and what is inspected come by two paths, the fast one and the one with weights.
+    // `score` and `inspect` use different paths: the fast one, and the one that returns attention weights.
     let scored: Value =
         serde_json::from_str(&said(place.path(), &["score", "run", "--tokens", "3 1 4 1 5", "--json"]))
             .unwrap();
@@ -91,7 +91,7 @@ fn what_cannot_be_inspected_is_named_in_one_line() {
         assert!(parts.iter().all(|part| said.contains(part)), "{arguments:?} should say {parts:?}: {said}");
     }
 
-    // As a run is that was killed.
+    // The state of a killed run.
     let summary = place.path().join("run/summary.json");
     fs::rename(&summary, place.path().join("summary")).unwrap();
     let output = program(place.path()).args(["plot", "run"]).output().unwrap();

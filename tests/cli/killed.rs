@@ -1,4 +1,4 @@
-//! Runs that are killed or interrupted at any moment end as if nothing had happened.
+//! Runs that are killed or interrupted at any moment resume to the same result as an undisturbed run.
 #![cfg(unix)]
 
 use std::ffi::OsString;
@@ -12,9 +12,8 @@ use tempfile::TempDir;
 
 use crate::{SMALL, assert_same_end, beside_data_warnings, program, resume, small_run, summary, text};
 
-/// A run so long that twenty pieces of it do not make the whole, dropout on, and with lengths and places that each batch
-/// draws; in bf16 and by Muon, which leaves AdamW its
-/// part.
+/// A run too long to complete in twenty pieces. It uses dropout, lengths and positions drawn per batch, bf16, and Muon
+/// with AdamW for the remaining parameters.
 const LONG: [&str; 11] = [
     "training.steps=3000",
     "data.lengths=[9, 14]",
@@ -29,7 +28,7 @@ const LONG: [&str; 11] = [
     "training.schedule=trapezoid",
 ];
 
-/// Steps without an end, a row or a validation.
+/// A run that never ends, and writes no row and no validation.
 const ENDLESS: [&str; 4] = [
     "training.steps=100000000",
     "training.log_every=100000000",
@@ -47,14 +46,14 @@ fn start(folder: &Path, name: &str, sets: &[&str]) -> Command {
     command
 }
 
-/// Sends a signal to a process; one that has ended says so by its status.
+/// Sends a signal to a process; for one that has ended, the exit status shows it.
 fn send(child: &Child, signal: &str) {
     let id = child.id().to_string();
     Command::new("kill").args([&format!("-{signal}"), &id]).stderr(Stdio::null()).status().unwrap();
 }
 
-/// When a run is hit: while its folder is prepared, so long after its start, or so many bytes of rows after
-/// those that it began with.
+/// The moment of a signal: while the folder is prepared, after a time since the start, or after a number of bytes of
+/// new rows.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
     Prepared,
@@ -62,8 +61,8 @@ enum Moment {
     Written(u64),
 }
 
-/// Moments drawn once (the fractions of multiples of the golden ratio): two before there is a run, then
-/// every other one in its first milliseconds, the rest among its steps.
+/// A fixed sequence of moments, from the fractional parts of multiples of the golden ratio. Two come before the run
+/// exists; then every other one is in its first milliseconds, and the rest are among its steps.
 fn moments() -> impl Iterator<Item = Moment> {
     (1..=20).map(|index: u32| {
         let part = (f64::from(index) * 0.618_033_988_75).fract();
@@ -75,7 +74,7 @@ fn moments() -> impl Iterator<Item = Moment> {
     })
 }
 
-/// Waits for a moment; false where the run came to a pause before it.
+/// Waits for a moment; returns false if the run pauses before it.
 fn wait_for(moment: Moment, child: &mut Child, run: &Path) -> bool {
     let begun = Instant::now();
     let written = || fs::metadata(run.join("metrics.csv")).map_or(0, |file| file.len());
@@ -83,7 +82,7 @@ fn wait_for(moment: Moment, child: &mut Child, run: &Path) -> bool {
     let beside = || fs::read_dir(run.parent().unwrap()).unwrap().flatten().map(|entry| entry.file_name());
     let before = beside().collect::<Vec<_>>();
     while child.try_wait().unwrap().is_none() {
-        // What lies behind the checkpoint is dropped first.
+        // Rows after the checkpoint are dropped first.
         least = least.min(written());
         let is_now = match moment {
             Moment::Prepared => beside().any(|name| !before.contains(&name)),
@@ -98,11 +97,11 @@ fn wait_for(moment: Moment, child: &mut Child, run: &Path) -> bool {
     false
 }
 
-/// The most steps between two hits. The run pauses there, so that it never ends before its last hit, however long the
-/// test itself gets no turn on a machine under load.
+/// The maximum number of steps between two signals. The run pauses there, so it cannot end before its last signal, even
+/// if a loaded machine delays the test.
 const PIECE: usize = 140;
 
-/// The step of the newest checkpoint; 0 where there is no run.
+/// The step of the newest checkpoint; 0 without a run.
 fn newest_step(run: &Path) -> usize {
     let names = fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten();
     let steps = names.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok());
@@ -120,11 +119,11 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Starts or resumes a run and hits it with a signal; none where it came to its pause before the moment.
+/// Starts or resumes a run and sends it a signal. Returns `None` if the run paused before the moment.
 fn hit(folder: &Path, name: &str, signal: &str, moment: Moment) -> Option<Output> {
     let run = folder.join(name);
     let mut command = if run.exists() { resume(folder, name) } else { start(folder, name, &LONG) };
-    // The hit before may have come when the run was just there.
+    // The previous signal may have come just after the folder was created.
     let moment = match moment {
         Moment::Prepared if run.exists() => Moment::After(Duration::from_millis(20)),
         moment => moment,
@@ -138,7 +137,7 @@ fn hit(folder: &Path, name: &str, signal: &str, moment: Moment) -> Option<Output
     (!ended.status.success()).then_some(ended)
 }
 
-/// Hits a run at every moment with a signal, resumes it each time, and at last lets it end.
+/// Sends a run a signal at every moment, resumes it each time, and finally lets it end.
 fn hit_twenty_times(folder: &Path, name: &str, signal: &str, is_hit: impl Fn(ExitStatus) -> bool) -> PathBuf {
     let run = folder.join(name);
     for moment in moments() {
@@ -149,7 +148,7 @@ fn hit_twenty_times(folder: &Path, name: &str, signal: &str, is_hit: impl Fn(Exi
         let ended = (0..100).find_map(|_| {
             let ended = hit(folder, name, signal, moment);
             if ended.is_none() {
-                // As it was, so that every moment is met.
+                // Restores the run, so that every moment is tested.
                 assert_eq!(summary(&run)["ended"], "paused");
                 fs::remove_dir_all(&run).unwrap();
                 if before.path().join("config.toml").exists() {
@@ -174,8 +173,7 @@ fn hit_twenty_times(folder: &Path, name: &str, signal: &str, is_hit: impl Fn(Exi
     for place in [folder.to_path_buf(), run.clone(), run.join("checkpoints")] {
         let hidden = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name());
         let hidden = hidden.filter(|name| name.to_string_lossy().starts_with('.'));
-        // A process that was killed before it took its folder could just as well be about to take it, so for
-        // a minute that folder stays.
+        // A folder without a process id may belong to a process that is about to claim it, so it is kept for a minute.
         let is_taken = |name: &OsString| {
             !place.join(name).is_dir()
                 || fs::read(place.join(name).join("lock")).is_ok_and(|id| !id.is_empty())
@@ -196,7 +194,7 @@ fn a_run_killed_or_interrupted_at_twenty_moments_ends_as_the_undisturbed_one() {
     let snapshots = |run: &Path| fs::read(run.join("snapshots.jsonl")).unwrap();
     assert!(snapshots(&run) == snapshots(&undisturbed), "what was seen along the run agrees byte for byte");
     let stopped = TempDir::new().unwrap();
-    // The very first milliseconds are before the program listens.
+    // In the first milliseconds the program lacks its signal handler.
     let run = hit_twenty_times(stopped.path(), "stopped", "INT", |status| {
         status.code() == Some(130) || status.signal() == Some(2)
     });
@@ -204,7 +202,7 @@ fn a_run_killed_or_interrupted_at_twenty_moments_ends_as_the_undisturbed_one() {
     assert!(snapshots(&run) == snapshots(&undisturbed), "where it was stopped, too");
 }
 
-/// Steps of many batches, none of which ends while a test waits.
+/// Steps of many batches, none of which ends during a test.
 const SLOW: [&str; 6] = [
     "data.train_samples=32000",
     "training.accumulate=4000",
@@ -214,14 +212,14 @@ const SLOW: [&str; 6] = [
     "analysis.every=0",
 ];
 
-/// What a first signal is answered.
+/// The acknowledgement of a first signal.
 const ANSWER: &str = "\nnotice: interrupted: saving after this step; a second signal ends at once\n";
 
-/// A model of so many heads that its analysis takes seconds.
+/// A model with many heads, so that its analysis takes seconds.
 const MANY_HEADS: [&str; 5] =
     ["model.d_model=128", "model.heads=64", "model.layers=24", "training.steps=1", "analysis.every=0"];
 
-/// Starts a run and waits for its folder: it listens to signals by then.
+/// Starts a run and waits for its folder; the signal handlers are installed by then.
 fn started(folder: &Path, name: &str, sets: &[&str]) -> Child {
     let mut child = start(folder, name, sets).spawn().unwrap();
     while !folder.join(name).exists() && child.try_wait().unwrap().is_none() {
@@ -230,7 +228,7 @@ fn started(folder: &Path, name: &str, sets: &[&str]) -> Child {
     child
 }
 
-/// Waits until a program has computed for half a second, so that its first step is under way.
+/// Waits until the program has used half a second of CPU time, so that its first step is in progress.
 fn wait_for_work(child: &Child) {
     let ticks = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
@@ -246,7 +244,7 @@ fn wait_for_work(child: &Child) {
 #[test]
 fn a_run_stopped_before_its_first_row_is_saved_and_drawn() {
     let place = TempDir::new().unwrap();
-    // Below `nohup` a run outlives its terminal, as whoever started it wants.
+    // Under `nohup` a run ignores SIGHUP, as intended.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
     let hears_hangups = u64::from_str_radix(ignored, 16).unwrap() & 1 == 0;
@@ -294,7 +292,7 @@ fn a_second_signal_of_any_kind_ends_the_program_at_once() {
         let child = started(place.path(), name, &SLOW);
         wait_for_work(&child);
         send(&child, signals[0]);
-        // Two of one kind that wait together would count as one.
+        // Two pending signals of the same kind would be merged.
         std::thread::sleep(Duration::from_millis(50));
         send(&child, signals[1]);
         let ended = child.wait_with_output().unwrap();
@@ -311,7 +309,7 @@ fn a_signal_during_the_final_analysis_ends_at_once() {
     while !run.join("summary.json").exists() && child.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Once the summary is there, nothing can be lost.
+    // Once the summary exists, nothing can be lost.
     std::thread::sleep(Duration::from_millis(200));
     send(&child, "TERM");
     let ended = child.wait_with_output().unwrap();
@@ -325,7 +323,7 @@ fn a_signal_during_the_final_analysis_ends_at_once() {
 #[test]
 fn an_interrupted_validation_is_made_up_for() {
     let place = TempDir::new().unwrap();
-    // Its one validation takes seconds, and its steps none.
+    // The only validation takes seconds, the steps almost no time.
     let sets = ["training.steps=2", "data.valid_samples=20000", "analysis.snapshots=0", "analysis.every=0"];
     let sets = [&sets[..], &["model.d_model=64", "model.layers=4"]].concat();
     let undisturbed = small_run(place.path(), &sets, "undisturbed");

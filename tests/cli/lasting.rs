@@ -1,5 +1,5 @@
-//! How long runs last: what a dry run predicts, when validations, checkpoints and early stopping come, and what resuming
-//! with other keys changes.
+//! The duration of runs: the predictions of a dry run, the steps of validations, checkpoints and early stopping, and
+//! the effects of resuming with other keys.
 
 use std::fs;
 

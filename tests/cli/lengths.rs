@@ -1,4 +1,4 @@
-//! Runs beyond the length that they were trained on.
+//! Evaluation beyond the trained length.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::generate::{json, run};
 use crate::{small_run, text};
 
-/// The one line with which the program refuses.
+/// The single error line of a refusal.
 fn refused(folder: &Path, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
     let said = text(&output.stderr);
@@ -39,12 +39,12 @@ fn a_task_is_evaluated_at_each_length_beside_its_floor_there() {
             assert!((loss - floor - gap).abs() < 1e-12, "{at}");
         }
     }
-    // At the length of training they are the validation set.
+    // At the trained length the windows equal the validation set.
     let near = |a: &Value, b: &Value| (a.as_f64().unwrap() - b.as_f64().unwrap()).abs() < 1e-6;
     assert!(near(&windows[1]["loss"], &evaluated["loss"]) && near(&windows[1]["floor"], &evaluated["floor"]));
     let last = evaluated["loss_by_position"].as_array().unwrap().last().unwrap();
     assert!(near(&sliding[1]["loss"], last), "{last} {}", sliding[1]);
-    // Motifs of 7 or 8 tokens come again, so that nearly all of a long sequence is known.
+    // Motifs of 7 or 8 tokens repeat, so nearly all of a long sequence is determined.
     assert!(windows[2]["floor"].as_f64() < windows[1]["floor"].as_f64());
     assert!(near(&sliding[2]["floor"], &Value::from(0.0)));
     assert!(fs::metadata(place.path().join("made/lengths.png")).unwrap().len() > 1_000);
@@ -65,7 +65,7 @@ fn a_text_is_cut_into_windows_of_each_length() {
     assert!((windows[0]["loss"].as_f64().unwrap() - evaluated["loss"].as_f64().unwrap()).abs() < 1e-6);
     assert_eq!(windows[1]["tokens"], evaluated["tokens"]);
     assert_eq!((&windows[0]["floor"], &windows[0]["gap"]), (&Value::Null, &Value::Null));
-    // Every target but those before the last eighth of the first window.
+    // All targets except those before the last eighth of the first window.
     let targets = evaluated["tokens"].as_u64().unwrap();
     assert_ne!(targets % 8, 0, "the last window is not a full eighth behind the one before");
     assert_eq!(sliding[1]["tokens"].as_u64().unwrap(), targets - 64 + 8);

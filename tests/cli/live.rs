@@ -1,4 +1,4 @@
-//! The model within a page computes what the program computes.
+//! The model inside a page computes the same results as the program.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::page::{browse, installed};
 use super::{generate::json, small_run, text};
 
-/// The models that are tried: between them every architecture, position, norm, activation and switch.
+/// The tested models, which together cover every architecture, position scheme, norm, activation and flag.
 const MODELS: [(&str, &[&str]); 10] = [
     ("learned", &["model.head_bias=true", "model.embedding_norm=true"]),
     (
@@ -56,7 +56,7 @@ const MODELS: [(&str, &[&str]); 10] = [
         ],
     ),
     ("sinusoidal", &["model.position=sinusoidal", "model.activation=gelu_tanh", "model.embedding_norm=true"]),
-    // Beyond a million parameters, which the page keeps in half precision.
+    // More than a million parameters, which the page stores in half precision.
     ("half", &["model.d_model=256", "model.position=rotary"]),
     ("random", &["model.position=random_sinusoidal", "model.largest_position=100"]),
     ("one-layer", &["model.architecture=one_layer", "model.qk_norm=true"]),
@@ -74,7 +74,7 @@ const MODELS: [(&str, &[&str]); 10] = [
     ),
 ];
 
-/// The logits of a run's model for tokens, by Burn's operations on ndarray.
+/// A run's logits for tokens, with Burn's operations on ndarray.
 fn logits(run: &Path, tokens: &[u32], source: Option<&[u32]>) -> Vec<f32> {
     let device = Default::default();
     let file = WeightsFile::open(run.join("model.safetensors")).unwrap();
@@ -88,7 +88,7 @@ fn logits(run: &Path, tokens: &[u32], source: Option<&[u32]>) -> Vec<f32> {
     model.forward(inputs).unwrap().into_data().to_vec().unwrap()
 }
 
-/// What the page of a run must say of an input.
+/// The expected values of a run's page for an input.
 fn expected(place: &Path, name: &str, typed: &[&str], texts: &[&str]) -> Value {
     let run = place.join(name);
     let inspected = json(place, &[&["inspect", name, "--no-ablation", "--json"], typed].concat());
@@ -126,7 +126,7 @@ fn the_model_in_a_page_computes_what_the_program_computes() {
         small_run(place.path(), &[&["training.steps=20", "analysis.every=0"], sets].concat(), name);
         let typed: &[_] = match sets.contains(&"model.architecture=encoder_decoder") {
             true => &["--source", "3 1 4 1", "--text", "1 4 1"],
-            // Longer than the context of 12: there other places are drawn.
+            // Longer than the context of 12, so other positions are drawn.
             false if name == "random" => &["--text", "3 1 4 1 5 2 6 5 3 5 8 9 7 9 3 2 3"],
             false => &["--text", "3 1 4 1 5 2 6 5 3 5"],
         };

@@ -1,4 +1,4 @@
-//! The program as a user meets it: the real binary, in a folder of its own.
+//! End-to-end tests of the compiled program, each in a temporary folder.
 
 mod backends;
 mod bad_input;
@@ -42,7 +42,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A small run: seconds, not minutes.
+/// A small run that takes seconds.
 const SMALL: [&str; 11] = [
     "training.validate_every=0",
     "data.vocab=16",
@@ -98,7 +98,7 @@ fn assert_same_end(run: &Path, undisturbed: &Path) {
     assert_eq!(summary(run)["best_step"], summary(undisturbed)["best_step"]);
 }
 
-/// Runs a command of the program in `folder`, and returns what it printed.
+/// Runs a command in `folder` and returns its standard output.
 fn said(folder: &Path, arguments: &[&str]) -> String {
     let output = program(folder).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
@@ -109,9 +109,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What is said on standard error, but for what every run on little data is warned of.
+/// Standard error without the warnings that every run on little data prints.
 fn beside_data_warnings(stderr: &[u8]) -> String {
-    // On a busy machine the search for a circuit takes long enough to be shown.
+    // On a busy machine the search for a circuit takes long enough to show its progress.
     let is_expected = |line: &&str| {
         line.starts_with("warning: validation has ")
             || line.contains(" also stand")
@@ -120,7 +120,7 @@ fn beside_data_warnings(stderr: &[u8]) -> String {
     text(stderr).lines().filter(|line| !is_expected(line)).map(|line| format!("{line}\n")).collect()
 }
 
-/// The rows of a run's metrics without the columns that tell the time.
+/// The rows of a run's metrics, without the time columns.
 fn rows(run: &Path) -> Vec<String> {
     let mut reader = csv::Reader::from_path(run.join("metrics.csv")).unwrap();
     let seconds = reader.headers().unwrap().iter().position(|name| name == "seconds").unwrap();

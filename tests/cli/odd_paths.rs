@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::generate::json;
 use crate::{SMALL, program, small_run, text};
 
-/// Runs the program and reads the JSON that it prints.
+/// Runs the program and parses its JSON output.
 fn printed(folder: &Path, arguments: &[&OsStr]) -> Value {
     let output = program(folder).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));

@@ -1,4 +1,4 @@
-//! Files of the user's own, as the README says they are trained on, and what they may hold.
+//! Users' own files, as described in the README, and their contents.
 
 use std::{fs, path::Path};
 
@@ -9,7 +9,7 @@ use super::{SMALL, beside_data_warnings, program, resume, small_run, text};
 
 const WORDS: &str = "to be or not to be, that is the question. ";
 
-/// Runs the program, which does what is asked, and returns what it printed.
+/// Runs the program, asserts success, and returns its output.
 fn done(folder: &Path, arguments: &[&str]) -> String {
     let output = program(folder).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
@@ -17,7 +17,7 @@ fn done(folder: &Path, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Runs the program, which refuses in one line, and returns it.
+/// Runs the program, asserts that it refuses in one line, and returns the line.
 fn refused(folder: &Path, arguments: &[&str]) -> String {
     let output = program(folder).args(arguments).output().unwrap();
     let said = text(&output.stderr);
@@ -51,7 +51,7 @@ fn the_plain_commands_for_own_data_work_with_the_shipped_config() {
         assert_eq!(asked["vocab"], 260);
         let table = data(&["data.source=table", "data.path=rows.csv"]);
         assert_eq!(table["vocab"], 301, "as many ids as the table has");
-        // A file that is named is read, by what its name says.
+        // A file's source follows from its extension.
         assert_eq!(data(&["data.path=input.txt"])["source"], "text");
         assert_eq!(data(&["data.path=rows.csv"])["source"], "table");
         assert_eq!(data(&["data.path=rows.csv"])["vocab"], 301);
@@ -132,7 +132,7 @@ fn a_token_id_beyond_the_tokenizer_is_told() {
     }
 }
 
-/// A tokenizer of three tokens.
+/// A tokenizer with three tokens.
 const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
     "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
     "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}}"#;
@@ -175,7 +175,7 @@ fn a_run_with_a_relative_path_can_be_used_from_any_folder() {
     let output = resume(&elsewhere, "../run").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
 
-    // Its file may move: that it is the same is seen by what it holds.
+    // The data file may move: it is recognised by its contents.
     fs::rename(place.path().join("words.txt"), place.path().join("moved.txt")).unwrap();
     let moved = |path: &str| resume(&elsewhere, "../run").args(["--set", path]).output().unwrap();
     let output = moved("data.path=../moved.txt");
@@ -187,7 +187,7 @@ fn a_run_with_a_relative_path_can_be_used_from_any_folder() {
     assert!(said.contains("the data has changed"), "{said}");
     fs::rename(place.path().join("moved.txt"), place.path().join("words.txt")).unwrap();
 
-    // The config that it was made with may be named again, from where it was.
+    // The original config may be given again, relative to the same folder.
     let mut config = String::from("[data]\nsource = \"text\"\npath = \"words.txt\"\nlength = 12\n");
     config += "[model]\nd_model = 16\nheads = 2\n";
     config += "[training]\nbatch_size = 8\nmax_minutes = 1e-9\nbackend = \"ndarray\"\n";

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::{program, small_run, text, train};
 
-/// Refuses these arguments in one line with all `parts`, and leaves nothing.
+/// Asserts that these arguments are refused in one line containing all `parts`, and that nothing is written.
 fn refuses(place: &Path, arguments: &[&str], parts: &[&str]) {
     let before = fs::read_dir(place).unwrap().count();
     let output = train(place, &[], arguments);

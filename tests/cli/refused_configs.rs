@@ -1,4 +1,4 @@
-//! Configs of models by other programs: keys that `import` refuses, each by its name.
+//! Foreign model configs: keys that `import` refuses by name.
 
 use std::{fs, path::Path};
 
@@ -9,7 +9,7 @@ use crate::generate::run;
 use crate::refused_imports::refuses_as;
 use crate::text;
 
-/// A small llama as transformers saved it, in the folder `model`, whose config is changed.
+/// A small Llama saved by transformers in the folder `model`, with a modifiable config.
 struct Llama {
     place: TempDir,
     config: Value,
@@ -33,21 +33,21 @@ impl Llama {
         fs::write(self.place().join("model/config.json"), config.to_string()).unwrap();
     }
 
-    /// Writes its config with these keys changed.
+    /// Writes the config with these keys changed.
     fn change(&self, change: &Value) {
         let mut changed = self.config.as_object().unwrap().clone();
         changed.extend(change.as_object().unwrap().clone());
         self.write(&json!(changed));
     }
 
-    /// The change that gives its rotary positions these keys.
+    /// Returns the change that adds these keys to the rotary settings.
     fn rope(&self, more: Value) -> Value {
         let mut rope = self.config["rope_parameters"].as_object().unwrap().clone();
         rope.extend(more.as_object().unwrap().clone());
         json!({"rope_parameters": rope})
     }
 
-    /// Refuses each change of the config, and says the part that goes with it.
+    /// Asserts that each change of the config is refused with its message.
     fn refuses_changes<const N: usize>(&self, changes: [(Value, &str); N]) {
         for (change, part) in changes {
             self.change(&change);
@@ -186,7 +186,7 @@ fn values_that_no_model_has_are_refused_by_their_key() {
 #[test]
 fn a_format_on_the_command_line_stands_for_the_family() {
     let llama = Llama::new();
-    // A format that is said stands for the family, whichever the config names, and none of its keys.
+    // --format overrides the family that the config names, but none of the config's keys.
     let mut changed = llama.config.as_object().unwrap().clone();
     changed.insert("model_type".into(), json!("mistral"));
     changed.insert("sliding_window".into(), json!(8));
@@ -203,7 +203,7 @@ fn a_format_on_the_command_line_stands_for_the_family() {
     let said = text(&output.stderr);
     let notice = "notice: model/config.json says `model_type` \"mistral\", and is read as llama by --format";
     assert!(output.status.success() && said.trim_end() == notice, "{said}");
-    // As transformers 4 wrote it, and as SmolLM2's is, with keys that change nothing.
+    // The format of transformers 4 and of SmolLM2, with keys that change nothing.
     let mut scaling = changed.remove("rope_parameters").unwrap();
     let theta = scaling.as_object_mut().unwrap().remove("rope_theta").unwrap();
     let old = json!({

@@ -1,4 +1,4 @@
-//! What `import` refuses: each in one line, and without a trace.
+//! Refusals of `import`: each in one line, and without a trace.
 
 use std::{fs, path::Path, process::Command};
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::generate::run;
 use crate::{small_run, text};
 
-/// A safetensors file of small tensors, each filled with zeros.
+/// Writes a safetensors file of small tensors filled with zeros.
 fn write_zeros(path: &Path, tensors: &[(&str, &[usize])]) {
     let tensors: Vec<(&str, &[usize], Vec<u8>)> = tensors
         .iter()
@@ -105,12 +105,12 @@ fn a_model_that_fits_no_family_is_not_exported() {
     assert!(!place.path().join("rotary/export").exists());
 }
 
-/// Refuses to import: one line that has all `parts`, exit code 2 and no folder.
+/// Asserts that an import is refused: one line containing all `parts`, exit code 2 and no folder.
 fn refuses(place: &Path, arguments: &[&str], parts: &[&str]) {
     refuses_as(place, "run", arguments, parts);
 }
 
-/// As [`refuses`], to import as the run `name`.
+/// Same as [`refuses`], for an import as the run `name`.
 pub fn refuses_as(place: &Path, name: &str, arguments: &[&str], parts: &[&str]) {
     let output = run(place, &[&["import", "--backend", "ndarray", "--run", name], arguments].concat());
     let said = text(&output.stderr);
@@ -167,7 +167,7 @@ fn a_folder_that_lacks_a_part_is_refused_and_says_which() {
         fs::write(path("model.safetensors.index.json"), index.to_string()).unwrap();
         refuses(place.path(), &["model"], &[part]);
     }
-    // The last tensor lies in no file, and another elsewhere than the index says.
+    // One tensor is missing from all files, and another is in a different file than the index says.
     fs::copy(peers.join("expected.safetensors"), path("other.safetensors")).unwrap();
     let index = json!({"weight_map": {"model.norm.weight": "other.safetensors", "model.embed_tokens.weight": "model.safetensors",
         "lm_head.weight": "model.safetensors"}});

@@ -1,4 +1,4 @@
-//! Runs that are stopped or damaged go on as if nothing had happened, or are refused and not touched.
+//! Runs that were stopped or damaged resume to the same result, or are refused and left untouched.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use crate::{SMALL, assert_same_end, program, resume, rows, small_run, summary, text, train};
 
-/// A run that can be made longer without another course of its steps, dropout on. Each of its validations
-/// is the best so far.
+/// A run that can be extended without changing its earlier steps, with dropout. Each validation improves on all
+/// previous ones.
 const GROWING: [&str; 9] = [
     "data.task=arithmetic",
     "training.learning_rate=1e-2",
@@ -27,7 +27,7 @@ fn growing_run(folder: &Path, name: &str, steps: usize) -> PathBuf {
     small_run(folder, &[&GROWING[..], &[&steps]].concat(), name)
 }
 
-/// Resumes `run` with some keys changed, and returns what it said on standard error.
+/// Resumes `run` with some keys changed, and returns its standard error.
 fn goes_on(folder: &Path, sets: &[&str]) -> String {
     let mut command = resume(folder, "run");
     for set in sets {
@@ -111,7 +111,7 @@ fn damaged_best_weights_are_named_and_never_replace_good_ones() {
     assert!(fs::read(run.join("model.safetensors")).unwrap() == good);
     assert_eq!(summary(&run)["best_step"], 120);
 
-    // Lost in both places: the next validation finds new ones.
+    // Lost in both files: the next validation selects new best weights.
     cut_in_half(&run.join("model.safetensors"));
     let said = goes_on(place.path(), &a_step);
     assert!(said.contains("is damaged") && said.contains("the next validation decides"), "{said}");
@@ -148,14 +148,14 @@ fn a_picture_that_fails_does_not_change_how_a_run_ended() {
     assert_eq!(summary(&run)["ended"], "completed");
 }
 
-/// Every file of a folder, with what it holds.
+/// Every file of a folder, with its contents.
 fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = walkdir::WalkDir::new(folder).into_iter().map(Result::unwrap);
     let files = files.filter(|entry| entry.file_type().is_file()).map(walkdir::DirEntry::into_path);
     files.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// Refuses to resume `run` in one line, and leaves every file as it is.
+/// Asserts that resuming `run` is refused in one line, and that every file is unchanged.
 fn refuses(folder: &Path, sets: &[&str], parts: &[&str]) {
     let before = contents(&folder.join("run"));
     let mut command = resume(folder, "run");
@@ -187,7 +187,7 @@ fn a_run_that_cannot_go_on_is_refused_and_not_touched() {
     for (sets, part) in cases {
         refuses(place.path(), sets, &[part]);
     }
-    // What is damaged is found before anything is written, though the config would change.
+    // Damage is found before anything is written, even if the config would change.
     let longer = ["training.steps=63", "training.learning_rate=1e-4"];
     for (file, damage) in [("head_scores.csv", "step,layer\n1,x\n"), ("metrics.csv", "step,epoch\n")] {
         let good = fs::read(run.join(file)).unwrap();
@@ -200,7 +200,7 @@ fn a_run_that_cannot_go_on_is_refused_and_not_touched() {
     assert!(config.contains("steps = 63"), "the change is recorded");
     assert!(train(place.path(), &SMALL, &["--run", "run"]).status.code() == Some(2), "the folder is taken");
 
-    // A folder that no run ever wrote a checkpoint into.
+    // A folder without any checkpoint.
     fs::remove_dir_all(run.join("checkpoints")).unwrap();
     fs::remove_file(run.join("lock")).unwrap();
     refuses(place.path(), &["training.steps=99"], &["has no checkpoint to go on from"]);
@@ -237,7 +237,7 @@ fn a_run_that_was_killed_while_it_was_drawn_is_drawn_when_it_is_resumed() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         assert!(run.join("report.html").exists() && run.join("plots/loss.png").exists());
         assert_eq!((rows(&run), &summary(&run)["ended"]), (before, &ended));
-        // Now there is nothing left to do.
+        // No steps remain.
         assert_eq!(resume(place.path(), name).output().unwrap().status.code(), Some(2));
     }
 }
@@ -271,7 +271,7 @@ fn another_optimizer_begins_anew_and_says_so() {
     assert!(text(&output.stderr).contains("starts without its moments"), "{}", text(&output.stderr));
     let state = fs::read(run.join("checkpoints/step-00000017/state.json")).unwrap();
     let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
-    // The correction of Adam's moments counts from their beginning.
+    // Adam's bias correction counts from the first update of its moments.
     assert_eq!(state["updates"], 5);
     let sets = ["--set", "training.optimizer=adam", "--set", "training.steps=19"];
     let output = resume(place.path(), "run").args(sets).output().unwrap();

@@ -1,4 +1,4 @@
-//! A run folder whose files are not what the run wrote, and what a run says of itself.
+//! A run folder with modified files, and the messages about the run.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::{SMALL, program, small_run, summary, text, train};
 
-/// Runs a command on `run` that must refuse it, in one line.
+/// Asserts that a command on `run` is refused in one line, and returns the line.
 fn refused(place: &Path, command: &[&str]) -> String {
     let output = program(place).args(command).output().unwrap();
     let said = text(&output.stderr);
@@ -26,7 +26,7 @@ fn copy_run(from: &Path, to: &Path) {
     }
 }
 
-/// A pipe in a checkpoint would be read for ever.
+/// Reading a pipe in a checkpoint would block forever.
 #[cfg(unix)]
 #[test]
 fn a_pipe_in_a_checkpoint_is_named_and_not_waited_for() {
@@ -43,14 +43,14 @@ fn a_pipe_in_a_checkpoint_is_named_and_not_waited_for() {
         let said = refused(place.path(), &["evaluate", "run", "--checkpoint", "4"]);
         assert!(said.contains(name) && said.contains("is a pipe"), "{said}");
     }
-    // The checkpoint before serves.
+    // The previous checkpoint is used instead.
     let output = program(place.path()).args(["train", "--resume", "run"]).output().unwrap();
     let said = text(&output.stderr);
     assert!(output.status.success() && said.contains("is a pipe"), "{said}");
     assert!(said.contains("going on from run/checkpoints/step-00000000"), "{said}");
 }
 
-/// The same of the files of the run itself.
+/// The same for the files of the run itself.
 #[cfg(unix)]
 #[test]
 fn a_pipe_in_a_run_is_named_and_not_waited_for_and_what_is_missing_says_what_it_was() {
@@ -82,7 +82,7 @@ fn a_pipe_in_a_run_is_named_and_not_waited_for_and_what_is_missing_says_what_it_
     }
 }
 
-/// Takes a key out of a run's summary, as older versions wrote it.
+/// Removes a key from a run's summary, as in older versions.
 fn forget(run: &Path, key: &str) {
     let mut summary = summary(run);
     summary.as_object_mut().unwrap().remove(key).unwrap();
@@ -105,7 +105,7 @@ fn a_file_of_another_run_is_named_by_every_command_with_what_to_do() {
         "head_scores.csv",
         "summary.json",
     ];
-    // Of the same shapes, but of other weights.
+    // The same shapes, but other weights.
     let twin = small_run(place.path(), &[steps, "analysis.every=2", "run.seed=1"], "twin");
     let shorter = small_run(place.path(), &["training.steps=3", "analysis.every=2"], "shorter");
     let of_a_course = ["analysis.json", "metrics.csv", "head_scores.csv"];
@@ -169,7 +169,7 @@ fn a_run_without_a_summary_does_not_go_on_with_metrics_of_another() {
     let run = small_run(place.path(), &["training.steps=4", "training.log_every=1"], "run");
     let longer =
         small_run(place.path(), &["training.steps=9", "training.log_every=1", "run.seed=1"], "longer");
-    // As a run is that was killed.
+    // The state of a killed run.
     fs::remove_file(run.join("summary.json")).unwrap();
     let resume = ["train", "--resume", "run", "--set", "training.steps=6"];
     let own = fs::read(run.join("metrics.csv")).unwrap();
@@ -179,7 +179,7 @@ fn a_run_without_a_summary_does_not_go_on_with_metrics_of_another() {
     let said = refused(place.path(), &resume);
     assert!(said.contains("run/metrics.csv: is not the file that the run wrote"), "{said}");
     assert!(fs::read(run.join("metrics.csv")).unwrap() == foreign, "nothing of it is cut");
-    // Rows of steps that will be done again may follow.
+    // Rows of steps that will be repeated may follow.
     fs::write(run.join("metrics.csv"), [&own[..], b"5,1,train,2.0,0"].concat()).unwrap();
     assert!(program(place.path()).args(resume).output().unwrap().status.success());
 }
@@ -195,7 +195,7 @@ fn weights_that_changed_since_the_run_wrote_them_are_refused_and_old_summaries_d
     let said = refused(place.path(), &["evaluate", "run"]);
     assert!(said.contains("run/model.safetensors") && said.contains("its content has changed"), "{said}");
 
-    // As long as there is no summary, the checkpoints say what was written.
+    // Without a summary, the checkpoints record the hashes of the written files.
     let summary = fs::read(run.join("summary.json")).unwrap();
     fs::remove_file(run.join("summary.json")).unwrap();
     let said = refused(place.path(), &["evaluate", "run"]);
@@ -211,7 +211,7 @@ fn weights_that_changed_since_the_run_wrote_them_are_refused_and_old_summaries_d
     let output = program(place.path()).args(["evaluate", "run"]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
 
-    // One weight that is no number, and all of them.
+    // A single NaN weight, and all of them.
     let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize + 8;
     for first in [bytes.len() - 4, header] {
         bytes[first..].chunks_exact_mut(4).for_each(|weight| weight.copy_from_slice(&f32::NAN.to_le_bytes()));

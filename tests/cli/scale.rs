@@ -1,4 +1,4 @@
-//! What more workers would take.
+//! Predictions for more workers.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Limits of the system, and files that lie in the way: one line and an exit code, no panic and no abort.
+//! System limits and files in the way: one line and an exit code, without a panic or an abort.
 #![cfg(unix)]
 
 use std::fs;
@@ -16,7 +16,7 @@ fn training() -> Vec<String> {
     ["train", "--backend", "ndarray", "--run", "run"].map(String::from).into_iter().chain(sets).collect()
 }
 
-/// One that takes half a gigabyte, most of it for logits.
+/// A training that takes half a gigabyte, most of it for logits.
 #[cfg(target_os = "linux")]
 fn large_training() -> Vec<String> {
     let large = ["--set", "data.length=1024", "--set", "training.batch_size=64", "--set", "data.vocab=512"];
@@ -55,7 +55,7 @@ fn a_limit_on_file_size_is_an_error_of_the_write() {
 fn without_memory_the_program_ends_in_one_line() {
     let place = TempDir::new().unwrap();
     let mut codes = Vec::new();
-    // Too little for the threads, for the model, and for the logits.
+    // Too little memory for the threads, for the model, and for the logits.
     for mib in [100, 150, 250] {
         let output = limited(place.path(), &format!("ulimit -v {}", mib * 1024), &large_training());
         let said = text(&output.stderr);
@@ -93,7 +93,7 @@ fn settings_of_libraries_are_not_read_from_files() {
     let below = place.path().join("below");
     fs::create_dir(&below).unwrap();
     fs::write(place.path().join("burn.toml"), "[[broken").unwrap();
-    // Reading a pipe that nobody writes to would wait without end.
+    // Reading a pipe without a writer would block forever.
     for name in ["burn.toml", "cubecl.toml"] {
         assert!(Command::new("mkfifo").arg(below.join(name)).status().unwrap().success());
     }
@@ -103,12 +103,12 @@ fn settings_of_libraries_are_not_read_from_files() {
     }
 }
 
-/// Runs the program behind the words of `before` as a user without privileges: root passes limits and permissions.
+/// Runs the program through the command `before` as an unprivileged user, because root bypasses limits and permissions.
 fn unprivileged(place: &Path, before: &[&str], arguments: &[&str]) -> Output {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::os::unix::process::CommandExt;
     fs::set_permissions(place, fs::Permissions::from_mode(0o777)).unwrap();
-    // The build folder may be closed to others.
+    // The build folder may not be readable for other users.
     fs::copy(env!("CARGO_BIN_EXE_causal-attention"), place.join("program")).unwrap();
     let words: Vec<_> = before.iter().chain(&["./program"]).chain(arguments).collect();
     let mut command = Command::new(words[0]);

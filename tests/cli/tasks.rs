@@ -1,4 +1,4 @@
-//! Tasks with a known optimum are learned down to it, by the mechanism that their docs name.
+//! Tasks with a known optimum are learned down to their entropy floor, by the mechanism that their docs name.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::{text, train};
 
-/// What makes the predictions of a small decoder that has learned a task.
+/// The explanation of a small decoder that has learned a task.
 fn found(task: &str, sets: &[&str]) -> Explanation {
     let place = TempDir::new().unwrap();
     let chosen = format!("data.task={task}");
@@ -33,7 +33,7 @@ fn found(task: &str, sets: &[&str]) -> Explanation {
     serde_json::from_slice(&read("circuit.json")).unwrap()
 }
 
-/// Whether the head of a layer that is worth most in a circuit is of a kind.
+/// Returns true if the most important head of a layer, within a circuit, is of a kind.
 fn first_head_is(found: &Explanation, layer: usize, kind: Kind) -> bool {
     let head = found.components.iter().find(|part| part.layer == layer && part.head.is_some());
     head.is_some_and(|head| head.kinds.contains(&kind))

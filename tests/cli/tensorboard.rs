@@ -1,4 +1,4 @@
-//! What a run shows to TensorBoard: every step once, whatever became of the run on its way.
+//! A run's TensorBoard events: every step exactly once, even if the run was interrupted.
 #![cfg(unix)]
 
 use std::fs;
@@ -13,7 +13,7 @@ use crate::{SMALL, program, resume, small_run, text};
 
 const EVENTS: &str = "events.out.tfevents";
 
-/// The events of a file that is whole, without their checksums and the times at which they were written.
+/// The events of a complete file, without checksums and timestamps.
 fn events(path: &Path) -> Vec<Vec<u8>> {
     let file = fs::read(path).unwrap();
     let (mut rest, mut found) = (&file[..], Vec::new());
@@ -25,7 +25,7 @@ fn events(path: &Path) -> Vec<Vec<u8>> {
     found
 }
 
-/// Lets TensorBoard read the events in a folder; where Python has none, that is left out.
+/// Reads the events of a folder with TensorBoard; skipped if TensorBoard is not installed.
 fn compare_with_tensorboard(run: &Path, events: &Path) {
     let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/events.py");

@@ -1,4 +1,4 @@
-//! What is printed, where it can be written, and what is never written over.
+//! Terminal output, unwritable outputs, and files that are never overwritten.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::generate::{json, run};
 use crate::{program, small_run, text};
 
-/// Every file below a folder, with its bytes.
+/// Reads every file below a folder.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -53,7 +53,7 @@ fn no_command_writes_over_what_it_did_not_make() {
             assert!(said.contains(&format!("`{out}` exists already")), "{said}");
         }
     }
-    // A folder of the user's that stands for one of the run's.
+    // A user's folder linked in place of one of the run's.
     fs::rename(place.path().join("run/plots"), place.path().join("mine")).unwrap();
     std::os::unix::fs::symlink("../mine", place.path().join("run/plots")).unwrap();
     let output = run(place.path(), &["plot", "run", "--format", "svg"]);

@@ -1,4 +1,4 @@
-//! Text, tokenizers and prompts as users have them, and the advice where they cannot be read.
+//! Texts, tokenizers and prompts of users, and the advice if they cannot be read.
 
 use std::fs;
 use std::io::Write;
@@ -17,7 +17,7 @@ fn utf16(text: &str, order: fn(u16) -> [u8; 2]) -> Vec<u8> {
     text.encode_utf16().flat_map(order).collect()
 }
 
-/// What `data` says on standard error of a file that it refuses.
+/// The error of `data` for a file that it refuses.
 fn refused(folder: &Path, file: &str, more: &[&str]) -> String {
     let path = format!("data.path={file}");
     let output = run(folder, &[&["data", "--set", &path], more].concat());
@@ -79,7 +79,7 @@ fn advice_for_unreadable_files_succeeds_on_them() {
     }
 }
 
-/// A tokenizer of bytes that stand for themselves; `change` alters its file.
+/// A tokenizer with one token per byte; `change` modifies its file.
 fn tokenizer(change: impl Fn(&mut Value)) -> String {
     let mut tokenizer = json!({
         "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
@@ -226,7 +226,7 @@ fn text_keeps_its_last_line_break_and_prompts_slide() {
     let (written, said) = sample(&[]);
     assert_eq!(written["tokens"], sample(&["--prompt", "\n"]).0["tokens"]);
     assert!(said.contains("notice: without a prompt the text starts after a line break"), "{said}");
-    // Of a prompt beyond the context of 12 its last 12 are read.
+    // For a prompt beyond the context of 12, only its last 12 tokens are read.
     let (written, said) = sample(&["--prompt", "abbbbbba ab\nab"]);
     assert!(
         said.contains("the prompt of 14 tokens is longer than the context of 12 tokens: only its last 12"),
@@ -270,7 +270,7 @@ fn a_path_with_backslashes_asks_for_single_quotes() {
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2));
         assert!(said.contains(" path in single quotes") && said.contains("forward slashes"), "{said}");
-        // What is valid TOML is refused by its key.
+        // A value that is valid TOML is refused by its key.
         assert!(said.contains("config.toml:2:") || said.contains("`data.path` = C:"), "{said}");
         fs::write(place.path().join("config.toml"), format!("[data]\npath = '{path}'\n")).unwrap();
         assert!(!text(&run(place.path(), &["data"]).stderr).contains("quotes"));

@@ -1,4 +1,4 @@
-//! A run from its start to its end: what it leaves, and what its result does not depend on.
+//! A whole run: the files that it writes, and the settings that must not change its result.
 
 use std::fs;
 use std::path::Path;
@@ -160,7 +160,7 @@ fn early_stopping_and_accumulation_do_what_they_say() {
         "the first validation is the best, and two more do not improve on it"
     );
 
-    // Of 96 sequences and of 100, whose last step has what is left; and of windows, which lie anywhere.
+    // 96 sequences; 100 sequences, with a smaller last step; and windows at any offset.
     fs::write(place.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(30))
         .unwrap();
     let uneven = ["data.train_samples=100", "training.epochs=3", "training.log_every=1"];

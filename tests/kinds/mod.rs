@@ -16,17 +16,17 @@ const ACTIVATIONS: [Activation; 7] = [
     Activation::Geglu,
 ];
 
-/// Sinusoids at random places are tried apart: they are sinusoids, and learned more slowly.
+/// Random sinusoidal positions are tested separately, because they train more slowly.
 const POSITIONS: [PositionScheme; 6] = {
     use PositionScheme::*;
     [None, Learned, Sinusoidal, Rotary, Alibi, Relative]
 };
 
-/// Decoders of `base`'s sizes in which every activation meets every position scheme, and every two values of any two
-/// keys meet in one of them. `base` has an even number of heads.
+/// Decoders of `base`'s sizes that cover every pair of activation and position scheme, and every pair of values of any
+/// two keys. `base` has an even number of heads.
 pub fn of_every_kind(base: &ModelConfig) -> Vec<ModelConfig> {
     let kind = |i: usize| {
-        // Of a key with two values, which of them; the test below sees to it that all pairs meet.
+        // Selects one of a key's two values; the test below checks that all pairs occur.
         let takes = |key: usize| {
             let stride = [5, 7, 9, 11, 19, 21, 23, 25, 29, 31][key];
             (i * i * stride / 64 + i * stride / 16) % 2 == 1

@@ -1,4 +1,4 @@
-//! Reads one reference case and compares results with it.
+//! Reads a reference case and compares results with it.
 
 use causal_attention::ops::Kernels;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use burn::nn::{Embedding, Linear};
 use burn::tensor::{Bool, Int, Tensor, TensorData, backend::Backend};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
-/// One case: tensors named `input.*`, `weight.*` and `expected.*`.
+/// A case with tensors named `input.*`, `weight.*` and `expected.*`.
 pub struct Case {
     name: String,
     tensors: HashMap<String, TensorData>,
@@ -40,17 +40,17 @@ impl Case {
         Self { name: name.to_string(), tensors: tensors.collect() }
     }
 
-    /// A tensor as the file has it.
+    /// Returns a tensor as stored in the file.
     pub fn data(&self, key: &str) -> TensorData {
         self.tensors.get(key).unwrap_or_else(|| panic!("{} has no {key}", self.name)).clone()
     }
 
-    /// The shape of a tensor, which must have this rank.
+    /// Returns the shape of a tensor, which must have rank `D`.
     pub fn shape<const D: usize>(&self, key: &str) -> [usize; D] {
         self.data(key).shape.dims()
     }
 
-    /// All numbers of a tensor, in the precision of the file.
+    /// Returns all numbers of a tensor, in double precision.
     pub fn numbers(&self, key: &str) -> Vec<f64> {
         self.data(key).convert::<f64>().to_vec::<f64>().unwrap()
     }
@@ -63,7 +63,7 @@ impl Case {
         Tensor::from_data(self.data(key), &Default::default())
     }
 
-    /// Writes tensors as a safetensors file of their own, under the names that `rename` gives them.
+    /// Writes tensors to a separate safetensors file, under the names that `rename` returns.
     pub fn write_safetensors(&self, path: &Path, rename: impl Fn(&str) -> Option<String>) {
         let named = self.tensors.iter().filter_map(|(key, data)| Some((rename(key)?, data)));
         let floats: Vec<_> = named.map(|(name, data)| (name, data.clone().convert::<f32>())).collect();
@@ -73,17 +73,17 @@ impl Case {
         std::fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
     }
 
-    /// A padding tensor, in which the files hold 1 for what is hidden.
+    /// Returns a padding mask, which the files store as 1 for hidden positions.
     pub fn hidden<B: Backend, const D: usize>(&self, key: &str) -> Tensor<B, D, Bool> {
         self.int(key).equal_elem(1)
     }
 
-    /// How many tensors are named `{prefix}i{suffix}`, for any number `i`.
+    /// Counts the tensors named `{prefix}i{suffix}` for consecutive `i` from 0.
     pub fn count(&self, prefix: &str, suffix: &str) -> usize {
         (0..).take_while(|i| self.tensors.contains_key(&format!("{prefix}{i}{suffix}"))).count()
     }
 
-    /// A linear layer from PyTorch's layout, `[out, in]`; without a bias where the case has none.
+    /// Creates a linear layer from PyTorch's layout, `[out, in]`; without a bias if the case has none.
     pub fn linear<B: Backend>(&self, weight: &str, bias: &str) -> Linear<B> {
         let bias = self.tensors.contains_key(bias).then(|| Param::from_tensor(self.float(bias)));
         Linear { weight: Param::from_tensor(self.float::<B, 2>(weight).transpose()), bias }

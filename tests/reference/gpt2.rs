@@ -1,5 +1,5 @@
-//! A small GPT-2 of transformers: imported from a checkpoint in its naming, all attention maps,
-//! greedy tokens with and without cache.
+//! A small GPT-2 from transformers: import of the checkpoint, all attention maps, and greedy tokens with and without a
+//! KV cache.
 
 use std::{fs, path::Path};
 
@@ -17,8 +17,8 @@ use causal_attention::weights::native::{self, Tensors};
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};
 
-/// transformers' own files: the checkpoint without the prefix `transformer.` or with it, and the
-/// config, of which the case's tensors show all but the heads.
+/// Writes the files as transformers does: the checkpoint with or without the prefix `transformer.`, and the config. The
+/// case's tensors determine all keys of the config except the number of heads.
 fn write_checkpoint(case: &Case, folder: &Path, prefix: &str) {
     let [layers, _, heads, _, _] = case.shape::<5>("expected.attentions");
     let [vocab, d_model] = case.shape::<2>("weight.transformer.wte.weight");
@@ -34,7 +34,7 @@ fn write_checkpoint(case: &Case, folder: &Path, prefix: &str) {
     fs::write(folder.join("config.json"), config.to_string()).unwrap();
 }
 
-/// What a folder holds, by what it says itself, with its weights read.
+/// Imports a folder with a detected format, and reads its weights.
 fn read(folder: &Path) -> (Imported, Tensors) {
     let imported = import(&[folder.to_path_buf()], None, None, None).unwrap();
     let read = |tensor: &LazyTensor| (tensor.name.clone(), tensor.read().unwrap());

@@ -29,7 +29,7 @@ pub fn fused_attention<B: Backend>(case: &Case, prefix: &str, heads: usize) -> M
     }
 }
 
-/// A fused attention from the weights of a PyTorch `MultiheadAttention`.
+/// A fused attention from the weights of PyTorch's `MultiheadAttention`.
 pub fn self_attention<B: Backend>(case: &Case, prefix: &str, heads: usize) -> MultiHeadAttention<B> {
     let output: Linear<B> = linear(case, &format!("{prefix}out_proj"));
     let [d_model, _] = output.weight.shape().dims();

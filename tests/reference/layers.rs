@@ -15,7 +15,7 @@ use crate::CLOSE;
 use crate::case::{Case, on_both_paths};
 use crate::heads::self_attention;
 
-/// PyTorch's layers were made with this many heads, which no tensor of a case shows.
+/// The number of heads of PyTorch's layers, which no tensor of a case shows.
 const HEADS: usize = 4;
 
 fn norm<B: Backend>(case: &Case, name: &str) -> Norm<B> {

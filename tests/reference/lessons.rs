@@ -1,4 +1,4 @@
-//! The first lessons: without weights, with weights, causal, two heads side by side.
+//! The introductory attention layers: without weights, with weights, causal, and two heads side by side.
 
 use burn::nn::DropoutConfig;
 use burn::tensor::{Tensor, backend::Backend};
@@ -11,13 +11,13 @@ use causal_attention::attention::{StackedHeads, TrainableAttention, simple};
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};
 
-/// A head from `weight.{prefix}query{suffix}` and so on.
+/// A head from `weight.{prefix}query{suffix}` and the matching key and value.
 pub fn projection<B: Backend>(case: &Case, prefix: &str, suffix: &str) -> TrainableAttention<B> {
     let linear = |name: &str| case.linear(&format!("weight.{prefix}{name}{suffix}"), "");
     TrainableAttention { query: linear("query"), key: linear("key"), value: linear("value") }
 }
 
-/// A causal head without dropout, for sequences of this length.
+/// A causal head without dropout, for sequences of length `context`.
 pub fn head<B: Backend>(projection: TrainableAttention<B>, context: usize) -> CausalAttention<B> {
     let hidden = future(context, &Default::default());
     CausalAttention { projection, dropout: DropoutConfig::new(0.0).init(), hidden }

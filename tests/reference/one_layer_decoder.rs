@@ -1,4 +1,4 @@
-//! The one-layer decoder: forward, gradients and forty steps of Adam.
+//! The one-layer decoder: forward pass, gradients and forty steps of Adam.
 
 use burn::optim::{GradientsParams, Optimizer as _};
 use burn::tensor::{Int, Tensor, backend::AutodiffBackend, backend::Backend};

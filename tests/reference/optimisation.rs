@@ -1,4 +1,4 @@
-//! The learning-rate schedule, and AdamW with decay on matrices only and clipping by the global norm.
+//! The learning-rate schedule, and AdamW with weight decay on matrices only and clipping by the global norm.
 
 use burn::module::{Module, Param};
 use burn::optim::{GradientsParams, Optimizer as _};
@@ -66,7 +66,7 @@ fn adamw_clipped() {
     on_both_paths(agrees::<Autodiff<Flex>>);
 }
 
-/// Twenty steps of a small decoder as `tests/peers/make_muon.py` computes them.
+/// Twenty steps of a small decoder, compared with `tests/peers/make_muon.py`.
 #[test]
 fn muon_with_adamw() {
     fn agrees<B: AutodiffBackend>() {

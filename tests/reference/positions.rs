@@ -1,4 +1,4 @@
-//! The position schemes.
+//! Position schemes.
 
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use burn_flex::Flex;
@@ -10,11 +10,11 @@ use causal_attention::position::{Alibi, Direction, Rotary, alibi, relative::buck
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};
 
-/// T5's buckets of the case, which its tensors do not show.
+/// The case's T5 bucket settings, which its tensors do not show.
 const BUCKETS: usize = 16;
 const LARGEST_DISTANCE: usize = 24;
 
-/// Lays a bias by distance out over `time` queries and keys: `[heads, time, time]`.
+/// Expands a bias by distance to `time` queries and keys: `[heads, time, time]`.
 fn spread<B: Backend>(by_distance: Tensor<B, 2>, time: usize) -> Tensor<B, 3> {
     let row = |query| by_distance.clone().narrow(1, query, time).flip([1]);
     Tensor::stack((0..time).map(row).collect(), 1)

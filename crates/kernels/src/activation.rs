@@ -1,4 +1,4 @@
-//! The activations of feed-forward layers, by themselves and as the gate of a second layer's output.
+//! Activation functions of feed-forward layers, and the gated activations built from them.
 //!
 //! | form | `f(x)` | source |
 //! |---|---|---|
@@ -8,7 +8,8 @@
 //! | squared ReLU | `max(x, 0)^2` | So et al., *Primer*, 2021 |
 //! | SiLU | `x / (1 + e^-x)` | Elfwing et al., 2017 |
 //!
-//! A gated layer has `f(gate) * up` of two halves of its columns (Shazeer, *GLU variants improve Transformer*, 2020).
+//! A gated layer computes `f(gate) * up` from the two halves of its columns (Shazeer, *GLU variants improve
+//! Transformer*, 2020).
 
 use pulp::Simd;
 use rayon::prelude::*;
@@ -17,18 +18,18 @@ use super::matrix::MatrixMut;
 use super::parallel::for_each;
 use super::vector::{Vector, update, update_all, vectorized};
 
-/// Which activation.
+/// An activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// The exact GELU, through the error function.
     Gelu,
-    /// Its approximation through tanh that GPT-2 uses.
+    /// GELU approximated through tanh, as in GPT-2.
     GeluTanh,
-    /// What is positive.
+    /// The positive part of `x`.
     Relu,
-    /// The square of what is positive.
+    /// The square of the positive part.
     Relu2,
-    /// `x` times its logistic function.
+    /// `x` times its logistic function, also called swish.
     Silu,
 }
 
@@ -37,7 +38,7 @@ const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769_2;
 const CUBIC: f32 = 0.044_715;
 
 impl Activation {
-    /// The activation at `x`, and its derivative.
+    /// Returns the activation at `x` and its derivative.
     #[inline(always)]
     fn value_and_derivative<S: Simd>(self, x: Vector<S>) -> (Vector<S>, Vector<S>) {
         match self {
@@ -46,7 +47,7 @@ impl Activation {
                 (x * cdf, x.mul_add(density, cdf))
             }
             Activation::GeluTanh => {
-                // Farther out the curve is straight, and a cube could overflow.
+                // Beyond this range the curve is straight, and a cube could overflow.
                 let near = x.replace(x.less_than(-30.0), -30.0).replace(x.greater_than(30.0), 30.0);
                 let square = near * near;
                 let s = (TWICE_SQRT_2_OVER_PI * near * square.mul_add(CUBIC, 1.0)).sigmoid();
@@ -69,11 +70,11 @@ impl Activation {
     }
 }
 
-/// Of a whole layer, by its pre-activation: `pre_activation` becomes the activation of it, and `gradient`, which
-/// comes as that of the activation, the one of the pre-activation.
+/// Computes the activation of a whole layer and its backward pass in place: `pre_activation` becomes the activation,
+/// and `gradient`, the gradient of the activation on entry, becomes the gradient of the pre-activation.
 ///
 /// # Panics
-/// If the lengths differ.
+/// Panics if the lengths differ.
 pub fn activate_and_differentiate(form: Activation, pre_activation: &mut [f32], gradient: &mut [f32]) {
     const PIECE: usize = 1 << 13;
     assert_eq!(pre_activation.len(), gradient.len(), "pre-activation and gradient");
@@ -81,12 +82,12 @@ pub fn activate_and_differentiate(form: Activation, pre_activation: &mut [f32], 
     for_each(pieces, PIECE * 4, |(values, gradients)| value_and_gradient(form, values, gradients));
 }
 
-/// Of a gated layer of `width` columns, by its pre-activation `[rows, 2 * width]`, in whose rows the gate stands
-/// before what it gates: `pre_activation` becomes its gradient, and `gradient`, which comes as that of
-/// `f(gate) * up`, becomes `f(gate) * up`.
+/// Computes a gated layer of `width` columns and its backward pass in place. `pre_activation` is `[rows, 2 * width]`,
+/// with the gate in the first half of each row, and becomes its own gradient. `gradient`, the gradient of
+/// `f(gate) * up` on entry, becomes `f(gate) * up`.
 ///
 /// # Panics
-/// If the lengths do not fit.
+/// Panics if `pre_activation` is not twice as long as `gradient`.
 pub fn gate_and_differentiate(
     form: Activation,
     width: usize,
@@ -101,7 +102,7 @@ pub fn gate_and_differentiate(
     });
 }
 
-/// The body with a form that the compiler knows, so that no branch stands within its loops.
+/// Instantiates the body for each activation as a constant, so that its loops contain no branch.
 macro_rules! with_form {
     ($form:expr, |$known:ident| $body:expr) => {
         with_form!($form, |$known| $body, Gelu GeluTanh Relu Relu2 Silu)
@@ -135,7 +136,7 @@ vectorized! {
         }))
     }
 
-    /// Adds the bias to the rows of a product and activates in place; `saved` receives what is activated.
+    /// Adds the bias to the rows of a product and activates them in place; `saved` receives the pre-activation.
     pub(super) fn add_bias_and_activate(
         simd;
         form: Activation,

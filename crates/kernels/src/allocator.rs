@@ -1,30 +1,29 @@
-//! Where the numbers of a step lie in memory, and what the GNU allocator does with it (`mallopt(3)`); other allocators
-//! are left as they are.
+//! Memory allocation for training steps: settings of the GNU allocator (`mallopt(3)`), and an allocator that aligns
+//! large allocations to cache lines. Other system allocators keep their settings.
 //!
-//! By itself the GNU allocator gives each thread a store of its own, in parts of 64 MB that go back to the system as
-//! soon as they are empty, and gives back what lies free at a store's end: a step whose tensors come and go there has
-//! fresh pages cleared each time.
+//! By default, the GNU allocator gives each thread an arena of its own, in heaps of 64 MB. An empty heap returns to the
+//! system at once, and so does free memory at the top of an arena. A step whose tensors come and go there has fresh
+//! pages zeroed each time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-/// Lets threads that start later share the store of those that run. Kernels take their buffers from the
-/// [pool](super::pool) and ask the allocator seldom, so nobody waits for another.
+/// Lets threads that start later share the existing arena. Kernels take their buffers from the [pool](super::pool) and
+/// seldom call the allocator, so contention is low.
 pub fn share_one_store() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     set(libc::M_ARENA_MAX, 1);
 }
 
-/// Keeps what a step frees for the next one, which needs the same again.
+/// Keeps the memory that a step frees for the next step, which needs the same amount again.
 ///
-/// What is there for good, as the weights, is better allocated before: among what comes and goes it would
-/// leave gaps.
+/// Allocate long-lived data such as the weights before this call: among short-lived tensors they would leave gaps.
 pub fn keep_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // Up to the largest piece that the allocator's own store may have.
+        // The largest threshold that glibc accepts.
         set(libc::M_MMAP_THRESHOLD, 32 << 20);
         set(libc::M_TRIM_THRESHOLD, i32::MAX);
     }
@@ -32,25 +31,25 @@ pub fn keep_freed_memory() {
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn set(parameter: i32, value: i32) {
-    // SAFETY: `mallopt` takes two numbers and a lock of its own; a value that it does not know it refuses.
+    // SAFETY: `mallopt` takes two numbers and its own lock, and rejects unknown values.
     unsafe { libc::mallopt(parameter, value) };
 }
 
-/// What is called where the system gives no more memory.
+/// The callback for an allocation that the system refuses.
 static EXHAUSTED: OnceLock<fn()> = OnceLock::new();
 
 thread_local! {
-    /// Whether this thread can do without the memory that it asks for.
+    /// True while this thread can do without the memory that it requests.
     static IS_FALLIBLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `end` where the system gives [`WholeLines`] no more memory. It may end the program, which the standard library
-/// would abort, and must not allocate. The first one counts.
+/// Sets the callback for an allocation of [`WholeLines`] that the system refuses. The callback may end the program,
+/// which the standard library would abort, and must not allocate. Only the first call has an effect.
 pub fn on_exhaustion(end: fn()) {
     let _ = EXHAUSTED.set(end);
 }
 
-/// Does work that can do without the memory that it asks for: what [`on_exhaustion`] set is not called.
+/// Runs work that can handle a failed allocation: the callback of [`on_exhaustion`] is not called.
 pub fn fallible<T>(work: impl FnOnce() -> T) -> T {
     let before = IS_FALLIBLE.replace(true);
     let done = work();
@@ -58,7 +57,7 @@ pub fn fallible<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// A piece that the system gave, or null once that was told.
+/// Returns the system's allocation; calls the [`on_exhaustion`] callback if it is null.
 fn told(piece: *mut u8) -> *mut u8 {
     if piece.is_null() && !IS_FALLIBLE.try_with(Cell::get).unwrap_or(true) {
         EXHAUSTED.get().inspect(|end| end());
@@ -66,10 +65,12 @@ fn told(piece: *mut u8) -> *mut u8 {
     piece
 }
 
-/// The system's allocator, of which what fills a page begins at a cache line: registers that are as wide then
-/// read and write one line, not parts of two. What is asked for with two lines' alignment, as each of `gemm`'s products
-/// does for its packed factors, a thread keeps for its next product: threads that ask the one store at the same time put
-/// each other to sleep. A program takes it as its `#[global_allocator]`.
+/// The system's allocator with allocations of a page or more aligned to cache lines, so that accesses by vector
+/// registers of that width never straddle two lines.
+///
+/// Allocations with an alignment of two lines, which `gemm` requests for the packed factors of each product, are cached
+/// per thread for the next product. Threads that call the shared arena at the same time would put each other to sleep.
+/// A program installs this type as its `#[global_allocator]`.
 #[derive(Debug)]
 pub struct WholeLines;
 
@@ -77,20 +78,20 @@ const PAGE: usize = 4_096;
 const LINE: usize = 64;
 
 thread_local! {
-    /// The pieces that this thread keeps, by their class.
+    /// The freed allocations cached by this thread, indexed by size class.
     static KEPT: Kept = const { Kept([const { Cell::new(null_mut()) }; CLASSES]) };
 }
 
-/// A piece of [`PAGE`] bytes, of twice as many, and so on, up to those of the largest class.
+/// One slot per size class: [`PAGE`] bytes, twice as many, and so on up to the largest class.
 struct Kept([Cell<*mut u8>; CLASSES]);
 
-/// The largest is 32 MB.
+/// The number of size classes; the largest holds 32 MB.
 const CLASSES: usize = 14;
 
 impl Drop for Kept {
     fn drop(&mut self) {
         for (class, piece) in self.0.iter().enumerate().filter(|(_, piece)| !piece.get().is_null()) {
-            // SAFETY: it came from the system with the layout of its class.
+            // SAFETY: the allocation came from the system with the layout of its class.
             unsafe {
                 System.dealloc(piece.get(), Layout::from_size_align_unchecked(PAGE << class, 2 * LINE))
             };
@@ -98,7 +99,7 @@ impl Drop for Kept {
     }
 }
 
-/// The class of a piece that its thread keeps when it is freed, and the layout of all pieces of the class.
+/// Returns the size class of an allocation that is cached on release, and the layout shared by the class.
 fn class(layout: Layout) -> Option<(usize, Layout)> {
     if layout.align() != 2 * LINE || layout.size() < PAGE {
         return None;
@@ -108,24 +109,24 @@ fn class(layout: Layout) -> Option<(usize, Layout)> {
     (class < CLASSES).then_some((class, layout))
 }
 
-/// What the system is asked for so that a cache line begins within it, behind room for the distance to that; none for
-/// what stays as it is.
+/// Returns the layout to request from the system so that the allocation contains the start of a cache line, and before
+/// it a word for its distance. Returns none for allocations that need no alignment.
 fn with_room(layout: Layout) -> Option<Layout> {
     let is_large = layout.size() >= PAGE && layout.align() <= LINE;
     let size = layout.size().checked_add(LINE).filter(|_| is_large)?;
     Layout::from_size_align(size, size_of::<usize>()).ok()
 }
 
-/// The first cache line of a piece in front of which a word belongs to the piece as well: that holds the distance.
+/// Returns the first cache line of an allocation, and stores its distance from the start in the word before it.
 ///
 /// # Safety
-/// The piece must have a [`LINE`] more than is asked of it, unless it is null.
+/// The allocation must be null or [`LINE`] bytes longer than requested.
 unsafe fn first_line(piece: *mut u8) -> *mut u8 {
     if piece.is_null() {
         return piece;
     }
     let distance = LINE - piece.addr() % LINE;
-    // SAFETY: a piece begins at a word, so that at least a word lies before the next line, and at most a line.
+    // SAFETY: an allocation begins at a word, so at least one word and at most a line precede the next line.
     unsafe {
         let line = piece.add(distance);
         line.cast::<usize>().sub(1).write(distance);
@@ -133,25 +134,25 @@ unsafe fn first_line(piece: *mut u8) -> *mut u8 {
     }
 }
 
-/// What [`first_line`] wrote.
+/// Reads the distance written by [`first_line`].
 ///
 /// # Safety
-/// The place must come from there.
+/// The address must come from [`first_line`].
 unsafe fn distance(place: *mut u8) -> usize {
     // SAFETY: as the caller promises.
     unsafe { place.cast::<usize>().sub(1).read() }
 }
 
-// SAFETY: the system's allocator, of whose pieces the part from their first cache line on is as long as was asked for. A
-// piece that is kept belongs to nobody.
+// SAFETY: each address is the system's allocation from its first cache line on, which is as long as requested. A cached
+// allocation is not in use anywhere.
 unsafe impl GlobalAlloc for WholeLines {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if let Some((class, layout)) = class(layout) {
             let kept = KEPT.try_with(|kept| kept.0[class].replace(null_mut())).unwrap_or(null_mut());
-            // SAFETY: a class has bytes.
+            // SAFETY: the size of a class is not zero.
             return if kept.is_null() { told(unsafe { System.alloc(layout) }) } else { kept };
         }
-        // SAFETY: as the caller promises, and with room.
+        // SAFETY: as the caller promises; the layout includes room for a line.
         unsafe {
             match with_room(layout) {
                 Some(layout) => first_line(told(System.alloc(layout))),
@@ -162,7 +163,7 @@ unsafe impl GlobalAlloc for WholeLines {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if class(layout).is_some() {
-            // SAFETY: the piece is as long as it is asked for.
+            // SAFETY: the allocation is as long as requested.
             return unsafe {
                 let piece = self.alloc(layout);
                 if !piece.is_null() {
@@ -184,12 +185,12 @@ unsafe impl GlobalAlloc for WholeLines {
         if let Some((class, layout)) = class(layout) {
             let surplus = KEPT.try_with(|kept| kept.0[class].replace(place)).unwrap_or(place);
             if !surplus.is_null() {
-                // SAFETY: it came from the system with the layout of its class.
+                // SAFETY: the allocation came from the system with the layout of its class.
                 unsafe { System.dealloc(surplus, layout) };
             }
             return;
         }
-        // SAFETY: the piece came with this layout from one of the others.
+        // SAFETY: the allocation came with this layout from one of the other functions.
         unsafe {
             match with_room(layout) {
                 Some(layout) => System.dealloc(place.sub(distance(place)), layout),
@@ -202,8 +203,8 @@ unsafe impl GlobalAlloc for WholeLines {
         let Ok(new_layout) = Layout::from_size_align(size, layout.align()) else {
             return null_mut();
         };
-        // SAFETY: as the caller promises; large pieces keep their numbers where the system, which need not copy them,
-        // puts the piece at another distance from a line.
+        // SAFETY: as the caller promises. The system may move a large allocation to another distance from a cache line;
+        // its content is then moved along.
         unsafe {
             match [with_room(layout), with_room(new_layout)] {
                 [None, None] if class(layout).or(class(new_layout)).is_none() => {
@@ -244,7 +245,7 @@ mod tests {
         {
             let layout = Layout::from_size_align(size, align).unwrap();
             for new_size in [1, 3_000, 4_096, 5_000, 90_001, 41_000_001] {
-                // SAFETY: the pieces are as long as they are asked for, and go back with their layouts.
+                // SAFETY: the allocations are as long as requested, and are freed with their layouts.
                 unsafe {
                     let (piece, zeros) = (WholeLines.alloc(layout), WholeLines.alloc_zeroed(layout));
                     assert!([piece, zeros].iter().all(|piece| piece.addr().is_multiple_of(align)));

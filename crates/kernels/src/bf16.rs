@@ -1,12 +1,14 @@
-//! Matrix products whose factors are rounded to bf16 and whose sums are taken in single precision.
+//! Matrix products with factors rounded to bf16 and sums in single precision.
 //!
 //! A bf16 is the upper half of an `f32` (Kalamkar et al., *A study of bfloat16 for deep learning training*, 2019, arXiv
-//! 1905.12322). Two that meet in a sum stand side by side in one slot of 32 bits, the first in its lower half, and a
-//! slot's products enter the sum as the instruction `VDPBF16PS` of AVX512-BF16 defines it: the upper half first, each
-//! by one fused multiply-add, with denormals flushed to zero. Processors without it do the same in their own
-//! registers, so that they compute the same bits. Processors with a matrix unit (Intel's AMX) take sums by that, in
-//! [another order](amx) and many times faster. Each number of a result is one sum from its first term to its
-//! last, however the product is cut.
+//! 1905.12322). Two neighbours along the inner dimension share a slot of 32 bits, the first in the lower half.
+//!
+//! - AVX512-BF16: the products of a slot enter the sum as defined for `VDPBF16PS`, the upper half first, each by one
+//!   fused multiply-add, with denormals flushed to zero.
+//! - Other processors compute the same bits in their own registers.
+//! - Intel AMX accumulates in [another order](amx) and is many times faster.
+//!
+//! Each number of a result is one sum from its first term to its last, however the product is tiled.
 
 pub(super) mod amx;
 mod factor;
@@ -19,21 +21,21 @@ use factor::Part;
 pub(super) use factor::{Factor, Side, Source, Strip};
 pub use rounding::round;
 
-/// Whether the processor has instructions for products in bf16 that are taken. Without them, products in single precision
-/// are faster.
+/// Returns true if the processor has instructions for products in bf16 and they are used. Without them, products in
+/// single precision are faster.
 pub fn has_instructions() -> bool {
     amx::is_used() || tile::has_instruction()
 }
 
-/// Lines of a block, and slots of each.
+/// The number of lines of a block, and of slots per line.
 pub(super) const SIDE: usize = 16;
-/// A block: 16 slots of each of 16 lines.
+/// The number of slots of a block: 16 in each of 16 lines.
 const BLOCK: usize = SIDE * SIDE;
 
-/// The same tile of the products of a left factor with several right ones, on the calling thread.
+/// Computes the same tile of the products of one left factor with several right factors, on the calling thread.
 pub(super) fn product_tiles<const N: usize>(left: &Source, rights: &[Source; N], mut tiles: [&mut Tile; N]) {
-    // Numbers of the inner dimension that are summed up at a time at most, so that what a tile rounds stays near to its
-    // core: those with a matrix unit have larger caches.
+    // The most numbers of the inner dimension summed at a time, so that rounded numbers stay in the cache of a core.
+    // Processors with a matrix unit have larger caches.
     let most_together = if amx::Unit::chosen().is_some() { 1536 } else { 768 };
     let (inner, mut update) = (left.inner(), Update::Set(1.0));
     let together = inner.div_ceil(inner.div_ceil(most_together).max(1)).next_multiple_of(2 * SIDE).max(1);
@@ -49,27 +51,27 @@ pub(super) fn product_tiles<const N: usize>(left: &Source, rights: &[Source; N],
     }
 }
 
-/// What becomes of the numbers that stand in a result.
+/// The effect of a product on the numbers already in its destination.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Update {
-    /// The sums times a number take their place.
+    /// Replaces the numbers by the sums times a factor.
     Set(f32),
-    /// The sums times a number are added to them.
+    /// Adds the sums times a factor to the numbers.
     Add(f32),
-    /// The sums go on from them.
+    /// Starts the sums from the numbers.
     Continue,
 }
 
-/// The sums of products of the first lines of both factors, as many as `output` has rows and columns, on the calling
+/// Computes the products of the first lines of both factors, as many as `output` has rows and columns, on the calling
 /// thread.
 ///
 /// # Panics
-/// If the shapes do not fit.
+/// Panics if the shapes do not match.
 pub(super) fn product(output: &mut MatrixMut, update: Update, factors: [Part; 2]) {
     product_by(amx::Unit::chosen(), output, update, factors);
 }
 
-/// By the matrix unit where there is one, and else by other instructions.
+/// Uses the matrix unit if there is one, and other instructions otherwise.
 fn product_by(unit: Option<amx::Unit>, output: &mut MatrixMut, update: Update, factors: [Part; 2]) {
     let (rows, columns, [left, right]) = (output.rows(), output.columns(), factors);
     assert!(
@@ -81,7 +83,7 @@ fn product_by(unit: Option<amx::Unit>, output: &mut MatrixMut, update: Update, f
         right.lines
     );
     if left.inner == 0 {
-        // Sums of nothing.
+        // An empty sum is zero.
         return if let Update::Set(_) = update {
             output.fill(0.0)
         };
@@ -92,13 +94,13 @@ fn product_by(unit: Option<amx::Unit>, output: &mut MatrixMut, update: Update, f
     }
 }
 
-/// Sums that go on from a part of a result.
+/// Loads the partial sums of a result.
 fn read<const WIDTH: usize>(output: &mut MatrixMut, sums: &mut [[f32; WIDTH]]) {
     let columns = output.columns();
     (0..output.rows()).for_each(|row| sums[row][..columns].copy_from_slice(output.row(row)));
 }
 
-/// Where the sums go: the first ones of each row.
+/// Writes the first sums of each row into the result.
 fn write<const WIDTH: usize>(update: Update, sums: &[[f32; WIDTH]], output: &mut MatrixMut) {
     match update {
         Update::Set(scale) => set(scale, sums, output),

@@ -1,9 +1,8 @@
-//! Dropout whose mask is computed again instead of being stored.
+//! Dropout with a mask that is recomputed instead of stored.
 //!
-//! A number at (row, column) is kept if a hash of (seed, row, column) says so, and then scaled by `1 / (1 -
-//! probability)`. The backward pass asks the hash again, on any thread and in any order. The hash is
-//! Philox4x32-7, a counter-based generator that passes BigCrush (Salmon et al., *Parallel random numbers:
-//! as easy as 1, 2, 3*, 2011).
+//! A hash of (seed, row, column) decides if a number is kept; kept numbers are scaled by `1 / (1 - probability)`. The
+//! backward pass recomputes the hash, on any thread and in any order. The hash is Philox4x32-7, a counter-based
+//! generator that passes BigCrush (Salmon et al., *Parallel random numbers: as easy as 1, 2, 3*, 2011).
 
 use pulp::Simd;
 use rayon::prelude::*;
@@ -12,20 +11,20 @@ use super::parallel::{for_each, rows_in_a_piece};
 use super::pool::{self, Buffer};
 use super::vector::{LANES, Vector, update, vectorized};
 
-/// Which numbers of a matrix are dropped.
+/// The parameters of a dropout mask.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
-    /// The probability with which a number becomes zero, in [0, 1].
+    /// The probability that a number becomes zero, in [0, 1].
     pub probability: f32,
-    /// Names the mask: equal seeds give equal masks for matrices of equal width.
+    /// The seed of the mask: equal seeds give equal masks for matrices of equal width.
     pub seed: u64,
 }
 
-/// `output = dropout(input)` for a matrix `[rows, columns]`, and also the gradient's way back:
+/// Computes `output = dropout(input)` for a matrix `[rows, columns]`. The backward pass is the same function:
 /// `input_gradient = dropout(output_gradient)`.
 ///
 /// # Panics
-/// If the lengths differ or hold no whole rows.
+/// Panics if the lengths differ or are not whole rows.
 pub fn apply(dropout: Dropout, columns: usize, input: &[f32], output: &mut [f32]) {
     assert_eq!(input.len(), output.len(), "dropout's input and output");
     assert!(output.len().is_multiple_of(columns), "{} values in rows of {columns}", output.len());
@@ -37,7 +36,7 @@ pub fn apply(dropout: Dropout, columns: usize, input: &[f32], output: &mut [f32]
     });
 }
 
-/// What [`apply`] makes of a gradient, where there is dropout.
+/// Returns a gradient with [`apply`] applied, or none without dropout.
 pub(super) fn masked(dropout: Option<Dropout>, columns: usize, gradient: &[f32]) -> Option<Buffer> {
     dropout.map(|dropout| {
         let mut masked = pool::take(gradient.len());
@@ -57,22 +56,22 @@ vectorized! {
 }
 
 impl Dropout {
-    /// The mask of a matrix with `columns` columns.
+    /// Returns the mask of a matrix with `columns` columns.
     pub(super) fn mask(self, columns: usize) -> Mask {
         let Self { probability, seed } = self;
         assert!((0.0..=1.0).contains(&probability), "dropout probability {probability} is not in [0, 1]");
         Mask {
             key: [seed as u32, (seed >> 32) as u32],
             dropped_below: (f64::from(probability) * 2_f64.powi(32)) as u32,
-            // The scale of what is kept, which is nothing where all is dropped.
+            // The scale of kept numbers; zero if all are dropped.
             scale: if probability < 1.0 { 1.0 / (1.0 - probability) } else { 0.0 },
-            // Rows begin at whole blocks, so that a row's numbers are whole blocks of the hash.
+            // Rows begin at whole blocks, so a row's numbers are whole blocks of the hash.
             row_stride: columns.next_multiple_of(LANES) as u64,
         }
     }
 }
 
-/// A [`Dropout`] made ready for matrices of one width.
+/// A [`Dropout`] prepared for matrices of one width.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mask {
     key: [u32; 2],
@@ -82,7 +81,7 @@ pub(super) struct Mask {
 }
 
 impl Mask {
-    /// What the numbers at `row` from `first_column` on are multiplied by: zero or `1 / (1 - probability)`.
+    /// Writes the factors of the numbers at `row` from `first_column` on: zero or `1 / (1 - probability)`.
     ///
     /// `first_column` is a multiple of [`LANES`].
     #[inline(always)]
@@ -111,10 +110,10 @@ impl Mask {
     }
 }
 
-/// Philox4x32 with seven rounds, at as many counters from `counter` on as a register holds.
+/// Computes Philox4x32 with seven rounds at consecutive counters from `counter` on, one per lane.
 #[inline(always)]
 fn philox<S: Simd>(simd: S, key: [u32; 2], counter: u64) -> [S::u32s; 4] {
-    // Lanes are counted within the low word: `counter` is a multiple of their number.
+    // Lanes are added to the low word without carry: `counter` is a multiple of their number.
     let low = simd.add_u32s(simd.splat_u32s(counter as u32), S::as_simd_u32s(&COUNTING).0[0]);
     let zero = simd.splat_u32s(0);
     rounds(simd, key, [low, simd.splat_u32s((counter >> 32) as u32), zero, zero])
@@ -187,7 +186,7 @@ mod tests {
             let share =
                 |kept: Vec<bool>| kept.iter().filter(|kept| !**kept).count() as f64 / kept.len() as f64;
             let p = f64::from(probability);
-            // Six standard deviations of a binomial share.
+            // Six standard deviations of a binomial proportion.
             let tolerance = |n: usize| 6.0 * (p * (1.0 - p) / n as f64).sqrt();
             let all = share(output.iter().map(|v| *v != 0.0).collect());
             assert!((all - p).abs() < tolerance(output.len()), "{all} of all at {p}");

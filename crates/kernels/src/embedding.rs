@@ -1,4 +1,4 @@
-//! Token embedding, with learned positions added: `y[batch, time] = tokens[id] + positions[time]`.
+//! Token embedding with learned positions: `y[batch, time] = tokens[id] + positions[time]`.
 
 use rayon::prelude::*;
 
@@ -7,22 +7,22 @@ use super::parallel::{for_each, rows_in_a_piece};
 use super::sums::add_piece;
 use super::vector::LANES;
 
-/// Sequences of token ids.
+/// A batch of token sequences.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequences<'a> {
-    /// The ids, `[batch, time]`.
+    /// The token ids, `[batch, time]`.
     pub ids: &'a [i64],
-    /// Length of a sequence.
+    /// The length of a sequence.
     pub time: usize,
 }
 
-/// `output = tokens[id] + positions[position]`.
+/// Computes `output = tokens[id] + positions[position]`.
 ///
 /// # Shapes
 /// `tokens` `[vocab, d_model]`, `positions` `[positions, d_model]`, `output` `[batch, time, d_model]`.
 ///
 /// # Panics
-/// If the lengths do not fit each other, or an id or position lies outside its table.
+/// Panics if the lengths do not match, or if an id or position is outside its table.
 pub fn forward(
     sequences: Sequences,
     d_model: usize,
@@ -46,13 +46,13 @@ pub fn forward(
     });
 }
 
-/// The gradients of both tables, which are overwritten. Rows are added in the order of the sequences.
+/// Computes the gradients of both tables, which are overwritten. Rows are added in the order of the sequences.
 ///
 /// # Shapes
-/// `output_gradient` `[batch, time, d_model]`, the others like their tables.
+/// `output_gradient` `[batch, time, d_model]`, the other gradients like their tables.
 ///
 /// # Panics
-/// If the lengths do not fit each other, or an id or position lies outside its table.
+/// Panics if the lengths do not match, or if an id or position is outside its table.
 pub fn backward(
     sequences: Sequences,
     d_model: usize,
@@ -60,7 +60,7 @@ pub fn backward(
     tokens_gradient: &mut [f32],
     positions_gradient: Option<&mut [f32]>,
 ) {
-    /// Columns in a piece: every piece goes through all rows, and no two add to the same number.
+    /// The columns of a piece: every piece visits all rows, and no two pieces add to the same number.
     const PIECE_COLUMNS: usize = 8 * LANES;
     let output_gradient = Matrix::new(output_gradient, d_model);
     let rows = output_gradient.rows();
@@ -90,7 +90,7 @@ impl Sequences<'_> {
         assert!(positions.is_none_or(|positions| time <= positions), "{time} positions of {positions:?}");
     }
 
-    /// The token at a row of `[batch * time]`.
+    /// Returns the token at a row of `[batch * time]`.
     fn token(&self, row: usize, vocab: usize) -> usize {
         let id = self.ids[row];
         match usize::try_from(id) {
@@ -99,7 +99,7 @@ impl Sequences<'_> {
         }
     }
 
-    /// The position of a row of `[batch * time]`.
+    /// Returns the position of a row of `[batch * time]`.
     fn position(&self, row: usize) -> usize {
         row % self.time
     }

@@ -1,9 +1,8 @@
-//! The feed-forward layer `residual + dropout(f(x W_up + b_up) W_down + b_down)`, whose first product may be a gate and
-//! what it gates.
+//! The feed-forward layer `residual + dropout(f(x W_up + b_up) W_down + b_down)`, whose first product may be gated.
 //!
-//! In bf16 a thread takes a few rows through both products, and backward through their gradients, a few inner columns at
-//! a time: what lies between the products is rounded while it is near to a core. Memory has no activation, and its
-//! gradient in bf16 alone.
+//! In bf16, each thread takes a strip of rows through both products, one chunk of inner columns at a time; likewise in
+//! the backward pass. Values between the products are rounded while they are in the cache of a core. Memory holds no
+//! activation, and its gradient only in bf16.
 
 mod parameters;
 
@@ -21,16 +20,16 @@ use super::team;
 use parameters::ParameterGradients;
 use rayon::prelude::*;
 
-/// Both layers and what lies between them.
+/// The two linear layers, the activation between them, and dropout.
 #[derive(Clone, Copy, Debug)]
 pub struct FeedForward<'a> {
-    /// `[d_model, d_inner]`, or `[d_model, 2 * d_inner]` where its first half is the gate of its second one.
+    /// The first layer: `[d_model, d_inner]`, or `[d_model, 2 * d_inner]` if the first half is the gate of the second.
     pub up: Linear<'a>,
-    /// `[d_inner, d_model]`.
+    /// The second layer: `[d_inner, d_model]`.
     pub down: Linear<'a>,
-    /// What follows the first layer.
+    /// The activation of the first layer's output.
     pub activation: Activation,
-    /// Of the result, before the residual is added.
+    /// Dropout of the result, before the residual addition.
     pub dropout: Option<Dropout>,
 }
 
@@ -53,20 +52,21 @@ impl FeedForward<'_> {
         assert!(others.iter().all(fit), "inputs and outputs of [{rows}, {}]", up.d_in);
     }
 
-    /// Inner columns that a strip takes together.
+    /// Iterates over the chunks of inner columns that a strip processes at a time.
     fn chunks(&self) -> impl Iterator<Item = Range<usize>> {
         const MOST: usize = 192;
         let width = self.down.d_in;
         (0..width).step_by(MOST).map(move |start| start..width.min(start + MOST))
     }
 
-    /// The columns of the first layer from which a range of inner columns comes: those of the gate, and of what it gates.
+    /// Returns the columns of the first layer that produce a range of inner columns: one range, or with a gate two,
+    /// gate first.
     fn sources(&self, inner: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let (width, Range { start, end }) = (self.down.d_in, inner.clone());
         (0..if self.is_gated() { 2 } else { 1 }).map(move |half| half * width + start..half * width + end)
     }
 
-    /// Some columns of `x W_up + b_up` for the rows of a strip.
+    /// Computes some columns of `x W_up + b_up` for the rows of a strip.
     fn pre_activation(&self, input: &Factor, weight: &Factor, columns: &Range<usize>) -> Buffer {
         let mut numbers = pool::take(input.lines() * columns.len());
         let mut product = MatrixMut::new(&mut numbers, columns.len());
@@ -79,9 +79,9 @@ impl FeedForward<'_> {
     }
 }
 
-/// Whether rows are cut into strips that go through both layers. Shapes alone decide it, as it changes the order of
-/// sums: there are strips for 16 threads, the width is one at which a gain was measured, and inner columns are whole
-/// blocks.
+/// Returns true if rows are cut into strips that go through both layers. Only shapes decide, because the choice changes
+/// the order of sums: there must be enough rows for the strips of 16 threads, a width at which a gain was measured, and
+/// whole blocks of inner columns.
 fn takes_strips(precision: Precision, rows: usize, [d_model, d_inner]: [usize; 2]) -> bool {
     const LEAST_ROWS: usize = 512;
     const LEAST_WIDTH: usize = 128;
@@ -89,20 +89,20 @@ fn takes_strips(precision: Precision, rows: usize, [d_model, d_inner]: [usize; 2
     precision == Precision::Bf16 && is_large && d_inner.is_multiple_of(2 * bf16::SIDE)
 }
 
-/// Whether the backward pass reads the pre-activation of so many rows. By a matrix unit it is computed again in less time
-/// than memory takes to store it and to bring it back. `widths` are those of the model and of the inner columns.
+/// Returns true if the backward pass reads a stored pre-activation of `rows` rows. A matrix unit recomputes it in less
+/// time than storing and loading it takes. `widths` are `d_model` and `d_inner`.
 pub fn keeps_pre_activation(precision: Precision, rows: usize, widths: [usize; 2]) -> bool {
     !(takes_strips(precision, rows, widths) && amx::is_used())
 }
 
-/// `output`, by way of `pre_activation = x W_up + b_up`, which it leaves for the backward pass where it is asked to; that
-/// may need it, as [`keeps_pre_activation`] says.
+/// Computes `output`. If given, `pre_activation` receives `x W_up + b_up`, which the backward pass needs if
+/// [`keeps_pre_activation`] returns true.
 ///
 /// # Shapes
 /// `input`, `residual` and `output` `[rows, d_model]`, `pre_activation` `[rows, d_up]`.
 ///
 /// # Panics
-/// If the lengths do not fit.
+/// Panics if the lengths do not match.
 pub fn forward(
     layer: &FeedForward,
     input: &[f32],
@@ -127,14 +127,14 @@ pub fn forward(
     linear::forward(&down, &inner, Epilogue::Residual { residual, dropout }, output);
 }
 
-/// The gradients of the parameters of both layers and of the first one's input for `output_gradient`; the residual's is
+/// Computes the gradients of the parameters of both layers and of the input. The gradient of the residual is
 /// `output_gradient` itself.
 ///
 /// # Shapes
 /// `input` and `output_gradient` `[rows, d_model]`, `pre_activation` `[rows, d_up]`.
 ///
 /// # Panics
-/// If the lengths do not fit, or `pre_activation` is needed and not there.
+/// Panics if the lengths do not match, or if `pre_activation` is needed but missing.
 pub fn backward(
     layer: &FeedForward,
     input: &[f32],
@@ -152,7 +152,7 @@ pub fn backward(
         return backward_by_strips(layer, input, pre_activation.as_deref(), gradient, [for_up, for_down]);
     }
     let mut for_inner = pool::take(rows * down.d_in);
-    // The layer's input is read for the gradient of its weight alone.
+    // Only the gradient of the weight reads the layer's input.
     let gradients = linear::Gradients { input: Some(&mut for_inner), ..Default::default() };
     linear::backward(&down, &[], None, gradient, gradients);
     let mut pre_activation = pre_activation.expect("the pre-activation is kept");
@@ -285,7 +285,7 @@ fn backward_by_strips(
     of_up.write(for_up.weight, for_up.bias);
 }
 
-/// The numbers of a matrix, row by row.
+/// Copies the numbers of a matrix, row by row.
 fn copied(matrix: Matrix) -> Buffer {
     let mut numbers = pool::take(matrix.rows() * matrix.columns());
     MatrixMut::new(&mut numbers, matrix.columns()).copy_from(matrix);

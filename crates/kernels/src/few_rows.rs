@@ -1,8 +1,7 @@
-//! A few rows times a weight: what a model multiplies when it writes token by token.
+//! Products of a few rows with a weight, as in token-by-token generation.
 //!
-//! Each number of the weight serves once a row, so the time is that of reading the weight. It is read in
-//! the order in which it lies, in pieces of whole rows, several of them at once, and never copied, as a
-//! product of many rows would.
+//! Each number of the weight is used once per row, so the run time is the time to read the weight. The weight is read
+//! in memory order, in pieces of whole rows, several rows at a time. It is never packed, as in a product of many rows.
 
 use rayon::prelude::*;
 
@@ -12,35 +11,35 @@ use super::pool;
 use super::sums::add_up_rows;
 use super::vector::{Vector, sum_map, update, vectorized};
 
-/// Up to so many rows, reading the weight is what takes the time.
+/// The most rows for which reading the weight dominates the run time.
 pub(super) const MOST_ROWS: usize = 8;
 
-/// Rows of the weight that are read side by side: one alone does not keep the memory busy, and more than a
-/// processor follows ahead of the reading are slower again.
+/// The number of weight rows read in parallel: a single one does not saturate memory, and hardware prefetchers track
+/// only a limited number of streams.
 const TOGETHER: usize = 8;
 
-/// The most parts of a sum: each has as many numbers as the output, and one thread adds them up.
+/// The most partial sums: each is as long as the output, and a single thread adds them up.
 const MOST_PARTS: usize = 16;
 
-/// Numbers of a weight that are worth handing over.
+/// The fewest numbers of a weight worth a task of their own.
 const LEAST_PIECE: usize = 1 << 15;
 
-/// The multiply-adds that take as long as reading a number from memory.
+/// The cost of reading a number from memory, in multiply-adds.
 const READ: usize = 4;
 
-/// Rows of the weight in a piece: half a mebibyte, long enough to hand over, short enough to share out.
+/// Returns the number of weight rows in a piece of half a mebibyte, which is a reasonable size for a task.
 fn rows_in_a_piece(width: usize) -> usize {
     (1usize << 17).div_ceil(width).next_multiple_of(TOGETHER)
 }
 
-/// `output = input weight`.
+/// Computes `output = input weight`.
 ///
 /// # Shapes
 /// `input` `[rows, d_in]`, `weight` `[d_in, d_out]`, `output` `[rows, d_out]`.
 pub(super) fn product(input: Matrix, weight: Matrix, output: &mut [f32]) {
     let (rows, d_in, d_out) = (input.rows(), weight.rows(), weight.columns());
     if weight.is_transposed() {
-        // Each row in memory gives one number a row.
+        // Each row in memory gives one output per input row.
         let weight = weight.transposed();
         let piece_rows = rows_in_a_piece(d_in);
         let tiles = MatrixMut::new(output, d_out).tiles(rows, piece_rows).into_par_iter();
@@ -48,7 +47,7 @@ pub(super) fn product(input: Matrix, weight: Matrix, output: &mut [f32]) {
             dot_products(weight.part(tile.columns, 0..d_in), input, &mut tile.numbers);
         });
     } else {
-        // Each piece of the weight gives a part of every sum; there are enough to share them out evenly.
+        // Each piece of the weight gives a partial sum; there are enough pieces to balance the load.
         let pieces = (d_in * d_out / LEAST_PIECE).clamp(1, MOST_PARTS);
         let piece_rows = d_in.div_ceil(pieces).next_multiple_of(TOGETHER);
         let mut parts = pool::take(d_in.div_ceil(piece_rows) * rows * d_out);
@@ -65,7 +64,7 @@ pub(super) fn product(input: Matrix, weight: Matrix, output: &mut [f32]) {
 }
 
 vectorized! {
-    /// `sums[row] = ` the sum over `k` of `input[row, k]` times row `k` of the weight.
+    /// Computes `sums[row] = ` the sum over `k` of `input[row, k]` times row `k` of the weight.
     fn add_weighted_rows(simd; input: Matrix<'_>, weight: Matrix<'_>, sums: &mut [f32]) {
         sums.fill(0.0);
         let (count, d_out) = (weight.rows(), weight.columns());
@@ -92,7 +91,7 @@ vectorized! {
         }
     }
 
-    /// `output[row, column] = ` the dot product of row `column` of the weight and row `row` of the input.
+    /// Computes `output[row, column] = ` the dot product of row `column` of the weight and row `row` of the input.
     fn dot_products(simd; weight: Matrix<'_>, input: Matrix<'_>, output: &mut MatrixMut<'_>) {
         let (count, d_in) = (weight.rows(), weight.columns());
         for column in (0..count - count % TOGETHER).step_by(TOGETHER) {
@@ -104,7 +103,7 @@ vectorized! {
                 let x = &input.row(row)[..d_in];
                 let mut sums = [Vector::splat(simd, 0.0); TOGETHER];
                 for start in (0..d_in).step_by(Vector::<S>::LANES) {
-                    // Behind the end of a row stand zeros.
+                    // Loads beyond the end of a row are filled with zeros.
                     let x = Vector::load(simd, &x[start..]);
                     for i in 0..TOGETHER {
                         sums[i] = Vector::load(simd, &rows[i][start..]).mul_add(x, sums[i]);

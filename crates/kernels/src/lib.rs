@@ -1,10 +1,10 @@
-//! Fast paths of `causal-attention` for CPUs: plain slices in, plain slices out.
+//! CPU kernels of `causal-attention`: plain slices in, plain slices out.
 //!
-//! They are a crate of their own so that the compiler optimises them as one unit, and once.
+//! The kernels are a separate crate so that the compiler optimises them as one unit, and only once.
 //!
-//! Each family of operations has a forward function and a backward one that states what the forward pass
-//! must leave for it. Outputs are overwritten, whatever they held; lengths that do not fit are a
-//! programmer's error and panic. Numbers are `f32`, matrices lie row by row.
+//! Each family of operations has a forward function and a backward function; the latter documents its inputs from the
+//! forward pass. Outputs are overwritten regardless of their content. Mismatched lengths are a programming error and
+//! panic. Numbers are `f32`, matrices are row-major.
 //!
 //! | module | operation |
 //! |---|---|
@@ -14,32 +14,31 @@
 //! | [`norm`] | layer norm and RMS norm |
 //! | [`loss`] | cross-entropy with ignored targets and label smoothing |
 //! | [`embedding`] | token embedding with learned positions |
-//! | [`dropout`] | dropout whose mask is computed again instead of being stored |
+//! | [`dropout`] | dropout with a mask that is recomputed instead of stored |
 //! | [`optimizer`] | AdamW with clipping by the global norm |
-//! | [`muon`] | Muon, which makes the momentum of a matrix orthogonal |
+//! | [`muon`] | Muon, which orthogonalises the momentum of a matrix |
 //!
-//! Below them lie vector code for every instruction set from one body (`vector`, `math`), matrix products
-//! (`matmul`: by the `gemm` crate; `bf16`: of rounded factors) over views of slices ([`matrix`]), work in pieces
-//! (`parallel`, [`team`]) and buffers that are used again ([`pool`], [`allocator`]).
+//! They are built on portable vector code (`vector`, `math`), matrix products over views of slices (`matmul` with the
+//! `gemm` crate, `bf16` with rounded factors, [`matrix`]), parallel loops (`parallel`, [`team`]) and reusable buffers
+//! ([`pool`], [`allocator`]).
 //!
-//! # Same bits on any number of threads
-//! Work is cut into pieces by shape alone, or where cuts change no bit, and sums are taken in a fixed order, so the
-//! threads of the current [team], or else of the current rayon pool, decide how fast a kernel runs and never what it
-//! computes. Another processor may round differently: it may have another instruction set.
+//! # Bitwise reproducibility across thread counts
+//! The shape alone decides how work is divided, unless the division changes no bit. Sums are taken in a fixed order.
+//! The threads of the current [team], or of the current rayon pool without one, affect the speed of a kernel but never
+//! its results. Processors with different instruction sets may round differently.
 //!
 //! # Checking the `unsafe` code
-//! It stands in [`matrix`], whose views divide a slice between threads, in [`team`], which lends them work that lives
-//! on the stack, in `matmul`, which hands their addresses to `gemm`, in `bf16`, which calls instructions and asks
-//! Linux for the matrix unit, and in [`allocator`], which gives out the system's memory. Two runs of the tests look
-//! for what can go wrong there:
+//! The `unsafe` code is in [`matrix`] (views that divide a slice between threads), [`team`] (work on the stack,
+//! borrowed by other threads), `matmul` (addresses passed to `gemm`), `bf16` (intrinsics and the system call for the
+//! matrix unit) and [`allocator`]. Two test runs check it:
 //!
-//! - `cargo test -p causal-attention-kernels`, in the profile for development: with debug assertions and
-//!   overflow checks. [`INSTRUCTION_SET_VARIABLE`] takes them to the smaller instruction sets.
-//! - `tests/valgrind.sh`, in ten minutes: no number is read beyond an allocation, or from memory that nobody
-//!   wrote. What the pool hands out again somebody wrote; there every test finds NaN.
+//! - `cargo test -p causal-attention-kernels`, in the development profile with debug assertions and overflow checks.
+//!   [`INSTRUCTION_SET_VARIABLE`] selects the smaller instruction sets.
+//! - `tests/valgrind.sh`, which takes ten minutes: no reads outside an allocation or from uninitialised memory.
+//!   Valgrind cannot detect reads of stale pool buffers, which tests fill with NaN instead.
 //!
-//! Neither sees into the assembly of the matrix unit, and valgrind knows no AVX-512: what those compute is compared
-//! with definitions alone.
+//! Neither covers the assembly of the matrix unit, and valgrind does not support AVX-512: those results are only
+//! compared with definitions.
 #![deny(missing_docs)]
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The linear layer `y = x W + b`, fused with what follows it: an activation, or dropout and the residual addition.
+//! The linear layer `y = x W + b`, fused with its epilogue: an activation, or dropout and the residual addition.
 //!
-//! Backward, for a gradient `g` of `x W + b`:
+//! The backward pass, for a gradient `g` of `x W + b`:
 //! `dx = g W^T`, `dW = x^T g`, `db = ` the sum of the rows of `g`.
 
 use rayon::prelude::*;
@@ -14,12 +14,12 @@ use super::parallel::{both, for_each};
 use super::sums::sum_rows;
 use super::vector::{LANES, update, vectorized};
 
-/// How a weight lies in memory.
+/// The memory layout of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightLayout {
-    /// `[d_in, d_out]`, row by row: Burn's `Linear`.
+    /// `[d_in, d_out]`, row-major: Burn's `Linear`.
     InputOutput,
-    /// `[d_out, d_in]`, row by row: an embedding table that also serves as the head.
+    /// `[d_out, d_in]`, row-major: an embedding table tied to the head.
     OutputInput,
 }
 
@@ -28,52 +28,52 @@ pub enum WeightLayout {
 pub struct Linear<'a> {
     /// The weight, with `d_in * d_out` numbers.
     pub weight: &'a [f32],
-    /// How the weight lies.
+    /// The layout of the weight.
     pub layout: WeightLayout,
     /// The bias `[d_out]`.
     pub bias: Option<&'a [f32]>,
-    /// Width of the input.
+    /// The width of the input.
     pub d_in: usize,
-    /// Width of the output.
+    /// The width of the output.
     pub d_out: usize,
-    /// Of the products, forward and backward.
+    /// The precision of the products, forward and backward.
     pub precision: Precision,
 }
 
-/// What follows `x W + b` in the forward pass.
+/// The operation fused with `x W + b` in the forward pass.
 #[derive(Debug)]
 pub enum Epilogue<'a> {
-    /// Nothing.
+    /// No operation.
     None,
-    /// An activation. `pre_activation` (`[rows, d_out]`) receives `x W + b` for the backward pass, where there is one.
+    /// An activation. `pre_activation` (`[rows, d_out]`), if any, receives `x W + b` for the backward pass.
     Activation {
-        /// Which one.
+        /// The activation function.
         form: Activation,
-        /// Receives `x W + b`.
+        /// The destination of `x W + b`.
         pre_activation: Option<&'a mut [f32]>,
     },
     /// `residual + dropout(x W + b)`.
     Residual {
-        /// What is added, `[rows, d_out]`.
+        /// The residual, `[rows, d_out]`.
         residual: &'a [f32],
         /// Dropout before the addition.
         dropout: Option<Dropout>,
     },
 }
 
-/// Where the gradients go; one that is not wanted is not computed. All are overwritten.
+/// The gradients to compute, all overwritten; `None` skips one.
 #[derive(Debug, Default)]
 pub struct Gradients<'a> {
-    /// `[rows, d_in]`.
+    /// The gradient of the input, `[rows, d_in]`.
     pub input: Option<&'a mut [f32]>,
-    /// Laid out like the weight.
+    /// The gradient of the weight, in the layout of the weight.
     pub weight: Option<&'a mut [f32]>,
-    /// `[d_out]`.
+    /// The gradient of the bias, `[d_out]`.
     pub bias: Option<&'a mut [f32]>,
 }
 
 impl<'a> Linear<'a> {
-    /// The weight as a matrix `[d_in, d_out]`.
+    /// Returns the weight as a matrix `[d_in, d_out]`.
     pub(super) fn weight_matrix(&self) -> Matrix<'a> {
         assert_eq!(self.weight.len(), self.d_in * self.d_out, "weight of [{}, {}]", self.d_in, self.d_out);
         match self.layout {
@@ -82,19 +82,19 @@ impl<'a> Linear<'a> {
         }
     }
 
-    /// Whether so few rows are one tile: the weight is then better read as it lies than by a product of matrices.
+    /// Returns true if the rows are so few that reading the weight in place is faster than a matrix product.
     fn takes_few(&self, rows: usize) -> bool {
         self.precision == Precision::F32 && (1..=few_rows::MOST_ROWS).contains(&rows)
     }
 }
 
-/// `output = after(input W + b)`.
+/// Computes `output = after(input W + b)`.
 ///
 /// # Shapes
 /// `input` `[rows, d_in]`, `output` `[rows, d_out]`.
 ///
 /// # Panics
-/// If the lengths do not fit each other.
+/// Panics if the lengths do not match.
 pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut [f32]) {
     let (rows, d_in, d_out, bias) = (input.len() / layer.d_in, layer.d_in, layer.d_out, layer.bias);
     assert_eq!(output.len(), rows * d_out, "output of [{rows}, {d_out}]");
@@ -117,7 +117,7 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
     let cut = |matrix| MatrixMut::new(matrix, d_out).tiles(tile_rows, tile_columns).into_iter();
     let mut saved = saved.into_iter().flat_map(cut);
     let tiles = cut(output).map(|tile| (tile, saved.next())).collect::<Vec<_>>();
-    // What follows finds as much of the tile in a cache as that holds.
+    // The epilogue follows each tile, while the tile is still in a cache.
     for_each(tiles.into_par_iter(), tile_rows * tile_columns * d_in, |(mut tile, mut saved)| {
         if !is_few {
             factors.product_tiles([&mut tile]);
@@ -139,14 +139,14 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
     });
 }
 
-/// `output = f(gate) * up` of a layer whose columns are those of the gate, then as many that it gates; both are left
-/// in `pre_activation` for the backward pass.
+/// Computes `output = f(gate) * up` for a layer whose first half of columns is the gate of its second half. Both halves
+/// are stored in `pre_activation` for the backward pass.
 ///
 /// # Shapes
 /// `input` `[rows, d_in]`, `pre_activation` `[rows, d_out]`, `output` `[rows, d_out / 2]`.
 ///
 /// # Panics
-/// If the lengths do not fit each other.
+/// Panics if the lengths do not match.
 pub fn forward_gated(
     layer: &Linear,
     input: &[f32],
@@ -185,14 +185,14 @@ pub fn forward_gated(
     });
 }
 
-/// The gradients of `x W + b`, or of `dropout(x W + b)`, for `output_gradient`; a residual's gradient is
+/// Computes the gradients of `x W + b`, or of `dropout(x W + b)`, for `output_gradient`. The gradient of a residual is
 /// `output_gradient` itself.
 ///
 /// # Shapes
 /// `input` `[rows, d_in]`, `output_gradient` `[rows, d_out]`.
 ///
 /// # Panics
-/// If the lengths do not fit each other.
+/// Panics if the lengths do not match.
 pub fn backward(
     layer: &Linear,
     input: &[f32],
@@ -238,7 +238,7 @@ pub fn backward(
 }
 
 vectorized! {
-    /// `tile = residual + mask(tile + bias)`, for a tile that begins at `start` (row, column).
+    /// Computes `tile = residual + mask(tile + bias)` for a tile that begins at `start` (row, column).
     pub(super) fn add_bias_and_residual(
         simd;
         bias: Option<&[f32]>,

@@ -1,31 +1,31 @@
-//! Cross-entropy of logits `x` against target tokens `t`, in nats, with ignored targets and label smoothing.
+//! Cross-entropy of logits `x` with target tokens `t`, in nats, with ignored targets and label smoothing.
 //!
 //! For each row, with `lse = ln(sum of e^x)` and smoothing `s` over `vocab` tokens:
 //! `loss = (1 - s) (lse - x_t) + s (lse - mean(x))`, and its gradient is
-//! `softmax(x) - (1 - s) [token = t] - s / vocab`. Rows whose target is to be ignored count for nothing.
+//! `softmax(x) - (1 - s) [token = t] - s / vocab`. Rows with an ignored target contribute nothing.
 
 use rayon::prelude::*;
 
 use super::parallel::{for_each, rows_in_a_piece};
 use super::vector::{max, sum_map, update, vectorized};
 
-/// How targets are compared with logits.
+/// The options of the loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CrossEntropy {
-    /// The target (padding) whose rows do not count.
+    /// The target (padding) whose rows are ignored.
     pub ignored: Option<i64>,
-    /// The share of probability that is spread over all tokens, in [0, 1).
+    /// The label smoothing: the share of probability spread over all tokens, in [0, 1).
     pub smoothing: f32,
 }
 
-/// The loss of `logits`, summed over the rows that count, in nats; `losses` receives each row's (zero for an ignored
-/// one) and `log_sum_exp` what the backward pass needs.
+/// Returns the loss of `logits` in nats, summed over the rows that are not ignored. `losses` receives the loss of each
+/// row (zero if ignored), and `log_sum_exp` the statistic for the backward pass.
 ///
 /// # Shapes
 /// `logits` `[rows, vocab]`; `targets`, `losses`, `log_sum_exp` `[rows]`.
 ///
 /// # Panics
-/// If the lengths do not fit each other, or a target that is not ignored is no token.
+/// Panics if the lengths do not match, or if a target is neither ignored nor a token.
 pub fn forward(
     kind: &CrossEntropy,
     logits: &[f32],
@@ -37,14 +37,14 @@ pub fn forward(
     losses.iter().copied().map(f64::from).sum()
 }
 
-/// `scale` times the gradient of the summed loss; for the mean loss `scale` is the mean's gradient over
-/// the number of rows that count.
+/// Computes `scale` times the gradient of the summed loss. For the mean loss, `scale` is the gradient of the mean
+/// divided by the number of rows that are not ignored.
 ///
 /// # Shapes
 /// `logits` and `logits_gradient` `[rows, vocab]`; `targets` and `log_sum_exp` `[rows]`.
 ///
 /// # Panics
-/// If the lengths do not fit each other, or a target that is not ignored is no token.
+/// Panics if the lengths do not match, or if a target is neither ignored nor a token.
 pub fn backward(
     kind: &CrossEntropy,
     logits: &[f32],
@@ -72,14 +72,14 @@ pub fn backward(
     });
 }
 
-/// The loss and the likeliest token of each row, in one pass: what an evaluation counts. `losses` are those
-/// of [`forward`]; of equally likely tokens the first is taken.
+/// Computes the loss and the argmax of each row in one pass, for evaluation. `losses` are the same as in [`forward`];
+/// ties go to the first token.
 ///
 /// # Shapes
 /// `logits` `[rows, vocab]`; `targets`, `losses`, `likeliest` `[rows]`.
 ///
 /// # Panics
-/// If the lengths do not fit each other, or a target that is not ignored is no token.
+/// Panics if the lengths do not match, or if a target is neither ignored nor a token.
 pub fn score(
     kind: &CrossEntropy,
     logits: &[f32],
@@ -90,7 +90,7 @@ pub fn score(
     each_row(kind, logits, targets, losses, likeliest, |logits, _| first_largest(logits) as i64);
 }
 
-/// The loss of each row, and what `other` makes of its logits and their log-sum-exp.
+/// Computes the loss of each row, and the result of `other` on its logits and log-sum-exp.
 fn each_row<T: Send>(
     kind: &CrossEntropy,
     logits: &[f32],
@@ -113,7 +113,7 @@ fn each_row<T: Send>(
     });
 }
 
-/// The loss of a row whose `log_sum_exp` is known.
+/// Returns the loss of a row with a known `log_sum_exp`.
 fn row_loss(kind: &CrossEntropy, logits: &[f32], target: i64, log_sum_exp: f32) -> f32 {
     let Some(target) = token(kind, target, logits.len()) else { return 0.0 };
     let hit = log_sum_exp - logits[target];
@@ -124,7 +124,7 @@ fn row_loss(kind: &CrossEntropy, logits: &[f32], target: i64, log_sum_exp: f32) 
     (1.0 - kind.smoothing) * hit + kind.smoothing * spread
 }
 
-/// Where the largest number stands first; 0 where there is none.
+/// Returns the index of the first maximum; 0 if there is none.
 fn first_largest(row: &[f32]) -> usize {
     let largest = largest(row);
     row.iter().position(|&x| x == largest).unwrap_or(0)
@@ -137,7 +137,7 @@ fn shape(logits: &[f32], targets: &[i64]) -> (usize, usize) {
     (rows, vocab)
 }
 
-/// The target as a token, `None` where it is ignored.
+/// Returns the target as a token, or `None` if it is ignored.
 fn token(kind: &CrossEntropy, target: i64, vocab: usize) -> Option<usize> {
     if kind.ignored == Some(target) {
         return None;
@@ -161,7 +161,7 @@ vectorized! {
 
     fn largest(simd; row: &[f32]) -> f32 { max(simd, row) }
 
-    /// `gradient = scale * (softmax(logits) - spread)`.
+    /// Computes `gradient = scale * (softmax(logits) - spread)`.
     fn softmax_rows(
         simd; logits: &[f32], log_sum_exp: &[f32], spread: f32, scale: f32, gradient: &mut [f32],
     ) {

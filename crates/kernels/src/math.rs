@@ -1,4 +1,4 @@
-//! Elementary functions for vector code: without branches.
+//! Branch-free elementary functions for vector code.
 
 use std::f32::consts::LOG2_E;
 
@@ -6,12 +6,12 @@ use pulp::Simd;
 
 use super::vector::Vector;
 
-/// ln 2 in two parts; the first has so few bits that its product with an exponent is exact.
+/// ln 2 in two parts; the first has few enough bits for an exact product with an exponent.
 const LN_2_HIGH: f32 = 0.693_359_4;
 const LN_2_LOW: f32 = -2.121_944_4e-4;
 
 impl<S: Simd> Vector<S> {
-    /// The polynomial with these coefficients, highest power first.
+    /// Evaluates the polynomial with these coefficients, highest power first.
     #[inline(always)]
     fn polynomial<const N: usize>(self, coefficients: [f32; N]) -> Self {
         let mut sum = self * coefficients[0] + coefficients[1];
@@ -21,15 +21,15 @@ impl<S: Simd> Vector<S> {
         sum
     }
 
-    /// `e^x`, with an error below two units in the last place.
+    /// Returns `e^x` with an error below two units in the last place.
     ///
-    /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, then `2^n` times a polynomial in `r` (Cephes, `expf.c`).
-    /// Results too small for a normal number are zero, those above `e^88.37` infinite; NaN stays.
+    /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, then `2^n` times a polynomial in `r` (Cephes, `expf.c`). Results below
+    /// the smallest normal number are zero, those above `e^88.37` infinite; NaN is preserved.
     #[inline(always)]
     pub(super) fn exp(self) -> Self {
-        /// Below this the exponential is smaller than the smallest normal number.
+        /// The bound below which the exponential is smaller than the smallest normal number.
         const LOWEST: f32 = -87.33;
-        /// Just under the logarithm of the largest number.
+        /// A bound just under the logarithm of the largest number.
         const HIGHEST: f32 = 88.37;
         /// 1.5 * 2^23: adding it leaves the nearest integer in the low bits of the sum.
         const ROUND: f32 = 12_582_912.0;
@@ -47,16 +47,16 @@ impl<S: Simd> Vector<S> {
         (p * power).replace(too_low, 0.0).replace(too_high, f32::INFINITY)
     }
 
-    /// The natural logarithm of a normal, positive and finite number, with an error below 1.5e-7 of the
-    /// larger of 1 and the result; NaN stays.
+    /// Returns the natural logarithm of a normal, positive, finite number, with an error below 1.5e-7 times the larger
+    /// of 1 and the result; NaN is preserved.
     ///
-    /// `x = 2^n (1 + f)` with `1 + f` between the root of 1/2 and that of 2, then a polynomial in `f`
-    /// (Cephes, `logf.c`).
+    /// `x = 2^n (1 + f)` with `1 + f` between the square roots of 1/2 and 2, then a polynomial in `f` (Cephes,
+    /// `logf.c`).
     #[inline(always)]
     pub(super) fn ln(self) -> Self {
-        /// The bits of the root of 1/2: taking them off first makes the exponent change at the root.
+        /// The bits of the square root of 1/2: subtracting them first makes the exponent change at that root.
         const ROOT_BITS: u32 = 0x3F35_04F3;
-        /// 2^23, whose low bits hold an integer, with 256 to keep it positive.
+        /// 2^23, whose low bits hold an integer; adding 256 keeps that integer positive.
         const INTEGER: f32 = 8_388_608.0;
         let n = self.map_bits(|simd, bits| {
             let shifted = simd.add_u32s(bits, simd.splat_u32s((256_u32 << 23).wrapping_sub(ROOT_BITS)));
@@ -85,12 +85,11 @@ impl<S: Simd> Vector<S> {
         result.replace(self.is_nan(), self)
     }
 
-    /// The cumulative distribution `(1 + erf(x / sqrt 2)) / 2` and the density of the standard normal law
-    /// at `x`.
+    /// Returns the cumulative distribution `(1 + erf(x / sqrt 2)) / 2` and the density of the standard normal
+    /// distribution at `x`.
     ///
-    /// The upper tail is `e^(-x^2/2) t P(t) / 2` with `t = 1 / (1 + 0.37 |x| / sqrt 2)`, where `P` is the
-    /// polynomial of degree 8 with the least relative error (2e-8) against `e^(z^2) erfc(z) / t` for `z` in
-    /// 0..10.
+    /// The upper tail is `e^(-x^2/2) t P(t) / 2` with `t = 1 / (1 + 0.37 |x| / sqrt 2)`, where `P` is the polynomial of
+    /// degree 8 that minimises the relative error (2e-8) to `e^(z^2) erfc(z) / t` for `z` in 0..10.
     #[inline(always)]
     pub(super) fn normal(self) -> (Self, Self) {
         /// 0.37 / sqrt 2
@@ -114,7 +113,7 @@ impl<S: Simd> Vector<S> {
         ((1.0 - tail).replace(self.less_than(0.0), tail), bell * DENSITY_AT_ZERO)
     }
 
-    /// The logistic function `1 / (1 + e^-x)`.
+    /// Returns the logistic function `1 / (1 + e^-x)`.
     #[inline(always)]
     pub(super) fn sigmoid(self) -> Self {
         1.0 / ((-self).exp() + 1.0)

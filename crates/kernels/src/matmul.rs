@@ -1,8 +1,8 @@
-//! Matrix products, in single precision by the `gemm` crate.
+//! Matrix products; in single precision with the `gemm` crate.
 //!
-//! `gemm` runs on one thread here: large products are cut into tiles of the result, one a thread. It sums over the inner
-//! dimension in an order that follows from the shapes, and tiles are cut so that it is that of the whole result. Sums in
-//! bf16 have one order however a result is cut.
+//! `gemm` runs single-threaded here: large products are cut into tiles of the result, one per thread. Its order of
+//! summation over the inner dimension depends on the shape, and tiles are chosen to keep the order of the whole result.
+//! Sums in bf16 have one order for any tiling.
 
 use rayon::prelude::*;
 
@@ -11,17 +11,17 @@ use super::matrix::{Matrix, MatrixMut, Tile};
 use super::parallel::for_each;
 use super::team;
 
-/// What the factors of a matrix product are rounded to; sums are taken in single precision.
+/// The precision to which the factors of a matrix product are rounded; sums are taken in single precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// Single precision: not at all.
+    /// Single precision, without rounding.
     #[default]
     F32,
-    /// The range of single precision with 8 bits of it.
+    /// bf16: the range of single precision with 8 significant bits.
     Bf16,
 }
 
-/// What becomes of the numbers that stand in the result.
+/// The effect of a product on the numbers already in its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
     Overwrite,
@@ -37,11 +37,11 @@ impl Destination {
     }
 }
 
-/// `output = scale * left * right`, or that added to `output`, on the calling thread; what bf16 rounds before may be
-/// shared by several.
+/// Computes `output = scale * left * right`, or adds it to `output`, on the calling thread; large factors may be
+/// rounded to bf16 on several threads.
 ///
 /// # Panics
-/// If the shapes do not fit.
+/// Panics if the shapes do not match.
 pub(super) fn product(
     precision: Precision,
     output: &mut MatrixMut,
@@ -60,9 +60,9 @@ pub(super) fn product(
     let (left_start, left_row, left_column) = left.address();
     let (right_start, right_row, right_column) = right.address();
     let (output_start, output_row) = output.address();
-    // SAFETY: the addresses and strides cover numbers that `left` and `right` may read and `output` alone may
-    // write, as asserted by `Matrix::address` and held by `MatrixMut`; the shapes fit. With `Overwrite` the
-    // result's old numbers are not read into it.
+    // SAFETY: the addresses and strides cover numbers that `left` and `right` may read and that only `output` may
+    // write, as asserted by `Matrix::address` and guaranteed by `MatrixMut`; the shapes match. With `Overwrite`, `gemm`
+    // does not read the old numbers of the result.
     unsafe {
         gemm::gemm(
             rows,
@@ -99,7 +99,7 @@ fn assert_fit(left: Matrix, right: Matrix) {
     );
 }
 
-/// A right factor made ready for several products with parts of it.
+/// A right factor prepared for products with several of its parts.
 pub(super) struct Right<'a> {
     matrix: Matrix<'a>,
     rounded: Option<Factor>,
@@ -110,8 +110,8 @@ impl<'a> Right<'a> {
         Self { matrix, rounded: (precision == Precision::Bf16).then(|| Factor::new(Side::Right, matrix)) }
     }
 
-    /// [`product`] with the rows and columns of this factor from `first` on, as many as `left` has columns and `output`
-    /// has. Those of a rounded factor begin where its blocks do.
+    /// Computes [`product`] with a part of this factor. The part begins at row and column `first`, has as many rows as
+    /// `left` has columns, and as many columns as `output`. With a rounded factor, `first` must be aligned to blocks.
     pub fn product(
         &self,
         output: &mut MatrixMut,
@@ -136,16 +136,16 @@ impl<'a> Right<'a> {
     }
 }
 
-/// `output = left * right` by tiles, on several threads where the product is large.
+/// Computes `output = left * right` by tiles, on several threads if the product is large.
 ///
 /// # Panics
-/// If the shapes do not fit.
+/// Panics if the shapes do not match.
 pub(super) fn tiled_product(precision: Precision, output: MatrixMut, left: Matrix, right: Matrix) {
     assert_eq!([output.rows(), output.columns()], [left.rows(), right.columns()], "the size of the product");
     Factors::new(precision, left, [right]).product(output);
 }
 
-/// A left factor and those on its right, made ready for products that are computed tile by tile.
+/// A left factor and one or more right factors, prepared for tile-by-tile products.
 #[derive(Debug)]
 pub(super) enum Factors<'a, const N: usize> {
     F32(Matrix<'a>, [Matrix<'a>; N]),
@@ -158,7 +158,7 @@ impl<'a, const N: usize> Factors<'a, N> {
         if precision == Precision::F32 {
             return Self::F32(left, rights);
         }
-        // The shorter side is rounded for all tiles, of which each has all of it.
+        // The shorter side is rounded once, because every tile uses all of it.
         if rights.iter().any(|right| is_cut_by_columns([left.rows(), right.columns()])) {
             let rights = rights.map(|right| Source::Lines(right.transposed()));
             Self::Bf16(Source::Rounded(Factor::new(Side::Left, left)), rights)
@@ -168,7 +168,7 @@ impl<'a, const N: usize> Factors<'a, N> {
         }
     }
 
-    /// A tile of the product with each right factor, on the calling thread.
+    /// Computes a tile of the product with each right factor, on the calling thread.
     pub fn product_tiles(&self, tiles: [&mut Tile; N]) {
         match self {
             Self::F32(left, rights) => {
@@ -184,7 +184,7 @@ impl<'a, const N: usize> Factors<'a, N> {
 }
 
 impl Factors<'_, 1> {
-    /// The whole product by tiles, on several threads where it is large.
+    /// Computes the whole product by tiles, on several threads if it is large.
     pub fn product(&self, output: MatrixMut) {
         let (precision, inner) = match self {
             Self::F32(left, _) => (Precision::F32, left.columns()),
@@ -196,21 +196,22 @@ impl Factors<'_, 1> {
     }
 }
 
-/// Whether tiles in bf16 have all rows of a result, and some columns, rather than the other way round.
+/// Returns true if tiles in bf16 span all rows of a result and some columns; otherwise they span all columns.
 fn is_cut_by_columns([rows, columns]: [usize; 2]) -> bool {
     columns > rows
 }
 
-/// Whether a product of this many multiply-adds is one tile in [`tiled_product`], or nearly so: two of them
-/// are then better done side by side.
+/// Returns true if a product of this many multiply-adds has only one or a few tiles in [`tiled_product`]: two such
+/// products are better run in parallel.
 pub(super) fn is_one_tile(work: usize) -> bool {
     work < 4 * LEAST_WORK
 }
 
-/// Multiply-adds below which cutting costs more than it gains.
+/// The number of multiply-adds below which tiling costs more than it gains.
 const LEAST_WORK: usize = 1 << 20;
 
-/// Rows and columns of a tile of a result `[rows, columns]`: about as many tiles as threads, none of which changes a bit.
+/// Returns the rows and columns of a tile of a result `[rows, columns]`: about as many tiles as threads, without
+/// changing a bit.
 pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner: usize) -> (usize, usize) {
     let work = rows * columns * inner;
     let tiles = |least_work: usize| team::threads().min(work / least_work).max(1);
@@ -223,17 +224,18 @@ pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner
     }
 }
 
-/// Rows and columns of a tile where a result is cut for `gemm` into so many or fewer: nearly squares, since each tile
-/// packs its parts of both factors.
+/// Returns the rows and columns of a tile when a result is cut into at most `tiles` for `gemm`: nearly square, because
+/// each tile packs its parts of both factors.
 fn cut([rows, columns]: [usize; 2], tiles: usize) -> (usize, usize) {
-    /// `gemm` takes its sums in another order for results of up to so many rows and columns.
+    /// The number of rows and columns up to which `gemm` uses another order of summation.
     const SMALL: usize = 64;
-    /// And for those of 256 numbers or fewer, which more than [`SMALL`] times so many are not.
+    /// The fewest rows or columns of a tile. With more than [`SMALL`] in the other direction, a tile exceeds 256
+    /// numbers, up to which `gemm` uses yet another order.
     const LEAST: usize = 4;
-    /// What `gemm`'s tiles in registers divide, or nearly so.
+    /// The granularity of a cut: a common multiple, or nearly, of `gemm`'s register tiles.
     const WHOLE: usize = 32;
     let piece = |lines: usize, pieces: usize| lines.div_ceil(pieces).next_multiple_of(WHOLE).min(lines);
-    // All pieces are equally long but the last one.
+    // All pieces have the same length except the last.
     let last = |lines: usize, piece: usize| (lines - 1) % piece + 1;
     let keeps_order = |rows: usize, columns: usize| rows.max(columns) > SMALL && rows.min(columns) >= LEAST;
     (1..=tiles)
@@ -248,8 +250,8 @@ fn cut([rows, columns]: [usize; 2], tiles: usize) -> (usize, usize) {
         .unwrap_or((rows.max(1), columns.max(1)))
 }
 
-/// Lines of a tile in bf16: few enough to stay near to a core once they are rounded.
-/// How a result is cut changes none of its bits, so that each thread may have about as many tiles as the others.
+/// Returns the number of lines of a tile in bf16, few enough to stay in the cache of a core once they are rounded. The
+/// tiling changes no bit, so it may give each thread about the same number of tiles.
 pub(super) fn strip(lines: usize, threads: usize) -> usize {
     const MOST: usize = 256;
     const WHOLE: usize = 32;

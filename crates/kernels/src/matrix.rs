@@ -1,8 +1,8 @@
-//! Views of matrices inside slices.
+//! Matrix views of slices.
 
 use std::{marker::PhantomData, ops::Range};
 
-/// A matrix that is read: any rows and columns of a slice, transposed or not.
+/// A read-only matrix: a range of rows and columns of a slice, possibly transposed.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
     data: &'a [f32],
@@ -13,62 +13,62 @@ pub struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// The matrix `[rows, columns]` that fills `data` row by row.
+    /// Creates a view of `data` as a row-major matrix `[rows, columns]`.
     ///
     /// # Panics
-    /// If `data` does not hold whole rows.
+    /// Panics if `data` does not hold whole rows.
     pub fn new(data: &'a [f32], columns: usize) -> Self {
         let rows = whole_rows(data.len(), columns);
         Self { data, rows, columns, row_stride: columns, column_stride: 1 }
     }
 
-    /// A part of this matrix.
+    /// Returns a range of rows and columns.
     ///
     /// # Panics
-    /// If a range reaches beyond the matrix.
+    /// Panics if a range is out of bounds.
     pub fn part(self, rows: Range<usize>, columns: Range<usize>) -> Self {
         let offset =
             offset(&rows, &columns, [self.rows, self.columns], [self.row_stride, self.column_stride]);
         Self { data: &self.data[offset..], rows: rows.len(), columns: columns.len(), ..self }
     }
 
-    /// Tile `index` of those that [`MatrixMut::tiles`] cuts.
+    /// Returns tile `index` of the tiling by [`MatrixMut::tiles`].
     pub(super) fn tile(self, index: usize, rows: usize, columns: usize) -> Self {
         let across = self.columns.div_ceil(columns);
         let (row, column) = (index / across * rows, index % across * columns);
         self.part(row..self.rows.min(row + rows), column..self.columns.min(column + columns))
     }
 
-    /// Rows and columns exchanged; nothing moves.
+    /// Returns the transposed view, without moving data.
     pub fn transposed(self) -> Self {
         let Self { data, rows, columns, row_stride, column_stride } = self;
         Self { data, rows: columns, columns: rows, row_stride: column_stride, column_stride: row_stride }
     }
 
-    /// Whether the numbers of a column, not those of a row, lie side by side.
+    /// Returns true if columns, not rows, are contiguous.
     pub(super) fn is_transposed(&self) -> bool {
         self.column_stride != 1
     }
 
-    /// One row of a matrix that is not transposed.
+    /// Returns one row of a matrix that is not transposed.
     #[inline(always)]
     pub(super) fn row(&self, row: usize) -> &'a [f32] {
         debug_assert!(self.column_stride == 1 && row < self.rows);
         &self.data[row * self.row_stride..][..self.columns]
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// The first number, and the distances between rows and columns. All `rows x columns` numbers so
-    /// addressed lie in the slice.
+    /// Returns the address of the first number and the strides of rows and columns. All `rows x columns` numbers so
+    /// addressed are in the slice.
     pub(super) fn address(&self) -> (*const f32, isize, isize) {
         if self.rows > 0 && self.columns > 0 {
             let last = (self.rows - 1) * self.row_stride + (self.columns - 1) * self.column_stride;
@@ -78,10 +78,10 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// A matrix that is written: some columns of all rows, row by row, of a slice that it alone may touch.
+/// A writable matrix: a range of columns of all rows, row-major, in an exclusively borrowed slice.
 ///
-/// Parts of one slice can be written at the same time through several of them, because a `MatrixMut` is only
-/// ever divided into parts without common numbers and reaches no number between its own.
+/// Several matrices can be written in one slice at the same time: a `MatrixMut` is only ever split into disjoint parts,
+/// and never accesses the gaps between its rows.
 #[derive(Debug)]
 pub struct MatrixMut<'a> {
     start: *mut f32,
@@ -91,38 +91,38 @@ pub struct MatrixMut<'a> {
     slice: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: a `MatrixMut` is an exclusive borrow of its numbers, as `&mut [f32]` is, and nothing else.
+// SAFETY: a `MatrixMut` is an exclusive borrow of its numbers, like `&mut [f32]`, and nothing else.
 unsafe impl Send for MatrixMut<'_> {}
 
 impl<'a> MatrixMut<'a> {
-    /// The matrix `[rows, columns]` that fills `data` row by row.
+    /// Creates a writable view of `data` as a row-major matrix `[rows, columns]`.
     ///
     /// # Panics
-    /// If `data` does not hold whole rows.
+    /// Panics if `data` does not hold whole rows.
     pub fn new(data: &'a mut [f32], columns: usize) -> Self {
         let rows = whole_rows(data.len(), columns);
         Self { start: data.as_mut_ptr(), rows, columns, row_stride: columns, slice: PhantomData }
     }
 
-    /// The first `columns` columns, and the others.
+    /// Splits the matrix into the first `columns` columns and the rest.
     ///
     /// # Panics
-    /// If there are not so many columns.
+    /// Panics if there are fewer columns.
     pub fn split_columns(self, columns: usize) -> (Self, Self) {
-        // SAFETY: the two share no number, and `self` is given up for them.
+        // SAFETY: the two parts are disjoint, and `self` is consumed.
         unsafe { (self.share(0..self.rows, 0..columns), self.share(0..self.rows, columns..self.columns)) }
     }
 
-    /// This matrix cut into tiles of one size (the last ones smaller), which are counted row by row.
+    /// Cuts the matrix into tiles of one size (the last ones smaller), in row-major order.
     ///
     /// # Panics
-    /// If tiles are empty.
+    /// Panics if a tile is empty.
     pub(super) fn tiles(self, tile_rows: usize, tile_columns: usize) -> Vec<Tile<'a>> {
         let cut = |length, size| (0..length).step_by(size).map(move |start| start..length.min(start + size));
         let mut tiles = Vec::new();
         for rows in cut(self.rows, tile_rows) {
             for columns in cut(self.columns, tile_columns) {
-                // SAFETY: no two tiles share numbers, and `self` is given up for them.
+                // SAFETY: tiles are disjoint, and `self` is consumed.
                 let numbers = unsafe { self.share(rows.clone(), columns.clone()) };
                 tiles.push(Tile { rows: rows.clone(), columns, numbers });
             }
@@ -130,74 +130,74 @@ impl<'a> MatrixMut<'a> {
         tiles
     }
 
-    /// Some rows and columns of this matrix, for a shorter time.
+    /// Returns a range of rows and columns, borrowed from this matrix.
     ///
     /// # Panics
-    /// If a range reaches beyond the matrix.
+    /// Panics if a range is out of bounds.
     pub fn part(&mut self, rows: Range<usize>, columns: Range<usize>) -> MatrixMut<'_> {
-        // SAFETY: `self` stays borrowed as long as the part lives, so no other part can exist.
+        // SAFETY: `self` is borrowed as long as the part lives, so there is no other part.
         unsafe { self.share(rows, columns) }
     }
 
     /// # Safety
-    /// No two parts that live at the same time may share numbers.
+    /// Parts that live at the same time must be disjoint.
     unsafe fn share<'b>(&self, rows: Range<usize>, columns: Range<usize>) -> MatrixMut<'b> {
         let offset = offset(&rows, &columns, [self.rows, self.columns], [self.row_stride, 1]);
-        // SAFETY: the offset is that of a number of this matrix, or zero.
+        // SAFETY: the offset belongs to a number of this matrix, or is zero.
         let start = unsafe { self.start.add(offset) };
         let (rows, columns) = (rows.len(), columns.len());
         MatrixMut { start, rows, columns, row_stride: self.row_stride, slice: PhantomData }
     }
 
-    /// One row.
+    /// Returns one row.
     #[inline(always)]
     pub fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
-        // SAFETY: the row lies in the slice, and `self` is borrowed exclusively.
+        // SAFETY: the row is in the slice, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.row_stride), self.columns) }
     }
 
-    /// Writes one number everywhere.
+    /// Sets all numbers to a value.
     pub(super) fn fill(&mut self, value: f32) {
         (0..self.rows).for_each(|row| self.row(row).fill(value));
     }
 
-    /// Takes the numbers of a matrix of its size.
+    /// Copies the numbers of a matrix of the same size.
     pub(super) fn copy_from(&mut self, matrix: Matrix) {
         (0..self.rows).for_each(|row| self.row(row).copy_from_slice(matrix.row(row)));
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// The first number and the distance between rows. All numbers so addressed may be written.
+    /// Returns the address of the first number and the stride of rows. All numbers so addressed may be written.
     pub(super) fn address(&mut self) -> (*mut f32, isize) {
         (self.start, self.row_stride as isize)
     }
 }
 
-/// A part of a matrix that is written.
+/// A tile of a writable matrix.
 pub(super) struct Tile<'a> {
-    /// Its place in the matrix.
+    /// The rows that the tile covers.
     pub rows: Range<usize>,
     pub columns: Range<usize>,
     pub numbers: MatrixMut<'a>,
 }
 
-/// How many rows of `columns` numbers there are.
+/// Returns the number of whole rows of `columns` numbers.
 fn whole_rows(length: usize, columns: usize) -> usize {
     assert!(columns > 0 && length.is_multiple_of(columns), "{length} values in rows of {columns}");
     length / columns
 }
 
-/// Where a part of a matrix begins; at zero where it is empty, so that nothing beyond the slice is reached.
+/// Returns the offset of a part of a matrix; zero if the part is empty, so that the offset stays within the slice.
 #[inline(always)]
 fn offset(rows: &Range<usize>, columns: &Range<usize>, size: [usize; 2], strides: [usize; 2]) -> usize {
     assert!(rows.start <= rows.end && rows.end <= size[0], "rows {rows:?} of {}", size[0]);

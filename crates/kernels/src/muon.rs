@@ -1,11 +1,11 @@
-//! Muon: the momentum of a matrix, made orthogonal (Jordan et al., *Muon: an optimizer for hidden layers in neural
-//! networks*, 2024, <https://kellerjordan.github.io/posts/muon>).
+//! Muon: momentum with orthogonalised updates for matrices (Jordan et al., *Muon: an optimizer for hidden layers in
+//! neural networks*, 2024, <https://kellerjordan.github.io/posts/muon>).
 //!
-//! With gradients `G` scaled by `c` as in [`optimizer`](super::optimizer): `M = mu M + (1 - mu) c G`, `U = mu M + (1 -
-//! mu) c G` (Nesterov), `W = (1 - rate decay) W - rate 0.2 sqrt(max(rows, columns)) O(U)`, where `O(U)` is nearly the
-//! `A B^T` of the singular value decomposition `U = A S B^T`: its singular values lie between 0.7 and 1.2. The factor
-//! gives the change the size of AdamW's, so that rate and decay carry over (Liu et al., *Muon is scalable for LLM
-//! training*, 2025, arXiv 2502.16982, section 2.2).
+//! With gradients `G` scaled by `c` as in [`optimizer`](super::optimizer): `M = mu M + (1 - mu) c G`,
+//! `U = mu M + (1 - mu) c G` (Nesterov), `W = (1 - rate decay) W - rate 0.2 sqrt(max(rows, columns)) O(U)`, where
+//! `O(U)` approximates the `A B^T` of the singular value decomposition `U = A S B^T`: its singular values lie between
+//! 0.7 and 1.2. The factor matches the size of AdamW's updates, so rate and decay carry over (Liu et al., *Muon is
+//! scalable for LLM training*, 2025, arXiv 2502.16982, section 2.2).
 
 use rayon::prelude::*;
 
@@ -19,47 +19,47 @@ use super::vector::{update, update_all, vectorized};
 /// The settings of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Muon {
-    /// The rate of this step.
+    /// The learning rate of this step.
     pub learning_rate: f64,
-    /// Decay of the momentum.
+    /// The decay of the momentum.
     pub momentum: f64,
-    /// The largest norm of all gradients together.
+    /// The global norm above which gradients are clipped.
     pub max_norm: Option<f64>,
-    /// Of the products that make a matrix orthogonal; Jordan et al. take bf16.
+    /// The precision of the products that orthogonalise a matrix; Jordan et al. use bf16.
     pub precision: Precision,
 }
 
-/// A parameter `[rows, sum of widths]` of matrices that stand side by side, each of which is made orthogonal by itself.
+/// A parameter `[rows, sum of widths]` made of adjacent matrices, which are orthogonalised independently.
 #[derive(Debug)]
 pub struct Matrices<'a> {
-    /// The values, which others may still read.
+    /// The values, which may still be read elsewhere.
     pub values: &'a [f32],
-    /// The gradient, whose place the new values take.
+    /// The gradient, which is replaced by the new values.
     pub gradient: &'a mut [f32],
-    /// Zero before the first step.
+    /// The momentum, zero before the first step.
     pub momentum: &'a mut [f32],
-    /// Columns of each matrix.
+    /// The number of columns of each matrix.
     pub widths: &'a [usize],
-    /// Decay of the values.
+    /// The weight decay.
     pub weight_decay: f64,
 }
 
-/// Factors of the polynomial `a x + b x^3 + c x^5`, five of which draw the singular values near one.
+/// The coefficients of the polynomial `a x + b x^3 + c x^5`; five iterations move the singular values near one.
 pub const COEFFICIENTS: [f32; 3] = [3.4445, -4.7750, 2.0315];
-/// How often it is applied.
+/// The number of iterations of the polynomial.
 pub const ITERATIONS: usize = 5;
-/// Keeps the norm that a matrix is divided by from zero.
+/// A small number that keeps the norm in the denominator from zero.
 pub const EPSILON: f32 = 1e-7;
 
-/// What a matrix's orthogonal momentum is multiplied by, beside the learning rate.
+/// Returns the factor of a matrix's orthogonalised momentum, in addition to the learning rate.
 pub fn scale(rows: usize, columns: usize) -> f64 {
     0.2 * (rows.max(columns) as f64).sqrt()
 }
 
-/// Makes one step, given the global norm, which may cover more parameters than these.
+/// Performs one step with the given global norm, which may include other parameters.
 ///
 /// # Panics
-/// If a parameter's parts differ in length, or its widths do not fill its rows.
+/// Panics if the slices of a parameter differ in length, or if its widths do not fill its rows.
 pub fn step(settings: &Muon, norm: f64, parameters: &mut [Matrices]) {
     let clip = clip(settings.max_norm, norm);
     let mut tasks = Vec::new();
@@ -83,7 +83,7 @@ pub fn step(settings: &Muon, norm: f64, parameters: &mut [Matrices]) {
             (gradient, momentum, start) = (other_gradients, other_momenta, start + width);
         }
     }
-    // The longest first, so that no thread has one left when the others are done.
+    // Longest first, so that no thread starts a long task last.
     let work = |values: &Matrix| values.rows() * values.columns() * values.rows().min(values.columns());
     tasks.sort_by_key(|(values, ..)| std::cmp::Reverse(work(values)));
     let mean_work = tasks.iter().map(|(values, ..)| work(values)).sum::<usize>() / tasks.len().max(1);
@@ -102,7 +102,7 @@ pub fn step(settings: &Muon, norm: f64, parameters: &mut [Matrices]) {
     });
 }
 
-/// `matrix = O(matrix)` by Newton and Schulz's iteration, on the calling thread.
+/// Computes `matrix = O(matrix)` with the Newton-Schulz iteration, on the calling thread.
 fn orthogonalize(precision: Precision, matrix: &mut pool::Buffer, columns: usize) {
     let rows = matrix.len() / columns;
     let side = rows.min(columns);
@@ -112,7 +112,7 @@ fn orthogonalize(precision: Precision, matrix: &mut pool::Buffer, columns: usize
     let mut next = pool::take(rows * columns);
     let [a, b, c] = COEFFICIENTS;
     for _ in 0..ITERATIONS {
-        // X becomes a X + b X X' X + c X X' X X' X, with X' X in place of X X' where that is the smaller.
+        // X becomes a X + b X X' X + c X X' X X' X, with X' X instead of X X' if it is smaller.
         let x = Matrix::new(matrix, columns);
         let (left, right) = if rows <= columns { (x, x.transposed()) } else { (x.transposed(), x) };
         let product = |output: &mut [f32], columns, scale, [left, right]: [Matrix; 2]| {
@@ -136,7 +136,7 @@ fn orthogonalize(precision: Precision, matrix: &mut pool::Buffer, columns: usize
 }
 
 vectorized! {
-    /// The gradient enters the momentum; the values, decayed, take its place.
+    /// Adds the gradient to the momentum, and replaces the gradient by the decayed values.
     fn move_row(simd; factors: [f32; 3], values: &[f32], outputs: [&mut [f32]; 3]) {
         let [clip, momentum, keep] = factors;
         let rest = 1.0 - momentum;

@@ -1,12 +1,13 @@
-//! Layer normalisation (Ba, Kiros and Hinton, *Layer normalization*, 2016), and by the root mean square alone
-//! (Zhang and Sennrich, *Root mean square layer normalization*, 2019), which takes the mean for zero.
+//! Layer normalisation (Ba, Kiros and Hinton, *Layer normalization*, 2016) and RMS normalisation, which omits the mean
+//! (Zhang and Sennrich, *Root mean square layer normalization*, 2019).
 //!
-//! The residual addition before a norm is part of the [linear layer](super::linear) that makes it, so that
-//! the sum is written once and nothing but the norm is left here.
+//! The residual addition before a norm is fused into the preceding [linear layer](super::linear), so that the sum is
+//! written only once.
 //!
-//! For each row `x` of width `d`: `y = gamma * h + beta` with `h = (x - mean) / sqrt(variance + epsilon)`.
-//! Backward, with `g = gamma * dy` and `r = 1 / sqrt(variance + epsilon)`: `dx = r * (g - mean(g) - h *
-//! mean(g * h))`, without `mean(g)` in an RMS norm, and over all rows `dgamma = sum of dy * h`, `dbeta = sum of dy`.
+//! For each row `x` of width `d`: `y = gamma * h + beta` with `h = (x - mean) / sqrt(variance + epsilon)`. In the
+//! backward pass, with `g = gamma * dy` and `r = 1 / sqrt(variance + epsilon)`:
+//! `dx = r * (g - mean(g) - h * mean(g * h))`, without `mean(g)` in an RMS norm, and over all rows
+//! `dgamma = sum of dy * h`, `dbeta = sum of dy`.
 
 use rayon::prelude::*;
 
@@ -15,27 +16,27 @@ use super::pool;
 use super::sums::add_piece;
 use super::vector::{sum_map, update, vectorized};
 
-/// The parameters of a normalisation.
+/// The parameters of a norm.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm<'a> {
-    /// Whether the mean is taken off, as in a layer norm.
+    /// True if the mean is subtracted, as in layer norm.
     pub is_centred: bool,
-    /// Scale `[d_model]`.
+    /// The scale `[d_model]`.
     pub gamma: &'a [f32],
-    /// Shift `[d_model]`.
+    /// The shift `[d_model]`.
     pub beta: Option<&'a [f32]>,
-    /// Keeps the root from zero.
+    /// A small number added to the variance, which keeps its root from zero.
     pub epsilon: f32,
 }
 
-/// `output = norm(input)`, and for the backward pass each row's `mean` and `inverse_deviation`, `1 /
-/// sqrt(variance + epsilon)`.
+/// Computes `output = norm(input)`, and for the backward pass each row's `mean` and `inverse_deviation`,
+/// `1 / sqrt(variance + epsilon)`.
 ///
 /// # Shapes
 /// `input` and `output` `[rows, d_model]`; `mean`, `inverse_deviation` `[rows]`.
 ///
 /// # Panics
-/// If the lengths do not fit each other.
+/// Panics if the lengths do not match.
 pub fn forward(norm: &Norm, input: &[f32], [mean, inverse_deviation]: [&mut [f32]; 2], output: &mut [f32]) {
     let (rows, width) = (mean.len(), norm.gamma.len());
     assert_eq!([input.len(), output.len()], [rows * width; 2], "input and output of [{rows}, {width}]");
@@ -50,15 +51,15 @@ pub fn forward(norm: &Norm, input: &[f32], [mean, inverse_deviation]: [&mut [f32
     });
 }
 
-/// The gradients of [`forward`] for `output_gradient`, which are overwritten; there is none of a shift that the norm
-/// lacks.
+/// Computes the gradients of [`forward`] for `output_gradient`, which are overwritten. Without a shift, `beta_gradient`
+/// is `None`.
 ///
 /// # Shapes
 /// `input`, `output_gradient`, `input_gradient` `[rows, d_model]`; `mean`, `inverse_deviation` `[rows]`; the gradients
 /// of the parameters `[d_model]`.
 ///
 /// # Panics
-/// If the lengths do not fit each other.
+/// Panics if the lengths do not match.
 pub fn backward(
     norm: &Norm,
     input: &[f32],
@@ -77,7 +78,7 @@ pub fn backward(
     let piece_rows = rows_in_a_piece(rows, width);
     let piece = piece_rows * width;
     let pieces = rows.div_ceil(piece_rows);
-    // For each piece its part of dgamma, then of dbeta.
+    // Each piece has its part of dgamma, then of dbeta.
     let mut partial = pool::take(pieces * 2 * width);
     let statistics = mean.par_chunks(piece_rows).zip(inverse_deviation.par_chunks(piece_rows));
     let read = input.par_chunks(piece).zip(output_gradient.par_chunks(piece)).zip(statistics);
@@ -93,14 +94,15 @@ pub fn backward(
     }
 }
 
-/// The heads of packed queries and keys normalised, each by itself; the values behind them stay as they are.
+/// Normalises each head of packed queries and keys; the values behind them are copied.
 ///
 /// # Shapes
-/// `input` and `output` `[rows, (heads + 2 * key_value_heads) * d_head]`, queries first, then keys, then values;
-/// the norms, of queries and of keys, are `d_head` wide, statistics as in [`forward`] `[rows, heads + key_value_heads]`.
+/// `input` and `output` `[rows, (heads + 2 * key_value_heads) * d_head]`, queries first, then keys, then values. The
+/// norms, of queries and of keys, have width `d_head`; the statistics are as in [`forward`],
+/// `[rows, heads + key_value_heads]`.
 ///
 /// # Panics
-/// If the lengths do not fit each other.
+/// Panics if the lengths do not match.
 pub fn forward_heads(
     norms: [&Norm; 2],
     heads: [usize; 2],
@@ -133,13 +135,13 @@ pub fn forward_heads(
     });
 }
 
-/// The gradients of [`forward_heads`] for `output_gradient`, which are overwritten.
+/// Computes the gradients of [`forward_heads`] for `output_gradient`, which are overwritten.
 ///
 /// # Shapes
-/// As there; the gradients of the scales, of queries and of keys, are `[d_head]`.
+/// As in [`forward_heads`]; the gradients of the scales, of queries and of keys, are `[d_head]`.
 ///
 /// # Panics
-/// If the lengths do not fit each other.
+/// Panics if the lengths do not match.
 pub fn backward_heads(
     norms: [&Norm; 2],
     heads: [usize; 2],
@@ -156,7 +158,7 @@ pub fn backward_heads(
     assert_eq!([mean.len(), inverse_deviation.len()], [rows * count; 2], "statistics of [{rows}, {count}]");
     let piece_rows = rows_in_a_piece(rows, width);
     let [piece, statistics] = [width, count].map(|width| piece_rows * width);
-    // For each piece its part of the gradients of scales and shifts, of queries and of keys.
+    // Each piece has its part of the gradients of scales and shifts, of queries and of keys.
     let mut partial = pool::take(rows.div_ceil(piece_rows) * 4 * d_head);
     let statistics = mean.par_chunks(statistics).zip(inverse_deviation.par_chunks(statistics));
     let read = input.par_chunks(piece).zip(output_gradient.par_chunks(piece)).zip(statistics);
@@ -184,9 +186,9 @@ pub fn backward_heads(
 
 /// The sizes of packed heads.
 struct Heads {
-    /// Of a row.
+    /// The width of a row.
     width: usize,
-    /// Normalised heads in a row.
+    /// The number of normalised heads in a row.
     count: usize,
     d_head: usize,
 }
@@ -225,7 +227,7 @@ vectorized! {
         }
     }
 
-    /// What the rows add to the gradients of scale and shift is added to `partial`.
+    /// Computes the gradients of rows, and adds their parts of the gradients of scale and shift to `partial`.
     fn backward_rows(
         simd;
         norm: &Norm<'_>,

@@ -1,4 +1,4 @@
-//! AdamW with clipping by the global norm, over all parameters of a model at once.
+//! AdamW with clipping by the global norm, over all parameters of a model together.
 //!
 //! With gradients `g` scaled by `c = min(1, max_norm / (norm + 1e-6))` (Pascanu et al., 2013, as in PyTorch),
 //! at step `t` counted from 1 (Loshchilov and Hutter, *Decoupled weight decay regularization*, 2019): `m = b1
@@ -10,64 +10,64 @@ use rayon::prelude::*;
 use super::parallel::for_each;
 use super::vector::{sum_map, update_all, vectorized};
 
-/// Numbers in a piece.
+/// The number of values in a piece.
 const PIECE: usize = 1 << 14;
 
 /// The settings of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
-    /// The rate of this step.
+    /// The learning rate of this step.
     pub learning_rate: f64,
-    /// Decay of the first moment. In double precision, for what counts is its distance to one.
+    /// The decay of the first moment, in double precision because its distance from one matters.
     pub beta_1: f64,
-    /// Decay of the second moment.
+    /// The decay of the second moment.
     pub beta_2: f64,
-    /// Keeps the root from zero.
+    /// A small number that keeps the denominator from zero.
     pub epsilon: f32,
-    /// Counted from 1.
+    /// The number of the step, counted from 1.
     pub step: u32,
-    /// The largest norm of all gradients together.
+    /// The global norm above which gradients are clipped.
     pub max_norm: Option<f64>,
 }
 
-/// One parameter tensor with its gradient and moments, all equally long.
+/// A parameter tensor with its gradient and moments, all of the same length.
 #[derive(Debug)]
 pub struct Parameter<'a> {
-    /// The values, which others may still read.
+    /// The values, which may still be read elsewhere.
     pub values: &'a [f32],
-    /// The gradient, whose place the new values take: nobody needs it any more.
+    /// The gradient, which is replaced by the new values.
     pub gradient: &'a mut [f32],
-    /// First moment, zero before the first step.
+    /// The first moment, zero before the first step.
     pub first_moment: &'a mut [f32],
-    /// Second moment, zero before the first step.
+    /// The second moment, zero before the first step.
     pub second_moment: &'a mut [f32],
-    /// Decay of this tensor's values, zero for biases and norms by custom.
+    /// The weight decay of this tensor, by convention zero for biases and norms.
     pub weight_decay: f32,
 }
 
-/// The Euclidean norm of all gradients together.
+/// Returns the Euclidean norm of all gradients together.
 pub fn global_norm(gradients: &[&[f32]]) -> f64 {
     let pieces: Vec<&[f32]> = gradients.iter().flat_map(|gradient| gradient.chunks(PIECE)).collect();
     let mut squares = vec![0.0; pieces.len()];
     for_each(squares.par_iter_mut().zip(&pieces), PIECE / 2, |(sum, piece)| *sum = sum_of_squares(piece));
     let sum: f64 = squares.iter().copied().map(f64::from).sum();
     if sum.is_infinite() {
-        // The squares overflowed, or a gradient is not finite: decided in double precision.
+        // The squares overflowed, or a gradient is not finite; double precision tells which.
         let squares = gradients.iter().flat_map(|gradient| gradient.iter()).map(|g| f64::from(*g).powi(2));
         return squares.sum::<f64>().sqrt();
     }
     sum.sqrt()
 }
 
-/// What gradients are multiplied by whose norm together is `norm`.
+/// Returns the factor that clips gradients with the global norm `norm`.
 pub(super) fn clip(max_norm: Option<f64>, norm: f64) -> f32 {
     max_norm.map_or(1.0, |most| (most / (norm + 1e-6)).min(1.0)) as f32
 }
 
-/// Makes one step, given the global norm, which may cover more parameters than these.
+/// Performs one step with the given global norm, which may include other parameters.
 ///
 /// # Panics
-/// If a parameter's parts differ in length.
+/// Panics if the slices of a parameter differ in length.
 pub fn step(settings: &AdamW, norm: f64, parameters: &mut [Parameter]) {
     let clip = clip(settings.max_norm, norm);
     let mut pieces = Vec::new();
@@ -116,12 +116,12 @@ mod tests {
     const SETTINGS: AdamW =
         AdamW { learning_rate: 1e-2, beta_1: 0.9, beta_2: 0.95, epsilon: 1e-8, step: 1, max_norm: Some(1.0) };
 
-    /// Tensors of these lengths: values, first and second moments.
+    /// Creates tensors of these lengths: values, first and second moments.
     fn state(lengths: &[usize]) -> Vec<[Vec<f32>; 3]> {
         lengths.iter().map(|&n| [random(n as u64, n), vec![0.0; n], vec![0.0; n]]).collect()
     }
 
-    /// One step of all tensors and the norm of their gradients.
+    /// Performs one step on all tensors, and returns the norm of their gradients.
     fn run(settings: &AdamW, state: &mut [[Vec<f32>; 3]], gradients: &[Vec<f32>]) -> f64 {
         let norm = global_norm(&gradients.iter().map(Vec::as_slice).collect::<Vec<_>>());
         let mut places = gradients.to_vec();

@@ -1,7 +1,7 @@
-//! Work cut into pieces of fixed size, on the threads of the current [team], or else of rayon's current pool.
+//! Parallel loops on the threads of the current [team], or of the current rayon pool without one.
 //!
-//! How work is cut follows from the shapes alone, unless cuts change no bit, and sums over pieces are taken in the
-//! order of the pieces: results carry the same bits on any number of threads.
+//! Shapes alone decide how work is divided, unless the division changes no bit, and partial sums are added in the order
+//! of the pieces: results have the same bits on any number of threads.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::team;
 
-/// Runs `task` on each item, in any order, where each is about `work` multiply-adds long.
+/// Runs `task` on each item, in any order; an item costs about `work` multiply-adds.
 pub(super) fn for_each<I: IndexedParallelIterator>(
     items: I,
     work: usize,
@@ -24,9 +24,9 @@ pub(super) fn for_each<I: IndexedParallelIterator>(
     }
 }
 
-/// Items that the threads of a team share.
+/// Items shared by the threads of a team.
 struct Shared<F> {
-    /// Into so many parts at most.
+    /// The most parts that the items are divided into.
     parts: usize,
     count: usize,
     task: F,
@@ -36,7 +36,7 @@ impl<T, F: Fn(T) + Sync + Send> ProducerCallback<T> for Shared<F> {
     type Output = ();
 
     fn callback<P: Producer<Item = T>>(self, producer: P) {
-        /// Parts for each thread, so that one that comes late finds less to do.
+        /// The number of parts per thread, so that threads that start late are left with less work.
         const EACH: usize = 4;
         let Self { parts, count, task } = self;
         let threads = team::threads();
@@ -56,7 +56,7 @@ impl<T, F: Fn(T) + Sync + Send> ProducerCallback<T> for Shared<F> {
             Mutex::new(Some(first))
         });
         let parts = parts.collect::<Vec<_>>();
-        // Each thread begins with the same items in each kernel, which its cache may still hold.
+        // Each thread starts at the same items in every kernel, because its cache may still hold them.
         let sharing = threads.min(parts.len());
         team::run(sharing, &|thread| {
             let first = thread * parts.len() / sharing;
@@ -69,7 +69,7 @@ impl<T, F: Fn(T) + Sync + Send> ProducerCallback<T> for Shared<F> {
     }
 }
 
-/// Runs two tasks of about `work` multiply-adds each, side by side where that is worth it.
+/// Runs two tasks of about `work` multiply-adds each, in parallel if that is faster.
 pub(super) fn both(work: usize, one: impl FnOnce() + Send, other: impl FnOnce() + Send) {
     if items_together(2, work) == 2 {
         one();
@@ -82,11 +82,11 @@ pub(super) fn both(work: usize, one: impl FnOnce() + Send, other: impl FnOnce() 
     }
 }
 
-/// How many items a thread should take at least: all where they are better done by the calling thread.
+/// Returns the minimum number of items per thread: all of them if the calling thread alone is faster.
 fn items_together(items: usize, work: usize) -> usize {
-    /// Multiply-adds that take about as long as it takes to wake a thread, and to reach one of a team, which is awake.
+    /// The multiply-adds that take as long as waking a thread, and as long as reaching an awake thread of a team.
     const LEAST_PARALLEL_WORK: [usize; 2] = [1 << 19, 1 << 16];
-    /// Multiply-adds that are worth handing over.
+    /// The fewest multiply-adds worth a task of their own.
     const LEAST_TASK_WORK: usize = 1 << 15;
     let least = LEAST_PARALLEL_WORK[usize::from(team::is_here())];
     if items.saturating_mul(work) < least || team::threads() == 1 {
@@ -95,9 +95,9 @@ fn items_together(items: usize, work: usize) -> usize {
     LEAST_TASK_WORK.div_ceil(work.max(1)).min(items.div_ceil(2))
 }
 
-/// How many rows a piece has when `rows` rows of `row_work` steps each are cut for elementwise work.
+/// Returns the number of rows per piece for elementwise work on `rows` rows of `row_work` steps each.
 pub(super) fn rows_in_a_piece(rows: usize, row_work: usize) -> usize {
-    /// Long enough to hide the cost of handing a piece over, short enough to stay in a core's own cache.
+    /// The work of a piece: long enough to hide the overhead of a task, short enough for a core's own cache.
     const PIECE_WORK: usize = 1 << 14;
     (PIECE_WORK / row_work.max(1)).clamp(1, rows.max(1))
 }

@@ -1,20 +1,19 @@
-//! Buffers that are used again: in steady state a training step asks the system for no memory.
+//! A pool of reusable buffers: in steady state a training step allocates no memory.
 //!
-//! A step frees the tensors that the next step needs anew. What comes back to the pool is kept for a
-//! request of about the same length, and freed when many requests had no use for it. Buffers come as they
-//! were left: their numbers are initialised but mean nothing, and every kernel overwrites all of its
-//! output.
+//! A step frees tensors that the next step allocates again. A returned buffer is kept for a request of about the same
+//! length, and freed after many requests without use. The content of a buffer is initialised but arbitrary; every
+//! kernel overwrites all of its output.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A slice borrowed from the pool, which goes back when it is dropped.
+/// A slice borrowed from the pool, which returns there when it is dropped.
 #[derive(Debug)]
 pub struct Buffer(Vec<f32>);
 
-/// `length` numbers of unknown value. Tests and builds for debugging get NaN, which no result survives that
-/// depends on them.
+/// Takes a buffer of `length` numbers of unknown value. Tests and debug builds fill it with NaN, which shows up in
+/// every result that depends on it.
 pub fn take(length: usize) -> Buffer {
     let class = length_class(length);
     let values = if class == 0 { None } else { idle().take(class) };
@@ -26,15 +25,15 @@ pub fn take(length: usize) -> Buffer {
     Buffer(values)
 }
 
-/// Returns a vector that came from [`Buffer::into_vec`]. Any other is freed, unless it happens to be as
-/// large as one of those: in a class below its own length nobody would ask for it again.
+/// Returns a vector from [`Buffer::into_vec`] to the pool. Any other vector is freed, unless its capacity is exactly a
+/// length class: no request would match any other capacity.
 pub fn give(values: Vec<f32>) {
     idle().give(values);
 }
 
-/// Hands in a vector that others still read: `reclaim` gives it once they are done, and nothing before.
+/// Hands in a vector that is still shared: `reclaim` returns it once it is no longer read elsewhere, and `None` before.
 ///
-/// It is asked when a request finds no idle buffer.
+/// `reclaim` is called when a request finds no idle buffer.
 pub fn give_once_free(reclaim: impl FnMut() -> Option<Vec<f32>> + Send + 'static) {
     let mut pool = idle();
     let since = pool.requests;
@@ -42,7 +41,7 @@ pub fn give_once_free(reclaim: impl FnMut() -> Option<Vec<f32>> + Send + 'static
 }
 
 impl Buffer {
-    /// The numbers as a vector, whose memory [`give`] brings back to the pool.
+    /// Returns the numbers as a vector, whose memory goes back to the pool through [`give`].
     pub fn into_vec(mut self) -> Vec<f32> {
         std::mem::take(&mut self.0)
     }
@@ -76,30 +75,31 @@ impl Drop for Buffer {
     }
 }
 
-/// Requests that an idle buffer waits for: those of some training steps.
+/// The number of requests for which an idle buffer is kept: several training steps.
 const PATIENCE: u64 = 1 << 15;
 
 type Reclaim = Box<dyn FnMut() -> Option<Vec<f32>> + Send>;
 
 #[derive(Default)]
 struct Pool {
-    /// Buffers whose capacity is their class, with the number of requests at their return, the latest at the back.
+    /// Idle buffers, whose capacity is their class, with the number of requests at their return; the latest is at the
+    /// back.
     idle: VecDeque<(u64, Vec<f32>)>,
-    /// What others still read, with the number of requests when it was handed in.
+    /// Shared buffers, with the number of requests when each was handed in.
     shared: Vec<(u64, Reclaim)>,
     requests: u64,
 }
 
 fn idle() -> MutexGuard<'static, Pool> {
     static POOL: Mutex<Pool> = Mutex::new(Pool { idle: VecDeque::new(), shared: Vec::new(), requests: 0 });
-    // A panic elsewhere leaves the list of buffers whole.
+    // A panic elsewhere leaves the list of buffers consistent.
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {
     fn take(&mut self, class: usize) -> Option<Vec<f32>> {
         self.requests += 1;
-        // The buffer used last is the one that caches still hold.
+        // The buffer used last is the most likely to be in a cache.
         let last = |pool: &Self| pool.idle.iter().rposition(|(_, values)| values.capacity() == class);
         let place = last(self).or_else(|| {
             self.reclaim();
@@ -108,7 +108,7 @@ impl Pool {
         self.idle.remove(place).map(|(_, values)| values)
     }
 
-    /// Takes back what nobody else reads any more.
+    /// Takes back shared buffers that are no longer read elsewhere.
     fn reclaim(&mut self) {
         let mut shared = std::mem::take(&mut self.shared);
         shared.retain_mut(|(since, reclaim)| match reclaim() {
@@ -132,7 +132,7 @@ impl Pool {
     }
 }
 
-/// Lengths are rounded up to an eighth of a power of two, so that nearly equal requests share buffers.
+/// Rounds a length up to an eighth of a power of two, so that similar requests share buffers.
 fn length_class(length: usize) -> usize {
     let step = (length.next_power_of_two() / 16).max(64);
     length.next_multiple_of(step)

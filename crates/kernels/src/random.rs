@@ -1,6 +1,6 @@
-//! What tests share, those of the kernels and those of what is built on them: random numbers and threads.
+//! Test helpers for the kernels and their dependents: random numbers and threads.
 
-/// Numbers between -1 and 1 that follow from the seed alone (SplitMix64).
+/// Returns numbers between -1 and 1 that depend only on the seed (SplitMix64).
 pub fn random(seed: u64, length: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (0..length)
@@ -14,7 +14,7 @@ pub fn random(seed: u64, length: usize) -> Vec<f32> {
         .collect()
 }
 
-/// Runs `compute` on 1, 2 and 3 threads, of rayon and of a team: the results must have the same bits.
+/// Runs `compute` on 1, 2 and 3 threads, of rayon and of a team, and asserts that the results have the same bits.
 #[track_caller]
 pub fn assert_same_on_any_number_of_threads(compute: impl Fn() -> Vec<Vec<f32>> + Sync + Send) {
     let bits = |results: Vec<Vec<f32>>| -> Vec<Vec<u32>> {

@@ -1,4 +1,4 @@
-//! Sums of the rows of a matrix, and of tensors.
+//! Sums of tensors and of the rows of a matrix.
 
 use rayon::prelude::*;
 
@@ -7,10 +7,10 @@ use super::parallel::{for_each, rows_in_a_piece};
 use super::pool;
 use super::vector::{update, vectorized};
 
-/// `sums[i] += values[i]`.
+/// Computes `sums[i] += values[i]`.
 ///
 /// # Panics
-/// If they are not equally long.
+/// Panics if the lengths differ.
 pub fn add(sums: &mut [f32], values: &[f32]) {
     const PIECE: usize = 1 << 14;
     assert_eq!(sums.len(), values.len(), "numbers to add");
@@ -18,11 +18,11 @@ pub fn add(sums: &mut [f32], values: &[f32]) {
     for_each(pieces, PIECE, |(sums, values)| add_piece(sums, values));
 }
 
-/// Adds the `others` to `first` along the binary tree over their order: `(first + a) + (b + c)` and so on. All numbers are
+/// Adds the `others` to `first` along a binary tree in their order: `(first + a) + (b + c)` and so on. All numbers are
 /// read once, and only `first` is written.
 ///
 /// # Panics
-/// If they are not equally long.
+/// Panics if the lengths differ.
 pub fn add_all(first: &mut [f32], others: &[&[f32]]) {
     const PIECE: usize = 1 << 12;
     if let [other] = others {
@@ -40,7 +40,7 @@ fn add_piece_along_tree(first: &mut [f32], others: &[&[f32]]) {
     if others.len() < 2 {
         return others.iter().for_each(|other| add_piece(first, other));
     }
-    // As many as half of the smallest power of two that holds all, `first` among them.
+    // The left subtree has half the leaves of the smallest full tree that holds all, including `first`.
     let left = (others.len() + 1).next_power_of_two() / 2 - 1;
     add_piece_along_tree(first, &others[..left]);
     let mut right = pool::take(first.len());
@@ -50,13 +50,13 @@ fn add_piece_along_tree(first: &mut [f32], others: &[&[f32]]) {
 }
 
 vectorized! {
-    /// `sums[i] += values[i]` on the calling thread.
+    /// Computes `sums[i] += values[i]` on the calling thread.
     pub(super) fn add_piece(simd; sums: &mut [f32], values: &[f32]) {
         update(simd, sums, [values], |sum, [x]| sum + x);
     }
 }
 
-/// `sums[column] = ` the sum of `matrix[.., column]`, by pieces of rows.
+/// Computes `sums[column] = ` the sum of `matrix[.., column]`, by pieces of rows.
 pub(super) fn sum_rows(matrix: Matrix, sums: &mut [f32]) {
     let (rows, columns) = (matrix.rows(), matrix.columns());
     assert_eq!(sums.len(), columns, "sums of [{columns}]");
@@ -69,7 +69,7 @@ pub(super) fn sum_rows(matrix: Matrix, sums: &mut [f32]) {
 }
 
 vectorized! {
-    /// The same on the calling thread.
+    /// Implements [`sum_rows`] on the calling thread, without pieces.
     pub(super) fn add_up_rows(simd; matrix: Matrix<'_>, sums: &mut [f32]) {
         sums.fill(0.0);
         let rows = matrix.rows();

@@ -1,9 +1,9 @@
 //! Threads that stay awake between the kernels of a step.
 //!
-//! A step of a decoder is hundreds of kernels, some of a few microseconds, and a thread that has gone to sleep in between
-//! takes longer than that to wake: in a virtual machine, whose host takes the core away meanwhile, very much longer. So
-//! the members of a team look out for the next piece of work for a while before they sleep, as those of OpenMP do, and
-//! nobody waits for one that sleeps: what it would have done the others do.
+//! A step of a decoder is hundreds of kernels, some of a few microseconds. Waking a sleeping thread takes longer than
+//! such a kernel, and much longer in a virtual machine whose host has taken the core away. Members of a team therefore
+//! spin for a while before they sleep, like threads of OpenMP. No one waits for a sleeping member: the others do its
+//! share.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,32 +12,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// How long a member looks out for work before it sleeps: longer than what lies between two kernels of a step.
+/// The time that a member spins before it sleeps, longer than the gap between two kernels of a step.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 thread_local! {
-    /// The team that this thread leads; null: none.
+    /// The team led by this thread, or null.
     static LED: Cell<*const Team> = const { Cell::new(std::ptr::null()) };
-    /// Whether this thread is at a team's work already.
+    /// True while this thread runs work of a team.
     static IS_AT_WORK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What all members do at once, each with its own number.
+/// The work that all members run at the same time, each with its own number.
 type Work<'a> = dyn Fn(usize) + Sync + 'a;
 
-/// A leader's threads.
+/// The threads of a leader.
 struct Team {
-    /// The work that is to be done, while `is_open`: the address of a `&Work`.
+    /// The address of a `&Work`, valid while `is_open` is true.
     work: AtomicPtr<()>,
-    /// Whether there is work to join.
+    /// True while there is work to join.
     is_open: AtomicBool,
-    /// The number of the work, or `u64::MAX` when there will be none any more.
+    /// The number of the work, or `u64::MAX` once there is no more.
     number: AtomicU64,
-    /// How many members it is for: the first ones.
+    /// The number of members that the work is for, counted from the first.
     wanted: AtomicUsize,
-    /// Members that may be at work.
+    /// The number of members that may be running the work.
     inside: AtomicUsize,
-    /// What a member's work has panicked with.
+    /// The panic of a member's work.
     panic: Mutex<Option<Box<dyn std::any::Any + Send>>>,
     members: Vec<Member>,
 }
@@ -48,9 +48,9 @@ struct Member {
     thread: std::sync::OnceLock<Thread>,
 }
 
-/// Runs `work`, whose kernels are computed by this thread and `threads - 1` more.
+/// Runs `work`, with its kernels computed by this thread and `threads - 1` more.
 pub fn with_threads<T>(threads: usize, work: impl FnOnce() -> T) -> T {
-    /// As large as a program's first thread.
+    /// The stack size of a program's main thread.
     const STACK: usize = 8 << 20;
     if threads < 2 {
         return work();
@@ -67,7 +67,7 @@ pub fn with_threads<T>(threads: usize, work: impl FnOnce() -> T) -> T {
     for member in 0..team.members.len() {
         let team = team.clone();
         let name = format!("kernels-{}", member + 1);
-        // Fewer threads compute the same.
+        // If spawning fails, fewer threads compute the same results.
         let _ = thread::Builder::new().name(name).stack_size(STACK).spawn(move || team.serve(member));
     }
     struct End<'a>(&'a Team, *const Team);
@@ -82,10 +82,10 @@ pub fn with_threads<T>(threads: usize, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// What `work` makes of each item, in their order: each is worked on by one thread.
+/// Applies `work` to each item, and returns the results in order; each item is processed by one thread.
 ///
 /// # Panics
-/// If `work` does.
+/// Panics if `work` does.
 pub fn map<I: Send, T: Send>(items: Vec<I>, work: impl Fn(I) -> T + Sync) -> Vec<T> {
     let mut done = items.iter().map(|_| None).collect::<Vec<_>>();
     let count = items.len();
@@ -99,7 +99,7 @@ pub fn map<I: Send, T: Send>(items: Vec<I>, work: impl Fn(I) -> T + Sync) -> Vec
     done.into_iter().map(|done| done.expect("every item is worked on")).collect()
 }
 
-/// How many threads compute the kernels that this thread calls.
+/// Returns the number of threads that compute the kernels called by this thread.
 pub fn threads() -> usize {
     if IS_AT_WORK.get() {
         return 1;
@@ -107,13 +107,13 @@ pub fn threads() -> usize {
     led().map_or_else(rayon::current_num_threads, |team| team.members.len() + 1)
 }
 
-/// Whether this thread leads a team, or is at the work of one.
+/// Returns true if this thread leads a team or runs the work of one.
 pub(super) fn is_here() -> bool {
     IS_AT_WORK.get() || !LED.get().is_null()
 }
 
-/// Has up to `most` threads, of which this is the first and the others are of its team, do `work`, each by its number, as
-/// many as come in time; it returns when all that came are done.
+/// Runs `work` on up to `most` threads, each with its own number: this thread is the first, the others are members of
+/// its team. Only members that join in time take part. Returns when all of them are done.
 pub(super) fn run(most: usize, work: &Work) {
     match led() {
         Some(team) if !IS_AT_WORK.get() && most > 1 => team.run(most - 1, work),
@@ -122,13 +122,13 @@ pub(super) fn run(most: usize, work: &Work) {
 }
 
 fn led<'a>() -> Option<&'a Team> {
-    // SAFETY: `with_threads` holds the team as long as it is led.
+    // SAFETY: `with_threads` keeps the team alive while it is led.
     unsafe { LED.get().as_ref() }
 }
 
 impl Team {
     fn run(&self, wanted: usize, work: &Work) {
-        /// Closes the work, and waits for those who came, whatever became of it.
+        /// Closes the work, even after a panic, and waits for the members that joined.
         struct Close<'a>(&'a Team);
         impl Drop for Close<'_> {
             fn drop(&mut self) {
@@ -155,10 +155,10 @@ impl Team {
         }
     }
 
-    /// What a member does until the team ends.
+    /// The loop of a member until the team ends.
     fn serve(&self, index: usize) {
         IS_AT_WORK.set(true);
-        // What calls rayon has this thread to itself. Without a pool of its own it takes the program's.
+        // Calls to rayon stay on this thread. If the pool cannot be built, they use the global one.
         let _pool = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
         let member = &self.members[index];
         let _ = member.thread.set(thread::current());
@@ -185,12 +185,12 @@ impl Team {
         }
     }
 
-    /// Does the open work as the member of this number; false where it is not open yet or any more.
+    /// Runs the open work under a member's number; returns false if the work is not open yet or no longer.
     fn join(&self, number: usize) -> bool {
         self.inside.fetch_add(1, Ordering::SeqCst);
         let is_open = self.is_open.load(Ordering::SeqCst);
         if is_open {
-            // SAFETY: whoever is inside while the work is open keeps the leader in `run`, where the work lives.
+            // SAFETY: while a member is inside and the work is open, the leader stays in `run`, where the work lives.
             let work = unsafe { *self.work.load(Ordering::SeqCst).cast::<&Work>() };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(number))) {
                 *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
@@ -211,7 +211,7 @@ impl Member {
     }
 }
 
-/// Passes a moment: other threads of this core have their turn now and then.
+/// Spins once; every 64th round yields to other threads of this core.
 fn look_again(rounds: &mut u32) {
     *rounds = rounds.wrapping_add(1);
     if *rounds & 0x3F == 0 { thread::yield_now() } else { std::hint::spin_loop() }
@@ -236,7 +236,7 @@ mod tests {
         with_threads(3, || {
             assert_eq!(threads(), 3);
             let mut seen = HashSet::new();
-            // A thread that sleeps is not waited for.
+            // Sleeping threads are not waited for, so it may take several rounds.
             while seen.len() < 3 {
                 seen.extend(map((0..64).collect(), |_: usize| {
                     let is_member = LED.get().is_null();

@@ -1,4 +1,4 @@
-//! What tests of the kernels share.
+//! Helpers for the tests of the kernels.
 
 pub(crate) use super::random::*;
 pub(crate) use super::textbook::*;

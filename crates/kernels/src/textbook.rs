@@ -1,11 +1,11 @@
-//! What the kernels' tests compare with: closeness, and operations in double precision.
+//! Helpers for comparisons in tests: closeness, and reference operations in double precision.
 
-/// The same numbers in double precision.
+/// Converts numbers to double precision.
 pub(crate) fn widened(values: &[f32]) -> Vec<f64> {
     values.iter().copied().map(f64::from).collect()
 }
 
-/// Every number within 1e-5 of the largest expected one.
+/// Asserts that every number is within 1e-5 of the largest expected one.
 #[track_caller]
 pub(crate) fn assert_close(what: &str, actual: &[f32], expected: &[f64]) {
     assert_eq!(actual.len(), expected.len(), "{what}: lengths");
@@ -19,7 +19,7 @@ pub(crate) fn assert_close(what: &str, actual: &[f32], expected: &[f64]) {
     }
 }
 
-/// The error function by its Maclaurin series, exact to 1e-10 below 4.5.
+/// Computes the error function by its Maclaurin series, exact to 1e-10 below 4.5.
 pub(crate) fn erf(x: f64) -> f64 {
     let (mut term, mut sum) = (x, x);
     for n in 1..250 {
@@ -29,7 +29,7 @@ pub(crate) fn erf(x: f64) -> f64 {
     sum * std::f64::consts::FRAC_2_SQRT_PI
 }
 
-/// `left [rows, inner] * right [inner, columns]` in double precision.
+/// Computes `left [rows, inner] * right [inner, columns]` in double precision.
 pub(crate) fn naive_product(left: &[f64], right: &[f64], inner: usize, columns: usize) -> Vec<f64> {
     (0..left.len() / inner * columns)
         .map(|place| {
@@ -39,7 +39,7 @@ pub(crate) fn naive_product(left: &[f64], right: &[f64], inner: usize, columns: 
         .collect()
 }
 
-/// `matrix [rows, columns]` with rows and columns exchanged.
+/// Transposes `matrix [rows, columns]`.
 pub(crate) fn transposed<T: Copy>(matrix: &[T], columns: usize) -> Vec<T> {
     let rows = matrix.len() / columns;
     (0..matrix.len()).map(|place| matrix[place % rows * columns + place / rows]).collect()

@@ -1,20 +1,22 @@
-//! Choices of a config: enums that say which keys each of their variants uses, and what a config does not read.
+//! Enum-valued config keys: enums that list the keys each of their variants uses, and the keys that a config does not
+//! use.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// The value of a key that names one of several ways; [`choices!`](crate::choices) declares it.
+/// The value of a key that selects one of several alternatives; declared with [`choices!`](crate::choices).
 pub trait Choice: Copy + PartialEq + Display + 'static {
-    /// Every choice.
+    /// All variants.
     fn all() -> &'static [Self];
 
-    /// The keys of the section that this choice uses, and not every choice does.
+    /// Returns the keys of the section that this variant uses, without those that every variant uses.
     fn keys(self) -> &'static [&'static str];
 }
 
-/// Declares an enum whose variants are the values of a key, each with the keys that it alone or some others use.
+/// Declares an enum whose variants are the values of a key, each with the keys that only it or some other variants use.
 ///
-/// It gets `ALL`, [`Choice`] and, as `Display`, the name in a config, which serde gives it.
+/// The enum gets `ALL`, an implementation of [`Choice`], and a `Display` that writes the name serde gives the variant
+/// in a config.
 ///
 /// ```
 /// use causal_attention_nn::choice::Choice;
@@ -44,7 +46,7 @@ macro_rules! choices {
         }
 
         impl $name {
-            /// Every choice.
+            /// All variants.
             pub const ALL: [Self; [$(stringify!($variant)),+].len()] = [$(Self::$variant),+];
         }
 
@@ -61,7 +63,7 @@ macro_rules! choices {
         }
 
         impl std::fmt::Display for $name {
-            /// Writes the name in a config.
+            /// Writes the variant's name in a config.
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 serde::Serialize::serialize(self, f)
             }
@@ -69,12 +71,12 @@ macro_rules! choices {
     };
 }
 
-/// The keys of a section that a config does not read, each with the configs that do, as a noun.
+/// The keys of a section that a config does not use, each with a noun phrase for the configs that do.
 #[derive(Debug, Default)]
 pub struct Unread(BTreeMap<&'static str, String>);
 
 impl Unread {
-    /// Adds the keys that other choices of the key `name` use, and the `chosen` one does not.
+    /// Adds the keys that other choices of the key `name` use but the `chosen` one does not.
     pub fn other_choices<C: Choice>(&mut self, name: &str, chosen: C) -> &mut Self {
         for key in C::all().iter().flat_map(|choice| choice.keys()) {
             let readers = C::all().iter().filter(|choice| choice.keys().contains(key));
@@ -88,7 +90,7 @@ impl Unread {
         self
     }
 
-    /// Adds keys unless they are read; what was said of one before stands.
+    /// Adds keys unless they are read. An earlier entry for a key is kept.
     pub fn unless(&mut self, are_read: bool, keys: &[&'static str], readers: impl Into<String>) -> &mut Self {
         let readers = readers.into();
         for key in keys.iter().filter(|_| !are_read) {
@@ -97,12 +99,12 @@ impl Unread {
         self
     }
 
-    /// Takes a key back.
+    /// Removes a key.
     pub fn remove(&mut self, key: &str) {
         self.0.remove(key);
     }
 
-    /// The configs that read a key that this one does not.
+    /// Returns a noun phrase for the configs that read `key`, or `None` if this config reads it.
     pub fn readers(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }

@@ -1,35 +1,35 @@
-//! Errors of constructors and forward passes.
+//! Errors returned by constructors and forward passes.
 
 use std::fmt;
 
-/// The result of anything that can fail on an argument or a shape.
+/// The result of an operation that fails on an invalid argument or shape.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An argument or a shape that cannot be used.
+/// An invalid argument or shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The value of an argument, or of a field of a config.
+    /// An invalid value of an argument or a config field.
     #[error("`{name}` = {value} {problem}")]
     Argument {
-        /// The argument or field, as `heads`.
+        /// The name of the argument or field, such as `heads`.
         name: &'static str,
-        /// The value as it was given.
+        /// The value as given.
         value: String,
         /// The problem and the remedy, as a clause that follows the value.
         problem: String,
     },
 
-    /// Tensors, masks or lengths that do not fit each other; the message names both shapes.
+    /// Tensors, masks or lengths that do not match each other; the message contains both shapes.
     #[error("{0}")]
     Shape(String),
 }
 
 impl Error {
-    /// Refuses the `value` of an argument unless it `is_right`; `problem` is a clause that follows the value, as
-    /// "must divide `d_model` = 64".
+    /// Returns an error for the `value` of an argument unless `is_right`. `problem` is a clause that follows the value,
+    /// such as "must divide `d_model` = 64".
     ///
     /// # Errors
-    /// [`Error::Argument`] where it is not.
+    /// [`Error::Argument`] if `is_right` is false.
     pub fn check(
         is_right: bool,
         name: &'static str,
@@ -43,7 +43,7 @@ impl Error {
     }
 }
 
-/// Fails with an error of this `kind` unless a condition `holds`.
+/// Returns an error of the given `kind` unless the condition `holds`.
 pub(crate) fn ensure(holds: bool, kind: fn(String) -> Error, problem: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(kind(problem())) }
 }

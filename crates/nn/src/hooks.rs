@@ -1,8 +1,8 @@
 //! Hooks: read or replace activations during a forward pass.
 //!
-//! Every forward pass of a model runs through the same code. A [`Hooks`] value is asked at each [`HookSite`] whether it
-//! wants the activation there; one that it does not want is not computed separately, so that [`NoHooks`] costs nothing
-//! and attention stays fused. The sites follow the hook points of TransformerLens.
+//! Every forward pass of a model runs through the same code, which asks a [`Hooks`] value at each [`HookSite`] whether
+//! it wants the activation there. An unwanted activation is not computed separately, so [`NoHooks`] costs nothing and
+//! attention stays fused. The sites follow the hook points of TransformerLens.
 //!
 //! ```
 //! use burn::prelude::*;
@@ -45,16 +45,16 @@ use burn::tensor::{Tensor, backend::Backend};
 pub enum Stack {
     /// The encoder of an encoder-decoder.
     Encoder,
-    /// The decoder, which every model has.
+    /// The decoder, present in every model.
     Decoder,
 }
 
-/// An activation of an attention layer. Heads that share keys and values have their own copies here.
+/// An activation of an attention layer. Query heads that share keys and values each get their own copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttentionPoint {
-    /// Queries before the rotation by positions, `[batch, heads, query_time, d_head]`.
+    /// Queries before the rotary rotation, `[batch, heads, query_time, d_head]`.
     Query,
-    /// Keys before the rotation by positions, `[batch, heads, key_time, d_head]`.
+    /// Keys before the rotary rotation, `[batch, heads, key_time, d_head]`.
     Key,
     /// Values, `[batch, heads, key_time, d_head]`.
     Value,
@@ -75,17 +75,17 @@ pub enum HookPoint {
     ResidualPre,
     /// Self-attention.
     SelfAttention(AttentionPoint),
-    /// Attention over the output of the encoder.
+    /// Cross-attention over the output of the encoder.
     CrossAttention(AttentionPoint),
-    /// The residual stream between attention and feed-forward layer, `[batch, time, d_model]`.
+    /// The residual stream between the attention and the feed-forward layer, `[batch, time, d_model]`.
     ResidualMid,
-    /// The feed-forward layer after its activation function, `[batch, time, d_inner]`.
+    /// The hidden activation of the feed-forward layer, after its activation function, `[batch, time, d_inner]`.
     FeedForwardHidden,
-    /// The output of the feed-forward layer without the residual connection, `[batch, time, d_model]`.
+    /// The output of the feed-forward layer, before the residual connection, `[batch, time, d_model]`.
     FeedForwardOutput,
     /// The residual stream after a block, `[batch, time, d_model]`.
     ResidualPost,
-    /// The residual stream that the last norm and the head read, `[batch, time, d_model]`.
+    /// The residual stream before the final norm and the head, `[batch, time, d_model]`.
     Final,
 }
 
@@ -94,23 +94,23 @@ pub enum HookPoint {
 pub struct HookSite {
     /// The stack.
     pub stack: Stack,
-    /// The block in the stack, from 0: the first one for [`HookPoint::Embedding`], the last one for
+    /// The zero-based index of the block in its stack: the first block for [`HookPoint::Embedding`], the last one for
     /// [`HookPoint::Final`].
     pub layer: usize,
     /// The activation.
     pub point: HookPoint,
 }
 
-/// Reads or replaces activations. Every method has a default that changes nothing.
+/// Reads or replaces activations. The default methods change nothing.
 pub trait Hooks<B: Backend> {
-    /// Returns whether [`hook`](Self::hook) or [`hook_heads`](Self::hook_heads) is called with the activation at
+    /// Returns true if [`hook`](Self::hook) or [`hook_heads`](Self::hook_heads) should be called with the activation at
     /// `site`.
     fn wants(&self, site: HookSite) -> bool {
         let _ = site;
         false
     }
 
-    /// Reads an activation of a residual stream or a feed-forward layer, and returns what takes its place.
+    /// Reads an activation of the residual stream or a feed-forward layer, and returns its replacement.
     ///
     /// # Shapes
     /// `[batch, time, width]`, in and out.
@@ -119,7 +119,7 @@ pub trait Hooks<B: Backend> {
         activation
     }
 
-    /// Reads an activation of all heads of an attention layer, and returns what takes its place.
+    /// Reads an activation of all heads of an attention layer, and returns its replacement.
     ///
     /// # Shapes
     /// `[batch, heads, rows, columns]`, in and out; see [`AttentionPoint`].
@@ -128,9 +128,9 @@ pub trait Hooks<B: Backend> {
         activation
     }
 
-    /// Returns the residual stream that one reader takes in place of `residual`: path patching (Wang et al., 2022,
-    /// arXiv 2211.00593). Readers are the [`AttentionPoint::Query`], `Key` and `Value` of each `head`,
-    /// [`HookPoint::FeedForwardHidden`] and [`HookPoint::Final`], the last two with head 0.
+    /// Returns the residual stream that one reader sees instead of `residual`, or `None` to keep it: path patching
+    /// (Wang et al., 2022, arXiv 2211.00593). Readers are the [`AttentionPoint::Query`], `Key` and `Value` of each
+    /// `head`, [`HookPoint::FeedForwardHidden`] and [`HookPoint::Final`]; the last two are called with head 0.
     ///
     /// # Shapes
     /// `[batch, time, d_model]`, in and out.
@@ -152,12 +152,12 @@ pub struct BlockHooks<'a, B: Backend> {
     pub hooks: &'a mut dyn Hooks<B>,
     /// The stack of the block.
     pub stack: Stack,
-    /// The block in its stack, from 0.
+    /// The zero-based index of the block in its stack.
     pub layer: usize,
 }
 
 impl<'a, B: Backend> BlockHooks<'a, B> {
-    /// The hooks of a block that stands alone, as the first one of a decoder.
+    /// Creates the hooks of a standalone block, which counts as the first block of a decoder.
     pub fn alone(hooks: &'a mut dyn Hooks<B>) -> Self {
         Self { hooks, stack: Stack::Decoder, layer: 0 }
     }
@@ -166,12 +166,12 @@ impl<'a, B: Backend> BlockHooks<'a, B> {
         HookSite { stack: self.stack, layer: self.layer, point }
     }
 
-    /// Returns whether the activation at `point` is wanted.
+    /// Returns true if the activation at `point` is wanted.
     pub fn wants(&self, point: HookPoint) -> bool {
         self.hooks.wants(self.site(point))
     }
 
-    /// Passes an activation through the hooks where they want it.
+    /// Passes an activation through the hooks if they want it.
     ///
     /// # Shapes
     /// `[batch, time, width]`, in and out.
@@ -180,7 +180,7 @@ impl<'a, B: Backend> BlockHooks<'a, B> {
         if self.hooks.wants(site) { self.hooks.hook(site, activation) } else { activation }
     }
 
-    /// Passes an activation of all heads through the hooks where they want it.
+    /// Passes an activation of all heads through the hooks if they want it.
     ///
     /// # Shapes
     /// `[batch, heads, rows, columns]`, in and out.
@@ -189,13 +189,13 @@ impl<'a, B: Backend> BlockHooks<'a, B> {
         if self.hooks.wants(site) { self.hooks.hook_heads(site, activation) } else { activation }
     }
 
-    /// Returns the residual stream that a reader takes in place of `residual`, as [`Hooks::input`].
+    /// Returns the residual stream that a reader sees instead of `residual`; see [`Hooks::input`].
     pub fn input(&mut self, reader: HookPoint, head: usize, residual: &Tensor<B, 3>) -> Option<Tensor<B, 3>> {
         let site = self.site(reader);
         self.hooks.input(site, head, residual)
     }
 
-    /// The same hooks for a callee.
+    /// Borrows the same hooks again, to pass them to a callee.
     pub fn reborrow(&mut self) -> BlockHooks<'_, B> {
         BlockHooks { hooks: &mut *self.hooks, stack: self.stack, layer: self.layer }
     }

@@ -3,12 +3,12 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`attention`] | attention from a dot product to grouped heads: simple, trainable, causal, multi-head, cross-attention, with a KV cache |
+//! | [`attention`] | attention from a dot product to grouped heads: simple, trainable, causal, multi-head, cross, cached |
 //! | [`position`] | position schemes: learned, sinusoidal, rotary, ALiBi, relative biases |
-//! | [`model`] | decoders and encoder-decoders from one [`ModelConfig`](model::ModelConfig), with maps, cache and loss |
+//! | [`model`] | decoders and encoder-decoders built from a [`ModelConfig`](model::ModelConfig), with cache and loss |
 //! | [`hooks`] | reading and replacing activations during a forward pass |
-//! | [`role`] | the purpose of each parameter, by which initialisation, weight decay and Muon treat it |
-//! | [`ops`] | the heavy operations: of Burn's operations, and fused with hand-written gradients |
+//! | [`role`] | the role of each parameter, which selects its initialisation, weight decay and Muon treatment |
+//! | [`ops`] | the expensive operations: composed of Burn's operations, and fused with hand-written gradients |
 #![deny(missing_docs)]
 
 pub mod attention;

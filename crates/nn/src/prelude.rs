@@ -1,4 +1,4 @@
-//! What a model of one's own needs most: `use causal_attention_nn::prelude::*`.
+//! The items most needed to build a model: `use causal_attention_nn::prelude::*`.
 
 pub use crate::attention::{
     CausalAttention, CausalAttentionConfig, KeyValueCache, Mask, MultiHeadAttention,

@@ -1,5 +1,5 @@
-//! The sections of a config: the ranges of their numbers, each declared once, which checks refuse and a schema says, and
-//! the keys that they do not read.
+//! Validation of config sections: the valid range of each number, declared once for both checks and schema, and the
+//! keys that a section does not use.
 
 use std::fmt;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
@@ -7,34 +7,34 @@ use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use crate::choice::Unread;
 use crate::error::{Error, Result};
 
-/// The largest integer that TOML can say.
+/// The largest integer that TOML can represent.
 pub const MAX_INTEGER: u64 = i64::MAX as u64;
 
-/// The numbers that a key takes.
+/// The valid values of a numeric key.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Range {
-    /// Integers from the first to the second.
+    /// Integers between two bounds, both inclusive.
     Whole(u64, u64),
     /// Finite numbers between two bounds.
     Real(Bound<f64>, Bound<f64>),
 }
 
 impl Range {
-    /// Every integer from 0 on.
+    /// Any non-negative integer.
     pub const ANY: Self = Self::Whole(0, MAX_INTEGER);
-    /// A number above 0.
+    /// A positive number.
     pub const POSITIVE: Self = Self::Real(Excluded(0.0), Unbounded);
-    /// 0, or a number above it.
+    /// A non-negative number.
     pub const NON_NEGATIVE: Self = Self::Real(Included(0.0), Unbounded);
-    /// A number from 1 on.
+    /// A number of at least 1.
     pub const FROM_1: Self = Self::Real(Included(1.0), Unbounded);
-    /// A fraction: from 0 up to 1, without 1.
+    /// A fraction in [0, 1).
     pub const FRACTION: Self = Self::Real(Included(0.0), Excluded(1.0));
-    /// A number between 0 and 1.
+    /// A number in (0, 1).
     pub const BETWEEN_0_AND_1: Self = Self::Real(Excluded(0.0), Excluded(1.0));
 
-    /// Returns the problem of a number that lies outside, or does so in single precision, in which models compute, as
-    /// a clause that follows the number.
+    /// Returns what is wrong with `number`, as a clause that follows the number; `None` if it is valid. A number must
+    /// be in range both as written and in single precision, in which models compute.
     pub fn problem(self, number: Number) -> Option<String> {
         Some(match (self, number) {
             (Self::Whole(least, most), Number::Whole(value)) if !(least..=most).contains(&value) => {
@@ -59,7 +59,7 @@ impl Range {
         })
     }
 
-    /// The numbers of this range, as a noun without the upper bound.
+    /// Returns a noun phrase for the numbers of this range, without the upper bound.
     pub fn noun(self) -> String {
         match self {
             Self::Whole(0, _) => "a non-negative integer".to_string(),
@@ -102,7 +102,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// The number of a key.
+/// The value of a numeric key.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
     /// An integer.
@@ -138,23 +138,23 @@ impl fmt::Display for Number {
     }
 }
 
-/// A field with its number, where it has one, and its range.
+/// A field's name, its number if it has one, and its range.
 pub type Ranged = (&'static str, Option<Number>, Range);
 
-/// A section of a config: what its keys may be, and which of them it reads.
+/// A section of a config: the valid values of its keys, and the keys it uses.
 pub trait Section: Default {
-    /// Returns each field that takes a number.
+    /// Returns every numeric field with its value and range.
     fn ranges(&self) -> Vec<Ranged>;
 
-    /// Returns the keys that have no effect because of what others say.
+    /// Returns the keys that have no effect because of the values of other keys.
     fn unread(&self) -> Unread {
         Unread::default()
     }
 
-    /// Refuses the first number outside its range.
+    /// Checks every number, and fails on the first one outside its range.
     ///
     /// # Errors
-    /// [`Error::Argument`] naming the field, its value and the range.
+    /// [`Error::Argument`] with the field, its value and the range.
     fn check_ranges(&self) -> Result<()> {
         let ranges = self.ranges().into_iter();
         ranges
@@ -163,10 +163,10 @@ pub trait Section: Default {
     }
 }
 
-/// Refuses a number outside its range.
+/// Checks that a number is in its range.
 ///
 /// # Errors
-/// [`Error::Argument`] naming the field, its value and the range.
+/// [`Error::Argument`] with the field, its value and the range.
 pub fn check(name: &'static str, number: Number, range: Range) -> Result<()> {
     let problem = range.problem(number);
     Error::check(problem.is_none(), name, number, problem.unwrap_or_default())

@@ -1,35 +1,35 @@
-//! The purpose of each parameter of a module.
+//! The role of each parameter of a module.
 //!
-//! Initialisation, weight decay and Muon treat a parameter by its [`ParamRole`]; no name of a field decides anything.
-//! A module states the roles by destructuring itself without `..`, so that a new parameter does not compile before it
-//! has one.
+//! Initialisation, weight decay and Muon select a parameter's treatment by its [`ParamRole`], never by the name of its
+//! field. A module lists the roles by destructuring itself without `..`, so that a new parameter without a role does
+//! not compile.
 
 use burn::module::ParamId;
 use burn::nn::{Embedding, Linear};
 use burn::tensor::backend::Backend;
 
-/// The purpose of a parameter.
+/// The role of a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParamRole {
-    /// A table, of which rows are read: of tokens, positions or distances.
+    /// A lookup table of rows: token embeddings, position embeddings or biases by distance.
     Embedding,
-    /// The matrix of the head, which makes logits of the residual stream.
+    /// The matrix of the head, which maps the residual stream to logits.
     Head,
-    /// A matrix of a layer within a block.
+    /// The weight matrix of a layer within a block.
     Matrix {
-        /// Columns of the matrices that stand side by side in it, as queries, keys and values.
+        /// The number of columns of each matrix concatenated in it, such as queries, keys and values.
         columns: Vec<usize>,
-        /// Whether its result is added to the residual stream.
+        /// True if the layer's output is added to the residual stream.
         writes_to_stream: bool,
     },
-    /// The factors of a norm.
+    /// The scale of a norm.
     Gain,
-    /// What is added to each row.
+    /// A vector added to each row.
     Bias,
 }
 
 impl ParamRole {
-    /// Whether weight decay applies: to matrices and tables, not to gains and biases.
+    /// Returns true if weight decay applies: to matrices and tables, not to gains and biases.
     pub fn decays(&self) -> bool {
         match self {
             Self::Embedding | Self::Head | Self::Matrix { .. } => true,
@@ -38,12 +38,13 @@ impl ParamRole {
     }
 }
 
-/// A module that knows what its parameters are for.
+/// A module that reports the role of each of its parameters.
 pub trait ParamRoles {
-    /// Calls `visit` with each parameter and its role, in the order in which Burn visits them: that of the fields.
+    /// Calls `visit` with each parameter and its role, in field order, which is the order in which Burn visits
+    /// parameters.
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole));
 
-    /// The roles of all parameters, in the same order.
+    /// Returns the roles of all parameters, in the same order.
     fn roles(&self) -> Vec<ParamRole> {
         let mut roles = Vec::new();
         self.visit_roles(&mut |_, role| roles.push(role));
@@ -70,7 +71,7 @@ impl<B: Backend> ParamRoles for Embedding<B> {
     }
 }
 
-/// Visits the parameters of a linear layer whose weight has this role.
+/// Visits the parameters of a linear layer whose weight has the given role.
 pub(crate) fn linear<B: Backend>(
     layer: &Linear<B>,
     role: ParamRole,
@@ -81,7 +82,8 @@ pub(crate) fn linear<B: Backend>(
     bias.iter().for_each(|bias| visit(bias.id, ParamRole::Bias));
 }
 
-/// Visits those of a layer that reads the residual stream, into matrices of these columns.
+/// Visits the parameters of a layer that reads the residual stream; `columns` are the widths of its concatenated
+/// matrices.
 pub(crate) fn reading<B: Backend>(
     layer: &Linear<B>,
     columns: Vec<usize>,
@@ -90,7 +92,7 @@ pub(crate) fn reading<B: Backend>(
     linear(layer, ParamRole::Matrix { columns, writes_to_stream: false }, visit);
 }
 
-/// Visits those of a layer that writes to the residual stream.
+/// Visits the parameters of a layer whose output is added to the residual stream.
 pub(crate) fn writing<B: Backend>(layer: &Linear<B>, visit: &mut dyn FnMut(ParamId, ParamRole)) {
     let [_, d_model] = layer.weight.lazy_shape().dims();
     linear(layer, ParamRole::Matrix { columns: vec![d_model], writes_to_stream: true }, visit);

@@ -1,17 +1,17 @@
-//! `attention`: for one sequence, the map of one head per layer, large and labelled.
+//! `attention`: for one sequence, the attention map of one head per layer, large and labelled.
 
 use crate::draw::color::MUTED;
 use crate::draw::{HEADING, HeatMap, MARGIN, Picture, Place, Rect, Text, TokenAxis, WIDTH, WeightScale};
 use crate::numbers::counted;
 use crate::reading::{Layer, Reading};
 
-/// Cells are not wider than this, however short the sequence.
+/// The maximum width of a cell, for short sequences.
 const WIDEST_CELL: f64 = 64.0;
-/// Maps of one or two tokens are not narrower than this.
+/// The minimum width of a map, for sequences of one or two tokens.
 const NARROWEST_MAP: f64 = 150.0;
-/// The widest map: one alone would otherwise be taller than a screen.
+/// The maximum width of a map; a single wider map would be taller than a screen.
 const WIDEST_MAP: f64 = 700.0;
-/// The widest label, as a share of the map's width.
+/// The maximum width of a label, as a fraction of the map's width.
 const WIDEST_LABEL: f64 = 0.2;
 /// The space between maps.
 const GAP: f64 = 18.0;
@@ -20,11 +20,11 @@ const TITLE: f64 = 24.0;
 /// The width of the colour bar with its labels.
 const BAR: f64 = 74.0;
 
-/// The layout of a map of a given width: its cells, and the tokens next to them.
+/// The layout of a map of a given width: its cells and the tokens next to them.
 struct Layout {
     queries: TokenAxis,
     keys: TokenAxis,
-    /// Width and height of the cells.
+    /// The width and height of the grid of cells.
     cells: (f64, f64),
 }
 
@@ -33,12 +33,12 @@ impl Layout {
         let [queries, keys] = layer.tokens;
         let axis =
             |tokens, length, is_across| TokenAxis::new(tokens, width * WIDEST_LABEL, length, is_across);
-        // The size of the labels depends on the width that they leave.
+        // The size of the labels depends on the width left for the cells, and vice versa.
         let left = |length| axis(queries, length, false).depth();
         let left = left(width - left(width));
         let cell = ((width - left) / keys.len() as f64).min(WIDEST_CELL);
         let side = (cell * keys.len() as f64).max(NARROWEST_MAP).min(width - left).floor();
-        // Cells are square, unless the map would be far from it.
+        // Cells are square, unless that would make the map very flat or very tall.
         let height = side * queries.len() as f64 / keys.len() as f64;
         let least = (queries.len() as f64 * 14.0).clamp(1.0, side);
         let height = height.clamp(least.min(height.max(60.0)), side * 1.25).floor();
@@ -58,8 +58,8 @@ impl Layout {
     }
 }
 
-/// Draws the map of one head per layer over a sequence; with an encoder, for each kind of attention. All are on the scale
-/// of all heads, as in `heads`.
+/// Draws one head per layer as a map over a sequence; with an encoder, one head per kind of attention. All maps share
+/// the scale of all heads, as in `heads`.
 pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let columns = match (&reading.source, layers.last().map_or(1, |last| last.index + 1)) {
         (None, 4) => 2,
@@ -107,14 +107,14 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     picture
 }
 
-/// The heads that a title names: the head where there is only one.
+/// Returns the heads that a title names: the head itself if there is only one.
 pub(crate) fn shown<'a>(layers: &'a [Layer<'_>]) -> &'a str {
     if let [layer] = layers { &layer.name } else { "one head per layer" }
 }
 
 impl Layer<'_> {
-    /// Writes the shown head's name and note above a panel of `width`, from `left` on and so much further right, or
-    /// less where they need the room.
+    /// Writes the shown head's name and note above a panel of `width` that starts at `left`. The text is indented by
+    /// `indent`, or by less if it needs the space.
     pub(crate) fn draw_title(&self, picture: &mut Picture, (left, y): Place, indent: f64, width: f64) {
         let (name, note) = (Text::new(13.0).bold(), Text::new(11.5).color(MUTED));
         let text = name.fit(&self.name, width);

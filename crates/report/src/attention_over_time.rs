@@ -11,17 +11,17 @@ use crate::draw::{
 use crate::numbers::counted;
 use crate::reading::{Layer, Reading};
 
-/// More lines than this cannot be followed.
+/// The maximum number of lines; more could not be followed by eye.
 const MOST_LINES: f64 = 32.0;
 /// The width of the colour bar with its labels.
 const BAR: f64 = 94.0;
-/// Around a panel's area: its axis on the left, its title above.
+/// The margins around a panel's area: its axis on the left, its title above.
 const LEFT: f64 = 58.0;
 const ABOVE: f64 = 28.0;
 const GAP: f64 = 14.0;
 
-/// Draws the maps of `attention` as curves: for every second query the weight on each key position. Of long sequences
-/// fewer queries are drawn, which the picture says.
+/// Draws the maps of `attention` as curves: for every second query, the weight on each key position. Long sequences
+/// show fewer queries, which the picture's note states.
 pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let (columns, height) = match layers.len() {
         0..=1 => (1, 330.0),
@@ -55,8 +55,8 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
             let color = line_color(query as f64 / (queries.max(2) - 1) as f64);
             let weights = &layer.heads[layer.shown][query * keys..(query + 1) * keys];
             let point = |key: usize| (key as f64, f64::from(weights[key]));
-            // A line spans the keys that the query sees, or has a weight on all the same; in causal attention it ends at
-            // the query itself, at a dot.
+            // A line spans the keys visible to the query, plus any masked keys with a nonzero weight. In causal
+            // attention it ends at a dot at the query itself.
             let Range { start, end } = layer.visible[query].clone();
             let start = weights.iter().position(|&weight| weight != 0.0).unwrap_or(start).min(start);
             let end = weights.iter().rposition(|&weight| weight != 0.0).map_or(0, |last| last + 1).max(end);
@@ -80,8 +80,8 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     picture
 }
 
-/// The top of all panels' weight axes: the largest weight of the drawn queries, without the
-/// first ones, which have little choice.
+/// Returns the top of all panels' weight axes: the largest weight among the drawn queries. The first queries are
+/// skipped because they have few keys to choose from.
 fn top(layers: &[Layer<'_>], stride: usize) -> f64 {
     let drawn = layers.iter().flat_map(|layer| {
         let [queries, keys] = layer.tokens.map(<[String]>::len);

@@ -8,31 +8,31 @@ use crate::draw::color::{BACKGROUND, BLUE, GREEN, INK, MUTED, VERMILION, mix, pa
 use crate::draw::{HEADING, MARGIN, Picture, Place, Rect, Text, WIDTH};
 use crate::numbers::{counted, signed};
 
-/// Boxes of the circuit, and the space between layers, through which the connections run.
+/// The size of a box, and the space between layers for the connections.
 const BOX: (f64, f64) = (190.0, 58.0);
 const BETWEEN: f64 = 84.0;
-/// The most boxes of a row, and the space between rows of one layer.
+/// The maximum number of boxes in a row, and the space between the rows of a layer.
 const MOST_ACROSS: usize = 8;
 const ROW_GAP: f64 = 8.0;
-/// The width of the layers' names.
+/// The width reserved for the layers' names.
 const NAMES: f64 = 60.0;
-/// The line below the legend.
+/// The vertical position below the legend.
 const TOP: f64 = HEADING + 40.0;
 
-/// The smallest set of components found that makes a model's predictions.
+/// The smallest set of components found that reproduces a model's predictions.
 #[derive(Debug, Clone, Default)]
 pub struct Circuit {
     /// The components.
     pub components: Vec<Component>,
     /// The connections between their heads.
     pub edges: Vec<Edge>,
-    /// The number of heads and feed-forward layers of the model.
+    /// The number of components in the model (heads and feed-forward layers).
     pub parts: usize,
-    /// The loss of the baseline less that of the model.
+    /// The loss of the baseline minus the loss of the model.
     pub gain: f64,
-    /// The share of the gain that the components recover.
+    /// The fraction of the gain that the components recover.
     pub gain_kept: f64,
-    /// The name of the baseline, as "the unigram baseline".
+    /// The name of the baseline, such as "the unigram baseline".
     pub baseline: String,
 }
 
@@ -41,33 +41,33 @@ pub struct Circuit {
 pub struct Component {
     /// The layer, counted from 0.
     pub layer: usize,
-    /// The part of the layer.
+    /// The component within the layer.
     pub part: Part,
-    /// The kinds of the head, as "previous token".
+    /// The kinds of the head, such as "previous token".
     pub kinds: Vec<String>,
     /// The rise of the loss when the component alone is mean-ablated.
     pub rise: f64,
 }
 
-/// A part of a layer.
+/// A component within a layer: a head or the feed-forward layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// A head of the self-attention.
+    /// A self-attention head.
     Head(usize),
-    /// A head of the cross-attention.
+    /// A cross-attention head.
     CrossHead(usize),
     /// The feed-forward layer.
     FeedForward,
 }
 
-/// A connection from one head to another, each with its layer.
+/// A connection between two heads, each given with its layer.
 #[derive(Debug, Clone)]
 pub struct Edge {
-    /// The head that writes.
+    /// The head whose output is read.
     pub from: (usize, Part),
-    /// The head that reads.
+    /// The head that reads this output.
     pub to: (usize, Part),
-    /// The input by which it reads.
+    /// The input through which the connection runs.
     pub input: HeadInput,
     /// The rise of the loss when the connection alone is ablated.
     pub rise: f64,
@@ -92,8 +92,8 @@ const INPUTS: [(HeadInput, &str, RGBColor); 3] = [
 ];
 
 impl Circuit {
-    /// Draws the components, a level for each layer that has some and one more for its cross-attention, and the
-    /// connections between their heads.
+    /// Draws the components and the connections between their heads. Each layer with components is one level, or two if
+    /// it has cross-attention.
     pub fn picture(&self, run: &str) -> Picture {
         let (levels, bottom) = self.levels();
         let note = format!(
@@ -122,8 +122,8 @@ impl Circuit {
         picture
     }
 
-    /// Returns the boxes of each level, from the first layer on, and the lower edge of the picture. A layer has a second
-    /// level above the first where it has cross-attention, which reads the heads of the layer.
+    /// Returns the boxes of each level, first layer first, and the lower edge of the picture. Cross-attention reads the
+    /// self-attention heads of its own layer, so such a layer has a second level above the first.
     fn levels(&self) -> (Vec<Vec<(&Component, Rect)>>, f64) {
         let has_cross = |layer: usize| {
             self.components.iter().any(|it| it.layer == layer && matches!(it.part, Part::CrossHead(_)))
@@ -137,7 +137,7 @@ impl Circuit {
         let across = (WIDTH - 2.0 * MARGIN - NAMES) / most;
         let (width, height) = (BOX.0.min(across - 12.0), BOX.1);
         let (mut placed, mut top) = (Vec::new(), TOP + 24.0);
-        // The last layer on top, as the residual stream rises.
+        // The last layer is on top: the residual stream flows upwards.
         for mut components in levels.into_values().rev() {
             components.sort_by_key(|component| component.part);
             let area = |place: usize| {
@@ -154,7 +154,7 @@ impl Circuit {
         (placed, top - BETWEEN + MARGIN)
     }
 
-    /// The size of a change of the loss as a share of the gain.
+    /// Returns the size of a change of the loss as a fraction of the gain.
     fn share(&self, rise: f64) -> f64 {
         (rise.abs() / self.gain).clamp(0.0, 1.0)
     }
@@ -178,7 +178,7 @@ impl Circuit {
 
     fn draw_component(&self, picture: &mut Picture, component: &Component, area: Rect) {
         let Component { part, kinds, rise, .. } = component;
-        // A component that makes the model worse has the other colour.
+        // A component that makes the model worse is drawn in vermilion.
         let hue = if *rise < 0.0 { VERMILION } else { BLUE };
         picture.rect(area, mix(BACKGROUND, pale(hue), 0.2 + 0.8 * self.share(*rise)));
         picture.frame(area, MUTED, 1.0);
@@ -189,7 +189,7 @@ impl Circuit {
         };
         let looks = [Text::new(13.0).bold(), Text::new(10.5), Text::new(10.5).color(INK)];
         let width = area.width - 8.0;
-        // The note says what it is.
+        // The picture's note explains the number, so a narrow box shows it alone.
         let rise = signed(*rise, 2);
         let rise = [format!("{rise} nats mean-ablated"), format!("{rise} nats")];
         let rise = rise.into_iter().find(|rise| looks[2].width(rise) <= width).unwrap_or_default();

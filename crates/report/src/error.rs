@@ -1,14 +1,14 @@
-//! The errors of drawing a picture.
+//! The errors of drawing pictures.
 
 use std::{io, path::PathBuf};
 
-/// The result of drawing.
+/// The result of drawing a picture.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why there is no picture.
+/// The errors of drawing or saving a picture.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The pixels of a PNG for each logical pixel are too few or too many.
+    /// The number of pixels per logical pixel is out of range.
     #[error("`scale` = {0} must lie between 1 and 4")]
     Scale(u32),
     /// The picture cannot be drawn or encoded.
@@ -17,9 +17,9 @@ pub enum Error {
     /// The file cannot be written.
     #[error("cannot write `{}`: {source}", .path.display())]
     Io {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

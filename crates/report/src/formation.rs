@@ -1,5 +1,5 @@
-//! `formation`: the scores of heads along a run below the loss, on one time axis, so that the moment
-//! a head forms is seen where the loss falls.
+//! `formation`: the scores of heads by step, below the loss and on the same time axis. It shows whether the loss falls
+//! when a head forms.
 
 use plotters::style::RGBColor;
 
@@ -16,26 +16,26 @@ use crate::scores::{ScoreKind, ScoredStep};
 const LOSS: f64 = 200.0;
 const PANEL: f64 = 130.0;
 const GAP: f64 = 34.0;
-/// To the right of the panels stand the names of heads.
+/// The width of the heads' names on the right of the panels.
 const NAMES: f64 = 104.0;
-/// The most heads of a panel that are named and drawn in colour.
+/// The maximum number of heads per panel that are coloured and named.
 const MOST_NAMED: usize = 6;
-/// A rise of a share of attention by less than this is no head that forms.
+/// The minimum rise of a score for a head to count as forming.
 const LEAST_RISE: f64 = 0.25;
 
-/// The curve of one head.
+/// The scores of one head by step.
 struct Course {
     layer: usize,
     head: usize,
-    /// Steps and values; not a number where there is none.
+    /// The steps and values; NaN where the value is missing.
     points: Vec<(f64, f64)>,
     highest: f64,
     last: f64,
-    /// The step at which the value is first nearer to its highest than to its first one, where it rises much.
+    /// The step at which the value first passes half of its rise; `None` if it rises too little.
     formed: Option<f64>,
 }
 
-/// Returns the courses of all heads, the one with the highest value first; none where no head has the score.
+/// Returns the curves of all heads, highest value first; empty if no head has the score.
 fn courses(score: &ScoreKind, steps: &[ScoredStep]) -> Vec<Course> {
     let layers = steps.iter().take(1).flat_map(|first| first.heads.iter().enumerate());
     let heads = layers.flat_map(|(layer, heads)| (0..heads.len()).map(move |head| (layer, head)));
@@ -56,8 +56,8 @@ fn courses(score: &ScoreKind, steps: &[ScoredStep]) -> Vec<Course> {
     courses
 }
 
-/// Draws the loss, and below it the scores of all heads at the steps at which they were taken, a panel for each of
-/// `kinds`. None where they were not taken twice, or no score is known.
+/// Draws the loss, and below it one panel per score of `kinds` with the values of all heads by step. Returns `None` if
+/// the scores were measured fewer than twice, or no score is known.
 pub fn picture(loss: &LossCurve, kinds: &[ScoreKind], scored: &[ScoredStep]) -> Option<Picture> {
     let panels = kinds.iter().map(|score| (score, courses(score, scored)));
     let panels: Vec<_> = panels.filter(|(_, courses)| !courses.is_empty()).collect();
@@ -109,10 +109,10 @@ pub fn picture(loss: &LossCurve, kinds: &[ScoreKind], scored: &[ScoredStep]) -> 
     Some(picture)
 }
 
-/// Draws names next to the ends of the curves, moved apart where they would touch.
+/// Draws names next to the ends of the curves, spread so that they do not touch.
 fn names(picture: &mut Picture, chart: &LineChart, courses: &[Course], color: &impl Fn(usize) -> RGBColor) {
     const LINE: f64 = 14.0;
-    // Each name, where its curve ends and where it stands.
+    // Each name with the height at which its curve ends and the height of its label.
     let ends = courses.iter().map(|course| (course, chart.place(0.0, course.last).1));
     let mut names: Vec<(&Course, f64, f64)> = ends.map(|(course, end)| (course, end, end)).collect();
     names.sort_by(|a, b| a.1.total_cmp(&b.1));

@@ -4,7 +4,7 @@ use crate::draw::{Outcome, Picture, Step, TokenStrip};
 use crate::numbers::{counted, thousands};
 
 /// Draws a free-running continuation: the model reads its own tokens, so that one wrong token can lead to others. The
-/// prompt comes from `sequence`, and its steps have no predicted token. None where nothing was generated.
+/// prompt comes from `sequence`; its steps lack a predicted token. Returns `None` if nothing was generated.
 pub fn picture(run: &str, sequence: &str, steps: Vec<Step>) -> Option<Picture> {
     let generated = || steps.iter().filter(|step| step.predicted.is_some());
     let pairs = || generated().filter(|step| step.truth.is_some());

@@ -1,4 +1,4 @@
-//! Whole pictures: their sizes, and pixels that must carry known colours.
+//! Golden tests of whole pictures: their sizes, and pixels of known colours.
 
 mod course;
 mod heads;
@@ -16,13 +16,13 @@ use crate::page::{Heads, Page};
 use crate::reading::{AttentionMaps, Reading, Target, TargetRole, TokenProbability};
 use crate::{attention, attention_over_time, heads as all_heads};
 
-/// What tests ask of a drawn picture.
+/// The pixels of a drawn picture.
 trait Pixels {
     fn pixel(&self, x: usize, y: usize) -> RGBColor;
     fn count(&self, color: RGBColor) -> usize;
     /// The bounding box of a colour, in pixels: left, top, right, bottom.
     fn bounds(&self, color: RGBColor) -> Option<[usize; 4]>;
-    /// The border is empty: nothing runs over the edge.
+    /// Returns true if the border is empty: nothing is drawn over the edge.
     fn has_clear_border(&self) -> bool;
 }
 
@@ -72,12 +72,12 @@ fn tokens(time: usize) -> Vec<String> {
     (0..time).map(|position| (position % 7).to_string()).collect()
 }
 
-/// A head that sees only itself.
+/// Returns the map of a head that attends only to its own position.
 fn identity(time: usize) -> Vec<f32> {
     (0..time * time).map(|i| if i / time == i % time { 1.0 } else { 0.0 }).collect()
 }
 
-/// What a decoder with these maps, `[layer][head]`, does with a sequence of `time` tokens.
+/// Returns the reading of a sequence of `time` tokens by a decoder with these maps, `[layer][head]`.
 fn reading(time: usize, attention: Vec<Vec<Vec<f32>>>) -> Reading {
     Reading {
         sequence: "validation sequence 3".to_string(),
@@ -89,7 +89,7 @@ fn reading(time: usize, attention: Vec<Vec<Vec<f32>>>) -> Reading {
     }
 }
 
-/// The pictures of one head per layer: its map, and the same as curves.
+/// Returns the two pictures of one head per layer: its map and its curves.
 fn maps(reading: &Reading) -> [Picture; 2] {
     let layers = reading.layers(&Default::default(), &[]);
     [attention::picture("golden", reading, &layers), attention_over_time::picture("golden", reading, &layers)]
@@ -99,12 +99,12 @@ fn maps(reading: &Reading) -> [Picture; 2] {
 fn an_identity_map_is_bright_on_the_diagonal_dark_below_and_empty_above() {
     let time = 7;
     let raster = drawn(&maps(&reading(time, vec![vec![identity(time)]]))[0]);
-    // The dark cells reach from the left edge of the second row to the bottom; cells are 64 wide.
+    // The dark cells span from the left edge of the second row to the bottom; cells are 64 wide.
     let [left, _, _, bottom] = raster.bounds(color::color(0.0)).unwrap();
     let side = (64 * time) as f64;
     let top = bottom as f64 - side;
     let cell = |query: usize, key: usize| {
-        // A quarter into the cell, beside the weight that is written in its middle.
+        // A fifth into the cell, next to the weight written at its centre.
         let along = |i: usize| (i as f64 + 0.2) * side / time as f64;
         raster.pixel((left as f64 + along(key)) as usize, (top + along(query)) as usize)
     };

@@ -1,5 +1,4 @@
-//! `gradients`: the norm of the gradients by step with the limit to which they are clipped, and the share of steps that
-//! are clipped.
+//! `gradients`: the gradient norm by step with the clipping limit, and the fraction of steps that are clipped.
 
 use crate::draw::color::{BACKGROUND, VERMILION, mix};
 use crate::draw::{Axis, HEADING, Interval, LineChart, Mark, Picture, Rect, Scale, Series, significant};
@@ -8,23 +7,23 @@ use crate::series::{Point, noisy, quantile, sorted, values};
 const NORM: f64 = 240.0;
 const RATE: f64 = 84.0;
 const GAP: f64 = 22.0;
-/// Above the first area: the legend.
+/// The height of the legend above the first area.
 const LEGEND: f64 = 30.0;
 
-/// The gradients along a run.
+/// The gradients during a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GradientCurve {
     /// The norm at the logged steps, in order.
     pub norms: Vec<Point>,
-    /// The share of steps since the logged step before that were clipped.
+    /// The fraction of steps clipped since the previous logged step.
     pub clip_rates: Vec<Point>,
-    /// The norm to which gradients are clipped; 0 where they are not.
+    /// The norm to which gradients are clipped; 0 for no clipping.
     pub limit: f64,
-    /// The share of all steps that were clipped.
+    /// The fraction of all steps that were clipped.
     pub clipped: f64,
 }
 
-/// Draws the gradients of a run; none where no step was logged.
+/// Draws the gradients of a run. Returns `None` if no step was logged.
 pub fn picture(run: &str, curve: &GradientCurve) -> Option<Picture> {
     let GradientCurve { norms, clip_rates: rates, limit, clipped } = curve;
     let limit = Some(*limit).filter(|&limit| limit > 0.0 && limit.is_finite());
@@ -38,7 +37,7 @@ pub fn picture(run: &str, curve: &GradientCurve) -> Option<Picture> {
     let x = Axis::new("step", Interval { start: 0.0, end: last }, Scale::Whole);
     let y = Axis::new("gradient norm", logarithms(norms, limit), Scale::Logarithmic);
     let mut chart = LineChart::new(HEADING + LEGEND, NORM, x.clone(), y);
-    // Smoothed as drawn, on a logarithmic scale.
+    // The norms are smoothed on a logarithmic scale, as they are drawn.
     let logarithm = |point: &Point| Point { value: point.value.log10(), ..*point };
     chart.series = noisy("norm", &norms.iter().map(logarithm).collect::<Vec<_>>(), f64::INFINITY);
     let points = chart.series.iter_mut().flat_map(|series| &mut series.points);
@@ -63,7 +62,7 @@ pub fn picture(run: &str, curve: &GradientCurve) -> Option<Picture> {
     Some(picture)
 }
 
-/// The range of the norms' logarithms, without a few that are far below all others.
+/// Returns the range of the norms' logarithms, without the few outliers far below the others.
 fn logarithms(norms: &[Point], limit: Option<f64>) -> Interval {
     let norms: Vec<f64> = sorted(norms.iter()).into_iter().filter(|&norm| norm > 0.0).collect();
     let (Some(low), Some(high)) = (quantile(&norms, 0.002), norms.last().copied()) else {

@@ -1,4 +1,4 @@
-//! `head_scores`: the scores of heads, layer by head, a panel for each kind.
+//! `head_scores`: the scores of heads, layer by head, one panel per kind of score.
 
 use crate::draw::color::{MUTED, color};
 use crate::draw::{
@@ -9,20 +9,20 @@ use crate::numbers::counted;
 use crate::reading::head_name;
 use crate::scores::{HeadScores, ScoreKind, known as known_kinds};
 
-/// Around the cells of a panel: numbers of layers on the left, the colour bar on the right, the
-/// title above, numbers of heads below.
+/// The margins around the cells of a panel: layer numbers on the left, the colour bar on the right, the title above,
+/// head numbers below.
 const LEFT: f64 = 40.0;
 const BAR: f64 = 74.0;
 const ABOVE: f64 = 26.0;
 const BELOW: f64 = 46.0;
-/// The widest cell.
+/// The maximum width of a cell.
 const WIDEST: f64 = 64.0;
-/// The least height of a colour bar.
+/// The minimum height of a colour bar.
 const BAR_HEIGHT: f64 = 52.0;
 const SIZE: f64 = 10.0;
 
-/// Draws the scores of all heads, `[layer][head]`, a panel for each of `kinds`; `measured_on` names the data, as "128
-/// validation sequences". None where no score is known.
+/// Draws the scores of all heads, `[layer][head]`, with one panel per kind of `kinds`. `measured_on` names the data,
+/// such as "128 validation sequences". Returns `None` if no score is known.
 pub fn picture(
     run: &str,
     measured_on: &str,
@@ -57,7 +57,7 @@ pub fn picture(
         };
         let known = || places().filter_map(|place| Some((place, value(place)?)));
         let text = match known().max_by(|a, b| a.1.total_cmp(&b.1)) {
-            // Where values are written, they are seen.
+            // Wide cells show their values, so the highest needs no mention.
             Some(((layer, head), highest)) if width < WRITTEN_CELL => {
                 format!("{}; highest {}: {}", score.unit, score.text(highest), head_name(layer, head))
             }
@@ -76,8 +76,8 @@ pub fn picture(
     Some(picture)
 }
 
-/// The range that shows `values` of a score: from 0, or from below where a value is negative; shares of
-/// attention reach up to 1 as soon as one is half of it.
+/// Returns the range in which `values` of a score are shown. It starts at 0, or below if a value is negative. Attention
+/// weights reach up to 1 as soon as one of them exceeds one half.
 pub(crate) fn range(score: &ScoreKind, values: impl Iterator<Item = f64> + Clone) -> Interval {
     let finite = values.filter(|value| value.is_finite());
     let highest = finite.clone().fold(0.0, f64::max);
@@ -85,14 +85,14 @@ pub(crate) fn range(score: &ScoreKind, values: impl Iterator<Item = f64> + Clone
     let start = if lowest < 0.0 { -round_up(-lowest) } else { 0.0 };
     let end = match highest {
         _ if score.is_weight && highest > 0.5 => highest.max(1.0),
-        // Where all are below zero, nothing above it is shown.
+        // If all values are negative, the range ends at zero.
         0.0 if start < 0.0 => 0.0,
         _ => round_up(highest),
     };
     Interval { start, end }
 }
 
-/// The numbers of layers and heads, every second or fewer where cells are too small for all.
+/// Draws the numbers of layers and heads, at a wider stride if cells are too small for all of them.
 fn labels(picture: &mut Picture, area: Rect, layers: usize, heads: usize) {
     let look = Text::new(SIZE).color(MUTED);
     let (width, height) = (area.width / heads as f64, area.height / layers as f64);
@@ -115,7 +115,7 @@ fn labels(picture: &mut Picture, area: Rect, layers: usize, heads: usize) {
 mod tests {
     use super::*;
 
-    /// A share of attention, or else a rise of the loss.
+    /// Returns a score kind: an attention weight or a rise of the loss.
     fn kind(is_weight: bool) -> ScoreKind {
         ScoreKind { key: "", name: "", unit: "", meaning: "", digits: 2, is_weight }
     }

@@ -1,4 +1,4 @@
-//! `heads`: the maps of all layers and heads of one sequence as thumbnails, in one grid on one scale.
+//! `heads`: the attention maps of all layers and heads of one sequence as thumbnails, in one grid on one scale.
 
 use crate::draw::{
     HEADING, HeatMap, MARGIN, Picture, Rect, Text, WIDTH, WeightScale, color::MUTED, stride_of,
@@ -8,24 +8,24 @@ use crate::reading::{Layer, Reading};
 
 /// The width of the colour bar with its labels.
 const BAR: f64 = 74.0;
-/// The column of the layers' names, and where these say which kind of attention a layer is of.
+/// The width of the layers' names, without and with the kind of attention.
 const LAYER: f64 = 62.0;
 const LAYER_AND_KIND: f64 = 88.0;
 const GAP: f64 = 8.0;
-/// Above each thumbnail: the number of its head.
+/// The height of the head number above each thumbnail.
 const NAME: f64 = 18.0;
-/// The widest thumbnail; with more layers they are smaller, so that the picture is not endless.
+/// The maximum width of a thumbnail. It shrinks as the number of layers grows, which limits the height of the picture.
 const WIDEST: f64 = 300.0;
 const WIDEST_OF_MANY: f64 = 120.0;
 const ALL_LAYERS: f64 = 900.0;
-/// More heads than this are set in two rows a layer, while there are few layers.
+/// The maximum number of heads in one row; a model of few layers shows more heads in two rows per layer.
 const ROW: usize = 8;
-/// More than this in more rows, so that each can be seen.
+/// The maximum number of heads in a row for any model, so that each map stays visible.
 const MOST_ACROSS: usize = 32;
 const FEW_LAYERS: usize = 4;
-/// The narrowest cell in logical pixels; longer sequences are binned.
+/// The minimum width of a cell in logical pixels; longer sequences are binned.
 const NARROWEST_CELL: f64 = 0.5;
-/// The least height of the picture's content, for the colour bar.
+/// The minimum height of the picture's content, for the colour bar.
 const LOWEST: f64 = 150.0;
 
 /// Draws the maps of all heads over one sequence, layer by layer; with an encoder, for each kind of attention.
@@ -36,7 +36,7 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let widest = (ALL_LAYERS / layers.len().max(1) as f64).clamp(WIDEST_OF_MANY, WIDEST);
     let names = if reading.source.is_some() { LAYER_AND_KIND } else { LAYER };
     let side = ((WIDTH - 2.0 * MARGIN - BAR - names) / columns as f64 - GAP).min(widest).floor();
-    // Cells are square, unless the map would be far from it.
+    // Cells are square, unless that would make the map very flat or very tall.
     let height_of = |layer: &Layer<'_>| {
         let [queries, keys] = layer.tokens.map(<[String]>::len);
         (side * queries as f64 / keys as f64).clamp(side / 4.0, side * 2.0).floor()
@@ -86,15 +86,15 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     picture
 }
 
-/// Returns the word before the numbers of heads, up to the `last`, and every how many heads one is numbered: every head is
-/// named while there is room for it, then numbered, then every second, and so on.
+/// Returns the word before the numbers of heads, up to the `last`, and the stride at which heads are numbered. The word
+/// is dropped first if there is too little space; then the stride widens.
 fn labels(last: usize, pitch: f64, look: &Text) -> (&'static str, usize) {
     let width = |label: &str| look.width(label) + 4.0;
     let word = if width(&format!("head {last}")) <= pitch { "head " } else { "" };
     (word, stride_of(pitch, width(&format!("{word}{last}"))))
 }
 
-/// Draws the name of a layer, and below it the kind of its attention, a word a line.
+/// Draws the name of a layer, and below it the kind of its attention, one word per line.
 fn name_layer(picture: &mut Picture, layer: usize, kind: &str, top: f64, look: &Text) {
     picture.text(&format!("layer {layer}"), (MARGIN, top + 6.0), &Text::new(12.0).bold());
     for (line, word) in kind.split_whitespace().enumerate() {

@@ -1,4 +1,4 @@
-//! `lengths`: the loss beyond the trained length, in one panel or in many.
+//! `lengths`: the loss beyond the trained length (length extrapolation), in one or several panels.
 
 use plotters::style::RGBColor;
 
@@ -8,25 +8,25 @@ use crate::draw::{
     significant,
 };
 
-/// Nearer to the floor than this, losses are drawn as if they were so far above it.
+/// The minimum distance from the floor at which losses are drawn.
 const NEAREST: f64 = 1e-4;
 
-/// Names in the order of a legend, each with its values by length.
+/// The names in the order of a legend, each with its values by length.
 pub type Curves = Vec<(String, Vec<(usize, f64)>)>;
 
-/// One of several charts next to each other.
+/// A chart of the loss by sequence length, one of several next to each other.
 #[derive(Debug, Clone, Default)]
 pub struct LengthPanel {
     /// The name above the chart.
     pub name: String,
-    /// The length of training.
+    /// The sequence length used in training.
     pub trained: usize,
     /// The curves.
     pub curves: Curves,
 }
 
-/// Draws charts next to each other on one scale: losses above the floor by length, on logarithmic axes; without a floor
-/// the losses, on linear ones.
+/// Draws charts next to each other on one scale. With a floor, they show losses above it by length, on logarithmic
+/// axes; without, the losses on linear axes.
 pub fn picture(
     name: &'static str,
     title: &str,
@@ -85,7 +85,8 @@ pub fn picture(
     picture
 }
 
-/// All lengths of a panel on a logarithmic scale, every one labelled that has room, the trained one in any case.
+/// Returns the logarithmic axis of all lengths of a panel, the trained length included. Every length with enough room
+/// is labelled.
 fn lengths_axis(panel: &LengthPanel) -> Axis {
     let mut lengths: Vec<usize> =
         panel.curves.iter().flat_map(|(_, points)| points.iter().map(|point| point.0)).collect();
@@ -98,7 +99,8 @@ fn lengths_axis(panel: &LengthPanel) -> Axis {
     Axis { labels: Some(labels), ..Axis::new("length", range, Scale::Logarithmic) }
 }
 
-/// After Okabe and Ito, as all colours of data; those beyond are the darkest.
+/// Returns the colour of a curve, after Okabe and Ito like all data colours. Curves past the end of the palette share
+/// the last colour.
 fn color_of(index: usize) -> RGBColor {
     const OTHERS: [RGBColor; 2] = [RGBColor(86, 180, 233), RGBColor(230, 159, 0)];
     let colors = [BLUE, VERMILION, GREEN, PURPLE, OTHERS[0], OTHERS[1], INK];

@@ -1,26 +1,26 @@
 #![doc = include_str!("../README.md")]
 //! ## Modules
 //!
-//! A [`Picture`] is made of three marks, [`LineChart`], [`HeatMap`] and [`TokenStrip`], over an [`Axis`] or a
-//! [`TokenAxis`]. Each module below turns plain data into one picture, or into none where there is nothing to show:
+//! A [`Picture`] combines three marks, [`LineChart`], [`HeatMap`] and [`TokenStrip`], over an [`Axis`] or a
+//! [`TokenAxis`]. Each module below draws one picture from plain data, or none if there is nothing to show:
 //!
 //! | module | shows |
 //! |---|---|
-//! | [`loss`] | training and validation loss by step, the floor, the learning rate |
-//! | [`gradients`] | the norm of the gradients, and the share of steps that are clipped |
-//! | [`attention`], [`attention_over_time`] | one head per layer, large: its map, and the same as curves |
+//! | [`loss`] | training and validation loss by step, the entropy floor, the learning rate |
+//! | [`gradients`] | the gradient norm, and the fraction of steps that are clipped |
+//! | [`attention`], [`attention_over_time`] | one head per layer, large: its map, and its weights as curves |
 //! | [`heads`] | the maps of all layers and heads on one scale |
 //! | [`head_scores`], [`formation`] | the scores of heads, layer by head; the same by step, below the loss |
-//! | [`prediction`], [`generated`] | predicted tokens after true ones; a free-running continuation |
+//! | [`prediction`], [`generated`] | predicted tokens next to the true ones; a free-running continuation |
 //! | [`circuit`], [`patching`] | the components of a circuit; the activations that carry an answer |
-//! | [`token_matrix`] | values over the tokens of a sequence, as of a logit lens |
+//! | [`token_matrix`] | values over the tokens of a sequence, such as a logit lens |
 //! | [`positions`], [`lengths`] | the loss by position, and beyond the trained length |
 //! | [`scaling`] | the predicted efficiency of more workers |
 //! | [`study`] | the trials of a hyper-parameter search, and a sweep over learning rates |
 //! | [`comparison`] | the losses and the head scores of several runs |
 //!
-//! [`page::Page`] is a page to explore a run in a browser; [`study`] and [`comparison`] have pages of their own.
-//! [`numbers`] holds the number formats of all of them.
+//! [`page::Page`] is an interactive page about a run; [`study`] and [`comparison`] have pages of their own. [`numbers`]
+//! holds their number formats.
 #![deny(missing_docs)]
 
 pub mod attention;

@@ -1,4 +1,4 @@
-//! `loss`: training and validation loss by step, the floor, and the learning rate.
+//! `loss`: training and validation loss by step, the entropy floor, and the learning rate.
 
 use serde::Serialize;
 
@@ -9,31 +9,31 @@ use crate::draw::{
 use crate::numbers::{beside_floor, fixed, thousands};
 use crate::series::{Point, noisy, quantile, sorted, values};
 
-/// The loss along a run. Losses are in nats per token.
+/// The losses of a run in nats per token, with its learning rate.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct LossCurve {
     /// The run's name.
     pub run: String,
     /// The training loss at the logged steps, in order.
     pub training: Vec<Point>,
-    /// The loss with label smoothing at the logged steps, where there is some.
+    /// The training loss with label smoothing at the logged steps; empty without label smoothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub objective: Vec<Point>,
-    /// The validation loss, in the order of steps.
+    /// The validation loss, ordered by step.
     pub validation: Vec<Point>,
     /// The learning rate at the logged steps, in order.
     pub learning_rate: Vec<Point>,
     /// The last step of each epoch.
     pub epoch_ends: Vec<u64>,
-    /// The loss of the optimal predictor, where it is known.
+    /// The loss of the optimal predictor, if known.
     pub floor: Option<f64>,
     /// The step at which the run diverged.
     pub diverged: Option<u64>,
-    /// The weights that were kept, as "the weights of step 500", where the run's end suggests others.
+    /// The weights that were kept, such as "the weights of step 500"; set if the run's end suggests other weights.
     pub weights: Option<String>,
 }
 
-/// Up to so many validations are marked each by a dot.
+/// The maximum number of validations marked with dots.
 const MOST_MARKED: usize = 60;
 const HEIGHT: f64 = 480.0;
 
@@ -49,27 +49,27 @@ impl LossCurve {
         Interval { start: 0.0, end: last.max().unwrap_or(1).max(1) as f64 }
     }
 
-    /// From just below the floor and the curves up to where the run starts. Losses far above all others are
-    /// cut, so that they do not squash the rest: a start, spikes, and what follows where a run diverges.
+    /// Returns the range of losses that is shown, from just below the floor and the curves. Losses far above all others
+    /// are cut so that they do not squash the rest: the start, spikes, and the end of a run that diverged.
     pub(crate) fn losses(&self) -> Interval {
         let all = sorted(self.all());
         let first = self.all().find(|point| point.value.is_finite());
         let (Some(first), Some(&lowest), Some(&highest)) = (first, all.first(), all.last()) else {
             return Interval { start: 0.0, end: self.floor.unwrap_or(1.0).max(1e-3) * 1.5 };
         };
-        // Training lowers the loss: what is usual lies below where it began. So does what is sane where it diverged,
-        // however much of it came after.
+        // Training lowers the loss, so typical losses lie below the first one. So do the losses of a diverged run
+        // before it diverged, however many steps follow.
         let median = quantile(&all, 0.5).filter(|_| self.diverged.is_none());
         let usual = [Some(first.value), median].into_iter().flatten().fold(lowest, f64::max);
         let usual = quantile(&all, 0.97).unwrap_or(highest).min(usual);
         let low = self.floor.map_or(lowest, |floor| floor.min(lowest));
         let cut = (low + 1.6 * (usual - low)).max(self.floor.unwrap_or(low));
-        // A cut hides how the run began: only for half as much room again.
+        // A cut hides the start of the run, so it must save at least a third of the height.
         let high = if highest - low > 1.5 * (cut - low) { cut } else { highest };
         Interval::new(low, high).padded(0.07, 0.05)
     }
 
-    /// The losses and the floor on axes of the given range of steps, from `top` on.
+    /// Returns the chart of the losses and the floor for the given range of steps, from `top` down.
     pub(crate) fn chart(&self, steps: Interval, top: f64, height: f64) -> LineChart {
         let y = Axis::new("loss (nats per token)", self.losses(), Scale::Linear);
         let mut chart = LineChart::new(top, height, Axis::new("step", steps, Scale::Whole), y);
@@ -96,12 +96,13 @@ impl LossCurve {
             let line = [(step as f64, losses.start), (step as f64, losses.end)];
             Series::new(&name, MUTED, Mark::Dashed(1.5), line)
         }));
-        // A legend names no curve that lies above the axes as a whole.
+        // The legend omits curves that lie entirely above the axes.
         chart.series.retain(|series| series.points.iter().any(|&(_, loss)| loss <= losses.end));
         chart
     }
 
-    /// The upper end of the axis of learning rates: the highest rate lies below it, and not where the floor runs.
+    /// Returns the upper end of the axis of learning rates. It exceeds the highest rate and keeps that rate away from
+    /// the floor's line.
     pub(crate) fn rates_end(&self) -> Option<f64> {
         let highest = *sorted(self.learning_rate.iter()).last()?;
         let losses = self.losses();
@@ -157,7 +158,7 @@ impl LossCurve {
         picture
     }
 
-    /// A thin line at the end of each epoch, and its number above where there is room.
+    /// Draws a thin line at the end of each epoch, with its number above if there is room.
     fn epochs(&self, picture: &mut Picture, chart: &LineChart) {
         let area = chart.area;
         let room = area.width / self.epoch_ends.len().max(1) as f64;
@@ -175,7 +176,7 @@ impl LossCurve {
                 picture.text(&(i + 1).to_string(), (x, above), &look.centered());
             }
             if i + 1 == every {
-                // The word stands before the first number, outside where there is no room.
+                // The word precedes the first number, outside the chart if there is too little room.
                 let fits = x - area.left > 62.0;
                 let (place, look) = if fits { (area.left, look) } else { (area.left - 10.0, look.right()) };
                 picture.text("epoch", (place, above), &look);
@@ -184,7 +185,7 @@ impl LossCurve {
     }
 }
 
-/// Returns a distance from the floor in words.
+/// Formats a distance from the floor as text.
 pub(crate) fn above_floor(distance: f64) -> String {
     let is_at = fixed(distance.abs(), 4) == "0.0000";
     if is_at { "at the floor".to_string() } else { beside_floor(distance, 0.0, 4) }

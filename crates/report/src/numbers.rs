@@ -1,15 +1,15 @@
-//! Formats of counts, sizes, times and losses.
+//! Number formats of counts, sizes, times and losses.
 
 use std::{fmt, time::Duration};
 
-/// Formats a count with a comma at each thousand: `12,345`.
+/// Formats a count with thousands separators: `12,345`.
 pub fn thousands(count: f64) -> String {
     let digits = (count.round_ties_even() as u64).to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
     groups.collect::<Vec<_>>().join(",")
 }
 
-/// Formats a count with its noun, which is given in the singular: `1 token`, `12,345 tokens`.
+/// Formats a count with its noun, given in the singular: `1 token`, `12,345 tokens`.
 pub fn counted(count: usize, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", thousands(count as f64))
@@ -20,7 +20,7 @@ pub fn part_of(part: usize, whole: usize, noun: &str) -> String {
     format!("{} of {}", thousands(part as f64), counted(whole, noun))
 }
 
-/// Formats seconds as a clock: `0:07`, `12:34`, `1:02:03`, and from a day on `3 d 1:02:03`.
+/// Formats seconds as a clock: `0:07`, `12:34`, `1:02:03`, and from one day on `3 d 1:02:03`.
 pub fn clock(seconds: f64) -> String {
     let total = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default().as_secs();
     let (days, hours, minutes, seconds) = (total / 86_400, total / 3600 % 24, total / 60 % 60, total % 60);
@@ -31,8 +31,8 @@ pub fn clock(seconds: f64) -> String {
     }
 }
 
-/// Formats a difference with its sign, which rounding never makes minus zero: `+0.0123`; a large one in powers of ten:
-/// `+7.2e8`.
+/// Formats a difference with its sign: `+0.0123`. A difference that rounds to zero has a plus; a large one is in powers
+/// of ten: `+7.2e8`.
 pub fn signed(difference: f64, decimals: usize) -> String {
     if difference.abs() >= 1e5 {
         return format!("{difference:+.1e}");
@@ -44,7 +44,7 @@ pub fn signed(difference: f64, decimals: usize) -> String {
     }
 }
 
-/// Formats a number with a true minus sign, which a rounded zero does not have: `−0.0123`.
+/// Formats a number with a true minus sign: `−0.0123`. A value that rounds to zero is formatted without a sign.
 pub fn fixed(value: f64, decimals: usize) -> String {
     signed(value, decimals).trim_start_matches('+').replace('-', "−")
 }

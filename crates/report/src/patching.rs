@@ -1,4 +1,4 @@
-//! `patching`: the share of an answer that each activation recovers between a clean and a corrupted sequence.
+//! `patching`: the fraction of an answer that each activation restores in a corrupted sequence.
 
 use crate::draw::color::{MUTED, color};
 use crate::draw::{
@@ -7,12 +7,12 @@ use crate::draw::{
 };
 use crate::numbers::{counted, fixed};
 
-/// The width left of all maps, and that of the colour bar on the right.
+/// The widths to the left of all maps and of the colour bar on the right.
 const LEFT: f64 = 110.0;
 const BAR: f64 = 80.0;
 /// The width of the maps.
 const MAPS: f64 = WIDTH - 2.0 * MARGIN - LEFT - BAR;
-/// Above each map: its name. Below that of heads: their numbers.
+/// The heights of the name above each map and of the head numbers below the map of heads.
 const NAME: f64 = 24.0;
 const NUMBERS: f64 = 44.0;
 const TALLEST_ROW: f64 = 26.0;
@@ -20,31 +20,32 @@ const MOST_HEIGHT: f64 = 420.0;
 const WIDEST: f64 = 64.0;
 const GAP: f64 = 70.0;
 
-/// Shares of the logit difference that patched activations recover.
+/// The fractions of the logit difference that patched activations recover.
 #[derive(Debug, Clone, Default)]
 pub struct Patching {
-    /// The number of pairs of sequences that heads and feed-forward layers are averaged over.
+    /// The number of sequence pairs over which heads and feed-forward layers are averaged.
     pub pairs: usize,
     /// The mean logit difference on the clean sequences.
     pub clean: f64,
-    /// The mean logit difference on the corrupted ones.
+    /// The mean logit difference on the corrupted sequences.
     pub corrupted: f64,
-    /// The share that each head recovers, `[layer][head]`.
+    /// The fraction recovered by each head, `[layer][head]`.
     pub heads: Vec<Vec<f64>>,
-    /// The share that each feed-forward layer recovers.
+    /// The fraction recovered by each feed-forward layer.
     pub feed_forward: Vec<f64>,
-    /// The share that the residual stream of one pair recovers, `[depth][position]`.
+    /// The fraction recovered by the residual stream of one pair, `[depth][position]`.
     pub stream: Vec<Vec<f64>>,
-    /// The number of positions of the residual stream that are patched together.
+    /// The number of positions of the residual stream patched together.
     pub together: usize,
-    /// The tokens of the pair, as "a", or as "a→b" where the corrupted one differs.
+    /// The tokens of the pair, such as "a", or "a→b" if the corrupted token differs.
     pub tokens: Vec<String>,
-    /// The answers to the clean and the corrupted sequence of the pair.
+    /// The answers to the clean and to the corrupted sequence of the pair.
     pub answers: [String; 2],
 }
 
 impl Patching {
-    /// Draws the residual stream by depth and position, and heads and feed-forward layers by layer, on one scale.
+    /// Draws three maps on one scale: the residual stream by depth and position, and the heads and feed-forward layers
+    /// by layer.
     pub fn picture(&self, run: &str) -> Picture {
         let axis = TokenAxis::new(&self.tokens, 90.0, MAPS, true);
         let layout = Layout::new(self, &axis);
@@ -58,7 +59,7 @@ impl Patching {
             start: if lowest < -0.05 { -round_up(-lowest) } else { 0.0 },
             end: round_up(all().fold(1.0, f64::max)),
         };
-        // The last layer on top, as the residual stream rises.
+        // The last layer is on top: the residual stream flows upwards.
         let mut map = |area: Rect, columns: usize, values: Vec<Option<f64>>| {
             let map = HeatMap { positions: [values.len() / columns, columns], bins: [1, 1], values };
             map.draw(&mut picture, area, range, 2, "–");
@@ -96,7 +97,7 @@ impl Patching {
         )
     }
 
-    /// Draws the names of maps, of their rows, and of heads.
+    /// Draws the names of the maps, of their rows, and of the heads.
     fn draw_names(&self, picture: &mut Picture, layout: &Layout) {
         let Layout { stream, heads, feed_forward, row, cell, most } = *layout;
         let depth = |depth: usize| match depth {
@@ -124,7 +125,7 @@ impl Patching {
     }
 }
 
-/// The places of the three maps.
+/// The positions of the three maps.
 struct Layout {
     stream: Rect,
     heads: Rect,
@@ -132,7 +133,7 @@ struct Layout {
     /// The height of a row, and the width of a head.
     row: f64,
     cell: f64,
-    /// The most heads of a layer.
+    /// The largest number of heads in a layer.
     most: usize,
 }
 

@@ -4,11 +4,11 @@ use crate::draw::color::{BLUE, GREEN};
 use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 use crate::numbers::fixed;
 
-/// Up to so many positions are marked each by a dot, and their floor by a dash.
+/// The maximum number of positions that are marked with dots, and their floors with dashes.
 const MOST_MARKED: usize = 130;
 
-/// Draws the loss at each position of a sequence, where it is known, and its floor, which may be empty; none without
-/// positions.
+/// Draws the loss at each position of a sequence, where it is known, and its `floor`, which may be empty. Returns
+/// `None` for an empty sequence.
 pub fn picture(run: &str, losses: &[Option<f64>], floor: &[f64]) -> Option<Picture> {
     let losses = losses.iter().map(|loss| loss.unwrap_or(f64::NAN));
     let losses: Vec<(f64, f64)> = losses.enumerate().map(|(i, loss)| (i as f64, loss)).collect();
@@ -26,7 +26,7 @@ pub fn picture(run: &str, losses: &[Option<f64>], floor: &[f64]) -> Option<Pictu
     let mut chart = LineChart::filling(&picture, x, y);
     let is_marked = count <= MOST_MARKED;
     if !floor.is_empty() {
-        // A floor is a level at each position: a dash under each dot.
+        // The floor has one value per position, drawn as a dash under each dot.
         let mark = if is_marked { Mark::Level(2.0) } else { Mark::Line(1.5) };
         chart.series.push(Series::new("floor", GREEN, mark, floor));
     }
@@ -40,7 +40,7 @@ pub fn picture(run: &str, losses: &[Option<f64>], floor: &[f64]) -> Option<Pictu
     Some(picture)
 }
 
-/// From zero, unless all losses are far from it.
+/// Returns a range that starts at zero, unless all losses are far from it.
 fn range<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> Interval {
     let losses = points.map(|point| point.1).filter(|loss| loss.is_finite());
     let (low, high) = losses.fold((f64::INFINITY, 0f64), |(low, high), loss| (low.min(loss), high.max(loss)));

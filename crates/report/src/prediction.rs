@@ -1,10 +1,10 @@
-//! `prediction`: predicted against true tokens over time steps.
+//! `prediction`: predicted and true tokens over time steps.
 
 use crate::draw::{Outcome, Picture, Step, TokenStrip};
 use crate::numbers::{counted, thousands};
 use crate::reading::{Reading, Target, TargetRole};
 
-/// Draws the predictions of a model along one sequence, each after the true tokens; none where no true token is known.
+/// Draws a model's predictions for one sequence next to the true tokens. Returns `None` if no true token is known.
 pub fn picture(run: &str, reading: &Reading) -> Option<Picture> {
     let steps = reading.targets.iter().zip(&reading.likeliest);
     let steps = steps.filter_map(|(target, likeliest)| Some((target.as_ref()?, &*likeliest.first()?.token)));
@@ -32,7 +32,7 @@ pub fn picture(run: &str, reading: &Reading) -> Option<Picture> {
     Some(strip.picture("prediction", &title, &format!("{}: {}", reading.sequence, result(&steps))))
 }
 
-/// Counts the predictions that are right: of determined targets, where a rule says which these are.
+/// Reports the number of correct predictions, for determined targets only if it is known which ones these are.
 fn result(steps: &[(&Target, &str)]) -> String {
     let right = |is_known: bool| {
         let meant =

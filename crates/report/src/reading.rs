@@ -1,4 +1,4 @@
-//! One sequence with the attention and the predictions of a model, in the words of its vocabulary.
+//! A sequence as text, with the attention weights and the predictions of a model.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::draw::HeatMap;
 
-/// The kind of attention that a map is of.
+/// The kind of attention in a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttentionKind {
-    /// The causal self-attention of a decoder.
+    /// Causal self-attention of a decoder.
     Decoder,
-    /// The attention of a decoder over what its encoder has read.
+    /// Attention of a decoder over the output of its encoder.
     Cross,
-    /// The self-attention of an encoder.
+    /// Self-attention of an encoder.
     Encoder,
 }
 
 impl AttentionKind {
-    /// All kinds, in the order in which they are shown.
+    /// All kinds, in display order.
     pub const ALL: [Self; 3] = [Self::Decoder, Self::Cross, Self::Encoder];
 
-    /// Returns the name in pictures of a model that has all kinds.
+    /// Returns the name used in pictures of an encoder-decoder.
     pub fn name(self) -> &'static str {
         match self {
             Self::Decoder => "decoder self-attention",
@@ -32,7 +32,7 @@ impl AttentionKind {
         }
     }
 
-    /// Returns what the queries and the keys are of, where a decoder reads `inputs` and its encoder `source`.
+    /// Returns the sequences of the queries and of the keys, for a decoder over `inputs` and an encoder over `source`.
     pub fn sides<T: Copy>(self, inputs: T, source: T) -> [T; 2] {
         match self {
             Self::Decoder => [inputs, inputs],
@@ -45,19 +45,19 @@ impl AttentionKind {
 /// The attention weights of all heads over one sequence.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct AttentionMaps {
-    /// The weights of the causal self-attention, `[layer][head]`, each `[query, key]` row by row.
+    /// The weights of causal self-attention, `[layer][head]`, each `[query, key]` row by row.
     pub attention: Vec<Vec<Vec<f32>>>,
-    /// The weights of an encoder's self-attention over the source; empty without an encoder.
+    /// The weights of the encoder's self-attention over the source; empty without an encoder.
     pub encoder: Vec<Vec<Vec<f32>>>,
     /// The weights of the decoder's attention over the source; empty without an encoder.
     pub cross: Vec<Vec<Vec<f32>>>,
-    /// The keys that each query of the causal self-attention sees, `[layer][query]`; empty where these are itself and
-    /// all before it.
+    /// The keys visible to each query of causal self-attention, `[layer][query]`; empty if each query sees itself and
+    /// all earlier positions.
     pub visible: Vec<Vec<Range<usize>>>,
 }
 
 impl AttentionMaps {
-    /// Returns the maps of one kind, `[layer][head]`; empty where the model has none.
+    /// Returns the maps of one kind, `[layer][head]`; empty if the model has none.
     pub fn of(&self, kind: AttentionKind) -> &[Vec<Vec<f32>>] {
         match kind {
             AttentionKind::Decoder => &self.attention,
@@ -66,7 +66,7 @@ impl AttentionMaps {
         }
     }
 
-    /// Returns the keys that each query of a layer sees, where there are so many queries and keys.
+    /// Returns the keys visible to each query of a layer; `sizes` are the numbers of queries and keys.
     pub(crate) fn visible(&self, kind: AttentionKind, layer: usize, sizes: [usize; 2]) -> Vec<Range<usize>> {
         let [queries, keys] = sizes;
         let given = self.visible.get(layer).filter(|_| kind == AttentionKind::Decoder);
@@ -80,16 +80,16 @@ impl AttentionMaps {
     }
 }
 
-/// One sequence, with the attention and the predictions of a model.
+/// A sequence, with the attention weights and the predictions of a model.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Reading {
-    /// The name of the sequence, as "validation sequence 0".
+    /// The name of the sequence, such as "validation sequence 0".
     pub sequence: String,
-    /// The text of each token that an encoder reads, where there is one.
+    /// The text of each token of the encoder's input; `None` without an encoder.
     pub source: Option<Vec<String>>,
     /// The text of each input token.
     pub inputs: Vec<String>,
-    /// The token that truly follows each input; none where it is not known.
+    /// The true next token after each input; `None` if unknown.
     pub targets: Vec<Option<Target>>,
     /// The attention weights.
     #[serde(skip)]
@@ -107,26 +107,26 @@ pub struct TokenProbability {
     pub probability: f32,
 }
 
-/// The token that truly follows another.
+/// The true next token at a position.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Target {
     /// The text of the token.
     pub text: String,
-    /// The probability that the model gave it.
+    /// The probability that the model assigns to the token.
     pub probability: f32,
-    /// The certainty with which it follows.
+    /// The predictability of the token.
     pub role: TargetRole,
 }
 
-/// The certainty of a true token.
+/// The predictability of a true token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetRole {
-    /// Even the optimal predictor can be surprised by the token.
+    /// Even the optimal predictor is uncertain of the token.
     Undetermined,
     /// The optimal predictor knows the token.
     Determined,
-    /// No rule says whether the optimal predictor knows the token, as in texts.
+    /// The predictability is unknown, as in natural text.
     Unknown,
 }
 
@@ -138,37 +138,37 @@ pub type ShownHeads = BTreeMap<AttentionKind, Vec<usize>>;
 pub struct Layer<'a> {
     /// The kind of attention.
     pub kind: AttentionKind,
-    /// The number of the layer among those of its kind.
+    /// The index of the layer among the layers of its kind.
     pub index: usize,
     /// The tokens of the queries and of the keys.
     pub tokens: [&'a [String]; 2],
     /// The weights of each head, `[query, key]` row by row.
     pub heads: &'a [Vec<f32>],
-    /// The keys that each query sees.
+    /// The keys visible to each query.
     pub visible: Vec<Range<usize>>,
     /// The head that is shown first.
     pub shown: usize,
-    /// The name of the shown head, as "layer 0, head 3".
+    /// The name of the shown head, such as "layer 0, head 3".
     pub name: String,
-    /// A note next to the name, as "induction 0.93"; may be empty.
+    /// A note next to the name, such as "induction 0.93"; may be empty.
     pub note: String,
 }
 
 impl Layer<'_> {
-    /// Returns true where queries and keys are those of one sequence, of which a query sees none behind it.
+    /// Returns true for self-attention in which no query sees later positions.
     pub(crate) fn is_causal(&self) -> bool {
         self.kind == AttentionKind::Decoder
     }
 
-    /// Returns the map of a head with `bins` queries and keys in a cell.
+    /// Returns the map of a head with `bins` queries and keys per cell.
     pub(crate) fn map(&self, head: usize, bins: [usize; 2]) -> HeatMap {
         HeatMap::of_weights(&self.heads[head], self.tokens.map(<[String]>::len), bins, &self.visible)
     }
 }
 
 impl Reading {
-    /// Returns the layers of every kind of attention, each with its head of `shown`, or else the head whose weights are
-    /// sharpest; `notes` stand next to the names of the heads of causal self-attention.
+    /// Returns the layers of every kind of attention. Each shows its head of `shown`, or the sharpest head if none is
+    /// given. `notes` are shown next to the names of causal self-attention heads.
     pub fn layers(&self, shown: &ShownHeads, notes: &[String]) -> Vec<Layer<'_>> {
         let mut layers = Vec::new();
         for kind in AttentionKind::ALL {
@@ -189,15 +189,15 @@ impl Reading {
     }
 }
 
-/// Returns the name of a head, as "layer 0, head 3".
+/// Returns the name of a head, such as "layer 0, head 3".
 pub(crate) fn head_name(layer: usize, head: usize) -> String {
     format!("layer {layer}, head {head}")
 }
 
-/// Returns the head whose queries put the most weight on a single key on average; the first of equals.
+/// Returns the head whose queries put the most weight on a single key on average; the first one if several are equal.
 fn sharpest(heads: &[Vec<f32>], keys: usize) -> usize {
     let largest = |row: &[f32]| row.iter().copied().fold(0.0, f32::max);
     let sharpness = |head: usize| heads[head].chunks_exact(keys.max(1)).map(largest).sum::<f32>();
-    // From the last to the first: `max_by` takes the last of equals.
+    // `max_by` returns the last of equal heads, so the order is reversed.
     (0..heads.len()).rev().max_by(|&a, &b| sharpness(a).total_cmp(&sharpness(b))).unwrap_or(0)
 }

@@ -1,20 +1,20 @@
-//! `scaling`: the predicted efficiency of each worker by their number.
+//! `scaling`: the predicted efficiency per worker by the number of workers.
 
 use crate::draw::color::{BLUE, VERMILION};
 use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 
-/// The predicted efficiency of some workers: sequences a second and worker, relative to one worker alone.
+/// The predicted efficiency of several workers: sequences per second per worker, relative to a single worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Efficiency {
     /// The number of workers.
     pub workers: usize,
-    /// The efficiency where each worker has the batch of the config.
+    /// The efficiency if each worker has the batch size of the config.
     pub growing: f64,
-    /// The efficiency where all workers share it; none where it cannot be divided.
+    /// The efficiency if all workers share that batch; `None` if it is not divisible by them.
     pub shared: Option<f64>,
 }
 
-/// Draws the predicted efficiency by the number of workers, of the config that is called `name`.
+/// Draws the predicted efficiency by the number of workers for the config called `name`.
 pub fn picture(name: &str, scaled: &[Efficiency], note: &str) -> Picture {
     let mut picture =
         Picture::new("scaling", 400.0, &format!("{name}: predicted efficiency by workers"), note);
@@ -31,7 +31,7 @@ pub fn picture(name: &str, scaled: &[Efficiency], note: &str) -> Picture {
         ("each keeps the batch of the config", BLUE, curve(|scaled| Some(scaled.growing))),
         ("all share the batch of the config", VERMILION, curve(|scaled| scaled.shared)),
     ];
-    // Additions of shards that fall away can make it more than all.
+    // Several workers need fewer additions of shards in total, which can raise the efficiency above 100 %.
     let highest = curves.iter().flat_map(|curve| &curve.2).fold(100.0, |high: f64, point| high.max(point.1));
     let y = Axis::new("efficiency (%)", Interval::new(0.0, highest).padded(0.0, 0.06), Scale::Linear);
     let mut chart = LineChart::filling(&picture, x, y);

@@ -1,4 +1,4 @@
-//! Values along a run: their order statistics, and a curve that shows where they go.
+//! Values by training step: their order statistics and a smoothed curve.
 
 use serde::Serialize;
 
@@ -11,29 +11,29 @@ use crate::numbers::counted;
 pub struct Point {
     /// The optimizer step.
     pub step: u64,
-    /// The value; a picture leaves out one that is not finite.
+    /// The value; pictures omit it if it is not finite.
     pub value: f64,
 }
 
-/// The finite values, in order of size.
+/// Returns the finite values in ascending order.
 pub(crate) fn sorted<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<f64> {
     let mut values: Vec<f64> = points.map(|point| point.value).filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
     values
 }
 
-/// The value below which `share` of all lie.
+/// Returns the value below which a fraction `share` of all values lies.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     sorted.get((sorted.len().saturating_sub(1) as f64 * share).round() as usize).copied()
 }
 
-/// Returns the distance of a loss from the floor, at least a ten-thousandth, or the loss where the floor is not known.
+/// Returns the distance of a loss from the floor, at least 1e-4; if the floor is unknown, returns the loss.
 pub(crate) fn beside_floor(loss: f64, floor: Option<f64>) -> f64 {
     floor.map_or(loss, |floor| (loss - floor).max(1e-4))
 }
 
-/// The y axis of losses as [`beside_floor`] gives them: above the floor on a logarithmic scale, so that what is near it
-/// can be told apart; where no floor is known, as they are.
+/// Returns the y axis of losses from [`beside_floor`]. Losses above a floor are on a logarithmic scale, which separates
+/// losses near the floor; losses without a floor are on a linear one.
 pub(crate) fn axis_of_losses(is_above_floor: bool, losses: impl Iterator<Item = f64>) -> Axis {
     let (title, scale) = match is_above_floor {
         true => ("loss above the floor (nats)", Scale::Logarithmic),
@@ -47,21 +47,22 @@ pub(crate) fn axis_of_losses(is_above_floor: bool, losses: impl Iterator<Item = 
     Axis::new(title, Interval::new(low, high).padded(0.06, 0.06), scale)
 }
 
-/// Steps and values, as a chart takes them.
+/// Returns steps and values as the points of a chart.
 pub(crate) fn values(points: &[Point]) -> impl Iterator<Item = (f64, f64)> {
     points.iter().map(|point| (point.step as f64, point.value))
 }
 
-/// Fewer points than this, two windows of the shortest, are not smoothed: they can be followed one by one.
+/// The minimum number of points for smoothing, which is two of the smallest windows. Fewer points are readable one by
+/// one.
 const FEWEST_TO_SMOOTH: usize = 20;
-/// The window of smoothing as a share of all steps, and the least number of points in it.
+/// The smoothing window as a fraction of all steps, and its minimum number of points.
 const WINDOW: f64 = 0.05;
 const LEAST_POINTS: f64 = 10.0;
 
-/// Where the values go: at each step the value of the straight line that fits all points of a window best
-/// (local linear regression). The window lies around the step, at the ends of the run beside it: it is whole
-/// everywhere, and a trend bends nowhere. What lies above `edge` counts as there. With them comes the length of the
-/// window in steps. None where points are few.
+/// Smooths values by local linear regression: at each step, the value of the line with the best fit to the points of a
+/// window around the step. At the ends of the run the window is not centred but keeps its length, so that trends stay
+/// undistorted. Values above `edge` count as `edge`. Also returns the length of the window in steps. Returns `None` if
+/// there are too few points.
 pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<(u64, Vec<Point>)> {
     let finite = points.iter().filter(|point| point.value.is_finite());
     let finite: Vec<(f64, f64)> = finite.map(|point| (point.step as f64, point.value.min(edge))).collect();
@@ -71,7 +72,7 @@ pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<(u64, Vec<Point>)> {
     }
     let between = (last - first) / (finite.len() - 1) as f64;
     let window = round_up((WINDOW * last).max(LEAST_POINTS * between)).min(last - first).round();
-    // Sums up to each point, from which those of any window follow; steps from the middle of the run.
+    // Prefix sums give the sums of any window. Steps are measured from the middle of the run for numerical accuracy.
     let middle = (first + last) / 2.0;
     let mut sums = vec![[0.0; 5]];
     for &(step, value) in &finite {
@@ -91,8 +92,8 @@ pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<(u64, Vec<Point>)> {
     Some((window as u64, fitted.collect()))
 }
 
-/// The values of single steps, and where they are many, their smoothed course over them, as a legend names
-/// them. What lies above `edge` is cut by the picture.
+/// Returns the series of the single steps and, if there are many, of the smoothed curve over them. Values above `edge`
+/// are cut by the picture.
 pub(crate) fn noisy(name: &str, points: &[Point], edge: f64) -> Vec<Series> {
     match smooth(points, edge) {
         None => vec![Series::new(name, BLUE, Mark::Line(2.0), values(points))],

@@ -1,4 +1,4 @@
-//! Named rows of values over the tokens of a sequence, as of a logit lens.
+//! Named rows of values over the tokens of a sequence, such as a logit lens.
 
 use plotters::style::RGBColor;
 
@@ -7,27 +7,27 @@ use crate::draw::{
     Axis, HEADING, Interval, MARGIN, Picture, Rect, Scale, Text, TokenAxis, WIDTH, color_bar, stride_of,
 };
 
-/// The width left of a row, and that of the colour bar.
+/// The width to the left of a row, and the width of the colour bar.
 const LEFT: f64 = 190.0;
 const BAR: f64 = 80.0;
 const TALLEST_ROW: f64 = 20.0;
 const MOST_HEIGHT: f64 = 900.0;
 
-/// A row of values over the tokens of a sequence for each of some names.
+/// A matrix with named rows of values over the tokens of a sequence.
 #[derive(Debug, Clone)]
 pub struct TokenMatrix<'a> {
-    /// The rows from the top, each with a value for every token or more.
+    /// The rows from top to bottom, each with at least one value per token.
     pub rows: Vec<(String, &'a [f64])>,
     /// The tokens.
     pub tokens: &'a [String],
-    /// The role of the tokens, as "target".
+    /// The role of the tokens, such as "target".
     pub of: &'a str,
     /// The colour at a fraction of the scale.
     pub color: fn(f64) -> RGBColor,
 }
 
 impl TokenMatrix<'_> {
-    /// Draws the matrix in colours that span `range`, whose values are in a `unit`.
+    /// Draws the matrix in colours that span `range`, with values in `unit`.
     pub fn picture(
         self,
         name: &'static str,
@@ -41,7 +41,7 @@ impl TokenMatrix<'_> {
         let height = (MOST_HEIGHT / rows.len() as f64).min(TALLEST_ROW);
         let all = height * rows.len() as f64;
         let area = Rect { left: MARGIN + LEFT, top: HEADING + 6.0, width, height: all };
-        // A bar of a few rows is higher than they are.
+        // The colour bar is higher than the area if there are few rows.
         let bar = Rect { left: area.right() + 10.0, width: 12.0, height: all.max(90.0), ..area };
         let below = (area.bottom() + axis.depth()).max(bar.bottom()) + MARGIN;
         let mut picture = Picture::new(name, below, title, note);

@@ -1,4 +1,4 @@
-//! A decoder on the sequences that it is explained on, with any of its parts at their means.
+//! A decoder on the sequences that it is explained on, with any of its components mean-ablated.
 
 use burn::tensor::{Tensor, backend::Backend};
 
@@ -14,10 +14,11 @@ use crate::hooks::NoHooks;
 use crate::model::Decoder;
 use crate::ops;
 
-/// Up to so many parts are left out one by one; of more, several at once as long as that keeps enough.
+/// The maximum number of components that are ablated one by one. Of more components, several are ablated together as
+/// long as the loss stays within the tolerance.
 const ONE_BY_ONE: usize = 16;
 
-/// The parts of a decoder that write into its stream, in its order.
+/// Returns the components of a decoder that write to its residual stream, in model order.
 pub(super) fn parts<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
     let layers = model.blocks.iter().enumerate();
     layers.flat_map(|(layer, block)| {
@@ -28,12 +29,12 @@ pub(super) fn parts<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site
     })
 }
 
-/// The stream before each block of a decoder, and behind the last one.
+/// Returns the residual stream before each block of a decoder, and after the last one.
 pub(super) fn streams<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
     (0..model.blocks.len()).map(Site::Stream).chain([Site::Logits])
 }
 
-/// The mean loss over the targets of a batch that count.
+/// Returns the mean loss over the targets of a batch that count.
 pub(super) fn loss_of<B: Backend>(logits: Tensor<B, 3>, batch: &DeviceBatch<B>) -> f64 {
     let scores = ops::token_scores(logits, batch.targets.clone(), batch.hidden.clone());
     scores.losses.into_data().iter::<f64>().sum::<f64>() / batch.tokens.max(1) as f64
@@ -43,13 +44,13 @@ pub(super) fn loss_of<B: Backend>(logits: Tensor<B, 3>, batch: &DeviceBatch<B>) 
 pub(super) struct Bench<'a, B: Backend> {
     pub model: &'a Decoder<B>,
     pub batch: DeviceBatch<B>,
-    /// What its cross-attention reads, one a block; empty without an encoder.
+    /// The cross-attention's keys and values, one entry per block; empty without an encoder.
     memories: Vec<Memory<B>>,
-    /// What it does there.
+    /// The activations of the unchanged model.
     pub whole: Activations<B>,
-    /// What its heads and feed-forward layers write in the mean.
+    /// The mean output of each head and feed-forward layer.
     pub means: Vec<(Site, Tensor<B, 3>)>,
-    /// What targets count, `[batch, time, 1]`.
+    /// 1 for targets that count and 0 for others, `[batch, time, 1]`.
     pub counts: Tensor<B, 3>,
 }
 
@@ -68,7 +69,7 @@ impl<'a, B: Backend> Bench<'a, B> {
         Ok(bench)
     }
 
-    /// The mean at each position over the sequences; of one sequence, over its positions.
+    /// Averages an activation over the sequences at each position; over the positions if there is a single sequence.
     pub fn mean(&self, activation: Tensor<B, 3>) -> Tensor<B, 3> {
         let over = usize::from(self.batch.inputs.tokens.dims()[0] == 1);
         let count = self.counts.clone().sum_dim(over).clamp_min(1.0);
@@ -94,18 +95,18 @@ impl<'a, B: Backend> Bench<'a, B> {
         parts.iter().fold(Interventions::default(), ablated)
     }
 
-    /// The loss with these parts mean-ablated.
+    /// Returns the loss with these components mean-ablated.
     pub fn mean_ablated_loss(&self, parts: &[Site]) -> Result<f64> {
         self.loss(&self.ablations(parts))
     }
 
-    /// The logits with all parts mean-ablated.
+    /// Returns the logits with all components mean-ablated.
     pub fn all_ablated(&self) -> Result<Tensor<B, 3>> {
         let all: Vec<Site> = self.means.iter().map(|(site, _)| *site).collect();
         Ok(self.run(&self.ablations(&all))?.logits)
     }
 
-    /// The loss on each target that counts, in the order of `samples`, which the bench was made of.
+    /// Returns the loss on each target that counts, in the order of `samples`, from which the bench was created.
     pub fn losses(&self, logits: Tensor<B, 3>, samples: &[Sample]) -> Vec<f64> {
         let [_, time] = self.batch.targets.dims();
         let scores = ops::token_scores(logits, self.batch.targets.clone(), self.batch.hidden.clone());
@@ -118,8 +119,8 @@ impl<'a, B: Backend> Bench<'a, B> {
         samples.iter().zip(losses.chunks(time)).flat_map(of_sample).collect()
     }
 
-    /// The parts with the loss where each is mean-ablated besides all that are `ablated`, in the order of the distance
-    /// from the `whole` model's loss, the least first.
+    /// Ranks components by the loss when each is mean-ablated in addition to all `ablated` ones. The component whose
+    /// ablation moves the loss least from the `whole` model's loss comes first.
     pub fn ranked(&self, parts: &[Site], ablated: &[Site], whole: f64) -> Result<Vec<(f64, Site)>> {
         let loss = |&site: &Site| Ok((self.mean_ablated_loss(&[ablated, &[site]].concat())?, site));
         let mut ranked = parts.iter().map(loss).collect::<Result<Vec<_>>>()?;
@@ -127,10 +128,10 @@ impl<'a, B: Backend> Bench<'a, B> {
         Ok(ranked)
     }
 
-    /// The parts that remain where ablating any further one moves the loss from that of the `whole` model by more than
-    /// `tolerance`, up or down, from all parts as they were `ranked`; and the loss of what remains.
+    /// Prunes the components, given as they were `ranked`, and returns those that remain and their loss. It stops when
+    /// ablating any further component moves the loss from the `whole` model's by more than `tolerance`, up or down.
     ///
-    /// A lower loss is no better: a circuit that does without a harmful part is not what the model computes.
+    /// A lower loss is not better: a circuit without a harmful component is not what the model computes.
     pub fn smallest(
         &self,
         mut ranked: Vec<(f64, Site)>,
@@ -162,8 +163,8 @@ impl<'a, B: Backend> Bench<'a, B> {
         }
     }
 
-    /// What the model does where `from` is its mean, but for all other heads: what reaches a later head so comes by the
-    /// stream and the feed-forward layers alone, as Wang et al. (2022) patch paths.
+    /// Runs the model with `from` mean-ablated and all other heads frozen. A later head then receives the change
+    /// through the residual stream and the feed-forward layers alone, as in the path patching of Wang et al. (2022).
     pub fn without_alone(&self, from: Site) -> Result<Activations<B>> {
         let is_head = |site: &Site| matches!(site, Site::Head(..) | Site::Cross(..));
         let heads = self.means.iter().map(|(site, _)| *site).filter(is_head);
@@ -172,7 +173,7 @@ impl<'a, B: Backend> Bench<'a, B> {
         self.run(&interventions)
     }
 
-    /// The loss where the head `to` has some of its inputs as in another pass.
+    /// Returns the loss with some inputs of the head `to` taken from another pass.
     pub fn loss_with_inputs(&self, to: Site, inputs: &[Input], other: &Activations<B>) -> Result<f64> {
         let site = |input: &Input| match (to, input) {
             (Site::Cross(layer, head), _) => Site::CrossQuery(layer, head),
@@ -185,8 +186,8 @@ impl<'a, B: Backend> Bench<'a, B> {
         self.loss(&inputs.iter().map(site).fold(Interventions::default(), patch))
     }
 
-    /// How far the weights of a head differ from their mean over the sequences: half the sum over the keys of the
-    /// absolute differences, in the mean over the queries. None of one sequence.
+    /// Returns the difference of a head's weights from their mean over the sequences. It is half the sum over the keys
+    /// of the absolute differences, averaged over the queries. `None` for a single sequence.
     pub fn unevenness(&self, pattern: Site) -> Option<f64> {
         let pattern = self.whole.at(pattern);
         let [batch, _, _] = pattern.dims();
@@ -195,8 +196,8 @@ impl<'a, B: Backend> Bench<'a, B> {
         (batch > 1).then_some(far)
     }
 
-    /// The largest weight of a head, in the mean over queries, on one token wherever it stands, without the first place;
-    /// none where that token is as frequent.
+    /// Returns the largest weight of a head, averaged over queries, on one token of the vocabulary at any position but
+    /// the first. `None` unless it exceeds three times the weight under uniform attention.
     pub fn separator(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> Option<f64> {
         let pattern = floats(self.whole.at(Site::Pattern(layer, head)));
         let time = self.batch.inputs.tokens.dims()[1];
@@ -216,8 +217,8 @@ impl<'a, B: Backend> Bench<'a, B> {
         (most[0] > 3.0 * most[1]).then_some(most[0] / queries)
     }
 
-    /// How much a head of the cross-attention looks at the first token of the source, and at tokens like the one that is
-    /// to be predicted: both weights in the mean over the targets that count.
+    /// Returns the weights of a cross-attention head on the first source token and on source tokens equal to the
+    /// target. Both are averaged over the targets that count.
     pub fn looks_at(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> [f64; 2] {
         let pattern = self.whole.at(Site::CrossPattern(layer, head));
         let [_, time, keys] = pattern.dims();

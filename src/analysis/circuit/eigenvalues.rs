@@ -1,16 +1,16 @@
-//! The eigenvalues of a square matrix of complex numbers, by the shifted QR algorithm on its Hessenberg form (Golub and
-//! Van Loan, "Matrix Computations", chapter 7).
+//! Eigenvalues of a square complex matrix by the shifted QR algorithm on its Hessenberg form (Golub and Van Loan,
+//! "Matrix Computations", chapter 7).
 
 use std::ops::Range;
 
 use num_complex::Complex64;
 
-/// Returns `|z|`; num-complex has it where there is a standard library alone.
+/// Returns `|z|`, which num-complex provides only with its `std` feature.
 pub(super) fn size(z: Complex64) -> f64 {
     z.re.hypot(z.im)
 }
 
-/// Returns the root of `z` whose real part is not negative.
+/// Returns the square root of `z` with a non-negative real part.
 fn root(z: Complex64) -> Complex64 {
     let (re, im) = (((size(z) + z.re) / 2.0).max(0.0).sqrt(), ((size(z) - z.re) / 2.0).max(0.0).sqrt());
     Complex64::new(re, im.copysign(z.im))
@@ -24,7 +24,7 @@ pub(super) fn eigenvalues(mut a: Vec<Vec<Complex64>>) -> Vec<Complex64> {
     while rows > 0 {
         let last = rows - 1;
         let start = (1..rows).rev().find(|&at| is_decoupled(&a, at)).unwrap_or(0);
-        // No matrix that is finite needs so many steps.
+        // No finite matrix needs this many steps.
         if start == last || steps > 60 {
             found.push(a[last][last]);
             (rows, steps) = (last, 0);
@@ -32,14 +32,14 @@ pub(super) fn eigenvalues(mut a: Vec<Vec<Complex64>>) -> Vec<Complex64> {
         }
         steps += 1;
         let near = wilkinson_shift(&a, last);
-        // An exceptional shift now and then, in case Wilkinson's runs into a cycle.
+        // An occasional exceptional shift breaks a cycle of Wilkinson shifts.
         let shift = if steps % 11 == 10 { near + size(a[last][last - 1]) } else { near };
         qr_step(&mut a, start..rows, shift);
     }
     found
 }
 
-/// Eliminates what lies below the subdiagonal, by similarities.
+/// Eliminates the elements below the subdiagonal by similarity transformations.
 fn reduce_to_hessenberg(a: &mut [Vec<Complex64>]) {
     let rows = a.len();
     for column in 0..rows.saturating_sub(2) {
@@ -60,20 +60,21 @@ fn reduce_to_hessenberg(a: &mut [Vec<Complex64>]) {
     }
 }
 
-/// Returns true where the element before the diagonal in row `at` is negligible: the rows from there on have eigenvalues
-/// of their own.
+/// Returns true if the element before the diagonal in row `at` is negligible, so that the block from this row on has
+/// its own eigenvalues.
 fn is_decoupled(a: &[Vec<Complex64>], at: usize) -> bool {
     size(a[at][at - 1]) <= f64::EPSILON * (size(a[at][at]) + size(a[at - 1][at - 1]))
 }
 
-/// Returns the eigenvalue of the two rows up to `last` that is nearer to the last element.
+/// Returns the eigenvalue of the 2×2 block ending at `last` that is closer to the last element.
 fn wilkinson_shift(a: &[Vec<Complex64>], last: usize) -> Complex64 {
     let (p, q, r, s) = (a[last - 1][last - 1], a[last - 1][last], a[last][last - 1], a[last][last]);
     let (half, root) = ((p + s) / 2.0, root((p - s) * (p - s) / 4.0 + q * r));
     if size(half + root - s) < size(half - root - s) { half + root } else { half - root }
 }
 
-/// Takes a QR step on the block `rows`: `A - shift = QR` becomes `RQ + shift`, by a rotation for each pair of rows.
+/// Takes a QR step on the block `rows`: `A - shift = QR` becomes `RQ + shift`, with one Givens rotation per pair of
+/// rows.
 fn qr_step(a: &mut [Vec<Complex64>], rows: Range<usize>, shift: Complex64) {
     let Range { start, end } = rows;
     let last = end - 1;
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn eigenvalues_are_those_of_matrices_whose_eigenvalues_are_known() {
-        // A cyclic shift: the fifth roots of one. A triangle: its diagonal. A rotation: a pair.
+        // A cyclic shift has the fifth roots of unity; a triangular matrix its diagonal; a rotation a conjugate pair.
         let mut shift = vec![vec![0.0; 5]; 5];
         (0..5).for_each(|i| shift[i][(i + 1) % 5] = 1.0);
         let roots = (0..5)
@@ -134,7 +135,7 @@ mod tests {
         for (matrix, expected) in cases {
             let found = sorted(eigenvalues(complex(&matrix)));
             for (found, expected) in found.iter().zip(sorted(expected)) {
-                // The real parts of a pair differ in their last digit, by which they are sorted.
+                // The real parts of a pair, by which the values are sorted, differ in the last digit.
                 assert!((found.re - expected.re).abs() < 1e-6, "{found} {expected}");
                 assert!((found.im.abs() - expected.im.abs()).abs() < 1e-6, "{found} {expected}");
             }

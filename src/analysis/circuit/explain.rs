@@ -19,34 +19,33 @@ use crate::data::{Sequences, tasks::SequenceTask};
 use crate::model::{Decoder, Model};
 use crate::{Error, Result};
 
-/// The share of the gain over the baseline by which the loss of a circuit may differ from that of the model, up or down.
+/// The maximum difference between the circuit's loss and the model's, as a share of the gain over the baseline.
 const TOLERANCE: f64 = 0.05;
-/// The least share of the gain by which the loss moves without a path that is reported.
+/// The minimum change of the loss, as a share of the gain, for which an ablated path is reported.
 const LEAST_EDGE: f64 = 0.02;
-/// The heads, the most important first, between which paths are searched for.
+/// The number of heads, the most important first, between which paths are searched.
 const MAX_HEADS: usize = 12;
-/// The copying score of a head that copies; random weights have about 0.
+/// The minimum copying score of a head that copies; random weights score about 0.
 const COPYING: f64 = 0.5;
 
-/// The origin of sequences, as far as it is known.
+/// The origin of the sequences, as far as it is known.
 #[derive(Clone, Default)]
 pub struct Origin<'a> {
-    /// The losses of the unigram baseline of the training set on their targets, as [`unigram`](super::unigram) returns
-    /// them.
+    /// The unigram baseline's losses on the sequences' targets, as [`unigram`](super::unigram) returns them.
     pub unigram: Option<Vec<f64>>,
     /// The training set.
     pub train: Option<&'a Sequences>,
-    /// The task that drew them.
+    /// The task that generated the sequences.
     pub task: Option<&'a dyn SequenceTask>,
-    /// What is left out of them already, and why.
+    /// A note on the parts of the sequences that are not explained.
     pub left_out: Option<String>,
 }
 
-/// Explains a model on `samples`. Where its gain over a baseline may be chance the explanation names no circuit, and
-/// says why.
+/// Explains a model on `samples`. If its gain over a baseline may be due to chance, the explanation names no circuit
+/// and gives the reason.
 ///
 /// # Errors
-/// Where the model is none that [`explained`] takes, or there is nothing to predict.
+/// Returns an error if [`explained`] refuses the model, or if no target counts.
 pub fn explain<B: Backend>(
     model: &Model<B>,
     samples: &[Sample],
@@ -103,7 +102,7 @@ pub fn explain<B: Backend>(
     Ok(explanation)
 }
 
-/// The scores of the heads on `samples`, `[layer][head]`.
+/// Scores the heads on `samples`, `[layer][head]`.
 fn scores<B: Backend>(bench: &Bench<B>, samples: &[Sample]) -> Vec<Vec<HeadScores>> {
     let mut tallies = HeadTallies::default();
     let patterns = (0..bench.model.blocks.len()).map(|layer| bench.whole.all_heads(Site::Pattern(layer, 0)));
@@ -112,11 +111,11 @@ fn scores<B: Backend>(bench: &Bench<B>, samples: &[Sample]) -> Vec<Vec<HeadScore
     tallies.scores()
 }
 
-/// What the weights of a decoder say by themselves.
+/// The weight analysis of a decoder, without any input.
 struct Weights<B: Backend> {
-    /// The matrices of the heads of self-attention, `[layer][head]`.
+    /// The matrices of the self-attention heads, `[layer][head]`.
     matrices: Vec<Vec<HeadMatrices<B>>>,
-    /// The matrices of the heads of cross-attention, likewise.
+    /// The matrices of the cross-attention heads, likewise.
     cross: Vec<Vec<HeadMatrices<B>>>,
     heads: Vec<Vec<HeadWeights>>,
     random: HeadWeights,
@@ -134,7 +133,7 @@ impl<B: Backend> Weights<B> {
     }
 }
 
-/// A circuit that was found.
+/// A circuit and its loss.
 struct Circuit {
     components: Vec<Component>,
     edges: Vec<Edge>,
@@ -177,8 +176,8 @@ impl Circuit {
     }
 }
 
-/// The paths between the heads of a circuit without which the loss moves by at least `least` from that of the `whole`
-/// model, up or down, from the most important on.
+/// Returns the paths between a circuit's heads whose ablation moves the loss from the `whole` model's by at least
+/// `least`, up or down. The most important come first.
 fn paths<B: Backend>(
     bench: &Bench<B>,
     components: &[Component],
@@ -197,12 +196,12 @@ fn paths<B: Backend>(
     for &(from, from_head) in &heads {
         let (sender, written) = look_up(from, from_head);
         let without = bench.without_alone(sender)?;
-        // The cross-attention of a layer comes behind its other heads.
+        // The cross-attention of a layer comes after its self-attention.
         let is_behind = |to: &Component| (from.layer, from.cross) < (to.layer, to.cross);
         for &(to, to_head) in heads.iter().filter(|(to, _)| is_behind(to)) {
             let (reader, read) = look_up(to, to_head);
             let all = [Input::Query, Input::Key, Input::Value];
-            // Keys and values of the cross-attention are the encoder's.
+            // Keys and values of the cross-attention come from the encoder.
             let inputs = if to.cross { &all[..1] } else { &all };
             if is_small(bench.loss_with_inputs(reader, inputs, &without)?) {
                 continue;

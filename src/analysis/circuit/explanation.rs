@@ -1,5 +1,5 @@
-//! What a decoder computes, as plain data: which parts make its prediction, of which kind they are, and which of them
-//! feed which.
+//! The explanation of a decoder as plain data: the components that make its prediction, their kinds and their
+//! connections.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,111 +9,112 @@ use super::lens::{Attribution, Lens};
 use super::patching::Patching;
 use super::weights::{HeadWeights, Input};
 
-/// A part of a circuit.
+/// A component of a circuit: a head or a feed-forward layer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Component {
-    /// Counted from 0.
+    /// The layer, counted from 0.
     pub layer: usize,
-    /// The head; none for a feed-forward layer.
+    /// The head; `None` for a feed-forward layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<usize>,
-    /// Whether the head is one of the cross-attention.
+    /// True for a head of the cross-attention.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cross: bool,
-    /// Whether it is the feed-forward layer.
+    /// True for a feed-forward layer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub feed_forward: bool,
-    /// What it does, as far as that is known.
+    /// The known kinds of the head.
     pub kinds: Vec<Kind>,
     /// The loss of the whole model with this component alone mean-ablated.
     pub mean_ablated_loss: f64,
 }
 
-/// A path from one head into another.
+/// A connection from one head to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Edge {
-    /// Layer and head that write.
+    /// Layer and head of the sender.
     pub from: [usize; 2],
-    /// Layer and head that read.
+    /// Layer and head of the receiver.
     pub to: [usize; 2],
-    /// Whether the head that writes is one of the cross-attention.
+    /// True if the sender is a cross-attention head.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_cross: bool,
-    /// Whether the head that reads is.
+    /// True if the receiver is a cross-attention head.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub to_cross: bool,
-    /// By which input.
+    /// The receiver's input through which it is connected.
     pub input: Input,
-    /// How strongly the weights of the two compose there.
+    /// The composition score of the two heads' weights at this input.
     pub composition: f64,
-    /// The same of random weights of these shapes.
+    /// The composition score of random weights of the same shapes.
     pub random: f64,
-    /// The loss of the whole model with this path alone ablated: its reader gets what the sender's mean makes of it.
+    /// The loss of the whole model with this connection alone ablated: the receiver's input is computed
+    /// with the sender mean-ablated.
     pub path_ablated_loss: f64,
 }
 
-/// What a decoder computes: `circuit.json`. Losses are in nats per token. One that is read from a file is checked: its
-/// lists fit each other.
+/// The explanation of a decoder: `circuit.json`. Losses are in nats per token. Reading one from a file checks that the
+/// sizes of its lists agree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Explanation {
-    /// The SHA-256 of the weights that are explained.
+    /// The SHA-256 of the explained weights.
     #[serde(default)]
     pub weights_sha256: Option<String>,
-    /// What the memory or the time did not suffice for.
+    /// The analyses skipped for lack of memory or time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
-    /// How many sequences it was found on, and their targets.
+    /// The number of sequences that the circuit was found on.
     pub sequences: usize,
-    /// Targets in them.
+    /// The number of targets in these sequences.
     pub targets: usize,
-    /// The model's loss on them.
+    /// The model's loss on these sequences.
     pub loss: f64,
-    /// The loss of the best baseline, from which the gain is counted.
+    /// The loss of the best baseline, the reference of the gain.
     pub baseline: f64,
     /// The best baseline.
     pub baseline_of: Baseline,
     /// The loss with all but the components mean-ablated.
     pub loss_of_circuit: f64,
-    /// The share of the gain over the baseline that the components recover: 1 is the loss of the whole model, more is a
-    /// lower loss.
+    /// The share of the gain over the baseline that the components recover. 1 is the loss of the whole model; more than
+    /// 1 is a lower loss.
     pub gain_kept: f64,
-    /// The reason why no circuit is named, where there is none: components, edges and patching are empty then.
+    /// The reason why no circuit is named, if so. Components, edges and patching are empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_circuit: Option<String>,
-    /// The smallest set of parts that was found, from the most important on: by how far the loss moves when each is
-    /// mean-ablated.
+    /// The smallest set of components found, the most important first. Importance is the change of the loss when the
+    /// component is mean-ablated.
     pub components: Vec<Component>,
-    /// Who feeds whom among their heads.
+    /// The connections between the heads of the circuit.
     pub edges: Vec<Edge>,
-    /// All of it in words.
+    /// A summary as sentences.
     pub sentences: Vec<String>,
     /// The prediction after each block.
     pub lens: Lens,
-    /// The same through an affine map at each depth, trained on the training set; none where that is not known, and of
-    /// models so wide that it takes too long.
+    /// The tuned lens: the prediction through an affine map at each depth, trained on the training set. `None` if the
+    /// training set is unknown or the model is so wide that training takes too long.
     #[serde(default)]
     pub tuned_lens: Option<Lens>,
-    /// What each part adds to the logit of the target.
+    /// The contribution of each component to the logit of the target.
     pub attribution: Vec<Attribution>,
-    /// What carries the answer between clean and corrupted sequences; none where nothing breaks an answer.
+    /// The activation patching between clean and corrupted sequences; `None` if no corruption changes the answer.
     #[serde(default)]
     pub patching: Option<Patching>,
-    /// What the weights of the heads say, `[layer][head]`.
+    /// The weight analysis of each head, `[layer][head]`.
     pub weights: Vec<Vec<HeadWeights>>,
-    /// What random weights of the same shapes say.
+    /// The weight analysis of random weights of the same shapes.
     pub random_weights: HeadWeights,
-    /// How many heads of the cross-attention there are.
+    /// The number of cross-attention heads.
     #[serde(default)]
     pub cross_heads: usize,
-    /// The first sequence.
+    /// The tokens of the first sequence.
     pub inputs: Vec<u32>,
-    /// Its targets.
+    /// The targets of the first sequence.
     pub next: Vec<u32>,
 }
 
 impl Explanation {
-    /// How many heads and feed-forward layers the model has.
+    /// Returns the number of components, that is heads and feed-forward layers, of the model.
     pub fn parts(&self) -> usize {
         self.cross_heads + self.weights.iter().map(|heads| heads.len() + 1).sum::<usize>()
     }

@@ -1,6 +1,7 @@
-//! The gain of a model over predictors that need no circuit, and the test that it is more than chance.
+//! The gain of a model over predictors that need no circuit, and the test that the gain is more than chance.
 //!
-//! Without such a gain an ablation measures noise: of random weights some are better than others on any input.
+//! Without such a gain an ablation measures noise: even with random weights some components lower the loss on any
+//! input.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +15,13 @@ use crate::analysis::Sample;
 use crate::data::{Role, Sequences};
 use crate::numbers::fixed;
 
-/// The least gain over each baseline that there is to explain, in nats.
+/// The minimum gain over each baseline that is worth explaining, in nats.
 const LEAST_GAIN: f64 = 0.05;
-/// The probability that a gain as large as required arises by chance.
+/// The significance level: the probability that a gain as large as required arises by chance.
 const CHANCE: f64 = 0.01;
-/// The number of sequences from which the standard error is taken between sequences.
+/// The minimum number of sequences for computing the standard error between sequences.
 const MANY_SEQUENCES: usize = 8;
-/// Training targets that the unigram baseline counts.
+/// The maximum number of training targets that the unigram baseline counts.
 const MAX_COUNTED_TARGETS: usize = 1 << 22;
 
 /// A predictor that a model must beat before its circuit is searched for.
@@ -29,14 +30,15 @@ const MAX_COUNTED_TARGETS: usize = 1 << 22;
 pub enum Baseline {
     /// Every token of the vocabulary is equally likely.
     Uniform,
-    /// Tokens are as likely as they are frequent: in the training set, or where that is unknown in the input so far.
+    /// Tokens are predicted by their frequency: in the training set, or in the input so far if the training set is
+    /// unknown.
     Unigram,
     /// The model with all heads and feed-forward layers mean-ablated.
     MeanAblated,
 }
 
 impl Baseline {
-    /// Its name in sentences.
+    /// Returns the baseline's name as used in sentences.
     pub fn name(self) -> &'static str {
         match self {
             Baseline::Uniform => "the uniform distribution",
@@ -57,13 +59,13 @@ pub(super) struct Gain {
     pub baseline_of: Baseline,
     /// The loss of the model with all components mean-ablated.
     pub mean_ablated: f64,
-    /// The reason why there is nothing to explain, where the gain could be chance.
+    /// The reason why there is nothing to explain, if the gain may be due to chance.
     pub refusal: Option<String>,
 }
 
 impl Gain {
-    /// Compares a model with its baselines on the targets of `samples`, of which `unigram` holds the losses of the
-    /// unigram baseline of the training set, where that is known.
+    /// Compares a model with its baselines on the targets of `samples`. `unigram` holds the losses of the training
+    /// set's unigram baseline on these targets, if it is known.
     pub fn new<B: Backend>(bench: &Bench<B>, samples: &[Sample], unigram: Option<Vec<f64>>) -> Result<Self> {
         let [_, _, vocab] = bench.whole.logits.dims();
         let of_model = bench.losses(bench.whole.logits.clone(), samples);
@@ -81,7 +83,7 @@ impl Gain {
         let gains = |losses: &[f64]| -> Vec<f64> {
             losses.iter().zip(&of_model).map(|(baseline, loss)| baseline - loss).collect()
         };
-        // The ablated model is the same model: a difference to it is no chance, but may be next to nothing.
+        // The mean-ablated model is the same model: a difference from it is not chance, but it may be negligible.
         let least =
             [least_gain(&gains(&uniform), &groups), least_gain(&gains(&unigram), &groups), Some(LEAST_GAIN)];
         let refusal = means.into_iter().zip(least).find_map(|((of, baseline), least)| {
@@ -112,7 +114,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The targets of samples that count, in their order, each with the number of its sample.
+/// Returns the targets that count, in order, each with the index of its sample.
 fn counted(samples: &[Sample]) -> impl Iterator<Item = (usize, u32)> {
     let targets = |(number, sample): (usize, &Sample)| {
         let targets = sample.targets.clone().into_iter().zip(sample.roles.clone());
@@ -121,15 +123,15 @@ fn counted(samples: &[Sample]) -> impl Iterator<Item = (usize, u32)> {
     samples.iter().enumerate().flat_map(targets)
 }
 
-/// A group for each target such that gains of different groups are independent: the sequence, or of few sequences the
-/// token, since equal targets of one sequence are predicted alike.
+/// Returns a group for each target such that gains of different groups are independent. The group is the sequence; with
+/// few sequences it is the token, since equal targets of one sequence have similar predictions.
 fn groups(samples: &[Sample]) -> Vec<usize> {
     let is_many = samples.len() >= MANY_SEQUENCES;
     counted(samples).map(|(sample, target)| if is_many { sample } else { target as usize }).collect()
 }
 
-/// The least mean of `gains` that is more than chance, from the standard error between groups; none where there is a
-/// single group.
+/// Returns the smallest mean of `gains` that is significant, from the standard error between groups. Returns `None` if
+/// there is a single group.
 fn least_gain(gains: &[f64], groups: &[usize]) -> Option<f64> {
     let (mean, count) = (mean(gains), gains.len() as f64);
     let mut sums = BTreeMap::<usize, f64>::new();
@@ -142,7 +144,7 @@ fn least_gain(gains: &[f64], groups: &[usize]) -> Option<f64> {
     }
     let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
     let between = among / (among - 1.0) * squares(&mut sums.values().copied());
-    // Groups whose deviations cancel do not make the positions more certain.
+    // Groups whose deviations cancel out do not reduce the uncertainty over positions.
     let within = count / (count - 1.0) * squares(&mut gains.iter().map(|gain| gain - mean));
     let error = |squares: f64, degrees: f64| {
         let students = StudentsT::new(0.0, 1.0, degrees).ok()?;
@@ -151,11 +153,11 @@ fn least_gain(gains: &[f64], groups: &[usize]) -> Option<f64> {
     Some(error(between, among - 1.0)?.max(error(within, count - 1.0)?).max(LEAST_GAIN))
 }
 
-/// The loss on each target of `samples` of a predictor that knows how often each of `vocab` tokens is a target of the
-/// training set, and counts each once more.
+/// Returns the loss of the unigram baseline on each target of `samples`. It counts the targets of the training set,
+/// over `vocab` tokens, with add-one smoothing.
 pub fn unigram(train: &Sequences, samples: &[Sample], vocab: usize) -> Vec<f64> {
     let mut counts = vec![1.0; vocab];
-    // The beginning of a large set says enough.
+    // The beginning of a large set is sufficient.
     let batches = MAX_COUNTED_TARGETS / (64 * train.time()).max(1) + 1;
     for batch in train.batches(64).take(batches) {
         for (&target, role) in batch.targets.iter().zip(&batch.roles) {
@@ -166,7 +168,7 @@ pub fn unigram(train: &Sequences, samples: &[Sample], vocab: usize) -> Vec<f64> 
     counted(samples).map(|(_, target)| (all / counts[target as usize]).ln()).collect()
 }
 
-/// The same of a predictor that counts the tokens of each sample up to the target.
+/// Returns the loss of an adaptive unigram baseline, which counts the tokens of each sample up to the target.
 fn adaptive_unigram(samples: &[Sample], vocab: usize) -> Vec<f64> {
     let losses = |sample: &Sample| {
         let mut counts = BTreeMap::<u32, f64>::new();

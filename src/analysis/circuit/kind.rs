@@ -1,40 +1,41 @@
-//! The kinds of heads that are known.
+//! The known kinds of heads.
 
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::{HeadScores, Score};
 
-/// The attention weight, in the mean over queries, by which a head is of a kind: most of what it looks at.
+/// The minimum attention weight, averaged over queries, by which a head counts as of a kind: half of its
+/// attention.
 const KIND: f64 = 0.5;
-/// How far its weights may differ from sequence to sequence where a head looks by position alone.
+/// The maximum difference of a positional head's weights between sequences.
 const POSITIONAL: f64 = 0.2;
 
-/// What a head is known to do.
+/// A known behaviour of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Looks at the token before.
+    /// Attends to the previous token.
     PreviousToken,
-    /// Looks at what followed the same token earlier (Olsson et al., 2022).
+    /// Attends to the token that followed an earlier occurrence of the current token (Olsson et al., 2022).
     Induction,
-    /// Looks at the same token earlier.
+    /// Attends to earlier occurrences of the current token.
     Duplicate,
-    /// Looks at its own token.
+    /// Attends to the current token.
     Itself,
-    /// Rests on the first token (Xiao et al., 2023, arXiv 2309.17453).
+    /// Attends to the first token as an attention sink (Xiao et al., 2023, arXiv 2309.17453).
     FirstToken,
-    /// Looks at one token of the vocabulary wherever it stands.
+    /// Attends to one token of the vocabulary at any position.
     Separator,
-    /// Looks at tokens of the source like the one that comes next, in cross-attention.
+    /// Attends to source tokens equal to the next token, in cross-attention.
     NextToken,
-    /// Looks by position, whatever the tokens.
+    /// Attends by position, independently of the tokens.
     Positional,
-    /// Makes the tokens that it looks at likelier.
+    /// Raises the logits of the tokens that it attends to.
     Copying,
 }
 
 impl Kind {
-    /// Its name in files and pictures.
+    /// Returns the name used in files and pictures.
     pub fn name(self) -> &'static str {
         match self {
             Kind::PreviousToken => "previous_token",
@@ -50,8 +51,8 @@ impl Kind {
     }
 }
 
-/// What a head does, by its scores, the weight that it puts on one token, how far its weights differ between
-/// sequences, and whether it copies by its weights.
+/// Returns the kinds of a head. `separator` is its weight on one token of the vocabulary, `uneven` the difference of
+/// its weights between sequences, and `copies` is true if its OV circuit copies.
 pub(super) fn kinds(
     scores: &HeadScores,
     separator: Option<f64>,
@@ -72,8 +73,8 @@ pub(super) fn kinds(
     of_kind.into_iter().filter(|(_, is)| *is).map(|(kind, _)| kind).collect()
 }
 
-/// What a head of the cross-attention does, by its weights on the first token of the source and on tokens like the next
-/// one, and how far its weights differ between sequences.
+/// Returns the kinds of a cross-attention head. The first argument holds its weights on the first source token and on
+/// source tokens equal to the next one; `uneven` is the difference of its weights between sequences.
 pub(super) fn cross_kinds([first, next]: [f64; 2], uneven: Option<f64>) -> Vec<Kind> {
     let of_kind = [
         (Kind::FirstToken, first >= KIND),

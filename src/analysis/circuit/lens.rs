@@ -1,14 +1,15 @@
-//! The prediction on its way through a decoder, and what each part adds to it.
+//! The logit lens and direct logit attribution.
 //!
-//! The *logit lens* (nostalgebraist, 2020) reads the stream after each block as if it were the last: by the final norm
-//! and the head. *Direct logit attribution* (Elhage et al., 2021) takes the target's logit apart. The stream `x` is a
-//! sum of parts, and with the norm's divisor `s` frozen the logit, less the mean over the vocabulary, is linear in it:
+//! The *logit lens* (nostalgebraist, 2020) applies the final norm and the head to the residual stream after each block.
+//! *Direct logit attribution* (Elhage et al., 2021) decomposes the target's logit. The residual stream `x` is the sum
+//! of the components' outputs. With the norm's divisor `s` frozen, the logit less its mean over the vocabulary is
+//! linear in `x`:
 //!
 //! ```text
 //! logit_t - mean(logits) = sum_parts part · (gamma (w_t - mean(w)) / s)  + biases
 //! ```
 //!
-//! where a layer norm also takes the mean off each part. A softcap comes after that.
+//! where a layer norm also subtracts the mean of each component's output. A softcap is applied afterwards.
 
 use burn::tensor::{Int, Tensor, activation::softmax, backend::Backend};
 use serde::{Deserialize, Serialize};
@@ -21,19 +22,21 @@ use crate::analysis::view::floats;
 use crate::evaluation::DeviceBatch;
 use crate::model::Decoder;
 
-/// What the final norm and the head predict from the stream at each depth: before the first block, then after each.
+/// The predictions of the final norm and the head from the residual stream at each depth: before the first block, then
+/// after each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lens {
     /// Mean loss at each depth, in nats per token.
     pub loss: Vec<f64>,
     /// The probability of each target of the first sequence, `[depth][position]`.
     pub probability: Vec<Vec<f64>>,
-    /// How many tokens are at least as likely as it, itself among them: 1 is the likeliest.
+    /// The rank of each target: the number of tokens that are at least as likely, itself included. 1 is the argmax.
     pub rank: Vec<Vec<usize>>,
 }
 
 impl Lens {
-    /// Reads the streams of a pass over `batch`, those before each block through `maps` where there are some.
+    /// Applies the lens to the residual streams of a pass over `batch`. The streams before each block pass through
+    /// `maps`, if any.
     pub(super) fn new<B: Backend>(
         model: &Decoder<B>,
         pass: &Activations<B>,
@@ -60,18 +63,18 @@ impl Lens {
     }
 }
 
-/// What a part of a decoder adds to the logits of the targets, less the mean over the vocabulary.
+/// The contribution of a component to the logits of the targets, less its mean over the vocabulary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attribution {
-    /// The part, as "layer 0 head 1"; "biases" for what the same number is added everywhere by.
+    /// The component, as "layer 0 head 1"; "biases" for the sum of all biases.
     pub part: String,
     /// The mean over all targets that count.
     pub mean: f64,
-    /// At each position of the first sequence.
+    /// The contribution at each position of the first sequence.
     pub first: Vec<f64>,
 }
 
-/// What each part adds, in the order of the model, from a pass over `batch`.
+/// Returns the contribution of each component, in model order, from a pass over `batch`.
 pub fn attribute<B: Backend>(
     model: &Decoder<B>,
     pass: &Activations<B>,
@@ -94,7 +97,8 @@ pub fn attribute<B: Backend>(
     contributions(model, pass, batch.targets.clone()).into_iter().map(summed).collect()
 }
 
-/// What each part adds to the logit of each target, `[batch, time]`; no site stands for all biases, where there are some.
+/// Returns the contribution of each component to the logit of each target, `[batch, time]`. An entry without a site
+/// holds the sum of all biases, if there are any.
 pub fn contributions<B: Backend>(
     model: &Decoder<B>,
     pass: &Activations<B>,
@@ -150,7 +154,7 @@ mod tests {
 
     type B = NdArray;
 
-    /// No gain is one and no bias zero.
+    /// Perturbs all parameters, so that no gain is one and no bias zero.
     struct Stir;
     impl ModuleMapper<B> for Stir {
         fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {

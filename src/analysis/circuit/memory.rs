@@ -1,4 +1,5 @@
-//! The memory of an explanation, estimated before it is asked for: an allocator that finds none ends the process.
+//! An estimate of the memory that an explanation needs. It is checked up front because a failed allocation ends the
+//! process.
 
 use burn::tensor::backend::Backend;
 
@@ -10,15 +11,17 @@ use crate::model::Decoder;
 use crate::numbers::{Bytes, counted, thousands};
 use crate::{Error, Result};
 
-/// Floating-point operations that an explanation may take, and the most tokens that it looks at.
+/// The maximum number of floating-point operations of an explanation, and of tokens.
 const OPERATIONS: usize = 600_000_000_000;
 const MAX_TOKENS: usize = 2_048;
-/// Passes whose activations are held at once: the whole one, that with a path ablated, and the one in progress.
+/// The number of passes whose activations are held at the same time: the unchanged one, one with a path ablated, and
+/// the one in progress.
 const PASSES: f64 = 3.0;
-/// Intermediate results of a block, as multiples of its activations, as measured.
+/// Intermediate results of a block, as a measured multiple of its activations.
 const INTERMEDIATE: f64 = 5.0;
 
-/// The bytes that explaining a decoder on `rows` sequences of `time` tokens, with sources of `source` tokens, takes.
+/// Estimates the bytes needed to explain a decoder on `rows` sequences of `time` tokens, with sources of `source`
+/// tokens.
 fn estimate<B: Backend>(model: &Decoder<B>, rows: usize, time: usize, source: usize) -> f64 {
     let [vocab, d_model] = model.embedding.token.weight.dims();
     let (time, source) = (time as f64, source as f64);
@@ -35,7 +38,7 @@ fn estimate<B: Backend>(model: &Decoder<B>, rows: usize, time: usize, source: us
     4.0 * (PASSES + INTERMEDIATE / model.blocks.len() as f64) * rows as f64 * activations
 }
 
-/// Refuses to explain a decoder on sequences that `free` bytes of memory do not hold.
+/// Refuses to explain a decoder on sequences that do not fit into `free` bytes of memory.
 ///
 /// # Errors
 /// [`Error::Input`] naming both sizes.
@@ -55,8 +58,8 @@ pub fn check_memory<B: Backend>(model: &Decoder<B>, samples: &[Sample], free: f6
     )))
 }
 
-/// The sequences of a set that a model is explained on: as many as time allows, at least two where there are, each as
-/// far as `free` bytes of memory allow; and what is left out of them.
+/// Returns the sequences of a set that a model is explained on, and a note if they are truncated. There are as many as
+/// time allows, at least two if the set has them, each as long as `free` bytes of memory allow.
 pub fn affordable<B: Backend>(
     model: &Decoder<B>,
     set: &Sequences,
@@ -64,7 +67,7 @@ pub fn affordable<B: Backend>(
 ) -> (Vec<Sample>, Option<String>) {
     use burn::module::Module;
     let count = parts(model).count();
-    // A component is ablated four times, and a weight multiplied and added once a token.
+    // A component is ablated four times, and each weight takes a multiplication and an addition per token.
     let tokens = OPERATIONS / (8 * count * model.num_params()).max(1);
     let first = Sample::first(set, 2);
     let source = first.iter().map(|sample| sample.source.as_ref().map_or(0, Vec::len)).max().unwrap_or(0);
@@ -89,7 +92,7 @@ pub fn affordable<B: Backend>(
     (samples, is_cut.then(told))
 }
 
-/// Why no tuned lens is trained on the whole sequences of a training set; none where it is.
+/// Returns the reason why no tuned lens is trained on the whole training sequences; `None` if one is trained.
 pub fn without_tuned_lens<B: Backend>(model: &Decoder<B>, train: &Sequences) -> Option<String> {
     let longest = Sample::longest(parts(model).count());
     (train.time() > longest).then(|| {

@@ -1,22 +1,22 @@
-//! Circuits: which parts of a decoder make its prediction, and how they are wired (Elhage et al., 2021, "A Mathematical
-//! Framework for Transformer Circuits").
+//! Circuits: the components of a decoder that make its prediction, and their connections (Elhage et al., 2021, "A
+//! Mathematical Framework for Transformer Circuits").
 //!
 //! | file | holds |
 //! |---|---|
-//! | `pass` | a forward pass that records every activation and may replace it: all interventions go through it |
-//! | `lens` | the prediction after each block, and what each part adds to a logit |
-//! | `tuned` | the prediction after each block through an affine map, trained for it |
-//! | `weights` | what heads read and write by their weights alone, and how they compose |
+//! | `pass` | a forward pass that records and replaces activations; all interventions go through it |
+//! | `lens` | the logit lens after each block, and direct logit attribution |
+//! | `tuned` | the tuned lens: the prediction after each block through a trained affine map |
+//! | `weights` | QK and OV circuits of heads from their weights, and how heads compose |
 //! | `eigenvalues` | the eigenvalues of a matrix |
-//! | `patching` | how much of an answer runs through each activation, between a clean and a corrupted sequence |
+//! | `patching` | activation patching between a clean and a corrupted sequence |
 //! | `bench` | a decoder on some sequences with any of its components mean-ablated |
-//! | `gain` | the gain over trivial predictors, and the test that it is more than chance |
-//! | `kind` | the kinds of heads that are known |
+//! | `gain` | the gain over trivial predictors, and its significance test |
+//! | `kind` | the known kinds of heads |
 //! | `explain` | finds the smallest set of components that keeps the prediction, their kinds and connections |
-//! | `explanation` | what was found, as plain data |
-//! | `stored` | the same as read from a file, checked |
-//! | `memory` | the memory of an explanation, estimated before it is used |
-//! | `sentences` | the same in words |
+//! | `explanation` | the result, as plain data |
+//! | `stored` | the result as read from a file, with checks |
+//! | `memory` | an estimate of the memory that an explanation needs |
+//! | `sentences` | the result as sentences |
 
 mod bench;
 mod eigenvalues;

@@ -1,9 +1,9 @@
-//! A forward pass that records every activation and may replace it.
+//! A forward pass that records every activation and can replace it.
 //!
-//! The stream of a pre-norm decoder is a sum: what the embedding, each head and each feed-forward layer write. So an
-//! intervention can replace what one of them writes for all that read it (*activation patching*; *ablation* where
-//! the replacement is zero or a mean), or for one reader alone (*path patching*, Wang et al., 2022, arXiv 2211.00593;
-//! Goldowsky-Dill et al., 2023, arXiv 2304.05969).
+//! The residual stream of a pre-norm decoder is the sum of the outputs of the embedding, the heads and the feed-forward
+//! layers. An intervention can replace one of these outputs for all readers (*activation patching*; *ablation* if the
+//! replacement is zero or a mean). It can also replace it for a single reader (*path patching*, Wang et al., 2022,
+//! arXiv 2211.00593; Goldowsky-Dill et al., 2023, arXiv 2304.05969).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,32 +15,34 @@ use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, Stack};
 use crate::model::{Decoder, Model, NormPlacement};
 use crate::{Error, Result};
 
-/// A place of a decoder where an activation is recorded and can be replaced. Layers and heads count from 0.
+/// An activation of a decoder that is recorded and can be replaced. Layers and heads count from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Site {
-    /// The stream before the first block, `[batch, time, d_model]`.
+    /// The residual stream before the first block, `[batch, time, d_model]`.
     Embedding,
-    /// The stream before a block, likewise.
+    /// The residual stream before a block, likewise.
     Stream(usize),
-    /// The queries of a head, before positions turn them, `[batch, time, d_head]`; as a reader, what they are made of.
+    /// The queries of a head, before rotary positions, `[batch, time, d_head]`; as a reader, the input of the query
+    /// projection.
     Query(usize, usize),
-    /// Its keys, likewise. Heads that share keys have each their own here.
+    /// The keys of a head, likewise. Heads that share keys have separate sites.
     Key(usize, usize),
-    /// Its values, likewise.
+    /// The values of a head, likewise.
     Value(usize, usize),
-    /// Its attention weights, `[batch, query_time, key_time]`.
+    /// The attention weights of a head, `[batch, query_time, key_time]`.
     Pattern(usize, usize),
-    /// What it writes, without the bias of the output projection, `[batch, time, d_model]`.
+    /// The output of a head, without the bias of the output projection, `[batch, time, d_model]`.
     Head(usize, usize),
-    /// What a head of the cross-attention writes, likewise.
+    /// The output of a cross-attention head, likewise.
     Cross(usize, usize),
-    /// Its queries, `[batch, time, d_head]`; as a reader, what they are made of. Keys and values are the encoder's.
+    /// The queries of a cross-attention head, `[batch, time, d_head]`; as a reader, the input of the query projection.
+    /// Keys and values come from the encoder.
     CrossQuery(usize, usize),
-    /// Its attention weights, `[batch, time, source_time]`.
+    /// The attention weights of a cross-attention head, `[batch, time, source_time]`.
     CrossPattern(usize, usize),
-    /// What a feed-forward layer writes, `[batch, time, d_model]`; as a reader, its input.
+    /// The output of a feed-forward layer, `[batch, time, d_model]`; as a reader, its input.
     FeedForward(usize),
-    /// The stream behind the last block, which only reads: what the logits are made of.
+    /// The residual stream after the last block, from which the logits are computed; it can only be a reader.
     Logits,
 }
 
@@ -65,7 +67,7 @@ impl fmt::Display for Site {
     }
 }
 
-/// What a pass replaces. A replacement that has one sequence, or one place in time, stands for all.
+/// The activations that a pass replaces. A replacement with a single sequence or a single position is broadcast.
 #[derive(Debug, Clone, Default)]
 pub struct Interventions<B: Backend> {
     replaced: HashMap<Site, Tensor<B, 3>>,
@@ -73,14 +75,14 @@ pub struct Interventions<B: Backend> {
 }
 
 impl<B: Backend> Interventions<B> {
-    /// Replaces the activation at `site`, for all that read it.
+    /// Replaces the activation at `site` for all readers.
     #[must_use]
     pub fn replace(mut self, site: Site, activation: Tensor<B, 3>) -> Self {
         self.replaced.insert(site, activation);
         self
     }
 
-    /// Replaces what `from` (embedding, head or feed-forward layer) writes for one reader alone: the query, key or
+    /// Replaces the output of `from` (embedding, head or feed-forward layer) for one reader alone: the query, key or
     /// value of a head, a feed-forward layer, or the logits.
     #[must_use]
     pub fn reroute(mut self, from: Site, reader: Site, activation: Tensor<B, 3>) -> Self {
@@ -90,7 +92,7 @@ impl<B: Backend> Interventions<B> {
 }
 
 impl Site {
-    /// The site of a head, or the one site of all heads where the activation is not one of heads.
+    /// Returns the site of a head, or the single site of an activation that is not per head.
     fn of(HookSite { stack, layer, point }: HookSite, head: usize) -> Option<Self> {
         use AttentionPoint::{Key, Output, Pattern, Query, Value};
         use HookPoint::{CrossAttention, SelfAttention};
@@ -118,7 +120,7 @@ impl Site {
         })
     }
 
-    /// The site of a reader of the residual stream.
+    /// Returns the site of a reader of the residual stream.
     fn of_reader(reader: HookSite, head: usize) -> Option<Self> {
         match reader.point {
             HookPoint::FeedForwardHidden => Some(Site::FeedForward(reader.layer)),
@@ -127,7 +129,7 @@ impl Site {
     }
 }
 
-/// Records activations as a forward pass makes them, with what replaces them.
+/// Records the activations of a forward pass and applies the interventions.
 struct Recorder<'a, B: Backend> {
     interventions: &'a Interventions<B>,
     recorded: HashMap<Site, (Tensor<B, 4>, usize)>,
@@ -165,45 +167,46 @@ impl<B: Backend> Hooks<B> for Recorder<'_, B> {
     }
 }
 
-/// One of heads side by side.
+/// Selects one head of `[batch, heads, rows, columns]`.
 fn at<B: Backend>((heads, head): &(Tensor<B, 4>, usize)) -> Tensor<B, 3> {
     heads.clone().narrow(1, *head, 1).squeeze_dim(1)
 }
 
-/// `heads` `[batch, heads, rows, columns]` with one of them replaced by `new`.
+/// Replaces one head of `heads`, `[batch, heads, rows, columns]`, by `new`.
 fn put_head<B: Backend>(heads: Tensor<B, 4>, head: usize, new: Tensor<B, 3>) -> Tensor<B, 4> {
     let [batch, _, rows, columns] = heads.dims();
     let new = new.expand([batch, rows, columns]).unsqueeze_dim(1);
     heads.slice_assign([0..batch, head..head + 1, 0..rows, 0..columns], new)
 }
 
-/// What a pass made.
+/// The recorded activations of a pass.
 #[derive(Debug, Clone)]
 pub struct Activations<B: Backend> {
-    /// What was at each site: one of heads side by side, `[batch, heads, ..]`, which of anything else is a single one.
+    /// The activation at each site: the tensor of all heads, `[batch, heads, ..]`, and the head's index. An activation
+    /// that is not per head has a single head.
     recorded: HashMap<Site, (Tensor<B, 4>, usize)>,
     /// `[batch, time, vocab]`.
     pub logits: Tensor<B, 3>,
 }
 
 impl<B: Backend> Activations<B> {
-    /// What was recorded at `site`.
+    /// Returns the activation at `site`.
     ///
     /// # Panics
-    /// Where the model has no such layer or head.
+    /// Panics if the model lacks the layer or the head.
     pub fn at(&self, site: Site) -> Tensor<B, 3> {
         at(&self.recorded[&site])
     }
 
-    /// What was recorded at `site` and at the other heads of its layer, side by side.
+    /// Returns the activations of all heads of the layer of `site`, `[batch, heads, ..]`.
     ///
     /// # Panics
-    /// As [`at`](Self::at).
+    /// Same as [`at`](Self::at).
     pub fn all_heads(&self, site: Site) -> Tensor<B, 4> {
         self.recorded[&site].0.clone()
     }
 
-    /// What was recorded at `site`, with that of `other` at the given places in time.
+    /// Returns the activation at `site`, with the positions `places` taken from `other`.
     pub fn mixed(&self, site: Site, other: &Self, places: std::ops::Range<usize>) -> Tensor<B, 3> {
         let [activation, other] = [self, other].map(|pass| pass.at(site));
         let [batch, _, width] = activation.dims();
@@ -212,10 +215,10 @@ impl<B: Backend> Activations<B> {
     }
 }
 
-/// The decoder of a model whose stream is a sum of what its parts write.
+/// Returns the decoder of a model whose residual stream is the sum of its components' outputs.
 ///
 /// # Errors
-/// Where it is none: says what has no such stream.
+/// Returns an error that names the reason if the residual stream is not such a sum.
 pub fn explained<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
     let problem = match model {
         Model::OneLayer(_) => "a one-layer decoder has no residual stream",
@@ -227,12 +230,12 @@ pub fn explained<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
     Err(Error::Input(format!("{problem}: explain takes pre-norm decoders, and `inspect` shows all heads")))
 }
 
-/// Passes `tokens` `[batch, time]` through a decoder that is [`explained`], whose cross-attention, where it has one,
-/// reads `memories`, one a block, as [`Decoder::project_memory`] makes them. A pass without interventions makes the
-/// logits of [`Model::forward`], up to rounding.
+/// Passes `tokens` `[batch, time]` through a decoder that is [`explained`]. Its cross-attention, if any, reads
+/// `memories`, one per block, from [`Decoder::project_memory`]. Without interventions the logits equal those of
+/// [`Model::forward`], up to rounding.
 ///
 /// # Errors
-/// [`Error::Shape`] where the positions end before the tokens do.
+/// [`Error::Shape`] if there are more tokens than positions.
 pub fn run<B: Backend>(
     model: &Decoder<B>,
     tokens: Tensor<B, 2, Int>,

@@ -1,16 +1,17 @@
-//! Activation patching: which activations carry the answer (Meng et al., 2022, arXiv 2202.05262; Wang et al., 2022, arXiv
-//! 2211.00593).
+//! Activation patching: locates the activations that carry the answer (Meng et al., 2022, arXiv 2202.05262; Wang et
+//! al., 2022, arXiv 2211.00593).
 //!
-//! A clean sequence and a corrupted one differ in what an answer follows from. The model reads the corrupted one with
-//! one activation as it was on the clean one. What of the *logit difference* comes back, the clean answer's logit less
-//! the corrupted answer's, says how much of the answer runs through there:
+//! A clean and a corrupted sequence differ in the tokens that determine an answer. The model runs on the corrupted
+//! sequence with one activation restored from the clean run. The *logit difference* is the clean answer's logit less
+//! the corrupted answer's. The share of it that is recovered measures how much of the answer passes through the
+//! activation:
 //!
 //! ```text
 //! recovered = (patched - corrupted) / (clean - corrupted)
 //! ```
 //!
-//! Zhang & Nanda (2024, arXiv 2309.16042) compare ways to do so: exchanged tokens that keep the model among sequences
-//! that it knows and logit differences mislead least.
+//! Zhang & Nanda (2024, arXiv 2309.16042) compare corruptions and metrics. Exchanging tokens, which keeps the sequence
+//! in distribution, and logit differences are the least misleading.
 
 use std::ops::Range;
 
@@ -25,19 +26,19 @@ use crate::analysis::{MOST_WEIGHTS, Sample};
 use crate::data::tasks::SequenceTask;
 use crate::model::Decoder;
 
-/// The least mean by which the logit difference falls where there is something to recover.
+/// The minimum mean fall of the logit difference for which there is something to recover.
 const LEAST_FALL: f64 = 0.1;
-/// Into so many spans the positions of the stream are cut, at most.
+/// The maximum number of spans that the positions of the residual stream are split into.
 const MOST_SPANS: usize = 64;
 
 /// A clean sequence and a corrupted one of the same length.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
-    /// What the model reads, up to the position at which the answers differ.
+    /// The model's input, up to the position at which the answers differ.
     pub clean: Vec<u32>,
-    /// The same with the tokens exchanged from which the answer follows.
+    /// The same input with the tokens exchanged that determine the answer.
     pub corrupted: Vec<u32>,
-    /// The model's most likely next token after the clean one and after the corrupted one, which differ.
+    /// The model's argmax tokens after the clean and after the corrupted sequence; the two differ.
     pub answers: [u32; 2],
 }
 
@@ -49,11 +50,11 @@ struct Candidate {
 }
 
 impl Pair {
-    /// The pairs of a task's samples, corrupted by what the task knows to break its rule, as far as that changes the
-    /// model's answer.
+    /// Creates pairs from a task's samples, corrupted so that the task's rule breaks. Only those that change the
+    /// model's answer are returned.
     ///
     /// # Errors
-    /// As [`run`].
+    /// Same as [`run`].
     pub fn of_task<B: Backend>(
         model: &Decoder<B>,
         task: &dyn SequenceTask,
@@ -70,10 +71,10 @@ impl Pair {
         Self::answered(model, samples.iter().filter_map(candidate).collect(), device)
     }
 
-    /// The pairs of sequences without a rule: the token in the middle of each is exchanged for the next other one.
+    /// Creates pairs from sequences without a rule: the middle token of each is exchanged for the next different token.
     ///
     /// # Errors
-    /// As [`run`].
+    /// Same as [`run`].
     pub fn by_exchange<B: Backend>(
         model: &Decoder<B>,
         samples: &[Sample],
@@ -91,8 +92,8 @@ impl Pair {
         Self::answered(model, samples.iter().filter_map(candidate).collect(), device)
     }
 
-    /// The candidates for which the model's own answers differ, its most likely tokens: each at the position where the
-    /// exchange moves the difference of both answers' logits most.
+    /// Keeps the candidates for which the model's argmax tokens differ, each at the position where the exchange changes
+    /// the difference of both answers' logits most.
     fn answered<B: Backend>(
         model: &Decoder<B>,
         candidates: Vec<Candidate>,
@@ -124,7 +125,8 @@ impl Pair {
     }
 }
 
-/// Sequences as a tensor `[batch, time]`, the shorter ones padded behind their end, where nothing before it reads.
+/// Collates sequences into a tensor `[batch, time]`. The shorter ones are padded at the end, which causal attention
+/// never sees.
 fn padded<B: Backend>(sequences: &[&Vec<u32>], device: &B::Device) -> Tensor<B, 2, Int> {
     let time = sequences.iter().map(|tokens| tokens.len()).max().unwrap_or(0);
     let row = |tokens: &&Vec<u32>| {
@@ -135,34 +137,35 @@ fn padded<B: Backend>(sequences: &[&Vec<u32>], device: &B::Device) -> Tensor<B, 
     Tensor::from_data(TensorData::new(ids, [sequences.len(), time]), device)
 }
 
-/// What comes back of the logit difference where one activation of a corrupted sequence is as on the clean one: 0 is
-/// nothing, 1 all of it.
+/// The recovered share of the logit difference when one activation of a corrupted sequence is restored from the clean
+/// one: 0 is nothing, 1 is all of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Patching {
-    /// How many pairs of sequences the means are over.
+    /// The number of pairs that the means are over.
     pub pairs: usize,
     /// The mean logit difference on the clean sequences.
     pub clean: f64,
-    /// The same on the corrupted ones.
+    /// The mean logit difference on the corrupted sequences.
     pub corrupted: f64,
-    /// What each head recovers at all positions, `[layer][head]`.
+    /// The share recovered by each head, patched at all positions, `[layer][head]`.
     pub heads: Vec<Vec<f64>>,
-    /// What each feed-forward layer recovers, likewise.
+    /// The share recovered by each feed-forward layer, likewise.
     pub feed_forward: Vec<f64>,
-    /// Of one pair: what the stream recovers before the first block, then after each, `[depth][position]`.
+    /// The share recovered by the residual stream of `pair` before the first block, then after each,
+    /// `[depth][position]`.
     pub stream: Vec<Vec<f64>>,
-    /// So many positions of the stream are patched together.
+    /// The number of adjacent positions of the residual stream patched together.
     pub together: usize,
-    /// The pair.
+    /// The pair that `stream` is computed on.
     pub pair: Pair,
 }
 
 impl Patching {
-    /// Patches what the heads and feed-forward layers write and the stream between them. None without pairs, and where
-    /// the model answers the corrupted sequences as it does the clean ones.
+    /// Patches the outputs of heads and feed-forward layers, and the residual stream between them. Returns `None`
+    /// without pairs, or if the model answers the corrupted sequences as it does the clean ones.
     ///
     /// # Errors
-    /// As [`run`].
+    /// Same as [`run`].
     pub fn new<B: Backend>(model: &Decoder<B>, pairs: &[Pair], device: &B::Device) -> Result<Option<Self>> {
         if pairs.is_empty() {
             return Ok(None);
@@ -188,7 +191,7 @@ impl Patching {
         let heads = layers().map(heads).collect::<Result<_>>()?;
         let feed_forward =
             layers().map(|(layer, _)| recovered(Site::FeedForward(layer))).collect::<Result<_>>()?;
-        // One that is no exception.
+        // A typical pair: its fall is at least the mean.
         let shown = falls.iter().position(|&it| it >= fall).unwrap_or(0);
         let pair = pairs[shown].clone();
         let (stream, together) = Bench::new(model, &pairs[shown..=shown], device)?.stream()?;
@@ -209,7 +212,7 @@ impl Patching {
 struct Bench<'a, B: Backend> {
     model: &'a Decoder<B>,
     pairs: &'a [Pair],
-    /// The corrupted ones, the shorter ones padded behind their end, where nothing that is asked for reads.
+    /// The corrupted sequences, the shorter ones padded at the end.
     tokens: Tensor<B, 2, Int>,
     clean: Activations<B>,
     corrupted: Activations<B>,
@@ -223,7 +226,7 @@ impl<'a, B: Backend> Bench<'a, B> {
         Ok(Self { model, pairs, clean: pass(&clean)?, corrupted: pass(&tokens)?, tokens })
     }
 
-    /// The logit differences of a pass over all pairs, or of passes over the first.
+    /// Returns the logit differences of a pass over all pairs, or of a batch of passes over the first.
     fn differences(&self, pass: &Activations<B>) -> Vec<f64> {
         let [batch, time, vocab] = pass.logits.dims();
         let pair = |row: usize| if batch == self.pairs.len() { &self.pairs[row] } else { &self.pairs[0] };
@@ -237,12 +240,12 @@ impl<'a, B: Backend> Bench<'a, B> {
         floats(logits).chunks(2).map(|both| f64::from(both[0]) - f64::from(both[1])).collect()
     }
 
-    /// What the stream of the first pair recovers at each depth and position, and how many positions are patched
-    /// together. A batch holds as many copies of the sequence as it patches spans.
+    /// Returns the share recovered by the residual stream of the first pair at each depth and position, and the number
+    /// of positions patched together. A batch holds one copy of the sequence per patched span.
     fn stream(&self) -> Result<(Vec<Vec<f64>>, usize)> {
         let Pair { clean, corrupted, .. } = &self.pairs[0];
         let time = clean.len();
-        // Before the first token that was exchanged both streams are the same.
+        // Before the first exchanged token both residual streams are the same.
         let first =
             clean.iter().zip(corrupted).position(|(clean, corrupted)| clean != corrupted).unwrap_or(0);
         let together = (time - first).div_ceil(MOST_SPANS);

@@ -1,4 +1,4 @@
-//! An explanation in words.
+//! An explanation as sentences.
 
 use super::explanation::{Component, Edge, Explanation};
 use super::kind::Kind;
@@ -7,8 +7,8 @@ use super::weights::Input;
 use crate::analysis::{HeadScores, Score};
 use crate::numbers::{counted, fixed};
 
-/// The explanation in words: first the circuit, then its components from the most important on, each with the paths into
-/// it.
+/// Formats the explanation as sentences: first the circuit, then its components, the most important first. Each
+/// component is followed by the paths into it.
 pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -> Vec<String> {
     if let Some(reason) = &explanation.no_circuit {
         return vec![format!("No circuit is named: {reason}.")];
@@ -28,7 +28,7 @@ fn nats(loss: f64) -> String {
     fixed(loss, 2)
 }
 
-/// The effect of an ablation on the loss, as "raises the loss from 1.20 to 1.94".
+/// Formats the effect of an ablation on the loss, as "raises the loss from 1.20 to 1.94".
 fn effect(loss: f64, ablated: f64) -> String {
     let [before, after] = [loss, ablated].map(nats);
     match before == after {

@@ -1,4 +1,4 @@
-//! `circuit.json` as it is read: checked in one place, so that whoever draws it finds lists that fit each other.
+//! Reads and validates `circuit.json`, so that code that draws it can rely on lists of matching sizes.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use crate::Result;
 use crate::error::Error;
 use crate::files::read_json;
 
-/// The largest number in such a file: no loss, logit or count comes near it.
+/// The largest magnitude accepted in such a file, far above any loss, logit or count.
 const MAX_NUMBER: f64 = 1e12;
 /// The longest name of a component, in characters.
 const MAX_NAME: usize = 100;
 
 impl Serialize for Explanation {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        // The derived function, which goes before that of the trait.
+        // The inherent function derived by serde, which takes precedence over the trait's.
         Self::serialize(self, serializer)
     }
 }
@@ -35,16 +35,16 @@ impl<'de> Deserialize<'de> for Explanation {
 }
 
 impl Explanation {
-    /// Reads the explanation at `path`; none where there is no such file.
+    /// Reads the explanation at `path`; returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// If the file cannot be read, or its lists do not fit each other.
+    /// Returns an error if the file cannot be read, or if the sizes of its lists disagree.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let what = "the circuit of a run; remove it, and `explain` writes it again";
         path.exists().then(|| read_json(path, what)).transpose()
     }
 
-    /// Refuses tokens that a vocabulary of `vocab` tokens does not have.
+    /// Refuses tokens outside a vocabulary of `vocab` tokens.
     ///
     /// # Errors
     /// [`Error::Input`] naming the file at `path`.
@@ -61,7 +61,7 @@ impl Explanation {
         }
     }
 
-    /// The first list or number that does not fit the others.
+    /// Describes the first inconsistent list or number.
     fn problem(&self) -> Option<&'static str> {
         let layers = self.weights.len();
         let has_head = |layer: usize, head: usize| self.weights.get(layer).is_some_and(|it| head < it.len());
@@ -141,7 +141,8 @@ impl Explanation {
     }
 }
 
-/// Whether a lens reads the stream before the first of `layers` and after each, at so many positions.
+/// Returns true if a lens covers the residual stream before the first of `layers` and after each, at `positions` or
+/// more.
 fn fits(lens: &Lens, layers: usize, positions: usize) -> bool {
     let Lens { loss, probability, rank } = lens;
     [loss.len(), probability.len(), rank.len()] == [layers + 1; 3]

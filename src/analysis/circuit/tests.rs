@@ -1,4 +1,4 @@
-//! Circuits that are set by hand, and models that have none.
+//! Hand-set circuits, and models without a circuit.
 
 use super::*;
 use crate::analysis::Sample;
@@ -16,7 +16,7 @@ type B = NdArray;
 
 const VOCAB: usize = 7;
 const TIME: usize = 12;
-/// Where the parts of the stream begin: the token, the token before, the token to predict, the position.
+/// Offsets in the residual stream: the token, the previous token, the predicted token, the position.
 const TOKEN: usize = 0;
 const BEFORE: usize = VOCAB;
 const NEXT: usize = 2 * VOCAB;
@@ -24,14 +24,14 @@ const PLACE: usize = 3 * VOCAB;
 const D_MODEL: usize = PLACE + TIME;
 const HEADS: usize = 2;
 
-/// Ones of this size at these rows and columns.
+/// Creates a matrix with `size` at these rows and columns, and zero elsewhere.
 fn matrix(shape: [usize; 2], ones: impl IntoIterator<Item = [usize; 2]>, size: f32) -> Param<Tensor<B, 2>> {
     let mut values = vec![0.0; shape[0] * shape[1]];
     ones.into_iter().for_each(|[row, column]| values[row * shape[1] + column] = size);
     Param::from_tensor(Tensor::<B, 1>::from_floats(values.as_slice(), &Default::default()).reshape(shape))
 }
 
-/// A decoder all of whose heads and feed-forward layers write nothing.
+/// A decoder whose heads and feed-forward layers all output zero.
 fn silent(layers: usize) -> Decoder<B> {
     let config = ModelConfig {
         d_model: D_MODEL,
@@ -61,8 +61,8 @@ fn silent(layers: usize) -> Decoder<B> {
     model
 }
 
-/// Lets a head look from what stands at `query` to where it stands at `key`, `shift` later in the latter's part of
-/// `width`, and write the token there to `to`.
+/// Sets a head to match the subspaces at `query` and `key`, both `width` wide: entry `i` of the key matches entry
+/// `i + shift` of the query. The head writes the attended token to the subspace at `to`.
 fn set(model: &mut Decoder<B>, [layer, head]: [usize; 2], looks: [usize; 3], shift: usize, to: usize) {
     let [query, key, width] = looks;
     let attention = &mut model.blocks[layer].attention;
@@ -77,7 +77,7 @@ fn set(model: &mut Decoder<B>, [layer, head]: [usize; 2], looks: [usize; 3], shi
     attention.output.weight = matrix([HEADS * TIME, D_MODEL], writes, 1.0);
 }
 
-/// Motifs of distinct tokens, repeated; the first period does not count.
+/// Repeated motifs of distinct tokens; the first period does not count.
 fn motifs(period: usize) -> Vec<Sample> {
     let motif = |first: usize, step: usize| {
         let token = |place: usize| ((first + place % period * step) % VOCAB) as u32;
@@ -97,10 +97,10 @@ fn explained_on(model: Decoder<B>, periods: &[usize]) -> Explanation {
     explain(&Model::Decoder(model), &samples, Origin::default(), &Default::default()).unwrap()
 }
 
-/// The explanation of an induction circuit set by hand, with its path.
+/// The explanation of a hand-set induction circuit, with its path.
 pub(crate) fn explained_induction() -> Explanation {
     let mut model = silent(2);
-    // Layer 0 head 1 attends one position back; layer 1 head 0 to its own token among the tokens before.
+    // Layer 0 head 1 attends to the previous position; layer 1 head 0 matches its token with the previous tokens.
     set(&mut model, [0, 1], [PLACE, PLACE, TIME], 1, BEFORE);
     set(&mut model, [1, 0], [TOKEN, BEFORE, VOCAB], 0, NEXT);
     explained_on(model, &[3, 5])
@@ -117,15 +117,15 @@ fn an_induction_circuit_set_by_hand_is_found_with_its_path() {
     assert_eq!(part(0, 1).kinds, [Kind::PreviousToken, Kind::Positional]);
     assert_eq!(part(1, 0).kinds, [Kind::Induction, Kind::Copying]);
     let [edge, others @ ..] = found.edges.as_slice() else { panic!("no path was found") };
-    // Without the token before in what is read, its norm makes the values larger: that helps.
+    // Without the previous token in the reader's input, the norm makes the other values larger, which lowers the loss.
     assert!(others.iter().all(|other| other.path_ablated_loss < found.loss), "{others:?}");
     assert_eq!((edge.from, edge.to, edge.input), ([0, 1], [1, 0], Input::Key));
-    // Seven directions are written, and all that is read is among them.
+    // Seven directions are written, and the reader's subspace includes all of them.
     assert!((edge.composition - 7f64.sqrt().recip()).abs() < 1e-5, "{edge:?}");
     assert!(edge.composition > 2.0 * edge.random && edge.path_ablated_loss > found.loss + 1.0, "{edge:?}");
     assert!((found.gain_kept - 1.0).abs() < 1e-4 && found.loss < 0.2, "{found:?}");
     let patching = found.patching.as_ref().unwrap();
-    // What was exchanged is what is copied, not where it is found.
+    // The exchange changes the copied token, not the position it is copied from.
     assert!((patching.heads[1][0] - 1.0).abs() < 1e-3, "{patching:?}");
     assert_eq!((&patching.heads[0], patching.heads[1][1]), (&vec![0.0; 2], 0.0));
     assert_eq!(patching.feed_forward, [0.0; 2]);
@@ -146,7 +146,7 @@ fn patching_finds_the_head_that_reads_and_the_one_that_it_reads() {
     let mut model = silent(2);
     set(&mut model, [0, 1], [PLACE, PLACE, TIME], 1, BEFORE);
     set(&mut model, [1, 0], [TOKEN, BEFORE, VOCAB], 0, NEXT);
-    // The keys are exchanged: what stands behind a 0 is a 1, or a 3.
+    // The keys are exchanged: a 0 is followed by 1 or by 3.
     let pair = Pair { clean: vec![0, 1, 2, 3, 0], corrupted: vec![2, 1, 0, 3, 0], answers: [1, 3] };
     let found = Patching::new(&model, &[pair], &Default::default()).unwrap().unwrap();
     assert!(found.heads[0][1] > 0.9 && found.heads[1][0] > 0.9, "{found:?}");
@@ -161,12 +161,12 @@ fn a_copy_of_the_token_before_set_by_hand_is_one_head() {
     let found = explained_on(model, &[2]);
     let [part] = found.components.as_slice() else { panic!("{:?}", found.components) };
     assert_eq!((part.layer, part.head), (1, Some(0)));
-    // With a period of two the token before is what followed the same token earlier, too.
+    // With a period of two the previous token is also what followed the same token earlier.
     assert!(part.kinds.starts_with(&[Kind::PreviousToken]) && part.kinds.ends_with(&[Kind::Copying]));
     assert!(found.edges.is_empty(), "{:?}", found.edges);
 }
 
-/// Draws all parameters evenly, as linear layers start.
+/// Draws all parameters uniformly, as linear layers are initialised.
 struct Draw(ChaCha8Rng);
 
 impl ModuleMapper<B> for Draw {
@@ -185,7 +185,7 @@ impl ModuleMapper<B> for Draw {
     }
 }
 
-/// A model with weights that nothing was learned into.
+/// A randomly initialised model.
 fn untrained(seed: u64) -> Model<B> {
     Model::Decoder(silent(2)).map(&mut Draw(generator(seed, Purpose::Expectation, [0, 0])))
 }
@@ -227,7 +227,7 @@ fn a_model_without_working_components_has_no_circuit() {
     assert!(told.contains("a gain of") && told.ends_with("explain it on more tokens"), "{told}");
 }
 
-/// The induction circuit, and a head that copies the token before as well.
+/// The induction circuit, and a head that also copies the previous token.
 fn with_harmful_head(strength: f32) -> Decoder<B> {
     let mut model = silent(2);
     set(&mut model, [0, 1], [PLACE, PLACE, TIME], 1, BEFORE);
@@ -268,7 +268,7 @@ fn an_induction_head_is_found_on_one_input() {
     set(&mut model, [0, 1], [PLACE, PLACE, TIME], 1, BEFORE);
     set(&mut model, [1, 0], [TOKEN, BEFORE, VOCAB], 0, NEXT);
     let mut input = sequence(&[3, 1, 4, 0, 5, 3, 1, 4, 0, 5, 3, 1, 4]);
-    // Nothing says what comes before a motif is repeated.
+    // The first pass of a motif is unpredictable.
     input.roles[..5].fill(Role::Padding);
     let found = explain(&Model::Decoder(model), &[input], Origin::default(), &Default::default()).unwrap();
     let induction = found.components.iter().find(|part| part.kinds.contains(&Kind::Induction));

@@ -1,14 +1,15 @@
 //! The tuned lens (Belrose et al., 2023, arXiv 2303.08112): the logit lens through an affine map at each depth.
 //!
-//! A stream in the middle need not be written in the directions that the head reads. So for each depth an affine map
-//! into them is trained, from the identity on, to the smallest mean divergence of the model's own prediction `p`:
+//! The intermediate residual stream need not use the directions that the head reads. So an affine map is trained for
+//! each depth, starting from the identity. It minimises the mean KL divergence from the model's own prediction `p`:
 //!
 //! ```text
 //! KL(p || softmax(head(norm(x + A x + b))))
 //! ```
 //!
-//! on sequences of the training set alone. What it predicts is what an affine map can find in the stream, so it says
-//! where a prediction is ready, and where the logit lens says less it stands in other directions.
+//! on sequences of the training set alone. The tuned lens measures what an affine map can decode from the residual
+//! stream, and so shows at which depth the prediction is present. Where the logit lens decodes less, the prediction is
+//! encoded in other directions.
 
 use burn::module::{AutodiffModule, Module, Param};
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
@@ -26,13 +27,13 @@ use crate::evaluation::DeviceBatch;
 use crate::hooks::NoHooks;
 use crate::model::Decoder;
 
-/// Training tokens that the maps learn from, and how many of them are passed through the model at a time.
+/// The number of training tokens for the maps, and the number of them per forward pass.
 const TOKENS: usize = 1 << 15;
 const PASSED: usize = 1 << 12;
-/// Updates of Adam, the first of which has this rate; it falls to nothing in a straight line.
+/// The number of Adam updates, and the initial learning rate, which decays linearly to zero.
 const STEPS: usize = 300;
 const RATE: f64 = 1e-2;
-/// Tokens in a step, the fewest with which it is worth while, and the operations that all steps may take.
+/// The maximum and the minimum number of tokens per step, and the operation budget of all steps.
 const STEP_TOKENS: usize = 1 << 9;
 const LEAST_TOKENS: usize = 1 << 6;
 const OPERATIONS: usize = 400_000_000_000;
@@ -40,7 +41,7 @@ const OPERATIONS: usize = 400_000_000_000;
 /// The affine map of one depth.
 #[derive(Module, Debug)]
 pub(super) struct Translator<B: Backend> {
-    /// What the stream is divided by first, so that all depths learn alike.
+    /// The divisor of the residual stream, so that all depths train at the same pace.
     #[module(skip)]
     scale: f64,
     /// `[d_model, d_model]`.
@@ -50,10 +51,11 @@ pub(super) struct Translator<B: Backend> {
 }
 
 impl<B: Backend> Translator<B> {
-    /// The maps for the stream before each block; none of a model so wide that training them takes too long.
+    /// Trains the maps for the residual stream before each block. Returns `None` if the model is so wide that training
+    /// takes too long.
     ///
     /// # Errors
-    /// As [`run`].
+    /// Same as [`run`].
     pub fn all(model: &Decoder<B>, train: &Sequences, device: &B::Device) -> Result<Option<Vec<Self>>> {
         let [vocab, d_model] = unembedding(model).dims();
         let a_token = 6 * model.blocks.len() * d_model * (d_model + vocab);
@@ -82,7 +84,7 @@ impl<B: Backend> Translator<B> {
         Ok(Some(Self::trained(model, &streams, &at(model.blocks.len()), together)))
     }
 
-    /// The maps from `streams` to the prediction from `last`, each `[tokens, d_model]`.
+    /// Trains the maps from `streams` to the prediction from `last`, each `[tokens, d_model]`.
     fn trained(
         model: &Decoder<B>,
         streams: &[Tensor<B, 2>],
@@ -92,7 +94,7 @@ impl<B: Backend> Translator<B> {
         let frozen = Decoder::<Autodiff<B>>::from_inner(model.clone()).no_grad();
         let [tokens, d_model] = last.dims();
         let together = together.min(tokens);
-        // Gradients of a mean over many tokens are small.
+        // Gradients of a mean over many tokens are small, so Adam's default epsilon would dominate.
         let adam = AdamConfig::new().with_epsilon(1e-12);
         let start = |stream: &Tensor<B, 2>| {
             let scale = f64::from(floats(stream.clone().powf_scalar(2.0).mean().sqrt())[0]);
@@ -118,19 +120,19 @@ impl<B: Backend> Translator<B> {
         maps.into_iter().map(|(map, _)| map.valid()).collect()
     }
 
-    /// What the map makes of a stream, `[tokens, d_model]`.
+    /// Applies the map to a residual stream, `[tokens, d_model]`.
     fn apply(&self, stream: Tensor<B, 2>) -> Tensor<B, 2> {
         (stream.clone() / self.scale).matmul(self.weight.val()) + self.bias.val() + stream
     }
 
-    /// The same, `[batch, time, d_model]`.
+    /// Applies the map to a residual stream, `[batch, time, d_model]`.
     pub fn translate(&self, stream: Tensor<B, 3>) -> Tensor<B, 3> {
         let shape = stream.dims();
         self.apply(stream.flatten(0, 1)).reshape(shape)
     }
 }
 
-/// `[tokens, d_model]` to `[tokens, vocab]`.
+/// Computes logits, `[tokens, d_model]` to `[tokens, vocab]`.
 fn logits<B: Backend>(model: &Decoder<B>, x: Tensor<B, 2>) -> Tensor<B, 2> {
     model.logits(x.unsqueeze::<3>()).squeeze_dim(0)
 }
@@ -147,7 +149,7 @@ mod tests {
 
     type B = NdArray;
 
-    /// No gain is one and no bias zero.
+    /// Perturbs all parameters, so that no gain is one and no bias zero.
     struct Stir;
     impl ModuleMapper<B> for Stir {
         fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
@@ -169,7 +171,7 @@ mod tests {
         Tensor::random([tokens, 20], Distribution::Normal(0.0, size), &Default::default())
     }
 
-    /// The mean divergence of the prediction after the map from that of `last`.
+    /// Returns the mean KL divergence of the prediction through the map from the prediction of `last`.
     fn loss(map: &Translator<B>, model: &Decoder<B>, stream: &Tensor<B, 2>, last: &Tensor<B, 2>) -> f64 {
         let [expected, found] =
             [last.clone(), map.apply(stream.clone())].map(|x| softmax(logits(model, x), 1));
@@ -181,7 +183,7 @@ mod tests {
         for model in models() {
             let model = explained(&model).unwrap();
             let last = rows(1024, 1.5);
-            // The last stream turned, moved and made small.
+            // The last residual stream flipped, shifted and scaled down.
             let stream = (last.clone().flip([1]) + 0.7) * 0.1;
             let [map] =
                 Translator::trained(model, std::slice::from_ref(&stream), &last, 256).try_into().unwrap();

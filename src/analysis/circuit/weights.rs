@@ -1,12 +1,13 @@
-//! What heads read and write, by their weights alone (Elhage et al., 2021).
+//! QK and OV circuits of heads, from their weights alone (Elhage et al., 2021).
 //!
 //! ```text
-//! QK = W_Q W_K^T     which pairs of places match       OV = W_V W_O     what is carried from one to the other
+//! QK = W_Q W_K^T     which pairs of positions match       OV = W_V W_O     what is moved from one to the other
 //! ```
 //!
-//! Both are `[d_model, d_model]`, but of rank `d_head`: their singular values, and the eigenvalues of the token-to-token
-//! matrix `W_E OV W_U`, are those of products that are `d_head` wide. The gain of the norm before a matrix is folded
-//! into it; where that is a layer norm, the mean that it takes off is taken off what heads read and write.
+//! Both are `[d_model, d_model]`, but of rank `d_head`. Their singular values, and the eigenvalues of the
+//! token-to-token matrix `W_E OV W_U`, equal those of products of size `d_head`. The gain of the norm before a matrix
+//! is folded into the matrix. For a layer norm, the mean that it subtracts is also removed from the heads' inputs and
+//! outputs.
 
 use burn::tensor::{Tensor, backend::Backend};
 use num_complex::Complex64;
@@ -19,18 +20,18 @@ use crate::data::seed::{Purpose, generator};
 use crate::model::{Decoder, block::Block};
 use crate::ops::{Mask, Norm, NormKind, Projections, ScorePosition, repeat_heads, split_heads};
 
-/// Draws of random weights that what is measured stands beside.
+/// The number of draws of random weights that scores are compared with.
 const DRAWS: u64 = 4;
 
-/// By which input a head reads what another wrote.
+/// The input through which one head reads the output of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
-    /// What it looks for.
+    /// The queries (Q-composition).
     Query,
-    /// Where it finds that.
+    /// The keys (K-composition).
     Key,
-    /// What it carries.
+    /// The values (V-composition).
     Value,
 }
 
@@ -47,34 +48,35 @@ pub struct HeadMatrices<B: Backend> {
     pub output: Tensor<B, 2>,
 }
 
-/// What the weights of a head say.
+/// The weight analysis of a head.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeadWeights {
     /// Singular values of the QK circuit, in descending order.
     pub qk: Vec<f64>,
-    /// Those of the OV circuit.
+    /// Singular values of the OV circuit, likewise.
     pub ov: Vec<f64>,
-    /// `sum(λ) / sum(|λ|)` over the eigenvalues of `W_E OV W_U`: 1 where each token makes itself likelier, as a copy does.
+    /// `sum(λ) / sum(|λ|)` over the eigenvalues of `W_E OV W_U`: 1 if each token raises its own logit, as a copying
+    /// head does.
     pub copying: f64,
-    /// The share of them whose real part is positive.
+    /// The share of these eigenvalues whose real part is positive.
     pub positive: f64,
 }
 
 impl<B: Backend> HeadMatrices<B> {
-    /// The matrices of each head of a decoder, `[layer][head]`.
+    /// Returns the matrices of each head of a decoder, `[layer][head]`.
     pub fn all(model: &Decoder<B>) -> Vec<Vec<Self>> {
         let of_layer = |block: &Block<B>| {
             let attention = &block.attention;
             let read = folded(Some(&block.attention_norm), attention.qkv.weight.val());
             let options = attention.options(Mask::none(), ScorePosition::None);
-            // Rows of d_model in the place of time.
+            // The `d_model` rows act as the time dimension.
             let parts = Projections::Packed(read.unsqueeze()).split(&options);
             Self::of_heads(model, parts, attention.output.weight.val(), attention.heads)
         };
         model.blocks.iter().map(of_layer).collect()
     }
 
-    /// Those of each head of the cross-attention, `[layer][head]`; empty without one.
+    /// Returns the matrices of each cross-attention head, `[layer][head]`; empty without cross-attention.
     pub fn cross(model: &Decoder<B>) -> Vec<Vec<Self>> {
         let of_layer = |block: &Block<B>| {
             let attention = block.cross_attention.as_ref()?;
@@ -86,8 +88,8 @@ impl<B: Backend> HeadMatrices<B> {
         model.blocks.iter().filter_map(of_layer).collect()
     }
 
-    /// The matrices of heads side by side: queries, keys and values `[1, d_model, .. * d_head]`, where keys and values
-    /// may be shared, and the output `[heads * d_head, d_model]`.
+    /// Splits concatenated matrices into heads. Queries, keys and values are `[1, d_model, .. * d_head]`, where keys
+    /// and values may be shared; the output is `[heads * d_head, d_model]`.
     fn of_heads(
         model: &Decoder<B>,
         parts: [Tensor<B, 3>; 3],
@@ -108,7 +110,7 @@ impl<B: Backend> HeadMatrices<B> {
         (0..heads).map(head).collect()
     }
 
-    /// Entries drawn evenly from -1 to 1, in the shapes of this head.
+    /// Draws matrices of the same shapes, uniform from -1 to 1.
     fn random_like(&self, draw: u64) -> Self {
         let mut random = generator(0, Purpose::Expectation, [draw, 0]);
         let [query, key, value, output] = [&self.query, &self.key, &self.value, &self.output].map(|like| {
@@ -119,8 +121,8 @@ impl<B: Backend> HeadMatrices<B> {
         Self { query, key, value, output }
     }
 
-    /// How strongly this head reads by `input` what `sender` writes: the Frobenius norm of the product of their
-    /// circuits over the product of their norms.
+    /// Returns the composition score between this head's `input` and the output of `sender`: the Frobenius norm of the
+    /// product of their circuits, divided by the product of their norms.
     pub fn composition(&self, sender: &Self, input: Input) -> f64 {
         let (left, right) = match input {
             Input::Query => (&self.query, self.key.clone().transpose()),
@@ -132,20 +134,20 @@ impl<B: Backend> HeadMatrices<B> {
         one / (norm(&sender.value, &sender.output) * norm(left, &right))
     }
 
-    /// The composition of heads of this shape by chance, for any input.
+    /// Returns the expected composition score of random heads of this shape, the same for any input.
     pub fn random_composition(&self) -> f64 {
         let draw = |draw| self.random_like(2 * draw).composition(&self.random_like(2 * draw + 1), Input::Key);
         (0..DRAWS).map(draw).sum::<f64>() / DRAWS as f64
     }
 
-    /// What the weights say, where `logits` is [`to_embedding`].
+    /// Analyses the head's weights; `logits` is [`to_embedding`].
     pub fn weights(&self, logits: &Tensor<B, 2>) -> HeadWeights {
-        // The eigenvalues of W_E W_V W_O W_U are those of W_O W_U W_E W_V.
+        // The non-zero eigenvalues of W_E W_V W_O W_U are those of W_O W_U W_E W_V.
         let small = self.output.clone().matmul(logits.clone()).matmul(self.value.clone());
         let eigenvalues = eigenvalues(complex(small));
         let sum = eigenvalues.iter().map(|value| value.re).sum::<f64>();
         let sizes = eigenvalues.iter().map(|value| size(*value)).sum::<f64>();
-        // What is zero but for rounding is neither.
+        // Eigenvalues that are zero up to rounding are neither positive nor negative.
         let least = 1e-6 * sizes / eigenvalues.len() as f64;
         let signed = || eigenvalues.iter().filter(|value| size(**value) > least);
         HeadWeights {
@@ -156,7 +158,7 @@ impl<B: Backend> HeadMatrices<B> {
         }
     }
 
-    /// What random weights of this head's shapes say, in the mean.
+    /// Returns the average analysis of random weights of this head's shapes.
     pub fn random_weights(&self, logits: &Tensor<B, 2>) -> HeadWeights {
         let all: Vec<_> = (0..DRAWS).map(|draw| self.random_like(draw).weights(logits)).collect();
         let mean = |of: &dyn Fn(&HeadWeights) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
@@ -172,13 +174,14 @@ impl<B: Backend> HeadMatrices<B> {
     }
 }
 
-/// A matrix `[d_model, ..]` behind a norm: its gain folded in, and the mean of what it reads that a layer norm takes off.
+/// Folds a norm's gain into the matrix `[d_model, ..]` after it. For a layer norm the mean of the matrix's input is
+/// also removed.
 fn folded<B: Backend>(norm: Option<&Norm<B>>, weight: Tensor<B, 2>) -> Tensor<B, 2> {
     let Some(norm) = norm else { return weight };
     centred(norm.kind, weight * norm.gamma.val().unsqueeze_dim(1), 0)
 }
 
-/// What a norm of this kind makes of `x` before it divides: a layer norm takes the mean off.
+/// Applies the mean subtraction of a layer norm to `x`; returns `x` for other norms.
 pub(super) fn centred<B: Backend, const D: usize>(
     kind: NormKind,
     x: Tensor<B, D>,
@@ -187,7 +190,7 @@ pub(super) fn centred<B: Backend, const D: usize>(
     if kind == NormKind::Layer { x.clone() - x.mean_dim(dim) } else { x }
 }
 
-/// A row for each token, by which its logit reads the stream, `[vocab, d_model]`.
+/// Returns the unembedding, `[vocab, d_model]`: for each token the direction from which its logit is read.
 pub(super) fn unembedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
     match &model.head {
         Some(head) => head.weight.val().transpose(),
@@ -195,14 +198,15 @@ pub(super) fn unembedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
     }
 }
 
-/// `W_U W_E`, `[d_model, d_model]`: from what is written to logits, less their mean, and from tokens to what is read.
+/// Returns `W_U W_E`, `[d_model, d_model]`: from head outputs to logits, less their mean, and from tokens to head
+/// inputs.
 pub fn to_embedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
     let rows = unembedding(model);
     let logits = folded(model.norm.as_ref(), (rows.clone() - rows.mean_dim(0)).transpose());
     logits.matmul(model.embedding.token.weight.val() * model.embedding.scale)
 }
 
-/// The Frobenius norm of `left inner right`, whose product would be large: the root of
+/// Returns the Frobenius norm of `left inner right` without forming the large product: the root of
 /// `trace(right^T inner^T left^T left inner right)`.
 fn product_norm<B: Backend>(left: &Tensor<B, 2>, inner: Tensor<B, 2>, right: &Tensor<B, 2>) -> f64 {
     let [left, right] = squares(left, right);
@@ -210,7 +214,7 @@ fn product_norm<B: Backend>(left: &Tensor<B, 2>, inner: Tensor<B, 2>, right: &Te
     f64::from(floats(trace)[0]).max(0.0).sqrt()
 }
 
-/// `left^T left` and `right right^T`.
+/// Returns `left^T left` and `right right^T`.
 fn squares<B: Backend>(left: &Tensor<B, 2>, right: &Tensor<B, 2>) -> [Tensor<B, 2>; 2] {
     [left.clone().transpose().matmul(left.clone()), right.clone().matmul(right.clone().transpose())]
 }
@@ -220,8 +224,8 @@ fn norm<B: Backend>(left: &Tensor<B, 2>, right: &Tensor<B, 2>) -> f64 {
     product_norm(left, Tensor::eye(d_head, &left.device()), right)
 }
 
-/// The singular values of `left right`, the roots of the eigenvalues of `(left^T left)(right right^T)`, in descending
-/// order.
+/// Returns the singular values of `left right` in descending order: the roots of the eigenvalues of
+/// `(left^T left)(right right^T)`.
 fn singular_values<B: Backend>(left: &Tensor<B, 2>, right: &Tensor<B, 2>) -> Vec<f64> {
     let [left, right] = squares(left, right);
     let squares = eigenvalues(complex(left.matmul(right)));
@@ -230,7 +234,7 @@ fn singular_values<B: Backend>(left: &Tensor<B, 2>, right: &Tensor<B, 2>) -> Vec
     values
 }
 
-/// A square matrix as rows of complex numbers.
+/// Converts a square matrix to rows of complex numbers.
 fn complex<B: Backend>(matrix: Tensor<B, 2>) -> Vec<Vec<Complex64>> {
     let [_, columns] = matrix.dims();
     let row = |row: &[f32]| row.iter().map(|&value| f64::from(value).into()).collect();
@@ -248,7 +252,7 @@ mod tests {
         Tensor::from_floats(values, &Default::default())
     }
 
-    /// A head that is 2 wide in a stream 3 wide.
+    /// A head of width 2 in a residual stream of width 3.
     fn head(query: [[f32; 2]; 3], output: [[f32; 3]; 2]) -> HeadMatrices<B> {
         let one = matrix([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]);
         HeadMatrices { query: matrix(query), key: one.clone(), value: one, output: matrix(output) }
@@ -257,16 +261,16 @@ mod tests {
     #[test]
     fn composition_is_one_where_all_is_read_and_none_where_nothing_is() {
         let first = head([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]);
-        // It reads the third place by its query alone.
+        // It reads the third dimension through its query alone.
         let second = head([[0.0, 0.0], [0.0, 0.0], [5.0, 0.0]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]);
         assert!((second.composition(&first, Input::Query) - 1.0).abs() < 1e-6);
         assert!(second.composition(&first, Input::Key).abs() < 1e-6);
         assert!(second.composition(&first, Input::Value).abs() < 1e-6);
-        // OV of the first has rank 1 of norm 2, QK of the second rank 1 of norm 5.
+        // The OV circuit of the first has rank 1 and norm 2, the QK circuit of the second rank 1 and norm 5.
         let logits = Tensor::eye(3, &Default::default());
         let weights = second.weights(&logits);
         assert!((weights.qk[0] - 5.0).abs() < 1e-6 && weights.qk[1].abs() < 1e-3, "{weights:?}");
-        // Its OV leaves two of three places as they are: a copy.
+        // Its OV circuit keeps two of three dimensions unchanged: it copies.
         assert_eq!((weights.copying, weights.positive), (1.0, 1.0));
         let opposite = HeadMatrices { output: -second.output.clone(), ..second.clone() };
         assert_eq!((opposite.weights(&logits).copying, opposite.weights(&logits).positive), (-1.0, 0.0));

@@ -1,4 +1,4 @@
-//! The small decoders by which backends are compared, and what one makes of them.
+//! The small decoders for the check of backends, and the quantities measured on them.
 
 use std::path::Path;
 
@@ -22,18 +22,19 @@ const TIME: usize = 29;
 const ROWS: usize = 5;
 const LEARNING_RATE: f64 = 1e-2;
 
-/// What a backend makes of a small decoder.
+/// The results of a backend on a small decoder.
 #[derive(Clone)]
 pub(super) struct Measurement {
     pub logits: TensorData,
     pub loss: TensorData,
     pub gradients: Tensors,
-    /// What two steps of the optimizer add to the weights, with the reference's gradients.
+    /// The change of the weights by two steps of the optimizer, with the gradients of the reference.
     pub updates: Tensors,
 }
 
 impl Measurement {
-    /// Measures from the weights `start`; `expected` are the reference's gradients, unless this is it.
+    /// Measures a decoder with the weights `start`. `expected` are the gradients of the reference, or `None` for the
+    /// reference itself.
     pub fn new<B: AutodiffBackend>(
         config: &ModelConfig,
         start: &Tensors,
@@ -41,7 +42,7 @@ impl Measurement {
         device: &B::Device,
     ) -> Result<Self> {
         let model = native::apply(decoder::<B>(config, device)?, start.clone(), Path::new("the check"))?;
-        // The way of inference, and the way of training.
+        // The forward pass of inference first, then the one of training.
         let inputs = DeviceBatch::<B::InnerBackend>::new(&batch(), device).inputs;
         let logits = model.valid().forward(inputs)?.into_data();
         let (loss, gradients) = differentiate(&model, device)?;
@@ -50,13 +51,13 @@ impl Measurement {
         Ok(Self { logits, loss, gradients, updates })
     }
 
-    /// Each quantity beside that of the reference.
+    /// Compares each quantity with the reference.
     pub fn beside(&self, expected: &Self) -> Vec<Part> {
         let mut parts = vec![
             Part::of("logits", &self.logits, &expected.logits, 0.0),
             Part::of("loss", &self.loss, &expected.loss, 0.0),
         ];
-        // A gradient that is zero but for rounding is measured by the others.
+        // A gradient that is zero except for rounding is compared on the scale of the others.
         let least = expected.gradients.iter().map(|(_, data)| largest(data)).fold(0.0, f64::max) * 1e-3;
         for ((name, found), (_, expected)) in self.gradients.iter().zip(&expected.gradients) {
             parts.push(Part::of(&format!("gradient of {name}"), found, expected, least));
@@ -68,9 +69,9 @@ impl Measurement {
     }
 }
 
-/// What two steps add to the weights `start`, along `gradients` and half of the way against them: so that both
-/// moments, and their corrections, count. The settings are the usual ones, but for a decay of the weights that
-/// shows beside a step.
+/// Computes the change of the weights `start` by two steps: one along `gradients`, and one half as far in the opposite
+/// direction. Both moments and their corrections then have an effect. The settings are the defaults, with a weight
+/// decay large enough to show.
 fn updates<B: Backend>(start: &Tensors, gradients: &Tensors, device: &B::Device) -> Tensors {
     let TrainingConfig { beta1, beta2, epsilon, max_gradient_norm, .. } = TrainingConfig::default();
     let rule = Rule::Adam(Adam { beta1, beta2, epsilon });
@@ -97,7 +98,7 @@ fn updates<B: Backend>(start: &Tensors, gradients: &Tensors, device: &B::Device)
     start.iter().zip(state).map(added).collect()
 }
 
-/// The mean loss of a model, and the gradients of its parameters in visiting order.
+/// Returns the mean loss of a model, and the gradients of its parameters in visiting order.
 fn differentiate<B: AutodiffBackend>(
     model: &Model<B>,
     device: &B::Device,
@@ -107,7 +108,7 @@ fn differentiate<B: AutodiffBackend>(
     let loss = loss::cross_entropy(logits, batch.targets, batch.hidden, 0.0)? * (1.0 / batch.tokens as f64);
     let (mut gradients, mut found) = (GradientsParams::from_grads(loss.backward(), model), Vec::new());
     each_parameter(model, |id, _| {
-        // A gradient that is missing differs from any other in its shape.
+        // A missing gradient gets a shape that no other gradient has.
         let missing = || TensorData::new(Vec::<f32>::new(), [0]);
         let gradient = gradients.remove::<B::InnerBackend, 1>(id);
         found.push(gradient.map_or_else(missing, |gradient| gradient.into_data().convert::<f32>()));
@@ -115,7 +116,7 @@ fn differentiate<B: AutodiffBackend>(
     Ok((loss.into_data(), found))
 }
 
-/// A small GPT-2, and a small decoder of the parts that came later.
+/// Returns a small GPT-2, and a small decoder with more recent components.
 pub(super) fn configs() -> [ModelConfig; 2] {
     let gpt2 = ModelConfig { d_model: 24, heads: 3, layers: 2, ..ModelConfig::default() };
     let modern = ModelConfig {
@@ -135,7 +136,7 @@ pub(super) fn decoder<B: Backend>(config: &ModelConfig, device: &B::Device) -> R
     Ok(config.init(Sizes { vocab: VOCAB, context: TIME, source_context: None }, device)?)
 }
 
-/// Sequences that count in steps of their own, with padding at the end of the last.
+/// Returns sequences that count in different steps, with padding at the end of the last one.
 fn batch() -> Batch {
     let token = |row: usize, time: usize| ((row + time * (row + 2)) % VOCAB) as u32;
     let tokens =

@@ -1,5 +1,5 @@
-//! Whether a device computes right: small decoders on it, beside the same ones composed of Burn's
-//! operations on the processor.
+//! The device health check: small decoders on a device, compared with the same decoders on reference operations (Burn's
+//! own) on the CPU.
 
 mod measurement;
 
@@ -18,64 +18,64 @@ type Reference = Autodiff<burn_ndarray::NdArray>;
 #[cfg(not(feature = "ndarray"))]
 type Reference = Autodiff<burn_flex::Flex>;
 
-/// The largest difference that passes, as a part of the largest value. A GPU's matrix units may round
-/// factors to 11 bits (TF32), 5e-4 each; a wrong operation is off by much more.
+/// The largest difference that passes, relative to the largest value. A GPU's matrix units may round factors to 11 bits
+/// (TF32), 5e-4 each; a wrong operation differs by much more.
 const LIMIT: f64 = 5e-3;
-/// Probability and number of the elements that dropout is tried on.
+/// The dropout probability of the check, and the number of its elements.
 const DROPPED: f64 = 0.25;
 const ELEMENTS: usize = 1 << 16;
-/// Six standard deviations of the share that is dropped.
+/// Six standard deviations of the dropped share.
 const DROPOUT_LIMIT: f64 = 0.0102;
-/// Matrix products of sizes that no power of two divides far, `[rows, inner, columns]`: kernels cut them into
-/// tiles, and what is left over at the edges is where they go wrong.
+/// Matrix products `[rows, inner, columns]` whose sizes are mostly not multiples of a large power of two: kernels cut
+/// them into tiles, and errors occur in the remainders at the edges.
 const PRODUCTS: [[usize; 3]; 5] =
     [[520, 520, 8], [1024, 32, 1024], [1024, 104, 208], [600, 8, 600], [257, 48, 1]];
 
-/// How a device computes.
+/// The result of a device health check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
-    /// What was compared, number by number.
+    /// The comparison of each quantity.
     pub parts: Vec<Part>,
-    /// The share of elements that dropout zeroes: drawn at random, it differs by chance.
+    /// The share of elements zeroed by dropout, which varies by chance.
     pub dropout: Part,
 }
 
-/// One quantity beside the reference's.
+/// One quantity, compared with the reference.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Part {
-    /// What it is.
+    /// The name of the quantity.
     pub what: String,
-    /// The largest difference, as a part of the largest value; for dropout that of the dropped share.
+    /// The largest difference relative to the largest value; for dropout, the difference of the dropped share.
     pub difference: f64,
     /// The largest difference that passes.
     pub limit: f64,
 }
 
 impl Part {
-    /// Whether it is right; a difference that is no number is not.
+    /// Returns true if the difference is within the limit; NaN is not.
     pub fn is_right(&self) -> bool {
         self.difference <= self.limit
     }
 }
 
 impl Check {
-    /// Whether everything is right.
+    /// Returns true if every part is right.
     pub fn is_right(&self) -> bool {
         self.parts.iter().chain([&self.dropout]).all(Part::is_right)
     }
 
-    /// What differs most, dropout apart.
+    /// Returns the part with the largest difference, not counting dropout.
     pub fn worst(&self) -> &Part {
-        // What is no number counts as more than any.
+        // `total_cmp` ranks NaN above every number.
         let worst = self.parts.iter().max_by(|a, b| a.difference.abs().total_cmp(&b.difference.abs()));
         worst.expect("a check has parts")
     }
 }
 
-/// Checks logits, loss, every gradient, an optimizer step and dropout of `device`.
+/// Checks logits, loss, every gradient, an optimizer step, matrix products and dropout of `device`.
 ///
 /// # Errors
-/// If the device cannot start, or fails.
+/// Returns an error if the device does not start, or fails.
 pub fn check(device: &Device) -> Result<Check> {
     struct Compare;
     impl Job for Compare {
@@ -89,7 +89,7 @@ pub fn check(device: &Device) -> Result<Check> {
     run(device, Compare)
 }
 
-/// Checks the backend `B` itself, as if it had computed what `alter` leaves of its results.
+/// Checks the backend `B`, with its results modified by `alter`.
 fn compare<B: AutodiffBackend>(device: &B::Device, alter: impl Fn(&mut Measurement)) -> Result<Check> {
     let reference_device = Default::default();
     let mut parts = Vec::new();
@@ -121,7 +121,7 @@ impl Part {
         let scale = largest(expected).max(least);
         let same_shape = found.shape == expected.shape;
         let differences = found.iter::<f64>().zip(expected.iter::<f64>()).map(|(a, b)| (a - b).abs());
-        // The largest, or what is no number.
+        // The largest difference, or NaN if there is one.
         let largest =
             differences.fold(0.0, |most: f64, next| if next > most || next.is_nan() { next } else { most });
         let difference = if same_shape { largest / scale } else { f64::INFINITY };
@@ -133,7 +133,7 @@ fn largest(data: &TensorData) -> f64 {
     data.iter::<f64>().map(f64::abs).fold(0.0, f64::max)
 }
 
-/// The products of two batches of matrices, the second of them transposed in memory.
+/// Computes the products of two batches of matrices, of which the second is transposed in memory.
 fn product<B: Backend>([rows, inner, columns]: [usize; 3], device: &B::Device) -> TensorData {
     const BATCHES: usize = 3;
     let matrices = |rows: usize, columns: usize, period: i64| {
@@ -144,8 +144,8 @@ fn product<B: Backend>([rows, inner, columns]: [usize; 3], device: &B::Device) -
     matrices(rows, inner, 1_009).matmul(matrices(columns, inner, 911).swap_dims(1, 2)).into_data()
 }
 
-/// How far the share that dropout zeroes is from its probability; infinitely, where what stays does not
-/// grow as it must, its gradient is another, or the same elements fall every time.
+/// Compares the share of elements zeroed by dropout with its probability. The difference is infinite if kept elements
+/// are not scaled, the gradient is wrong, or each call drops the same elements.
 fn dropout<B: AutodiffBackend>(drop: impl Fn(Tensor<B, 1>) -> Tensor<B, 1>, device: &B::Device) -> Part {
     let draw = || {
         let input = Tensor::<B, 1>::ones([ELEMENTS], device).require_grad();
@@ -172,7 +172,7 @@ mod tests {
     fn the_fused_kernels_compute_right() {
         let check = compare::<Autodiff<NdArray>>(&Default::default(), |_| ()).unwrap();
         assert!(check.is_right(), "{check:?}");
-        // Far below the limit, which is a GPU's.
+        // Far below the limit, which is meant for GPUs.
         for part in &check.parts {
             assert!(part.difference < 1e-4, "{part:?}");
         }
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_broken_operation_is_caught() {
-        // Every token is taken for the first: the gradients of all fall upon it.
+        // Maps every token to the first one, which then receives the gradients of all.
         let check = compare::<Autodiff<NdArray>>(&Default::default(), |found| {
             let (name, gradient) = &mut found.gradients[0];
             assert_eq!(name, "embedding.token.weight");

@@ -1,4 +1,4 @@
-//! `evaluate --length`: how good the weights are at lengths that training may never have seen.
+//! `evaluate --length`: length extrapolation, the loss at lengths that the model may not have been trained on.
 
 use std::{fmt::Display, path::Path};
 
@@ -19,24 +19,24 @@ use crate::terminal::{PieceProgress, say};
 use crate::training::{RunFolder, Split};
 use crate::weights::{file::WeightsFile, native};
 
-/// What is kept of a target that was drawn: its token, whether it can be known, its floor.
+/// The bytes stored per generated target: its token, its role and its entropy floor.
 const DRAWN_BYTES: f64 = 16.0;
 
-/// The split at each length that was asked for, with the floor at each position.
+/// The split at each requested length, with the entropy floor at each position.
 pub struct Sets {
     sets: Vec<(Sequences, Vec<f64>)>,
     /// The longest sequence in training.
     pub trained: usize,
-    /// Batches are as large as those of the run, in tokens, or one window.
+    /// The maximum number of tokens per batch, the same as in the run, unless a single window is longer.
     most_tokens: usize,
 }
 
-/// An error of one of the lengths.
+/// Creates an error about one of the lengths.
 fn error(length: usize, problem: &dyn Display) -> Error {
     Error::Input(format!("--length {length}: {problem}"))
 }
 
-/// Refuses lengths that a model cannot read, and those that are out of order.
+/// Refuses lengths that a model cannot read, and lengths that are out of order.
 fn check_lengths(lengths: &[usize], description: &native::Description) -> Result<()> {
     let native::Description { model, sizes } = description;
     let most = match model.architecture {
@@ -64,15 +64,15 @@ fn check_lengths(lengths: &[usize], description: &native::Description) -> Result
     Ok(())
 }
 
-/// Refuses lengths at which the data cannot be drawn, and those that need more memory than is free. `drawn` holds the
-/// config of data that is drawn and the number of its samples; a batch has up to `most_tokens` tokens.
+/// Refuses lengths at which the data cannot be generated, or which need more memory than is free. `drawn` holds the
+/// config of generated data and the number of its samples; a batch has up to `most_tokens` tokens.
 fn check_room(
     lengths: &[usize],
     native::Description { model, sizes }: &native::Description,
     drawn: Option<(&DataConfig, usize)>,
     most_tokens: usize,
 ) -> Result<()> {
-    // What is drawn at every length is kept; of a batch, what one block and the head hold.
+    // Generated data of all lengths is kept; a batch takes the memory of one block and the head.
     let drawn_bytes = drawn.map_or(0.0, |(_, samples)| DRAWN_BYTES * samples as f64);
     let widths = 4 * model.d_model + model.qkv_width() + model.up_width() + model.inner_width();
     let a_token = 4.0 * (widths + 3 * sizes.vocab) as f64;
@@ -95,7 +95,7 @@ fn check_room(
     Ok(())
 }
 
-/// Draws or cuts a split at one length, with the floor at each position.
+/// Generates or cuts a split at one length, and returns it with the entropy floor at each position.
 fn load_split(
     split: Split,
     length: usize,
@@ -124,10 +124,10 @@ fn load_split(
 }
 
 impl Sets {
-    /// Draws or cuts them. `dataset` is what the run's own length makes of its data.
+    /// Loads the split at all lengths. `dataset` holds the data at the run's own length.
     ///
     /// # Errors
-    /// If a length is none that the model can read, or that the data has.
+    /// Returns an error for a length that the model cannot read, or that the data does not have.
     pub fn load(
         lengths: &[usize],
         split: Split,
@@ -138,7 +138,7 @@ impl Sets {
         let description = native::description(weights)?;
         check_lengths(lengths, &description)?;
         let most_tokens = config.training.batch_size * dataset.valid.time();
-        // The training set is not drawn where it is not asked for.
+        // The training set is not generated unless it is scored.
         let (data, samples) = match split {
             Split::Valid => {
                 (DataConfig { train_samples: 1, ..config.data.clone() }, config.data.valid_samples)
@@ -155,10 +155,10 @@ impl Sets {
         })
     }
 
-    /// Whether a device has room for the tensors of the longest windows.
+    /// Checks that a device has memory for the tensors of the longest windows.
     ///
     /// # Errors
-    /// If it has not.
+    /// Returns an error if it does not.
     pub fn check(&self, config: &Config, dataset: &Dataset, device: &Device) -> Result<()> {
         let Some((longest, _)) = self.sets.last() else { return Ok(()) };
         let rows = (self.most_tokens / longest.time()).max(1);
@@ -167,7 +167,7 @@ impl Sets {
         memory.check_tensors(config, sizes, device)
     }
 
-    /// Scores a model at each.
+    /// Evaluates a model at each length.
     pub fn evaluate<B: Backend>(&self, model: &Model<B>, json: bool, device: &B::Device) -> Vec<AtLength> {
         let pieces = PieceProgress::new(json, self.sets.len(), "lengths");
         let scored = self.sets.iter().zip(1..).flat_map(|((set, floor), number)| {
@@ -179,7 +179,7 @@ impl Sets {
     }
 }
 
-/// A table of all lengths by both protocols.
+/// Prints a table of all lengths, for both protocols.
 pub fn print(lengths: &[AtLength], trained: usize) {
     if lengths.is_empty() {
         return;
@@ -214,10 +214,10 @@ pub fn print(lengths: &[AtLength], trained: usize) {
     }
 }
 
-/// Draws the table, and says where.
+/// Draws the table and prints the path of the picture.
 ///
 /// # Errors
-/// If the picture cannot be written.
+/// Returns an error if the picture cannot be written.
 pub fn draw(folder: &RunFolder, lengths: &[AtLength], trained: usize, out: &Path, json: bool) -> Result<()> {
     let picture = lengths_picture(&folder.name(), lengths, trained);
     let made = write_output(out, "evaluate", |hidden| save_all(&[picture], hidden, &Style::default()))?;

@@ -24,7 +24,7 @@ pub enum Scored {
 }
 
 impl Scored {
-    /// The set of a [`Dataset`] that holds the part: of a whole file both do.
+    /// Returns the set of a [`Dataset`] that holds the part; for a whole file, both sets do.
     pub fn split(self) -> Split {
         match self {
             Self::Valid | Self::Whole => Split::Valid,
@@ -43,21 +43,21 @@ impl fmt::Display for Scored {
     }
 }
 
-/// The data that is scored.
+/// The data to score.
 pub struct Selected {
-    /// Which part of it.
+    /// The part that is scored.
     pub scored: Scored,
-    /// Its sets.
+    /// The training and validation sets.
     pub dataset: Dataset,
-    /// All targets of the file; none of sequences that are drawn.
+    /// The number of targets in the file; `None` for generated sequences.
     pub targets_in_file: Option<usize>,
 }
 
-/// Reads the data of a run that was `made_with` a config, which the command line may have changed. Without a `split`
-/// it is the validation set of the data that the run learned from, and the whole of any other file.
+/// Loads the data of a run that was `made_with` a config, which the command line may have changed. Without a `split`,
+/// it selects the validation set of the run's own data, and the whole of any other file.
 ///
 /// # Errors
-/// If the data cannot be read by the run's vocabulary.
+/// Returns an error if the run's vocabulary cannot read the data.
 pub fn select(split: Option<Scored>, run: &OpenedRun, made_with: &Config) -> Result<Selected> {
     let OpenedRun { folder, config, .. } = run;
     let is_file = config.data.source() != Source::Sequences;
@@ -77,10 +77,10 @@ pub fn select(split: Option<Scored>, run: &OpenedRun, made_with: &Config) -> Res
     Ok(Selected { scored, dataset, targets_in_file })
 }
 
-/// Whether the file is a copy of the one that the run learned from, which is not held out whatever its path.
+/// Returns true if the file is a copy of the run's training file; a copy is not held out, whatever its path.
 fn is_copy(OpenedRun { folder, config, .. }: &OpenedRun, made_with: &Config) -> bool {
     let path = config.data.path.clone();
-    // A pipe can be read but once.
+    // A pipe can be read only once.
     if made_with.data.source() == Source::Sequences || !path.is_file() && !path.is_dir() {
         return false;
     }
@@ -89,21 +89,21 @@ fn is_copy(OpenedRun { folder, config, .. }: &OpenedRun, made_with: &Config) -> 
     read.is_ok_and(|dataset| data_fingerprint(folder) == Some(dataset.fingerprint()))
 }
 
-/// All targets of the file that a dataset was read from.
+/// Counts all targets of the file that a dataset was read from.
 fn targets(scored: Scored, Dataset { train, valid, .. }: &Dataset) -> usize {
     match scored {
         Scored::Whole => valid.targets(),
-        // The first token of the second part of a stream is the target of none of its windows.
+        // The first token of a stream's second part is not a target of any window.
         Scored::Valid | Scored::Train => {
             train.targets() + valid.targets() + usize::from(valid.stream().is_some())
         }
     }
 }
 
-/// A file as the key of a config that names it.
+/// Formats a file as an assignment to `data.path`.
 ///
 /// # Errors
-/// If its path is not UTF-8.
+/// Returns an error if the path is not UTF-8.
 pub fn as_key(file: &Path) -> Result<String> {
     let path = file.to_str().ok_or_else(|| {
         Error::Input(format!("--data {}: the path is not UTF-8: rename the file", file.display()))

@@ -1,4 +1,4 @@
-//! `tune --find-rate`: a sweep over learning rates.
+//! `tune --find-rate`: a learning-rate range test.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ use crate::terminal::{print_json_line, say};
 use crate::training::{RunFolder, RunPath};
 use crate::tuning::sweep;
 
-/// Sweeps over learning rates, and leaves the curve in a folder.
+/// Sweeps over learning rates, and writes the curve to a folder.
 pub(super) fn find_rate(
     args: &Args,
     config: &Config,

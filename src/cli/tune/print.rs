@@ -1,4 +1,4 @@
-//! What `tune` prints: the overfit check, what a study would try, and the closing table.
+//! The output of `tune`: the overfit check, the outline of a study, and the closing table.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use crate::numbers::{clock, counted, thousands};
 use crate::terminal::{say, table};
 use crate::tuning::{Outline, OverfitCheck, Study, Trial, best, setting_shown, shown};
 
-/// Trials that the closing table shows.
+/// The number of trials in the closing table.
 const SHOWN: usize = 20;
 
-/// The overfit check before the first trial.
+/// Prints the result of the overfit check before the first trial.
 pub(super) fn print_overfit_check(found: &OverfitCheck) {
     say(&format!(
         "overfit check: {} memorised in {} at a learning rate of {:e}: training loss {:.3} nats per token \
@@ -25,7 +25,7 @@ pub(super) fn print_overfit_check(found: &OverfitCheck) {
     ));
 }
 
-/// What a study would try.
+/// Prints the outline of a study.
 pub(super) fn print_outline(name: &str, outline: &Outline) {
     let (stages, seeds) = (&outline.stages, outline.tune.seeds);
     let rungs = outline.rungs().into_iter().map(|step| thousands(step as f64)).collect::<Vec<_>>();
@@ -54,7 +54,7 @@ pub(super) fn print_outline(name: &str, outline: &Outline) {
     }
 }
 
-/// The closing table, best first, and where everything is.
+/// Prints the closing table, best trial first, and the paths of the results.
 pub(super) fn print_study(study: &Study, ranked: &[&Trial], pictures: &[PathBuf]) {
     print_table(&study.outline.stages.keys(), ranked);
     let failed = ranked.iter().filter(|trial| trial.ended == TrialEnd::Failed).count();

@@ -1,5 +1,4 @@
-//! What a person sees of a study: a bar over all the sequences it trains on, and a line for each run that
-//! ends or pauses.
+//! Progress of a study on the terminal: a bar over all training sequences, and a line for each run that ends or pauses.
 
 use indicatif::ProgressBar;
 
@@ -8,7 +7,7 @@ use crate::terminal::{ProgressKind, bar, say, warn};
 use crate::training::Ended;
 use crate::tuning::{Study, TrialRun, setting_shown};
 
-/// Shows how a study gets on.
+/// The progress display of a study.
 #[derive(Debug)]
 pub(super) struct StudyProgress {
     kind: ProgressKind,
@@ -16,7 +15,7 @@ pub(super) struct StudyProgress {
 }
 
 impl StudyProgress {
-    /// Progress of `study`.
+    /// Creates the display of `study`.
     pub(super) fn new(kind: ProgressKind, study: &Study) -> Self {
         let bar = bar(kind, 0, "{wide_bar:.cyan/dim} {human_pos}/{human_len} sequences  {msg}");
         let progress = Self { kind, bar };
@@ -24,7 +23,7 @@ impl StudyProgress {
         progress
     }
 
-    /// A run has ended or pauses.
+    /// Updates the display after a run has ended or paused.
     pub(super) fn ended(&self, study: &Study, run: &TrialRun) {
         match self.kind {
             ProgressKind::Bar => self.bar.suspend(|| warn(&line(study, run))),
@@ -43,7 +42,7 @@ impl StudyProgress {
     }
 }
 
-/// What came of a run.
+/// Formats the result of a run.
 fn line(study: &Study, run: &TrialRun) -> String {
     let setting = &study.agenda.trials[run.run.0].setting;
     let named = format!("trial {}  {}", run.folder.name(), setting_shown(setting));

@@ -1,4 +1,4 @@
-//! What is said of keys and values, and the bounds in the schema.
+//! Tests of the errors for keys and values, and of the bounds in the schema.
 
 use super::*;
 use crate::config::TuneConfig;
@@ -44,7 +44,7 @@ fn bounds_of_the_schema_are_those_of_the_checks() {
     assert_eq!(SCHEMA["properties"]["training"]["properties"]["learning_rate"]["exclusiveMinimum"], 0.0);
 }
 
-/// Checks that values within the bounds of a key's schema are read and those outside refused; returns the number of
+/// Checks that values within the bounds of a key's schema are accepted and those outside refused. Returns the number of
 /// bounds.
 fn check_bounds(section: &str, key: &str) -> usize {
     let schema = &SCHEMA["properties"][section]["properties"][key];
@@ -75,7 +75,7 @@ fn check_bounds(section: &str, key: &str) -> usize {
     bounds
 }
 
-/// Returns the error of a config that sets a key to a number; empty where that is read.
+/// Returns the error of a config that sets a key to a number, or an empty string if there is none.
 fn error_of(section: &str, key: &str, value: f64) -> String {
     let shown = format!("{value:?}");
     let set = format!("{section}.{key}={}", shown.strip_suffix(".0").unwrap_or(&shown));
@@ -83,8 +83,7 @@ fn error_of(section: &str, key: &str, value: f64) -> String {
     read.map_or_else(|error| error.to_string(), |_| String::new())
 }
 
-/// Returns true where a number is refused for the range of its key: another key may not fit it, which is no word about
-/// the range.
+/// Returns true if a number is refused because of the range of its key. A conflict with another key does not count.
 fn is_out_of_range(section: &str, key: &str, value: f64) -> bool {
     let schema = &SCHEMA["properties"][section]["properties"][key];
     let clause = match (schema.get("minimum"), schema.get("maximum")) {

@@ -54,7 +54,7 @@ fn the_place_of_a_key_is_that_of_the_value_that_was_written() {
     assert_eq!(line("training.precision", "f16"), Some(2));
     assert_eq!(line("training.warmup", "8.0"), Some(3));
     assert_eq!(line("training.learning_rate", "0.001"), Some(4));
-    // Of a search, or a default.
+    // A value from a search, and a default.
     assert_eq!((line("training.learning_rate", "0.003"), line("training.steps", "7")), (None, None));
 }
 
@@ -159,7 +159,7 @@ fn a_task_and_a_file_are_not_both_read() {
 fn a_key_of_another_section_is_answered_with_that_and_one_like_no_other_with_the_list() {
     let said = |text| said(text, &[]);
     assert!(said("[training]\ndropout = 0.1").ends_with("did you mean `model.dropout`?"));
-    // Not `training.threads`.
+    // The suggestion is not `training.threads`.
     assert!(said("[training]\nheads = 4").ends_with("did you mean `model.heads`?"));
     assert!(said("[modle]\nheads = 4").ends_with("did you mean `model`?"));
     assert!(said("[training]\noptimiser = \"adam\"").ends_with("did you mean `training.optimizer`?"));

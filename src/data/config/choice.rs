@@ -1,4 +1,4 @@
-//! The kinds of value that keys of `[data]` take.
+//! The value types of keys in `[data]`.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -25,8 +25,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// The source that reads the file or folder at `path`: a table by its extension, or else a text. An empty
-    /// path reads no file and leaves the task.
+    /// Returns the source that reads the file or folder at `path`: a table by its extension, or else a text. An empty
+    /// path selects the task.
     pub fn of(path: &Path) -> Self {
         if path.as_os_str().is_empty() {
             return Source::Sequences;
@@ -40,7 +40,7 @@ impl Source {
 }
 
 impl fmt::Display for Source {
-    /// The name in a config.
+    /// Writes the name as in a config.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
@@ -73,16 +73,16 @@ choices! {
     }
 }
 
-/// What the tokens of a text are.
+/// The tokens of a text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", expecting = "expected text in quotes")]
 pub enum Tokens {
-    /// Its characters.
+    /// The characters of the text.
     #[default]
     Characters,
-    /// What byte pair encoding, trained on the text, makes of it.
+    /// Byte pair encoding, trained on the text.
     Bpe,
-    /// What a given `tokenizer.json` makes of it.
+    /// The tokens of the given `tokenizer.json`.
     #[serde(untagged)]
     File(PathBuf),
 }
@@ -134,7 +134,7 @@ impl Default for Column {
 }
 
 impl Column {
-    /// The name, where one is given.
+    /// Returns the name, if one is given.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
             Column::Name(name) if !name.is_empty() => Some(name),
@@ -158,7 +158,7 @@ pub enum Count {
 }
 
 impl Count {
-    /// The number, or for `"auto"` the one that suits.
+    /// Returns the number, or `suits` for `"auto"`.
     pub fn or(self, suits: usize) -> usize {
         match self {
             Count::Auto => suits,

@@ -16,16 +16,16 @@ use crate::range::{Number, Range, Ranged, Section};
 pub use self::choice::{Column, Count, Periods, Source, Task, Tokens, Values};
 pub use self::table::{Delimiter, Header, RowSplit};
 
-/// The largest vocabulary and the longest sequence that a config may ask for: 2^20, four times
-/// what the largest published models have.
+/// The largest vocabulary and the longest sequence that a config may request: 2^20, four times as much as the largest
+/// published models have.
 pub(super) const LARGEST: usize = 1 << 20;
 
-/// The most sequences of a task. How many of its length are too many, the task says.
+/// The most sequences of a task; each task also limits them by their total number of tokens.
 const MAX_SAMPLES: usize = 1 << 28;
-/// The `valid_fraction` of a file that is one split. No config can ask for it.
+/// The `valid_fraction` of a file that is read as one split. A config cannot set it.
 pub(super) const WHOLE: f64 = 1.0;
 
-/// The tokens that byte pair encoding begins with: every byte.
+/// The initial tokens of byte pair encoding: one per byte.
 const BYTES: usize = 256;
 
 /// The section `[data]`: what a run trains and validates on.
@@ -160,11 +160,10 @@ impl Section for DataConfig {
 }
 
 impl DataConfig {
-    /// Checks each key by itself. What the sizes of a task must be among each other, the task
-    /// [checks](super::check).
+    /// Checks each key separately. The task [checks](super::check) how its sizes fit together.
     ///
     /// # Errors
-    /// Names the key whose value cannot be used.
+    /// Returns an error that names the key with the unusable value.
     pub fn check(&self) -> Result<()> {
         self.check_ranges().map_err(Error::in_section("data"))?;
         if let Some([shortest, longest]) = self.lengths {
@@ -204,22 +203,23 @@ impl DataConfig {
         }
     }
 
-    /// Returns the source of the sequences: the one that is named, or else the one that reads `path`.
+    /// Returns the source of the sequences: `data.source` if it is set, or else the source that reads `path`.
     pub fn source(&self) -> Source {
         self.source.unwrap_or_else(|| Source::of(&self.path))
     }
 
-    /// What is wrong with `data.lengths`.
+    /// Returns an error about `data.lengths`.
     pub(super) fn wrong_lengths(&self, [shortest, longest]: [usize; 2], problem: &str) -> Error {
         Error::key("data.lengths", format!("[{shortest}, {longest}]"), problem)
     }
 
-    /// Whether all of a file is one split.
+    /// Returns true if the whole file is one split.
     pub(super) fn is_one_split(&self) -> bool {
         self.valid_fraction == WHOLE
     }
 
-    /// The number of tokens or rows for training out of `all`: the whole part of what `data.valid_fraction` leaves.
+    /// Returns the number of training tokens or rows out of `all`: the integer part of the share that
+    /// `data.valid_fraction` leaves.
     pub(super) fn train_part(&self, all: usize) -> usize {
         let train = all as f64 * (1.0 - self.valid_fraction);
         // 10 × (1 - 0.8) is 1.9999999999999996 in floating point.
@@ -228,17 +228,17 @@ impl DataConfig {
         if is_whole { whole as usize } else { train as usize }
     }
 
-    /// The extension of `data.path` in lower case, empty where there is none.
+    /// Returns the extension of `data.path` in lower case, or an empty string.
     pub(super) fn extension(&self) -> String {
         self.path.extension().and_then(OsStr::to_str).unwrap_or_default().to_ascii_lowercase()
     }
 
-    /// Returns whether a table at `data.path` is JSON; every other one is CSV.
+    /// Returns true if a table at `data.path` is JSON; all other tables are CSV.
     pub(crate) fn is_json(&self) -> bool {
         ["json", "jsonl", "ndjson"].contains(&self.extension().as_str())
     }
 
-    /// The shortest and the longest period of `repeat`.
+    /// Returns the shortest and the longest period of `repeat`.
     pub(super) fn periods(&self) -> [usize; 2] {
         match self.period {
             Periods::Auto => [self.length.div_ceil(4), self.length.div_ceil(2)],
@@ -246,19 +246,19 @@ impl DataConfig {
         }
     }
 
-    /// The gap of `copy_gap`.
+    /// Returns the gap of `copy_gap`.
     pub(super) fn copied_gap(&self) -> usize {
         self.gap.or((3 * self.length / 4).max(1))
     }
 
-    /// The same data in sequences of up to `length` targets. Periods and gaps stay what they are at
-    /// `data.length`, where `"auto"` chose them, so that nothing but the length differs; `addition` gets as many digits
-    /// as there is room for.
+    /// Returns the config of the same data in sequences of up to `length` targets. Periods and gaps keep the values
+    /// that they have at `data.length`, even if `"auto"` chose them, so that only the length differs. `addition` gets
+    /// as many digits as fit.
     pub fn at_length(&self, length: usize) -> Self {
         DataConfig {
             period: Periods::Of(self.periods()),
             gap: Count::Of(self.copied_gap()),
-            // Two numbers, their signs, and a sum with one digit more.
+            // An addition holds two numbers, two signs, and a sum with one more digit.
             digits: match self.task {
                 Task::Addition => length.saturating_sub(2) / 3,
                 _ => self.digits,
@@ -269,7 +269,7 @@ impl DataConfig {
         }
     }
 
-    /// The symbols of a task, without separators.
+    /// Returns the number of symbols of a task, without separators.
     pub(crate) fn symbols(&self) -> usize {
         self.vocab.or(16)
     }

@@ -1,11 +1,11 @@
-//! How the lines of a table are read, and which of its rows are for validation.
+//! Options for reading the lines of a table and for splitting its rows.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The delimiters that have a name.
+/// The delimiters with a name.
 const NAMED: [(&str, u8); 5] =
     [("comma", b','), ("tab", b'\t'), ("semicolon", b';'), ("space", b' '), ("pipe", b'|')];
 
@@ -53,7 +53,7 @@ impl From<Delimiter> for String {
 }
 
 impl fmt::Display for Delimiter {
-    /// The name in a config.
+    /// Writes the name as in a config.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&String::from(*self))
     }

@@ -1,15 +1,15 @@
-//! The keys of `[data]` that have no effect because of what others say.
+//! The keys of `[data]` that have no effect because of the values of other keys.
 
 use super::{DataConfig, Source, Task, Tokens};
 use crate::choice::{Choice, Unread};
 use crate::data::{Dataset, Vocabulary};
 
 impl DataConfig {
-    /// Returns them. The `dataset` decides whether a table holds integers or symbols, and a sequence per row or one; a
-    /// model that `continues` another keeps its vocabulary.
+    /// Returns the keys without effect. The `dataset` determines if a table holds integers or symbols, and one sequence
+    /// per row or a single one. A model that `continues` another keeps its vocabulary.
     pub fn unread_of(&self, dataset: Option<&Dataset>, continues: bool) -> Unread {
         let mut unread = Unread::default();
-        // The program that gives the data made the config.
+        // The config of in-memory data was written by the program that gave the data.
         if self.source() == Source::Memory {
             return unread;
         }

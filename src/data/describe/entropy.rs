@@ -1,14 +1,13 @@
-//! What predictors pay on a split that know no more than how often tokens and pairs of tokens stand in it.
+//! The unigram and bigram entropy of a split.
 
 use std::collections::HashMap;
 
 use crate::data::sequences::Sequences;
 
-/// The largest vocabulary whose pairs are counted in a table of all of them: 128 MB.
+/// The largest vocabulary whose pairs are counted in a dense table: 128 MB.
 const DENSE: usize = 1 << 12;
 
-/// In nats per token: `H(x)`, knowing how frequent each token is, and `H(x_t | x_{t-1})`, knowing the token before
-/// too.
+/// Returns the entropies in nats per token: unigram `H(x)`, and bigram `H(x_t | x_{t-1})`.
 pub(super) fn of_targets(split: &Sequences, vocab: usize) -> [f64; 2] {
     let (mut targets, mut inputs) = (vec![0u64; vocab], vec![0u64; vocab]);
     let mut dense = vec![0u64; if vocab <= DENSE { vocab * vocab } else { 0 }];
@@ -26,12 +25,12 @@ pub(super) fn of_targets(split: &Sequences, vocab: usize) -> [f64; 2] {
     let unigram = targets.iter().map(|&count| cost(count, all)).sum::<f64>();
     let pairs = dense.into_iter().enumerate().filter(|&(_, count)| count > 0).chain(sparse);
     let mut costs: Vec<f64> = pairs.map(|(place, count)| cost(count, inputs[place / vocab] as f64)).collect();
-    // A hash map has no order, and a sum of floats depends on it in its last digit.
+    // Sorting makes the float sum independent of the order of the hash map.
     costs.sort_unstable_by(f64::total_cmp);
     [unigram / all, costs.iter().sum::<f64>() / all]
 }
 
-/// What `count` targets of probability `count / total` cost together, in nats.
+/// Returns the total loss of `count` targets of probability `count / total`, in nats.
 fn cost(count: u64, total: f64) -> f64 {
     if count == 0 { 0.0 } else { count as f64 * (total / count as f64).ln() }
 }
@@ -52,9 +51,9 @@ mod tests {
         // Targets 1 1 0 0 0 0; pairs 0-1 0-1 1-0 1-0 0-0 0-0.
         let split = split(&[&[0, 1, 0], &[0, 1, 0, 0, 0]]);
         let right = (2.0 * 3f64.ln() + 4.0 * 1.5f64.ln()) / 6.0;
-        // After 0 half and half, after 1 always 0.
+        // After 0, both tokens are equally likely; after 1, always 0.
         let right_pairs = 4.0 * 2f64.ln() / 6.0;
-        // A small and a large vocabulary are counted in different ways.
+        // Small and large vocabularies are counted in different ways.
         for vocab in [2, DENSE + 1] {
             let [unigram, bigram] = of_targets(&split, vocab);
             assert!((unigram - right).abs() < 1e-12);

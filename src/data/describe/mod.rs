@@ -1,4 +1,4 @@
-//! What training would see, for a person to look at before any training.
+//! A description of a dataset, to inspect before training.
 
 mod entropy;
 mod overlap;
@@ -16,25 +16,25 @@ use super::sequences::Sequences;
 use super::table::TableReading;
 use super::vocabulary::{Notation, Vocabulary};
 
-/// Samples that are shown, and tokens of the vocabulary.
+/// The numbers of samples and of vocabulary tokens that are shown.
 const SAMPLES: usize = 3;
 const VOCABULARY_TOKENS: usize = 100;
 
-/// What training would see. Prints as a page of text, and serializes for programs.
+/// A preview of the training data. Displays as a page of text, and serializes for programs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DataDescription {
     /// `sequences`, `text` or `table`.
     pub source: String,
     /// The name of the task, or the path of the data.
     pub name: String,
-    /// How a table was read.
+    /// The format and the guesses with which a table was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<TableReading>,
     /// The training set.
     pub train: DescribedSplit,
     /// The validation set.
     pub valid: DescribedSplit,
-    /// The shortest and the longest length of a batch in training, where each draws its own.
+    /// The shortest and the longest length of a training batch, if each batch draws its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lengths: Option<[usize; 2]>,
     /// The largest number of positions that a model needs.
@@ -50,22 +50,22 @@ pub struct DataDescription {
     /// The losses of predictors that need no training.
     #[serde(flatten)]
     pub baselines: Baselines,
-    /// What a person should know before training.
+    /// Warnings to read before training.
     pub warnings: Vec<String>,
 }
 
 /// A vocabulary with its first tokens.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DescribedVocabulary {
-    /// Its contents in words, as `65 characters`.
+    /// The contents in plain English, such as `65 characters`.
     #[serde(rename = "vocabulary")]
     pub name: String,
-    /// Its size, which is the model's.
+    /// The number of tokens, which is the vocabulary size of the model.
     #[serde(rename = "vocab")]
     pub size: usize,
     /// Labels of the first tokens.
     pub tokens: Vec<String>,
-    /// The token that a tokenizer ends a text with.
+    /// The end-of-text token of a tokenizer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_of_text: Option<EndOfText>,
     /// The separator of labels on a page.
@@ -93,37 +93,37 @@ impl DescribedVocabulary {
 /// The overlap of the validation set and the training set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Overlap {
-    /// Sequences of validation that also stand in training.
+    /// Number of validation sequences that also occur in training.
     pub leaked: usize,
-    /// Labels of the tokens of validation that training never shows.
+    /// Labels of the validation tokens that never occur in training.
     pub unseen: Vec<String>,
 }
 
 /// The losses of predictors that need no training, in nats per token.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Baselines {
-    /// The loss of the optimal predictor, where it is known.
+    /// The entropy floor (the loss of the optimal predictor), if it is known.
     pub floor: Option<Floor>,
-    /// Entropy of the training targets by the frequency of each token (unigram).
+    /// Unigram entropy of the training targets.
     pub unigram_entropy: f64,
-    /// Entropy of the training targets given the token before (bigram). On other data such a predictor has a higher
-    /// loss, the more so the rarer the pairs are.
+    /// Bigram entropy of the training targets: given the previous token. On other data such a predictor has a higher
+    /// loss, especially if pairs are rare.
     pub bigram_entropy: f64,
 }
 
 /// The token that ends a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EndOfText {
-    /// Its id.
+    /// The id of the token.
     pub id: u32,
-    /// Its label.
+    /// The label of the token.
     pub token: String,
-    /// What declares it, as "tokenizer_config.json".
+    /// The source of the declaration, such as "tokenizer_config.json".
     pub declared_by: String,
 }
 
 impl EndOfText {
-    /// That of a vocabulary which reads text by a tokenizer.
+    /// Returns the end-of-text token of a vocabulary that reads text with a tokenizer.
     pub fn of(vocabulary: &Vocabulary) -> Option<Self> {
         let (id, declared_by) = (vocabulary.end()?, vocabulary.end_declared_by()?.to_string());
         Some(EndOfText { id, token: vocabulary.token(id), declared_by })
@@ -133,22 +133,22 @@ impl EndOfText {
 /// The size of a split.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DescribedSplit {
-    /// Sequences, or windows side by side.
+    /// Number of sequences, or of adjacent windows.
     pub samples: usize,
-    /// Targets that count.
+    /// Number of targets that count.
     pub targets: usize,
-    /// Those that the optimal predictor knows.
+    /// Number of targets that the optimal predictor knows.
     pub determined: usize,
 }
 
-/// A sample as labels.
+/// A sample as token labels.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DescribedSample {
     /// The source, for an encoder-decoder.
     pub source: Option<Vec<String>>,
     /// The first input, then every target.
     pub tokens: Vec<String>,
-    /// Whether the optimal predictor knows the token; never true for the first one.
+    /// True for tokens that the optimal predictor knows; never for the first one.
     pub determined: Vec<bool>,
 }
 

@@ -1,10 +1,10 @@
-//! Sequences of validation that also stand in training, and tokens that do not.
+//! Validation sequences that also occur in training, and validation tokens that do not.
 
 use std::{collections::HashMap, ops::Range};
 
 use crate::data::{dataset::Dataset, ids::Ids, sequences::Sequences};
 
-/// Tokens that stand in validation and never in training.
+/// Returns the tokens that occur in validation but never in training.
 pub(super) fn unseen(dataset: &Dataset) -> Vec<u32> {
     let vocab = dataset.vocabulary.size();
     let [train, valid] = [&dataset.train, &dataset.valid].map(|split| {
@@ -15,8 +15,8 @@ pub(super) fn unseen(dataset: &Dataset) -> Vec<u32> {
     (0..vocab as u32).filter(|&id| valid[id as usize] && !train[id as usize]).collect()
 }
 
-/// How many samples of validation stand in training: the same row, with the same source; or for a
-/// stream the same window, anywhere in the part for training.
+/// Returns the number of validation samples that also occur in training. Rows must be equal, including the source;
+/// windows of a stream may occur anywhere in the training part.
 pub fn leaked(train: &Sequences, valid: &Sequences) -> usize {
     match (train.stream(), valid.stream()) {
         (Some(train), Some(part)) => leaked_windows(train, part, valid.time()),
@@ -25,7 +25,7 @@ pub fn leaked(train: &Sequences, valid: &Sequences) -> usize {
 }
 
 fn leaked_rows(train: &Sequences, valid: &Sequences) -> usize {
-    // Of each row of validation how often it stands there; the count goes where training has it.
+    // Counts each validation row, and removes the count when training has the row.
     let mut rows = HashMap::new();
     for sample in 0..valid.len() {
         *rows.entry(valid.sample(sample)).or_default() += 1;
@@ -33,8 +33,8 @@ fn leaked_rows(train: &Sequences, valid: &Sequences) -> usize {
     (0..train.len()).map(|sample| rows.remove(&train.sample(sample)).unwrap_or(0)).sum()
 }
 
-/// Looks for the windows of one part of a stream in another by a rolling hash (Karp & Rabin
-/// 1987), in one pass; each hit is compared token by token.
+/// Searches for the windows of one part of a stream in another part with a rolling hash (Karp & Rabin 1987), in one
+/// pass. Each match is verified token by token.
 fn leaked_windows(
     (ids, train): (&Ids, Range<usize>),
     (wanted_ids, valid): (&Ids, Range<usize>),
@@ -42,7 +42,7 @@ fn leaked_windows(
 ) -> usize {
     let tokens = length + 1;
     let window = |start: usize| wanted_ids.iter(start..start + tokens);
-    // Of each window of validation its hash, where it first stands, and how often.
+    // For each distinct validation window: its hash, its first start, and its number of occurrences.
     let starts = (valid.start..).step_by(length).take_while(|start| start + tokens <= valid.end);
     let mut wanted: Vec<_> = starts.map(|start| (window(start).fold(0, step), start, 1)).collect();
     wanted.sort_unstable();
@@ -54,12 +54,12 @@ fn leaked_windows(
     if wanted.is_empty() || train.len() < tokens {
         return 0;
     }
-    // Most hashes are not wanted: a bit each is quicker to ask than to search.
+    // Most hashes do not match: a bit table rejects them faster than a binary search.
     let bits = (16 * wanted.len()).next_power_of_two();
     let bit = |hash: u64| (hash >> 32) as usize & (bits - 1);
     let mut may_be_wanted = vec![false; bits];
     wanted.iter().for_each(|&(hash, ..)| may_be_wanted[bit(hash)] = true);
-    // What the oldest token of a window has become in its hash.
+    // The factor of a window's oldest token in its hash.
     let oldest = (1..tokens).fold(1u64, |power, _| power.wrapping_mul(BASE));
     let mut hash = ids.iter(train.start..train.start + length).fold(0, step);
     let mut leaked = 0;
@@ -78,7 +78,7 @@ fn leaked_windows(
     leaked
 }
 
-/// Odd and without pattern, so that the upper bits of a hash depend on every token.
+/// Odd and without a pattern, so that the upper bits of a hash depend on every token.
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn digit(id: u32) -> u64 {
@@ -141,7 +141,7 @@ mod tests {
         ) {
             let cut = ((stream.len() as f64 * cut) as usize).max(3);
             let ids = Arc::new(rows(&[&stream]));
-            // A part in front that belongs to neither.
+            // The first token belongs to neither part.
             let train = Sequences::windows(ids.clone(), 1..cut, length);
             let valid = Sequences::windows(ids, cut..stream.len(), length);
             let size = valid.time() + 1;

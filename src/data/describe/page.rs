@@ -1,4 +1,4 @@
-//! A [`DataDescription`] as a page of text.
+//! Formats a [`DataDescription`] as a page of text.
 
 use std::fmt::{self, Display};
 
@@ -9,13 +9,13 @@ use crate::{
     numbers::{counted, part_of},
 };
 
-/// Tokens of a sample that are shown.
+/// The most tokens of a sample that are shown.
 const SAMPLE_TOKENS: usize = 64;
 
-/// Values of a row of a table that are shown.
+/// The most values of a table row that are shown.
 const SHOWN_VALUES: usize = 16;
 
-/// Characters of a token that are shown.
+/// The most characters of a token that are shown.
 const LABEL: usize = 40;
 
 impl Display for DataDescription {
@@ -71,7 +71,7 @@ impl Display for EndOfText {
     }
 }
 
-/// The format of a table, its delimiter and its columns.
+/// Returns the format of a table, its delimiter and its columns.
 fn format_of(table: &TableReading) -> String {
     let columns = match table.columns {
         [least, most] if least == most => counted(most, "column"),
@@ -111,7 +111,7 @@ fn write_sample(f: &mut fmt::Formatter<'_>, sample: &DescribedSample, separator:
     Ok(())
 }
 
-/// The tokens as a page shows them: long ones are cut, and no line breaks.
+/// Returns the tokens as labels of a page: long tokens are cut, and control characters escaped.
 fn labels(tokens: &[String]) -> Vec<String> {
     let label = |token: &String| match token.chars().nth(LABEL) {
         None => in_one_line(token),
@@ -120,12 +120,12 @@ fn labels(tokens: &[String]) -> Vec<String> {
     tokens.iter().map(label).collect()
 }
 
-/// A text with its control characters escaped.
+/// Returns a text with its control characters escaped.
 fn in_one_line(text: &str) -> String {
     if text.contains(char::is_control) { excerpt(text, usize::MAX) } else { text.to_string() }
 }
 
-/// The first tokens, and a sign when there are more.
+/// Joins the first tokens, with an ellipsis if there are more.
 fn shortened(tokens: &[String], separator: &str, most: usize) -> String {
     let shown = labels(&tokens[..tokens.len().min(most)]).join(separator);
     if tokens.len() > most { format!("{shown}{separator}…") } else { shown }

@@ -1,8 +1,9 @@
-//! Whether the validation rows of a table differ from its training rows more than chance makes them.
+//! A test for validation rows that differ from the training rows by more than chance, as in a sorted table.
 //!
-//! A permutation test: the rows of both splits are divided anew at random [`DRAWS`] times, and the division at hand is
-//! compared with those by its mean lengths and by the total variation distance `½ Σ |p(x) - q(x)|` of its tokens: of
-//! all of them, of the last one of each row, and of each of the first [`POSITIONS`].
+//! This is a permutation test: the rows of both splits are randomly divided [`DRAWS`] times, and the actual split is
+//! compared with these divisions. The statistics are the mean length and the total variation distance
+//! `½ Σ |p(x) - q(x)|` of the tokens: of all tokens, of the last one of each row, and of each of the first
+//! [`POSITIONS`].
 
 use std::collections::HashMap;
 
@@ -11,28 +12,28 @@ use rand::seq::SliceRandom;
 use crate::data::seed::{Purpose, generator};
 use crate::data::sequences::Sequences;
 
-/// Random divisions.
+/// The number of random divisions.
 const DRAWS: usize = 19;
 
-/// Positions at the beginning of a row that are compared one by one.
+/// The number of positions at the beginning of a row that are compared separately.
 const POSITIONS: usize = 8;
 
-/// Rows of a split that are looked at, evenly spaced.
+/// The most rows of a split that are compared, evenly spaced.
 const ROWS: usize = 2048;
 
 /// The fewest windows that the validation part of a stream is cut into.
 const LEAST_WINDOWS: usize = 32;
 
-/// Tokens of a row that are looked at.
+/// The most tokens of a row that are compared.
 const TOKENS: usize = 128;
 
-/// A split differs where its distance exceeds the largest of the random ones by this factor...
+/// The splits differ if their distance exceeds the largest random distance by this factor...
 const FACTOR: f64 = 1.5;
 
-/// ...and by itself is at least this total variation, or this part of the mean length.
+/// ...and is at least this total variation, or this fraction of the mean length.
 const LEAST: f64 = 0.1;
 
-/// What differs most, with its distance and the largest distance of a random division.
+/// The statistic that differs most, with its distance and the largest distance of a random division.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SplitDifference {
     pub what: String,
@@ -40,8 +41,8 @@ pub(super) struct SplitDifference {
     pub random: f64,
 }
 
-/// What differs between the rows of the two splits; none where nothing does. The windows of a stream are rows of which
-/// the tokens alone are compared.
+/// Returns the largest difference between the rows of the two splits, if there is one. The windows of a stream are
+/// compared only by the distribution of their tokens.
 pub(super) fn difference(train: &Sequences, valid: &Sequences) -> Option<SplitDifference> {
     let is_stream = valid.stream().is_some();
     let length = valid.time().min(valid.targets() / LEAST_WINDOWS).max(1);
@@ -81,12 +82,12 @@ fn looked_at(split: &Sequences) -> impl Iterator<Item = Vec<u32>> {
     (0..count).map(move |row| split.sample(row * split.len() / count).1)
 }
 
-/// The distances of the mean lengths, of all tokens, of the last one, and of the first ones.
+/// Returns the distances of the mean lengths, of all tokens, of the last tokens, and of the first tokens.
 fn distances(train: &[Vec<u32>], valid: &[Vec<u32>]) -> Vec<f64> {
     let mean = |rows: &[Vec<u32>]| rows.iter().map(Vec::len).sum::<usize>() as f64 / rows.len() as f64;
     let [train_mean, valid_mean] = [mean(train), mean(valid)];
     let of_lengths = (train_mean - valid_mean).abs() / train_mean.min(valid_mean);
-    // The last token of a row may be its end; the one before it is compared then.
+    // If all rows end in the same token, it may be an end token; then the token before it is compared.
     let is_ended = {
         let mut lasts = train.iter().chain(valid).filter_map(|row| row.last());
         let first = lasts.next();
@@ -108,7 +109,7 @@ fn distances(train: &[Vec<u32>], valid: &[Vec<u32>]) -> Vec<f64> {
     distances
 }
 
-/// The total variation distance between the distributions of two sets of tokens.
+/// Returns the total variation distance between the distributions of two sets of tokens.
 fn total_variation(first: impl Iterator<Item = u32>, second: impl Iterator<Item = u32>) -> f64 {
     let mut counts: HashMap<u32, [usize; 2]> = HashMap::new();
     let mut totals = [0usize; 2];
@@ -116,8 +117,8 @@ fn total_variation(first: impl Iterator<Item = u32>, second: impl Iterator<Item 
         counts.entry(token).or_default()[side] += 1;
         totals[side] += 1;
     }
-    // Counts are summed as integers: the order of a map changes the last bits of a float sum, and with them which of two
-    // equal distances is the largest.
+    // Counts are summed as integers: the order of a map changes the last bits of a float sum, and thereby the choice
+    // between equal distances.
     let [first, second] = totals.map(|total| total as u128);
     if first * second == 0 {
         return 0.0;
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
     use crate::data::sequences::Rows;
 
-    /// The last tenth of rows against the others.
+    /// Compares the last tenth of the rows with the others.
     fn differs(rows: Vec<Vec<u32>>) -> Option<String> {
         let cut = rows.len() * 9 / 10;
         let split = |part: &[Vec<u32>]| {
@@ -142,7 +143,7 @@ mod tests {
         difference(&split(&rows[..cut]), &split(&rows[cut..])).map(|difference| difference.what)
     }
 
-    /// Independent tokens below 7.
+    /// Returns independent tokens below 7.
     fn noise(row: u32, position: u32) -> u32 {
         let mixed = (row + 1).wrapping_mul(2_654_435_761).rotate_left(position * 5 + 3).wrapping_mul(40_503);
         (mixed >> 8) % 7
@@ -166,11 +167,11 @@ mod tests {
         for column in [0, 2] {
             assert_eq!(differs(rows(column)), Some(format!("token {}", column + 1)));
         }
-        // Of equal distances the one with a position is named.
+        // Of equal distances, the one with a position is reported.
         assert_eq!(differs(rows(4)), Some("token 5".into()));
         let by_length = (0..500).map(|row| vec![3; 2 + row / 50]).collect();
         assert_eq!(differs(by_length), Some("the mean length".into()));
-        // A counter is new in each row however the rows are divided.
+        // A counter has a new value in each row, however the rows are divided.
         assert_eq!(differs((0..500).map(|row| vec![row, noise(row, 1)]).collect()), None);
     }
 }

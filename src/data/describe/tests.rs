@@ -1,4 +1,4 @@
-//! What is told of a dataset.
+//! Tests of the description of a dataset.
 
 use super::*;
 use crate::data::{Column, Task, load, load_pairs};
@@ -28,7 +28,7 @@ fn a_task_shows_its_floor_and_marks_what_is_determined() {
     let floor = format!("floor       {:.4} nats per token", 2.0 * 16f64.ln() / 6.0);
     assert!(page.contains(&floor), "{page}");
     assert!(page.contains("5 samples, 30 targets, 66.7 % of them determined"), "{page}");
-    // The marks stand under the tokens that they are for.
+    // Each mark is below its token.
     let lines: Vec<&str> = page.lines().collect();
     let at = lines.iter().position(|line| line.starts_with("samples (^ marks")).unwrap();
     let bar = lines[at + 1].find('|').unwrap();
@@ -37,7 +37,7 @@ fn a_task_shows_its_floor_and_marks_what_is_determined() {
 
 #[test]
 fn sequences_that_validation_shares_with_training_are_counted_and_warned_of() {
-    // Of 240 sequences of arithmetic a large training set has all.
+    // A large training set has all 240 sequences of `arithmetic`.
     let config = DataConfig { task: Task::Arithmetic, ..DataConfig::default() };
     let description = describe(&config, 0).unwrap();
     assert_eq!(description.overlap.leaked, 512);

@@ -1,4 +1,4 @@
-//! What a person should know of a dataset before training on it.
+//! Warnings about a dataset, to read before training.
 
 use std::collections::BTreeSet;
 
@@ -9,27 +9,26 @@ use crate::data::table;
 use crate::data::vocabulary::Notation;
 use crate::numbers::{counted, part_of, thousands};
 
-/// An integer vocabulary from this size on costs a model many weights.
+/// The size from which an integer vocabulary costs a model many weights.
 const SPARSE_FROM: usize = 1000;
 
-/// It is sparse where fewer than one in so many of its integers occur.
+/// A vocabulary is sparse if fewer than one in this many integers occur.
 const SPARSE: usize = 10;
 
-/// A file with fewer windows than this is learned by heart before anything else is learned.
+/// A model memorises a file with fewer windows before it learns anything else.
 const FEW_WINDOWS: usize = 20;
 
-/// With fewer targets the mean loss of a validation is known to no better than 0.05 nats or so.
+/// With fewer targets, the standard error of the mean validation loss is about 0.05 nats or more.
 const FEW_TARGETS: usize = 1000;
 
-/// What a person should know before training on a dataset that was loaded from `config`, a sentence each:
-/// too little data, validation that training has seen, tokens that it has not. It takes a pass over
-/// the data.
+/// Returns warnings about a dataset that was loaded from `config`, one sentence each: too little data, validation
+/// samples that also occur in training, tokens that training lacks. This takes one pass over the data.
 pub fn warnings(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
     let Dataset { train, valid, .. } = dataset;
     of(config, dataset, overlap::leaked(train, valid), overlap::unseen(dataset).len())
 }
 
-/// As [`warnings`], where the sequences that leaked and the tokens that training lacks are counted already.
+/// Returns the same as [`warnings`], given the number of leaked sequences and of tokens that training lacks.
 pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: usize) -> Vec<String> {
     let (train, valid) = (&dataset.train, &dataset.valid);
     let mut warnings = Vec::new();
@@ -90,7 +89,7 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
     warnings
 }
 
-/// What was guessed of a table, and what its rows and its integers look like.
+/// Returns warnings about guesses in the reading of a table, sorted rows and sparse integers.
 fn of_table(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
     let (Some(table), Dataset { train, valid, vocabulary, .. }) = (&dataset.table, dataset) else {
         return Vec::new();
@@ -125,23 +124,23 @@ fn of_table(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
     warnings
 }
 
-/// A text of nothing but numbers.
+/// Statistics of a text that holds nothing but numbers.
 #[derive(Default)]
 struct NumericText {
     lines: usize,
     numbers: usize,
-    /// The characters of the longest line.
+    /// The length of the longest line in characters.
     longest: usize,
-    /// Whether each number is an id that a vocabulary can have.
+    /// True if each number is an id that a vocabulary can have.
     are_ids: bool,
-    /// What stands between the numbers: a comma in numbers that spaces separate is that of a decimal.
+    /// The separators of the numbers. In numbers separated by spaces, a comma is a decimal comma.
     separators: BTreeSet<String>,
 }
 
 impl NumericText {
-    /// Counts the numbers of a text; none where something else stands in it.
+    /// Counts the numbers of a text; `None` if it holds anything else.
     fn read(dataset: &Dataset) -> Option<Self> {
-        /// The characters of numbers, of what separates them, and of line breaks.
+        /// The characters of numbers, separators and line breaks.
         const OF_NUMBERS: &str = "0123456789+-.eE \t,;|\r\n";
         let Dataset { train, vocabulary, .. } = dataset;
         let (ids, part) = train.stream()?;
@@ -177,11 +176,11 @@ impl NumericText {
     }
 }
 
-/// Warns about a text of nothing but numbers, which may be a table.
+/// Returns a warning if a text holds nothing but numbers, as it may be a table.
 fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
-    /// Longer lines without a separator are digits in a row, as of pi.
+    /// Longer lines without a separator are taken for digits of one number, such as pi.
     const LONGEST: usize = 24;
-    /// Fewer numbers in one line are no sign.
+    /// Fewer numbers in one line are not reported.
     const FEWEST: usize = 20;
 
     if config.source() != Source::Text || config.tokens != Tokens::Characters {
@@ -214,11 +213,11 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     ))
 }
 
-/// Warns about a text whose lines all have the same number of values, or are JSON, and which may be a table.
+/// Returns a warning if the lines of a text all have the same number of values or are JSON, as it may be a table.
 fn table_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
-    /// Fewer lines than this are no sign.
+    /// Fewer lines are not reported.
     const FEWEST_LINES: usize = 10;
-    /// Bytes of one token that are looked at.
+    /// The number of tokens, of at least one byte each, that are inspected.
     const BEGINNING: usize = 1 << 16;
 
     if config.source() != Source::Text || matches!(config.tokens, Tokens::File(_)) {
@@ -226,7 +225,7 @@ fn table_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     }
     let (ids, part) = dataset.train.stream()?;
     let beginning = dataset.vocabulary.decode(&ids.iter(part).take(BEGINNING).collect::<Vec<_>>());
-    // The last line may be cut.
+    // The last line may be incomplete.
     let (beginning, _) = beginning.rsplit_once('\n')?;
     if beginning.lines().count() < FEWEST_LINES {
         return None;

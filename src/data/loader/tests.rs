@@ -1,9 +1,9 @@
-//! The order of batches, and how they are shared.
+//! Tests of the order and the contents of batches.
 
 use super::*;
 use crate::data::{Role, sequences::Rows};
 
-/// 11 rows of different lengths: row `r` counts up from 100 r.
+/// Returns 11 rows of different lengths: row `r` counts up from 100 r.
 fn ragged() -> Sequences {
     let mut rows = Rows::default();
     for row in 0..11 {
@@ -55,7 +55,7 @@ fn each_batch_draws_its_length_and_the_same_one_again() {
     for batch in loader.epoch(0) {
         lengths.push(batch.time);
         assert_eq!(batch, loader.batch(0, lengths.len() - 1));
-        // Half of the sequence, then the half in order.
+        // The first half of the sequence, then the sorted half.
         for (inputs, targets) in batch.inputs.chunks(batch.time).zip(batch.targets.chunks(batch.time)) {
             let mut prefix = inputs[..batch.time / 2].to_vec();
             prefix.sort_unstable();
@@ -130,7 +130,7 @@ fn windows_at_random_offsets_start_everywhere_and_do_not_depend_on_the_batch_siz
     assert_eq!(row_starts(1, 1), seen[..3]);
     seen.sort_unstable();
     seen.dedup();
-    // From the first id of the part to the last place with seven targets after it.
+    // From the first id of the part to the last one with seven targets after it.
     assert_eq!(seen, (2..=15).collect::<Vec<_>>());
 }
 

@@ -1,4 +1,4 @@
-//! Which columns of CSV are read, by their names or their numbers.
+//! Selection of CSV columns by their names or numbers.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,11 +12,11 @@ use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
-/// Columns that are named in an error.
+/// The most columns listed in an error.
 const NAMED: usize = 20;
 
 impl Table<'_> {
-    /// Reads the first row, as the names of columns or as data, and says which column is read.
+    /// Reads the first row, as column names or as data, and returns the selected column.
     pub(super) fn read_first(
         &mut self,
         first: Row,
@@ -70,7 +70,7 @@ impl Table<'_> {
         Ok(column)
     }
 
-    /// Returns whether the first line holds names, as the config or else the lines below say.
+    /// Returns true if the first line holds names, according to the config or else to the lines below.
     fn has_header(&mut self, first: &Row, below: &[&Row], column: Option<usize>) -> bool {
         if self.config.column.name().is_some() {
             return true;
@@ -121,7 +121,7 @@ impl Table<'_> {
         }
     }
 
-    /// Keeps the names of a header, and finds the columns that are not values.
+    /// Stores the names of a header, and finds the index and mask columns.
     fn read_header(&mut self, names: &StringRecord, below: &[&Row], column: Option<usize>) {
         self.reading.header = Some(names.iter().map(str::to_string).collect());
         if let Some(order) = &self.columns.order {
@@ -141,7 +141,7 @@ impl Table<'_> {
         self.columns.masks = masks.map(|(at, name)| (at, name.to_string())).collect();
     }
 
-    /// The places in a header of the columns of these names, each at the next one of its name.
+    /// Returns the positions of the named columns in a header. Duplicate names are matched in order.
     fn places(&self, (line, header): &Row, names: &[String]) -> Result<Vec<usize>> {
         let mut free: HashMap<&str, Vec<usize>> = HashMap::new();
         (0..header.len()).rev().for_each(|at| free.entry(&header[at]).or_default().push(at));
@@ -160,7 +160,7 @@ impl Table<'_> {
         Err(self.problem(Some(*line), problem))
     }
 
-    /// The place of the column of a name in the first line.
+    /// Returns the position of the column with this name in the first line.
     pub(super) fn named_column(&self, first: &Row, name: &str) -> Result<usize> {
         let mut places =
             first.1.iter().enumerate().filter(|(_, value)| *value == name).map(|(place, _)| place);
@@ -179,7 +179,7 @@ impl Table<'_> {
     }
 }
 
-/// The names of columns as an error lists them.
+/// Formats column names as a list for an error.
 fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     let more = names.len().checked_sub(NAMED + 1).map(|more| format!("{} more", more + 1));

@@ -1,4 +1,4 @@
-//! CSV, and its relatives with tabs, semicolons, spaces or bars.
+//! Reads CSV, and its variants with tabs, semicolons, spaces or bars.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,13 +11,13 @@ use crate::data::config::{Column, Delimiter, Header, Values};
 use crate::error::{Error, Result};
 use crate::files::remove_quotes;
 
-/// The lines of delimited values.
+/// Iterates over the rows of delimited values.
 fn rows<'t>(path: &'t Path, text: &'t str, delimiter: u8) -> impl Iterator<Item = Result<Row>> + 't {
     delimiter::records(text, delimiter).map(move |record| {
         let failed = |error| Error::file(path, format!("cannot be read as a table: {error}"));
         let values = record.map_err(failed)?;
         let line = values.position().map_or(1, |position| {
-            // A record starts with the blank lines before it.
+            // A record includes the blank lines before it.
             let rest = &text[position.byte() as usize..];
             let blank = &rest[..rest.len() - rest.trim_start_matches(['\r', '\n']).len()];
             position.line() as usize + blank.matches('\n').count()
@@ -27,7 +27,7 @@ fn rows<'t>(path: &'t Path, text: &'t str, delimiter: u8) -> impl Iterator<Item 
 }
 
 impl Table<'_> {
-    /// Reads lines of which the first may be a header.
+    /// Reads the lines, of which the first may be a header.
     pub(super) fn read_delimited(&mut self, text: &str) -> Result<()> {
         if text.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep=")) {
             let problem = "names the delimiter for Excel: remove this line, and set `data.delimiter`";
@@ -91,7 +91,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Returns true for a header as R writes it: without a name for the row names, which are the first values below it.
+    /// Returns true for a header as R writes it, without a name for the column of row names.
     fn lacks_name_of_row_names(&self, first: &Row, below: &[&Row], width: usize) -> bool {
         first.1.len() + 1 == width
             && header::is_index(below)
@@ -99,7 +99,7 @@ impl Table<'_> {
             && header::judge(&first.1, &shifted(below).iter().collect::<Vec<_>>(), None) == FirstLine::Names
     }
 
-    /// Refuses a comment above a table of so many columns.
+    /// Returns an error for a comment above a table with another number of columns.
     fn refuse_comment(&self, (line, values): &Row, width: usize) -> Result<()> {
         let is_comment = values.get(0).is_some_and(|value| value.starts_with('#'));
         let problem =
@@ -107,7 +107,7 @@ impl Table<'_> {
         if is_comment && values.len() != width { Err(self.problem(Some(*line), problem)) } else { Ok(()) }
     }
 
-    /// Refuses a line of words above numbers alone: a title, units or a comment.
+    /// Returns an error for a line of words above numbers alone: a title, units or a comment.
     fn refuse_words_above_numbers(&self, below: &[&Row], column: Option<usize>) -> Result<()> {
         if self.given.is_none()
             && self.config.values == Values::Auto
@@ -120,7 +120,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Refuses rows in brackets, whose first and last value would keep one.
+    /// Returns an error for rows in brackets, which would become part of the first and the last value.
     fn refuse_brackets(&self, (line, values): &Row) -> Result<()> {
         let ends = values.get(0).zip(values.get(values.len().saturating_sub(1)));
         let pairs = [('[', ']'), ('(', ')'), ('{', '}')];
@@ -140,10 +140,10 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Refuses lines in quotes, each of which would be one value however it is split. A column of phrases is one, if it
-    /// is chosen.
+    /// Returns an error for lines that are quoted as a whole, as each would be a single value with any delimiter. A
+    /// selected column of phrases is allowed.
     fn refuse_quoted_rows(&self, text: &str, first: &Row, below: &[&Row]) -> Result<()> {
-        // The first line may hold names, in quotes or without.
+        // The first line may hold names, with or without quotes.
         let has_one_name = first.1.len() == 1;
         let is_plain = || text.lines().nth(first.0 - 1).is_some_and(|line| !line.contains('"'));
         let rows = || std::iter::once(first).filter(|_| below.is_empty()).chain(below.iter().copied());
@@ -176,7 +176,7 @@ impl Table<'_> {
         Err(self.problem(rows().next().map(|row| row.0), problem))
     }
 
-    /// The delimiter, as `data.delimiter` or else the lines say.
+    /// Returns the delimiter from `data.delimiter`, or else inferred from the lines.
     fn delimiter(&mut self, text: &str) -> u8 {
         if let Delimiter::Of(delimiter) = self.config.delimiter {
             return delimiter;
@@ -206,12 +206,12 @@ impl Table<'_> {
     }
 }
 
-/// The rows without their first value.
+/// Returns the rows without their first value.
 fn shifted(rows: &[&Row]) -> Vec<Row> {
     rows.iter().map(|row| (row.0, row.1.iter().skip(1).collect())).collect()
 }
 
-/// The number of values that most lines have.
+/// Returns the most frequent number of values per line.
 fn usual_width(rows: &[&Row]) -> Option<usize> {
     let mut counts = BTreeMap::new();
     rows.iter().for_each(|(_, values)| *counts.entry(values.len()).or_insert(0) += 1);

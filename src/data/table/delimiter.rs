@@ -1,41 +1,42 @@
-//! The delimiter of a CSV table, inferred from its lines.
+//! Inference of the delimiter of a CSV table from its lines.
 //!
-//! Each candidate splits the first [`SAMPLE`] lines outside quotes. The delimiter is the one that gives the most lines
-//! the same number of fields, at least two; where sequences of different lengths leave no such number, the one that
-//! splits the most lines. The extension decides between equals, and a tab that splits half the lines of a `.tsv` wins.
-//! Words may hold spaces: in `.csv` and `.tsv` spaces separate only numbers.
+//! Each candidate splits the first [`SAMPLE`] lines outside quotes. The delimiter is the candidate that splits the
+//! largest fraction of lines into the same number of fields, at least two. If sequences of different lengths share no
+//! number of fields, it is the candidate that splits the most lines. The extension breaks ties, and a tab that splits
+//! half of the lines of a `.tsv` is always chosen. Words may contain spaces, so in `.csv` and `.tsv` spaces separate
+//! only numbers.
 
 use csv::{ReaderBuilder, StringRecord, Trim};
 
-/// Lines that are looked at.
+/// The number of lines that are inspected.
 pub(super) const SAMPLE: usize = 1000;
 
-/// The candidates of equal rank in the order in which they are taken.
+/// The candidates in the order in which they break ties.
 const BY_RARITY: [u8; 5] = *b"\t;|, ";
 const OF_CSV: [u8; 5] = *b",;\t| ";
 
-/// What was inferred.
+/// The inferred delimiter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Inferred {
     pub delimiter: u8,
-    /// Another one that gives every line the same number of fields.
+    /// Another delimiter that splits every line into the same number of fields.
     pub rival: Option<u8>,
-    /// The part of the lines that have the most frequent number of fields; 0 where that is one.
+    /// The fraction of lines with the most frequent number of fields; 0 if this number is one.
     pub regularity: f64,
 }
 
-/// A candidate on the sample.
+/// The statistics of a candidate on the sample.
 #[derive(Debug)]
 struct DelimiterCandidate {
     delimiter: u8,
     regularity: f64,
-    /// The part of the lines that it splits.
+    /// The fraction of lines that it splits.
     split: f64,
-    /// Whether it leaves numbers alone below the first line.
+    /// True if all its fields below the first line are numbers.
     is_numeric: bool,
 }
 
-/// Infers the delimiter of a text from a file with an extension.
+/// Infers the delimiter of a text from a file with this extension.
 pub(super) fn infer(text: &str, extension: &str) -> Inferred {
     let end = text.match_indices('\n').nth(SAMPLE - 1).map_or(text.len(), |(end, _)| end);
     let sample = &text[..end];
@@ -59,21 +60,21 @@ pub(super) fn infer(text: &str, extension: &str) -> Inferred {
         is_even && other.delimiter != best.delimiter && other.delimiter != b' '
     });
     let (delimiter, rival) = match rival.map(|rival| rival.delimiter) {
-        // As 0,5;1,5 in countries that write fractions with a comma.
+        // For example 0,5;1,5 in countries with a decimal comma.
         Some(b';') if best.delimiter == b',' && has_decimal_commas(sample) => (b';', Some(b',')),
         rival => (best.delimiter, rival),
     };
     Inferred { delimiter, rival, regularity: best.regularity }
 }
 
-/// The records of a text with the spaces around their values.
+/// Iterates over the records of a text, with the spaces around their values.
 pub(super) fn untrimmed(text: &str, delimiter: u8) -> impl Iterator<Item = csv::Result<StringRecord>> {
     let mut builder = ReaderBuilder::new();
     builder.has_headers(false).flexible(true).delimiter(delimiter);
     builder.from_reader(text.as_bytes()).into_records()
 }
 
-/// The records of a text; several spaces are one.
+/// Iterates over the records of a text. Several spaces count as one delimiter.
 pub(super) fn records(text: &str, delimiter: u8) -> impl Iterator<Item = csv::Result<StringRecord>> {
     let mut builder = ReaderBuilder::new();
     builder.has_headers(false).flexible(true).trim(Trim::All).delimiter(delimiter);
@@ -93,7 +94,7 @@ impl DelimiterCandidate {
         let (mut lines, mut split) = (0usize, 0usize);
         // The first line may hold names.
         let [mut is_first_numeric, mut is_rest_numeric] = [true; 2];
-        // Lines by their number of fields.
+        // The number of lines with each number of fields.
         let mut counts: Vec<usize> = Vec::new();
         for record in records(sample, delimiter).map_while(Result::ok) {
             if record.iter().all(str::is_empty) {
@@ -118,13 +119,13 @@ impl DelimiterCandidate {
         DelimiterCandidate { delimiter, regularity, split: part(split), is_numeric }
     }
 
-    /// Regularity first, then the lines that are split.
+    /// Ranks by regularity first, then by the fraction of lines that are split.
     fn rank(&self) -> f64 {
         2.0 * self.regularity + self.split
     }
 }
 
-/// Returns whether each comma stands between digits.
+/// Returns true if each comma is between digits.
 fn has_decimal_commas(sample: &str) -> bool {
     let bytes = sample.as_bytes();
     let is_digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);

@@ -1,13 +1,14 @@
-//! Whether the first line of a CSV table holds names or data.
+//! Detection of a header in the first line of a CSV table.
 //!
-//! 1. A word above numbers or dates is a name; a number or a date in the first line is data. A column that is chosen
-//!    decides for itself, else all columns do.
-//! 2. Words above words: a value of the first line that comes again below, or twice in the first line, is data. Where
-//!    none does, and fewer than [`RARE`] of the values below occur once in some column, the line holds names, which is
-//!    a guess.
-//! 3. Otherwise nothing is known, and the line is data.
+//! 1. A word above numbers or dates is a name; a number or a date in the first line is data. A selected column decides
+//!    alone, otherwise all columns do.
+//! 2. Words above words: the line is data if one of its values recurs below or occurs twice in the line. Otherwise, if
+//!    fewer than [`RARE`] of the values below occur once in some column, the line probably holds names, which is
+//!    reported as a guess.
+//! 3. Otherwise nothing is known, and the line is read as data.
 //!
-//! A line of data is asked about where its words are new to their columns, whose values otherwise recur.
+//! A line of data is reported as a possible header if its words do not occur in their columns, whose other values
+//! recur.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,29 +16,29 @@ use csv::StringRecord;
 
 use super::Row;
 
-/// The part of values that occur once, below which a value of the first line would come again.
+/// The fraction of values that occur once, below which a value of the first line is expected to recur.
 const RARE: f64 = 0.05;
 
-/// Rows below the first line that are needed for a guess.
+/// The number of rows below the first line that a guess requires.
 const ENOUGH: usize = 20;
 
-/// Rows below a line of numbers that are needed to call it unlike them.
+/// The number of rows that are required to judge a line of numbers as unlike them.
 const FEW: usize = 5;
 
-/// What the lines say about the first one.
+/// The judgement of the first line by the lines below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FirstLine {
     Names,
     ProbablyNames,
     Data,
-    /// Numbers like those of a header: read as data, which cannot be known.
+    /// Numbers that resemble a header: read as data, but uncertain.
     Numbers,
-    /// Words that their columns lack below, where values recur: read as data, which cannot be known.
+    /// Words that do not occur in their columns, where values recur: read as data, but uncertain.
     NewWords,
     Unknown,
 }
 
-/// Compares the first line with those below it; `column` is the one that is read, where one is.
+/// Compares the first line with those below it. `column` is the selected column, if there is one.
 pub(super) fn judge(first: &StringRecord, below: &[&Row], column: Option<usize>) -> FirstLine {
     match by_rules(first, below, column) {
         FirstLine::Data if has_new_words(first, below) => FirstLine::NewWords,
@@ -45,8 +46,8 @@ pub(super) fn judge(first: &StringRecord, below: &[&Row], column: Option<usize>)
     }
 }
 
-/// Returns whether at least half of the words of the first line are missing from their columns, of those columns in
-/// which hardly a value occurs once.
+/// Returns true if at least half of the first line's words are missing from their columns. Only columns in which few
+/// values occur once are considered.
 fn has_new_words(first: &StringRecord, below: &[&Row]) -> bool {
     let words = first.iter().enumerate().filter(|&(_, value)| kind(value) == ValueKind::Word);
     let recurring: Vec<(usize, &str)> =
@@ -72,7 +73,7 @@ fn by_rules(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Firs
     }
     match (by_kind(first, below, &all), column) {
         (FirstLine::Unknown, Some(column)) => by_recurrence(first, below, &[column]),
-        // Numbers recur by chance: the names of columns 1, 2 and 3 next to the name of one of numbers.
+        // Numbers recur by chance, for example as the column names 1, 2 and 3 next to the name of a column of numbers.
         (FirstLine::Unknown, None) => match by_recurrence(first, below, &all) {
             FirstLine::Data if names_numbers(first, below) => FirstLine::Unknown,
             judged => judged,
@@ -82,10 +83,11 @@ fn by_rules(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Firs
     }
 }
 
-/// A first line of 0, 1, 2 and so on, or from 1, as pandas numbers columns without names: above an index without a name,
-/// above words alone, or above numbers that hardly count like this.
+/// Judges a first line that counts from 0 or 1, with which pandas numbers columns without names. Such a line is taken
+/// for a header, or a possible one, above an unnamed index, above words alone, or above numbers that rarely count like
+/// it.
 fn numbered(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Option<FirstLine> {
-    /// Fewer numbers count by chance.
+    /// Fewer numbers may count by chance.
     const LEAST: usize = 3;
     let is_unnamed = first.get(0) == Some("");
     let numbers: Vec<usize> =
@@ -114,9 +116,9 @@ fn numbered(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Opti
     }
 }
 
-/// Returns whether each number of the first line lies outside its column: far outside, or of values that come again and
-/// again; and each date stands above numbers. They rise like years, or stand next to a word that its column does not
-/// have again.
+/// Returns true if each number of the first line is outside the range of its column, and each date is above numbers.
+/// The number must be far outside, or the values of the column must recur. The numbers must also rise like years, or be
+/// next to a word that does not recur in its column.
 fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
     let of_kind = |wanted| first.iter().enumerate().filter(move |&(_, value)| kind(value) == wanted);
     let is_outside = |(column, value): (usize, &str)| {
@@ -142,7 +144,7 @@ fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
     count > 0 && (rises || is_named) && numbers.all(is_outside)
 }
 
-/// Returns whether a word of the first line stands above numbers alone.
+/// Returns true if a word of the first line is above numbers alone.
 fn names_numbers(first: &StringRecord, below: &[&Row]) -> bool {
     (0..first.len()).any(|column| by_kind(first, below, &[column]) == FirstLine::Names)
 }
@@ -170,7 +172,7 @@ pub(super) fn kind(value: &str) -> ValueKind {
     }
 }
 
-/// The values of a column.
+/// Iterates over the values of a column.
 fn values<'a>(below: &'a [&Row], column: usize) -> impl Iterator<Item = &'a str> {
     below.iter().filter_map(move |row| row.1.get(column))
 }
@@ -193,7 +195,7 @@ fn by_kind(first: &StringRecord, below: &[&Row], columns: &[usize]) -> FirstLine
         (false, false) if is_above_words => FirstLine::ProbablyNames,
         (true, false) => FirstLine::Names,
         (false, true) => FirstLine::Data,
-        // A number among names, as the year of a column.
+        // A number among names, such as a year that names a column.
         (true, true) | (false, false) => FirstLine::Unknown,
     }
 }
@@ -217,7 +219,7 @@ fn by_recurrence(first: &StringRecord, below: &[&Row], columns: &[usize]) -> Fir
     }
 }
 
-/// Returns whether so few values of a column occur once that another value of it would probably recur.
+/// Returns true if hardly any value of a column occurs only once, so that a further value would probably recur.
 pub(super) fn is_expected_again(below: &[&Row], column: usize) -> bool {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     values(below, column).for_each(|value| *counts.entry(value).or_default() += 1);
@@ -226,14 +228,14 @@ pub(super) fn is_expected_again(below: &[&Row], column: usize) -> bool {
     all >= ENOUGH && (once as f64) < RARE * all as f64
 }
 
-/// Returns whether a header leaves the first column without a name, and no value of that comes twice, or it counts on and
-/// begins anew: an index, as pandas writes one, also of rows that were shuffled, dropped or joined.
+/// Returns true if a header lacks a name for the first column, and this column is an index as written by pandas. Its
+/// values are unique, or count up and restart. Rows may have been shuffled, dropped or joined.
 pub(super) fn has_index(names: &StringRecord, below: &[&Row]) -> bool {
     let is_unnamed = |name: &str| name.is_empty() || name.starts_with("Unnamed: ");
     names.len() > 1 && names.get(0).is_some_and(is_unnamed) && (is_index(below) || counts_on(below))
 }
 
-/// Returns whether the first column counts rows, and begins anew where another table was joined.
+/// Returns true if the first column counts rows, and restarts where another table was joined.
 fn counts_on(below: &[&Row]) -> bool {
     let numbers = values(below, 0).map(|value| value.parse().ok()).collect::<Option<Vec<i64>>>();
     numbers.filter(|numbers| numbers.len() >= FEW).is_some_and(|numbers| {
@@ -242,7 +244,7 @@ fn counts_on(below: &[&Row]) -> bool {
     })
 }
 
-/// Returns whether the first column can be an index of the rows, of names or of integers: no value comes twice.
+/// Returns true if the first column can be an index of the rows: unique names or integers.
 pub(super) fn is_index(below: &[&Row]) -> bool {
     let mut seen = HashSet::new();
     let is_label = |value: &str| kind(value) == ValueKind::Word || value.parse::<i64>().is_ok();
@@ -250,10 +252,10 @@ pub(super) fn is_index(below: &[&Row]) -> bool {
         && below.iter().all(|row| row.1.get(0).is_some_and(|value| is_label(value) && seen.insert(value)))
 }
 
-/// Returns the line of a row of words close above numbers alone, as units, a comment or a second header; of one
-/// column, or of all.
+/// Returns the line number of a row of words near the beginning, above numbers alone: units, a comment or a second
+/// header. Considers one column, or all.
 pub(super) fn words_above_numbers(below: &[&Row], column: Option<usize>) -> Option<usize> {
-    /// Rows that may stand between a header and the data.
+    /// The most rows between a header and the data.
     const TITLES: usize = 3;
     let has_words = |row: &&&Row| match column {
         Some(column) => row.1.get(column).is_some_and(|value| kind(value) == ValueKind::Word),
@@ -310,7 +312,7 @@ mod tests {
         for data in ["6,20,8", "2021,2020,2019", "4,20,9"] {
             assert_eq!(judged(&format!("{data}\n{below}"), None), FirstLine::Data, "{data}");
         }
-        // Next to a word that its column does not have again, one number is enough, in any order.
+        // Next to a word that does not recur in its column, one number is enough, in any order.
         let regions = "r1,5,6\nr2,6,5\n".repeat(3);
         for header in [
             "region,2019,2020",

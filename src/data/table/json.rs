@@ -1,4 +1,4 @@
-//! JSON Lines, and JSON files that hold one array.
+//! Reads JSON Lines, and JSON files that hold one array.
 //!
 //! ```text
 //! a line each          [3, 1, 4]                       {"day": 1, "state": "sun"}
@@ -17,22 +17,22 @@ use super::{targets, trimmed};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result, expected};
 
-/// The way to learn from the texts of a table.
+/// Advice for learning from the texts of a table.
 pub(super) const INTO_TEXT: &str = "write them into a .txt file, one per line, and name that as `data.path`";
 
-/// Integers of JSON from 2^64 are read as if they were fractions, in 16 digits.
+/// JSON integers from 2^64 are read as floats, which keep 16 digits.
 const EXACT: f64 = u64::MAX as f64;
 
-/// A value as it was parsed.
+/// A parsed value with its source text.
 pub(super) struct Parsed<'t> {
-    /// The line in which it begins, counted from 1.
+    /// The line in which the value begins, from 1.
     pub line: usize,
     pub value: Value,
-    /// The value as it is written.
+    /// The value as written in the file.
     pub text: &'t str,
 }
 
-/// A value without a key that occurs twice in one object: of such keys serde_json keeps the last without a word.
+/// A value in which no object has duplicate keys; serde_json would silently keep the last of them.
 struct Unique(Value);
 
 impl<'de> Deserialize<'de> for Unique {
@@ -102,7 +102,7 @@ impl<'de> Visitor<'de> for UniqueVisitor {
     }
 }
 
-/// Whether a text is JSON Lines and no array: its first line is a value, and others follow.
+/// Returns true if a text is JSON Lines: its first line is a complete value, and others follow.
 pub(super) fn is_lines(text: &str) -> bool {
     match text.trim().split_once('\n') {
         None => text.trim().is_empty(),
@@ -110,7 +110,7 @@ pub(super) fn is_lines(text: &str) -> bool {
     }
 }
 
-/// The value of each line.
+/// Iterates over the values of the lines.
 pub(super) fn lines<'t>(path: &'t Path, text: &'t str) -> impl Iterator<Item = Result<Parsed<'t>>> {
     text.lines().zip(1..).filter(|(text, _)| !text.trim().is_empty()).map(move |(text, line)| {
         let Unique(value) = serde_json::from_str(text).map_err(|error| no_json(path, line, &error))?;
@@ -118,14 +118,14 @@ pub(super) fn lines<'t>(path: &'t Path, text: &'t str) -> impl Iterator<Item = R
     })
 }
 
-/// The elements of an array.
+/// Iterates over the elements of an array.
 pub(super) fn elements<'t>(
     path: &'t Path,
     text: &'t str,
 ) -> Result<impl Iterator<Item = Result<Parsed<'t>>>> {
-    // What is wrong between the elements is found here, without holding them.
+    // Find syntax errors between the elements first, without storing them.
     serde_json::from_str::<Vec<IgnoredAny>>(text).map_err(|error| no_json(path, 1, &error))?;
-    // What was read, and how much of it the number of the line counts.
+    // `at` is the read position, `counted` the position up to which `line` counts the line breaks.
     let mut at = text.find('[').map_or(0, |opening| opening + 1);
     let (mut counted, mut line) = (0, 1);
     Ok(std::iter::from_fn(move || {
@@ -143,7 +143,7 @@ pub(super) fn elements<'t>(
     }))
 }
 
-/// What a value, or its member of a name, holds: a sequence, or one value.
+/// Returns the values of a sequence, or a single value with `true`. An object is read at its member `name`.
 pub(super) fn values(value: Value, name: Option<&str>) -> Result<(StringRecord, bool), String> {
     let value = match (value, name) {
         (Value::Object(mut members), Some(name)) => {
@@ -195,11 +195,12 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<(StringRecord, 
     }
 }
 
-/// The row with its first fraction as the `text` of JSON writes it, as 1e0 for 1.0; none where both are the same.
+/// Returns the row with its first fraction as the JSON `text` writes it, such as 1e0 for 1.0. `None` if both are the
+/// same.
 pub(super) fn as_written(row: &StringRecord, text: &str) -> Option<StringRecord> {
     let is_fraction = |word: &str| word.contains(['.', 'e', 'E']) && word.parse::<Number>().is_ok();
     let (at, value) = row.iter().enumerate().find(|(_, value)| is_fraction(value))?;
-    // Strings, which hold no numbers, are every second part but for escaped quotes, which only hide a number.
+    // Every second part is a string, which holds no numbers. Escaped quotes can only hide a number.
     let numbers = text.split('"').step_by(2).flat_map(|part| {
         part.split(|character: char| !(character.is_ascii_alphanumeric() || "+-.".contains(character)))
     });
@@ -209,12 +210,12 @@ pub(super) fn as_written(row: &StringRecord, text: &str) -> Option<StringRecord>
     Some(row.iter().enumerate().map(|(index, value)| if index == at { written } else { value }).collect())
 }
 
-/// What a value says, as text.
+/// Converts a value to text.
 fn text(value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Null => Ok(String::new()),
-        // It was rounded: others would be the same symbol.
+        // The number was rounded, so other numbers could become the same symbol.
         Value::Number(number) if number.as_f64().is_some_and(|number| number.abs() >= EXACT) => {
             Err("has a number of more digits than are read; write it in quotes, as a symbol".into())
         }
@@ -225,7 +226,7 @@ fn text(value: &Value) -> Result<String, String> {
     }
 }
 
-/// Says what is no JSON in a text whose first line has the number `line`.
+/// Returns the error for invalid JSON in a text whose first line has the number `line`.
 fn no_json(path: &Path, line: usize, error: &serde_json::Error) -> Error {
     let line = line + error.line().max(1) - 1;
     let problem = format!("cannot be read: {}", expected(&error.to_string()));

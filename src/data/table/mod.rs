@@ -1,10 +1,9 @@
-//! The user's table: CSV or JSON of integers or of symbols.
+//! The user's table: CSV or JSON with integers or symbols.
 //!
-//! Each line, or each array of a JSON file, is a sequence. Sequences of different lengths are closed by an
-//! end token, so that a model learns where one ends; the last `data.valid_fraction` of them are for
-//! validation. With `data.column` that column, from the first line to the last, is one sequence, cut into
-//! windows as a text is; and so are the numbers of a JSON array. A column of JSON objects may hold
-//! sequences instead, an array each.
+//! Each line, or each array of a JSON file, is a sequence. Sequences of different lengths are followed by an end token,
+//! so that a model learns where they end. The last `data.valid_fraction` of the sequences is for validation. With
+//! `data.column`, that column is one sequence from the first line to the last, cut into windows like a text. The same
+//! applies to a JSON array of numbers. A column of JSON objects may also hold arrays, each of which is a sequence.
 //!
 //! ```text
 //! 3,1,4,1        {"day": 1, "state": "sun"}       {"steps": [3, 1, 4, 1]}
@@ -12,8 +11,8 @@
 //! 2,6,5,3        {"day": 3, "state": "sun"}       {"steps": [2, 6, 5, 3]}
 //! ```
 //!
-//! The delimiter of CSV and whether its first line holds names are inferred (`delimiter`, `header`), unless
-//! `data.delimiter` and `data.header` say them. What was inferred is kept for `data` to show, and a guess is a warning.
+//! The delimiter of CSV and the presence of a header are inferred (`delimiter`, `header`) unless `data.delimiter` and
+//! `data.header` are set. The `data` command shows what was inferred, and uncertain guesses become warnings.
 
 mod columns;
 mod delimited;
@@ -43,8 +42,8 @@ use crate::error::{Error, Result};
 use crate::files::Text;
 use crate::numbers::counted;
 
-/// Reads the table that `config` names, in the format that its extension names, JSON or else CSV; by a given
-/// vocabulary, or by that of its values.
+/// Reads the table that `config` names, as JSON or CSV according to its extension. The vocabulary is the given one, or
+/// else consists of the table's values.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
     if let Some(vocabulary) = given.filter(|vocabulary| vocabulary.notation() != Notation::Words) {
         let problem = format!(
@@ -88,15 +87,15 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     table.into_dataset(encoder)
 }
 
-/// What a text that may be a table looks like.
+/// The format of a text that may be a table.
 pub(super) enum Form {
-    /// An array or an object of JSON in each line.
+    /// A JSON array or object in each line.
     Json,
-    /// So many values in each line, and what separates them.
+    /// The number of values in each line, and their delimiter.
     Delimited(usize, Delimiter),
 }
 
-/// Returns the form that all lines of a text share, if it is that of a table.
+/// Returns the table format that all lines of a text share, if there is one.
 pub(super) fn form(text: &str) -> Option<Form> {
     if text.lines().all(|line| line.starts_with(['{', '[']) && serde_json::from_str::<Value>(line).is_ok()) {
         return Some(Form::Json);
@@ -108,46 +107,46 @@ pub(super) fn form(text: &str) -> Option<Form> {
     fields.all(|count| count == first).then_some(Form::Delimited(first, Delimiter::Of(delimiter)))
 }
 
-/// The line in which a row begins, from 1, and its values.
+/// The line number in which a row begins, from 1, and its values.
 type Row = (usize, StringRecord);
 
-/// A sequence without empty values at its end: programs write them to make lines equally long.
+/// Removes empty values at the end of a row, with which programs pad lines to the same length.
 fn trimmed(mut values: StringRecord) -> StringRecord {
     let filled = values.iter().zip(1..).filter(|(value, _)| !value.is_empty()).last();
     values.truncate(filled.map_or(0, |(_, count)| count));
     values
 }
 
-/// What was read so far.
+/// The state of reading a table.
 struct Table<'a> {
     config: &'a DataConfig,
     given: Option<&'a Vocabulary>,
-    /// Made for the first value.
+    /// Created for the first value.
     encoder: Option<Encoder<'a>>,
     ids: Ids,
-    /// The line of each sequence, and where it lies in the ids.
+    /// The line number of each sequence, and its range of ids.
     rows: Vec<(usize, Range<usize>)>,
-    /// Whether a value may hold line breaks.
+    /// True if a value may contain line breaks.
     is_json: bool,
-    /// Whether all rows are one sequence; the first one decides.
+    /// True if all rows together are one sequence; the first row decides.
     is_stream: Option<bool>,
-    /// Whether sequences have end tokens of their own.
+    /// True if sequences have their own end tokens.
     ends_itself: bool,
-    /// The columns that are read, and those that are not.
+    /// The selection of columns.
     columns: Columns,
     reading: TableReading,
-    /// Whether an integer with leading zeros was read as a number.
+    /// True if an integer with leading zeros was read as a number.
     drops_zeros: bool,
 }
 
-/// The columns of a table, by its header.
+/// The selection of columns of a table, determined from its header.
 #[derive(Default)]
 struct Columns {
-    /// Columns at the left that are not read: an index.
+    /// The number of columns at the left that are skipped as an index.
     skipped: usize,
-    /// The place of each column of the run's table, where this one has another order.
+    /// The position of each column of the run's table, if this table has another order.
     order: Option<Vec<usize>>,
-    /// Columns next to the one that is read that must be 1 throughout.
+    /// Columns next to the selected one that must be 1 throughout.
     masks: Vec<(usize, String)>,
 }
 
@@ -156,7 +155,7 @@ impl<'a> Table<'a> {
         Error::in_file(&self.config.path, line, None, problem)
     }
 
-    /// The place of the column that is chosen by its number.
+    /// Returns the position of the column that is selected by number.
     fn numbered_column(&self) -> Option<usize> {
         match self.config.column {
             Column::Number(number) => Some(number - 1),
@@ -164,14 +163,14 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Reads values of JSON, and tells of a first one that may be a header.
+    /// Reads JSON values, and warns if the first one may be a header.
     fn read_json<'t>(&mut self, mut values: impl Iterator<Item = Result<json::Parsed<'t>>>) -> Result<()> {
         let sample: Vec<_> = values.by_ref().take(delimiter::SAMPLE).collect();
         self.tell_json_header(&sample);
         sample.into_iter().chain(values).try_for_each(|value| self.push_json(value?))
     }
 
-    /// Tells of names in the first of several arrays: JSON has no header, and they are read as data.
+    /// Warns if the first of several arrays may hold names. They are read as data, because JSON lacks headers.
     fn tell_json_header(&mut self, sample: &[Result<json::Parsed<'_>>]) {
         let array = |parsed: &Result<json::Parsed<'_>>| {
             let json::Parsed { line, value, .. } = parsed.as_ref().ok().filter(|it| it.value.is_array())?;
@@ -191,7 +190,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Adds a value of JSON.
+    /// Adds a JSON value.
     fn push_json(&mut self, json::Parsed { line, value, text }: json::Parsed<'_>) -> Result<()> {
         let values = json::values(value, self.config.column.name());
         let (values, is_one) = values.map_err(|problem| self.problem(Some(line), problem))?;
@@ -199,13 +198,13 @@ impl<'a> Table<'a> {
         let column = self.numbered_column().or(is_one.then_some(0));
         let row = (line, values);
         self.push(&row, column).map_err(|error| {
-            // The error quotes the file, which may write a number in another way.
+            // The error quotes the number as the file writes it.
             let written = json::as_written(&row.1, text).map(|values| self.push(&(line, values), column));
             written.and_then(Result::err).unwrap_or(error)
         })
     }
 
-    /// Adds a row as a sequence, or the value of one column of it, counted from 0.
+    /// Adds a row as a sequence, or only its value at `column`, counted from 0.
     fn push(&mut self, (line, values): &Row, column: Option<usize>) -> Result<()> {
         let is_value = column.is_some();
         if *self.is_stream.get_or_insert(is_value) != is_value {
@@ -250,7 +249,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// The id of a value, or what is wrong with it.
+    /// Returns the id of a value, or the reason why it has none.
     fn id(&mut self, value: &str) -> Result<u32, String> {
         if value.contains('\n') && !self.is_json {
             let shown = excerpt(value);

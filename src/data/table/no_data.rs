@@ -1,4 +1,5 @@
-//! Lines of CSV that hold no data, and data that CSV cannot hold as it is written: refused by line, or told as a guess.
+//! Checks for CSV lines that hold no data, and for data that CSV cannot represent as written. They are refused with
+//! their line number, or reported as a guess.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,22 +12,22 @@ use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
-/// Rows for each header among them, at the least, where files were joined.
+/// The minimum number of rows per repeated header, if files were joined.
 const RARELY: usize = 20;
 
-/// The form in which a row has the names of the first line again.
+/// The form in which a row repeats the names of the first line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// The same names, but for upper and lower case.
+    /// The same names, except for upper and lower case.
     Same,
-    /// In another order, or with more of them.
+    /// The names in another order, or among others.
     Changed,
-    /// Behind the values of a line without a line break.
+    /// The names after the values of a line without a line break.
     Behind,
 }
 
 impl Repeat {
-    /// The form in which a row has these names, all of which are words.
+    /// Returns the form in which a row repeats these names, if all of them are words.
     fn of(row: &StringRecord, names: &[&str]) -> Option<Self> {
         let is_one = names.len() == 1;
         let is_same = |value: &str, name: &str| value == name || !is_one && value.eq_ignore_ascii_case(name);
@@ -46,7 +47,7 @@ impl Repeat {
     }
 }
 
-/// Returns whether only rows that repeat all of the names have one of them.
+/// Returns true if every row that has one of the names repeats all of them.
 pub(super) fn are_names_alone(names: &[&str], below: &[&Row]) -> bool {
     let lower: HashSet<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
     let has_one = |row: &Row| row.1.iter().any(|value| lower.contains(&value.to_ascii_lowercase()));
@@ -55,7 +56,7 @@ pub(super) fn are_names_alone(names: &[&str], below: &[&Row]) -> bool {
 }
 
 impl Table<'_> {
-    /// Refuses what stands at the beginning and is no data: a rule below the header, the header again.
+    /// Returns an error for lines near the beginning that are not data: a rule below the header, or a repeated header.
     pub(super) fn refuse_beginning(&self, first: &Row, below: &[&Row]) -> Result<()> {
         let is_dashes = |value: &str| !value.is_empty() && value.chars().all(|it| "-+=".contains(it));
         if let Some((rule, others)) = below.split_first()
@@ -68,7 +69,7 @@ impl Table<'_> {
         let names: Vec<&str> = first.1.iter().collect();
         let again = || below.iter().filter_map(|row| Some((row, Repeat::of(&row.1, &names)?)));
         let is_rare = (1..=below.len() / RARELY).contains(&again().count());
-        // Rare words come together by chance.
+        // Rare words can occur together by chance.
         let is_sure = || {
             let is_same = again().all(|(_, repeat)| repeat == Repeat::Same);
             is_same || (0..names.len()).any(|column| header::is_expected_again(below, column))
@@ -80,9 +81,9 @@ impl Table<'_> {
         below.iter().try_for_each(|row| self.refuse_split_quotes(row))
     }
 
-    /// Refuses one value above rows that all have the same number of them: a title.
+    /// Returns an error for a title: a single value above rows that all have the same number of values.
     pub(super) fn refuse_title(&self, first: &Row, below: &[&Row]) -> Result<()> {
-        /// Fewer rows of one width are no sign.
+        /// Fewer rows of one width prove nothing.
         const FEWEST: usize = 5;
         let mut widths = below.iter().map(|row| row.1.len()).filter(|&width| width > 0);
         let width = widths.next().unwrap_or(0);
@@ -102,7 +103,8 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Refuses quotes within quotes that a backslash escapes: CSV doubles them, and splits such a value.
+    /// Returns an error for quotes escaped by a backslash within quotes: CSV doubles quotes, and would split such a
+    /// value.
     pub(super) fn refuse_backslashes(&self, text: &str, delimiter: u8) -> Result<()> {
         for (line, number) in text.lines().zip(1..) {
             let bytes = line.as_bytes();
@@ -118,8 +120,8 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Refuses a row that is no data: a footer that counts rows, or the header of another file that was joined, which
-    /// may differ from the `first` line where `are_alone` holds: no other row has its names.
+    /// Returns an error for a row that is not data: a footer that counts rows, or the header of a joined file. The
+    /// header may differ from the `first` line if no other row has its names (`are_alone`).
     pub(super) fn refuse_row(&self, row: &Row, width: usize, first: &Row, are_alone: bool) -> Result<()> {
         let counts_rows = |value: &str| {
             let inner = value.strip_prefix('(').and_then(|value| value.strip_suffix(')'));
@@ -172,7 +174,8 @@ impl Table<'_> {
         self.problem(Some(row.0), problem)
     }
 
-    /// Tells of a first value of one column that comes again, much more rarely than any other: a header that was joined.
+    /// Warns if the first value of a single column recurs far more rarely than any other: it may be the header of
+    /// joined files.
     pub(super) fn tell_joined_column(&mut self, first: &Row, below: &[&Row]) {
         let is_asked = self.config.header == Header::Auto && self.reading.header.is_none();
         let name = first.1.get(0).filter(|name| kind(name) == ValueKind::Word);
@@ -193,8 +196,8 @@ impl Table<'_> {
         }
     }
 
-    /// Refuses a value that keeps its quotes, for a space stands before them in the text; one with doubled quotes has
-    /// them for its own.
+    /// Returns an error for a value that keeps its quotes because of a space before them. Doubled quotes belong to the
+    /// value.
     pub(super) fn refuse_spaced_quotes(
         &self,
         text: &str,
@@ -224,7 +227,7 @@ impl Table<'_> {
         Err(self.problem(Some(row.0), problem))
     }
 
-    /// Refuses a value in single quotes that the delimiter splits.
+    /// Returns an error for a value in single quotes that the delimiter splits.
     fn refuse_split_quotes(&self, (line, values): &Row) -> Result<()> {
         let begins = |value: &str| value.starts_with('\'') && !value[1..].contains('\'');
         let ends = |value: &str| value.ends_with('\'') && !value[..value.len() - 1].contains('\'');
@@ -240,7 +243,7 @@ impl Table<'_> {
         }
     }
 
-    /// Tells how many rows have no value, and are none.
+    /// Warns about rows without any value, which are skipped, and rows without values in the last columns.
     pub(super) fn tell_empty(&mut self) {
         let TableReading { empty, short, header, guesses, .. } = &mut self.reading;
         if let (1.., Some(last)) = (*short, header.as_ref().and_then(|names| names.last())) {
@@ -260,8 +263,8 @@ impl Table<'_> {
         }
     }
 
-    /// Tells what was read otherwise than it may be meant: windows across blank lines, and a last line that is shorter
-    /// than all others, whose `widths` these are.
+    /// Warns about likely misreadings: windows across blank lines, and a last line that is shorter than all others,
+    /// which have the given `widths`.
     pub(super) fn tell_lost(&mut self, text: &str, last: Option<usize>, [least, most]: [usize; 2]) {
         let guesses = &mut self.reading.guesses;
         let text = text.trim();
@@ -308,7 +311,7 @@ impl Table<'_> {
         }
     }
 
-    /// Tells of values in one column that differ in outer spaces alone, which are trimmed.
+    /// Warns about values in one column that differ only in surrounding spaces, which are trimmed.
     pub(super) fn tell_trimmed(&mut self, text: &str, delimiter: u8) {
         let mut forms: HashMap<(usize, String), String> = HashMap::new();
         for record in delimiter::untrimmed(text, delimiter).take(delimiter::SAMPLE).flatten() {

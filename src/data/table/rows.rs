@@ -1,4 +1,4 @@
-//! The splits of a table that was read.
+//! Splits a table into training and validation sets.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::data::vocabulary::END;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
-/// A row this many times as long as the median one is named.
+/// A row this many times as long as the median row is reported.
 const OUTLIER: usize = 16;
 
-/// Delimiters of other scripts, which are no single byte.
+/// Delimiters of other scripts, which are not single bytes.
 const FULL_WIDTH: [char; 4] = ['，', '；', '、', '｜'];
 
-/// A row of fewer values costs little, however short the others are.
+/// A row with fewer values costs little and is not reported, however short the others are.
 const LONG: usize = 256;
 
 impl<'a> Table<'a> {
-    /// The two splits: rows, or parts of the one sequence.
+    /// Returns the two splits: rows, or parts of the one sequence.
     pub(super) fn into_dataset(mut self, encoder: Encoder<'a>) -> Result<Dataset> {
         if self.is_stream != Some(true) {
             if let Some(lengths) = self.config.lengths {
@@ -45,12 +45,12 @@ impl<'a> Table<'a> {
         Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::of_file(vocabulary, sets) })
     }
 
-    /// The names of the columns, in the order in which they are read.
+    /// Returns the names of the columns in reading order.
     fn columns(&self) -> Vec<String> {
         self.reading.header.iter().flatten().skip(self.columns.skipped).cloned().collect()
     }
 
-    /// Refuses one sequence of texts that do not recur: each would be a token.
+    /// Returns an error if the one sequence consists of texts that do not recur, each of which would become a token.
     fn refuse_texts(&self, encoder: &Encoder<'_>) -> Result<()> {
         let Encoder::Symbols(symbols) = encoder else { return Ok(()) };
         let texts = symbols.keys().filter(|symbol| symbol.split_whitespace().count() > 2).count();
@@ -67,7 +67,7 @@ impl<'a> Table<'a> {
         Err(self.problem(None, problem))
     }
 
-    /// Each row as a sequence.
+    /// Returns the splits with each row as a sequence.
     fn into_rows(mut self, encoder: Encoder<'a>) -> Result<Dataset> {
         let mut lengths: Vec<usize> = self.rows.iter().map(|(_, ids)| ids.len()).collect();
         lengths.sort_unstable();
@@ -113,12 +113,12 @@ impl<'a> Table<'a> {
         Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::of_file(vocabulary, sets) })
     }
 
-    /// Tells of rows that alone have another number of values than all others, as a footer has; the lengths are in
+    /// Warns if very few rows differ in their number of values from all others, such as a footer. `lengths` is in
     /// ascending order.
     fn tell_odd_rows(&mut self, lengths: &[usize]) {
-        /// Fewer rows of one length are no sign.
+        /// Fewer rows of one length prove nothing.
         const FEWEST: usize = 20;
-        /// Rows for each odd one among them, at the least; one is odd among fewer.
+        /// The minimum number of rows per odd row. In smaller tables, one odd row is allowed.
         const RARELY: usize = 100;
         let usual = lengths.chunk_by(|one, next| one == next).max_by_key(|same| same.len());
         let (Some(usual), skipped) = (usual, self.columns.skipped) else { return };
@@ -140,7 +140,8 @@ impl<'a> Table<'a> {
         ));
     }
 
-    /// Refuses rows of which nothing can be predicted, and too few of them; the longest has `longest` tokens.
+    /// Returns an error if nothing can be predicted in some row, or if there are too few rows. The longest row has
+    /// `longest` tokens.
     fn check_rows(&self, encoder: &Encoder<'_>, longest: usize, with_end: bool) -> Result<()> {
         if longest < 2 {
             let or_split =

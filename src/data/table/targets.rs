@@ -1,24 +1,24 @@
-//! Fields of a record that say which targets count, how much, or where they stand. Each record is read as a sequence
-//! whose targets all count alike, so that another meaning is refused.
+//! Fields of a record that mask or weight targets, or set their positions. Each record is read as a sequence in which
+//! all targets count equally, so fields with another meaning are refused.
 
 use serde_json::{Map, Value};
 
 use crate::data::excerpt::excerpt;
 
-/// Fields that weigh targets; so does each whose name ends in `mask`, `masks` or `_weights`.
+/// Fields that weight targets, in addition to names that end in `mask`, `masks` or `_weights`.
 const WEIGHTS: [&str; 7] =
     ["weights", "loss_weight", "sample_weight", "token_weight", "sampleweight", "is_target", "prompt_length"];
 
-/// A field that marks tokens and weighs none.
+/// A mask that marks tokens without weighting them.
 const MARKS: &str = "special_tokens_mask";
 
-/// Fields that must be the sequence itself.
+/// Fields that must be equal to the sequence itself.
 const LABELS: [&str; 6] = ["label", "labels", "label_ids", "target", "targets", "target_ids"];
 
-/// The label of a target that does not count, in PyTorch and transformers.
+/// The label of an ignored target in PyTorch and transformers.
 const IGNORED: i64 = -100;
 
-/// Refuses a record whose other fields give its value `read` another meaning.
+/// Returns an error if another field of the record changes the meaning of its value `read`.
 pub(super) fn check(others: &Map<String, Value>, read: &Value) -> Result<(), String> {
     match others.iter().find(|(name, value)| changes_meaning(name, value, read)) {
         None => Ok(()),
@@ -26,7 +26,7 @@ pub(super) fn check(others: &Map<String, Value>, read: &Value) -> Result<(), Str
     }
 }
 
-/// What is wrong with a field of this name.
+/// Returns the error message for a field of this name.
 pub(super) fn refusal(name: &str) -> String {
     let name = excerpt(name);
     format!(
@@ -35,14 +35,14 @@ pub(super) fn refusal(name: &str) -> String {
     )
 }
 
-/// Returns whether a field of this name weighs targets.
+/// Returns true if a field of this name weights targets.
 pub(super) fn is_mask(name: &str) -> bool {
     let name = plain(name);
     let is_marking = ["mask", "masks", "_weights"].iter().any(|ending| name.ends_with(ending));
     name != MARKS && (is_marking || WEIGHTS.contains(&&*name))
 }
 
-/// Returns whether a mask of this name lets everything count. Masks of padding mark what does not.
+/// Returns true if a mask of this name keeps all targets. Padding masks mark the positions to ignore.
 pub(super) fn lets_count(name: &str, value: &Value) -> bool {
     let name = name.to_ascii_lowercase();
     let counting = if name.contains("pad") || name.contains("ignore") { 0.0 } else { 1.0 };
@@ -60,14 +60,14 @@ pub(super) fn lets_count(name: &str, value: &Value) -> bool {
     }
 }
 
-/// A name in lower case, with underscores.
+/// Returns a name in lower case, with underscores.
 fn plain(name: &str) -> String {
     name.to_ascii_lowercase().replace('-', "_")
 }
 
 fn changes_meaning(name: &str, value: &Value, read: &Value) -> bool {
     let name = plain(name);
-    // Beside a sequence a number weighs it; in a table of measurements it may be anyone's weight.
+    // Next to a sequence, a number named `weight` weights it; in a table of measurements it may be any weight.
     if is_mask(&name) || name == "weight" {
         return !lets_count(&name, value);
     }

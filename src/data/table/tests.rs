@@ -1,4 +1,4 @@
-//! Tables as users write them.
+//! Tests on tables as users write them.
 
 mod refused;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::data::config::{Count, Delimiter, Header, Source, Values};
 use crate::data::{Role, Sequences, load, load_with};
 
-/// A table in a folder that is removed with it, and the config that reads it.
+/// A table in a temporary folder, and the config that reads it.
 struct File(tempfile::TempDir, &'static str);
 
 impl File {
@@ -29,7 +29,7 @@ impl File {
         }
     }
 
-    /// What a wrong table says, after the path.
+    /// Returns the error for a wrong table, with `FILE` in place of the path.
     fn problem(&self, config: DataConfig) -> String {
         let error = load(&config, 0).unwrap_err();
         assert_eq!(error.exit_code(), 2);
@@ -37,7 +37,7 @@ impl File {
     }
 }
 
-/// The samples of a split as text, without padding.
+/// Returns the samples of a split as text, without padding.
 fn samples(vocabulary: &Vocabulary, split: &Sequences) -> Vec<String> {
     let batch = split.batches(split.len()).next().unwrap();
     let rows = batch.inputs.chunks(batch.time).zip(batch.targets.chunks(batch.time));
@@ -89,7 +89,7 @@ fn lines_that_end_themselves_get_no_second_end_however_they_are_read() {
     let again = load_with(&config, 0, &dataset.vocabulary).unwrap();
     assert_eq!(samples(&dataset.vocabulary, &dataset.train)[..2], ["a b <end>", "b <end>"]);
     assert_eq!(again.fingerprint(), dataset.fingerprint());
-    // Others of the same vocabulary, without ends of their own.
+    // Another table with the same vocabulary, without end tokens of its own.
     let other = load_with(&File::new("b.csv", "a,b\nb\na,a,b\n").config(), 0, &dataset.vocabulary).unwrap();
     assert_eq!(samples(&dataset.vocabulary, &other.train)[..1], ["a b <end>"]);
 }
@@ -174,7 +174,7 @@ fn one_array_of_json_is_read_as_lines_of_it_would_be() {
             "{text}"
         );
     }
-    // Numbers, or a value of each record, are one sequence.
+    // An array of numbers, or one value of each record, is one sequence.
     let name = Column::Name("state".into());
     for (text, column) in [
         ("[0, 1, 2, 0,\n 1, 2, 0, 1]", Column::default()),
@@ -200,7 +200,7 @@ fn a_table_is_read_from_a_stream() {
     assert_eq!(both(&config), [vec!["3 1 4".to_string()], vec!["1 5 9".into(), "2 6 5".into()]]);
 }
 
-/// Bytes as a table has them, and any bytes.
+/// Generates table-like bytes, and arbitrary bytes.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let table = proptest::collection::vec(
         proptest::sample::select(b"0123-9ab.,;\t \"\n\r[]{}:\\\xff".to_vec()),

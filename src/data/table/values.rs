@@ -1,4 +1,4 @@
-//! What the values of a table stand for: integers that are ids already, or symbols that get one.
+//! The ids of table values: integers are their own ids, and symbols are numbered.
 
 use std::collections::HashMap;
 
@@ -8,21 +8,21 @@ use crate::data::ids::Ids;
 use crate::data::vocabulary::{END, Vocabulary};
 use crate::error::Result;
 
-/// Turns values into ids, and learns the vocabulary on the way.
+/// Encodes values as ids, and collects the vocabulary.
 #[derive(Debug)]
 pub(super) enum Encoder<'a> {
-    /// Each integer is its own id; so many were asked for.
+    /// Each integer is its own id, below `vocab` if that is set.
     Integers { vocab: Count, largest: u32 },
-    /// Ids in the order in which symbols came.
+    /// Ids in the order in which the symbols first occur.
     Symbols(HashMap<String, u32>),
-    /// By the vocabulary of a run.
+    /// The existing vocabulary of a run.
     Given(&'a Vocabulary),
 }
 
 impl<'a> Encoder<'a> {
-    /// By a given vocabulary, or as `data.values` or else the first value says.
+    /// Creates an encoder with the given vocabulary, or according to `data.values` or else the first value.
     pub fn new(config: &DataConfig, given: Option<&'a Vocabulary>, first: &str) -> Self {
-        // Infinities and NaN are words first.
+        // Infinities and NaN are treated as words here.
         let is_number = || first.parse().is_ok_and(f64::is_finite);
         match (given, config.values) {
             (Some(vocabulary), _) => Encoder::Given(vocabulary),
@@ -32,7 +32,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// The id of a value, or what is wrong with it.
+    /// Returns the id of a value, or the reason why it has none.
     pub fn id(&mut self, value: &str) -> Result<u32, String> {
         match self {
             Encoder::Integers { vocab, largest } => {
@@ -52,8 +52,8 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// The vocabulary of all values that came, in ascending order of symbols, to which the ids are
-    /// brought; with an end token where it is asked for.
+    /// Returns the vocabulary of all values, with symbols in ascending order, and renumbers `ids` accordingly.
+    /// `with_end` adds an end token.
     pub fn finish(self, ids: &mut Ids, with_end: bool) -> Result<Vocabulary> {
         match self {
             Encoder::Integers { vocab, largest } => {
@@ -69,7 +69,7 @@ impl<'a> Encoder<'a> {
                 }
                 ids.replace(|id| places[id as usize]);
                 let mut symbols: Vec<String> = sorted.into_iter().map(|(symbol, _)| symbol).collect();
-                // A table may end its lines itself.
+                // A table may contain end tokens itself.
                 let end = symbols.iter().position(|symbol| symbol == END);
                 let end = end.or(with_end.then_some(symbols.len()));
                 symbols.resize(symbols.len().max(end.map_or(0, |end| end + 1)), END.to_string());
@@ -80,7 +80,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// An integer below `vocab`.
+/// Parses an integer below `vocab`.
 fn integer(value: &str, vocab: Count) -> Result<u32, String> {
     let (shown, last) = (excerpt(value), vocab.or(LARGEST) - 1);
     let remedy = match (value.parse::<i128>(), vocab) {

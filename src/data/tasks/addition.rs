@@ -1,23 +1,23 @@
-//! Two numbers and their sum, the least digit of the sum first.
+//! Two numbers and their sum, with the least significant digit of the sum first.
 //!
-//! Both numbers have `data.digits` digits, each drawn evenly, and are written with the greatest
-//! digit first, as people do. The sum has one digit more and is written the other way round, so
-//! that a carry has been seen before the digit that it changes. With 3 digits, 123 + 907 = 1030:
+//! Both numbers have `data.digits` uniformly drawn digits, written with the most significant digit first, as usual. The
+//! sum has one more digit and is written in reverse, so that each carry is known before the digit that it changes. With
+//! 3 digits, 123 + 907 = 1030:
 //!
 //! ```text
 //! 1 2 3 + 9 0 7 = 0 3 0 1
 //!   ? ? ↑ ? ? ? ↑ ↑ ↑ ↑ ↑      the sum follows from the numbers
 //! ```
 //!
-//! **Mechanism of a solved model:** for each digit of the sum heads that fetch both digits at that
-//! place, a feed-forward network that adds them, and a head that finds out whether a carry comes
-//! from the place before (Quirke & Barez 2023, "Understanding addition in transformers").
+//! **Mechanism of a solved model:** for each digit of the sum, heads fetch the two digits of the same place value, and
+//! a feed-forward layer adds them. Another head determines the carry from the next lower place (Quirke & Barez 2023,
+//! "Understanding addition in transformers").
 //!
-//! **Floor:** of the `3 n + 2` targets, `2 n - 1` digits of the numbers are free:
-//! `(2 n - 1) ln 10 / (3 n + 2)` nats in expectation and on every set.
+//! **Floor:** of the `3 n + 2` targets, `2 n - 1` digits of the numbers are free. The floor is
+//! `(2 n - 1) ln 10 / (3 n + 2)` nats, both expected and on every set.
 //!
-//! `data.vocab` and `data.length` are not used: there are ten digits and two signs, and the
-//! digits say how long a sample is.
+//! The task ignores `data.vocab` and `data.length`: it has ten digits and two signs, and the number of digits
+//! determines the length of a sample.
 
 use rand::RngExt;
 
@@ -29,15 +29,15 @@ use crate::error::{Error, Result};
 const PLUS: u32 = 10;
 const EQUALS: u32 = 11;
 
-/// The task `addition`: numbers of `data.digits` digits.
+/// Creates the task `addition` for numbers of `data.digits` digits.
 ///
 /// # Errors
-/// When there are no digits, or more than 1000.
+/// Returns an error if the number of digits is zero or above 1000.
 pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
     let n = config.digits;
     Error::check_range("data.digits", n, 1, 1000)?;
     let symbols = ('0'..='9').chain(['+', '=']).map(String::from).collect();
-    // Target t is token t + 1: the first number without its first digit, and the second, are free.
+    // Target t is token t + 1. The free targets are the first number without its first digit, and the second number.
     let mut probabilities = vec![1.0; 3 * n + 2];
     probabilities[..n - 1].fill(0.1);
     probabilities[n..2 * n].fill(0.1);
@@ -52,7 +52,7 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
         },
         move |sample| {
             let clean = sample.to_vec();
-            // A middle digit of the first number changes its own place of the sum first.
+            // The first digit of the sum that changes has the same place value as this digit, as carries move left.
             let digit = n / 2;
             sample[digit] = (sample[digit] + 1) % 10;
             add(sample, n);
@@ -64,7 +64,7 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
     ))
 }
 
-/// Writes the sum of both numbers, of `n` digits each, behind them.
+/// Writes the sum of the two numbers, of `n` digits each, after them.
 fn add(sample: &mut [u32], n: usize) {
     let (numbers, sum) = sample.split_at_mut(2 * n + 2);
     let mut carry = 0;

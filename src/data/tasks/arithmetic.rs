@@ -1,29 +1,28 @@
-//! Counting by a step that each sequence draws for itself: `x_t = x_0 + t · step mod vocab`.
+//! Counting by a step that each sequence draws: `x_t = x_0 + t · step mod vocab`.
 //!
-//! First and second token tell the step (from 1 to `vocab - 1`, each equally likely), and all
-//! that follows is known. With 10 integers and a step of 3:
+//! The first two tokens determine the step (from 1 to `vocab - 1`, each equally likely), and all later tokens follow
+//! from it. With 10 integers and a step of 3:
 //!
 //! ```text
 //! 4 7 0 3 6 9 2 …
 //!   ? ↑ ↑ ↑ ↑ ↑      the second token shows the step
 //! ```
 //!
-//! **Mechanism of a solved model:** a head that attends to the previous token, and a feed-forward
-//! network that adds the difference of both to the present one, as `2 x_t - x_{t-1}`. Addition
-//! modulo a number is learned by rotating: in small models the embeddings are seen to become
-//! waves (Nanda et al. 2023, "Progress measures for grokking via mechanistic interpretability"). With
-//! learned positions the small decoders that were measured fetch tokens further back as well, by
-//! position: any of them tells the step.
+//! **Mechanism of a solved model:** a head attends to the previous token, and a feed-forward layer adds the difference
+//! of the two tokens to the present one, as `2 x_t - x_{t-1}`. Small models learn addition modulo a number as a
+//! rotation, and their embeddings become waves (Nanda et al. 2023, "Progress measures for grokking via mechanistic
+//! interpretability"). With learned positions, measured small decoders also fetch earlier tokens by position: any of
+//! them determines the step.
 //!
-//! **Floor:** the first target is one of `vocab - 1` integers, every other one is known, so it is
-//! `ln(vocab - 1) / length` in expectation and on every set.
+//! **Floor:** the first target is one of `vocab - 1` integers, and all others are determined. The floor is
+//! `ln(vocab - 1) / length`, both expected and on every set.
 
 use rand::RngExt;
 
 use super::FixedProbabilities;
 use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 
-/// The task `arithmetic`: `data.length` targets below `data.vocab`.
+/// Creates the task `arithmetic`: `data.length` targets below `data.vocab`.
 pub(super) fn task(config: &DataConfig) -> FixedProbabilities {
     let vocab = config.symbols();
     let mut probabilities = vec![1.0; config.length];
@@ -40,7 +39,7 @@ pub(super) fn task(config: &DataConfig) -> FixedProbabilities {
             }
         },
         move |sample| {
-            // Another step to the same present token.
+            // Count with another step through the same present token.
             let (vocab, present) = (vocab as i64, sample.len() as i64 - 2);
             let token = i64::from(*sample.get(present as usize)?);
             let step = (i64::from(sample[1]) - i64::from(sample[0])).rem_euclid(vocab);

@@ -1,23 +1,23 @@
-//! Each token comes again after a gap that is always the same: `x_t = x_{t - gap}`.
+//! Each token is repeated after a constant gap: `x_t = x_{t - gap}`.
 //!
-//! The first `data.gap` tokens are independent; then the sample repeats them in order for as long
-//! as it lasts. A test of range: attention reaches any distance in one step, a recurrent
-//! network must carry the token all the way. With a gap of 5:
+//! The first `data.gap` tokens are independent, and the rest of the sample repeats them in order. The task tests
+//! long-range dependencies: attention reaches any distance in one step, while a recurrent network must carry the token
+//! all the way. With a gap of 5:
 //!
 //! ```text
 //! 7 1 4 4 9 7 1 4
-//!   ? ? ? ? ↑ ↑ ↑      what stood 5 places back
+//!   ? ? ? ? ↑ ↑ ↑      the token 5 positions back
 //! ```
 //!
-//! By default the gap is three quarters of the length, so that a copy lies far behind and tokens
-//! that are never asked for stand between.
+//! By default, the gap is three quarters of the length, so that a token is far from its copy, with irrelevant tokens
+//! between them.
 //!
-//! **Mechanism of a solved model:** one head that attends a fixed distance back, by positions
-//! alone: its heatmap is one bright diagonal, `gap - 1` places below the main one. With more heads
-//! than needed several were measured to share the work.
+//! **Mechanism of a solved model:** one head that attends to a fixed distance by position alone. Its heatmap is one
+//! bright diagonal, `gap - 1` positions below the main one. In measured models with more heads than necessary, several
+//! heads share the work.
 //!
-//! **Floor:** of `length` targets the first `gap - 1` are free, every other one is known:
-//! `(gap - 1) ln vocab / length` nats in expectation and on every set.
+//! **Floor:** the first `gap - 1` of `length` targets are free, and all others are determined. The floor is
+//! `(gap - 1) ln vocab / length` nats, both expected and on every set.
 
 use rand::RngExt;
 
@@ -25,10 +25,10 @@ use super::{FixedProbabilities, corrupt_period};
 use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 use crate::error::{Error, Result};
 
-/// The task `copy_gap`: `data.length` targets below `data.vocab`, each token again after `data.gap`.
+/// Creates the task `copy_gap`: `data.length` targets below `data.vocab`, each repeated after `data.gap` tokens.
 ///
 /// # Errors
-/// When the gap is zero or longer than the sequence.
+/// Returns an error if the gap is zero or longer than the sequence.
 pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
     let (vocab, length) = (config.symbols(), config.length);
     let gap = config.copied_gap();

@@ -1,13 +1,13 @@
-//! The optimal predictor by brute force: all that a task can draw, written out with its
-//! probability. What the predictor gives to a target is the share of the sequences that
-//! agree with the tokens up to it among those that agree with the tokens before it.
+//! A brute-force optimal predictor that enumerates all sequences of a task with their probabilities. The probability of
+//! a target is a ratio of two totals. The numerator adds the sequences that agree up to and including the target, and
+//! the denominator those that agree before it.
 
 use std::collections::HashMap;
 
 use super::*;
 
-/// Checks a task against all that it can draw, given as (sequence, probability); a sequence
-/// may stand more than once.
+/// Checks a task against all sequences that it can draw, given as (sequence, probability). A sequence may occur more
+/// than once.
 pub fn agrees(task: &dyn SequenceTask, all: &[(Vec<u32>, f64)]) {
     let total: f64 = all.iter().map(|(_, p)| p).sum();
     assert!((total - 1.0).abs() < 1e-9, "the enumeration sums to {total}");
@@ -18,7 +18,7 @@ pub fn agrees(task: &dyn SequenceTask, all: &[(Vec<u32>, f64)]) {
             *prefixes.entry(&sequence[..end]).or_default() += p;
         }
     }
-    // What the predictor gives, sequence by sequence.
+    // The probabilities of the task must equal the enumerated ones in every sequence.
     let mut expected = 0.0;
     let mut given = vec![0.0; task.tokens() - 1];
     for (sequence, p) in all {
@@ -29,11 +29,11 @@ pub fn agrees(task: &dyn SequenceTask, all: &[(Vec<u32>, f64)]) {
             expected -= p * right.ln() / (task.tokens() - 1) as f64;
         }
     }
-    // The floor in expectation.
+    // The expected floor must equal the enumerated expectation.
     let floor = task.expected_floor();
     assert!((floor - expected).abs() < 1e-3, "expected floor {floor}, not {expected}");
-    // What is drawn has the distribution that was written out: chi-square over sequences,
-    // with five standard deviations of room, and nothing else is ever drawn.
+    // The drawn sequences must follow the enumerated distribution: a chi-square test over sequences, with a margin of
+    // five standard deviations. No other sequence may be drawn.
     let whole: Vec<(&[u32], f64)> =
         prefixes.iter().filter(|(s, _)| s.len() == task.tokens()).map(|(s, p)| (*s, *p)).collect();
     let draws = 100 * whole.len().max(50);
@@ -61,12 +61,12 @@ pub fn agrees(task: &dyn SequenceTask, all: &[(Vec<u32>, f64)]) {
     }
     let freedom: f64 = freedom;
     assert!(square <= freedom + 5.0 * (2.0 * freedom).sqrt(), "chi-square {square} for {freedom}");
-    // Every id is in the vocabulary.
+    // Every id must be in the vocabulary.
     let size = task.vocabulary().size() as u32;
     assert!(all.iter().all(|(sequence, _)| sequence.iter().all(|&id| id < size)));
 }
 
-/// All sequences of `length` ids below `vocab`.
+/// Returns all sequences of `length` ids below `vocab`.
 pub fn all_sequences(vocab: u32, length: usize) -> Vec<Vec<u32>> {
     let mut all = vec![vec![]];
     for _ in 0..length {

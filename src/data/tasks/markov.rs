@@ -1,9 +1,8 @@
-//! A random walk: each token is drawn from a distribution that the one or two before it choose.
+//! A random walk: the previous `data.order` tokens determine the distribution of the next token.
 //!
-//! The transition matrix is drawn from the run's seed and shared by all sequences: for each
-//! context of `data.order` tokens a distribution of the next, drawn evenly from all
-//! distributions (a flat Dirichlet). The first `data.order` tokens are independent and uniform.
-//! With 3 integers and order 1, say:
+//! The transition matrix is drawn from the run's seed and shared by all sequences. For each context of `data.order`
+//! tokens it holds a distribution of the next token, drawn uniformly from all distributions (a flat Dirichlet). The
+//! first `data.order` tokens are independent and uniform. For example, with 3 integers and order 1:
 //!
 //! ```text
 //! after 0:  0.1 0.2 0.7
@@ -11,16 +10,15 @@
 //! after 2:  0.6 0.1 0.3
 //! ```
 //!
-//! **Mechanism of a solved model:** a table. With order 1 the embedding and the head hold it, and
-//! no attention is needed; measured was that feed-forward layers help, and a little heads that look at
-//! their own token, which comes to the same. With order 2 a head fetches the previous token, and the
-//! feed-forward network looks the pair up.
+//! **Mechanism of a solved model:** a lookup table. With order 1, the embedding and the output layer hold it, and no
+//! attention is needed. In measured models the feed-forward layers contribute as well, and to a lesser degree heads
+//! that attend to their own token, which is equivalent. With order 2, a head fetches the previous token, and a
+//! feed-forward layer looks up the pair.
 //!
-//! **Floor:** a target `x_t` with `t >= order` has the probability that the matrix says, an
-//! earlier one `1 / V`. In expectation the target costs the entropy of its row, averaged over the
-//! distribution `π_t` of contexts at that place, which starts uniform and is moved on by the
-//! matrix: the sum over places is exact, and its mean nears the *entropy rate* of the chain as
-//! the length grows. Hardly any target is determined.
+//! **Floor:** a target `x_t` with `t >= order` has its probability in the matrix, an earlier one `1 / V`. The expected
+//! loss of a target is the entropy of its row, averaged over the distribution `π_t` of contexts at this position. This
+//! distribution is uniform at first, and the matrix advances it from position to position. The sum over positions is
+//! exact, and its mean approaches the *entropy rate* of the chain as the length grows. Hardly any target is determined.
 
 use rand::RngExt;
 
@@ -39,16 +37,16 @@ pub struct Markov {
     vocab: usize,
     length: usize,
     order: usize,
-    /// `[contexts, vocab]`: the sum of the probabilities up to each token, so that a draw is a
-    /// search. The last token of a context is the last digit of its row.
+    /// `[contexts, vocab]`: cumulative probabilities, so that a draw is a binary search. The last token of a context is
+    /// the last digit of its row number.
     cumulative: Vec<f64>,
 }
 
 impl Markov {
-    /// Draws the matrix.
+    /// Creates the task and draws its matrix.
     ///
     /// # Errors
-    /// When the order is zero or above the length, or the matrix too large.
+    /// Returns an error if the order is zero or above the length, or if the matrix is too large.
     pub fn new(config: &DataConfig, seed: u64) -> Result<Self> {
         let (vocab, order, length) = (config.symbols(), config.order, config.length);
         if order == 0 || order > length {
@@ -65,7 +63,7 @@ impl Markov {
         let mut random = generator(seed, Purpose::Task, [0, 0]);
         let mut cumulative = vec![0.0; entries];
         for row in cumulative.chunks_exact_mut(vocab) {
-            // Exponential variates over their sum are a flat Dirichlet.
+            // Exponential variates divided by their sum follow a flat Dirichlet distribution.
             row.fill_with(|| -(1.0 - random.random::<f64>()).ln());
             let total: f64 = row.iter().sum();
             let mut sum = 0.0;
@@ -78,14 +76,14 @@ impl Markov {
         Ok(Markov { vocab, length, order, cumulative })
     }
 
-    /// The row of the matrix for a context of `order` tokens.
+    /// Returns the row of the matrix for a context of `order` tokens.
     fn row(&self, context: &[u32]) -> &[f64] {
         let row = context.iter().fold(0, |row, &token| row * self.vocab + token as usize);
         &self.cumulative[row * self.vocab..][..self.vocab]
     }
 }
 
-/// The probability of a token in a cumulative row.
+/// Returns the probability of a token in a cumulative row.
 fn probability(row: &[f64], token: usize) -> f64 {
     row[token] - if token == 0 { 0.0 } else { row[token - 1] }
 }
@@ -126,7 +124,7 @@ impl SequenceTask for Markov {
             let chance = |&token: &usize| probability(row, token);
             (0..self.vocab).max_by(|a, b| chance(a).total_cmp(&chance(b))).unwrap_or(0) as u32
         };
-        // The last target that is the likeliest there; the oldest token of its context is exchanged.
+        // Find the last target that is the argmax of its row, then change the oldest token of its context.
         let is_likeliest = |&next: &usize| likeliest(&sample[next - self.order..next]) == sample[next];
         let next = (self.order..sample.len()).rev().find(is_likeliest)?;
         let mut context = sample[next - self.order..next].to_vec();
@@ -149,7 +147,7 @@ impl SequenceTask for Markov {
         let entropy = |row: &[f64]| (0..vocab).map(|token| surprise(probability(row, token))).sum::<f64>();
         let entropies: Vec<f64> = rows().map(entropy).collect();
         let contexts = entropies.len();
-        // The distribution of contexts, and what a target costs there.
+        // `now` is the distribution of contexts, and `entropies` the expected loss of a target after each.
         let mut now = vec![1.0 / contexts as f64; contexts];
         let mut next = vec![0.0; contexts];
         let mut total = (self.order as f64 - 1.0) * (vocab as f64).ln();
@@ -158,7 +156,7 @@ impl SequenceTask for Markov {
             total += cost;
             next.fill(0.0);
             for (context, (row, p)) in rows().zip(&now).enumerate() {
-                // The oldest token of the context falls out, the new one comes in.
+                // The oldest token leaves the context, and the new token enters it.
                 let shifted = context % (contexts / vocab) * vocab;
                 for token in 0..vocab {
                     next[shifted + token] += p * probability(row, token);
@@ -167,7 +165,7 @@ impl SequenceTask for Markov {
             let change: f64 = now.iter().zip(&next).map(|(a, b)| (a - b).abs()).sum();
             std::mem::swap(&mut now, &mut next);
             if change < 1e-12 {
-                // In equilibrium: all that follows costs the same.
+                // At equilibrium, all remaining targets have the same expected loss.
                 total += cost * (self.length - position) as f64;
                 break;
             }
@@ -209,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_floor_of_a_long_walk_nears_the_entropy_rate() {
-        // Entropy rate: the stationary distribution by many steps, one at a time.
+        // The entropy rate follows from the stationary distribution, which many single steps approximate.
         let markov = Markov::new(&config(7, 100_000, 1), 3).unwrap();
         let mut now = [1.0 / 7.0; 7];
         for _ in 0..1000 {

@@ -1,23 +1,22 @@
-//! Sequence tasks whose optimal predictor is known.
+//! Sequence tasks with a known optimal predictor.
 //!
-//! Each task draws sequences `x_0 … x_n` from a distribution of its own. The optimal predictor of
-//! `x_t` knows that distribution and the tokens before: it gives each token its probability
-//! `P(x_t | x_0 … x_{t-1})`, and no model can have a lower loss in expectation than its
-//! `-ln P`. That is the task's *floor*, known here in two ways: in expectation, which is the
-//! entropy of `x_1 … x_n` given `x_0` divided by `n`, and on the very sequences of a validation
-//! set, which differ from the expectation by chance as much as a run's loss on them does.
+//! Each task draws sequences `x_0 … x_n` from its own distribution. The optimal predictor of `x_t` knows this
+//! distribution and the previous tokens: it predicts each token with its probability `P(x_t | x_0 … x_{t-1})`. Its
+//! expected loss `-ln P` is a lower bound for every model, the *entropy floor* of the task. The floor is reported
+//! twice. The expected floor is the entropy of `x_1 … x_n` given `x_0`, divided by `n`. The floor on the sequences of a
+//! validation set differs from it by chance, just as the loss of a run on this set does.
 //!
-//! | task | what is drawn |
+//! | task | sequences |
 //! |---|---|
 //! | [`random`] | independent integers |
-//! | [`arithmetic`] | counting by a step that the sequence draws |
+//! | [`arithmetic`] | counting by a step that each sequence draws |
 //! | [`repeat`] | a motif of random period, repeated |
-//! | [`reverse`] | a prefix, then the prefix backwards |
+//! | [`reverse`] | a prefix, then the reversed prefix |
 //! | [`sort`] | a prefix, then the prefix in ascending order |
-//! | [`markov`] | a random walk by a matrix that all sequences share |
-//! | [`recall`] | pairs of key and value, then keys to be answered |
+//! | [`markov`] | a random walk with a transition matrix that all sequences share |
+//! | [`recall`] | pairs of key and value, then keys to answer with their values |
 //! | [`addition`] | two numbers and their sum |
-//! | [`copy_gap`] | tokens that come again after a fixed gap |
+//! | [`copy_gap`] | tokens that are repeated after a fixed gap |
 
 pub mod addition;
 pub mod arithmetic;
@@ -42,25 +41,24 @@ use crate::error::{Error, Result};
 use crate::numbers::counted;
 use crate::terminal::{ProgressKind, Waiting};
 
-/// The most ids that a drawn set may hold: 2^28, or 800 MB with their roles.
+/// The most ids of a drawn set: 2^28, or 800 MB with their roles.
 const MOST_IDS: usize = 1 << 28;
 
-/// Ids of a set that may take more than a second to draw.
+/// The number of ids from which drawing a set may take more than a second.
 const SLOW: usize = 1 << 23;
 
-/// A target is determined when the optimal predictor gives it at least this probability: 0.99.
+/// A target is determined if the optimal predictor gives it at least this probability: 0.99.
 ///
-/// With one, the probability is exactly 1 in most tasks (the answer of `sort`). It is a little less
-/// where a rare coincidence can imitate the pattern: a motif of `repeat` that has been seen to
-/// come again could still be chance. At 0.99 the token is what every good predictor names, so
-/// an accuracy of 100 % on determined targets can be reached, and a model that misses one has
-/// not learned something that can be learned.
+/// In most tasks, the probability of such a target is exactly 1 (the answer of `sort`). It is slightly lower where a
+/// rare coincidence can imitate the pattern: a motif of `repeat` that seems to repeat could still be chance. At 0.99
+/// every good predictor ranks the token first, so 100 % accuracy on determined targets is attainable. A model that
+/// misses such a target has not learned something that it could have learned.
 pub const DETERMINED: f64 = 0.99;
 
-/// The task that `config` names, with its sizes; `seed` is the run's.
+/// Creates the task that `config` names, with its sizes and the `seed` of the run.
 ///
 /// # Errors
-/// Names the key whose value the task cannot have.
+/// Returns an error that names the key whose value does not suit the task.
 pub fn build(config: &DataConfig, seed: u64) -> Result<Box<dyn SequenceTask>> {
     Ok(match config.task {
         Task::Random => Box::new(random::task(config)),
@@ -93,31 +91,31 @@ pub(super) fn check(config: &DataConfig) -> Result<()> {
     })
 }
 
-/// A distribution of sequences, and the predictor that knows it.
+/// A distribution of sequences, with its optimal predictor.
 pub trait SequenceTask {
-    /// What the ids stand for.
+    /// Returns the vocabulary of the ids.
     fn vocabulary(&self) -> Vocabulary;
 
-    /// Tokens in a sample, one more than it has targets.
+    /// Returns the number of tokens of a sample, one more than its number of targets.
     fn tokens(&self) -> usize;
 
-    /// Draws a sample: fills a slice of [`tokens`](Self::tokens) ids.
+    /// Draws a sample into a slice of [`tokens`](Self::tokens) ids.
     fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]);
 
-    /// The probability that the optimal predictor gives to each target of a sample:
-    /// `probabilities[t]` is `P(x_{t+1} | x_0 … x_t)`.
+    /// Writes the probability that the optimal predictor gives to each target of a sample: `probabilities[t]` is
+    /// `P(x_{t+1} | x_0 … x_t)`.
     fn probabilities(&self, sample: &[u32], probabilities: &mut [f64]);
 
-    /// The mean of `-ln P` over the targets, in expectation, in nats per token.
+    /// Returns the expected mean of `-ln P` over the targets, in nats per token.
     fn expected_floor(&self) -> f64;
 
-    /// Exchanges in a sample what the answer of one target follows from, and says of which: `Some(t)` where
-    /// `x_{t+1}` is another one now. What is left is a sample that the task could have drawn, too, so that a model
-    /// reads nothing it has never seen. None where no answer follows from anything that can be exchanged.
+    /// Corrupts a sample at the tokens that determine one target, and returns the index of this target: after
+    /// `Some(t)`, `x_{t+1}` is a different token. The corrupted sample could also have been drawn, so it is not out of
+    /// distribution for a model. Returns `None` if no target depends on a token that can be exchanged.
     fn corrupt(&self, sample: &mut [u32]) -> Option<usize>;
 }
 
-/// Exchanges what the last token of a sample repeats from so many tokens before, wherever it stands.
+/// Changes the last token of a sample together with all earlier tokens at multiples of `period` before it.
 fn corrupt_period(sample: &mut [u32], period: usize, vocab: usize) -> Option<usize> {
     let last = sample.len() - 1;
     for position in (0..=last).rev().step_by(period) {
@@ -126,12 +124,12 @@ fn corrupt_period(sample: &mut [u32], period: usize, vocab: usize) -> Option<usi
     last.checked_sub(1)
 }
 
-/// Fills a sample with what is drawn.
+/// A function that fills a sample with drawn ids.
 type Draw = dyn Fn(&mut ChaCha8Rng, &mut [u32]);
-/// As [`SequenceTask::corrupt`].
+/// A function that implements [`SequenceTask::corrupt`].
 type Corrupt = dyn Fn(&mut [u32]) -> Option<usize>;
 
-/// A task whose optimal predictor gives a target the same probability in every sample.
+/// A task whose optimal predictor gives each target the same probability in all samples.
 pub struct FixedProbabilities {
     vocabulary: Vocabulary,
     probabilities: Vec<f64>,
@@ -177,7 +175,7 @@ impl SequenceTask for FixedProbabilities {
     }
 }
 
-/// Draws the sets of the task that `config` names.
+/// Draws the splits of the task that `config` names.
 pub(super) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
     let task = build(config, seed)?;
     let (samples, tokens) = (config.train_samples + config.valid_samples, task.tokens());
@@ -200,7 +198,7 @@ pub(super) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
     Ok(Dataset { vocabulary: task.vocabulary(), train, valid, floor, floor_by_position, table: None })
 }
 
-/// Draws the sets of the task that `config` names in the form for an encoder-decoder.
+/// Draws the splits of the task that `config` names in the form for an encoder-decoder.
 pub(super) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
     match config.task {
         Task::Reverse => Ok(transduction::load_pairs(config, seed, reverse::answer)),
@@ -213,14 +211,15 @@ pub(super) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
     }
 }
 
-/// Some samples of the training set of another length, each drawn by its number.
+/// Draws samples of the training set at another length, each seeded by its index.
 fn rows_at(config: &DataConfig, seed: u64, length: usize, samples: &[usize]) -> Rows {
     let task = build(&config.at_length(length), seed).expect("the task has both ends of the lengths");
     let random = |number| generator(seed, Purpose::TrainingSet, [length as u64, number as u64]);
     draw_set(&*task, samples.iter().copied(), |number, sample| task.draw(&mut random(number), sample)).0
 }
 
-/// Draws the samples of these numbers, and the optimal predictor's loss on them at each position, in nats per token.
+/// Draws the samples with the given indices. Also returns the optimal predictor's loss at each position, in nats per
+/// token.
 fn draw_set(
     task: &dyn SequenceTask,
     numbers: impl ExactSizeIterator<Item = usize>,

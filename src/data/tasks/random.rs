@@ -1,24 +1,23 @@
 //! Independent integers, each equally likely.
 //!
-//! Nothing to learn, so a loss below the floor on validation means that something is wrong, as a
-//! mask that shows the future; a loss below it in training is memory. With 10 integers:
+//! There is nothing to learn. A validation loss below the floor therefore indicates an error, such as a mask that
+//! reveals the future; a training loss below it is memorisation. With 10 integers:
 //!
 //! ```text
 //! 7 0 3 3 9 1 …      each could have been any of the ten
 //! ```
 //!
-//! **Mechanism of a solved model:** none; it ignores its input and answers with equal
-//! probabilities.
+//! **Mechanism of a solved model:** none; the model ignores its input and predicts equal probabilities.
 //!
-//! **Floor:** each target has probability `1 / vocab` whatever came before, so the floor is
-//! `ln vocab` in expectation and on every set.
+//! **Floor:** each target has probability `1 / vocab` whatever precedes it. The floor is `ln vocab`, both expected and
+//! on every set.
 
 use rand::RngExt;
 
 use super::FixedProbabilities;
 use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 
-/// The task `random`: `data.length` targets below `data.vocab`.
+/// Creates the task `random`: `data.length` targets below `data.vocab`.
 pub(super) fn task(config: &DataConfig) -> FixedProbabilities {
     let vocab = config.symbols();
     let probabilities = vec![1.0 / vocab as f64; config.length];

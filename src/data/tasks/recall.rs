@@ -1,23 +1,23 @@
 //! Pairs of a key and a value, then keys: *associative recall*.
 //!
-//! Keys are the lower half of the vocabulary, values the upper half. The first half of a sample
-//! shows pairs of different keys, each with a random value; the second half asks for some of these
-//! keys, each equally likely and possibly again, and answers with the value. With 8 integers:
+//! Keys are the lower half of the vocabulary, values the upper half. The first half of a sample shows pairs of distinct
+//! keys and random values. The second half asks for some of these keys, each equally likely and possibly more than
+//! once, and answers with their values. With 8 integers:
 //!
 //! ```text
 //! 2 7  0 5  3 5    0 5  3 5  0 5  2
-//!   ?  ? ?  ? ?    ? ↑  ? ↑  ? ↑  ?      what follows a key is known once it has been shown
+//!   ?  ? ?  ? ?    ? ↑  ? ↑  ? ↑  ?      the value of a key, known from its pair
 //! ```
 //!
-//! **Mechanism of a solved model:** as in [`repeat`](super::repeat), a head that tells each value
-//! which key stood before it, and one that looks for the present key among them. Unlike there,
-//! nothing but the key helps: the order of the questions is random (Arora et al. 2023, "Zoology").
+//! **Mechanism of a solved model:** as in [`repeat`](super::repeat), one head marks each value with the key before it.
+//! Another head searches these marks for the present key. Unlike in `repeat`, only the key helps, because the order of
+//! the questions is random (Arora et al. 2023, "Zoology").
 //!
-//! **Floor:** of `K` keys and `V` values, with `n` pairs, then `m` answered questions, the free
-//! targets are the keys after the first one, of which a pair more leaves one fewer to choose from,
-//! the values, and the keys asked for: `Σ_{i=1}^{n-1} ln(K - i) + n ln V + q ln n` nats, where
-//! `q` is `m`, or `m + 1` where a last key has no room for its answer. It is the same for every
-//! sample, in expectation and on every set.
+//! **Floor:** with `K` keys, `V` values, `n` pairs and `m` answered questions, three kinds of targets are free: the
+//! keys after the first one, the values, and the keys of the questions. Each pair leaves one key fewer for the next.
+//! The floor is `Σ_{i=1}^{n-1} ln(K - i) + n ln V + q ln n` nats per sample. Here `q` is `m`, or `m + 1` if the last
+//! key lacks a position for its answer. All samples have the same floor, so the expected floor equals the floor on
+//! every set.
 
 use rand::{RngExt, seq::index};
 
@@ -25,10 +25,10 @@ use super::FixedProbabilities;
 use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 use crate::error::{Error, Result};
 
-/// The task `recall`: as many pairs as there are keys for, in at most half of `data.length + 1` tokens.
+/// Creates the task `recall`: one pair for each key, as far as they fit in half of the `data.length + 1` tokens.
 ///
 /// # Errors
-/// When the length has no room for a pair and a question.
+/// Returns an error if the length is too short for a pair and a question.
 pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
     if config.length < 3 {
         let problem = "must be 3 or above: a pair, a key, its value";
@@ -63,7 +63,8 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
             }
         },
         move |sample| {
-            // The key of the last answer changes places with another one, so that it has that one's value.
+            // Swapping the last question's key with another one in everything before it changes the answer to the other
+            // value.
             let last = (sample.len() / 2 - 1) * 2;
             let (key, value) = (sample[last], sample[last + 1]);
             let other = sample.chunks_exact(2).find(|pair| pair[1] != value)?.to_vec();
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
     use crate::data::{config::Count, tasks::enumeration::agrees};
 
-    /// All samples of two pairs, the keys being 0 .. keys, and their probabilities.
+    /// Returns all samples of two pairs with keys 0 .. keys, and their probabilities.
     fn two_pairs(keys: u32, vocab: u32, tokens: usize) -> Vec<(Vec<u32>, f64)> {
         let mut all = Vec::new();
         for (a, b) in (0..keys).flat_map(|a| (0..keys).map(move |b| (a, b))).filter(|(a, b)| a != b) {
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_floor_agrees_with_all_pairs_and_questions_written_out() {
-        // Three keys for two pairs, an odd end; and as many pairs as keys, an even one.
+        // First, three keys for two pairs and an odd length; then as many pairs as keys.
         for (vocab, length, keys) in [(7, 8, 3), (5, 9, 2), (5, 10, 2)] {
             let config = DataConfig { vocab: Count::Of(vocab as usize), length, ..DataConfig::default() };
             agrees(&task(&config).unwrap(), &two_pairs(keys, vocab, length + 1));

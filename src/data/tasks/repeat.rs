@@ -1,33 +1,33 @@
 //! A motif of random period, repeated to the end.
 //!
-//! The period `p` is drawn evenly from `data.period`, then `p` independent integers, then these
-//! come again and again. With a period of 3:
+//! The period `p` is drawn uniformly from `data.period`, then a motif of `p` independent integers, which is repeated to
+//! the end of the sample. With a period of 3:
 //!
 //! ```text
 //! 7 1 4 7 1 4 7 1 …
-//! ? ? ? ? ↑ ↑ ↑ ↑    known once the motif has been seen to come again
+//! ? ? ? ? ↑ ↑ ↑ ↑    known once the motif has begun to repeat
 //! ```
 //!
-//! **Mechanism of a solved model:** *induction* (Olsson et al. 2022, "In-context learning and
-//! induction heads"). A head of the first layer tells each position what stood before it; a head
-//! of the second looks for the position whose predecessor is the present token, and copies what
-//! stands there. One layer cannot do both. Where biases by distance are all there is (ALiBi), the head
-//! of the first layer was measured to look at the few tokens before, most at the nearest.
+//! **Mechanism of a solved model:** *induction* (Olsson et al. 2022, "In-context learning and induction heads"). A head
+//! of the first layer marks each position with the token before it. A head of the second layer attends to the position
+//! whose predecessor is the present token, and copies the token there. One layer cannot do both. In measured models
+//! with distance biases alone (ALiBi), the first-layer head attends to the few previous tokens, and most to the
+//! nearest.
 //!
-//! **Floor:** the optimal predictor weighs all periods. Let `w_p` be its weight of period `p` after
-//! `n` tokens, at first the same for all. Under period `p` the next token is `x_{n-p}` for sure
-//! when `n >= p`, and any of the `V` integers otherwise: `q_p(y) = [y = x_{n-p}]` or `1 / V`. So
+//! **Floor:** the optimal predictor weights all periods. Let `w_p` be its weight of period `p` after `n` tokens,
+//! initially equal for all periods. Under period `p`, the next token is certainly `x_{n-p}` if `n >= p`, and any of the
+//! `V` integers otherwise: `q_p(y) = [y = x_{n-p}]` or `1 / V`. So
 //!
 //! ```text
 //! P(y | x_0 … x_{n-1}) = Σ_p w_p q_p(y),      then   w_p ← w_p q_p(x_n) / P(x_n)
 //! ```
 //!
-//! The expectation of `-ln P` is the mean over the periods and over motifs; motifs are sampled, period by
-//! period, until the standard error is below 1e-4 nats (almost all of the variance lies between
-//! periods, so a few hundred motifs do).
+//! The expected floor is the mean of `-ln P` over periods and motifs. Motifs are sampled for each period until the
+//! standard error is below 1e-4 nats. A few hundred motifs suffice, because almost all of the variance lies between
+//! periods.
 //!
-//! **Determined** targets follow from the same weights: those to which they give 0.99. A motif of
-//! 4 that has come again for one token out of 16 may be chance, for two hardly.
+//! **Determined** targets have a probability of at least 0.99 under the same weights. With 16 integers, a motif of 4
+//! that has repeated for one token may be chance, but hardly one that has repeated for two.
 
 use rand::RngExt;
 
@@ -37,7 +37,7 @@ use crate::data::seed::{ChaCha8Rng, Purpose, generator};
 use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 
-/// The standard error, in nats per token, at which the expectation is known well enough.
+/// The standard error, in nats per token, at which the estimate of the expected floor stops.
 const STANDARD_ERROR: f64 = 1e-4;
 
 /// The task `repeat`.
@@ -50,10 +50,10 @@ pub struct Repeat {
 }
 
 impl Repeat {
-    /// `data.length` targets below `data.vocab`, with periods from `data.period`.
+    /// Creates the task: `data.length` targets below `data.vocab`, with periods from `data.period`.
     ///
     /// # Errors
-    /// When the periods are not in ascending order, zero, or longer than the sequence.
+    /// Returns an error if the periods are not in ascending order, are zero, or are longer than the sequence.
     pub fn new(config: &DataConfig) -> Result<Self> {
         let [shortest, longest] = config.periods();
         let (vocab, length) = (config.symbols(), config.length);
@@ -99,9 +99,9 @@ impl SequenceTask for Repeat {
 
     fn probabilities(&self, sample: &[u32], probabilities: &mut [f64]) {
         let any = 1.0 / self.vocab as f64;
-        // Periods beyond the position are all alike: their number, and the weight of each.
+        // Periods beyond the position are equivalent: `beyond` is their number, `weight` the weight of each.
         let (mut beyond, mut weight) = (self.periods().count(), 1.0 / self.periods().count() as f64);
-        // (period, weight) of those that the sample has agreed with since.
+        // (period, weight) of the other periods that the sample agrees with.
         let mut agreeing: Vec<(usize, f64)> = Vec::new();
         for (position, probability) in (1..sample.len()).zip(probabilities) {
             if self.periods().contains(&position) {
@@ -112,7 +112,7 @@ impl SequenceTask for Repeat {
             weight *= any;
             let total = beyond as f64 * weight + agreeing.iter().map(|(_, weight)| weight).sum::<f64>();
             *probability = total;
-            // Back to a sum of one, before the weights underflow.
+            // Normalising at each step prevents an underflow of the weights.
             weight /= total;
             agreeing.iter_mut().for_each(|(_, weight)| *weight /= total);
         }
@@ -125,22 +125,22 @@ impl SequenceTask for Repeat {
     }
 
     fn expected_floor(&self) -> f64 {
-        // Motifs drawn of each period at a time; of all periods together at least, and at most.
+        // Motifs drawn per period and round; then the minimum and the maximum over all periods.
         const ROUND: usize = 16;
         const LEAST: usize = 1 << 10;
-        // Tokens of all motifs: a second or so.
+        // Total tokens of all motifs, which take about a second.
         const TOKENS: usize = 1 << 25;
         let most = (TOKENS / self.tokens()).clamp(4 * ROUND, 1 << 20);
         let least = LEAST.min(most);
         let targets = self.length as f64;
-        // Of very many periods, as many as can be afforded, evenly spaced around the middle: the cost is nearly linear
-        // in the period.
+        // If there are too many periods, use an evenly spaced subset around the middle: the cost is nearly linear in
+        // the period.
         let count = self.periods().count();
         let stride = (count * ROUND).div_ceil(most);
         let periods = || self.periods().skip((count - 1) % stride / 2).step_by(stride);
         let mut random = generator(0, Purpose::Expectation, [0, 0]);
         let (mut sample, mut probabilities) = (vec![0; self.tokens()], vec![0.0; self.length]);
-        // Of each period the sum of the costs and of their squares.
+        // The sum of the costs and of their squares for each period.
         let mut sums: Vec<(f64, f64)> = periods().map(|_| (0.0, 0.0)).collect();
         let strata = sums.len() as f64;
         let mut drawn = 0;
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_floor_of_very_long_sequences_is_estimated_without_bias() {
-        // Whatever the motif, its tokens cost ln V each and the others next to nothing.
+        // For any motif, its tokens cost ln V each and all others almost nothing.
         let length = 1 << 16;
         let floor = repeat(16, length, [length / 4, length / 2]).expected_floor();
         assert!((floor - 0.375 * 16f64.ln()).abs() < 5e-4, "{floor}");
@@ -248,8 +248,8 @@ mod tests {
         let batch = dataset.valid.batches(1000).next().unwrap();
         for row in 0..1000 {
             let roles = &batch.roles[row * 32..(row + 1) * 32];
-            // The first four targets at least cannot be known, and two tokens after the longest
-            // period nearly all can.
+            // At least the first four targets are undetermined. Two tokens after the longest period, nearly all are
+            // determined.
             assert!(roles[..4].iter().all(|&role| role == Role::Undetermined));
             assert!(roles[14..].iter().all(|&role| role == Role::Determined));
         }

@@ -4,14 +4,13 @@
 //! 7 1 4 4 | 4 4 1 7
 //! ```
 //!
-//! **Mechanism of a solved model:** one head that looks back ever further: the answer at position
-//! `n + k` stands at `n - k`. With learned or sinusoidal positions a position attends to its
-//! mirror image, and the heatmap shows an anti-diagonal.
+//! **Mechanism of a solved model:** one head that attends further back with each step: the answer at position `n + k`
+//! is the token at `n - k`. With learned or sinusoidal positions a position attends to its mirror image, and the
+//! heatmap shows an anti-diagonal.
 //!
-//! Samples, the form for an encoder-decoder, and the **floor** are those of
-//! [`transduction`](super::transduction).
+//! [`transduction`](super::transduction) describes the samples, the form for an encoder-decoder, and the **floor**.
 
-/// Turns a sequence round.
+/// Reverses a sequence in place.
 pub(super) fn answer(sequence: &mut [u32]) {
     sequence.reverse();
 }

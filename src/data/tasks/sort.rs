@@ -4,16 +4,14 @@
 //! 7 1 4 4 | 1 4 4 7
 //! ```
 //!
-//! **Mechanism of a solved model:** each position of the answer attends to the smallest of the
-//! integers that are not below the present one, which a head finds by an order among its keys.
-//! Repeated integers must be counted: a second head, or the feed-forward network, sees how many of
-//! the present one the answer has already. Measured were three heads of the first layer together and
-//! both feed-forward layers.
+//! **Mechanism of a solved model:** each position of the answer attends to the smallest integer that is not below the
+//! present one. A head finds it by an order among its keys. Repeated integers must be counted: a second head, or a
+//! feed-forward layer, detects how many copies of the present integer the answer already has. In measured models, three
+//! heads of the first layer and both feed-forward layers work together.
 //!
-//! Samples, the form for an encoder-decoder, and the **floor** are those of
-//! [`transduction`](super::transduction).
+//! [`transduction`](super::transduction) describes the samples, the form for an encoder-decoder, and the **floor**.
 
-/// Sorts a sequence.
+/// Sorts a sequence in place.
 pub(super) fn answer(sequence: &mut [u32]) {
     sequence.sort_unstable();
 }

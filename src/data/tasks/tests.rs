@@ -1,4 +1,4 @@
-//! What all tasks promise.
+//! Properties that all tasks share.
 
 use super::*;
 use crate::data::{Count, load, load_pairs};
@@ -84,7 +84,7 @@ fn on_a_large_validation_set_the_floor_is_near_its_expectation() {
 fn a_corrupted_sample_is_another_of_the_task_with_another_answer() {
     use std::collections::HashSet;
     for task in ALL {
-        // Recall has another key to exchange from two pairs on.
+        // `recall` needs at least two pairs to have another key.
         let length = if task == Task::Recall { 8 } else { 6 };
         let config = DataConfig { vocab: Count::Of(4), length, digits: 1, order: 2, ..config(task) };
         let built = build(&config, 3).unwrap();
@@ -100,9 +100,9 @@ fn a_corrupted_sample_is_another_of_the_task_with_another_answer() {
             let mut corrupted = clean.clone();
             let Some(target) = built.corrupt(&mut corrupted) else { continue };
             assert_ne!(corrupted[target + 1], clean[target + 1], "{task:?}: {clean:?} {corrupted:?}");
-            let is_drawn = task == Task::Markov || all.contains(&corrupted); // Every walk has a chance.
+            let is_drawn = task == Task::Markov || all.contains(&corrupted); // Every walk is possible.
             assert!(is_drawn, "{task:?} never draws {corrupted:?}");
-            // Both answers follow from what stands before them.
+            // Both answers follow from the tokens before them.
             for sample in [clean, corrupted] {
                 let mut given = vec![0.0; sample.len() - 1];
                 built.probabilities(&sample, &mut given);

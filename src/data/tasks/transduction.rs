@@ -1,16 +1,15 @@
-//! What `reverse` and `sort` share: a sequence that is answered by another one of the same length.
+//! The common part of `reverse` and `sort`: a sequence and an answer of the same length.
 //!
-//! For a decoder both stand in one sample, with a separator `|` between them:
+//! For a decoder, one sample holds both, with a separator `|` between them:
 //!
 //! ```text
 //! 3 1 2 | 1 2 3
-//!   ? ? ↑ ↑ ↑ ↑      the prefix is free, all that follows is known
+//!   ? ? ↑ ↑ ↑ ↑      the prefix is free, all other targets are determined
 //! ```
 //!
-//! The prefix has half of `data.length` integers, so the separator comes where the model expects
-//! it. For an encoder-decoder the sequence is the source, of 1 to `data.length` integers (each
-//! length equally likely), and the answer stands between two end tokens: the first one starts
-//! it, the last one says that it is complete.
+//! The prefix has `data.length / 2` integers, so the separator is always at the same position. For an encoder-decoder,
+//! the sequence is the source, with 1 to `data.length` integers (each length equally likely). The answer is enclosed in
+//! two end tokens: the first starts it, and the second marks it as complete.
 //!
 //! ```text
 //! source  3 1 2
@@ -18,9 +17,9 @@
 //! target  1 2 3 <end>
 //! ```
 //!
-//! **Floor:** with a prefix of `n` integers below `V` there are `2 n` targets, and `n - 1` of them
-//! are free: `(n - 1) ln V / 2 n` nats in expectation and on every set. An encoder-decoder is
-//! only asked for the answer: its floor is zero.
+//! **Floor:** a prefix of `n` integers below `V` gives `2 n` targets, of which `n - 1` are free. The floor is
+//! `(n - 1) ln V / 2 n` nats, both expected and on every set. An encoder-decoder only predicts the answer, so its floor
+//! is zero.
 
 use rand::RngExt;
 
@@ -33,11 +32,11 @@ use crate::data::sequences::{Rows, Sequences};
 use crate::data::vocabulary::{END, Vocabulary};
 use crate::error::{Error, Result};
 
-/// Prefixes of half of `data.length` integers below `data.vocab`, and what `answer` makes of them: it turns a
-/// copy of the sequence into its answer.
+/// Creates a task with prefixes of `data.length / 2` integers below `data.vocab`. `answer` turns a copy of the prefix
+/// into its answer in place.
 ///
 /// # Errors
-/// When the length has no room for a prefix and its answer.
+/// Returns an error if the length is too short for a prefix and its answer.
 pub(super) fn task(config: &DataConfig, answer: fn(&mut [u32])) -> Result<FixedProbabilities> {
     if config.length < 2 {
         let problem = "must be 2 or above: a prefix and its answer";
@@ -62,14 +61,14 @@ pub(super) fn task(config: &DataConfig, answer: fn(&mut [u32])) -> Result<FixedP
             prefix[length / 2] = (prefix[length / 2] + 1) % symbols as u32;
             rest[1..].copy_from_slice(prefix);
             answer(&mut rest[1..]);
-            // Up to the first token that differs nothing but the prefix says so.
+            // Before the first token that differs, the prefix is the only difference.
             let first = answered.iter().zip(rest).position(|(clean, corrupted)| clean != corrupted)?;
             Some(length + first - 1)
         },
     ))
 }
 
-/// Draws the sets for an encoder-decoder: sources and what `answer` makes of them.
+/// Draws the splits for an encoder-decoder: sources, and the answers that `answer` computes from them.
 pub(super) fn load_pairs(config: &DataConfig, seed: u64, answer: fn(&mut [u32])) -> Dataset {
     let vocabulary = Vocabulary::integers(config.symbols(), &[END]);
     let draw = |samples: usize, purpose| {

@@ -1,8 +1,8 @@
 //! Byte pair encoding, trained on the user's text.
 //!
-//! Text is cut into words, words into bytes, and the pair of neighbours that stands most often is
-//! merged into a token, again and again, until the vocabulary is full (Sennrich et al. 2016; on
-//! bytes as in GPT-2, Radford et al. 2019, so that no text is unknown).
+//! Text is split into words, and words into bytes. The most frequent pair of adjacent tokens is merged into a new token
+//! until the vocabulary is full (Sennrich et al. 2016). As in GPT-2 (Radford et al. 2019) it works on bytes, so that
+//! any text can be encoded.
 
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -13,14 +13,13 @@ use super::File;
 use crate::data::vocabulary::{END_OF_TEXT, byte_level};
 use crate::error::{Error, Result};
 
-/// Learns `vocab` tokens from the first `bytes` of the files, of which a token that ends a text is
-/// one where there are several. There are fewer where the text has too few pairs that stand
-/// twice.
+/// Learns a vocabulary of `vocab` tokens from the first `bytes` of the files. With several files, one of the tokens is
+/// an end-of-text token. The vocabulary is smaller if the text has too few pairs that occur twice.
 pub(super) fn train(files: &[File], bytes: usize, vocab: usize) -> Result<Tokenizer> {
     let special = if files.len() > 1 { vec![AddedToken::from(END_OF_TEXT, true)] } else { vec![] };
     let trainer = BpeTrainer::builder()
         .vocab_size(vocab)
-        // A pair that stands once is no pattern.
+        // A pair that occurs once is not a pattern.
         .min_frequency(2)
         .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
         .special_tokens(special)
@@ -32,8 +31,8 @@ pub(super) fn train(files: &[File], bytes: usize, vocab: usize) -> Result<Tokeni
     Ok(tokenizer)
 }
 
-/// The first `bytes` of the files in pieces, or up to three fewer where a character would be cut. What cannot be
-/// read is left to be said where the tokens are read.
+/// Iterates over pieces of the first `bytes` of the files, or up to three bytes fewer to keep characters whole. Read
+/// errors are skipped here, as the later encoding reports them.
 fn beginning(files: &[File], bytes: usize) -> impl Iterator<Item = String> + Send {
     let pieces = files.iter().filter_map(|file| file.text.pieces().ok()).flatten().map_while(Result::ok);
     pieces.scan(bytes, |left, mut piece| {

@@ -1,9 +1,8 @@
 //! The user's text: a file, or a folder of files, in UTF-8.
 //!
-//! All files are one stream of tokens. Training reads windows of the first part at random offsets,
-//! validation the rest in windows side by side. Where files follow each other, each ends in a line
-//! break, and in the end token of a tokenizer that has one. A file is read piece by piece, once to see what
-//! it holds and once for its tokens, so that memory holds these alone.
+//! All files form one stream of tokens. Training reads windows of the first part at random offsets, and validation
+//! reads the rest in adjacent windows. Between files there is a line break, and the end token if the tokenizer has one.
+//! A file is streamed in pieces, once to scan its contents and once to encode it, so that memory only holds the tokens.
 
 mod bpe;
 mod segments;
@@ -21,14 +20,14 @@ use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::Text;
 
-/// The tokens of byte pair encoding where a config does not say: little of a small model's weight
-/// is spent on their embedding, and a token stands for two to three characters.
+/// The default number of byte pair encoding tokens. Their embedding takes a small share of the weights of a small
+/// model, and each token covers two to three characters.
 const TOKENS: usize = 1024;
 
-/// Bytes that are read at once, in segments that a tokenizer encodes in parallel.
+/// The bytes read per round, in segments that a tokenizer encodes in parallel.
 const AT_ONCE: usize = 32 * SEGMENT;
 
-/// Reads the text that `config` names, by a given vocabulary, or by the one that it asks for.
+/// Reads the text that `config` names, with the given vocabulary or the one that `data.tokens` selects.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
     let (files, characters) = files(&config.path)?;
     let bytes = files.iter().map(|file| file.bytes).sum();
@@ -48,7 +47,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         }
         (Some(vocabulary), _) => vocabulary.clone(),
         (None, Tokens::Characters) => Vocabulary::characters(characters)?,
-        // Validation must not choose the tokens in which it is read.
+        // The validation text must not influence its own tokens.
         (None, Tokens::Bpe) => {
             let tokenizer = bpe::train(&files, config.train_part(bytes), config.vocab.or(TOKENS))?;
             Vocabulary::tokenizer(tokenizer)?
@@ -64,10 +63,10 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     Ok(Dataset::of_file(vocabulary, sets))
 }
 
-/// The byte order mark, which a file may have at its beginning alone.
+/// The byte order mark, which is only allowed at the beginning of a file.
 const MARK: char = '\u{feff}';
 
-/// Refuses a byte order mark within a file, by its line.
+/// Returns an error with the line number of a byte order mark within a file.
 fn refuse_mark(file: &File) -> Result<()> {
     let mut line = 1;
     for piece in file.text.pieces()? {
@@ -83,24 +82,24 @@ fn refuse_mark(file: &File) -> Result<()> {
     Ok(())
 }
 
-/// A file that was looked through.
+/// A file that was scanned once.
 #[derive(Debug)]
 struct File {
     text: Text,
     bytes: usize,
-    /// Whether nothing follows, or it is empty, or ends in a line break: then none is put behind it.
+    /// True if the file needs no line break after it: it is the last one, is empty, or ends in a line break.
     is_closed: bool,
 }
 
 impl File {
-    /// Its text, and the line break that closes it.
+    /// Iterates over the pieces of the text, and the line break that closes it if it needs one.
     fn pieces(&self) -> Result<impl Iterator<Item = Result<String>> + Send> {
         Ok(self.text.pieces()?.chain((!self.is_closed).then(|| Ok("\n".to_string()))))
     }
 }
 
-/// The file or stream at `path`, or all files below the folder there in the order of their paths, and the
-/// characters that stand in them. Hidden files are left out.
+/// Returns the file or stream at `path`, or all files below the folder there in path order, and the characters that
+/// occur in them. Hidden files are skipped.
 fn files(path: &Path) -> Result<(Vec<File>, Vec<char>)> {
     let visible = |name: &OsStr| !name.as_encoded_bytes().starts_with(b".");
     let walk = WalkDir::new(path).follow_links(true).sort_by_file_name().into_iter();
@@ -144,7 +143,7 @@ fn files(path: &Path) -> Result<(Vec<File>, Vec<char>)> {
     }
 }
 
-/// The stream of the ids of all files, which together have so many bytes.
+/// Encodes all files, of `bytes` bytes in total, into one stream of ids.
 fn encoded(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids> {
     let mut ids = Ids::default();
     if vocabulary.notation() == Notation::Characters && ids.try_reserve(bytes + files.len()).is_err() {
@@ -152,7 +151,7 @@ fn encoded(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids>
         return Err(Error::file(&files[0].text.path, problem));
     }
     let end = vocabulary.end().filter(|_| files.len() > 1);
-    // A file is a text by itself; the windows that are cut of it later are not.
+    // Each file is a text of its own with its start token; the windows cut from it later are not.
     let [before, _] = vocabulary.around();
     for file in files {
         ids.extend(before);
@@ -191,7 +190,7 @@ fn encoded(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids>
     Ok(ids)
 }
 
-/// The line and the column behind a text that begins at a line and a column.
+/// Returns the line and the column after a text that begins at the given line and column.
 fn behind((line, column): (usize, usize), text: &str) -> (usize, usize) {
     match text.rsplit_once('\n') {
         None => (line, column + text.chars().count()),
@@ -199,7 +198,7 @@ fn behind((line, column): (usize, usize), text: &str) -> (usize, usize) {
     }
 }
 
-/// Says of a character of a text that a vocabulary does not have it, and where it stands.
+/// Creates the error about a character that is not in the vocabulary, with its line and column.
 fn not_in(vocabulary: &Vocabulary, path: &Path, place: (usize, usize), character: char) -> Error {
     let remedy = match vocabulary.notation() {
         Notation::Text => ": remove it, or take a tokenizer with a token for the unknown",

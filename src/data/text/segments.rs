@@ -1,4 +1,4 @@
-//! A text in segments, each of which a tokenizer gives the ids that it has in the whole text.
+//! Splits a text into segments that a tokenizer encodes to the same ids as in the whole text.
 
 use std::path::Path;
 
@@ -6,22 +6,23 @@ use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 use crate::numbers::Bytes;
 
-/// The bytes of a segment where a tokenizer can be cut: many enough that it does not feel the cuts, few enough that all
-/// cores get some.
+/// The size of a segment in bytes if a tokenizer can be cut: large enough that cuts cost little, small enough for all
+/// cores to get some.
 pub(super) const SEGMENT: usize = 1 << 16;
 
-/// The most bytes that are encoded at once where it cannot: a tokenizer takes some hundred times as much memory.
+/// The most bytes that are encoded in one piece if the tokenizer cannot be cut: it needs about a hundred times as much
+/// memory.
 const LONGEST: usize = 1 << 23;
 
 /// A part of a text.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub text: String,
-    /// Whether text stands before it.
+    /// True if the text has a part before this one.
     pub is_continued: bool,
 }
 
-/// The pieces of a text, cut anew where the vocabulary allows it.
+/// An iterator that merges the pieces of a text and cuts them where the vocabulary allows it.
 pub(super) struct Segments<'a, I> {
     pub pieces: I,
     pub vocabulary: &'a Vocabulary,

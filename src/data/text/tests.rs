@@ -1,4 +1,4 @@
-//! Texts as users have them.
+//! Tests on texts as users have them.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::data::config::{Count, Source};
 use crate::data::{Sequences, load, load_with};
 
-/// Files in a folder that is removed with them, and the config that reads one.
+/// Files in a temporary folder, and the configs that read them.
 struct Texts(tempfile::TempDir);
 
 impl Texts {
@@ -34,7 +34,7 @@ impl Texts {
     }
 }
 
-/// The ids of a split, window after window: its first input, then all targets.
+/// Returns the ids of a split, window by window: its first input, then all targets.
 fn ids(split: &Sequences) -> Vec<u32> {
     let batch = split.batches(split.len()).next().unwrap();
     let targets = batch.targets.iter().zip(&batch.roles);
@@ -42,7 +42,7 @@ fn ids(split: &Sequences) -> Vec<u32> {
     [batch.inputs[0]].into_iter().chain(counted.map(|(target, _)| *target)).collect()
 }
 
-/// Both splits as text, in which the first token of validation follows the last of training.
+/// Decodes both splits, where the first validation token follows the last training token.
 fn read_back(dataset: &Dataset) -> String {
     let all = [ids(&dataset.train), ids(&dataset.valid)].concat();
     dataset.vocabulary.check(&all).unwrap();
@@ -73,7 +73,7 @@ fn every_way_to_make_tokens_gives_the_text_back() {
     for config in [texts.config("a"), bpe] {
         let dataset = load(&config, 0).unwrap();
         assert_eq!(read_back(&dataset), long);
-        // The same by the vocabulary alone, as a run would store it.
+        // A stored vocabulary alone gives the same ids.
         let stored = serde_json::to_string(&dataset.vocabulary).unwrap();
         let vocabulary: Vocabulary = serde_json::from_str(&stored).unwrap();
         let again = load_with(&config, 0, &vocabulary).unwrap();
@@ -89,7 +89,7 @@ fn a_trained_tokenizer_is_the_same_each_time_and_can_be_given_as_a_file() {
     let dataset = load(&config, 0).unwrap();
     assert_eq!(dataset.vocabulary.size(), 280);
     assert_eq!(load(&config, 1).unwrap().vocabulary, dataset.vocabulary);
-    // Merges make the text shorter than its bytes.
+    // With merges, the text has fewer tokens than bytes.
     assert!(dataset.train.targets() < TEXT.len() * 270 / 2);
     let stored = serde_json::to_value(&dataset.vocabulary).unwrap();
     fs::write(texts.0.path().join("tokenizer.json"), stored["tokenizer"].to_string()).unwrap();
@@ -179,7 +179,7 @@ fn a_file_that_cannot_be_read_as_text_is_named_with_the_place() {
 #[test]
 fn bytes_that_are_not_utf8_are_named_by_file_and_offset() {
     let bytes = "ä b\n".repeat(50_000).into_bytes();
-    // In the middle, and a character cut short at the very end.
+    // An invalid byte in the middle, and a truncated character at the very end.
     for (at, wrong, line) in [(100_005, vec![0xff], 20_002), (bytes.len(), vec![0xc3], 50_001)] {
         let mut bytes = bytes.clone();
         bytes.splice(at..at, wrong);
@@ -323,7 +323,8 @@ proptest! {
     }
 }
 
-/// A tokenizer as Llama 2 has it: spaces become marks, one is prepended, and nothing splits before the merges.
+/// A tokenizer like the one of Llama 2: spaces become marks, one mark is prepended, and nothing is split before the
+/// merges.
 const LLAMA_2: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
     "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
         {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},

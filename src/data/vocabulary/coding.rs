@@ -1,4 +1,4 @@
-//! From text to ids and back, and the labels that pictures put on axes.
+//! Encoding and decoding of text, and the labels of tokens in pictures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,12 +8,11 @@ use crate::error::{Error, Result, panic_message};
 use crate::numbers::part_of;
 
 impl Vocabulary {
-    /// The ids of a text: of its characters or tokens, or of its words where ids stand for
-    /// integers or symbols. Words that are all made of one-character symbols need no spaces:
-    /// `12+34=`.
+    /// Encodes a text into its characters or tokens, or into its words if ids represent integers or symbols. Words that
+    /// consist only of one-character symbols need no spaces: `12+34=`.
     ///
     /// # Errors
-    /// When something in it is not in the vocabulary: names it and its position.
+    /// Returns an error that names the first unknown part and its position.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         if let Some((byte, character)) = self.unknown(text) {
             let place = text[..byte].chars().count();
@@ -23,16 +22,17 @@ impl Vocabulary {
         Ok(encoded.swap_remove(0))
     }
 
-    /// As [`encode`](Self::encode), a text that stands by itself: with what a tokenizer puts before it and behind it.
+    /// Encodes a complete text: like [`encode`](Self::encode), with the tokens that a tokenizer adds before and after
+    /// it.
     ///
     /// # Errors
-    /// As [`encode`](Self::encode).
+    /// Returns the errors of [`encode`](Self::encode).
     pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>> {
         let [before, behind] = self.around();
         Ok([before, &self.encode(text)?, behind].concat())
     }
 
-    /// What a tokenizer puts before a text that stands by itself, and behind it.
+    /// Returns the tokens that a tokenizer adds before and after a complete text.
     pub fn around(&self) -> [&[u32]; 2] {
         match &*self.0 {
             Kind::Tokenizer(tokenizer) => tokenizer.around.each_ref().map(Vec::as_slice),
@@ -40,16 +40,16 @@ impl Vocabulary {
         }
     }
 
-    /// Whether an id is that of a tokenizer's special token, which is no part of a text.
+    /// Returns true for a special token of a tokenizer, which is not part of a text.
     pub fn is_special(&self, id: u32) -> bool {
         matches!(&*self.0, Kind::Tokenizer(tokenizer) if tokenizer.is_special(id))
     }
 
-    /// The ids of each text, by a tokenizer in parallel, without a look at the characters that are
-    /// [unknown](Self::unknown), which are left out.
+    /// Encodes each text, in parallel if by a tokenizer. [Unknown](Self::unknown) characters are dropped without a
+    /// check.
     ///
     /// # Errors
-    /// As [`encode`](Self::encode).
+    /// Returns the errors of [`encode`](Self::encode).
     pub(crate) fn encode_all<T: AsRef<str>>(&self, texts: &[T]) -> Result<Vec<Vec<u32>>> {
         let texts = texts.iter().map(AsRef::as_ref);
         match &*self.0 {
@@ -62,7 +62,7 @@ impl Vocabulary {
             }
             Kind::Tokenizer(tokenizer) => {
                 let encode = || tokenizer.tokenizer.encode_batch_fast(texts.collect::<Vec<_>>(), false);
-                // The library unwraps where parts of a tokenizer do not fit each other.
+                // The library panics if parts of a tokenizer do not fit each other.
                 let encoded = match catch_unwind(AssertUnwindSafe(encode)) {
                     Ok(encoded) => encoded.map_err(|error| error.to_string()),
                     Err(panic) => Err(panic_message(panic.as_ref()).to_string()),
@@ -76,8 +76,8 @@ impl Vocabulary {
         }
     }
 
-    /// The last place in a text where it can be cut so that both parts have the ids of the whole: that behind the cut
-    /// as [`continued`](Self::continued).
+    /// Returns the last position at which a text can be cut so that both parts have the ids of the whole. The second
+    /// part must be encoded as [`continued`](Self::continued).
     pub(crate) fn last_cut(&self, text: &str) -> Option<usize> {
         match &*self.0 {
             Kind::Tokenizer(tokenizer) => tokenizer.cuts.as_ref()?.last_in(text),
@@ -85,7 +85,8 @@ impl Vocabulary {
         }
     }
 
-    /// The text behind a [cut](Self::last_cut) as it must be encoded: without a space that the tokenizer puts there.
+    /// Returns the text after a [cut](Self::last_cut) as it must be encoded: without a space that the tokenizer
+    /// prepends.
     pub(crate) fn continued<'a>(&self, text: &'a str) -> &'a str {
         match &*self.0 {
             Kind::Tokenizer(tokenizer) if tokenizer.cuts.as_ref().is_some_and(|cuts| cuts.drops_space) => {
@@ -95,8 +96,8 @@ impl Vocabulary {
         }
     }
 
-    /// The first character of a text that the vocabulary does not have, and its byte; where ids stand for words,
-    /// these are found one by one.
+    /// Returns the byte offset and the value of the first character that is not in the vocabulary. `None` if ids
+    /// represent words, which are checked one by one.
     pub(crate) fn unknown(&self, text: &str) -> Option<(usize, char)> {
         match &*self.0 {
             Kind::Integers { .. } | Kind::Symbols { .. } => None,
@@ -107,7 +108,7 @@ impl Vocabulary {
         }
     }
 
-    /// The token of a tokenizer for what it has no other token for.
+    /// Returns the unknown token of a tokenizer.
     pub(crate) fn unknown_token(&self) -> Option<u32> {
         match &*self.0 {
             Kind::Tokenizer(tokenizer) => tokenizer.unknown_token(),
@@ -115,9 +116,9 @@ impl Vocabulary {
         }
     }
 
-    /// Warns of a text of these ids that the tokenizer has few tokens for.
+    /// Returns a warning if the tokenizer lacks tokens for much of a text with these ids.
     pub(crate) fn warn_of_unknown(&self, ids: impl Iterator<Item = u32>) -> Option<String> {
-        /// The percentage of unknown tokens above which the tokenizer is likely not of the text.
+        /// The percentage of unknown tokens above which the tokenizer probably does not suit the text.
         const MOST: usize = 1;
         let unknown = self.unknown_token()?;
         let (mut all, mut count) = (0usize, 0usize);
@@ -133,7 +134,7 @@ impl Vocabulary {
         })
     }
 
-    /// The id of an integer or a symbol.
+    /// Returns the id of an integer or a symbol.
     pub(crate) fn word(&self, word: &str) -> Option<u32> {
         match &*self.0 {
             Kind::Integers { integers, special, .. } => match special.iter().position(|name| name == word) {
@@ -159,7 +160,7 @@ impl Vocabulary {
         Ok(encoded)
     }
 
-    /// The id of a word, or those of its characters where each is a symbol.
+    /// Returns the id of a word, or the ids of its characters if each is a symbol.
     pub(super) fn ids_of_word(&self, word: &str) -> Option<Vec<u32>> {
         let symbol = |character: char| self.word(character.encode_utf8(&mut [0; 4]));
         match self.word(word) {
@@ -174,10 +175,10 @@ impl Vocabulary {
         Error::Input(format!("`{what}` ({unit} {position}) is not in the vocabulary of {self}"))
     }
 
-    /// Checks ids that were given as numbers.
+    /// Checks that ids given as numbers are in the vocabulary.
     ///
     /// # Errors
-    /// Names the first id that is outside the vocabulary, and its position.
+    /// Returns an error that names the first id outside the vocabulary, and its position.
     pub fn check(&self, ids: &[u32]) -> Result<()> {
         match ids.iter().position(|&id| id as usize >= self.size()) {
             None => Ok(()),
@@ -190,8 +191,8 @@ impl Vocabulary {
         }
     }
 
-    /// The text that ids stand for, in the notation that [`encode`](Self::encode) reads. An id
-    /// outside the vocabulary becomes `\u{fffd}`.
+    /// Decodes ids into the notation that [`encode`](Self::encode) reads. An id outside the vocabulary becomes
+    /// `\u{fffd}`.
     pub fn decode(&self, ids: &[u32]) -> String {
         match &*self.0 {
             Kind::Integers { .. } => {
@@ -212,15 +213,15 @@ impl Vocabulary {
             Kind::Tokenizer(tokenizer) => {
                 let decode = || tokenizer.tokenizer.decode(ids, false);
                 let decoded = catch_unwind(AssertUnwindSafe(decode)).ok().and_then(|decoded| decoded.ok());
-                // Where the decoder fails, the names of the tokens say what there is.
+                // If the decoder fails, fall back to the names of the tokens.
                 let name = |&id: &u32| tokenizer.tokenizer.id_to_token(id);
                 decoded.unwrap_or_else(|| ids.iter().filter_map(name).collect())
             }
         }
     }
 
-    /// A label for one id, in which every character can be seen: a space is `␣`, a line break
-    /// `\n`, and a byte that is only a part of a character `\xe2`.
+    /// Returns a label for one id in which every character is visible: a space is `␣`, a line break `\n`, and a byte
+    /// that is only a part of a character `\xe2`.
     pub fn token(&self, id: u32) -> String {
         let replacement = || char::REPLACEMENT_CHARACTER.to_string();
         match &*self.0 {
@@ -229,13 +230,13 @@ impl Vocabulary {
                 Some(at) => special.get(at).cloned().unwrap_or_else(replacement),
             },
             Kind::Symbols { symbols, .. } => match symbols.get(id as usize) {
-                // The space of a phrase stands as it is.
+                // The spaces within a phrase stay as they are.
                 Some(symbol) => symbol.split(' ').map(visible).collect::<Vec<_>>().join(" "),
                 None => replacement(),
             },
             Kind::Characters { .. } => visible(&self.decode(&[id])),
             Kind::Tokenizer(tokenizer) => match self.decode(&[id]) {
-                // A part of a character, or a token that decodes to nothing: its bytes, or its name.
+                // A part of a character is shown as its bytes, and a token that decodes to nothing by its name.
                 text if text.is_empty() || text.contains(char::REPLACEMENT_CHARACTER) => {
                     let name = tokenizer.tokenizer.id_to_token(id).unwrap_or_else(replacement);
                     tokenizer.bytes(&name).map_or(name, |bytes| visible_bytes(&bytes))
@@ -246,7 +247,7 @@ impl Vocabulary {
     }
 }
 
-/// The text with each space and control character as something that can be seen.
+/// Replaces each space and control character by a visible form.
 fn visible(text: &str) -> String {
     let seen = |character: char| match character {
         ' ' => "␣".to_string(),
@@ -256,7 +257,7 @@ fn visible(text: &str) -> String {
     text.chars().map(seen).collect()
 }
 
-/// Returns whether a character is one of format, which has no shape, or a space that looks like another one.
+/// Returns true for an invisible format character, or a space that looks like another one.
 fn is_unseen(character: char) -> bool {
     matches!(
         character,
@@ -266,7 +267,7 @@ fn is_unseen(character: char) -> bool {
     )
 }
 
-/// The same of bytes, as far as they are text; the others as `\xe2`.
+/// Does the same for bytes; invalid UTF-8 is shown as `\xe2`.
 fn visible_bytes(bytes: &[u8]) -> String {
     let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
     bytes.utf8_chunks().map(|chunk| visible(chunk.valid()) + &hexadecimal(chunk.invalid())).collect()
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn parts_of_characters_are_shown_as_bytes() {
-        // The names by which GPT-2 knows the bytes e2 80, the last byte of a dash, and a space before one.
+        // The GPT-2 names of the bytes e2 80, of the last byte of a dash, and of a space before e2.
         let json = r#"{"kind": "tokenizer", "tokenizer": {"version": "1.0", "truncation": null, "padding": null,
             "normalizer": null, "added_tokens": [], "pre_tokenizer": null, "post_processor": null,
             "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},

@@ -1,8 +1,8 @@
-//! Where a long text can be cut so that its pieces have the ids of the whole.
+//! Positions at which a long text can be cut so that its pieces have the same ids as in the whole text.
 //!
-//! A tokenizer normalizes a text, splits it into words and gives each word tokens of its own. A cut between the end of
-//! a word and white space changes nothing if no part of the tokenizer sees both sides of it. Which parts do is known
-//! from their kind; with a part that is not known, a text is encoded whole.
+//! A tokenizer normalizes a text, splits it into words and encodes each word separately. A cut between the end of a
+//! word and white space changes nothing if no part of the tokenizer sees both sides of it. This is known for common
+//! kinds of parts. A tokenizer with any other part encodes each text whole.
 
 use std::sync::LazyLock;
 
@@ -10,24 +10,24 @@ use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind};
 use serde_json::Value;
 use tokenizers::{ModelWrapper, Tokenizer};
 
-/// The longest added token that is looked for around a cut, in bytes.
+/// The longest added token that is searched for around a cut, in bytes.
 const LONGEST_ADDED: usize = 1024;
 
-/// The places where a tokenizer can be cut: before white space that follows a word.
+/// The rules for cutting a text: always before white space that follows a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cuts {
-    /// Whether a word must end in a letter there.
+    /// True if the word before the cut must end in a letter.
     letters: bool,
-    /// Whether the white space must be a plain space.
+    /// True if the white space must be a plain space.
     spaces: bool,
-    /// Whether the tokenizer puts a space of its own before what follows, so that the text's is left out.
+    /// True if the tokenizer prepends a space to each piece, so that the text's own space must be dropped.
     pub drops_space: bool,
-    /// The added tokens, which are found before anything is split.
+    /// The added tokens, which are matched before any splitting.
     added: Vec<String>,
 }
 
 impl Cuts {
-    /// Where a tokenizer can be cut, of whose file `json` is the contents; none where that is not known.
+    /// Returns the cuts of a tokenizer with the file contents `json`, if they are known.
     pub fn of(tokenizer: &Tokenizer, json: &Value) -> Option<Self> {
         let added = tokenizer.get_added_vocabulary().get_added_tokens_decoder().values();
         let added: Vec<_> = added.map(|token| token.content.to_lowercase()).collect();
@@ -40,11 +40,11 @@ impl Cuts {
         if space == " " && prepended.is_none() && !pre_tokenizers.is_empty() {
             return cuts.split_by(&pre_tokenizers, tokenizer);
         }
-        // What is prepended must be what the space would have become.
+        // The prepended text must equal the normalized space.
         if prepended.as_ref().is_some_and(|prepended| *prepended != space) {
             return None;
         }
-        // A splitter at spaces finds none where another character stands for them, as in Gemma.
+        // A split at spaces never matches if another character replaces them, as in Gemma.
         let is_idle =
             |part: &&Value| part["type"] == "Split" && part["pattern"]["String"] == " " && space != " ";
         let splits_nothing = pre_tokenizers.iter().all(is_idle);
@@ -52,7 +52,7 @@ impl Cuts {
         (splits_nothing && keeps_words_apart(tokenizer, &space)).then_some(Self { drops_space, ..cuts })
     }
 
-    /// With the pre-tokenizers of a tokenizer, where spaces are as in the text.
+    /// Adds the rules of the pre-tokenizers, if the normalizer keeps spaces as they are.
     fn split_by(self, parts: &[&Value], tokenizer: &Tokenizer) -> Option<Self> {
         let mut cuts = Self { spaces: false, ..self };
         let mut is_split = false;
@@ -62,7 +62,7 @@ impl Cuts {
                 "Whitespace" | "WhitespaceSplit" | "BertPreTokenizer" => is_split = true,
                 "Digits" | "Punctuation" => {}
                 "ByteLevel" => {
-                    // A space of its own is put before what begins with another white space.
+                    // It prepends a space to a piece that begins with other white space.
                     cuts.spaces |= flag("add_prefix_space")?;
                     is_split |= flag("use_regex").unwrap_or(true);
                 }
@@ -87,7 +87,7 @@ impl Cuts {
         is_split.then_some(cuts)
     }
 
-    /// The last place in a text, not its beginning or end, where it can be cut.
+    /// Returns the last position within a text, except its beginning and end, at which it can be cut.
     pub fn last_in(&self, text: &str) -> Option<usize> {
         let mut after = None::<char>;
         for (at, character) in text.char_indices().rev() {
@@ -105,12 +105,12 @@ impl Cuts {
     fn is_between(&self, before: char, after: char) -> bool {
         let ends_word =
             if self.letters { holds(&LETTERS, before) } else { !before.is_whitespace() && before != '▁' };
-        // What ASCII calls white space, all parts do.
+        // ASCII white space is white space for all parts.
         ends_word && if self.spaces { after == ' ' } else { matches!(after, ' ' | '\n' | '\r' | '\t') }
     }
 
-    /// Whether white space follows a place that a word follows, which may be seen, and no added token lies at it:
-    /// such tokens may take the white space around them along.
+    /// Returns true if the white space at a position is followed by a visible word, and no added token touches it.
+    /// Added tokens may absorb the white space around them.
     fn is_clear_of_added(&self, text: &str, at: usize) -> bool {
         let gap = text[at..].len() - text[at..].trim_start().len();
         let end = at + gap;
@@ -129,7 +129,7 @@ impl Cuts {
     }
 }
 
-/// The parts of a sequence of parts, or the one; none of null.
+/// Flattens a part into its sequence of parts; empty for null.
 fn parts<'a>(part: &'a Value, sequence: &str) -> Vec<&'a Value> {
     match part {
         Value::Null => Vec::new(),
@@ -140,14 +140,14 @@ fn parts<'a>(part: &'a Value, sequence: &str) -> Vec<&'a Value> {
     }
 }
 
-/// What normalizers make of a space, and put before a text.
+/// The normalized form of a space, and the text that normalizers prepend.
 struct Normalized {
     space: String,
     prepended: Option<String>,
 }
 
 impl Normalized {
-    /// None where a part could see both sides of a cut.
+    /// Returns `None` if a part could see both sides of a cut.
     fn of(parts: Vec<&Value>) -> Option<Self> {
         let mut made = Self { space: " ".into(), prepended: None };
         for part in parts {
@@ -172,8 +172,8 @@ impl Normalized {
     }
 }
 
-/// Whether no token of a byte pair encoding has something before a mark but the mark itself, so that no merge joins the
-/// end of a word and the mark that follows it.
+/// Returns true if every token of a byte pair encoding has the mark only at its beginning. Then no merge joins the end
+/// of a word with the mark after it.
 fn keeps_words_apart(tokenizer: &Tokenizer, mark: &str) -> bool {
     let ModelWrapper::BPE(_) = tokenizer.get_model() else { return false };
     let tokens = tokenizer.get_vocab(false);
@@ -181,17 +181,17 @@ fn keeps_words_apart(tokenizer: &Tokenizer, mark: &str) -> bool {
     mark.chars().count() == 1 && tokens.contains_key(mark) && tokens.keys().all(is_apart)
 }
 
-/// Whether no match of a pattern has a letter and then white space in it, and none rests on what lies before or behind
-/// it; `None` where that is not known.
+/// Returns true if no match of a pattern contains a letter followed by white space, and no match depends on its
+/// surroundings. Returns `None` if this is unknown.
 fn spans_no_words(pattern: &str) -> Option<bool> {
-    // White space that ends a text or stands before more of it: there is no letter at such a cut. Possessive
-    // quantifiers match less than greedy ones.
+    // `(?!\S)` concerns white space at the end of a text or before more white space, and no such cut has a letter.
+    // Possessive quantifiers match a subset of greedy ones.
     let plain = pattern.replace("(?!\\S)", "").replace("?+", "?").replace("++", "+").replace("*+", "*");
     let parsed = regex_syntax::parse(&plain).ok()?;
     (parsed.properties().look_set().is_empty()).then(|| !Edges::of(&parsed).spans)
 }
 
-/// What patterns call a letter, and white space.
+/// The characters that patterns treat as letters and as white space.
 static LETTERS: LazyLock<ClassUnicode> = LazyLock::new(|| class(r"\p{L}"));
 static SPACES: LazyLock<ClassUnicode> = LazyLock::new(|| class(r"\s"));
 
@@ -209,7 +209,7 @@ fn holds(class: &ClassUnicode, character: char) -> bool {
     ranges.get(at).is_some_and(|range| start(range) <= character)
 }
 
-/// What a part of a pattern can match, as far as it matters here.
+/// Properties of the matches of a part of a pattern.
 #[derive(Debug, Clone, Copy, Default)]
 struct Edges {
     is_optional: bool,
@@ -223,7 +223,7 @@ impl Edges {
         match hir.kind() {
             HirKind::Empty | HirKind::Look(_) => Self { is_optional: true, ..Self::default() },
             HirKind::Literal(literal) => {
-                // Bytes that are no text count as both.
+                // Invalid UTF-8 is treated as both a letter and white space.
                 let text = std::str::from_utf8(&literal.0).unwrap_or("a a");
                 text.chars().map(Self::of_character).reduce(Self::then).unwrap_or_default()
             }
@@ -271,7 +271,7 @@ impl Edges {
         }
     }
 
-    /// A match of one part and then of another.
+    /// Returns the properties of a match of one part followed by a match of another.
     fn then(self, next: Self) -> Self {
         Self {
             is_optional: self.is_optional && next.is_optional,

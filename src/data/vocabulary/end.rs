@@ -1,6 +1,6 @@
-//! Which token ends a text, by what a tokenizer and the files next to it declare.
+//! Detection of the end-of-text token from the declarations of a tokenizer and the files next to it.
 //!
-//! A name alone does not say: in Gemma 3 `</s>` is an HTML tag, and `<eos>` ends a text.
+//! The name alone is not sufficient: in Gemma 3, `</s>` is an HTML tag, and `<eos>` ends a text.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::files::read_given_json;
 use crate::numbers::counted;
 
-/// Names of the token that ends a text in common tokenizers, where they are special tokens.
+/// Names of the end-of-text token in common tokenizers, valid if they are special tokens.
 const KNOWN: [&str; 10] = [
     END_OF_TEXT,
     "<|end_of_text|>",
@@ -28,11 +28,11 @@ const KNOWN: [&str; 10] = [
     END,
 ];
 
-/// The token that ends a text, and what says so.
+/// The end-of-text token, with the source of its declaration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TextEnd {
     pub id: u32,
-    /// As "tokenizer_config.json".
+    /// The declaring file or part, such as "tokenizer_config.json".
     pub declared_by: String,
 }
 
@@ -41,7 +41,8 @@ impl TextEnd {
         Self { id, declared_by: declared_by.into() }
     }
 
-    /// The end that the tokenizer itself declares: what it puts behind a text, or a special token of a known name.
+    /// Returns the end that the tokenizer itself declares: the token that it appends to a text, or a special token with
+    /// a known name.
     pub fn of(tokenizer: &Tokenizer, behind: &[u32]) -> Option<Self> {
         if let Some(&id) = behind.first() {
             return Some(Self::new(id, "the tokenizer's post_processor"));
@@ -52,10 +53,10 @@ impl TextEnd {
         ids.filter(|id| !is_text(id)).map(|id| Self::new(id, "the tokenizer's special tokens")).next()
     }
 
-    /// The end that transformers' files in the folder of a tokenizer declare: a token of `tokens`.
+    /// Returns the end, among `tokens`, that the files of transformers in the folder of a tokenizer declare.
     ///
     /// # Errors
-    /// If a file that belongs to the tokenizer cannot be read.
+    /// Returns an error if a file that belongs to the tokenizer cannot be read.
     pub fn beside(folder: &Path, tokens: &HashMap<String, u32>) -> Result<Option<Self>> {
         let size = tokens.values().max().map_or(0, |&largest| u64::from(largest) + 1);
         let by_name = |file: &Map<String, Value>| {
@@ -78,7 +79,7 @@ impl TextEnd {
             }
             let read = read_given_json::<Map<String, Value>>(&path, "an object, as transformers writes it");
             let contents = match read {
-                // A folder of other data may have a config of its own.
+                // A folder with other data may have a config of its own.
                 Err(_) if name == "config.json" || end.is_some() => continue,
                 read => read?,
             };
@@ -99,7 +100,7 @@ impl TextEnd {
     }
 }
 
-/// The ids of tokens in a file of transformers, each with its key.
+/// Iterates over the token ids in a file of transformers, each with its key.
 fn ids(file: &Map<String, Value>) -> impl Iterator<Item = (&'static str, u64)> {
     let of_key = |key: &'static str| {
         let ids = file.get(key).map(|ids| ids.as_array().map_or(std::slice::from_ref(ids), Vec::as_slice));
@@ -119,7 +120,8 @@ mod tests {
 
     use crate::data::Vocabulary;
 
-    /// A `tokenizer.json` of single letters and these added tokens, each special or not, with its files next to it.
+    /// Reads a `tokenizer.json` with single letters and these added tokens, each special or not, and the files next to
+    /// it.
     fn read(added: &[(&str, bool)], processor: Value, files: &[(&str, Value)]) -> Vocabulary {
         let folder = tempfile::tempdir().unwrap();
         let token = |(&(content, special), id): (&(&str, bool), usize)| {
@@ -135,7 +137,7 @@ mod tests {
         fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
         for (name, contents) in files {
             let path = folder.path().join(name);
-            // As in the cache of Hugging Face, where the files of a model are links.
+            // In the Hugging Face cache, the files of a model are links.
             let stored = if cfg!(unix) { folder.path().join(format!("stored-{name}")) } else { path.clone() };
             fs::write(&stored, contents.to_string()).unwrap();
             #[cfg(unix)]
@@ -148,7 +150,7 @@ mod tests {
 
     fn end(added: &[(&str, bool)], files: &[(&str, Value)]) -> Option<(String, String)> {
         let vocabulary = read(added, Value::Null, files);
-        // A run keeps it.
+        // A run stores the end token.
         let again: Vocabulary = serde_json::from_value(json!(vocabulary)).unwrap();
         assert_eq!(again.end(), vocabulary.end());
         vocabulary.end().map(|id| (vocabulary.token(id), vocabulary.end_declared_by().unwrap().to_string()))

@@ -1,16 +1,16 @@
-//! Parts of a tokenizer's file that its library would fail at, or fill memory with.
+//! Checks for parts of a tokenizer file that make its library fail or exhaust memory.
 
 use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// How many times as long as a text its normalized form may be: Unicode's own forms reach 18 times.
+/// The maximum growth of a text by its normalizer: Unicode's own normalization forms reach a factor of 18.
 const MOST_GROWTH: usize = 64;
 
-/// The longest text that a tokenizer may put before another, in bytes.
+/// The longest text that a tokenizer may prepend, in bytes.
 const LONGEST_PREPENDED: usize = 1024;
 
-/// Refuses a tokenizer's file that replaces nothing by something, or makes far more of a text than it is.
+/// Returns an error if a tokenizer file replaces an empty match, or could expand a text excessively.
 pub(super) fn check(json: &Value) -> Result<()> {
     for part in ["normalizer", "pre_tokenizer", "decoder"] {
         let mut replacements = Vec::new();
@@ -20,7 +20,7 @@ pub(super) fn check(json: &Value) -> Result<()> {
     Ok(())
 }
 
-/// A pattern that is no regular expression, and what replaces it.
+/// A literal pattern, and its replacement.
 type Replacement<'a> = (&'a str, &'a str);
 
 fn collect<'a>(value: &'a Value, part: &str, found: &mut Vec<Replacement<'a>>) -> Result<()> {
@@ -37,7 +37,7 @@ fn collect<'a>(value: &'a Value, part: &str, found: &mut Vec<Replacement<'a>>) -
         found.push((pattern, content));
     }
     if let Some(pattern) = value["pattern"]["Regex"].as_str() {
-        // Of a pattern that looks around, the library says more.
+        // For patterns with look-around, the library reports a better error.
         let least = regex_syntax::parse(pattern).ok().map(|parsed| parsed.properties().minimum_len());
         let least = least.map(Option::unwrap_or_default);
         if least == Some(0) && value["type"] == "Replace" {
@@ -53,7 +53,7 @@ fn collect<'a>(value: &'a Value, part: &str, found: &mut Vec<Replacement<'a>>) -
     value.as_object().into_iter().flatten().try_for_each(|(_, value)| collect(value, part, found))
 }
 
-/// What becomes of each pattern by its replacement and those after it.
+/// Checks the growth of each pattern by its own replacement and all later ones.
 fn check_growth(part: &str, replacements: &[Replacement<'_>]) -> Result<()> {
     for (index, (pattern, _)) in replacements.iter().enumerate() {
         let mut text = pattern.to_string();

@@ -1,4 +1,4 @@
-//! What an id stands for: an integer, a character, a symbol, or a piece of text.
+//! The meaning of ids: integers, characters, symbols, or pieces of text.
 
 mod coding;
 mod cuts;
@@ -25,13 +25,13 @@ use crate::files::Text;
 use crate::numbers::counted;
 pub use tokenizer::{END_OF_TEXT, byte_level};
 
-/// The name of the token that ends a sequence, in the vocabularies that this crate makes.
+/// The name of the token that ends a sequence, in the vocabularies that this crate creates.
 ///
-/// It also stands before the first token of an answer, where a decoder needs something to start
-/// from: what ends one sequence begins the next (as in fairseq).
+/// It also precedes the first token of an answer, as the start token of a decoder: the end of one sequence begins the
+/// next (as in fairseq).
 pub const END: &str = "<end>";
 
-/// What the ids below [`size`](Self::size) stand for. Cheap to clone.
+/// The meaning of the ids below [`size`](Self::size). Cheap to clone.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Vocabulary(Arc<Kind>);
@@ -58,28 +58,28 @@ enum Kind {
     Tokenizer(Box<TextTokenizer>),
 }
 
-/// How a prompt for the vocabulary is written.
+/// The notation of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notation {
-    /// As words with spaces between them, as `3 1 4`. A symbol with spaces in it stands in quotes.
+    /// Words separated by spaces, such as `3 1 4`. A symbol that contains spaces is quoted.
     Words,
-    /// As text, each character of which is a token.
+    /// Text in which each character is a token.
     Characters,
-    /// As text, which a tokenizer cuts.
+    /// Text that a tokenizer splits into tokens.
     Text,
 }
 
 impl Vocabulary {
-    /// The integers below `integers`, each its own id, then the special tokens by name.
+    /// Creates a vocabulary of the integers below `integers`, each its own id, followed by the special tokens.
     pub fn integers(integers: usize, special: &[&str]) -> Self {
         let special = special.iter().map(|name| name.to_string()).collect();
         Vocabulary(Arc::new(Kind::Integers { integers, special, columns: Vec::new() }))
     }
 
-    /// The given characters in ascending order, without repetition.
+    /// Creates a vocabulary of the given characters in ascending order, without duplicates.
     ///
     /// # Errors
-    /// When there are none.
+    /// Returns an error if `characters` is empty.
     pub fn characters(characters: impl IntoIterator<Item = char>) -> Result<Self> {
         let mut characters: Vec<char> = characters.into_iter().collect();
         characters.sort_unstable();
@@ -94,10 +94,10 @@ impl Vocabulary {
         Ok(Vocabulary(Arc::new(Kind::Characters { characters, ids })))
     }
 
-    /// Named symbols in the given order; `end` is the id of the one that ends a sequence.
+    /// Creates a vocabulary of named symbols in the given order; `end` is the id of the end token.
     ///
     /// # Errors
-    /// When there are none, when one stands twice, or when `end` is not among them.
+    /// Returns an error if `symbols` is empty or has duplicates, or if `end` is not one of its ids.
     pub fn symbols(symbols: Vec<String>, end: Option<u32>) -> Result<Self> {
         let mut ids = HashMap::with_capacity(symbols.len());
         for (symbol, id) in symbols.iter().zip(0..) {
@@ -117,8 +117,8 @@ impl Vocabulary {
         Ok(Vocabulary(Arc::new(Kind::Symbols { symbols, ids, phrases, end, columns: Vec::new() })))
     }
 
-    /// The same with the names of the columns of the table that it is made of, in the order in which they are read. A
-    /// vocabulary that is shared, as the given one of a run, keeps its own.
+    /// Adds the column names of the table that the vocabulary was built from, in reading order. A shared vocabulary,
+    /// such as the given one of a run, keeps its own names.
     pub(super) fn with_columns(mut self, names: Vec<String>) -> Self {
         if let Some(Kind::Integers { columns, .. } | Kind::Symbols { columns, .. }) =
             Arc::get_mut(&mut self.0)
@@ -128,7 +128,7 @@ impl Vocabulary {
         self
     }
 
-    /// The names of the columns of the table that it is made of; empty where that has none.
+    /// Returns the column names of the table that the vocabulary was built from; empty if it has none.
     pub(super) fn columns(&self) -> &[String] {
         match &*self.0 {
             Kind::Integers { columns, .. } | Kind::Symbols { columns, .. } => columns,
@@ -136,10 +136,11 @@ impl Vocabulary {
         }
     }
 
-    /// The tokens of the tokenizer in a `tokenizer.json`, and its end of a text as the files next to it declare it.
+    /// Reads the tokens of a `tokenizer.json`, and its end-of-text token from the files next to it.
     ///
     /// # Errors
-    /// When it cannot be read, or as [`tokenizer`](Self::tokenizer): names the file.
+    /// Returns the errors of [`tokenizer`](Self::tokenizer) with the name of the file, and an error if the file cannot
+    /// be read.
     pub(crate) fn read_tokenizer(path: &Path) -> Result<Self> {
         let text = Text::open(path)?.whole()?;
         let read = serde_json::from_str(&text).map_err(|error| not_a_tokenizer(&error.to_string()));
@@ -148,23 +149,24 @@ impl Vocabulary {
         read.declared_beside(path)
     }
 
-    /// The tokens of a tokenizer in the form of a `tokenizer.json` that was made of the file at `path`.
+    /// Creates a vocabulary from a tokenizer in the format of `tokenizer.json`, converted from the file at `path`.
     ///
     /// # Errors
-    /// As [`read_tokenizer`](Self::read_tokenizer).
+    /// Returns the errors of [`read_tokenizer`](Self::read_tokenizer).
     pub(crate) fn made_tokenizer(json: serde_json::Value, path: &Path) -> Result<Self> {
         TextTokenizer::parse(json)?.declared_beside(path)
     }
 
-    /// The tokens of a tokenizer.
+    /// Creates a vocabulary of the tokens of a tokenizer.
     ///
     /// # Errors
-    /// When it has none, numbers them with large holes, cannot be stored, or would make far more of a text than it is.
+    /// Returns an error if the tokenizer is empty, has large gaps in its ids, cannot be stored, or could expand a text
+    /// excessively.
     pub fn tokenizer(tokenizer: Tokenizer) -> Result<Self> {
         Ok(TextTokenizer::new(tokenizer, None)?.into())
     }
 
-    /// Ids are below this number.
+    /// Returns the number of tokens; all ids are below it.
     pub fn size(&self) -> usize {
         match &*self.0 {
             Kind::Integers { integers, special, .. } => integers + special.len(),
@@ -174,8 +176,8 @@ impl Vocabulary {
         }
     }
 
-    /// The id of the token that ends a sequence, where the data has one. It also stands before
-    /// the first token of an answer.
+    /// Returns the id of the token that ends a sequence, if the data has one. It also precedes the first token of an
+    /// answer.
     pub fn end(&self) -> Option<u32> {
         match &*self.0 {
             Kind::Integers { integers, special, .. } => {
@@ -187,7 +189,7 @@ impl Vocabulary {
         }
     }
 
-    /// What declares the token that ends a text, as "tokenizer_config.json"; a tokenizer alone has such.
+    /// Returns the source of the end-of-text declaration, such as "tokenizer_config.json". Only a tokenizer has one.
     pub fn end_declared_by(&self) -> Option<&str> {
         match &*self.0 {
             Kind::Tokenizer(tokenizer) => tokenizer.end.as_ref().map(|end| end.declared_by.as_str()),
@@ -195,18 +197,18 @@ impl Vocabulary {
         }
     }
 
-    /// The id of the token that a text starts with: one that a tokenizer puts there, or the one that ended the text
-    /// before.
+    /// Returns the id of the token that a text starts with: the start token of a tokenizer, or else the end token of a
+    /// previous text.
     pub fn begin(&self) -> Option<u32> {
         self.around()[0].first().copied().or_else(|| self.end())
     }
 
-    /// Whether ids are integers that stand for themselves.
+    /// Returns true if ids are integers that represent themselves.
     pub(crate) fn is_integers(&self) -> bool {
         matches!(&*self.0, Kind::Integers { .. })
     }
 
-    /// How a prompt is written.
+    /// Returns the notation of a prompt.
     pub fn notation(&self) -> Notation {
         match &*self.0 {
             Kind::Integers { .. } | Kind::Symbols { .. } => Notation::Words,

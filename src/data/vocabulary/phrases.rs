@@ -1,8 +1,8 @@
-//! Symbols with spaces in them, in a prompt of words.
+//! Symbols that contain spaces, in prompts made of words.
 //!
-//! A symbol in double quotes, with the escapes of JSON, stands for itself: `"place order" pay`. So are such symbols
-//! written. Without quotes the words of a prompt are joined wherever that gives symbols, unless there are several ways
-//! to do it, which is an error.
+//! A symbol can be written in double quotes, with the escapes of JSON: `"place order" pay`. Output uses this form for
+//! symbols that contain spaces. Words without quotes are joined wherever they form a symbol; several possible readings
+//! are an error.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -12,12 +12,12 @@ use super::Vocabulary;
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 
-/// What is known of the symbols with spaces in a vocabulary.
+/// The phrases (symbols that contain spaces) of a vocabulary.
 #[derive(Debug, Default)]
 pub(super) struct Phrases {
-    /// Their numbers of words, in ascending order.
+    /// The distinct numbers of words of the phrases, in ascending order.
     lengths: Vec<usize>,
-    /// The words that they begin with.
+    /// The first words of the phrases.
     first_words: HashSet<String>,
 }
 
@@ -37,8 +37,8 @@ impl Phrases {
         self.lengths.is_empty()
     }
 
-    /// A symbol as a prompt has it: in quotes where its characters would mislead, or the words behind it could make
-    /// another symbol of it.
+    /// Writes a symbol for a prompt. It is quoted if its characters would be misread, or if the words after it could
+    /// form another symbol with it.
     pub(super) fn written(&self, symbol: &str) -> String {
         let is_plain = !symbol.contains(|it: char| it.is_whitespace() || it.is_control())
             && !symbol.starts_with('"')
@@ -62,7 +62,7 @@ impl Part<'_> {
     }
 }
 
-/// The symbol in quotes that a text begins with, and the text behind it.
+/// Returns the quoted symbol at the beginning of a text, and the text after it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut strings = Deserializer::from_str(text).into_iter::<String>();
     let symbol = strings.next()?.ok()?;
@@ -71,7 +71,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 }
 
 impl Vocabulary {
-    /// The ids of a prompt whose symbols may hold spaces.
+    /// Encodes a prompt whose symbols may contain spaces.
     pub(super) fn encode_phrases(&self, text: &str, phrases: &Phrases) -> Result<Vec<u32>> {
         let parts = self.parts(text);
         let joined = |from: usize, length: usize| {
@@ -88,8 +88,8 @@ impl Vocabulary {
         };
         let lengths =
             || std::iter::once(1).chain(phrases.lengths.iter().copied().filter(|&length| length > 1));
-        // The numbers of words of a symbol at each part from which all that follows can be read: the largest of them,
-        // and whether there are others.
+        // For each part from which the rest can be read: the largest number of words of a symbol there, and true if a
+        // smaller number is also possible.
         let mut readings: Vec<Option<(usize, bool)>> = vec![None; parts.len()];
         readings.push(Some((0, false)));
         for from in (0..parts.len()).rev() {
@@ -122,7 +122,7 @@ impl Vocabulary {
         Ok(encoded)
     }
 
-    /// The parts of a prompt. A word with quotes may itself be a symbol, or each of its characters.
+    /// Splits a prompt into parts. A word with quotes may itself be a symbol, or each of its characters may be one.
     fn parts<'t>(&self, text: &'t str) -> Vec<Part<'t>> {
         let mut parts = Vec::new();
         let mut rest = text.trim_start();
@@ -140,7 +140,7 @@ impl Vocabulary {
         parts
     }
 
-    /// The error of a prompt that cannot be read: names the first part that no symbol covers.
+    /// Returns the error for a prompt that cannot be read, which names the first part that no symbol covers.
     fn unknown_part<L: Iterator<Item = usize>>(
         &self,
         parts: &[Part<'_>],

@@ -1,7 +1,7 @@
-//! A vocabulary as a file.
+//! The file format of a vocabulary.
 //!
-//! It is stored as `vocabulary.json` beside the weights, and is then all that is needed to read a
-//! prompt and to print what a model answers. The file names its kind:
+//! A vocabulary is stored as `vocabulary.json` next to the weights. It contains everything that is needed to encode a
+//! prompt and to decode the output of the model. The file names its kind:
 //!
 //! ```json
 //! {"kind": "integers", "integers": 16, "special": ["|"]}
@@ -10,8 +10,8 @@
 //! {"kind": "tokenizer", "tokenizer": { the contents of a tokenizer.json }, "end": 2}
 //! ```
 //!
-//! `end` is the token that ends a text, where files next to the tokenizer declared it. `columns` are the names in the
-//! header of the table that the run learned from, by which other tables are read.
+//! `end` is the end-of-text token, if files next to the tokenizer declared it. `columns` are the names in the header of
+//! the training table, by which columns of other tables are found.
 
 use std::path::Path;
 
@@ -27,24 +27,24 @@ impl Vocabulary {
     /// Reads a `vocabulary.json`.
     ///
     /// # Errors
-    /// When the file cannot be read or is no vocabulary.
+    /// Returns an error if the file cannot be read or is not a vocabulary.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         read_json(path.as_ref(), STORED)
     }
 
-    /// Reads one that came with weights from elsewhere.
+    /// Reads the vocabulary of imported weights.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// Returns the errors of [`Self::read`].
     pub fn read_given(path: &Path) -> Result<Self> {
         read_given_json(path, STORED)
     }
 }
 
-/// What the file must hold.
+/// The expected contents of the file.
 const STORED: &str = "what the tokens of the weights stand for; take the file from the run that made them";
 
-/// The form in `vocabulary.json`.
+/// The format of `vocabulary.json`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Stored {

@@ -1,4 +1,4 @@
-//! Text to ids and back, in each kind of vocabulary.
+//! Tests of encoding and decoding in each kind of vocabulary.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn symbols(symbols: &[&str], end: Option<u32>) -> Result<Vocabulary> {
     Vocabulary::symbols(symbols.iter().map(|symbol| symbol.to_string()).collect(), end)
 }
 
-/// A byte-level tokenizer of a few tokens with holes in their ids.
+/// Returns a byte-level tokenizer with a few tokens and gaps in their ids.
 fn tokenizer() -> Vocabulary {
     let json = r#"{"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
             "added_tokens": [{"id": 6, "content": "<|endoftext|>", "single_word": false, "lstrip": false,
@@ -50,7 +50,7 @@ fn a_tokenizer_with_holes_in_its_ids_has_room_for_the_largest() {
     assert_eq!(vocabulary.token(4), "␣");
 }
 
-/// A tokenizer of these tokens, with more keys in its model.
+/// Returns the vocabulary of a tokenizer with these tokens and `more` keys in its model.
 fn pairs(vocab: &str, more: &str) -> Result<Vocabulary> {
     Vocabulary::tokenizer(tokenizer_of_pairs(vocab, more))
 }
@@ -145,7 +145,7 @@ fn a_vocabulary_that_contradicts_itself_is_refused() {
         r#"{"kind": "symbols", "symbols": ["a", "a"], "end": null}"#,
         r#"{"kind": "symbols", "symbols": ["a", "b"], "end": 2}"#,
         r#"{"kind": "tokenizer", "tokenizer": {}}"#,
-        // The library panics on this one.
+        // The library panics on this tokenizer.
         r#"{"kind": "tokenizer", "tokenizer": {"version": "1.0", "truncation": null, "padding": null,
                 "added_tokens": [], "pre_tokenizer": null, "post_processor": null, "decoder": null,
                 "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AA=="},

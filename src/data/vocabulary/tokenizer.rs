@@ -1,5 +1,4 @@
-//! A tokenizer as a vocabulary needs it: the same ids each time, dense ones, and no character of a text
-//! left out without a word.
+//! A tokenizer adapted to vocabularies: deterministic, with dense ids, and without silently dropped characters.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,49 +20,49 @@ use super::limits;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
-/// The token that GPT-2's texts end with.
+/// The end-of-text token of GPT-2.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
 
-/// A tokenizer, and what stands in its file.
+/// A tokenizer, with the contents of its file.
 #[derive(Debug)]
 pub(super) struct TextTokenizer {
     pub tokenizer: Tokenizer,
     pub json: Value,
-    /// The number that all ids are below.
+    /// The upper bound of the ids.
     pub size: usize,
-    /// The token that ends a text.
+    /// The end-of-text token.
     pub end: Option<TextEnd>,
-    /// The same where not the tokenizer itself declares it.
+    /// The id of the end-of-text token, if other files than the tokenizer's own declare it.
     pub declared_end: Option<u32>,
-    /// Where a long text can be cut.
+    /// The positions at which a long text can be cut, if they are known.
     pub cuts: Option<Cuts>,
-    /// The tokens that it puts before a text and behind it, as Llama's puts one that begins it.
+    /// The tokens that it adds before and after a text, such as the begin-of-text token of Llama.
     pub around: [Vec<u32>; 2],
-    /// Whether a character, by its code point, is known to have tokens.
+    /// For each code point, true if it is known to have tokens.
     known: Mutex<Vec<bool>>,
 }
 
 impl TextTokenizer {
-    /// A tokenizer by the contents of its file.
+    /// Parses a tokenizer from the contents of its file.
     pub fn parse(json: Value) -> Result<Self> {
         limits::check(&json)?;
         let parse = || match serde_json::from_value::<Tokenizer>(json.clone()) {
             Ok(tokenizer) => Self::new(tokenizer, Some(&json["model"])),
             Err(error) => Err(not_a_tokenizer(&error.to_string())),
         };
-        // The library unwraps where some parts of a file are damaged, as a precompiled normalizer.
+        // The library panics on some damaged parts of a file, such as a precompiled normalizer.
         catch_unwind(AssertUnwindSafe(parse))
             .unwrap_or_else(|_| Err(not_a_tokenizer("a part of it is damaged")))
     }
 
-    /// With the end of a text that files in the folder of its own at `path` declare.
+    /// Adds the end of a text that files next to its own at `path` declare.
     pub fn declared_beside(self, path: &Path) -> Result<Vocabulary> {
         let folder = path.parent().unwrap_or(Path::new("."));
         let end = TextEnd::beside(folder, &self.tokenizer.get_vocab(true))?;
         Ok(self.ending_in(end)?.into())
     }
 
-    /// With the token that ends a text, where it is declared.
+    /// Sets the end-of-text token, if one is declared.
     pub fn ending_in(self, end: Option<TextEnd>) -> Result<Self> {
         let Some(end) = end else { return Ok(self) };
         if end.id as usize >= self.size {
@@ -73,10 +72,10 @@ impl TextTokenizer {
         Ok(Self { declared_end: Some(end.id), end: Some(end), ..self })
     }
 
-    /// Takes from a tokenizer what belongs to the training of another model: padding, truncation, and the
-    /// dropout of merges, by which a text would read differently each time. `model` is that part of its file.
+    /// Creates the tokenizer without settings that belong to the training of another model: padding, truncation, and
+    /// the dropout of merges, which makes encoding random. `model` is this part of its file.
     pub fn new(mut tokenizer: Tokenizer, model: Option<&Value>) -> Result<Self> {
-        // Texts are read whole; how long a sequence is, the model says.
+        // Texts are read whole; the model determines the length of a sequence.
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| Error::Input(error.to_string()))?;
         if let ModelWrapper::BPE(model) = tokenizer.get_model()
@@ -90,7 +89,7 @@ impl TextTokenizer {
         let Some(&largest) = tokens.values().max() else {
             return Err(Error::Input("the tokenizer has no tokens".into()));
         };
-        // Some holes are usual, and a model has room for them. The library goes through all ids when it stores them.
+        // Some gaps are common, and the model has rows for them. The library iterates over all ids when it stores them.
         let (count, size) = (tokens.len(), largest as usize + 1);
         if size > 2 * count {
             return Err(Error::Input(format!(
@@ -115,7 +114,7 @@ impl TextTokenizer {
         Ok(Self { tokenizer, json, size, end, declared_end, cuts, around, known })
     }
 
-    /// Whether an id is that of a special token, which is no part of a text.
+    /// Returns true for a special token, which is not part of a text.
     pub fn is_special(&self, id: u32) -> bool {
         self.tokenizer
             .get_added_vocabulary()
@@ -124,9 +123,9 @@ impl TextTokenizer {
             .is_some_and(|token| token.special)
     }
 
-    /// The token of what the model has no other token for.
+    /// Returns the token that the model uses for anything without a token.
     pub fn unknown_token(&self) -> Option<u32> {
-        // A character that no vocabulary has: the last one for private use.
+        // A character that is in no vocabulary: the last one for private use.
         let tokens = self.tokenizer.get_model().tokenize("\u{10fffd}").ok()?;
         match &tokens[..] {
             [token] if !token.value.contains('\u{10fffd}') => Some(token.id),
@@ -134,8 +133,8 @@ impl TextTokenizer {
         }
     }
 
-    /// The first character of a text that is left out, and its byte: byte pair encoding without a token for the
-    /// unknown drops what it has no token for.
+    /// Returns the byte offset and the value of the first character that encoding would drop. Byte pair encoding
+    /// without an unknown token drops all characters without tokens.
     pub fn dropped(&self, text: &str) -> Option<(usize, char)> {
         let model = match self.tokenizer.get_model() {
             ModelWrapper::BPE(model) if model.unk_token.is_none() => model,
@@ -150,7 +149,8 @@ impl TextTokenizer {
         })
     }
 
-    /// Whether the model has no token for something that normalizer and pre-tokenizer leave of a character.
+    /// Returns true if the normalizer and the pre-tokenizer turn a character into something for which the model lacks a
+    /// token.
     fn is_without_token(&self, model: &BPE, character: char) -> bool {
         let mut words = NormalizedString::from(character.to_string());
         if self.tokenizer.get_normalizer().is_some_and(|normalizer| normalizer.normalize(&mut words).is_err())
@@ -161,7 +161,7 @@ impl TextTokenizer {
         if self.tokenizer.get_pre_tokenizer().is_some_and(|cutter| cutter.pre_tokenize(&mut words).is_err()) {
             return false;
         }
-        // Three of them: as the beginning, the middle and the end of a word.
+        // Three copies cover the beginning, the middle and the end of a word.
         let is_unknown = |part: char| {
             let word = part.to_string().repeat(3);
             model.tokenize(&word).is_ok_and(|tokens| tokens.is_empty())
@@ -170,8 +170,8 @@ impl TextTokenizer {
         words.into_iter().any(|(word, ..)| word.chars().any(is_unknown))
     }
 
-    /// Whether the character at a byte of a text stands within an added token: these are found before the model
-    /// reads what is between them.
+    /// Returns true if the character at a byte of a text is within an added token. Added tokens are matched before the
+    /// model reads the text between them.
     fn is_of_added(&self, text: &str, byte: usize, character: char) -> bool {
         let added = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder().values();
         added.map(|token| token.content.as_str()).any(|token| {
@@ -180,8 +180,8 @@ impl TextTokenizer {
         })
     }
 
-    /// The bytes that a byte-level tokenizer means by the name of a token, in which a printable character
-    /// stands for each (as in GPT-2).
+    /// Returns the bytes that the name of a byte-level token represents, with one printable character for each byte (as
+    /// in GPT-2).
     pub fn bytes(&self, name: &str) -> Option<Vec<u8>> {
         match self.tokenizer.get_decoder() {
             Some(DecoderWrapper::ByteLevel(_)) => name.chars().map(byte).collect(),
@@ -190,14 +190,14 @@ impl TextTokenizer {
     }
 }
 
-/// Says of contents of a file that they are no tokenizer.
+/// Returns the error for file contents that are not a tokenizer.
 pub(super) fn not_a_tokenizer(problem: &str) -> Error {
     let problem = problem.replace("struct Tokenizer", "an object");
     Error::Input(format!("is no tokenizer: {problem}; save it with the `tokenizers` library"))
 }
 
-/// A tokenizer as the contents of a file. The library prints a warning to standard output where a model has holes in
-/// its ids, so such a `model` stays as its own file says.
+/// Converts a tokenizer to the contents of a file. The library prints a warning to standard output if a model has gaps
+/// in its ids; the `model` part of its own file is kept in this case.
 fn stored(tokenizer: &Tokenizer, model: Option<&Value>) -> serde_json::Result<Value> {
     let ids = tokenizer.get_vocab(false);
     let has_holes = |ids: &HashMap<String, u32>| ids.values().any(|&id| id as usize >= ids.len());
@@ -214,7 +214,7 @@ fn stored(tokenizer: &Tokenizer, model: Option<&Value>) -> serde_json::Result<Va
     Ok(json)
 }
 
-/// What a tokenizer puts before a text and behind it, seen by what it makes of a text of one token.
+/// Returns the tokens that a tokenizer adds before and after a text, determined from a text of one token.
 fn around(tokenizer: &Tokenizer) -> Result<[Vec<u32>; 2]> {
     let text = Encoding::from_tokens(vec![Token::new(0, "x".into(), (0, 1))], 0);
     let whole = tokenizer
@@ -225,7 +225,7 @@ fn around(tokenizer: &Tokenizer) -> Result<[Vec<u32>; 2]> {
     Ok([ids[..before].to_vec(), ids.get(before + 1..).unwrap_or_default().to_vec()])
 }
 
-/// A tokenizer by byte pair encoding whose tokens are names of bytes, as GPT-2's is.
+/// Creates a byte-level BPE tokenizer like that of GPT-2.
 pub fn byte_level(model: BPE) -> Tokenizer {
     let mut tokenizer = Tokenizer::new(model);
     let bytes_as_characters = ByteLevel::new(false, true, true);
@@ -233,7 +233,7 @@ pub fn byte_level(model: BPE) -> Tokenizer {
     tokenizer
 }
 
-/// The byte that a character stands for: printable bytes stand for themselves, the others count from 256.
+/// Returns the byte that a character represents: printable bytes represent themselves, and all others count from 256.
 fn byte(character: char) -> Option<u8> {
     let is_printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     match u8::try_from(character) {

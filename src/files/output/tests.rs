@@ -1,4 +1,4 @@
-//! Output folders that are exchanged as a whole, or not at all.
+//! Output folders are replaced as a whole, or not at all.
 
 use std::io::ErrorKind;
 
@@ -25,7 +25,7 @@ fn only_what_the_same_command_made_is_replaced() {
     let refused = write(&out, "export", "four").unwrap_err();
     assert!(refused.to_string().contains("holds another `a.txt` than `export` wrote"), "{refused}");
     assert_eq!(fs::read_to_string(out.join("a.txt")).unwrap(), "mine");
-    // As an earlier version left it, without hashes.
+    // A folder made by an earlier version, without hashes.
     fs::write(out.join(MADE_BY), "export\na.txt").unwrap();
     write(&out, "export", "two").unwrap();
     let empty = place.path().join("empty");
@@ -36,7 +36,7 @@ fn only_what_the_same_command_made_is_replaced() {
     assert_eq!(hidden, 1, "nothing hidden is left");
 }
 
-/// Writes an output folder `out` of `export`, and puts another one beside it that is to take its place.
+/// Writes an output folder `out` of `export`, and prepares its replacement next to it.
 fn two_outputs(place: &Path) -> HiddenFolder {
     write(&place.join("out"), "export", "one").unwrap();
     let hidden = HiddenFolder::beside(&place.join("out"), WRITING, OPTION).unwrap();
@@ -75,7 +75,7 @@ fn an_exchange_never_leaves_the_place_empty() {
 fn a_replaced_folder_is_given_back_after_a_kill() {
     let place = tempfile::tempdir().unwrap();
     write(&place.path().join("out"), "export", "one").unwrap();
-    // As a kill between two renames leaves it, beside folders of living commands and of a user.
+    // The state after a kill between two renames, next to folders of running commands and of a user.
     let aside = place.path().join(".replaced-output-a1B2c3");
     fs::create_dir(&aside).unwrap();
     fs::rename(place.path().join("out"), aside.join("out")).unwrap();

@@ -2,14 +2,14 @@ use super::*;
 use crate::data::seed::{Purpose, generator};
 use proptest::prelude::*;
 
-/// Eleven tokens, none of which is alike another.
+/// Eleven distinct logits.
 const LOGITS: [f32; 11] = [0.3, -1.2, 2.0, 0.9, -0.4, 1.7, -3.0, 0.1, 1.1, -0.9, 0.6];
 const DRAWS: u32 = 100_000;
 
-/// Draws a hundred thousand tokens and compares their counts with probabilities computed apart.
+/// Draws a hundred thousand tokens and compares their counts with independently computed probabilities.
 ///
-/// A chi-square beyond mean + 5 deviations comes once in more than ten thousand times from the
-/// right distribution, and the seed is fixed; a distribution that is off by 2 % gives more.
+/// Under the right distribution, a chi-square beyond mean + 5 standard deviations occurs less than once in ten thousand
+/// runs, and the seed is fixed. A distribution that is off by 2 % exceeds this threshold.
 fn assert_draws_follow(sampling: Sampling, seen: &[u32], expected: &[f64]) {
     let probabilities = sampling.probabilities(&LOGITS, seen);
     for (token, (&is, &should)) in probabilities.iter().zip(expected).enumerate() {
@@ -36,7 +36,7 @@ fn assert_draws_follow(sampling: Sampling, seen: &[u32], expected: &[f64]) {
     assert!(chi_square < bound, "chi-square {chi_square} with {freedom} degrees of freedom");
 }
 
-/// The probabilities of `weights`.
+/// Returns the `weights` divided by their sum.
 fn normalized(weights: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let weights: Vec<f64> = weights.into_iter().collect();
     let sum: f64 = weights.iter().sum();
@@ -47,7 +47,7 @@ fn exponentials() -> [f64; 11] {
     LOGITS.map(|logit| f64::from(logit).exp())
 }
 
-/// The exponentials of the tokens named, and zeros.
+/// Returns the probabilities of the `kept` tokens, with zeros for all others.
 fn only(kept: &[usize]) -> Vec<f64> {
     normalized(exponentials().iter().enumerate().map(|(i, &x)| if kept.contains(&i) { x } else { 0.0 }))
 }
@@ -72,7 +72,7 @@ fn draws_of_the_top_k_follow_their_share() {
 
 #[test]
 fn draws_of_the_nucleus_follow_their_share() {
-    // In order 2, 5, 8, 3, ..: 0.313, 0.545, 0.672, 0.776 of the whole.
+    // In order 2, 5, 8, 3, ...: cumulative probabilities of 0.313, 0.545, 0.672, 0.776.
     let order = normalized(exponentials());
     assert!(order[2] + order[5] + order[8] < 0.7 && order[2] + order[5] + order[8] + order[3] > 0.7);
     assert_draws_follow(Sampling { top_p: 0.7, ..Sampling::default() }, &[], &only(&[2, 5, 8, 3]));
@@ -80,7 +80,7 @@ fn draws_of_the_nucleus_follow_their_share() {
 
 #[test]
 fn draws_above_the_least_probability_follow_their_share() {
-    // e^2 * 0.3 = 2.217: logits from 0.796 on.
+    // e^2 * 0.3 = 2.217, so logits of at least 0.796 are kept.
     assert_draws_follow(Sampling { min_p: 0.3, ..Sampling::default() }, &[], &only(&[2, 5, 8, 3]));
 }
 
@@ -100,7 +100,7 @@ fn filters_together_are_taken_one_after_the_other() {
     let hot = normalized(LOGITS.map(|logit| (f64::from(logit) / 0.7).exp()));
     let six = [2, 5, 8, 3, 10, 0];
     let share = |kept: &[usize]| -> f64 { kept.iter().map(|&token| hot[token]).sum() };
-    // Of the six, the first four reach less than 0.93 and the first five more.
+    // Among the six, the first four have less than 0.93 of the probability, and the first five have more.
     assert!(share(&six[..4]) / share(&six) < 0.93 && share(&six[..5]) / share(&six) > 0.93);
     let kept = |token: usize| if six[..5].contains(&token) { hot[token] } else { 0.0 };
     assert_draws_follow(sampling, &[], &normalized((0..11).map(kept)));

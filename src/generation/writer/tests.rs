@@ -109,7 +109,7 @@ fn the_text_streams_in_pieces_beyond_the_context() {
     assert_eq!(texts[0], written[0].text);
     assert_eq!(texts[1], written[1].text);
     assert_eq!(vocabulary.encode(&texts[1]).unwrap(), written[1].tokens);
-    // After 2 + 5 tokens the context is full: 4 stay.
+    // After 2 + 5 tokens the context is full, and 4 tokens are kept.
     assert_eq!(window(SIZES, &prompt(&[3, 1]), false), [7, 4]);
     assert_eq!(window(SIZES, &prompt(&[3; 9]), false), [9, 4], "a longer prompt is read whole");
     assert_eq!(window(SIZES, &prompt(&[3; 9]), true), [7, 4]);

@@ -1,4 +1,4 @@
-//! What is drawn of damaged explanations.
+//! Tests of drawing damaged explanations.
 
 use super::*;
 use crate::analysis::circuit::tests::explained_induction;

@@ -1,12 +1,12 @@
-//! A comparison as it is handed on: without the folders of the machine that made it.
+//! Comparisons without the paths of the machine that made them, for sharing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use crate::comparison::Comparison;
 
-/// Returns the comparison with the names of files and folders instead of their paths, and as many of the folders
-/// above them as tell them apart.
+/// Returns the comparison with the names of files and folders instead of their paths. A name includes as many parent
+/// folders as are needed to make it unique.
 pub fn without_folders(comparison: &Comparison) -> Comparison {
     let mut shared = comparison.clone();
     let values = comparison.settings.iter().flat_map(|setting| setting.values.values());
@@ -26,7 +26,7 @@ pub fn without_folders(comparison: &Comparison) -> Comparison {
         }
         run.path = PathBuf::from(name);
     }
-    // The longest first: one path can be the beginning of another.
+    // Longest path first, because one path can be the prefix of another.
     let mut longest: Vec<_> = names.iter().filter(|(path, _)| path.is_absolute()).collect();
     longest.sort_by_key(|(path, _)| std::cmp::Reverse(path.as_os_str().len()));
     for sentence in &mut shared.sentences {
@@ -37,7 +37,7 @@ pub fn without_folders(comparison: &Comparison) -> Comparison {
     shared
 }
 
-/// The last parts of each path, as few as no other path ends with.
+/// Returns the shortest unique tail of each path.
 fn told_apart<'a>(paths: &BTreeSet<&'a Path>) -> BTreeMap<&'a Path, String> {
     let parts = |path: &Path| -> Vec<String> {
         let normal = path.components().filter(|part| matches!(part, Component::Normal(_)));

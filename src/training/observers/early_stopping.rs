@@ -8,24 +8,24 @@ use crate::config::{Monitor, TrainingConfig};
 use crate::error::Result;
 use crate::training::metrics::{Row, Split};
 
-/// Its name in a checkpoint.
+/// The name of the part in a checkpoint.
 pub const NAME: &str = "stopping";
 
-/// What early stopping has seen so far.
+/// The state of early stopping.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EarlyStopping {
-    /// The metric that was monitored.
+    /// The monitored metric.
     #[serde(default)]
     pub monitor: Monitor,
-    /// Its best value.
+    /// The best value of the metric.
     pub best: Option<f64>,
-    /// Validations since.
+    /// The number of validations since the best value.
     pub stale: usize,
 }
 
 impl Monitor {
-    /// What there is to see at a validation, the last of `rows`; none where training wrote no row since
-    /// the validation before.
+    /// Returns the value of the metric at a validation, the last of `rows`. `None` if training wrote no row since the
+    /// previous validation.
     fn value(self, rows: &[Row]) -> Option<f64> {
         let (validation, before) = rows.split_last()?;
         let mean = |value: fn(&Row) -> Option<f64>| {
@@ -42,7 +42,7 @@ impl Monitor {
         }
     }
 
-    /// By how much `value` is better than `other`.
+    /// Returns the improvement of `value` over `other`.
     fn gain(self, value: f64, other: f64) -> f64 {
         match self {
             Monitor::ValidLoss | Monitor::TrainLoss | Monitor::GradientNorm => other - value,
@@ -52,10 +52,10 @@ impl Monitor {
 }
 
 impl EarlyStopping {
-    /// Takes in a validation, the last of `rows`; true when the run should stop.
+    /// Takes in a validation, the last of `rows`. Returns true if the run should stop.
     pub fn observe(&mut self, rows: &[Row], config: &TrainingConfig) -> bool {
         if self.monitor != config.monitor {
-            // What another metric was says nothing of this one.
+            // The value of another metric is not comparable.
             *self = Self { monitor: config.monitor, ..Self::default() };
         }
         if let Some(value) = self.monitor.value(rows) {
@@ -67,7 +67,7 @@ impl EarlyStopping {
         self.is_stale(config)
     }
 
-    /// Whether patience is at its end.
+    /// Returns true if the patience is exhausted.
     pub fn is_stale(&self, config: &TrainingConfig) -> bool {
         self.monitor == config.monitor && config.patience > 0 && self.stale >= config.patience
     }

@@ -1,4 +1,4 @@
-//! Divergence with finite losses: they rise far above those of a model that has learned nothing, and stay there.
+//! Divergence with finite losses, which rise far above the loss of a model that has learned nothing and stay there.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,29 +7,29 @@ use super::{Decision, Moment, Observer};
 use crate::error::Result;
 use crate::numbers::{fixed, thousands};
 
-/// Its name in a checkpoint.
+/// The name of the part in a checkpoint.
 pub const NAME: &str = "explosion";
 
-/// Nats above the loss of a model that has learned nothing from which a loss counts as exploded. A model that merely
-/// memorises its training set stays below it in training, and one that learns nothing stays near 0.
+/// The number of nats above the loss of a model that has learned nothing from which a loss counts as exploded. A model
+/// that merely memorises its training set has a lower training loss, and one that learns nothing stays near 0.
 const EXPLODED_ABOVE: f64 = 1.0;
 
-/// Validations in a row with exploded losses after which a run stops: a spike may recover.
+/// The number of consecutive validations with exploded losses after which a run stops: a spike may recover.
 const MAX_EXPLODED: usize = 3;
 
-/// Detects a training whose losses are finite but far above where they began.
+/// A detector of training losses that are finite but far above their start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explosion {
     /// The loss of the first training step.
     pub first: Option<f64>,
-    /// The loss of the last training step that was read.
+    /// The last training loss that was read.
     pub last: Option<f64>,
-    /// Validations in a row with exploded losses.
+    /// The number of consecutive validations with exploded losses.
     pub validations: usize,
 }
 
 impl Explosion {
-    /// Takes in the loss of a training step; `is_first` in the run.
+    /// Takes in the loss of a training step. `is_first` marks the first step of the run.
     pub fn train(&mut self, loss: f64, is_first: bool) {
         if is_first {
             self.first = Some(loss);
@@ -37,9 +37,10 @@ impl Explosion {
         self.last = Some(loss);
     }
 
-    /// Takes in a validation. Its loss and that of the last training step have exploded where both are far above the
-    /// `uniform` loss, the logarithm of the vocabulary's size, and above the losses at the start; `start` is the
-    /// validation loss there, where it is known. Returns the loss that they began with then.
+    /// Takes in a validation. Losses have exploded if the validation loss and the last training loss are far above both
+    /// the `uniform` loss and the losses at the start. The `uniform` loss is the logarithm of the vocabulary size, and
+    /// `start` is the validation loss at the start, if known. Returns the loss before the explosion if the losses have
+    /// exploded.
     pub fn validate(&mut self, loss: f64, uniform: f64, start: Option<f64>) -> Option<f64> {
         let began = [self.first, start].into_iter().flatten().fold(uniform, f64::max);
         let limit = began + EXPLODED_ABOVE;
@@ -48,7 +49,7 @@ impl Explosion {
         is_exploded.then_some(began)
     }
 
-    /// Returns whether the losses stay exploded: a spike would have recovered.
+    /// Returns true if the losses stay exploded, when a spike would have recovered.
     pub fn lasts(&self) -> bool {
         self.validations >= MAX_EXPLODED
     }

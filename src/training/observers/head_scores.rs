@@ -9,17 +9,17 @@ use crate::training::checkpoint::State;
 use crate::training::metrics::Row;
 use crate::training::setup::Setup;
 
-/// Scores heads along a run.
+/// A log of head scores during a run.
 pub struct HeadScoreLog {
     path: PathBuf,
     log: HeadHistory,
 }
 
 impl HeadScoreLog {
-    /// Opens the file as far as a checkpoint.
+    /// Opens the file up to a checkpoint.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the file cannot be read.
     pub fn open(setup: &Setup, state: &State) -> Result<Self> {
         let path = setup.folder.head_scores();
         Ok(Self { log: HeadHistory::open(&path, state.step)?, path })

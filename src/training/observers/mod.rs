@@ -1,10 +1,10 @@
-//! Observers: what a run records, shows and decides between its steps.
+//! Observers: recording, display and decisions between the steps of a run.
 //!
-//! An observer reads everything and changes nothing but its own files, its part of a checkpoint, and, by a
-//! [`Decision`], how the run ends. To add one, write a file here and add a line to `of_run`; a program that uses the
-//! library passes its own to [`train`](super::train).
+//! An observer reads everything, but changes only its own files, its part of a checkpoint, and, by a [`Decision`], the
+//! end of the run. To add one, write a file here and add it to the list in `of_run`. A program that uses the library
+//! passes its own observers to [`train`](super::train).
 //!
-//! The order of the list is behaviour: early stopping decides before a lasting explosion is an error.
+//! The order of the list matters: early stopping decides before a lasting explosion is an error.
 
 pub(super) mod early_stopping;
 pub(super) mod explosion;
@@ -34,15 +34,15 @@ pub struct Moment<'a> {
     pub setup: &'a Setup,
     /// The steps, tokens and seconds so far, and the best validation.
     pub state: &'a State,
-    /// The rows of `metrics.csv`; the newest one last.
+    /// The rows of `metrics.csv`, with the newest one last.
     pub rows: &'a [Row],
-    /// The numbers that progress shows.
+    /// The numbers that the progress display shows.
     pub status: RunStatus,
-    /// Whether the run ends here, as far as the observers before this one decided.
+    /// True if the run ends here, according to the observers before this one.
     pub is_ending: bool,
 }
 
-/// The model at a moment, whatever its backend. Every number that it returns comes from a device that works.
+/// Access to the model at a moment, on any backend. Every result comes from a device that has passed its health check.
 pub trait ModelAccess {
     /// Returns the scores of the heads over the first sequences of the validation set, `[layer][head]`.
     ///
@@ -63,7 +63,7 @@ pub trait ModelAccess {
     fn weights(&self) -> Result<Tensors>;
 }
 
-/// What an observer decides at a validation.
+/// The decision of an observer at a validation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// The run continues.
@@ -74,14 +74,14 @@ pub enum Decision {
     Stop,
 }
 
-/// Observes a run. Every method has a default that does nothing.
+/// An observer of a run. Every method has a default that does nothing.
 pub trait Observer: Send {
     /// Returns the file that grows with the run, if there is one.
     fn file(&self) -> Option<PathBuf> {
         None
     }
 
-    /// Brings the file to the step from which the run continues, whose `rows` remain. Worker 0 alone calls it.
+    /// Cuts the file to the step from which the run continues, whose `rows` remain. Only worker 0 calls this method.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -90,12 +90,12 @@ pub trait Observer: Send {
         Ok(())
     }
 
-    /// Returns whether a loss is to be read from the device at the next step, which waits for the device.
+    /// Returns true if the next step's loss should be read from the device, which blocks until the device is done.
     fn wants_loss(&mut self) -> bool {
         false
     }
 
-    /// Takes in the loss of a training step, once it is read from the device.
+    /// Takes in the loss of a training step once it has been read from the device.
     fn loss(&mut self, step: usize, loss: f64) {
         let _ = (step, loss);
     }
@@ -114,13 +114,13 @@ pub trait Observer: Send {
         let _ = moment;
     }
 
-    /// Returns whether [`model`](Self::model) is called after this step. It is called before the first step too.
+    /// Returns true if [`model`](Self::model) should be called after this step. It is called before the first step too.
     fn wants_model(&self, moment: &Moment<'_>) -> bool {
         let _ = moment;
         false
     }
 
-    /// Takes in the model after a step whose loss is finite. Worker 0 alone calls it.
+    /// Takes in the model after a step with a finite loss. Only worker 0 calls this method.
     ///
     /// # Errors
     /// If the device fails, or a file cannot be written.
@@ -132,35 +132,35 @@ pub trait Observer: Send {
     /// Takes in a validation, the last of the rows.
     ///
     /// # Errors
-    /// [`Error::Diverged`](crate::Error::Diverged) where the run must not continue.
+    /// [`Error::Diverged`](crate::Error::Diverged) if the run must not continue.
     fn validation(&mut self, moment: &Moment<'_>) -> Result<Decision> {
         let _ = moment;
         Ok(Decision::Continue)
     }
 
-    /// Takes back its part of the checkpoint from which the run continues, on every worker and before
+    /// Restores the observer's part of the checkpoint from which the run continues. Called on every worker, before
     /// [`start`](Self::start).
     ///
     /// # Errors
-    /// If it is not such a part.
+    /// If the part cannot be deserialised.
     fn restore(&mut self, part: &Value) -> Result<(), serde_json::Error> {
         let _ = part;
         Ok(())
     }
 
-    /// Returns its name and its part of a checkpoint, if it has one.
+    /// Returns the name and the value of the observer's part of a checkpoint, if there is one.
     fn part(&self) -> Option<(&'static str, Value)> {
         None
     }
 
-    /// Ends.
+    /// Ends the observation.
     fn end(&mut self) {}
 }
 
 /// Gives the observers their parts of the checkpoint of `state`.
 ///
 /// # Errors
-/// If one cannot be read.
+/// If a part cannot be read.
 pub(super) fn restore(observers: &mut [Box<dyn Observer>], state: &State) -> Result<()> {
     observers.iter_mut().try_for_each(|observer| {
         let Some((name, _)) = observer.part() else { return Ok(()) };
@@ -169,7 +169,7 @@ pub(super) fn restore(observers: &mut [Box<dyn Observer>], state: &State) -> Res
     })
 }
 
-/// Opens the observers of every run, at the checkpoint of `state`. Nothing is changed yet.
+/// Opens the observers of every run at the checkpoint of `state`. Changes nothing yet.
 ///
 /// # Errors
 /// If a file cannot be read.

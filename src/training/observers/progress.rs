@@ -1,4 +1,4 @@
-//! Progress on the terminal.
+//! The progress display in the terminal.
 
 use super::{Decision, Moment, Observer};
 use crate::error::Result;
@@ -6,11 +6,11 @@ use crate::terminal::Progress;
 use crate::training::checkpoint::State;
 use crate::training::setup::Setup;
 
-/// Shows the progress of a run.
+/// The progress display of a run.
 pub struct ShownProgress(Progress);
 
 impl ShownProgress {
-    /// Shows a run from the step of a checkpoint.
+    /// Creates the display of a run from the step of a checkpoint.
     pub fn new(setup: &Setup, state: &State) -> Self {
         let floor = setup.dataset.floor.map(|floor| floor.valid);
         Self(Progress::new(setup.control.progress, state.step, setup.total, floor))

@@ -1,4 +1,4 @@
-//! `snapshots.jsonl`: what the model does with one validation sequence at `analysis.snapshots` steps.
+//! `snapshots.jsonl`: attention and predictions for one validation sequence at `analysis.snapshots` steps.
 
 use std::path::PathBuf;
 
@@ -9,19 +9,19 @@ use crate::training::checkpoint::State;
 use crate::training::metrics::Row;
 use crate::training::setup::Setup;
 
-/// Takes snapshots along a run.
+/// A log of snapshots during a run.
 pub struct SnapshotLog {
     path: PathBuf,
     log: Snapshots,
-    /// The sequence; none where there is no validation.
+    /// The sequence, or `None` without a validation set.
     sample: Option<Sample>,
 }
 
 impl SnapshotLog {
-    /// Opens the file as far as a checkpoint.
+    /// Opens the file up to a checkpoint.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the file cannot be read.
     pub fn open(setup: &Setup, state: &State) -> Result<Self> {
         let (config, path) = (&setup.config, setup.folder.snapshots());
         let sample = Sample::first(&setup.dataset.valid, config.analysis.sample + 1).pop();

@@ -1,4 +1,4 @@
-//! The event file that TensorBoard reads, with `training.tensorboard`.
+//! The event file for TensorBoard, if `training.tensorboard` is on.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -9,17 +9,17 @@ use crate::training::metrics::Row;
 use crate::training::setup::Setup;
 use crate::training::tensorboard::EventFile;
 
-/// Writes an event for each row.
+/// An observer that writes an event for each row.
 pub struct TensorBoard {
-    /// Where the events go.
+    /// The path of the event file.
     path: PathBuf,
-    /// Whether the config asks for it.
+    /// True if `training.tensorboard` is on.
     is_on: bool,
     file: Option<EventFile>,
 }
 
 impl TensorBoard {
-    /// The event file of a run, not opened yet.
+    /// Returns the event file of a run, not opened yet.
     pub fn new(setup: &Setup) -> Self {
         Self { path: setup.folder.events(), is_on: setup.config.training.tensorboard, file: None }
     }

@@ -1,4 +1,4 @@
-//! When a run stops early, and when it has exploded.
+//! Tests of early stopping and of the detection of explosions.
 
 use super::*;
 use crate::backend::choose;
@@ -57,8 +57,8 @@ fn exploded_losses_that_recover_start_anew() {
     );
 }
 
-/// The validation at which values of the monitored metric, each beside worse ones of the others, end a
-/// run.
+/// Returns the index of the validation at which early stopping ends the run, for the given values of the monitored
+/// metric. The other metrics get worse.
 fn stops_at(values: &[f64], config: &TrainingConfig) -> Option<usize> {
     let mut stopping = EarlyStopping::default();
     let mut rows = Vec::new();
@@ -67,7 +67,7 @@ fn stops_at(values: &[f64], config: &TrainingConfig) -> Option<usize> {
         let (train, valid) = match config.monitor {
             Monitor::ValidLoss => ([(other, -other); 2], (value, -other)),
             Monitor::ValidAccuracy => ([(other, -other); 2], (other, -value)),
-            // Two rows, of which the mean is the value.
+            // The mean of these two rows is the value.
             Monitor::TrainLoss | Monitor::GradientNorm => {
                 ([(value - 0.5, -other), (value + 0.5, -other)], (other, -other))
             }
@@ -112,7 +112,7 @@ fn another_metric_starts_anew_and_a_validation_without_rows_counts_nothing() {
     assert_eq!((stopping.best, stopping.stale), (Some(2.0), 0));
 }
 
-/// Counts the steps of a run over all its parts.
+/// An observer that counts the steps of a run over all its parts.
 struct Steps(std::sync::Arc<std::sync::Mutex<Vec<usize>>>, usize);
 
 impl Observer for Steps {

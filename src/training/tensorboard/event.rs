@@ -1,46 +1,46 @@
-//! One record of an event file: an `Event` in the notation of Protocol Buffers, in the framing of TFRecord.
+//! A record of an event file: an `Event` encoded in Protocol Buffers, framed as in TFRecord.
 //!
-//! A record is the length of what it holds (eight bytes, little-endian), the checksum of these, what it holds, and the
-//! checksum of that. A checksum is CRC-32C (RFC 3720), rotated by fifteen bits, plus a constant. Of an event a few fields
-//! are ever written, whose numbers stand in TensorFlow's `event.proto`, `summary.proto`, `tensor.proto`.
+//! A record is the length of its data (eight bytes, little-endian), the checksum of the length, the data, and the
+//! checksum of the data. A checksum is CRC-32C (RFC 3720), rotated by fifteen bits, plus a constant. Only a few fields
+//! of an event are ever written. TensorFlow's `event.proto`, `summary.proto` and `tensor.proto` define their numbers.
 
 use crc::{CRC_32_ISCSI, Crc};
 
 const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
-/// What a tag's value is.
+/// The value of a tag.
 #[derive(Debug)]
 pub(super) enum Value<'a> {
     /// A point of a curve.
     Scalar(f32),
     /// A text in Markdown.
     Text(&'a str),
-    /// The file of a PNG.
+    /// A PNG file.
     Png(&'a [u8]),
 }
 
-/// The event that opens a file.
+/// Returns the event that opens a file.
 pub(super) fn opening(time: f64) -> Vec<u8> {
     [double(1, time), bytes(3, b"brain.Event:2")].concat()
 }
 
-/// The event of values at a step, written at a time in seconds since 1970.
+/// Returns an event with values at a step, written at a time in seconds since 1970.
 pub(super) fn event(time: f64, step: u64, values: &[(&str, Value)]) -> Vec<u8> {
     let values =
         values.iter().map(|(tag, value)| bytes(1, &[bytes(1, tag.as_bytes()), field(value)].concat()));
     [double(1, time), number(2, step), bytes(5, &values.collect::<Vec<_>>().concat())].concat()
 }
 
-/// The bytes of an event behind its time, which comes first.
+/// Returns the bytes of an event after its time, which comes first.
 pub(super) fn timeless(event: &[u8]) -> &[u8] {
     event.get(9..).unwrap_or_default()
 }
 
-/// Whether an event is of this step, and its first value has this tag.
+/// Returns true if an event belongs to this step and its first value has this tag.
 pub(super) fn begins_with(event: &[u8], step: u64, tag: &str) -> bool {
     let tag = bytes(1, tag.as_bytes());
     let Some(rest) = timeless(event).strip_prefix(&number(2, step)[..]) else { return false };
-    // Behind the keys and lengths of two messages, eleven bytes each at most.
+    // Skips the keys and lengths of two messages, at most eleven bytes each.
     rest.windows(tag.len()).take(22).any(|window| window == tag)
 }
 
@@ -48,12 +48,12 @@ fn field(value: &Value) -> Vec<u8> {
     match value {
         Value::Scalar(scalar) => [key(2, 5), scalar.to_le_bytes().to_vec()].concat(),
         Value::Text(text) => {
-            // A tensor of one string (7), shown by the plugin "text".
+            // A tensor of one string (7), which the plugin "text" displays.
             let plugin = bytes(9, &bytes(1, &bytes(1, b"text")));
             [bytes(8, &[number(1, 7), bytes(8, text.as_bytes())].concat()), plugin].concat()
         }
         Value::Png(png) => {
-            // Width and height stand in the first chunk; 3: red, green and blue.
+            // The first chunk holds width and height. 3: red, green and blue.
             let size = |at: usize| {
                 png.get(at..at + 4)
                     .map_or(0, |size| size.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)))
@@ -79,7 +79,7 @@ fn bytes(field: u64, value: &[u8]) -> Vec<u8> {
     [key(field, 2), varint(value.len() as u64), value.to_vec()].concat()
 }
 
-/// Seven bits a byte, the lowest first; the eighth says that more follow.
+/// Encodes seven bits per byte, the lowest first. The eighth bit marks that more bytes follow.
 fn varint(mut value: u64) -> Vec<u8> {
     let mut written = Vec::new();
     while value >= 0x80 {
@@ -94,13 +94,13 @@ fn checksum(bytes: &[u8]) -> [u8; 4] {
     CRC.checksum(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
-/// An event as it stands in a file.
+/// Returns the record of an event.
 pub(super) fn record(event: &[u8]) -> Vec<u8> {
     let length = (event.len() as u64).to_le_bytes();
     [&length[..], &checksum(&length), event, &checksum(event)].concat()
 }
 
-/// The events of the records at the beginning of a file that are whole, each with where its record ends.
+/// Returns the events of the intact records at the beginning of a file, each with the end of its record.
 pub(super) fn events(file: &[u8]) -> impl Iterator<Item = (&[u8], usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -128,7 +128,8 @@ mod tests {
         assert_eq!(written[44..], 0x0fd7_fffa_u32.to_le_bytes());
         assert_eq!(varint(300), [0xac, 0x02]);
         let event = event(1.5, 300, &[("loss", Value::Scalar(0.25))]);
-        // Field 1 a double, field 2 a varint, field 5 a message of a message with field 1 a text and field 2 a float.
+        // Field 1 a double, field 2 a varint, field 5 a message that contains a message with field 1 a text and field 2
+        // a float.
         let values = [0x2a, 13, 0x0a, 11, 0x0a, 4, b'l', b'o', b's', b's', 0x15, 0, 0, 0x80, 0x3e];
         assert_eq!(event, [&[0x09], &1.5_f64.to_le_bytes()[..], &[0x10, 0xac, 0x02], &values].concat());
         assert!(begins_with(&event, 300, "loss"));

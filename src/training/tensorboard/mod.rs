@@ -1,10 +1,9 @@
-//! The event file of a run, which TensorBoard reads: its curves while they grow, and at its end its config and its
-//! pictures.
+//! The event file of a run for TensorBoard: its curves while it trains, and at its end its config and pictures.
 //!
-//! One event stands for one row of `metrics.csv`, in the same order, and says nothing else than the row but when it was
-//! written. So a run that goes on keeps the events of the rows that it keeps, cuts what is behind them, and writes those
-//! that are missing: no step stands there twice, and none is left out, whenever the run was killed. The file is never
-//! replaced by another, which a TensorBoard that has it open would not see.
+//! Each row of `metrics.csv` has one event, in the same order, with the same values and the time of writing. A run that
+//! resumes keeps the events of the rows that it keeps, cuts the events after them, and writes missing ones. So every
+//! step is there exactly once, whenever the run was killed. The file is never replaced by another one, because a
+//! running TensorBoard would miss the new file.
 
 mod event;
 
@@ -19,7 +18,7 @@ use super::run_folder::RunFolder;
 use crate::error::{Error, Result, ensure};
 use crate::files::{Text, is_there, open_own_to_write, read_own};
 
-/// The first value of the event that shows config and pictures.
+/// The tag of the first value of the event with config and pictures.
 const CONFIG: &str = "config";
 
 /// The open event file of a run.
@@ -27,16 +26,16 @@ const CONFIG: &str = "config";
 pub struct EventFile {
     path: PathBuf,
     file: File,
-    /// Where the last row's event ends.
+    /// The end of the last row's event, in bytes.
     rows_end: u64,
 }
 
 impl EventFile {
-    /// Makes the file hold `rows`, the last of which was written at the time `now`. Of what it holds the events of
-    /// these rows are kept as they are.
+    /// Opens the file and makes it hold `rows`, the last of which was written at the time `now`. Events of these rows
+    /// that the file already holds are kept unchanged.
     ///
     /// # Errors
-    /// If it cannot be read or written.
+    /// If the file cannot be read or written.
     pub fn open(path: PathBuf, rows: &[Row], now: SystemTime) -> Result<Self> {
         let held = if is_there(&path) { read_own(&path)? } else { Vec::new() };
         let (mut end, mut rows_end, mut known) = (0, 0, 0);
@@ -70,19 +69,20 @@ impl EventFile {
     /// Appends the last of `rows`.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn push(&mut self, rows: &[Row]) -> Result<()> {
         self.write_row(&scalars(rows, rows.len() - 1, seconds(SystemTime::now())))
     }
 
-    /// Shows config and pictures (the names and bytes of PNGs) at a step: in the place of what is shown there already.
+    /// Writes config and pictures (names and bytes of PNGs) at a step, and replaces those that the file already has
+    /// there.
     ///
     /// # Errors
     /// If they cannot be written.
     fn show(&mut self, step: usize, config: &str, pictures: &[(String, Vec<u8>)]) -> Result<()> {
         let io = |error| Error::io("write", &self.path, error);
         self.file.set_len(self.rows_end).and_then(|()| self.file.seek(SeekFrom::End(0))).map_err(io)?;
-        // Four spaces make a line one of code, in Markdown.
+        // In Markdown, four spaces mark a line of code.
         let config: String = config.lines().map(|line| format!("    {line}\n")).collect();
         let pictures = pictures.iter().map(|(tag, png)| (tag.as_str(), Value::Png(png)));
         let values: Vec<_> = [(CONFIG, Value::Text(&config))].into_iter().chain(pictures).collect();
@@ -100,7 +100,8 @@ impl EventFile {
     }
 }
 
-/// Writes all that the run in `folder` holds for TensorBoard into the event file at `path`, or what is missing there.
+/// Writes everything that the run in `folder` has for TensorBoard into the event file at `path`, or only the missing
+/// events.
 ///
 /// # Errors
 /// If the run has no curves, or a file cannot be read or written.
@@ -126,7 +127,7 @@ pub fn write_events(folder: &RunFolder, path: PathBuf) -> Result<()> {
     EventFile::open(path, &rows, written)?.show(last, &config, &pictures)
 }
 
-/// The event of a row, with the speed since the one of its kind before.
+/// Returns the event of a row, with the speed since the previous row of training.
 fn scalars(rows: &[Row], index: usize, time: f64) -> Vec<u8> {
     let row = &rows[index];
     let value = |tag, value: f64| (tag, Value::Scalar(value as f32));
@@ -151,7 +152,7 @@ fn scalars(rows: &[Row], index: usize, time: f64) -> Vec<u8> {
     event(time, row.step as u64, &values)
 }
 
-/// A time in seconds since 1970.
+/// Returns a time in seconds since 1970.
 fn seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
     use crate::training::EVENTS;
 
-    /// The steps of the events in a file, in their order, each with whether it shows config and pictures.
+    /// Returns the steps of the events in a file, in order. The flag is true if the event shows config and pictures.
     fn steps(path: &Path) -> Vec<(u64, bool)> {
         let held = fs::read(path).unwrap();
         let known = |found: &[u8]| {
@@ -209,7 +210,7 @@ mod tests {
         let whole = fs::read(&path).unwrap();
         let expected: Vec<_> = rows.iter().map(|row| (row.step as u64, false)).collect();
         assert_eq!(steps(&path), expected);
-        // Killed with any number of bytes written, and gone on from the checkpoint after step 3, with six rows.
+        // Killed after any number of bytes, and resumed from the checkpoint after step 3, with six rows.
         for bytes in (0..whole.len()).step_by(7) {
             fs::write(&path, &whole[..bytes]).unwrap();
             let mut file = EventFile::open(path.clone(), &rows[..6], now).unwrap();
@@ -225,12 +226,12 @@ mod tests {
             }
             assert_eq!(steps(&path), expected);
         }
-        // A row that has become another is not kept, nor what stood behind it.
+        // A row that has changed is not kept, nor are the events after it.
         let mut other = rows.clone();
         other[3].loss = 9.0;
         EventFile::open(path.clone(), &other[..5], now).unwrap();
         assert_eq!(steps(&path), expected[..5]);
-        // Nor is a file of something else.
+        // The content of another kind of file is not kept either.
         fs::write(&path, "no events").unwrap();
         EventFile::open(path.clone(), &rows, now).unwrap();
         assert_eq!(steps(&path), expected);
@@ -243,7 +244,7 @@ mod tests {
         let rows: Vec<Row> = (1..=4).map(|step| row(step, Split::Train)).collect();
         let open = |known: usize| EventFile::open(path.clone(), &rows[..known], SystemTime::now()).unwrap();
         let pictures = [("plots/loss".to_string(), vec![0; 100])];
-        // Shown twice: the run was killed while it was drawn.
+        // Written twice, as after a kill.
         for _ in 0..2 {
             open(2).show(2, "[run]\nname = \"a\"", &pictures).unwrap();
         }

@@ -1,4 +1,4 @@
-//! How many trials go on, and for how long.
+//! Tests of the number of trials that continue, and of their length.
 
 use super::*;
 use crate::config::ScheduleKind;
@@ -32,7 +32,7 @@ fn every_trial_sees_as_many_sequences_and_is_compared_after_as_many() {
         };
         let between = sequences(&|trial| budget.steps_to(trial, budget.interval));
         assert!(between.iter().all(|&sequences| sequences == between[0]), "{between:?}");
-        // A validation each 500 of 4,000 steps makes eight of them; rungs may ask for more.
+        // One validation per 500 of 4,000 steps is eight validations; rungs can require more.
         assert!(32_000_usize.div_ceil(between[0]) >= 8, "{between:?}");
         for rung in 0..rungs - 1 {
             let reached = sequences(&|trial| budget.rung(trial, rung));
@@ -42,7 +42,7 @@ fn every_trial_sees_as_many_sequences_and_is_compared_after_as_many() {
     let by_epochs = config(32, 0);
     let budget = Budget::new(&by_epochs, rows(3_200), 1_000, (1, 3), []);
     assert_eq!(budget.steps_to(&by_epochs, budget.interval), 25);
-    // Batch sizes without a multiple in reach: each comes as near as its steps allow.
+    // These batch sizes lack a common multiple within reach, so each comes as close as its steps allow.
     let odd = Budget::new(&base, rows(32_768), 1_000, (2, 3), [31, 37, 41, 43]);
     assert_eq!(odd.steps_to(&config(37, 500), odd.interval), (4_000.0_f64 / 37.0).round() as usize);
 }
@@ -85,18 +85,18 @@ fn trials_see_as_many_sequences_where_batches_do_not_divide_the_training_set() {
         let seen = |step| budget.sequences(&trial, step).abs_diff(rung);
         assert!(seen(step) <= seen(step - 1) && seen(step) <= seen(step + 1), "{batch_size}: {step}");
     }
-    // A step of 48 and one of 17 make an epoch: 64 sequences are nearer to both than to the first.
+    // An epoch is a step of 48 and one of 17: 64 sequences are closer to both steps than to the first alone.
     let of = |sequences| Budget { sequences, ..budget };
     assert_eq!([1, 56, 57, 64].map(|sequences| of(sequences).steps(&config(48, 10))), [1, 1, 2, 2]);
 }
 
 #[test]
 fn trials_on_a_stream_or_on_sets_of_their_own_sizes_see_as_many_sequences() {
-    // 57 windows are two steps of 48, which see 96.
+    // 57 windows are two steps of 48, which see 96 sequences.
     let mut base = config(48, 0);
     base.training.steps = Some(100);
     let budget = Budget::new(&base, TrainingSet { is_stream: true, ..rows(57) }, 100, (2, 3), [16, 48]);
-    // Validations are ten steps apart at least.
+    // Validations are at least ten steps apart.
     assert_eq!((budget.sequences, budget.whole, budget.interval), (4_800, 4_800, 480));
     assert_eq!([16, 48, 96].map(|batch_size| budget.steps(&config(batch_size, 0))), [300, 100, 50]);
     base.training.steps = None;
@@ -111,7 +111,7 @@ fn trials_on_a_stream_or_on_sets_of_their_own_sizes_see_as_many_sequences() {
         trial.data.train_samples = train_samples;
         budget.steps(&trial)
     });
-    // An epoch of 75 is a step of 50 and one of 25: 13 of them and a half come to 1,000.
+    // An epoch of 75 is a step of 50 and one of 25; 13.5 epochs make about 1,000 sequences.
     assert_eq!(steps, [20, 27, 20, 20]);
 }
 
@@ -128,7 +128,7 @@ fn warm_up_in_steps_and_rows_of_the_loss_keep_their_share_of_a_trial() {
         trial.training.warmup = 0.05;
         assert_eq!(budget.ramps(&base, &trial, budget.steps(&trial))[0], 0.05);
     }
-    // A fall in steps keeps its share as well, and what fills the whole run fills a trial.
+    // A cool-down in steps also keeps its share, and ramps that fill the whole run fill a trial.
     let mut full = config(96, 500);
     full.training.schedule = ScheduleKind::Trapezoid;
     (full.training.warmup, full.training.cooldown) = (2_000.0, 2_000.0);
@@ -158,7 +158,7 @@ fn rungs_are_eta_apart_at_validations_and_end_with_the_trial() {
         32 * (4 * first + 2 * (1_000 - first) + 3 * first + 2 * (1_000 - first))
     );
     assert_eq!(two.study_sequences(&[4], 1), 32 * (4 * first + 3 * (1_000 - first)));
-    // A race in more rungs than steps still ends.
+    // A race with more rungs than steps still ends.
     let short = Budget::new(&base, rows(4_096), 2, (9, 3), []);
     assert!((0..9).map(|rung| short.rung(&base, rung)).is_sorted());
 }

@@ -1,4 +1,4 @@
-//! Search spaces: what they hold, what they draw and what they refuse.
+//! Tests of search spaces: their combinations, draws and errors.
 
 use super::*;
 

@@ -1,12 +1,12 @@
-//! Studies played with made-up losses: who goes on, and that nothing is asked for twice.
+//! Tests of studies with simulated losses: the trials that continue, and that nothing is due twice.
 
 use std::{collections::BTreeMap, path::Path};
 
 use super::*;
 
-/// A study whose trials' losses are a function of their settings, and what it did.
+/// A study simulated with losses that are a function of the settings.
 struct Played {
-    /// Every wave of what was due together.
+    /// The waves of trials that were due together.
     waves: Vec<Vec<usize>>,
     trials: Vec<Proposed>,
 }
@@ -17,7 +17,7 @@ fn stages(text: &str, steps: usize) -> Stages {
     Stages::new(&tune, &config, steps).unwrap()
 }
 
-/// Plays a study to its end.
+/// Simulates a study to its end.
 fn play(stages: &Stages, loss: impl Fn(&Setting, usize) -> f64) -> Played {
     let mut known = BTreeMap::new();
     let mut waves = Vec::new();
@@ -38,7 +38,7 @@ fn play(stages: &Stages, loss: impl Fn(&Setting, usize) -> f64) -> Played {
 const SPACE: &str = "[tune]\ntrials = 27\n[tune.search]\n\
                      \"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }\n";
 
-/// Best at a rate of 1e-3, at every rung.
+/// A loss with its minimum at a rate of 1e-3, the same at every rung.
 fn bowl(setting: &Setting, _: usize) -> f64 {
     let rate = setting["training.learning_rate"].as_float().unwrap();
     (rate / 1e-3).ln().powi(2)
@@ -79,7 +79,7 @@ fn what_diverges_never_goes_on_and_a_study_of_such_ends() {
 fn results_in_hand_are_never_asked_for_again_whatever_else_is_known() {
     let stages = stages(SPACE, 1_000);
     let whole = play(&stages, bowl);
-    // Of the second wave every other trial is known: as after a kill in its middle.
+    // Every other trial of the second wave is known, as if the study had been killed during that wave.
     let known = |trial: usize, rung| rung == 0 || rung == 1 && trial.is_multiple_of(2);
     let loss = |trial: usize, rung| bowl(&whole.trials[trial].setting, rung);
     let agenda = stages.agenda(|trial, rung| known(trial, rung).then(|| loss(trial, rung)));
@@ -96,7 +96,7 @@ fn who_is_beaten_at_a_rung_is_given_up_though_others_still_race() {
     let racing = |agenda: &Agenda| {
         (0..agenda.trials.len()).filter(|&trial| agenda.trials[trial].is_racing).collect::<Vec<_>>()
     };
-    // As after a kill in the middle of the third wave.
+    // As if the study had been killed during the third wave.
     let known = |trial, rung| rung < 2 || (trial, rung) == (whole.waves[2][0], 2);
     let agenda = stages.agenda(|trial, rung| known(trial, rung).then(|| loss(trial, rung)));
     assert_eq!(racing(&agenda), whole.waves[2], "one of them is there already, and may yet go on");
@@ -110,7 +110,7 @@ fn who_is_beaten_at_a_rung_is_given_up_though_others_still_race() {
         "the study is complete"
     );
 
-    // In the recipe the best so far goes on in every stage, and who was beaten in an earlier one does not.
+    // In the recipe the current best continues in every stage; trials beaten in an earlier stage do not.
     let recipe = self::stages("", 1_000);
     let best_first = |trial: usize, _| (trial < 3).then(|| f64::from(u8::from(trial > 0)));
     let agenda = recipe.agenda(best_first);
@@ -150,7 +150,7 @@ fn the_recipe_keeps_the_best_of_each_stage_and_tries_no_setting_twice() {
 
 #[test]
 fn the_best_so_far_goes_on_in_the_recipe_however_slowly_it_begins() {
-    // The config's own values begin worst of all and end best.
+    // The config's own values have the highest loss at first and the lowest at the end.
     let stages = stages("", 1_000);
     let own = stages.settings()[0].clone();
     let loss = |setting: &Setting, rung: usize| {
@@ -167,7 +167,7 @@ fn the_best_so_far_goes_on_in_the_recipe_however_slowly_it_begins() {
     assert_eq!(ended(0).len(), 3, "two of three, and the config's own");
     assert!(ended(0).contains(&0) && played.trials[0].setting == own);
     assert!((1..4).all(|stage| !ended(stage).contains(&0)), "its result is known from the first stage");
-    // Every stage goes on from it, and stays within what was announced.
+    // Every stage starts from these values, and no stage exceeds its announced size.
     let far = |setting: &Setting| setting.iter().filter(|(key, value)| own[*key] != **value).count();
     assert!(
         played.trials.iter().all(|trial| far(&trial.setting) <= 2),

@@ -16,7 +16,7 @@ fn study(outline: &Outline) -> Study {
     Study::new(outline.clone(), RunFolder::at("nowhere"), None).unwrap()
 }
 
-/// Lets every run that is due do what is made up for it, and calls `after` each.
+/// Simulates every run that is due, and calls `after` after each.
 fn play(study: &mut Study, after: impl Fn(&Study)) {
     loop {
         let due = study.agenda.due.clone();

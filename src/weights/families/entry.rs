@@ -1,36 +1,36 @@
-//! How a parameter is put together from the tensors of another program, and taken apart again.
+//! Packs a parameter from the tensors of another program, and unpacks it again.
 
 use super::super::file::LazyTensor;
 use crate::error::Result;
 use burn::tensor::TensorData;
 
-/// A parameter here: side by side, the columns of one tensor there or of several.
+/// A native parameter: the columns of one foreign tensor, or the concatenated columns of several.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Its name here.
+    /// The native name.
     pub ours: String,
-    /// Its rows; none where it is a vector.
+    /// The number of rows; `None` for a vector.
     pub rows: Option<usize>,
-    /// What it is made of.
+    /// The foreign tensors that the parameter consists of.
     pub parts: Vec<Part>,
 }
 
-/// A tensor there.
+/// A foreign tensor.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// Its name there.
+    /// The foreign name.
     pub theirs: String,
-    /// Its columns here.
+    /// The number of columns in the native parameter.
     pub columns: usize,
-    /// Whether it lies there as `[out, in]`, the transpose of what lies here.
+    /// True if the foreign layout is `[out, in]`, the transpose of the native one.
     pub is_transposed: bool,
-    /// The width of its heads, where rotary positions turn them. They turn the pairs (i, i + width / 2) there and the
-    /// neighbours (2i, 2i + 1) here, so the columns of a head are in another order.
+    /// The width of the heads if rotary positions apply. The foreign layout rotates the pairs (i, i + width / 2), the
+    /// native one the neighbours (2i, 2i + 1), so the columns of a head are permuted.
     pub turned: Option<usize>,
 }
 
-/// The parameters of a module that is made of modules there, side by side: of a linear layer or a table, which has
-/// rows, or of a norm the weight, and the bias where it has one.
+/// Returns the entries of a module that concatenates foreign modules. A linear layer or a table has `rows`; a norm has
+/// a weight, and a bias if `has_bias`.
 pub fn module(
     ours: &str,
     rows: Option<usize>,
@@ -47,13 +47,13 @@ pub fn module(
 }
 
 impl Entry {
-    /// Its shape here.
+    /// Returns the native shape.
     pub fn shape(&self) -> Vec<usize> {
         let columns = self.parts.iter().map(|part| part.columns).sum();
         self.rows.into_iter().chain([columns]).collect()
     }
 
-    /// The shape of a part there.
+    /// Returns the foreign shape of a part.
     pub fn shape_of(&self, part: &Part) -> Vec<usize> {
         match (self.rows, part.is_transposed) {
             (None, _) => vec![part.columns],
@@ -62,12 +62,12 @@ impl Entry {
         }
     }
 
-    /// Whether it is one tensor there, which lies as it does here.
+    /// Returns true if the parameter is a single foreign tensor with the same layout.
     fn is_the_same(&self) -> bool {
         matches!(&self.parts[..], [part] if part.turned.is_none() && (self.rows.is_none() || !part.is_transposed))
     }
 
-    /// The parameter out of its parts' tensors. Each is read once, when the parameter is.
+    /// Packs the parameter from the tensors of its parts. Each tensor is read once, when the parameter is read.
     pub fn packed(self, theirs: Vec<LazyTensor>) -> LazyTensor {
         let (name, shape) = (self.ours.clone(), self.shape());
         if self.is_the_same() {
@@ -84,7 +84,7 @@ impl Entry {
         })
     }
 
-    /// The parts' tensors out of the parameter.
+    /// Unpacks the tensors of the parts from the parameter.
     pub fn unpacked(self, ours: LazyTensor) -> Vec<LazyTensor> {
         if self.is_the_same() {
             return vec![ours.renamed(self.parts[0].theirs.clone())];
@@ -104,7 +104,7 @@ impl Entry {
         (0..self.parts.len()).map(part).collect()
     }
 
-    /// Calls `pair` with the places of each number of a part: in the parameter, and in the part's own tensor.
+    /// Calls `pair` with the indices of each number of a part: in the parameter, and in the part's own tensor.
     fn pairs(&self, part: usize, mut pair: impl FnMut(usize, usize)) {
         let columns: usize = self.parts.iter().map(|part| part.columns).sum();
         let start: usize = self.parts[..part].iter().map(|part| part.columns).sum();
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn halves_become_neighbours_and_parts_stand_side_by_side_and_all_come_back() {
-        // Two heads of four columns that rotate, and three that do not, of two rows.
+        // Two rows: two heads of four columns with rotary positions, and three columns without.
         let part = |theirs: &str, columns, turned| Part {
             theirs: theirs.into(),
             columns,

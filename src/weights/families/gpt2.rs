@@ -1,4 +1,4 @@
-//! GPT-2 (Radford et al., 2019) under the names that transformers gives its weights, which nanoGPT shares.
+//! GPT-2 (Radford et al., 2019) under transformers' weight names, which nanoGPT shares.
 //!
 //! | theirs | ours |
 //! |---|---|
@@ -8,8 +8,7 @@
 //! | `h.0.ln_2`, `h.0.mlp.c_fc`, `h.0.mlp.c_proj` | `blocks.0.feed_forward_norm`, `.feed_forward.up`, `.down` |
 //! | `ln_f`, `lm_head.weight` | `norm`, `head.weight` |
 //!
-//! transformers keeps the weights of its `Conv1D` as `[in, out]`, as Burn does; nanoGPT's are
-//! `nn.Linear`'s, `[out, in]`.
+//! transformers stores its `Conv1D` weights as `[in, out]`, as Burn does; nanoGPT uses `nn.Linear`, `[out, in]`.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +24,7 @@ use crate::position::PositionScheme;
 use crate::weights::file::LazyTensor;
 use crate::weights::native::Description;
 
-/// The activations by their names there; the first name of each is written.
+/// Activations by their foreign names; an export writes the first name of each.
 const ACTIVATIONS: [(&str, Activation); 8] = [
     ("gelu_new", Activation::GeluTanh),
     ("gelu_pytorch_tanh", Activation::GeluTanh),
@@ -37,7 +36,7 @@ const ACTIVATIONS: [(&str, Activation); 8] = [
     ("swish", Activation::Silu),
 ];
 
-/// All tensors of a model, with biases or without.
+/// Returns the entries of all tensors of a model, with biases or without.
 pub(super) fn entries(family: Family, model: &ModelConfig, sizes: Sizes, has_biases: bool) -> Vec<Entry> {
     let (d_model, inner) = (model.d_model, model.inner_width());
     let mut entries = Vec::new();
@@ -69,7 +68,7 @@ pub(super) fn entries(family: Family, model: &ModelConfig, sizes: Sizes, has_bia
     entries
 }
 
-/// The keys of a model, each with that of a config.
+/// Native keys and the matching keys of a config.
 pub(super) const KEYS: [(&str, &str); 7] = [
     ("d_model", "n_embd"),
     ("feed_forward", "n_inner"),
@@ -80,13 +79,13 @@ pub(super) const KEYS: [(&str, &str); 7] = [
     ("norm_epsilon", "layer_norm_epsilon"),
 ];
 
-/// Whether a tensor is no parameter but a mask that old files carry along.
+/// Returns true for a causal mask that old files store next to the parameters.
 pub(super) fn is_mask(name: &str) -> bool {
     name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")
 }
 
-/// What model the tensors belong to: by transformers' `GPT2Config` or nanoGPT's `model_args`, and by their shapes
-/// where it is silent.
+/// Reads the model description from transformers' `GPT2Config` or nanoGPT's `model_args`. Sizes that the config omits
+/// are inferred from tensor shapes.
 pub(super) fn read(
     family: Family,
     keys: Keys,
@@ -108,7 +107,7 @@ pub(super) fn read(
     })?;
     let inner = axis("h.0.mlp.c_fc.weight", if family == Family::Gpt2 { 1 } else { 0 });
     let inner = size("n_inner", inner.or(d_model.checked_mul(4)))?;
-    // nanoGPT calls `nn.GELU()`.
+    // nanoGPT uses `nn.GELU()`, the exact form.
     let usual = if family == Family::Gpt2 { "gelu_new" } else { "gelu" };
     let name = keys.text("activation_function")?.unwrap_or(usual);
     let Some((_, activation)) = ACTIVATIONS.into_iter().find(|(known, _)| *known == name) else {
@@ -116,7 +115,7 @@ pub(super) fn read(
         let problem = format!(": {known} are known");
         return Err(keys.refused("activation_function", format!("\"{name}\""), &problem));
     };
-    // transformers' files may store a tied head once more.
+    // transformers' files may store a copy of a tied head.
     let (declared, has_own) =
         (keys.flag("tie_word_embeddings")?, super::has_head_of_its_own(tensors, "wte.weight")?);
     if declared == Some(true) && has_own {
@@ -146,8 +145,8 @@ pub(super) fn read(
     Ok(Description { model, sizes: Sizes { vocab, context, source_context: None } })
 }
 
-/// The keys of a model for which GPT-2 may have no word: whether it has none, and what it has. Biases that a model
-/// lacks are zeros there.
+/// Lists the keys that GPT-2 may be unable to express, with true for those that it cannot, and the values that it
+/// requires. Missing biases are not an obstacle: they are exported as zeros.
 pub(super) fn obstacles(model: &ModelConfig) -> Vec<Obstacle> {
     vec![
         ("position", model.position != PositionScheme::Learned, "\"learned\""),
@@ -160,7 +159,7 @@ pub(super) fn obstacles(model: &ModelConfig) -> Vec<Obstacle> {
     ]
 }
 
-/// The contents of a `config.json`.
+/// Returns the contents of a `config.json`.
 pub(super) fn write(Description { model, sizes }: &Description) -> Value {
     let activation = ACTIVATIONS.into_iter().find(|(_, activation)| *activation == model.activation);
     json!({

@@ -1,4 +1,4 @@
-//! The keys of a `config.json`, each read by name: an error names the key and its value.
+//! Typed access to the keys of a `config.json`; errors name the key and its value.
 
 use std::path::Path;
 
@@ -6,20 +6,20 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
-/// The keys of an object in a config. A key that is null is as one that is absent.
+/// The keys of an object in a config. A null value counts as absent.
 #[derive(Debug, Clone, Copy)]
 pub struct Keys<'a> {
     entries: &'a Map<String, Value>,
-    /// The key of the object itself, where it is not the whole config.
+    /// The key of the object itself, unless it is the whole config.
     within: Option<&'a str>,
     place: &'a Path,
 }
 
 impl<'a> Keys<'a> {
-    /// The keys of a whole config, which stands at `place`.
+    /// Wraps a whole config, read from `place`.
     ///
     /// # Errors
-    /// If it is no object.
+    /// Returns an error if the config is not an object.
     pub fn new(config: &'a Value, place: &'a Path) -> Result<Self> {
         let entries = config.as_object();
         let entries =
@@ -27,17 +27,17 @@ impl<'a> Keys<'a> {
         Ok(Self::of(entries, place))
     }
 
-    /// Keys that stand at `place`.
+    /// Wraps the entries of an object, read from `place`.
     pub fn of(entries: &'a Map<String, Value>, place: &'a Path) -> Self {
         Self { entries, within: None, place }
     }
 
-    /// What is wrong with the config.
+    /// Creates an error about the config.
     pub fn error(&self, problem: impl Into<String>) -> Error {
         Error::file(self.place, problem)
     }
 
-    /// What is wrong with a key's value: `problem` is a clause that follows the value.
+    /// Creates an error about a key's value; `problem` is a clause that follows the value.
     pub fn refused(&self, key: &str, value: impl std::fmt::Display, problem: &str) -> Error {
         let mut value = value.to_string();
         if value.chars().count() > 60 {
@@ -46,22 +46,22 @@ impl<'a> Keys<'a> {
         self.error(format!("`{}` is {value}{problem}", self.path(key)))
     }
 
-    /// What is said where `what` lacks a key.
+    /// Creates an error about a key that `what` lacks.
     pub fn lacking(&self, key: &str, what: &str) -> Error {
         self.error(format!("{what} lack the key `{}`", self.path(key)))
     }
 
-    /// A key with that of the object that it stands in.
+    /// Returns the key, qualified by the key of its object.
     fn path(&self, key: &str) -> String {
         self.within.map_or_else(|| key.to_string(), |within| format!("{within}.{key}"))
     }
 
-    /// All keys that have a value.
+    /// Iterates over all keys with a value.
     pub fn values(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
         self.entries.iter().filter(|(_, value)| !value.is_null())
     }
 
-    /// A key's value.
+    /// Returns the value of a key.
     pub fn value(&self, key: &str) -> Option<&'a Value> {
         self.entries.get(key).filter(|value| !value.is_null())
     }
@@ -76,39 +76,39 @@ impl<'a> Keys<'a> {
         self.value(key).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
     }
 
-    /// A number of things, at least 1, and so few that the product of two can be told.
+    /// Reads a size: an integer from 1 to `u32::MAX`, so that the product of two sizes fits.
     pub fn size(&self, key: &str) -> Result<Option<usize>> {
         let most = u64::from(u32::MAX);
         let size = |value: &Value| value.as_u64().filter(|size| (1..=most).contains(size))?.try_into().ok();
         self.typed(key, &format!("an integer from 1 to {most}"), size)
     }
 
-    /// A size that must be there.
+    /// Reads a required size.
     pub fn needed_size(&self, key: &str) -> Result<usize> {
         self.size(key)?.ok_or_else(|| self.error(format!("lacks the key `{key}`, a size of the model")))
     }
 
-    /// A number.
+    /// Reads a number.
     pub fn number(&self, key: &str) -> Result<Option<f64>> {
         self.typed(key, "a number", Value::as_f64)
     }
 
-    /// True or false.
+    /// Reads a boolean.
     pub fn flag(&self, key: &str) -> Result<Option<bool>> {
         self.typed(key, "true or false", Value::as_bool)
     }
 
-    /// A text.
+    /// Reads a string.
     pub fn text(&self, key: &str) -> Result<Option<&'a str>> {
         self.typed(key, "a text", Value::as_str)
     }
 
-    /// A list.
+    /// Reads a list.
     pub fn list(&self, key: &str) -> Result<Option<&'a [Value]>> {
         self.typed(key, "a list", |value| value.as_array().map(Vec::as_slice))
     }
 
-    /// Refuses what is neither the id of a token, or -1 for none, nor a list of ids.
+    /// Refuses values that are neither a token id, where -1 means none, nor a list of ids.
     pub fn ids(&self, key: &str) -> Result<()> {
         let is_id = |value: &Value| value.as_i64().is_some_and(|id| (-1..=i64::from(u32::MAX)).contains(&id));
         let is_right =
@@ -117,15 +117,15 @@ impl<'a> Keys<'a> {
             .map(drop)
     }
 
-    /// The keys of an object within.
+    /// Returns the keys of a nested object.
     pub fn object(&self, key: &'a str) -> Result<Option<Self>> {
         let object = self.typed(key, "an object", Value::as_object)?;
         Ok(object.map(|entries| Self { entries, within: Some(key), place: self.place }))
     }
 
-    /// Refuses a key whose value is other than the one that computes what is supported.
+    /// Refuses a key whose value differs from the only one supported.
     pub fn only(&self, key: &str, supported: &Value) -> Result<()> {
-        // 1 and 1.0 are one number.
+        // 1 and 1.0 are the same number.
         let is_same =
             |value: &Value| value == supported || value.is_number() && value.as_f64() == supported.as_f64();
         match self.value(key) {

@@ -1,5 +1,5 @@
-//! Llama (Touvron et al., 2023, arXiv 2302.13971) and the families that are made like it, under the names that
-//! transformers gives them. What differs between them stands in one table.
+//! Llama (Touvron et al., 2023, arXiv 2302.13971) and related families, under transformers' names. One table holds
+//! their differences.
 //!
 //! | theirs | ours |
 //! |---|---|
@@ -23,28 +23,28 @@ use crate::ops::{Activation, NormKind};
 use crate::position::PositionScheme;
 use crate::weights::native::Description;
 
-/// What differs between the families that are made like Llama.
+/// The differences between the families related to Llama.
 #[derive(Debug)]
 struct Differences {
     architecture: &'static str,
     biases: Biases,
-    /// Whether queries and keys have norms.
+    /// True if queries and keys are normalised.
     qk_norm: bool,
-    /// The width of a head where a config does not say it; none for the model's width by the number of heads.
+    /// The default width of a head; `None` for `d_model` divided by the number of heads.
     head_width: Option<usize>,
-    /// Whether the head is tied where a config does not say it.
+    /// The default of `tie_word_embeddings`.
     is_tied: bool,
     theta: f64,
 }
 
-/// Where biases stand.
+/// The biases of a family.
 #[derive(Debug, PartialEq, Eq)]
 enum Biases {
-    /// In attention, as `attention_bias` says, and in the feed-forward layers, as `mlp_bias` does.
+    /// In attention as `attention_bias` says, and in the feed-forward layers as `mlp_bias` says.
     Said,
     /// In attention alone, as `attention_bias` says.
     OfAttention,
-    /// At queries, keys and values alone.
+    /// In queries, keys and values alone.
     QueryKeyValue,
 }
 
@@ -76,7 +76,7 @@ fn differences(family: Family) -> Differences {
     }
 }
 
-/// The keys of a model, each with that of a config.
+/// Native keys and the matching keys of a config.
 pub(super) const KEYS: [(&str, &str); 8] = [
     ("d_model", "hidden_size"),
     ("d_inner", "intermediate_size"),
@@ -88,7 +88,7 @@ pub(super) const KEYS: [(&str, &str); 8] = [
     ("norm_epsilon", "rms_norm_eps"),
 ];
 
-/// What model a config describes.
+/// Reads the model description from a config.
 pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
     let differences = differences(family);
     let [d_model, heads, layers] =
@@ -137,7 +137,7 @@ pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
     Ok(Description { model, sizes: Sizes { vocab, context, source_context: None } })
 }
 
-/// All tensors of a model.
+/// Returns the entries of all tensors of a model.
 pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
     let (d_model, width, inner) = (model.d_model, model.head_width(), model.inner_width());
     let shared = if model.key_value_heads == 0 { model.heads } else { model.key_value_heads };
@@ -187,12 +187,13 @@ pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
     entries
 }
 
-/// Whether a tensor is no parameter: the frequencies of rotary positions, which old files carry along.
+/// Returns true for a tensor that is not a parameter: the rotary frequencies stored in old files.
 pub(super) fn is_computed(name: &str) -> bool {
     name.ends_with(".rotary_emb.inv_freq")
 }
 
-/// The keys of a model for which a family may have no word: whether it has none, and what it has.
+/// Lists the keys that a family may be unable to express, with true for those that it cannot, and the values that it
+/// requires.
 pub(super) fn obstacles(family: Family, model: &ModelConfig) -> Vec<Obstacle> {
     let Differences { biases, qk_norm, .. } = differences(family);
     let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
@@ -217,7 +218,7 @@ pub(super) fn obstacles(family: Family, model: &ModelConfig) -> Vec<Obstacle> {
     ]
 }
 
-/// The contents of a `config.json`, complete for transformers 4 and 5.
+/// Returns the contents of a `config.json`, complete for transformers 4 and 5.
 pub(super) fn write(family: Family, Description { model, sizes }: &Description) -> Value {
     let Differences { architecture, biases, .. } = differences(family);
     let [rope_parameters, rope_scaling] = rope::write(model);

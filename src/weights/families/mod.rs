@@ -1,13 +1,13 @@
-//! The families of models that other programs know: the names of their weights, and the keys of their `config.json`.
+//! Model families of other programs: the names of their weights, and the keys of their `config.json`.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `entry` | how a parameter is put together from tensors there, and taken apart |
+//! | `entry` | packs a parameter from foreign tensors, and unpacks it |
 //! | `gpt2` | GPT-2, and nanoGPT's layout of it |
-//! | `keys` | the keys of a config, read by name |
+//! | `keys` | typed access to the keys of a config |
 //! | `llama` | Llama, Qwen2, Qwen3 and SmolLM3 |
 //! | `rope` | the keys of rotary positions |
-//! | `unsupported` | what a config may ask for that is not computed here |
+//! | `unsupported` | config options that are not supported |
 
 mod entry;
 mod gpt2;
@@ -29,33 +29,33 @@ use crate::model::{Architecture, ModelConfig};
 use entry::Entry;
 use keys::Keys;
 
-/// A key of a model, whether a family has no word for its value, and what the family has.
+/// A key of the model config, true if a family cannot express its value, and the value that the family requires.
 type Obstacle = (&'static str, bool, &'static str);
 
 /// A family of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// GPT-2 as transformers stores it.
+    /// GPT-2 in transformers' format.
     Gpt2,
-    /// GPT-2 as nanoGPT stores it.
+    /// GPT-2 in nanoGPT's format.
     Nanogpt,
-    /// Llama, and what is called so: SmolLM and SmolLM2, TinyLlama.
+    /// Llama and models of its type: SmolLM and SmolLM2, TinyLlama.
     Llama,
     /// Qwen2 and Qwen2.5.
     Qwen2,
     /// Qwen3.
     Qwen3,
-    /// SmolLM3, as far as all of its layers rotate.
+    /// SmolLM3, provided that all layers rotate.
     Smollm3,
 }
 
 impl Family {
-    /// Those that `config.json` can name.
+    /// The families that `config.json` can name.
     const NAMED: [Self; 5] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3, Self::Smollm3];
-    /// Those that a model is written as: SmolLM3 whose layers all rotate is a Llama.
+    /// The families that a model is exported as: a SmolLM3 whose layers all rotate is a Llama.
     const WRITTEN: [Self; 4] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3];
 
-    /// Its `model_type`.
+    /// Returns the family's `model_type`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Gpt2 | Self::Nanogpt => "gpt2",
@@ -66,7 +66,7 @@ impl Family {
         }
     }
 
-    /// The tokens that begin and end a text where a config says nothing of them.
+    /// Returns the default begin-of-text and end-of-text tokens of the family's config.
     pub fn usual_ids(self) -> [Option<u32>; 2] {
         match self {
             Self::Gpt2 | Self::Nanogpt => [Some(50_256); 2],
@@ -76,10 +76,10 @@ impl Family {
         }
     }
 
-    /// The family that a config names.
+    /// Returns the family that a config names.
     ///
     /// # Errors
-    /// If it names none, or one that is not known here.
+    /// Returns an error if the config names no family, or an unknown one.
     pub fn named_by(config: &Value, place: &Path) -> Result<Self> {
         let keys = Keys::new(config, place)?;
         let names = Self::NAMED.map(Self::name).join(", ");
@@ -91,12 +91,12 @@ impl Family {
         })
     }
 
-    /// What names of tensors begin with in a whole model, the head apart.
+    /// Returns the prefix of tensor names in a whole model, without the head.
     fn prefix(self) -> &'static str {
         if matches!(self, Self::Gpt2 | Self::Nanogpt) { "transformer." } else { "model." }
     }
 
-    /// What is wrong with a model's keys, said of those of the config that it was read from.
+    /// Rewrites a problem of native keys in terms of the foreign config's keys.
     fn in_its_keys(self, keys: Keys, problem: String) -> String {
         let its: &[_] = if self.prefix() == "model." { &llama::KEYS } else { &gpt2::KEYS };
         let within = ["rope_parameters", "rope_scaling"].into_iter().find(|key| keys.value(key).is_some());
@@ -113,7 +113,7 @@ impl Family {
         })
     }
 
-    /// The keys of a model that this family has no word for, each with what the family has.
+    /// Returns the keys that this family cannot express, each with the value that it requires.
     fn obstacles(self, model: &ModelConfig) -> Vec<(&'static str, &'static str)> {
         let own = match self {
             Self::Gpt2 | Self::Nanogpt => gpt2::obstacles(model),
@@ -138,22 +138,22 @@ impl Family {
     }
 }
 
-/// Whether a tensor is no parameter, but something that old files carry along.
+/// Returns true for a tensor that is not a parameter, but a buffer of old files.
 pub fn is_no_parameter(name: &str) -> bool {
     gpt2::is_mask(name) || llama::is_computed(name)
 }
 
-/// A name without what wrappers put before it: `torch.compile`, data parallelism, the model's head.
+/// Strips the prefixes of wrappers: `torch.compile`, data parallelism, the model with its head.
 fn bare(name: &str) -> String {
     let prefixes = ["_orig_mod.", "module.", "transformer.", "model."];
     prefixes.iter().fold(name, |name, prefix| name.strip_prefix(prefix).unwrap_or(name)).to_string()
 }
 
-/// The problem of a config that ties a head which has weights of its own.
+/// The error for a config that ties a head which has separate weights.
 const NOT_TIED: &str = ", but `lm_head.weight` is not the table of the embedding: set it to false, or leave the head \
                         out";
 
-/// Whether there is a head that is not the `table` of the embedding once more.
+/// Returns true if there is a head that is not a copy of the embedding `table`.
 fn has_head_of_its_own(tensors: &BTreeMap<String, LazyTensor>, table: &str) -> Result<bool> {
     let (Some(head), Some(table)) = (tensors.get("lm_head.weight"), tensors.get(table)) else {
         return Ok(false);
@@ -161,11 +161,11 @@ fn has_head_of_its_own(tensors: &BTreeMap<String, LazyTensor>, table: &str) -> R
     Ok(head.shape != table.shape || head.read()?.bytes != table.read()?.bytes)
 }
 
-/// A model in a family's naming, made ours. `config` is the contents of a `config.json` or nanoGPT's `model_args`,
-/// and where it stands; `origin` the file that errors about tensors name. The weights are read when they are asked for.
+/// Converts a foreign model to native names. `config` is the contents of a `config.json` or nanoGPT's `model_args`, and
+/// its path; `origin` is the file named in errors about tensors. The weights are read on demand.
 ///
 /// # Errors
-/// Where the config asks for what this decoder does not do, and one that lists up to 32 tensors that are missing,
+/// Returns an error if the config requires something unsupported. Another one lists up to 32 tensors that are missing,
 /// left over or of another shape.
 pub fn import(
     family: Family,
@@ -186,7 +186,7 @@ pub fn import(
         .check()
         .map_err(|error| keys.error(family.in_its_keys(keys, Error::from(error).to_string())))?;
     if description.model.tie_embeddings {
-        // Of GPT-2 such a head is none that is tied.
+        // A GPT-2 head with separate weights counts as untied.
         if family.prefix() == "model." && has_head_of_its_own(&tensors, "embed_tokens.weight")? {
             return Err(keys.refused("tie_word_embeddings", true, NOT_TIED));
         }
@@ -214,10 +214,10 @@ pub fn import(
     Ok((ours, description))
 }
 
-/// The family that fits a model.
+/// Returns the family that can express a model.
 ///
 /// # Errors
-/// Lists what stands in the way of each family, the nearest one first.
+/// Lists the obstacles of each family, the nearest one first.
 pub fn fitting(model: &ModelConfig) -> Result<Family> {
     let needs = needs(model);
     let each = needs.iter().map(|(family, needed)| {
@@ -234,7 +234,8 @@ pub fn fitting(model: &ModelConfig) -> Result<Family> {
     }
 }
 
-/// The families of transformers that a model can be exported as; where there is none, what the nearest needs.
+/// Describes the transformers families that a model can be exported as; if there is none, the requirements of the
+/// nearest.
 pub fn fit_in_words(model: &ModelConfig) -> String {
     let needs = needs(model);
     let fitting: Vec<_> =
@@ -247,14 +248,14 @@ pub fn fit_in_words(model: &ModelConfig) -> String {
     format!("to transformers as no family; the nearest, {}, needs {}", family.name(), needed.join(", "))
 }
 
-/// The keys that each family needs another value of, with what it has; the family with the fewest first.
+/// Returns the keys that each family requires another value of, with that value; the family with the fewest first.
 fn needs(model: &ModelConfig) -> Vec<(Family, Vec<(&'static str, &'static str)>)> {
     let mut needs = Family::WRITTEN.map(|family| (family, family.obstacles(model))).to_vec();
     needs.sort_by_key(|(_, needed)| needed.len());
     needs
 }
 
-/// Refuses a model that a family has no word for.
+/// Refuses a model that a family cannot express.
 fn check_fit(family: Family, model: &ModelConfig) -> Result<()> {
     let values = json!(model);
     let obstacles: Vec<_> = family
@@ -272,10 +273,11 @@ fn check_fit(family: Family, model: &ModelConfig) -> Result<()> {
     )))
 }
 
-/// A model in a family's naming and layout, with the contents of its `config.json`, the ids of special tokens apart.
+/// Converts a model to a family's naming and layout, with the contents of its `config.json` except for special token
+/// ids.
 ///
 /// # Errors
-/// Names the keys that make the model something else.
+/// Returns an error that names the keys which the family cannot express.
 pub fn export(
     family: Family,
     description: &Description,
@@ -287,7 +289,7 @@ pub fn export(
     for entry in family.entries(description, true) {
         let tensor = match ours.remove(&entry.ours) {
             Some(tensor) => tensor,
-            // A model without biases computes as if they were zeros.
+            // A model without biases is equivalent to one whose biases are zero.
             None if entry.rows.is_none() => {
                 LazyTensor::held(entry.ours.clone(), TensorData::zeros::<f32, _>(entry.shape()))
             }
@@ -337,7 +339,7 @@ mod tests {
 
     #[test]
     fn every_key_of_a_model_is_known_to_the_families() {
-        // A new key is asked for here: does it change what a model computes, so that a family must refuse it?
+        // Each new key must be listed here: if it changes what a model computes, families must refuse it.
         let ModelConfig {
             architecture: _,
             d_model: _,

@@ -1,5 +1,5 @@
-//! How fast rotary positions turn, in the two places of a `config.json`: `rope_theta` and `rope_scaling` up to
-//! transformers 4, `rope_parameters` since 5.
+//! Rotary position settings, at both locations in a `config.json`: `rope_theta` and `rope_scaling` up to transformers
+//! 4, `rope_parameters` since 5.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::model::ModelConfig;
 use crate::position::RopeScaling;
 
-/// The keys that say so here, taken from a config.
+/// Reads the rotary settings of a config into `model`.
 ///
 /// # Errors
-/// If a kind of scaling, or a key of it, is not supported, or the places disagree.
+/// Returns an error if a kind of scaling or one of its keys is not supported, or if both locations disagree.
 pub(super) fn read(keys: Keys, usual_theta: f64, model: ModelConfig) -> Result<ModelConfig> {
     let top = keys.number("rope_theta")?;
     let objects = [keys.object("rope_parameters")?, keys.object("rope_scaling")?];
@@ -34,9 +34,9 @@ pub(super) fn read(keys: Keys, usual_theta: f64, model: ModelConfig) -> Result<M
     Ok(found.unwrap_or_else(|| ModelConfig { rope_theta: top.unwrap_or(usual_theta), ..model }))
 }
 
-/// The scaling that an object asks for.
+/// Reads the scaling of an object.
 fn scaling(top: Keys, object: Keys, model: ModelConfig) -> Result<ModelConfig> {
-    // Both names: old files have `type`, and some have both.
+    // Old files use `type`, and some files have both names.
     let kind_key = if object.value("rope_type").is_some() { "rope_type" } else { "type" };
     let kind = object.text(kind_key)?.unwrap_or("default");
     let factors: &[&str] = match kind {
@@ -80,7 +80,7 @@ fn scaling(top: Keys, object: Keys, model: ModelConfig) -> Result<ModelConfig> {
     })
 }
 
-/// The keys of a model, each with that of an object within a config.
+/// Native keys and the matching keys of the nested object.
 pub(super) const KEYS: [(&str, &str); 5] = [
     ("rope_theta", "rope_theta"),
     ("rope_factor", "factor"),
@@ -89,8 +89,9 @@ pub(super) const KEYS: [(&str, &str); 5] = [
     ("rope_original_context", "original_max_position_embeddings"),
 ];
 
-/// The longest text that a config says. transformers warns of a llama3 scaling whose original context is no shorter:
-/// then it is as long as that scaling reaches, for a rotary model computes the same whatever the number is.
+/// Returns the context length to write to a config. transformers warns about a llama3 scaling whose original context is
+/// not shorter. In that case the context is extended to the range of the scaling, which does not change what a rotary
+/// model computes.
 pub(super) fn reach(model: &ModelConfig, context: usize) -> usize {
     let original = model.rope_original_context;
     match model.rope_scaling {
@@ -101,7 +102,7 @@ pub(super) fn reach(model: &ModelConfig, context: usize) -> usize {
     }
 }
 
-/// The values of `rope_parameters` and of `rope_scaling`.
+/// Returns the values of `rope_parameters` and of `rope_scaling`.
 pub(super) fn write(model: &ModelConfig) -> [Value; 2] {
     let scaling = match model.rope_scaling {
         RopeScaling::None => Value::Null,

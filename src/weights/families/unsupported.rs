@@ -1,5 +1,5 @@
-//! What a config may ask for that is not computed here: refused by the name of its key in every family, also where
-//! transformers leaves it unread, for then the file is not what it says it is.
+//! Config options that are not supported. They are refused by key in every family, even where transformers ignores
+//! them, because the file then is not what it claims to be.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::Family;
 use super::keys::Keys;
 use crate::error::Result;
 
-/// Keys that change what is computed, unless they are false.
+/// Keys that change the computation unless they are false.
 const FALSE: [&str; 7] = [
     "use_sliding_window",
     "rope_interleaved",
@@ -18,10 +18,10 @@ const FALSE: [&str; 7] = [
     "use_parallel_residual",
 ];
 
-/// Keys that do so unless they are true.
+/// Keys that change the computation unless they are true.
 const TRUE: [&str; 2] = ["scale_attn_weights", "is_causal"];
 
-/// Those that do so unless they are 1.
+/// Keys that change the computation unless they are 1.
 const ONE: [&str; 11] = [
     "pretraining_tp",
     "partial_rotary_factor",
@@ -36,7 +36,7 @@ const ONE: [&str; 11] = [
     "scale_emb",
 ];
 
-/// Those that do so whatever they are.
+/// Keys that always change the computation.
 const ABSENT: [&str; 19] = [
     "quantization_config",
     "quantization",
@@ -59,7 +59,7 @@ const ABSENT: [&str; 19] = [
     "dual_chunk_attention_config",
 ];
 
-/// Refuses what would make the model compute something else than it does here.
+/// Refuses options that this implementation does not compute.
 pub(super) fn refuse(family: Family, keys: Keys) -> Result<()> {
     FALSE.iter().try_for_each(|key| keys.only(key, &json!(false)))?;
     ONE.iter().try_for_each(|key| keys.only(key, &json!(1)))?;

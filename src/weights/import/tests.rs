@@ -1,4 +1,4 @@
-//! Weights in the formats of other programs, whole and damaged.
+//! Foreign weights, intact and damaged.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ fn nanogpt() -> Imported {
     import(&[peers().join("nanogpt.pt")], None, None, None).unwrap()
 }
 
-/// A float32 tensor for a file: name, shape, bytes.
+/// A float32 tensor of a file: name, shape, type, bytes.
 type Stored = (String, Vec<usize>, Dtype, Vec<u8>);
 
 fn stored(imported: &Imported) -> Vec<Stored> {
@@ -210,7 +210,7 @@ fn a_pytorch_file_that_says_it_is_compressed_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ckpt.pt");
     let mut bytes = fs::read(peers().join("nanogpt.pt")).unwrap();
-    // The first record of the list at the archive's end, said to be deflated.
+    // Marks the first record of the central directory as deflated.
     let record = bytes.windows(4).position(|window| window == b"PK\x01\x02").unwrap();
     bytes[record + 10] = 8;
     fs::write(&path, bytes).unwrap();
@@ -224,7 +224,7 @@ fn a_pytorch_file_with_an_entry_that_no_tensor_needs_is_refused_where_it_is_larg
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ckpt.pt");
     let bytes = fs::read(peers().join("nanogpt.pt")).unwrap();
-    // The record of an entry whose content is never read, in the list at the archive's end.
+    // The central directory record of an entry whose content is never read.
     let name = bytes.windows(16).rposition(|window| window == b"serialization_id").unwrap();
     let record = bytes[..name].windows(4).rposition(|window| window == b"PK\x01\x02").unwrap();
     for (size, is_refused) in [(50_000_000u32, false), (3_000_000_000, true)] {
@@ -241,7 +241,7 @@ fn a_pytorch_file_with_an_entry_that_no_tensor_needs_is_refused_where_it_is_larg
     }
 }
 
-/// A file with damage: cut at a place, or a bit turned there.
+/// Damages a file: truncates it at an offset, or flips a bit there.
 fn damaged(mut bytes: Vec<u8>, at: usize, bit: Option<u8>) -> Vec<u8> {
     let at = at % bytes.len();
     match bit {
@@ -251,7 +251,7 @@ fn damaged(mut bytes: Vec<u8>, at: usize, bit: Option<u8>) -> Vec<u8> {
     bytes
 }
 
-/// What may stand in a config where a size or a switch belongs.
+/// Possible config values where a size or a flag is expected.
 const VALUES: [&str; 14] = [
     "null",
     "true",
@@ -305,7 +305,7 @@ proptest! {
     #[test]
     fn a_damaged_file_is_read_or_refused(
         which in 0..3usize,
-        // Names and structure stand in the first bytes of one format and in the last of the other.
+        // One format has names and structure in its first bytes, the other in its last.
         at in prop_oneof![0usize..4000, any::<usize>()],
         bit in proptest::option::of(0u8..8),
     ) {

@@ -1,4 +1,4 @@
-//! Which device computes, and what is said where it is not there, cannot hold a run or does not start.
+//! Device selection, and the errors for a device that is missing, is too small for a run or does not start.
 
 use std::{fs, path::Path};
 
@@ -44,7 +44,7 @@ fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
         (vec!["train", "--backend", "vulkan"], "feature of the backend wgpu"),
         (vec!["train", "--backend", "ndarray", "--set", "training.precision=f16"], "training.precision"),
     ];
-    // Wherever a run would be computed.
+    // Every command that would compute a run.
     for command in [&["train", "--dry-run"][..], &["tune"], &["tune", "--find-rate"]] {
         let asked = ["--backend", "ndarray", "--set", "training.precision=f16"];
         cases
@@ -65,8 +65,8 @@ fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
     }
 }
 
-/// A run whose attention scores, 16 maps of 1,456 x 1,456, are just beyond the 128 MiB that Mesa's software
-/// device takes in one buffer, where all are made at once.
+/// A run whose attention scores, 16 maps of 1,456 x 1,456 computed together, slightly exceed the 128 MiB buffer limit
+/// of Mesa's software device.
 const LONG: [&str; 15] = [
     "data.vocab=8",
     "data.length=1456",
@@ -78,7 +78,7 @@ const LONG: [&str; 15] = [
     "model.layers=1",
     "training.batch_size=4",
     "training.steps=1",
-    // What is looked at afterwards would take minutes where nothing is optimised.
+    // The analysis after the run would take minutes in an unoptimised build.
     "analysis.every=0",
     "analysis.snapshots=0",
     "analysis.circuit=false",
@@ -100,7 +100,7 @@ fn what_no_buffer_of_a_card_holds_is_refused_with_the_batch_size_that_fits() {
     assert!(told.contains("training.batch_size = 3"), "{told}");
     assert!(fs::read_dir(folder).unwrap().next().is_none(), "nothing is left");
 
-    // A run that the processor made is not scored wrongly either.
+    // A run trained on the CPU is refused as well, instead of being scored wrongly.
     done(run(folder, &["train", "--run", "long", "--backend", "ndarray"], &composed));
     let evaluate = ["evaluate", "long", "--json"];
     let told = refused(run(folder, &[&evaluate[..], &on_card].concat(), &[]));
@@ -111,7 +111,7 @@ fn what_no_buffer_of_a_card_holds_is_refused_with_the_batch_size_that_fits() {
     };
     let here = loss(&["--backend", "ndarray"], &[]);
     let there = loss(&on_card, &["training.batch_size=3"]);
-    // By blocks all four rows are scored at once.
+    // With fused kernels all four rows fit, because scores are computed in blocks.
     let by_blocks = loss(&on_card, &["training.kernels=fused"]);
     for there in [there, by_blocks] {
         assert!((here - there).abs() < 1e-4 * here, "{here} and {there}");
@@ -120,7 +120,7 @@ fn what_no_buffer_of_a_card_holds_is_refused_with_the_batch_size_that_fits() {
     done(run(folder, &[&["train", "--run", "blocks"], &on_card[..]].concat(), &short));
 }
 
-/// Whether this machine has a GPU that this build can use.
+/// Returns true if this machine has a GPU that this build can use.
 fn has_card(folder: &Path) -> bool {
     let list = done(run(folder, &["backends", "--list", "--json"], &[]));
     let list: Value = serde_json::from_str(&list).unwrap();
@@ -147,7 +147,7 @@ fn a_number_alone_is_that_of_a_graphics_card() {
         assert!(second.contains("`training.device` = 1 is not there: choose one of"), "{second}");
         assert!(fs::read_dir(folder).unwrap().next().is_none(), "nothing is left");
     } else {
-        // Without backends for GPUs it is the processor's.
+        // Without GPU backends the device name belongs to a CPU backend.
         done(output);
     }
 }
@@ -162,7 +162,7 @@ fn the_processor_asked_for_by_its_kind_is_taken_without_a_word() {
     let told = beside_data_warnings(&output.stderr);
     done(output);
     assert!(told.lines().all(|line| line.contains("XDG_RUNTIME_DIR")), "{told}");
-    // A run that names a device names its backend, and so can be looked at on another.
+    // A run that names a device also names its backend, so another one can be chosen to inspect it.
     let config = fs::read_to_string(folder.join("run/config.toml")).unwrap();
     assert!(
         config.contains("device = \"processor\"") && config.contains("backend = \"ndarray\""),
@@ -192,7 +192,7 @@ fn a_card_that_does_not_start_says_why() {
         return;
     }
     let place = TempDir::new().unwrap();
-    // What CubeCL cannot read stops it on the thread that it starts the device on.
+    // A value that CubeCL cannot parse stops it on the thread that starts the device.
     let arguments = ["train", "--run", "run", "--backend", "wgpu"];
     let output = program(place.path()).args(arguments).env("CUBECL_WGPU_MAX_TASKS", "abc").output().unwrap();
     let told = refused(output);

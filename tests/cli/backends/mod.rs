@@ -1,7 +1,7 @@
-//! One model on every backend: chosen by a name, proven to compute the same.
+//! The same model on every backend: selected by name, with the same results.
 //!
-//! Backends on the CPU are tested wherever they are compiled in. wgpu is tested on the software device
-//! of Mesa where that is installed, and otherwise skipped with a notice.
+//! CPU backends are tested if they are compiled in. wgpu is tested on Mesa's software device if that is installed, and
+//! otherwise skipped with a notice.
 
 mod devices;
 
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::{program, rows, text};
 
-/// A run whose every step can be compared: 50 steps on 16 sequences.
+/// A run whose steps can all be compared: 50 steps on 16 sequences.
 const STEPS: [&str; 14] = [
     "data.vocab=11",
     "data.length=13",
@@ -29,7 +29,7 @@ const STEPS: [&str; 14] = [
     "training.validate_every=25",
     "training.checkpoint_every=25",
     "analysis.every=0",
-    // Minutes on a software device.
+    // Takes minutes on a software device.
     "analysis.circuit=false",
 ];
 
@@ -52,7 +52,7 @@ fn train(folder: &Path, name: &str, backend: &str, sets: &[&str]) {
     done(run(folder, &["train", "--run", name, "--backend", backend], &sets));
 }
 
-/// The losses of a run's metrics, in order.
+/// The losses in a run's metrics, in order.
 fn losses(run: &Path) -> Vec<f64> {
     let mut reader = csv::Reader::from_path(run.join("metrics.csv")).unwrap();
     let loss = reader.headers().unwrap().iter().position(|name| name == "loss").unwrap();
@@ -67,8 +67,8 @@ fn assert_near(run: &Path, other: &Path, limit: f64) {
     }
 }
 
-/// The weights of a run by name, without the biases of keys: these shift all scores of a query alike, so
-/// their true gradient is zero, and the optimizer makes its steps of rounding.
+/// The weights of a run by name, without the key biases. These shift all scores of a query equally, so their true
+/// gradient is zero and the optimizer amplifies rounding errors.
 fn weights(run: &Path) -> Vec<(String, Vec<f32>)> {
     let bytes = fs::read(run.join("model.safetensors")).unwrap();
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -85,7 +85,7 @@ fn weights(run: &Path) -> Vec<(String, Vec<f32>)> {
     tensors
 }
 
-/// As a part of each tensor's largest weight.
+/// Asserts that weights are equal within `limit`, relative to each tensor's largest weight.
 fn assert_weights_near(run: &Path, other: &Path, limit: f32) {
     for ((name, found), (_, expected)) in weights(run).into_iter().zip(weights(other)) {
         assert_eq!(found.len(), expected.len(), "{name}");
@@ -96,18 +96,18 @@ fn assert_weights_near(run: &Path, other: &Path, limit: f32) {
     }
 }
 
-/// The command's one line on standard error that is ours.
+/// The program's single line on standard error.
 fn refused(output: Output) -> String {
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
-    // Mesa's own, and that the device is a software one.
+    // Ignores Mesa's own messages, and the warning about a software device.
     let ours = |line: &&str| !line.contains("XDG_RUNTIME_DIR") && !line.starts_with("warning: ");
     let lines = error.lines().filter(ours).collect::<Vec<_>>();
     assert_eq!(lines.len(), 1, "{error}");
     lines[0].to_string()
 }
 
-/// The backends of this build that find a device here, besides ndarray.
+/// The backends of this build, other than ndarray, that find a device.
 fn others() -> Vec<&'static str> {
     let place = TempDir::new().unwrap();
     let has = |name: &str| {
@@ -120,7 +120,7 @@ fn others() -> Vec<&'static str> {
         ("wgpu", cfg!(feature = "wgpu")),
         ("cuda", cfg!(feature = "cuda")),
     ];
-    // What must be here, as continuous integration knows that it is.
+    // The backends that continuous integration requires.
     let required = std::env::var("REQUIRED_BACKENDS").unwrap_or_default();
     let mut found = Vec::new();
     for (name, _) in compiled.into_iter().filter(|(_, compiled)| *compiled) {
@@ -144,7 +144,7 @@ fn every_backend_computes_right() {
     for backend in list.as_array().unwrap() {
         for device in backend["devices"].as_array().unwrap() {
             assert_eq!(device["check"]["right"], true, "{device}");
-            // What is no chance agrees far better than dropout's share.
+            // Deterministic parts agree far better than the dropout rate.
             let parts = device["check"]["parts"].as_array().unwrap();
             assert!(parts.iter().all(|part| part["what"] != "dropout"), "{device}");
             assert!(device["check"]["dropout"]["difference"].as_f64().unwrap() < 0.0102, "{device}");
@@ -160,7 +160,7 @@ fn every_architecture_trains_the_same_on_every_backend() {
     let architectures = [
         ("decoder", "repeat"),
         ("one_layer", "repeat"),
-        // A source, an answer, and padding.
+        // Covers a source, an answer and padding.
         ("encoder_decoder", "sort"),
     ];
     for (architecture, task) in architectures {
@@ -180,10 +180,10 @@ fn a_run_moves_between_backends() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     train(folder, "whole", "ndarray", &["training.steps=100"]);
-    // A length that kernels cut into tiles with something left over.
+    // A length that is not a multiple of the kernels' tile size.
     train(folder, "long", "ndarray", &["training.steps=2", "data.length=600"]);
     for backend in others() {
-        // The schedule is that of the whole run, whoever goes on with it.
+        // The schedule spans the whole run, whichever backend resumes it.
         train(folder, backend, backend, &["training.steps=100", "training.max_minutes=0.000001"]);
         let sets = ["training.max_minutes=0"];
         done(run(folder, &["train", "--resume", backend, "--backend", "ndarray"], &sets));
@@ -256,7 +256,7 @@ fn flex_resumes_to_the_bit_and_knows_halves() {
         assert_ne!(losses(&half), losses(&single), "factors were rounded");
     }
 
-    // Where the weights are looked at, their precision may not be known.
+    // Commands that only read the weights may run on a backend without their precision.
     let evaluate = ["evaluate", "f16", "--backend", "ndarray"];
     let output = run(folder, &evaluate, &[]);
     assert_eq!(text(&output.stderr).trim(), "notice: computed in f32, because ndarray does not support f16");
@@ -269,7 +269,7 @@ fn flex_resumes_to_the_bit_and_knows_halves() {
     assert_eq!(text(&run(folder, &evaluate, &["training.precision=f32"]).stderr), "");
 }
 
-/// Bytes of memory that a process held at most.
+/// The peak memory of a process, in bytes.
 #[cfg(target_os = "linux")]
 fn peak_memory(mut command: std::process::Command) -> f64 {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -295,7 +295,7 @@ fn memory_does_not_grow_with_the_steps() {
             let name = format!("{backend}-{steps}");
             command.args(["train", "--run", &name, "--backend", backend, "--progress", "none"]);
             let steps = format!("training.steps={steps}");
-            // Nothing is read before the end, so that the program runs as far ahead of the GPU as it may.
+            // Nothing is read back before the end, so the program runs as far ahead of the GPU as it can.
             let ahead = ["log_every", "validate_every", "checkpoint_every"];
             let ahead = ahead.map(|key| format!("training.{key}=1000"));
             let ahead = ahead.iter().map(String::as_str);

@@ -1,4 +1,4 @@
-//! Headers: the first line is one, is none, or is asked about.
+//! Headers: the first line is a header, is not one, or is ambiguous.
 
 use serde_json::json;
 use tempfile::TempDir;
@@ -99,7 +99,7 @@ fn row_names_below_a_shorter_header_are_no_values() {
         let column = described(folder, name, &["data.column=b", "data.length=8"]);
         assert_eq!(column["vocab"], 5, "{column}");
     }
-    // The index of shuffled rows.
+    // The index column of shuffled rows.
     write(folder, "shuffled.csv", ",a,b\n", 200, |row| format!("{},{},{}", row * 7 % 200, row % 3, row % 5));
     let shuffled = described(folder, "shuffled.csv", &[]);
     assert!(shuffled["vocab"] == 5 && warns(&shuffled, "column 1 has no name"), "{shuffled}");

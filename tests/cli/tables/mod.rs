@@ -1,4 +1,4 @@
-//! Tables as other programs write them: what is read, what is refused, and where the advice leads.
+//! Tables as other programs write them: accepted formats, refusals, and their advice.
 
 mod headers;
 mod refused;
@@ -11,14 +11,14 @@ use tempfile::TempDir;
 
 use crate::{program, text};
 
-/// The output of `data --json` on a file.
+/// The output of `data --json` for a file.
 fn described(folder: &Path, file: &str, sets: &[&str]) -> Value {
     let output = data(folder, file, sets).arg("--json").output().unwrap();
     assert!(output.status.success(), "{file} {sets:?}: {}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The one line with which `data` refuses a file.
+/// The single line with which `data` refuses a file.
 fn refused(folder: &Path, file: &str, sets: &[&str]) -> String {
     let output = data(folder, file, sets).output().unwrap();
     let said = text(&output.stderr);
@@ -35,7 +35,7 @@ fn data(folder: &Path, file: &str, sets: &[&str]) -> std::process::Command {
     command
 }
 
-/// Writes lines that a row's number makes.
+/// Writes a file with one line per row number.
 fn write(folder: &Path, name: &str, header: &str, rows: usize, row: impl Fn(usize) -> String) {
     let rows = (0..rows).fold(header.to_string(), |mut rows, number| {
         let _ = writeln!(rows, "{}", row(number));
@@ -44,7 +44,7 @@ fn write(folder: &Path, name: &str, header: &str, rows: usize, row: impl Fn(usiz
     fs::write(folder.join(name), rows).unwrap();
 }
 
-/// A number below `below`, without pattern.
+/// A pseudo-random number below `below`.
 fn noise(row: usize, below: usize) -> usize {
     (row + 1).wrapping_mul(2_654_435_761).wrapping_mul(row + 7) / 65_536 % below
 }

@@ -1,4 +1,4 @@
-//! Tables that are refused, each with what to do.
+//! Tables that are refused, each with a remedy.
 
 use std::fs;
 
@@ -213,7 +213,7 @@ fn headers_of_joined_files_are_refused_in_any_form() {
     assert!(said.contains("write a line break before `kind`"), "{said}");
     fs::write(folder.join("a.csv"), format!("kind,colour\n{}{}", rows(1100), part)).unwrap();
     assert!(refused(folder, "a.csv", &[]).contains("a.csv:1102: repeats the names of line 1"));
-    // Names that are values, too, are no header.
+    // Names that also occur as values are not a header.
     let values = "kind,colour\n".to_string() + &"colour,kind\nkind,kind\n".repeat(60);
     fs::write(folder.join("a.csv"), values).unwrap();
     described(folder, "a.csv", &["data.header=true"]);

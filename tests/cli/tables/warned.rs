@@ -1,4 +1,4 @@
-//! Warnings of tables that may be read in a way that is not meant, whose advice can be followed.
+//! Warnings about tables that may be misread, whose advice can be followed.
 
 use std::fs;
 

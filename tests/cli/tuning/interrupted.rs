@@ -1,4 +1,4 @@
-//! Studies that are stopped go on as if they never had been.
+//! Interrupted studies resume to the same result as undisturbed ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +32,7 @@ fn a_study_killed_at_any_moment_ends_as_the_undisturbed_one() {
     let spawn = |arguments: &[&str]| -> Child {
         command(place.path(), arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     };
-    // Before the first trial ends, then after each further run or two.
+    // Killed before the first trial ends, then after every one or two further runs.
     let mut child = spawn(&["study.toml", "--run", "killed"]);
     wait_for("the study", || study.join("config.toml").exists());
     child.kill().unwrap();
@@ -50,7 +50,7 @@ fn a_study_killed_at_any_moment_ends_as_the_undisturbed_one() {
     let best = |study: &str| fs::read_to_string(place.path().join(study).join("best.toml")).unwrap();
     assert_eq!(best("killed"), best("undisturbed"));
 
-    // What is complete is only drawn again.
+    // For a complete study, only the pictures are redrawn.
     fs::remove_file(study.join("plots/trials.png")).unwrap();
     let summary = study.join("trials/000/summary.json");
     let written = summary.metadata().unwrap().modified().unwrap();
@@ -124,7 +124,7 @@ fn ctrl_c_in_a_terminal_which_reaches_every_process_interrupts_a_study_at_any_mo
         let alive = study.join("trials/.alive");
         let _ = fs::remove_file(&alive);
         let child = command.spawn().unwrap();
-        // Made by a run that begins, and as a study is resumed.
+        // Created when a run starts, including when a study is resumed.
         wait_for("a run", || alive.exists());
         std::thread::sleep(Duration::from_millis(milliseconds));
         Command::new("kill").args(["-INT", "--", &format!("-{}", child.id())]).status().unwrap();
@@ -139,7 +139,7 @@ fn ctrl_c_in_a_terminal_which_reaches_every_process_interrupts_a_study_at_any_mo
     assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
 }
 
-/// A study of two short trials that is done: where it is, its folder and its table.
+/// A finished study of two short trials: its parent, its folder and its table.
 fn study_of_two() -> (TempDir, PathBuf, Vec<BTreeMap<String, String>>) {
     let place = place();
     let sets = ["tune.trials=2", "training.steps=20", "tune.method=random"];
@@ -208,7 +208,7 @@ fn a_trial_whose_process_is_killed_is_recorded_as_failed_and_the_study_goes_on()
     assert_eq!(ended.collect::<Vec<_>>(), ["failed", "completed"]);
     let why = fs::read_to_string(place.path().join("study/trials/000.failed")).unwrap();
     assert!(why.contains("the memory may not suffice"), "{why}");
-    // What is removed is tried again, from where it was.
+    // A removed failure is tried again, from the last checkpoint.
     fs::remove_file(place.path().join("study/trials/000.failed")).unwrap();
     succeeds(place.path(), &["--resume", "study"]);
     assert!(rows(&place.path().join("study")).iter().all(|row| row["ended"] == "completed"));
@@ -229,7 +229,7 @@ fn study_of_a_text<'a>(place: &Path, run: &'a str) -> (String, Vec<&'a str>) {
     (text, with(&["study.toml", "--run", run], &sets))
 }
 
-/// Whether some trial of a study counts as failed.
+/// Returns true if any trial of a study is marked as failed.
 fn has_failures(study: &Path) -> bool {
     let mut trials = study.join("trials").read_dir().unwrap().flatten();
     trials.any(|entry| entry.path().extension().is_some_and(|extension| extension == "failed"))

@@ -1,4 +1,4 @@
-//! Studies whose trials are gone, are somebody else's, or come to nothing.
+//! Studies whose trials all diverge, lack their config, or are links.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ fn a_trial_without_its_config_is_named() {
     fs::remove_file(study.join("trials/001/config.toml")).unwrap();
     let said = refusal(place.path(), &["--resume", "study"]);
     assert!(said.contains("the trial `study/trials/001` lacks its config.toml: restore it"), "{said}");
-    // As the line says.
+    // Follows the advice of the error.
     fs::remove_dir_all(study.join("trials/001")).unwrap();
     succeeds(place.path(), &["--resume", "study"]);
     assert_eq!(rows(&study), before);

@@ -1,4 +1,4 @@
-//! Studies: what they leave.
+//! Studies and the files that they write.
 
 mod interrupted;
 mod lost;
@@ -70,7 +70,7 @@ fn succeeds(folder: &Path, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Trains a config alone.
+/// Trains a single config.
 fn trains(folder: &Path, config: &str, run: &str) {
     let output = program(folder)
         .args(["train", config, "--run", run, "--backend", "ndarray", "--progress", "none"])
@@ -79,7 +79,7 @@ fn trains(folder: &Path, config: &str, run: &str) {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// The one line that refuses.
+/// The single line of a refusal.
 fn refusal(folder: &Path, arguments: &[&str]) -> String {
     let output = tune(folder, arguments);
     let said = text(&output.stderr);
@@ -87,12 +87,12 @@ fn refusal(folder: &Path, arguments: &[&str]) -> String {
     said
 }
 
-/// Arguments, and keys that are set.
+/// Combines arguments with keys to set.
 fn with<'a>(arguments: &[&'a str], sets: &[&'a str]) -> Vec<&'a str> {
     arguments.iter().copied().chain(sets.iter().flat_map(|set| ["--set", set])).collect()
 }
 
-/// The rows of a study's table, by column, without those that tell the time.
+/// The rows of a study's table by column, without the time columns.
 fn rows(study: &Path) -> Vec<BTreeMap<String, String>> {
     let mut reader = csv::Reader::from_path(study.join("study.csv")).unwrap();
     let header = reader.headers().unwrap().clone();
@@ -143,7 +143,7 @@ fn a_study_leaves_runs_a_table_pictures_and_a_config_that_train_takes() {
         "{said}"
     );
 
-    // Of the best setting a whole run can be made, and it is that trial's.
+    // The best setting can be trained as a whole run, with the result of its trial.
     let best = fs::read_to_string(study.join("best.toml")).unwrap();
     assert!(!best.contains("[tune"), "{best}");
     trains(place.path(), "study/best.toml", "again");
@@ -158,7 +158,7 @@ fn a_study_leaves_runs_a_table_pictures_and_a_config_that_train_takes() {
     assert_goes_further_alone(place.path(), pruned);
 }
 
-/// A pruned trial is a run like any other: alone it gives what the study saw, and goes further.
+/// Trains a pruned trial alone: it reproduces the study's steps, and continues beyond them.
 fn assert_goes_further_alone(place: &Path, pruned: &BTreeMap<String, String>) {
     let config = format!("study/trials/00{}/config.toml", pruned["trial"]);
     trains(place, &config, "alone");
@@ -230,7 +230,7 @@ fn results_do_not_depend_on_the_number_of_jobs_and_seeds_count_together() {
     };
     let ([a, b], [floor, other]) = ([loss(0).0, loss(1).0], [loss(0).1, loss(1).1]);
     assert!(a != b && floor == other, "other weights for one validation set: {floor} and {other}");
-    // Alone each of them is the same run.
+    // Each seed, trained alone, is the same run.
     let config = "one/trials/000-seed-1/config.toml";
     trains(place.path(), config, "alone");
     let seen = crate::rows(&place.path().join("one/trials/000-seed-1"));
@@ -270,7 +270,7 @@ fn a_trial_that_diverges_is_recorded_and_the_study_goes_on() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("every trial diverged") && said.contains("learning_rate"), "{said}");
     assert!(!place.path().join("lost/best.toml").exists());
-    // A study is no run: it says so.
+    // A study is not a run, and the error says this.
     let output = program(place.path()).args(["plot", "lost"]).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
@@ -301,7 +301,7 @@ fn a_trial_that_cannot_be_trained_is_recorded_and_the_study_goes_on() {
 
     arguments[2] = "lost";
     let lost = with(&arguments, &["tune.search.model.d_model=[65536]"]);
-    // Where none can be trained it is said before anything is written.
+    // If no trial can be trained, the study is refused before anything is written.
     let said = refusal(place.path(), &lost);
     assert!(said.starts_with("error: `model.d_model` = 65536") && said.contains("are free here"), "{said}");
     assert!(!place.path().join("lost").exists());
@@ -318,7 +318,7 @@ fn the_recipe_goes_through_its_stages_and_keeps_the_best_of_each() {
     let place = place();
     let (before, _) = STUDY.split_once("[tune]").unwrap();
     fs::write(place.path().join("plain.toml"), before).unwrap();
-    // The key has an older name, which is still read.
+    // An older name of the key, which is still accepted.
     let sets = ["tune.steps=20", "tune.overfit_check=false"];
     succeeds(place.path(), &with(&["plain.toml", "--run", "study", "--jobs", "2"], &sets));
     let rows = rows(&place.path().join("study"));

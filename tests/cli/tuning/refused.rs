@@ -1,11 +1,11 @@
-//! What studies refuse, and what they leave then.
+//! Refusals of studies, after which no files are left.
 
 use std::{fs, path::Path};
 
 use super::{STUDY, place, refusal, rows, succeeds, trains, tune, with};
 use crate::{program, text};
 
-/// Refuses a study in one line with all `parts`, and leaves nothing.
+/// Asserts that a study is refused in one line containing all `parts`, and that nothing is written.
 fn refuses(place: &Path, arguments: &[&str], parts: &[&str]) {
     let before = fs::read_dir(place).unwrap().count();
     let said = refusal_of(place, arguments);
@@ -83,7 +83,7 @@ fn a_file_or_option_of_a_study_that_cannot_be_used_is_one_line_and_leaves_nothin
     }
 }
 
-/// As [`refusal`], for arguments that bring their own way to show progress.
+/// Same as [`refusal`], for arguments that may include --progress.
 fn refusal_of(folder: &Path, arguments: &[&str]) -> String {
     if !arguments.contains(&"--progress") {
         return refusal(folder, arguments);
@@ -121,7 +121,7 @@ fn a_model_that_does_not_overfit_one_batch_says_what_is_wrong_and_stops() {
     assert!(said.contains("`training.learning_rate`") && said.contains("too high"), "{said}");
     assert!(said.contains("of trial 000 (") && said.contains("learning_rate 10.0"), "{said}");
     assert!(!place.path().join("study").exists());
-    // A rate that no trial has is not judged.
+    // A learning rate that no trial uses is not checked.
     let config = place.path().join("study.toml");
     let too_high =
         fs::read_to_string(&config).unwrap().replace("learning_rate = 3e-3", "learning_rate = 10.0");

@@ -1,4 +1,4 @@
-//! Weights that leave for other programs and come from them.
+//! Export and import of weights.
 
 mod peers;
 mod tokenizers;
@@ -68,7 +68,7 @@ fn a_run_that_starts_from_another_can_be_resumed() {
         let output = run(place.path(), &[&["train", "--backend", "ndarray"], more].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
     };
-    // Shorter sequences than the weights have positions for.
+    // Sequences shorter than the positions of the weights.
     let sets = ["--set", "data.length=9", "--set", "training.schedule=constant", "--set"];
     let from = |name, steps| [&["--from", "first", "--run", name][..], &sets, &[steps]].concat();
     train(&from("whole", "training.steps=8"));
@@ -86,7 +86,7 @@ fn a_run_that_starts_from_another_can_be_resumed() {
     assert!(said.contains("`data.length` = 13") && said.contains("12 positions"), "{said}");
 }
 
-/// The most memory that the program takes, in bytes, as Linux counts it.
+/// The peak memory of the program in bytes, as Linux reports it.
 #[cfg(target_os = "linux")]
 fn peak_memory(place: &Path, arguments: &[&str]) -> f64 {
     let mut child =
@@ -106,7 +106,7 @@ fn peak_memory(place: &Path, arguments: &[&str]) -> f64 {
 #[cfg(target_os = "linux")]
 fn weights_are_in_memory_once() {
     let place = TempDir::new().unwrap();
-    // One that leaves as a Llama, whose matrices are packed of several.
+    // A model that exports as a Llama, whose matrices are packed from several tensors.
     let write = |name: &str, d_model: usize| {
         let model = ModelConfig {
             d_model,
@@ -152,7 +152,7 @@ fn imported_weights_and_their_vocabulary_are_known_again() {
         let path = place.path().join("run").join(file);
         let whole = fs::read(&path).unwrap();
         let mut changed = whole.clone();
-        // The last bit of the last weight, and a space for a line break.
+        // Flips the last bit of the last weight, or replaces a line break by a space.
         match file {
             "model.safetensors" => *changed.last_mut().unwrap() ^= 1,
             _ => *changed.iter_mut().find(|byte| **byte == b'\n').unwrap() = b' ',

@@ -1,4 +1,4 @@
-//! The scripts in `tests/peers/`, and what transformers computed.
+//! Runs the scripts in `tests/peers/`, and reads results computed by transformers.
 
 use std::{fs, path::Path, process::Command};
 
@@ -7,12 +7,12 @@ use safetensors::tensor::Dtype;
 
 use crate::text;
 
-/// Runs a script of the peers on an export and what is expected of it; not where the peer is not installed.
+/// Runs a peer script on an export and the expected values; skipped if the peer is not installed.
 pub(super) fn compare_with_peer(script: &str, export: &Path, expected: &Path) {
     peer(script, &[export.to_str().unwrap(), expected.to_str().unwrap()]);
 }
 
-/// Runs a script of the peers; false where the peer is not installed.
+/// Runs a peer script; returns false if the peer is not installed.
 pub(super) fn peer(script: &str, arguments: &[&str]) -> bool {
     let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(script);
@@ -28,7 +28,7 @@ pub(super) fn peer(script: &str, arguments: &[&str]) -> bool {
     true
 }
 
-/// What a model of transformers computes, beside its files, and what this program computes with it.
+/// The expected values that transformers computed for a model, stored next to its files.
 pub(super) struct Expected(Vec<u8>);
 
 impl Expected {
@@ -46,7 +46,7 @@ impl Expected {
         (view.shape().to_vec(), numbers.collect())
     }
 
-    /// The numbers agree, as far as the largest of them can be told from its neighbours.
+    /// Asserts that values agree within 1e-5 of the largest expected value.
     pub(super) fn assert_close(&self, name: &str, found: &[f32]) {
         let (_, expected) = self.numbers(name);
         assert_eq!(found.len(), expected.len(), "{name}");
@@ -57,12 +57,12 @@ impl Expected {
     }
 }
 
-/// Ids as they are typed.
+/// Formats ids as typed on the command line.
 pub(super) fn typed(ids: &[f32]) -> String {
     ids.iter().map(f32::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// All numbers of a value, in their order.
+/// Collects all numbers of a value, in order.
 pub(super) fn flat(value: &serde_json::Value) -> Vec<f32> {
     match value {
         serde_json::Value::Array(values) => values.iter().flat_map(flat).collect(),

@@ -1,4 +1,4 @@
-//! Tokenizers and special tokens that come and go with a model.
+//! Import and export of tokenizers and special tokens.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ fn an_exported_tokenizer_is_read_by_transformers_and_comes_back() {
     let llama =
         ["model.position=rotary", "model.norm_kind=rms", "model.activation=swiglu", "model.bias=false"];
     let bytes = [&["data.tokens=bpe", "data.vocab=280"][..], &llama].concat();
-    // Of a family that transformers has a tokenizer of its own for.
+    // A family with a tokenizer class in transformers.
     let [qwen2, qwen3] =
         ["model.query_key_value_bias=true", "model.qk_norm=true"].map(|set| [&[set][..], &llama].concat());
     for (run_name, sets) in
@@ -48,7 +48,7 @@ fn an_exported_tokenizer_is_read_by_transformers_and_comes_back() {
                 compare_with_peer("tokenizer.py", &export, &path("expected.json"));
             }
         }
-        // By the tokenizer alone, as another program writes it.
+        // Imports with the tokenizer alone, as another program writes it.
         let export = path(run_name).join("export/transformers");
         fs::remove_file(export.join("vocabulary.json")).unwrap();
         let again = format!("{run_name}-again");
@@ -61,12 +61,12 @@ fn an_exported_tokenizer_is_read_by_transformers_and_comes_back() {
     }
 }
 
-/// The ids of a text by a run's own vocabulary.
+/// The ids of a text in a run's vocabulary.
 fn ids(place: &Path, run: &str, text: &str) -> Value {
     json(place, &["score", run, "--text", text, "--json"])["tokens"].take()
 }
 
-/// A small llama with a tokenizer that has special tokens, in the folder `model`.
+/// A small Llama in the folder `model`, with a tokenizer that has special tokens.
 struct Llama(TempDir);
 
 impl Llama {
@@ -100,18 +100,18 @@ impl Llama {
         fs::write(self.folder().join(name), value.to_string()).unwrap();
     }
 
-    /// Runs the program, and returns what it prints.
+    /// Runs the program, and returns its output.
     fn done(&self, arguments: &[&str]) -> String {
         said(self.place(), arguments)
     }
 }
 
-/// The folder of the llama that transformers saved.
+/// The folder of the Llama saved by transformers.
 fn saved() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/llama")
 }
 
-/// A tokenizer of letters, two of which are special: 12, which ends a text, and 25, which the tokenizer puts before one.
+/// A tokenizer of letters with two special tokens: 12 ends a text, and 25 is prepended to it.
 fn tokenizer() -> Value {
     let special = |id: u32, content: &str| {
         json!({"id": id, "content": content, "special": true, "single_word": false, "lstrip": false,
@@ -158,7 +158,7 @@ fn special_tokens_are_used_as_transformers_does() {
     assert_eq!(given["samples"][0]["prompt"], json!([25, 0, 1]));
     let shown = model.done(&["generate", "run", "--prompt", "ab", "--max-new", "1", "--samples", "2"]);
     assert!(shown.starts_with("--- sample 1\nab"), "{shown}");
-    // Without a prompt: what begins a text.
+    // Without a prompt, the text starts with the begin-of-text token.
     assert_eq!(
         sample_of(model.place(), &["--greedy", "--max-new", "3"]),
         sample_of(model.place(), &["--tokens", "3", "--greedy", "--max-new", "3"])
@@ -207,8 +207,8 @@ fn special_tokens_leave_as_they_came() {
 fn special_tokens_that_no_file_names_are_those_of_the_config_or_the_family() {
     let model = Llama::new();
     fs::write(model.place().join("text.txt"), "abcabcabd".repeat(60)).unwrap();
-    // Without these files a model has the tokens that its config names, or those of its family where it names none; a
-    // run of its own begins a text as its tokenizer does.
+    // Without these files, special tokens come from the config, or else from the family's defaults. A run trained here
+    // starts a text as its tokenizer does.
     for name in ["generation_config.json", "tokenizer_config.json", "special_tokens_map.json"] {
         fs::remove_file(model.folder().join(name)).unwrap();
     }
@@ -246,7 +246,7 @@ fn ids_that_are_no_tokens_are_refused_by_their_file() {
     refuses_as(model.place(), "again", &["model"], &["generation_config.json:2:"]);
 }
 
-/// The new tokens of the one sample that the run `run` writes.
+/// The generated tokens of the run `run`, for a single sample.
 fn sample_of(place: &Path, arguments: &[&str]) -> Value {
     json(place, &[&["generate", "run", "--json"], arguments].concat())["samples"][0]["tokens"].take()
 }

@@ -1,4 +1,4 @@
-//! Exports and imports of models, compared with what transformers computes.
+//! Exports and imports of models, compared with transformers.
 
 use std::{fs, path::Path};
 
@@ -15,10 +15,10 @@ use super::{read, weights_file};
 use crate::generate::{json, run};
 use crate::{small_run, text};
 
-/// The keys of `[model]` by which it is a llama.
+/// The keys of `[model]` that make it a Llama.
 const LLAMA: [&str; 4] = ["position=rotary", "norm_kind=rms", "activation=swiglu", "bias=false"];
 
-/// The exported model by the peer that the format is for, where it is installed.
+/// Compares exported models with transformers, if it is installed.
 #[test]
 fn transformers_computes_the_same_logits_from_our_export() {
     let place = TempDir::new().unwrap();
@@ -95,14 +95,14 @@ fn small_models_of_today_compute_what_transformers_computed() {
     for name in ["llama", "qwen3"] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families").join(name);
         agrees_with_transformers(place.path(), &folder);
-        // What transformers stored comes out again by its names, in every bit.
+        // Exported tensors are bit-identical to those that transformers stored.
         let [there, here] = [folder, place.path().join(name).join("export/transformers")].map(|folder| {
             let tensors = weights_file(&folder).tensors().unwrap().into_iter();
             tensors.map(|tensor| (tensor.name.clone(), tensor.read().unwrap())).collect::<Tensors>()
         });
         assert_eq!(there, here);
 
-        // They learn on, and what they became leaves as the same family.
+        // The model trains further, and exports as the same family.
         let tuned = format!("{name}-tuned");
         let sets = ["training.steps=2", "data.length=12", "data.train_samples=32", "data.valid_samples=16"];
         let sets = sets.map(|set| ["--set", set]);
@@ -116,7 +116,8 @@ fn small_models_of_today_compute_what_transformers_computed() {
     }
 }
 
-/// Seeded models of every family by the peer, where it is installed: imported, compared, exported, and compared there.
+/// Randomly initialised models of every family from transformers, if it is installed: imported, compared, exported, and
+/// compared there.
 #[test]
 fn every_family_agrees_with_transformers_in_both_directions() {
     let place = TempDir::new().unwrap();
@@ -137,8 +138,8 @@ fn every_family_agrees_with_transformers_in_both_directions() {
     assert!(peer("families.py", &exported.iter().map(String::as_str).collect::<Vec<_>>()));
 }
 
-/// Imports a model that transformers saved, by what its folder says, and compares all that it computes; then exports
-/// it and imports it again.
+/// Imports a model saved by transformers, detected from its folder, and compares all its results; then exports it and
+/// imports it again.
 fn agrees_with_transformers(place: &Path, folder: &Path) {
     let name = folder.file_name().unwrap().to_str().unwrap();
     let imported = run(place, &["import", folder.to_str().unwrap(), "--run", name]);
@@ -156,7 +157,7 @@ fn agrees_with_transformers(place: &Path, folder: &Path) {
     let logits = model.forward(inputs).unwrap().into_data();
     expected.assert_close("logits", logits.as_slice().unwrap());
 
-    // [layers, batch, heads, time, time] there, a row of the batch at a time here.
+    // transformers has [layers, batch, heads, time, time]; here each row of the batch is inspected separately.
     let inspect = |row: &String| json(place, &["inspect", name, "--tokens", row, "--no-ablation", "--json"]);
     let inspected: Vec<_> = rows.iter().map(inspect).collect();
     let layers = inspected[0]["weights"].as_array().unwrap().len();
@@ -178,7 +179,7 @@ fn agrees_with_transformers(place: &Path, folder: &Path) {
     assert_comes_back(place, name, folder);
 }
 
-/// Writes the tokens that transformers wrote, greedily, with and without a cache.
+/// Asserts that greedy generation gives the same tokens as transformers, with and without a KV cache.
 fn assert_writes_as_expected(place: &Path, name: &str, expected: &Expected) {
     let (_, greedy) = expected.numbers("greedy");
     let prompt = typed(&greedy[..5]);
@@ -214,6 +215,6 @@ fn assert_comes_back(place: &Path, name: &str, folder: &Path) {
     assert!(run(place, &["import", export.to_str().unwrap(), "--run", &again]).status.success());
     let bytes = |run: &str| fs::read(place.join(run).join("model.safetensors")).unwrap();
     assert!(read(&place.join(name)).0 == read(&place.join(&again)).0, "{name}: the weights come back");
-    // All but SmolLM3, which goes out as the Llama that it is, come back to the same bytes, config included.
+    // All models give the same bytes again, config included, except SmolLM3, which exports as a Llama.
     assert!(name == "smollm3" || bytes(name) == bytes(&again), "{name}");
 }

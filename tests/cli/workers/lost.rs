@@ -1,4 +1,4 @@
-//! Runs that lose a worker, or in which one is signalled or hangs.
+//! Runs that lose a worker, or in which a worker is signalled or hangs.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn a_run_that_loses_workers_goes_on_with_any_other_number_to_the_same_bytes() {
         lose_a_worker(place.path(), &run, kill, &sets);
     }
     let is_left = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
-    // What a worker was killed in before it took it is removed once it is a minute old.
+    // Folders of workers killed before claiming them are removed after a minute.
     for entry in fs::read_dir(place.path()).unwrap().flatten().filter(is_left) {
         let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
         fs::File::open(entry.path()).unwrap().set_modified(an_hour_ago).unwrap();
@@ -46,9 +46,10 @@ fn a_run_that_loses_workers_goes_on_with_any_other_number_to_the_same_bytes() {
     assert!(!fs::read_dir(&run).unwrap().flatten().any(|entry| is_left(&entry)), "nor in it");
 }
 
-/// Starts or resumes the run, and kills one of its workers: the number of the kill says which, of how many, and when.
+/// Starts or resumes the run and kills one of its workers. The number `kill` determines the worker, the number of
+/// workers, and the moment.
 fn lose_a_worker(place: &Path, run: &Path, kill: u32, sets: &[&str]) {
-    // Moments and workers drawn once: the fractions of multiples of the golden ratio.
+    // A fixed sequence of moments and workers, from the fractional parts of multiples of the golden ratio.
     let part = (f64::from(kill) * 0.618_033_988_75).fract();
     let count = [2, 8, 4][kill as usize % 3];
     let victim = (part * count as f64) as usize;
@@ -117,7 +118,7 @@ fn a_signal_to_one_worker_has_all_save_and_one_that_hangs_is_named() {
     assert!(said.contains("training.worker_timeout") && said.contains("--resume run"), "{said}");
 }
 
-/// The process of the worker of this number that `mpirun` started, once it is there.
+/// Waits for the worker of this rank that `mpirun` started, and returns its process id.
 fn worker(mpirun: &Child, rank: usize) -> String {
     let id = mpirun.id();
     let name = format!("OMPI_COMM_WORLD_RANK={rank}");

@@ -1,7 +1,8 @@
-//! Several workers share one run by MPI: the same bytes on any number of them, whatever becomes of one.
+//! Several workers share one run through MPI: the result is the same, byte for byte, on any number of workers, and
+//! survives the loss of one.
 //!
-//! Skipped with a notice where the program is built without the feature `mpi` or `mpirun` is missing;
-//! `REQUIRED_MPI` makes that a failure.
+//! Skipped with a notice if the program is built without the feature `mpi`, or if `mpirun` is missing; `REQUIRED_MPI`
+//! turns the notice into a failure.
 #![cfg(unix)]
 
 mod lost;
@@ -15,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::{SMALL, assert_same_end, program, rows, summary, text};
 
-/// Eight shards of one sequence, twice a step.
+/// Eight shards of one sequence, with two gradient accumulation steps.
 const SHARDS: [&str; 10] = [
     "training.backend=\"ndarray\"",
     "training.shards=8",
@@ -29,7 +30,7 @@ const SHARDS: [&str; 10] = [
     "analysis.snapshots=0",
 ];
 
-/// Whether workers can be started here.
+/// Returns true if workers can be started on this machine.
 fn can_start() -> bool {
     let has_mpirun =
         Command::new("mpirun").arg("--version").output().is_ok_and(|output| output.status.success());
@@ -47,9 +48,9 @@ fn can_start() -> bool {
 /// `mpirun` as continuous integration needs it: as root, with more workers than cores.
 fn mpirun(folder: &Path) -> Command {
     let mut command = Command::new("mpirun");
-    // Quiet: what it says itself is not what is tested.
+    // Suppresses the messages of `mpirun` itself.
     command.args(["-q", "--oversubscribe", "--bind-to", "none"]).current_dir(folder);
-    // Without one, the drivers of a GPU say an error of their own.
+    // GPU drivers print an error if the directory is unset.
     command.env("XDG_RUNTIME_DIR", folder);
     command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -62,7 +63,7 @@ fn workers(folder: &Path, count: usize, arguments: &[&str]) -> Command {
     command
 }
 
-/// `train` with these keys, on workers; of one without `mpirun`.
+/// `train` with these keys on `count` workers; a single worker runs without `mpirun`.
 fn train(folder: &Path, count: usize, name: &str, sets: &[&str]) -> Command {
     let train = ["train", "--progress", "none", "--run", name];
     let mut command = match count {
@@ -85,7 +86,7 @@ fn done(mut command: Command) -> Output {
     output
 }
 
-/// The words that are left after those of `mpirun` itself.
+/// The error lines of the program, without the messages of `mpirun`.
 fn said(output: &Output) -> Vec<String> {
     text(&output.stderr).lines().filter(|line| line.starts_with("error")).map(str::to_string).collect()
 }
@@ -129,11 +130,11 @@ fn shards_change_the_result_and_one_changes_nothing() {
     let four = ["training.shards=4", "training.validate_every=4", "training.kernels=fused"];
     let alone = run("alone", &[&four[..], &["training.threads=1"]].concat());
     assert!(plain.1 != alone.1, "dropout is drawn for each shard");
-    // One after another, two at once, four at once, two of three threads.
+    // Sequential, two at a time, four at a time, and two with three threads each.
     for threads in ["training.threads=2", "training.threads=4", "training.threads=6"] {
         assert!(alone == run(&threads[9..], &[&four[..], &[threads]].concat()), "{threads}");
     }
-    // A validation set that the batch does not divide, an epoch whose last batch is smaller than a shard's share.
+    // A validation set that the batch size does not divide, and an epoch whose last batch is smaller than a shard.
     let uneven =
         ["data.train_samples=65", "data.valid_samples=21", "model.dropout=0", "training.accumulate=3"];
     let losses = |rows: &[String]| -> Vec<f64> {
@@ -201,7 +202,7 @@ fn workers_of_a_study_make_the_same_table() {
     done(workers(place.path(), 3, &[&tune[..], &["shared"]].concat()));
     let table = |name: &str| -> Vec<String> {
         let text = fs::read_to_string(place.path().join(name).join("study.csv")).unwrap();
-        // The last column tells the time.
+        // The last column is the time.
         text.lines().map(|line| line.rsplit_once(',').unwrap().0.to_string()).collect()
     };
     assert_eq!(table("shared"), table("alone"));
@@ -248,7 +249,7 @@ fn each_process_without_mpi_says_how_to_get_it() {
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
         text(&output.stderr)
     };
-    // The variables may be left over, where there is no process of another number.
+    // The variables may be stale, with no process of another rank.
     for rank in ["0", "3"] {
         let said = started(rank);
         assert_eq!(said.lines().count(), 1, "{said}");

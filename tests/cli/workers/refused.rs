@@ -10,7 +10,8 @@ use tempfile::TempDir;
 use super::{can_start, done, mpirun, said, train, workers};
 use crate::{SMALL, text};
 
-/// Refuses to run in the folder `made`, in one line with all `parts`, and leaves nothing there.
+/// Asserts that a run in the folder `made` is refused in one line containing all `parts`, and that nothing is written
+/// there.
 fn refuses(made: &Path, mut command: Command, parts: &[&str]) {
     let output = command.current_dir(made).output().unwrap();
     let [said] = &said(&output)[..] else { panic!("{command:?}: {}", text(&output.stderr)) };
@@ -45,7 +46,7 @@ fn what_workers_cannot_share_is_refused_in_one_line_and_nothing_is_made() {
     let odd = ["train", "--set", "data.train_samples=96", "--set", "data.valid_samples=32"];
     refused(workers(place.path(), 3, &odd), &["`training.shards` = 3", "power of two"]);
 
-    // A run goes on with a number of workers that divides its shards only.
+    // A run can only be resumed with a number of workers that divides its shards.
     let name = place.path().join("two");
     done(train(place.path(), 2, name.to_str().unwrap(), &["training.steps=5", "training.shards=2"]));
     let before = fs::read(name.join("summary.json")).unwrap();
@@ -63,7 +64,7 @@ fn workers_of_other_programs_configs_or_disks_are_refused() {
     let made = place.path().join("made");
     fs::create_dir(&made).unwrap();
     let refused = |command: Command, parts: &[&str]| refuses(&made, command, parts);
-    // Two programs side by side, of which the second is another one, reads another config, or has another disk.
+    // Two workers, the second of which is another build, reads another config, or sees another disk.
     let binary = env!("CARGO_BIN_EXE_causal-attention");
     let other = place.path().join("other");
     let build = [fs::read(binary).unwrap(), b"another build".to_vec()].concat();
@@ -92,7 +93,7 @@ fn workers_of_other_programs_configs_or_disks_are_refused() {
     }
 }
 
-/// Whether file systems can be hidden from a process here.
+/// Returns true if file systems can be hidden from a process on this machine.
 fn can_hide_folders() -> bool {
     let mounts = Command::new("unshare").args(["-m", "true"]).output();
     mounts.is_ok_and(|output| output.status.success())

@@ -1,4 +1,4 @@
-//! Attention by blocks of 64 queries, whose products are left to the matrix product.
+//! Attention in blocks of 64 queries, computed with the matrix product.
 
 use std::ops::Range;
 
@@ -13,10 +13,10 @@ use crate::matrix::{Matrix, MatrixMut};
 use crate::pool::{self, Buffer};
 use crate::vector::LANES;
 
-/// Queries in a block.
+/// The number of queries in a block.
 const BLOCK: usize = 64;
 
-/// The blocks of queries of each head, the last ones first.
+/// Iterates over the blocks of queries of each head, last block first.
 fn blocks<'a>(piece: &'a Piece) -> impl Iterator<Item = Block<'a>> {
     let Attention { query_time, d_head, dropout, key_time, .. } = *piece.attention;
     let mask = dropout.map(|dropout| dropout.mask(key_time));
@@ -29,7 +29,8 @@ fn blocks<'a>(piece: &'a Piece) -> impl Iterator<Item = Block<'a>> {
     })
 }
 
-/// The keys that some of these queries may see, from where a block of them begins; the first one where they see none.
+/// Returns the range of keys visible to any of these queries, starting at a multiple of [`BLOCK`]; the first key if
+/// none is visible.
 fn keys_of(piece: &Piece, queries: Range<usize>) -> Range<usize> {
     let seen =
         queries.map(|query| piece.attention.keys(piece.sequence, query)).filter(|keys| !keys.is_empty());
@@ -37,13 +38,13 @@ fn keys_of(piece: &Piece, queries: Range<usize>) -> Range<usize> {
     union.start / BLOCK * BLOCK..union.end
 }
 
-/// Room for the scores of a block. Its rows are whole blocks of lanes.
+/// Takes a buffer for the scores of a block from the pool; returns it with its row length, a multiple of [`LANES`].
 fn score_rows(attention: &Attention) -> (Buffer, usize) {
     let width = attention.key_time.next_multiple_of(LANES);
     (pool::take(BLOCK.min(attention.query_time) * width), width)
 }
 
-/// Context and log-sum-exp of a piece.
+/// Computes the context and log-sum-exp of a piece.
 pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut [f32]) {
     let Attention { query_time, d_head, precision, .. } = *piece.attention;
     let scale = piece.attention.scale();
@@ -70,7 +71,7 @@ pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut 
     }
 }
 
-/// The gradients of a piece; those of queries and keys are left turned.
+/// Computes the gradients of a piece; the gradients of queries and keys are left rotated.
 pub(super) fn backward(
     piece: &Piece,
     saved: &Saved,
@@ -81,7 +82,7 @@ pub(super) fn backward(
     let scale = piece.attention.scale();
     let distances = piece.attention.distances();
     let ((mut scores, width), (mut slopes, _)) = (score_rows(piece.attention), score_rows(piece.attention));
-    // The first block, of the last queries, overwrites what belongs to its keys; the others add.
+    // The first block, with the last queries, overwrites the gradients of its keys; the others add.
     let overwritten = keys_of(piece, (query_time - 1) / BLOCK * BLOCK..query_time);
     for others in [0..overwritten.start, overwritten.end..key_time] {
         key_gradient.part(others.clone(), 0..d_head).fill(0.0);
@@ -131,12 +132,12 @@ pub(super) fn backward(
     }
 }
 
-/// Keys up to the end of a register.
+/// Extends a range of keys to the end of a register.
 fn whole_registers(keys: &Range<usize>) -> Range<usize> {
     keys.start..keys.end.next_multiple_of(LANES)
 }
 
-/// The columns of a head.
+/// Returns the columns of a head.
 fn columns(head: usize, d_head: usize) -> Range<usize> {
     head * d_head..(head + 1) * d_head
 }

@@ -1,26 +1,25 @@
 //! Scaled dot-product attention without a `time x time` matrix in memory.
 //!
-//! For each head, with query rows `q_i`, key rows `k_j`, value rows `v_j` (Vaswani et al., *Attention is
-//! all you need*, 2017):
+//! For each head, with query rows `q_i`, key rows `k_j`, value rows `v_j` (Vaswani et al., *Attention is all you need*,
+//! 2017):
 //!
 //! - scores `s_ij = scale q_i . k_j + bias_ij`, negative infinity where a key is hidden;
 //! - weights `p_ij = e^(s_ij - l_i)` with `l_i = ln(sum over j of e^s_ij)`;
 //! - context `c_i = sum over j of d_ij p_ij v_j`, with dropout factors `d_ij` of zero or `1 / (1 -
 //!   probability)`.
 //!
-//! The forward pass keeps only `l_i`. The backward pass computes the scores of 64 queries at a time again and
-//! has the weights from `l_i` (Dao et al., *FlashAttention*, 2022); with the gradient `g_i` of the context:
+//! The forward pass keeps only `l_i`. The backward pass recomputes the scores of 64 queries at a time and the weights
+//! from `l_i` (Dao et al., *FlashAttention*, 2022). With the gradient `g_i` of the context:
 //!
 //! - `dv_j = sum over i of d_ij p_ij g_i`;
 //! - `ds_ij = p_ij (d_ij g_i . v_j - g_i . c_i)`, which is also the gradient of `bias_ij`;
 //! - `dq_i = scale * sum over j of ds_ij k_j` and `dk_j = scale * sum over i of ds_ij q_i`.
 //!
-//! Rotary positions turn queries and keys on their way in, and their gradients back on the way out. A query
-//! whose keys are all hidden has zeros for its context and for all gradients.
+//! Rotary position embeddings rotate queries and keys on entry, and their gradients back on exit. A query whose keys
+//! are all hidden has a zero context and zero gradients.
 //!
-//! One piece of work is a sequence's key-value head with the query heads that share it, or all heads of a
-//! short sequence. Memory grows with time, not with its square: a piece uses two blocks of 64 rows of
-//! scores.
+//! Work is divided into pieces: a key-value head of a sequence with the query heads that share it, or all heads of a
+//! short sequence. Memory is linear in time: a piece uses two blocks of 64 rows of scores.
 
 mod blocked;
 mod piece;
@@ -47,33 +46,33 @@ use super::vector::update;
 use piece::Piece;
 use rotary::{Rotary, Turn};
 
-/// The keys that a query may see: those from `first` on, up to and without `end`.
+/// The range of keys that a query may see, `first..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The first key that is visible.
+    /// The first visible key.
     pub first: u32,
-    /// The key after the last one that is visible; `first` where none is.
+    /// One past the last visible key; equal to `first` if no key is visible.
     pub end: u32,
 }
 
 impl KeyRange {
-    /// The keys as a range of places.
+    /// Returns the keys as a range of positions.
     pub fn range(self) -> Range<usize> {
         self.first as usize..self.end as usize
     }
 }
 
-/// Single pairs of query and key that are hidden.
+/// A mask of individual query-key pairs that are hidden.
 #[derive(Clone, Copy, Debug)]
 pub struct HiddenPairs<'a> {
-    /// Anything but zero hides.
+    /// The mask: a non-zero entry hides the pair.
     pub hidden: &'a [u8],
-    /// `[batch, query_time, key_time]`; the first two axes may be 1, and then hold for all sequences or queries.
+    /// `[batch, query_time, key_time]`; each of the first two axes may be 1 and is then broadcast.
     pub shape: [usize; 3],
 }
 
 impl HiddenPairs<'_> {
-    /// Which keys of a query are hidden, `[key_time]`.
+    /// Returns the mask row of a query, `[key_time]`.
     #[inline(always)]
     fn row(&self, sequence: usize, query: usize) -> &[u8] {
         let [batch, queries, keys] = self.shape;
@@ -82,54 +81,54 @@ impl HiddenPairs<'_> {
     }
 }
 
-/// What is attended to, and how. [`Attention::new`] sets everything but the shape to the plain case.
+/// The shape and options of an attention. [`Attention::new`] sets every option to its default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attention<'a> {
-    /// Number of sequences.
+    /// The number of sequences.
     pub batch: usize,
-    /// Number of queries in a sequence.
+    /// The number of queries in a sequence.
     pub query_time: usize,
-    /// Number of keys in a sequence.
+    /// The number of keys in a sequence.
     pub key_time: usize,
-    /// Number of query heads.
+    /// The number of query heads.
     pub heads: usize,
-    /// Number of key-value heads, which divides `heads`: query head `h` uses key-value head
+    /// The number of key-value heads, which divides `heads`: query head `h` uses key-value head
     /// `h / (heads / key_value_heads)`.
     pub key_value_heads: usize,
-    /// Width of a head.
+    /// The width of a head.
     pub d_head: usize,
-    /// The keys that each query may see, `[batch, query_time]`, or `[query_time]` for all sequences; empty where all
-    /// may see all.
+    /// The keys visible to each query, `[batch, query_time]`, or `[query_time]` for all sequences. If empty, all keys
+    /// are visible to all queries.
     pub visible: &'a [KeyRange],
-    /// Which of those are hidden after all.
+    /// Pairs hidden in addition to `visible`.
     pub hidden: Option<HiddenPairs<'a>>,
-    /// Added to the scores by distance, as ALiBi and relative positions are, `[heads, query_time + key_time - 1]`:
-    /// entry `key - query + query_time - 1`, so that the first belongs to the last query and the first key.
+    /// Bias added to the scores by distance, as in ALiBi and relative positions, `[heads, query_time + key_time - 1]`.
+    /// The entry of a pair is `key - query + query_time - 1`: the first belongs to the last query and the first key.
     pub bias: Option<&'a [f32]>,
-    /// Turns queries and keys by their positions.
+    /// Rotary position embeddings of queries and keys.
     pub rotary: Option<Rotary<'a>>,
     /// Dropout of the weights; the mask's rows are `(batch, head, query)`, its columns keys.
     pub dropout: Option<Dropout>,
-    /// Of the products, forward and backward.
+    /// The precision of the products, forward and backward.
     pub precision: Precision,
 }
 
 impl<'a> Attention<'a> {
-    /// Every query attends to every key, with as many key-value heads as query heads.
+    /// Creates an attention in which every query attends to every key, with as many key-value heads as query heads.
     pub fn new(batch: usize, query_time: usize, key_time: usize, heads: usize, d_head: usize) -> Self {
         Self { batch, query_time, key_time, heads, key_value_heads: heads, d_head, ..Self::default() }
     }
 
-    /// What the products of queries and keys are multiplied by: `1 / sqrt(d_head)`.
+    /// Returns the factor of the scores, `1 / sqrt(d_head)`.
     fn scale(&self) -> f32 {
         1.0 / (self.d_head as f32).sqrt()
     }
 
-    /// Queries, keys and values, `[batch * time, heads * d_head]` each: of three tensors, or of one in whose rows all
-    /// queries, then all keys, then all values of a token stand.
+    /// Returns queries, keys and values as views, `[batch * time, heads * d_head]` each, either of three tensors or of
+    /// one packed tensor. A packed row holds all queries, then all keys, then all values of a token.
     ///
     /// # Panics
-    /// If a tensor does not hold whole rows.
+    /// Panics if a tensor does not hold whole rows.
     pub fn parts<'b>(&self, first: &'b [f32], others: Option<[&'b [f32]; 2]>) -> [Matrix<'b>; 3] {
         let [query_width, width] = self.widths();
         if let Some([key, value]) = others {
@@ -140,10 +139,10 @@ impl<'a> Attention<'a> {
         [part(0, query_width), part(query_width, width), part(query_width + width, width)]
     }
 
-    /// Where the gradients of [`Attention::parts`] go.
+    /// Returns mutable views for the gradients, laid out as in [`Attention::parts`].
     ///
     /// # Panics
-    /// If a tensor does not hold whole rows.
+    /// Panics if a tensor does not hold whole rows.
     pub fn parts_mut<'b>(
         &self,
         first: &'b mut [f32],
@@ -162,22 +161,22 @@ impl<'a> Attention<'a> {
         [query, key, value]
     }
 
-    /// Widths of the queries, and of keys or values.
+    /// Returns the widths of the queries and of the keys or values.
     fn widths(&self) -> [usize; 2] {
         [self.heads, self.key_value_heads].map(|heads| heads * self.d_head)
     }
 
-    /// Query heads that share a key-value head.
+    /// Returns the number of query heads that share a key-value head.
     fn group(&self) -> usize {
         self.heads / self.key_value_heads
     }
 
-    /// Distances that a bias covers.
+    /// Returns the number of distances that a bias covers.
     fn distances(&self) -> usize {
         (self.query_time + self.key_time).saturating_sub(1)
     }
 
-    /// The keys that a query may see, hidden pairs included.
+    /// Returns the range of keys that a query may see, before hidden pairs are applied.
     #[inline(always)]
     fn keys(&self, sequence: usize, query: usize) -> Range<usize> {
         if self.visible.is_empty() {
@@ -187,12 +186,12 @@ impl<'a> Attention<'a> {
         self.visible[own + query].range()
     }
 
-    /// Query heads that are one piece of work.
+    /// Returns the number of query heads in a piece.
     fn heads_of_piece(&self) -> usize {
         if small::serves(self) { self.heads } else { self.group() }
     }
 
-    /// Multiply-adds of a piece's products, or what takes as long.
+    /// Returns the cost of a piece in multiply-adds.
     fn piece_work(&self, products: usize) -> usize {
         if small::serves(self) {
             return self.heads * small::head_work(self.d_head, products);
@@ -207,12 +206,12 @@ impl<'a> Attention<'a> {
         self.group() * pairs * self.d_head * products
     }
 
-    /// Whether anything is added to scores, other than that keys out of sight are hidden.
+    /// Returns true if a bias or a mask of pairs is added to the scores.
     fn adds_to_scores(&self) -> bool {
         self.bias.is_some() || self.hidden.is_some()
     }
 
-    /// Adds the bias to the scores of a query with the keys from `first_key` on, and hides some.
+    /// Adds the bias to the scores of a query with the keys from `first_key` on, and hides masked pairs.
     #[inline(always)]
     fn add_to_scores<S: Simd>(
         &self,
@@ -264,14 +263,14 @@ impl<'a> Attention<'a> {
     }
 }
 
-/// The context of all heads, and `log_sum_exp` (`l` above) for the backward pass.
+/// Computes the context of all heads, and `log_sum_exp` (`l` above) for the backward pass.
 ///
 /// # Shapes
-/// `inputs` are queries, keys and values as [`Attention::parts`] has them, `context` is
+/// `inputs` are queries, keys and values as returned by [`Attention::parts`], `context` is
 /// `[batch, query_time, heads, d_head]`, `log_sum_exp` `[batch, heads, query_time]`.
 ///
 /// # Panics
-/// If the lengths do not fit the shape.
+/// Panics if the lengths do not match the shape.
 pub fn forward(attention: &Attention, inputs: [Matrix; 3], context: &mut [f32], log_sum_exp: &mut [f32]) {
     attention.check(inputs.map(|part| [part.rows(), part.columns()]));
     let Attention { batch, query_time, key_time, heads, d_head, .. } = *attention;
@@ -299,24 +298,24 @@ pub fn forward(attention: &Attention, inputs: [Matrix; 3], context: &mut [f32], 
     });
 }
 
-/// What the forward pass left, and the gradient that comes back.
+/// The outputs of the forward pass, and the gradient of the context.
 #[derive(Clone, Copy, Debug)]
 pub struct Saved<'a> {
-    /// `[batch * query_time, heads * d_head]`.
+    /// The context, `[batch * query_time, heads * d_head]`.
     pub context: Matrix<'a>,
-    /// `[batch, heads, query_time]`.
+    /// The log-sum-exp, `[batch, heads, query_time]`.
     pub log_sum_exp: &'a [f32],
     /// The gradient of the context.
     pub context_gradient: Matrix<'a>,
 }
 
-/// The gradients of queries, keys and values, and of the bias where it is wanted, all overwritten.
+/// Computes the gradients of queries, keys and values, and optionally of the bias. All are overwritten.
 ///
 /// # Shapes
-/// `gradients` are as [`Attention::parts_mut`] has them.
+/// `gradients` are as returned by [`Attention::parts_mut`].
 ///
 /// # Panics
-/// If the lengths do not fit the shape.
+/// Panics if the lengths do not match the shape.
 pub fn backward(
     attention: &Attention,
     inputs: [Matrix; 3],
@@ -337,7 +336,7 @@ pub fn backward(
     let bias_length = bias_gradient.as_ref().map_or(all_distances, |bias| bias.len());
     assert_eq!(bias_length, all_distances, "bias gradient of {heads} heads");
     if batch * query_time * key_time == 0 {
-        // Without queries or keys nothing reaches what there is of the others.
+        // Without queries or keys, the gradients of the other inputs are zero.
         gradients.iter_mut().for_each(|part| part.fill(0.0));
         bias_gradient.into_iter().for_each(|bias| bias.fill(0.0));
         return;

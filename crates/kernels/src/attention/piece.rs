@@ -1,20 +1,20 @@
-//! A piece of work: a sequence's key-value head with the query heads that share it, or all heads of a short
+//! A piece of work: a key-value head of a sequence with the query heads that share it, or all heads of a short
 //! sequence.
 
 use super::{Attention, Saved, rotary::Turn};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::pool::{self, Buffer};
 
-/// What a piece reads. Pieces are counted along a sequence's heads first, then over the sequences.
+/// The inputs of a piece. Pieces are numbered along the heads of a sequence first, then over the sequences.
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'a> {
     pub attention: &'a Attention<'a>,
     pub sequence: usize,
-    /// The first of its query heads.
+    /// The first query head of the piece.
     pub first_head: usize,
-    /// `[query_time, query heads * d_head]`.
+    /// The queries, `[query_time, query heads * d_head]`.
     pub query: Matrix<'a>,
-    /// `[key_time, key heads * d_head]`, as the values.
+    /// The keys, `[key_time, key heads * d_head]`, like the values.
     pub key: Matrix<'a>,
     pub value: Matrix<'a>,
 }
@@ -35,7 +35,8 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// The piece with its queries and keys turned by rotary positions, where there are any: they then lie in `room`.
+    /// Returns the piece with queries and keys rotated, stored in `room`; without rotary positions, returns it
+    /// unchanged.
     pub fn turned(self, room: &'a mut [Option<Buffer>; 2]) -> Self {
         let Attention { d_head, rotary, .. } = *self.attention;
         let Some(rotary) = rotary else { return self };
@@ -51,7 +52,7 @@ impl<'a> Piece<'a> {
         Self { query, key, ..self }
     }
 
-    /// The row of the dropout mask, which counts queries over all heads and sequences.
+    /// Returns the row of the dropout mask, which numbers queries over all heads and sequences.
     #[inline(always)]
     pub fn mask_row(&self, head: usize, query: usize) -> usize {
         let Attention { heads, query_time, .. } = *self.attention;
@@ -60,7 +61,7 @@ impl<'a> Piece<'a> {
 }
 
 impl Saved<'_> {
-    /// What belongs to a piece.
+    /// Returns the rows and columns of a piece.
     pub(super) fn piece(&self, attention: &Attention, index: usize) -> Self {
         let Attention { query_time, d_head, .. } = *attention;
         let heads = attention.heads_of_piece();

@@ -1,9 +1,9 @@
-//! Attention with all its options by the textbook, in double precision, with the whole matrix of weights.
+//! Reference implementation of attention with all its options, in double precision and with the full weight matrix.
 
 use super::{Attention, HiddenPairs};
 use crate::{dropout, testing::widened};
 
-/// Queries, keys and values in separate rows.
+/// Queries, keys and values in separate tensors, and the bias.
 #[derive(Clone)]
 pub(super) struct Tensors {
     pub query: Vec<f64>,
@@ -22,7 +22,7 @@ impl Tensors {
     }
 }
 
-/// Context, log-sum-exp, and the gradients for a gradient of the context.
+/// The context, the log-sum-exp, and the gradients for a given gradient of the context.
 pub(super) struct Results {
     pub context: Vec<f64>,
     pub log_sum_exp: Vec<f64>,
@@ -57,7 +57,7 @@ fn hidden(attention: &Attention, sequence: usize, query: usize, key: usize) -> b
         })
 }
 
-/// Computes everything for one problem.
+/// Computes the forward and backward pass.
 pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient: &[f64]) -> Results {
     let Attention { batch, query_time, key_time, heads, key_value_heads, d_head, .. } = *attention;
     let first_query = attention.rotary.map_or(0, |rotary| rotary.first_query);

@@ -1,27 +1,27 @@
-//! Rotary positions (Su et al., *RoFormer*, 2021): at position `t`, the pair of columns `(2 i, 2 i + 1)` of a
-//! query or key is turned by an angle `t * frequency_i`. Scores then depend on the distance of two positions.
+//! Rotary position embeddings (Su et al., *RoFormer*, 2021): at position `t`, the pair of columns `(2 i, 2 i + 1)` of a
+//! query or key is rotated by an angle `t * frequency_i`. Scores then depend on the distance between positions.
 
 use rayon::prelude::*;
 
 use crate::parallel::for_each;
 use crate::{matrix::MatrixMut, vector::vectorized};
 
-/// Which way to turn: gradients are turned back.
+/// The direction of a rotation; gradients are rotated back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// As queries and keys are.
+    /// The rotation of queries and keys.
     Forth = 1,
-    /// As their gradients are.
+    /// The inverse rotation, for their gradients.
     Back = -1,
 }
 
-/// Turns the heads of sequences in place, each from the first position on.
+/// Rotates the heads of sequences in place, starting at position zero in each sequence.
 ///
 /// # Shapes
-/// `values` `[batch, time, width]`, in which heads of width `d_head` lie side by side.
+/// `values` `[batch, time, width]`, made of adjacent heads of width `d_head`.
 ///
 /// # Panics
-/// If the tables hold fewer positions than a sequence, or the width of a head is odd.
+/// Panics if the tables hold fewer positions than a sequence, or if the width of a head is odd.
 pub fn turn(way: Turn, rotary: &Rotary, [time, width, d_head]: [usize; 3], values: &mut [f32]) {
     rotary.check(d_head, time);
     for_each(values.par_chunks_exact_mut(time * width), 2 * time * width, |sequence| {
@@ -29,14 +29,14 @@ pub fn turn(way: Turn, rotary: &Rotary, [time, width, d_head]: [usize; 3], value
     });
 }
 
-/// Cosines and sines of the angles.
+/// The cosines and sines of the rotation angles.
 #[derive(Clone, Copy, Debug)]
 pub struct Rotary<'a> {
-    /// `[positions, d_head / 2]`.
+    /// The cosines, `[positions, d_head / 2]`.
     pub cosines: &'a [f32],
-    /// `[positions, d_head / 2]`.
+    /// The sines, `[positions, d_head / 2]`.
     pub sines: &'a [f32],
-    /// The position of the first query; more than zero where earlier keys are cached. The first key's is zero.
+    /// The position of the first query; more than zero with a KV cache. The first key is at position zero.
     pub first_query: usize,
 }
 
@@ -51,7 +51,7 @@ impl Rotary<'_> {
         );
     }
 
-    /// Turns the rows of a head at the positions from `first` on, in place.
+    /// Rotates the rows of each head in place, for the positions from `first` on.
     pub(super) fn turn_heads(&self, turn: Turn, first: usize, d_head: usize, rows: &mut MatrixMut) {
         for head in 0..rows.columns() / d_head {
             let columns = head * d_head..(head + 1) * d_head;
@@ -59,7 +59,7 @@ impl Rotary<'_> {
         }
     }
 
-    /// Turns the row of a head at a position.
+    /// Rotates the row of a head at a position.
     #[inline(always)]
     pub(super) fn turn(&self, turn: Turn, position: usize, row: &mut [f32]) {
         let sign = turn as i8 as f32;

@@ -1,4 +1,4 @@
-//! What happens to the scores of a block of queries between its matrix products, row by row.
+//! Row-wise operations on the scores of a block of queries, between its matrix products.
 
 use std::ops::Range;
 
@@ -9,31 +9,31 @@ use crate::dropout::Mask;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::vector::{LANES, max, sum_map, update, update_all, update_and_sum, vectorized};
 
-/// Columns whose dropout factors are made at once.
+/// The number of columns for which dropout factors are generated at a time.
 const PART: usize = 8 * LANES;
 
 /// A block of queries of one head.
 pub(super) struct Block<'a> {
     pub piece: &'a Piece<'a>,
-    /// Counted within the piece.
+    /// The index of the head within the piece.
     pub head: usize,
     pub queries: Range<usize>,
-    /// The used columns of its scores: the keys that some query of the block may see, from a multiple of [`LANES`] on.
+    /// The columns of scores in use: the keys visible to any query of the block, from a multiple of [`LANES`] on.
     pub keys: Range<usize>,
-    /// `[queries, d_head]`.
+    /// The queries of the block, `[queries, d_head]`.
     pub query: Matrix<'a>,
-    /// The attention's dropout, ready to be asked.
+    /// The attention's dropout mask.
     pub mask: Option<Mask>,
 }
 
 impl Block<'_> {
-    /// Adds the bias and hides keys, so that the scores up to the last visible key, rounded up to whole blocks of lanes,
-    /// can be used; returns their number after rounding.
+    /// Adds the bias and hides keys up to the last visible key, rounded up to whole blocks of lanes; returns the
+    /// rounded count.
     #[inline(always)]
     fn finish_scores<S: Simd>(&self, simd: S, query: usize, scores: &mut [f32]) -> usize {
         let Piece { attention, sequence, first_head, .. } = *self.piece;
         let (keys, start) = (attention.keys(sequence, query), self.keys.start);
-        // The range of a query that sees nothing may lie anywhere.
+        // An empty range may start anywhere, even outside the block's keys.
         let [first, end] = if keys.is_empty() { [0; 2] } else { [keys.start - start, keys.end - start] };
         let place = [sequence, first_head + self.head, query];
         attention.add_to_scores(simd, place, start + first, &mut scores[first..end]);
@@ -45,10 +45,10 @@ impl Block<'_> {
 }
 
 vectorized! {
-    /// Turns scores into weights times `sums`, with dropout, and finds the rows' log-sum-exp.
+    /// Replaces scores by unnormalised weights with dropout, and computes the log-sum-exp of the rows.
     ///
-    /// The weights lack the division by their sum: it is left to the context, which is shorter.
-    /// `inverse_sums` is zero, and the log-sum-exp infinite, for a query that sees no key.
+    /// The division by the sum of a row is left to the context, which is shorter than a row of weights. For a query
+    /// that sees no key, `inverse_sums` is zero and the log-sum-exp infinite.
     pub(super) fn weights(
         simd;
         block: &Block<'_>,
@@ -63,7 +63,7 @@ vectorized! {
             let (scores, behind) = scores.split_at_mut(visible);
             behind.fill(0.0);
             let largest = max(simd, scores);
-            // Scores that are not numbers have no largest one, and must not pass for hidden ones.
+            // `max` skips NaN scores, which must not be treated as hidden.
             if largest == f32::NEG_INFINITY && scores.iter().all(|score| *score == largest) {
                 scores.fill(0.0);
                 (inverse_sums[row], log_sum_exp[row]) = (0.0, f32::INFINITY);
@@ -90,8 +90,7 @@ vectorized! {
         }
     }
 
-    /// From scores `s` and products `g . v` to dropped weights `d p` (in place of the scores) and `ds` (in
-    /// place of the products).
+    /// Computes dropped weights `d p` (in place of the scores `s`) and `ds` (in place of the products `g . v`).
     pub(super) fn gradients(
         simd;
         block: &Block<'_>,
@@ -124,7 +123,7 @@ vectorized! {
         }
     }
 
-    /// Adds the rows of `ds` to the bias gradient of their distances.
+    /// Adds the rows of `ds` to the bias gradient, by distance.
     pub(super) fn add_to_bias(simd; block: &Block<'_>, slopes: &mut MatrixMut<'_>, bias: &mut [f32]) {
         for row in 0..slopes.rows() {
             let first = block.piece.attention.query_time - 1 - block.queries.start - row;

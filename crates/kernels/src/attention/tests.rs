@@ -1,4 +1,4 @@
-//! The kernels against the textbook, with all options.
+//! The kernels with all options, compared with the reference implementation.
 
 mod bf16;
 
@@ -8,7 +8,7 @@ use super::reference::{Tensors, compute};
 use super::*;
 use crate::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
 
-/// Everything that an [`Attention`] borrows, and its inputs.
+/// The inputs of an attention, and the data that [`Attention`] borrows.
 struct Case {
     shape: Attention<'static>,
     options: Options,
@@ -24,16 +24,16 @@ struct Case {
     context_gradient: Vec<f32>,
 }
 
-/// Which keys the queries may see.
+/// The pattern of visible keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Sees {
     #[default]
     All,
-    /// Itself and the keys before it, where the queries stand from `first_query` on.
+    /// The keys up to the query itself, with the first query at position `first_query`.
     Causal { first_query: usize },
-    /// The last few of those.
+    /// The last few keys of the causal range.
     Window { first_query: usize, keys: usize },
-    /// Any keys, of each sequence others, and of some queries none.
+    /// An arbitrary range for each query of each sequence, possibly empty.
     Any,
 }
 
@@ -69,9 +69,9 @@ impl Sees {
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
     sees: Sees,
-    /// Keys are hidden one by one from all queries of a sequence.
+    /// Individual keys are hidden from all queries of a sequence.
     hides_keys: bool,
-    /// Pairs are hidden one by one.
+    /// Individual pairs are hidden.
     hides_pairs: bool,
     bias: bool,
     rotary: bool,
@@ -172,8 +172,8 @@ impl Case {
         }
         let gradients = &expected.gradients;
         let largest = |values: &[f64]| values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
-        // With one visible key the weight is 1 and the gradients of query and key are zero but for
-        // rounding, so all gradients share one measure.
+        // With one visible key the weight is 1, and the gradients of query and key are zero except for rounding. All
+        // gradients are therefore compared on one scale.
         let unit = [&gradients.query, &gradients.key, &gradients.value]
             .map(|g| largest(g))
             .into_iter()
@@ -204,7 +204,7 @@ const CAUSAL: Options = Options {
 const ALL: Options =
     Options { hides_keys: true, hides_pairs: true, bias: true, rotary: true, dropout: true, ..CAUSAL };
 
-/// Any of the options.
+/// Generates arbitrary options.
 fn options() -> impl Strategy<Value = Options> {
     let sees = prop_oneof![
         Just(Sees::All),

@@ -1,42 +1,43 @@
-//! Products by the processor's matrix unit (Intel's AMX), which sums up 16 rows by 16 columns at once.
+//! Products on the processor's matrix unit (Intel AMX), which accumulates 16 by 16 sums at a time.
 //!
-//! Its instruction `TDPBF16PS` takes 16 slots of each row and column. It sums up the products of their lower halves and
-//! those of their upper halves, each from zero and in order by fused multiply-adds, adds the two sums, and adds that
-//! to what the tile holds; denormals are zero (Intel, *Intrinsics Guide*, `_tile_dpbf16ps`; the tests hold it to that).
+//! Its instruction `TDPBF16PS` takes 16 slots of each row and column. The products of lower halves and the products of
+//! upper halves are accumulated separately, each from zero and in order by fused multiply-adds. The total of both sums
+//! is added to the tile. Denormals are flushed to zero (Intel, *Intrinsics Guide*, `_tile_dpbf16ps`; the tests check it
+//! against that definition).
 
 use super::{Part, SIDE, Update, read, write};
 use crate::matrix::MatrixMut;
 
-/// Rows and columns of four tiles, whose sums are taken together.
+/// The rows and columns of a square of four tiles, which are accumulated together.
 const FOUR: usize = 2 * SIDE;
 
-/// Slots of the columns that stay near to a core: a megabyte.
+/// The slots of columns that stay in the cache of a core: one megabyte.
 const NEAR: usize = 1 << 18;
 
-/// Whether products in bf16 are taken by the processor's matrix unit: it has one, and nobody asked for a smaller
-/// instruction set.
+/// Returns true if products in bf16 use the processor's matrix unit: the unit is available, and no smaller instruction
+/// set was requested.
 pub fn is_used() -> bool {
     static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *FOUND.get_or_init(|| !matches!(crate::asked_instruction_set(), Ok(Some(_))) && unit::is_ready())
 }
 
-/// The processor's matrix unit.
+/// A handle to the processor's matrix unit.
 #[derive(Clone, Copy)]
 pub(super) struct Unit(());
 
 impl Unit {
-    /// The unit, where [it is used](is_used).
+    /// Returns the unit if [it is used](is_used).
     pub fn chosen() -> Option<Self> {
         is_used().then_some(Self(()))
     }
 
-    /// None where the processor has none, or the system does not lend it.
+    /// Returns the unit, or none if the processor has none or the system does not grant it.
     #[cfg(test)]
     pub fn new() -> Option<Self> {
         unit::is_ready().then_some(Self(()))
     }
 
-    /// The sums of products of the first lines of both factors.
+    /// Computes the products of the first lines of both factors.
     pub fn product(self, output: &mut MatrixMut, update: Update, [left, right]: [Part; 2]) {
         let (rows, columns, steps) = (output.rows(), output.columns(), left.steps());
         assert!(steps <= right.steps(), "a left factor of more blocks than the right one has");
@@ -44,7 +45,7 @@ impl Unit {
         unsafe { unit::configure() };
         let _release = Release;
         let mut sums = Sums([[0.0; FOUR]; FOUR]);
-        // Where there is no second tile, the first one is computed twice.
+        // Without a second tile, the first one is computed twice.
         let tiles = |factor: &Part, from: usize, length: usize| {
             let second = if from + SIDE < length { from + SIDE } else { from };
             [from, second].map(|line| factor.blocks(line).as_ptr())
@@ -58,15 +59,15 @@ impl Unit {
                 read(&mut part, &mut sums.0);
             }
             let (lefts, rights) = (tiles(&left, row, rows), tiles(&right, column, columns));
-            // SAFETY: the unit is ready, so many blocks are there, as the slices above are, and so many sums may be
-            // written.
+            // SAFETY: the unit is ready, each address has `steps` blocks, as the slices above have, and the destination
+            // has room for all four tiles.
             unsafe { unit::sum(lefts, rights, steps, place, update == Update::Continue) };
             if !is_result {
                 write(update, &sums.0, &mut part);
             }
         };
-        // The result is written along its rows, which takes half the time that columns take. The rows of two tiles
-        // stay in the nearest cache meanwhile, and the columns in the next one.
+        // The result is written along its rows, which takes half the time of writing along columns. Meanwhile the rows
+        // of two tiles stay in the L1 cache, and the columns in the L2 cache.
         let together = (NEAR / (steps * SIDE)).max(1).next_multiple_of(FOUR);
         for first in (0..columns).step_by(together) {
             for row in (0..rows).step_by(FOUR) {
@@ -77,7 +78,7 @@ impl Unit {
     }
 }
 
-/// Lets go of the unit's registers on this thread, so that the system need not save them.
+/// Releases the unit's registers on this thread on drop, so that the system need not save them.
 struct Release;
 
 impl Drop for Release {
@@ -87,19 +88,19 @@ impl Drop for Release {
     }
 }
 
-/// The sums of four tiles, in cache lines of their own.
+/// The sums of four tiles, aligned to cache lines.
 #[repr(align(64))]
 struct Sums([[f32; FOUR]; FOUR]);
 
-/// The unit as Linux lends it.
+/// Access to the unit on Linux.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod unit {
     use std::arch::{asm, x86_64::__cpuid_count};
 
     use super::SIDE;
 
-    /// Whether the processor has the unit, and the system grants it to this process, which has to ask (Linux,
-    /// Documentation/arch/x86/xstate.rst).
+    /// Returns true if the processor has the unit and the system grants it to this process, which must request it
+    /// (Linux, Documentation/arch/x86/xstate.rst).
     pub fn is_ready() -> bool {
         static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
         *FOUND.get_or_init(|| {
@@ -109,12 +110,12 @@ mod unit {
             const XFEATURE_XTILEDATA: libc::c_long = 18;
             is_x86_feature_detected!("avx512f")
                 && __cpuid_count(7, 0).edx & (BF16 | TILES) == BF16 | TILES
-                // SAFETY: a request, which changes nothing but what the process may do.
+                // SAFETY: the request changes only the permissions of this process.
                 && unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) } == 0
         })
     }
 
-    /// What `LDTILECFG` reads: palette 1, and eight registers of 16 rows of 64 bytes.
+    /// The operand of `LDTILECFG`: palette 1, and eight registers of 16 rows of 64 bytes.
     #[repr(C, align(64))]
     struct Configuration {
         palette: u8,
@@ -124,7 +125,7 @@ mod unit {
         rows: [u8; 16],
     }
 
-    /// Makes this thread's registers ready.
+    /// Configures the tile registers of this thread.
     ///
     /// # Safety
     /// The unit must be ready.
@@ -133,26 +134,27 @@ mod unit {
             Configuration { palette: 1, first_row: 0, reserved: [0; 14], bytes: [0; 16], rows: [0; 16] };
         configuration.bytes[..8].fill(4 * SIDE as u16);
         configuration.rows[..8].fill(SIDE as u8);
-        // SAFETY: reads the configuration alone.
+        // SAFETY: the instruction only reads the configuration.
         unsafe {
             asm!("ldtilecfg [{}]", in(reg) &raw const configuration, options(nostack, readonly, preserves_flags));
         }
     }
 
-    /// Lets go of this thread's registers.
+    /// Releases the tile registers of this thread.
     ///
     /// # Safety
     /// The unit must be ready.
     pub unsafe fn release() {
-        // SAFETY: changes the tile registers alone.
+        // SAFETY: the instruction only changes the tile registers.
         unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
     }
 
-    /// The sums of two times 16 rows with two times 16 columns over `steps` blocks of each, written to a place with a
-    /// distance between rows; from zero, or from what stands there.
+    /// Computes the sums of two times 16 rows with two times 16 columns over `steps` blocks of each. The destination is
+    /// an address with a stride between rows. Starts from zero, or, if `goes_on`, from the numbers at that address.
     ///
     /// # Safety
-    /// The unit must be configured, so many blocks lie at each address, and the place take so many rows and columns.
+    /// The unit must be configured, each address must hold `steps` blocks, and the destination must have room for two
+    /// times 16 rows and columns.
     pub unsafe fn sum(
         left: [*const f32; 2],
         right: [*const f32; 2],
@@ -160,7 +162,7 @@ mod unit {
         (place, stride): (*mut f32, isize),
         goes_on: bool,
     ) {
-        // SAFETY: the tiles lie where they may be read, and the result where it may be written.
+        // SAFETY: as the caller promises, the tiles may be read and the destination may be written.
         unsafe {
             asm!(
                 "test {goes_on:e}, {goes_on:e}",
@@ -217,7 +219,7 @@ mod unit {
     }
 }
 
-/// No unit.
+/// A stub for platforms without the unit.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 mod unit {
     pub fn is_ready() -> bool {

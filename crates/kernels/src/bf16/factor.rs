@@ -1,4 +1,4 @@
-//! Factors of a product as blocks of slots.
+//! Factors of a product, stored as blocks of slots.
 
 use std::ops::Range;
 
@@ -11,19 +11,18 @@ use crate::parallel::for_each;
 use crate::pool::{self, Buffer};
 use crate::team;
 
-/// Which factor of a product.
+/// The side of a factor in a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Left,
     Right,
 }
 
-/// A factor as blocks of slots: `[lines / 16, inner / 32]` of them, with zeros where a block reaches beyond the factor.
-/// Lines are the rows of a left factor and the columns of a right one. A block is `[line, slot]` in a left factor and
-/// `[slot, line]` in a right one.
+/// A factor stored as `[lines / 16, inner / 32]` blocks of slots, padded with zeros. Lines are the rows of a left
+/// factor and the columns of a right one. A block is `[line, slot]` in a left factor and `[slot, line]` in a right one.
 #[derive(Debug)]
 pub struct Factor {
-    /// In whole cache lines from `start` on: the matrix unit takes four times as long to read across them.
+    /// Aligned to cache lines from `start` on: the matrix unit takes four times as long to read across them.
     room: Buffer,
     start: usize,
     lines: usize,
@@ -31,12 +30,12 @@ pub struct Factor {
 }
 
 impl Factor {
-    /// Rounds a factor, on several threads where it is large.
+    /// Rounds a factor, on several threads if it is large.
     pub fn new(side: Side, matrix: Matrix) -> Self {
         Self::of_lines(side, if side == Side::Right { matrix.transposed() } else { matrix })
     }
 
-    /// [`Factor::new`] of a matrix `[lines, inner]`.
+    /// Rounds a matrix `[lines, inner]`, as [`Factor::new`] does.
     fn of_lines(side: Side, matrix: Matrix) -> Self {
         let (lines, inner) = (matrix.rows(), matrix.columns());
         let mut factor = Self::unfilled(lines, inner);
@@ -52,7 +51,7 @@ impl Factor {
         factor
     }
 
-    /// A factor that is to be filled by its [strips](Self::strips).
+    /// Creates a factor to be filled through its [strips](Self::strips).
     pub fn unfilled(lines: usize, inner: usize) -> Self {
         let room = pool::take(lines.div_ceil(SIDE) * inner.div_ceil(2 * SIDE) * BLOCK + SIDE);
         let start = room.as_ptr().align_offset(size_of::<[f32; SIDE]>()).min(SIDE);
@@ -72,10 +71,10 @@ impl Factor {
         &mut self.room[self.start..end]
     }
 
-    /// Cut into strips of so many numbers of the inner dimension.
+    /// Splits the factor into strips of `numbers` along the inner dimension.
     ///
     /// # Panics
-    /// If they are not whole blocks.
+    /// Panics if `numbers` is not a multiple of a block.
     pub fn strips(&mut self, numbers: usize) -> Vec<Strip<'_>> {
         assert!(numbers.is_multiple_of(2 * SIDE), "strips of {numbers}");
         let (blocks, steps) = (self.lines.div_ceil(SIDE), self.inner.div_ceil(2 * SIDE));
@@ -87,20 +86,20 @@ impl Factor {
             .collect()
     }
 
-    /// Whether the first `inner` numbers of the inner dimension fill blocks, or are all.
+    /// Returns true if the first `inner` numbers of the inner dimension are whole blocks, or all of it.
     pub fn begins_with(&self, inner: usize) -> bool {
         inner == self.inner || inner < self.inner && inner.is_multiple_of(2 * SIDE)
     }
 
-    /// All of it.
+    /// Returns the whole factor.
     pub fn all(&self) -> Part<'_> {
         self.part(0, 0..self.inner)
     }
 
-    /// The lines from `first` on, and some numbers of the inner dimension.
+    /// Returns the lines from `first` on, and a range of the inner dimension.
     ///
     /// # Panics
-    /// If they are not whole blocks.
+    /// Panics if `first` or `inner` is not aligned to blocks.
     pub fn part(&self, first: usize, inner: Range<usize>) -> Part<'_> {
         let stride = self.inner.div_ceil(2 * SIDE) * BLOCK;
         assert!(
@@ -119,14 +118,14 @@ impl Factor {
     }
 }
 
-/// All lines of a factor with some numbers of the inner dimension, which are to be filled.
+/// All lines of a factor with a range of the inner dimension, to be filled.
 pub struct Strip<'a>(MatrixMut<'a>);
 
 impl Strip<'_> {
-    /// Fills the lines from `first` on, where a block begins, with a matrix of lines, on the calling thread.
+    /// Fills the lines from `first` on, the start of a block, with a matrix of lines, on the calling thread.
     ///
     /// # Panics
-    /// If there no block begins, or the matrix has fewer or more numbers of the inner dimension.
+    /// Panics if `first` is not the start of a block, or if the matrix does not match the inner dimension of the strip.
     pub fn fill(&mut self, side: Side, first: usize, matrix: Matrix) {
         let steps = matrix.columns().div_ceil(2 * SIDE);
         assert!(
@@ -138,24 +137,24 @@ impl Strip<'_> {
     }
 }
 
-/// Some blocks of a factor.
+/// A range of blocks of a factor.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    /// From the first block on.
+    /// The slots from the first block on.
     slots: &'a [f32],
-    /// Slots from a block to that of the next lines.
+    /// The number of slots from a block to the block of the next lines.
     stride: usize,
     pub lines: usize,
     pub inner: usize,
 }
 
 impl<'a> Part<'a> {
-    /// Blocks along the inner dimension.
+    /// Returns the number of blocks along the inner dimension.
     pub fn steps(&self) -> usize {
         self.inner.div_ceil(2 * SIDE)
     }
 
-    /// The blocks of a line and of its neighbours.
+    /// Returns the blocks that hold a line.
     pub fn blocks(&self, line: usize) -> &'a [f32] {
         &self.slots[line / SIDE * self.stride..][..self.steps() * BLOCK]
     }
@@ -164,14 +163,14 @@ impl<'a> Part<'a> {
 /// A factor of a product that is computed tile by tile.
 #[derive(Debug)]
 pub enum Source<'a> {
-    /// Rounded once for all tiles.
+    /// A factor rounded once for all tiles.
     Rounded(Factor),
-    /// `[lines, inner]`, rounded by each tile, which keeps what it rounds near to its core.
+    /// A matrix `[lines, inner]` rounded by each tile, which keeps the rounded numbers in the cache of its core.
     Lines(Matrix<'a>),
 }
 
 impl Source<'_> {
-    /// Numbers of the inner dimension.
+    /// Returns the length of the inner dimension.
     pub fn inner(&self) -> usize {
         match self {
             Self::Rounded(factor) => factor.inner,
@@ -179,7 +178,7 @@ impl Source<'_> {
         }
     }
 
-    /// The part that a tile reads; what it rounds for that lies in `room`.
+    /// Returns the part read by a tile; numbers that the tile rounds itself are stored in `room`.
     pub fn part<'b>(
         &'b self,
         side: Side,

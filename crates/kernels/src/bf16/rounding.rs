@@ -1,4 +1,4 @@
-//! Numbers rounded to bf16, and laid down in blocks of slots.
+//! Rounding to bf16, and packing of the rounded numbers into blocks of slots.
 
 use rayon::prelude::*;
 
@@ -11,13 +11,13 @@ use crate::parallel::for_each;
 use crate::vector::instruction_set;
 use crate::vector::vectorized;
 
-/// Blocks of lines that are filled together: what they hold of a number of the inner dimension may lie side by side.
+/// The number of blocks of lines that are filled together: their numbers for one inner index may be adjacent in memory.
 pub(super) const TOGETHER: usize = 4;
 
-/// Each number rounded to bf16.
+/// Rounds each number to bf16.
 ///
 /// # Panics
-/// If they are not equally long.
+/// Panics if the slices differ in length.
 pub fn round(values: &[f32], rounded: &mut [f32]) {
     const PIECE: usize = 1 << 14;
     assert_eq!(values.len(), rounded.len(), "numbers to round");
@@ -25,7 +25,7 @@ pub fn round(values: &[f32], rounded: &mut [f32]) {
     for_each(pieces, PIECE, |(rounded, values)| round_piece(values, rounded));
 }
 
-/// The upper half of the bits of the nearest bf16, to even where two are as near; zero for a denormal.
+/// Rounds to the nearest bf16, ties to even, and returns it in the upper half of the bits; denormals become zero.
 #[inline(always)]
 pub(super) fn rounded(x: f32) -> u32 {
     let bits = x.to_bits();
@@ -36,13 +36,13 @@ pub(super) fn rounded(x: f32) -> u32 {
     nearest & 0xFFFF_0000
 }
 
-/// The slot of two numbers.
+/// Packs two numbers into a slot.
 #[inline(always)]
 fn slot(first: f32, second: f32) -> f32 {
     f32::from_bits(rounded(first) >> 16 | rounded(second))
 }
 
-/// Slots of two lines of numbers, with zeros behind their ends.
+/// Packs two lines of numbers into slots, padded with zeros.
 #[inline(always)]
 fn pair(lines: [&[f32]; 2], slots: &mut [f32; SIDE]) {
     if let [Ok(first), Ok(second)] = lines.map(<&[f32; SIDE]>::try_from) {
@@ -54,7 +54,7 @@ fn pair(lines: [&[f32]; 2], slots: &mut [f32; SIDE]) {
     }
 }
 
-/// Slots of each two numbers of a line, with zeros behind its end.
+/// Packs neighbouring numbers of a line into slots, padded with zeros.
 #[inline(always)]
 fn pair_neighbours(line: &[f32], slots: &mut [f32; SIDE]) {
     if let Ok(line) = <&[f32; 2 * SIDE]>::try_from(line) {
@@ -66,7 +66,7 @@ fn pair_neighbours(line: &[f32], slots: &mut [f32; SIDE]) {
     }
 }
 
-/// So many numbers from one on, as far as there are any.
+/// Returns up to `length` numbers from `from` on, clipped to the slice.
 #[inline(always)]
 fn part(numbers: &[f32], from: usize, length: usize) -> &[f32] {
     &numbers[from.min(numbers.len())..(from + length).min(numbers.len())]
@@ -82,8 +82,7 @@ vectorized! {
     }
 }
 
-/// Fills the blocks of a matrix `[lines, inner]`, with zeros where they reach beyond it: those of 16 lines lie in a row of
-/// `blocks`.
+/// Fills the blocks of a matrix `[lines, inner]`, padded with zeros. A row of `blocks` holds 16 lines.
 pub(super) fn fill(side: Side, matrix: Matrix, blocks: &mut MatrixMut) {
     #[cfg(target_arch = "x86_64")]
     if tile::has_instruction() {
@@ -93,8 +92,8 @@ pub(super) fn fill(side: Side, matrix: Matrix, blocks: &mut MatrixMut) {
     fill_in_registers(side, matrix, blocks);
 }
 
-/// [`fill`], given what makes slots of two lines and of one, and what fetches a number's cache line. A block is
-/// filled at once where its lines lie side by side, and else a line of all blocks, in the order in which it lies.
+/// Implements [`fill`] with a function that packs two lines, one that packs neighbours, and one that prefetches a cache
+/// line. If neighbouring lines are adjacent in memory, one block is filled at a time; otherwise one line of all blocks.
 #[inline(always)]
 fn fill_by(
     side: Side,
@@ -104,8 +103,8 @@ fn fill_by(
     pair_neighbours: impl Fn(&[f32], &mut [f32; SIDE]),
     fetch: impl Fn(&[f32]),
 ) {
-    /// Rows that are fetched before they are needed: of most matrices a piece of each row is read, which no processor
-    /// foresees.
+    /// The number of rows to prefetch ahead: usually a piece of each row is read, a pattern that hardware prefetchers
+    /// do not predict.
     const AHEAD: usize = 4;
     let (lines, inner) = (matrix.rows(), matrix.columns());
     let (all, steps) = (lines.div_ceil(SIDE), inner.div_ceil(2 * SIDE));
@@ -126,7 +125,7 @@ fn fill_by(
                 for lines in first..all.min(first + TOGETHER) {
                     let block = &mut blocks_of(blocks, lines)[step];
                     let at = lines * SIDE;
-                    // Where the last row has so many numbers, the others have.
+                    // If the last row has enough numbers, so have the others.
                     let is_whole = |rows: &[&[f32]; 2 * SIDE]| rows[2 * SIDE - 1].len() >= at + SIDE;
                     if is_whole(&next) {
                         next.iter().for_each(|row| fetch(&row[at..at + SIDE]));
@@ -159,13 +158,13 @@ fn fill_by(
     }
 }
 
-/// The blocks of a line and of its neighbours.
+/// Returns the blocks that hold a line.
 #[inline(always)]
 fn blocks_of<'a>(blocks: &'a mut MatrixMut, lines: usize) -> &'a mut [[[f32; SIDE]; SIDE]] {
     blocks.row(lines).as_chunks_mut().0.as_chunks_mut().0
 }
 
-/// [`fill`] by `VCVTNE2PS2BF16`, which rounds two registers into one.
+/// Implements [`fill`] with `VCVTNE2PS2BF16`, which rounds two registers into one.
 ///
 /// # Safety
 /// The processor must have the instructions.
@@ -176,7 +175,7 @@ unsafe fn fill_by_instruction(side: Side, matrix: Matrix, blocks: &mut MatrixMut
         __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_cvtne2ps_pbh, _mm512_loadu_ps,
         _mm512_loadu_si512, _mm512_maskz_loadu_ps, _mm512_permutexvar_epi16, _mm512_storeu_si512,
     };
-    /// Those of two registers in turn.
+    /// The indices that interleave the numbers of two registers.
     const IN_TURN: [u16; 2 * SIDE] = {
         let (mut order, mut place) = ([0; 2 * SIDE], 0);
         while place < 2 * SIDE {
@@ -185,21 +184,21 @@ unsafe fn fill_by_instruction(side: Side, matrix: Matrix, blocks: &mut MatrixMut
         }
         order
     };
-    // SAFETY: only the numbers of the slice are read.
+    // SAFETY: only numbers of the slice are read.
     let load = |line: &[f32]| unsafe {
         match line.len() {
             SIDE.. => _mm512_loadu_ps(line.as_ptr()),
             length => _mm512_maskz_loadu_ps(((1_u32 << length) - 1) as u16, line.as_ptr()),
         }
     };
-    // SAFETY: both are 64 bytes of bits.
+    // SAFETY: both types are 64 bytes without invalid values.
     let round = |first: __m512, second: __m512| unsafe {
         std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first))
     };
     // SAFETY: the constant has 64 bytes.
     let in_turn = unsafe { _mm512_loadu_si512(IN_TURN.as_ptr().cast()) };
     let store = |bits: __m512i, slots: &mut [f32; SIDE]| {
-        // SAFETY: so many numbers are written.
+        // SAFETY: the slots have the 64 bytes that are written.
         unsafe { _mm512_storeu_si512(slots.as_mut_ptr().cast(), bits) }
     };
     fill_by(
@@ -217,7 +216,7 @@ unsafe fn fill_by_instruction(side: Side, matrix: Matrix, blocks: &mut MatrixMut
     );
 }
 
-/// Exchanges rows and columns of a block.
+/// Transposes a block.
 fn transpose(block: &mut [[f32; SIDE]; SIDE]) {
     #[cfg(target_arch = "x86_64")]
     if matches!(instruction_set(), pulp::Arch::V4(_)) {
@@ -230,8 +229,8 @@ fn transpose(block: &mut [[f32; SIDE]; SIDE]) {
     }
 }
 
-/// [`transpose`] with a row in each of 16 registers: squares of 1, 2, 4 and 8 numbers above the diagonal and below it
-/// are exchanged.
+/// Implements [`transpose`] with one row in each of 16 registers: exchanges squares of 1, 2, 4 and 8 numbers across the
+/// diagonal.
 ///
 /// # Safety
 /// The processor must have AVX-512.
@@ -239,7 +238,7 @@ fn transpose(block: &mut [[f32; SIDE]; SIDE]) {
 #[target_feature(enable = "avx512f")]
 unsafe fn transpose_in_registers(block: &mut [[f32; SIDE]; SIDE]) {
     use std::arch::x86_64::{_mm512_loadu_ps, _mm512_loadu_si512, _mm512_permutex2var_ps, _mm512_storeu_ps};
-    /// The numbers of two rows that form a new one: `[which, step][number]`, from 16 on those of the second row.
+    /// The sources of the numbers of an exchanged row: `[which, step][number]`, from 16 on in the second row.
     const CHOICES: [[[i32; SIDE]; 4]; 2] = {
         let mut choices = [[[0; SIDE]; 4]; 2];
         let mut step = 0;
@@ -255,7 +254,7 @@ unsafe fn transpose_in_registers(block: &mut [[f32; SIDE]; SIDE]) {
         }
         choices
     };
-    // SAFETY: a row and a choice have 16 numbers.
+    // SAFETY: rows and choices have 16 numbers.
     unsafe {
         let mut rows: [_; SIDE] = block.each_ref().map(|row| _mm512_loadu_ps(row.as_ptr()));
         for step in 0..4 {

@@ -1,4 +1,4 @@
-//! Products in bf16 against their definition, to the bit.
+//! Products in bf16, compared bit by bit with their definition.
 
 use super::rounding::{fill, rounded};
 use super::tile::{TILE_COLUMNS, TILE_ROWS, Tile, sum_in_registers};
@@ -13,7 +13,7 @@ fn flushed(x: f32) -> f32 {
     if x.abs() < f32::MIN_POSITIVE { x * 0.0 } else { x }
 }
 
-/// The sum of products of rounded numbers as `VDPBF16PS` defines it.
+/// Sums the products of rounded numbers as defined for `VDPBF16PS`.
 fn in_pairs(left: &[f32], right: &[f32]) -> f32 {
     let mut sum = 0.0;
     for (left, right) in left.chunks(2).zip(right.chunks(2)) {
@@ -25,7 +25,7 @@ fn in_pairs(left: &[f32], right: &[f32]) -> f32 {
     sum
 }
 
-/// The same as `TDPBF16PS` defines it.
+/// Sums the products of rounded numbers as defined for `TDPBF16PS`.
 fn in_tiles(left: &[f32], right: &[f32]) -> f32 {
     left.chunks(32).zip(right.chunks(32)).fold(0.0, |total, (left, right)| {
         let [lower, upper] = [0, 1].map(|half| {
@@ -36,7 +36,7 @@ fn in_tiles(left: &[f32], right: &[f32]) -> f32 {
     })
 }
 
-/// The product of rounded factors by a definition of their sums.
+/// Computes the product of rounded factors with a given definition of the sum.
 fn expected(
     sum: fn(&[f32], &[f32]) -> f32,
     left: &[f32],
@@ -106,7 +106,7 @@ fn every_orientation_and_every_way_gives_the_bits_of_the_definition() {
         [(1, 1, 1), (1, 7, 5), (7, 3, 1), (3, 2, 17), (17, 64, 13), (67, 131, 71), (6, 32, 64), (5, 33, 130)]
     {
         let (mut left, mut right) = (random(1, rows * inner), random(2, inner * columns));
-        // Numbers of any size, whose products may be denormal.
+        // Magnitudes whose products may be denormal.
         left.iter_mut().step_by(5).for_each(|x| *x *= 1e-20);
         right.iter_mut().step_by(3).for_each(|x| *x *= 1e-19);
         let (left_numbers, right_numbers) = (left, right);
@@ -115,7 +115,7 @@ fn every_orientation_and_every_way_gives_the_bits_of_the_definition() {
         let rights = [Matrix::new(&right_numbers, columns), Matrix::new(&right_t, inner).transposed()];
         let unit = amx::Unit::new();
         let ways = [(None, in_pairs as fn(&[f32], &[f32]) -> f32), (unit, in_tiles)];
-        // Without a matrix unit both are the first.
+        // Without a matrix unit only the first is tested.
         for (unit, sum) in &ways[..1 + usize::from(unit.is_some())] {
             let expected = expected(*sum, &left_numbers, &right_numbers, inner, columns);
             for (left, right) in lefts.into_iter().flat_map(|left| rights.map(|right| (left, right))) {
@@ -156,7 +156,7 @@ fn every_orientation_and_every_way_gives_the_bits_of_the_definition() {
             }
         }
 
-        // In registers, as processors without an instruction do it.
+        // The fallback in registers for processors without an instruction.
         let (left, right) = (Factor::new(Side::Left, lefts[0]), Factor::new(Side::Right, rights[0]));
         let tile =
             Tile { left: left.all(), right: right.all(), first: [0; 2], width: columns.min(TILE_COLUMNS) };

@@ -1,4 +1,4 @@
-//! A tile of a product in registers: by the processor's instruction, or as it is defined.
+//! Tiles of a product in registers, with the processor's instruction or its definition in software.
 
 use pulp::Simd;
 
@@ -8,12 +8,12 @@ use crate::matrix::MatrixMut;
 use crate::vector::instruction_set;
 use crate::vector::{LANES, Vector, vectorized};
 
-/// Rows of a tile in registers.
+/// The number of rows of a tile in registers.
 pub(super) const TILE_ROWS: usize = 6;
-/// Columns of a tile in registers.
+/// The number of columns of a tile in registers.
 pub(super) const TILE_COLUMNS: usize = 4 * LANES;
 
-/// The sums of products of the first lines of both factors.
+/// Computes the products of the first lines of both factors.
 pub(super) fn product(output: &mut MatrixMut, update: Update, [left, right]: [Part; 2]) {
     let (rows, columns) = (output.rows(), output.columns());
     for column in (0..columns).step_by(TILE_COLUMNS) {
@@ -30,13 +30,13 @@ pub(super) fn product(output: &mut MatrixMut, update: Update, [left, right]: [Pa
 pub(super) struct Tile<'a> {
     pub left: Part<'a>,
     pub right: Part<'a>,
-    /// Its first row and column.
+    /// The first row and the first column of the tile.
     pub first: [usize; 2],
-    /// At most four registers of 16 numbers.
+    /// The number of columns, at most four registers of 16 numbers.
     pub width: usize,
 }
 
-/// Calls a function with the rows and registers of a tile as constants.
+/// Calls a macro with the rows and registers of a tile as constants.
 #[cfg(target_arch = "x86_64")]
 macro_rules! with_sizes {
     ($sizes:expr, $call:ident) => {
@@ -56,13 +56,13 @@ macro_rules! with_sizes {
 }
 
 impl Tile<'_> {
-    /// Puts the sums into a result.
+    /// Computes the sums and writes them into a result.
     fn sum_into(&self, output: &mut MatrixMut, update: Update) {
         let rows = output.rows();
         assert_eq!(output.columns(), self.width, "columns of a tile");
         #[cfg(target_arch = "x86_64")]
         if has_instruction() && self.width.is_multiple_of(LANES) {
-            // SAFETY: the processor has the instruction, and the result takes the tile.
+            // SAFETY: the processor has the instruction, and the result has room for the tile.
             return unsafe { self.sum_by_instruction(rows, output.address(), update) };
         }
         let mut sums = [[0.0; TILE_COLUMNS]; TILE_ROWS];
@@ -78,22 +78,22 @@ impl Tile<'_> {
         #[cfg(target_arch = "x86_64")]
         if has_instruction() {
             let address = (sums.as_mut_ptr().cast(), TILE_COLUMNS as isize);
-            // SAFETY: the processor has the instruction, and there are sums for every tile.
+            // SAFETY: the processor has the instruction, and `sums` has room for any tile.
             return unsafe { self.sum_by_instruction(rows, address, Update::Continue) };
         }
         self.check(rows);
         sum_in_registers(rows, self, sums);
     }
 
-    /// By the processor's instruction, to an address with a distance between rows.
+    /// Computes the sums with the processor's instruction, and writes them to an address with a stride between rows.
     ///
     /// # Safety
-    /// The processor must have the instruction, and the address take so many rows of whole registers.
+    /// The processor must have the instruction, and the address must have room for `rows` rows of whole registers.
     #[cfg(target_arch = "x86_64")]
     unsafe fn sum_by_instruction(&self, rows: usize, address: (*mut f32, isize), update: Update) {
         self.check(rows);
         macro_rules! by_instruction {
-            // SAFETY: as the caller promises, and the tile lies within its factors.
+            // SAFETY: as the caller promises; the tile lies within its factors.
             ($rows:literal, $registers:literal) => {
                 unsafe { sum_by_instruction::<$rows, $registers>(self, address, update) }
             };
@@ -101,7 +101,7 @@ impl Tile<'_> {
         with_sizes!((rows, self.width.div_ceil(LANES)), by_instruction)
     }
 
-    /// Whether so many rows lie within the factors.
+    /// Panics if the tile reaches beyond its factors.
     fn check(&self, rows: usize) {
         let [row, column] = self.first;
         assert!((1..=TILE_ROWS).contains(&rows) && (1..=TILE_COLUMNS).contains(&self.width));
@@ -114,25 +114,25 @@ impl Tile<'_> {
         );
     }
 
-    /// The slots of a row, from those in its first block on.
+    /// Returns the slots of a row, starting in its first block.
     fn row(&self, row: usize) -> &[f32] {
         let line = self.first[0] + row;
         &self.left.blocks(line)[line % SIDE * SIDE..]
     }
 
-    /// The same for the columns of a register.
+    /// Returns the slots of a register's columns, starting in their first block.
     fn register(&self, register: usize) -> &[f32] {
         self.right.blocks(self.first[1] + register * LANES)
     }
 
-    /// The blocks along the inner dimension, with the slots that are used of each.
+    /// Iterates over the blocks along the inner dimension: the offset of each, and its number of slots in use.
     fn steps(&self) -> impl Iterator<Item = (usize, usize)> {
         let pairs = self.left.inner.div_ceil(2);
         (0..self.left.steps()).map(move |step| (step * BLOCK, SIDE.min(pairs - step * SIDE)))
     }
 }
 
-/// Whether the processor sums products of bf16.
+/// Returns true if the processor has the instruction for dot products of bf16 pairs, `VDPBF16PS`.
 pub(super) fn has_instruction() -> bool {
     static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     #[cfg(target_arch = "x86_64")]
@@ -142,10 +142,11 @@ pub(super) fn has_instruction() -> bool {
     *FOUND.get_or_init(found)
 }
 
-/// The sums of `ROWS` rows of `REGISTERS` registers by `VDPBF16PS`, to an address with a distance between rows.
+/// Computes the sums of `ROWS` rows of `REGISTERS` registers with `VDPBF16PS`, and writes them to an address with a
+/// stride between rows.
 ///
 /// # Safety
-/// The processor must have the instruction, the tile lie within its factors, and the result where it may be written.
+/// The processor must have the instruction, the tile must lie within its factors, and the destination must be writable.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bf16")]
 unsafe fn sum_by_instruction<const ROWS: usize, const REGISTERS: usize>(
@@ -157,7 +158,7 @@ unsafe fn sum_by_instruction<const ROWS: usize, const REGISTERS: usize>(
         __m512bh, __m512i, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
         _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
     };
-    // SAFETY: both are 64 bytes of bits.
+    // SAFETY: both types are 64 bytes without invalid values.
     let slots = |bits: __m512i| unsafe { std::mem::transmute::<__m512i, __m512bh>(bits) };
     let rows: [*const i32; ROWS] = std::array::from_fn(|row| tile.row(row).as_ptr().cast());
     let registers: [_; REGISTERS] = std::array::from_fn(|register| tile.register(register).as_ptr());
@@ -206,17 +207,17 @@ unsafe fn sum_by_instruction<const ROWS: usize, const REGISTERS: usize>(
     }
 }
 
-/// Zero in place of a denormal.
+/// Replaces denormals by zero.
 #[inline(always)]
 fn flush<S: Simd>(x: Vector<S>) -> Vector<S> {
     x.replace(x.abs().less_than(f32::MIN_POSITIVE), x * 0.0)
 }
 
 vectorized! {
-    /// [`Tile::sum`] in the registers of any processor.
+    /// Implements [`Tile::sum`] in the vector registers of any processor.
     pub(super) fn sum_in_registers(simd; rows: usize, tile: &Tile<'_>, sums: &mut [[f32; TILE_COLUMNS]; TILE_ROWS]) {
-        /// Sums that run side by side, to hide the latency of the multiply-add. Behind the width of the tile the last one
-        /// is taken again.
+        /// The number of independent sums, which hide the latency of the multiply-add. Beyond the width of the tile,
+        /// the last register is repeated.
         const TOGETHER: usize = 4;
         let last = (tile.width - 1) / Vector::<S>::LANES * Vector::<S>::LANES;
         for (row, sums) in sums.iter_mut().enumerate().take(rows) {

@@ -1,5 +1,5 @@
-//! The gradients of a layer's weight and bias in bf16, collected by strips of rows: what a strip has near to its core is
-//! rounded there, and memory has the factors of the gradient alone.
+//! Weight and bias gradients of a layer in bf16, collected strip by strip: a strip rounds its rows while they are in
+//! the cache of its core, and memory holds only the rounded factors of the gradient.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use crate::matrix::{Matrix, MatrixMut};
 use crate::pool::{self, Buffer};
 use crate::sums::add_up_rows;
 
-/// Rows of a gradient whose sum is one term of a bias's gradient.
+/// The number of gradient rows that are summed into one term of the bias gradient.
 const TOGETHER: usize = 32;
 
-/// The factors of the gradient of a weight, and sums for that of a bias, which are taken by strips.
+/// The factors of a weight gradient, and the partial sums of a bias gradient, filled in by strips.
 pub struct ParameterGradients {
     rows: usize,
     input: Factor,
@@ -22,13 +22,13 @@ pub struct ParameterGradients {
 }
 
 impl ParameterGradients {
-    /// Of a layer that has been given so many rows.
+    /// Allocates the factors and sums of a layer with `rows` rows of input.
     pub fn new(layer: &Linear, rows: usize) -> Self {
         let [input, gradient] = [layer.d_in, layer.d_out].map(|lines| Factor::unfilled(lines, rows));
         Self { rows, input, gradient, sums: pool::take(rows.div_ceil(TOGETHER) * layer.d_out) }
     }
 
-    /// Strips of so many rows, of which each takes its part of input and gradient.
+    /// Splits the factors and sums into strips of `rows` rows, each of which takes its own input and gradient.
     pub fn strips(&mut self, rows: usize) -> impl Iterator<Item = ParameterStrip<'_>> {
         let (all, d_out) = (self.rows, self.gradient.lines());
         let sums = MatrixMut::new(&mut self.sums, d_out).tiles(rows / TOGETHER, d_out);
@@ -41,7 +41,7 @@ impl ParameterGradients {
         })
     }
 
-    /// The gradients of weight and bias, once all strips have taken theirs.
+    /// Writes the gradients of weight and bias once all strips are filled.
     pub fn write(self, weight: Option<&mut [f32]>, bias: Option<&mut [f32]>) {
         let d_out = self.gradient.lines();
         if let Some(weight) = weight {
@@ -54,9 +54,9 @@ impl ParameterGradients {
     }
 }
 
-/// The part of some rows in the gradients of a weight and a bias.
+/// The contribution of a range of rows to the gradients of a weight and a bias.
 pub struct ParameterStrip<'a> {
-    /// Which rows.
+    /// The rows of the strip.
     pub rows: Range<usize>,
     input: Strip<'a>,
     gradient: Strip<'a>,
@@ -64,7 +64,7 @@ pub struct ParameterStrip<'a> {
 }
 
 impl ParameterStrip<'_> {
-    /// This strip's rows of a matrix.
+    /// Returns this strip's rows of a matrix.
     pub fn of<'a>(&self, matrix: Matrix<'a>) -> Matrix<'a> {
         matrix.part(self.rows.clone(), 0..matrix.columns())
     }

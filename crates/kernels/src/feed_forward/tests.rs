@@ -1,10 +1,10 @@
-//! Strips of rows through both layers against the layers one after the other.
+//! Strips of rows through both layers, compared with one layer after the other.
 
 use super::*;
 use crate::linear::WeightLayout;
 use crate::testing::{assert_same_on_any_number_of_threads, random, widened};
 
-/// Sizes and parameters of a layer, and what it is given.
+/// The sizes, parameters and inputs of a layer.
 struct Case {
     d_model: usize,
     d_inner: usize,
@@ -15,7 +15,7 @@ struct Case {
     gradient: Vec<f32>,
 }
 
-/// What both passes compute: the output, then the gradients of input, both weights and both biases.
+/// The results of both passes: the output, then the gradients of the input, both weights and both biases.
 type Results = [Vec<f32>; 6];
 
 impl Case {
@@ -56,12 +56,12 @@ impl Case {
         }
     }
 
-    /// By the pre-activation that was kept, or computed again.
+    /// Runs both passes with a stored or a recomputed pre-activation.
     fn run(&self, layer: &FeedForward, is_kept: bool) -> Results {
         self.run_for(layer, is_kept, |_| true)
     }
 
-    /// The same with the gradients that are wanted, by their places.
+    /// Runs both passes with only the wanted gradients, selected by their index in [`Results`].
     fn run_for(&self, layer: &FeedForward, is_kept: bool, is_wanted: impl Fn(usize) -> bool) -> Results {
         let rows = self.input.len() / self.d_model;
         let mut results = self.unknown();
@@ -86,7 +86,7 @@ impl Case {
     }
 }
 
-/// The largest difference, as a part of the largest number.
+/// Returns the largest difference, relative to the largest number.
 fn difference(actual: &[f32], expected: &[f32]) -> f64 {
     let largest = |numbers: &mut dyn Iterator<Item = f64>| numbers.fold(0.0, f64::max);
     let (actual, expected) = (widened(actual), widened(expected));
@@ -97,7 +97,7 @@ fn difference(actual: &[f32], expected: &[f32]) -> f64 {
 
 #[test]
 fn strips_of_rows_give_what_the_layers_give_one_after_the_other() {
-    // Of the inner columns, the first are one chunk, and the second several, the last of them shorter.
+    // The first inner width is one chunk, the second several, of which the last is shorter.
     for (d_inner, is_gated) in [(64, false), (64, true), (800, false), (800, true)] {
         let case = Case::new(601, 134, d_inner, is_gated);
         let layer = case.layer(Precision::Bf16);
@@ -105,7 +105,7 @@ fn strips_of_rows_give_what_the_layers_give_one_after_the_other() {
         let by_strips = case.run(&layer, true);
         assert!(by_strips == case.run(&layer, false), "pre-activations kept or computed again: {d_inner}");
 
-        // The same rows in two halves, which are not cut into strips.
+        // The same rows in two halves, too short for strips.
         let mut apart = case.unknown();
         apart[2..].iter_mut().for_each(|sums| sums.fill(0.0));
         let in_single_precision = case.run(&case.layer(Precision::F32), true);

@@ -1,4 +1,4 @@
-//! The linear layer against products in double precision.
+//! The linear layer, compared with products in double precision.
 
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ impl Case {
         }
     }
 
-    /// `x W + b` in double precision.
+    /// Computes `x W + b` in double precision.
     fn pre_activation(&self) -> Vec<f64> {
         let product = naive_product(&widened(&self.input), &widened(&self.weight), self.d_in, self.d_out);
         product.iter().enumerate().map(|(i, x)| x + f64::from(self.bias[i % self.d_out])).collect()
@@ -56,7 +56,7 @@ impl Case {
         output
     }
 
-    /// Computes all gradients and holds them against those of `gradient`, the one of `x W + b`.
+    /// Computes all gradients, and compares them with those that follow from `gradient`, the gradient of `x W + b`.
     fn check_backward(&self, layer: Linear, dropout: Option<Dropout>, gradient: &[f64]) {
         let (d_in, d_out) = (self.d_in, self.d_out);
         let mut input = vec![f32::NAN; self.input.len()];
@@ -75,7 +75,7 @@ impl Case {
         assert_close("dW", &weight, &expected);
         let mut sums = vec![0.0; d_out];
         gradient.iter().enumerate().for_each(|(i, g)| sums[i % d_out] += g);
-        // Terms may cancel each other, so the largest of them is the measure.
+        // Terms may cancel, so errors are measured relative to the largest term.
         let largest = gradient.iter().fold(0.0_f32, |largest, g| largest.max(g.abs() as f32));
         bias.push(largest);
         sums.push(f64::from(largest));
@@ -159,7 +159,7 @@ fn products_in_bf16_are_off_by_the_rounding_of_their_factors_alone() {
         ] {
             let expected = naive_product(&left, &right, inner, columns);
             let absolute = |values: Vec<f64>| values.into_iter().map(f64::abs).collect::<Vec<_>>();
-            // Each factor is off by 2^-9 of itself at most; a hundredth more for the sums.
+            // Each factor has a relative error of up to 2^-9; one percent more for the sums.
             let bounds = naive_product(&absolute(left), &absolute(right), inner, columns);
             for ((actual, expected), bound) in actual.iter().zip(expected).zip(bounds) {
                 let error = (f64::from(*actual) - expected).abs();

@@ -1,11 +1,11 @@
-//! Cross-entropy against double precision and finite differences.
+//! Cross-entropy, compared with double precision and finite differences.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
 
-/// The mean loss in double precision.
+/// Computes the mean loss in double precision.
 fn naive(kind: &CrossEntropy, logits: &[f64], targets: &[i64]) -> f64 {
     let vocab = logits.len() / targets.len();
     let (mut sum, mut count) = (0.0, 0.0);
@@ -28,7 +28,7 @@ fn case(rows: usize, vocab: usize) -> (Vec<f32>, Vec<i64>) {
     (logits, targets)
 }
 
-/// How many rows count, or 1.
+/// Returns the number of rows that are not ignored, at least 1.
 fn counted(kind: &CrossEntropy, targets: &[i64]) -> f64 {
     targets.iter().filter(|target| kind.ignored != Some(**target)).count().max(1) as f64
 }
@@ -49,7 +49,7 @@ fn check(kind: &CrossEntropy, rows: usize, vocab: usize) {
     let mean = loss / counted(kind, &targets);
     assert!((mean - expected).abs() <= 1e-5 * expected.max(1.0), "{mean} not {expected}");
     assert!((losses.iter().map(|x| f64::from(*x)).sum::<f64>() - loss).abs() < 1e-9);
-    // Central differences; every entry, where there are few.
+    // Central differences, at every entry of a small matrix.
     let (h, stride) = (1e-4, (logits.len() / 200).max(1));
     let places = (0..logits.len()).step_by(stride);
     let differences: Vec<f64> = places
@@ -64,7 +64,7 @@ fn check(kind: &CrossEntropy, rows: usize, vocab: usize) {
             (at(h) - at(-h)) / (2.0 * h)
         })
         .collect();
-    // The softmax of one token is 1 and its gradient 0, but for rounding.
+    // With a single token, softmax is 1 and the gradient 0 except for rounding.
     if vocab > 1 {
         assert_close("dx", &places.map(|place| gradient[place]).collect::<Vec<_>>(), &differences);
     }
@@ -114,7 +114,7 @@ fn a_score_is_the_loss_and_the_first_of_the_largest() {
     for (rows, vocab) in [(1, 1), (7, 11), (1_009, 67), (3, 5_003)] {
         let kind = CrossEntropy { ignored: Some(3), smoothing: 0.1 };
         let (mut logits, targets) = case(rows, vocab);
-        // Ties.
+        // Rounding makes ties.
         logits.iter_mut().for_each(|x| *x = (8.0 * *x).round() / 8.0);
         let (_, expected, _) = run(&kind, &logits, &targets);
         let (mut losses, mut likeliest) = (vec![f32::NAN; rows], vec![-1; rows]);

@@ -1,4 +1,4 @@
-//! Products against double precision.
+//! Products, compared with double precision.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Muon against its definition in double precision.
+//! Muon, compared with its definition in double precision.
 
 use super::*;
 use crate::testing::{assert_same_on_any_number_of_threads, random};
@@ -16,7 +16,7 @@ fn the_singular_values_of_an_orthogonal_momentum_lie_near_one() {
     let cases = [Precision::F32, Precision::Bf16].map(|precision| shapes.map(|shape| (precision, shape)));
     for (precision, (rows, columns)) in cases.into_iter().flatten() {
         let it = orthogonal(precision, rows, columns);
-        // Every direction of the smaller side keeps about its length.
+        // Every direction of the smaller side keeps its length approximately.
         for direction in 0..rows.min(columns) {
             let (row, column) = if rows < columns { (1, 0) } else { (0, 1) };
             let numbers = (0..rows.max(columns))
@@ -27,7 +27,7 @@ fn the_singular_values_of_an_orthogonal_momentum_lie_near_one() {
     }
 }
 
-/// By how much the first step moves a matrix whose gradient is `scale` times random numbers.
+/// Returns the change by the first step of a matrix whose gradient is `scale` times random numbers.
 fn change(precision: Precision, max_norm: Option<f64>, scale: f32) -> Vec<f32> {
     let columns = 40;
     let [values, mut gradient] = [1, 2].map(|seed| random(seed, 70 * columns));
@@ -46,7 +46,7 @@ fn change(precision: Precision, max_norm: Option<f64>, scale: f32) -> Vec<f32> {
     gradient.iter().zip(&values).map(|(new, old)| new - old).collect()
 }
 
-/// The difference of two changes, as a part of the first.
+/// Returns the difference of two changes relative to the first.
 fn difference([a, b]: [&[f32]; 2]) -> f64 {
     let difference = a.iter().zip(b).map(|(a, b)| a - b).collect::<Vec<_>>();
     global_norm(&[&difference]) / global_norm(&[a])

@@ -1,4 +1,4 @@
-//! Both norms against their equations in double precision.
+//! Layer norm and RMS norm, compared with their equations in double precision.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::testing::{assert_close, assert_same_on_any_number_of_threads, random,
 
 const EPSILON: f32 = 1e-5;
 
-/// Row by row in double precision: output, dx, dgamma, dbeta.
+/// Computes the norm row by row in double precision: output, dx, dgamma, dbeta.
 fn naive(x: &[f32], norm: &Norm, dy: &[f32]) -> [Vec<f64>; 4] {
     let Norm { gamma, is_centred, .. } = *norm;
     let (width, beta) = (gamma.len(), norm.beta.expect("a shift"));
@@ -56,7 +56,7 @@ fn check(rows: usize, width: usize, is_centred: bool) {
     let result = run(&x, &norm, &dy);
     let expected = naive(&x, &norm, &dy);
     assert_close("y", &result.output, &expected[0]);
-    // At widths of 1 and 2 the gradient is nothing but the epsilon's share.
+    // At widths of 1 and 2 the gradient is due to epsilon alone.
     if width > 2 {
         assert_close("dx", &result.input, &expected[1]);
         assert_close("dgamma", &result.gamma, &expected[2]);

@@ -1,9 +1,9 @@
-//! Vector code for every instruction set from one body, chosen at run time.
+//! Vector code for every instruction set from a single body, dispatched at run time.
 //!
-//! A function inside [`vectorized!`] is written over [`Vector`], a register of as many numbers as the
-//! instruction set holds: 16 with AVX-512, 8 with AVX2, 4 with NEON, 1 where there is none of them. The
-//! macro compiles the body for each (through the `pulp` crate) and calls the widest that this machine has.
-//! [`update`], [`sum_map`] and others walk slices register by register; the last one may be filled in part.
+//! A function inside [`vectorized!`] is written in terms of [`Vector`], a register of the instruction set: 16 numbers
+//! with AVX-512, 8 with AVX2, 4 with NEON, 1 otherwise. The macro compiles the body for each of them (with the `pulp`
+//! crate) and calls the widest one that this machine supports. [`update`], [`sum_map`] and others iterate over slices
+//! register by register; the last register may be partial.
 
 mod register;
 mod walk;
@@ -15,20 +15,20 @@ use pulp::Arch;
 pub(super) use register::Vector;
 pub(super) use walk::{max, sum_map, update, update_all, update_and_sum};
 
-/// The most numbers that a register holds. Lengths rounded up to it are whole registers everywhere.
+/// The most numbers in a register. A multiple of it is a number of whole registers on every machine.
 pub(super) const LANES: usize = 16;
 
-/// The environment variable that holds kernels to a smaller instruction set: `portable`, `avx2`, or `avx512` without the
-/// matrix unit.
+/// The environment variable that limits kernels to a smaller instruction set: `portable`, `avx2`, or `avx512` without
+/// the matrix unit.
 ///
-/// It serves comparison and doubt; matrix products in f32, which the `gemm` crate dispatches by itself, stay as they
-/// are.
+/// It is meant for comparisons and debugging. Matrix products in f32 are not affected, because the `gemm` crate does
+/// its own dispatch.
 pub const INSTRUCTION_SET_VARIABLE: &str = "CAUSAL_ATTENTION_INSTRUCTION_SET";
 
-/// The smaller instruction set that [`INSTRUCTION_SET_VARIABLE`] asks for, if it does.
+/// Returns the instruction set requested by [`INSTRUCTION_SET_VARIABLE`], or `None` if it is unset.
 ///
 /// # Errors
-/// A line that says what it may ask for, if it asks for something else.
+/// Returns a line with the allowed values if the variable has another value.
 pub fn asked_instruction_set() -> Result<Option<&'static str>, String> {
     const SETS: [&str; 3] = ["portable", "avx2", "avx512"];
     let Some(asked) = std::env::var_os(INSTRUCTION_SET_VARIABLE) else { return Ok(None) };
@@ -42,7 +42,7 @@ pub fn asked_instruction_set() -> Result<Option<&'static str>, String> {
     set.map(Some).ok_or_else(problem)
 }
 
-/// The instruction set that the kernels run on, found once in a process.
+/// Returns the instruction set of the kernels, detected once per process.
 pub(super) fn instruction_set() -> Arch {
     static CHOSEN: OnceLock<Arch> = OnceLock::new();
     *CHOSEN.get_or_init(|| match asked_instruction_set() {
@@ -55,8 +55,7 @@ pub(super) fn instruction_set() -> Arch {
 
 /// Defines functions whose bodies are compiled for each instruction set.
 ///
-/// `fn name(simd; arguments)` gives the body `simd`, the token of the instruction set `S`, which makes
-/// vectors.
+/// `fn name(simd; arguments)` passes `simd`, the token of the instruction set `S` that creates vectors, to the body.
 macro_rules! vectorized {
     (@result) => { () };
     (@result $result:ty) => { $result };

@@ -1,4 +1,4 @@
-//! A register with the operators of a number.
+//! A vector register with arithmetic operators.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -12,7 +12,7 @@ pub(crate) struct Vector<S: Simd> {
 }
 
 impl<S: Simd> Vector<S> {
-    /// Numbers in a register.
+    /// The number of lanes of a register.
     pub(crate) const LANES: usize = S::F32_LANES;
 
     #[inline(always)]
@@ -20,7 +20,7 @@ impl<S: Simd> Vector<S> {
         Self { simd, lanes: simd.splat_f32s(value) }
     }
 
-    /// The first numbers of a slice, with zeros behind it where it is too short.
+    /// Loads the first numbers of a slice, padded with zeros if the slice is too short.
     #[inline(always)]
     pub(crate) fn load(simd: S, slice: &[f32]) -> Self {
         let lanes = match S::as_simd_f32s(slice).0 {
@@ -30,7 +30,7 @@ impl<S: Simd> Vector<S> {
         Self { simd, lanes }
     }
 
-    /// Writes to the front of a slice, as far as it goes.
+    /// Stores the register at the front of a slice, truncated to the slice's length.
     #[inline(always)]
     pub(crate) fn store(self, slice: &mut [f32]) {
         if slice.len() >= Self::LANES {
@@ -40,7 +40,7 @@ impl<S: Simd> Vector<S> {
         }
     }
 
-    /// `self * factor + addend`, rounded once where the instruction set fuses it.
+    /// Returns `self * factor + addend`, rounded once if the instruction set has a fused multiply-add.
     #[inline(always)]
     pub(crate) fn mul_add(self, factor: impl Operand<S>, addend: impl Operand<S>) -> Self {
         let (factor, addend) = (factor.vector(self.simd), addend.vector(self.simd));
@@ -77,38 +77,38 @@ impl<S: Simd> Vector<S> {
         self.simd.equal_f32s(self.lanes, other.vector(self.simd).lanes)
     }
 
-    /// The first `count` numbers, and `value` behind them.
+    /// Returns the first `count` lanes, with `value` in the others.
     #[inline(always)]
     pub(super) fn up_to(self, count: usize, value: f32) -> Self {
         let first = self.simd.mask_between_m32s(0, count as u32).mask();
         Self::splat(self.simd, value).replace(first, self)
     }
 
-    /// `value` where the mask holds, `self` elsewhere.
+    /// Returns `value` where the mask is true, `self` elsewhere.
     #[inline(always)]
     pub(crate) fn replace(self, mask: S::m32s, value: impl Operand<S>) -> Self {
         self.with(self.simd.select_f32s(mask, value.vector(self.simd).lanes, self.lanes))
     }
 
-    /// The larger numbers; those of `self` where `other` holds what is no number.
+    /// Returns the larger number of each lane, or `self` where `other` is NaN.
     #[inline(always)]
     pub(crate) fn larger(self, other: Self) -> Self {
         self.replace(self.less_than(other), other)
     }
 
-    /// The numbers' bits, worked on as integers.
+    /// Applies a function to the bits of the numbers as integers.
     #[inline(always)]
     pub(crate) fn map_bits(self, f: impl FnOnce(S, S::u32s) -> S::u32s) -> Self {
         self.with(self.simd.transmute_f32s_u32s(f(self.simd, self.simd.transmute_u32s_f32s(self.lanes))))
     }
 
-    /// The sum of all numbers.
+    /// Returns the sum of all lanes.
     #[inline(always)]
     pub(crate) fn sum(self) -> f32 {
         self.simd.reduce_sum_f32s(self.lanes)
     }
 
-    /// The largest number.
+    /// Returns the maximum of all lanes.
     #[inline(always)]
     pub(crate) fn max(self) -> f32 {
         self.simd.reduce_max_f32s(self.lanes)
@@ -120,7 +120,7 @@ impl<S: Simd> Vector<S> {
     }
 }
 
-/// What a vector is combined with: another one, or one number for all lanes.
+/// An operand of vector arithmetic: another vector, or a number for all lanes.
 pub(crate) trait Operand<S: Simd> {
     fn vector(self, simd: S) -> Vector<S>;
 }

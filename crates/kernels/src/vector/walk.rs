@@ -1,7 +1,7 @@
-//! Walks over slices, a register at a time; the last one may be filled in part.
+//! Loops over slices, one register at a time; the last register may be partial.
 //!
-//! Each calls its closure in one place only, so that it is sure to be compiled into the body that has the
-//! instruction set: what does not fill a register is walked as a slice of one register by the same loop.
+//! Each function calls its closure in a single place, so that the closure is inlined into the body with the instruction
+//! set enabled: a partial register is processed by the same loop, as a slice of one register.
 
 use std::ops::Deref;
 
@@ -9,8 +9,8 @@ use pulp::Simd;
 
 use super::Vector;
 
-/// The first `length` numbers of some slices as whole registers; then what is left of each as one more, which stands
-/// in `room` with zeros behind it, or as none.
+/// Splits the first `length` numbers of several slices into whole registers, and the remainder of each, padded with
+/// zeros in `room`, into one register or none.
 #[inline(always)]
 fn parts<'a, S: Simd, const N: usize>(
     simd: S,
@@ -27,7 +27,7 @@ fn parts<'a, S: Simd, const N: usize>(
     parts
 }
 
-/// The same register of several slices.
+/// Loads the same register of several slices.
 #[inline(always)]
 fn load_all<S: Simd, const N: usize>(
     simd: S,
@@ -41,7 +41,7 @@ fn load_all<S: Simd, const N: usize>(
     vectors
 }
 
-/// `[outputs[0][i], ..] = f([outputs[0][i], ..], [inputs[0][i], ..])`.
+/// Computes `[outputs[0][i], ..] = f([outputs[0][i], ..], [inputs[0][i], ..])`.
 #[inline(always)]
 pub(crate) fn update_all<S: Simd, const M: usize, const N: usize>(
     simd: S,
@@ -74,7 +74,7 @@ pub(crate) fn update_all<S: Simd, const M: usize, const N: usize>(
     }
 }
 
-/// `output[i] = f(output[i], [inputs[0][i], ..])`.
+/// Computes `output[i] = f(output[i], [inputs[0][i], ..])`.
 #[inline(always)]
 pub(crate) fn update<S: Simd, const N: usize>(
     simd: S,
@@ -85,7 +85,7 @@ pub(crate) fn update<S: Simd, const N: usize>(
     update_all(simd, [output], inputs, |[x], inputs| [f(x, inputs)]);
 }
 
-/// `values[i] = f(values[i])` and the sum of the results, for a slice of whole registers.
+/// Computes `values[i] = f(values[i])` for a slice of whole registers, and returns the sum of the results.
 #[inline(always)]
 pub(crate) fn update_and_sum<S: Simd>(
     simd: S,
@@ -102,8 +102,8 @@ pub(crate) fn update_and_sum<S: Simd>(
     sum.sum()
 }
 
-/// `f` of a state and each register of the inputs in turn; it is told how many lanes hold numbers of theirs, behind
-/// which stand zeros.
+/// Folds `f` over a state and each register of the inputs; `f` also receives the number of lanes in use, behind which
+/// the lanes are zero.
 #[inline(always)]
 fn fold<S: Simd, const N: usize, T>(
     simd: S,
@@ -124,18 +124,18 @@ fn fold<S: Simd, const N: usize, T>(
     state
 }
 
-/// The sum over `i` of `f([inputs[0][i], ..])`.
+/// Returns the sum over `i` of `f([inputs[0][i], ..])`.
 #[inline(always)]
 pub(crate) fn sum_map<S: Simd, const N: usize>(
     simd: S,
     inputs: [&[f32]; N],
     f: impl Fn([Vector<S>; N]) -> Vector<S>,
 ) -> f32 {
-    // Several sums at once hide the latency of the addition.
+    // Four independent sums hide the latency of the addition.
     let sums = fold(simd, inputs, [Vector::splat(simd, 0.0); 4], |sums, values, lanes| {
         let mut value = f(values);
         if lanes < S::F32_LANES {
-            // `f` of the zeros need not be zero.
+            // `f` of the zero padding need not be zero.
             value = value.up_to(lanes, 0.0);
         }
         [sums[1], sums[2], sums[3], sums[0] + value]
@@ -143,7 +143,7 @@ pub(crate) fn sum_map<S: Simd, const N: usize>(
     ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum()
 }
 
-/// The largest number of a slice, negative infinity of an empty one; what is no number is passed over.
+/// Returns the maximum of a slice, or negative infinity if it is empty; NaN is skipped.
 #[inline(always)]
 pub(crate) fn max<S: Simd>(simd: S, values: &[f32]) -> f32 {
     let least = Vector::splat(simd, f32::NEG_INFINITY);

@@ -1,24 +1,23 @@
-//! The key-value cache: a token's key and value do not change when later tokens come, so they are
-//! computed once and kept. A step then costs one token's projections, and attention over what is
-//! kept:
+//! The KV cache: a token's key and value do not depend on later tokens, so they are computed once and kept. Each step
+//! then costs the projections of one token and attention over the cache:
 //!
 //! ```text
 //! q_t, k_t, v_t = x_t W_qkv
 //! context_t     = softmax(q_t [k_1 | .. | k_t]^T / sqrt(d_head)) [v_1 | .. | v_t]
 //! ```
 //!
-//! Grouped heads keep the few keys and values that they share. Rotary keys are kept turned: their
-//! angle is that of their own place. [`AttentionInput`](super::AttentionInput) takes a cache.
+//! Grouped heads cache only the keys and values that they share. Rotary keys are cached after their rotation, since the
+//! angle depends only on the key's own position. [`AttentionInput`](super::AttentionInput) takes a cache.
 
 use burn::tensor::{Tensor, backend::Backend};
 
 use crate::error::{Error, Result, ensure};
 use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
 
-/// The capacity of a new cache in places; it doubles when it is full.
+/// The smallest capacity of a cache, in positions; the capacity doubles when the cache is full.
 const LEAST_CAPACITY: usize = 64;
 
-/// The keys and values of the places that one self-attention has read.
+/// The keys and values of the positions that one self-attention has read.
 #[derive(Debug, Clone, Default)]
 pub struct KeyValueCache<B: Backend> {
     /// Keys and values, `[batch, capacity, key_value_heads * d_head]`, filled up to `time`.
@@ -27,19 +26,19 @@ pub struct KeyValueCache<B: Backend> {
 }
 
 impl<B: Backend> KeyValueCache<B> {
-    /// How many places were read.
+    /// Returns the number of positions read.
     pub fn time(&self) -> usize {
         self.time
     }
 
-    /// Appends the keys and values of the next places, and returns those of all places.
+    /// Appends the keys and values of the next positions, and returns the keys and values of all positions.
     ///
     /// # Shapes
     /// `[batch, time, width]` to `[batch, all_time, width]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] where keys and values differ in shape, or in batch or width from those of earlier positions.
-    /// The cache stays as it is.
+    /// [`Error::Shape`] if keys and values differ in shape, or if their batch or width differs from that of earlier
+    /// positions. The cache is then unchanged.
     pub fn append(&mut self, key: Tensor<B, 3>, value: Tensor<B, 3>) -> Result<[Tensor<B, 3>; 2]> {
         let [batch, time, width] = key.dims();
         ensure(value.dims() == key.dims(), Error::Shape, || {
@@ -55,7 +54,7 @@ impl<B: Backend> KeyValueCache<B> {
             })?;
         }
         let (start, end) = (self.time, self.time + time);
-        // Taken out, so that the tensors have one owner and are written in place.
+        // Taking the tensors out of `self` leaves a single owner, so that they are written in place.
         let [keys, values] = match self.filled.take() {
             Some(filled) if end <= filled[0].dims()[1] => filled,
             full => {
@@ -75,11 +74,11 @@ impl<B: Backend> KeyValueCache<B> {
         Ok(self.filled.insert(filled).clone().map(|filled| filled.narrow(1, 0, end)))
     }
 
-    /// Appends the keys and values of some places, and returns their queries with the keys and values of
-    /// all places. What a rotation does is done then: `options` ask for no other.
+    /// Appends the keys and values of the next positions, and returns their queries with the keys and values of all
+    /// positions. A rotation is applied here and removed from `options`.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// Same as [`append`](Self::append).
     pub(super) fn extend(
         &mut self,
         projections: Projections<B>,

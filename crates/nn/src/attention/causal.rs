@@ -1,15 +1,15 @@
-//! Causal attention with one head: no token sees a later one, in two ways that agree.
+//! Causal attention with one head: no token attends to a later one. Two equivalent maskings:
 //!
 //! ```text
 //! weights times a triangle:  softmax(s), zeros above the diagonal, each row divided by its sum
 //! scores to -inf:            softmax(s + mask), mask = -inf above the diagonal
 //! ```
 //!
-//! They agree since `exp(-inf) = 0`: dividing by the sum of what is left is what the softmax does
-//! itself. The second needs one pass less, and never lets a hidden key touch a number.
+//! They agree because `exp(-inf) = 0`: the softmax itself divides by the sum of the remaining exponentials. The second
+//! form saves a pass, and hidden keys influence no number at all.
 //!
-//! While training, dropout sets weights to zero with probability `p` and scales the others by
-//! `1 / (1 - p)`, so that no token can rely on one other alone.
+//! In training, dropout sets weights to zero with probability `p` and scales the others by `1 / (1 - p)`. No token can
+//! then rely on a single other one.
 
 use burn::config::Config;
 use burn::module::Module;
@@ -23,24 +23,24 @@ use super::trainable::{TrainableAttention, TrainableAttentionConfig};
 use crate::error::ensure;
 use crate::{Error, Result, ops};
 
-/// How the future is hidden; both give the same.
+/// The way the future is hidden; both variants give the same result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Masking {
-    /// Scores above the diagonal become -inf before the softmax.
+    /// Sets scores above the diagonal to -inf before the softmax.
     Scores,
-    /// Weights above the diagonal become zero after the softmax, and rows are renormalised. Where a hidden score
-    /// is above all others of its row by more than about 100, these are zero before that, and nothing is left to
-    /// renormalise: hence the other way is the usual one.
+    /// Sets weights above the diagonal to zero after the softmax, and renormalises the rows. If a hidden score exceeds
+    /// all others of its row by more than about 100, the visible weights underflow to zero. Nothing is then left to
+    /// renormalise, so `Scores` is the usual choice.
     Weights,
 }
 
-/// Scores with -inf where `hidden` is `true`.
+/// Replaces scores by -inf where `hidden` is `true`.
 ///
 /// # Shapes
-/// `scores` `[.., query_time, key_time]`, `hidden` the last two axes of it.
+/// `scores` `[.., query_time, key_time]`, `hidden` `[query_time, key_time]`.
 ///
 /// # Errors
-/// [`Error::Shape`] where the mask has other sizes.
+/// [`Error::Shape`] if the mask has other sizes.
 pub fn mask_scores<B: Backend, const D: usize>(
     scores: Tensor<B, D>,
     hidden: Tensor<B, 2, Bool>,
@@ -48,13 +48,13 @@ pub fn mask_scores<B: Backend, const D: usize>(
     fill(scores, hidden, f32::NEG_INFINITY)
 }
 
-/// Weights with zeros where `hidden` is `true`; rows no longer sum to one.
+/// Replaces weights by zeros where `hidden` is `true`; rows no longer sum to one.
 ///
 /// # Shapes
-/// As [`mask_scores`].
+/// Same as [`mask_scores`].
 ///
 /// # Errors
-/// As [`mask_scores`].
+/// Same as [`mask_scores`].
 pub fn mask_weights<B: Backend, const D: usize>(
     weights: Tensor<B, D>,
     hidden: Tensor<B, 2, Bool>,
@@ -62,7 +62,7 @@ pub fn mask_weights<B: Backend, const D: usize>(
     fill(weights, hidden, 0.0)
 }
 
-/// `value` where `hidden`, the same for whatever stands before the last two axes.
+/// Writes `value` where `hidden` is `true`, broadcast over the axes before the last two.
 fn fill<B: Backend, const D: usize>(
     tensor: Tensor<B, D>,
     hidden: Tensor<B, 2, Bool>,
@@ -75,7 +75,7 @@ fn fill<B: Backend, const D: usize>(
     Ok(tensor.mask_fill(hidden.unsqueeze::<D>().expand(dims), value))
 }
 
-/// Weights divided by the sum of their row, which must not be zero.
+/// Divides weights by the sum of their row, which must not be zero.
 ///
 /// # Shapes
 /// `[.., query_time, key_time]`, in and out.
@@ -83,19 +83,19 @@ pub fn renormalise<B: Backend, const D: usize>(weights: Tensor<B, D>) -> Tensor<
     weights.clone() / weights.sum_dim(D - 1)
 }
 
-/// What a [`CausalAttention`] is built from.
+/// The configuration of a [`CausalAttention`].
 #[derive(Config, Debug)]
 pub struct CausalAttentionConfig {
-    /// Width of the input.
+    /// The width of the input.
     pub d_in: usize,
-    /// Width of queries, keys, values and context.
+    /// The width of queries, keys, values and context.
     pub d_out: usize,
-    /// Longest sequence.
+    /// The longest sequence.
     pub context: usize,
-    /// Probability of dropping a weight while training.
+    /// The probability of dropping an attention weight in training.
     #[config(default = 0.0)]
     pub dropout: f64,
-    /// Whether the projections have biases.
+    /// True if the projections have biases.
     #[config(default = false)]
     pub bias: bool,
 }
@@ -103,19 +103,19 @@ pub struct CausalAttentionConfig {
 /// One head of causal self-attention.
 #[derive(Module, Debug)]
 pub struct CausalAttention<B: Backend> {
-    /// Queries, keys and values.
+    /// The projections to queries, keys and values.
     pub projection: TrainableAttention<B>,
-    /// On the weights.
+    /// The dropout of the attention weights.
     pub dropout: Dropout,
-    /// The future, `[context, context]`: no parameter, but it follows the module to its device.
+    /// The causal mask, `[context, context]`: not a parameter, but it moves to other devices with the module.
     pub hidden: Tensor<B, 2, Bool>,
 }
 
 impl CausalAttentionConfig {
-    /// The module, with Burn's lazy initialisation.
+    /// Returns the module, with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// [`Error::Shape`] where a size is zero, [`Error::Argument`] where the dropout lies outside [0, 1).
+    /// [`Error::Shape`] if a size is zero, [`Error::Argument`] if the dropout is outside [0, 1).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<CausalAttention<B>> {
         check_dropout(self.dropout)?;
         ensure(self.context > 0, Error::Shape, || "the context is 0, but must be at least 1".into())?;
@@ -129,15 +129,15 @@ impl CausalAttentionConfig {
 }
 
 impl<B: Backend> CausalAttention<B> {
-    /// Attends to each token and those before it. The scores returned are masked if they were
-    /// masked; the weights are those that were applied.
+    /// Lets each token attend to itself and the tokens before it. With [`Masking::Scores`], the returned scores are
+    /// masked. The returned weights are those applied to the values.
     ///
     /// # Shapes
     /// `x` `[batch, time, d_in]` with `time` up to the context; scores and weights are
     /// `[batch, time, time]`, the context `[batch, time, d_out]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the input is not `d_in` wide or longer than the context.
+    /// [`Error::Shape`] if the input is not `d_in` wide or is longer than the context.
     pub fn forward(&self, x: Tensor<B, 3>, masking: Masking) -> Result<AttentionOutput<B, 3>> {
         let [_, time, _] = x.dims();
         let [context, _] = self.hidden.dims();
@@ -232,7 +232,7 @@ mod tests {
         let values = ops::dropout(&dropout, ones).into_data().to_vec::<f32>().unwrap();
         assert!(values.iter().all(|&x| x == 0.0 || (x - 1.25).abs() < 1e-6));
         let kept = values.iter().filter(|&&x| x > 0.0).count() as f64 / values.len() as f64;
-        // Six deviations of a binomial share of 10,403 draws.
+        // Six standard deviations of a binomial proportion over 10,403 draws.
         assert!((kept - 0.8).abs() < 6.0 * (0.8f64 * 0.2 / 10_403.0).sqrt(), "{kept}");
     }
 

@@ -1,14 +1,13 @@
-//! Cross-attention: queries of one sequence over keys and values of another, with any mask.
+//! Cross-attention: queries from one sequence, keys and values from another, with any mask.
 //!
 //! ```text
 //! output = softmax(Q K^T / sqrt(d_head)) V W_output,  Q = x W_q,  K = y W_k,  V = z W_v
 //! ```
 //!
-//! [`SplitHeads`] do this as they are: only where their keys and values come from differs. With `y = z` the
-//! memory of an encoder it is the cross-attention of an encoder-decoder (Vaswani et al., 2017, arXiv
-//! 1706.03762, section 3.2.3; Bahdanau et al., 2014, arXiv 1409.0473, for the idea); with `x = y = z` it is
-//! self-attention. Keys and values do not depend on the queries, so they are projected once ([`Memory`])
-//! however many queries come.
+//! [`SplitHeads`] compute it unchanged; only the source of their keys and values differs. If `y = z` is the output of
+//! an encoder, it is the cross-attention of an encoder-decoder (Vaswani et al., 2017, arXiv 1706.03762, section 3.2.3;
+//! the idea is from Bahdanau et al., 2014, arXiv 1409.0473). If `x = y = z`, it is self-attention. Keys and values do
+//! not depend on the queries, so they are projected once into a [`Memory`] and serve any number of queries.
 
 use burn::tensor::{Tensor, backend::Backend};
 
@@ -19,25 +18,25 @@ use crate::hooks::{AttentionPoint, NoHooks};
 use crate::ops::{self, Projections, merge_heads};
 use crate::{Error, Result};
 
-/// What queries attend over: the keys and values of one attention, and which of them are hidden.
+/// The keys and values that queries attend to, with the mask that hides some of them.
 #[derive(Debug, Clone)]
 pub struct Memory<B: Backend> {
-    /// `[batch, key_time, heads * d_head]`.
+    /// The keys, `[batch, key_time, heads * d_head]`.
     pub key: Tensor<B, 3>,
-    /// As `key`.
+    /// The values, with the same shape as `key`.
     pub value: Tensor<B, 3>,
-    /// The keys that are hidden.
+    /// The mask, which selects the hidden keys.
     pub mask: Mask<B>,
 }
 
 impl<B: Backend> SplitHeads<B> {
-    /// Projects the keys and values that are to be attended over.
+    /// Projects the keys and values of a memory.
     ///
     /// # Shapes
     /// `key` and `value` `[batch, key_time, d_in]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] where they do not fit the module or each other.
+    /// [`Error::Shape`] if they do not fit the module or each other.
     pub fn project_memory(&self, key: Tensor<B, 3>, value: Tensor<B, 3>, mask: Mask<B>) -> Result<Memory<B>> {
         let ([d_in, _], of_key, of_value) = (self.key.weight.shape().dims(), key.dims(), value.dims());
         check_width("key", of_key, d_in)?;
@@ -48,24 +47,24 @@ impl<B: Backend> SplitHeads<B> {
         Ok(Memory { key: ops::linear(&self.key, key), value: ops::linear(&self.value, value), mask })
     }
 
-    /// Attends from `query` over a memory.
+    /// Attends from `query` to a memory.
     ///
     /// # Shapes
     /// `query` `[batch, query_time, d_in]`; the result is `[batch, query_time, d_model]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] where query or mask do not fit the module or the memory.
+    /// [`Error::Shape`] if the query or the mask does not fit the module or the memory.
     pub fn forward_memory(&self, query: Tensor<B, 3>, memory: &Memory<B>) -> Result<Tensor<B, 3>> {
         self.forward_memory_hooked(None, query, memory, AttentionHooks::alone(&mut NoHooks))
     }
 
-    /// [`Self::forward_memory`], with the weights as they were applied.
+    /// Like [`Self::forward_memory`], and also returns the attention weights as applied.
     ///
     /// # Shapes
-    /// As [`Self::forward_memory`]; the weights are `[batch, heads, query_time, key_time]`.
+    /// Same as [`Self::forward_memory`]; the weights are `[batch, heads, query_time, key_time]`.
     ///
     /// # Errors
-    /// As [`Self::forward_memory`].
+    /// Same as [`Self::forward_memory`].
     pub fn forward_memory_with_weights(
         &self,
         query: Tensor<B, 3>,
@@ -74,13 +73,13 @@ impl<B: Backend> SplitHeads<B> {
         with_weights(|hooks| self.forward_memory_hooked(None, query, memory, hooks))
     }
 
-    /// [`Self::forward_memory`] with residual connection and hooks.
+    /// Like [`Self::forward_memory`], with a residual connection and hooks.
     ///
     /// # Shapes
     /// `query` `[batch, query_time, d_in]`, `residual` and the result `[batch, query_time, d_model]`.
     ///
     /// # Errors
-    /// As [`Self::forward_memory`], and where the residual has another shape than the output.
+    /// Same as [`Self::forward_memory`]. Additionally [`Error::Shape`] if the shapes of residual and output differ.
     pub fn forward_memory_hooked(
         &self,
         residual: Option<Tensor<B, 3>>,

@@ -1,4 +1,4 @@
-//! Attention with hooks: the part that self-attention and cross-attention share, from queries, keys and values to the
+//! Attention with hooks: the steps that self-attention and cross-attention share, from queries, keys and values to the
 //! output.
 
 use burn::nn::{Dropout, Linear};
@@ -8,48 +8,49 @@ use crate::Result;
 use crate::hooks::{AttentionPoint, BlockHooks, HookPoint, HookSite, Hooks};
 use crate::ops::{self, AttentionOptions, Projections, merge_heads, split_heads};
 
-/// The input of one head's query, key or value projection, where a hook replaced it.
+/// The input of one head's query, key or value projection, replaced by a hook.
 #[derive(Debug, Clone)]
 pub struct HeadInput<B: Backend> {
-    /// The projection: query, key or value.
+    /// The projection: [`Query`](AttentionPoint::Query), [`Key`](AttentionPoint::Key) or
+    /// [`Value`](AttentionPoint::Value).
     pub point: AttentionPoint,
-    /// The head, from 0.
+    /// The zero-based index of the head.
     pub head: usize,
-    /// `[batch, time, d_model]`, normalised as the input of the other heads.
+    /// The input, `[batch, time, d_model]`, normalised like the input of the other heads.
     pub input: Tensor<B, 3>,
 }
 
-/// The hooks of an attention layer, at its place in a block.
+/// The hooks of one attention layer in a block.
 pub struct AttentionHooks<'a, B: Backend> {
     /// The hooks of the block.
     pub block: BlockHooks<'a, B>,
-    /// Makes a point of this layer: [`HookPoint::SelfAttention`] or [`HookPoint::CrossAttention`].
+    /// The constructor of this layer's hook points: [`HookPoint::SelfAttention`] or [`HookPoint::CrossAttention`].
     pub point: fn(AttentionPoint) -> HookPoint,
     /// The inputs that hooks replaced.
     pub inputs: Vec<HeadInput<B>>,
 }
 
 impl<'a, B: Backend> AttentionHooks<'a, B> {
-    /// The hooks of an attention that stands alone, as the self-attention of a decoder's first block.
+    /// Creates the hooks of a standalone attention, which counts as the self-attention of a decoder's first block.
     pub fn alone(hooks: &'a mut dyn Hooks<B>) -> Self {
         Self { block: BlockHooks::alone(hooks), point: HookPoint::SelfAttention, inputs: Vec::new() }
     }
 
-    /// Returns whether any of these activations is wanted.
+    /// Returns true if any of these activations is wanted.
     pub(super) fn wants(&self, points: &[AttentionPoint]) -> bool {
         points.iter().any(|&point| self.block.wants((self.point)(point)))
     }
 
-    /// Passes an activation of all heads through the hooks where they want it.
+    /// Passes an activation of all heads through the hooks if they want it.
     pub(super) fn apply(&mut self, point: AttentionPoint, activation: Tensor<B, 4>) -> Tensor<B, 4> {
         self.block.apply_heads((self.point)(point), activation)
     }
 
-    /// Lets heads project the inputs that hooks replaced, and passes the projection through the hooks. `project` makes
-    /// the projection of all heads from an input.
+    /// Recomputes the projection of each head whose input a hook replaced, then passes the result through the hooks.
+    /// `project` computes the projection of all heads from an input.
     ///
     /// # Shapes
-    /// `part` and what `project` returns `[batch, heads, time, d_head]`, as the result.
+    /// `part`, the result of `project` and the returned tensor are `[batch, heads, time, d_head]`.
     pub(super) fn project(
         &mut self,
         point: AttentionPoint,
@@ -65,7 +66,7 @@ impl<'a, B: Backend> AttentionHooks<'a, B> {
     }
 }
 
-/// Calls `attend` with hooks that record the attention weights, and returns them with its output.
+/// Calls `attend` with hooks that record the attention weights, and returns the output and the weights.
 pub(super) fn with_weights<B: Backend>(
     attend: impl FnOnce(AttentionHooks<'_, B>) -> Result<Tensor<B, 3>>,
 ) -> Result<(Tensor<B, 3>, Tensor<B, 4>)> {
@@ -84,7 +85,7 @@ pub(super) fn with_weights<B: Backend>(
     Ok((output, recorded.0.expect("an attention that hooks record has weights")))
 }
 
-/// Attends, and projects the heads' contexts to the output, with its dropout and `residual` where there is one.
+/// Attends, and projects the contexts of the heads to the output, with dropout and an optional `residual`.
 ///
 /// # Shapes
 /// `[batch, query_time, d_model]`.
@@ -124,8 +125,8 @@ pub(super) fn attend<B: Backend>(
     }
 }
 
-/// Splits a part of the projections into heads: `[batch, time, count * d_head]` to `[batch, heads, time, d_head]`,
-/// where `count` heads are shared by `heads`.
+/// Splits one of the projections into heads: `[batch, time, count * d_head]` to `[batch, heads, time, d_head]`. Each of
+/// the `count` heads is repeated for the `heads / count` heads that share it.
 pub(super) fn by_heads<B: Backend>(part: Tensor<B, 3>, count: usize, heads: usize) -> Tensor<B, 4> {
     ops::repeat_heads(split_heads(part, count), heads)
 }

@@ -1,27 +1,27 @@
-//! Masks: which keys a query may not see.
+//! Masks, which hide keys from queries.
 //!
-//! One polarity holds in the whole crate: **`true` means hidden**. A hidden key gets a weight of
-//! exactly zero, and a query whose keys are all hidden gets a context of zeros.
+//! The whole crate uses one polarity: **`true` means hidden**. A hidden key gets a weight of exactly zero, and a query
+//! whose keys are all hidden gets a context of zeros.
 //!
-//! [`Mask`] joins what may be hidden in one attention step: the future, padding among the keys,
-//! whole queries, single pairs. The functions here make such tensors.
+//! [`Mask`] combines everything that may be hidden in one attention step: the future, padding among the keys, whole
+//! queries, single pairs. The functions here build such tensors.
 
 use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 
 pub use crate::ops::{KeyRange, Mask, masked_softmax};
 
-/// The future: hides from query `i` every key `j > i`.
+/// Returns the causal mask, which hides every key `j > i` from query `i`.
 ///
 /// # Shapes
-/// `[time, time]`, queries down, keys across; `true` above the diagonal.
+/// `[time, time]` with a row per query; `true` above the diagonal.
 pub fn future<B: Backend>(time: usize, device: &B::Device) -> Tensor<B, 2, Bool> {
     Tensor::tril_mask([time, time], 0, device)
 }
 
-/// Padding at the end of sequences of these lengths, laid out over `time` places.
+/// Returns the padding mask of sequences with the given lengths, padded at the end to `time` positions.
 ///
 /// # Shapes
-/// `[batch, time]`, `true` from each sequence's length on.
+/// `[batch, time]`; `true` at each position from the sequence's length on.
 pub fn padding<B: Backend>(lengths: &[usize], time: usize, device: &B::Device) -> Tensor<B, 2, Bool> {
     let lengths: Vec<i64> = lengths.iter().map(|&length| length as i64).collect();
     let batch = lengths.len();

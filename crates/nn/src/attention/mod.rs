@@ -1,19 +1,19 @@
-//! Attention, to be read from top to bottom.
+//! Attention, best read from top to bottom:
 //!
-//! | file | what it adds |
+//! | file | contents |
 //! |---|---|
-//! | [`score`] | queries meet keys: scores, weights, context, as pure functions |
-//! | [`mask`] | which keys a query may not see |
-//! | [`simple`] | tokens attend to each other as they are, without anything to learn |
+//! | [`score`] | scores, weights and context as pure functions of queries, keys and values |
+//! | [`mask`] | masks, which hide keys from queries |
+//! | [`simple`] | attention between raw tokens, without parameters |
 //! | [`trainable`] | learned queries, keys and values |
-//! | [`causal`] | no looking ahead, in two ways, and dropout |
-//! | [`multi_head`] | several heads side by side: stacked, split, fused |
-//! | [`cross`] | queries of one sequence, keys and values of another |
-//! | [`hooked`] | what both kinds of attention share, with hooks |
-//! | [`cache`] | keys and values kept, so that the next token costs one step |
+//! | [`causal`] | causal masking in two ways, and dropout |
+//! | [`multi_head`] | several heads in parallel: stacked, split, fused |
+//! | [`cross`] | queries from one sequence, keys and values from another |
+//! | [`hooked`] | the steps that self-attention and cross-attention share, with hooks |
+//! | [`cache`] | the KV cache, with which each new token costs one step |
 //!
-//! Models use [`MultiHeadAttention`], and [`SplitHeads`] over a [`Memory`]; the others are the way there, each
-//! shown equal to the next. All weights are returned on request and never kept.
+//! Models use [`MultiHeadAttention`], and [`SplitHeads`] over a [`Memory`]. The other modules lead up to these step by
+//! step, and tests show each to equal the next. Attention weights are returned on request and never stored.
 
 pub mod cache;
 pub mod causal;
@@ -43,14 +43,14 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use crate::{Error, Result, error::ensure, range};
 
-/// Whether the last axis of `what` has the width that a module takes.
+/// Checks that the last axis of `what` has the width that a module takes.
 pub(crate) fn check_width<const D: usize>(what: &str, dims: [usize; D], width: usize) -> Result<()> {
     ensure(dims[D - 1] == width, Error::Shape, || {
         format!("the {what} is {dims:?}, but its last axis must be {width}")
     })
 }
 
-/// Whether a residual, where there is one, has the shape of what is added to it.
+/// Checks that an optional residual has the shape of the output added to it.
 pub(crate) fn check_residual<B: Backend>(residual: Option<&Tensor<B, 3>>, output: [usize; 3]) -> Result<()> {
     let residual = residual.map_or(output, Tensor::dims);
     ensure(residual == output, Error::Shape, || {
@@ -58,7 +58,7 @@ pub(crate) fn check_residual<B: Backend>(residual: Option<&Tensor<B, 3>>, output
     })
 }
 
-/// Whether a dropout lies in [0, 1).
+/// Checks that a dropout probability is in [0, 1).
 pub(crate) fn check_dropout(dropout: f64) -> Result<()> {
     range::check("dropout", dropout.into(), range::Range::FRACTION)
 }

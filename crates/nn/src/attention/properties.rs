@@ -1,4 +1,4 @@
-//! What holds for attention of any shape.
+//! Property tests of attention with random shapes.
 
 use burn::tensor::{Bool, Distribution, Int, Tensor, Tolerance};
 use burn_ndarray::NdArray;
@@ -13,7 +13,7 @@ use crate::position::{Direction, Position, PositionScheme, Widths};
 
 type B = NdArray;
 
-/// Shapes of which no two sizes are equal, so that a swapped axis cannot pass.
+/// A shape with pairwise different sizes, so that a swapped axis cannot pass.
 #[derive(Debug, Clone)]
 struct Shape {
     batch: usize,
@@ -38,7 +38,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
         .prop_filter("all sizes differ", |shape| {
             let Shape { batch, time, key_time, heads, key_value_heads, d_head } = *shape;
             let mut sizes = vec![batch, time, key_time, heads, d_head];
-            // One head is as wide as the model, and heads without groups are as many for keys.
+            // A single head is as wide as the model, and ungrouped heads have equal counts of queries and keys.
             sizes.extend((heads > 1).then_some(heads * d_head));
             sizes.extend((key_value_heads != heads).then_some(key_value_heads));
             (0..sizes.len()).all(|i| !sizes[..i].contains(&sizes[i]))
@@ -156,7 +156,7 @@ proptest! {
         let query = random([batch, time, width]);
         let memory = attention.project_memory(memory.clone(), memory, Mask::none().hide_keys(everything)).unwrap();
         let output = attention.forward_memory(query, &memory).unwrap();
-        // Zeros of either sign.
+        // The zeros may have either sign.
         prop_assert_eq!(output.dims(), [batch, time, width]);
         prop_assert!(output.into_data().iter::<f32>().all(|value| value == 0.0));
     }
@@ -215,7 +215,7 @@ proptest! {
         let padding = hidden([batch, time]);
         let places = padding.clone().unsqueeze_dim::<3>(2).expand([batch, time, heads * d_head]);
         let other = x.clone().mask_where(places.clone(), random([batch, time, heads * d_head]));
-        // What a place of padding itself gets is its own affair.
+        // The output at a padding position itself is irrelevant.
         let attend = |x| {
             let mask = Mask::none().hide_keys(padding.clone());
             attention.forward(x, &mask, &position).unwrap().mask_fill(places.clone(), 0.0).into_data()

@@ -6,33 +6,32 @@
 //! context = weights V                  a weighted mean of the values
 //! ```
 //!
-//! The root of the width `d` keeps the scores' variance near one: a dot product of `d` numbers
-//! of variance one has variance `d`, and a softmax of large scores is nearly one-hot, with hardly
-//! any gradient.
+//! Dividing by the square root of the width `d` keeps the variance of the scores near one: a dot product of `d` numbers
+//! of variance one has variance `d`. The softmax of large scores is nearly one-hot, with a vanishing gradient.
 
 use burn::tensor::{Tensor, activation::softmax, backend::Backend};
 
 use crate::{Error, Result, error::ensure};
 
-/// What attention makes on its way, all of it returned.
+/// The output of attention with its intermediate results.
 #[derive(Debug, Clone)]
 pub struct AttentionOutput<B: Backend, const D: usize> {
     /// The dot product of each query with each key, `[.., query_time, key_time]`, unscaled.
     pub scores: Tensor<B, D>,
-    /// How much of each value a query takes, `[.., query_time, key_time]`; rows sum to one.
+    /// The attention weights, `[.., query_time, key_time]`; rows sum to one.
     pub weights: Tensor<B, D>,
-    /// The weighted mean of the values, `[.., query_time, d_value]`.
+    /// The weighted mean of the values for each query, `[.., query_time, d_value]`.
     pub context: Tensor<B, D>,
 }
 
-/// The dot product of each query with each key.
+/// Returns the dot product of each query with each key.
 ///
 /// # Shapes
 /// `query` `[.., query_time, d]`, `key` `[.., key_time, d]`; the result is
 /// `[.., query_time, key_time]`.
 ///
 /// # Errors
-/// [`Error::Shape`] where the two do not share the width `d` or the axes before time.
+/// [`Error::Shape`] if query and key differ in the width `d` or in the axes before time.
 pub fn scores<B: Backend, const D: usize>(query: Tensor<B, D>, key: Tensor<B, D>) -> Result<Tensor<B, D>> {
     let (of_query, of_key) = (query.dims(), key.dims());
     let fit = D >= 2 && of_query[D - 1] == of_key[D - 1] && of_query[..D - 2] == of_key[..D - 2];
@@ -42,7 +41,8 @@ pub fn scores<B: Backend, const D: usize>(query: Tensor<B, D>, key: Tensor<B, D>
     Ok(query.matmul(key.transpose()))
 }
 
-/// Softmax over the keys of the scores, divided by the root of the width `d` of the keys.
+/// Returns the attention weights: the softmax over the keys of the scores divided by the square root of the keys' width
+/// `d`.
 ///
 /// # Shapes
 /// `[.., query_time, key_time]`, in and out.
@@ -50,14 +50,14 @@ pub fn weights<B: Backend, const D: usize>(scores: Tensor<B, D>, d: usize) -> Te
     softmax(scores / (d as f64).sqrt(), D - 1)
 }
 
-/// The mean of the values, weighed by the weights of each query.
+/// Returns the mean of the values for each query, weighted by the attention weights.
 ///
 /// # Shapes
 /// `weights` `[.., query_time, key_time]`, `value` `[.., key_time, d_value]`; the result is
 /// `[.., query_time, d_value]`.
 ///
 /// # Errors
-/// [`Error::Shape`] where the weights have not one key a value, or other axes before time.
+/// [`Error::Shape`] if the numbers of keys and values differ, or the axes before time do.
 pub fn context<B: Backend, const D: usize>(
     weights: Tensor<B, D>,
     value: Tensor<B, D>,

@@ -1,41 +1,40 @@
-//! Self-attention without anything to learn: every token is query, key and value at once.
+//! Self-attention without parameters: every token is its own query, key and value.
 //!
 //! ```text
 //! scores = x x^T,  weights = softmax(scores),  context = weights x
 //! ```
 //!
-//! A token's score with itself is its squared length, so tokens mostly attend to themselves and to
-//! tokens that point the same way. What is to be looked for cannot be learned: that is what
-//! [`super::trainable`] adds.
+//! A token's score with itself is its squared norm, so tokens mostly attend to themselves and to tokens of similar
+//! direction. This pattern cannot be learned; [`super::trainable`] adds learned projections.
 
 use burn::tensor::{Tensor, activation::softmax, backend::Backend};
 
 use super::score::{self, AttentionOutput};
 use crate::{Error, Result, error::ensure};
 
-/// Every token attends to every token.
+/// Lets every token attend to every token.
 ///
 /// # Shapes
 /// `x` `[.., time, d]`; scores and weights are `[.., time, time]`, the context `[.., time, d]`.
 ///
 /// # Errors
-/// [`Error::Shape`] where `x` has one axis only.
+/// [`Error::Shape`] if `x` has only one axis.
 pub fn attend<B: Backend, const D: usize>(x: Tensor<B, D>) -> Result<AttentionOutput<B, D>> {
     let scores = score::scores(x.clone(), x.clone())?;
-    // No division by the root of the width: nothing was drawn whose variance it would restore.
+    // Not scaled by the root of the width: scaling corrects the variance of random projections, and there are none.
     let weights = softmax(scores.clone(), D - 1);
     let context = score::context(weights.clone(), x)?;
     Ok(AttentionOutput { scores, weights, context })
 }
 
-/// One token's row of [`attend`]: its scores with every token, their softmax, and the mean of
-/// all tokens by these weights.
+/// Returns one row of [`attend`]: the token's scores with every token, their softmax, and the mean of all tokens with
+/// these weights.
 ///
 /// # Shapes
 /// `x` `[time, d]`; scores and weights are `[time]`, the context `[d]`.
 ///
 /// # Errors
-/// [`Error::Shape`] where the sequence has no such token.
+/// [`Error::Shape`] if `query` is not a position of the sequence.
 pub fn attend_from<B: Backend>(x: Tensor<B, 2>, query: usize) -> Result<AttentionOutput<B, 1>> {
     let [time, d] = x.dims();
     ensure(query < time, Error::Shape, || {

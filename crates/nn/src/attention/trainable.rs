@@ -1,5 +1,5 @@
-//! Trainable self-attention: three matrices make each token's query (what it looks for), key
-//! (what it offers to be found by) and value (what it hands over).
+//! Trainable self-attention: three matrices project each token to its query (what it looks for), key (what it is
+//! matched by) and value (what it passes on).
 //!
 //! ```text
 //! Q = x W_q,  K = x W_k,  V = x W_v
@@ -15,14 +15,14 @@ use super::check_width;
 use super::score::{self, AttentionOutput};
 use crate::{Error, Result, error::ensure, ops};
 
-/// What a [`TrainableAttention`] is built from.
+/// The configuration of a [`TrainableAttention`].
 #[derive(Config, Debug)]
 pub struct TrainableAttentionConfig {
-    /// Width of the input.
+    /// The width of the input.
     pub d_in: usize,
-    /// Width of queries, keys, values and context, in general another.
+    /// The width of queries, keys, values and context, which may differ from `d_in`.
     pub d_out: usize,
-    /// Whether the projections have biases.
+    /// True if the projections have biases.
     #[config(default = false)]
     pub bias: bool,
 }
@@ -30,19 +30,19 @@ pub struct TrainableAttentionConfig {
 /// Scaled dot-product self-attention with learned projections.
 #[derive(Module, Debug)]
 pub struct TrainableAttention<B: Backend> {
-    /// What a token looks for: `d_in` to `d_out`.
+    /// The query projection, `d_in` to `d_out`.
     pub query: Linear<B>,
-    /// What a token is found by: `d_in` to `d_out`.
+    /// The key projection, `d_in` to `d_out`.
     pub key: Linear<B>,
-    /// What a token hands over: `d_in` to `d_out`.
+    /// The value projection, `d_in` to `d_out`.
     pub value: Linear<B>,
 }
 
 impl TrainableAttentionConfig {
-    /// The module, with Burn's lazy initialisation.
+    /// Returns the module, with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// [`Error::Shape`] where a width is zero.
+    /// [`Error::Shape`] if a width is zero.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<TrainableAttention<B>> {
         let Self { d_in, d_out, bias } = *self;
         ensure(d_in > 0 && d_out > 0, Error::Shape, || {
@@ -54,27 +54,27 @@ impl TrainableAttentionConfig {
 }
 
 impl<B: Backend> TrainableAttention<B> {
-    /// Queries, keys and values of every token.
+    /// Returns the queries, keys and values of every token.
     ///
     /// # Shapes
-    /// `[.., time, d_in]` to three times `[.., time, d_out]`.
+    /// `[.., time, d_in]` to three tensors `[.., time, d_out]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the input is not `d_in` wide.
+    /// [`Error::Shape`] if the input is not `d_in` wide.
     pub fn project<const D: usize>(&self, x: Tensor<B, D>) -> Result<[Tensor<B, D>; 3]> {
         let [d_in, _] = self.query.weight.shape().dims();
         check_width("input", x.dims(), d_in)?;
         Ok([&self.query, &self.key, &self.value].map(|layer| ops::linear(layer, x.clone())))
     }
 
-    /// Every token attends to every token.
+    /// Lets every token attend to every token.
     ///
     /// # Shapes
     /// `[.., time, d_in]`; scores and weights are `[.., time, time]`, the context
     /// `[.., time, d_out]`.
     ///
     /// # Errors
-    /// As [`Self::project`].
+    /// Same as [`Self::project`].
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Result<AttentionOutput<B, D>> {
         let [query, key, value] = self.project(x)?;
         let [_, d_out] = self.key.weight.shape().dims();

@@ -1,4 +1,4 @@
-//! Hooks see every activation, change what they replace, and cost nothing where they want none.
+//! Hooks see every activation, change the ones they replace, and cost nothing if they want none.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -43,14 +43,14 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 fn allocations<T>(work: impl Fn() -> T) -> usize {
-    // The first call fills the pool of buffers.
+    // The first call fills the buffer pool.
     drop(work());
     let before = ALLOCATIONS.with(Cell::get);
     drop(work());
     ALLOCATIONS.with(Cell::get) - before
 }
 
-/// Wants everything, changes nothing.
+/// Wants every activation and changes none.
 #[derive(Default)]
 struct Everything(Vec<(HookSite, Vec<usize>)>);
 
@@ -70,7 +70,7 @@ impl<B: Backend> Hooks<B> for Everything {
     }
 }
 
-/// Wants one site, and reverses and scales the last axis there.
+/// Wants one site, and reverses and scales the last axis of its activation.
 struct Distorted(HookSite);
 
 impl<B: Backend> Hooks<B> for Distorted {

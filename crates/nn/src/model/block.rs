@@ -1,5 +1,5 @@
-//! One block of a stack: self-attention, in a decoder that reads a memory cross-attention too, then a
-//! feed-forward layer, each with a norm and a residual connection.
+//! One block of a stack: self-attention, cross-attention in a decoder with a memory, and a feed-forward layer, each
+//! with a norm and a residual connection.
 
 use burn::module::{Module, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
@@ -17,32 +17,32 @@ use crate::role::{ParamRole, ParamRoles};
 pub struct BlockInput<'a, B: Backend> {
     /// The residual stream, `[batch, time, d_model]`.
     pub x: Tensor<B, 3>,
-    /// The memory of the cross-attention, in a block that has one.
+    /// The memory of the cross-attention, if the block has one.
     pub memory: Option<&'a Memory<B>>,
-    /// The keys that each query of the self-attention may not see.
+    /// The mask of the self-attention.
     pub mask: &'a Mask<B>,
-    /// The influence of positions on the scores of the self-attention.
+    /// The effect of positions on the scores of the self-attention.
     pub position: &'a ScorePosition<B>,
-    /// Keys and values of earlier positions, which the input's positions follow and see.
+    /// The KV cache of earlier positions, which precede the input's positions.
     pub cache: Option<&'a mut KeyValueCache<B>>,
 }
 
-/// Attention and a feed-forward layer.
+/// A block of attention and a feed-forward layer.
 #[derive(Module, Debug)]
 pub struct Block<B: Backend> {
-    /// Before or after the self-attention.
+    /// The norm before or after the self-attention.
     pub attention_norm: Norm<B>,
-    /// Looks at other places.
+    /// The self-attention.
     pub attention: MultiHeadAttention<B>,
-    /// Before or after the cross-attention.
+    /// The norm before or after the cross-attention.
     pub cross_attention_norm: Option<Norm<B>>,
-    /// Looks at a memory, in a block that reads one.
+    /// The cross-attention, in a block that reads a memory.
     pub cross_attention: Option<SplitHeads<B>>,
-    /// Before or after the feed-forward layer.
+    /// The norm before or after the feed-forward layer.
     pub feed_forward_norm: Norm<B>,
-    /// Works on each place by itself.
+    /// The feed-forward layer, applied to each position separately.
     pub feed_forward: FeedForward<B>,
-    /// Where the norms stand.
+    /// The placement of the norms.
     #[module(skip)]
     pub placement: NormPlacement,
 }
@@ -68,10 +68,10 @@ impl<B: Backend> ParamRoles for Block<B> {
 }
 
 impl<B: Backend> Block<B> {
-    /// A block of this config, with Burn's lazy initialisation.
+    /// Creates a block with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// Those of [`ModelConfig::check`].
+    /// The errors of [`ModelConfig::check`].
     pub fn new(config: &ModelConfig, reads_memory: bool, device: &B::Device) -> Result<Self> {
         let norm = || config.stream_norm(device);
         Ok(Self {
@@ -91,7 +91,7 @@ impl<B: Backend> Block<B> {
     /// `[batch, time, d_model]`.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] where input, memory, mask or position do not fit.
+    /// [`crate::Error::Shape`] if the shapes of input, memory, mask and position do not match.
     pub fn forward(&self, block: BlockInput<'_, B>, mut hooks: BlockHooks<'_, B>) -> Result<Tensor<B, 3>> {
         use AttentionPoint::{Key, Query, Value};
         let BlockInput { x, memory, mask, position, cache } = block;
@@ -124,7 +124,7 @@ impl<B: Backend> Block<B> {
         Ok(hooks.apply(HookPoint::ResidualPost, x))
     }
 
-    /// Returns the hooks of one of its attentions, whose `readers` read the residual stream `x` after a norm.
+    /// Returns the hooks of one of the block's attentions, whose `readers` read the residual stream `x` through `norm`.
     fn attention_hooks<'a>(
         &self,
         mut hooks: BlockHooks<'a, B>,

@@ -1,4 +1,4 @@
-//! From a config to a model.
+//! Building a model from its config.
 
 use burn::nn::LinearConfig;
 use burn::tensor::backend::Backend;
@@ -13,25 +13,25 @@ use crate::position::{Direction, Widths};
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
-/// More parameters than this are a slip of the keyboard: 64 GB of weights alone.
+/// The largest number of parameters of a model. A larger one is probably a typo: the weights alone would exceed 64 GB.
 const MOST_PARAMETERS: usize = 16_000_000_000;
 
 impl ModelConfig {
-    /// Builds the model and draws its parameters from the backend's random numbers.
+    /// Builds the model and initialises its parameters with the backend's random numbers.
     ///
     /// # Errors
-    /// Those of [`Self::check`]; [`Error::Argument`] where the model would be too large to hold;
-    /// [`Error::Shape`] where a size of the data is zero.
+    /// The errors of [`Self::check`]; [`Error::Argument`] if the model has too many parameters; [`Error::Shape`] if a
+    /// size of the data is zero.
     pub fn init<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
-        // Nothing returns to a stream where there is none.
+        // Without a residual stream, no projection is scaled by the number of layers.
         let layers = if self.architecture == Architecture::OneLayer { 0 } else { self.layers };
         Ok(self.initialisation.apply(self.init_lazy(sizes, device)?, layers, self.zero_projections))
     }
 
-    /// Builds the model for weights that there are already: no parameter takes memory before it has its own.
+    /// Builds the model for existing weights: no parameter takes memory before it is loaded.
     ///
     /// # Errors
-    /// As [`Self::init`].
+    /// Same as [`Self::init`].
     pub fn init_lazy<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
         self.check()?;
         let Sizes { vocab, context, source_context } = sizes;
@@ -56,24 +56,24 @@ impl ModelConfig {
         self.build(sizes, device)
     }
 
-    /// Returns the number of parameters that [`Self::init`] makes, the same on any backend.
+    /// Returns the number of parameters of the model that [`Self::init`] builds, which is the same on any backend.
     ///
     /// # Panics
-    /// Where [`Self::check`] refuses the config.
+    /// If [`Self::check`] fails.
     pub fn parameters<B: Backend>(&self, sizes: Sizes) -> usize {
         self.parameters_by_role::<B>(sizes).iter().map(|(_, count)| count).sum()
     }
 
-    /// Returns the role of each parameter tensor and how many numbers it holds, in the order of [`ParamRoles::roles`].
+    /// Returns the role and the number of elements of each parameter tensor, in the order of [`ParamRoles::roles`].
     ///
     /// # Panics
-    /// Where [`Self::check`] refuses the config.
+    /// If [`Self::check`] fails.
     pub fn parameters_by_role<B: Backend>(&self, sizes: Sizes) -> Vec<(ParamRole, usize)> {
         self.counts::<B>(sizes, &Default::default())
     }
 
     fn counts<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Vec<(ParamRole, usize)> {
-        // Tables of positions are computed at once, but only those that are learned count.
+        // Position tables are computed eagerly, but only learned ones count as parameters; the others are kept small.
         let sizes = match self.position.ends_with_context() {
             true => sizes,
             false => Sizes { context: 1, source_context: sizes.source_context.map(|_| 1), ..sizes },
@@ -122,12 +122,12 @@ impl ModelConfig {
         }))
     }
 
-    /// A norm of the residual stream.
+    /// Creates a norm of the residual stream.
     pub(super) fn stream_norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
         self.norm_of(self.norm_epsilon, self.bias, device)
     }
 
-    /// A norm of vectors of the model's width.
+    /// Creates a norm of vectors of width `d_model`.
     pub(super) fn norm_of<B: Backend>(&self, epsilon: f64, bias: bool, device: &B::Device) -> Norm<B> {
         match self.norm_kind {
             NormKind::Layer => Norm::layer(self.d_model, epsilon, bias, device),

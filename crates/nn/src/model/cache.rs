@@ -1,7 +1,7 @@
-//! Reading token by token: what a model keeps of the places it has read.
+//! Incremental inference: a model reads tokens step by step and caches the keys and values of the positions it has
+//! read.
 //!
-//! [`Model::start`] and [`Model::read`] give the logits of [`Model::forward`], for a step's worth
-//! of work a token.
+//! [`Model::start`] and [`Model::read`] give the same logits as [`Model::forward`], at the cost of one step per token.
 
 use burn::tensor::{Int, Tensor, backend::Backend};
 
@@ -10,32 +10,32 @@ use crate::Result;
 use crate::attention::{KeyValueCache, Memory};
 use crate::hooks::NoHooks;
 
-/// The keys and values that each layer of a model has computed so far.
+/// The keys and values of each layer of a model, for the positions read.
 #[derive(Debug, Clone)]
 pub struct ModelCache<B: Backend> {
-    /// Self-attention, a cache a layer.
+    /// The caches of self-attention, one per layer.
     layers: Vec<KeyValueCache<B>>,
-    /// Cross-attention, a memory a layer; empty in a model that reads no source.
+    /// The memories of cross-attention, one per layer; empty in a model without a source.
     memories: Vec<Memory<B>>,
 }
 
 impl<B: Backend> ModelCache<B> {
-    /// How many places were read.
+    /// Returns the number of positions read.
     pub fn time(&self) -> usize {
         self.layers.first().map_or(0, KeyValueCache::time)
     }
 
-    /// Forgets the places that were read, not the source.
+    /// Clears the positions read, but keeps the source.
     pub fn clear(&mut self) {
         self.layers.fill_with(KeyValueCache::default);
     }
 }
 
 impl<B: Backend> Model<B> {
-    /// An empty cache; for an encoder-decoder one that holds its reading of the source.
+    /// Creates a cache without positions; for an encoder-decoder, it contains the encoded source.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] where a source is missing, does not fit, or is not taken.
+    /// [`crate::Error::Shape`] if a source is missing, has the wrong shape, or is given to a model that takes none.
     pub fn start(&self, source: Option<Source<B>>) -> Result<ModelCache<B>> {
         let layers = match self {
             Model::OneLayer(_) => 1,
@@ -45,14 +45,14 @@ impl<B: Backend> Model<B> {
         Ok(ModelCache { layers: vec![KeyValueCache::default(); layers], memories })
     }
 
-    /// Reads the next tokens of each row; the logits of the token that follows the last of them.
+    /// Reads the next tokens of each row, and returns the logits of the token after the last one.
     ///
     /// # Shapes
     /// `tokens` `[batch, time]`; the result is `[batch, vocab]`.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] where there is nothing to read, the positions end before the tokens do, or the batch is
-    /// another than before.
+    /// [`crate::Error::Shape`] if `tokens` is empty, if the sequence extends beyond the last position, or if the batch
+    /// size differs from that of earlier calls.
     pub fn read(&self, tokens: Tensor<B, 2, Int>, cache: &mut ModelCache<B>) -> Result<Tensor<B, 2>> {
         let [_, time] = tokens.dims();
         check_tokens("tokens are", tokens.dims())?;

@@ -1,4 +1,4 @@
-//! The section `[model]` of a config: which model, of which size.
+//! The config section `[model]`: the architecture of a model and its sizes.
 
 use serde::{Deserialize, Serialize};
 
@@ -149,7 +149,7 @@ impl Default for ModelConfig {
     }
 }
 
-/// The most columns of a matrix in a model.
+/// The largest width of a weight matrix.
 const MAX_WIDTH: u64 = 65_536;
 
 impl Section for ModelConfig {
@@ -194,23 +194,23 @@ impl Section for ModelConfig {
     }
 }
 
-/// The sizes that the data give a model.
+/// The sizes of a model that depend on the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sizes {
-    /// Number of tokens that exist.
+    /// The size of the vocabulary.
     pub vocab: usize,
-    /// Longest sequence in training.
+    /// The longest sequence in training.
     pub context: usize,
-    /// Longest source in training, for a model that reads one.
+    /// The longest source in training, for a model that reads one.
     pub source_context: Option<usize>,
 }
 
 impl ModelConfig {
-    /// Whether these keys make a model.
+    /// Checks that the keys form a valid model.
     ///
     /// # Errors
-    /// [`Error::Argument`] naming the key, its value and the remedy.
+    /// [`Error::Argument`] with the key, its value and the remedy.
     pub fn check(&self) -> Result<()> {
         self.check_ranges()?;
         self.attention().check()?;
@@ -220,7 +220,7 @@ impl ModelConfig {
         Error::check(high > low, "rope_high_frequency_factor", high, problem)
     }
 
-    /// Blocks of all stacks together; the one-layer decoder counts as one.
+    /// Returns the number of blocks of all stacks together; the one-layer decoder counts as one.
     pub fn blocks(&self) -> usize {
         match self.architecture {
             Architecture::OneLayer => 1,
@@ -229,7 +229,7 @@ impl ModelConfig {
         }
     }
 
-    /// The inner width of the feed-forward layers; 0 where the architecture has none.
+    /// Returns the inner width of the feed-forward layers; 0 if the architecture has none.
     pub fn inner_width(&self) -> usize {
         match self.architecture {
             Architecture::OneLayer => 0,
@@ -238,29 +238,30 @@ impl ModelConfig {
         }
     }
 
-    /// The columns of their first matrix: gated ones have two for each number within.
+    /// Returns the number of columns of the feed-forward layers' first matrix: twice the inner width if the activation
+    /// is gated.
     pub fn up_width(&self) -> usize {
         if self.activation.is_gated() { 2 * self.inner_width() } else { self.inner_width() }
     }
 
-    /// The width of a head. [`Self::check`] lets no number of heads pass that has none.
+    /// Returns the width of a head.
     pub fn head_width(&self) -> usize {
         if self.d_head > 0 { self.d_head } else { self.d_model / self.heads }
     }
 
-    /// The columns of the projection that makes queries, keys and values.
+    /// Returns the number of columns of the projection to queries, keys and values.
     pub fn qkv_width(&self) -> usize {
         let [queries, keys] = self.query_and_key_widths();
         queries + 2 * keys
     }
 
-    /// The columns of all queries, and of all keys or values.
+    /// Returns the number of columns of all queries, and of all keys or values.
     fn query_and_key_widths(&self) -> [usize; 2] {
         let shared = if self.key_value_heads > 0 { self.key_value_heads } else { self.heads };
         [self.heads, shared].map(|heads| heads * self.head_width())
     }
 
-    /// How fast rotary positions turn.
+    /// Returns the frequencies of rotary positions.
     pub fn rotation(&self) -> Rotation {
         Rotation {
             theta: self.rope_theta,
@@ -272,7 +273,7 @@ impl ModelConfig {
         }
     }
 
-    /// The self-attention of each layer.
+    /// Returns the config of the self-attention of each layer.
     pub(super) fn attention(&self) -> MultiHeadAttentionConfig {
         MultiHeadAttentionConfig::new(self.d_model, self.heads)
             .with_d_head((self.d_head > 0).then_some(self.d_head))
@@ -284,7 +285,7 @@ impl ModelConfig {
             .with_qk_norm(self.qk_norm.then_some(self.norm_epsilon))
     }
 
-    /// The cross-attention of each layer that has one.
+    /// Returns the config of the cross-attention of each layer that has one.
     pub(super) fn cross_attention(&self) -> SplitHeadsConfig {
         SplitHeadsConfig::new(self.d_model, self.d_model, self.heads)
             .with_d_head((self.d_head > 0).then_some(self.d_head))

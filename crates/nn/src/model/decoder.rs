@@ -1,10 +1,10 @@
-//! The stacked decoder: token and position embeddings, blocks of causal attention and
-//! feed-forward layers, a last norm, a head (Radford et al., 2019, "Language Models are
-//! Unsupervised Multitask Learners", with pre-norm blocks and learned positions).
+//! The stacked decoder: token and position embeddings, blocks of causal attention and feed-forward layers, a final
+//! norm, a head (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners", with pre-norm blocks and
+//! learned positions).
 //!
-//! With an encoder it is an encoder-decoder: the encoder reads a source in both directions, the decoder
-//! writes its answer token by token, and each of its blocks attends over what the encoder read (Vaswani et al.,
-//! 2017, arXiv 1706.03762). In training the decoder reads the true answer, shifted by one (teacher forcing).
+//! With an encoder it is an encoder-decoder (Vaswani et al., 2017, arXiv 1706.03762). The encoder reads a source in
+//! both directions. The decoder generates the answer token by token, and each of its blocks attends to the output of
+//! the encoder. In training the decoder reads the true answer, shifted by one (teacher forcing).
 
 use burn::module::{Module, ParamId};
 use burn::nn::Linear;
@@ -23,19 +23,19 @@ use crate::role::{self, ParamRole, ParamRoles};
 /// A stack of causal blocks over embeddings.
 #[derive(Module, Debug)]
 pub struct Decoder<B: Backend> {
-    /// Reads the source, in an encoder-decoder.
+    /// The encoder of the source, in an encoder-decoder.
     pub encoder: Option<Encoder<B>>,
-    /// Tokens into the stream.
+    /// The embeddings of the tokens.
     pub embedding: Embeddings<B>,
-    /// Where the tokens stand.
+    /// The position scheme.
     pub position: Option<Position<B>>,
-    /// Attention and feed-forward layers.
+    /// The blocks.
     pub blocks: Vec<Block<B>>,
-    /// Ends a pre-norm stack.
+    /// The final norm of a pre-norm stack.
     pub norm: Option<Norm<B>>,
-    /// `d_model` to `vocab`; absent where the token embedding serves as head.
+    /// The head, `d_model` to `vocab`; absent if tied to the token embedding.
     pub head: Option<Linear<B>>,
-    /// The bound of the logits; 0 for none.
+    /// The soft cap of the logits; 0 for none.
     pub softcap: f64,
 }
 
@@ -52,10 +52,10 @@ impl<B: Backend> ParamRoles for Decoder<B> {
 }
 
 impl<B: Backend> Decoder<B> {
-    /// Returns the memories of the blocks for a source that the encoder has read; none without an encoder or a source.
+    /// Encodes the source and returns the memory of each block; returns an empty list without an encoder or a source.
     ///
     /// # Errors
-    /// Those of [`Encoder::check`].
+    /// The errors of [`Encoder::check`].
     pub fn project_memory(
         &self,
         source: Option<Source<B>>,
@@ -77,7 +77,7 @@ impl<B: Backend> Decoder<B> {
     /// `tokens` `[batch, time]`; the result is `[batch, time, d_model]`.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] where the positions end before the tokens do.
+    /// [`crate::Error::Shape`] if the sequence extends beyond the last position.
     pub fn stream(
         &self,
         tokens: Tensor<B, 2, Int>,
@@ -104,13 +104,13 @@ impl<B: Backend> Decoder<B> {
         Ok(hooks.apply(HookPoint::Final, read.unwrap_or(x)))
     }
 
-    /// Returns the mask of the self-attention of a layer.
+    /// Returns the mask of a layer's self-attention.
     pub fn mask(&self, _layer: usize) -> Mask<B> {
-        // An answer's padding stands at its end, where the causal mask hides it from all tokens.
+        // The padding of an answer is at its end, where the causal mask hides it from all tokens.
         Mask::causal()
     }
 
-    /// What the end of the stack makes of the stream: `[batch, time, d_model]` to
+    /// Returns the logits of a residual stream, after final norm, head and soft cap: `[batch, time, d_model]` to
     /// `[batch, time, vocab]`.
     pub fn logits(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let x = match &self.norm {

@@ -1,4 +1,4 @@
-//! From tokens to the residual stream: token embedding, position, norm, dropout.
+//! The embeddings: token embedding, position, norm, dropout.
 
 use burn::module::{Initializer, Module, ParamId};
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig};
@@ -9,8 +9,8 @@ use crate::ops::{self, Norm};
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
-/// A token embedding from N(0, 0.02), GPT-2's: Burn's default N(0, 1) would drown what the first
-/// layers add, and with a tied head make the first logits wild.
+/// Creates a token embedding from N(0, 0.02), as in GPT-2. Burn's default N(0, 1) would dominate the outputs of the
+/// first layers, and make the initial logits very large with a tied head.
 pub fn token_embedding<B: Backend>(vocab: usize, d_model: usize, device: &B::Device) -> Embedding<B> {
     EmbeddingConfig::new(vocab, d_model)
         .with_initializer(Initializer::Normal { mean: 0.0, std: 0.02 })
@@ -20,13 +20,13 @@ pub fn token_embedding<B: Backend>(vocab: usize, d_model: usize, device: &B::Dev
 /// Token embeddings with positions, an optional norm, and dropout.
 #[derive(Module, Debug)]
 pub struct Embeddings<B: Backend> {
-    /// One row a token, `[vocab, d_model]`.
+    /// The token embedding, `[vocab, d_model]`, one row per token.
     pub token: Embedding<B>,
-    /// After the sum of token and position, as in BERT.
+    /// The norm after the sum of token and position, as in BERT.
     pub norm: Option<Norm<B>>,
-    /// On the result.
+    /// The dropout of the result.
     pub dropout: Dropout,
-    /// What the token embeddings are multiplied by.
+    /// The factor of the token embeddings.
     pub scale: f64,
 }
 
@@ -39,7 +39,7 @@ impl<B: Backend> ParamRoles for Embeddings<B> {
 }
 
 impl<B: Backend> Embeddings<B> {
-    /// Embeddings of `vocab` tokens.
+    /// Creates the embeddings of `vocab` tokens.
     pub fn new(config: &ModelConfig, vocab: usize, device: &B::Device) -> Self {
         let norm = || config.norm_of(config.embedding_norm_epsilon, true, device);
         Self {
@@ -50,14 +50,14 @@ impl<B: Backend> Embeddings<B> {
         }
     }
 
-    /// Embeds tokens at the places that `position` holds.
+    /// Embeds tokens and adds the position vectors.
     ///
     /// # Shapes
     /// `tokens` `[batch, time]`, `position` `[time, d_model]`; the result is
     /// `[batch, time, d_model]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the positions are not as many as the tokens, or not as wide.
+    /// [`Error::Shape`] if the positions differ from the tokens in number or width.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>, position: Option<Tensor<B, 2>>) -> Result<Tensor<B, 3>> {
         let ([_, time], [_, d_model]) = (tokens.dims(), self.token.weight.shape().dims());
         let positions = position.as_ref().map_or([time, d_model], Tensor::dims);

@@ -1,5 +1,5 @@
-//! The encoder: a stack whose tokens see each other in both directions, except padding
-//! (Vaswani et al., 2017, arXiv 1706.03762, section 3.1).
+//! The encoder: a stack whose tokens attend to each other in both directions, but not to padding (Vaswani et al., 2017,
+//! arXiv 1706.03762, section 3.1).
 
 use burn::module::{Module, ParamId};
 use burn::tensor::{Int, Tensor, backend::Backend};
@@ -16,22 +16,22 @@ use crate::{Error, Result, error::ensure};
 /// A batch of sources.
 #[derive(Debug, Clone)]
 pub struct Source<B: Backend> {
-    /// The sources' tokens, `[batch, source_time]`.
+    /// The tokens of the sources, `[batch, source_time]`.
     pub tokens: Tensor<B, 2, Int>,
-    /// How many of them come before each source's padding, which is hidden, `[batch]`.
+    /// The length of each source without its padding, which is hidden, `[batch]`.
     pub lengths: Vec<usize>,
 }
 
-/// A stack of blocks that look both ways.
+/// A stack of bidirectional blocks.
 #[derive(Module, Debug)]
 pub struct Encoder<B: Backend> {
-    /// Tokens into the stream.
+    /// The embeddings of the tokens.
     pub embedding: Embeddings<B>,
-    /// Where the tokens stand.
+    /// The position scheme.
     pub position: Option<Position<B>>,
-    /// Attention and feed-forward layers.
+    /// The blocks.
     pub blocks: Vec<Block<B>>,
-    /// Ends a pre-norm stack.
+    /// The final norm of a pre-norm stack.
     pub norm: Option<Norm<B>>,
 }
 
@@ -46,10 +46,10 @@ impl<B: Backend> ParamRoles for Encoder<B> {
 }
 
 impl<B: Backend> Encoder<B> {
-    /// Whether the encoder can read this source.
+    /// Checks that the encoder can read a source.
     ///
     /// # Errors
-    /// [`Error::Shape`] where lengths and tokens do not fit each other, or the positions end too soon.
+    /// [`Error::Shape`] if lengths and tokens do not match, or if the source extends beyond the last position.
     pub fn check(&self, source: &Source<B>) -> Result<()> {
         let [batch, time] = source.tokens.dims();
         check_tokens("source is", [batch, time])?;
@@ -60,14 +60,14 @@ impl<B: Backend> Encoder<B> {
         self.position.as_ref().map_or(Ok(()), |position| position.check(time))
     }
 
-    /// Returns the memory of a source: a vector for each token.
+    /// Encodes a source to one vector per token.
     ///
     /// # Shapes
-    /// Source tokens `[batch, time]`; the result is `[batch, time, d_model]`, in which
-    /// positions of padding hold numbers without meaning.
+    /// Source tokens `[batch, time]`; the result is `[batch, time, d_model]`, with meaningless values at padded
+    /// positions.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// Same as [`Self::check`].
     pub fn forward(&self, source: Source<B>, hooks: &mut dyn Hooks<B>) -> Result<Tensor<B, 3>> {
         self.check(&source)?;
         let [_, time] = source.tokens.dims();

@@ -1,6 +1,6 @@
-//! The feed-forward layer: the same small network at every place,
-//! `dropout(f(x W_up + b_up) W_down + b_down)` (Vaswani et al., 2017, arXiv 1706.03762, section 3.3, with ReLU
-//! for `f`; [`Activation`] has those that came later).
+//! The feed-forward layer, a two-layer network applied to each position separately:
+//! `dropout(f(x W_up + b_up) W_down + b_down)` (Vaswani et al., 2017, arXiv 1706.03762, section 3.3, with ReLU for `f`;
+//! see [`Activation`] for later ones).
 
 use burn::module::{Module, ParamId};
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
@@ -13,16 +13,16 @@ use crate::hooks::{BlockHooks, HookPoint};
 use crate::ops::{self, Activation};
 use crate::role::{self, ParamRole, ParamRoles};
 
-/// Two linear layers with an activation between them and dropout at the end.
+/// Two linear layers with an activation between them and dropout after them.
 #[derive(Module, Debug)]
 pub struct FeedForward<B: Backend> {
-    /// `d_model` to `d_inner`; with a gate to `2 * d_inner`, the gate's columns before those that it gates.
+    /// The first layer, `d_model` to `d_inner`; if gated, to `2 * d_inner`, with the columns of the gate first.
     pub up: Linear<B>,
-    /// `d_inner` to `d_model`.
+    /// The second layer, `d_inner` to `d_model`.
     pub down: Linear<B>,
-    /// On the output.
+    /// The dropout of the output.
     pub dropout: Dropout,
-    /// What stands between them.
+    /// The activation between the layers.
     #[module(skip)]
     pub activation: Activation,
 }
@@ -37,7 +37,7 @@ impl<B: Backend> ParamRoles for FeedForward<B> {
 }
 
 impl<B: Backend> FeedForward<B> {
-    /// A layer of this config, with Burn's lazy initialisation.
+    /// Creates a layer with Burn's lazy initialisation.
     pub fn new(config: &ModelConfig, device: &B::Device) -> Self {
         let linear =
             |d_input, d_output| LinearConfig::new(d_input, d_output).with_bias(config.bias).init(device);
@@ -49,14 +49,14 @@ impl<B: Backend> FeedForward<B> {
         }
     }
 
-    /// Returns `residual` plus the output for `input`, in one operation where the backend has it and no hook wants an
-    /// activation.
+    /// Returns `residual` plus the output for `input`. This is one fused operation if the backend supports it and no
+    /// hook wants an activation.
     ///
     /// # Shapes
     /// All `[batch, time, d_model]`.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] where the input is not `d_model` wide, or the residual has another shape.
+    /// [`crate::Error::Shape`] if the input is not `d_model` wide, or if the residual has another shape.
     pub fn forward_hooked(
         &self,
         residual: Tensor<B, 3>,

@@ -1,7 +1,7 @@
-//! How parameters start.
+//! Initialisation of parameters.
 //!
-//! Burn initialises each parameter when it is first read, in whatever order that happens. One
-//! pass over the finished model fixes the order, so that equal seeds give equal models.
+//! Burn initialises each parameter at its first read, in no fixed order. One pass over the finished model fixes the
+//! order, so that equal seeds give equal models.
 
 use std::collections::HashMap;
 
@@ -29,8 +29,8 @@ choices! {
 }
 
 impl Initialisation {
-    /// Draws all parameters of a model with a stream through `layers` blocks, in the order of its fields. The
-    /// projections that return to the stream then become zero with `zero_projections`.
+    /// Initialises all parameters of a model with `layers` blocks, in field order. With `zero_projections`, the
+    /// projections that are added to the residual stream are then set to zero.
     pub fn apply<B: Backend, M: Module<B> + ParamRoles>(
         self,
         module: M,
@@ -56,8 +56,7 @@ impl Initialisation {
     }
 }
 
-/// Draws parameters by their standard deviations; where there is none, as Burn does, which initialises a parameter when
-/// it is read.
+/// Draws parameters with their standard deviations. A parameter without one is only read, so that Burn initialises it.
 struct Draw {
     deviations: HashMap<ParamId, f64>,
 }
@@ -95,7 +94,7 @@ mod tests {
         config(initialisation).init(SIZES, &Default::default()).unwrap()
     }
 
-    /// Standard deviation around zero.
+    /// Returns the standard deviation around zero.
     fn deviation<const D: usize>(parameter: &Param<Tensor<B, D>>) -> f64 {
         f64::from(parameter.val().powf_scalar(2.0).mean().sqrt().into_scalar())
     }
@@ -109,7 +108,7 @@ mod tests {
         close(deviation(&block.attention.qkv.weight), 0.02);
         close(deviation(&block.feed_forward.up.weight), 0.02);
         close(deviation(&model.head.as_ref().unwrap().weight), 0.02);
-        // Two sub-layers a block: 0.02 / sqrt(16).
+        // Two sub-layers per block: 0.02 / sqrt(16).
         close(deviation(&block.attention.output.weight), 0.005);
         close(deviation(&block.feed_forward.down.weight), 0.005);
         assert_eq!(deviation(block.attention.qkv.bias.as_ref().unwrap()), 0.0);

@@ -1,24 +1,24 @@
 //! The loss: cross-entropy in nats.
 //!
-//! `-log p(target)`, summed over the targets that count. The caller divides by their number, so
-//! that batches of different sizes, or parts of one, are weighed by their tokens. Padding is never
-//! counted: the mean of Burn's own loss divides by it too (tracel-ai/burn issue 5568).
+//! `-log p(target)`, summed over the counted targets. The caller divides by their number, so that batches of different
+//! sizes, or parts of a batch, are weighted by their tokens. Padding is never counted; Burn's own mean loss divides by
+//! it too (tracel-ai/burn issue 5568).
 
 use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 
 use crate::{Error, Result, error::ensure, ops};
 
-/// The summed cross-entropy of the counted targets, in nats.
+/// Returns the summed cross-entropy of the counted targets, in nats.
 ///
-/// With `smoothing` e in [0, 1) the target is `1 - e` on the true token and `e` spread evenly
+/// With `smoothing` e in [0, 1), the target distribution has `1 - e` on the true token, and `e` is spread uniformly
 /// over the vocabulary (Szegedy et al., 2016, arXiv 1512.00567).
 ///
 /// # Shapes
-/// `logits` `[batch, time, vocab]`, `targets` and `hidden` `[batch, time]`; `true` in `hidden` is
-/// a target that does not count, whatever id stands there. The result is `[1]`.
+/// `logits` `[batch, time, vocab]`, `targets` and `hidden` `[batch, time]`; `true` in `hidden` excludes a target,
+/// whatever its id. The result is `[1]`.
 ///
 /// # Errors
-/// [`Error::Shape`] where the shapes do not fit, naming both.
+/// [`Error::Shape`] with both shapes if they do not match.
 pub fn cross_entropy<B: Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,
@@ -45,7 +45,7 @@ mod tests {
 
     type B = NdArray;
 
-    /// Logits whose softmax is 1/2, 1/4, 1/8, 1/8 at every place.
+    /// Logits whose softmax is 1/2, 1/4, 1/8, 1/8 at every position.
     fn logits(batch: usize, time: usize) -> Tensor<B, 3> {
         let row = [8f32.ln(), 4f32.ln(), 2f32.ln(), 2f32.ln()];
         let row = Tensor::<B, 1>::from_floats(row, &Default::default());
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn smoothing_mixes_in_the_mean_over_the_vocabulary() {
-        // Nine tenths of 11 bits, and a tenth of 6 times the mean (1 + 2 + 3 + 3) / 4.
+        // 9/10 of 11 bits, plus 1/10 of 6 times the mean (1 + 2 + 3 + 3) / 4.
         let expected = (0.9 * 11.0 + 0.1 * 6.0 * 9.0 / 4.0) * std::f64::consts::LN_2;
         assert!((loss([[0, 1, 2], [3, 0, 0]], None, 0.1) - expected).abs() < 1e-5);
     }

@@ -1,20 +1,20 @@
-//! What the attentions of a model looked at.
+//! The attention weights of a model.
 
 use burn::tensor::{Tensor, backend::Backend};
 
 use crate::attention::KeyRange;
 use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, Stack};
 
-/// The attention weights of a forward pass, a tensor a layer in the order of the layers.
+/// The attention weights of a forward pass, one tensor per layer.
 #[derive(Debug, Clone, Default)]
 pub struct AttentionMaps<B: Backend> {
-    /// Causal self-attention, `[batch, heads, time, time]`.
+    /// The weights of causal self-attention, `[batch, heads, time, time]`.
     pub causal: Vec<Tensor<B, 4>>,
-    /// The encoder's self-attention, `[batch, heads, source_time, source_time]`.
+    /// The weights of the encoder's self-attention, `[batch, heads, source_time, source_time]`.
     pub encoder: Vec<Tensor<B, 4>>,
-    /// The decoder's attention over the encoder's memory, `[batch, heads, time, source_time]`.
+    /// The weights of cross-attention, `[batch, heads, time, source_time]`.
     pub cross: Vec<Tensor<B, 4>>,
-    /// The keys that each query of the causal self-attention may see, `[layer][time]`.
+    /// The visible keys of each query of the causal self-attention, `[layer][time]`.
     pub visible: Vec<Vec<KeyRange>>,
 }
 

@@ -1,6 +1,6 @@
-//! The models: what stands around attention to make a decoder of it.
+//! Models: everything around attention that makes up a decoder or encoder-decoder.
 //!
-//! [`ModelConfig`] is the section `[model]` of a config, [`Model`] what it builds.
+//! [`ModelConfig`] is the config section `[model]`; [`Model`] is the model it builds.
 
 pub mod block;
 mod build;
@@ -33,34 +33,34 @@ use crate::hooks::{Hooks, NoHooks};
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure, ops};
 
-/// Any of the architectures.
+/// A model of any architecture.
 #[expect(clippy::large_enum_variant, reason = "a program holds one or two models, and a box is no module")]
 #[derive(Module, Debug)]
 pub enum Model<B: Backend> {
-    /// Embedding, causal attention, head.
+    /// The one-layer decoder: embedding, causal attention, head.
     OneLayer(OneLayerDecoder<B>),
-    /// A stack of causal blocks, which may attend to what an encoder reads.
+    /// A stack of causal blocks, optionally with an encoder.
     Decoder(Decoder<B>),
 }
 
-/// What a model reads.
+/// The inputs of a model.
 #[derive(Debug, Clone)]
 pub struct Inputs<B: Backend> {
     /// The tokens whose successors are predicted, `[batch, time]`.
     pub tokens: Tensor<B, 2, Int>,
-    /// What an encoder-decoder answers; no other model takes one.
+    /// The source of an encoder-decoder; other models take none.
     pub source: Option<Source<B>>,
 }
 
 impl<B: Backend> Inputs<B> {
-    /// Tokens without a source, `[batch, time]`.
+    /// Creates inputs from tokens `[batch, time]`, without a source.
     pub fn tokens(tokens: Tensor<B, 2, Int>) -> Self {
         Self { tokens, source: None }
     }
 }
 
-/// Calls `work` with the number and the shape of each parameter of a module, in the order of its fields. Gradients are
-/// kept by that number alone: whatever rank they are asked for with, they have their own.
+/// Calls `work` with the id and the shape of each parameter of a module, in field order. Gradients are stored by id
+/// alone, so an id finds its gradient whatever rank is requested.
 pub fn each_parameter<B: Backend>(module: &impl Module<B>, work: impl FnMut(ParamId, Shape)) {
     struct Each<F>(F);
     impl<B: Backend, F: FnMut(ParamId, Shape)> ModuleVisitor<B> for Each<F> {
@@ -71,7 +71,7 @@ pub fn each_parameter<B: Backend>(module: &impl Module<B>, work: impl FnMut(Para
     module.visit(&mut Each(work));
 }
 
-/// Whether there is something to read in `what`, of this shape.
+/// Checks that `what`, which has this shape, is not empty.
 fn check_tokens(what: &str, [batch, time]: [usize; 2]) -> Result<()> {
     ensure(batch > 0 && time > 0, Error::Shape, || {
         format!("the {what} [{batch}, {time}]: there is nothing to read")
@@ -88,11 +88,11 @@ impl<B: Backend> ParamRoles for Model<B> {
 }
 
 impl<B: Backend> Model<B> {
-    /// Whether the model can read these inputs. That all ids lie below the vocabulary is to be
-    /// checked where the ids are made.
+    /// Checks that the model can read these inputs. It does not check that ids are below the vocabulary size; check
+    /// them where they are created.
     ///
     /// # Errors
-    /// [`Error::Shape`] naming what does not fit, as a sequence beyond the context.
+    /// [`Error::Shape`] with the mismatched shape, for example a sequence longer than the context.
     pub fn check(&self, inputs: &Inputs<B>) -> Result<()> {
         let [batch, time] = inputs.tokens.dims();
         check_tokens("tokens are", [batch, time])?;
@@ -107,7 +107,7 @@ impl<B: Backend> Model<B> {
         }
     }
 
-    /// Whether the model reads this source, or reads none where there is none.
+    /// Checks that there is a valid source if and only if the model reads one.
     fn check_source(&self, source: Option<&Source<B>>) -> Result<()> {
         let encoder = match self {
             Model::OneLayer(_) => None,
@@ -126,24 +126,24 @@ impl<B: Backend> Model<B> {
         }
     }
 
-    /// Returns the logits of the token that follows each token.
+    /// Returns, for each token, the logits of the next token.
     ///
     /// # Shapes
     /// `inputs.tokens` `[batch, time]`; the result is `[batch, time, vocab]`.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// Same as [`Self::check`].
     pub fn forward(&self, inputs: Inputs<B>) -> Result<Tensor<B, 3>> {
         self.forward_hooked(inputs, &mut NoHooks)
     }
 
-    /// [`Self::forward`], with the weights of every attention in the model.
+    /// Like [`Self::forward`], and also returns the weights of every attention of the model.
     ///
     /// # Shapes
-    /// As [`Self::forward`]; those of the weights stand at [`AttentionMaps`].
+    /// Same as [`Self::forward`]; see [`AttentionMaps`] for the weights.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// Same as [`Self::check`].
     pub fn forward_with_maps(&self, inputs: Inputs<B>) -> Result<(Tensor<B, 3>, AttentionMaps<B>)> {
         let [_, time] = inputs.tokens.dims();
         let mut maps = AttentionMaps::default();
@@ -152,7 +152,7 @@ impl<B: Backend> Model<B> {
         Ok((logits, maps))
     }
 
-    /// The mask of the causal self-attention of each layer.
+    /// Returns the mask of the causal self-attention of each layer.
     fn masks(&self) -> Vec<Mask<B>> {
         match self {
             Model::OneLayer(model) => vec![model.mask()],
@@ -160,13 +160,13 @@ impl<B: Backend> Model<B> {
         }
     }
 
-    /// [`Self::forward`], with hooks that read or replace activations.
+    /// Like [`Self::forward`], with hooks that read or replace activations.
     ///
     /// # Shapes
-    /// As [`Self::forward`].
+    /// Same as [`Self::forward`].
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// Same as [`Self::check`].
     pub fn forward_hooked(&self, inputs: Inputs<B>, hooks: &mut dyn Hooks<B>) -> Result<Tensor<B, 3>> {
         self.check(&inputs)?;
         let memories = self.project_memory(inputs.source, hooks)?;
@@ -174,7 +174,7 @@ impl<B: Backend> Model<B> {
         Ok(self.logits(x))
     }
 
-    /// Returns the memory of each layer for a source; none in a model that reads no source.
+    /// Returns the memory of each layer for a source; an empty list in a model without a source.
     fn project_memory(&self, source: Option<Source<B>>, hooks: &mut dyn Hooks<B>) -> Result<Vec<Memory<B>>> {
         self.check_source(source.as_ref())?;
         match self {
@@ -183,7 +183,7 @@ impl<B: Backend> Model<B> {
         }
     }
 
-    /// Returns the input of the head, `[batch, time, d_model]`, before the last norm.
+    /// Returns the residual stream before the final norm, `[batch, time, d_model]`.
     fn stream(
         &self,
         tokens: Tensor<B, 2, Int>,
@@ -197,7 +197,7 @@ impl<B: Backend> Model<B> {
         }
     }
 
-    /// `[batch, time, d_model]` to `[batch, time, vocab]`.
+    /// Returns the logits of a residual stream, `[batch, time, d_model]` to `[batch, time, vocab]`.
     fn logits(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         match self {
             Model::OneLayer(model) => ops::linear(&model.head, x),

@@ -1,5 +1,5 @@
-//! The smallest decoder that attends: embedding, causal attention, linear head. No positions, no
-//! residual, no feed-forward layer.
+//! The smallest decoder with attention: embedding, causal attention, linear head, without positions, residual
+//! connection and feed-forward layer.
 
 use burn::module::{Module, ParamId};
 use burn::nn::{Embedding, Linear};
@@ -11,14 +11,14 @@ use crate::hooks::{BlockHooks, HookPoint, Hooks};
 use crate::ops::{self, ScorePosition};
 use crate::role::{self, ParamRole, ParamRoles};
 
-/// `head(attention(embedding(tokens)))`.
+/// A decoder that computes `head(attention(embedding(tokens)))`.
 #[derive(Module, Debug)]
 pub struct OneLayerDecoder<B: Backend> {
-    /// One row a token, `[vocab, d_model]`.
+    /// The token embedding, `[vocab, d_model]`, one row per token.
     pub embedding: Embedding<B>,
-    /// Looks at earlier tokens.
+    /// The causal self-attention.
     pub attention: MultiHeadAttention<B>,
-    /// `d_model` to `vocab`.
+    /// The head, `d_model` to `vocab`.
     pub head: Linear<B>,
 }
 
@@ -32,13 +32,13 @@ impl<B: Backend> ParamRoles for OneLayerDecoder<B> {
 }
 
 impl<B: Backend> OneLayerDecoder<B> {
-    /// Returns the output of the attention for each token; with a cache, of tokens that follow those of earlier calls.
+    /// Returns the output of the attention for each token. With a cache, the tokens follow those of earlier calls.
     ///
     /// # Shapes
     /// `tokens` `[batch, time]`; the result is `[batch, time, d_model]`.
     ///
     /// # Errors
-    /// Those of [`MultiHeadAttention::forward`], which a well-built model never gives.
+    /// The errors of [`MultiHeadAttention::forward`], which a validly built model never returns.
     pub fn stream(
         &self,
         tokens: Tensor<B, 2, Int>,
@@ -50,7 +50,7 @@ impl<B: Backend> OneLayerDecoder<B> {
         let embedded = hooks.apply(HookPoint::Embedding, embedded);
         let (mask, position) = (self.mask(), ScorePosition::None);
         let input = AttentionInput { cache, ..AttentionInput::new(embedded, &mask, &position) };
-        // The model has no residual connection: the output of the attention is all that the head reads.
+        // Without a residual connection, the head reads the output of the attention alone.
         let x = self.attention.forward_hooked(input, AttentionHooks::alone(&mut *hooks.hooks))?;
         Ok(hooks.apply(HookPoint::Final, x))
     }

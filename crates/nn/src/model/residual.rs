@@ -1,7 +1,7 @@
-//! Where the norm stands around a residual connection.
+//! The placement of the norm around a residual connection.
 //!
 //! ```text
-//! pre:  x + f(norm(x))     the stream itself is never normalised: deep stacks train without warm-up
+//! pre:  x + f(norm(x))     the residual stream is never normalised: deep stacks train without warm-up
 //! post: norm(x + f(x))     the original form, which needs warm-up
 //! ```
 //!
@@ -36,7 +36,7 @@ impl NormPlacement {
     /// `[batch, time, d_model]`, in and out.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] where `x` is not as wide as the norm.
+    /// [`crate::Error::Shape`] if `x` is not as wide as the norm.
     pub fn input<B: Backend>(self, norm: &Norm<B>, x: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
         let [d_model] = norm.gamma.shape().dims();
         check_width("input", x.dims(), d_model)?;
@@ -46,7 +46,7 @@ impl NormPlacement {
         })
     }
 
-    /// Returns the residual stream after a sub-layer whose output was added to it.
+    /// Returns the residual stream after a sub-layer, given the sum of stream and output.
     ///
     /// # Shapes
     /// `[batch, time, d_model]`, in and out.

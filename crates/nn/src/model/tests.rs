@@ -1,4 +1,4 @@
-//! What all architectures promise.
+//! Tests of properties shared by all architectures.
 
 use super::*;
 use crate::position::PositionScheme;

@@ -1,8 +1,8 @@
-//! The activations of feed-forward layers, with the gradient of the very form that is computed.
+//! The activations of feed-forward layers, each with the gradient of exactly the form it computes.
 //!
-//! `gelu(x) = x Phi(x)`, with `Phi` the distribution function of the normal distribution (Hendrycks and Gimpel, 2016,
-//! arXiv 1606.08415). A gated layer multiplies two halves of its inner layer, `f(gate) * up` (Shazeer, 2020,
-//! arXiv 2002.05202).
+//! `gelu(x) = x Phi(x)`, with `Phi` the cumulative distribution function of the standard normal distribution (Hendrycks
+//! and Gimpel, 2016, arXiv 1606.08415). A gated layer multiplies the two halves of its inner layer, `f(gate) * up`
+//! (Shazeer, 2020, arXiv 2002.05202).
 
 use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
@@ -35,12 +35,13 @@ choices! {
 }
 
 impl Activation {
-    /// Whether the inner layer is twice as wide as what it passes on: a gate, and as many columns that it gates.
+    /// Returns true if the activation is gated. The inner layer is then twice as wide as its output: it has a gate, and
+    /// as many columns that are gated.
     pub fn is_gated(self) -> bool {
         matches!(self, Self::Swiglu | Self::Geglu)
     }
 
-    /// The elementwise function.
+    /// Returns the elementwise function of the activation.
     pub(super) fn form(self) -> Form {
         match self {
             Self::Gelu | Self::Geglu => Form::Gelu,
@@ -51,10 +52,10 @@ impl Activation {
         }
     }
 
-    /// The activation of an inner layer, of half its width where it is gated.
+    /// Applies the activation to an inner layer, halving its width if gated.
     ///
     /// # Shapes
-    /// `[batch, time, width]`, of a gated layer `[batch, time, 2 * width]`, to `[batch, time, width]`.
+    /// `[batch, time, width]`, or `[batch, time, 2 * width]` if gated, to `[batch, time, width]`.
     pub fn forward<B: Backend, const D: usize>(self, input: Tensor<B, D>) -> Tensor<B, D> {
         if self.is_gated() {
             let width = input.dims()[D - 1] / 2;
@@ -65,8 +66,8 @@ impl Activation {
     }
 }
 
-/// Burn's own `gelu` is not used: on backends that take its default gradient (ndarray among
-/// them) it pairs the erf form with the derivative of the tanh form, which is off by 2e-4.
+/// Applies the elementwise function. Burn's `gelu` is not used: backends with its default gradient, such as ndarray,
+/// combine the erf form with the derivative of the tanh form, which is off by 2e-4.
 fn elementwise<B: Backend, const D: usize>(form: Form, input: Tensor<B, D>) -> Tensor<B, D> {
     match form {
         Form::Gelu => {
@@ -83,7 +84,7 @@ fn elementwise<B: Backend, const D: usize>(form: Form, input: Tensor<B, D>) -> T
             let positive = input.clamp_min(0.0);
             positive.clone() * positive
         }
-        // The logistic function by tanh, which overflows nowhere; Burn's own is rounded to single precision.
+        // The sigmoid is computed by tanh, which never overflows; Burn's own rounds to single precision.
         Form::Silu => input.clone() * ((input * 0.5).tanh() + 1.0) * 0.5,
     }
 }
@@ -99,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_gradient_belongs_to_the_form_that_is_computed() {
-        // An even number of points, none of them zero, where ReLU has no derivative.
+        // The points avoid zero, where ReLU is not differentiable; their number is even, as gated forms need.
         let points: Vec<f64> = (-30..30).map(|i| (f64::from(i) + 0.5) / 7.0).collect();
         for form in Activation::ALL {
             let at = |points: &[f64]| Tensor::<B, 1>::from_data(points, (&Default::default(), DType::F64));

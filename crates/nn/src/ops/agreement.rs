@@ -1,4 +1,4 @@
-//! How tests compare the two forms of an operation, on the same backend, forward and gradients.
+//! Test helpers that compare the two forms of an operation on one backend, forward and backward.
 
 pub use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Bool, Int, Tensor, TensorData, backend::Backend};
@@ -12,13 +12,14 @@ use crate::kernels::{linear::WeightLayout, random::random};
 pub type Ndarray = Autodiff<NdArray>;
 pub type Flexible = Autodiff<Flex>;
 
-/// The results of an operation: its output, with and without differentiation, and its gradients.
+/// The results of an operation: its outputs with and without differentiation, and its gradients.
 pub struct Outcome {
     pub outputs: Vec<Vec<f32>>,
     pub gradients: Vec<Vec<f32>>,
 }
 
-/// Runs an operation on both paths: numbers must lie within 1e-5 of the largest of their kind.
+/// Runs an operation in both forms and compares the results. Outputs and gradients must each agree within 1e-5 of their
+/// largest element.
 pub fn check(what: &str, run: impl Fn() -> Outcome) {
     let (fused, composed) = (Kernels::Fused.run(&run), Kernels::Composed.run(&run));
     for (kind, fused, composed) in
@@ -45,7 +46,7 @@ pub fn numbers<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     tensor.into_data().to_vec().unwrap()
 }
 
-/// Ids below `below`, and which of the places are hidden.
+/// Creates random ids below `below`.
 pub fn ids<B: Backend>(seed: u64, shape: [usize; 2], below: usize) -> Tensor<B, 2, Int> {
     let ids = random(seed, shape.iter().product());
     let ids = ids.into_iter().map(|x| ((x + 1.0) / 2.0 * below as f32) as i64).collect::<Vec<_>>();
@@ -57,19 +58,19 @@ pub fn hidden<B: Backend, const D: usize>(seed: u64, shape: [usize; D]) -> Tenso
     Tensor::from_data(TensorData::new(hidden, shape), &Default::default())
 }
 
-/// A layer of these parameters.
+/// Creates a layer with these parameters.
 pub fn layer_of<B: Backend>(weight: Tensor<B, 2>, bias: Option<Tensor<B, 1>>) -> Layer<B> {
     Layer { weight, layout: WeightLayout::InputOutput, bias }
 }
 
 impl<B: AutodiffBackend> Layer<B> {
-    /// The same layer without gradients.
+    /// Returns the same layer on the inner backend.
     pub fn inner(self) -> Layer<B::InnerBackend> {
         Layer { weight: self.weight.inner(), layout: self.layout, bias: self.bias.map(Tensor::inner) }
     }
 }
 
-/// Differentiates the products of the output with random numbers.
+/// Computes the outcome of an operation. Its gradients are taken of the dot product of the output and random numbers.
 macro_rules! outcome {
     ($output:expr, $inner:expr, [$($leaf:expr),* $(,)?]) => {{
         let output = $output;

@@ -17,11 +17,11 @@ use burn_autodiff::{Autodiff, NodeId};
 use super::host::{Floats, Host};
 use super::operation::{Input, Operation};
 
-/// A tensor in the graph.
+/// A tensor of the graph.
 type Tracked<B> = FloatTensor<Autodiff<B>>;
 
-/// Runs the operation that `of` makes of its inputs, and puts its gradient into the graph; none where the kernels do
-/// not serve them.
+/// Runs the operation that `of` creates for its inputs, and registers its gradient in the graph. Returns `None` if the
+/// kernels do not support the inputs.
 pub(super) fn run<H: Host, O: Operation<N>, const N: usize>(
     tensors: [Option<Tracked<H>>; N],
     of: impl FnOnce(&O::Inputs<Input>) -> Option<O>,
@@ -35,7 +35,7 @@ pub(super) fn run<H: Host, O: Operation<N>, const N: usize>(
     let operation = of(&inputs)?;
     let first = tensors[0].as_ref().expect("the first input is never absent");
     let nodes = present::<H, N>(&tensors).map(|tensor| tensor.node);
-    // What an operation says is computed again, whatever the strategy of the backend.
+    // Only `O::IS_CHEAP` decides on recomputation, whatever the checkpointing strategy of the backend.
     let step = Step::<O>(PhantomData).prepare::<BalancedCheckpointing>(nodes);
     let step = match O::IS_CHEAP {
         true => {
@@ -49,15 +49,15 @@ pub(super) fn run<H: Host, O: Operation<N>, const N: usize>(
         OpsKind::Tracked(mut step) => {
             let (output, saved) = operation.forward(&inputs);
             if O::IS_CHEAP {
-                // The graph does not keep it, and Burn would free what the next step needs again.
+                // The graph does not keep the output. Its memory is needed again in the next step, but Burn would free
+                // it.
                 output.clone().recycle_once_free();
             }
             let (mut inputs, reads): ([Input; N], [bool; N]) = (inputs.into(), O::READS.into());
             for (input, _) in inputs.iter_mut().zip(reads).filter(|(_, is_read)| !is_read) {
                 input.take();
             }
-            // The graph keeps the first input in the operation's place: it has it from elsewhere, or
-            // computes it again.
+            // The first input is left to the graph, which holds it anyway or recomputes it.
             let first = inputs[0].take().map(|_| step.checkpoint(first));
             step.finish(Arc::new(Kept { operation, inputs, first, saved }), H::unwrap(output))
         }
@@ -65,15 +65,15 @@ pub(super) fn run<H: Host, O: Operation<N>, const N: usize>(
     })
 }
 
-/// An operation of Burn's own operations on `N` inputs, some of which may be absent, that computes in the gradient
-/// again what would take too much memory to keep: so its gradient is written out.
+/// An operation composed of Burn's operations on `N` inputs, some of which may be absent. The backward pass recomputes
+/// intermediate results that would take too much memory to keep, so the gradient is hand-written.
 pub(super) trait Recomputed<B: Backend, const N: usize>:
     Clone + fmt::Debug + Send + Sync + 'static
 {
-    /// The result.
+    /// Returns the result.
     fn forward(&self, inputs: [Option<FloatTensor<B>>; N]) -> FloatTensor<B>;
 
-    /// The gradients of the inputs for that of the result; of an absent one there is none.
+    /// Returns the gradients of the inputs given the gradient of the result; `None` for absent inputs.
     fn backward(
         &self,
         inputs: [Option<FloatTensor<B>>; N],
@@ -82,7 +82,7 @@ pub(super) trait Recomputed<B: Backend, const N: usize>:
     ) -> [Option<FloatTensor<B>>; N];
 }
 
-/// Runs an operation that needs no kernels, and puts its gradient into the graph.
+/// Runs an operation that needs no kernels, and registers its gradient in the graph.
 pub(super) fn run_recomputed<B: Backend, O: Recomputed<B, N>, const N: usize>(
     operation: O,
     tensors: [Option<Tracked<B>>; N],
@@ -96,14 +96,14 @@ pub(super) fn run_recomputed<B: Backend, O: Recomputed<B, N>, const N: usize>(
     }
 }
 
-/// The inputs of an operation as they stand in the graph: what is absent is a tensor that asks for no gradient.
+/// Returns the inputs as tensors of the graph; an absent input becomes an untracked tensor.
 fn present<B: Backend, const N: usize>(tensors: &[Option<Tracked<B>>; N]) -> [Tracked<B>; N] {
     let first = tensors[0].as_ref().expect("the first input is never absent");
     let absent = || Autodiff::<B>::from_inner(first.primitive.clone());
     tensors.each_ref().map(|tensor| tensor.clone().unwrap_or_else(absent))
 }
 
-/// The gradient of an operation that is computed again, as a step of the graph.
+/// The gradient of a recomputed operation, as a step of the graph.
 struct Again<O>(PhantomData<fn() -> O>);
 
 impl<O> fmt::Debug for Again<O> {
@@ -127,7 +127,7 @@ impl<B: Backend, O: Recomputed<B, N>, const N: usize> Backward<B, N> for Again<O
     }
 }
 
-/// What is kept of an operation until its gradient is due.
+/// The data of an operation kept for the backward pass.
 #[derive(Debug)]
 struct Kept<O: Operation<N>, const N: usize> {
     operation: O,
@@ -156,7 +156,7 @@ impl<H: Host, O: Operation<N>, const N: usize> Backward<H, N> for Step<O> {
         let inputs: O::Inputs<Input> = inputs.into();
         let gradient = Floats::contiguous::<H>(gradients.consume::<H>(&ops.node));
         let found: [_; N] = operation.backward(&inputs, saved, &gradient).into();
-        // It stays where it was passed on as the gradient of an input.
+        // This has no effect if the gradient was passed on as the gradient of an input.
         gradient.recycle();
         let inputs: [Input; N] = inputs.into();
         inputs.into_iter().filter_map(|mut input| input.take()).for_each(Floats::recycle);
@@ -169,8 +169,8 @@ impl<H: Host, O: Operation<N>, const N: usize> Backward<H, N> for Step<O> {
     }
 }
 
-/// Adds a gradient, which stands in the place of its tensor, to what other readers of the tensor have given
-/// it: where that lies, as Burn would take fresh memory for the sum.
+/// Adds a gradient to those from other readers of the same input. `tensor` is the node of the input with the gradient
+/// as its value. The sum reuses memory; Burn would allocate it.
 fn add<B: Backend>(gradients: &mut Gradients, tensor: Tracked<B>) {
     let id = tensor.node.id;
     let Some(sum) = gradients.remove(&tensor) else {
@@ -179,7 +179,7 @@ fn add<B: Backend>(gradients: &mut Gradients, tensor: Tracked<B>) {
     gradients.register::<B>(id, super::gradients::sum::<B>(vec![sum, tensor.primitive]));
 }
 
-/// Computes the result of an operation again when a gradient asks for it.
+/// Recomputes the result of an operation when a gradient needs it.
 #[derive(Debug)]
 struct Recompute<B, O, const N: usize> {
     inputs: [Option<NodeId>; N],

@@ -1,4 +1,4 @@
-//! Cross-entropy in nats, summed over the targets that count.
+//! Cross-entropy in nats, summed over the counted targets.
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation::log_softmax, backend::Backend};
 
@@ -8,14 +8,14 @@ use super::primitive;
 use crate::kernels::loss as kernel;
 use crate::kernels::pool::{self, Buffer};
 
-/// The sum of `-log p(target)` over the targets that are not hidden, in nats.
+/// Returns the sum of `-log p(target)` over the targets that are not hidden, in nats.
 ///
-/// With `smoothing` e above 0 the target is a mixture: `1 - e` on the true token and `e` spread
-/// evenly over the vocabulary (Szegedy et al., 2016, arXiv 1512.00567).
+/// With `smoothing` e above 0, the target distribution has `1 - e` on the true token, and `e` is spread uniformly over
+/// the vocabulary (Szegedy et al., 2016, arXiv 1512.00567).
 ///
 /// # Shapes
-/// `logits` `[batch, time, vocab]`, `targets` and `hidden` `[batch, time]` (`true` = not
-/// counted, whatever token stands there); the result is `[1]`.
+/// `logits` `[batch, time, vocab]`, `targets` and `hidden` `[batch, time]`; `true` in `hidden` excludes a target,
+/// whatever its id. The result is `[1]`.
 pub fn cross_entropy<B: Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,
@@ -28,16 +28,16 @@ pub fn cross_entropy<B: Backend>(
     output.unwrap_or_else(|| composed(logits, targets, hidden, smoothing).sum())
 }
 
-/// How a model does, target by target.
+/// The loss and the prediction at each target.
 #[derive(Debug, Clone)]
 pub struct TokenScores<B: Backend> {
-    /// `-log p(target)` in nats, zero where the target is hidden, `[batch, time]`.
+    /// The loss `-log p(target)` in nats, zero at hidden targets, `[batch, time]`.
     pub losses: Tensor<B, 2>,
-    /// The likeliest token, the first of several, `[batch, time]`.
+    /// The argmax token, the first one in case of ties, `[batch, time]`.
     pub likeliest: Tensor<B, 2, Int>,
 }
 
-/// The loss and the likeliest token at each place, without a gradient.
+/// Returns the loss and the argmax token at each position, without a gradient.
 ///
 /// # Shapes
 /// `logits` `[batch, time, vocab]`, `targets` and `hidden` `[batch, time]`; see [`cross_entropy`].
@@ -61,7 +61,7 @@ pub fn token_scores<B: Backend>(
     }
 }
 
-/// The loss of each target, `[batch * time, 1]`.
+/// Returns the loss of each target, `[batch * time, 1]`.
 fn composed<B: Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,
@@ -72,7 +72,7 @@ fn composed<B: Backend>(
     let rows = batch * time;
     let (targets, hidden) = (targets.reshape([rows, 1]), hidden.map(|hidden| hidden.reshape([rows, 1])));
 
-    // What stands at a hidden place may lie outside the vocabulary, as a padding id of -1.
+    // The id of a hidden target may be outside the vocabulary, such as a padding id of -1.
     let targets = match &hidden {
         Some(hidden) => targets.mask_fill(hidden.clone(), 0),
         None => targets,
@@ -88,14 +88,14 @@ fn composed<B: Backend>(
     }
 }
 
-/// No token: what stands at a place that does not count.
+/// The id that marks a hidden target for the kernels; not a token.
 const HIDDEN: i64 = i64::MIN;
 
 fn settings(smoothing: f64) -> kernel::CrossEntropy {
     kernel::CrossEntropy { ignored: Some(HIDDEN), smoothing: smoothing as f32 }
 }
 
-/// The targets, with those that do not count marked as such; none where the kernels cannot read them.
+/// Returns the targets with hidden ones replaced by [`HIDDEN`]; `None` if the kernels cannot read them.
 fn counted<B: Backend>(targets: &Tensor<B, 2, Int>, hidden: &Option<Tensor<B, 2, Bool>>) -> Option<Vec<i64>> {
     let mut targets = host::integers::<B>(targets.clone().into_primitive())?;
     if let Some(hidden) = hidden {
@@ -155,7 +155,7 @@ mod tests {
             let logits = leaf::<B, 3>(seed, [batch, time, vocab]).require_grad();
             let targets = ids::<B>(seed + 1, [batch, time], vocab);
             let hidden = hides.then(|| hidden::<B, 2>(seed + 2, [batch, time]));
-            // What stands at a hidden place is no matter.
+            // The id of a hidden target must not matter.
             let targets = match &hidden {
                 Some(hidden) => targets.mask_fill(hidden.clone(), -1),
                 None => targets,

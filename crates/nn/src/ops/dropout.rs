@@ -1,5 +1,5 @@
-//! Dropout (Srivastava et al., 2014): while training each element is set to zero with
-//! probability `p`, and the others grow by `1 / (1 - p)`, so that the expectation stays.
+//! Dropout (Srivastava et al., 2014): in training each element is set to zero with probability `p`, and the others are
+//! scaled by `1 / (1 - p)`, which preserves the expectation.
 
 use std::cell::Cell;
 
@@ -10,7 +10,7 @@ use super::host::Floats;
 use super::operation::{self, Input, One, Operation, fused};
 use crate::kernels::{dropout as kernel, pool};
 
-/// Dropout, which acts on differentiable backends only: inference is on the inner one.
+/// Applies dropout on differentiable backends only; inference runs on the inner backend, without dropout.
 ///
 /// # Shapes
 /// Any shape, in and out.
@@ -19,28 +19,28 @@ pub fn dropout<B: Backend, const D: usize>(layer: &Dropout, input: Tensor<B, D>)
 }
 
 thread_local! {
-    /// The seed of the next mask that is drawn twice.
+    /// The state of the generator of [`next_seed`], for masks that the backward pass draws again.
     static SEED: Cell<u64> = const { Cell::new(0) };
-    /// Whether every mask is drawn from it, and none by the backend's generator.
+    /// True if every mask is seeded by `SEED`, and none by the backend's generator.
     static IS_THREADS_OWN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Seeds all that is drawn on a device by this thread: by the backend's generator, and for masks that are drawn twice.
+/// Seeds all random numbers that this thread draws on a device, including masks that the backward pass draws again.
 pub fn seed<B: Backend>(device: &B::Device, seed: u64) {
     SEED.set(seed);
     IS_THREADS_OWN.set(false);
     B::seed(device, seed);
 }
 
-/// Seeds what this thread draws beside others that draw for themselves: CPU backends have one generator for all. Only
-/// where [`is_on_host`](super::is_on_host).
+/// Seeds the random numbers of this thread independently of other threads, although CPU backends share one generator.
+/// Valid only if [`is_on_host`](super::is_on_host).
 pub fn seed_this_thread(seed: u64) {
     SEED.set(seed);
     IS_THREADS_OWN.set(true);
 }
 
-/// A seed for a mask that is drawn once more for the gradient, which the backend's generator could not do. No two
-/// are alike, for a splitmix64 generator's are not (Steele et al., 2014).
+/// Returns a seed for a mask that the backward pass draws again, which the backend's generator cannot do. Seeds never
+/// repeat, as the numbers of a splitmix64 generator never do (Steele et al., 2014).
 pub(crate) fn next_seed() -> u64 {
     let seed = SEED.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
     SEED.set(seed);
@@ -62,8 +62,8 @@ pub(super) fn composed<B: Backend, const D: usize>(input: Tensor<B, D>, probabil
     Dropout { prob: probability }.forward(input)
 }
 
-/// A mask with a seed that the backend's generator draws, so that whoever seeds the backend decides on the
-/// mask; none where nothing is dropped.
+/// Draws a mask whose seed is from the backend's generator, so that seeding the backend determines the mask. Returns
+/// `None` if nothing is dropped.
 pub(super) fn draw<B: Backend>(probability: f64, device: &B::Device) -> Option<kernel::Dropout> {
     (probability > 0.0 && B::ad_enabled(device)).then(|| {
         if IS_THREADS_OWN.get() {

@@ -1,4 +1,4 @@
-//! Tokens to vectors: a row of a table for each token, and for each position one more.
+//! Embedding of tokens: the table row of each token, plus a row for its position.
 
 use burn::nn::Embedding;
 use burn::tensor::{Int, Shape, Tensor, backend::Backend};
@@ -7,7 +7,7 @@ use super::host::{self, Floats};
 use super::operation::{Input, Operation, fused, gradients, input, inputs};
 use crate::kernels::{embedding as kernel, pool};
 
-/// The row of each token, plus the row of `positions` for each place in time if there is one.
+/// Returns the row of each token, plus the row of its position if there are `positions`.
 ///
 /// # Shapes
 /// `tokens` `[batch, time]` with ids below the table's rows, `positions` `[time, d_model]`;

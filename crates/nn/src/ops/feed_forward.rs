@@ -15,11 +15,12 @@ use crate::kernels::feed_forward as kernel;
 use crate::kernels::linear::{self, WeightLayout};
 use crate::kernels::pool::{self, Buffer};
 
-/// The feed-forward layer with its residual connection: `residual + dropout(linear(down, activation(linear(up,
-/// input))))`, which keeps less for its gradient than the two layers apart.
+/// Applies a feed-forward layer with its residual connection,
+/// `residual + dropout(linear(down, activation(linear(up, input))))`. This keeps less for the backward pass than two
+/// separate layers.
 ///
 /// # Shapes
-/// `input` `[batch, time, d_model]`, as `residual` and the result.
+/// `input`, `residual` and the result are `[batch, time, d_model]`.
 pub fn feed_forward<B: Backend, const D: usize>(
     layers: [&Linear<B>; 2],
     activation: Activation,
@@ -57,8 +58,8 @@ pub(super) fn run<B: Backend, const D: usize>(
 
 inputs!(FeedForwardInputs<6> { input, up, up_bias, down, down_bias, residual });
 
-/// The widest tensor of a model is what the activation makes of the inner layer. It is not kept: the gradient has it
-/// from the pre-activation, together with the activation's derivative.
+/// The fused layer. The activated inner layer, the widest tensor of a model, is not kept: the backward pass recomputes
+/// it from the pre-activation, together with the activation's derivative.
 #[derive(Debug, Clone)]
 struct Fused {
     activation: Activation,
@@ -67,7 +68,7 @@ struct Fused {
 }
 
 impl Fused {
-    /// Both layers, as the kernels read them.
+    /// Returns the kernels' view of both layers.
     fn layers<'a>(&self, inputs: &'a FeedForwardInputs<Input>) -> kernel::FeedForward<'a> {
         let FeedForwardInputs { up, up_bias, down, down_bias, .. } = inputs;
         let [up, down] = [(up, up_bias), (down, down_bias)].map(|(weight, bias)| {
@@ -79,7 +80,7 @@ impl Fused {
 
 impl Operation<6> for Fused {
     type Inputs<T> = FeedForwardInputs<T>;
-    /// `x W_up + b_up`, where the backward pass reads it.
+    /// The pre-activation `x W_up + b_up`, if the backward pass reads it.
     type Saved = Option<Buffer>;
 
     const READS: FeedForwardInputs<bool> = FeedForwardInputs {
@@ -127,7 +128,8 @@ mod tests {
     use crate::ops::agreement::*;
 
     fn feed_forward_agrees<B: AutodiffBackend>([rows, d_model, d_inner]: [usize; 3], bias: bool, seed: u64) {
-        // Where squared ReLU has its corner, rounding decides nothing; ReLU's gradient jumps there.
+        // ReLU is excluded, since rounding may move an input across the jump of its gradient at zero. The gradient of
+        // squared ReLU is continuous.
         for activation in [
             Activation::Gelu,
             Activation::GeluTanh,
@@ -176,7 +178,8 @@ mod tests {
     fn the_gradient_of_a_bias_counts_what_dropout_keeps() {
         fn agrees<B: AutodiffBackend>() {
             let device = Default::default();
-            // The layer's output is its bias where it is kept, so the bias's gradient counts what is kept.
+            // Where dropout keeps the output, it is the scaled bias, so the gradient of the bias counts the kept
+            // elements.
             let bias = Tensor::<B, 1>::ones([103], &device).require_grad();
             let zeros = |shape| Tensor::<B, 2>::zeros(shape, &device);
             let layers = [layer_of(zeros([103, 7]), None), layer_of(zeros([7, 103]), Some(bias.clone()))];

@@ -1,4 +1,4 @@
-//! Gradients outside of the graph: added up, and as numbers of the host.
+//! Gradients outside the graph: their sums, and conversions from and to numbers on the host.
 
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, TensorData, backend::Backend};
@@ -7,11 +7,11 @@ use super::float;
 use super::host::{self, Floats};
 use crate::kernels::{pool, sums};
 
-/// The sum of tensors of one shape along the binary tree over their order, `(a + b) + (c + d)` and so on; in one pass, and
-/// in the memory of the first, where the kernels can read all.
+/// Returns the sum of tensors of one shape, added along a binary tree in their order: `(a + b) + (c + d)` and so on. If
+/// the kernels can read all tensors, the sum takes one pass and the memory of the first.
 ///
 /// # Panics
-/// Of none.
+/// If `parts` is empty.
 pub fn sum<B: Backend>(parts: Vec<FloatTensor<B>>) -> FloatTensor<B> {
     if !parts.iter().all(|part| host::slice::<B>(part).is_some()) {
         let sum = sum_in_order(parts.into_iter().map(Some), B::float_add);
@@ -26,7 +26,7 @@ pub fn sum<B: Backend>(parts: Vec<FloatTensor<B>>) -> FloatTensor<B> {
     host::tensor::<B>(sum, shape, &device)
 }
 
-/// Appends the numbers of a tensor, row by row.
+/// Appends the elements of a tensor to `to`, in row-major order.
 pub fn append<B: Backend>(gradient: FloatTensor<B>, to: &mut Vec<f32>) {
     if host::slice::<B>(&gradient).is_some() {
         let gradient = Floats::contiguous::<B>(gradient);
@@ -36,15 +36,15 @@ pub fn append<B: Backend>(gradient: FloatTensor<B>, to: &mut Vec<f32>) {
     to.extend(float::<B, 1>(gradient).into_data().iter::<f32>());
 }
 
-/// A tensor of these numbers.
+/// Creates a tensor with these elements.
 pub fn from_numbers<B: Backend>(numbers: &[f32], shape: Shape, device: &B::Device) -> FloatTensor<B> {
     let mut values = pool::take(numbers.len());
     values.copy_from_slice(numbers);
     B::float_from_data(TensorData::new(values.into_vec(), shape), device)
 }
 
-/// The sum of some parts, as many as a power of two or less, along the binary tree over their numbers: `add` takes
-/// neighbours, then their sums. What is missing adds nothing.
+/// Returns the sum of `parts` along a binary tree over their indices: `add` joins neighbours, then their sums. A
+/// missing part adds nothing, so the number of parts need not be a power of two.
 pub fn sum_in_order<T>(parts: impl Iterator<Item = Option<T>>, mut add: impl FnMut(T, T) -> T) -> Option<T> {
     let mut sums: Vec<(u32, Option<T>)> = Vec::new();
     let mut join = |left, right| match (left, right) {

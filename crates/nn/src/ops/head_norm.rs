@@ -9,10 +9,10 @@ use super::{AttentionOptions, Projections};
 use crate::kernels::norm as kernel;
 use crate::kernels::pool::{self, Buffer};
 
-/// Queries and keys normalised, each head by itself, in place of those that come; values stay as they are.
+/// Normalises the queries and keys of each head separately; values are unchanged.
 ///
 /// # Shapes
-/// `packed` `[batch, time, (heads + 2 * key_value_heads) * d_head]`, as the result; both norms are `d_head` wide.
+/// `packed` and the result are `[batch, time, (heads + 2 * key_value_heads) * d_head]`; both norms are `d_head` wide.
 pub fn normalise_heads<B: Backend>(
     packed: Tensor<B, 3>,
     norms: [&Norm<B>; 2],
@@ -47,7 +47,7 @@ inputs!(HeadNormInputs<3> { packed, query_gamma, key_gamma });
 
 #[derive(Debug, Clone, Copy)]
 struct Settings {
-    /// Of queries, and of keys.
+    /// The number of query heads, and of key heads.
     heads: [usize; 2],
     epsilons: [f64; 2],
 }
@@ -66,7 +66,7 @@ impl Settings {
 
 impl Operation<3> for Settings {
     type Inputs<T> = HeadNormInputs<T>;
-    /// Mean and inverse deviation of each head.
+    /// The mean and the inverse standard deviation of each head.
     type Saved = [Buffer; 2];
 
     const READS: HeadNormInputs<bool> = HeadNormInputs { packed: true, query_gamma: true, key_gamma: true };

@@ -1,12 +1,12 @@
-//! The bridge between Burn's tensors and the kernels, which know slices only: the one file that knows which backends
-//! have kernels.
+//! The bridge between Burn's tensors and the kernels, which take slices. Only this file knows which backends have
+//! kernels.
 //!
-//! A tensor that lies in the host's memory, row by row, in single precision is read where it lies.
-//! What a kernel makes becomes a tensor without a copy, and the memory of a tensor that nobody needs
-//! any more goes back to the kernels' pool, so that steps in steady state ask the system for none.
+//! A row-major tensor in host memory and single precision is read in place. The output of a kernel becomes a tensor
+//! without a copy. Memory that is no longer used goes back to the pool of the kernels, so that steps in steady state
+//! allocate nothing.
 //!
-//! Models ask for Burn's `Backend` alone. The type of a backend's tensors says whether kernels can read them, and
-//! whether they are differentiated: a comparison of types that the compiler decides.
+//! Models require only Burn's `Backend`. The type of a backend's tensors determines whether kernels can read them and
+//! whether they are differentiated. The comparison of types is resolved at compile time.
 
 use std::any::{Any, TypeId};
 
@@ -20,12 +20,12 @@ use burn_ndarray::{NdArray, NdArrayTensor};
 use super::kernels::{Kernels, kernels};
 use crate::kernels::pool;
 
-/// A backend whose tensors the kernels read.
+/// A backend whose tensors the kernels can read.
 pub(super) trait Host: Backend {
-    /// Its tensor as the kernels read it.
+    /// Wraps a tensor of the backend for the kernels.
     fn wrap(tensor: FloatTensor<Self>) -> Floats;
 
-    /// The way back.
+    /// Returns the tensor of the backend.
     fn unwrap(floats: Floats) -> FloatTensor<Self>;
 }
 
@@ -54,8 +54,8 @@ impl Host for Flex {
     }
 }
 
-/// Runs `$run` and returns its result where the tensors of `$B` are those of a host, plain in the first form and
-/// differentiated in the second.
+/// Returns `$plain` from the calling function if `$B` has the tensors of a host. Returns `$tracked` if `$B` has the
+/// tensors of `Autodiff` around a host.
 macro_rules! on_hosts {
     ($B:ty, $H:ident => $plain:expr, $tracked:expr) => {
         #[cfg(feature = "ndarray")]
@@ -79,28 +79,28 @@ macro_rules! on_hosts {
 }
 pub(super) use on_hosts;
 
-/// Whether the float tensors of a backend are those of `H`, in its precision.
+/// Returns true if the float tensors of a backend have the type and precision of those of `H`.
 pub(super) fn has_tensors_of<B: Backend, H: Backend>() -> bool {
     TypeId::of::<(FloatTensor<B>, B::FloatElem)>() == TypeId::of::<(FloatTensor<H>, H::FloatElem)>()
 }
 
-/// Whether the kernels read the tensors of a backend, or those inside its graph.
+/// Returns true if the kernels can read the tensors of a backend, or the tensors inside its graph.
 pub(super) fn is_read<B: Backend>() -> bool {
     on_hosts!(B, H => true, true);
     false
 }
 
-/// A value under another name of its type.
+/// Converts a value between two names of the same type.
 ///
 /// # Panics
-/// Where it has another type.
+/// If the types differ.
 pub(super) fn cast<T: 'static, U: 'static>(value: T) -> U {
     let mut value = Some(value);
     let same = (&mut value as &mut dyn Any).downcast_mut::<Option<U>>();
     same.and_then(Option::take).expect("a value of the same type")
 }
 
-/// The numbers of a tensor that lies in the host's memory, row by row, in single precision.
+/// Returns the elements of a row-major tensor in host memory and single precision.
 pub(super) fn slice<B: Backend>(tensor: &FloatTensor<B>) -> Option<&[f32]> {
     let tensor = tensor as &dyn Any;
     #[cfg(feature = "ndarray")]
@@ -121,7 +121,7 @@ fn ndarray_slice(tensor: &NdArrayTensor) -> Option<&[f32]> {
     }
 }
 
-/// The numbers of a tensor of tokens in the host's memory, row by row.
+/// Returns the elements of an integer tensor in host memory, in row-major order.
 pub(super) fn integers<B: Backend>(tensor: IntTensor<B>) -> Option<Vec<i64>> {
     let tensor = &tensor as &dyn Any;
     #[cfg(feature = "ndarray")]
@@ -140,7 +140,7 @@ pub(super) fn integers<B: Backend>(tensor: IntTensor<B>) -> Option<Vec<i64>> {
     None
 }
 
-/// The values of a tensor in the host's memory, row by row: anything but zero is true.
+/// Returns the elements of a Boolean tensor in host memory, in row-major order; every value but zero is true.
 pub(super) fn bools<B: Backend>(tensor: BoolTensor<B>) -> Option<Vec<u8>> {
     let tensor = &tensor as &dyn Any;
     #[cfg(feature = "ndarray")]
@@ -153,7 +153,7 @@ pub(super) fn bools<B: Backend>(tensor: BoolTensor<B>) -> Option<Vec<u8>> {
     None
 }
 
-/// A float tensor of a backend whose tensors the kernels read.
+/// A float tensor of a backend whose tensors the kernels can read.
 #[derive(Debug, Clone)]
 pub(super) enum Floats {
     #[cfg(feature = "ndarray")]
@@ -162,13 +162,15 @@ pub(super) enum Floats {
 }
 
 impl Floats {
-    /// The tensor, rearranged if it must be; none where the kernels do not serve it or are not wanted.
+    /// Wraps a tensor, copying it to row-major order if needed. Returns `None` if the kernels do not support the tensor
+    /// or are disabled.
     pub fn new<B: Backend>(tensor: &FloatTensor<B>) -> Option<Self> {
         let is_wanted = kernels() == Kernels::Fused && tensor.shape().num_elements() > 0;
         is_wanted.then(|| Self::read::<B>(tensor.clone()))?
     }
 
-    /// The tensor, or what lies inside its graph, rearranged if it must be; none where the kernels cannot read it.
+    /// Wraps a tensor, or the tensor inside its graph, copying it to row-major order if needed. Returns `None` if the
+    /// kernels cannot read it.
     pub fn read<B: Backend>(tensor: FloatTensor<B>) -> Option<Self> {
         on_hosts!(
             B,
@@ -178,15 +180,15 @@ impl Floats {
         None
     }
 
-    /// A tensor that the kernels made, or its gradient.
+    /// Wraps a tensor that the kernels created, or its gradient.
     ///
     /// # Panics
-    /// If it has another precision than that, which no backend gives it.
+    /// If the precision is not single, which no backend causes.
     pub fn contiguous<B: Backend>(tensor: FloatTensor<B>) -> Self {
         Self::read::<B>(tensor).expect("a gradient has the precision of its tensor")
     }
 
-    /// The same tensor, laid out so that its numbers can be read; none in another precision.
+    /// Copies the tensor to row-major order if needed; returns `None` in other precisions.
     fn row_major(self) -> Option<Self> {
         let tensor = match self.try_slice() {
             Some(_) => return Some(self),
@@ -212,12 +214,12 @@ impl Floats {
         }
     }
 
-    /// The numbers, row by row.
+    /// Returns the elements in row-major order.
     pub fn slice(&self) -> &[f32] {
         self.try_slice().expect("a tensor that was readable stays so")
     }
 
-    /// The shape.
+    /// Returns the shape.
     pub fn shape(&self) -> Shape {
         match *self {
             #[cfg(feature = "ndarray")]
@@ -226,13 +228,13 @@ impl Floats {
         }
     }
 
-    /// The size of the last axis.
+    /// Returns the size of the last axis.
     pub fn width(&self) -> usize {
         let shape = self.shape();
         shape[shape.num_dims() - 1]
     }
 
-    /// A tensor of these numbers, where this one lies, without a copy.
+    /// Creates a tensor with these elements on the backend of this one, without a copy.
     pub fn place(&self, values: impl Into<Vec<f32>>, shape: impl Into<Shape>) -> Self {
         let data = TensorData::new(values.into(), shape.into());
         match *self {
@@ -242,7 +244,7 @@ impl Floats {
         }
     }
 
-    /// The numbers, without a copy where nobody else shares them.
+    /// Returns the elements, without a copy if the tensor is not shared.
     pub fn into_vec(self) -> Vec<f32> {
         self.try_into_vec().unwrap_or_else(|shared| shared.slice().to_vec())
     }
@@ -262,7 +264,7 @@ impl Floats {
         });
     }
 
-    /// The numbers, without a copy, of a tensor that nobody shares.
+    /// Returns the elements without a copy, or the tensor itself if it is shared.
     fn try_into_vec(self) -> Result<Vec<f32>, Self> {
         match self {
             #[cfg(feature = "ndarray")]
@@ -288,11 +290,11 @@ fn ndarray_vec(tensor: NdArrayTensor) -> Result<Vec<f32>, NdArrayTensor> {
     let length = array.len();
     let (values, offset) = array.into_raw_vec_and_offset();
     let start = offset.unwrap_or(0);
-    // The array may be a part of its memory.
+    // The array may be a slice of its allocation.
     Ok(if values.len() == length { values } else { values[start..start + length].to_vec() })
 }
 
-/// A tensor of these numbers, without a copy.
+/// Creates a tensor with these elements, without a copy.
 pub(super) fn tensor<B: Backend>(
     values: Vec<f32>,
     shape: impl Into<Shape>,

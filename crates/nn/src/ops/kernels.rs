@@ -1,4 +1,4 @@
-//! Which form of the operations runs.
+//! The choice between fused and composed operations.
 
 use std::{cell::Cell, thread::LocalKey};
 
@@ -23,26 +23,26 @@ thread_local! {
     static KERNELS: Cell<Kernels> = const { Cell::new(Kernels::Fused) };
 }
 
-/// What the calling thread's operations are computed by.
+/// Returns the form in which the calling thread's operations are computed.
 pub fn kernels() -> Kernels {
     KERNELS.get()
 }
 
-/// Whether the kernels compute this thread's operations, which then share nothing with those of other threads.
+/// Returns true if the kernels compute this thread's operations, which then share no state with other threads.
 pub fn is_on_host<B: Backend>() -> bool {
     host::is_read::<B>() && kernels() == Kernels::Fused
 }
 
 impl Kernels {
-    /// Runs `work`, whose operations on this thread are computed so.
+    /// Runs `work` with its operations on this thread computed in this form.
     ///
-    /// A gradient is computed by what computed its operation, whenever and wherever that is.
+    /// A gradient is computed in the form of its operation, no matter when and on which thread.
     pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
         choose(&KERNELS, self, work)
     }
 }
 
-/// Runs `work` under a choice for this thread, which ends with the work even if that panics.
+/// Runs `work` with a choice set for this thread, and restores the previous choice even if `work` panics.
 pub(super) fn choose<V: Copy + 'static, T>(
     choice: &'static LocalKey<Cell<V>>,
     value: V,

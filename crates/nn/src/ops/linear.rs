@@ -1,4 +1,4 @@
-//! The linear layer `y = x W + b`, with what usually follows it in one operation.
+//! The linear layer `y = x W + b`, fused with the operations that usually follow it.
 
 use burn::nn::{Dropout, Embedding, Linear};
 use burn::tensor::{Tensor, backend::Backend};
@@ -11,7 +11,7 @@ use crate::kernels::dropout::Dropout as DropoutMask;
 use crate::kernels::linear::{self as kernel, Epilogue, WeightLayout};
 use crate::kernels::{self, pool};
 
-/// A linear layer over the last axis.
+/// Applies a linear layer to the last axis.
 ///
 /// # Shapes
 /// `[batch, time, d_input]` to `[batch, time, d_output]`, for any leading axes.
@@ -19,7 +19,8 @@ pub fn linear<B: Backend, const D: usize>(layer: &Linear<B>, input: Tensor<B, D>
     Layer::of(layer).apply(input, None)
 }
 
-/// `residual + dropout(linear(input))`: how a sub-layer returns to the residual stream, if there is one.
+/// Returns `residual + dropout(linear(input))`, the form in which a sub-layer's output is added to the residual stream.
+/// Without a residual, returns `dropout(linear(input))`.
 ///
 /// # Shapes
 /// `input` `[batch, time, d_input]`, `residual` and the result `[batch, time, d_output]`.
@@ -35,8 +36,8 @@ pub fn linear_residual<B: Backend, const D: usize>(
     }
 }
 
-/// The output layer of a model that ties it to its embedding: the dot product of each place with
-/// each row of the table (Press and Wolf, 2017, arXiv 1608.05859).
+/// Applies the output layer of a model with tied embeddings: the dot product of each position with each row of the
+/// table (Press and Wolf, 2017, arXiv 1608.05859).
 ///
 /// # Shapes
 /// `[batch, time, d_model]` to `[batch, time, vocab]`.
@@ -48,10 +49,10 @@ pub fn tied_linear<B: Backend, const D: usize>(table: &Embedding<B>, input: Tens
 /// The parameters of a linear layer.
 #[derive(Debug, Clone)]
 pub(super) struct Layer<B: Backend> {
-    /// `[d_input, d_output]`, or the other way round.
+    /// The weight, `[d_input, d_output]` or transposed, as `layout` states.
     pub weight: Tensor<B, 2>,
     pub layout: WeightLayout,
-    /// `[d_output]`.
+    /// The bias, `[d_output]`.
     pub bias: Option<Tensor<B, 1>>,
 }
 
@@ -61,7 +62,8 @@ impl<B: Backend> Layer<B> {
         Self { weight: layer.weight.val(), layout: WeightLayout::InputOutput, bias }
     }
 
-    /// `input weight + bias`, or with a residual and a probability `residual + dropout(input weight + bias)`.
+    /// Returns `input weight + bias`, or `residual + dropout(input weight + bias)` if a residual and a probability are
+    /// given.
     pub fn apply<const D: usize>(
         self,
         input: Tensor<B, D>,
@@ -94,8 +96,8 @@ impl<B: Backend> Layer<B> {
         }
     }
 
-    /// All leading axes are folded into rows first: one matrix product each for the result and for
-    /// the gradients, instead of one a batch entry and a sum over them.
+    /// Applies the layer with Burn's operations. All leading axes are first folded into rows: one matrix product each
+    /// for result and gradients, instead of one per batch entry and a sum over them.
     pub fn composed<const D: usize>(self, input: Tensor<B, D>) -> Tensor<B, D> {
         let weight = match self.layout {
             WeightLayout::InputOutput => self.weight,
@@ -115,7 +117,7 @@ impl<B: Backend> Layer<B> {
     }
 }
 
-/// As the kernels read a layer.
+/// Returns the kernels' view of a layer.
 pub(super) fn kernel_layer<'a>(
     weight: &'a Floats,
     layout: WeightLayout,

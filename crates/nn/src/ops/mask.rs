@@ -1,7 +1,7 @@
-//! Which keys a query may see, and the softmax that respects it.
+//! Attention masks, and the softmax that applies them.
 //!
-//! [`Mask`] says it by rules; [`Mask::lower`] turns these, in the one place that does so, into the first and the last
-//! visible key of each query. Every form of attention takes that: composed, by blocks, by the kernels, cached.
+//! [`Mask`] describes hidden keys by rules. Only [`Mask::lower`] translates the rules to the first and last visible key
+//! of each query. All forms of attention take this result: composed, in blocks, by the kernels, with a cache.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,33 +11,33 @@ use burn::tensor::{Bool, Int, Tensor, TensorData, activation::softmax, backend::
 pub use crate::kernels::attention::KeyRange;
 use crate::{Error, Result};
 
-/// Which keys each query may not see: everything that any part hides is hidden.
+/// The rules that hide keys from queries: a key is hidden if any rule hides it.
 ///
-/// With fewer queries than keys, the queries are the last ones, as when keys of earlier steps are cached. In tensors
-/// `true` means hidden. A query whose keys are all hidden gets weights and a context of zeros.
+/// If there are fewer queries than keys, the queries are the last positions, as with a KV cache. In tensors, `true`
+/// means hidden. A query whose keys are all hidden gets weights and a context of zeros.
 #[derive(Debug, Clone)]
 pub struct Mask<B: Backend> {
-    /// Hides keys that come after the query.
+    /// Hides keys after the query.
     pub causal: bool,
-    /// Hides keys that lie so many places or more from the query, before or behind it: a sliding window (Beltagy et
-    /// al., 2020, arXiv 2004.05150). A window of 1 leaves a query itself alone.
+    /// Hides keys at a distance of at least `window` positions from the query, on both sides: a sliding window (Beltagy
+    /// et al., 2020, arXiv 2004.05150). With a window of 1, a query sees only itself.
     pub window: Option<usize>,
-    /// How many keys of each sequence come before its padding, which is hidden, `[batch]`.
+    /// The length of each sequence without its padding, which is hidden, `[batch]`.
     pub lengths: Option<Arc<[usize]>>,
-    /// The document of each key, `[batch][key_time]`, where several are packed into a sequence: a query sees the keys
-    /// around it up to the first of another document.
+    /// The document of each key, `[batch][key_time]`, if several documents are packed into a sequence. A query sees the
+    /// keys around it up to the first one of another document.
     pub documents: Option<Arc<[Vec<u32>]>>,
-    /// Hide single pairs, each `[batch, query_time, key_time]`; an axis of 1 stands for all of its entries.
+    /// Masks that hide single pairs, each `[batch, query_time, key_time]`; an axis of size 1 is broadcast.
     pub pairs: Vec<Tensor<B, 3, Bool>>,
 }
 
 impl<B: Backend> Mask<B> {
-    /// Hides nothing: every query sees every key.
+    /// Creates a mask that hides nothing.
     pub fn none() -> Self {
         Self { causal: false, window: None, lengths: None, documents: None, pairs: Vec::new() }
     }
 
-    /// Hides the future: a query sees itself and what came before.
+    /// Creates a causal mask: a query sees itself and earlier keys.
     pub fn causal() -> Self {
         Self { causal: true, ..Self::none() }
     }
@@ -47,38 +47,38 @@ impl<B: Backend> Mask<B> {
         Self { window: Some(window), ..self }
     }
 
-    /// Also hides padding: of each sequence the keys from its length on, `[batch]`.
+    /// Also hides the padding of each sequence: the keys from its length on. `lengths` is `[batch]`.
     pub fn with_lengths(self, lengths: &[usize]) -> Self {
         Self { lengths: Some(lengths.into()), ..self }
     }
 
-    /// Also hides from each query the keys of other documents: the document of each key, `[batch][key_time]`.
+    /// Also hides from each query the keys of other documents, given the document of each key, `[batch][key_time]`.
     pub fn with_documents(self, documents: &[Vec<u32>]) -> Self {
         Self { documents: Some(documents.into()), ..self }
     }
 
-    /// Also hides these keys from every query, wherever they lie: `[batch, key_time]`.
+    /// Also hides these keys from every query, wherever they are: `[batch, key_time]`.
     pub fn hide_keys(self, keys: Tensor<B, 2, Bool>) -> Self {
         self.hide_pairs(keys.unsqueeze_dim(1))
     }
 
-    /// Also hides these pairs of query and key, `[batch, query_time, key_time]`: memory then grows as the square
-    /// of the time.
+    /// Also hides these pairs of query and key, `[batch, query_time, key_time]`. Memory then grows quadratically with
+    /// the sequence length.
     pub fn hide_pairs(mut self, pairs: Tensor<B, 3, Bool>) -> Self {
         self.pairs.push(pairs);
         self
     }
 
-    /// Also hides everything from these queries, `[batch, query_time]`: their contexts are zeros. Memory grows as
-    /// for pairs.
+    /// Also hides all keys from these queries, `[batch, query_time]`, whose contexts are then zeros. Memory grows as
+    /// with [`Self::hide_pairs`].
     pub fn hide_queries(self, queries: Tensor<B, 2, Bool>) -> Self {
         self.hide_pairs(queries.unsqueeze_dim(2))
     }
 
-    /// Whether every part fits queries and keys of these sizes.
+    /// Checks that every rule fits queries and keys of these sizes.
     ///
     /// # Errors
-    /// [`Error::Shape`] naming the part, its shape and the shape that fits; [`Error::Argument`] for a window of 0.
+    /// [`Error::Shape`] with the rule, its shape and the expected shape; [`Error::Argument`] for a window of 0.
     pub fn check(&self, batch: usize, query_time: usize, key_time: usize) -> Result<()> {
         let fits = |name: &str, shape: &[usize], wanted: &[usize]| {
             if shape == wanted {
@@ -120,7 +120,7 @@ impl<B: Backend> Mask<B> {
         Ok(())
     }
 
-    /// The mask of queries and keys of these sizes, which [`check`](Self::check) has found to fit.
+    /// Translates the mask for queries and keys of these sizes, which must have passed [`check`](Self::check).
     pub(super) fn lower(&self, query_time: usize, key_time: usize) -> LoweredMask<B> {
         let visible = self.visible_keys(query_time, key_time);
         let hides = visible.iter().any(|keys| keys.range() != (0..key_time));
@@ -132,8 +132,8 @@ impl<B: Backend> Mask<B> {
         }
     }
 
-    /// The keys that each query may see before single pairs are hidden, `[batch, query_time]`, or `[query_time]` where all
-    /// sequences are alike.
+    /// Returns the visible keys of each query, before single pairs are hidden: `[batch, query_time]`, or `[query_time]`
+    /// if all sequences are alike.
     pub fn visible_keys(&self, query_time: usize, key_time: usize) -> Vec<KeyRange> {
         let Self { causal, window, lengths, documents, .. } = self;
         let of_lengths = lengths.as_ref().map(|lengths| lengths.len());
@@ -160,7 +160,8 @@ impl<B: Backend> Mask<B> {
         visible
     }
 
-    /// All hidden pairs, with sequences or queries of 1 where all parts have these; none where there are none.
+    /// Returns all hidden pairs in one tensor, whose first two axes are of size 1 if they are so in every part; `None`
+    /// if there are none.
     fn hidden_pairs(&self, key_time: usize) -> Option<Tensor<B, 3, Bool>> {
         let shapes = self.pairs.iter().map(|pairs| pairs.dims());
         let [batch, queries, _] = shapes.reduce(|a, b| [a[0].max(b[0]), a[1].max(b[1]), key_time])?;
@@ -168,11 +169,11 @@ impl<B: Backend> Mask<B> {
         self.pairs.iter().map(|pairs| pairs.clone().expand(shape)).reduce(Tensor::bool_or)
     }
 
-    /// All parts in one tensor, or none where nothing is hidden.
+    /// Returns all rules in one tensor, or `None` if nothing is hidden.
     ///
     /// # Shapes
-    /// The result is `[batch, 1, query_time, key_time]`, with a batch of 1 where all entries are
-    /// alike; the axis of size 1 stands for every head.
+    /// The result is `[batch, 1, query_time, key_time]`, with a batch of 1 if all entries are alike; the axis of size 1
+    /// is broadcast over the heads.
     pub fn hidden(
         &self,
         query_time: usize,
@@ -183,7 +184,7 @@ impl<B: Backend> Mask<B> {
     }
 }
 
-/// The places of the document around `place`: those next to it of the same one.
+/// Returns the range of adjacent positions around `place` that belong to the same document.
 fn around(documents: &[u32], place: usize) -> Range<usize> {
     let is_other = |document: &u32| *document != documents[place];
     let start = documents[..place].iter().rposition(is_other).map_or(0, |other| other + 1);
@@ -191,21 +192,21 @@ fn around(documents: &[u32], place: usize) -> Range<usize> {
     start..end
 }
 
-/// A [`Mask`] for queries and keys of certain sizes, as every form of attention takes it.
+/// A [`Mask`] translated for queries and keys of given sizes, as all forms of attention take it.
 #[derive(Debug, Clone)]
 pub(super) struct LoweredMask<B: Backend> {
-    /// The keys that each query may see, `[batch, query_time]`, or `[query_time]` where all sequences are alike; none
-    /// where every query may see every key.
+    /// The visible keys of each query, `[batch, query_time]`, or `[query_time]` if all sequences are alike; `None` if
+    /// every query sees every key.
     pub visible: Option<Vec<KeyRange>>,
-    /// Which of those are hidden after all, `[batch, query_time, key_time]`; one of the first two axes that is 1 stands
-    /// for all of its entries.
+    /// Hidden pairs among the visible ones, `[batch, query_time, key_time]`; the first two axes are broadcast if of
+    /// size 1.
     pub pairs: Option<Tensor<B, 3, Bool>>,
     pub query_time: usize,
     pub key_time: usize,
 }
 
 impl<B: Backend> LoweredMask<B> {
-    /// The keys that some of these queries may see; the first one where they see none.
+    /// Returns the range of keys that any of these queries sees; the first key if they see none.
     pub fn keys(&self, queries: Range<usize>) -> Range<usize> {
         let Some(visible) = &self.visible else { return 0..self.key_time };
         let rows = visible.chunks_exact(self.query_time).flat_map(|rows| &rows[queries.clone()]);
@@ -214,7 +215,7 @@ impl<B: Backend> LoweredMask<B> {
         union.unwrap_or(0..self.key_time.min(1))
     }
 
-    /// The mask of some queries and some keys.
+    /// Returns the mask of a block of queries and keys.
     pub fn block(&self, queries: Range<usize>, keys: Range<usize>) -> Self {
         let visible = self.visible.as_ref().map(|visible| {
             let rows = visible.chunks_exact(self.query_time).flat_map(|rows| &rows[queries.clone()]);
@@ -230,7 +231,7 @@ impl<B: Backend> LoweredMask<B> {
         Self { visible, pairs, query_time: queries.len(), key_time: keys.len() }
     }
 
-    /// All that is hidden in one tensor, `[batch, 1, query_time, key_time]` as [`Mask::hidden`].
+    /// Returns everything hidden in one tensor, `[batch, 1, query_time, key_time]`; see [`Mask::hidden`].
     fn hidden(&self, device: &B::Device) -> Option<Tensor<B, 4, Bool>> {
         let Self { query_time, key_time, .. } = *self;
         let out_of_sight = self.visible.as_ref().map(|visible| {
@@ -254,13 +255,13 @@ impl<B: Backend> LoweredMask<B> {
         parts.map(|part| part.expand([batch, 1, query_time, key_time])).reduce(Tensor::bool_or)
     }
 
-    /// [`masked_softmax`].
+    /// Applies the softmax of [`masked_softmax`].
     pub fn softmax(&self, scores: Tensor<B, 4>) -> Tensor<B, 4> {
         let [batch, heads, query_time, key_time] = scores.dims();
         let Some(hidden) = self.hidden(&scores.device()) else { return softmax(scores, 3) };
         let hidden = hidden.expand([batch, heads, query_time, key_time]);
-        // The lowest finite number, not -inf, from which a row without any visible key would become
-        // NaN. Beside a visible key its exponential is exactly zero all the same.
+        // The lowest finite number is used, since -inf would make a row without visible keys NaN. Next to a visible
+        // key, its exponential is exactly zero all the same.
         let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
         let weights = softmax(scores.mask_fill(hidden.clone(), lowest), 3);
         let sees_nothing = |keys: &KeyRange| keys.range().is_empty();
@@ -269,7 +270,7 @@ impl<B: Backend> LoweredMask<B> {
     }
 }
 
-/// Softmax over the keys in which hidden ones get a weight of exactly zero.
+/// Returns the softmax over the keys, in which hidden keys get a weight of exactly zero.
 ///
 /// # Shapes
 /// `scores` and the result `[batch, heads, query_time, key_time]`.

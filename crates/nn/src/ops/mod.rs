@@ -1,17 +1,15 @@
-//! The heavy operations of a model, one file each: composed of Burn's operations, and fused.
+//! The expensive operations of a model, one file each: composed of Burn's operations, and fused.
 //!
-//! Each file holds an operation in three forms side by side. The composed form is a few lines of Burn's own
-//! operations, differentiable wherever Burn is. The fused form is an operation that calls the project's
-//! [kernels](crate::kernels), forward and backward. The functions that models call ([`linear()`],
-//! [`attention()`], ...) take the fused form where the kernels can read the tensors, else the composed one;
-//! [`Kernels`] chooses for the calling thread. They take Burn's `Linear` and `Embedding` as they are, so that
-//! records and weights do not depend on how an operation is computed.
+//! Each file has up to three forms of an operation. The composed form is a few lines of Burn's operations,
+//! differentiable wherever Burn is. The fused form calls the project's [kernels](crate::kernels), forward and backward.
+//! The functions that models call ([`linear()`], [`attention()`], ...) use the fused form if the kernels can read the
+//! tensors, else the composed one; [`Kernels`] makes the choice for the calling thread. They take Burn's `Linear` and
+//! `Embedding` unchanged, so that records and weights do not depend on the form.
 //!
-//! Every backend of Burn's computes the composed form; the kernels read the tensors of burn-flex and, with the
-//! feature `ndarray`, of burn-ndarray. Attention that is differentiated goes by blocks on GPUs, with `wgpu` and `cuda`.
+//! All of Burn's backends support the composed form. The kernels read the tensors of burn-flex and, with the feature
+//! `ndarray`, of burn-ndarray. With `wgpu` and `cuda`, differentiated attention is computed in blocks on GPUs.
 //!
-//! Shapes are checked by the modules that call these functions; here a misfit is a programmer's
-//! error and panics.
+//! Modules check shapes before they call these functions; here a mismatch is a programming error and panics.
 
 mod activation;
 #[cfg(test)]
@@ -59,7 +57,7 @@ fn float<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> 
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
-/// The way back from a tensor to its float primitive.
+/// Unwraps a tensor to its float primitive.
 fn primitive<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
     tensor.into_primitive().tensor()
 }

@@ -5,8 +5,8 @@
 //! RMS norm:    y = x / sqrt(mean(x^2) + epsilon) gamma
 //! ```
 //!
-//! Ba, Kiros and Hinton, 2016 (arXiv 1607.06450), and Zhang and Sennrich, 2019 (arXiv 1910.07467), whose norm leaves
-//! out the mean, and with it a pass over the numbers.
+//! Ba, Kiros and Hinton, 2016 (arXiv 1607.06450), and Zhang and Sennrich, 2019 (arXiv 1910.07467), whose RMS norm omits
+//! the mean, and with it a pass over the elements.
 
 use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
@@ -36,16 +36,16 @@ choices! {
 
 /// A norm with Burn's parameter names and records.
 ///
-/// Burn's own modules keep their epsilon to themselves, which an operation that is to be fused needs.
+/// Burn's own modules keep their epsilon private, but a fused operation needs it.
 #[derive(Module, Debug)]
 pub struct Norm<B: Backend> {
-    /// The scale, `[d_model]`, ones at first.
+    /// The scale, `[d_model]`, initially ones.
     pub gamma: Param<Tensor<B, 1>>,
-    /// The shift, `[d_model]`, zeros at first; absent in models without biases, and in every RMS norm.
+    /// The shift, `[d_model]`, initially zeros; absent in models without biases and in every RMS norm.
     pub beta: Option<Param<Tensor<B, 1>>>,
-    /// What is added to the variance, or the mean square, before the root.
+    /// The number added to the variance or mean square before the root.
     pub epsilon: f64,
-    /// Which norm.
+    /// The kind of norm.
     #[module(skip)]
     pub kind: NormKind,
 }
@@ -59,13 +59,13 @@ impl<B: Backend> ParamRoles for Norm<B> {
 }
 
 impl<B: Backend> Norm<B> {
-    /// A layer norm over an axis of `d_model` elements, which changes only mean and variance at first.
+    /// Creates a layer norm over an axis of `d_model` elements; initially without scale and shift.
     pub fn layer(d_model: usize, epsilon: f64, bias: bool, device: &B::Device) -> Self {
         let beta = bias.then(|| Initializer::Zeros.init([d_model], device));
         Self { beta, kind: NormKind::Layer, ..Self::rms(d_model, epsilon, device) }
     }
 
-    /// An RMS norm over an axis of `d_model` elements, which changes only the mean square at first.
+    /// Creates an RMS norm over an axis of `d_model` elements; initially without scale.
     pub fn rms(d_model: usize, epsilon: f64, device: &B::Device) -> Self {
         let gamma = Initializer::Ones.init([d_model], device);
         Self { gamma, beta: None, epsilon, kind: NormKind::Rms }
@@ -129,12 +129,12 @@ impl Settings {
 
 impl Operation<3> for Settings {
     type Inputs<T> = NormInputs<T>;
-    /// Mean and inverse deviation of each row.
+    /// The mean and the inverse standard deviation of each row.
     type Saved = [Buffer; 2];
 
     const READS: NormInputs<bool> = NormInputs { input: true, gamma: true, beta: true };
 
-    /// The result is as large as the input.
+    /// The result is as large as the input, and recomputing it is cheap.
     const IS_CHEAP: bool = true;
 
     fn forward(&self, inputs: &NormInputs<Input>) -> (Floats, [Buffer; 2]) {

@@ -1,4 +1,4 @@
-//! What a fused operation is, and how one runs.
+//! The trait of fused operations, and the functions that run them.
 
 use std::{array, fmt::Debug, ops::Deref};
 
@@ -10,27 +10,27 @@ use super::kernels::{Kernels, kernels};
 use super::{float, primitive};
 use crate::kernels::pool::{self, Buffer};
 
-/// An operation of the kernels on `N` inputs, some of which may be absent, that knows its gradient.
+/// An operation of the kernels on `N` inputs, some of which may be absent, with its gradient.
 ///
-/// It holds its settings alone: who runs it keeps its inputs and what it saves until the gradient is due.
+/// The operation holds only its settings; its caller keeps the inputs and the saved values for the backward pass.
 pub(super) trait Operation<const N: usize>: Clone + Debug + Send + Sync + 'static {
-    /// The inputs by name, or a `T` for each; the first of them is never absent.
+    /// A struct with one `T` per named input; the first input is never absent.
     type Inputs<T>: Inputs<T, N>;
 
-    /// What the gradient needs beside the inputs.
+    /// The values that the backward pass needs in addition to the inputs.
     type Saved: Debug + Send + Sync + 'static;
 
-    /// Which of the inputs the gradient reads.
+    /// The inputs that the backward pass reads.
     const READS: Self::Inputs<bool>;
 
-    /// Whether computing the result again costs less than the memory of keeping it for the gradients of the
-    /// operations that read it.
+    /// True if recomputing the result costs less than the memory of keeping it for the gradients of the operations that
+    /// read it.
     const IS_CHEAP: bool = false;
 
-    /// The result, and what the gradient will need; where none is wanted, the latter may be incomplete.
+    /// Returns the result and the values for the backward pass, which may be incomplete if no gradient is wanted.
     fn forward(&self, inputs: &Self::Inputs<Input>) -> (Floats, Self::Saved);
 
-    /// The gradients of the inputs for that of the result; one that is not wanted may be missing.
+    /// Returns the gradients of the inputs given the gradient of the result; unwanted ones may be missing.
     fn backward(
         &self,
         inputs: &Self::Inputs<Input>,
@@ -39,13 +39,13 @@ pub(super) trait Operation<const N: usize>: Clone + Debug + Send + Sync + 'stati
     ) -> Self::Inputs<Option<Floats>>;
 }
 
-/// A struct with a name for each of `N` values; see [`inputs`].
+/// A struct with `N` named fields of one type; see [`inputs`].
 pub(super) trait Inputs<T, const N: usize>: From<[T; N]> + Into<[T; N]> {
-    /// The values in the order of their names.
+    /// Returns the values in the order of the fields.
     fn refs(&self) -> [&T; N];
 }
 
-/// Declares the names of so many inputs of an operation.
+/// Declares a struct of the named inputs of an operation.
 macro_rules! inputs {
     ($(#[$doc:meta])* $name:ident<$count:literal> { $($field:ident),+ $(,)? }) => {
         $(#[$doc])*
@@ -76,16 +76,16 @@ macro_rules! inputs {
 pub(super) use inputs;
 
 inputs! {
-    /// The input of an operation that has but one.
+    /// The input of an operation with one input.
     One<1> { input }
 }
 
-/// An input of an operation, as the kernels read it, for a gradient if it reads it. One that is never absent is used as
-/// what it holds.
+/// An input of an operation in the form that the kernels read, kept for the backward pass only if that reads it. An
+/// input that is never absent dereferences to its tensor.
 #[derive(Debug)]
 pub(super) struct Input {
     floats: Option<Floats>,
-    /// Whether it has a gradient.
+    /// True if its gradient is wanted.
     pub is_wanted: bool,
 }
 
@@ -98,12 +98,12 @@ impl Deref for Input {
 }
 
 impl Input {
-    /// What it holds, if it is there.
+    /// Creates an input with an optional tensor.
     pub fn new(floats: Option<Floats>) -> Self {
         Self { floats, is_wanted: false }
     }
 
-    /// The tensors as inputs; none where the kernels cannot read one.
+    /// Wraps tensors as inputs; returns `None` if the kernels cannot read one of them.
     pub fn read<H: Host, const N: usize>(tensors: &[Option<FloatTensor<H>>; N]) -> Option<[Self; N]> {
         let mut inputs = [const { Self { floats: None, is_wanted: false } }; N];
         for (input, tensor) in inputs.iter_mut().zip(tensors) {
@@ -114,28 +114,28 @@ impl Input {
         Some(inputs)
     }
 
-    /// What an input holds that may be absent.
+    /// Returns the tensor, if present.
     pub fn get(&self) -> Option<&Floats> {
         self.floats.as_ref()
     }
 
-    /// The numbers of an input that may be absent.
+    /// Returns the elements of the tensor, if present.
     pub fn numbers(&self) -> Option<&[f32]> {
         self.get().map(Floats::slice)
     }
 
-    /// Takes out what it holds.
+    /// Takes the tensor out.
     pub fn take(&mut self) -> Option<Floats> {
         self.floats.take()
     }
 
-    /// Puts it back.
+    /// Replaces the tensor.
     pub fn put(&mut self, floats: Option<Floats>) {
         self.floats = floats;
     }
 }
 
-/// The gradients of the inputs that are there, each as `write` fills it in.
+/// Creates the gradients of the present inputs, whose elements `write` fills in.
 pub(super) fn gradients<O: Operation<N>, const N: usize>(
     inputs: &O::Inputs<Input>,
     write: impl FnOnce(O::Inputs<Option<&mut [f32]>>),
@@ -151,7 +151,8 @@ pub(super) fn gradients<O: Operation<N>, const N: usize>(
     gradients.into()
 }
 
-/// Runs the operation that `of` makes of its inputs; none where the kernels do not serve them.
+/// Runs the operation that `of` creates for its inputs. Returns `None` if the kernels do not support the inputs or are
+/// disabled.
 pub(super) fn fused<B: Backend, O: Operation<N>, const N: usize, const D: usize>(
     tensors: O::Inputs<Option<FloatTensor<B>>>,
     of: impl FnOnce(&O::Inputs<Input>) -> Option<O>,
@@ -159,7 +160,8 @@ pub(super) fn fused<B: Backend, O: Operation<N>, const N: usize, const D: usize>
     (kernels() == Kernels::Fused).then(|| run::<B, O, N>(tensors.into(), of))?.map(float)
 }
 
-/// Runs an operation of one input whether or not the kernels are wanted; where they cannot read it, it stays as it is.
+/// Runs an operation of one input even if the kernels are disabled. Returns `tensor` unchanged if the kernels cannot
+/// read it.
 pub(super) fn unfused<B: Backend, O: Operation<1>, const D: usize>(
     tensor: &Tensor<B, D>,
     operation: O,
@@ -177,7 +179,7 @@ fn run<B: Backend, O: Operation<N>, const N: usize>(
     None
 }
 
-/// Without a gradient.
+/// Runs an operation without a gradient.
 fn plain<H: Host, O: Operation<N>, const N: usize>(
     tensors: [Option<FloatTensor<H>>; N],
     of: impl FnOnce(&O::Inputs<Input>) -> Option<O>,
@@ -187,7 +189,7 @@ fn plain<H: Host, O: Operation<N>, const N: usize>(
     Some(H::unwrap(operation.forward(&inputs).0))
 }
 
-/// A tensor of any rank as an input of [`fused`].
+/// Converts a tensor of any rank to an input of [`fused`].
 pub(super) fn input<B: Backend, const D: usize>(tensor: &Tensor<B, D>) -> Option<FloatTensor<B>> {
     Some(primitive(tensor.clone()))
 }

@@ -1,9 +1,9 @@
 //! The precision of matrix products.
 //!
-//! Mixed precision as Micikevicius et al. (2018, arXiv 1710.03740) have it: weights, sums and everything
-//! between the products stay in single precision, and the factors of a product and its result are rounded to a
-//! half as they enter it. Half the bytes move, and a GPU's matrix units take them. On backends of the CPU the kernels
-//! round to bf16 and leave the results of products in single precision.
+//! Mixed precision follows Micikevicius et al. (2018, arXiv 1710.03740). Weights, sums and everything between products
+//! stay in single precision; the factors and the result of each product are rounded to half precision. This halves
+//! memory traffic and uses the matrix units of GPUs. On CPU backends the kernels round to bf16 and leave the results in
+//! single precision.
 
 use std::cell::Cell;
 
@@ -33,16 +33,16 @@ thread_local! {
     static PRECISION: Cell<Precision> = const { Cell::new(Precision::F32) };
 }
 
-/// What the calling thread's products are rounded to.
+/// Returns the precision of the calling thread's matrix products.
 pub fn precision() -> Precision {
     PRECISION.get()
 }
 
 impl Precision {
-    /// Every precision.
+    /// All precisions.
     pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::F16];
 
-    /// The name in configs.
+    /// Returns the name in configs.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -51,7 +51,7 @@ impl Precision {
         }
     }
 
-    /// Whether a backend computes with it on `device`.
+    /// Returns true if the backend supports this precision on `device`.
     pub fn is_served<B: Backend>(self, device: &B::Device) -> bool {
         match self.half() {
             None => true,
@@ -60,7 +60,7 @@ impl Precision {
         }
     }
 
-    /// Returns the kernels' name of the precision, where they know it.
+    /// Returns the corresponding precision of the kernels, or `None` if they do not support it.
     pub fn of_kernels(self) -> Option<kernels::Precision> {
         match self {
             Self::F32 => Some(kernels::Precision::F32),
@@ -69,17 +69,17 @@ impl Precision {
         }
     }
 
-    /// Runs `work`, whose products on this thread are computed so; their gradients too, whenever and
-    /// wherever those are computed.
+    /// Runs `work` with its matrix products on this thread in this precision. Their gradients have the same precision,
+    /// no matter when and on which thread they are computed.
     pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
         choose(&PRECISION, self, work)
     }
 
-    /// What the loss of a mean over `targets` is multiplied by before its gradient is taken, and the
-    /// gradient divided by after: a power of two, which changes no digit. The gradient of one target's
-    /// scores is then of the order of one, far from the smallest number of a half.
+    /// Returns the factor by which a mean loss over `targets` is multiplied before its gradient is computed, and by
+    /// which the gradient is divided afterwards. The factor is a power of two, which changes no digit. The gradient of
+    /// one target's scores is then of order one, far from the smallest number in half precision.
     pub fn loss_scale(self, targets: usize) -> f64 {
-        /// The sums over targets stay far from the largest number of a half, 65,504.
+        /// The largest factor. It keeps sums over targets far from the largest number in half precision, 65,504.
         const MOST: usize = 4_096;
         match self {
             Self::F32 | Self::Bf16 => 1.0,
@@ -96,7 +96,7 @@ impl Precision {
     }
 }
 
-/// The matrix product in the precision that was asked for; the result is in that of `left`.
+/// Returns the matrix product computed in the thread's precision; the result has the precision of `left`.
 pub(super) fn matmul<B: Backend, const D: usize>(left: Tensor<B, D>, right: Tensor<B, D>) -> Tensor<B, D> {
     let round = |tensor: &Tensor<B, D>| unfused(tensor, Round);
     match precision().half() {
@@ -109,7 +109,7 @@ pub(super) fn matmul<B: Backend, const D: usize>(left: Tensor<B, D>, right: Tens
     }
 }
 
-/// Rounds to bf16, and passes gradients on.
+/// Rounding to bf16, whose gradient is passed on unchanged.
 #[derive(Debug, Clone)]
 struct Round;
 
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::ops::Kernels;
 
-    /// A product's result and gradients by the kernels, by Burn's operations and in single precision.
+    /// Compares a product's result and gradients by the kernels, by Burn's operations and in single precision.
     fn bf16_agrees<B: AutodiffBackend>() {
         let device = Default::default();
         B::seed(&device, 7);

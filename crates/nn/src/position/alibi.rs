@@ -1,22 +1,21 @@
-//! ALiBi, attention with linear biases (Press, Smith and Lewis, 2021, arXiv 2108.12409): each
-//! score is lowered by the distance times a slope of its head,
+//! ALiBi, attention with linear biases (Press, Smith and Lewis, 2021, arXiv 2108.12409). Each score is lowered by the
+//! distance times a slope of its head:
 //!
 //! ```text
 //! score(i, j) - m_h (i - j),    m_h = 2^(-8 h / heads)  for h = 1 .. heads
 //! ```
 //!
-//! so that steep heads look near and flat ones far. It was made to read longer sequences than
-//! those it was trained on.
+//! Heads with steep slopes attend nearby, heads with flat ones far away. ALiBi was designed for length extrapolation.
 
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
 use super::Direction;
 
-/// The slope of each head.
+/// Returns the slope of each head.
 ///
-/// For a number of heads that is no power of two, the slopes of the power below it, then every
-/// second one of the power above it, as the authors do.
+/// If the number of heads is not a power of two, the slopes of the next lower power come first. Every second slope of
+/// the next higher power follows, as the authors have it.
 pub fn slopes(heads: usize) -> Vec<f64> {
     let geometric = |heads: usize| (1..=heads).map(move |head| 2f64.powf(-8.0 * head as f64 / heads as f64));
     if heads == 0 {
@@ -26,26 +25,26 @@ pub fn slopes(heads: usize) -> Vec<f64> {
     geometric(below).chain(geometric(2 * below).step_by(2)).take(heads).collect()
 }
 
-/// Scores lowered in proportion to the distance; no parameters.
+/// A position scheme that lowers scores in proportion to the distance; no parameters.
 #[derive(Module, Debug)]
 pub struct Alibi<B: Backend> {
-    /// `[heads, 1]`.
+    /// The slopes, `[heads, 1]`.
     slopes: Tensor<B, 2>,
-    /// Whether keys after the query are lowered too.
+    /// The direction of attention: with `Both`, keys after the query are lowered too.
     #[module(skip)]
     direction: Direction,
 }
 
 impl<B: Backend> Alibi<B> {
-    /// The slopes of this many heads. Looking both ways, a key after the query is lowered as
-    /// much as one before it; looking back only, it is hidden anyway and keeps its score.
+    /// Creates the slopes of `heads` heads. With [`Direction::Both`], a key after the query is lowered as much as one
+    /// before it. With [`Direction::Causal`], it is hidden anyway and keeps its score.
     pub fn new(heads: usize, direction: Direction, device: &B::Device) -> Self {
         let slopes: Vec<f32> = slopes(heads).into_iter().map(|slope| slope as f32).collect();
         Self { slopes: Tensor::from_data(TensorData::new(slopes, [heads, 1]), device), direction }
     }
 
-    /// The bias by distance, `[heads, query_time + key_time - 1]`, as
-    /// [`crate::ops::ScorePosition::Bias`] asks for it.
+    /// Returns the bias by distance, `[heads, query_time + key_time - 1]`, in the layout of
+    /// [`crate::ops::ScorePosition::Bias`].
     pub fn bias(&self, query_time: usize, key_time: usize) -> Tensor<B, 2> {
         let places = 1 - query_time as i64..key_time as i64;
         let back = Tensor::<B, 1, Int>::arange(places, &self.slopes.device());
@@ -64,7 +63,7 @@ mod tests {
 
     #[test]
     fn slopes_of_three_heads_follow_the_authors_rule() {
-        // Two heads: 2^-4, 2^-8; then the first of the slopes of four, 2^-2.
+        // The slopes of two heads, 2^-4 and 2^-8, then the first slope of four heads, 2^-2.
         assert_eq!(slopes(3), [1.0 / 16.0, 1.0 / 256.0, 1.0 / 4.0]);
     }
 
@@ -81,7 +80,7 @@ mod tests {
         };
         assert_eq!(bias(Direction::Both, 3, 3), [-2.0, -1.0, 0.0, -1.0, -2.0]);
         assert_eq!(bias(Direction::Causal, 3, 3), [0.0, 0.0, 0.0, -1.0, -2.0]);
-        // The last two of five places: the query's own place is column 1.
+        // The last two of five positions: column 1 is the query's own position.
         assert_eq!(bias(Direction::Causal, 2, 5), [0.0, 0.0, -1.0, -2.0, -3.0, -4.0]);
     }
 }

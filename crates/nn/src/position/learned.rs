@@ -1,5 +1,5 @@
-//! Learned positions: a vector for each place, added to the token's (Gehring et al., 2017,
-//! arXiv 1705.03122; GPT-2). Places beyond the trained length have none.
+//! Learned positions: a vector per position, added to the token embedding (Gehring et al., 2017, arXiv 1705.03122;
+//! GPT-2). Sequences cannot exceed the trained length.
 
 use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
@@ -7,10 +7,10 @@ use burn::tensor::{Tensor, backend::Backend};
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
-/// A learned vector for each place in time.
+/// A learned vector for each position.
 #[derive(Module, Debug)]
 pub struct Learned<B: Backend> {
-    /// `[context, d_model]`, from N(0, 0.02) as the token embeddings.
+    /// The vectors, `[context, d_model]`, initialised from N(0, 0.02) like the token embeddings.
     pub weight: Param<Tensor<B, 2>>,
 }
 
@@ -22,15 +22,15 @@ impl<B: Backend> ParamRoles for Learned<B> {
 }
 
 impl<B: Backend> Learned<B> {
-    /// Vectors for `context` places.
+    /// Creates vectors for `context` positions.
     pub fn new(context: usize, d_model: usize, device: &B::Device) -> Self {
         Self { weight: Initializer::Normal { mean: 0.0, std: 0.02 }.init([context, d_model], device) }
     }
 
-    /// The vectors of `time` places from `start` on, `[time, d_model]`.
+    /// Returns the vectors of `time` positions from `start` on, `[time, d_model]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] where they reach beyond the context.
+    /// [`Error::Shape`] if the positions extend beyond the context.
     pub fn embedding(&self, start: usize, time: usize) -> Result<Tensor<B, 2>> {
         let ([context, _], end) = (self.weight.shape().dims(), start + time);
         ensure(end <= context, Error::Shape, || {

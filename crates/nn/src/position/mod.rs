@@ -1,16 +1,16 @@
-//! Where a token stands: attention by itself sees a set, not a sequence.
+//! Position schemes. Attention without positions sees a set of tokens, not a sequence.
 //!
 //! | scheme | acts on | beyond the trained length |
 //! |---|---|---|
-//! | [`Learned`] | the embedding | ends: an error |
-//! | [`Sinusoidal`] | the embedding | goes on |
-//! | [`RandomSinusoidal`] | the embedding | goes on to a largest place, which training has seen |
-//! | [`Rotary`] | queries and keys | goes on |
-//! | [`Alibi`] | the scores | goes on, as it was made for |
-//! | [`Relative`] | the scores | goes on, all far distances alike |
+//! | [`Learned`] | the embedding | returns an error |
+//! | [`Sinusoidal`] | the embedding | continues |
+//! | [`RandomSinusoidal`] | the embedding | continues up to `largest_position`, whose range training has covered |
+//! | [`Rotary`] | queries and keys | continues |
+//! | [`Alibi`] | the scores | continues; designed for length extrapolation |
+//! | [`Relative`] | the scores | continues, with one bias for all large distances |
 //!
-//! [`Position`] holds any of them and says what it adds to the embeddings and what it does to the
-//! scores; [`PositionScheme`] is the key `position`.
+//! [`Position`] is any of them, and computes its contribution to embeddings and scores. [`PositionScheme`] is the
+//! config key `position`.
 
 pub mod alibi;
 mod learned;
@@ -58,27 +58,27 @@ choices! {
     }
 }
 
-/// What the schemes need to know of a model.
+/// The sizes and settings of a model that position schemes depend on.
 #[derive(Debug, Clone, Copy)]
 pub struct Widths {
-    /// Width of the embeddings.
+    /// The width of the embeddings.
     pub d_model: usize,
-    /// Number of query heads.
+    /// The number of query heads.
     pub heads: usize,
-    /// Width of a head.
+    /// The width of a head.
     pub d_head: usize,
-    /// How fast rotary positions turn.
+    /// The frequencies of rotary positions.
     pub rotation: Rotation,
-    /// How many places random positions are drawn from.
+    /// The number of positions that random positions are drawn from.
     pub largest_position: usize,
 }
 
-/// Which way attention looks.
+/// The direction of attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Back only, as in a decoder.
+    /// Only to earlier tokens, as in a decoder.
     Causal,
-    /// Both ways, as in an encoder.
+    /// To earlier and later tokens, as in an encoder.
     Both,
 }
 
@@ -89,9 +89,9 @@ pub enum Position<B: Backend> {
     Learned(Learned<B>),
     /// Fixed sines and cosines.
     Sinusoidal(Sinusoidal<B>),
-    /// Fixed sines and cosines of places that are drawn.
+    /// Fixed sines and cosines of randomly drawn positions.
     RandomSinusoidal(RandomSinusoidal<B>),
-    /// Queries and keys turned by their position.
+    /// Queries and keys rotated by their position.
     Rotary(Rotary<B>),
     /// Scores lowered in proportion to the distance.
     Alibi(Alibi<B>),
@@ -113,12 +113,12 @@ impl<B: Backend> ParamRoles for Position<B> {
 }
 
 impl PositionScheme {
-    /// Whether the positions end with the context of training: no sequence can be longer then.
+    /// Returns true if positions end with the training context, which no sequence can then exceed.
     pub fn ends_with_context(self) -> bool {
         self == Self::Learned
     }
 
-    /// How many places a model has that was trained on sequences up to `context`; none where they do not end.
+    /// Returns the number of positions of a model trained on sequences up to `context`; `None` if unlimited.
     pub fn most_places(self, context: usize, largest_position: usize) -> Option<usize> {
         match self {
             Self::RandomSinusoidal => Some(largest_position),
@@ -126,18 +126,18 @@ impl PositionScheme {
         }
     }
 
-    /// Whether the scheme works with heads of this width.
+    /// Checks that the scheme supports heads of this width.
     ///
     /// # Errors
-    /// [`Error::Argument`] where rotary positions find heads of odd width.
+    /// [`Error::Argument`] for rotary positions and heads of odd width.
     pub fn check(self, d_head: usize) -> Result<()> {
         let has_pairs = self != PositionScheme::Rotary || d_head.is_multiple_of(2);
         let problem = format!("turns pairs and so needs heads of even width, but they are {d_head} wide");
         Error::check(has_pairs, "position", "\"rotary\"", problem)
     }
 
-    /// The scheme for the attention of a model, which [`Self::check`] lets pass, and sequences up to `context`;
-    /// nothing for [`PositionScheme::None`].
+    /// Creates the scheme for sequences up to `context`; returns `None` for [`PositionScheme::None`]. `attention` must
+    /// have passed [`Self::check`].
     pub fn init<B: Backend>(
         self,
         attention: Widths,
@@ -161,11 +161,11 @@ impl PositionScheme {
     }
 }
 
-/// What the positions of the `time` places from `start` on add to their embeddings, and to their
-/// scores over all places up to the last.
+/// Returns the contributions of `time` positions from `start` on: to their embeddings, and to their scores over all
+/// positions up to the last.
 ///
 /// # Errors
-/// [`Error::Shape`] where the positions end before the tokens do.
+/// [`Error::Shape`] if the sequence extends beyond the last position.
 pub fn contributions<B: Backend>(
     position: Option<&Position<B>>,
     start: usize,
@@ -178,10 +178,10 @@ pub fn contributions<B: Backend>(
 }
 
 impl<B: Backend> Position<B> {
-    /// Whether the scheme reaches over `time` tokens from the first place on.
+    /// Checks that the scheme has positions for `time` tokens.
     ///
     /// # Errors
-    /// As [`Self::embedding`].
+    /// Same as [`Self::embedding`].
     pub fn check(&self, time: usize) -> Result<()> {
         match self {
             Position::Learned(learned) => learned.embedding(0, time).map(drop),
@@ -192,11 +192,10 @@ impl<B: Backend> Position<B> {
         }
     }
 
-    /// What is added to the embeddings of `time` tokens, `[time, d_model]`, the first of which
-    /// stands at place `start`.
+    /// Returns the vectors added to the embeddings of `time` tokens from position `start` on, `[time, d_model]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the sequence is longer than the scheme knows positions for.
+    /// [`Error::Shape`] if the scheme has fewer positions than the sequence needs.
     pub fn embedding(&self, start: usize, time: usize) -> Result<Option<Tensor<B, 2>>> {
         match self {
             Position::Learned(learned) => learned.embedding(start, time).map(Some),
@@ -206,7 +205,7 @@ impl<B: Backend> Position<B> {
         }
     }
 
-    /// What the scheme does to the scores of the last `query_time` of `key_time` places.
+    /// Returns the effect of the scheme on the scores of the last `query_time` of `key_time` positions.
     pub fn scores(&self, query_time: usize, key_time: usize) -> ScorePosition<B> {
         match self {
             Position::Learned(_) | Position::Sinusoidal(_) | Position::RandomSinusoidal(_) => {

@@ -1,13 +1,13 @@
-//! Sinusoidal positions at random places (Ruoss et al., 2023, arXiv 2305.16843): the tokens of a sequence stand, in
-//! their order, at places that are drawn without repetition from many more than there are tokens.
+//! Randomised sinusoidal positions (Ruoss et al., 2023, arXiv 2305.16843). The tokens of a sequence get, in order,
+//! positions drawn without replacement from a range much larger than the sequence:
 //!
 //! ```text
-//! place of token t = the t-th smallest of n drawn from 0 .. largest
+//! position of token t = the t-th smallest of n drawn from 0 .. largest
 //! ```
 //!
-//! So training on short sequences sees all places that longer ones will have, and only the order means anything.
-//! In training each batch draws its own; a model that is evaluated draws as in training, but the same at any
-//! time: as many as its context has, and for a longer sequence as many as that has.
+//! Short training sequences thus cover all positions of longer ones, and only the order carries information. In
+//! training, positions are redrawn for each batch. In evaluation the seed is fixed, and the number of positions drawn
+//! is the larger of training context and sequence length.
 
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
@@ -16,28 +16,28 @@ use rand::{SeedableRng, rngs::ChaCha8Rng, seq::index};
 use super::sinusoidal::sinusoids;
 use crate::{Error, Result, error::ensure, ops};
 
-/// The seed of the places of evaluation.
+/// The seed of the positions in evaluation.
 const EVALUATION: u64 = 0;
 
-/// Fixed sines and cosines of places that are drawn; no parameters.
+/// Fixed sines and cosines of randomly drawn positions; no parameters.
 #[derive(Module, Debug)]
 pub struct RandomSinusoidal<B: Backend> {
-    /// `[largest, d_model]`.
+    /// The sines and cosines, `[largest, d_model]`.
     table: Tensor<B, 2>,
     /// The longest sequence in training.
     context: usize,
 }
 
 impl<B: Backend> RandomSinusoidal<B> {
-    /// A table of `largest` places for sequences that in training have up to `context` tokens.
+    /// Creates a table of `largest` positions for training sequences of up to `context` tokens.
     pub fn new(context: usize, largest: usize, d_model: usize, device: &B::Device) -> Self {
         Self { table: sinusoids(largest, d_model, device), context }
     }
 
-    /// The rows of `time` tokens from the one at `start` on, `[time, d_model]`.
+    /// Returns the rows of `time` tokens from the token at `start` on, `[time, d_model]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] where there are more tokens than places.
+    /// [`Error::Shape`] if there are more tokens than positions.
     pub fn embedding(&self, start: usize, time: usize) -> Result<Tensor<B, 2>> {
         self.check(start + time)?;
         let [largest, _] = self.table.dims();
@@ -51,10 +51,10 @@ impl<B: Backend> RandomSinusoidal<B> {
         Ok(self.table.clone().select(0, Tensor::<B, 1, Int>::from_data(places, &device)))
     }
 
-    /// Whether there are places for so many tokens.
+    /// Checks that there are positions for `time` tokens.
     ///
     /// # Errors
-    /// As [`Self::embedding`].
+    /// Same as [`Self::embedding`].
     pub fn check(&self, time: usize) -> Result<()> {
         let [largest, _] = self.table.dims();
         ensure(time <= largest, Error::Shape, || {
@@ -66,13 +66,13 @@ impl<B: Backend> RandomSinusoidal<B> {
     }
 }
 
-/// Returns the places of the `time` tokens of a sequence in evaluation, in ascending order: those of the context for
-/// sequences up to the context, and a draw of their own for longer ones.
+/// Returns the positions drawn in evaluation for a sequence of `time` tokens, in ascending order. Sequences shorter
+/// than the context use the first positions of the draw for the context.
 pub fn evaluation_places(time: usize, largest: usize) -> Vec<usize> {
     places(EVALUATION, time, largest)
 }
 
-/// So many of the places below `largest`, in ascending order.
+/// Draws `count` distinct positions below `largest`, in ascending order.
 fn places(seed: u64, count: usize, largest: usize) -> Vec<usize> {
     let mut places =
         index::sample(&mut ChaCha8Rng::seed_from_u64(seed), largest, count.min(largest)).into_vec();
@@ -116,7 +116,7 @@ mod tests {
         let first = rows(&evaluated, 0, 5);
         ops::seed::<NdArray>(&device, 11);
         assert_eq!(rows(&evaluated, 0, 5), first);
-        // What is read in parts within the context is read as in one.
+        // Within the context, reading in parts gives the same rows as reading at once.
         assert_eq!(rows(&evaluated, 2, 3), first[2..]);
         assert_eq!(rows(&evaluated, 0, 3), first[..3]);
     }

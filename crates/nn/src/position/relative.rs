@@ -1,10 +1,8 @@
-//! Relative positions as T5 has them (Raffel et al., 2020, arXiv 1910.10683): each score gets a
-//! learned number that depends on its head and on the bucket of its distance. Near distances have
-//! a bucket each, far ones share buckets that widen logarithmically up to a largest distance,
-//! beyond which all are alike.
+//! Relative positions of T5 (Raffel et al., 2020, arXiv 1910.10683): each score gets a learned bias that depends on the
+//! head and the bucket of the distance. Small distances have their own buckets. Larger ones share buckets whose width
+//! grows logarithmically up to a largest distance, beyond which all share the last one.
 //!
-//! Where T5 leaves the scores unscaled, they are divided by the root of the head's width here, as
-//! everywhere in this crate.
+//! T5 leaves the scores unscaled; here they are divided by the root of the head width, as everywhere in this crate.
 
 use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
@@ -12,16 +10,16 @@ use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use super::Direction;
 use crate::role::{ParamRole, ParamRoles};
 
-/// Number of buckets, T5's.
+/// The number of buckets, as in T5.
 pub const BUCKETS: usize = 32;
 
-/// From this distance on all keys share the last bucket, T5's.
+/// The distance from which on all keys share the last bucket, as in T5.
 pub const LARGEST_DISTANCE: usize = 128;
 
-/// The bucket of a key that lies `back` places before the query (after it, where negative).
+/// Returns the bucket of a key that is `back` positions before the query (after it if negative).
 ///
-/// Looking back only, keys after the query share the bucket of the query itself. Looking both
-/// ways, half of the buckets serve each side.
+/// With [`Direction::Causal`], keys after the query share the query's own bucket. With [`Direction::Both`], each side
+/// gets half of the buckets.
 pub fn bucket(back: i64, direction: Direction, buckets: usize, largest_distance: usize) -> usize {
     let (first, buckets, distance) = match direction {
         Direction::Causal => (0, buckets, back.max(0) as usize),
@@ -32,18 +30,18 @@ pub fn bucket(back: i64, direction: Direction, buckets: usize, largest_distance:
     if distance < exact {
         return first + distance;
     }
-    // In single precision, as T5's own tables were made.
+    // In single precision, like the tables of T5.
     let ratio = |number: usize| (number as f32 / exact as f32).ln();
     let steps = ratio(distance) / ratio(largest_distance) * (buckets - exact) as f32;
     first + (exact + steps as usize).min(buckets - 1)
 }
 
-/// A learned number for each head and bucket of distances.
+/// A learned bias for each head and bucket of distances.
 #[derive(Module, Debug)]
 pub struct Relative<B: Backend> {
-    /// `[BUCKETS, heads]`, shared by all layers.
+    /// The biases, `[BUCKETS, heads]`, shared by all layers.
     pub weight: Param<Tensor<B, 2>>,
-    /// Whether keys after the query have buckets of their own.
+    /// The direction of attention: with `Both`, keys after the query have their own buckets.
     #[module(skip)]
     direction: Direction,
 }
@@ -56,14 +54,14 @@ impl<B: Backend> ParamRoles for Relative<B> {
 }
 
 impl<B: Backend> Relative<B> {
-    /// Biases for this many heads, from N(0, 0.02): near zero, where no distance is preferred.
+    /// Creates biases for `heads` heads from N(0, 0.02): near zero, so that initially no distance is preferred.
     pub fn new(heads: usize, direction: Direction, device: &B::Device) -> Self {
         let initializer = Initializer::Normal { mean: 0.0, std: 0.02 };
         Self { weight: initializer.init([BUCKETS, heads], device), direction }
     }
 
-    /// The bias by distance, `[heads, query_time + key_time - 1]`, as
-    /// [`crate::ops::ScorePosition::Bias`] asks for it.
+    /// Returns the bias by distance, `[heads, query_time + key_time - 1]`, in the layout of
+    /// [`crate::ops::ScorePosition::Bias`].
     pub fn bias(&self, query_time: usize, key_time: usize) -> Tensor<B, 2> {
         let places = 1 - query_time as i64..key_time as i64;
         let buckets: Vec<i64> =

@@ -1,17 +1,18 @@
-//! Rotary positions (Su et al., 2021, arXiv 2104.09864): before they meet, the pairs of elements
-//! of query and key are turned in their planes by the angle of their place,
+//! Rotary positions (Su et al., 2021, arXiv 2104.09864): each pair of elements of a query or key is rotated in its
+//! plane by an angle proportional to the position:
 //!
 //! ```text
-//! (x, y) at place t  ->  (x cos t w_i - y sin t w_i,  x sin t w_i + y cos t w_i)
+//! (x, y) at position t  ->  (x cos t w_i - y sin t w_i,  x sin t w_i + y cos t w_i)
 //! w_i = theta^(-2i / d_head)
 //! ```
 //!
-//! A dot product of two turned vectors depends on the difference of their angles only, that is on
-//! the distance. Pairs are interleaved (elements `2i` and `2i + 1`), as in the paper.
+//! The dot product of two rotated vectors depends only on the difference of their angles, and so on the distance. Pairs
+//! are interleaved (elements `2i` and `2i + 1`), as in the paper.
 //!
-//! A model that was trained on short sequences reads longer ones where it turns more slowly: all planes by a factor
-//! (Chen et al., 2023, arXiv 2306.15595), or, as Llama 3.1 does, those alone that turn less than once within the
-//! trained length, since the fast ones tell near places apart (Grattafiori et al., 2024, arXiv 2407.21783).
+//! A model trained on short sequences extrapolates to longer ones if its rotations are slowed down: in all planes by
+//! one factor (Chen et al., 2023, arXiv 2306.15595), or, as in Llama 3.1, only in planes that rotate less than once
+//! within the trained length. The fast planes distinguish nearby positions (Grattafiori et al., 2024,
+//! arXiv 2407.21783).
 
 use std::f64::consts::TAU;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,25 +41,25 @@ choices! {
     }
 }
 
-/// How fast rotary positions turn.
+/// The frequencies of rotary positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rotation {
     /// The base of the frequencies.
     pub theta: f64,
-    /// How they are scaled.
+    /// The scaling of the frequencies.
     pub scaling: RopeScaling,
-    /// By how much.
+    /// The factor by which scaled frequencies are divided.
     pub factor: f64,
-    /// For Llama 3: planes that turn less often than this within the original context are scaled in full.
+    /// For Llama 3: planes with fewer rotations than this within the original context are scaled by the full factor.
     pub low_frequency_factor: f64,
-    /// For Llama 3: planes that turn more often than this are not scaled.
+    /// For Llama 3: planes with more rotations than this are not scaled.
     pub high_frequency_factor: f64,
-    /// For Llama 3: the length that the model was trained on first.
+    /// For Llama 3: the context length of the original training.
     pub original_context: usize,
 }
 
 impl Rotation {
-    /// The angle from a place to the next in each plane of a head.
+    /// Returns the angle between adjacent positions in each plane of a head.
     pub fn frequencies(&self, d_head: usize) -> Vec<f64> {
         (0..d_head / 2).map(|pair| self.scaled(frequency(self.theta, pair, d_head))).collect()
     }
@@ -77,15 +78,16 @@ impl Rotation {
     }
 }
 
-/// Places whose tables are made with a model: few sequences are longer, and a context may be a hundred times as long.
+/// The largest number of positions whose tables are computed with the model. Few sequences are longer, and a context
+/// may be a hundred times as long.
 const USUAL: usize = 8192;
 
-/// Cosines and sines, a row a place, as far as they were asked for.
+/// Cosines and sines, one row per position, as far as they were requested.
 #[derive(Debug, Clone, Default)]
 struct Tables([Vec<f32>; 2]);
 
 impl Tables {
-    /// Goes on to so many places.
+    /// Extends the tables to `places` positions.
     fn extend(&mut self, rotation: Rotation, d_head: usize, places: usize) {
         let frequencies = rotation.frequencies(d_head);
         let made = self.0[0].len() / frequencies.len();
@@ -96,7 +98,7 @@ impl Tables {
         }
     }
 
-    /// Their first `places`, each `[places, pairs]`.
+    /// Returns the first `places` rows, each table `[places, pairs]`.
     fn tensors<B: Backend>(&self, [places, pairs]: [usize; 2], device: &B::Device) -> [Tensor<B, 2>; 2] {
         self.0.each_ref().map(|table| {
             let data = TensorData::new(table[..places * pairs].to_vec(), [places, pairs]);
@@ -105,22 +107,22 @@ impl Tables {
     }
 }
 
-/// Queries and keys turned by their position; no parameters.
+/// Queries and keys rotated by their position; no parameters.
 #[derive(Module, Debug)]
 pub struct Rotary<B: Backend> {
-    /// `[places, d_head / 2]`, of a usual context all.
+    /// The cosines, `[places, d_head / 2]`, up to the context or `USUAL` positions.
     cosine: Tensor<B, 2>,
-    /// As `cosine`.
+    /// The sines, with the same shape as `cosine`.
     sine: Tensor<B, 2>,
     #[module(skip)]
     rotation: Rotation,
-    /// Those that longer sequences asked for.
+    /// The tables for longer sequences, shared by all copies of a model.
     #[module(skip)]
     longer: Arc<Mutex<Tables>>,
 }
 
 impl<B: Backend> Rotary<B> {
-    /// Tables of `context` places for heads of this width, which must be even.
+    /// Creates tables of `context` positions for heads of this width, which must be even.
     pub fn new(context: usize, d_head: usize, rotation: Rotation, device: &B::Device) -> Self {
         let (mut tables, places) = (Tables::default(), context.min(USUAL));
         tables.extend(rotation, d_head, places);
@@ -128,7 +130,7 @@ impl<B: Backend> Rotary<B> {
         Self { cosine, sine, rotation, longer: Arc::default() }
     }
 
-    /// The tables of the first `time` places.
+    /// Returns the tables of the first `time` positions.
     pub fn scores(&self, time: usize) -> ScorePosition<B> {
         let [places, pairs] = self.cosine.dims();
         if time <= places {
@@ -137,7 +139,7 @@ impl<B: Backend> Rotary<B> {
         }
         let mut longer = self.longer.lock().unwrap_or_else(PoisonError::into_inner);
         if longer.0[0].len() < time * pairs {
-            // A text that grows by a token a step asks for more a few times only.
+            // Doubling the table keeps the number of extensions small for a text that grows token by token.
             longer.extend(self.rotation, 2 * pairs, time.next_power_of_two());
         }
         let [cosine, sine] = longer.tensors([time, pairs], &self.cosine.device());
@@ -165,7 +167,7 @@ mod tests {
         let device = Default::default();
         let query = Tensor::<NdArray, 3>::from_floats([[[0.9, 0.2, 0.5, 0.7, 0.1, 0.4]]], &device);
         let key = Tensor::<NdArray, 3>::from_floats([[[0.3, 0.8, 0.6, 0.1, 0.9, 0.5]]], &device);
-        // The same two vectors at every place: their scores must be constant along each diagonal.
+        // The same two vectors at every position: their scores must be constant along each diagonal.
         let turned = |x: &Tensor<NdArray, 3>| {
             let [cosine, sine] = tables(7);
             rotate(x.clone().repeat_dim(1, 7), cosine, sine).reshape([7, 6])
@@ -174,7 +176,7 @@ mod tests {
         let inner = scores.clone().slice([0..6, 0..6]).into_data();
         let shifted = scores.clone().slice([1..7, 1..7]).into_data();
         inner.assert_approx_eq::<f32>(&shifted, Tolerance::absolute(1e-5));
-        // And they must change with it.
+        // The scores must also change with the distance.
         let scores = scores.into_data().to_vec::<f32>().unwrap();
         assert!((scores[0] - scores[1]).abs() > 1e-3, "{scores:?}");
     }
@@ -210,7 +212,7 @@ mod tests {
         let linear = Rotation { scaling: RopeScaling::Linear, factor: 4.0, ..plain };
         assert_eq!(plain.frequencies(4), [1.0, 0.1]);
         assert_eq!(linear.frequencies(4), [0.25, 0.025]);
-        // With an original context of 20 turns of the first plane, the planes turn 20, 6.3, 2 and 0.63 times.
+        // With an original context of 20 rotations of the first plane, the planes rotate 20, 6.3, 2 and 0.63 times.
         let original_context = (20.0 * TAU) as usize;
         let llama3 = Rotation { scaling: RopeScaling::Llama3, original_context, ..linear };
         let turns = |frequency: f64| original_context as f64 * frequency / TAU;

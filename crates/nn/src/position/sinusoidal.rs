@@ -1,16 +1,16 @@
-//! Sinusoidal positions (Vaswani et al., 2017, arXiv 1706.03762, section 3.5): place `t` is
+//! Sinusoidal positions (Vaswani et al., 2017, arXiv 1706.03762, section 3.5). Position `t` has the vector
 //!
 //! ```text
 //! [sin(t w_0), cos(t w_0), sin(t w_1), cos(t w_1), ..],    w_i = 10000^(-2i / d_model)
 //! ```
 //!
-//! Wave lengths reach from `2 pi` to `10000 2 pi`, and the row of `t + k` is a fixed rotation of
-//! the row of `t`, so that a distance looks alike everywhere.
+//! Wavelengths range from `2 pi` to `10000 2 pi`. The row of `t + k` is a fixed rotation of the row of `t`, so that a
+//! distance looks the same everywhere.
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 
-/// Sines and cosines of `time` places, interleaved: `[time, d_model]`.
+/// Returns the interleaved sines and cosines of `time` positions, `[time, d_model]`.
 pub fn sinusoids<B: Backend>(time: usize, d_model: usize, device: &B::Device) -> Tensor<B, 2> {
     let table = (0..time).flat_map(|place| {
         (0..d_model).map(move |column| {
@@ -21,8 +21,8 @@ pub fn sinusoids<B: Backend>(time: usize, d_model: usize, device: &B::Device) ->
     Tensor::from_data(TensorData::new(table.collect::<Vec<f32>>(), [time, d_model]), device)
 }
 
-/// The angle from a place to the next in the plane of pair `pair` of a vector of this width, in double precision: far
-/// places turn by thousands of radians, of which f32 keeps few digits.
+/// Returns the angle between adjacent positions in the plane of pair `pair` of a vector of this width. It is in double
+/// precision, since distant positions have angles of thousands of radians, of which f32 keeps few digits.
 pub(super) fn frequency(theta: f64, pair: usize, width: usize) -> f64 {
     theta.powf(-((2 * pair) as f64) / width as f64)
 }
@@ -30,17 +30,17 @@ pub(super) fn frequency(theta: f64, pair: usize, width: usize) -> f64 {
 /// Fixed sines and cosines, added to the embedding; no parameters.
 #[derive(Module, Debug)]
 pub struct Sinusoidal<B: Backend> {
-    /// `[context, d_model]`; longer sequences compute their own.
+    /// The vectors, `[context, d_model]`; longer sequences compute their own.
     table: Tensor<B, 2>,
 }
 
 impl<B: Backend> Sinusoidal<B> {
-    /// A table of `context` places.
+    /// Creates a table of `context` positions.
     pub fn new(context: usize, d_model: usize, device: &B::Device) -> Self {
         Self { table: sinusoids(context, d_model, device) }
     }
 
-    /// The rows of `time` places from `start` on, `[time, d_model]`.
+    /// Returns the rows of `time` positions from `start` on, `[time, d_model]`.
     pub fn embedding(&self, start: usize, time: usize) -> Tensor<B, 2> {
         let [context, d_model] = self.table.dims();
         let table = if start + time <= context {

@@ -1,4 +1,4 @@
-//! `heads`: the scores of all heads, a row a run, a panel for each score.
+//! `heads`: the scores of all heads, one row per run and one panel per score.
 
 use super::Comparison;
 use crate::draw::color::{MUTED, color};
@@ -11,15 +11,15 @@ use crate::scores::ScoreKind;
 const ROW: f64 = 22.0;
 const NAME: f64 = 190.0;
 const BAR: f64 = 80.0;
-/// The least height of a colour bar.
+/// The minimum height of a colour bar.
 const BAR_HEIGHT: f64 = 52.0;
 const ABOVE: f64 = 34.0;
 const BELOW: f64 = 22.0;
 const WIDEST: f64 = 56.0;
-/// The most runs that are drawn, the best ones.
+/// The maximum number of runs drawn, best first.
 const MOST_ROWS: usize = 24;
 
-/// Draws the scores of `kinds`; none where fewer than two runs have scores.
+/// Draws the scores of `kinds`. Returns `None` if fewer than two runs have scores.
 pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> {
     let mut runs: Vec<_> = comparison.runs.iter().filter(|run| !run.heads.is_empty()).collect();
     if runs.len() < 2 {

@@ -1,4 +1,4 @@
-//! `losses`: the validation loss of runs over each other, and below it where each ended, setting by setting.
+//! `losses`: the validation losses of all runs in one chart, and below it the result of each run by setting.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use crate::numbers::counted;
 use crate::series::{axis_of_losses, beside_floor};
 
 const CURVES: f64 = 300.0;
-/// The height of a setting in the lower chart.
+/// The height of a setting's row in the lower chart.
 const ROW: f64 = 26.0;
-/// The most settings whose names and rows are shown, the best ones.
+/// The maximum number of settings with a name and a row, best first.
 const MOST_ROWS: usize = 16;
-/// Names of settings in front of their rows are cut to this width.
+/// The width to which the names of settings are cut.
 const NAME: f64 = 250.0;
 
-/// Draws the losses of all runs, and where each ended.
+/// Draws the loss curves of all runs and their results.
 pub fn picture(comparison: &Comparison, along: Along) -> Picture {
     let settings = &comparison.settings[..comparison.settings.len().min(MOST_ROWS)];
     let is_above = comparison.is_above_floor;
@@ -42,7 +42,7 @@ pub fn picture(comparison: &Comparison, along: Along) -> Picture {
     let room = WIDTH - 2.0 * MARGIN - 100.0;
     let mut names = names_within(comparison, &look, room);
     names.truncate(super::COLORS.len());
-    // The best is drawn last, above all others.
+    // The best run is drawn last, on top of all others.
     for run in comparison.runs.iter().rev() {
         let curve = run.curve.iter().map(|row| (along.of(row), value(run, row.loss)));
         let mark = Mark::Line(if run.setting == 0 { 2.25 } else { 1.5 });
@@ -50,7 +50,7 @@ pub fn picture(comparison: &Comparison, along: Along) -> Picture {
         chart.series.push(Series::new(name, color(run.setting), mark, curve));
     }
     chart.draw(&mut picture);
-    // One a line: their names are long.
+    // One name per line, because names are long.
     let mut named: Vec<&Series> = chart.series.iter().rev().collect();
     let mut seen = BTreeSet::new();
     named.retain(|series| seen.insert(&series.name));
@@ -64,7 +64,7 @@ pub fn picture(comparison: &Comparison, along: Along) -> Picture {
     picture
 }
 
-/// Where each run ended: a dot a run, a line over the interval of the mean, a stroke at the mean.
+/// Draws the result of each run: a dot per run, a bar for the interval of the mean, a stroke at the mean.
 fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], area: Rect) {
     let look = Text::new(LABEL);
     let names = names_within(comparison, &look, NAME).into_iter().take(settings.len());
@@ -106,7 +106,8 @@ fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], ar
     }
 }
 
-/// The names of settings; those of their runs where a setting is wider than `width`, for cut names would be alike.
+/// Returns the names of the settings. If one of them is wider than `width`, returns the names of their runs instead,
+/// since names that are cut would look alike.
 fn names_within(comparison: &Comparison, look: &Text, width: f64) -> Vec<String> {
     let names: Vec<String> = comparison.settings.iter().map(|setting| setting.name.clone()).collect();
     if names.iter().all(|name| look.width(name) <= width) {

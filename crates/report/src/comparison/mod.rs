@@ -11,21 +11,21 @@ use crate::draw::{Picture, extremes};
 use crate::page::{colors, filled, harmless};
 use crate::scores::{HeadScores, ScoreKind};
 
-/// Runs that are compared.
+/// Several runs to compare.
 #[derive(Debug, Clone, Default)]
 pub struct Comparison {
     /// The settings, the best first.
     pub settings: Vec<Setting>,
-    /// The runs of all settings, in the order of these.
+    /// The runs of all settings, in the order of the settings.
     pub runs: Vec<ComparedRun>,
-    /// True where runs are compared by their loss above the floor, and not by their loss.
+    /// True if runs are compared by their loss above the entropy floor instead of their loss.
     pub is_above_floor: bool,
 }
 
-/// A setting that one or more runs share.
+/// A setting shared by one or more runs.
 #[derive(Debug, Clone, Default)]
 pub struct Setting {
-    /// The name, as `model.heads = 4`.
+    /// The name, such as `model.heads = 4`.
     pub name: String,
     /// The mean result of the runs.
     pub mean: Option<f64>,
@@ -33,44 +33,45 @@ pub struct Setting {
     pub interval: Option<[f64; 2]>,
 }
 
-/// One of the runs.
+/// A run of a comparison.
 #[derive(Debug, Clone, Default)]
 pub struct ComparedRun {
     /// The name.
     pub name: String,
-    /// The number of the setting.
+    /// The index of the setting.
     pub setting: usize,
-    /// The lowest validation loss, above the floor where runs are compared by that; none that is not finite.
+    /// The lowest validation loss, or the lowest loss above the floor if runs are compared by it; `None` if it is not
+    /// finite.
     pub result: Option<f64>,
-    /// The loss of the optimal predictor, where it is known.
+    /// The entropy floor, if known.
     pub floor: Option<f64>,
-    /// The validations.
+    /// The validations of the run.
     pub curve: Vec<Validation>,
-    /// The scores of the heads, `[layer][head]`; empty where they were not measured.
+    /// The scores of the heads, `[layer][head]`; empty if they were not measured.
     pub heads: Vec<Vec<HeadScores>>,
 }
 
-/// A validation along a run.
+/// A validation during a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Validation {
-    /// The steps done.
+    /// The number of steps done.
     pub step: usize,
-    /// The targets trained on.
+    /// The number of targets trained on.
     pub tokens: u64,
-    /// The seconds of training.
+    /// The training time in seconds.
     pub seconds: f64,
     /// The loss in nats per token.
     pub loss: f64,
 }
 
-/// The quantity along which losses are drawn.
+/// The quantity on the x axis of the loss curves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Along {
-    /// Steps done.
+    /// Training steps.
     Steps,
     /// Targets trained on.
     Tokens,
-    /// Seconds of training.
+    /// Training time in seconds.
     Seconds,
 }
 
@@ -93,27 +94,27 @@ impl Along {
 }
 
 impl Comparison {
-    /// Returns the quantity by which runs are compared, in words.
+    /// Returns the name of the quantity by which runs are compared.
     fn measure(&self) -> &'static str {
         if self.is_above_floor { "loss above the floor" } else { "loss" }
     }
 }
 
-/// Draws the losses, and the scores of `kinds` where runs have them.
+/// Draws the losses, and the scores of `kinds` for runs that have them.
 pub fn pictures(comparison: &Comparison, along: Along, kinds: &[ScoreKind]) -> Vec<Picture> {
     [losses::picture(comparison, along)].into_iter().chain(heads::picture(comparison, kinds)).collect()
 }
 
-/// Data colours of the best settings; all others are grey.
+/// The colours of the best settings; all others are grey.
 const COLORS: [RGBColor; 7] = [BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK];
 
-/// The colour of a setting.
+/// Returns the colour of a setting.
 fn color(setting: usize) -> RGBColor {
     COLORS.get(setting).copied().unwrap_or(MUTED)
 }
 
 const TEMPLATE: &str = include_str!("../../page/compare.html");
-/// In the order in which they read.
+/// The scripts of the page, in the order in which they depend on each other.
 const SCRIPTS: [&str; 5] = [
     include_str!("../../page/data.js"),
     include_str!("../../page/color.js"),
@@ -121,10 +122,10 @@ const SCRIPTS: [&str; 5] = [
     include_str!("../../page/table.js"),
     include_str!("../../page/compare.js"),
 ];
-/// A curve of the page has about so many points at most.
+/// The approximate maximum number of points in a curve of the page.
 const MOST_POINTS: usize = 800;
 
-/// Returns a curve as the page reads it: a list for each column, where a loss that is not finite is none.
+/// Returns a curve in the page's format: one list per column. A loss that is not finite is null.
 fn curve(run: &ComparedRun) -> Value {
     let together = run.curve.len().div_ceil(MOST_POINTS / 4).max(1);
     let rows: Vec<&Validation> = run.curve.iter().collect();
@@ -137,8 +138,8 @@ fn curve(run: &ComparedRun) -> Value {
     })
 }
 
-/// Returns the page of a comparison: the differences in words, curves over each other, a table to be sorted, and the
-/// scores of heads. `all` is the comparison as the page's script reads it, and `kinds` are those of all its scores.
+/// Returns the page of a comparison: a summary of the differences, the loss curves, a sortable table, and the scores of
+/// heads. `all` is the comparison in the format of the page's script, and `kinds` are the kinds of all its scores.
 pub fn page(comparison: &Comparison, all: Value, kinds: &[ScoreKind]) -> String {
     let hex = |RGBColor(red, green, blue): RGBColor| format!("#{red:02x}{green:02x}{blue:02x}");
     let names: Vec<&String> = comparison.settings.iter().map(|setting| &setting.name).collect();

@@ -1,4 +1,4 @@
-//! One axis of a chart: what it measures, its range, its ticks and their labels.
+//! An axis of a chart: its title, range, ticks and labels.
 
 use std::iter;
 
@@ -9,13 +9,13 @@ use super::number::{Interval, is_short, labels, log_ticks, tick_labels};
 use super::picture::{Picture, Rect, WIDTH};
 use super::text::Text;
 
-/// The size of tick labels.
+/// The font size of tick labels.
 pub(crate) const LABEL: f64 = 11.0;
-/// The size of an axis's title.
+/// The font size of axis titles.
 const TITLE: f64 = 12.0;
-/// Between an axis and its labels, and between these and the title.
+/// The space between an axis and its labels, and between the labels and the title.
 const GAP: f64 = 7.0;
-/// The least width of labels and title of a y axis, which aligns charts below each other.
+/// The minimum width of labels and title of a y axis. It aligns charts below each other.
 const LEAST_WIDTH: f64 = 58.0;
 
 /// An axis of a chart or a colour bar.
@@ -23,40 +23,40 @@ const LEAST_WIDTH: f64 = 58.0;
 pub struct Axis {
     /// The quantity and its unit.
     pub title: String,
-    /// The ends; of a logarithmic axis those of the decimal logarithms.
+    /// The range of values; for a logarithmic axis, of their decimal logarithms.
     pub range: Interval,
     /// The spacing of values.
     pub scale: Scale,
-    /// The values that are labelled, with their labels; the round ones where there are none.
+    /// The labelled values with their labels; if `None`, round values are labelled.
     pub labels: Option<Vec<(f64, String)>>,
-    /// True where title and labels are drawn, and not the grid lines alone.
+    /// True if the title and labels are drawn; otherwise only the grid lines are.
     pub has_words: bool,
-    /// The colour of title and labels on the right of a chart, as that of the curve.
+    /// The colour of the title and labels on the right of a chart, to match a curve.
     pub color: Option<RGBColor>,
-    /// True where values above the end are drawn at the end, which gives the last label a ≥.
+    /// True if larger values are drawn at the end of the axis; its last label then starts with ≥.
     pub is_exceeded: bool,
 }
 
 /// The spacing of values along an axis, and which of them are labelled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scale {
-    /// Evenly, with labels at round values.
+    /// Evenly spaced, with labels at round values.
     Linear,
-    /// Evenly, with labels at round whole values, as of what is counted.
+    /// Evenly spaced, with labels at round integers, for counts.
     Whole,
-    /// By their decimal logarithms.
+    /// Spaced by their decimal logarithms.
     Logarithmic,
 }
 
 impl Axis {
-    /// An axis with a title and round labels.
+    /// Creates an axis with a title and round labels.
     pub fn new(title: &str, range: Interval, scale: Scale) -> Self {
         let title = title.to_string();
         Self { title, range, scale, labels: None, has_words: true, color: None, is_exceeded: false }
     }
 
-    /// Returns the position of a value as a fraction of the axis: below 0 or above 1 outside of it, NaN where the
-    /// value has no logarithm.
+    /// Returns the position of a value as a fraction of the axis. The result is below 0 or above 1 outside the axis,
+    /// and NaN for a value without a logarithm.
     pub fn at(&self, value: f64) -> f64 {
         let value = if self.scale == Scale::Logarithmic { value.log10() } else { value };
         let fraction = (value - self.range.start) / self.range.length();
@@ -69,13 +69,13 @@ impl Axis {
         if self.scale == Scale::Logarithmic { 10f64.powf(value) } else { value }
     }
 
-    /// Returns the nearest value on the axis; NaN where there is none.
+    /// Returns the nearest value on the axis, or NaN if there is none.
     pub fn clamped(&self, value: f64) -> f64 {
         let at = self.at(value);
         if (0.0..=1.0).contains(&at) || at.is_nan() { value } else { self.value_at(at.clamp(0.0, 1.0)) }
     }
 
-    /// The labelled values, at most `most` of them where they are not given.
+    /// Returns the labelled values: those given, or about `most` round ones.
     fn ticks(&self, most: usize) -> Vec<(f64, String)> {
         if let Some(labels) = &self.labels {
             return labels.clone();
@@ -87,8 +87,8 @@ impl Axis {
         })
     }
 
-    /// The ticks of a bar of this height: its ends, evenly spaced values between them where these are round, and else zero
-    /// where it has room. Ends that are not round are not labelled.
+    /// Returns the ticks of a colour bar of the given height: both ends, and evenly spaced values between them if these
+    /// are round, or zero if it has room. If an end is not round, only round values are labelled.
     fn ticks_of_bar(&self, height: f64) -> Vec<(f64, String)> {
         let most = ((height / 50.0) as usize).clamp(2, 6);
         let ticks = self.range.even_ticks(most, self.scale == Scale::Whole).unwrap_or_else(|| {
@@ -116,12 +116,12 @@ impl Axis {
         self.ticks_upward(height).iter().map(|(_, label)| look.width(label)).fold(0.0, f64::max)
     }
 
-    /// The width of labels and title next to a chart of this height.
+    /// Returns the width of the labels and title next to a chart of the given height.
     pub fn width(&self, height: f64) -> f64 {
         (self.widest_label(height) + 2.0 * GAP + TITLE).max(LEAST_WIDTH)
     }
 
-    /// Draws grid lines across `area`, labels on its left, and the title next to them.
+    /// Draws grid lines across `area`, with labels and title on its left.
     pub fn draw_left(&self, picture: &mut Picture, area: Rect) {
         let look = Text::new(LABEL).color(MUTED).right();
         for (tick, label) in self.ticks_upward(area.height) {
@@ -138,7 +138,7 @@ impl Axis {
         }
     }
 
-    /// Draws ticks and labels on the right of `area`, and the title next to them.
+    /// Draws ticks, labels and title on the right of `area`.
     pub fn draw_right(&self, picture: &mut Picture, area: Rect) {
         let (right, color) = (area.right(), self.color.unwrap_or(MUTED));
         let look = Text::new(LABEL).color(color);
@@ -148,14 +148,14 @@ impl Axis {
             let sign = if self.is_exceeded && tick > self.range.end * 0.999 { "≥" } else { "" };
             picture.line(&[(right, y), (right + 4.0, y)], color, 1.0);
             picture.text(&format!("{sign}{label}"), (right + GAP, y), &look);
-            // The sign has its room before the title.
+            // The ≥ sign fits into the space before the title.
             widest = widest.max(look.width(&label));
         }
         let look = Text::new(TITLE).color(self.color.unwrap_or(INK)).centered().upward();
         picture.text(&self.title, (right + widest + 27.0, area.center().1), &look);
     }
 
-    /// Draws the line below `area`, its ticks and labels, and the title under them.
+    /// Draws the line below `area`, with ticks, labels and title under it.
     pub fn draw_below(&self, picture: &mut Picture, area: Rect) {
         let bottom = area.bottom();
         picture.line(&[(area.left, bottom), (area.right(), bottom)], MUTED, 1.0);
@@ -167,9 +167,9 @@ impl Axis {
         for (tick, label) in self.ticks(((area.width / 90.0) as usize).max(2)) {
             let (x, half) = (area.left + self.at(tick) * area.width, look.width(&label) / 2.0);
             picture.line(&[(x, bottom), (x, bottom + 4.0)], MUTED, 1.0);
-            // A wide last label would be cut at the picture's edge.
+            // A wide last label would be cut at the edge of the picture.
             let x = x.min(WIDTH - 4.0 - half);
-            // Labels that were given can be too many.
+            // Labels given by the caller can be too many for the width.
             if x - half > end {
                 picture.text(&label, (x, bottom + 14.0), &look);
                 end = x + half + 3.0;

@@ -2,7 +2,7 @@
 
 pub use plotters::style::RGBColor;
 
-/// The paper.
+/// The background.
 pub const BACKGROUND: RGBColor = RGBColor(255, 255, 255);
 /// Titles and axes.
 pub const INK: RGBColor = RGBColor(31, 36, 48);
@@ -13,13 +13,12 @@ pub const GRID: RGBColor = RGBColor(226, 229, 234);
 /// A tinted area behind data.
 pub const SHADE: RGBColor = RGBColor(240, 241, 244);
 
-// Data colours after Okabe and Ito, "Color Universal Design" (2008): told apart with every kind of
-// colour vision.
-/// Training, and what is right.
+// Data colours after Okabe and Ito, "Color Universal Design" (2008), distinguishable with every kind of colour vision.
+/// Training, and correct predictions.
 pub const BLUE: RGBColor = RGBColor(0, 114, 178);
-/// Validation, and what is wrong.
+/// Validation, and wrong predictions.
 pub const VERMILION: RGBColor = RGBColor(213, 94, 0);
-/// The floor.
+/// The entropy floor.
 pub const GREEN: RGBColor = RGBColor(0, 138, 101);
 /// The learning rate.
 pub const PURPLE: RGBColor = RGBColor(184, 120, 160);
@@ -28,26 +27,26 @@ pub const ORANGE: RGBColor = RGBColor(201, 138, 0);
 /// A further setting.
 pub const SKY: RGBColor = RGBColor(62, 152, 204);
 
-/// The colour map from the lowest value to the highest: Viridis, even to the eye, which survives greyscale and colour
-/// blindness. Evenly spaced control points, each as `0xRRGGBB`; colours between them are mixed linearly.
+/// The control points of Viridis as `0xRRGGBB`, evenly spaced from the lowest value to the highest. This colour map is
+/// perceptually uniform and survives greyscale and colour blindness. Colours between control points are interpolated
+/// linearly.
 pub(crate) const CONTROL_POINTS: [u32; 10] =
     [0x440154, 0x482878, 0x3e4989, 0x31688e, 0x26828e, 0x1f9e89, 0x35b779, 0x6ece58, 0xb5de2b, 0xfde725];
 
-/// Returns the colour at `fraction` of Viridis, which is clamped to 0..=1.
+/// Returns the Viridis colour at `fraction`, clamped to 0..=1.
 pub fn color(fraction: f64) -> RGBColor {
     let place = fraction.clamp(0.0, 1.0) * (CONTROL_POINTS.len() - 1) as f64;
     let below = (place as usize).min(CONTROL_POINTS.len() - 2);
     mix(rgb(CONTROL_POINTS[below]), rgb(CONTROL_POINTS[below + 1]), place - below as f64)
 }
 
-/// Returns the colour of a thin line at `fraction` of Viridis without its brightest end, which could not be seen on
-/// white.
+/// Returns the colour of a thin line: Viridis without its bright end, which is invisible on white.
 pub fn line_color(fraction: f64) -> RGBColor {
     const BRIGHTEST: f64 = 0.88;
     color(fraction.clamp(0.0, 1.0) * BRIGHTEST)
 }
 
-/// Returns blue above the middle of a scale, red below it.
+/// Returns a shade of blue above the middle of a scale and of red below it.
 pub fn diverging(fraction: f64) -> RGBColor {
     mix(BACKGROUND, if fraction < 0.5 { VERMILION } else { BLUE }, (2.0 * fraction - 1.0).abs().min(1.0))
 }
@@ -57,24 +56,24 @@ fn rgb(code: u32) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
-/// Returns `from` mixed with a `share` of `to`, 0 to 1.
+/// Returns `from` mixed with `to`, whose `share` is 0 to 1.
 pub fn mix(from: RGBColor, to: RGBColor, share: f64) -> RGBColor {
     let channel =
         |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8;
     RGBColor(channel(from.0, to.0), channel(from.1, to.1), channel(from.2, to.2))
 }
 
-/// Returns the paler form of a data colour.
+/// Returns a paler form of a data colour.
 pub fn pale(color: RGBColor) -> RGBColor {
     mix(color, BACKGROUND, 0.68)
 }
 
-/// Returns black or white, whichever is read more easily on `color`.
+/// Returns black or white, whichever is more readable on `color`.
 pub fn contrast(color: RGBColor) -> RGBColor {
     if luminance(color) > 0.36 { INK } else { BACKGROUND }
 }
 
-/// Relative luminance, 0 to 1 (ITU-R BT.709 weights on a gamma of 2.2).
+/// Returns the relative luminance, 0 to 1 (ITU-R BT.709 weights on a gamma of 2.2).
 fn luminance(RGBColor(red, green, blue): RGBColor) -> f64 {
     let linear = |channel: u8| (f64::from(channel) / 255.0).powf(2.2);
     0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue)

@@ -1,5 +1,5 @@
-//! The second of three marks: a map of coloured cells, and the colour bar next to it. Neighbouring cells of
-//! attention weights are binned until they can be drawn, and all maps of a picture are on one scale.
+//! The second of three marks: a map of coloured cells, and the colour bar next to it. Attention weights are binned
+//! until their cells are large enough to draw. All maps of a picture share one scale.
 
 use std::borrow::Borrow;
 use std::ops::Range;
@@ -13,14 +13,14 @@ use super::picture::{Picture, Rect};
 use super::text::Text;
 use crate::numbers::fixed;
 
-/// Cells this wide are told apart by lines.
+/// The minimum width of cells that are separated by lines.
 const LINED_CELL: f64 = 7.0;
-/// Cells this wide have their value written in them.
+/// The minimum width of cells that show their value.
 pub(crate) const WRITTEN_CELL: f64 = 34.0;
-/// The sizes of values, of which the largest is taken that has room.
+/// The font sizes of values; the largest one that fits is used.
 const VALUES: [f64; 4] = [10.0, 9.0, 8.0, 7.0];
 
-/// The bins of keys that each bin of queries sees: those of which some query sees a key.
+/// Returns the bins of keys visible to each bin of queries: those with a key that some query of the bin sees.
 pub(crate) fn binned(visible: &[Range<usize>], bins: [usize; 2]) -> Vec<Range<usize>> {
     let [queries, keys] = bins;
     let union = |rows: &[Range<usize>]| {
@@ -31,21 +31,21 @@ pub(crate) fn binned(visible: &[Range<usize>], bins: [usize; 2]) -> Vec<Range<us
     rows.map(|row| row.start / keys..row.end.div_ceil(keys)).collect()
 }
 
-/// A map of cells of one size, each in the colour of its value.
+/// A map of equally sized cells, each in the colour of its value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeatMap {
-    /// The numbers of rows and columns.
+    /// The number of rows and columns.
     pub positions: [usize; 2],
-    /// The numbers of rows and columns in a cell; the last cell may hold fewer.
+    /// The number of rows and columns per cell; the last cell may hold fewer.
     pub bins: [usize; 2],
-    /// The values of cells, row by row; none where a cell is empty.
+    /// The values of the cells, row by row; `None` for an empty cell.
     pub values: Vec<Option<f64>>,
 }
 
 impl HeatMap {
-    /// A map of attention weights, `[query, key]` row by row: a bin holds the weight on all its keys, averaged over
-    /// its queries. Where the keys `visible` to each query are given, cells of which no query sees a key are empty unless
-    /// a weight there is not zero: a mask that leaks is seen.
+    /// Creates a map of attention weights, `[query, key]` row by row. A bin holds the weight on all its keys, averaged
+    /// over its queries. If the keys `visible` to each query are given, cells that no query sees are empty, unless
+    /// their weight is nonzero. A leaking mask therefore shows.
     pub fn of_weights(
         weights: &[f32],
         positions: [usize; 2],
@@ -70,14 +70,13 @@ impl HeatMap {
         map
     }
 
-    /// Returns the numbers of cells down and across.
+    /// Returns the number of rows and columns of cells.
     fn cells(&self) -> [usize; 2] {
         [0, 1].map(|side| self.positions[side].div_ceil(self.bins[side]))
     }
 
-    /// Draws the map in colours that span `range`. Wide cells have their value written in them, with as many `digits`
-    /// after the point as fit. Cells without a value are shaded with `blank` written in them, or stay white where
-    /// `blank` is empty.
+    /// Draws the map in colours that span `range`. Wide cells show their value, with as many `digits` after the point
+    /// as fit. Cells without a value are shaded and labelled `blank`, or stay white if `blank` is empty.
     pub fn draw(&self, picture: &mut Picture, area: Rect, range: Interval, digits: usize, blank: &str) {
         let ground = if blank.is_empty() { BACKGROUND } else { SHADE };
         let fill = |value: &Option<f64>| match value {
@@ -124,7 +123,7 @@ impl HeatMap {
         }
     }
 
-    /// The size and the digits with which every value has room in its cell; none where cells are narrow.
+    /// Returns the font size and number of digits with which every value fits its cell; `None` if cells are too narrow.
     fn written(&self, width: f64, digits: usize) -> Option<(f64, usize)> {
         let fits = |&(size, digits): &(f64, usize)| {
             let look = Text::new(size);
@@ -134,8 +133,8 @@ impl HeatMap {
         if width >= WRITTEN_CELL { all.into_iter().find(fits) } else { None }
     }
 
-    /// The weights that a scale is to tell apart: all but a fiftieth, and the largest one of most later queries.
-    /// The first queries have few keys to choose from, and the very first always weight 1.
+    /// Returns the largest weight that a scale should resolve. It covers 98 % of the cells, and the largest weight of
+    /// 95 % of the later queries. The first queries have few keys to choose from; the very first always has weight 1.
     fn largest_to_tell(&self) -> f64 {
         let [rows, columns] = self.cells();
         let later = self.values.chunks_exact(columns).skip(rows / 2);
@@ -154,17 +153,17 @@ fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
 }
 
-/// The weights that the colours of a picture span, the same for all its maps.
+/// The range of weights that the colours of a picture span, the same for all its maps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WeightScale {
-    /// The weight of the last colour.
+    /// The weight at the last colour.
     pub top: f64,
-    /// True where larger weights occur, which share the last colour.
+    /// True if larger weights occur; they share the last colour.
     pub exceeded: bool,
 }
 
 impl WeightScale {
-    /// The scale on which the weights of `maps` can be told apart.
+    /// Returns the scale that resolves the weights of all `maps`.
     pub fn of(maps: impl IntoIterator<Item: Borrow<HeatMap>>) -> Self {
         let (mut to_tell, mut largest) = (0f64, 0f64);
         for map in maps {
@@ -175,13 +174,13 @@ impl WeightScale {
         WeightScale { top, exceeded: largest > top * 1.0001 }
     }
 
-    /// Draws the cells of a map; keys that a query cannot see stay white.
+    /// Draws the cells of a map; keys invisible to a query stay white.
     pub fn draw(self, picture: &mut Picture, area: Rect, map: &HeatMap) {
         map.draw(picture, area, Interval { start: 0.0, end: self.top }, 2, "");
         picture.frame(area, GRID, 1.0);
     }
 
-    /// Draws the colour bar of the maps, whose last label has a ≥ where larger weights share a colour.
+    /// Draws the colour bar of the maps. Its last label starts with ≥ if larger weights share the last colour.
     pub fn draw_bar(self, picture: &mut Picture, bar: Rect) {
         let range = Interval { start: 0.0, end: self.top };
         let axis = Axis::new("attention weight", range, Scale::Linear);
@@ -189,7 +188,7 @@ impl WeightScale {
     }
 }
 
-/// Draws a colour bar, `color` from the bottom up, with the values of `axis` on its right.
+/// Draws a colour bar, `color` from bottom to top, with the values of `axis` on its right.
 pub fn color_bar(picture: &mut Picture, bar: Rect, color: fn(f64) -> RGBColor, axis: &Axis) {
     picture.image(bar, move |_, down| color(1.0 - down));
     axis.draw_right(picture, bar);

@@ -7,55 +7,55 @@ use super::color::{BACKGROUND, GRID};
 use super::picture::{HEADING, MARGIN, Picture, Place, Rect, WIDTH};
 use super::text::Text;
 
-/// A chart: its frame, its axes, and what is drawn in it, from back to front.
+/// A chart: its frame, its axes and its series.
 #[derive(Debug, Clone)]
 pub struct LineChart {
     /// The frame.
     pub area: Rect,
-    /// The axis below.
+    /// The x axis, below the frame.
     pub x: Axis,
-    /// The axis on the left.
+    /// The y axis, on the left of the frame.
     pub y: Axis,
     /// The series, from back to front.
     pub series: Vec<Series>,
 }
 
-/// Points that belong together, in the order of x.
+/// Points that belong together, ordered by x.
 #[derive(Debug, Clone)]
 pub struct Series {
-    /// The name in a legend; empty where a legend leaves the series out.
+    /// The name in a legend; empty to omit the series from it.
     pub name: String,
     /// The colour.
     pub color: RGBColor,
-    /// The mark of each point, or the line through all of them.
+    /// The mark of each point, or the line through all points.
     pub mark: Mark,
     /// The values on both axes.
     pub points: Vec<(f64, f64)>,
 }
 
-/// The mark of points. A point whose value is not finite is not drawn.
+/// A mark of points. Points with a value that is not finite are not drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mark {
-    /// A curve of this width, cut where it leaves the frame.
+    /// A curve of this width, clipped at the frame.
     Line(f64),
     /// A straight dashed line between two points.
     Dashed(f64),
     /// Filled circles of this radius.
     Dot(f64),
-    /// Empty circles of this radius, and the width of their line.
+    /// Empty circles: their radius and line width.
     Ring(f64, f64),
-    /// Diagonal crosses of this radius, and the width of their line.
+    /// Diagonal crosses: their radius and line width.
     Cross(f64, f64),
-    /// A level line of this width below or above each point, nearly as wide as one on the x axis.
+    /// A horizontal line of this width through each point, nearly one unit of the x axis long.
     Level(f64),
-    /// Columns that each reach from the point before to their own.
+    /// Columns, each from the previous point to its own.
     Column,
     /// Empty squares of this width.
     Frame(f64),
 }
 
 impl Series {
-    /// A series of points.
+    /// Creates a series of points.
     pub fn new(
         name: &str,
         color: RGBColor,
@@ -67,19 +67,19 @@ impl Series {
 }
 
 impl LineChart {
-    /// An empty chart as wide as a picture.
+    /// Creates an empty chart as wide as a picture.
     pub fn new(top: f64, height: f64, x: Axis, y: Axis) -> Self {
         let left = MARGIN + y.width(height);
         let area = Rect { left, top, width: WIDTH - left - MARGIN, height };
         Self { area, x, y, series: Vec::new() }
     }
 
-    /// An empty chart that fills a picture below a legend of one line.
+    /// Creates an empty chart that fills a picture below a one-line legend.
     pub fn filling(picture: &Picture, x: Axis, y: Axis) -> Self {
         Self::new(HEADING + 30.0, picture.height - HEADING - 82.0, x, y)
     }
 
-    /// Returns the position of a value: NaN where it has none, outside the area where it lies outside the axes.
+    /// Returns the position of a value: outside the area if it is outside the axes, NaN if it has none.
     pub fn place(&self, x: f64, y: f64) -> Place {
         let area = self.area;
         (area.left + self.x.at(x) * area.width, area.bottom() - self.y.at(y) * area.height)
@@ -92,7 +92,7 @@ impl LineChart {
         self.draw_series(picture);
     }
 
-    /// Draws the chart, and a legend of its series above.
+    /// Draws the chart, with a legend of its series above.
     pub fn draw_with_legend(&self, picture: &mut Picture) {
         self.draw(picture);
         legend(picture, (self.area.left, HEADING + 8.0), self.named());
@@ -114,7 +114,7 @@ impl LineChart {
         let Series { color, mark, .. } = *series;
         let places: Vec<Place> = series.points.iter().map(|&(x, y)| self.place(x, y)).collect();
         let (top, bottom) = (self.area.top, self.area.bottom());
-        // Rounding alone brings nothing outside.
+        // A point on the edge is not dropped because of rounding.
         let is_inside = |place: &Place| (top - 1e-6..=bottom + 1e-6).contains(&place.1);
         let inside: Vec<Place> = places.iter().copied().filter(is_inside).collect();
         match mark {
@@ -147,7 +147,7 @@ impl LineChart {
         }
     }
 
-    /// A curve without gaps, cut where it leaves the frame.
+    /// Draws a curve without gaps, clipped at the frame.
     fn draw_stretch(&self, picture: &mut Picture, places: &[Place], color: RGBColor, width: f64) {
         let (top, bottom) = (self.area.top, self.area.bottom());
         if let &[place] = places {
@@ -169,7 +169,7 @@ impl LineChart {
     }
 }
 
-/// Draws a mark at a single place.
+/// Draws a mark at one position.
 fn draw_sign(picture: &mut Picture, mark: Mark, (x, y): Place, color: RGBColor) {
     match mark {
         Mark::Dot(radius) => picture.dot((x, y), radius, color),
@@ -195,8 +195,8 @@ fn draw_sign(picture: &mut Picture, mark: Mark, (x, y): Place, color: RGBColor) 
     }
 }
 
-/// Draws the names of series, each once next to its mark, in a row from `place` that is continued below where the
-/// picture's width ends.
+/// Draws the names of series, each once, next to their marks, in a row from `place`. The row wraps at the picture's
+/// right margin.
 pub fn legend<'a>(picture: &mut Picture, place: Place, named: impl IntoIterator<Item = &'a Series>) {
     let look = Text::new(11.5);
     let (mut x, mut y) = place;
@@ -213,7 +213,7 @@ pub fn legend<'a>(picture: &mut Picture, place: Place, named: impl IntoIterator<
             Mark::Cross(..) => (Mark::Cross(4.0, 1.75), 12.0),
             Mark::Column | Mark::Frame(_) => (*mark, 12.0),
         };
-        // A name wider than the picture is cut rather than drawn beyond its edge.
+        // A name wider than the picture is cut instead of drawn beyond its edge.
         let name = &look.fit(name, WIDTH - MARGIN - place.0 - width - 6.0);
         let whole = width + 6.0 + look.width(name);
         if x > place.0 && x + whole > WIDTH - MARGIN {
@@ -225,7 +225,7 @@ pub fn legend<'a>(picture: &mut Picture, place: Place, named: impl IntoIterator<
     }
 }
 
-/// The part of a segment with `top <= y <= bottom`.
+/// Returns the part of a segment with `top <= y <= bottom`.
 fn clip(from: Place, to: Place, top: f64, bottom: f64) -> Option<(Place, Place)> {
     let at = |y: f64| (from.0 + (to.0 - from.0) * (y - from.1) / (to.1 - from.1), y);
     let cut = |place: Place| match place.1.clamp(top, bottom) {
@@ -236,13 +236,13 @@ fn clip(from: Place, to: Place, top: f64, bottom: f64) -> Option<(Place, Place)>
     (!outside).then(|| (cut(from), cut(to)))
 }
 
-/// Returns the places that can be seen of those that share one half of a logical pixel's width.
+/// Returns the visible points of a dense curve: of points within half a logical pixel horizontally, only the extremes.
 fn thin(places: &[Place]) -> Vec<Place> {
     let columns = places.chunk_by(|a, b| (a.0 * 2.0).floor() == (b.0 * 2.0).floor());
     columns.flat_map(|column| extremes(column, |place| place.1)).collect()
 }
 
-/// Returns the first, the lowest, the highest and the last of more than four points in a row.
+/// Returns the first, lowest, highest and last point, in order; all points if there are at most four.
 pub(crate) fn extremes<T: Copy>(points: &[T], value: impl Fn(&T) -> f64) -> Vec<T> {
     if points.len() <= 4 {
         return points.to_vec();

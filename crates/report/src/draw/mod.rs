@@ -1,11 +1,11 @@
-//! The parts of every picture: three marks over one set of axes, drawn in logical pixels.
+//! The building blocks of every picture: three marks over one set of axes, drawn in logical pixels.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `line_chart`, `heat_map`, `token_strip` | the three marks |
 //! | `axis`, `token_axis` | the axes of numbers and of tokens, and the visible form of tokens |
 //! | `number`, `text`, `color` | intervals, ticks and labels; the font; the palette |
-//! | `picture`, `render` | a picture and its title; from a picture to PNG and SVG |
+//! | `picture`, `render` | a picture and its title; rendering to PNG and SVG |
 
 mod axis;
 pub mod color;

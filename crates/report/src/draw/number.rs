@@ -12,7 +12,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The interval from `start` to `end`, widened where they coincide.
+    /// Creates the interval from `start` to `end`, widened if they coincide.
     pub fn new(start: f64, end: f64) -> Self {
         let is_wide = end - start > f64::EPSILON * start.abs().max(end.abs()).max(1e-300) * 16.0;
         let around = if start == 0.0 { 1.0 } else { start.abs() * 0.05 };
@@ -23,25 +23,25 @@ impl Interval {
         }
     }
 
-    /// The interval from the lowest finite value to the highest, widened where they coincide; none without a finite
-    /// value.
+    /// Returns the interval from the lowest finite value to the highest, widened if they coincide; `None` if no value
+    /// is finite.
     pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
         let ends = values.filter(|value| value.is_finite()).map(|value| (value, value));
         let (low, high) = ends.reduce(|(low, high), (value, _)| (low.min(value), high.max(value)))?;
         Some(Self::new(low, high))
     }
 
-    /// Returns the distance between the ends.
+    /// Returns the length of the interval.
     pub fn length(&self) -> f64 {
         self.end - self.start
     }
 
-    /// Returns the interval with margins at its ends, in shares of its length.
+    /// Returns the interval extended at both ends, by fractions of its length.
     pub fn padded(&self, below: f64, above: f64) -> Self {
         Interval { start: self.start - below * self.length(), end: self.end + above * self.length() }
     }
 
-    /// Returns round values within the interval, at most `most` of them: 1, 2 or 5 times a power of ten apart.
+    /// Returns the round values within the interval, about `most` of them: 1, 2 or 5 times a power of ten apart.
     pub fn ticks(&self, most: usize) -> Vec<f64> {
         let step = round_up_to(self.length() / most.max(1) as f64, [1.0, 2.0, 5.0, 10.0]);
         let first = (self.start / step - 1e-9).ceil() as i64;
@@ -49,9 +49,9 @@ impl Interval {
         (first..=last).map(|i| i as f64 * step).collect()
     }
 
-    /// Both ends and what lies evenly between them, in at most `most` parts: in as many as have a length of one round
-    /// digit, or else of two; zero, where it is within, is among them. None where no number of parts has, or these
-    /// are not `whole` where they are asked to be.
+    /// Returns both ends and evenly spaced values between them, at most `most` steps. A step has at most two digits; a
+    /// step of 1, 2, 2.5 or 5 times a power of ten is preferred, then a smaller one. If zero is in the interval, it is
+    /// among the values. Returns `None` if no step fits, or, with `whole`, no integer step.
     pub(crate) fn even_ticks(&self, most: usize, whole: bool) -> Option<Vec<f64>> {
         let is_whole = |value: f64| (value - value.round()).abs() < 1e-6 * value.abs().max(1.0);
         let digits = |step: f64| step / 10f64.powf(step.log10().floor());
@@ -64,14 +64,14 @@ impl Interval {
         Some((0..=parts).map(|part| self.start + part as f64 * step).collect())
     }
 
-    /// Returns the [`ticks`](Self::ticks) that are whole numbers.
+    /// Returns the [`ticks`](Self::ticks) that are integers.
     pub fn whole_ticks(&self, most: usize) -> Vec<f64> {
         self.ticks(most).into_iter().filter(|tick| tick.fract() == 0.0).collect()
     }
 }
 
-/// Round values of a logarithmic axis whose range is that of the values' decimal logarithms: 1, 2 and 5
-/// times powers of ten; over many decades the powers alone, at most eight.
+/// Returns the round values of a logarithmic axis whose range is given in decimal logarithms: 1, 2 and 5 times powers
+/// of ten. Over many decades these are only the powers, at most eight.
 pub(crate) fn log_ticks(logarithms: Interval) -> Vec<f64> {
     let Interval { start, end } = logarithms;
     let factors: &[f64] = if logarithms.length() > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
@@ -79,46 +79,46 @@ pub(crate) fn log_ticks(logarithms: Interval) -> Vec<f64> {
     let powers = (start.floor() as i32..=end.ceil() as i32).filter(|power| power.rem_euclid(every) == 0);
     let ticks = powers.flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)));
     let ticks: Vec<f64> = ticks.filter(|value| (start..=end).contains(&value.log10())).collect();
-    // Within a fraction of a decade, evenly spaced values are the round ones.
+    // Within a fraction of a decade, evenly spaced values are rounder.
     if ticks.len() < 2 { Interval::new(10f64.powf(start), 10f64.powf(end)).ticks(5) } else { ticks }
 }
 
-/// Returns the least round number, 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten, that is not below `value`; 1
-/// where `value` is not positive.
+/// Returns the smallest round number that is at least `value`: 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten.
+/// Returns 1 if `value` is not positive.
 pub fn round_up(value: f64) -> f64 {
     let is_positive = value.is_finite() && value > 0.0;
     if is_positive { round_up_to(value, [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0]) } else { 1.0 }
 }
 
-/// The least of `factors` times the power of ten of a positive value that is not below it, but for rounding.
+/// Returns the smallest product of a factor and the power of ten of `value` that is at least `value`, up to rounding.
 fn round_up_to<const N: usize>(value: f64, factors: [f64; N]) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     factors.map(|factor| factor * power).into_iter().find(|&round| round >= value * 0.9999).unwrap_or(value)
 }
 
-/// A number in powers of ten, with up to three digits that count, as `2.5e-4`.
+/// Formats a number in powers of ten with up to three significant digits, such as `2.5e-4`.
 pub(crate) fn scientific(value: f64) -> String {
     in_powers(value, 2)
 }
 
-/// A number in powers of ten, with up to `digits` after the point.
+/// Formats a number in powers of ten with up to `digits` after the point.
 fn in_powers(value: f64, digits: usize) -> String {
     let text = format!("{:.digits$e}", value.abs());
     let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
     format!("{}{}e{power}", minus(value), digits.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Returns true where three digits show a value exactly.
+/// Returns true if three digits show the value exactly.
 pub(crate) fn is_short(value: f64) -> bool {
     format!("{value:.2e}").parse::<f64>().is_ok_and(|short| (short - value).abs() <= 1e-9 * value.abs())
 }
 
-/// The sign of a value, a true minus.
+/// Returns the sign of a value, with a true minus.
 fn minus(value: f64) -> &'static str {
     if value < 0.0 { "−" } else { "" }
 }
 
-/// A number with the three digits that count, as `0.297`, `2.97`, `297` or `2.97e-5`.
+/// Formats a number with three significant digits, such as `0.297`, `2.97`, `297` or `2.97e-5`.
 pub(crate) fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();
@@ -135,14 +135,14 @@ pub(crate) fn significant(value: f64) -> String {
     format!("{}{text}", minus(value))
 }
 
-/// Labels for ticks that all show the digits their distance needs; very small and very large values
-/// as `3e-4`.
+/// Returns the labels of ticks, all with the digits that their spacing needs. Very small and very large values are
+/// formatted as `3e-4`.
 pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     let largest = ticks.iter().fold(0.0f64, |largest, tick| largest.max(tick.abs()));
     let distances = ticks.windows(2).map(|pair| (pair[1] - pair[0]).abs());
     let step = distances.reduce(f64::min).unwrap_or(if largest > 0.0 { largest } else { 1.0 });
     let exponential = largest != 0.0 && !(2e-3..1e7).contains(&largest);
-    // Whether these digits after the point say all of a value but rounding errors.
+    // True if this many digits after the point show the value up to rounding errors.
     let suffice = |value: f64, digits: usize| {
         let power = 10f64.powi(digits as i32);
         (value * power - (value * power).round()).abs() <= 1e-6 * step * power
@@ -151,7 +151,7 @@ pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     let digits = (0..12).find(all).unwrap_or(12);
     let apart = digits_apart(ticks);
     let label = |&tick: &f64| match tick {
-        // The nearest multiple of the step is zero, not a rounding error beside it.
+        // The nearest multiple of the step is zero; the rest is a rounding error.
         zero if zero.abs() < step * 1e-6 => "0".to_string(),
         _ if exponential => in_powers(tick, apart),
         _ if digits == 0 => format!("{}{}", minus(tick), thousands(tick.abs())),
@@ -160,7 +160,7 @@ pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     ticks.iter().map(label).collect()
 }
 
-/// The digits after the point, two or more, with which values in powers of ten are told apart.
+/// Returns the number of digits after the point, two or more, that distinguishes values in powers of ten.
 fn digits_apart(values: &[f64]) -> usize {
     let differ = |&digits: &usize| {
         values.windows(2).all(|pair| in_powers(pair[0], digits) != in_powers(pair[1], digits))
@@ -168,8 +168,8 @@ fn digits_apart(values: &[f64]) -> usize {
     (2..15).find(differ).unwrap_or(15)
 }
 
-/// Labels of values in the order of size, all in one format; over more than a decade each with the digits
-/// that count.
+/// Returns labels for values in ascending order. They share one format, unless they span more than a decade; then each
+/// has its significant digits.
 pub(crate) fn labels(values: &[f64]) -> Vec<String> {
     let are_plain = values.iter().all(|value| *value == 0.0 || (1e-2..1e6).contains(&value.abs()));
     let is_wide = matches!(values, [low, .., high] if *low > 0.0 && *high > low * 10.0);

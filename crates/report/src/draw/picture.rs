@@ -1,28 +1,28 @@
-//! A picture: its title, and what is drawn below it in logical pixels. `render` turns it into a file.
+//! A picture: its title, and the shapes below it in logical pixels. `render` writes it to a file.
 
 use plotters::style::RGBColor;
 
 use super::color::MUTED;
 use super::text::Text;
 
-/// The width of every picture in logical pixels: the width in which a README shows it.
+/// The width of every picture in logical pixels: the width at which a README shows it.
 pub const WIDTH: f64 = 900.0;
-/// The empty border of every picture.
+/// The empty margin around every picture.
 pub const MARGIN: f64 = 18.0;
-/// The line below the title, at which a picture's content begins.
+/// The vertical position at which a picture's content begins, below the title.
 pub const HEADING: f64 = 64.0;
-/// From a line of the note to the next.
+/// The distance between two lines of the note.
 const NOTE_LINE: f64 = 17.0;
 
-/// A position in logical pixels, from the upper left.
+/// A position in logical pixels, measured from the upper left corner.
 pub type Place = (f64, f64);
 
 /// A rectangle in logical pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rect {
-    /// The distance of the left edge from the picture's.
+    /// The left edge, measured from the picture's left edge.
     pub left: f64,
-    /// The distance of the upper edge from the picture's.
+    /// The upper edge, measured from the picture's upper edge.
     pub top: f64,
     /// The width.
     pub width: f64,
@@ -41,16 +41,16 @@ impl Rect {
         self.top + self.height
     }
 
-    /// Returns the middle.
+    /// Returns the centre.
     pub fn center(&self) -> Place {
         (self.left + self.width / 2.0, self.top + self.height / 2.0)
     }
 }
 
-/// The colour at a position within an image, which is given as fractions of its width and height.
+/// A function from a position within an image, in fractions of its width and height, to a colour.
 pub(super) type Pixels = Box<dyn Fn(f64, f64) -> RGBColor>;
 
-/// Something drawn.
+/// A shape of a picture.
 pub(super) enum Shape {
     Rect { rect: Rect, color: RGBColor },
     Line { places: Vec<Place>, color: RGBColor, width: f64 },
@@ -59,19 +59,19 @@ pub(super) enum Shape {
     Image { rect: Rect, pixels: Pixels },
 }
 
-/// A picture: later shapes cover earlier ones.
+/// A picture, whose later shapes cover earlier ones.
 pub struct Picture {
-    /// The file name without its extension, as `loss`.
+    /// The file name without its extension, such as `loss`.
     pub name: &'static str,
-    /// The height of what is drawn from 0 on: the first line of the heading, and all below it.
+    /// The height from 0 down: the first line of the heading and everything below it.
     pub(super) height: f64,
-    /// The height of further lines of the note: they push the heading up, above 0.
+    /// The height of further lines of the note, which push the heading up, above 0.
     pub(super) above: f64,
     pub(super) shapes: Vec<Shape>,
 }
 
 impl Picture {
-    /// An empty picture of this height with a title and, below it, a note in as many lines as it takes.
+    /// Creates an empty picture of the given height, with a title and a note below it. A long note takes several lines.
     pub fn new(name: &'static str, height: f64, title: &str, note: &str) -> Self {
         let width = WIDTH - 2.0 * MARGIN;
         let (bold, muted) = (Text::new(17.0).bold(), Text::new(12.0).color(MUTED));
@@ -85,7 +85,7 @@ impl Picture {
         picture
     }
 
-    /// Returns width and height in logical pixels.
+    /// Returns the width and height in logical pixels.
     pub fn size(&self) -> (u32, u32) {
         (WIDTH as u32, (self.above + self.height).ceil() as u32)
     }
@@ -102,7 +102,7 @@ impl Picture {
         self.line(&[(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], color, width);
     }
 
-    /// Draws a line through all `places`; nothing where there are fewer than two.
+    /// Draws a line through all `places`; draws nothing if there are fewer than two.
     pub fn line(&mut self, places: &[Place], color: RGBColor, width: f64) {
         self.shapes.push(Shape::Line { places: places.to_vec(), color, width });
     }
@@ -125,14 +125,14 @@ impl Picture {
         self.shapes.push(Shape::Dot { center, radius, color });
     }
 
-    /// Draws a text whose anchor, by its alignment, is `place`, in the middle of the capitals.
+    /// Draws a text at `place`, horizontally by its alignment and vertically at half the height of its capitals.
     pub fn text(&mut self, text: &str, place: Place, look: &Text) {
-        // An SVG with control characters is not well-formed.
+        // Control characters would make an SVG ill-formed.
         let text = text.replace(char::is_control, "\u{fffd}");
         self.shapes.push(Shape::Text { text, place, look: *look });
     }
 
-    /// Draws a bold name, and a note next to it that is cut where both are wider than `width`.
+    /// Draws a bold name with a note next to it. The note is cut if both together are wider than `width`.
     pub fn panel_name(&mut self, name: &str, note: &str, (x, y): Place, width: f64) {
         let (bold, muted) = (Text::new(13.0).bold(), Text::new(11.0).color(MUTED));
         let after = bold.width(name) + 8.0;

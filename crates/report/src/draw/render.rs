@@ -1,6 +1,6 @@
-//! From a picture to its file: pixels or vectors, by plotters' backends.
+//! Rendering of pictures to files, as pixels or vectors, with plotters' backends.
 //!
-//! Text is set in DejaVu Sans, which is part of this crate: pictures look the same on every machine and
+//! Text is set in DejaVu Sans, which is embedded in this crate. Pictures therefore look the same on every machine and
 //! need no system library.
 
 use std::path::{Path, PathBuf};
@@ -18,22 +18,22 @@ use super::picture::{Picture, Place, Rect, Shape};
 use super::text::{Line, Text, font, set};
 use crate::error::{Error, Result};
 
-/// The family's name in an SVG; a reader without DejaVu takes Verdana, which is as wide.
+/// The font family in an SVG. Viewers without DejaVu use Verdana, which has the same width.
 const FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
 /// Half the height of capitals, in ems.
 const HALF_CAPITAL: f64 = 0.365;
-/// A drawn surface above this many pixels is not drawn finer than it is kept: 24 million pixels
-/// are 72 MB.
+/// The maximum number of pixels for drawing at twice the resolution: 24 million pixels take 72 MB.
 const MAX_FINE_PIXELS: u64 = 24_000_000;
-/// Coordinates of an SVG are whole numbers too; four of them to a logical pixel keep curves smooth.
+/// The resolution of an SVG: four units per logical pixel keep curves smooth, since plotters rounds its coordinates to
+/// integers.
 const VECTOR_UNIT: u32 = 4;
 
 /// The file format of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PictureFormat {
-    /// Pixels; shows everywhere.
+    /// Pixels; supported everywhere.
     Png,
-    /// Vectors; sharp at every size, and its text can be searched.
+    /// Vectors; sharp at every size, with searchable text.
     Svg,
 }
 
@@ -42,9 +42,8 @@ pub enum PictureFormat {
 pub struct Style {
     /// The file format.
     pub format: PictureFormat,
-    /// Pixels of a PNG for each logical pixel, from 1 to 4. Pictures are laid out 900 logical pixels wide, the
-    /// width in which a README shows them; 2 keeps them sharp on high-density screens. An SVG has no pixels and
-    /// ignores it.
+    /// The number of pixels in a PNG per logical pixel, from 1 to 4. Pictures are 900 logical pixels wide, as a README
+    /// shows them; 2 keeps them sharp on high-density screens. Ignored for an SVG.
     pub scale: u32,
 }
 
@@ -55,10 +54,10 @@ impl Default for Style {
 }
 
 impl Picture {
-    /// Returns the bytes of a PNG with `scale` pixels for each logical one, 1 to 4.
+    /// Returns the bytes of a PNG with `scale` pixels per logical pixel, 1 to 4.
     ///
     /// # Errors
-    /// [`Error::Scale`] if the scale is out of its range.
+    /// [`Error::Scale`] if the scale is out of range.
     pub fn to_png(&self, scale: u32) -> Result<Vec<u8>> {
         if !(1..=4).contains(&scale) {
             return Err(Error::Scale(scale));
@@ -68,10 +67,10 @@ impl Picture {
         Ok(png)
     }
 
-    /// Returns the bytes of the file in a style.
+    /// Returns the contents of the file in the given style.
     ///
     /// # Errors
-    /// [`Error::Scale`] if the scale of a PNG is out of its range.
+    /// [`Error::Scale`] if the scale of a PNG is out of range.
     pub fn encode(&self, style: &Style) -> Result<Vec<u8>> {
         match style.format {
             PictureFormat::Png => self.to_png(style.scale),
@@ -79,7 +78,7 @@ impl Picture {
         }
     }
 
-    /// Returns the name of the file in a style, as `loss.png`.
+    /// Returns the file name in the given style, such as `loss.png`.
     pub fn file_name(&self, style: &Style) -> String {
         let extension = match style.format {
             PictureFormat::Png => "png",
@@ -88,17 +87,17 @@ impl Picture {
         format!("{}.{extension}", self.name)
     }
 
-    /// Writes the file into `folder`, which exists, and returns its path.
+    /// Writes the file into the existing `folder` and returns its path.
     ///
     /// # Errors
-    /// If the scale of a PNG is out of its range, or the file cannot be written.
+    /// If the scale of a PNG is out of range, or the file cannot be written.
     pub fn save(&self, folder: &Path, style: &Style) -> Result<PathBuf> {
         let (path, bytes) = (folder.join(self.file_name(style)), self.encode(style)?);
         std::fs::write(&path, bytes).map_err(|source| Error::Io { path: path.clone(), source })?;
         Ok(path)
     }
 
-    /// Returns the text of an SVG.
+    /// Returns the picture as an SVG.
     ///
     /// # Errors
     /// If a shape cannot be drawn.
@@ -116,8 +115,8 @@ impl Picture {
             surface.draw(self)?;
             surface.backend.present().map_err(failed)?;
         }
-        // The view box stays fine; the size at which the picture is shown is the logical one. plotters
-        // writes images under a media type that only browsers forgive.
+        // The view box keeps its fine units; the displayed size is the logical one. plotters embeds images with a media
+        // type that only browsers accept.
         let fine = format!("width=\"{fine_width}\" height=\"{fine_height}\"");
         let logical = format!("width=\"{width}\" height=\"{height}\"");
         Ok(svg.replacen(&fine, &logical, 1).replace("\"data:png;base64,", "\"data:image/png;base64,"))
@@ -128,8 +127,8 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Drawing(error.to_string())
 }
 
-/// Draws twice as fine as asked and averages the pixels: plotters places everything on whole pixels, and
-/// this smooths edges and letter spacing.
+/// Draws at twice the resolution and averages the pixels. plotters rounds positions to whole pixels; averaging smooths
+/// edges and letter spacing.
 pub(crate) fn raster(picture: &Picture, scale: u32) -> Result<RgbImage> {
     let (width, height) = picture.size();
     let (width, height) = (width * scale, height * scale);
@@ -142,7 +141,7 @@ pub(crate) fn raster(picture: &Picture, scale: u32) -> Result<RgbImage> {
     if fine == 1 {
         return Ok(drawn);
     }
-    // Each pixel is the mean of four, in plain loops over bytes: a picture has millions of them.
+    // Each pixel is the mean of four. Plain loops over bytes are fast enough for millions of pixels.
     let row = 3 * size.0 as usize;
     let mut means = Vec::with_capacity(drawn.len() / 4);
     for rows in drawn.as_raw().chunks_exact(2 * row) {
@@ -157,7 +156,7 @@ pub(crate) fn raster(picture: &Picture, scale: u32) -> Result<RgbImage> {
     RgbImage::from_raw(width, height, means).ok_or_else(|| failed("a pixel is missing"))
 }
 
-/// A backend of plotters, the size of a logical pixel on it, and how far it reaches above 0.
+/// A plotters backend, the size of a logical pixel on it, and the height above 0.
 struct Surface<B> {
     backend: B,
     is_bitmap: bool,
@@ -207,8 +206,8 @@ impl<B: DrawingBackend> Surface<B> {
         if !self.is_bitmap {
             return self.backend.draw_path(path, &style).map_err(failed);
         }
-        // The bitmap backend turns a long path into one polygon, whose overlaps come out as
-        // holes: draw its pieces, with a dot on each bend.
+        // The bitmap backend fills a long path as one polygon whose overlaps become holes. Segments are drawn one by
+        // one instead, with a dot on each bend.
         for pair in path.windows(2) {
             self.backend.draw_line(pair[0], pair[1], &style).map_err(failed)?;
         }
@@ -221,8 +220,8 @@ impl<B: DrawingBackend> Surface<B> {
         Ok(())
     }
 
-    /// Text as pixels. plotters' own drops what a glyph is to keep clear on its left, which sets
-    /// small text unevenly.
+    /// Draws text as pixels. plotters' own rendering ignores the left side bearing of glyphs, which spaces small text
+    /// unevenly.
     fn glyphs(&mut self, text: &str, place: Place, look: &Text) -> Result<()> {
         let em = look.size * self.unit;
         let Line { glyphs, boxes, width } = set(text, em as f32, look.bold);
@@ -258,8 +257,8 @@ impl<B: DrawingBackend> Surface<B> {
         Ok(())
     }
 
-    /// Text as an element of an SVG, which plotters sets in a font of size / 1.24 with its baseline
-    /// 0.76 em below the anchor.
+    /// Draws text as an SVG element. plotters sets it in a font of size / 1.24, with its baseline 0.76 em below the
+    /// anchor.
     fn text_element(&mut self, text: &str, place: Place, look: &Text) -> Result<()> {
         let em = look.size * self.unit;
         let down = (HALF_CAPITAL - 0.76) * em;

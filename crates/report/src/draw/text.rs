@@ -1,6 +1,6 @@
-//! Text, set and measured. DejaVu Sans is part of this crate, so that pictures look the same
-//! on every machine and need no system library. A character that it lacks is set as its code point in a box, two rows
-//! of hexadecimal digits, so that each stays another; an SVG holds the character itself.
+//! Layout and measurement of text in DejaVu Sans. The fonts are embedded, so pictures look the same on every machine
+//! and need no system library. A character missing from the font is drawn as its code point in a box, in two rows of
+//! hexadecimal digits. It stays distinguishable, and an SVG holds the character itself.
 
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -11,7 +11,7 @@ use unicode_bidi::BidiInfo;
 
 use super::color;
 
-/// The look of a text: size, colour, weight, alignment and direction.
+/// The style of a text: size, colour, weight, alignment and direction.
 #[derive(Clone, Copy)]
 pub struct Text {
     pub(super) size: f64,
@@ -22,32 +22,32 @@ pub struct Text {
 }
 
 impl Text {
-    /// Ink, left-aligned, `size` logical pixels to the em.
+    /// Creates dark, left-aligned text with `size` logical pixels per em.
     pub fn new(size: f64) -> Self {
         Text { size, color: color::INK, bold: false, align: HPos::Left, upward: false }
     }
 
-    /// Returns the look in a colour.
+    /// Sets the colour.
     pub fn color(self, color: RGBColor) -> Self {
         Text { color, ..self }
     }
 
-    /// Returns the look in bold.
+    /// Makes the text bold.
     pub fn bold(self) -> Self {
         Text { bold: true, ..self }
     }
 
-    /// Returns the look with the anchor in the middle of the text.
+    /// Anchors the text at its centre.
     pub fn centered(self) -> Self {
         Text { align: HPos::Center, ..self }
     }
 
-    /// Returns the look with the anchor at the end of the text.
+    /// Anchors the text at its end.
     pub fn right(self) -> Self {
         Text { align: HPos::Right, ..self }
     }
 
-    /// Returns the look that reads from bottom to top; alignment turns with it.
+    /// Makes the text read from bottom to top; the alignment is rotated with it.
     pub fn upward(self) -> Self {
         Text { upward: true, ..self }
     }
@@ -57,14 +57,14 @@ impl Text {
         f64::from(set(text, self.size as f32, self.bold).width)
     }
 
-    /// Returns the look in a smaller size, down to `least`, in which the text is no wider than `width`.
+    /// Shrinks the text, down to size `least`, until it fits into `width`.
     pub fn shrunk(self, text: &str, width: f64, least: f64) -> Self {
-        // A little smaller than exact: widths are not quite proportional to sizes.
+        // A little smaller than exact, because widths are not quite proportional to sizes.
         let size = self.size * (0.98 * width / self.width(text)).min(1.0);
         Text { size: size.clamp(least.min(self.size), self.size), ..self }
     }
 
-    /// Returns the text in lines of at most `width`, broken between words; a wider word is cut.
+    /// Breaks the text between words into lines that fit into `width`; a wider word is cut.
     pub fn lines(&self, text: &str, width: f64) -> Vec<String> {
         let mut lines = Vec::<String>::new();
         for word in text.split_whitespace() {
@@ -77,14 +77,14 @@ impl Text {
         lines
     }
 
-    /// Returns the text, cut at its end with an ellipsis where it would be wider than `width`.
+    /// Returns the text, cut with an ellipsis if it is wider than `width`.
     pub fn fit(&self, text: &str, width: f64) -> String {
         let cuts = text.char_indices().rev().map(|(end, _)| format!("{}…", text[..end].trim_end()));
         std::iter::once(text.to_string()).chain(cuts).find(|cut| self.width(cut) <= width).unwrap_or_default()
     }
 }
 
-/// The regular font and the bold one. Where they were no fonts, it would be an error in the crate that has them.
+/// The regular and the bold font. Invalid font data would be a bug of the `dejavu` crate.
 static FONTS: LazyLock<[FontRef<'static>; 2]> = LazyLock::new(|| {
     let font = |bytes| FontRef::try_from_slice(bytes).expect("the embedded DejaVu fonts are valid");
     [font(dejavu::sans::regular()), font(dejavu::sans::bold())]
@@ -94,22 +94,22 @@ pub(super) fn font(bold: bool) -> &'static FontRef<'static> {
     &FONTS[usize::from(bold)]
 }
 
-/// Returns true where the font has the character.
+/// Returns true if the font has a glyph for the character.
 pub(super) fn is_drawn(character: char) -> bool {
     font(false).glyph_id(character).0 != 0
 }
 
-/// A line of text that was set.
+/// A line of laid-out text.
 #[derive(Default)]
 pub(super) struct Line {
-    /// From (0, 0) on the baseline.
+    /// The glyphs, positioned from (0, 0) on the baseline.
     pub glyphs: Vec<Glyph>,
-    /// The boxes around code points: left, top, right and bottom from the same point.
+    /// The boxes around code points: left, top, right and bottom, from the same origin.
     pub boxes: Vec<[f32; 4]>,
     pub width: f32,
 }
 
-/// Sets a line of text with `em` pixels to the em.
+/// Lays out a line of text with `em` pixels per em.
 pub(super) fn set(text: &str, em: f32, bold: bool) -> Line {
     let scaled = scaled(em, bold);
     let mut line = Line::default();
@@ -131,15 +131,14 @@ pub(super) fn set(text: &str, em: f32, bold: bool) -> Line {
     line
 }
 
-/// The font with so many pixels to the em.
+/// Returns the font scaled to `em` pixels per em.
 fn scaled(em: f32, bold: bool) -> PxScaleFont<&'static FontRef<'static>> {
     let font = font(bold);
     // ab_glyph scales fonts by their line height.
     font.into_scaled(em * font.height_unscaled() / font.units_per_em().unwrap_or(font.height_unscaled()))
 }
 
-/// Sets the code point of a character behind a line: its digits in two rows within a box as high as a capital with an
-/// accent.
+/// Appends the code point of a character to a line: its digits in two rows, in a box as high as an accented capital.
 fn set_code_point(character: char, em: f32, bold: bool, line: &mut Line) {
     const DIGIT: f32 = 0.46;
     const BASELINES: [f32; 2] = [-0.38, 0.06];
@@ -166,9 +165,9 @@ fn set_code_point(character: char, em: f32, bold: bool, line: &mut Line) {
     line.width = right + 0.12 * em;
 }
 
-/// A line with Arabic letters in the forms by which they join their neighbours; as it is where the font lacks one.
+/// Returns a line with Arabic letters in their joined forms, or unchanged if the font lacks one of them.
 fn joined(line: &str) -> Cow<'_, str> {
-    // No mark is lost, and each still stands behind its letter when the line is turned round.
+    // No mark is lost, and each stays behind its letter when the line is reversed.
     static RESHAPER: LazyLock<ArabicReshaper> = LazyLock::new(|| {
         let marks = ReshaperConfig {
             delete_harakat: false,
@@ -184,8 +183,8 @@ fn joined(line: &str) -> Cow<'_, str> {
     if joined.chars().all(is_drawn) { Cow::Owned(joined) } else { Cow::Borrowed(line) }
 }
 
-/// A line with its characters in the order in which they stand from left to right: words of a script that is
-/// written from the right stand the other way round in memory.
+/// Returns a line with its characters in visual order, from left to right. Scripts written from right to left are
+/// stored in the opposite order.
 fn in_visual_order(line: &str) -> Cow<'_, str> {
     if line.is_ascii() {
         return Cow::Borrowed(line);
@@ -201,7 +200,7 @@ mod tests {
 
     #[test]
     fn scripts_written_from_the_right_are_set_from_the_right() {
-        // Shalom, whose first letter, shin, stands rightmost.
+        // Shalom: its first letter, shin, is rightmost.
         let glyphs =
             |text: &str| set(text, 10.0, false).glyphs.iter().map(|glyph| glyph.id).collect::<Vec<_>>();
         let letters = "\u{5e9}\u{5dc}\u{5d5}\u{5dd}".chars();
@@ -216,7 +215,7 @@ mod tests {
 
     #[test]
     fn arabic_letters_join_and_keep_their_marks() {
-        // Kitab: initial kaf, medial teh, final alef, isolated beh; from the right.
+        // Kitab: initial kaf, medial teh, final alef, isolated beh; from right to left.
         let word = "\u{643}\u{62a}\u{627}\u{628}";
         assert_eq!(joined(word), "\u{fedb}\u{fe98}\u{fe8e}\u{fe8f}");
         assert_eq!(in_visual_order(&joined(word)), "\u{fe8f}\u{fe8e}\u{fe98}\u{fedb}");
@@ -224,7 +223,7 @@ mod tests {
         let marked = in_visual_order(&joined("\u{628}\u{64e}\u{628}")).into_owned();
         assert!(marked.contains('\u{64e}') && marked.chars().count() == 3, "{marked:?}");
         assert_eq!(joined("kitab 1"), "kitab 1");
-        // The font has no form for this letter of Sindhi.
+        // The font lacks a joined form of this letter of Sindhi.
         assert!(joined("\u{6bb}\u{628}").chars().all(|letter| letter != '\0'));
     }
 
@@ -246,7 +245,7 @@ mod tests {
     fn widths_grow_with_the_text_and_the_size() {
         let look = Text::new(10.0);
         assert_eq!(look.width(""), 0.0);
-        // An em of digits: DejaVu's are 0.636 em wide.
+        // Ten digits: each is 0.636 em wide in DejaVu.
         assert!((look.width("0000000000") - 63.6).abs() < 0.1);
         assert!((Text::new(30.0).width("attention") / look.width("attention") - 3.0).abs() < 1e-3);
         assert!(look.bold().width("attention") > look.width("attention"));

@@ -1,5 +1,5 @@
-//! The tokens along one side of a map or chart: as many as have room, and their positions. Whitespace is
-//! made visible, long tokens are shortened, and no label touches its neighbour.
+//! The tokens along one side of a map or chart, as many as fit, with their positions. Whitespace is made visible, long
+//! tokens are shortened, and labels never touch.
 
 use super::axis::LABEL;
 use super::color::MUTED;
@@ -7,49 +7,49 @@ use super::number::{Interval, tick_labels};
 use super::picture::{Picture, Place, Rect};
 use super::text::Text;
 
-/// The longest token on an axis, in characters.
+/// The maximum length of a token on an axis, in characters.
 const LONGEST: usize = 10;
-/// The size of tokens, where they have room for it, and that of positions next to them.
+/// The font sizes of tokens, if they have room for it, and of the positions next to them.
 const TOKEN: f64 = 10.0;
 const POSITION: f64 = 8.5;
-/// The distance of lines of text, in ems.
+/// The line spacing in ems.
 const LINE: f64 = 1.18;
-/// Longer sequences have positions next to their tokens: nobody counts so far.
+/// The maximum length of a sequence without numbered positions; longer ones are hard to count.
 const COUNTED: usize = 16;
-/// The narrowest cell in logical pixels; longer sequences are binned.
+/// The minimum width of a cell in logical pixels; longer sequences are binned.
 const NARROWEST_CELL: f64 = 1.0;
-/// The room of the title, between the labels and the edge.
+/// The space for the title, between the labels and the edge.
 const TITLE: f64 = 30.0;
 
-/// The tokens below an area, or on the left of it.
+/// The tokens below an area, or on its left.
 #[derive(Debug, Clone)]
 pub struct TokenAxis {
     tokens: Vec<String>,
     size: f64,
-    /// Every how many tokens one is written.
+    /// The stride at which tokens are written.
     stride: usize,
-    /// True where tokens below an area read upward, for they are wider than their place.
+    /// True if tokens below an area are written upwards because they are wider than their cells.
     is_upward: bool,
-    /// The room of the tokens next to the area.
+    /// The space for the tokens next to the area.
     room: f64,
-    /// Every how many positions one is numbered; none where there are few.
+    /// The stride at which positions are numbered; `None` for short sequences.
     numbered: Option<usize>,
-    /// The number of positions in a bin; above one, positions are labelled instead of tokens.
+    /// The number of positions per bin; above one, positions are labelled instead of tokens.
     pub bin: usize,
     is_across: bool,
 }
 
 impl TokenAxis {
-    /// The axis of tokens along `length` logical pixels, in their visible form, cut where that would be wider than
+    /// Creates an axis of tokens along `length` logical pixels. Tokens are in their visible form and cut at the width
     /// `most`.
     pub fn new(tokens: &[String], most: f64, length: f64, is_across: bool) -> Self {
         let tokens: Vec<_> = tokens.iter().map(|token| Text::new(TOKEN).fit(&visible(token), most)).collect();
         let pitch = length / tokens.len().max(1) as f64;
-        // The largest size at which every token has its place, or the usual one where none is small enough.
+        // The largest size at which every token fits, or the default if none is small enough.
         let size = [TOKEN, 9.0, 8.25].into_iter().find(|size| size * LINE <= pitch).unwrap_or(TOKEN);
         let widest = tokens.iter().map(|token| Text::new(size).width(token)).fold(0.0, f64::max);
         let (stride, is_upward) = stride_and_turn(widest, pitch, size, is_across);
-        // Digits are flat: their labels may need a wider stride than upward tokens.
+        // Numbers are not written upwards, so they may need a wider stride than tokens.
         let digits = Text::new(POSITION).width(&tokens.len().to_string()) + 6.0;
         let every = stride * stride_of(pitch * stride as f64, digits);
         let room = if is_across && !is_upward { size } else { widest };
@@ -58,7 +58,7 @@ impl TokenAxis {
         Self { tokens, size, stride, is_upward, room, numbered, bin, is_across }
     }
 
-    /// Returns the width or height of labels and title next to the area.
+    /// Returns the width or height of the labels and title next to the area.
     pub fn depth(&self) -> f64 {
         let digits = Text::new(POSITION).width(&self.tokens.len().to_string());
         let numbers = self.numbered.map_or(0.0, |_| if self.is_across { 12.0 } else { digits + 8.0 });
@@ -70,7 +70,7 @@ impl TokenAxis {
         }
     }
 
-    /// The place at a fraction of the side of `area`, so far outside of it.
+    /// Returns the position at a fraction of the side of `area`, at a distance of `outside` from it.
     fn place(&self, area: Rect, along: f64, outside: f64) -> Place {
         match self.is_across {
             true => (area.left + along * area.width, area.bottom() + outside),
@@ -78,7 +78,7 @@ impl TokenAxis {
         }
     }
 
-    /// Draws the labels next to `area`, and the title: `of` is the role of the tokens, as "query".
+    /// Draws the labels next to `area`, and the title; `of` is the role of the tokens, such as "query".
     pub fn draw(&self, picture: &mut Picture, area: Rect, of: &str) {
         let title = match (self.bin, self.numbered, self.is_across) {
             (1, None, _) => of.to_string(),
@@ -127,20 +127,20 @@ impl TokenAxis {
     }
 }
 
-/// Every how many tokens one is written that has `pitch` logical pixels, and whether it reads upward.
+/// Returns the stride at which tokens `pitch` logical pixels apart are written, and true if they are written upwards.
 fn stride_and_turn(widest: f64, pitch: f64, size: f64, is_across: bool) -> (usize, bool) {
     let (flat, lines) = (stride_of(pitch, widest + size * 0.5), stride_of(pitch, size * LINE));
     if is_across && flat <= lines { (flat, false) } else { (lines, is_across) }
 }
 
-/// The least stride in which people count at which what is `pitch` apart has the room that it needs.
+/// Returns the smallest round stride that gives labels the space `needed`, with positions `pitch` apart.
 pub(crate) fn stride_of(pitch: f64, needed: f64) -> usize {
     let least = (needed / pitch).ceil() as usize;
     let rounds = [1, 2, 3, 4, 5, 8, 10, 16, 20, 25, 32, 50, 64, 100, 128, 200, 256, 500, 512, 1000];
     rounds.into_iter().find(|&round| round >= least).unwrap_or(least)
 }
 
-/// A token as it is shown: whitespace and controls as their symbols, cut to ten characters.
+/// Returns the visible form of a token: whitespace and control characters as symbols, cut to ten characters.
 pub(crate) fn visible(token: &str) -> String {
     if token.is_empty() {
         return "∅".to_string();
@@ -151,17 +151,17 @@ pub(crate) fn visible(token: &str) -> String {
     }
 }
 
-/// A character as it is shown.
+/// Returns the visible form of a character.
 fn shown(character: char) -> char {
     match character {
         ' ' => '␣',
         '\n' => '⏎',
         '\r' => '␍',
         '\t' => '⇥',
-        // The control pictures stand in the order of the control characters.
+        // The Unicode control pictures have the same order as the control characters.
         control @ '\0'..='\x1f' => char::from_u32(0x2400 + control as u32).unwrap_or('�'),
         '\x7f' => '␡',
-        // What prints nothing, or turns the direction of what follows.
+        // Invisible characters and those that change the text direction.
         '\u{ad}' | '\u{61c}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202f}' => '·',
         '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' => '·',
         silent if silent.is_control() || silent.is_whitespace() => '·',

@@ -1,8 +1,7 @@
 //! The third of three marks: the tokens of a sequence, true and predicted, over time steps.
 //!
-//! Integers of a short sequence are drawn as a chart, token by step. Everything else, as characters
-//! and words of large vocabularies, is set like text: each cell the true token above the predicted
-//! one.
+//! Integers of a short sequence are drawn as a chart of tokens by step. All other tokens, such as characters and words
+//! of large vocabularies, are set like text, the true token above the predicted one.
 
 use plotters::style::RGBColor;
 
@@ -15,60 +14,60 @@ use super::text::Text;
 use super::token_axis::visible;
 use crate::numbers::thousands;
 
-/// The result of comparing a predicted token with the true one.
+/// The comparison of a predicted token with the true token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The tokens are the same.
     Hit,
     /// The tokens differ.
     Miss,
-    /// The true token is undetermined or not known, or nothing was predicted.
+    /// The true token is undetermined or unknown, or nothing was predicted.
     Unknown,
-    /// The tokens differ where the true one is undetermined.
+    /// The tokens differ, but the true token is undetermined.
     WrongGuess,
 }
 
-/// One position of a sequence, with at least one of both tokens.
+/// A position of a sequence, with a true token, a predicted token or both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The true token.
     pub truth: Option<String>,
     /// The predicted token.
     pub predicted: Option<String>,
-    /// Their comparison.
+    /// The comparison of the two tokens.
     pub outcome: Outcome,
 }
 
-/// The steps of one sequence, and the names of their parts in a picture.
+/// The steps of a sequence, with the names shown in the picture.
 #[derive(Debug, Clone)]
 pub struct TokenStrip {
     /// The steps.
     pub steps: Vec<Step>,
-    /// The name of predicted tokens.
+    /// The name of the predicted tokens.
     pub predicted: &'static str,
-    /// The name of the shaded ground.
+    /// The name of the shaded background.
     pub shade: &'static str,
     /// The names of a hit, a miss, an unknown outcome, and a wrong guess.
     pub outcomes: [&'static str; 4],
 }
 
-/// Charts have at most so many steps, and tokens between 0 and this number.
+/// The limits of a chart: the number of steps, and the largest token. Sequences beyond them are set like text.
 const CHART_STEPS: usize = 100;
 const CHART_TOKENS: f64 = 40.0;
 const CHART_HEIGHT: f64 = 300.0;
-/// Longer sequences are cut, which the pictures say.
+/// The maximum number of steps; longer sequences are cut, which the picture's note states.
 const MOST_STEPS: usize = 1_024;
-/// Below this line, under the legend, a strip begins.
+/// The vertical position at which a strip begins, below the legend.
 const TOP: f64 = HEADING + 34.0;
 
-/// Cells set like text.
+/// The dimensions of cells set like text.
 const TOKEN: f64 = 11.0;
 const CELL_HEIGHT: f64 = 34.0;
 const LINE_HEIGHT: f64 = CELL_HEIGHT + 9.0;
 const START: f64 = MARGIN + 100.0;
 const NARROWEST: f64 = 19.0;
 
-/// The tint behind a cell.
+/// Returns the background colour of a cell.
 pub(crate) fn tint(outcome: Outcome) -> RGBColor {
     match outcome {
         Outcome::Hit => mix(BLUE, BACKGROUND, 0.86),
@@ -78,7 +77,7 @@ pub(crate) fn tint(outcome: Outcome) -> RGBColor {
 }
 
 impl TokenStrip {
-    /// Draws the strip alone, with a `note` that also says where it is cut.
+    /// Draws the strip with a `note`, to which it adds the number of steps if the strip is cut.
     pub fn picture(&self, name: &'static str, title: &str, note: &str) -> Picture {
         let [most, all] = [MOST_STEPS, self.steps.len()].map(|steps| thousands(steps as f64));
         let is_cut = self.steps.len() > MOST_STEPS;
@@ -98,12 +97,12 @@ impl TokenStrip {
         self.steps.iter().any(is_meant)
     }
 
-    /// Returns the name of true tokens; none where no step has a predicted one as well.
+    /// Returns the name of the true tokens; `None` if no step also has a predicted one.
     fn truth(&self) -> Option<&'static str> {
         self.has(|step| step.truth.is_some() && step.predicted.is_some()).then_some("true")
     }
 
-    /// The tokens as numbers, true and predicted, where a chart of them can be read.
+    /// Returns the tokens as numbers, true and predicted, if a chart of them is readable.
     fn numbers(&self) -> Option<Vec<[Option<f64>; 2]>> {
         let number = |token: &Option<String>| {
             let number = token.as_ref().map(|text| text.parse::<u32>().map(f64::from)).transpose().ok()?;
@@ -149,12 +148,12 @@ impl TokenStrip {
         legend(picture, (chart.area.left, HEADING + 10.0), chart.named().into_iter().chain(&self.shade()));
     }
 
-    /// Returns the entry of a legend for the shaded ground.
+    /// Returns the legend entry for the shaded background.
     fn shade(&self) -> Option<Series> {
         self.has(Step::is_shaded).then(|| Series::new(self.shade, SHADE, Mark::Column, []))
     }
 
-    /// Cells as wide as their tokens, from left to right and line by line, each with the place of its step.
+    /// Returns the cells line by line, each as wide as its tokens and with the index of its step.
     fn lines(&self) -> Vec<Vec<(usize, Rect)>> {
         let (mut lines, mut left) = (vec![Vec::new()], START);
         for (i, step) in self.steps.iter().take(MOST_STEPS).enumerate() {
@@ -200,13 +199,13 @@ impl TokenStrip {
     }
 }
 
-/// The middle of the true token's line in a cell, and that of the predicted one's below it.
+/// The vertical centres of the true token and of the predicted one in a cell.
 const UPPER: f64 = 10.0;
 const LOWER: f64 = CELL_HEIGHT - 10.0;
 
 impl Step {
-    /// Returns true where the ground behind the step is shaded: of a given token, and of a guess at an undetermined one. A
-    /// step without a true token is not shaded.
+    /// Returns true if the background of the step is shaded: it shows a given token or a guess at an undetermined one.
+    /// A step without a true token is not shaded.
     fn is_shaded(&self) -> bool {
         self.truth.is_some() && !matches!(self.outcome, Outcome::Hit | Outcome::Miss)
     }
@@ -231,7 +230,7 @@ impl Step {
                 picture.text(&visible(token), (middle, cell.top + line), &look);
             }
         }
-        // A line through or below a sign would make another of it.
+        // A line through or below a character could change how it reads, so it gets a frame.
         if *outcome == Outcome::WrongGuess {
             let (left, top, width) = (cell.left + 1.5, cell.top + LOWER - 8.0, cell.width - 3.0);
             picture.frame(Rect { left, top, width, height: 16.0 }, MUTED, 0.75);

@@ -1,4 +1,4 @@
-//! The pictures of a run's course, and of what it writes.
+//! Golden tests of the pictures over the course of a run, and of generated tokens.
 
 use image::RgbImage;
 
@@ -20,7 +20,7 @@ fn picture(losses: &[Option<f64>], has_floor: bool) -> Picture {
 fn the_floor_lies_below_the_loss_at_every_position() {
     for length in [5, 64, 257] {
         let raster = drawn(&picture(&by_position(length), true));
-        // The plots begin right of the axis, below the legend.
+        // The plots begin to the right of the axis, below the legend.
         let lowest = |color, x: usize| (90..350).filter(|&y| raster.pixel(x, y) == color).max();
         let columns: Vec<(usize, usize)> =
             (80..880).filter_map(|x| Some((lowest(color::BLUE, x)?, lowest(color::GREEN, x)?))).collect();
@@ -40,7 +40,7 @@ fn positions_without_targets_are_drawn_as_gaps() {
     assert_eq!(legend.bounds(color::BLUE).unwrap()[3], 72, "the legend alone");
 }
 
-/// Gradients of which the first half is clipped to `limit`.
+/// Returns gradients whose first half is clipped to `limit`.
 fn half_clipped(limit: f64) -> GradientCurve {
     let curve = |first: f64, second: f64| {
         let value = move |step| if step <= 50 { first } else { second };
@@ -52,7 +52,7 @@ fn half_clipped(limit: f64) -> GradientCurve {
 #[test]
 fn the_clip_limit_lies_between_what_is_cut_and_what_is_not() {
     let raster = drawn(&gradients::picture("golden", &half_clipped(1.0)).unwrap());
-    // Rows of the norms' area.
+    // The rows of the norms' area.
     let rows = |raster: &RgbImage, color, x: usize| -> Vec<usize> {
         (94..334).filter(|&y| raster.pixel(x, y) == color).collect()
     };
@@ -82,7 +82,7 @@ fn norms_that_vanish_or_overflow_are_drawn_around() {
     assert!(gradients::picture("golden", &GradientCurve::default()).is_none());
 }
 
-/// After three tokens, what was generated, compared with the true tokens where there are some.
+/// Draws the tokens generated after a prompt of three tokens, compared with the true tokens where there are any.
 fn continuation(generated: &[&str], truth: &[&str]) -> Picture {
     let [prompt, generated, truth] = [&["3", "5", "1"], generated, truth]
         .map(|tokens| tokens.iter().map(|token| token.to_string()).collect::<Vec<_>>());
@@ -113,7 +113,7 @@ fn the_prompt_is_shaded_and_what_differs_from_the_truth_is_marked() {
         assert_eq!(same.count(mark), 0);
         assert!(same.count(color::SHADE) > 200, "the prompt");
         assert!(drawn(&continuation(&other, &truth)).count(mark) > 50);
-        // A user's own prompt has no true continuation.
+        // A user's own prompt comes without a true continuation.
         let free = drawn(&continuation(&other, &[]));
         assert_eq!(free.count(mark), 0);
         assert!(free.count(color::SHADE) > 200);

@@ -1,4 +1,4 @@
-//! The pictures of all heads.
+//! Golden tests of the pictures of all heads.
 
 use super::{Pixels, drawn, identity, loss, reading, vector};
 use crate::draw::{Picture, color};
@@ -9,7 +9,7 @@ fn uniform(time: usize) -> Vec<f32> {
     (0..time * time).map(|i| if i % time <= i / time { 1.0 / (i / time + 1) as f32 } else { 0.0 }).collect()
 }
 
-/// A share of attention.
+/// An attention weight.
 const INDUCTION: ScoreKind = ScoreKind {
     key: "induction",
     name: "induction",
@@ -30,7 +30,7 @@ const ABLATION: ScoreKind = ScoreKind {
 
 const KINDS: [ScoreKind; 2] = [INDUCTION, ABLATION];
 
-/// One score of each head, `[layer][head]`.
+/// Returns one score per head, `[layer][head]`.
 fn scores(values: &[&[Option<f64>]], score: ScoreKind) -> Vec<Vec<HeadScores>> {
     let head = |value: &Option<f64>| HeadScores::new([(score, *value)]);
     values.iter().map(|layer| layer.iter().map(head).collect()).collect()
@@ -75,13 +75,14 @@ fn every_grid_of_heads_is_drawn_within_its_pictures() {
 
 #[test]
 fn thumbnails_stand_layer_by_head_on_one_scale() {
-    // All heads attend evenly, but the last one to itself alone: it reaches to the last corner.
+    // All heads attend uniformly, except the last one, which attends only to the query itself and so reaches the last
+    // corner.
     let time = 7;
     let mut all = vec![vec![uniform(time); 3]; 2];
     all[1][2] = identity(time);
     let all = reading(time, all);
     let raster = drawn(&heads::picture("golden", &all, &all.layers(&Default::default(), &[])));
-    // The brightest colour also stands at the top of the colour bar, right of all maps.
+    // The brightest colour also occurs at the top of the colour bar, to the right of all maps.
     let bright = color::color(1.0);
     let within = |x: usize, y: usize| raster.pixel(x, y);
     let rows: Vec<usize> =
@@ -93,7 +94,7 @@ fn thumbnails_stand_layer_by_head_on_one_scale() {
     assert!(within(left + cell / 2, bottom - cell - cell / 2) == color::BACKGROUND, "above the diagonal");
     assert_eq!(within(left - cell / 2, bottom - cell / 2), color::color(0.0), "below the diagonal");
     assert_eq!(within(left - cell / 2, bottom - cell - cell / 2), bright, "the diagonal itself");
-    // On the scale of the picture an even weight of 1/7 is dark, in the map of its own it would not be.
+    // On the scale of the picture, a uniform weight of 1/7 is dark; on a scale of its own map, it would be bright.
     let pitch = (7 * cell) as isize + 8;
     let neighbour = within((left as isize - pitch) as usize, bottom - cell / 2);
     let expected = color::color(1.0 / 7.0);

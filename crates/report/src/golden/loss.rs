@@ -1,4 +1,4 @@
-//! The picture of the loss.
+//! Golden tests of the picture of the loss.
 
 use super::{Pixels, drawn, vector};
 use crate::draw::color;
@@ -36,7 +36,7 @@ fn a_constant_learning_rate_does_not_run_along_the_floor() {
     let (floor, rate) = (0.5, 1e-3);
     let mut curve = loss(Some(floor));
     for place in [0.07, 0.5, 0.64, 0.66, 0.68, 0.9] {
-        // The lowest loss puts the floor at this place of the axis.
+        // The lowest loss puts the floor at this fraction of the axis.
         curve.training[400].value = floor - place * 2.0;
         let losses = curve.losses();
         let place = (floor - losses.start) / losses.length();
@@ -49,7 +49,7 @@ fn a_constant_learning_rate_does_not_run_along_the_floor() {
 
 #[test]
 fn a_spike_at_the_start_does_not_squash_the_curve() {
-    // How far the curve falls from a little after the start, in pixels.
+    // Returns the height of the curve in pixels, from shortly after the start.
     let height = |curve: &LossCurve| {
         let raster = drawn(&curve.picture());
         let rows: Vec<usize> =
@@ -71,7 +71,7 @@ fn runs_without_points_are_drawn_too() {
     assert!(drawn(&one.picture()).count(color::BLUE) > 0);
     let lost = LossCurve { training: vec![Point { step: 1, value: f64::NAN }], ..empty.clone() };
     drawn(&lost.picture());
-    // So early that nothing was logged.
+    // The run diverged before the first logged step.
     let diverged = LossCurve { diverged: Some(3), ..empty }.picture();
     assert!(drawn(&diverged).count(color::MUTED) > 100);
     let svg = vector(&diverged);
@@ -120,7 +120,7 @@ fn a_run_that_was_never_sane_shows_where_it_began() {
 
 #[test]
 fn nothing_is_drawn_outside_the_axes() {
-    // One step far below all others, as at the end of a short run.
+    // One step is far below all others, as at the end of a short run.
     let mut curve = loss(Some(0.5));
     curve.training[300].value = 0.1;
     curve.learning_rate.clear();

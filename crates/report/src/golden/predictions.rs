@@ -1,4 +1,4 @@
-//! The picture of predicted tokens.
+//! Golden tests of the picture of predicted tokens.
 
 use image::RgbImage;
 use plotters::style::RGBColor;
@@ -16,7 +16,7 @@ fn predictions(truth: &[&str], predicted: &[&str], role: impl Fn(usize) -> Targe
     prediction::picture("golden", &reading).unwrap()
 }
 
-/// The first tokens cannot be known, the others can.
+/// Returns the roles of targets of which only the first ones are undetermined.
 fn known_from(first: usize) -> impl Fn(usize) -> TargetRole {
     move |i| if i < first { TargetRole::Undetermined } else { TargetRole::Determined }
 }
@@ -38,7 +38,7 @@ fn misses_are_marked_and_what_cannot_be_known_is_no_miss() {
 
 #[test]
 fn what_frames_a_wrong_guess_covers_nothing_of_its_sign() {
-    // Punctuation through or below which a line would make another sign.
+    // Punctuation that a line through or below it would change into another character.
     for sign in ["-", ".", "_", "=", ":"] {
         let guess = |truth: &str| drawn(&predictions(&[truth, "b"], &[sign, "b"], known_from(1)));
         let (wrong, right) = (guess("x"), guess(sign));

@@ -1,5 +1,6 @@
-//! The data of a page as its script reads them: a length of four bytes, so much JSON, and all weights a
-//! byte each, deflated together and in base64. Long curves are thinned and long maps binned before.
+//! The data of a page in the format of its script: the length of the JSON in four bytes, the JSON, and the attention
+//! weights as one byte each. All of it is deflated together and encoded in base64. Long curves are thinned and long
+//! maps binned first.
 
 use std::ops::Range;
 
@@ -12,25 +13,25 @@ use crate::reading::{AttentionKind, Reading};
 use crate::scores::known;
 use crate::series::{Point, smooth};
 
-/// A byte holds the square root of a weight in so many steps: small weights are told apart, which a long
-/// sequence has many of, and large ones are off by 0.004 at most.
+/// The number of steps in which a byte holds the square root of a weight. The root resolves the small weights of a long
+/// sequence; large weights are off by 0.004 at most.
 const STEPS: f64 = 254.0;
-/// The byte of a weight that is not a number.
+/// The byte of a weight that is NaN.
 const NOT_A_NUMBER: u8 = 255;
-/// The most bytes of weights of the sequence that is shown first, and of all others together.
+/// The maximum bytes of weights for the sequence shown first, and for all others together.
 const MOST_BYTES: usize = 1 << 20;
-/// The most bytes of each step of the film.
+/// The maximum bytes of weights for each step of `film`.
 const MOST_FILM_BYTES: usize = 1 << 16;
-/// Maps whose bins would hold more positions than this are left out.
+/// The maximum number of positions per bin; maps that need larger bins are omitted.
 const WIDEST_BIN: usize = 16;
-/// A curve is thinned to about so many points.
+/// The approximate maximum number of points of a curve.
 const MOST_POINTS: usize = 4_000;
-/// Scores along the run are kept of so many heads at most, all steps counted.
+/// The maximum number of heads in the history of scores, summed over all steps.
 const MOST_SCORED: usize = 10_000;
-/// The most positions of predictions; further sequences are left out.
+/// The maximum number of positions with predictions; further sequences are omitted.
 const MOST_PREDICTIONS: usize = 10_000;
 
-/// The data as base64.
+/// Returns the data of a page in base64.
 pub(super) fn data(mut page: Page) -> String {
     let layers: Vec<usize> = page.readings[page.sample].maps.attention.iter().map(Vec::len).collect();
     let all = page.readings.len();
@@ -70,8 +71,9 @@ pub(super) fn data(mut page: Page) -> String {
     }
     thin_history(&mut page);
     let scores = known(&page.heads.kinds, &page.heads.scores);
-    // The smoothed loss and the steps over which it is smoothed; heads by layer; where the maps of a sample and a
-    // kind of attention lie among the bytes; sequences that are left out.
+    // `smoothed` and `window` are the smoothed loss and the steps over which it is smoothed; `layers` holds the number
+    // of heads per layer; `maps` locates the maps of a sample and a kind of attention among the bytes; `left_out`
+    // counts the omitted sequences.
     let derived = json!({
         "colors": colors(), "scores": scores, "loss_range": [range.start, range.end], "rates_end": rates_end,
         "smoothed": thinned(&smoothed), "window": window, "layers": layers, "maps": maps,
@@ -83,9 +85,9 @@ pub(super) fn data(mut page: Page) -> String {
     STANDARD.encode(miniz_oxide::deflate::compress_to_vec_zlib(&all, 6))
 }
 
-/// Adds the maps of a reading to `bytes`, no more than `most` of them, and says where those of each kind lie:
-/// their first byte, the positions in a bin of either axis, 0 where they are left out, and for each query the first key
-/// that it sees in any layer and the end of those, which alone are kept.
+/// Appends the maps of a reading to `bytes`, at most `most` of them, and returns where the maps of each kind are.
+/// `start` is their first byte, and `bin` the number of positions per bin on both axes, 0 for omitted maps. `visible`
+/// gives each query's range of keys visible in any layer; only the weights on these keys are kept.
 fn pack(reading: &Reading, most: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
     let has_maps = |kind: &AttentionKind| !reading.maps.of(*kind).is_empty();
     let kinds: Vec<AttentionKind> = AttentionKind::ALL.into_iter().filter(has_maps).collect();
@@ -113,12 +115,13 @@ fn pack(reading: &Reading, most: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
     packed
 }
 
-/// The byte that stands for a weight.
+/// Returns the byte of a weight.
 fn byte(weight: f64) -> u8 {
     if weight.is_nan() { NOT_A_NUMBER } else { (weight.clamp(0.0, 1.0).sqrt() * STEPS).round() as u8 }
 }
 
-/// Returns the keys that each query sees in any layer, or has a weight on all the same: a mask that leaks is seen.
+/// Returns the keys that each query sees in any layer. Keys with a nonzero weight are included, so that a leaking mask
+/// shows.
 fn seen_in_any_layer(reading: &Reading, kind: AttentionKind, sizes: [usize; 2]) -> Vec<Range<usize>> {
     let [queries, keys] = sizes;
     let layers = reading.maps.of(kind);
@@ -138,19 +141,20 @@ fn seen_in_any_layer(reading: &Reading, kind: AttentionKind, sizes: [usize; 2]) 
     std::mem::take(seen)
 }
 
-/// A number with seven digits that count; none where it is not finite.
+/// Rounds a number to seven significant digits; `None` if it is not finite.
 fn rounded(value: f64) -> Option<f64> {
     format!("{value:.6e}").parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-/// The points of a curve; of many in a row the first, the lowest, the highest and the last.
+/// Returns the points of a curve; if there are too many, each group of points keeps its first, lowest, highest and
+/// last.
 fn thinned(points: &[Point]) -> Vec<Point> {
     let is_long = points.len() > MOST_POINTS;
     let together = if is_long { points.len().div_ceil(MOST_POINTS / 4) } else { 1 };
     points.chunks(together).flat_map(|group| extremes(group, |point| point.value)).collect()
 }
 
-/// Keeps the scores of every so many steps, and of the last.
+/// Keeps the scores at evenly spaced steps and at the last step.
 fn thin_history(page: &mut Page) {
     let heads: usize = page.heads.scores.iter().map(Vec::len).sum();
     let every = (page.history.len() * heads.max(1)).div_ceil(MOST_SCORED).max(1);

@@ -1,9 +1,8 @@
-//! `report.html`: one file that shows a whole run, opens from disk and lets a reader look into every
-//! head.
+//! `report.html`: one file that shows a whole run, opens from disk and lets a reader explore every head.
 //!
-//! The page is plain HTML, CSS and JavaScript (`page/` of this crate), filled with the data of [`Page`]. It
-//! loads nothing, and forbids itself to. Text of a run, as its tokens, reaches it as data alone and is
-//! never markup.
+//! The page is plain HTML, CSS and JavaScript (`page/` of this crate), filled with the data of [`Page`]. It loads
+//! nothing, and its content security policy forbids it to. Text of a run, such as its tokens, is embedded as data and
+//! never as markup.
 
 mod embedded;
 
@@ -23,24 +22,24 @@ use crate::{attention, attention_over_time, head_scores, heads, prediction};
 pub struct Page {
     /// The run's name.
     pub run: String,
-    /// The result of the run, as names and values that are shown as they are.
+    /// The results of the run: names and values, shown unchanged.
     pub summary: Vec<(String, String)>,
     /// The run's config as text.
     pub config: String,
-    /// The loss along the run.
+    /// The loss curve of the run.
     pub loss: LossCurve,
     /// Sequences with their predictions; at least one.
     pub readings: Vec<Reading>,
-    /// The sequence that is shown first.
+    /// The index of the sequence shown first.
     pub sample: usize,
     /// The heads.
     #[serde(flatten)]
     pub heads: Heads,
-    /// The circuit, where it was found, as the page's script reads it.
+    /// The circuit in the format of the page's script, if one was found.
     pub circuit: Option<Value>,
-    /// The scores along the run, in the order of steps; may be empty.
+    /// The head scores during the run, ordered by step; may be empty.
     pub history: Vec<ScoredStep>,
-    /// The readings of the sequence that is shown first along the run, with the steps done.
+    /// The readings of the sequence shown first during the run, each with its number of steps.
     #[serde(skip)]
     pub film: Vec<(usize, Reading)>,
     /// The model itself, or the reason why the page has none.
@@ -51,12 +50,12 @@ pub struct Page {
 /// The heads of a model, `[layer][head]`.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Heads {
-    /// The data that the scores were measured on, as "512 validation sequences".
+    /// The data on which the scores were measured, such as "512 validation sequences".
     pub measured_on: String,
     /// The scores.
     #[serde(rename = "heads")]
     pub scores: Vec<Vec<HeadScores>>,
-    /// The head of each layer that is shown first. [`Page::new`] adds those that are missing.
+    /// The head of each layer that is shown first. [`Page::new`] fills in the missing ones.
     pub shown: ShownHeads,
     /// The kinds of scores, in the order in which they are shown.
     #[serde(skip)]
@@ -66,20 +65,20 @@ pub struct Heads {
     pub notes: Vec<String>,
 }
 
-/// A model within its page, whose script computes with it.
+/// A model embedded in its page, which runs it.
 #[derive(Debug, Clone)]
 pub struct LiveModel {
-    /// The model without its numbers, as the page's script reads it.
+    /// The model without its weights, in the format of the page's script.
     pub description: Value,
-    /// The numbers of all tensors, little-endian.
+    /// The values of all tensors, little-endian.
     pub numbers: Vec<u8>,
-    /// Sequences to start from.
+    /// The sequences offered as inputs.
     pub starts: Vec<Value>,
 }
 
 const TEMPLATE: &str = include_str!("../../page/page.html");
 const STYLE: &str = include_str!("../../page/style.css");
-/// The scripts in the order in which the browser reads them: the last ones use the others.
+/// The scripts of the page, in loading order: later ones use earlier ones.
 const SCRIPTS: [&str; 21] = [
     include_str!("../../page/data.js"),
     include_str!("../../page/color.js"),
@@ -104,7 +103,7 @@ const SCRIPTS: [&str; 21] = [
     include_str!("../../page/page.js"),
 ];
 
-/// The scripts of the page's worker, in the order in which it reads them.
+/// The scripts of the page's worker, in loading order.
 const ENGINE: [&str; 7] = [
     include_str!("../../page/model/linear.js"),
     include_str!("../../page/model/norm.js"),
@@ -115,7 +114,7 @@ const ENGINE: [&str; 7] = [
     include_str!("../../page/model/model.js"),
 ];
 
-/// A page with what follows from it.
+/// A page with data derived from it.
 #[derive(Serialize)]
 struct Whole<'a, T> {
     #[serde(flatten)]
@@ -125,7 +124,7 @@ struct Whole<'a, T> {
 }
 
 impl Page {
-    /// The page of sequences, of which `sample` is shown first, by a model with these heads.
+    /// Creates a page of sequences read by a model with these heads; `sample` is shown first.
     pub fn new(run: String, (readings, sample): (Vec<Reading>, usize), mut heads: Heads) -> Self {
         let mut shown = ShownHeads::new();
         for layer in readings[sample].layers(&heads.shown, &heads.notes) {
@@ -135,7 +134,7 @@ impl Page {
         Self { run, readings, sample, heads, ..Self::default() }
     }
 
-    /// Draws the attention and the predictions of the sequence that is shown first, and the scores of heads.
+    /// Draws the attention and the predictions of the sequence shown first, and the scores of heads.
     pub fn pictures(&self) -> Vec<Picture> {
         let (run, reading, of) = (&self.run, &self.readings[self.sample], &self.heads);
         let layers = reading.layers(&of.shown, &of.notes);
@@ -146,7 +145,7 @@ impl Page {
         maps.into_iter().chain(known.into_iter().flatten()).collect()
     }
 
-    /// Returns all that the page shows, with the attention weights of every sequence.
+    /// Returns all data of the page, with the attention weights of every sequence.
     pub fn whole(&self) -> impl Serialize {
         let views: Vec<_> = self.readings.iter().map(|reading| &reading.maps).collect();
         Whole { page: self, derived: BTreeMap::from([("views", views)]) }
@@ -155,14 +154,14 @@ impl Page {
     /// Returns the page as one HTML file.
     pub fn html(self) -> String {
         let run = self.run.clone();
-        // Its text is what the worker is made of; a function can be called above the place where it stands.
+        // The worker is created from this function's text; a hoisted function can be called before its definition.
         let engine = format!("function engine() {{\n{}\nreturn {{ Model }};\n}}", ENGINE.join("\n"));
         filled(TEMPLATE, &run, embedded::data(self), SCRIPTS.join("\n") + "\n" + &engine)
     }
 }
 
-/// A template with what its marks stand for: title, style, data and script, in this order. Nothing that is filled
-/// in is searched for a mark.
+/// Fills the marks of a template: title, style, data and script, in this order. The inserted text is never searched for
+/// marks.
 pub(crate) fn filled(template: &str, title: &str, data: String, script: String) -> String {
     let mut pieces = template.split("{{");
     let mut page = pieces.next().unwrap_or_default().to_string();
@@ -173,18 +172,18 @@ pub(crate) fn filled(template: &str, title: &str, data: String, script: String) 
     page
 }
 
-/// JSON that can stand in a script element: there only `</script` and `<!--` mean anything, and without
-/// `<` there is neither.
+/// Returns JSON that is safe inside a script element, where only `</script` and `<!--` have a meaning: it contains no
+/// `<`.
 pub(crate) fn harmless(json: String) -> String {
     json.replace('<', "\\u003c")
 }
 
-/// The colours of attention weights, as CSS writes them.
+/// Returns the colours of attention weights in CSS notation.
 pub(crate) fn colors() -> Vec<String> {
     CONTROL_POINTS.map(|point| format!("#{point:06x}")).to_vec()
 }
 
-/// Text as HTML shows it.
+/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,10 +1,10 @@
-//! The page as a browser gets it.
+//! Tests of the whole page.
 
 use super::*;
 use crate::reading::{AttentionKind, AttentionMaps, Target, TargetRole, TokenProbability};
 use crate::series::Point;
 
-/// A map whose weights fall off with the distance, evenly where `sharpness` is 0.
+/// Returns an attention map whose weights decay with the distance; they are uniform if `sharpness` is 0.
 fn map(sharpness: f64, time: usize) -> Vec<f32> {
     let row = |query: usize| {
         let weight = move |key: usize| (-sharpness * (query - key) as f64).exp();
@@ -19,7 +19,7 @@ fn maps(layers: usize, heads: usize, time: usize) -> Vec<Vec<Vec<f32>>> {
     (0..layers).map(|layer| (0..heads).map(|index| head(layer, index)).collect()).collect()
 }
 
-/// A kind of scores.
+/// The kind of score in these tests.
 pub(super) const SCORE: ScoreKind = ScoreKind {
     key: "induction",
     name: "induction",
@@ -29,7 +29,7 @@ pub(super) const SCORE: ScoreKind = ScoreKind {
     is_weight: true,
 };
 
-/// What a page is made of.
+/// The data of a page.
 #[derive(Clone)]
 pub(super) struct Shown {
     pub readings: Vec<Reading>,
@@ -38,7 +38,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// A few sequences.
+    /// Creates a few sequences.
     pub fn new(layers: usize, heads: usize, time: usize, samples: usize) -> Self {
         let attention = maps(layers, heads, time);
         let reading = |index: usize| Reading {

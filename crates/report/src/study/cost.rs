@@ -3,7 +3,7 @@
 use super::{Study, best_in_words, legend_of, log_range, marks};
 use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series, color::GREEN, tick_labels};
 
-/// Accuracy over the operations of training, and the line of those that nothing cheaper beats.
+/// Draws accuracy by training operations, with the Pareto front: the highest accuracy up to each cost.
 pub fn picture(study: &Study) -> Picture {
     let title = format!("{}: accuracy by cost", study.name);
     let mut picture = Picture::new("cost", 400.0, &title, &best_in_words(study));
@@ -30,7 +30,8 @@ pub fn picture(study: &Study) -> Picture {
     picture
 }
 
-/// Cost and accuracy of the trials that are more accurate than all that are cheaper, by cost.
+/// Returns the cost and accuracy of the trials on the Pareto front, ordered by cost: each is more accurate than all
+/// cheaper ones.
 fn front(study: &Study) -> Vec<(f64, f64)> {
     let known = study.trials.iter().filter_map(|trial| Some((trial.operations, trial.accuracy?)));
     let mut known = known.collect::<Vec<_>>();

@@ -1,7 +1,6 @@
-//! `effects`: what each searched key does to the loss; `learning_rate`: the same of that key alone, large.
+//! `effects`: the loss by the value of each searched key; `learning_rate`: the same for the learning rate alone, large.
 //!
-//! Losses are joined where they can be compared: of trials that were trained to their end, and in a recipe
-//! of those that stand in the stage that changes the key.
+//! A line joins comparable losses: those of finished trials and, in a recipe, of the stage that changes the key.
 
 use super::{SettingValue, Study, Trial, best_in_words, drawn, final_losses, legend_of, log_range, marks};
 use crate::draw::color::VERMILION;
@@ -10,19 +9,19 @@ use crate::draw::{
     labels,
 };
 
-/// Charts side by side.
+/// The number of charts in a row.
 const ACROSS: usize = 3;
 const HEIGHT: f64 = 190.0;
-/// Below a chart: labels and the key's name.
+/// The height of the labels and the key's name below a chart.
 const BELOW: f64 = 56.0;
 const LEGEND: f64 = 30.0;
 const LEFT: f64 = 62.0;
 const GAP: f64 = 22.0;
-/// Positive numbers that span more than this ratio stand on a logarithmic axis.
+/// The ratio above which positive numbers are drawn on a logarithmic axis.
 const WIDE: f64 = 8.0;
 
-/// A small chart for each searched key: its values against the loss, a mark a trial, and a line along
-/// the best of each value.
+/// Draws a small chart per searched key: the loss by its value, with one mark per trial and a line through the lowest
+/// loss at each value.
 pub fn picture(study: &Study) -> Picture {
     let rows = study.keys.len().div_ceil(ACROSS).max(1);
     let height = HEADING + LEGEND + rows as f64 * (HEIGHT + BELOW) + 4.0;
@@ -57,8 +56,8 @@ pub fn picture(study: &Study) -> Picture {
     picture
 }
 
-/// The loss over the learning rate: wide bowls are what one hopes for. None where no more than one rate was
-/// tried.
+/// Draws the loss by learning rate, where a wide bowl means that the rate is easy to choose. Returns `None` if only one
+/// rate was tried.
 pub fn learning_rate(study: &Study) -> Option<Picture> {
     let rate = |trial: &Trial| trial.setting.get("training.learning_rate").and_then(|rate| rate.number);
     let rate = |trial: &Trial| rate(trial).filter(|&rate| rate > 0.0);
@@ -77,8 +76,8 @@ pub fn learning_rate(study: &Study) -> Option<Picture> {
     Some(picture)
 }
 
-/// The axis of a key's values, the place of each trial along it, and whether each value that was tried has its
-/// own label: otherwise there are round ones.
+/// Returns the axis of a key's values and the position of each trial along it. The flag is true if each tried value has
+/// its own label; otherwise the labels are round values.
 fn places(study: &Study, key: &str, width: f64) -> (Axis, Vec<Option<f64>>, bool) {
     let tried: Vec<_> = study.trials.iter().map(|trial| trial.setting.get(key)).collect();
     let look = Text::new(LABEL);
@@ -116,8 +115,8 @@ fn places(study: &Study, key: &str, width: f64) -> (Axis, Vec<Option<f64>>, bool
     }
 }
 
-/// The finished trials, each with its rank, that differ in a key and, but for the other keys of its stage, in
-/// nothing else: of a study without stages all.
+/// Returns the finished trials whose losses are comparable for a key, each with its rank. They differ only in that key
+/// and the other keys of its stage; in a study without stages, all finished trials are comparable.
 fn comparable<'a>(study: &'a Study, key: &str) -> Vec<(usize, &'a Trial)> {
     let trials = &study.trials;
     let is_finished = |trial: &Trial| trial.ended.is_finished() && trial.loss.is_some();
@@ -134,7 +133,7 @@ fn comparable<'a>(study: &'a Study, key: &str) -> Vec<(usize, &'a Trial)> {
     let Some((_, first)) = finished().find(|(_, trial)| trial.stage == Some(stage)) else {
         return Vec::new();
     };
-    // What the stage began with was trained in an earlier one.
+    // The stage starts from settings that an earlier stage has trained.
     let kept = study.keys.iter().filter(|key| !differs(stage, key)).collect::<Vec<_>>();
     finished()
         .filter(|(_, trial)| kept.iter().all(|&key| first.setting.get(key) == trial.setting.get(key)))

@@ -26,34 +26,34 @@ pub struct Study {
     pub name: String,
     /// The searched keys.
     pub keys: Vec<String>,
-    /// The trials, the best first.
+    /// The trials, best first.
     pub trials: Vec<Trial>,
-    /// The loss of the optimal predictor, where it is known.
+    /// The loss of the optimal predictor, if known.
     pub floor: Option<f64>,
-    /// The number of runs of each trial, whose losses are means; curves are those of the first.
+    /// The number of runs (seeds) per trial. Losses are means over them; curves are of the first run.
     pub seeds: usize,
 }
 
-/// A trial. Losses are in nats per token.
+/// A trial, with losses in nats per token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
     /// The number, counted from 0.
     pub number: usize,
-    /// The stage of a recipe that asked for the trial.
+    /// The stage of the recipe that started the trial.
     pub stage: Option<&'static str>,
     /// The values of the searched keys.
     pub setting: BTreeMap<String, SettingValue>,
-    /// The end.
+    /// The outcome.
     pub ended: TrialEnd,
     /// The lowest validation loss.
     pub loss: Option<f64>,
-    /// The share of the validation targets predicted, where the loss was lowest.
+    /// The fraction of validation targets predicted correctly at the lowest loss.
     pub accuracy: Option<f64>,
     /// The targets trained on.
     pub tokens: u64,
-    /// The floating-point operations of the training.
+    /// The number of floating-point operations in training.
     pub operations: f64,
-    /// The validation loss by targets trained on.
+    /// The validation loss by number of targets trained on.
     pub curve: Vec<(f64, f64)>,
 }
 
@@ -62,30 +62,30 @@ pub struct Trial {
 pub struct SettingValue {
     /// The value as text.
     pub text: String,
-    /// The value as a number, where it is one.
+    /// The value as a number, if it is one.
     pub number: Option<f64>,
 }
 
-/// The end of a trial, all its seeds together.
+/// The outcome of a trial over all its seeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrialEnd {
-    /// Every run did all its steps.
+    /// Every run completed all its steps.
     Completed,
-    /// Every run ended, some of them because they no longer improved.
+    /// Every run ended, at least one of them by early stopping.
     EarlyStopped,
-    /// Others were better at a rung.
+    /// The trial was worse than others at a rung.
     Pruned,
     /// A loss or gradient was not finite.
     Diverged,
-    /// It could not be trained, as a model that no memory holds.
+    /// The trial could not be trained, for example because the model did not fit into memory.
     Failed,
-    /// Not yet.
+    /// The trial has not ended yet.
     Unfinished,
 }
 
 impl TrialEnd {
-    /// All of them, the best first, with their names in files.
+    /// All outcomes, best first, with their names in files.
     pub const NAMED: [(Self, &'static str); 6] = [
         (Self::Completed, "completed"),
         (Self::EarlyStopped, "early_stopped"),
@@ -100,18 +100,18 @@ impl TrialEnd {
         Self::NAMED.into_iter().find(|(end, _)| *end == self).map_or("", |(_, name)| name)
     }
 
-    /// Returns true where the trial was trained to its end.
+    /// Returns true if the trial was trained to its end.
     pub fn is_finished(self) -> bool {
         matches!(self, Self::Completed | Self::EarlyStopped)
     }
 
-    /// Returns true where the trial has no loss.
+    /// Returns true if the trial ended without a loss.
     pub fn is_lost(self) -> bool {
         matches!(self, Self::Diverged | Self::Failed)
     }
 }
 
-/// Draws the trials by tokens, by searched key, by cost, and by learning rate where several were tried.
+/// Draws the trials by tokens, by searched key, by cost, and by learning rate if several rates were tried.
 pub fn pictures(study: &Study) -> Vec<Picture> {
     let mut pictures = vec![trials::picture(study), effects::picture(study), cost::picture(study)];
     pictures.extend(effects::learning_rate(study));
@@ -119,7 +119,7 @@ pub fn pictures(study: &Study) -> Vec<Picture> {
 }
 
 const TEMPLATE: &str = include_str!("../../page/study.html");
-/// In the order in which they read; the first three are those of a run's page.
+/// The scripts in loading order; the first three are shared with a run's page.
 const SCRIPTS: [&str; 5] = [
     include_str!("../../page/data.js"),
     include_str!("../../page/color.js"),
@@ -128,12 +128,12 @@ const SCRIPTS: [&str; 5] = [
     include_str!("../../page/study.js"),
 ];
 
-/// The page of a study: its table, to be sorted, and its trials as curves and dots that light up together.
+/// The page of a study: a sortable table, and the trials as curves and dots that are highlighted together.
 #[derive(Debug, Clone, Default)]
 pub struct StudyPage {
-    /// The study as the page's script reads it.
+    /// The study in the format of the page's script.
     pub result: Value,
-    /// The result, as names and values that are shown as they are.
+    /// The results: names and values, shown unchanged.
     pub summary: Vec<(String, String)>,
     /// The study's config as text.
     pub config: String,
@@ -158,7 +158,7 @@ impl StudyPage {
     }
 }
 
-/// Returns the best trial in words.
+/// Returns a sentence about the best trial.
 fn best_in_words(study: &Study) -> String {
     let Some((best, loss)) = study.trials.first().and_then(|best| Some((best, best.loss?))) else {
         return String::new();
@@ -167,7 +167,7 @@ fn best_in_words(study: &Study) -> String {
     format!("best: trial {:03} with {loss:.4} nats per token{gap}", best.number)
 }
 
-/// Returns the colour, the mark and the name of a trial: the best one stands out, those given up stand back.
+/// Returns the colour, the mark and the name of a trial: the best one stands out, trials that were given up recede.
 fn look(trial: &Trial, is_best: bool) -> (RGBColor, Mark, &'static str) {
     match trial.ended {
         _ if is_best => (VERMILION, Mark::Dot(5.5), "best"),
@@ -179,8 +179,8 @@ fn look(trial: &Trial, is_best: bool) -> (RGBColor, Mark, &'static str) {
     }
 }
 
-/// The marks of all trials in a chart, each at the `place` that it has: the best is the last, above all others.
-/// A value beyond an edge is drawn on it, and a trial without a value as a cross below the upper one.
+/// Returns the marks of all trials in a chart, at the positions that `place` gives. The best trial is last, on top of
+/// the others. Values outside the axis are drawn at its edge; trials without a value are crosses below the upper edge.
 fn marks(
     study: &Study,
     chart: &LineChart,
@@ -198,38 +198,38 @@ fn marks(
     marks.collect()
 }
 
-/// The value so many pixels below the upper edge of a chart.
+/// Returns the value `pixels` below the upper edge of a chart.
 fn below_the_edge(chart: &LineChart, pixels: f64) -> f64 {
     chart.y.value_at(1.0 - pixels / chart.area.height)
 }
 
-/// Draws a legend of the series of trials, the best one first, and of what else there is after them.
+/// Draws a legend of the series of trials, best first, followed by the other series.
 fn legend_of(picture: &mut Picture, left: f64, trials: &[Series], others: &[Series]) {
     legend(picture, (left, HEADING + 8.0), trials.iter().rev().chain(others));
 }
 
-/// Returns the value that is drawn for a loss.
+/// Returns the value drawn for a loss.
 fn drawn(study: &Study, loss: f64) -> f64 {
     beside_floor(loss, study.floor)
 }
 
-/// The y axis of losses.
+/// Returns the y axis of losses.
 fn loss_axis(study: &Study, losses: impl Iterator<Item = f64>) -> Axis {
     axis_of_losses(study.floor.is_some(), losses.map(|loss| drawn(study, loss)))
 }
 
-/// The axis of the final losses of all trials.
+/// Returns the axis of the final losses of all trials.
 fn final_losses(study: &Study) -> Axis {
     loss_axis(study, study.trials.iter().filter_map(|trial| trial.loss))
 }
 
-/// The range of the decimal logarithms of positive values.
+/// Returns the range of the decimal logarithms of positive values.
 fn log_range(values: impl Iterator<Item = f64>) -> Interval {
     let mut logarithms: Vec<f64> = values.map(f64::log10).filter(|value| value.is_finite()).collect();
     logarithms.sort_by(f64::total_cmp);
     match logarithms[..] {
         [] => Interval { start: 0.0, end: 1.0 },
-        // A single value stands in the middle of its decade.
+        // A single value is centred in its decade.
         [low, .., high] if high - low > 1e-9 => Interval::new(low, high).padded(0.05, 0.05),
         [low, ..] => Interval { start: low - 0.5, end: low + 0.5 }.padded(0.05, 0.05),
     }

@@ -11,18 +11,18 @@ use crate::draw::{Axis, Interval, LABEL, LineChart, Mark, Picture, Scale, Series
 pub struct RatePoint {
     /// The learning rate.
     pub rate: f64,
-    /// The training loss of its step.
+    /// The training loss at the step with this rate.
     pub loss: f64,
-    /// The mean of the losses around it.
+    /// The smoothed loss around the step.
     pub smoothed: f64,
 }
 
-/// Draws the sweep over learning rates of the config that is called `name`, by rising rate; none where nothing was swept.
-/// `marks` are the rate where the loss is lowest and the suggested rate.
+/// Draws the sweep over learning rates of the config called `name`, by increasing rate. `marks` are the rate of the
+/// lowest loss and the suggested rate. Returns `None` if nothing was swept.
 pub fn picture(name: &str, points: &[RatePoint], marks: Option<[f64; 2]>, verdict: &str) -> Option<Picture> {
     let losses = || points.iter().flat_map(|point| [point.loss, point.smoothed]);
     let low = losses().fold(f64::INFINITY, f64::min);
-    // What follows the blow-up would squash the fall.
+    // The losses after the blow-up would squash the fall before it.
     let first = points.first()?.loss;
     let high = losses().fold(low, f64::max).min(low + 1.35 * (first - low).max(0.05 * low.abs()));
     let range = Interval::new(low, high).padded(0.06, 0.06);

@@ -1,4 +1,4 @@
-//! The pictures and the page of a study: what they show.
+//! Tests of the pictures and the page of a study.
 
 use super::*;
 use crate::draw::color::{BACKGROUND, mix};
@@ -37,12 +37,12 @@ pub(crate) fn study(floor: Option<f64>) -> Study {
     }
 }
 
-/// A learning rate as a value of a setting.
+/// Returns a learning rate as a value of a setting.
 pub(crate) fn rate_of(rate: f64) -> SettingValue {
     SettingValue { text: rate.to_string(), number: Some(rate) }
 }
 
-/// The study as its page's script reads it, as far as tests ask for it.
+/// Returns the study in the format of the page's script, as far as the tests need it.
 fn result(study: &Study) -> Value {
     let trial = |trial: &Trial| {
         let setting = trial.setting.iter().map(|(key, value)| (key.clone(), json!(value.text)));
@@ -82,7 +82,7 @@ fn the_best_trial_stands_out_in_every_picture_and_what_was_given_up_is_told_apar
         without.trials.truncate(2);
         let (few, many) =
             (pixels(&trials::picture(&without), pale(BLUE)), pixels(&trials::picture(&study), pale(BLUE)));
-        // The edges of other colours have a few pixels of it.
+        // Antialiased edges of other colours contain a few pixels of it.
         assert!(8 * few < many, "nothing was pruned: {few} of {many}");
     }
 }
@@ -92,7 +92,7 @@ fn a_trial_that_lies_above_the_frame_as_a_whole_is_drawn_along_its_edge() {
     for floor in [None, Some(0.5)] {
         let mut study = study(floor);
         study.trials.truncate(2);
-        // So many points that those of the trial are beyond the frame.
+        // Enough points to put the curve of the other trial outside the frame.
         study.trials[0].curve =
             (1..=700).map(|step| (f64::from(step), 1.0 + 1.0 / f64::from(step))).collect();
         study.trials[1].ended = TrialEnd::Pruned;
@@ -145,7 +145,7 @@ fn of_many_trials_the_best_stand_out_and_no_more_than_can_be_seen_are_drawn() {
     assert!(html.contains("\"strong\":8") && html.contains("\"curve\":[]"));
 }
 
-/// A trial's curve, so much higher.
+/// Returns a trial's curve, shifted up by `by`.
 fn shifted(trial: &Trial, by: f64) -> Vec<(f64, f64)> {
     trial.curve.iter().map(|&(tokens, loss)| (tokens, loss + by)).collect()
 }

@@ -5,18 +5,18 @@ use crate::draw::color::{BACKGROUND, BLUE, MUTED, VERMILION, mix, pale};
 use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 use crate::numbers::counted;
 
-/// The number of trials from which on only the best are drawn strong.
+/// The number of trials from which only the best ones are highlighted.
 const MANY: usize = 40;
 const STRONG: usize = 8;
-/// No more curves than this are drawn.
+/// The maximum number of curves drawn.
 pub(super) const MOST_DRAWN: usize = 400;
 
-/// Returns the number of trials, from the best one on, that are drawn strong.
+/// Returns the number of highlighted trials, counted from the best one.
 pub(super) fn strong(study: &Study) -> usize {
     if study.trials.len() < MANY { study.trials.len() } else { STRONG }
 }
 
-/// Every trial's validation loss by the tokens it was trained on.
+/// Draws the validation loss of every trial by the number of tokens trained on.
 pub fn picture(study: &Study) -> Picture {
     let trials = &study.trials[..study.trials.len().min(MOST_DRAWN)];
     let of = if study.seeds > 1 { ", of the first seed" } else { "" };
@@ -34,7 +34,7 @@ pub fn picture(study: &Study) -> Picture {
     let edge = below_the_edge(&chart, 1.0);
     let strong = strong(study);
     let finished = if strong < trials.len() { "the next best" } else { "trained to the end" };
-    // The best is drawn last, above all others.
+    // The best trial is drawn last, on top of all others.
     for (rank, trial) in trials.iter().enumerate().rev() {
         let (color, width, name) = match trial.ended {
             _ if rank == 0 => (VERMILION, 3.0, "best"),
@@ -44,13 +44,13 @@ pub fn picture(study: &Study) -> Picture {
             TrialEnd::Unfinished => (pale(BLUE), 1.0, "not finished yet"),
             TrialEnd::Diverged | TrialEnd::Failed => (pale(BLUE), 1.0, ""),
         };
-        // What lies above the frame as a whole runs along its upper edge: each trial is seen.
+        // A curve entirely above the frame is drawn along its upper edge, so that each trial is visible.
         let is_above = trial.curve.iter().all(|&(_, loss)| drawn(study, loss) > edge);
         let highest = if is_above { edge } else { f64::INFINITY };
         let curve: Vec<_> =
             trial.curve.iter().map(|&(tokens, loss)| (tokens, drawn(study, loss).min(highest))).collect();
         if trial.ended.is_lost() {
-            // One that was lost before its first validation stands where it was lost, below the upper edge.
+            // A trial lost before its first validation is marked below the upper edge, at the tokens where it was lost.
             let lost = ((trial.tokens as f64).min(last), below_the_edge(&chart, 7.0));
             let end = curve.last().map_or(lost, |&(tokens, loss)| (tokens, chart.y.clamped(loss)));
             let (color, mark, name) = look(trial, false);

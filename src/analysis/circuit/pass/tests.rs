@@ -1,4 +1,4 @@
-//! The pass against the model itself, and what interventions change.
+//! The pass compared with the model itself, and the effects of interventions.
 
 use super::*;
 use crate::analysis::ablation::without_head;
@@ -10,7 +10,7 @@ use burn_ndarray::NdArray;
 
 type B = NdArray;
 
-/// A decoder of every position scheme; with shared keys and the parts of Llama, too.
+/// Decoders with every position scheme, and one with shared keys and Llama's components.
 fn models() -> Vec<Model<B>> {
     let sizes = Sizes { vocab: 13, context: 7, source_context: None };
     let plain = ModelConfig { d_model: 20, heads: 5, ..ModelConfig::default() };
@@ -91,7 +91,7 @@ fn a_pass_over_an_encoder_decoder_makes_its_logits_and_its_cross_attention_is_a_
     near(whole.logits.clone(), expected);
     let hidden = whole.at(Site::CrossPattern(0, 2)).slice([0..1, 0..7, 4..5]).abs().max().into_scalar();
     assert_eq!(hidden, 0.0, "padding gets no attention");
-    // All heads at zero leave what the bias of the output projection writes.
+    // With all heads at zero, only the bias of the output projection remains.
     let zero = Tensor::zeros([1, 1, 20], &device);
     let none =
         (0..5).fold(Interventions::default(), |it, head| it.replace(Site::Cross(1, head), zero.clone()));
@@ -99,7 +99,7 @@ fn a_pass_over_an_encoder_decoder_makes_its_logits_and_its_cross_attention_is_a_
     let heads = whole.all_heads(Site::Cross(1, 0)).sum_dim(1).squeeze_dim::<3>(1);
     let between = |pass: &Activations<B>| pass.at(Site::Logits) - pass.at(Site::FeedForward(1));
     near(between(&without) + heads, between(&whole));
-    // A path into the queries alone, by all that they read.
+    // Rerouting into the query input alone.
     let changed = pass(Interventions::default().replace(Site::Head(0, 1), zero.clone()));
     let by_path = Interventions::default().reroute(Site::Head(0, 1), Site::CrossQuery(0, 3), zero);
     near(pass(by_path).at(Site::CrossQuery(0, 3)), changed.at(Site::CrossQuery(0, 3)));

@@ -1,4 +1,4 @@
-//! Patching of models whose answers are known.
+//! Patching of models with known answers.
 
 use super::*;
 use crate::analysis::circuit::explained;
@@ -9,7 +9,7 @@ use burn_ndarray::NdArray;
 
 type B = NdArray;
 
-/// Weights so large that exchanged tokens matter.
+/// Perturbs the weights so strongly that exchanged tokens matter.
 struct Stir;
 impl ModuleMapper<B> for Stir {
     fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
@@ -23,7 +23,7 @@ fn model() -> Model<B> {
     config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Stir)
 }
 
-/// Which answers the exchange moves as it should depends on the weights.
+/// Tries all pairs of answers: which of them the exchange affects depends on the weights.
 fn patched(model: &Model<B>, clean: &[u32], corrupted: &[u32]) -> Patching {
     let new = |answers: [u32; 2]| {
         let pair = Pair { clean: clean.to_vec(), corrupted: corrupted.to_vec(), answers };
@@ -42,7 +42,7 @@ fn the_stream_recovers_all_where_the_token_differs_and_where_the_answer_is_read(
         let found = patched(&model, &clean, &corrupted);
         assert_eq!((found.stream.len(), found.together, found.heads.len()), (3, 1, 2));
         let only = |there: usize| (0..7).map(|at| f64::from(at == there)).collect::<Vec<_>>();
-        // To the bit, for the very same numbers are computed.
+        // Exact equality, because the very same numbers are computed.
         assert_eq!(found.stream[0], only(place));
         assert_eq!(found.stream[2], only(6));
         assert!(place == 6 || found.stream[1] != only(6), "{found:?}");

@@ -1,8 +1,8 @@
-//! Tables that are refused, each with its line.
+//! Tests of tables that are refused with a line number.
 
 use super::*;
 
-/// Returns what a wrong table says, read by a config that `config` changes.
+/// Returns the error for a wrong table that is read with the config that `config` modifies.
 fn wrong(name: &'static str, text: &str, config: fn(DataConfig) -> DataConfig) -> String {
     let file = File::new(name, text);
     file.problem(config(file.config()))

@@ -1,4 +1,4 @@
-//! Long texts by tokenizers of every kind: pieces have the ids of the whole.
+//! Tests that pieces of long texts have the ids of the whole, for tokenizers of every kind.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::data::Vocabulary;
 
-/// Names of all tokens: characters of the text, then pairs, which are merged in their order.
+/// Returns a BPE model whose tokens are the characters, then the merges in their order.
 fn model(characters: &str, merges: &[(&str, &str)]) -> Value {
     let single = characters.chars().map(String::from);
     let names = single.chain(merges.iter().map(|(a, b)| format!("{a}{b}")));
@@ -62,7 +62,7 @@ fn both(parts: &[Value]) -> Value {
     json!({"type": "Sequence", "pretokenizers": parts})
 }
 
-/// Tokenizers that can be cut, by the models that they are like.
+/// Returns tokenizers that can be cut, each with the name of a similar model.
 fn cut() -> Vec<(&'static str, Vocabulary)> {
     let marked = |normalizer, pre_tokenizer| tokenizer(normalizer, pre_tokenizer, model(MARKED, &MERGES));
     let bytes_of = |pre_tokenizer| tokenizer(Value::Null, pre_tokenizer, model(BYTES, &BYTE_MERGES));
@@ -79,7 +79,7 @@ fn cut() -> Vec<(&'static str, Vocabulary)> {
     ]
 }
 
-/// Words, sentences, paragraphs, runs of spaces and added tokens in an order that does not repeat.
+/// Returns a text of words, sentences, paragraphs, runs of spaces and added tokens in an order that does not repeat.
 fn long_text() -> String {
     let words = [
         "known",

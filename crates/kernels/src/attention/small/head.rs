@@ -1,4 +1,4 @@
-//! What is particular to a sequence or a head: which keys are visible, biases, and which weights are dropped.
+//! The parts of the computation that differ between sequences or heads: visible keys, biases and dropout.
 
 use std::ops::Range;
 
@@ -9,14 +9,14 @@ use super::registers::{products_with_rows, transpose};
 use super::{Rows, Square};
 use crate::vector::{LANES, Vector, vectorized};
 
-/// Which keys the queries of a sequence may see, a query in each lane.
+/// The keys visible to the queries of a sequence, with one query per lane.
 pub(super) struct Sight {
-    /// The last key that each query may see, and the first one, negative.
+    /// The last key visible to each query; `negative_first` is the negated first visible key.
     last: [f32; LANES],
     negative_first: [f32; LANES],
-    /// Whether some query may not see the last key, or the first one.
+    /// Two flags: some query may not see the last key, and some query may not see the first key.
     is_cut: [bool; 2],
-    /// For each key the queries that may see it, and those between them.
+    /// For each key, the range from the first to the last query that may see it.
     pub(super) seeing: [Range<usize>; LANES],
 }
 
@@ -45,21 +45,21 @@ impl Sight {
     }
 }
 
-/// What is particular to a head, where it is wanted.
+/// The visible keys, score addends and dropout factors of a head; unused ones are not filled in.
 pub(super) struct Head {
     pub(super) sight: Sight,
-    /// Added to the scores, for each key and query: bias, and negative infinity for hidden pairs.
+    /// The addends of the scores for each key and query: the bias, and negative infinity for hidden pairs.
     addends: Square,
-    /// What the weights of each key and query are multiplied by for dropout.
+    /// The dropout factors of the weights for each key and query.
     pub(super) factors: Square,
 }
 
 vectorized! {
-    /// Fills in what is wanted for a head of the piece.
+    /// Fills in the addends and dropout factors that a head of the piece uses.
     pub(super) fn fill(simd; piece: &Piece<'_>, index: usize, head: &mut Head) {
         let Attention { query_time, key_time, dropout, .. } = *piece.attention;
         let mut rows = [[0.0; LANES]; LANES];
-        // The same keys are hidden from all heads.
+        // Hidden pairs are the same for all heads.
         if piece.attention.adds_to_scores() && (index == 0 || piece.attention.bias.is_some()) {
             for (query, row) in rows.iter_mut().enumerate().take(query_time) {
                 piece.attention.add_to_scores(simd, [piece.sequence, index, query], 0, &mut row[..key_time]);
@@ -67,7 +67,7 @@ vectorized! {
             transpose(&rows, &mut head.addends);
         }
         if let Some(dropout) = dropout {
-            // A row of the mask is as long as a row of this square, so that the rows of a head follow each other.
+            // A row of the mask is as long as a row of this square, so the rows of a head are contiguous.
             let used = &mut rows.as_flattened_mut()[..query_time * LANES];
             dropout.mask(key_time).fill_row(simd, piece.mask_row(index, 0), 0, used);
             transpose(&rows, &mut head.factors);
@@ -76,13 +76,13 @@ vectorized! {
 }
 
 impl Head {
-    /// Before anything of a head is filled in.
+    /// Returns a head with the visible keys of its sequence, and nothing filled in.
     pub(super) fn new(piece: &Piece) -> Self {
         let sight = Sight::new(piece.attention, piece.sequence);
         Self { sight, addends: Square::default(), factors: Square::default() }
     }
 
-    /// The scores of all keys; hidden ones are negative infinity.
+    /// Computes the scores of all keys; scores of hidden keys are negative infinity.
     #[inline(always)]
     pub(super) fn scores<S: Simd, const D: usize>(
         &self,

@@ -1,8 +1,7 @@
-//! Attention of sequences up to 16 tokens long, without calls of the matrix product.
+//! Attention over sequences of up to 16 tokens, without calls to the matrix product.
 //!
-//! A register holds one number of several queries of a head, a query in each lane. Softmax then runs from
-//! register to register over the keys, and never within one. Queries and gradients are transposed on the
-//! way in and out.
+//! A register holds one number for several queries of a head, with one query per lane. Softmax then reduces over the
+//! keys from register to register, never within one. Queries and gradients are transposed on entry and exit.
 
 mod head;
 mod registers;
@@ -16,30 +15,30 @@ use registers::{
     sum_over_keys, transpose,
 };
 
-/// Rows of one head, `[time, d_head]`, filled up with zero rows.
+/// The rows of one head, `[time, d_head]`, padded with zero rows.
 type Rows<const D: usize> = [[f32; D]; LANES];
 
-/// Those rows transposed, a query in each lane.
+/// Transposed rows, with one query per lane.
 type Columns<const D: usize> = [[f32; LANES]; D];
 
-/// A number for each key and query.
+/// One number for each key and query.
 type Square = [[f32; LANES]; LANES];
 
-/// Whether this kernel serves the shape; it rounds nothing, whatever the precision, for that would take longer than it
-/// saves.
+/// Returns true if this kernel supports the shape. It computes in f32 whatever the precision, because rounding would
+/// cost more time than it saves.
 pub(super) fn serves(attention: &Attention) -> bool {
     attention.query_time <= LANES
         && attention.key_time <= LANES
         && matches!(attention.d_head, 8 | 16 | 32 | 64)
 }
 
-/// The multiply-adds that take as long as a head: registers are whole, and exponentials and the ways in and
-/// out cost more than the products.
+/// Returns the cost of a head in multiply-adds. Registers are always processed whole, and exponentials and transposes
+/// cost more than the products.
 pub(super) fn head_work(d_head: usize, products: usize) -> usize {
     LANES * LANES * (d_head * products + 64)
 }
 
-/// Context and log-sum-exp of a sequence.
+/// Computes the context and log-sum-exp of a sequence.
 pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut [f32]) {
     match piece.attention.d_head {
         8 => forward_wide::<8>(piece, context, log_sum_exp),
@@ -49,7 +48,7 @@ pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut 
     }
 }
 
-/// The gradients of a sequence; those of queries and keys are left turned.
+/// Computes the gradients of a sequence; the gradients of queries and keys are left rotated.
 pub(super) fn backward(
     piece: &Piece,
     saved: &Saved,

@@ -1,4 +1,4 @@
-//! Sums and products of a head in registers, and the ways in and out of them.
+//! Sums and products of a head in registers, and the loads and stores around them.
 
 use pulp::Simd;
 
@@ -7,15 +7,15 @@ use super::{Columns, Rows, Square, head::Sight};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::vector::{LANES, Vector};
 
-/// Replaces scores by `e^(score - largest)`; returns the inverse of their sums (zero where all keys are
-/// hidden) and the log-sum-exp.
+/// Replaces scores by `e^(score - largest)`; returns the inverse of their sums (zero if all keys are hidden) and the
+/// log-sum-exp.
 #[inline(always)]
 pub(super) fn softmax<S: Simd>(simd: S, scores: &mut [Vector<S>]) -> (Vector<S>, Vector<S>) {
     let mut largest = Vector::splat(simd, f32::NEG_INFINITY);
     for score in scores.iter() {
         largest = largest.larger(*score);
     }
-    // Where all keys are hidden, any finite number makes all weights zero.
+    // If all keys are hidden, any finite maximum makes all weights zero.
     largest = largest.replace(largest.less_than(f32::MIN), 0.0);
     let mut sums = Vector::splat(simd, 0.0);
     for score in scores {
@@ -26,7 +26,7 @@ pub(super) fn softmax<S: Simd>(simd: S, scores: &mut [Vector<S>]) -> (Vector<S>,
     ((1.0 / sums).replace(hidden, 0.0), (largest + sums.ln()).replace(hidden, f32::INFINITY))
 }
 
-/// For each key, the products of its row with every query.
+/// Computes, for each key, the products of its row with every query.
 #[inline(always)]
 pub(super) fn products_with_rows<S: Simd, const D: usize>(
     simd: S,
@@ -35,7 +35,7 @@ pub(super) fn products_with_rows<S: Simd, const D: usize>(
     count: usize,
     products: &mut [Vector<S>; LANES],
 ) {
-    /// Sums that run side by side, to hide the latency of the multiply-add.
+    /// The number of independent sums, which hide the latency of the multiply-add.
     const AT_ONCE: usize = 4;
     for first in (0..count).step_by(AT_ONCE) {
         let mut sums = [Vector::splat(simd, 0.0); AT_ONCE];
@@ -48,7 +48,7 @@ pub(super) fn products_with_rows<S: Simd, const D: usize>(
     }
 }
 
-/// For each query, the sum over the keys of weight times row.
+/// Computes, for each query, the sum over the keys of weight times row.
 #[inline(always)]
 pub(super) fn sum_over_keys<S: Simd, const D: usize>(
     simd: S,
@@ -69,7 +69,7 @@ pub(super) fn sum_over_keys<S: Simd, const D: usize>(
     columns
 }
 
-/// Adds to each key's row the sum, over the queries that may see it and those between, of weight times the query's row.
+/// Adds to each key's row the sum of weight times query row, over the key's range of queries in `sight`.
 #[inline(always)]
 pub(super) fn add_over_queries<S: Simd, const D: usize>(
     simd: S,
@@ -81,7 +81,7 @@ pub(super) fn add_over_queries<S: Simd, const D: usize>(
     for (j, seeing) in sight.seeing.iter().enumerate() {
         let seeing = weights[j][seeing.clone()].iter().zip(&queries[seeing.clone()]);
         if D < Vector::<S>::LANES {
-            // Shorter than a register: left to the compiler, which knows how short.
+            // Rows shorter than a register are left to the compiler, which knows their length.
             let mut sum = sums[j];
             for (weight, query) in seeing {
                 for c in 0..D {
@@ -101,7 +101,7 @@ pub(super) fn add_over_queries<S: Simd, const D: usize>(
     }
 }
 
-/// The rows of one head, turned by rotary positions.
+/// Loads the rows of one head, with rotary positions applied.
 #[inline(always)]
 pub(super) fn load_rows<const D: usize>(
     matrix: Matrix,
@@ -118,7 +118,7 @@ pub(super) fn load_rows<const D: usize>(
     }
 }
 
-/// As many queries from `first` on as a register holds.
+/// Loads one register per column, holding the queries from `first` on.
 #[inline(always)]
 pub(super) fn load_columns<S: Simd, const D: usize>(
     simd: S,
@@ -155,7 +155,7 @@ pub(super) fn store_rows<const D: usize>(columns: &Columns<D>, column: usize, ma
     }
 }
 
-/// Exchanges rows and columns, by blocks of four that the compiler keeps in registers.
+/// Transposes a matrix in 4 by 4 blocks, which the compiler keeps in registers.
 #[inline(always)]
 pub(super) fn transpose<const ROWS: usize, const COLUMNS: usize>(
     input: &[[f32; COLUMNS]; ROWS],

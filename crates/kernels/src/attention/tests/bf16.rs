@@ -1,4 +1,4 @@
-//! The kernels on rounded factors against the textbook.
+//! The kernels on bf16-rounded factors, compared with the reference implementation.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn attention_in_bf16_is_off_by_a_hundredth_at_most() {
     }
 }
 
-/// What rounding does to a product of two factors at most, as a part of it: each is off by 2^-9 of itself.
+/// The largest relative error of a product of two rounded factors, each of which has a relative error of up to 2^-9.
 const PRODUCT: f64 = 1.01 / 256.0;
 
 #[test]
@@ -64,7 +64,7 @@ fn attention_in_bf16_is_off_by_no_more_than_the_rounding_of_factors_implies() {
             let exponentials = (0..=row).map(|k| (scale * dot(q, &key[at(k)])).exp()).collect::<Vec<_>>();
             let total = exponentials.iter().sum::<f64>();
             let weights = exponentials.iter().map(|x| x / total).collect::<Vec<_>>();
-            // The weight and the sum that divides it are each off by the error of the scores.
+            // The weight and the sum that divides it both inherit the error of the scores.
             let of_scores = (0..=row).map(|k| scale * error(q, &key[at(k)])).fold(0.0, f64::max);
             let of_weight = (2.0 * of_scores).exp() - 1.0;
             let of_term = (1.0 + of_weight) * (1.0 + PRODUCT) - 1.0;
@@ -74,7 +74,7 @@ fn attention_in_bf16_is_off_by_no_more_than_the_rounding_of_factors_implies() {
                     of_value[at(k).start + i] += weight * g.abs() * of_term;
                 }
             }
-            // Of a score: its weight by what its value gives beyond the whole context.
+            // The gradient of a score is its weight times the excess of `g . v` over `g . c`.
             let whole = dot(&expected.context[at(row)], g);
             let of_whole = of_context[at(row)].iter().zip(g).map(|(error, g)| error * g.abs()).sum::<f64>();
             for (k, weight) in weights.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! From one form of multi-head attention to another, with equal outputs.
+//! Conversions between the forms of multi-head attention, with equal outputs.
 //!
-//! Queries, keys and values of all heads are column blocks of larger matrices: converting is
-//! cutting and joining along the output axis. Dropout draws other numbers in each form, so
-//! outputs are equal where nothing is dropped.
+//! The queries, keys and values of all heads are column blocks of larger matrices, so converting means splitting and
+//! concatenating along the output axis. Dropout draws different numbers in each form, so outputs are equal only without
+//! dropout.
 
 use std::ops::Range;
 
@@ -15,8 +15,8 @@ use crate::attention::{causal::CausalAttention, mask::future, trainable::Trainab
 use crate::{Error, Result, error::ensure};
 
 impl<B: Backend> StackedHeads<B> {
-    /// The same attention with one matrix each for queries, keys and values. Without an output
-    /// projection it gets one that changes nothing.
+    /// Returns the same attention with one matrix each for queries, keys and values. Without an output projection, the
+    /// result gets an identity matrix.
     pub fn to_split(&self) -> SplitHeads<B> {
         let join = |part: fn(&TrainableAttention<B>) -> &Linear<B>| {
             columns(self.heads.iter().map(|head| all(part(&head.projection))))
@@ -37,10 +37,10 @@ impl<B: Backend> StackedHeads<B> {
 }
 
 impl<B: Backend> SplitHeads<B> {
-    /// The same attention as a list of single heads, for sequences up to `context`.
+    /// Returns the same attention as a list of single heads, for sequences up to `context`.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the context is zero.
+    /// [`Error::Shape`] if the context is zero.
     pub fn to_stacked(&self, context: usize) -> Result<StackedHeads<B>> {
         ensure(context > 0, Error::Shape, || "the context is 0, but must be at least 1".into())?;
         let [_, width] = self.query.weight.shape().dims();
@@ -65,10 +65,10 @@ impl<B: Backend> SplitHeads<B> {
         })
     }
 
-    /// The same attention with one matrix for queries, keys and values.
+    /// Returns the same attention with one matrix for queries, keys and values.
     ///
     /// # Errors
-    /// [`Error::Shape`] where input and heads differ in width, which the fused form does not offer.
+    /// [`Error::Shape`] if the widths of input, heads and output differ, which the fused form does not support.
     pub fn to_fused(&self) -> Result<MultiHeadAttention<B>> {
         let [d_in, width] = self.query.weight.shape().dims();
         let [_, d_out] = self.output.weight.shape().dims();
@@ -92,13 +92,12 @@ impl<B: Backend> SplitHeads<B> {
 }
 
 impl<B: Backend> MultiHeadAttention<B> {
-    /// The same attention, causal, with one matrix each for queries, keys and values. Where heads
-    /// share keys and values, each gets a copy of its own. Norms of queries and keys are left out: the split form has
-    /// none.
+    /// Returns the same attention, always causal, with one matrix each for queries, keys and values. Heads that share
+    /// keys and values each get their own copy. Norms of queries and keys are dropped, since the split form has none.
     pub fn to_split(&self) -> SplitHeads<B> {
         let d_head = self.d_head;
         let group = self.heads / self.key_value_heads;
-        // Heads lie side by side: those of the queries, then of the keys, then of the values.
+        // The column order is the heads of the queries, then of the keys, then of the values.
         let heads = |first: usize, group: usize| {
             let starts = (0..self.heads).map(move |head| (first + head / group) * d_head);
             columns(starts.map(|start| (&self.qkv, start..start + d_head)))
@@ -114,19 +113,19 @@ impl<B: Backend> MultiHeadAttention<B> {
     }
 }
 
-/// The same layer. A plain clone of a parameter that was never read would draw numbers of its own.
+/// Copies a layer. A plain clone of a parameter not yet initialised would draw its own numbers.
 fn copy<B: Backend>(layer: &Linear<B>) -> Linear<B> {
     columns([all(layer)])
 }
 
-/// All outputs of a layer.
+/// Selects all outputs of a layer.
 fn all<B: Backend>(layer: &Linear<B>) -> (&Linear<B>, Range<usize>) {
     let [_, width] = layer.weight.shape().dims();
     (layer, 0..width)
 }
 
-/// A layer whose outputs are some of those of other layers, side by side. Where one has a bias and
-/// another none, the other's is zero.
+/// Concatenates ranges of the outputs of some layers into one layer. If only some of the layers have a bias, the bias
+/// of the others is zero.
 fn columns<'a, B: Backend>(parts: impl IntoIterator<Item = (&'a Linear<B>, Range<usize>)>) -> Linear<B> {
     let (mut weights, mut biases, mut has_bias) = (Vec::new(), Vec::new(), false);
     for (layer, outputs) in parts {
@@ -142,7 +141,7 @@ fn columns<'a, B: Backend>(parts: impl IntoIterator<Item = (&'a Linear<B>, Range
     Linear { weight: parameter(Tensor::cat(weights, 1)), bias }
 }
 
-/// A parameter with this value, cut off from the parameters it was computed from.
+/// Creates a parameter with this value, detached from the parameters it was computed from.
 fn parameter<B: Backend, const D: usize>(value: Tensor<B, D>) -> Param<Tensor<B, D>> {
     Param::from_tensor(value.detach())
 }

@@ -1,5 +1,4 @@
-//! Multi-head self-attention with one projection for queries, keys and values: the form that
-//! models use.
+//! Multi-head self-attention with one projection for queries, keys and values: the form used in models.
 //!
 //! ```text
 //! [Q | K | V] = x W_qkv
@@ -7,12 +6,12 @@
 //! output      = [head_1 | .. | head_n] W_output
 //! ```
 //!
-//! With as many key heads as query heads `g = h`. With fewer, a group of query heads shares one:
-//! grouped-query attention (Ainslie et al., 2023, arXiv 2305.13245), multi-query attention where
-//! there is only one (Shazeer, 2019, arXiv 1911.02150).
+//! With as many key heads as query heads, `g = h`. With fewer, each group of query heads shares one key head:
+//! grouped-query attention (Ainslie et al., 2023, arXiv 2305.13245), or multi-query attention if there is only one
+//! (Shazeer, 2019, arXiv 1911.02150).
 //!
-//! With `qk_norm` each head's query and key pass an RMS norm before they are turned and meet (Henry et al., 2020, arXiv
-//! 2010.04245; with gains as in Qwen3), which bounds the scores however large the projections grow.
+//! With `qk_norm`, an RMS norm is applied to each head's query and key before the rotary rotation (Henry et al., 2020,
+//! arXiv 2010.04245; with gains as in Qwen3). It bounds the scores however large the projections grow.
 
 use burn::config::Config;
 use burn::module::{Module, ParamId};
@@ -27,81 +26,81 @@ use crate::ops::{self, AttentionOptions, Mask, Norm, Projections, ScorePosition,
 use crate::role::{self, ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
-/// What a [`MultiHeadAttention`] is built from.
+/// The configuration of a [`MultiHeadAttention`].
 #[derive(Config, Debug)]
 pub struct MultiHeadAttentionConfig {
-    /// Width of input and output.
+    /// The width of input and output.
     pub d_model: usize,
-    /// Number of query heads.
+    /// The number of query heads.
     pub heads: usize,
-    /// Width of a head. If absent `d_model / heads`, which must then divide.
+    /// The width of a head; `d_model / heads` if absent, which must then be an integer.
     pub d_head: Option<usize>,
-    /// Number of key and value heads; divides `heads`. As many as `heads` if absent.
+    /// The number of key and value heads, which must divide `heads`; equal to `heads` if absent.
     pub key_value_heads: Option<usize>,
-    /// Probability of dropping a weight, and of dropping an element of the output.
+    /// The probability of dropping an attention weight, and of dropping an element of the output.
     #[config(default = 0.0)]
     pub dropout: f64,
-    /// Whether the projections have biases.
+    /// True if the projections have biases.
     #[config(default = true)]
     pub bias: bool,
-    /// Whether that of queries, keys and values has one; as `bias` if absent.
+    /// True if the projection of queries, keys and values has a bias; defaults to `bias`.
     pub query_key_value_bias: Option<bool>,
-    /// Whether that of the output has one; as `bias` if absent.
+    /// True if the output projection has a bias; defaults to `bias`.
     pub output_bias: Option<bool>,
-    /// The epsilon of norms of queries and keys; there are none if absent.
+    /// The epsilon of the norms of queries and keys; no norms if absent.
     pub qk_norm: Option<f64>,
 }
 
 /// The input of a [`MultiHeadAttention`].
 pub struct AttentionInput<'a, B: Backend> {
-    /// `[batch, time, d_model]`.
+    /// The input, `[batch, time, d_model]`.
     pub input: Tensor<B, 3>,
-    /// The residual connection, to which the output is added, `[batch, time, d_model]`.
+    /// The residual to which the output is added, `[batch, time, d_model]`.
     pub residual: Option<Tensor<B, 3>>,
-    /// The keys that each query may not see.
+    /// The mask, which hides keys from queries.
     pub mask: &'a Mask<B>,
-    /// The influence of positions on the scores.
+    /// The effect of positions on the scores.
     pub position: &'a ScorePosition<B>,
-    /// Keys and values of earlier positions, which the input's positions follow and see.
+    /// The KV cache of earlier positions, which precede the input's positions.
     pub cache: Option<&'a mut KeyValueCache<B>>,
 }
 
 impl<'a, B: Backend> AttentionInput<'a, B> {
-    /// An input without residual connection and cache.
+    /// Creates an input without residual connection and cache.
     pub fn new(input: Tensor<B, 3>, mask: &'a Mask<B>, position: &'a ScorePosition<B>) -> Self {
         Self { input, residual: None, mask, position, cache: None }
     }
 }
 
-/// The projections that read the input.
+/// The projections that read the attention's input.
 const READERS: [AttentionPoint; 3] = [AttentionPoint::Query, AttentionPoint::Key, AttentionPoint::Value];
 
 /// Multi-head self-attention with one fused projection.
 #[derive(Module, Debug)]
 pub struct MultiHeadAttention<B: Backend> {
-    /// Queries, keys and values side by side: `d_model` to `(heads + 2 * key_value_heads) * d_head`.
+    /// The projection to concatenated queries, keys and values: `d_model` to `(heads + 2 * key_value_heads) * d_head`.
     pub qkv: Linear<B>,
-    /// Of each head's query.
+    /// The norm of each head's query.
     pub query_norm: Option<Norm<B>>,
-    /// Of each head's key.
+    /// The norm of each head's key.
     pub key_norm: Option<Norm<B>>,
-    /// Mixes the heads: `heads * d_head` to `d_model`.
+    /// The output projection, which mixes the heads: `heads * d_head` to `d_model`.
     pub output: Linear<B>,
-    /// On the weights, and on the output.
+    /// The dropout of the attention weights and of the output.
     pub dropout: Dropout,
-    /// Number of query heads.
+    /// The number of query heads.
     pub heads: usize,
-    /// Number of key and value heads.
+    /// The number of key and value heads.
     pub key_value_heads: usize,
-    /// Width of one head.
+    /// The width of one head.
     pub d_head: usize,
 }
 
 impl MultiHeadAttentionConfig {
-    /// Whether these sizes make an attention.
+    /// Checks that the sizes form a valid attention.
     ///
     /// # Errors
-    /// [`Error::Argument`] where a size is zero or does not divide the other.
+    /// [`Error::Argument`] if a size is zero or does not divide the size it must divide.
     pub fn check(&self) -> Result<()> {
         self.head_width()?;
         let (shared, problem) = (self.shared_heads(), format!("must divide `heads` = {}", self.heads));
@@ -110,10 +109,10 @@ impl MultiHeadAttentionConfig {
         check_dropout(self.dropout)
     }
 
-    /// The module, with Burn's lazy initialisation.
+    /// Returns the module, with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// Same as [`Self::check`].
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<MultiHeadAttention<B>> {
         self.check()?;
         let linear =
@@ -154,13 +153,13 @@ impl<B: Backend> ParamRoles for MultiHeadAttention<B> {
 }
 
 impl<B: Backend> MultiHeadAttention<B> {
-    /// Attends within one sequence.
+    /// Lets the tokens of a sequence attend to each other.
     ///
     /// # Shapes
     /// `[batch, time, d_model]`, in and out.
     ///
     /// # Errors
-    /// [`Error::Shape`] where input, mask or position do not fit the module or each other.
+    /// [`Error::Shape`] if input, mask or position do not fit the module or each other.
     pub fn forward(
         &self,
         input: Tensor<B, 3>,
@@ -170,13 +169,13 @@ impl<B: Backend> MultiHeadAttention<B> {
         self.forward_hooked(AttentionInput::new(input, mask, position), AttentionHooks::alone(&mut NoHooks))
     }
 
-    /// [`Self::forward`], with the weights as they were applied.
+    /// Like [`Self::forward`], and also returns the attention weights as applied.
     ///
     /// # Shapes
     /// `[batch, time, d_model]`, in and out; the weights are `[batch, heads, time, time]`.
     ///
     /// # Errors
-    /// As [`Self::forward`].
+    /// Same as [`Self::forward`].
     pub fn forward_with_weights(
         &self,
         input: Tensor<B, 3>,
@@ -186,15 +185,15 @@ impl<B: Backend> MultiHeadAttention<B> {
         with_weights(|hooks| self.forward_hooked(AttentionInput::new(input, mask, position), hooks))
     }
 
-    /// [`Self::forward`] with residual connection, cache and hooks, fused where the backend has kernels and no hook
-    /// wants an activation.
+    /// Like [`Self::forward`], with a residual connection, cache and hooks. It is fused if the backend has kernels and
+    /// no hook wants an activation.
     ///
     /// # Shapes
     /// `[batch, time, d_model]`.
     ///
     /// # Errors
-    /// As [`Self::forward`], where the residual has another shape than the input, and where hooks want queries, keys
-    /// or values of heads that share keys, next to a cache.
+    /// Same as [`Self::forward`]. Additionally [`Error::Shape`] if the shapes of residual and input differ. Hooks on
+    /// queries, keys or values of heads that share keys are an error if there is a cache.
     pub fn forward_hooked(
         &self,
         attention: AttentionInput<'_, B>,
@@ -224,7 +223,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         Ok(hooked::attend(projections, options, (&self.output, &self.dropout), residual, &mut hooks))
     }
 
-    /// Passes queries, keys and values through the hooks, each head with its own keys and values.
+    /// Passes queries, keys and values through the hooks, with separate keys and values for each head.
     fn hooked(
         &self,
         projections: Projections<B>,
@@ -244,7 +243,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         }))
     }
 
-    /// Queries, keys and values of an input, `[batch, time, d_model]`; positions have not turned them yet.
+    /// Returns the queries, keys and values of an input `[batch, time, d_model]`, before the rotary rotation.
     pub fn project(&self, input: Tensor<B, 3>) -> Projections<B> {
         let qkv = ops::linear(&self.qkv, input); // [batch, time, (heads + 2 * key_value_heads) * d_head]
         Projections::Packed(match (&self.query_norm, &self.key_norm) {
@@ -255,7 +254,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         })
     }
 
-    /// How its queries, keys and values meet.
+    /// Returns the options of this attention for [`ops::attention()`].
     pub fn options(&self, mask: Mask<B>, position: ScorePosition<B>) -> AttentionOptions<B> {
         let Self { heads, key_value_heads, .. } = *self;
         AttentionOptions { heads, key_value_heads, mask, position, dropout: self.dropout.prob }

@@ -1,15 +1,14 @@
-//! Several heads side by side, each free to look at something else.
+//! Several heads in parallel, each with its own attention pattern.
 //!
-//! Three ways to the same numbers, each faster than the one before:
+//! Three implementations of the same function, each faster than the one before:
 //!
-//! | module | how |
+//! | module | implementation |
 //! |---|---|
-//! | [`StackedHeads`] | a list of single heads, run one after the other |
-//! | [`SplitHeads`] | one matrix each for queries, keys and values, split into heads |
+//! | [`StackedHeads`] | a list of single heads, computed one after another |
+//! | [`SplitHeads`] | one matrix each for queries, keys and values, whose outputs are split into heads |
 //! | [`MultiHeadAttention`] | one matrix for all three |
 //!
-//! `StackedHeads` = `SplitHeads` = `MultiHeadAttention`: the conversions between them keep the
-//! outputs equal.
+//! Conversions between the three keep the outputs equal.
 
 mod convert;
 mod fused;
@@ -22,10 +21,10 @@ pub use stacked::{StackedHeads, StackedHeadsConfig};
 
 use crate::{Error, Result};
 
-/// The width of one head: `d_head`, or if absent `d_model / heads`.
+/// Returns the width of one head: `d_head`, or `d_model / heads` if absent.
 ///
 /// # Errors
-/// [`Error::Argument`] where a number is zero, or `heads` would have to divide `d_model` and does not.
+/// [`Error::Argument`] if a number is zero, or if `d_head` is absent and `heads` does not divide `d_model`.
 pub(crate) fn width_of_head(d_model: usize, heads: usize, d_head: Option<usize>) -> Result<usize> {
     let given = d_head.unwrap_or(1);
     for (key, value) in [("d_model", d_model), ("heads", heads), ("d_head", given)] {

@@ -5,8 +5,8 @@
 //! Q = x W_q   [batch, time, d_model] -> [batch, time, heads, d_head] -> [batch, heads, time, d_head]
 //! ```
 //!
-//! Column block `h` of `W_q` is the query matrix of head `h`: the same numbers as single heads,
-//! in one matrix product instead of one a head.
+//! Column block `h` of `W_q` is the query matrix of head `h`: the same numbers as in single heads, in one matrix
+//! product instead of one per head.
 
 use burn::config::Config;
 use burn::module::{Module, ParamId};
@@ -20,24 +20,24 @@ use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
 use crate::role::{self, ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
-/// What [`SplitHeads`] are built from.
+/// The configuration of [`SplitHeads`].
 #[derive(Config, Debug)]
 pub struct SplitHeadsConfig {
-    /// Width of the input.
+    /// The width of the input.
     pub d_in: usize,
-    /// Width of the output.
+    /// The width of the output.
     pub d_model: usize,
-    /// Number of heads.
+    /// The number of heads.
     pub heads: usize,
-    /// Width of a head. If absent `d_model / heads`, which must then divide.
+    /// The width of a head; `d_model / heads` if absent, which must then be an integer.
     pub d_head: Option<usize>,
-    /// Probability of dropping a weight, and of dropping an element of the output.
+    /// The probability of dropping an attention weight, and of dropping an element of the output.
     #[config(default = 0.0)]
     pub dropout: f64,
-    /// Whether queries, keys and values have biases.
+    /// True if the projections of queries, keys and values have biases.
     #[config(default = false)]
     pub bias: bool,
-    /// Whether the output projection has one.
+    /// True if the output projection has a bias.
     #[config(default = true)]
     pub output_bias: bool,
 }
@@ -45,26 +45,26 @@ pub struct SplitHeadsConfig {
 /// Multi-head attention with separate projections.
 #[derive(Module, Debug)]
 pub struct SplitHeads<B: Backend> {
-    /// `d_in` to `heads * d_head`.
+    /// The query projection, `d_in` to `heads * d_head`.
     pub query: Linear<B>,
-    /// `d_in` to `heads * d_head`.
+    /// The key projection, `d_in` to `heads * d_head`.
     pub key: Linear<B>,
-    /// `d_in` to `heads * d_head`.
+    /// The value projection, `d_in` to `heads * d_head`.
     pub value: Linear<B>,
-    /// Mixes the heads: `heads * d_head` to `d_model`.
+    /// The output projection, which mixes the heads: `heads * d_head` to `d_model`.
     pub output: Linear<B>,
-    /// On the weights, and on the output.
+    /// The dropout of the attention weights and of the output.
     pub dropout: Dropout,
-    /// Number of heads.
+    /// The number of heads.
     pub heads: usize,
 }
 
 impl SplitHeadsConfig {
-    /// The module, with Burn's lazy initialisation.
+    /// Returns the module, with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// [`Error::Argument`] where `heads` does not divide `d_model` or the dropout lies outside [0, 1),
-    /// [`Error::Shape`] where the input has no width.
+    /// [`Error::Argument`] if `heads` does not divide `d_model` or the dropout is outside [0, 1), [`Error::Shape`] if
+    /// the width of the input is 0.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<SplitHeads<B>> {
         let width = self.heads * width_of_head(self.d_model, self.heads, self.d_head)?;
         check_dropout(self.dropout)?;
@@ -94,24 +94,24 @@ impl<B: Backend> ParamRoles for SplitHeads<B> {
 }
 
 impl<B: Backend> SplitHeads<B> {
-    /// Attends to each token and those before it.
+    /// Lets each token attend to itself and the tokens before it.
     ///
     /// # Shapes
     /// `[batch, time, d_in]` to `[batch, time, d_model]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the input is not `d_in` wide.
+    /// [`Error::Shape`] if the input is not `d_in` wide.
     pub fn forward(&self, x: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
         Ok(self.forward_with_weights(x)?.0)
     }
 
-    /// [`Self::forward`], with the weights as they were applied.
+    /// Like [`Self::forward`], and also returns the attention weights as applied.
     ///
     /// # Shapes
-    /// As [`Self::forward`]; the weights are `[batch, heads, time, time]`.
+    /// Same as [`Self::forward`]; the weights are `[batch, heads, time, time]`.
     ///
     /// # Errors
-    /// As [`Self::forward`].
+    /// Same as [`Self::forward`].
     pub fn forward_with_weights(&self, x: Tensor<B, 3>) -> Result<(Tensor<B, 3>, Tensor<B, 4>)> {
         let [d_in, _] = self.query.weight.shape().dims();
         check_width("input", x.dims(), d_in)?;

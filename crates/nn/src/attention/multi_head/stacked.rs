@@ -1,10 +1,10 @@
-//! Multi-head attention as a list of single heads, their contexts side by side:
+//! Multi-head attention as a list of single heads, whose contexts are concatenated:
 //!
 //! ```text
 //! output = [head_1(x) | .. | head_n(x)] W_output
 //! ```
 //!
-//! The clearest form and the slowest: every head is a matrix product of its own.
+//! This is the clearest and the slowest form: every head has its own matrix products.
 
 use burn::config::Config;
 use burn::module::Module;
@@ -14,43 +14,43 @@ use burn::tensor::{Tensor, backend::Backend};
 use crate::attention::causal::{CausalAttention, CausalAttentionConfig, Masking};
 use crate::{Error, Result, error::ensure, ops};
 
-/// What [`StackedHeads`] are built from.
+/// The configuration of [`StackedHeads`].
 #[derive(Config, Debug)]
 pub struct StackedHeadsConfig {
-    /// Width of the input.
+    /// The width of the input.
     pub d_in: usize,
-    /// Width of each head's context.
+    /// The width of each head's context.
     pub d_head: usize,
-    /// Number of heads.
+    /// The number of heads.
     pub heads: usize,
-    /// Longest sequence.
+    /// The longest sequence.
     pub context: usize,
-    /// Width of the output projection; no projection if absent.
+    /// The width of the output projection; no projection if absent.
     pub d_out: Option<usize>,
-    /// Probability of dropping a weight, and of dropping an element of the projection's output.
+    /// The probability of dropping an attention weight, and of dropping an element of the projection's output.
     #[config(default = 0.0)]
     pub dropout: f64,
-    /// Whether queries, keys and values have biases; the output projection has one in any case.
+    /// True if the projections of queries, keys and values have biases; the output projection always has one.
     #[config(default = false)]
     pub bias: bool,
 }
 
-/// Single causal heads side by side.
+/// Single causal heads in parallel.
 #[derive(Module, Debug)]
 pub struct StackedHeads<B: Backend> {
     /// The heads, all of the same widths.
     pub heads: Vec<CausalAttention<B>>,
-    /// Mixes the heads: `heads * d_head` to `d_out`.
+    /// The output projection, which mixes the heads: `heads * d_head` to `d_out`.
     pub output: Option<Linear<B>>,
-    /// On the projection's output.
+    /// The dropout of the projection's output.
     pub dropout: Dropout,
 }
 
 impl StackedHeadsConfig {
-    /// The module, with Burn's lazy initialisation.
+    /// Returns the module, with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// [`Error::Shape`] where a size is zero, [`Error::Argument`] where the dropout lies outside [0, 1).
+    /// [`Error::Shape`] if a size is zero, [`Error::Argument`] if the dropout is outside [0, 1).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<StackedHeads<B>> {
         let problem = "heads and width of the output must be at least 1";
         ensure(self.heads > 0 && self.d_out != Some(0), Error::Shape, || problem.into())?;
@@ -66,25 +66,25 @@ impl StackedHeadsConfig {
 }
 
 impl<B: Backend> StackedHeads<B> {
-    /// Attends to each token and those before it, head after head.
+    /// Lets each token attend to itself and the tokens before it, head after head.
     ///
     /// # Shapes
     /// `[batch, time, d_in]` to `[batch, time, d_out]`, or `[batch, time, heads * d_head]`
     /// without a projection.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the input is not `d_in` wide or longer than the context.
+    /// [`Error::Shape`] if the input is not `d_in` wide or is longer than the context.
     pub fn forward(&self, x: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
         Ok(self.forward_with_weights(x)?.0)
     }
 
-    /// [`Self::forward`], with the weights as they were applied.
+    /// Like [`Self::forward`], and also returns the attention weights as applied.
     ///
     /// # Shapes
-    /// As [`Self::forward`]; the weights are `[batch, heads, time, time]`.
+    /// Same as [`Self::forward`]; the weights are `[batch, heads, time, time]`.
     ///
     /// # Errors
-    /// As [`Self::forward`].
+    /// Same as [`Self::forward`].
     pub fn forward_with_weights(&self, x: Tensor<B, 3>) -> Result<(Tensor<B, 3>, Tensor<B, 4>)> {
         let (mut contexts, mut weights) = (Vec::new(), Vec::new());
         for head in &self.heads {

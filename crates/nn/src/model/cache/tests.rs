@@ -1,4 +1,4 @@
-//! Tokens one by one against the whole sequence.
+//! Reading tokens step by step gives the same logits as reading the whole sequence.
 
 use super::*;
 use crate::model::{Architecture, Inputs, ModelConfig, NormPlacement, Sizes};
@@ -63,7 +63,7 @@ fn cached_and_uncached_logits_agree_on<B: Backend>() {
         let tokens = Tensor::from_ints(TOKENS, &device);
         let inputs = Inputs { tokens: tokens.clone(), source: source(&config) };
         let expected = model.forward(inputs).unwrap(); // [2, 13, 11]
-        // A prompt in one go, then a token a step, then several at once.
+        // A prompt in one step, then single tokens, then several tokens per step.
         let mut cache = model.start(source(&config)).unwrap();
         let mut start = 0;
         for time in [5, 1, 1, 3, 1, 2] {

@@ -1,4 +1,4 @@
-//! What a model's config promises.
+//! Tests of parameter counts, validation and defaults.
 
 use super::*;
 use burn::module::Module;

@@ -1,4 +1,4 @@
-//! Both forms of attention, packed and not, under every mask and position.
+//! Tests that the forms of attention agree, packed and separate, under every mask and position.
 
 use burn::tensor::{Bool, Tensor, backend::Backend};
 use burn_flex::Flex;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ops::{Precision, agreement::*};
 
-/// What an attention is tried with.
+/// The parameters of a tested attention.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     batch: usize,
@@ -18,7 +18,7 @@ struct Setting {
     d_head: usize,
     causal: bool,
     window: Option<usize>,
-    /// Queries, keys and pairs are hidden, documents and padding.
+    /// True to hide queries, keys, pairs, other documents and padding, in this order.
     hides: [bool; 5],
     position: PositionKind,
     seed: u64,
@@ -35,7 +35,7 @@ fn attend<B: Backend>(projections: [Tensor<B, 3>; 3], options: AttentionOptions<
     attention(Projections::Separate(projections), options)
 }
 
-/// By blocks of at most so many scores, or composed, as the thread's choice is.
+/// Computes attention in blocks of at most `most_scores` scores, or composed, depending on the thread's kernels.
 fn by_blocks<B: Backend>(
     projections: [Tensor<B, 3>; 3],
     options: AttentionOptions<B>,
@@ -49,7 +49,7 @@ fn by_blocks<B: Backend>(
     })
 }
 
-/// Everything that a setting hides.
+/// Creates the mask of a setting.
 fn mask<B: Backend>(setting: Setting) -> Mask<B> {
     let Setting { batch, query_time, key_time, seed, .. } = setting;
     let mut mask = if setting.causal { Mask::causal() } else { Mask::none() };
@@ -127,7 +127,7 @@ fn settings() -> impl Strategy<Value = Setting> {
     let hides = (prop::array::uniform5(prop::bool::weighted(0.2)), prop::option::weighted(0.3, 1usize..70));
     (sizes, times, hides, position, 0u64..1_000).prop_map(
         |((batch, key_value_heads, group, d_head), (a, b, kind, causal), (hides, window), position, seed)| {
-            // Mostly square; with a causal mask the queries are the last ones.
+            // Mostly square; else the queries are the last positions.
             let (query_time, key_time) = if kind > 0 { (a, a) } else { (a.min(b), a.max(b)) };
             let d_head = if matches!(position, PositionKind::Rotation) { 2 * d_head } else { d_head };
             Setting {
@@ -217,7 +217,7 @@ fn attention_by_blocks_drops_the_same_weights_in_the_gradient() {
         let close = |a: f64, b: f64| (a - b).abs() < 1e-7 * b.abs().max(1.0);
         close(of_query, by_query) && close(of_key, by_key)
     };
-    // The backend has one generator for all threads: other tests may draw from it in between.
+    // All threads share the backend's generator, so other tests may draw from it in between.
     assert!((0..30).any(|_| agrees()));
 }
 
@@ -242,7 +242,7 @@ fn attention_by_blocks_in_halves_is_off_by_their_rounding() {
         })
     };
     let single = run(Precision::F32);
-    // Factors and results are rounded to 8 and to 11 bits.
+    // Factors and results are rounded to 8 bits and to 11 bits.
     for (precision, most) in [(Precision::Bf16, 4.0 / 256.0), (Precision::F16, 4.0 / 2048.0)] {
         for (half, single) in run(precision).iter().zip(&single) {
             let largest = single.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
@@ -256,8 +256,7 @@ fn attention_by_blocks_in_halves_is_off_by_their_rounding() {
 fn gradients_pass_through_the_weights_that_dropout_keeps() {
     fn agrees<B: AutodiffBackend>() {
         let device = Default::default();
-        // With values of one a context is the sum of the weights that are kept, and so is the sum of the
-        // values' gradients.
+        // With values of one, a context is the sum of the kept weights, and so is the sum of the values' gradients.
         let ones = || Tensor::<B, 3>::ones([3, 67, 10], &device);
         let value = ones().require_grad();
         let options = AttentionOptions {

@@ -1,8 +1,9 @@
-//! Attention that never holds the weights of all queries (Rabe and Staats, 2021, arXiv 2112.05682): queries go by
-//! blocks, and the gradient computes the weights of each block again. By Burn's own operations, for backends whose
-//! tensors the kernels cannot read: memory grows with the time, not with its square.
+//! Attention that never holds the weights of all queries at once (Rabe and Staats, 2021, arXiv 2112.05682). It
+//! processes queries in blocks, and the backward pass recomputes the weights of each block. Memory grows linearly with
+//! the sequence length instead of quadratically. It is composed of Burn's operations, for backends whose tensors the
+//! kernels cannot read.
 //!
-//! With the weights `W` of a block, `D` its dropout, contexts `O = (W ∘ D) V` and their gradients `dO`:
+//! With the weights `W` of a block, its dropout mask `D`, contexts `O = (W ∘ D) V` and their gradients `dO`:
 //!
 //! ```text
 //! dV = (W ∘ D)^T dO     dS = W ∘ (dO V^T ∘ D - rowsum(dO ∘ O))     dQ = dS K     dK = dS^T Q
@@ -19,11 +20,11 @@ use crate::ops::host::{self, cast};
 use crate::ops::precision::{Precision, matmul, precision};
 use crate::ops::{Mask, dropout, float, mask::LoweredMask, primitive};
 
-/// A block has so many scores at most, or one query: 16 MiB, an eighth of the least that a buffer of any device holds
-/// (WebGPU, limit `maxStorageBufferBindingSize`).
+/// The largest number of scores in a block, unless the block has a single query: 16 MiB, an eighth of the smallest
+/// buffer limit of any device (WebGPU, limit `maxStorageBufferBindingSize`).
 pub(super) const MOST_SCORES: usize = 1 << 22;
 
-/// Returns `$run` where the tensors of `$B` are those of a graph around a backend that is known here.
+/// Returns `$run` from the calling function if the tensors of `$B` are those of `Autodiff` around a known backend.
 macro_rules! on_devices {
     ($B:ty, $H:ident => $run:expr) => {
         #[cfg(feature = "ndarray")]
@@ -44,8 +45,8 @@ macro_rules! on_devices {
     };
 }
 
-/// The contexts of the heads, `[batch, heads, query_time, d_head]`, by blocks of at most so many scores, or one query;
-/// none where a graph of an unknown backend would have to hold the gradient.
+/// Returns the contexts of the heads, `[batch, heads, query_time, d_head]`, computed in blocks of at most `most_scores`
+/// scores, or of one query. Returns `None` if a gradient is needed and the backend is unknown.
 pub(super) fn attention<B: Backend>(
     parts: &HeadParts<B>,
     mask: &Mask<B>,
@@ -72,30 +73,30 @@ pub(super) fn attention<B: Backend>(
     None
 }
 
-/// The mask under another name of its backend: both have the same tensors of truth values.
+/// Converts a mask between two names of one backend, which share the type of Boolean tensors.
 fn cast_mask<B: Backend, H: Backend>(mask: &LoweredMask<B>) -> LoweredMask<H> {
     let LoweredMask { visible, pairs, query_time, key_time } = mask.clone();
     let pairs = pairs.map(|pairs| Tensor::from_primitive(cast(pairs.into_primitive())));
     LoweredMask { visible, pairs, query_time, key_time }
 }
 
-/// What blocks are computed with.
+/// The settings of all blocks.
 #[derive(Debug, Clone, Copy)]
 struct Settings {
-    /// The probability with which a weight is dropped, and the seed of the first block.
+    /// The probability of dropping a weight, and the seed of the first block.
     dropout: Option<(f64, u64)>,
     precision: Precision,
     most_scores: usize,
 }
 
-/// The operation on queries, keys, values and the bias by distance, where there is one.
+/// The operation on queries, keys, values and an optional bias by distance.
 #[derive(Debug, Clone)]
 struct Blocks<B: Backend> {
     mask: LoweredMask<B>,
     settings: Settings,
 }
 
-/// Some queries with the keys that they may see.
+/// A block of queries with the keys that they may see.
 struct Block<B: Backend> {
     queries: Range<usize>,
     keys: Range<usize>,
@@ -103,12 +104,12 @@ struct Block<B: Backend> {
     first_column: usize,
     parts: HeadParts<B>,
     weights: Tensor<B, 4>,
-    /// What each weight is multiplied by: zero where it is dropped.
+    /// The factor of each weight: zero if it is dropped.
     kept: Option<Tensor<B, 4>>,
 }
 
 impl<B: Backend> Blocks<B> {
-    /// The blocks one after another.
+    /// Returns the blocks in order, each computed when needed.
     fn blocks<'a>(&'a self, parts: &'a HeadParts<B>) -> impl Iterator<Item = Block<B>> + 'a {
         let ([batch, heads, query_time, _], [_, _, key_time, _]) = (parts.query.dims(), parts.key.dims());
         let rows =
@@ -138,25 +139,25 @@ impl<B: Backend> Blocks<B> {
 }
 
 impl<B: Backend> Block<B> {
-    /// The weights, or their gradients, after dropout.
+    /// Applies dropout to the weights or their gradients.
     fn dropped(&self, weights: Tensor<B, 4>) -> Tensor<B, 4> {
         self.kept.iter().fold(weights, |weights, kept| weights * kept.clone())
     }
 
-    /// Of what is there for each query, that of this block.
+    /// Selects the rows of this block's queries.
     fn of_queries(&self, all: &Tensor<B, 4>) -> Tensor<B, 4> {
         all.clone().narrow(2, self.queries.start, self.queries.len())
     }
 }
 
-/// The inputs as tensors.
+/// Converts the inputs to tensors.
 fn parts<B: Backend>([query, key, value, bias]: [Option<FloatTensor<B>>; 4]) -> HeadParts<B> {
     let [query, key, value] =
         [query, key, value].map(|part| float(part.expect("queries, keys and values are never absent")));
     HeadParts { query, key, value, bias: bias.map(float) }
 }
 
-/// Adds to the rows of a sum that belong to these keys.
+/// Adds `rows` to the rows of `sum` that belong to these keys.
 fn add<B: Backend>(sum: Tensor<B, 4>, keys: &Range<usize>, rows: Tensor<B, 4>) -> Tensor<B, 4> {
     let [batch, heads, _, width] = rows.dims();
     let place = [0..batch, 0..heads, keys.clone(), 0..width];
@@ -206,7 +207,7 @@ impl<B: Backend> Recomputed<B, 4> for Blocks<B> {
             }
         });
         if let Some((_, seed)) = self.settings.dropout {
-            // What another batch of the step draws next must not repeat what this one drew after its forward pass.
+            // The next batch of the step must not repeat the numbers drawn after this batch's forward pass.
             B::seed(&parts.query.device(), !seed);
         }
         let of_query = primitive(Tensor::cat(of_query, 2));

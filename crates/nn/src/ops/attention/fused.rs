@@ -1,4 +1,4 @@
-//! Attention by the kernels, forward and backward.
+//! Fused attention, forward and backward.
 
 use burn::tensor::{Tensor, backend::Backend};
 
@@ -14,7 +14,7 @@ use crate::ops::host::{self, Floats};
 use crate::ops::operation::{Input, Operation, fused, gradients, input, inputs};
 use crate::ops::precision::precision;
 
-/// Attention by the kernels; none where these do not serve it.
+/// Computes attention with the kernels; returns `None` if they do not support it.
 pub fn attention<B: Backend>(
     projections: &Projections<B>,
     options: &AttentionOptions<B>,
@@ -55,22 +55,23 @@ pub fn attention<B: Backend>(
 }
 
 inputs! {
-    /// `query` is the packed projection where key and value are absent; then the bias by distance, cosines and sines.
+    /// The inputs of fused attention. `query` is the packed projection if `key` and `value` are absent; `bias` is the
+    /// bias by distance.
     AttentionInputs<6> { query, key, value, bias, cosine, sine }
 }
 
-/// Attention of all heads.
+/// The fused attention of all heads.
 #[derive(Debug, Clone)]
 struct Attention {
     heads: usize,
     key_value_heads: usize,
-    /// As the kernel takes them.
+    /// The visible keys of each query, as the kernel takes them.
     visible: Vec<KeyRange>,
-    /// Hidden pairs and their shape.
+    /// The hidden pairs and their shape.
     pairs: Option<([usize; 3], Vec<u8>)>,
-    /// The bias by distance in the kernel's order, which is the other way round.
+    /// The bias by distance in the kernel's order, which is reversed.
     bias: Option<Vec<f32>>,
-    /// Dropout of the weights.
+    /// The dropout of the weights.
     dropout: Option<Dropout>,
     precision: kernels::Precision,
 }
@@ -104,7 +105,7 @@ fn parts<'a>(attention: &Kernel, inputs: &'a AttentionInputs<Input>) -> [Matrix<
 
 impl Operation<6> for Attention {
     type Inputs<T> = AttentionInputs<T>;
-    /// Context and log-sum-exp.
+    /// The context and the log-sum-exp.
     type Saved = (Floats, Buffer);
 
     const READS: AttentionInputs<bool> =

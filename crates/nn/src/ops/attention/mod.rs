@@ -15,46 +15,45 @@ use super::kernels::{Kernels, kernels};
 use super::{Mask, dropout, host, masked_softmax, precision::matmul};
 use crate::{Error, Result};
 
-/// What an attention operation is told besides its tensors.
+/// The options of an attention operation.
 #[derive(Debug, Clone)]
 pub struct AttentionOptions<B: Backend> {
-    /// Number of query heads.
+    /// The number of query heads.
     pub heads: usize,
-    /// Number of key and value heads, each shared by `heads / key_value_heads` query heads
-    /// (Ainslie et al., 2023, arXiv 2305.13245).
+    /// The number of key and value heads, each shared by `heads / key_value_heads` query heads (Ainslie et al., 2023,
+    /// arXiv 2305.13245).
     pub key_value_heads: usize,
-    /// Which keys each query may not see.
+    /// The mask, which hides keys from queries.
     pub mask: Mask<B>,
-    /// What the positions do to the scores.
+    /// The effect of positions on the scores.
     pub position: ScorePosition<B>,
-    /// Probability with which a weight is dropped while training.
+    /// The probability of dropping a weight in training.
     pub dropout: f64,
 }
 
-/// How a position scheme reaches the scores.
+/// The effect of a position scheme on the scores.
 #[derive(Debug, Clone)]
 pub enum ScorePosition<B: Backend> {
-    /// Not at all.
+    /// No effect.
     None,
-    /// Queries and keys are rotated by their position before they meet; see [`rotate`]. With
-    /// fewer queries than keys, the queries are the last ones.
+    /// Rotates queries and keys by their position before the dot product; see [`rotate`]. If there are fewer queries
+    /// than keys, the queries are the last positions.
     Rotation {
-        /// Cosines of the angles, `[key_time, d_head / 2]`: constants, which have no gradient.
+        /// The cosines of the angles, `[key_time, d_head / 2]`: constants without gradients.
         cosine: Tensor<B, 2>,
-        /// Their sines, as `cosine`.
+        /// The sines of the angles, with the same shape as `cosine`.
         sine: Tensor<B, 2>,
     },
-    /// A number is added to each score that depends on the head and on how far the key lies
-    /// before the query: `[heads, query_time + key_time - 1]`, where column
-    /// `i - j + key_time - 1` belongs to query `i` and key `j`.
+    /// Adds a bias to each score that depends on the head and on the distance from query to key. It is
+    /// `[heads, query_time + key_time - 1]`; query `i` and key `j` use column `i - j + key_time - 1`.
     Bias(Tensor<B, 2>),
 }
 
 impl<B: Backend> ScorePosition<B> {
-    /// Whether the tables fit queries and keys of these sizes.
+    /// Checks that the tables fit queries and keys of these sizes.
     ///
     /// # Errors
-    /// [`Error::Shape`] naming the table's shape and the one that fits.
+    /// [`Error::Shape`] with the shape of the table and the expected one.
     pub fn check(&self, heads: usize, d_head: usize, query_time: usize, key_time: usize) -> Result<()> {
         let (name, shape, wanted) = match self {
             ScorePosition::None => return Ok(()),
@@ -77,10 +76,10 @@ impl<B: Backend> ScorePosition<B> {
     }
 }
 
-/// Queries, keys and values, the heads of each side by side on the last axis.
+/// Queries, keys and values, each with its heads concatenated on the last axis.
 #[derive(Debug, Clone)]
 pub enum Projections<B: Backend> {
-    /// All three side by side, as one projection makes them of one sequence:
+    /// All three concatenated, as one projection of one sequence returns them:
     /// `[batch, time, (heads + 2 * key_value_heads) * d_head]`.
     Packed(Tensor<B, 3>),
     /// Queries `[batch, query_time, heads * d_head]`, then keys and values
@@ -89,7 +88,7 @@ pub enum Projections<B: Backend> {
 }
 
 impl<B: Backend> Projections<B> {
-    /// Queries, keys and values apart; see [`Projections::Separate`].
+    /// Splits the projections into queries, keys and values; see [`Projections::Separate`].
     pub fn split(self, options: &AttentionOptions<B>) -> [Tensor<B, 3>; 3] {
         let packed = match self {
             Projections::Packed(packed) => packed,
@@ -103,7 +102,8 @@ impl<B: Backend> Projections<B> {
     }
 }
 
-/// Attention of queries over keys and values. [`AttentionSteps`] are the same one by one, with the attention weights.
+/// Computes attention of queries over keys and values. [`AttentionSteps`] does the same step by step, with access to
+/// the attention weights.
 ///
 /// # Shapes
 /// The result is `[batch, query_time, heads * d_head]`.
@@ -122,7 +122,7 @@ pub fn attention<B: Backend>(projections: Projections<B>, options: AttentionOpti
     merge_heads(context)
 }
 
-/// Attention in three steps, each made of Burn's operations: scores, pattern, context.
+/// Attention in three steps composed of Burn's operations: scores, pattern, context.
 #[derive(Debug, Clone)]
 pub struct AttentionSteps<B: Backend> {
     parts: HeadParts<B>,
@@ -145,7 +145,7 @@ impl<B: Backend> AttentionSteps<B> {
         self.parts.scores()
     }
 
-    /// Returns the attention weights of scores, after mask, softmax and dropout.
+    /// Returns the attention weights for given scores: after mask, softmax and dropout.
     ///
     /// # Shapes
     /// `[batch, heads, query_time, key_time]`, in and out.
@@ -162,16 +162,16 @@ impl<B: Backend> AttentionSteps<B> {
     }
 }
 
-/// Queries, keys and values of all heads as they meet.
+/// The queries, keys and values of all heads, ready for the dot product.
 #[derive(Debug, Clone)]
 struct HeadParts<B: Backend> {
-    /// Rotated and scaled, `[batch, heads, query_time, d_head]`.
+    /// The rotated and scaled queries, `[batch, heads, query_time, d_head]`.
     query: Tensor<B, 4>,
-    /// Rotated, `[batch, heads, key_time, d_head]`.
+    /// The rotated keys, `[batch, heads, key_time, d_head]`.
     key: Tensor<B, 4>,
-    /// As the keys.
+    /// The values, with the same shape as the keys.
     value: Tensor<B, 4>,
-    /// See [`ScorePosition::Bias`].
+    /// The bias by distance; see [`ScorePosition::Bias`].
     bias: Option<Tensor<B, 2>>,
 }
 
@@ -189,13 +189,13 @@ impl<B: Backend> HeadParts<B> {
             }
             ScorePosition::Bias(by_distance) => bias = Some(by_distance),
         }
-        // Scaling the queries costs less than scaling the scores and gives the same.
+        // Scaling the queries costs less than scaling the scores, with the same result.
         let query = split_heads(query, heads) * ((width / heads) as f64).powf(-0.5);
         let [key, value] = [key, value].map(|part| repeat_heads(split_heads(part, key_value_heads), heads));
         Self { query, key, value, bias }
     }
 
-    /// The scores before mask and softmax, `[batch, heads, query_time, key_time]`.
+    /// Returns the scores before mask and softmax, `[batch, heads, query_time, key_time]`.
     fn scores(&self) -> Tensor<B, 4> {
         let [query_time, key_time] = self.times();
         let scores = matmul(self.query.clone(), self.key.clone().swap_dims(2, 3));
@@ -205,33 +205,33 @@ impl<B: Backend> HeadParts<B> {
         }
     }
 
-    /// The sizes of the scores that are masked: queries and keys.
+    /// Returns the numbers of queries and keys.
     fn times(&self) -> [usize; 2] {
         let ([_, _, query_time, _], [_, _, key_time, _]) = (self.query.dims(), self.key.dims());
         [query_time, key_time]
     }
 }
 
-/// The contexts of the heads, `[batch, heads, query_time, d_head]`, and the weights as they were applied.
+/// Returns the contexts of the heads, `[batch, heads, query_time, d_head]`, and the weights as applied.
 fn composed<B: Backend>(parts: HeadParts<B>, mask: &Mask<B>, dropout: f64) -> (Tensor<B, 4>, Tensor<B, 4>) {
     let weights = dropout::run(masked_softmax(parts.scores(), mask), dropout);
     (matmul(weights.clone(), parts.value), weights)
 }
 
-/// `[batch, heads, time, d_head]` to `[batch, time, heads * d_head]`.
+/// Concatenates the heads: `[batch, heads, time, d_head]` to `[batch, time, heads * d_head]`.
 pub fn merge_heads<B: Backend>(heads: Tensor<B, 4>) -> Tensor<B, 3> {
     let [batch, count, time, d_head] = heads.dims();
     heads.swap_dims(1, 2).reshape([batch, time, count * d_head])
 }
 
-/// `[batch, time, heads * d_head]` to `[batch, heads, time, d_head]`.
+/// Splits the last axis into heads: `[batch, time, heads * d_head]` to `[batch, heads, time, d_head]`.
 pub fn split_heads<B: Backend>(input: Tensor<B, 3>, heads: usize) -> Tensor<B, 4> {
     let [batch, time, width] = input.dims();
     input.reshape([batch, time, heads, width / heads]).swap_dims(1, 2)
 }
 
-/// Lets groups of query heads share a head: `[batch, key_value_heads, time, d_head]` to
-/// `[batch, heads, time, d_head]`, each head repeated in its place.
+/// Repeats each key or value head for the group of query heads that share it: `[batch, key_value_heads, time, d_head]`
+/// to `[batch, heads, time, d_head]`.
 pub fn repeat_heads<B: Backend>(input: Tensor<B, 4>, heads: usize) -> Tensor<B, 4> {
     let [batch, key_value_heads, time, d_head] = input.dims();
     if key_value_heads == heads {
@@ -244,15 +244,14 @@ pub fn repeat_heads<B: Backend>(input: Tensor<B, 4>, heads: usize) -> Tensor<B, 
         .reshape([batch, heads, time, d_head])
 }
 
-/// A bias by distance, `[heads, query_time + key_time - 1]`, laid out over the scores,
-/// `[heads, query_time, key_time]`.
+/// Expands a bias by distance, `[heads, query_time + key_time - 1]`, to the scores, `[heads, query_time, key_time]`.
 fn spread_bias<B: Backend>(by_distance: Tensor<B, 2>, query_time: usize, key_time: usize) -> Tensor<B, 3> {
     let [heads, _] = by_distance.dims();
     let columns = bias_columns(query_time, key_time, &by_distance.device());
     by_distance.select(1, columns).reshape([heads, query_time, key_time])
 }
 
-/// The column of the bias by distance that each pair takes, `[query_time * key_time]`.
+/// Returns the column of the bias by distance for each pair, `[query_time * key_time]`.
 fn bias_columns<B: Backend>(query_time: usize, key_time: usize, device: &B::Device) -> Tensor<B, 1, Int> {
     let query = Tensor::<B, 1, Int>::arange(0..query_time as i64, device).reshape([query_time, 1]);
     let key = Tensor::<B, 1, Int>::arange(0..key_time as i64, device).reshape([1, key_time]);
@@ -279,7 +278,7 @@ mod tests {
     fn a_bias_by_distance_lands_on_its_pair() {
         let (query_time, key_time) = (2, 5);
         let bias = random([3, query_time + key_time - 1]);
-        // Without queries the scores are the bias alone.
+        // With zero queries, the scores are the bias alone.
         let query = Tensor::zeros([1, query_time, 12], &Default::default());
         let steps = AttentionSteps::new(
             Projections::Separate([query, random([1, key_time, 12]), random([1, key_time, 12])]),
@@ -306,7 +305,7 @@ mod tests {
         let (query, key, value) = (random([5, time, 12]), random([5, time, 12]), random([5, time, 12]));
         let rotation = ScorePosition::Rotation { cosine: random([time, 2]), sine: random([time, 2]) };
         let bias = random([3, 2 * time - 1]);
-        // The last queries' distances are the later columns.
+        // The distances of the last queries are the later columns.
         let shorter = ScorePosition::Bias(bias.clone().narrow(1, time - last, time + last - 1));
         for (all, few) in [(rotation.clone(), rotation), (ScorePosition::Bias(bias), shorter)] {
             let attend = |query, position| {

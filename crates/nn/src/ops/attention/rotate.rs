@@ -1,5 +1,5 @@
 //! Rotary positions on interleaved pairs (Su et al., 2021, arXiv 2104.09864): elements `2i` and `2i + 1` of each head
-//! are one point in the plane, turned by the angle of time and pair.
+//! are a point in a plane, rotated by an angle that depends on position and pair.
 
 use burn::tensor::{Tensor, backend::Backend};
 
@@ -8,10 +8,10 @@ use crate::kernels::pool::{self, Buffer};
 use crate::ops::host::Floats;
 use crate::ops::operation::{Input, Operation, fused, input, inputs};
 
-/// Queries or keys turned by their positions.
+/// Rotates queries or keys by their position.
 ///
 /// # Shapes
-/// `input` and the result `[batch, time, heads * d_head]`, tables `[time, d_head / 2]`.
+/// `x` and the result `[batch, time, heads * d_head]`, tables `[time, d_head / 2]`.
 pub fn rotate<B: Backend>(x: Tensor<B, 3>, cosine: Tensor<B, 2>, sine: Tensor<B, 2>) -> Tensor<B, 3> {
     let inputs = RotationInputs { cosine: input(&cosine), sine: input(&sine), x: input(&x) };
     fused(inputs, |_| Some(Rotate)).unwrap_or_else(|| composed(x, cosine, sine))
@@ -30,7 +30,7 @@ fn composed<B: Backend>(input: Tensor<B, 3>, cosine: Tensor<B, 2>, sine: Tensor<
 }
 
 inputs! {
-    /// The angles come first: they are read again for the gradient, and what is turned is not.
+    /// The inputs of a rotation. The tables come first, since the backward pass reads them but not `x`.
     RotationInputs<3> { cosine, sine, x }
 }
 

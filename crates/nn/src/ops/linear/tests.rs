@@ -1,4 +1,4 @@
-//! The fused linear layer against Burn's operations.
+//! Tests of the fused linear layer, compared with Burn's operations.
 
 use burn::{module::Param, nn::DropoutConfig};
 use burn_flex::Flex;
@@ -47,7 +47,7 @@ fn a_tied_head_scores_every_row_of_the_table() {
 }
 
 fn linear_agrees<B: AutodiffBackend>([rows, d_in, d_out]: [usize; 3], bias: bool, seed: u64) {
-    // As parameters of a module lose their place in the graph, the operations are called themselves.
+    // Module parameters are detached from the graph, so the operations are called directly.
     let layer = || {
         let bias = bias.then(|| leaf::<B, 1>(seed + 1, [d_out]).require_grad());
         layer_of(leaf::<B, 2>(seed, [d_in, d_out]).require_grad(), bias)
@@ -93,7 +93,7 @@ proptest! {
     }
 }
 
-/// Products of this size are cut in two, and their gradients computed side by side.
+/// Products of this size are split in two, and their gradients are computed in parallel.
 #[test]
 fn linear_layers_of_middling_size_agree() {
     linear_agrees::<Ndarray>([320, 64, 192], true, 1);
@@ -120,7 +120,7 @@ fn in_half_precision_that_the_kernels_lack_products_alone_are_composed() {
 fn the_gradient_of_a_bias_counts_what_dropout_keeps() {
     fn agrees<B: AutodiffBackend>() {
         let device = Default::default();
-        // The layer's output is its bias where it is kept, so the bias's gradient counts what is kept.
+        // Where dropout keeps the output, it is the scaled bias, so the gradient of the bias counts the kept elements.
         let bias = Tensor::<B, 1>::ones([103], &device).require_grad();
         let zeros = |shape| Tensor::<B, 2>::zeros(shape, &device);
         let layer = layer_of(zeros([5, 103]), Some(bias.clone()));

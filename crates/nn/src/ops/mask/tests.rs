@@ -1,4 +1,4 @@
-//! What masks hide, by their rules, lowered and in blocks.
+//! Tests of the keys that masks hide: by rules, translated, and in blocks.
 
 use super::*;
 use burn_ndarray::NdArray;
@@ -40,7 +40,7 @@ fn a_window_hides_what_lies_too_far_on_either_side() {
     assert_eq!(hidden(&causal, 3, 3), [0, 1, 1, 0, 0, 1, 1, 0, 0]);
     assert_eq!(hidden(&causal, 2, 5), [1, 1, 0, 0, 1, 1, 1, 1, 0, 0]);
     assert_eq!(hidden(&Mask::none().with_window(2), 3, 3), [0, 0, 1, 0, 0, 0, 1, 0, 0]);
-    // One as wide as the sequence hides nothing, nor does the last query alone have a future.
+    // A window as wide as the sequence hides nothing, and neither does a causal mask from the last query.
     assert!(Mask::<B>::none().with_window(3).hidden(3, 3, &Default::default()).is_none());
     assert!(Mask::<B>::causal().hidden(1, 7, &Default::default()).is_none());
 }
@@ -54,7 +54,7 @@ fn documents_and_padding_are_of_each_sequence() {
     assert_eq!(hidden(&causal, 2, 3), [0, 0, 1, 1, 1, 0, 1, 0, 1, 1, 1, 0]);
     let lengths = Mask::none().with_lengths(&[2, 0]);
     assert_eq!(hidden(&lengths, 1, 3), [0, 0, 1, 1, 1, 1]);
-    // More queries than keys, as in cross-attention.
+    // There may be more queries than keys, as in cross-attention.
     assert_eq!(hidden(&Mask::none().with_lengths(&[1]), 3, 2), [0, 1, 0, 1, 0, 1]);
     let all =
         Mask::causal().with_window(2).with_lengths(&[3, 1]).with_documents(&[vec![0, 1, 1], vec![2; 3]]);

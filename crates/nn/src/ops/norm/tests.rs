@@ -1,4 +1,4 @@
-//! Fused norms against Burn's operations.
+//! Tests of the fused norms, compared with Burn's operations.
 
 use burn::tensor::TensorData;
 use proptest::prelude::*;
@@ -7,8 +7,8 @@ use super::*;
 use crate::kernels::random::random;
 use crate::ops::{Activation, agreement::*, feed_forward};
 
-/// The input of a norm. Each value lies far from the next: where those of a row hardly differ, nothing is
-/// left of them but the rounding of their mean.
+/// Creates the input of a norm whose adjacent elements differ widely. If the elements of a row hardly differed, only
+/// the rounding error of their mean would remain.
 fn uneven<B: AutodiffBackend>(seed: u64, [rows, width]: [usize; 2]) -> Tensor<B, 3> {
     let mut values = random(seed, rows * width);
     for row in values.chunks_mut(width) {
@@ -42,8 +42,8 @@ fn norm_agrees<B: AutodiffBackend>([rows, width]: [usize; 2], bias: bool, seed: 
     });
 }
 
-/// Linear layers compute the norm before them again for their gradients: `tracked` says whether scale and
-/// shift have gradients themselves, without which it is kept.
+/// Linear layers recompute the norm before them for their gradients. If `tracked` is false, scale and shift have no
+/// gradients, and the norm is kept.
 fn norm_before_linear_layers_agrees<B: AutodiffBackend>([rows, width]: [usize; 2], tracked: bool, seed: u64) {
     check("norm before linear layers", || {
         let input = uneven::<B>(seed, [rows, width]);
@@ -69,7 +69,7 @@ fn norm_before_linear_layers_agrees<B: AutodiffBackend>([rows, width]: [usize; 2
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Of a row of one number the gradient is nothing but rounding.
+    /// Rows of one element are excluded, since their gradient is pure rounding error.
     #[test]
     fn norms_agree(sizes in [1usize..131, 2usize..70], bias: bool, seed in 0u64..1_000) {
         norm_agrees::<Ndarray>(sizes, bias, seed);
@@ -87,7 +87,8 @@ proptest! {
 
 #[test]
 fn the_graph_keeps_no_norm_for_the_layer_behind_it() {
-    /// Whether its memory comes back to the pool while the layer's result is there. Of such a size nothing else is.
+    /// Returns true if the memory of the norm returns to the pool while the layer's output still exists. No other
+    /// buffer has this size.
     fn is_free<B: AutodiffBackend>() -> bool {
         let (rows, width) = (997, 41);
         let parameter = |seed| leaf::<B, 1>(seed, [width]).require_grad();

@@ -5,15 +5,15 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::{Flat, Kernel, Moments, Numbers, Update, UpdateRule, moved};
 use crate::kernels::optimizer as kernel;
 
-/// Adam (Kingma and Ba, 2015, algorithm 1), `w - rate m / (sqrt(v) + epsilon)` with the moments corrected for their
-/// beginning; with a decay of the weights, AdamW (Loshchilov and Hutter, 2019).
+/// Adam (Kingma and Ba, 2015, algorithm 1), `w - rate m / (sqrt(v) + epsilon)` with bias-corrected moments; with weight
+/// decay, AdamW (Loshchilov and Hutter, 2019).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adam {
-    /// Decay of the first moment.
+    /// The decay rate of the first moment.
     pub beta1: f64,
-    /// Decay of the second moment.
+    /// The decay rate of the second moment.
     pub beta2: f64,
-    /// Added to the denominator.
+    /// The number added to the denominator.
     pub epsilon: f64,
 }
 

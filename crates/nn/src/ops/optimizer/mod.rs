@@ -1,8 +1,8 @@
-//! One update of all parameters of a model, each by its rule: AdamW, Adam and SGD as PyTorch computes them, and Muon.
+//! One update of all parameters of a model, each by its own rule: AdamW, Adam and SGD as in PyTorch, and Muon.
 //!
-//! A rule is a file with one implementation of [`UpdateRule`], and a name in the list of rules below. Where all rules of a
-//! model have kernels, these update all parameters in one pass over their numbers; Burn's operations update one after the
-//! other.
+//! A rule is a file with an implementation of [`UpdateRule`], and an entry in the list of rules below. If all rules of
+//! a model have kernels, the kernels update all parameters in one pass. Otherwise Burn's operations update one
+//! parameter after another.
 
 mod adam;
 mod muon;
@@ -19,22 +19,22 @@ use super::host::{Floats, tensor};
 use super::{float, primitive};
 use crate::kernels::optimizer::global_norm;
 
-/// How parameters follow their gradients.
+/// An update rule: computes new weights from gradients.
 pub(super) trait UpdateRule: Clone + Debug + PartialEq {
-    /// How many running means it keeps of a gradient, one or two.
+    /// The number of moments kept per parameter, one or two.
     const MOMENTS: usize;
 
-    /// Updates parameters by kernels, given the norm of all gradients together; none where the rule has no kernel.
+    /// The kernel, which updates parameters given the global gradient norm; `None` if the rule has none.
     const KERNEL: Option<Kernel<Self>> = None;
 
-    /// Updates a parameter by Burn's operations.
+    /// Updates a parameter with Burn's operations.
     fn update<B: Backend>(&self, update: &Update, parameter: Flat<B>) -> (Tensor<B, 1>, Moments<B>);
 }
 
-/// Updates parameters, each by its own rule, given the norm of all gradients together.
+/// A function that updates parameters, each by its own rule, given the global gradient norm.
 type Kernel<R> = for<'r, 'n> fn(&Update, f64, Vec<(&'r R, Numbers<'n>)>);
 
-/// A parameter for Burn's operations: flat, with its gradient scaled.
+/// A parameter for Burn's operations: flattened, with a scaled gradient.
 pub(super) struct Flat<B: Backend> {
     weights: Tensor<B, 1>,
     gradient: Tensor<B, 1>,
@@ -43,7 +43,7 @@ pub(super) struct Flat<B: Backend> {
     weight_decay: f64,
 }
 
-/// A parameter for kernels, with its gradient as it is. The new weights take its place.
+/// A parameter for the kernels, with its unscaled gradient. The new weights overwrite the gradient.
 pub(super) struct Numbers<'n> {
     weights: &'n [f32],
     gradient: &'n mut [f32],
@@ -54,14 +54,14 @@ pub(super) struct Numbers<'n> {
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $Name:ident),* $(,)?) => {
-        /// How a parameter follows its gradient.
+        /// The update rule of a parameter.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Rule {
             $($(#[$doc])* $Name($Name),)*
         }
 
         impl Rule {
-            /// How many running means it keeps of a gradient, one or two.
+            /// The number of moments kept per parameter, one or two.
             pub fn moments(&self) -> usize {
                 match self {
                     $(Self::$Name(_) => $Name::MOMENTS,)*
@@ -81,7 +81,7 @@ macro_rules! rules {
             }
         }
 
-        /// Updates parameters by the kernels of their rules, those of one kind of rule together.
+        /// Updates parameters with the kernels of their rules, one call per kind of rule.
         #[allow(non_snake_case, reason = "a variable for each rule")]
         fn run_kernels<'n>(update: &Update, norm: f64, parameters: impl Iterator<Item = (&'n Rule, Numbers<'n>)>) {
             $(let mut $Name = Vec::new();)*
@@ -111,33 +111,33 @@ rules! {
 pub struct Update {
     /// The learning rate of this update.
     pub learning_rate: f64,
-    /// Updates made, this one counted.
+    /// The number of this update, from 1.
     pub step: usize,
-    /// The largest norm of all gradients together (Pascanu et al., 2013), to which larger ones are scaled.
+    /// The largest global gradient norm (Pascanu et al., 2013); larger gradients are scaled down to it.
     pub max_norm: Option<f64>,
 }
 
-/// A parameter that has a gradient. Tensors of any rank stand side by side as primitives.
+/// A parameter with its gradient. Tensors are primitives, so that those of any rank have one type.
 #[derive(Debug, Clone)]
 pub struct Parameter<B: Backend> {
     /// The weights.
     pub weights: FloatTensor<B>,
-    /// Their gradient.
+    /// The gradient of the weights.
     pub gradient: FloatTensor<B>,
-    /// The moments, none before the first update.
+    /// The moments; `None` before the first update.
     pub moments: Option<Moments<B>>,
-    /// How it follows its gradient.
+    /// The update rule.
     pub rule: Rule,
-    /// Decoupled decay of the weights.
+    /// The decoupled weight decay.
     pub weight_decay: f64,
 }
 
-/// The running means of a parameter's gradient, flat.
+/// The moments of a parameter's gradient, flattened.
 #[derive(Debug, Clone)]
 pub struct Moments<B: Backend> {
-    /// Of the gradient, its momentum.
+    /// The first moment: the running mean of the gradient, or its momentum.
     pub first: Tensor<B, 1>,
-    /// Of its square, for rules of two moments.
+    /// The second moment: the running mean of the squared gradient, for rules with two moments.
     pub second: Option<Tensor<B, 1>>,
 }
 
@@ -151,7 +151,7 @@ pub struct Updated<B: Backend> {
 }
 
 impl Update {
-    /// Updates every parameter, and says the Euclidean norm of all gradients together before any scaling, `[1]`.
+    /// Updates every parameter, and returns the global gradient norm before any scaling, `[1]`.
     pub fn apply<B: Backend>(
         &self,
         parameters: Vec<Parameter<B>>,
@@ -161,14 +161,14 @@ impl Update {
         let gradients = parameters.iter().map(|parameter| Floats::new::<B>(&parameter.gradient));
         if have_kernels && let Some(gradients) = gradients.collect::<Option<Vec<_>>>() {
             let norm = global_norm(&gradients.iter().map(Floats::slice).collect::<Vec<_>>());
-            // Their memory can be taken only where nobody else holds it.
+            // The gradients' memory can be reused only if there is no other reference to it.
             drop(gradients);
             return (self.fused(norm, parameters, device), Tensor::from_data([norm as f32], device));
         }
         self.composed(parameters, device)
     }
 
-    /// By Burn's operations, which leave the norm on the device.
+    /// Updates with Burn's operations, which leave the norm on the device.
     fn composed<B: Backend>(
         &self,
         parameters: Vec<Parameter<B>>,
@@ -183,7 +183,7 @@ impl Update {
             false => Tensor::cat(squares.collect(), 0).sum().sqrt(),
         };
         let scale = self.max_norm.map(|max_norm| {
-            // As PyTorch's clip_grad_norm_: the small number keeps a zero gradient from dividing by zero.
+            // As in PyTorch's `clip_grad_norm_`, the small number avoids division by zero.
             (norm.clone() + 1e-6).recip().mul_scalar(max_norm).clamp_max(1.0)
         });
         let update = |Parameter { weights, gradient, moments, rule, weight_decay }: Parameter<B>| {
@@ -200,10 +200,10 @@ impl Update {
         (parameters.into_iter().map(update).collect(), norm)
     }
 
-    /// By the kernels, given the norm of all gradients together.
+    /// Updates with the kernels, given the global gradient norm.
     ///
-    /// The new weights take the memory of the gradients, and the next gradients that of the old weights,
-    /// once nobody reads these any more.
+    /// The new weights take the memory of the gradients. The next gradients take the memory of the old weights, once it
+    /// has no other readers.
     fn fused<B: Backend>(
         &self,
         norm: f64,
@@ -243,7 +243,7 @@ impl Update {
     }
 }
 
-/// A running mean, which begins at zero, after another number.
+/// Updates a running mean, which starts at zero, with a new value.
 fn moved<B: Backend>(old: Option<Tensor<B, 1>>, decay: f64, new: Tensor<B, 1>) -> Tensor<B, 1> {
     let new = new * (1.0 - decay);
     match old {

@@ -6,13 +6,13 @@ use super::{Flat, Kernel, Moments, Numbers, Update, UpdateRule, moved};
 use crate::kernels::muon as kernel;
 use crate::ops::precision::{matmul, precision};
 
-/// Muon (Jordan et al., 2024) for matrices `[rows, sum of columns]` that stand side by side, each of which moves by
-/// itself: see [`kernels::muon`](crate::kernels::muon).
+/// Muon (Jordan et al., 2024) for concatenated matrices `[rows, sum of columns]`, each of which is updated separately:
+/// see [`kernels::muon`](crate::kernels::muon).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Muon {
-    /// Decay of the momentum.
+    /// The decay rate of the momentum.
     pub momentum: f64,
-    /// Columns of each matrix.
+    /// The number of columns of each matrix.
     pub columns: Vec<usize>,
 }
 
@@ -34,7 +34,7 @@ impl UpdateRule for Muon {
 
 fn run(update: &Update, norm: f64, mut parameters: Vec<(&Muon, Numbers<'_>)>) {
     let Update { learning_rate, max_norm, .. } = *update;
-    // Kernels do not know f16.
+    // The kernels do not support f16.
     let precision = precision().of_kernels().unwrap_or_default();
     for alike in parameters.chunk_by_mut(|one, other| one.0.momentum == other.0.momentum) {
         let settings = kernel::Muon { learning_rate, momentum: alike[0].0.momentum, max_norm, precision };
@@ -49,7 +49,7 @@ fn run(update: &Update, norm: f64, mut parameters: Vec<(&Muon, Numbers<'_>)>) {
     }
 }
 
-/// What Muon moves matrices side by side by, whose momentum this is, at a learning rate of one.
+/// Returns Muon's update of concatenated matrices from their momentum, at a learning rate of one.
 fn orthogonal<B: Backend>(momentum: Tensor<B, 1>, widths: &[usize]) -> Tensor<B, 1> {
     let columns = widths.iter().sum::<usize>();
     let rows = momentum.dims()[0] / columns;

@@ -7,7 +7,7 @@ use super::{Flat, Moments, Update, UpdateRule};
 /// Stochastic gradient descent with momentum as in PyTorch: `m = momentum m + g`, `w - rate m`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sgd {
-    /// Decay of the momentum.
+    /// The decay rate of the momentum.
     pub momentum: f64,
 }
 

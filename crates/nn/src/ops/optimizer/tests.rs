@@ -1,4 +1,4 @@
-//! The kernels against Burn's operations.
+//! Tests of the kernels, compared with Burn's operations.
 
 use burn::tensor::TensorData;
 use burn_flex::Flex;
@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::{kernels::random::random, ops::Kernels};
 
-/// A few updates of matrices of these shapes, the first `muon` of them by Muon: after each the weights, the
-/// moments and the norm.
+/// Runs a few updates of matrices of these shapes, the first `muon` of them with Muon, and returns weights, moments and
+/// norm after each.
 fn path<B: Backend>(
     rule: &Rule,
     (decay, max_norm, muon): (f64, Option<f64>, usize),

@@ -1,4 +1,4 @@
-//! What a page embeds.
+//! Tests of the data embedded in a page.
 
 use super::{
     super::tests::{SCORE, Shown},
@@ -7,7 +7,7 @@ use super::{
 use crate::scores::{HeadScores, ScoredStep};
 use crate::series::Point;
 
-/// The JSON and the bytes behind it.
+/// Returns the JSON and the bytes after it.
 pub(in super::super) fn unpacked(data: &str) -> (serde_json::Value, Vec<u8>) {
     let all = miniz_oxide::inflate::decompress_to_vec_zlib(&STANDARD.decode(data).unwrap()).unwrap();
     let (length, rest) = all.split_first_chunk().unwrap();
