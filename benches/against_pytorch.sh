@@ -1,13 +1,13 @@
 #!/bin/sh
-# A training step beside PyTorch's compiled one: pair by pair, so that whatever else the machine does
-# falls on both. Prints each pair's ratio of times (below 1: faster than PyTorch) and of peak memory,
-# and their medians.
+# Compares a training step with PyTorch's compiled one in alternating pairs, so that other load on the
+# machine affects both. Prints each pair's ratios of time (below 1: faster than PyTorch) and of peak
+# memory, and their medians.
 #
 #     benches/against_pytorch.sh [SHAPE..]
 #
-# Needs python3 with torch (PYTHON names another) and a C++ compiler, which torch.compile calls.
-# ROUNDS pairs a shape (5), THREADS threads each (2); EAGER=1 takes PyTorch without its compiler, PRECISION=bf16
-# rounds the factors of products on both sides, in PyTorch by torch.autocast.
+# Needs python3 with torch (PYTHON names another interpreter) and a C++ compiler, which torch.compile calls.
+# Runs ROUNDS pairs per shape (5) with THREADS threads each (2); EAGER=1 runs PyTorch without its compiler, PRECISION=bf16
+# rounds the factors of matrix products on both sides, in PyTorch by torch.autocast.
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}

@@ -1,13 +1,13 @@
 #!/bin/sh
-# nanoGPT's setup for a CPU (its README: 4 layers, width 128, 64 characters of context, 2,000 steps), from the
-# start of the program to its weights, beside nanoGPT itself: pair by pair, so that whatever else the machine
-# does falls on both. Both evaluate as they do by default; ours also looks into the model and draws.
+# Compares nanoGPT's setup for a CPU (its README: 4 layers, width 128, 64 characters of context, 2,000 steps) with
+# nanoGPT itself, from the start of the program to its weights, in alternating pairs, so that other load on the machine
+# affects both. Both evaluate by their defaults; ours also analyses the model and draws plots.
 # Prints seconds and ratios (below 1: faster).
 #
 #     benches/characters_against_nanogpt.sh NANOGPT TEXT
 #
 # NANOGPT is a clone of karpathy/nanoGPT, TEXT the tinyshakespeare of its data/shakespeare_char. Needs python3
-# with torch, numpy and requests (PYTHON names another). ROUNDS pairs (3), THREADS threads each (2).
+# with torch, numpy and requests (PYTHON names another interpreter). Runs ROUNDS pairs (3) with THREADS threads each (2).
 set -eu
 [ $# = 2 ] || { echo "usage: $0 NANOGPT TEXT" >&2; exit 2; }
 nanogpt=$(cd "$1" && pwd)

@@ -1,12 +1,12 @@
 #!/bin/sh
-# The whole default run, from the start to the last picture, beside PyTorch's import and as many training
-# steps on a batch of a model of its sizes: pair by pair, so that whatever else the machine does falls on
-# both. PyTorch neither validates nor saves nor draws. Prints seconds and ratios (below 1: faster).
+# Compares the whole default run, from the start to the last plot, with PyTorch's import and as many training steps
+# of a model of the same size on one batch, in alternating pairs, so that other load on the machine affects both.
+# PyTorch neither validates nor saves nor draws. Prints seconds and ratios (below 1: faster).
 #
 #     benches/default_run_against_pytorch.sh
 #
-# Needs python3 with torch (PYTHON names another) and a C++ compiler, which torch.compile calls.
-# ROUNDS pairs (3), THREADS threads each (2); EAGER=1 takes PyTorch without its compiler.
+# Needs python3 with torch (PYTHON names another interpreter) and a C++ compiler, which torch.compile calls.
+# Runs ROUNDS pairs (3) with THREADS threads each (2); EAGER=1 runs PyTorch without its compiler.
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}

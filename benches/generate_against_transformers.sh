@@ -1,12 +1,12 @@
 #!/bin/sh
-# Tokens a second beside transformers' generate, pair by pair, so that whatever else the machine does
-# falls on both: a GPT-2 of 124 million random weights or a Llama of 135 million, 64 tokens of prompt, 128 new ones, batch 1.
-# Prints each pair's ratio of speeds (above 1: faster than transformers), ours over the limit that the
-# memory's bandwidth sets, and the medians.
+# Compares the tokens per second with transformers' generate in alternating pairs, so that other load on the machine
+# affects both: a GPT-2 with 124 million random weights or a Llama with 135 million, a prompt of 64 tokens, 128 new tokens,
+# batch 1. Prints each pair's ratio of speeds (above 1: faster than transformers), the time of our step over the limit set
+# by memory bandwidth, and the medians.
 #
 #     benches/generate_against_transformers.sh [gpt2|llama]
 #
-# Needs python3 with torch and transformers (PYTHON names another). ROUNDS pairs (5), THREADS each (2).
+# Needs python3 with torch and transformers (PYTHON names another interpreter). Runs ROUNDS pairs (5) with THREADS threads each (2).
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}

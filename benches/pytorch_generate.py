@@ -1,4 +1,4 @@
-"""transformers' generate on the shape of `cargo bench --bench generate`: one line of JSON.
+"""Measures transformers' generate on the shape of `cargo bench --bench generate`; prints one line of JSON.
 
     python benches/pytorch_generate.py [gpt2|llama] [--prompt 64] [--new 128] [--threads 2]
 """

@@ -1,11 +1,11 @@
-"""The training steps of benches/step.rs in PyTorch: one line of JSON, the fields of that benchmark.
+"""Measures the training steps of benches/step.rs in PyTorch; prints one line of JSON with the fields of that benchmark.
 
     python benches/pytorch_step.py small --compile --threads 2
     python benches/pytorch_step.py small --compile --bf16
 
-The same decoder: pre-norm blocks with one projection for queries, keys and values, exact GELU, learned
+The decoder is the same: pre-norm blocks with one projection for queries, keys and values, exact GELU, learned
 positions, no dropout; Adam at 1e-3; the loss is read at each step. "llama" has rotary positions, RMS norms, SwiGLU, half
-as many key heads as query heads, and no biases. --bf16 computes forward and loss under torch.autocast.
+as many key heads as query heads, and no biases. --bf16 computes the forward pass and the loss under torch.autocast.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-# Architecture by name: vocabulary, width, heads, layers, sequences, time, steps in a round.
+# The shapes by name: vocabulary, width, heads, layers, batch size, sequence length, steps per round.
 SHAPES = {
     "one_layer": (10, 64, 8, 0, 32, 10, 200),
     "small": (65, 128, 4, 4, 12, 64, 20),
@@ -60,7 +60,7 @@ class Block(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Cosines and sines of all places, and the turning of halves of a head."""
+    """The cosines and sines of all positions, and the rotation of the halves of a head."""
 
     def __init__(self, d_head, context):
         super().__init__()
@@ -111,7 +111,7 @@ class Llama(nn.Module):
 
 
 class Decoder(nn.Module):
-    """With no layers, the one-layer decoder: embedding, attention, head."""
+    """A decoder; without layers the one-layer decoder: embedding, attention, head."""
 
     def __init__(self, vocab, d_model, heads, layers, context):
         super().__init__()

@@ -1,13 +1,13 @@
 #!/bin/sh
-# The presets for text by characters on tinyshakespeare: loss over the whole validation tail after the last step, the
-# lowest of the run's validations, which is that of its weights, and seconds from the start of the program to these
-# weights: mean and standard deviation over seeds. The presets of a seed run one after another, so that whatever else the
-# machine does falls on all of them.
+# Measures the presets for character-level text on tinyshakespeare: the loss over the whole validation tail after the last
+# step, the lowest validation loss, which is that of the written weights, and the seconds from the start of the program to
+# these weights. Prints means over seeds, and standard deviations of the losses. The presets of a seed run one after
+# another, so that other load on the machine affects all of them.
 #
 #     benches/records.sh TEXT [PRESET[,key=value..]..]
 #
-# TEXT is the tinyshakespeare of nanoGPT's data/shakespeare_char; a preset's keys may be overridden. Without presets:
-# characters and characters_quick. SEEDS seeds (5), THREADS threads (2).
+# TEXT is the tinyshakespeare of nanoGPT's data/shakespeare_char; a preset's keys may be overridden. The default presets
+# are characters and characters_quick. Runs SEEDS seeds (5) with THREADS threads (2).
 set -eu
 [ $# -ge 1 ] || { echo "usage: $0 TEXT [PRESET[,key=value..]..]" >&2; exit 2; }
 text=$(realpath "$1")

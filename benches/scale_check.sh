@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Is it true what `scale` predicts? Two and four workers in network namespaces of this machine, joined by slowed links,
-# beside real runs of the same config. Needs root, Open MPI and Python; and netem in the kernel, or else iptables and a C
-# compiler. It takes four minutes, in which nothing else should run: workers go before it where the kernel allows that.
+# Compares the predictions of `scale` with real runs of the same config, for two and four workers in network namespaces of
+# this machine, joined by slowed links. Needs root, Open MPI and Python, and either netem in the kernel or iptables and a C
+# compiler. Takes four minutes, during which nothing else should run: workers get priority if the kernel allows it.
 #   cargo build --release --features mpi && benches/scale_check.sh [STEPS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,7 +21,7 @@ clean_up() {
 } 2>/dev/null
 trap clean_up EXIT
 
-# A namespace a worker, by its address. Each has a host name of its own, or MPI would take them for one machine.
+# One namespace per worker, named by its address. Each has its own host name, or MPI would treat them as one machine.
 ip link add scale0 type bridge
 ip addr add 10.77.0.254/24 dev scale0
 ip link set scale0 up

@@ -1,5 +1,5 @@
-// Slows what crosses a Linux bridge, where the kernel has no netem: each sender gets a rate, each packet a delay.
-// iptables hands over packets as numbers (NFQUEUE 0); their content stays in the kernel.
+// Slows the traffic of a Linux bridge if the kernel has no netem: each sender gets a rate, each packet a delay.
+// iptables hands over packets by their ids (NFQUEUE 0); their payload stays in the kernel.
 //   cc -O2 -o slow_link slow_link.c && ./slow_link GBIT MICROSECONDS
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 enum { HELD = 1 << 16 }; // More packets than the kernel queues.
-static struct { uint32_t id; int64_t due; } held[256][HELD]; // In their order, by sender.
+static struct { uint32_t id; int64_t due; } held[256][HELD]; // By sender, in order of arrival.
 static uint32_t first[256], next[256];
-static int64_t busy[256]; // When a sender's link is free again.
+static int64_t busy[256]; // The time at which a sender's link is free again.
 static int to_kernel;
 
 static int64_t now(void) {
@@ -29,7 +29,7 @@ static int64_t now(void) {
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-// Sends one message with these attributes.
+// Sends one message with the given attributes.
 static void tell(int type, const void *attributes, int size) {
     struct { struct nlmsghdr h; struct nfgenmsg g; char attributes[64]; } m = {{0}};
     m.h.nlmsg_len = m.attributes - (char *)&m + size;
@@ -40,7 +40,7 @@ static void tell(int type, const void *attributes, int size) {
     if (sendto(to_kernel, &m, m.h.nlmsg_len, 0, (void *)&kernel, sizeof kernel) < 0) { perror("sendto"); exit(1); }
 }
 
-// Holds the packet of a message until its link has sent it, and the delay is over.
+// Holds the packet of a message until its link has sent it and its delay has passed.
 static void hold(struct nlmsghdr *h, double nanoseconds_a_byte, int64_t delay) {
     struct nlattr *a = (void *)((char *)NLMSG_DATA(h) + sizeof(struct nfgenmsg));
     int left = h->nlmsg_len - NLMSG_HDRLEN - sizeof(struct nfgenmsg);
@@ -50,7 +50,7 @@ static void hold(struct nlmsghdr *h, double nanoseconds_a_byte, int64_t delay) {
         uint8_t *content = (uint8_t *)a + NLA_HDRLEN;
         int size = NLA_ALIGN(a->nla_len);
         if ((a->nla_type & NLA_TYPE_MASK) == NFQA_PACKET_HDR) id = ((struct nfqnl_msg_packet_hdr *)content)->packet_id;
-        if ((a->nla_type & NLA_TYPE_MASK) == NFQA_PAYLOAD) bytes = content[2] << 8 | content[3], sender = content[15]; // of the IPv4 header
+        if ((a->nla_type & NLA_TYPE_MASK) == NFQA_PAYLOAD) bytes = content[2] << 8 | content[3], sender = content[15]; // from the IPv4 header
         a = (void *)((char *)a + size);
         left -= size;
     }
@@ -71,7 +71,7 @@ int main(int count, char **words) {
     struct { struct nlattr a; struct nfqnl_msg_config_cmd bind; } command = {
         {8, NFQA_CFG_CMD}, {.command = NFQNL_CFG_CMD_BIND, .pf = htons(AF_INET)}};
     tell(NFQNL_MSG_CONFIG, &command, sizeof command);
-    // The first 20 bytes of each packet, which is not cut before the link is behind it.
+    // Copies the first 20 bytes of each packet; packets are not segmented before they have crossed the link (GSO).
     struct { struct nlattr a; uint32_t range; uint8_t mode, filler[3]; struct nlattr b; uint32_t mask; struct nlattr c; uint32_t flags; } how = {
         {9, NFQA_CFG_PARAMS}, htonl(20), NFQNL_COPY_PACKET, {0},
         {8, NFQA_CFG_MASK}, htonl(NFQA_CFG_F_GSO), {8, NFQA_CFG_FLAGS}, htonl(NFQA_CFG_F_GSO)};

@@ -1,12 +1,13 @@
 #!/bin/sh
-# What each technique of characters_quick.toml gives: the loss over the whole validation tail, and the time from the start
-# of the program to its written weights, with one technique left out at a time, as differences from the whole preset with
-# the same seed (mean and 95 % interval over seeds, by Student's t). The variants of a seed run one after another.
+# Measures the effect of each technique of characters_quick.toml: the loss over the whole validation tail and the time from
+# the start of the program to its written weights, with one technique replaced at a time. The loss is compared with that of
+# the whole preset with the same seed as a difference (mean and 95 % interval over seeds, by Student's t), the time as a
+# ratio. The variants of a seed run one after another.
 #
 #     benches/techniques.sh TEXT [VARIANT]
 #
-# TEXT is the tinyshakespeare of nanoGPT's data/shakespeare_char; of the variants below, those whose names hold VARIANT, or
-# all. SEEDS seeds (5, at most 10), THREADS threads (2).
+# TEXT is the tinyshakespeare of nanoGPT's data/shakespeare_char. VARIANT selects the variants below whose names contain it
+# (all by default). Runs SEEDS seeds (5, at most 10) with THREADS threads (2).
 set -eu
 [ $# -ge 1 ] || { echo "usage: $0 TEXT [VARIANT]" >&2; exit 2; }
 text=$(realpath "$1")

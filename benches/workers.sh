@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Milliseconds of a training step of the medium decoder, and what sharing it costs: one worker with all threads beside
-# eight shards on it, and beside as many workers of one thread as it has threads. In turn, ROUNDS times.
+# Measures the milliseconds per training step of the medium decoder and the overhead of data parallelism: one worker with
+# all threads, compared with eight shards on one worker and with one single-threaded worker per thread. Runs them in turn,
+# ROUNDS times.
 #
 #     benches/workers.sh [WORKERS]         2 workers; needs mpirun
 set -euo pipefail
@@ -14,7 +15,7 @@ trap 'rm -rf "$work"' EXIT
 shape=(data.vocab=65 data.length=256 data.train_samples=512 data.valid_samples=8 model.d_model=384 model.heads=6
     model.layers=6 training.batch_size=8 training.log_every=1 training.validate_every=100000 analysis.every=0
     analysis.snapshots=0 analysis.circuit=false "training.steps=$steps")
-# The median of the steps but for the first three.
+# Prints the median time of all steps but the first three.
 step() { # COMMAND... -- KEY=VALUE...
     local command=() sets=()
     while [ "$1" != -- ]; do command+=("$1") && shift; done

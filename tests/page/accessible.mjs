@@ -1,9 +1,9 @@
-// Looks for faults of accessibility in a report.html by axe-core.
+// Checks the accessibility of a report.html with axe-core.
 //
 //     node tests/page/accessible.mjs CHROMIUM REPORT.html AXE.min.js
 //
-// Light and dark, with typed input, a head switched off and the tour open, and at the width of a phone. Ends like
-// explore.mjs; any fault that axe-core calls serious or critical is a failure.
+// Checks the page as it opens, in the dark theme with a head switched off and the tour open, and at the width of a phone.
+// Exits like explore.mjs; every violation that axe-core rates as serious or critical is a failure.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -20,7 +20,7 @@ async function look(what) {
   check(faults.length === 0, `${what}: ${faults.join("; ")}`);
 }
 
-/** Where the page has its model, its controls are in use. */
+/** Uses the controls of the model if the page has one. */
 async function useModel() {
   if (await value(`document.getElementById("try").hidden`)) return;
   await press("#switch-off");

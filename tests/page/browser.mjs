@@ -1,4 +1,4 @@
-// A headless Chromium, driven by the DevTools protocol over a pipe: no package, no port.
+// A headless Chromium, driven by the DevTools protocol over a pipe, without a package or a port.
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -9,10 +9,10 @@ const FLAGS = [
   "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--force-color-profile=srgb", "--remote-debugging-pipe",
 ];
-/** The longest wait for an answer, or for a page. */
+/** The timeout for an answer and for a page, in milliseconds. */
 const PATIENCE = 60_000;
 
-/** Starts a browser with one page; `page.problems` collects what a page must not do. */
+/** Starts a browser with one page; `page.problems` collects the errors and requests of the page. */
 export async function launch(program) {
   const profile = mkdtempSync(join(tmpdir(), "explore-"));
   const browser = spawn(program, [...FLAGS, `--user-data-dir=${profile}`, "about:blank"], {
@@ -48,7 +48,7 @@ export async function launch(program) {
     }
   });
 
-  /** What a page must not do: fail, complain, or ask any host for anything. */
+  /** Records what a page must not cause: exceptions, warnings, dialogs and requests to a host. */
   function note(method, params) {
     if (method === "Runtime.exceptionThrown") problems.push(`exception: ${params.exceptionDetails.exception?.description ?? params.exceptionDetails.text}`);
     if (method === "Runtime.consoleAPICalled" && ["error", "warning", "assert"].includes(params.type)) {
@@ -75,7 +75,7 @@ export async function launch(program) {
     });
   }
 
-  /** The value of an expression in the page. */
+  /** Returns the value of an expression in the page. */
   async function value(expression) {
     const { result, exceptionDetails } = await send("Runtime.evaluate", { expression, returnByValue: true, awaitPromise: true });
     if (exceptionDetails) throw new Error(`${expression}: ${exceptionDetails.exception?.description ?? exceptionDetails.text}`);

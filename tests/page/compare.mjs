@@ -1,9 +1,9 @@
-// Explores the page of a comparison as a reader would, and compares what it says with `compare --json`.
+// Explores the page of a comparison as a user would, and compares its contents with `compare --json`.
 //
 //     node tests/page/compare.mjs CHROMIUM FOLDER EXPECTED
 //
-// FOLDER is what `compare --out` wrote, EXPECTED the JSON. Rows are sorted and chosen, dots are clicked, the axis and the
-// score are changed, in light, dark and forced colours, printed, and at the width of a phone.
+// FOLDER is the output folder of `compare --out`, EXPECTED the JSON. Sorts and chooses rows, clicks dots, changes the axis
+// and the score; checks light, dark and forced colours and the width of a phone.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";

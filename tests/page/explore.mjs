@@ -1,23 +1,23 @@
-// Explores a report.html as a reader would, and compares what it says with the run's data.
+// Explores a report.html as a user would, and compares its contents with the run's data.
 //
 //     node tests/page/explore.mjs CHROMIUM REPORT.html EXPECTED.json
 //
-// EXPECTED.json is the `Page` that the report was written from, as serde writes it. Read are
+// EXPECTED.json is the `Page` that the report was written from, as serialised by serde. The script reads
 // `run`, `config`, `summary`; `loss` with `training`, `validation`, `learning_rate` (lists of
 // `{step, value}`), `floor` and `diverged`; `readings`, each with `sequence`, `source`, `inputs` (texts),
 // `targets` (`{text, probability, role}` or null) and `likeliest` (lists of `{token, probability}`); `views`,
-// each with `attention`, `cross` and `encoder` (`[layer][head]`, each `[query, key]` row by row); `heads`
-// (`[layer][head]`, each a value by the key of its score), `shown` (the head of each layer that is shown first, by kind); `history`
+// each with `attention`, `cross` and `encoder` (`[layer][head]`, each `[query, key]` in row-major order); `heads`
+// (`[layer][head]`, each with its values by score key), `shown` (the head of each layer that is shown first, by kind); `history`
 // (`{step, heads}`).
 //
-// The predictions of every sample are read, and every layer and head of the first two and the last is
-// visited by clicks; thumbnails are sorted by every score; cells, tokens, predictions and curves are
-// pointed at with mouse and keyboard, in light and dark, at the width of a screen and of a phone, and
-// printed. Roots of weights must agree within half a step of 8 bits, all other numbers within seven digits.
+// Reads the predictions of every sample, and visits every layer and head of the first two samples and the last one
+// by clicks; sorts thumbnails by every score; points at cells, tokens, predictions and curves with mouse and keyboard;
+// checks light and dark, print, and the widths of a screen and of a phone. Roots of weights must agree to within half a
+// step of 8 bits, all other numbers to seven digits.
 //
-// Ends with code 0 and one line of what was checked; with code 1 and a line for each failure, among
-// them every console message of a warning or error, every exception and dialog, and every request
-// that is not of a file or of data. SCREENSHOTS=FOLDER leaves pictures of the page there.
+// Exits with code 0 and one line that counts the checks, or with code 1 and a line per failure. Failures include
+// every warning or error on the console, every exception and dialog, and every request other than for a file or data.
+// SCREENSHOTS=FOLDER saves screenshots of the page there.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -26,12 +26,12 @@ import { check, choose, dataset, emulate, explore, lowestContrast, middle, page,
 
 const [report, expectedPath] = process.argv.slice(3);
 const expected = JSON.parse(readFileSync(expectedPath, "utf8"));
-/** The scores that are known of any head. */
+/** The scores that are known for at least one head. */
 const scores = Object.keys(expected.heads[0]?.[0] ?? {}).filter((score) => expected.heads.flat().some((head) => head[score] !== null));
-/** Of the samples whose maps are explored, these and the last. */
+/** The number of first samples whose maps are explored, in addition to the last sample. */
 const FIRST_SAMPLES = 2;
 
-/** Numbers that agree to about seven digits; both may be missing. */
+/** Checks that two numbers agree to about seven digits; both may be missing. */
 function close(found, wanted, what) {
   if (wanted === null || wanted === undefined) return check(found === "" || found === undefined || found === "null", `${what}: found ${found}, expected none`);
   check(found !== "" && found !== undefined && Math.abs(Number(found) - wanted) <= 1e-6 * Math.abs(wanted) + 1e-12, `${what}: found ${found}, expected ${wanted}`);
@@ -40,21 +40,21 @@ function close(found, wanted, what) {
 const { value, move, click, key } = page;
 const radio = (name, option) => `label:has(> input[name="${name}"][value="${option}"])`;
 
-/** Positions to point at: the ends, and some between. */
+/** Returns positions to point at: the ends and some in between. */
 const some = (length) => [...new Set([0, 1, Math.floor(length / 3), Math.floor((2 * length) / 3), length - 1])].filter((i) => i >= 0 && i < length);
 
 const weightsOf = ({ attention, cross, encoder }, kind) => ({ decoder: attention, cross, encoder })[kind];
-/** The tokens of queries and keys of a kind of attention, and its weight between two of them. */
+/** Returns the query and key tokens of a kind of attention, and a function for the weight between two of them. */
 function expectedMaps(sample, kind) {
   const { inputs, source } = expected.readings[sample];
   const [queries, keys] = { decoder: [inputs, inputs], cross: [inputs, source], encoder: [source, source] }[kind];
   const weights = weightsOf(expected.views[sample], kind);
   return { queries, keys, weight: (layer, head, query, key) => weights[layer][head][query * keys.length + key] };
 }
-/** Whether a weight is as near as a byte can tell; JSON has null for what is not a number. */
+/** Returns true if a weight agrees to the precision of a byte; JSON encodes NaN as null. */
 const near = (found, wanted) => found !== "" && (wanted === null ? found === "NaN" : Math.abs(Math.sqrt(Number(found)) - Math.sqrt(wanted)) <= 0.501 / 254);
 
-/** What the page must say of a cell. */
+/** Checks the reading of a cell. */
 async function checkReading({ sample, kind, layer, head }, query, key_, what) {
   const found = await dataset("reading");
   const { queries, keys, weight } = expectedMaps(sample, kind);
@@ -83,7 +83,7 @@ async function exploreMatrix(place) {
   }
 }
 
-/** Compares every token's light with the weights of the pointed one. */
+/** Compares the highlight of every token with the weights of the token pointed at. */
 async function exploreTokens({ sample, kind, layer, head }) {
   const { queries, keys, weight } = expectedMaps(sample, kind);
   const lit = kind === "cross" ? "lit" : "tokens";
@@ -198,7 +198,7 @@ async function exploreThumbnails() {
   }
 }
 
-/** The place of a step on the time axis that both charts share, read off by pointing. */
+/** Checks both charts by pointing at steps along their shared time axis. */
 async function exploreCharts() {
   const loss = expected.loss;
   if (loss.floor !== null) close((await dataset("floor")).value, loss.floor, "floor");
@@ -241,7 +241,7 @@ async function exploreCharts() {
   }
 }
 
-/** The film shows each of its steps in all panels, and ends with what the page shows. */
+/** Checks that the film shows each of its steps in all panels, and ends with what the page shows. */
 async function exploreFilm() {
   if (await value(`document.getElementById("film").hidden`)) return;
   await choose("sample", expected.sample);
@@ -264,7 +264,7 @@ async function exploreFilm() {
   await choose("sample", 0);
 }
 
-/** Everything can be reached and moved without a mouse. */
+/** Checks that everything can be reached and moved without a mouse. */
 async function exploreKeyboard() {
   await choose("sample", 0);
   await press(radio("view", "matrix"));
@@ -306,7 +306,7 @@ async function exploreKeyboard() {
 }
 const lossSteps = ({ training, validation, learning_rate }) => [...training, ...validation, ...learning_rate].map(({ step }) => step);
 
-/** The page says what it was given, as text and never as markup. */
+/** Checks that the page shows its data, as text and never as markup. */
 async function exploreTexts() {
   same(await value(`document.getElementById("run").textContent`), expected.run, "the run's name");
   same(await value("document.title"), expected.run.trim().replace(/\s+/g, " "), "the title");
@@ -319,7 +319,7 @@ async function exploreTexts() {
   same(await value(`Object.keys(window).filter((name) => ["data", "state", "update"].includes(name)).length`), 0, "globals");
 }
 
-/** Colours and widths. */
+/** Checks colours and widths. */
 async function exploreLooks() {
   for (const look of ["light", "dark", "forced"]) {
     await emulate(look);
@@ -358,7 +358,7 @@ async function exploreLooks() {
   await screenshot("phone");
 }
 
-/** Text of tokens stands out from its ground, lines of layers from theirs, and light from dark weights. */
+/** Checks the contrast of tokens and curves with their backgrounds, and that the colours of weights differ. */
 async function exploreContrast(look) {
   await press(radio("view", "tokens"));
   const [tokens, lines] = [await lowestContrast(".token", "color"), await lowestContrast("#history-chart .curve", "stroke")];

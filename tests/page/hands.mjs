@@ -1,4 +1,4 @@
-// What a reader does with a page, and what is checked on the way: the hands of the scripts beside this one.
+// The user actions and checks that the scripts of this folder share.
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -22,9 +22,9 @@ export const page = await launch(program).catch((error) => {
 });
 const { value, move, click } = page;
 
-/** The data attributes of an element. */
+/** Returns the data attributes of an element. */
 export const dataset = (id) => value(`({...document.getElementById(${JSON.stringify(id)}).dataset})`);
-/** The middle of an element in the window, scrolled into view. */
+/** Scrolls an element into view, and returns its middle and its box in the window. */
 export async function middle(selector) {
   const box = await value(`(() => {
     const found = document.querySelector(${JSON.stringify(selector)});
@@ -44,14 +44,14 @@ export async function point(selector) {
   const { x, y } = await middle(selector);
   await move(x, y);
 }
-/** Chooses in a select as a reader does: no click opens its list without a window. */
+/** Chooses an option of a select by script, since no click opens its list in a headless browser. */
 export const choose = (id, option) => value(`(() => {
   const select = document.getElementById(${JSON.stringify(id)});
   select.value = ${JSON.stringify(String(option))};
   select.dispatchEvent(new Event("change", { bubbles: true }));
 })()`);
 
-/** The looks that a system can ask for: light, dark, and few colours of the reader's own. */
+/** The colour schemes that a system can request: light, dark, and forced colours of the user's choice. */
 export const LOOKS = {
   light: [{ name: "prefers-color-scheme", value: "light" }],
   dark: [{ name: "prefers-color-scheme", value: "dark" }],
@@ -59,7 +59,7 @@ export const LOOKS = {
 };
 export const emulate = (look) => page.send("Emulation.setEmulatedMedia", { media: "", features: LOOKS[look] ?? [] });
 
-/** The lowest contrast between elements, by one of their colours, and the ground behind them. */
+/** Returns the lowest contrast between one of the elements' colours and the background behind them. */
 export const lowestContrast = (selector, property) => value(`(() => {
   const parts = (text) => text.match(/[\\d.]+/g).map(Number);
   const ground = (element) => { for (; element; element = element.parentElement) { const color = parts(getComputedStyle(element).backgroundColor); if (color.length < 4 || color[3] === 1) return color; } return [255, 255, 255]; };
@@ -76,7 +76,7 @@ export async function screenshot(name) {
   writeFileSync(join(process.env.SCREENSHOTS, `report-${name}.png`), Buffer.from(data, "base64"));
 }
 
-/** Does what a script is there for, and ends with what was found. */
+/** Runs the steps of a script, prints its failures or the number of checks, and exits. */
 export async function explore(what, steps) {
   try {
     await page.send("Emulation.setDeviceMetricsOverride", { width: 1200, height: 1000, deviceScaleFactor: 1, mobile: false });

@@ -1,4 +1,4 @@
-// The parts of the page's model, on numbers small enough to work out by hand.
+// Tests of the components of the page's model, on numbers small enough to work out by hand.
 //
 //     node --test tests/page/layers.test.mjs
 
@@ -7,26 +7,26 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 const read = (name) => readFileSync(new URL(`../../crates/report/page/model/${name}.js`, import.meta.url), "utf8");
-// Plain scripts, which stand on those before them: no file of the page exports anything.
+// The page's files are plain scripts without exports; each uses the ones before it.
 const scripts = ["linear", "norm", "position", "changes", "attention", "feed_forward", "model"].map(read).join("\n");
 const { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, EVERY_KEY, FeedForward, Heads, ITSELF_AND_BEFORE, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf } =
   new Function(`"use strict"; ${scripts}
     return { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, EVERY_KEY, FeedForward, Heads, ITSELF_AND_BEFORE, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf };`)();
 
 const numbers = (...values) => Float64Array.from(values);
-/** Numbers that are as wanted to `digits` after the point. */
+/** Asserts that numbers agree to `digits` decimals. */
 function close(found, wanted, digits = 12) {
   assert.equal(found.length, wanted.length);
   wanted.forEach((number, at) => assert.ok(Math.abs(found[at] - number) <= 10 ** -digits, `${at}: ${found[at]}, not ${number}`));
 }
-/** Weights as the program stores them, by name: a shape and its numbers. */
+/** Returns weights as stored by the program, from a shape and values by name. */
 const stored = (tensors) => ({
   optional: (name) => tensors[name] && { shape: tensors[name][0], values: Float64Array.from(tensors[name][1]) },
   tensor(name) { return this.optional(name); },
 });
 
 test("a linear layer multiplies rows by its stored weight and adds its bias, however many rows there are", () => {
-  // [inputs 2, outputs 3], as the program stores it.
+  // [inputs 2, outputs 3], as stored by the program.
   const layer = Linear.stored(stored({ "a.weight": [[2, 3], [1, 2, 3, 10, 20, 30]], "a.bias": [[3], [0.5, 0, -0.5]] }), "a");
   const row = (x, y) => [x + 10 * y + 0.5, 2 * x + 20 * y, 3 * x + 30 * y - 0.5];
   const inputs = [[1, 0], [0, 1], [2, -1], [3, 5], [-4, 7]];
@@ -37,7 +37,7 @@ test("a linear layer multiplies rows by its stored weight and adds its bias, how
 });
 
 test("layer norm takes the mean off and divides by the deviation, RMS norm divides alone", () => {
-  // Of 1 and 3 the mean is 2 and the variance 1.
+  // The mean of 1 and 3 is 2, and the variance is 1.
   close(new Norm(numbers(10, 10), numbers(0.5, 0.5), false, 0).forward(numbers(1, 3, 3, 1)), [-9.5, 10.5, 10.5, -9.5]);
   // The mean square of 3 and 4 is 12.5; epsilon makes it 16.
   close(new Norm(numbers(1, 2), null, true, 3.5).forward(numbers(3, 4)), [0.75, 2]);
@@ -79,14 +79,14 @@ test("ALiBi lowers scores by distance, each head with a slope of its own", () =>
   assert.equal(bias(7, 256), -1);
   assert.equal(bias(0, -3), -0, "keys behind the query");
   assert.equal(new AlibiPosition(8, true).bias(0, -3), -1.5, "an encoder looks both ways");
-  // Six heads take the four slopes of four, and every other one of eight.
+  // Six heads take the slopes of four heads, and every other slope of eight heads.
   const six = new AlibiPosition(6, false);
   close([0, 1, 2, 3, 4, 5].map((head) => six.bias(head, 1)), [2, 4, 6, 8, 1, 3].map((power) => -(2 ** -power)));
 });
 
 test("near distances have buckets of their own, far ones share", () => {
   assert.deepEqual([0, 1, 15, -5].map((back) => bucket(back, false, 32)), [0, 1, 15, 0]);
-  // 16 buckets from 16 to 128, by logarithm: 32 lies a third of the way, and 128 ends them.
+  // 16 logarithmic buckets from 16 to 128: 32 is a third of the way, and 128 is the end.
   assert.deepEqual([16, 32, 127, 128, 5000].map((back) => bucket(back, false, 32)), [16, 21, 31, 31, 31]);
   assert.deepEqual([7, -7, -128].map((back) => bucket(back, true, 32)), [7, 23, 31]);
   const { bias } = new RelativePosition({ values: Float64Array.from({ length: 64 }, (_, at) => at), shape: [32, 2] }, false);
@@ -108,7 +108,7 @@ test("the first half of a gated layer is the gate of the second", () => {
   close(new FeedForward(plain, "f", "relu2").forward(numbers(1, 2), 2), [9.5, 36.5]);
 });
 
-/** Two query heads of width 1 that share one head of keys and values, over three places. */
+/** Runs two query heads of width 1 that share one key-value head, over three positions. */
 function attend({ changes = {}, sees = ITSELF_AND_BEFORE, bias = null, queries = [0, 1, 0, 1, 0, 1] } = {}) {
   const cache = new Cache(1);
   Object.assign(cache, { keys: numbers(0, Math.log(2), Math.log(5)), values: numbers(8, 16, 32), time: 3 });
@@ -119,7 +119,7 @@ function attend({ changes = {}, sees = ITSELF_AND_BEFORE, bias = null, queries =
 
 test("a query sees no key behind it, and takes values by the softmax of its scores", () => {
   const { contexts, maps } = attend();
-  // Head 0 has no preference, head 1 prefers 1 : 2 : 5.
+  // Head 0 has no preference, head 1 has weights of 1 : 2 : 5.
   close(maps[0], [1, 0, 0, 1 / 2, 1 / 2, 0, 1 / 3, 1 / 3, 1 / 3], 7);
   close(maps[1], [1, 0, 0, 1 / 3, 2 / 3, 0, 1 / 8, 2 / 8, 5 / 8], 7);
   close(contexts, [8, 8, 12, 40 / 3, 56 / 3, 25]);
@@ -142,13 +142,13 @@ test("a head is weaker or off, at all queries or at some, and its pattern stays 
   close(by({ heads: [{ ...head, strength: 2, positions: [1] }] }), onlyHead([1, 2, 1]));
   close(by({ heads: [{ ...head, strength: 0.5, positions: null }, { ...head, strength: 0.5, positions: [2] }] }), onlyHead([0.5, 0.5, 0.25]));
   close(by({ heads: [{ ...head, layer: 1, strength: 0, positions: null }, { ...head, kind: "encoder", strength: 0, positions: null }] }), plain);
-  // Frozen on a text of two places: the third goes on by itself.
+  // The pattern is frozen on a text of two positions; the third position is computed.
   const frozen = attend({ changes: { frozen: [{ ...head, weights: Float32Array.of(1, 0, 1, 0), keys: 2 }] } });
   close(frozen.maps[1], [1, 0, 0, 1, 0, 0, 1 / 8, 2 / 8, 5 / 8], 7);
   close(frozen.contexts, [8, 8, 12, 8, 56 / 3, 25]);
 });
 
-/** A model that counts: attention adds nothing, and after token `n` of four the next one is likeliest. */
+/** Creates a model that counts: attention adds nothing, and after token `n` of four the next one is most likely. */
 function counting({ position = "none", context = 4 } = {}) {
   const zeros = (count) => Array(count).fill(0);
   const one = [1, 0, 0, 0], rows = [0, 1, 2, 3].map((shift) => one.map((_, at) => one[(at - shift + 4) % 4]));
@@ -186,7 +186,7 @@ test("learned positions end, and the model says so", () => {
 });
 
 test("random sinusoidal positions take the draw of the context, or of the longer sequence", () => {
-  // Two tokens at places 1 and 4; three at 0, 2 and 7.
+  // Two tokens at positions 1 and 4; three at 0, 2 and 7.
   const position = new RandomSinusoidalPosition([[1, 3], [0, 2, 5]]);
   const added = (start, time) => {
     const stream = new Float64Array(2 * time);

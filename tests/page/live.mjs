@@ -1,11 +1,11 @@
-// Types into the live part of a report.html, switches heads off, writes on and takes it all back.
+// Types into the live part of a report.html, switches heads off, generates text and undoes it all.
 //
 //     node tests/page/live.mjs CHROMIUM REPORT.html INPUT.json
 //
-// INPUT.json is `{text, source, source_tokens, tokens, texts, unknown, probabilities, has_tour}`: an input as it is
-// typed, the source that it answers with its ids, or null, its own ids, how the page shows them, a symbol that the
-// vocabulary lacks, the program's probabilities of what follows the input, and whether the analysis of the run found a
-// head to lead along. Ends like explore.mjs.
+// INPUT.json is `{text, source, source_tokens, tokens, texts, unknown, probabilities, has_tour}`: an input as typed, the
+// source that it answers with its ids, or null, the ids of the input, their texts in the page, a symbol that is not in the
+// vocabulary, the program's probabilities for the token after the input, and whether the analysis of the run found a head
+// for the tour. Exits like explore.mjs.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -17,7 +17,7 @@ const wanted = JSON.parse(readFileSync(wantedPath, "utf8"));
 const address = pathToFileURL(resolve(report)).href;
 const { value, key } = page;
 
-/** Waits until an expression in the page holds and no answer is awaited. */
+/** Waits until an expression in the page is true and no answer is pending. */
 async function until(expression, what) {
   for (let i = 0; i < 250; i++) {
     if (await value(`document.getElementById("try").ariaBusy === "false" && Boolean(${expression})`)) return check(true, what);
@@ -33,10 +33,10 @@ const type = (text, id = "input-text") => value(`(() => {
 const slide = (id, number) => type(String(number), id);
 const text = (id) => value(`document.getElementById("${id}").textContent`);
 const chips = () => value(`Array.from(document.querySelectorAll("#chips > [data-index]"), ({ dataset }) => Number(dataset.id))`);
-/** The shown probabilities of next tokens, by id, the likeliest first. */
+/** Returns the displayed next tokens with their probabilities, most likely first. */
 const candidates = () => value(`Array.from(document.getElementById("candidates").children, ({ dataset }) => [Number(dataset.id), Number(dataset.probability)])`);
 const lossNow = async () => Number((await dataset("input-loss")).loss);
-/** Types the input, and waits for its answer. */
+/** Types the input and waits for its answer. */
 async function begin() {
   if (wanted.source !== null) await type(wanted.source, "input-source");
   await type(wanted.text);
@@ -65,7 +65,7 @@ async function exploreTyping() {
   await type("", wanted.source === null ? "input-text" : "input-source");
   const refused = wanted.source === null ? "the input is empty" : "an encoder-decoder answers a source";
   await until(`document.getElementById("input-note").textContent.includes("${refused}")`, "what is missing is said");
-  // Every intermediate text is asked for or passed by; the last one is shown.
+  // Every intermediate text is answered or skipped; the last one is shown.
   const parts = Array.from({ length: wanted.text.length }, (_, i) => wanted.text.slice(0, i + 1));
   for (const part of parts) await type(part);
   await begin();
@@ -175,7 +175,7 @@ async function exploreExplanations() {
   check((await text("help")).includes("model.zeroHead(layer, head)"), "the help tells of window.model");
 }
 
-/** What scripts ask in the console. */
+/** Checks the scripting interface, `window.model`. */
 async function exploreScripts() {
   const given = wanted.source === null ? list(wanted.tokens) : `${list(wanted.source_tokens)}, ${list(wanted.tokens)}`;
   const ask = `window.model.forward(${given})`;

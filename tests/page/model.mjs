@@ -1,11 +1,11 @@
-// The model of a page against what the program computes.
+// Compares the model of a page with the program.
 //
 //     node tests/page/model.mjs CHROMIUM EXPECTED
 //
-// EXPECTED is a JSON file with a list of runs: `page`, the path of the report; `tokens` and `source` (or null); `logits`
-// [time * vocab] and `maps`, by kind [layer][head][query][key], of them; `texts`, each with its ids; and `greedy`, the
-// tokens that follow the first of `tokens` where the likeliest is taken each time. Weights in half precision have eleven
-// bits: there logits and maps are close to the program's, and near ties may be broken otherwise.
+// EXPECTED is a JSON file with a list of runs: `page`, the path of the report; `tokens` and `source` (or null); their
+// `logits` [time * vocab] and `maps`, by kind [layer][head][query][key]; `texts`, each with its ids; and `greedy`, the
+// greedy continuation of the first of `tokens`. Weights in half precision have eleven bits: their logits and maps are
+// close to the program's, and near ties may be broken differently.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -14,14 +14,14 @@ import { inflateSync } from "node:zlib";
 const [, , , expected] = process.argv;
 let checks = 0;
 
-/** The data of a page: JSON, and the bytes behind it. */
+/** Returns the data of a page: the JSON and the binary data after it. */
 function embedded(page) {
   const all = inflateSync(Buffer.from(page.match(/<script id="data"[^>]*>([^<]*)</)[1], "base64"));
   const length = all.readUInt32LE(0);
   return [JSON.parse(all.subarray(4, 4 + length)), new Uint8Array(all.subarray(4 + length))];
 }
 
-/** What the page's own script makes of its model. */
+/** Loads the model and tokenizer of a page by the page's own script. */
 function opened(path) {
   const page = readFileSync(path, "utf8");
   const [data, bytes] = embedded(page);
@@ -34,7 +34,7 @@ function opened(path) {
   return [new Model(data.model, bytes.slice(data.model.start)), new Tokenizer(data.model.tokenizer), data.model.precision];
 }
 
-/** Both lists of numbers lie within `most`, relative to the largest. */
+/** Asserts that two lists of numbers differ by at most `most`, relative to the largest number. */
 function close(found, wanted, most, what) {
   assert.equal(found.length, wanted.length, what);
   const largest = wanted.reduce((size, number) => Math.max(size, Math.abs(number)), 1e-30);
@@ -72,7 +72,7 @@ for (const { page, tokens, source, logits, maps, texts, greedy } of JSON.parse(r
   checks++;
 }
 
-/** What a reader changes: a head that is off adds nothing, a frozen pattern stays. */
+/** Checks the user's changes: heads that are switched off, and frozen patterns. */
 function changes(model, tokens, source, page) {
   const plain = model.forward(tokens, { source });
   const head = { kind: "decoder", layer: 0, head: 0 };

@@ -1,8 +1,8 @@
-// Types what a page of an integer model cannot read, and prints the page.
+// Types input that the page of an integer model cannot read, and prints the page.
 //
 //     node tests/page/refused.mjs CHROMIUM REPORT.html
 //
-// The model has the integers below 16 and a context below 100. Ends like explore.mjs.
+// The vocabulary has the integers below 16, and the context is below 100. Exits like explore.mjs.
 
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -18,7 +18,7 @@ async function until(expression, what) {
   }
   check(false, `${what}: ${expression}`);
 }
-/** The text as an expression, so that a long one is not sent. */
+/** Types a text given as an expression, so that a long text need not be sent. */
 const type = (expression) => value(`(() => {
   const field = document.getElementById("input-text");
   field.value = ${expression};
@@ -29,7 +29,7 @@ const note = () => value(`document.getElementById("input-note").textContent`);
 const isStale = () => value(`Array.from(document.querySelectorAll(".stale-note")).every((note) => !note.hidden) && document.getElementById("explorer").classList.contains("stale")`);
 const predicted = () => value(`document.getElementById("predictions").children.length`);
 
-/** The input is refused in words, and nothing of an answer stays as if it were its own. */
+/** Checks that the input is refused with a message, and that no earlier answer appears as its own. */
 async function refused(words) {
   await until(`document.getElementById("input-note").classList.contains("refused")`, `refused: ${words}`);
   check((await note()).includes(words), `says why: ${await note()}`);
@@ -82,7 +82,7 @@ async function exploreHostile() {
   await press("#undo");
 }
 
-/** Paper is light, whatever the theme. */
+/** Checks that the page is printed light in any theme. */
 async function explorePrint() {
   await page.open(pathToFileURL(resolve(report)).href);
   await emulate("dark");

@@ -1,9 +1,9 @@
-// Explores the report.html of a study as a reader would, and compares what it says with its table.
+// Explores the report.html of a study as a user would, and compares its contents with the table of the study.
 //
 //     node tests/page/study.mjs CHROMIUM STUDY
 //
-// STUDY is the folder of the study. Rows are sorted and chosen, dots are clicked, axes are changed, links to the
-// pages of trials are followed, in light, dark and forced colours, printed, and at the width of a phone.
+// STUDY is the folder of the study. Sorts and chooses rows, clicks dots, changes axes and follows a link to the page of a
+// trial; checks light, dark and forced colours, print, and the width of a phone.
 
 import { existsSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -46,13 +46,13 @@ async function exploreDots() {
     const dots = await value(`Array.from(document.querySelectorAll("#dots circle"), (dot) => dot.dataset.trial)`);
     const known = trials.filter((trial) => trial.loss !== "" && trial[x] !== "").length;
     check(header.includes(x) ? dots.length === known : dots.length > 0, `${dots.length} dots of ${known} trials by ${x}`);
-    // The last lies above all others.
+    // The last dot is on top of all others.
     await press("#dots circle:last-of-type");
     await isChosen(dots.at(-1), `a click on its dot by ${x}`);
   }
 }
 
-/** A trial that was trained to its end has a page, and its number leads there. */
+/** Checks that a trial that was trained to its end has a page, linked from its number. */
 async function exploreLinks() {
   const links = await value(`Array.from(document.querySelectorAll("#trials a"), (link) => [link.closest("tr").dataset.row, link.getAttribute("href")])`);
   const finished = trials.filter(({ ended }) => ended === "completed" || ended === "early_stopped");

@@ -1,4 +1,4 @@
-// What is typed into a page, drawn from its model and kept in its address, worked out by hand.
+// Tests of a page's tokenizer, sampling and address, on results worked out by hand.
 //
 //     node --test tests/page/typed.test.mjs
 
@@ -11,7 +11,7 @@ const { Tokenizer } = new Function(`"use strict"; ${read("model/tokenizer")} ret
 
 const ids = (tokenizer, text) => tokenizer.encode(text).map(({ id }) => id);
 
-/** Every part of a text says where it stands, and names what stands there. */
+/** Asserts that every token has the offsets of its text. */
 function placed(tokenizer, text) {
   for (const { text: part, start, end } of tokenizer.encode(text)) assert.equal(text.slice(start, end), part);
 }
@@ -68,7 +68,7 @@ test("byte pairs join what was joined first in training, and give every byte bac
   placed(pairs, "hello é<|end|> he");
 });
 
-/** The parts of the page that need no document. */
+/** Loads the parts of the page that need no document. */
 function parts() {
   const live = { config: { vocab: 16 } };
   const data = { readings: [], maps: [[{ kind: "decoder" }]], layers: [2, 2] };
@@ -138,7 +138,7 @@ test("symbols with spaces are read in quotes, and as words where they can be one
   assert.deepEqual(ids(tokenizer, text), every);
   placed(tokenizer, text);
   assert.deepEqual(ids(tokenizer, "pay send the  bill pay"), [0, 3, 0]);
-  // One symbol, or the beginning of two.
+  // Ambiguous: one symbol, or the beginning of two.
   assert.deepEqual(ids(tokenizer, "place order"), [null, null]);
   assert.deepEqual(ids(tokenizer, "place pay"), [1, 0]);
   assert.deepEqual(ids(tokenizer, 'send the "pay"'), [null, null, 0]);

@@ -1,10 +1,10 @@
-"""What TransformerLens says of an exported decoder, against what `explain --json` says of its run.
+"""Compares the analysis of an exported decoder by TransformerLens with `explain --json` of its run.
 
     python tests/peers/circuit.py EXPORT EXPLANATION
 
-EXPORT is a folder that transformers loads as a GPT-2, EXPLANATION the JSON of one sequence. Compared are the logit
-lens, logit attribution, mean ablation, activation patching, path patching by one input, composition, singular values
-and copying scores.
+EXPORT is a folder that transformers loads as a GPT-2, EXPLANATION the JSON of one sequence. The comparison covers the
+logit lens, logit attribution, mean ablation, activation patching, path patching by one input, composition, singular
+values and copying scores.
 
 Exit code 77: TransformerLens is not installed.
 """
@@ -46,7 +46,7 @@ for depth, stream in enumerate(streams):
     lens = hf.lm_head(hf.transformer.ln_f(stream))[0].softmax(-1)
     check(f"lens {depth}", lens.gather(1, targets[:, None])[:, 0], said["lens"]["probability"][depth])
 
-# The norms folded by hand: the compatibility mode of TransformerLens 4.3 changes the logits of such a model.
+# Folds the norms by hand: the compatibility mode of TransformerLens 4.3 changes the logits of such a model.
 centred = lambda weight, axis: weight - weight.mean(axis, keepdim=True)
 final = hf.transformer.ln_f
 unembedding = centred(final.weight[:, None] * centred(hf.lm_head.weight.T, 1), 0)

@@ -1,7 +1,10 @@
-"""Reads a run's event file as TensorBoard does, and compares it with the run's folder.
+"""Reads the event file of a run with TensorBoard, and compares it with the run's folder.
 
-Called as: events.py RUN EVENTS, a run's folder and the folder of an event file. Exits with 77 where TensorBoard is not
-installed.
+    python tests/peers/events.py RUN EVENTS
+
+RUN is the folder of a run, EVENTS the folder of its event file.
+
+Exit code 77: TensorBoard is not installed.
 """
 
 import csv

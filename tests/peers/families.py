@@ -1,13 +1,14 @@
-"""Small seeded models of the families that transformers knows, and what they compute.
+"""Makes small randomly initialised models of transformers' model families, and compares exports with their outputs.
 
     python tests/peers/families.py make FOLDER [NAME...]
     python tests/peers/families.py compare EXPORT EXPECTED [EXPORT EXPECTED...]
 
-`make` writes a folder for each NAME (all, if none is given): the model as `save_pretrained` does, and
+`make` writes a folder for each NAME (all if none is given): the model as saved by `save_pretrained`, and
 expected.safetensors with `tokens` [batch, time], `logits`, `attentions` [layers, batch, heads, time, time],
-`greedy`, the first five tokens of the first row and 32 that follow, and `generated`, as many of them as `generate` gives
-before one of them ends the text. `compare` loads what was exported, which must give no warning and the same numbers and
-tokens, as far as they are given. The folders families/llama and families/qwen3 beside this file were made by
+`greedy`, the first five tokens of the first row and their greedy continuation by 32 tokens, and `generated`, the part of
+`greedy` that `generate` returns until a token ends the text. `compare` loads exports, which must cause no warning and
+yield the same numbers and tokens as far as they are given. The folders families/llama and families/qwen3 next to this
+file were made by
 
     python tests/peers/families.py make tests/peers/families llama qwen3
 
@@ -32,7 +33,7 @@ except ImportError as missing:
 
 SIZES = dict(vocab_size=29, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
              num_key_value_heads=1, max_position_embeddings=128, pad_token_id=None)
-# Of the eight planes of a head some keep their speed, one lies between, and the others are slowed down.
+# Of the eight planes of a head, some keep their frequency, one is interpolated, and the others are slowed down.
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=64)
 
@@ -41,7 +42,7 @@ def rope(theta, **more):
     return dict(rope_type="default", rope_theta=theta) | more
 
 
-# The config of each model, and how its weights are stored.
+# The config of each model, and the data type of its stored weights.
 MODELS = {
     "llama": (LlamaConfig(**SIZES, head_dim=16, rope_parameters=LLAMA3), torch.bfloat16),
     "qwen3": (Qwen3Config(**SIZES | dict(hidden_size=18, num_attention_heads=4, num_key_value_heads=2), head_dim=8,
@@ -89,11 +90,11 @@ def make(folder, name):
     model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for key, value in model.named_parameters():
-            # Large, so that attention is far from uniform.
+            # Large weights, so that attention is far from uniform.
             is_norm = "norm" in key or "ln_" in key
             scale = 0.2 if is_norm else 0.5
             value.copy_(is_norm * key.endswith("weight") + scale * torch.randn(value.shape))
-    # One file for a small model, or several.
+    # One file, or several shards for an untied model.
     model.to(dtype).save_pretrained(folder / name, max_shard_size="4KB" if name.endswith("untied") else "1GB")
     model = load(folder / name).eval()
     tokens = torch.randint(0, SIZES["vocab_size"], (2, 13))
@@ -101,9 +102,9 @@ def make(folder, name):
     greedy = tokens[:1, :5]
     for _ in range(32):
         greedy = torch.cat([greedy, attend(model, greedy)[0][:, -1].argmax(-1, keepdim=True)], 1)
-    # Not one token over and over.
+    # The continuation does not repeat a single token.
     assert len(greedy[0, 5:].unique()) > 3, (name, greedy)
-    # One of them that comes late ends a text, which generation_config.json alone says.
+    # A late token of the continuation ends the text; only generation_config.json declares it.
     new = list(dict.fromkeys(greedy[0, 5:17].tolist()))
     unused = next(id for id in range(29) if id not in greedy)
     ids = dict(bos_token_id=3, eos_token_id=unused, pad_token_id=6)

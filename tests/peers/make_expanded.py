@@ -1,5 +1,5 @@
-"""Writes expanded.pt beside this file: weights as `torch.save` leaves them where tensors were expanded, so that
-one number stands for a million. Needs no PyTorch.
+"""Writes expanded.pt next to this file: weights as saved by `torch.save` from expanded tensors, in which one number
+represents a million. Needs no PyTorch.
 
     python tests/peers/make_expanded.py
 """

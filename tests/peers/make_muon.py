@@ -1,5 +1,5 @@
-"""Writes muon.safetensors into tests/reference: twenty steps of a small decoder (RMS norms, SwiGLU, a key head that
-three query heads share) by Muon and AdamW in PyTorch, in double precision.
+"""Writes muon.safetensors to tests/reference: twenty training steps of a small decoder (RMS norms, SwiGLU, one
+key-value head shared by three query heads) with Muon and AdamW in PyTorch, in double precision.
 
     python tests/peers/make_muon.py
 """
@@ -14,7 +14,7 @@ torch.manual_seed(7)
 VOCAB, TIME, WIDTH, HEADS, HEAD, INNER, LAYERS, STEPS = 13, 11, 24, 3, 8, 40, 2, 20
 RATE, DECAY, MOMENTUM, WARMUP, MAX_NORM = 2e-3, 0.1, 0.95, 10, 1.0
 
-# The weights lie as this program has them, [in, out]; several matrices side by side.
+# The weights are laid out as in this program, [in, out], with fused matrices side by side.
 shapes = {"embedding.token.weight": (VOCAB, WIDTH), "position.weight": (TIME, WIDTH)}
 sides = {}
 for layer in range(LAYERS):

@@ -1,5 +1,5 @@
-"""Writes nanogpt.pt and nanogpt.safetensors beside this file: a small checkpoint as nanoGPT saves it
-(compiled, with optimizer and arguments), and the logits of the same arithmetic in PyTorch.
+"""Writes nanogpt.pt and nanogpt.safetensors next to this file: a small checkpoint as saved by nanoGPT
+(compiled, with optimizer and arguments), and the logits of the same computation in PyTorch.
 
     python tests/peers/make_nanogpt.py
 """

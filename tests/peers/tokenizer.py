@@ -1,8 +1,8 @@
-"""Loads the tokenizer of an export by transformers and compares its ids.
+"""Loads the tokenizer of an export with transformers and compares its ids.
 
     python tests/peers/tokenizer.py FOLDER EXPECTED
 
-EXPECTED is a JSON file: `vocabulary`, the number that all ids are below, and `texts`, each with its ids.
+EXPECTED is a JSON file: `vocabulary`, the size of the vocabulary, and `texts`, each with its ids.
 Exit code 77: transformers is not installed.
 """
 

@@ -1,19 +1,19 @@
-// A line chart over steps, with a cursor for pointers and keys.
+// A line chart over training steps, with a cursor for pointer and keyboard.
 
-/** Round values within a range, at most `most` of them, and their labels. */
+/** Returns at most `most` round values within a range, with their labels. */
 function ticks([low, high], most) {
   const least = (high - low) / Math.max(most, 1);
   const power = 10 ** Math.floor(Math.log10(least));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least * 0.999);
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   const values = [];
-  for (let i = Math.ceil(low / step - 1e-9); i <= high / step + 1e-9; i++) values.push(i * step || 0); // never minus zero
+  for (let i = Math.ceil(low / step - 1e-9); i <= high / step + 1e-9; i++) values.push(i * step || 0); // avoids -0
   const longest = Math.max(Math.abs(low), Math.abs(high)) >= 1e6;
   const label = (value) => (value === 0 ? "0" : digits > 3 || longest ? significant(value) : value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−"));
   return values.map((value) => ({ value, label: label(value) }));
 }
 
-/** Round values of a logarithmic axis, whose range is that of decimal logarithms. */
+/** Returns the ticks of a logarithmic axis, whose range is given as decimal logarithms. */
 function logTicks([low, high]) {
   const marks = [];
   for (let power = Math.floor(low); power <= high; power++) {
@@ -26,7 +26,7 @@ function logTicks([low, high]) {
   return ticks([10 ** low, 10 ** high], 5).map(({ value, label }) => ({ value: Math.log10(value), label }));
 }
 
-/** The index of the value nearest to `x` in an ascending list. */
+/** Returns the index of the value nearest to `x` in an ascending list. */
 function nearest(values, x) {
   let [low, high] = [0, values.length - 1];
   while (high - low > 1) {
@@ -37,19 +37,19 @@ function nearest(values, x) {
   return Math.abs(values[low] - x) <= Math.abs(values[high] - x) ? low : high;
 }
 
-/** Both charts of the run's course have one time axis: the same borders, the same steps. */
+/** The margins of every chart, shared so that the time axes of the loss chart and the score chart line up. */
 const BORDER = { left: 68, right: 58, top: 8, bottom: 44 };
 
 /**
  * Draws a chart into an SVG element. `spec` has the ranges `x` and `y`, the `title` of the y axis and
- * its `curves`: `{ x, y, color, width, dash, right }`, where `right` is a range of its own on the right.
- * The x axis counts steps, unless `spec` has `xTitle`; `xTicks` and `yTicks` are ticks of its own.
- * Returns how places and values turn into each other.
+ * the `curves`: `{ x, y, color, width, dash, right }`, where `right` is the range of a separate right axis.
+ * The x axis counts steps unless `spec` has `xTitle`; `xTicks` and `yTicks` replace the default ticks.
+ * Returns the conversions between values and pixels.
  */
 function drawChart(svg, spec) {
   const width = svg.clientWidth;
   const height = svg.clientHeight;
-  // A page that is not shown yet has no width.
+  // A page that is not visible yet has no width.
   const inner = { width: Math.max(width - BORDER.left - BORDER.right, 1), height: Math.max(height - BORDER.top - BORDER.bottom, 1) };
   const bottom = BORDER.top + inner.height;
   const place = {
@@ -89,7 +89,7 @@ function drawChart(svg, spec) {
     });
     const look = { class: "curve", d: path, stroke: curve.color, "stroke-width": curve.width, "stroke-dasharray": curve.dash ?? "none" };
     curves.append(shape("path", look));
-    // A curve of few points shows them; one alone would not be seen otherwise.
+    // Draw the points of a sparse curve; a single point would be invisible otherwise.
     if (curve.dots || curve.x.length === 1) {
       curve.x.forEach((step, i) => {
         if (curve.y[i] === null) return;
@@ -110,7 +110,7 @@ function rightAxis(svg, place, curve, x, height) {
   }
 }
 
-/** Draws the cursor of a chart at a step, with dots at values on it. */
+/** Draws the cursor of a chart at a step, with a dot at each value. */
 function drawCursor(svg, place, step, dots) {
   svg.querySelector(".marks")?.remove();
   const marks = shape("g", { class: "marks", "pointer-events": "none" });

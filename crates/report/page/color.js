@@ -1,17 +1,17 @@
-// Colours: of the theme, of attention weights, of layers.
+// The colours of the theme, of attention weights and of layers.
 
-/** Red, green and blue of `#rrggbb`. */
+/** Returns the red, green and blue channels of `#rrggbb`. */
 const channels = (code) => [1, 3, 5].map((from) => parseInt(code.slice(from, from + 2), 16));
 const points = data.colors.map((code) => channels(code));
 
-/** Red, green and blue at a fraction of the scale. */
+/** Returns the red, green and blue channels at a fraction of the colour scale. */
 function color(fraction) {
   const place = Math.min(Math.max(fraction, 0), 1) * (points.length - 1);
   const below = Math.min(Math.floor(place), points.length - 2);
   return points[below].map((from, channel) => Math.round(from + (points[below + 1][channel] - from) * (place - below)));
 }
 
-/** Relative luminance and contrast, as WCAG defines them. */
+/** Relative luminance and contrast ratio, as defined by WCAG. */
 function luminance(rgb) {
   const linear = rgb.map((channel) => (channel <= 10 ? channel / 255 / 12.92 : ((channel / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
@@ -21,10 +21,10 @@ function contrast(a, b) {
   return (high + 0.05) / (low + 0.05);
 }
 
-/** `from` moved to `to` by a share. */
+/** Interpolates linearly from `from` to `to`. */
 const mix = (from, to, share) => from.map((channel, i) => Math.round(channel + (to[i] - channel) * share));
 
-/** The colour of a layer's lines: moved away from the ground until it can be seen on it. */
+/** Returns the colour of a layer's lines, moved away from the background until the contrast suffices. */
 function layerColor(layer) {
   const paper = channels(themed("paper"));
   const away = matches("dark") ? [255, 255, 255] : [0, 0, 0];
@@ -35,14 +35,14 @@ function layerColor(layer) {
   return `rgb(${mix(start, away, moved).join(",")})`;
 }
 
-/** Whether the page is drawn light or dark. */
+/** Returns true if the page is drawn in the given theme, `light` or `dark`. */
 function matches(theme) {
   const { theme: set, printed } = document.documentElement.dataset;
   if (printed) return theme === "light";
   return (set ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === theme;
 }
 
-/** Lets the button `theme` go round the themes, and redraws whenever the theme changes, by it, by the system or for paper, which is light. */
+/** Makes the button `theme` cycle through the themes, and redraws on every change: by the button, by the system, or for printing, which is light. */
 function followTheme(redraw) {
   at("theme").addEventListener("click", () => {
     const root = document.documentElement;
@@ -65,7 +65,7 @@ function followTheme(redraw) {
   });
 }
 
-/** Redraws whenever the page becomes wider or narrower. */
+/** Redraws whenever the width of the page changes. */
 function followWidth(redraw) {
   let width = document.body.clientWidth;
   new ResizeObserver(() => {
@@ -74,10 +74,10 @@ function followWidth(redraw) {
   }).observe(document.body);
 }
 
-/** A colour of the theme, by its name in the style sheet. */
+/** Returns a colour of the theme by its name in the style sheet. */
 const themed = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-/** The least round number that is not below a value. */
+/** Rounds a value up to the next round number. */
 function roundUp(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));

@@ -1,6 +1,6 @@
-// The page of a comparison. Everything shown follows from `state`; every control calls `update`.
+// The page of a comparison. Everything shown is derived from `state`; every control calls `update`.
 //
-// What a test can hold on to: `html[data-ready="true"]` once all is drawn; `#settings tbody tr`, the best first;
+// Hooks for tests: `html[data-ready="true"]` once everything is drawn; `#settings tbody tr`, best first;
 // `#runs tbody tr[data-row]` in the order of the table; the selects `x` and `score`; `#ends circle[data-run]`;
 // `#reading` with `data-run`; `#heads tbody td`.
 
@@ -36,7 +36,7 @@ const runColumns = [
   { name: "ended", of: (run) => run.ended.replace("_", " ") },
 ].filter((column) => runs.some((run) => column.of(run) !== null && column.of(run) !== undefined));
 
-/** A value of a config as a number, where it is one, so that a column is sorted by size. */
+/** Converts a numeric config value to a number, so that its column sorts by size. */
 function number(text) {
   return text !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
 }
@@ -61,21 +61,21 @@ function draw(changed) {
   for (const [parts, view] of views) if (parts.some((part) => changed.includes(part))) view();
 }
 
-/** The colour of a setting; the darkest one is the ink of the theme. */
+/** Returns the colour of a setting; the darkest one is replaced by the theme's text colour. */
 const settingColor = (setting) => (luminance(channels(data.setting_colors[setting])) < 0.03 ? "var(--ink)" : data.setting_colors[setting]);
 
-/** The loss as it is drawn: above the floor by its decimal logarithm. */
+/** Returns the loss as plotted; the loss above the entropy floor is plotted as its decimal logarithm. */
 function height(run, loss) {
   if (loss === null || loss === undefined) return null;
   return isAbove ? Math.log10(Math.max(loss - run.floor, 1e-4)) : loss;
 }
 
-/** The runs, the chosen one last, so that it lies above all others. */
+/** Returns the indices of the runs in drawing order: the chosen one last, on top of the others. */
 const drawn = () => runs.map((run, i) => i).sort((a, b) => Number(a === state.chosen) - Number(b === state.chosen) || b - a);
 
 function drawCurves() {
   const all = runs.flatMap((run, i) => data.curves[i].loss.map((loss) => height(run, loss)).filter(known)).sort((a, b) => a - b);
-  const [low, high] = all.length > 0 ? [all[0], all[Math.min(Math.floor(all.length * 0.98), all.length - 1)]] : [0, 1]; // as the pictures have it
+  const [low, high] = all.length > 0 ? [all[0], all[Math.min(Math.floor(all.length * 0.98), all.length - 1)]] : [0, 1]; // as in the plots
   const around = (high - low) * 0.06 || 0.1;
   const range = [low - around, high + around];
   const end = Math.max(...data.curves.map((curve) => curve[state.x].at(-1) ?? 0), 1);

@@ -1,7 +1,7 @@
-// The course of the run: the loss, and below it on the same time axis the scores of all heads.
+// The training curves: the loss and, below it on the same time axis, the scores of all heads.
 
 const { history } = data;
-/** A list of points as the places and values of a curve. */
+/** Converts a list of points to the coordinates of a curve. */
 const series = (points) => ({ x: points.map(({ step }) => step), y: points.map(({ value }) => value) });
 const loss = {
   training: series(data.loss.training),
@@ -19,7 +19,7 @@ let lossPlace = null;
 let historyPlace = null;
 
 /**
- * The series of the loss chart, as the legend and the reading name them.
+ * Returns the series of the loss chart, with their names in the legend and the reading.
  *
  * @returns {any[]}
  */
@@ -54,7 +54,7 @@ function drawLoss() {
   );
 }
 
-/** Reads the loss at the logged step nearest to the cursor. */
+/** Shows the loss at the logged step nearest to the cursor. */
 function readLoss() {
   const reading = at("loss-reading");
   if (lossSteps.length === 0) return reading.replaceChildren("no step was logged");
@@ -72,10 +72,10 @@ function readLoss() {
 }
 
 const about = (key) => data.scores.find((score) => score.key === key);
-/** The scores that are known along the run. */
+/** The scores that were measured during the run. */
 const courseScores = data.scores.filter(({ key }) => history.some(({ heads }) => heads.flat().some((head) => head[key] !== null)));
 
-/** The range that shows values of a score: from 0 or below, shares of attention up to 1 where one is half of it. */
+/** Returns the axis range of a score: from 0 or below; for attention weights up to 1 if any exceeds 0.5. */
 function scoreRange(score, values) {
   const known = values.filter((value) => value !== null);
   const [low, high] = [Math.min(0, ...known), known.reduce((most, value) => Math.max(most, value), 0)];
@@ -100,7 +100,7 @@ function drawHistory() {
   historyPlace = drawChart(at("history-chart"), { x: [0, loss.end], y: range, title: `${score.name} (${score.unit})`, curves });
 }
 
-/** Reads the pointed head at the scored step nearest to the cursor. */
+/** Shows the score of the head under the cursor at the nearest scored step. */
 function readHistory() {
   if (courseScores.length === 0) return;
   const score = about(state.score);
@@ -113,7 +113,7 @@ function readHistory() {
   drawCursor(at("history-chart"), historyPlace, scoredSteps[i], value === null ? [] : [{ value, color: layerColor(layer) }]);
 }
 
-/** The head whose curve is nearest to a place of the chart. */
+/** Returns the head whose curve is nearest to a point of the chart. */
 function headAt(x, y) {
   const { heads } = history[nearest(scoredSteps, historyPlace.step(x))];
   const value = ({ layer, head }) => heads[layer][head][state.score];
@@ -156,7 +156,7 @@ function startCourse() {
   });
 }
 
-/** Moves the cursor to another of `steps` by a key; whether the key was one of those that do. */
+/** Moves the cursor along `steps` by a key; returns true if the key moves the cursor. */
 function moveStep(event, steps) {
   const now = nearest(steps, state.step ?? loss.end);
   const far = event.shiftKey ? 10 : 1;
@@ -167,7 +167,7 @@ function moveStep(event, steps) {
   return true;
 }
 
-/** The place of a pointer within an element. */
+/** Returns the coordinates of a pointer event within an element. */
 function offset(event, within) {
   const box = within.getBoundingClientRect();
   return { x: event.clientX - box.left, y: event.clientY - box.top };

@@ -1,14 +1,14 @@
-// The data as the program embedded them, and how tokens and numbers read.
+// The data embedded by the program, and the formatting of tokens and numbers.
 
 /**
- * The element of an id.
+ * Returns the element with an id.
  *
  * @param {string} id
  * @returns {any}
  */
 const at = (id) => document.getElementById(id);
 
-/** The data of the page: JSON as it stands, or a length, so much JSON and bytes, all deflated. */
+/** Reads the data of the page: plain JSON, or deflated: the length of the JSON, the JSON, and binary data. */
 async function embedded() {
   const text = at("data").textContent;
   if (at("data").type === "application/json") return [JSON.parse(text), null];
@@ -21,7 +21,7 @@ async function embedded() {
 
 const [data, bytes] = await embedded();
 
-/** A new element: text and elements as children, never markup. */
+/** Creates an element; its children are text and elements, never markup. */
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -29,7 +29,7 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** The same for SVG. */
+/** Creates an SVG element with text. */
 function shape(tag, attributes = {}, text = "") {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -37,10 +37,10 @@ function shape(tag, attributes = {}, text = "") {
   return made;
 }
 
-/** A token as it is shown: whitespace and controls as their symbols, nothing that turns the line. */
+/** Returns a token as displayed: whitespace and control characters as symbols, and none that change the direction of the line. */
 function visible(token) {
   if (token === "") return "∅";
-  // A selector of a form shows nothing without the character before it.
+  // A variation selector is invisible without a preceding character.
   if (/^[\ufe00-\ufe0f]+$/.test(token)) return "·";
   const signs = { " ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡" };
   return Array.from(token, (character) => {
@@ -53,16 +53,16 @@ function visible(token) {
   }).join("");
 }
 
-/** The same, cut where it is long. */
+/** Returns a token as displayed, truncated to `most` characters. */
 function short(token, most = 10) {
   const shown = Array.from(visible(token));
   return shown.length > most ? shown.slice(0, most - 1).join("") + "…" : shown.join("");
 }
 
-/** Text that keeps its direction to itself, for lines of plain text. */
+/** Isolates the direction of text, for lines of plain text. */
 const isolated = (text) => `\u2068${text}\u2069`;
 
-/** A token in an element of its own. */
+/** Creates the element of a token. */
 function tokenElement(token, attributes = {}) {
   return element("span", { ...attributes, class: `token ${attributes.class ?? ""}`.trim(), dir: "ltr" }, short(token, 60));
 }
@@ -71,8 +71,8 @@ const whole = (number) => number.toLocaleString("en-US");
 const layerHead = (layer, head) => `layer ${layer}, head ${head}`;
 
 /**
- * A number with `digits` after the point and a true minus, which a rounded zero has not; one of a lost run, which digits
- * say nothing of, in powers of ten.
+ * Formats a number with `digits` decimals and a typographic minus sign, which a rounded zero lacks. Numbers of 1e5 and
+ * above, as in a diverged run, are in scientific notation.
  */
 function fixed(number, digits) {
   if (number === null || number === undefined) return "–";
@@ -80,7 +80,7 @@ function fixed(number, digits) {
   return text.replace("-", Number(text) === 0 ? "" : "−");
 }
 
-/** A number with four digits that count. */
+/** Formats a number with four significant digits. */
 function significant(number) {
   if (number === null || number === undefined) return "–";
   const size = Math.abs(number);

@@ -1,20 +1,20 @@
-// The run as a film: what the model did with one sequence at a few steps, each step one more sequence of the page.
+// The run as a film: the model's output for one sequence at several training steps, each added as a sequence of the page.
 
-/** The first of them among the sequences. */
+/** The index of the film's first sequence. */
 const FILM = data.readings.length;
 for (const { reading, maps: packed } of data.film ?? []) {
   data.readings.push(reading);
   data.maps.push(packed);
 }
-// JSON has null for what is not a number.
+// JSON encodes NaN as null.
 for (const { targets, likeliest } of data.readings) {
   for (const token of [...targets, ...likeliest.flat()]) if (token !== null) token.probability ??= NaN;
 }
-/** The sequences of the film in the order of steps; the last one is of the weights that the run ended with. */
+/** The frames of the film, ordered by step; the last one has the weights that the page shows. */
 const frames = (data.film ?? []).map(({ step }, number) => ({ sample: FILM + number, name: `step ${whole(step)}`, step }));
 if (frames.length > 0) frames.push({ sample: data.sample, name: "end", step: null });
 
-/** Draws the strip of the chosen head; all its pictures have one scale. */
+/** Draws the film strip of the chosen head, with one colour scale for all frames. */
 function drawFilm() {
   if (frames.length === 0) return;
   const kind = frames.every(({ sample }) => maps(sample, state.kind).bin > 0) ? state.kind : "decoder";
@@ -33,13 +33,13 @@ function drawFilm() {
   markFilm();
 }
 
-/** Shows a step of the film in all panels, at the same place as the one before. */
+/** Shows a frame of the film in all panels, at the same position as before. */
 function showFrame(number) {
   const { sample, step } = frames[number];
   update({ sample, position: state.position, ...(step === null ? {} : { step }) });
 }
 
-/** Marks the step that is shown. */
+/** Marks the current frame. */
 function markFilm() {
   const number = frames.findIndex(({ sample }) => sample === state.sample);
   for (const button of at("film-strip").children) button.setAttribute("aria-pressed", Number(button.dataset.frame) === number);
@@ -52,7 +52,7 @@ function markFilm() {
 
 let isPlaying = null;
 
-/** Shows one step after another, from the first if the last is shown. */
+/** Plays the film, from the first frame if the last one is shown; stops it if it is playing. */
 function play() {
   const stop = () => {
     clearInterval(isPlaying);
@@ -67,7 +67,7 @@ function play() {
   at("film-play").replaceChildren("Stop");
   isPlaying = setInterval(() => {
     const next = now() + 1;
-    // Another sequence was chosen meanwhile, or the end is reached.
+    // Another sequence was chosen meanwhile, or the film has ended.
     if (next === 0 || next === frames.length) return stop();
     showFrame(next);
   }, 700);

@@ -1,6 +1,6 @@
-// All heads: their maps as thumbnails, and their scores, in the order of any of them.
+// All heads: their maps as thumbnails and their scores, sortable by any score.
 
-/** All heads in the order of the chosen score, the highest or the lowest first; those without one last. */
+/** Returns all heads sorted by the chosen score, highest or lowest first; heads without a score come last. */
 function sortedHeads() {
   if (!about(state.sort)) return allHeads;
   const value = ({ layer, head }) => data.heads[layer][head][state.sort];
@@ -13,7 +13,7 @@ function sortedHeads() {
 
 const thumbnails = new Map();
 
-/** Makes the thumbnails of a sample; their order is another matter. */
+/** Creates the thumbnails of a sample; `orderThumbnails` sorts them. */
 function drawThumbnails() {
   const { keys } = maps();
   const widest = Math.max(...data.layers);
@@ -44,7 +44,7 @@ function orderThumbnails() {
   markThumbnail();
 }
 
-/** Marks the chosen head; one thumbnail takes part in the order of the tab key, arrows do the rest. */
+/** Marks the chosen head. Only its thumbnail is in the tab order; arrow keys reach the others. */
 function markThumbnail() {
   const chosen = (button) => Number(button.dataset.layer) === state.layer && Number(button.dataset.head) === state.head;
   for (const button of at("thumbnails").children) {
@@ -53,7 +53,7 @@ function markThumbnail() {
   }
 }
 
-/** Sorts by a score: the highest first, and when it is asked for again, the lowest. */
+/** Sorts by a score, highest first; sorting by the same score again reverses the order. */
 function sortBy(key) {
   update({ sort: key, ascending: state.sort === key && !state.ascending });
 }
@@ -61,7 +61,7 @@ function sortBy(key) {
 function drawScoreTable() {
   at("score-table").hidden = data.scores.length === 0;
   at("measured").replaceChildren(`Measured on ${data.measured_on}. A heading sorts, here and above; once more, the other way round.`);
-  // The button that was pressed is made anew: it keeps the focus.
+  // The pressed button is recreated and gets the focus back.
   const focused = /** @type {?HTMLElement} */ (document.activeElement?.closest("#scores button"))?.dataset;
   const heading = data.scores.map((score) => {
     const sorted = score.key !== state.sort ? "none" : state.ascending ? "ascending" : "descending";
@@ -82,7 +82,7 @@ function drawScoreTable() {
   at("scores").querySelector(`button${again}`)?.focus();
 }
 
-/** Names the chosen head and lists its scores, which are of the decoder's self-attention. */
+/** Names the chosen head and lists its scores, which exist only for the decoder's self-attention. */
 function drawChosen() {
   at("chosen").replaceChildren(layerHead(state.layer, state.head));
   at("head-scores").hidden = state.kind !== "decoder";

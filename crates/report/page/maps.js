@@ -1,4 +1,4 @@
-// The attention maps: unpacked when they are looked at, each kind of attention with its own tokens.
+// The attention maps, unpacked on demand; each kind of attention has its own query and key tokens.
 
 const KINDS = {
   decoder: { name: "Decoder self-attention", sides: ["inputs", "inputs"] },
@@ -6,7 +6,7 @@ const KINDS = {
   encoder: { name: "Encoder self-attention", sides: ["source", "source"] },
 };
 
-/** The positions along an axis, `bin` of them in a place. */
+/** Groups the positions along an axis into cells of `bin` positions. */
 function places(tokens, bin) {
   return Array.from({ length: Math.ceil(tokens.length / bin) }, (_, i) => {
     const from = i * bin;
@@ -15,24 +15,24 @@ function places(tokens, bin) {
   });
 }
 
-/** For a query the keys that it sees, from the first up to the second, which is not one of them: as listed, or all. */
+/** Returns a function that maps a query to its range of visible keys, end exclusive: as listed, or all keys. */
 const seeing = (visible, keys) => (query) => visible?.[query] ?? [0, keys];
 
 const unpacked = new Map();
 
-/** The maps of a sample and a kind; their `bin` is 0 where they are left out. */
+/** Returns the maps of a sample and a kind of attention; their `bin` is 0 if the page lacks them. */
 function maps(sample = state.sample, kind = state.kind) {
   const name = `${sample} ${kind}`;
   if (!unpacked.has(name)) {
     const { start, bin, visible } = data.maps[sample].find((maps) => maps.kind === kind) ?? { start: 0, bin: 0, visible: null };
     const [queries, keys] = KINDS[kind].sides.map((side) => (bin > 0 ? places(data.readings[sample][side], bin) : []));
     const sees = seeing(visible, keys.length);
-    // Where the cells of each query begin: only those that it sees are kept.
+    // The offset of each query's cells: only visible cells are stored.
     const begins = [0];
     queries.forEach((_, query) => begins.push(begins[query] + sees(query)[1] - sees(query)[0]));
     const size = begins[queries.length];
     const before = data.layers.map((_, layer) => data.layers.slice(0, layer).reduce((sum, heads) => sum + heads, 0));
-    /** The byte of a cell; null where a query cannot see the key. */
+    /** Returns the byte of a cell; null if the query cannot see the key. */
     const byte = (layer, head, query, key) => {
       const [first, end] = sees(query);
       if (key < first || key >= end) return null;
@@ -44,13 +44,13 @@ function maps(sample = state.sample, kind = state.kind) {
   return unpacked.get(name);
 }
 
-/** A byte is the square root of a weight in 254 steps; the last one says that the weight is not a number. */
+/** The encoding of a weight in a byte: its square root in 254 steps, or 255 for NaN. */
 const STEPS = 254;
 const NOT_A_NUMBER = 255;
 const weightOf = (byte) => (byte === null ? null : byte === NOT_A_NUMBER ? NaN : (byte / STEPS) ** 2);
 const byteOf = (weight) => (weight === null ? null : Number.isNaN(weight) ? NOT_A_NUMBER : Math.round(Math.sqrt(weight) * STEPS));
 
-/** The weight of a share of all in order of size, from how often each byte occurs. */
+/** Returns the quantile at `share` of the weights, from the counts of their bytes. */
 function quantile(counts, share) {
   const place = Math.floor(counts.reduce((sum, count) => sum + count, 0) * share);
   let seen = 0;
@@ -58,9 +58,9 @@ function quantile(counts, share) {
 }
 
 /**
- * The weight of the last colour, the same for all heads of a sequence: the largest one of most later
- * queries, for the first have few keys to choose from and the very first always weighs 1; and above
- * nearly all cells, so that no head is of one colour because it spreads evenly.
+ * Returns the weight at the end of the colour scale, the same for all heads of a sequence. It covers the largest weight
+ * of most queries in the second half; early queries have few keys, and the first one always has a weight of 1.
+ * It also covers nearly all cells, so that a head with evenly spread attention is not drawn in a single colour.
  */
 function scaleTop(shown = maps()) {
   if (shown.top === null) {
@@ -84,16 +84,16 @@ function scaleTop(shown = maps()) {
   return shown.top;
 }
 
-/** The colours of the scale as pixels, finely enough that no step is seen. */
+/** The colours of the scale as pixels, in steps too fine to see. */
 const palette = new Uint32Array(1024).map((_, i, all) => {
   const [red, green, blue] = color(i / (all.length - 1));
   return new Uint32Array(new Uint8Array([red, green, blue, 255]).buffer)[0];
 });
 
-/** Whether maps show how weights differ from those before the changes. */
+/** Returns true if maps show the differences of weights from those before the changes. */
 const isDifference = () => state.difference && Boolean(maps().was);
 
-/** The largest difference of a weight by the changes, over all heads. */
+/** Returns the largest absolute difference of a weight over all heads, rounded up. */
 function differenceTop(shown = maps()) {
   if (shown.differenceTop === undefined) {
     let most = 0;
@@ -108,15 +108,15 @@ function differenceTop(shown = maps()) {
   return shown.differenceTop;
 }
 
-/** The colour of a difference, -1 to 1: less is vermilion, more is blue, nothing the ground. */
+/** Returns the colour of a difference from -1 to 1: vermilion for less, blue for more, the background for none. */
 const differenceColor = (share) => mix(channels(themed("paper")), channels(themed(share < 0 ? "vermilion" : "blue")), Math.min(Math.abs(share), 1));
 
-/** The colours of the scale from -1 to 1 as pixels. */
+/** Returns the colours of the difference scale, from -1 to 1, as pixels. */
 function differencePalette() {
   return Uint32Array.from({ length: 511 }, (_, i) => new Uint32Array(new Uint8Array([...differenceColor((i - 255) / 255), 255]).buffer)[0]);
 }
 
-/** A head's map as a picture of one pixel a cell, transparent where a query sees nothing, grey where a weight is not a number. */
+/** Draws the map of a head with one pixel per cell: transparent where the query cannot see the key, grey where the weight is NaN. */
 function mapImage(layer, head, shown = maps()) {
   const difference = shown === maps() && isDifference() ? differencePalette() : null;
   const finest = (palette.length - 1) / scaleTop(shown);
@@ -142,7 +142,7 @@ function mapImage(layer, head, shown = maps()) {
   return canvas;
 }
 
-/** The key on which a query puts most weight. */
+/** Returns the key with the largest weight for a query. */
 function strongestKey(layer, head, query, shown = maps()) {
   let strongest = 0;
   shown.keys.forEach((_, key) => {
@@ -151,5 +151,5 @@ function strongestKey(layer, head, query, shown = maps()) {
   return strongest;
 }
 
-/** A place of an axis in words: its tokens, and where they stand. */
+/** Returns a cell of an axis in words: its tokens and their positions. */
 const placeInWords = (place) => [tokenElement(place.text), ` at ${place.at}`];

@@ -1,15 +1,15 @@
-// The matrix view: one head's map with its tokens, and the cell under the cursor.
+// The matrix view: the map of one head with its tokens, and the cell under the cursor.
 
 const LABEL_FONT = '11px ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace';
 const TITLE_FONT = '12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
-/** Labels this far apart do not touch; cells this wide are told apart by lines. */
+/** The smallest distance between labels, and the smallest width of cells with grid lines, in CSS pixels. */
 const LINE = 13;
 const LINED = 10;
 let layout = null;
-/** The width there is for the map, noted whenever it changes: to ask for it while tokens change lays the page out anew. */
+/** The width available for the map, cached on resize: reading it while tokens change would force a layout. */
 let stageWidth = 0;
 
-/** Where the cells lie, in CSS pixels: it follows from the width there is and from the labels. */
+/** Computes the layout of the cells in CSS pixels, from the available width and the labels. */
 function matrixLayout(canvas) {
   const { queries, keys, bin } = maps();
   const pen = canvas.getContext("2d");
@@ -21,7 +21,7 @@ function matrixLayout(canvas) {
   const room = Math.min(stageWidth || at("stage").clientWidth, 640) - left - 2;
   const cell = Math.min(room / keys.length, 48, Math.max(640 / queries.length, room / keys.length / 2));
   const [width, height] = [cell * keys.length, cell * queries.length];
-  // Every label where there is room, else every second, fifth, tenth...
+  // Every label if there is room, else every second, fifth, tenth...
   const step = (size) => [1, 2, 5, 10, 20, 50, 100, 200, 500].find((step) => step * cell >= size) ?? 1000;
   const flat = step(widest(across) + 6) <= step(LINE);
   const strides = { down: step(LINE), across: flat ? step(widest(across) + 6) : step(LINE) };
@@ -126,10 +126,10 @@ function drawBar() {
   at("bar-of").replaceChildren(!isDifferent ? "attention weight" : maps().isSame ? "change of the weight: no weight of any head changed" : "change of the weight");
 }
 
-/** A weight as text: what a byte can tell. */
+/** Formats a weight to the precision of its byte. */
 const weightText = (weight) => (Number.isNaN(weight) ? "not a number" : weight < 0.01 ? significant(Number(weight.toPrecision(2))) : fixed(weight, 3));
 
-/** Says which weight is under the cursor, and where the rest of the attention goes, or comes from. */
+/** Shows the weight under the cursor, and the keys that the query attends to most or the queries that attend most to the key. */
 function readCell() {
   const { queries, keys, bin, weight } = maps();
   const { sample, kind, layer, head } = state;
@@ -151,10 +151,10 @@ function readCell() {
     barRow([tokenElement(place.text), element("span", {}, `at ${place.at}`)], value, weightText(value))));
 }
 
-/** A row of a list: what it is of, a bar of a share, its text. */
+/** Creates a row of a list: a label, a bar for a share, and text. */
 function barRow(label, share, text, attributes = {}) {
   const fill = element("div", { class: "fill" });
-  fill.style.width = `${(share || 0) * 100}%`; // nothing where it is not a number
+  fill.style.width = `${(share || 0) * 100}%`; // empty for NaN
   return element("li", attributes, element("span", {}, ...label), element("div", { class: "track" }, fill), element("span", {}, text));
 }
 

@@ -1,38 +1,38 @@
-// The page of a run. Everything shown follows from `state`; every control calls `update`.
+// The page of a run. Everything shown is derived from `state`; every control calls `update`.
 //
-// What a test can hold on to. Ids of controls: `theme` (button); `sample`, `predicted-sample`, `sort`
-// and `score` (selects, by number and by key of a score); radio buttons named `kind` (`decoder`, `cross`,
-// `encoder`), `layer`, `head`, `view` (`matrix`, `tokens`) and `direction` (`to`, `by`). What they show:
+// Hooks for tests. The ids of controls: `theme` (button); `sample`, `predicted-sample`, `sort`
+// and `score` (selects, by index and by the key of a score); radio buttons named `kind` (`decoder`, `cross`,
+// `encoder`), `layer`, `head`, `view` (`matrix`, `tokens`) and `direction` (`to`, `by`). The elements that they control:
 //
-// - `html[data-ready="true"]` once all is drawn; `html[data-theme]` where the theme is not the system's.
-// - `#matrix`: `data-left`, `data-top` and `data-cell` say in CSS pixels where its cells lie, `data-queries`
-//   and `data-keys` how many there are. `#reading` tells of the link under the cursor: `data-sample`,
+// - `html[data-ready="true"]` once everything is drawn; `html[data-theme]` if the theme is not the system's.
+// - `#matrix`: `data-left`, `data-top` and `data-cell` are the position and size of its cells in CSS pixels, `data-queries`
+//   and `data-keys` their numbers. `#reading` describes the link under the cursor: `data-sample`,
 //   `data-kind`, `data-layer`, `data-head`, `data-query`, `data-key`, `data-query-token`, `data-key-token` and
-//   `data-weight`, which is empty where the query cannot see the key.
-// - `#tokens > [data-index]`: a token each, with `data-token` and the `data-weight` that lights it; where keys
-//   are other tokens than queries, those that are lit stand in `#lit`.
-// - `#thumbnails > button`: a head each in its order, with `data-layer`, `data-head`, `data-value` (of
-//   the score sorted by) and `aria-pressed`. `#scores` is the table, `#head-scores` the chosen head's.
-// - `#loss-chart` with `#loss-reading`: `data-step`, `data-training`, `data-validation` and
-//   `data-learning-rate` as far as they were logged; `#floor` with `data-value`.
+//   `data-weight`, which is empty if the query cannot see the key.
+// - `#tokens > [data-index]`: one per token, with `data-token` and the `data-weight` that it is highlighted by; if queries
+//   and keys are different tokens, the highlighted ones are in `#lit`.
+// - `#thumbnails > button`: one per head, in sorted order, with `data-layer`, `data-head`, `data-value` (of
+//   the score sorted by) and `aria-pressed`. `#scores` is the table, `#head-scores` has the scores of the chosen head.
+// - `#loss-chart` with `#loss-reading`: `data-step`, and `data-training`, `data-validation` and
+//   `data-learning-rate` if they were logged; `#floor` with `data-value`.
 // - `#history-chart` with `#history-reading`: `data-step`, `data-layer`, `data-head`, `data-value`.
-// - `#predictions > [data-index]`, their class `hit`, `miss`, `unknowable` or `open`; `#prediction` tells of one:
+// - `#predictions > [data-index]` with class `hit`, `miss`, `unknowable` or `open`; `#prediction` describes one of them:
 //   `data-position`, `data-after`, `data-truth`, `data-truth-probability`, `data-predicted`,
 //   `data-probability`.
 //
-// - `#film-step`, `#film-play` and `#film-strip > button`: a step of the run each, with `data-frame` and `data-sample`, the
-//   last one the end; `#film-reading` with `data-frame`, -1 where another sequence is shown.
+// - `#film-step`, `#film-play` and `#film-strip > button`: one per frame, with `data-frame` and `data-sample`, the
+//   last one for the end of the run; `#film-reading` with `data-frame`, -1 if another sequence is shown.
 //
-// Where the model is in the page (`live/`):
+// If the page contains the model (`live/`):
 //
 // - `#input-text`, `#input-source`, `#as-ids`, `#draw-another`; `#chips > [data-index]` with `data-token` and `data-id`,
 //   or class `unknown`; `#input-note`; `#input-loss` with `data-loss`; `#exchange-by` and `#end-here` for the chosen chip.
-// - `#candidates > li` with `data-id` and `data-probability`, a button each; `#temperature`, `#top-k`, `#top-p`,
+// - `#candidates > li` with `data-id` and `data-probability`, each with a button; `#temperature`, `#top-k`, `#top-p`,
 //   `#one-token`, `#flow`.
 // - `#strength`, `#switch-off`, `#here-only`, `#freeze`, `#difference`; `#changes > li`, `#undo`, `#restore`, `#link`.
 // - `#tour-begin`, `#tour`, `#tour-text`, `#tour-next`, `#tour-back`, `#tour-end`.
 //
-// Tokens in data attributes are the vocabulary's own, not their visible forms. Nothing is global.
+// Data attributes hold tokens as in the vocabulary, not as displayed. The only global is `window.model`, if there is a model.
 
 const state = {
   sample: data.sample,
@@ -43,17 +43,17 @@ const state = {
   key: 0,
   view: "matrix",
   direction: "to",
-  sort: "", // by a score; by layer and head before one is chosen
+  sort: "", // the key of a score; empty: by layer and head
   ascending: false,
   score: (courseScores.find((score) => score.key === "induction") ?? courseScores[0])?.key ?? "",
-  step: null, // the cursor of both charts; none before it is moved
-  pointed: null, // the head whose curve is pointed at
-  position: 0, // of the prediction that is read
-  difference: false, // whether maps show what changes made of them
+  step: null, // the cursor of both charts; null until it is moved
+  pointed: null, // the head whose curve is pointed at; null for none
+  position: 0, // the position of the displayed prediction
+  difference: false, // true if maps show differences from before the changes
 };
 
 /**
- * What is drawn again when a part of the state changes, in this order.
+ * The views that are redrawn when a part of the state changes, in this order.
  *
  * @type {[string[], () => void][]}
  */
@@ -76,7 +76,7 @@ const views = [
 ];
 
 /**
- * The same for what shows maps; a sample without them is passed by.
+ * The views that show maps, likewise; they are skipped for a sample without maps.
  *
  * @type {[string[], () => void][]}
  */
@@ -92,10 +92,10 @@ const mapViews = [
   [["theme", "sample", "kind", "layer", "head", "query", "key", "direction", "view"], () => state.view === "tokens" && lightTokens()],
 ];
 
-/** Changes the state and draws what depends on it. */
+/** Changes the state and redraws the views that depend on it. */
 function update(changes) {
   const next = { ...state, ...changes };
-  // A layer opens on the head that the pictures show of it.
+  // A layer opens on the head that the plots show.
   const opens = next.layer !== state.layer || next.kind !== state.kind;
   if (opens && changes.head === undefined) next.head = data.shown[next.kind][next.layer];
   if (next.sample !== state.sample && changes.position === undefined) next.position = 0;
@@ -116,7 +116,7 @@ function draw(changed) {
   if (maps().bin > 0) for (const [, view] of mapViews.filter(touched)) view();
 }
 
-/** Says what the explorer shows of a sample, and hides it where its maps are left out. */
+/** Describes what the explorer shows of a sample, and hides the explorer if the page lacks the maps. */
 function drawControls() {
   const { bin } = maps();
   for (const id of ["explorer", "thumbnails"]) at(id).hidden = bin === 0;
@@ -127,7 +127,7 @@ function drawControls() {
     : `To keep the page small, ${bin} neighbouring tokens stand together: a cell is the weight that a query of its row puts on all keys of its column, in the mean.`);
 }
 
-/** Brings the controls in line with the state. */
+/** Updates the controls to match the state. */
 function markControls() {
   for (const id of ["sample", "predicted-sample"]) at(id).value = state.sample;
   for (const input of at("kinds").querySelectorAll("input")) input.checked = input.value === state.kind;
@@ -139,7 +139,7 @@ function markControls() {
   at("tokens-view").hidden = state.view !== "tokens";
 }
 
-/** Radio buttons for 0 to `count`, made again only when their number changes. */
+/** Creates radio buttons for 0 to `count - 1`, again only if `count` changes, and checks the chosen one. */
 function choices(id, name, count, chosen) {
   const box = at(id);
   if (box.querySelectorAll("input").length !== count) {
@@ -152,7 +152,7 @@ function choices(id, name, count, chosen) {
   box.querySelectorAll("input")[chosen].checked = true;
 }
 
-/** A sequence as it is chosen, with what is left out of it. */
+/** Returns the name of a sequence in the select, with a note if its maps are binned or missing. */
 function sampleName(sample) {
   const { bin } = data.maps[sample][0];
   const without = bin === 0 ? " (predictions alone)" : bin > 1 ? ` (maps in bins of ${bin})` : "";
@@ -175,7 +175,7 @@ function startControls() {
     at(id).addEventListener("change", (event) => update({ [event.target.name]: Number(event.target.value) }));
   }
   at("views").addEventListener("change", (event) => {
-    // The token view reads the strongest link of its token.
+    // The token view shows the strongest link of its token.
     update({ view: event.target.value, ...(event.target.value === "tokens" ? strongest() : {}) });
   });
   followTheme(() => draw(["theme"]));
@@ -190,7 +190,7 @@ function drawSummary() {
   at("circuit").hidden = line === undefined;
   at("circuit").querySelector("summary").append(data.circuit?.no_circuit ? line : `The circuit: ${line}`);
   at("circuit").querySelector("ul").append(...parts.map((part) => element("li", {}, part)));
-  // The page of an input alone has neither.
+  // The page of a single input has neither.
   at("summary-title").closest("section").hidden = data.summary.length === 0;
   at("course-title").closest("section").hidden = data.summary.length === 0 && lossSteps.length === 0;
   const { weights } = data.loss;

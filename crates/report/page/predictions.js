@@ -1,6 +1,6 @@
-// What the model predicted along a sequence, each time after the true tokens.
+// The model's predictions along a sequence, each given the true preceding tokens.
 
-/** How a prediction came out. Only a task whose rule is known says what cannot be known. */
+/** Returns the outcome of a prediction. Only a task with a known rule has undetermined targets. */
 function outcome(target, [likeliest]) {
   if (target === null) return "open";
   if (target.role === "undetermined") return "unknowable";
@@ -9,7 +9,7 @@ function outcome(target, [likeliest]) {
 
 const OUTCOMES = { hit: "right", miss: "wrong", unknowable: "undetermined", open: "nothing is known to follow" };
 
-/** What came out of all predictions of a sequence, in words. */
+/** Summarises the outcomes of a sequence in words. */
 function counted({ targets }, outcomes) {
   const count = (kind) => outcomes.filter((outcome) => outcome === kind).length;
   const [right, judged, unknowable] = [count("hit"), count("hit") + count("miss"), count("unknowable")];
@@ -45,7 +45,7 @@ function drawPredictions() {
       element("li", {}, element("i", { class: `square ${kind}` }), OUTCOMES[kind])));
 }
 
-/** Tells the likeliest tokens at the current position. */
+/** Shows the most likely tokens at the current position. */
 function readPrediction() {
   const { inputs, targets, likeliest } = data.readings[state.sample];
   const box = at("prediction");

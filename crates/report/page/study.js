@@ -1,6 +1,6 @@
-// The page of a study. Everything shown follows from `state`; every control calls `update`.
+// The page of a study. Everything shown is derived from `state`; every control calls `update`.
 //
-// What a test can hold on to: `html[data-ready="true"]` once all is drawn; `#trials tbody tr[data-row]`
+// Hooks for tests: `html[data-ready="true"]` once everything is drawn; `#trials tbody tr[data-row]`
 // in the order of the table, the chosen one with `aria-selected="true"`; `#trials th button[data-column]`;
 // the selects `x` and `y`; `#dots circle[data-trial]`; `#reading` with `data-trial`.
 
@@ -8,7 +8,7 @@ const { result } = data;
 const { trials, keys, floor } = result;
 const best = trials[0].trial;
 
-/** What a trial can be sorted and drawn by. */
+/** The columns that trials are sorted and plotted by. */
 const columns = [
   { name: "trial", of: (trial) => trial.trial, text: (value) => String(value).padStart(3, "0") },
   ...keys.map((name) => ({ name, of: (trial) => trial.setting[name], key: true })),
@@ -29,7 +29,7 @@ const columnOf = (name) => columns.find((column) => column.name === name);
 
 const state = {
   chosen: best,
-  sort: null, // `{ name, descending }`; the best first before a column is chosen
+  sort: null, // `{ name, descending }`; null: best first
   x: keys.includes("training.learning_rate") ? "training.learning_rate" : keys[0] ?? "parameters",
   y: floor === null ? "loss" : "above the floor",
 };
@@ -52,14 +52,14 @@ function draw(changed) {
   for (const [parts, view] of views) if (parts.some((part) => changed.includes(part))) view();
 }
 
-/** A trial's colour, and whether it stands back. */
+/** Returns the colour of a trial, faded if the trial did not complete and is not chosen. */
 function look(trial) {
   const color = trial.trial === best ? "var(--vermilion)" : "var(--blue)";
   const back = !["completed", "early_stopped"].includes(trial.ended) && trial.trial !== state.chosen;
   return back ? `color-mix(in srgb, ${color} 35%, var(--paper))` : color;
 }
 
-/** An axis over values: plain, or by powers of ten where all are positive; words side by side. */
+/** Returns an axis for values: linear, logarithmic for positive numbers of a wide range, or categorical for words. */
 function axis(column, values) {
   const words = values.some((value) => value !== null && !known(value));
   if (words) {
@@ -79,19 +79,19 @@ function drawCurves() {
   const ordered = [...trials].reverse().sort((a, b) => (a.trial === state.chosen) - (b.trial === state.chosen));
   const height = (loss) => (floor === null ? loss : Math.log10(Math.max(loss - floor, 1e-4)));
   const all = trials.flatMap((trial) => trial.curve.map(([, loss]) => height(loss))).sort((a, b) => a - b);
-  const [low, high] = [all[0], all[Math.min(Math.floor(all.length * 0.98), all.length - 1)]]; // as the pictures have it
+  const [low, high] = [all[0], all[Math.min(Math.floor(all.length * 0.98), all.length - 1)]]; // as in the plots
   const around = (high - low) * 0.06 || 0.1;
   const range = [low - around, high + around];
   const end = Math.max(...trials.flatMap((trial) => trial.curve.map(([tokens]) => tokens)), 1);
   const heading = floor === null ? "Validation loss by tokens" : "Validation loss above the floor, by tokens";
   at("curves-heading").replaceChildren(result.seeds > 1 ? `${heading}, of the first seed` : heading);
-  // What lies above the frame as a whole runs along its upper edge: each trial is seen.
+  // A curve that is entirely above the frame is drawn along its upper edge, so that every trial is visible.
   const places = (curve) => {
     const heights = curve.map(([, loss]) => height(loss));
     return heights.every((value) => value > range[1]) ? heights.map(() => range[1]) : heights;
   };
   drawChart(at("curves"), {
-    // The last dots are whole.
+    // Room for the last dots.
     x: [0, end * 1.02],
     y: range,
     yTicks: floor === null ? undefined : logTicks(range),
@@ -140,7 +140,7 @@ function drawDots() {
 }
 
 function drawTable() {
-  // A trial that was trained to its end has a page of its own.
+  // A trial that was trained to its end has its own page.
   fillTable(at("trials"), columns, trials, state.sort, (trial) => trial.trial, (trial) => data.pages[trial.trial]);
 }
 

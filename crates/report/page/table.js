@@ -1,10 +1,10 @@
-// A table that is sorted by a click on a column's name, and whose rows are chosen. A column is `{ name, of, text, digits }`:
-// its value of a row, and how that is written.
+// A table with sortable columns and selectable rows. A column is `{ name, of, text, digits }`: `of` returns its value for a
+// row, and `text` or `digits` is its format.
 
-/** Whether a value is a number that can be drawn. */
+/** Returns true if a value is a finite number. */
 const known = (value) => typeof value === "number" && Number.isFinite(value);
 
-/** A value of a column as text. */
+/** Formats a value of a column. */
 function shown(column, value) {
   if (value === null || value === undefined) return "–";
   if (!known(value)) return String(value);
@@ -12,7 +12,7 @@ function shown(column, value) {
   return column.digits === undefined ? significant(value) : fixed(value, column.digits);
 }
 
-/** Rows in the order of a column: numbers before words, and what is not there last, whichever way the rest is sorted. */
+/** Returns rows sorted by a column: numbers before words, and missing values last in either direction. */
 function sortedBy(rows, column, descending) {
   const missing = (value) => value === null || value === undefined;
   const order = (a, b) => {
@@ -26,8 +26,8 @@ function sortedBy(rows, column, descending) {
 }
 
 /**
- * Fills a table. `sort` is `{ name, descending }` of the column that sorts, or null; `id` names a row, and `page` is the
- * address of what its first cell leads to, or nothing.
+ * Fills a table. `sort` is `{ name, descending }` of the sorting column, or null; `id` returns the id of a row, and `page`
+ * the address that its first cell links to, or undefined.
  */
 function fillTable(table, columns, rows, sort, id, page = (row) => undefined) {
   const head = element("tr");
@@ -49,7 +49,7 @@ function fillTable(table, columns, rows, sort, id, page = (row) => undefined) {
   table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...body));
 }
 
-/** Marks the row that is chosen. */
+/** Marks the chosen row. */
 function markRow(table, chosen) {
   for (const row of table.querySelectorAll("tbody tr")) {
     row.classList.toggle("chosen", row.dataset.row === String(chosen));
@@ -57,7 +57,7 @@ function markRow(table, chosen) {
   }
 }
 
-/** Tells `sort` the name of a column that is clicked, which keeps the focus, and `choose` the row. */
+/** Calls `sort` with the name of a clicked column, which keeps the focus, and `choose` with the id of a chosen row. */
 function followTable(table, sort, choose) {
   const chosen = (event) => {
     const row = event.target.closest("tr[data-row]");

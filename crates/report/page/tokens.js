@@ -1,12 +1,12 @@
-// The token view: pointing at a token lights what it attends to, or what attends to it.
+// The token view: pointing at a token highlights the tokens that it attends to, or those that attend to it.
 
-/** Whether queries and keys are the same tokens, so that one list shows both. */
+/** Returns true if queries and keys are the same tokens, which one list shows. */
 const isSelf = () => KINDS[state.kind].sides[0] === KINDS[state.kind].sides[1];
 const isBy = () => state.direction === "by";
-/** The place in the pointed list. */
+/** Returns the index of the token pointed at. */
 const pointed = () => (isBy() ? state.key : state.query);
 
-/** Puts the tokens there: those to point at, and where others are lit, these too. What they are lit with is drawn apart. */
+/** Creates the tokens to point at and, if others are highlighted, a second list for these; `lightTokens` colours them. */
 function drawTokens() {
   const { queries, keys } = maps();
   const options = (places, name) => places.map((place, i) =>
@@ -26,7 +26,7 @@ function lightTokens() {
   const [paper, blue] = [channels(themed("paper")), channels(themed("blue"))];
   lit.forEach((token, i) => {
     const weight = weights[i];
-    // Light is relative to the strongest link, so that an even spread is seen as well.
+    // Highlights are relative to the strongest link, so that evenly spread attention is visible too.
     const share = (weight || 0) / most;
     const ground = mix(paper, blue, share);
     token.style.background = share > 0.01 ? `rgb(${ground.join(",")})` : "";
@@ -39,10 +39,10 @@ function lightTokens() {
   at("tokens").setAttribute("aria-activedescendant", `token-${pointed()}`);
 }
 
-/** Lets pointers and arrow keys choose among the options of a list; where pointing is no choice, a press is. */
+/** Makes the options of a list selectable by arrow keys and by the pointer events `pointers`. */
 function choosable(list, current, choose, pointers = ["pointermove", "pointerdown"]) {
   const position = (event) => event.target.closest("[data-index]")?.dataset.index;
-  // Not when the list scrolls under a pointer at rest: that is no choice.
+  // Excludes events that also fire when the list scrolls under a resting pointer, since scrolling selects nothing.
   for (const kind of pointers) {
     list.addEventListener(kind, (event) => {
       const pointed = position(event);
@@ -60,7 +60,7 @@ function choosable(list, current, choose, pointers = ["pointermove", "pointerdow
   });
 }
 
-/** The option above or below another one. */
+/** Returns the option above or below another one. */
 function above(list, now, direction) {
   const boxes = Array.from(list.children, (child) => child.getBoundingClientRect());
   const from = boxes[now];
@@ -73,7 +73,7 @@ function above(list, now, direction) {
     Math.abs(middle(option.box) - middle(from)) < Math.abs(middle(best.box) - middle(from)) ? option : best).i;
 }
 
-/** The link that the token view reads of its pointed token: the strongest. */
+/** Returns the strongest link of the token pointed at, which the token view shows. */
 function strongest(changes = {}) {
   const next = { ...state, ...changes };
   return next.direction === "by" ? {} : { key: strongestKey(next.layer, next.head, next.query) };
@@ -82,7 +82,7 @@ function strongest(changes = {}) {
 function startTokens() {
   choosable(at("tokens"), pointed, (place) => update(isBy() ? { key: place } : { query: place, ...strongest({ query: place }) }));
   at("directions").addEventListener("change", (event) => {
-    // The pointed token stays where both lists are one.
+    // The token pointed at stays the same if there is one list.
     const place = pointed();
     const direction = event.target.value;
     update({ direction, ...(isSelf() ? { query: place, key: place } : {}), ...(direction === "to" ? strongest({ direction, query: isSelf() ? place : state.query }) : {}) });

@@ -1,9 +1,9 @@
-// The address of the page holds the input and its changes: a link restores them.
+// The address of the page holds the input and its changes, so that a link restores them.
 
-/** Numbers as they stand in an address. */
+/** Formats numbers for an address. */
 const joined = (numbers) => numbers.join(".");
 
-/** The state as it stands behind `#`. */
+/** Returns the fragment of the address that holds the state. */
 function addressOf() {
   const parts = [["tokens", joined(input.tokens)]];
   if (input.first > 0) parts.push(["first", input.first]);
@@ -16,7 +16,7 @@ function addressOf() {
   return `#${parts.filter(([, value]) => value !== "").map(([name, value]) => `${name}=${value}`).join("&")}`;
 }
 
-/** A whole number from 0 to below `end`; throws where a text is none. */
+/** Parses a non-negative integer below `end`; throws if the text is not one. */
 function below(text, end) {
   const number = Number(text);
   if (!/^\d+$/.test(text ?? "") || number >= end) throw new RangeError(text);
@@ -25,14 +25,14 @@ function below(text, end) {
 
 const ids = (text) => (text === "" ? [] : text.split(".").map((id) => below(id, live.config.vocab)));
 
-/** The kind, layer and head of a part of an address. */
+/** Parses the kind, layer and head in a part of an address. */
 function headOf([kind, layer, head]) {
   if (!data.maps[0].some((maps) => maps.kind === kind)) throw new RangeError(kind);
   const place = { kind, layer: below(layer, data.layers.length) };
   return { ...place, head: below(head, data.layers[place.layer]) };
 }
 
-/** What an address says; null where it says nothing of an input. Throws where it cannot be understood. */
+/** Parses an address; returns null if it holds no input, and throws if it is invalid. */
 function readAddress(address) {
   if (!address.startsWith("#tokens=")) return null;
   const all = address.slice(1).split("&").map((part) => { const at = part.indexOf("="); return [part.slice(0, at), part.slice(at + 1)]; });
@@ -58,7 +58,7 @@ function readAddress(address) {
   return { input: found, shown: { ...headOf(shown), query, key, view: shown[5] === "tokens" ? "tokens" : "matrix", difference: shown[6] === "1" } };
 }
 
-/** Restores what an address says; whether it said something that fits. */
+/** Restores the state from the address; returns true if the address holds a valid one. */
 async function restoreAddress() {
   let found = null;
   try {
@@ -79,15 +79,15 @@ async function restoreAddress() {
   return true;
 }
 
-/** What is wrong with the address; until something is changed. */
+/** The error of the address, cleared by the next change. */
 let unknownAddress = "";
 let isWriting = null;
 
-/** Writes the state into the address, a few times a second at most: browsers refuse more. */
+/** Writes the state into the address, at most a few times per second, since browsers refuse more. */
 function writeAddress() {
   isWriting ??= setTimeout(() => {
     isWriting = null;
-    // What was refused is no state to come back to.
+    // A refused input is not a state to return to.
     if (isRefused) return;
     const address = addressOf();
     at("link").setAttribute("href", address);

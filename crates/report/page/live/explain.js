@@ -1,6 +1,6 @@
-// What the panels show and how to read it: terms with their definitions, and the switch that hides the sentences.
+// Explanations of the panels: terms with their definitions, and the switch that hides the explanatory text.
 
-/** The terms of the page, in the words of a lesson on attention. */
+/** The definitions of the page's terms, worded for an introduction to attention. */
 const TERMS = {
   token: "A piece of the input that the model reads at once: a character, a word, a number or a few letters.",
   query: "The position that looks: its row says how much it takes from each position.",
@@ -19,7 +19,7 @@ const TERMS = {
   floor: "The loss of the best predictor there can be: what is random cannot be foreseen.",
 };
 
-/** Turns each `[data-term]` into a button that shows its definition. */
+/** Makes each `[data-term]` show its definition on hover, focus and click. */
 function startTerms() {
   const box = at("definition");
   let shown = null;

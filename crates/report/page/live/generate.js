@@ -1,14 +1,14 @@
-// Generation: the distribution of the next token, what is kept of it, and what is drawn from it.
+// Generation: the distribution of the next token, its truncation, and sampling from it.
 
-/** So many candidates are shown. */
+/** The number of candidates shown. */
 const CANDIDATES = 10;
 let isFlowing = false;
 
 const sampling = () => ({ temperature: Number(at("temperature").value), topK: Number(at("top-k").value), topP: Number(at("top-p").value) });
 
 /**
- * The probabilities that a token is drawn from: temperature, then the k likeliest, then the likeliest that together
- * reach p, as the program does it.
+ * Returns the tokens to sample from with their probabilities: temperature, then top-k, then top-p, in the order of the
+ * program.
  */
 function kept(logits, { temperature, topK, topP }) {
   if (temperature === 0) return [{ id: largest(logits, 1)[0], probability: 1 }];
@@ -20,13 +20,13 @@ function kept(logits, { temperature, topK, topP }) {
   return order.slice(0, count).map((id) => ({ id, probability: probabilities[id] / all / reached }));
 }
 
-/** One of the candidates, each as often as it is probable. */
+/** Samples one of the candidates by their probabilities. */
 function drawnFrom(candidates) {
   let left = Math.random();
   return (candidates.find(({ probability }) => (left -= probability) < 0) ?? candidates[0]).id;
 }
 
-/** The logits of what follows the input. */
+/** The logits of the token that follows the input. */
 let next = null;
 
 function takeNext({ answer, tokens }) {
@@ -34,7 +34,7 @@ function takeNext({ answer, tokens }) {
   if (!isFlowing) drawCandidates();
 }
 
-/** The likeliest next tokens; a click on one takes it. */
+/** Draws the most likely next tokens; a click on a token appends it. */
 function drawCandidates() {
   for (const [id, text] of [["temperature", fixed(sampling().temperature, 2)], ["top-k", sampling().topK || "all"], ["top-p", fixed(sampling().topP, 2)]]) {
     at(`${id}-text`).replaceChildren(String(text));
@@ -59,7 +59,7 @@ function drawCandidates() {
   at("candidates").children[focused]?.querySelector("button").focus();
 }
 
-/** Writes a token behind the input. Of a full context the later half is read again, as the program does. */
+/** Appends a token to the input. If the context is full, its second half is read again, as in the program. */
 function append(id, changes = {}) {
   return change({ ...written(id), ...changes });
 }
@@ -67,13 +67,13 @@ function append(id, changes = {}) {
 function written(id) {
   const tokens = [...input.tokens, id];
   const { context } = live.config;
-  // A longer input than the context was given as it is.
+  // An input longer than the context was read as a whole.
   const full = context !== null && tokens.length - input.first > Math.max(context, input.first > 0 ? 0 : input.tokens.length);
   const first = full ? tokens.length - Math.ceil(context / 2) : input.first;
   return { tokens, first, before: null, ...(full ? { heads: input.heads.filter(({ position }) => position === null), frozen: [] } : {}) };
 }
 
-/** Writes on until it is stopped, from the model's cache; maps are drawn when it stops. */
+/** Generates with the KV cache until stopped; maps are drawn after the stop. */
 async function flow() {
   isFlowing = true;
   markFlow();
@@ -88,13 +88,13 @@ async function flow() {
       next = await live.append(id);
       if (input !== mine) break;
       input = mine = { ...input, ...written(id) };
-      // An answer ends with the token that it follows.
+      // The start token of an answer is also its end token.
       if (id === begin()[0]) break;
-      // As many tokens as there is time for between two pictures.
+      // Generate as many tokens as fit between two frames.
       if (performance.now() < drawnAt + 24) continue;
       for (const view of inputViews) view({ typing: false });
       drawCandidates();
-      // The picture is drawn before the task behind it.
+      // Continue after the frame is drawn.
       await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
       drawnAt = performance.now();
     }

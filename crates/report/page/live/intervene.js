@@ -1,19 +1,19 @@
-// Interventions: a head switched off, made weaker or stronger, at all queries or at one; its pattern held fast; and the
-// list of what was changed, each with a way back.
+// Interventions: a head switched off, weakened or strengthened, at all queries or at one; its attention pattern frozen; and
+// the list of changes, each with a button that undoes it.
 
-/** The query that a change is meant for: none means all. */
+/** Returns the query that a change applies to; null for all queries. */
 const scope = () => (at("here-only").checked ? state.query : null);
 
 const isSame = (a, b) => a.kind === b.kind && a.layer === b.layer && a.head === b.head && a.position === b.position;
 const isHead = ({ kind, layer, head }) => kind === state.kind && layer === state.layer && head === state.head;
 
-/** The strength of the chosen head in the chosen scope. */
+/** Returns the strength of the chosen head at a query; null for all queries. */
 function strengthOf(position) {
   const place = { kind: state.kind, layer: state.layer, head: state.head, position };
   return input.heads.find((other) => isSame(other, place))?.strength ?? 1;
 }
 
-/** Gives a head a strength; 1 is as it was trained. */
+/** Sets the strength of a head; 1 is the strength as trained. */
 function setStrength(place, strength, options) {
   const others = input.heads.filter((other) => !isSame(other, place));
   return change({ heads: strength === 1 ? others : [...others, { ...place, strength }] }, options);
@@ -27,16 +27,16 @@ function setChosenStrength(strength, options) {
   return done;
 }
 
-/** Holds the pattern of the chosen head as it is on these tokens, or lets it go. */
+/** Freezes the pattern of the chosen head on the current tokens, or unfreezes it. */
 function freeze(isFrozen) {
   const { kind, layer, head } = state;
   const others = input.frozen.filter((other) => !isHead(other));
-  // Of a refused input there is no pattern: held is the one that is shown.
+  // A refused input has no pattern: freeze the displayed one.
   const { tokens, source } = isRefused && answered ? answered : { tokens: readTokens(), source: input.source };
   change({ frozen: isFrozen ? [...others, { kind, layer, head, tokens, source }] : others });
 }
 
-/** Brings the controls in line with the chosen head. */
+/** Updates the controls to match the chosen head. */
 function drawIntervene() {
   const strength = strengthOf(scope());
   at("strength").value = strength;
@@ -53,7 +53,7 @@ function drawIntervene() {
   at("difference-field").hidden = !whole || state.sample !== TYPED;
 }
 
-/** Marks the heads that were changed among the thumbnails. */
+/** Marks the thumbnails of changed heads. */
 function markChanged() {
   for (const [name, button] of thumbnails) {
     const [layer, head] = name.split(" ").map(Number);
@@ -62,10 +62,10 @@ function markChanged() {
   }
 }
 
-/** A head in words, with its kind where there are more than one. */
+/** Returns a head in words, with its kind if there are several kinds. */
 const headInWords = ({ kind, layer, head }) => `${data.maps[0].length > 1 ? `${KINDS[kind].name}, ` : ""}${layerHead(layer, head)}`;
 
-/** All that is changed, each with a button that takes it back. */
+/** Returns all changes in words, each with a function that undoes it. */
 function changesInWords() {
   const heads = input.heads.map((place) => ({
     text: `${headInWords(place)} ${place.strength === 0 ? "off" : `at strength ${fixed(place.strength, 2)}`}${place.position === null ? "" : ` for the query at ${place.position}`}`,
@@ -99,7 +99,7 @@ function drawChanges() {
   at("restore").disabled = list.length === 0;
 }
 
-/** The tokens that gained or lost most by the changes, wherever they were to be predicted. */
+/** Shows the largest change of a target's probability at any position, and of any token's at the last position. */
 function drawEffect({ input: asked, tokens, probabilities, were }) {
   const effect = at("effect");
   effect.hidden = !were;

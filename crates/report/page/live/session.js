@@ -1,45 +1,45 @@
-// What the reader typed and changed, and what the model answers. The answer is one more sequence of the page: all
-// panels show it as they show the others.
+// The user's input and changes, and the model's answer. The answer is a further sequence of the page, which all panels
+// show like the others.
 
-/** The place of the typed sequence among the sequences. */
+/** The index of the typed sequence. */
 const TYPED = data.readings.length;
-/** The most tokens that are read beyond the context: all pairs of them are drawn. */
+/** The maximum number of input tokens: the context, or 512 if that is more. All pairs of tokens are drawn. */
 const MOST_TOKENS = live ? Math.max(live.config.context ?? 0, 512) : 0;
-/** A longer text has more tokens than are read, and is not cut into them. */
+/** The maximum number of input characters; a longer text has too many tokens in any case, and is not tokenized. */
 const MOST_CHARACTERS = 64 * Math.max(MOST_TOKENS, live?.config.source_context ?? 0);
-/** So many steps can be undone. */
+/** The maximum number of changes that can be undone. */
 const MOST_UNDONE = 200;
 
 /**
- * @typedef {{kind: string, layer: number, head: number, strength: number, position: number | null}} Strength of a head,
- *   at one query or at all
- * @typedef {{kind: string, layer: number, head: number, tokens: number[], source: number[] | null}} Frozen the pattern
- *   of a head on these tokens
+ * @typedef {{kind: string, layer: number, head: number, strength: number, position: number | null}} Strength the
+ *   strength of a head, at one query or at all queries
+ * @typedef {{kind: string, layer: number, head: number, tokens: number[], source: number[] | null}} Frozen the
+ *   frozen pattern of a head on these tokens
  * @typedef {{tokens: number[], first: number, source: number[] | null, heads: Strength[], frozen: Frozen[], before: number[] | null}} Input
- *   `first` is the place where the model begins to read, `before` the tokens before one was exchanged
+ *   `first` is the position from which the model reads, `before` the tokens before one was replaced
  */
 
 /** @type {Input} */
 let input = { tokens: [], first: 0, source: null, heads: [], frozen: [], before: null };
 /** @type {{input: Input, typing: boolean}[]} */
 const undone = [];
-/** What the answer that is shown was asked with, and the answer; null before the first. */
+/** The displayed answer with its input; null before the first answer. */
 let answered = null;
-/** Why what was typed cannot be read; empty where it can. */
+/** The reason why the typed text cannot be read; empty if it can be read. */
 let unreadable = "";
-/** Whether the input is refused: the panels show the last one that was read, and say so. */
+/** True if the input is refused: the panels then show the last accepted input, marked as stale. */
 let isRefused = false;
-/** Who hears when the input changes, and when an answer is there. */
+/** The callbacks for a changed input, and for a new answer. */
 const inputViews = [];
 const answerViews = [];
-/** Who hears whether the input is refused. */
+/** The callbacks for an input that is accepted or refused. */
 const refusalViews = [];
 
-/** Changes the input, so that it can be undone; what is typed in one go is undone in one. */
+/** Changes the input and records the change for undo; consecutive typing is undone in one step. */
 function change(changes, { typing = false } = {}) {
   if (!(typing && undone.at(-1)?.typing)) undone.push({ input, typing });
   if (undone.length > MOST_UNDONE) undone.shift();
-  // What was typed stays as it is where only heads are changed.
+  // The typed text stays unchanged if only heads are changed.
   const keepsText = typing || changes.tokens === undefined;
   if (!keepsText) unreadable = "";
   unknownAddress = "";
@@ -58,11 +58,11 @@ function undo() {
   compute();
 }
 
-/** The tokens that the model reads: of a long continuation the last ones. */
+/** Returns the tokens that the model reads: for a long continuation the last ones. */
 const readTokens = () => input.tokens.slice(input.first);
 const isChanged = () => input.heads.length > 0 || input.frozen.length > 0 || input.before !== null;
 
-/** Why the model does not read the input, or what is to be known of its answer, in the program's words. */
+/** Returns the reason why the input is refused, or a note on its answer, in the wording of the program. */
 function remark() {
   const [tokens, { context, source_context, ends_with_context: ends }] = [readTokens(), live.config];
   const refused = (text) => ({ refused: true, text });
@@ -82,7 +82,7 @@ function remark() {
   return { refused: false, text: "" };
 }
 
-/** Patterns that are held fast, by what they were computed on. */
+/** The cache of attention patterns for freezing, keyed by the tokens and source that they were computed on. */
 const patterns = new Map();
 
 async function pattern({ kind, layer, head, tokens, source }) {
@@ -94,7 +94,7 @@ async function pattern({ kind, layer, head, tokens, source }) {
   return patterns.get(name)[kind][layer][head];
 }
 
-/** The changes of an input as the model takes them. */
+/** Returns the changes of an input in the format of the model. */
 async function interventions({ heads, frozen }) {
   return {
     heads: heads.map(({ position, ...head }) => ({ ...head, positions: position === null ? null : [position] })),
@@ -103,7 +103,7 @@ async function interventions({ heads, frozen }) {
   };
 }
 
-/** The answer of the model as it was trained to the same tokens, or to those before one was exchanged. */
+/** Returns the answer of the unchanged model to the same tokens, or to those before one was replaced; null without changes. */
 async function untouched(asked, tokens) {
   if (asked.heads.length === 0 && asked.frozen.length === 0 && asked.before === null) return null;
   const reference = asked.before ?? tokens;
@@ -113,17 +113,17 @@ async function untouched(asked, tokens) {
 let isComputing = null;
 
 /**
- * Asks the model. One question is under way at a time, and only the newest waits: those between are never asked, so that
- * typing is not held up. Ends when nothing waits.
+ * Asks the model. One request runs at a time and only the newest input waits; inputs in between are skipped, so that
+ * typing is never held up. Resolves when no input waits.
  */
 function compute() {
   at("try").setAttribute("aria-busy", "true");
   isComputing ??= (async () => {
-    await null; // so that it is under way before it can end
+    await null; // so that `isComputing` is set before it is cleared
     try {
       for (let asked = null; asked !== input;) {
         asked = input;
-        // A newer input may wait.
+        // Continue after an error: a newer input may be waiting.
         await ask(asked).catch((error) => say(error.message, true));
       }
     } finally {
@@ -134,7 +134,7 @@ function compute() {
   return isComputing;
 }
 
-/** Asks the model about an input, and shows its answer or why there is none. */
+/** Asks the model about an input, and shows the answer or the reason for a refusal. */
 async function ask(asked) {
   const tokens = readTokens();
   const { refused, text } = remark();
@@ -147,7 +147,7 @@ async function ask(asked) {
   take({ input: asked, tokens, source: asked.source, answer, reference });
 }
 
-/** Says what is to be known of the input. */
+/** Shows a note on the input, and whether the input is refused. */
 function say(text, refused = false) {
   const said = [unknownAddress, text].filter(Boolean);
   at("input-note").hidden = said.length === 0;
@@ -158,7 +158,7 @@ function say(text, refused = false) {
   for (const view of refusalViews) view();
 }
 
-/** Marks the panels that show an input which is not the one in the field. */
+/** Marks the panels as stale if they show another input than the text field. */
 function markRefused() {
   if (isRefused) for (const id of ["input-loss", "effect"]) at(id).replaceChildren();
   if (isRefused) at("input-loss").dataset.loss = "";
@@ -167,14 +167,14 @@ function markRefused() {
   for (const id of ["explorer", "thumbnails", "predictions-count", "predictions", "prediction"]) at(id).classList.toggle("stale", isStale);
 }
 
-/** The probabilities of the tokens at each position, `[time * vocab]`. */
+/** Returns the probabilities of the tokens at each position, `[time][vocab]`. */
 function probabilitiesOf({ logits }, time) {
   const vocab = logits.length / time;
   const rows = Array.from({ length: time }, (_, position) => softmax(logits.subarray(position * vocab, (position + 1) * vocab), 1));
   return rows;
 }
 
-/** The ids of the largest values. */
+/** Returns the ids of the largest values, largest first. */
 function largest(values, count) {
   if (count > 100) return Array.from(values.keys()).sort((a, b) => values[b] - values[a] || a - b).slice(0, count);
   const best = [];
@@ -187,7 +187,7 @@ function largest(values, count) {
   return best;
 }
 
-/** Makes an answer the page's typed sequence. */
+/** Makes an answer the typed sequence of the page. */
 function take(fresh) {
   const { tokens, source, answer, reference } = fresh;
   const name = (id) => live.tokenizer.token(id);
@@ -209,13 +209,13 @@ function take(fresh) {
   for (const view of answerViews) view(answered);
 }
 
-/** The surprise of each token but the first, in nats; their mean is the loss. */
+/** Returns the negative log-probability of each token but the first, in nats; their mean is the loss. */
 function surprises(probabilities, tokens) {
   return tokens.slice(1).map((id, position) => -Math.log(Math.max(probabilities[position][id], 1e-30)));
 }
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / Math.max(values.length, 1);
 
-/** The maps of an answer, as those of the page's own sequences; `was` is a weight before the changes. */
+/** Returns the maps of an answer in the format of the page's own sequences; `was` returns a weight before the changes. */
 function answerMaps(kind, visible, answer, reference) {
   const [queries, keys] = KINDS[kind].sides.map((side) => places(data.readings[TYPED][side], 1));
   const weights = answer.weights[kind];
@@ -223,14 +223,14 @@ function answerMaps(kind, visible, answer, reference) {
   const within = (query, key) => query < queries.length && key >= sees(query)[0] && key < Math.min(keys.length, sees(query)[1]);
   const weight = (layer, head, query, key) => (within(query, key) ? weights[layer][head][query * keys.length + key] : null);
   const byte = (...place) => byteOf(weight(...place));
-  // Maps of another length have other cells.
+  // Maps of another length have different cells.
   const before = reference?.weights[kind];
   const was = before && before[0]?.[0]?.length === queries.length * keys.length
     ? (layer, head, query, key) => (within(query, key) ? before[layer][head][query * keys.length + key] : null) : null;
   return { queries, keys, bin: 1, sees, byte, weight, was, top: null };
 }
 
-/** Shows the typed sequence in all panels; `changes` of the state may come with it. */
+/** Shows the typed sequence in all panels, along with `changes` of the state. */
 function showTyped(changes = {}) {
   if (!answered) return;
   const last = answered.tokens.length - 1;
@@ -240,7 +240,7 @@ function showTyped(changes = {}) {
     return changes.key === undefined && update(strongest());
   }
   const { queries, keys } = maps();
-  // Who looks at the end goes on looking at the end.
+  // A selection at the last position stays at the last position.
   const isAtEnd = state.position === ended;
   ended = last;
   state.position = isAtEnd ? last : Math.min(state.position, last);
@@ -250,5 +250,5 @@ function showTyped(changes = {}) {
   if (Object.keys(changes).length > 0) update(changes);
 }
 
-/** The last position of the sequence that was shown. */
+/** The last position of the typed sequence when it was last shown. */
 let ended = 0;

@@ -1,4 +1,4 @@
-// The live part of the page: there where the model is, and where not, why.
+// The live part of the page, or the reason why the page has no model.
 
 async function startLive() {
   startExplain();
@@ -18,7 +18,7 @@ async function startLive() {
     if (isFirst) {
       for (const id of ["sample", "predicted-sample"]) at(id).append(element("option", { value: TYPED }, "your input"));
     }
-    // What is typed is shown, what the page begins with is not.
+    // Typed input is shown, the initial input is not.
     if (state.sample === TYPED || !isFirst) showTyped();
     isFirst = false;
     drawChanges();

@@ -1,5 +1,5 @@
-// A tour of five steps along what the run's own analysis found: a head that the prediction rests on, shown on a
-// sequence where it matters, switched off, and who feeds it.
+// A tour in five steps of the findings of the run's analysis: a head that the prediction depends on, shown on a sequence
+// where it matters, then switched off, and the head that it reads from.
 
 const DOES = {
   previous_token: "looks at the token before",
@@ -14,10 +14,10 @@ const DOES = {
 const does = ({ kinds }) => kinds.map((kind) => DOES[kind]).filter(Boolean).join(" and ");
 const SIDES = { query: "queries", key: "keys", value: "values" };
 
-/** A head whose absence raises the loss by less has nothing to show. */
+/** The importance (rise of the loss when ablated), in nats, from which a head is worth a tour. */
 const LEAST_RISE = 0.01;
 
-/** The head that the tour is about: an induction head where there is one, else of a known kind, else in the last layer. */
+/** Returns the head for the tour: an induction head if there is one, else a head of a known kind, else one in the last layer. */
 function tourHead() {
   const heads = (data.circuit?.components ?? []).filter(({ head, cross, mean_ablated_loss: ablated }) => Number.isInteger(head) && !cross && ablated - data.circuit.loss >= LEAST_RISE);
   return heads.find(({ kinds }) => kinds.includes("induction")) ?? heads.find(does) ?? heads.toSorted((a, b) => b.layer - a.layer)[0] ?? null;
@@ -25,7 +25,7 @@ function tourHead() {
 
 const off = ({ layer, head }) => ({ kind: "decoder", layer, head, strength: 0, position: null });
 
-/** Where a head matters most in a sequence: the position whose true next token it makes likelier by most. */
+/** Finds the position in a sequence where a head raises the probability of the true next token most. */
 async function findPlace(part, { tokens, source = null }) {
   const isInduction = part.kinds.includes("induction");
   const given = { source, interventions: { heads: [{ ...off(part), positions: null }], frozen: [] } };
@@ -36,20 +36,20 @@ async function findPlace(part, { tokens, source = null }) {
   let best = null;
   for (let query = 1; query + 1 < tokens.length; query++) {
     const key = largest(row(query), 1)[0];
-    // What an induction head looks at followed the same token.
+    // The token that an induction head attends to follows an earlier occurrence of the query token.
     if (isInduction && !(key > 0 && tokens[key - 1] === tokens[query] && tokens[key] === tokens[query + 1])) continue;
     const [now, then] = rows.map((row) => row[query][tokens[query + 1]]);
     if (!best || now - then > best.now - best.then) best = { query, key, now, then, weight: row(query)[key], target: tokens[query + 1] };
   }
   if (!best) return null;
-  // Another token where it looks: what does the model expect now?
+  // Replace the token that the head attends to: what does the model expect now?
   const stranger = tokens.find((id) => id !== tokens[best.key] && id !== tokens[best.query]) ?? (tokens[best.key] + 1) % live.config.vocab;
   const exchanged = probabilitiesOf(await live.forward(tokens.with(best.key, stranger), { source }), tokens.length)[best.query];
   const [expected] = largest(exchanged, 1);
   return { ...best, stranger, expected, sure: exchanged[expected], loss: mean(surprises(rows[0], tokens)), without: mean(surprises(rows[1], tokens)) };
 }
 
-/** The steps: what is said, what is done before, and what is looked at. */
+/** Returns the steps of the tour, each with its text, the input to set first, and the view to show. */
 function tourSteps(part, start, place) {
   const { tokens, source = null } = start;
   const token = (at) => tokenElement(live.tokenizer.token(tokens[at]));
@@ -63,7 +63,7 @@ function tourSteps(part, start, place) {
   const nats = (value) => fixed(value, 2);
   const effect = (loss) => `${loss < data.circuit.loss ? "lowers" : "raises"} the loss from ${nats(data.circuit.loss)} to ${nats(loss)}`;
   const stranger = tokenElement(live.tokenizer.token(place.stranger));
-  // What looks at its own place is exchanged itself.
+  // If the query attends to its own position, the query token itself is replaced.
   const asked = place.key === place.query ? stranger.cloneNode(true) : token(place.query);
   const all = `Over the validation sequences of the analysis mean-ablating it ${effect(part.mean_ablated_loss)} nats.`;
   return [
@@ -82,7 +82,7 @@ function tourSteps(part, start, place) {
 let tour = null;
 let tourStep = 0;
 
-/** Shows a step. */
+/** Shows a step of the tour. */
 async function goTo(step) {
   tourStep = step;
   const { input: wanted, show, target, say: words } = tour[step];
@@ -99,7 +99,7 @@ async function goTo(step) {
 
 async function beginTour(part) {
   let found = null;
-  // The first sequences in which the head does what it is named for.
+  // Search the first sequences for one in which the head has a large effect.
   for (const start of data.starts.slice(0, 20)) {
     const place = await findPlace(part, start);
     if (place && (!found || place.now - place.then > found.place.now - found.place.then)) found = { start, place };

@@ -1,9 +1,9 @@
-// Try it: what is typed becomes tokens, and tokens become chips.
+// Try it: typed text becomes tokens, and tokens become chips.
 
-/** How the text field is read: as text, or as ids. */
+/** Returns true if the text field is read as ids, not as text. */
 const isIds = () => live.tokenizer.notation !== "integers" && at("as-ids").checked;
 
-/** The tokens of a text, with those that the vocabulary lacks: their id is null. */
+/** Returns the tokens of a text; the id of a token that is not in the vocabulary is null. */
 function piecesOf(text) {
   if (!isIds()) return live.tokenizer.encode(text);
   return Array.from(text.matchAll(/[^\s,]+/g), ([word]) => {
@@ -14,10 +14,10 @@ function piecesOf(text) {
 
 const textOf = (tokens) => (isIds() ? tokens.join(" ") : live.tokenizer.join(tokens));
 
-/** The token that an answer follows, which nobody types. */
+/** Returns the start token of an answer, which is not typed, as a list; empty for a decoder. */
 const begin = () => (live.config.encoder_decoder ? (data.starts[0]?.tokens.slice(0, 1) ?? []) : []);
 
-/** Reads both fields. */
+/** Reads both text fields. */
 function typeInput() {
   const texts = ["input-text", "input-source"].map((id) => at(id).value);
   const longest = Math.max(...texts.map((text) => text.length));
@@ -31,7 +31,7 @@ function typeInput() {
   change({ tokens, first: 0, source: live.config.encoder_decoder ? ids(source) : null, before: null, ...keptPlaces(tokens) }, { typing: true });
 }
 
-/** Says which symbols the vocabulary lacks; nothing where it lacks none. */
+/** Returns a message that names the symbols missing from the vocabulary; empty if there are none. */
 function notInVocabulary(symbols) {
   if (symbols.length === 0) return "";
   const named = symbols.slice(0, 5).map((symbol) => isolated(short(symbol, 20))).join(", ");
@@ -39,10 +39,10 @@ function notInVocabulary(symbols) {
   return `${named}${more} ${symbols.length === 1 ? "is" : "are"} not in the vocabulary: remove or replace what is marked`;
 }
 
-/** Changes at positions that are no more are gone. */
+/** Drops changes at positions that no longer exist. */
 const keptPlaces = (tokens) => ({ heads: input.heads.filter(({ position }) => position === null || position < tokens.length) });
 
-/** What stands in the text field, symbol by symbol, with what is unknown; null where the tokens alone are known. */
+/** The symbols in the text field, including unknown ones; null if only the tokens are known. */
 let typedPieces = null;
 
 function drawChips({ typing }) {
@@ -52,7 +52,7 @@ function drawChips({ typing }) {
     at("input-source").value = input.source ? textOf(input.source) : "";
   }
   const all = typedPieces ?? input.tokens.map((id) => ({ id }));
-  // What is too long to be read is not shown whole either.
+  // An input that is too long to be read is shown in part.
   const shown = all.length - input.first > MOST_TOKENS ? all.slice(0, MOST_TOKENS) : all;
   let place = -1;
   const chips = shown.map((piece) => {
@@ -70,7 +70,7 @@ function drawChips({ typing }) {
   markChip();
 }
 
-/** Marks the chip of the position that the predictions are read at. */
+/** Marks the chip at the position of the displayed prediction. */
 function markChip() {
   const marked = state.sample === TYPED ? state.position + input.first : -1;
   for (const chip of at("chips").children) chip.setAttribute("aria-selected", Number(chip.dataset.index ?? -2) === marked);
@@ -78,7 +78,7 @@ function markChip() {
   drawExchange(marked);
 }
 
-/** Chooses a token of the typed sequence, in all panels. */
+/** Selects a token of the typed sequence in all panels. */
 function choosePlace(place) {
   const position = Math.max(place - input.first, 0);
   if (!answered || isRefused || position >= answered.tokens.length) return;
@@ -88,7 +88,7 @@ function choosePlace(place) {
   markChip();
 }
 
-/** What can be done with the chosen token. */
+/** Shows the controls for the chosen token. */
 function drawExchange(place) {
   const token = input.tokens[place];
   at("exchange").hidden = token === undefined || isRefused;
@@ -97,7 +97,7 @@ function drawExchange(place) {
   at("exchange").dataset.place = place;
 }
 
-/** Puts another token in the place of one, and keeps what stood there for comparison. */
+/** Replaces a token, and keeps the tokens before the replacement for comparison. */
 function exchange(place, id) {
   const tokens = input.tokens.with(place, id);
   const before = input.before ?? readTokens();
@@ -105,7 +105,7 @@ function exchange(place, id) {
   return change({ tokens, before: same ? null : before });
 }
 
-/** The one token that was typed to put it there. */
+/** Replaces the chosen token by the one typed in the field. */
 function exchangeByField(event) {
   event.preventDefault();
   const place = Number(at("exchange").dataset.place);
@@ -117,7 +117,7 @@ function exchangeByField(event) {
   at("exchange-by").value = "";
 }
 
-/** The loss on the input, beside that of the model as it was trained. */
+/** Shows the loss on the input, compared with the loss before the changes. */
 function drawInputLoss({ losses, lossesBefore }) {
   const line = losses.length === 0 ? "" : `Loss on this input: ${fixed(mean(losses), 3)} nats per token`;
   const before = lossesBefore ? `, ${fixed(mean(lossesBefore), 3)} ${input.before ? "before the change" : "as trained"}` : "";
@@ -125,7 +125,7 @@ function drawInputLoss({ losses, lossesBefore }) {
   at("input-loss").replaceChildren(line + before);
 }
 
-/** Begins from a sequence of the validation set. */
+/** Starts from a sequence of the validation set. */
 function startFrom(number) {
   const { tokens, source } = data.starts[number];
   drawn = number;
@@ -139,10 +139,10 @@ function startTry() {
   at("source-field").hidden = !live.config.encoder_decoder;
   at("input-label").replaceChildren(live.config.encoder_decoder ? "Answer" : "Input");
   at("as-ids-field").hidden = live.tokenizer.notation === "integers";
-  // Some tokenizers can be read back alone.
+  // Some tokenizers can only decode.
   at("as-ids").disabled = at("as-ids").checked = live.tokenizer.kind === "ids";
   at("as-ids").addEventListener("change", () => {
-    // What could not be read is gone from the field.
+    // The field no longer holds the unreadable text.
     unreadable = "";
     drawChips({ typing: false });
     compute();

@@ -1,6 +1,6 @@
-// Attention: `softmax(Q K^T / sqrt(d_head) + bias) V`, head by head, over the keys and values of a cache.
+// Attention: `softmax(Q K^T / sqrt(d_head) + bias) V`, head by head, over the keys and values of a KV cache.
 
-/** The keys and values of the places that were read, `[time, key_heads * d_head]`, which grow as it is read on. */
+/** A growing KV cache: the keys and values of the positions read so far, `[time, key_heads * d_head]`. */
 class Cache {
   constructor(width) {
     this.width = width;
@@ -11,7 +11,7 @@ class Cache {
     this.values = new Float64Array(0);
   }
 
-  /** Makes room for `time` places more. */
+  /** Makes room for `time` more positions. */
   grow(time) {
     const needed = (this.time + time) * this.width;
     if (needed <= this.keys.length) return;
@@ -25,15 +25,15 @@ class Cache {
   }
 }
 
-/** The keys that the query at a place sees, of so many: from the first number up to the second, which is not one of them. */
+/** The masks: functions of a query's position and the number of keys that return the range of visible keys, end exclusive. */
 const EVERY_KEY = (_place, keys) => [0, keys];
 const ITSELF_AND_BEFORE = (place, _keys) => [0, place + 1];
 
-/** What attends in one layer: where it stands, and what a reader changes there. */
+/** The attention heads of one layer, subject to the user's changes. */
 class Heads {
   /**
    * @param {{heads: number, d_head: number}} config
-   * @param {number} keyHeads heads of keys and values, each shared by a group of query heads
+   * @param {number} keyHeads the number of key-value heads, each shared by a group of query heads
    */
   constructor(config, keyHeads) {
     this.heads = config.heads;
@@ -42,14 +42,14 @@ class Heads {
   }
 
   /**
-   * The contexts of the last `time` places.
+   * Computes the context vectors of the last `time` positions.
    *
-   * @param {Float64Array} queries their rows, of `stride` numbers each, begin with the queries of all heads
-   * @param {Cache} cache keys and values
-   * @param {(place: number, keys: number) => number[]} sees see `EVERY_KEY`; of causal attention the places are the last ones
+   * @param {Float64Array} queries rows of `stride` numbers, each beginning with the queries of all heads
+   * @param {Cache} cache the keys and values
+   * @param {(place: number, keys: number) => number[]} sees the mask, see `EVERY_KEY`; with causal attention the queries are at the last positions
    * @param {((head: number, back: number) => number) | null} bias see `NoPosition.bias`
    * @param {{of: (head: number) => {strength: (place: number) => number, frozen: any}}} changes see `Changes`
-   * @param {?Float32Array[]} maps receives a map of each head, `[time, keys]`
+   * @param {?Float32Array[]} maps receives the attention map of each head, `[time, keys]`
    * @returns {Float64Array} `[time, heads * d_head]`
    */
   attend(queries, stride, time, cache, sees, bias, changes, maps) {
@@ -90,7 +90,7 @@ class Heads {
   }
 }
 
-/** The numbers from `first` up to `end`, which is not one of them, turned into their softmax. */
+/** Applies softmax in place to the numbers from `first` to `end`, exclusive. */
 function softmaxOf(numbers, first, end) {
   let largest = -Infinity, sum = 0;
   for (let at = first; at < end; at++) largest = Math.max(largest, numbers[at]);
@@ -115,7 +115,7 @@ class SelfAttention {
     return new Cache(this.heads.keyHeads * this.heads.width);
   }
 
-  /** `[time, d_model]`, in and out: of the places that follow those in the cache. */
+  /** Maps `[time, d_model]` to the same shape, for the positions that follow those in the cache. */
   forward(input, time, cache, changes, maps) {
     const { heads, width, keyHeads } = this.heads;
     const projected = this.qkv.forward(input, time);
@@ -137,7 +137,7 @@ class SelfAttention {
   }
 }
 
-/** Attention of a decoder over what its encoder read. */
+/** Cross-attention of a decoder to the output of its encoder. */
 class CrossAttention {
   constructor(weights, name, config) {
     this.query = Linear.stored(weights, `${name}.query`);
@@ -147,7 +147,7 @@ class CrossAttention {
     this.heads = new Heads(config, config.heads);
   }
 
-  /** Keys and values of a memory, `[time, d_model]`. */
+  /** Computes the keys and values of the encoder output, `[time, d_model]`. */
   project(memory, time) {
     const cache = new Cache(this.key.outputs);
     cache.keys = this.key.forward(memory, time);

@@ -1,9 +1,9 @@
-// What a reader changes in the model: heads weaker, stronger or off, and patterns that stay as they were.
+// The user's changes to the model: heads weakened, strengthened or switched off, and frozen attention patterns.
 
-/** The changes of one layer and kind of attention. */
+/** The changes to one layer and kind of attention. */
 class Changes {
   /**
-   * @param {any} interventions `heads` and `frozen`, as the page's help says
+   * @param {any} interventions `heads` and `frozen`, as described in the page's help
    * @param {"decoder" | "cross" | "encoder"} kind
    * @param {number} layer
    */
@@ -14,7 +14,7 @@ class Changes {
     this.isSquare = kind !== "cross";
   }
 
-  /** Those of a head; `start` is the place of the first query, where queries are counted from it. */
+  /** Returns the changes to a head; `start` is the position of the first query if queries are counted from it. */
   of(head, start = 0) {
     const mine = this.heads.filter((change) => change.head === head);
     const kept = this.frozen.find((change) => change.head === head);
@@ -26,7 +26,7 @@ class Changes {
   }
 }
 
-/** Fills a row with the pattern as it was; false where there was no such place. */
+/** Fills a row with the frozen pattern; returns false if the pattern lacks the position. */
 function frozenRow({ weights, keys }, isSquare, place, seen, row) {
   const width = keys ?? (isSquare ? Math.round(Math.sqrt(weights.length)) : seen);
   if ((place + 1) * width > weights.length) return false;

@@ -1,7 +1,7 @@
-// The feed-forward layer: the same small network at every place, `f(x W_up + b_up) W_down + b_down`.
+// The feed-forward layer: the same small network at every position, `f(x W_up + b_up) W_down + b_down`.
 
 class FeedForward {
-  /** The layer named `name`. */
+  /** Loads the layer named `name`. */
   constructor(weights, name, activation) {
     this.up = Linear.stored(weights, `${name}.up`);
     this.down = Linear.stored(weights, `${name}.down`);
@@ -9,7 +9,7 @@ class FeedForward {
     this.activation = ACTIVATIONS[activation];
   }
 
-  /** `[time, d_model]`, in and out. */
+  /** Maps `[time, d_model]` to the same shape. */
   forward(input, time) {
     const inner = this.up.forward(input, time);
     const width = this.down.inputs;
@@ -17,7 +17,7 @@ class FeedForward {
     for (let place = 0; place < time; place++) {
       for (let k = 0; k < width; k++) {
         const at = place * width + k;
-        // Of a gated layer the first half of each row is the gate of the second.
+        // In a gated layer the first half of each row is the gate of the second half.
         const gate = this.isGated ? inner[2 * place * width + k] : inner[at];
         active[at] = this.activation(gate) * (this.isGated ? inner[2 * place * width + width + k] : 1);
       }
@@ -39,12 +39,12 @@ const ACTIVATIONS = {
   swiglu: silu,
 };
 
-/** Steps in one, and the place where erf is 1 in double precision. */
+/** The number of steps per unit, and the number from which erf is 1 in double precision. */
 const STEPS_IN_ONE = 64, END_OF_ERF = 6;
-/** erf at each step, and its derivative there. */
+/** The values of erf and of its derivative at each step. */
 const ERF = [new Float64Array(END_OF_ERF * STEPS_IN_ONE + 1), new Float64Array(END_OF_ERF * STEPS_IN_ONE + 1)];
 for (let step = 1, at = 0; step <= END_OF_ERF * STEPS_IN_ONE; step++) {
-  // Simpson's rule over 8 parts of a step: off by less than 1e-14 in all.
+  // Simpson's rule over 8 parts of a step: the total error is below 1e-14.
   const derivative = (x) => 2 / Math.sqrt(Math.PI) * Math.exp(-x * x);
   const from = (step - 1) / STEPS_IN_ONE, part = 1 / STEPS_IN_ONE / 8;
   for (let k = 0; k < 8; k += 2) {
@@ -55,7 +55,7 @@ for (let step = 1, at = 0; step <= END_OF_ERF * STEPS_IN_ONE; step++) {
   ERF[1][0] = derivative(0);
 }
 
-/** The error function: its Taylor polynomial of third degree around the nearest step, within 1e-8. */
+/** Computes the error function to within 1e-8, by its Taylor polynomial of third degree around the nearest step. */
 function erf(x) {
   const size = Math.abs(x);
   if (size >= END_OF_ERF) return Math.sign(x);

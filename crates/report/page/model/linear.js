@@ -1,9 +1,9 @@
-// The matrix products of the model. Numbers are kept in double precision: sums lose nothing, and loads convert nothing.
+// The matrix products of the model. Numbers are in double precision: sums stay accurate, and loads need no conversion.
 
-/** `input W + bias`: the same map at every place. */
+/** A linear layer, `input W + bias`, applied at every position. */
 class Linear {
   /**
-   * @param {Float64Array} rows the weight transposed, `[outputs, inputs]`: what is summed lies side by side
+   * @param {Float64Array} rows the transposed weight, `[outputs, inputs]`, in which the summands of an output are contiguous
    * @param {Float64Array | null} bias `[outputs]`
    * @param {number} inputs
    * @param {number} outputs
@@ -15,7 +15,7 @@ class Linear {
     this.outputs = outputs;
   }
 
-  /** A layer as the program stores it: its weight is `[inputs, outputs]`. */
+  /** Loads a layer as stored by the program, with a weight of shape `[inputs, outputs]`. */
   static stored(weights, name) {
     const { values, shape: [inputs, outputs] } = weights.tensor(`${name}.weight`);
     const rows = new Float64Array(values.length);
@@ -43,7 +43,7 @@ class Linear {
   }
 }
 
-/** Four places with two columns at a time: eight sums in registers for six loads. */
+/** Computes four positions, two columns at a time: eight sums in registers for six loads. */
 function fourPlaces(rows, input, output, place, inputs, outputs) {
   const a = place * inputs, b = a + inputs, c = b + inputs, d = c + inputs;
   const to = place * outputs;
@@ -69,7 +69,7 @@ function fourPlaces(rows, input, output, place, inputs, outputs) {
   }
 }
 
-/** One place, as when a token is added: four columns at a time. */
+/** Computes one position, as when a token is appended, four columns at a time. */
 function onePlace(rows, input, output, place, inputs, outputs) {
   const from = place * inputs, to = place * outputs;
   let column = 0;
@@ -88,7 +88,7 @@ function onePlace(rows, input, output, place, inputs, outputs) {
   for (; column < outputs; column++) output[to + column] = dot(rows, column * inputs, input, from, inputs);
 }
 
-/** The sum of the products of `width` numbers. */
+/** Returns the dot product of `width` numbers. */
 function dot(left, at, right, from, width) {
   let sum = 0;
   for (let k = 0; k < width; k++) sum += left[at + k] * right[from + k];

@@ -1,6 +1,6 @@
-// The model of the page, which computes in a worker so that nothing a reader does ever waits for it.
+// The model of the page, which computes in a worker so that the page never waits for it.
 
-/** The probabilities of logits, divided by the temperature before. */
+/** The probabilities of logits that are divided by a temperature. */
 function softmax(logits, temperature) {
   let largest = -Infinity, sum = 0;
   for (const logit of logits) largest = Math.max(largest, logit);
@@ -9,7 +9,7 @@ function softmax(logits, temperature) {
   return probabilities.map((probability) => probability / sum);
 }
 
-/** What runs in the worker: it takes the model first, and answers one question after another. */
+/** Returns the function that answers requests in the worker; the first request passes the model. */
 function work(engine) {
   let model = null, writer = null;
   const answers = {
@@ -21,7 +21,7 @@ function work(engine) {
   return (question, given) => answers[question](given);
 }
 
-/** The model where the page has one: its questions are answered in their order. */
+/** The page's model in its worker; requests are answered in order. */
 class Live {
   constructor(description, numbers, stored) {
     const { config, sizes } = description;
@@ -58,12 +58,12 @@ onmessage = ({ data: [number, question, given] }) => {
     });
   }
 
-  /** Logits `[time * vocab]` and maps `[layer][head] [query * key]` of each kind of attention. */
+  /** Computes the logits `[time * vocab]` and the maps `[layer][head] [query * key]` of each kind of attention. */
   forward(tokens, options = {}) {
     return this.ask("forward", [tokens, options]);
   }
 
-  /** Reads a text, which `append` goes on with; the logits of the token that follows. */
+  /** Reads a prompt, which `append` continues; returns the logits of the next token. */
   begin(tokens, options = {}) {
     return this.ask("begin", [tokens, options]);
   }
@@ -77,7 +77,7 @@ const live = data.model ? new Live(data.model, bytes.slice(data.model.start), da
 
 const isBelow = (number, end) => Number.isInteger(number) && number >= 0 && number < end;
 
-/** A list of ids that the model can read; throws where it is none. */
+/** Returns a list of ids that the model can read; throws if it is not one. */
 function readable(given, what) {
   const ids = Array.from(given ?? []);
   const { vocab } = live.config;
@@ -87,13 +87,13 @@ function readable(given, what) {
   return ids;
 }
 
-/** What scripts can ask; the page's help describes it. */
+/** The scripting interface of the model, described in the page's help. */
 class ScriptedModel {
   constructor() {
     this.zeroed = [];
   }
 
-  /** Of tokens, or of an encoder-decoder a source and an answer: plain arrays `[time][vocab]`, and `[layer][head][query][key]`. */
+  /** Runs tokens, or a source and an answer for an encoder-decoder; returns plain arrays `[time][vocab]` and `[layer][head][query][key]`. */
   async forward(...given) {
     const source = live.config.encoder_decoder ? readable(given.shift(), "source") : null;
     const tokens = readable(given[0], source ? "answer" : "input");
@@ -108,14 +108,14 @@ class ScriptedModel {
     };
   }
 
-  /** Switches a head of the decoder's own attention off. */
+  /** Switches off a head of the decoder's self-attention. */
   zeroHead(layer, head) {
     const { heads, layers } = live.config;
     if (!isBelow(layer, layers) || !isBelow(head, heads)) throw new RangeError(`there is no layer ${layer} with a head ${head}: layers go to ${layers - 1}, heads to ${heads - 1}`);
     this.zeroed.push({ kind: "decoder", layer, head, strength: 0, positions: null });
   }
 
-  /** Takes back what was switched off. */
+  /** Switches all heads on again. */
   restore() {
     this.zeroed = [];
   }

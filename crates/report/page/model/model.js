@@ -1,10 +1,10 @@
-// The model whole: embedding, blocks, the last norm, the head. With an encoder it answers a source.
+// The whole model: embedding, blocks, final norm and head; with an encoder it answers a source.
 
 /** The tensors of the trained weights by name. */
 class Weights {
   /**
-   * @param {{name: string, shape: number[]}[]} tensors in the order of their numbers
-   * @param {Uint8Array} bytes the numbers, little-endian
+   * @param {{name: string, shape: number[]}[]} tensors in the order of their values
+   * @param {Uint8Array} bytes the values, little-endian
    * @param {"f32" | "f16"} precision
    */
   constructor(tensors, bytes, precision) {
@@ -32,14 +32,14 @@ class Weights {
   }
 }
 
-/** A number of half precision from its bits. */
+/** Decodes a half-precision number from its bits. */
 function half(bits) {
   const sign = bits & 0x8000 ? -1 : 1, exponent = bits >> 10 & 31, fraction = bits & 1023;
   if (exponent === 31) return fraction ? NaN : sign * Infinity;
   return sign * (exponent === 0 ? fraction * 2 ** -24 : (1024 + fraction) * 2 ** (exponent - 25));
 }
 
-/** Attention and feed-forward layers with their norms and residual connections, the latter before or behind. */
+/** A block: attention and feed-forward layers with residual connections and pre-norm or post-norm. */
 class Block {
   constructor(weights, name, config, position, sees) {
     const norm = (part) => Norm.stored(weights, `${name}.${part}`, config.norm_kind === "rms", config.norm_epsilon);
@@ -50,14 +50,14 @@ class Block {
     this.feedForward = new FeedForward(weights, `${name}.feed_forward`, config.activation);
   }
 
-  /** `x + f(norm(x))`, or `norm(x + f(x))`. */
+  /** Computes `x + f(norm(x))`, or `norm(x + f(x))` with post-norm. */
   add(norm, stream, layer) {
     const made = layer(this.isPre ? norm.forward(stream) : stream);
     for (let at = 0; at < stream.length; at++) made[at] += stream[at];
     return this.isPre ? made : norm.forward(made);
   }
 
-  /** Passes on the stream `[time, d_model]` of the places behind those in the cache. */
+  /** Computes the next residual stream `[time, d_model]` of the positions that follow those in the cache. */
   forward(stream, time, { cache, memory }, [changes, crossChanges], [maps, crossMaps]) {
     const start = cache.time;
     let x = this.add(this.norms[0], stream, (input) => this.attention.forward(input, time, cache, changes, maps));
@@ -68,7 +68,7 @@ class Block {
   }
 }
 
-/** Token and position embeddings, blocks, and the last norm where there is one. */
+/** Token and position embeddings, blocks, and an optional final norm. */
 class Stack {
   constructor(weights, prefix, config, sees) {
     const isRms = config.norm_kind === "rms";
@@ -81,7 +81,7 @@ class Stack {
       new Block(weights, `${prefix}blocks.${layer}`, config, this.position, sees));
   }
 
-  /** The stream of tokens behind the `start` first, `[time, d_model]`. */
+  /** Computes the initial residual stream of tokens from position `start` on, `[time, d_model]`. */
   embed(tokens, start) {
     if (start + tokens.length > this.position.most) {
       throw new Error(`a sequence of ${start + tokens.length} tokens is longer than the context of ${this.position.most}, where its positions end`);
@@ -95,7 +95,7 @@ class Stack {
     return this.embeddingNorm?.forward(stream) ?? stream;
   }
 
-  /** The stream behind the last block and norm; the maps of each layer are added to `maps` where asked for. */
+  /** Computes the residual stream after the last block and norm; appends the maps of each layer to `maps` if given. */
   forward(tokens, layers, changes, maps) {
     let stream = this.embed(tokens, layers[0].cache.time);
     this.blocks.forEach((block, layer) => {
@@ -111,7 +111,7 @@ class Stack {
   }
 }
 
-/** Embedding, attention, head: neither positions, nor a residual stream. */
+/** The one-layer decoder: embedding, attention and head, without positions or a residual stream. */
 class OneLayer {
   constructor(weights, config) {
     this.table = weights.tensor("embedding.weight");
@@ -132,11 +132,11 @@ class OneLayer {
   }
 }
 
-/** What a run trained, as the page computes with it. */
+/** The trained model of a run. */
 class Model {
   /**
    * @param {{config: any, sizes: any, tensors: {name: string, shape: number[]}[], precision: "f32" | "f16"}} description
-   * @param {Uint8Array} bytes the numbers of the tensors
+   * @param {Uint8Array} bytes the values of the tensors
    */
   constructor(description, bytes) {
     const weights = new Weights(description.tensors, bytes, description.precision);
@@ -150,7 +150,7 @@ class Model {
     this.head = weights.optional("head.weight") ? Linear.stored(weights, "head") : new Linear(values, null, width, vocab);
   }
 
-  /** Caches for a text that begins; of an encoder-decoder with its reading of the source. */
+  /** Creates the caches for a new text; an encoder-decoder also encodes the source. */
   begin(source, interventions, maps) {
     const layers = this.stack.newLayers();
     const changes = layers.map((_, layer) => [new Changes(interventions, "decoder", layer), new Changes(interventions, "cross", layer)]);
@@ -163,14 +163,14 @@ class Model {
     return { layers, changes };
   }
 
-  /** Logits of the streams of `time` places, `[time, vocab]`. */
+  /** Computes the logits of the residual stream at `time` positions, `[time, vocab]`. */
   logits(stream, time) {
     const logits = this.head.forward(stream, time);
     const cap = this.config.softcap;
     return cap > 0 && this.config.architecture !== "one_layer" ? logits.map((logit) => cap * Math.tanh(logit / cap)) : logits;
   }
 
-  /** All logits of a sequence, all maps, and the keys that each query of the decoder's own attention sees. */
+  /** Computes all logits and maps of a sequence, and the keys that each query of the decoder's self-attention sees. */
   forward(tokens, { source = null, interventions = null } = {}) {
     const weights = { decoder: [] };
     if (this.encoder) Object.assign(weights, { cross: [], encoder: [] });
@@ -181,13 +181,13 @@ class Model {
     return { logits: Float32Array.from(this.logits(stream, tokens.length)), weights, visible };
   }
 
-  /** A text that is written on; see `Writer`. */
+  /** Starts generation from a prompt; see `Writer`. */
   write(tokens, { source = null, interventions = null } = {}) {
     return new Writer(this, tokens, this.begin(source, interventions, null));
   }
 }
 
-/** A text token by token: what was read is kept, and where the context ends its later half is read again. */
+/** A text generated token by token with a KV cache; when the context is full, its second half is read again. */
 class Writer {
   constructor(model, tokens, { layers, changes }) {
     this.model = model;
@@ -196,11 +196,11 @@ class Writer {
     this.tokens = [...tokens];
     this.first = 0;
     this.unread = 0;
-    // A prompt beyond the context is read whole, where its positions do not end.
+    // A prompt longer than the context is read as a whole, unless positions end with the context.
     this.context = Math.max(model.sizes.context, tokens.length);
   }
 
-  /** The logits of the token that follows, `[vocab]`. */
+  /** Returns the logits of the next token, `[vocab]`. */
   next() {
     const time = this.tokens.length;
     if (time - this.first > this.context) {

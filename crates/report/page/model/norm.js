@@ -1,12 +1,12 @@
-// Norms of the residual stream and of heads: each place by itself.
+// Norms of the residual stream and of heads, applied to each position separately.
 
-/** Layer norm, or with `isRms` the RMS norm: the root mean square alone is divided by, and no mean taken off. */
+/** Layer norm or, with `isRms`, RMS norm, which divides by the root mean square and subtracts no mean. */
 class Norm {
   /**
-   * @param {Float64Array} gamma gains
-   * @param {Float64Array | null} beta shifts, which an RMS norm has not
+   * @param {Float64Array} gamma the gains
+   * @param {Float64Array | null} beta the shifts; null for an RMS norm
    * @param {boolean} isRms
-   * @param {number} epsilon what is added to the variance or the mean square
+   * @param {number} epsilon the number added to the variance or the mean square
    */
   constructor(gamma, beta, isRms, epsilon) {
     this.gamma = gamma;
@@ -15,21 +15,21 @@ class Norm {
     this.epsilon = epsilon;
   }
 
-  /** A norm as the program stores it; null where there is none of this name. */
+  /** Loads a norm as stored by the program; returns null if there is no such norm. */
   static stored(weights, name, isRms, epsilon) {
     const gamma = weights.optional(`${name}.gamma`)?.values;
     if (!gamma) return null;
     return new Norm(gamma, weights.optional(`${name}.beta`)?.values ?? null, isRms, epsilon);
   }
 
-  /** The norm of each `[.., width]` of the input. */
+  /** Normalises each vector of the input, `[.., width]`. */
   forward(input) {
     const output = input.slice();
     for (let from = 0; from < input.length; from += this.gamma.length) this.apply(output, from);
     return output;
   }
 
-  /** Normalises the numbers from `from` on, as many as there are gains. */
+  /** Normalises in place the vector that begins at `from`. */
   apply(numbers, from) {
     const { gamma, beta, isRms, epsilon } = this;
     const width = gamma.length;

@@ -1,25 +1,25 @@
-// Where tokens stand. A scheme adds to the embeddings, turns queries and keys, or adds to the scores.
+// Position schemes. A scheme adds to the embeddings, rotates queries and keys, or adds to the scores.
 
-/** Nothing: only the causal mask tells first from last. */
+/** No positions: only the causal mask conveys the order. The base class of all schemes. */
 class NoPosition {
-  /** The most tokens that the scheme has places for. */
+  /** The maximum number of positions. */
   most = Infinity;
 
-  /** Adds to the embeddings of `time` tokens, `[time, width]`, the first of which stands at `start`. */
+  /** Adds to the embeddings of `time` tokens, `[time, width]`, the first of which is at position `start`. */
   add(_stream, _start, _time, _width) {}
 
-  /** Turns a head's query or key, `width` numbers from `from` on, by its place. */
+  /** Rotates a head's query or key, `width` numbers from index `from` on, by its position. */
   turn(_numbers, _from, _width, _place) {}
 
   /**
-   * What is added to the score of a key that lies `back` places before the query; null for nothing.
+   * Returns the bias of the score of a key `back` positions before the query; null without a bias.
    *
    * @type {((head: number, back: number) => number) | null}
    */
   bias = null;
 }
 
-/** A learned vector for each place. */
+/** Learned positions: a vector for each position. */
 class LearnedPosition extends NoPosition {
   constructor(table) {
     super();
@@ -34,7 +34,7 @@ class LearnedPosition extends NoPosition {
 
 const frequency = (theta, pair, width) => theta ** (-2 * pair / width);
 
-/** Fixed sines and cosines (Vaswani et al., 2017). */
+/** Sinusoidal positions: fixed sines and cosines (Vaswani et al., 2017). */
 class SinusoidalPosition extends NoPosition {
   add(stream, start, time, width) {
     for (let place = 0; place < time; place++) {
@@ -46,9 +46,9 @@ class SinusoidalPosition extends NoPosition {
   }
 }
 
-/** Fixed sines and cosines of places that were drawn (Ruoss et al., 2023): the program's own draw for each length. */
+/** Sines and cosines of randomly drawn positions (Ruoss et al., 2023), as drawn by the program for each length. */
 class RandomSinusoidalPosition extends NoPosition {
-  /** @param {number[][]} draws the distances of places from the ones before, of the context and of each longer sequence */
+  /** @param {number[][]} draws the distances between successive positions, for the context and for each longer sequence */
   constructor(draws) {
     super();
     this.draws = draws.map((distances) => {
@@ -70,13 +70,13 @@ class RandomSinusoidalPosition extends NoPosition {
   }
 }
 
-/** Pairs of elements turned in their planes (Su et al., 2021), as slowly as the scaling says. */
+/** Rotary positions: pairs of elements rotated in their planes (Su et al., 2021), with optional scaling. */
 class RotaryPosition extends NoPosition {
   constructor(config) {
     super();
     const width = config.d_head;
     this.frequencies = Array.from({ length: width / 2 }, (_, pair) => scaled(config, frequency(config.rope_theta, pair, width)));
-    this.tables = []; // cosine and sine of each pair, by place
+    this.tables = []; // cosine and sine of each pair, by position
   }
 
   turn(numbers, from, width, place) {
@@ -92,7 +92,7 @@ class RotaryPosition extends NoPosition {
   }
 }
 
-/** The angle from a place to the next. */
+/** Returns the scaled rotation angle per position. */
 function scaled(config, angle) {
   if (config.rope_scaling === "linear") return angle / config.rope_factor;
   if (config.rope_scaling !== "llama3") return angle;
@@ -102,7 +102,7 @@ function scaled(config, angle) {
   return kept * angle + (1 - kept) * angle / rope_factor;
 }
 
-/** Scores lowered in proportion to the distance (Press et al., 2021). */
+/** ALiBi: scores lowered in proportion to the distance (Press et al., 2021). */
 class AlibiPosition extends NoPosition {
   constructor(heads, looksBoth) {
     super();
@@ -113,7 +113,7 @@ class AlibiPosition extends NoPosition {
   }
 }
 
-/** A learned number for each head and range of distances (Raffel et al., 2020). */
+/** Relative positions: a learned bias for each head and bucket of distances (Raffel et al., 2020). */
 class RelativePosition extends NoPosition {
   constructor(table, looksBoth) {
     super();
@@ -122,23 +122,23 @@ class RelativePosition extends NoPosition {
   }
 }
 
-/** From this distance on all keys share the last bucket. */
+/** The distance from which all keys share the last bucket. */
 const LARGEST_DISTANCE = 128;
 
-/** The range of distances that a key `back` places before the query belongs to. */
+/** Returns the bucket of a key `back` positions before the query. */
 function bucket(back, looksBoth, buckets) {
   const half = looksBoth ? buckets / 2 : buckets;
   const first = looksBoth && back < 0 ? half : 0;
   const distance = looksBoth ? Math.abs(back) : Math.max(back, 0);
   const exact = half / 2;
   if (distance < exact) return first + distance;
-  // In single precision, as the program has it.
+  // In single precision, as in the program.
   const ratio = (number) => Math.fround(Math.log(Math.fround(number / exact)));
   const steps = Math.fround(Math.fround(ratio(distance) / ratio(LARGEST_DISTANCE)) * (half - exact));
   return first + Math.min(exact + Math.trunc(steps), half - 1);
 }
 
-/** The scheme of a stack: its tensors have names that begin with `name`. */
+/** Creates the position scheme of a stack, whose tensors have names that begin with `name`. */
 function positionOf(weights, config, name, looksBoth) {
   switch (config.position) {
     case "learned": return new LearnedPosition(weights.tensor(`${name}.weight`));

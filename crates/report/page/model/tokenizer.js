@@ -1,38 +1,38 @@
-// From what is typed to ids and back, as the run's vocabulary has it.
+// The conversion of typed text to ids and back, by the run's vocabulary.
 
 /** The tokens of a run's vocabulary. */
 class Tokenizer {
-  /** @param {{kind: string, tokens: string[], pieces: any, merges: any, special: any}} stored the latter of byte pairs alone */
+  /** @param {{kind: string, tokens: string[], pieces: any, merges: any, special: any}} stored `merges` and `special` for byte pairs only */
   constructor(stored) {
     this.tokens = stored.tokens;
     this.kind = stored.kind;
     this.notation = { integers: "integers", characters: "characters", pairs: "byte pairs" }[stored.kind] ?? "words";
     this.pieces = stored.pieces ?? stored.tokens;
     this.ids = new Map(this.pieces.map((piece, id) => [piece, id]));
-    // Symbols with spaces in them, by their words.
+    // The symbols that contain spaces, with their words.
     const hasSpace = (piece) => this.notation === "words" && /\p{White_Space}/u.test(piece);
     this.phrases = this.pieces.filter(hasSpace).map((piece) => ({ piece, words: words(piece) }));
     if (stored.kind === "pairs") this.pairs = new BytePairs(stored);
   }
 
-  /** The vocabulary's own name of a token. */
+  /** Returns the vocabulary's name of a token. */
   token(id) {
     return this.tokens[id] ?? "�";
   }
 
-  /** A text of tokens, which `encode` reads. */
+  /** Returns the text of tokens, which `encode` can read. */
   join(ids) {
     if (this.pairs) return this.pairs.decode(ids);
     return ids.map((id) => this.written(this.pieces[id] ?? "")).join(this.kind === "characters" ? "" : " ");
   }
 
-  /** A symbol as a text has it: in quotes, with the escapes of JSON, where it could be read otherwise. */
+  /** Returns a symbol as text: in quotes with the escapes of JSON if it would be ambiguous otherwise. */
   written(piece) {
     const isPlain = !/[\p{White_Space}\p{Cc}]/u.test(piece) && !piece.startsWith('"') && !this.phrases.some(({ words: [first] }) => first === piece);
     return this.phrases.length === 0 || isPlain ? piece : JSON.stringify(piece);
   }
 
-  /** The tokens of a text, with where they stand in it; the id of what is in no vocabulary is null. */
+  /** Returns the tokens of a text with their offsets; the id of an unknown token is null. */
   encode(text) {
     if (this.pairs) return this.pairs.encode(text);
     if (this.kind === "characters") return pieces(text, /./gsu, (part, start) => this.found(part, start));
@@ -40,7 +40,7 @@ class Tokenizer {
     return pieces(text, /\P{White_Space}+/gu, (word, start) => this.word(word, start)).flat();
   }
 
-  /** The tokens of a text where symbols may hold spaces: in quotes, or of words that can be read in one way alone. */
+  /** Encodes a text whose symbols may contain spaces: in quotes, or without quotes if there is only one reading. */
   encodePhrases(text) {
     const parts = pieces(text, /"(?:[^"\\]|\\.)*"(?!\P{White_Space})|\P{White_Space}+/gu, (part, start) => ({ part, start, end: start + part.length }));
     const tokens = [];
@@ -67,20 +67,20 @@ class Tokenizer {
     return tokens;
   }
 
-  /** A part of a text with its id. An integer is read as a number, as `07`. */
+  /** Returns a part of a text with its id. An integer is read as a number: `07` is `7`. */
   found(part, start) {
     const isInteger = this.kind === "integers" && /^\+?\d+$/.test(part);
     const id = this.ids.get(part) ?? (isInteger ? this.ids.get(String(Number(part))) : undefined);
     return { id: id ?? null, text: part, start, end: start + part.length };
   }
 
-  /** The tokens between two spaces: commas separate them where they are no tokens. */
+  /** Returns the tokens between two spaces. Commas separate tokens unless a comma is a token itself. */
   word(word, start) {
     const parts = (pattern) => pieces(word, pattern, (part, at) => this.found(part, start + at));
     const isKnown = (found) => found.length > 0 && found.every(({ id }) => id !== null);
     const whole = [this.found(word, start)];
     if (isKnown(whole)) return whole;
-    // Symbols of one character need no spaces; of integers `11` is never `1 1`.
+    // Symbols of one character need no spaces; among integers `11` is never `1 1`.
     const split = (text, at) => (this.kind === "integers" ? [] : pieces(text, /./gsu, (part, from) => this.found(part, at + from)));
     const symbols = split(word, start);
     if (isKnown(symbols)) return symbols;
@@ -93,7 +93,7 @@ class Tokenizer {
 
 const words = (text) => text.split(/\p{White_Space}+/u).filter((word) => word !== "");
 
-/** The symbol that a part of a text has in quotes; null where it is none. */
+/** Returns the symbol in quotes that a part of a text is; null if it is not one. */
 function unquoted(part) {
   try {
     const value = part.startsWith('"') ? JSON.parse(part) : null;
@@ -103,10 +103,10 @@ function unquoted(part) {
   }
 }
 
-/** What a pattern finds in a text, each as `make` has it of the part and its start. */
+/** Calls `make` with the text and start of each match of a pattern, and returns the results. */
 const pieces = (text, pattern, make) => Array.from(text.matchAll(pattern), (match) => make(match[0], match.index));
 
-/** How GPT-2's tokenizer cuts a text before it joins bytes. */
+/** The pattern by which GPT-2's tokenizer splits a text before it merges bytes. */
 const WORDS = /'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+/gu;
 
 /** Byte pair encoding on bytes (Sennrich et al., 2016; Radford et al., 2019). */
@@ -116,7 +116,7 @@ class BytePairs {
     this.names = names;
     this.ranks = new Map(merges.map(([left, right], rank) => [`${left} ${right}`, rank]));
     this.special = new Map(special);
-    // A character for each byte: itself where it can be seen, else one behind the 256 first.
+    // A character for each byte: the byte itself if it is printable, else a character from 256 on.
     const isSeen = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
     let next = 256;
     this.characters = Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(isSeen(byte) ? byte : next++));
@@ -144,13 +144,13 @@ class BytePairs {
     return found;
   }
 
-  /** The next special token in a text and its place; the text's end where there is none. */
+  /** Returns the next special token in a text and its offset; null and the end of the text if there is none. */
   nextSpecial(text, from) {
     const places = Array.from(this.special.keys(), (name) => [name, text.indexOf(name, from)]).filter(([, at]) => at >= 0);
     return places.sort((a, b) => a[1] - b[1] || b[0].length - a[0].length)[0] ?? [null, text.length];
   }
 
-  /** The tokens of a word: the pair that was joined first in training is joined first. */
+  /** Returns the tokens of a word: the pair that was merged first in training is merged first. */
   word(word, start) {
     const bytes = Array.from(new TextEncoder().encode(word));
     let parts = bytes.map((byte) => this.characters[byte]);
@@ -165,7 +165,7 @@ class BytePairs {
       }
       parts = joined;
     }
-    // Where the character that a byte begins or belongs to stands in the word; a part may end within one.
+    // The offset in the word of each byte's character; a part may end within a character.
     const places = Array.from(word, (character) => Array(new TextEncoder().encode(character).length).fill(character.length))
       .reduce(({ all, at }, units) => {
         for (let byte = 0; byte < units.length; byte++) all.push(at);
