@@ -242,5 +242,7 @@ fn the_default_hook_adds_no_allocation() {
         ops::feed_forward([&layer.up, &layer.down], layer.activation, &layer.dropout, input, x)
     };
     assert_eq!(hooked().into_data(), by_hand().into_data());
-    assert_eq!(allocations(hooked), allocations(by_hand));
+    // Other tests take buffers out of the kernels' pool, which then allocates: the least of several runs counts.
+    let least = |counts: [usize; 20]| counts.into_iter().min();
+    assert_eq!(least([(); 20].map(|()| allocations(hooked))), least([(); 20].map(|()| allocations(by_hand))));
 }
