@@ -22,7 +22,7 @@ const PIECE: usize = 1 << 16;
 const HEAD: usize = 4096;
 
 /// The byte order mark.
-const MARK: &str = "\u{feff}";
+pub const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// A file, or the content of a stream.
 #[derive(Debug)]
@@ -155,8 +155,8 @@ impl Iterator for Pieces<'_> {
         if self.head.is_empty() {
             self.head.extend_from_slice(&self.buffer[..self.buffer.len().min(HEAD)]);
         }
-        if self.byte == 0 && self.buffer.starts_with(MARK.as_bytes()) {
-            self.byte += self.buffer.drain(..MARK.len()).len();
+        if self.byte == 0 && self.buffer.starts_with(BYTE_ORDER_MARK.as_bytes()) {
+            self.byte += self.buffer.drain(..BYTE_ORDER_MARK.len()).len();
         }
         let text = self.buffer.utf8_chunks().next()?.valid();
         let lines = |text: &str| text.matches('\n').count();

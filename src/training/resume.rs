@@ -81,8 +81,9 @@ impl<B: AutodiffBackend> Trainer<B> {
         workers.on_first(|| {
             let from = path.display();
             damaged.iter().for_each(|problem| log::warn!("{problem}; going on from {from}"));
-            state.changes.extend(changed_keys(&state, config));
-            state.training = keys_of_training(config);
+            let training = keys_of_training(config);
+            state.changes.extend(changed_keys(&state, &training));
+            state.training = training;
             rewind(folder, config, &mut state)?;
             history.cut()?;
             observers.iter_mut().try_for_each(|observer| observer.start(&history.rows))
@@ -192,11 +193,11 @@ pub(super) fn keys_of_training(config: &Config) -> BTreeMap<String, toml::Value>
 }
 
 /// Returns the changes of the `training` keys since the checkpoint, whatever the config file says by now.
-fn changed_keys(state: &State, config: &Config) -> Option<String> {
-    let (now, step) = (keys_of_training(config), state.step);
-    let before = if state.training.is_empty() { &now } else { &state.training };
+fn changed_keys(state: &State, now: &BTreeMap<String, toml::Value>) -> Option<String> {
+    let step = state.step;
+    let before = if state.training.is_empty() { now } else { &state.training };
     let keys = now.keys().chain(before.keys()).map(String::as_str).collect::<BTreeSet<_>>();
-    let changes: Vec<String> = differing(keys.into_iter(), [&now, before])
+    let changes: Vec<String> = differing(keys.into_iter(), [now, before])
         .map(|(key, (value, before))| format!("{key} = {value} ({before} before)"))
         .collect();
     (step > 0 && !changes.is_empty())

@@ -6,7 +6,8 @@ use std::path::Path;
 use csv::StringRecord;
 
 use super::header::{self, FirstLine};
-use super::{Row, Table, delimiter, no_data, trimmed};
+use super::no_data::{self, Names};
+use super::{Row, Table, delimiter, trimmed};
 use crate::data::config::{Column, Delimiter, Header, Values};
 use crate::error::{Error, Result};
 use crate::files::remove_quotes;
@@ -64,6 +65,7 @@ impl Table<'_> {
         }
         let names: Vec<&str> = first.1.iter().collect();
         let are_alone = no_data::are_names_alone(&names, &below);
+        let names = Names { first: &first, names: &names, are_alone };
         let column = self.read_first(first.clone(), &below, width, column)?;
         if self.reading.header.is_none() {
             self.refuse_spaced_quotes(text, &first, delimiter, column)?;
@@ -73,7 +75,7 @@ impl Table<'_> {
         let (mut widths, mut last) = (self.reading.columns, None);
         sample.into_iter().chain(rows).try_for_each(|row| {
             let row = row?;
-            self.refuse_row(&row, width, &first, are_alone)?;
+            self.refuse_row(&row, width, &names)?;
             self.refuse_spaced_quotes(text, &row, delimiter, column)?;
             let (line, mut values) = row;
             widths = self.reading.columns;

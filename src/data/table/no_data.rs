@@ -10,10 +10,19 @@ use super::{Row, Table, TableReading, delimiter};
 use crate::data::config::Header;
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
+use crate::files::BYTE_ORDER_MARK;
 use crate::numbers::counted;
 
 /// The minimum number of rows per repeated header, if files were joined.
 const RARELY: usize = 20;
+
+/// The names in the first line of a table, to which each row is compared.
+pub(super) struct Names<'a> {
+    pub(super) first: &'a Row,
+    pub(super) names: &'a [&'a str],
+    /// True if every row that has one of the names repeats all of them.
+    pub(super) are_alone: bool,
+}
 
 /// The form in which a row repeats the names of the first line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,8 +130,8 @@ impl Table<'_> {
     }
 
     /// Returns an error for a row that is not data: a footer that counts rows, or the header of a joined file. The
-    /// header may differ from the `first` line if no other row has its names (`are_alone`).
-    pub(super) fn refuse_row(&self, row: &Row, width: usize, first: &Row, are_alone: bool) -> Result<()> {
+    /// header may differ from the first line if no other row has its names.
+    pub(super) fn refuse_row(&self, row: &Row, width: usize, names: &Names<'_>) -> Result<()> {
         let counts_rows = |value: &str| {
             let inner = value.strip_prefix('(').and_then(|value| value.strip_suffix(')'));
             inner
@@ -136,7 +145,7 @@ impl Table<'_> {
                 self.problem(Some(row.0), "counts the rows of the table, and is none: remove this line")
             );
         }
-        if row.1.get(0).is_some_and(|value| value.starts_with('\u{feff}')) {
+        if row.1.get(0).is_some_and(|value| value.starts_with(BYTE_ORDER_MARK)) {
             let problem = "begins with a byte order mark, as files that were joined do: remove the mark, and the header \
                            behind it if there is one";
             return Err(self.problem(Some(row.0), problem));
@@ -144,13 +153,13 @@ impl Table<'_> {
         if self.reading.header.is_none() {
             return Ok(());
         }
-        let names: Vec<&str> = first.1.iter().collect();
-        match Repeat::of(&row.1, &names) {
-            Some(repeat) if are_alone => Err(self.repeated(row, repeat, first)),
-            _ if self.columns.order.is_none() && row.1 == first.1 => {
+        let &Names { first, names, are_alone } = names;
+        match are_alone.then(|| Repeat::of(&row.1, names)).flatten() {
+            Some(repeat) => Err(self.repeated(row, repeat, first)),
+            None if self.columns.order.is_none() && row.1 == first.1 => {
                 Err(self.repeated(row, Repeat::Same, first))
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 

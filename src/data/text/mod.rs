@@ -18,7 +18,7 @@ use super::ids::Ids;
 use super::sequences::Sequences;
 use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files::Text;
+use crate::files::{BYTE_ORDER_MARK, Text};
 
 /// The default number of byte pair encoding tokens. Their embedding takes a small share of the weights of a small
 /// model, and each token covers two to three characters.
@@ -34,7 +34,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     if bytes == 0 {
         return Err(Error::file(&config.path, "is empty; give a text to learn from"));
     }
-    if given.is_none() && characters.contains(&MARK) {
+    if given.is_none() && BYTE_ORDER_MARK.chars().all(|mark| characters.contains(&mark)) {
         files.iter().try_for_each(refuse_mark)?;
     }
     let vocabulary = match (given, &config.tokens) {
@@ -63,15 +63,12 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     Ok(Dataset::of_file(vocabulary, sets))
 }
 
-/// The byte order mark, which is only allowed at the beginning of a file.
-const MARK: char = '\u{feff}';
-
 /// Returns an error with the line number of a byte order mark within a file.
 fn refuse_mark(file: &File) -> Result<()> {
     let mut line = 1;
     for piece in file.text.pieces()? {
         let piece = piece?;
-        let before = piece.split(MARK).next().unwrap_or_default();
+        let before = piece.split(BYTE_ORDER_MARK).next().unwrap_or_default();
         line += before.matches('\n').count();
         if before.len() < piece.len() {
             let problem =

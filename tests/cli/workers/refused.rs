@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -21,14 +21,20 @@ fn refuses(made: &Path, mut command: Command, parts: &[&str]) {
     assert!(left.is_empty(), "{command:?} leaves {left:?}");
 }
 
+/// A temporary folder, and an empty one in it for what a run may make.
+fn place() -> (TempDir, PathBuf) {
+    let place = TempDir::new().unwrap();
+    let made = place.path().join("made");
+    fs::create_dir(&made).unwrap();
+    (place, made)
+}
+
 #[test]
 fn what_workers_cannot_share_is_refused_in_one_line_and_nothing_is_made() {
     if !can_start() {
         return;
     }
-    let place = TempDir::new().unwrap();
-    let made = place.path().join("made");
-    fs::create_dir(&made).unwrap();
+    let (place, made) = place();
     let refused = |command: Command, parts: &[&str]| refuses(&made, command, parts);
     let set = |count: usize, sets: &[&str]| {
         train(place.path(), count, "run", &[&["training.steps=5"], sets].concat())
@@ -60,9 +66,7 @@ fn workers_of_other_programs_configs_or_disks_are_refused() {
     if !can_start() {
         return;
     }
-    let place = TempDir::new().unwrap();
-    let made = place.path().join("made");
-    fs::create_dir(&made).unwrap();
+    let (place, made) = place();
     let refused = |command: Command, parts: &[&str]| refuses(&made, command, parts);
     // Two workers, the second of which is another build, reads another config, or sees another disk.
     let binary = env!("CARGO_BIN_EXE_causal-attention");

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::piece::Piece;
 use super::rows::{self, Block};
-use super::{Attention, Saved};
+use super::{Attention, Saved, span};
 use crate::matmul::{
     Destination::{AddTo, Overwrite},
     Right, product,
@@ -32,10 +32,8 @@ fn blocks<'a>(piece: &'a Piece) -> impl Iterator<Item = Block<'a>> {
 /// Returns the range of keys visible to any of these queries, starting at a multiple of [`BLOCK`]; the first key if
 /// none is visible.
 fn keys_of(piece: &Piece, queries: Range<usize>) -> Range<usize> {
-    let seen =
-        queries.map(|query| piece.attention.keys(piece.sequence, query)).filter(|keys| !keys.is_empty());
-    let union = seen.reduce(|all, keys| all.start.min(keys.start)..all.end.max(keys.end)).unwrap_or(0..1);
-    union.start / BLOCK * BLOCK..union.end
+    let seen = span(queries.map(|query| piece.attention.keys(piece.sequence, query))).unwrap_or(0..1);
+    seen.start / BLOCK * BLOCK..seen.end
 }
 
 /// Takes a buffer for the scores of a block from the pool; returns it with its row length, a multiple of [`LANES`].

@@ -62,6 +62,12 @@ impl KeyRange {
     }
 }
 
+/// Returns the range from the first to the last key in any of these ranges; `None` if all are empty.
+pub fn span(ranges: impl Iterator<Item = Range<usize>>) -> Option<Range<usize>> {
+    let ranges = ranges.filter(|keys| !keys.is_empty());
+    ranges.reduce(|all, keys| all.start.min(keys.start)..all.end.max(keys.end))
+}
+
 /// A mask of individual query-key pairs that are hidden.
 #[derive(Clone, Copy, Debug)]
 pub struct HiddenPairs<'a> {

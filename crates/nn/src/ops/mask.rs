@@ -9,6 +9,7 @@ use std::sync::Arc;
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation::softmax, backend::Backend};
 
 pub use crate::kernels::attention::KeyRange;
+use crate::kernels::attention::span;
 use crate::{Error, Result};
 
 /// The rules that hide keys from queries: a key is hidden if any rule hides it.
@@ -210,9 +211,7 @@ impl<B: Backend> LoweredMask<B> {
     pub fn keys(&self, queries: Range<usize>) -> Range<usize> {
         let Some(visible) = &self.visible else { return 0..self.key_time };
         let rows = visible.chunks_exact(self.query_time).flat_map(|rows| &rows[queries.clone()]);
-        let seen = rows.map(|keys| keys.range()).filter(|keys| !keys.is_empty());
-        let union = seen.reduce(|all, keys| all.start.min(keys.start)..all.end.max(keys.end));
-        union.unwrap_or(0..self.key_time.min(1))
+        span(rows.map(|keys| keys.range())).unwrap_or(0..self.key_time.min(1))
     }
 
     /// Returns the mask of a block of queries and keys.
