@@ -99,7 +99,7 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
     if config.data == made_with.data && scored != Scored::Whole {
         warn_of_change(folder, &dataset);
     } else {
-        let guesses = dataset.table.iter().flat_map(|table| table.guesses.iter().cloned());
+        let guesses = dataset.guesses().cloned();
         let unknown = dataset.vocabulary.warn_of_unknown(dataset.valid.ids());
         guesses.chain(unknown).for_each(|problem| warn(&format!("warning: {problem}")));
     }

@@ -237,7 +237,8 @@ impl Given {
         let tokens = tokens(&self.text, &self.text_file, &self.tokens, vocabulary)?;
         let source = self.source.as_deref().map(|text| encode(vocabulary, text)).transpose()?;
         let answers = architecture == Architecture::EncoderDecoder;
-        let problem = match (answers, &source) {
+        let problem = match (answers, source.as_deref()) {
+            (true, Some([])) => "--source is empty: give it at least one token",
             (true, None) => "an encoder-decoder answers a source: give it by --source TEXT",
             (false, Some(_)) => "--source: only an encoder-decoder reads a source",
             _ => return Ok(Read { tokens, start: vocabulary.end().filter(|_| answers), source }),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::sequences::{Rows, Sequences};
-use super::{table::TableReading, vocabulary::Vocabulary};
+use super::{table::TableReading, text::TextReading, vocabulary::Vocabulary};
 use crate::error::{Error, Result, ensure};
 
 /// The training and validation data of a run.
@@ -21,6 +21,8 @@ pub struct Dataset {
     pub floor_by_position: Vec<f64>,
     /// The format and the guesses with which a table was read.
     pub table: Option<Arc<TableReading>>,
+    /// The files of a text, and warnings about them.
+    pub text: Option<Arc<TextReading>>,
 }
 
 impl Dataset {
@@ -47,15 +49,21 @@ impl Dataset {
         Ok(Self::of_file(vocabulary, sets))
     }
 
-    /// Creates a dataset from the training and validation sets of a file, whose entropy floor is unknown.
+    /// Creates a dataset from the training and validation sets, without an entropy floor.
     pub(super) fn of_file(vocabulary: Vocabulary, (train, valid): (Sequences, Sequences)) -> Self {
-        Self { vocabulary, train, valid, floor: None, floor_by_position: Vec::new(), table: None }
+        Self { vocabulary, train, valid, floor: None, floor_by_position: Vec::new(), table: None, text: None }
     }
 
     /// Returns the largest number of positions that a model needs: the longest input of both sets, including sources.
     pub fn context(&self) -> usize {
         let longest = |set: &Sequences| set.longest().max(set.source_time().unwrap_or(0));
         longest(&self.train).max(longest(&self.valid))
+    }
+
+    /// Iterates over the warnings about the reading of a file, each with a remedy or the key that overrides a guess.
+    pub fn guesses(&self) -> impl Iterator<Item = &String> {
+        let of_table = self.table.iter().flat_map(|table| &table.guesses);
+        of_table.chain(self.text.iter().flat_map(|text| &text.warnings))
     }
 
     /// Returns a hash of all ids of both sets. A resumed run compares it with the hash at its start to detect changed
@@ -70,6 +78,9 @@ impl Dataset {
 pub struct Floor {
     /// The expected loss over the sequences of the task.
     pub expected: f64,
+    /// The standard error of `expected`; `None` if that is exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standard_error: Option<f64>,
     /// The loss on the validation set in use, to compare the loss of a run with.
     pub valid: f64,
 }

@@ -19,6 +19,7 @@
 
 pub mod batch;
 pub mod config;
+mod damage;
 mod dataset;
 pub mod describe;
 mod excerpt;
@@ -41,6 +42,7 @@ pub(crate) use excerpt::excerpt;
 pub use loader::Loader;
 pub use sequences::Sequences;
 pub use table::TableReading;
+pub use text::TextReading;
 pub use vocabulary::{Notation, Vocabulary};
 
 use crate::error::{Error, Result, ensure};

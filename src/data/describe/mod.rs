@@ -14,6 +14,7 @@ use super::config::{DataConfig, Source};
 use super::dataset::{Dataset, Floor};
 use super::sequences::Sequences;
 use super::table::TableReading;
+use super::text::TextReading;
 use super::vocabulary::{Notation, Vocabulary};
 
 /// The numbers of samples and of vocabulary tokens that are shown.
@@ -30,6 +31,9 @@ pub struct DataDescription {
     /// The format and the guesses with which a table was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<TableReading>,
+    /// The files of a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<TextReading>,
     /// The training set.
     pub train: DescribedSplit,
     /// The validation set.
@@ -166,6 +170,7 @@ impl DataDescription {
                 Source::Text | Source::Table | Source::Memory => config.path.display().to_string(),
             },
             table: dataset.table.as_deref().cloned(),
+            text: dataset.text.as_deref().cloned(),
             lengths: dataset.train.lengths(),
             context: dataset.context(),
             vocabulary: DescribedVocabulary::of(vocabulary),

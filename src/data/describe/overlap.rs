@@ -123,8 +123,7 @@ mod tests {
         let (train, valid) =
             (Sequences::rows(rows(&[&[1, 2, 1]])), Sequences::rows(rows(&[&[4, 1], &[2, 3]])));
         let vocabulary = Vocabulary::integers(7, &[]);
-        let dataset =
-            Dataset { vocabulary, train, valid, floor: None, floor_by_position: vec![], table: None };
+        let dataset = Dataset::of_file(vocabulary, (train, valid));
         assert_eq!(unseen(&dataset), [3, 4]);
         let valid = Sequences::pairs(rows(&[&[6, 1]]), rows(&[&[1, 2]]));
         assert_eq!(unseen(&Dataset { valid, ..dataset }), [6]);

@@ -6,7 +6,7 @@ use super::{Baselines, DataDescription, DescribedSample, DescribedSplit, Describ
 use crate::data::{Floor, TableReading};
 use crate::{
     error::excerpt,
-    numbers::{counted, part_of},
+    numbers::{Bytes, counted, part_of},
 };
 
 /// The most tokens of a sample that are shown.
@@ -33,6 +33,12 @@ impl Display for DataDescription {
                 line(name, &shortened(values, " | ", SHOWN_VALUES))?;
             }
         }
+        if let Some(text) = self.text.as_ref().filter(|text| text.files > 1) {
+            let (all, size) = (counted(text.files, "file"), Bytes(text.bytes as f64));
+            let more = if text.files > text.first.len() { ", …" } else { "" };
+            let first = text.first.iter().map(|name| in_one_line(name)).collect::<Vec<_>>().join(", ");
+            line("files", &format_args!("{all}, {size}: {first}{more}"))?;
+        }
         line("training", &self.train)?;
         line("validation", &self.valid)?;
         if let Some([shortest, longest]) = self.lengths {
@@ -46,9 +52,11 @@ impl Display for DataDescription {
             line("end of text", end)?;
         }
         let Baselines { floor, unigram_entropy: unigram, bigram_entropy: bigram } = self.baselines;
-        if let Some(Floor { valid, expected }) = floor {
+        if let Some(Floor { valid, expected, standard_error }) = floor {
             let on = "nats per token on this validation set";
-            line("floor", &format_args!("{valid:.4} {on}, {expected:.4} in expectation"))?;
+            let error = standard_error
+                .map_or(String::new(), |error| format!(" (estimated, standard error {error:.0e})"));
+            line("floor", &format_args!("{valid:.4} {on}, {expected:.4} in expectation{error}"))?;
         }
         line("entropy", &format_args!("{unigram:.4} nats per token (unigram), {bigram:.4} (bigram)"))?;
         let leaked = part_of(self.overlap.leaked, self.valid.samples, "validation sample");

@@ -84,17 +84,16 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
         ));
     }
     warnings.extend(vocabulary.warn_of_unknown(train.ids().chain(valid.ids())));
+    warnings.extend(dataset.guesses().cloned());
     warnings.extend(of_table(config, dataset));
     warnings.extend(numbers_as_text(config, dataset).or_else(|| table_as_text(config, dataset)));
     warnings
 }
 
-/// Returns warnings about guesses in the reading of a table, sorted rows and sparse integers.
+/// Returns warnings about a table with sorted rows or sparse integers.
 fn of_table(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
-    let (Some(table), Dataset { train, valid, vocabulary, .. }) = (&dataset.table, dataset) else {
-        return Vec::new();
-    };
-    let mut warnings = table.guesses.clone();
+    let Dataset { train, valid, vocabulary, table: Some(_), .. } = dataset else { return Vec::new() };
+    let mut warnings = Vec::new();
     if config.split == RowSplit::Tail
         && let Some(sorted::SplitDifference { what, distance, random }) = sorted::difference(train, valid)
     {

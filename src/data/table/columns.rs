@@ -134,6 +134,8 @@ impl Table<'_> {
                     .to_string(),
             );
         }
+        let unselected = names.iter().enumerate().filter(|&(at, _)| column != Some(at)).map(|(_, name)| name);
+        self.reading.guesses.extend(targets::warn_of_split(unselected, column.is_none()));
         let masks = names
             .iter()
             .enumerate()

@@ -83,15 +83,18 @@ fn by_rules(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Firs
     }
 }
 
-/// Judges a first line that counts from 0 or 1, with which pandas numbers columns without names. Such a line is taken
-/// for a header, or a possible one, above an unnamed index, above words alone, or above numbers that rarely count like
-/// it.
+/// Judges a first line that counts from 0 or 1, with which pandas numbers columns without names. A name of the row names
+/// may precede it. Such a line is taken for a header, or a possible one, above an unnamed index, above words alone, or
+/// above numbers that rarely count like it.
 fn numbered(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Option<FirstLine> {
     /// Fewer numbers may count by chance.
     const LEAST: usize = 3;
     let is_unnamed = first.get(0) == Some("");
+    let is_new_word =
+        |word: &str| kind(word) == ValueKind::Word && values(below, 0).all(|value| value != word);
+    let skipped = usize::from(is_unnamed || first.get(0).is_some_and(is_new_word));
     let numbers: Vec<usize> =
-        first.iter().skip(usize::from(is_unnamed)).map(|value| value.parse().ok()).collect::<Option<_>>()?;
+        first.iter().skip(skipped).map(|value| value.parse().ok()).collect::<Option<_>>()?;
     let start = *numbers.first().filter(|&&start| start < 2)?;
     if numbers.len() < 2 || !numbers.iter().copied().eq(start..start + numbers.len()) {
         return None;
@@ -99,11 +102,11 @@ fn numbered(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Opti
     let holds_words =
         || below.iter().flat_map(|row| row.1.iter()).all(|value| kind(value) == ValueKind::Word);
     let counts = |row: &StringRecord| {
-        let numbers: Option<Vec<i64>> = row.iter().map(|value| value.parse().ok()).collect();
+        let numbers: Option<Vec<i64>> = row.iter().skip(skipped).map(|value| value.parse().ok()).collect();
         numbers.is_some_and(|numbers| numbers.windows(2).all(|pair| pair[1] - pair[0] == 1))
     };
     let is_alone = || {
-        let wide = below.iter().filter(|row| row.1.len() == numbers.len()).count();
+        let wide = below.iter().filter(|row| row.1.len() == first.len()).count();
         let counting = below.iter().filter(|row| counts(&row.1)).count();
         let is_rare = (counting as f64) < RARE * below.len() as f64;
         wide == below.len() && wide >= FEW && is_rare && !below.iter().any(|row| row.1 == *first)
@@ -331,6 +334,9 @@ mod tests {
             assert_eq!(judged(&format!("{data}\n{regions}"), None), FirstLine::Data, "{data}");
         }
         assert_eq!(judged("id,1,2,3\n7,1,0,2\n8,0,1,1", None), FirstLine::Unknown);
+        let grades: String = (0..20).map(|row| format!("name{row},{},3,{}\n", row % 4, row % 3)).collect();
+        assert_eq!(judged(&format!("student,1,2,3\n{grades}"), None), FirstLine::Numbers);
+        assert_eq!(judged(&format!("name3,1,2,3\n{grades}"), None), FirstLine::Data);
         let countries = "de,5,6\nfr,6,5\n".repeat(3);
         assert_eq!(judged(&format!("it,2020,2021\n{countries}"), Some(1)), FirstLine::Numbers);
         let counting: String = (0..50).map(|row| format!("{},{}\n", 2 * row, 2 * row + 1)).collect();
@@ -340,7 +346,7 @@ mod tests {
     #[test]
     fn words_new_to_their_columns_may_be_names() {
         let scores = "A,0,5,4,1,3\nB,5,1,2,3,4\n".repeat(15);
-        assert_eq!(judged(&format!("class,1,2,3,4,5\n{scores}"), None), FirstLine::NewWords);
+        assert_eq!(judged(&format!("class,1,2,3,4,5\n{scores}"), None), FirstLine::Numbers);
         assert_eq!(judged(&format!("class,1,2,3,4,5\n{scores}"), Some(1)), FirstLine::NewWords);
         assert_eq!(judged(&format!("B,1,2,3,4,5\n{scores}"), None), FirstLine::Data);
         let moves = "x,y\ny,z\n".repeat(15);

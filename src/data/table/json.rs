@@ -20,6 +20,10 @@ use crate::error::{Error, Result, expected};
 /// Advice for learning from the texts of a table.
 pub(super) const INTO_TEXT: &str = "write them into a .txt file, one per line, and name that as `data.path`";
 
+/// The error for a number that would be rounded, so that other numbers could become the same symbol.
+pub(super) const TOO_LONG: &str =
+    "has a number of more digits than are read; write it in quotes, as a symbol";
+
 /// JSON integers from 2^64 are read as floats, which keep 16 digits.
 const EXACT: f64 = u64::MAX as f64;
 
@@ -143,8 +147,37 @@ pub(super) fn elements<'t>(
     }))
 }
 
-/// Returns the values of a sequence, or a single value with `true`. An object is read at its member `name`.
-pub(super) fn values(value: Value, name: Option<&str>) -> Result<(StringRecord, bool), String> {
+/// The values of a row as text.
+pub(super) struct Values {
+    pub row: StringRecord,
+    /// True for a single value, false for a sequence.
+    pub is_one: bool,
+    /// The numbers and booleans of the row, and the strings that read like them.
+    pub literals: Vec<Literal>,
+}
+
+/// A value whose text does not tell whether it was a string.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Literal {
+    pub text: String,
+    pub is_quoted: bool,
+}
+
+impl Literal {
+    fn of(value: &Value) -> Option<Self> {
+        match value {
+            Value::String(text) => {
+                let is_literal = ["true", "false"].contains(&text.as_str()) || text.parse::<Number>().is_ok();
+                is_literal.then(|| Self { text: text.clone(), is_quoted: true })
+            }
+            Value::Number(_) | Value::Bool(_) => Some(Self { text: value.to_string(), is_quoted: false }),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the values of a sequence, or a single value. An object is read at its member `name`.
+pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String> {
     let value = match (value, name) {
         (Value::Object(mut members), Some(name)) => {
             let read = members.remove(name);
@@ -189,25 +222,53 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<(StringRecord, 
             if has_filled && elements.last().is_some_and(Value::is_null) {
                 return Err("ends in null, which is not a value: leave it out".into());
             }
-            Ok((trimmed(elements.iter().map(text).collect::<Result<_, _>>()?), false))
+            let row = trimmed(elements.iter().map(text).collect::<Result<_, _>>()?);
+            Ok(Values { row, is_one: false, literals: elements.iter().filter_map(Literal::of).collect() })
         }
-        value => Ok(([text(&value)?].into_iter().collect(), true)),
+        value => {
+            let row = [text(&value)?].into_iter().collect();
+            Ok(Values { row, is_one: true, literals: Literal::of(&value).into_iter().collect() })
+        }
     }
 }
 
 /// Returns the row with its first fraction as the JSON `text` writes it, such as 1e0 for 1.0. `None` if both are the
 /// same.
 pub(super) fn as_written(row: &StringRecord, text: &str) -> Option<StringRecord> {
-    let is_fraction = |word: &str| word.contains(['.', 'e', 'E']) && word.parse::<Number>().is_ok();
     let (at, value) = row.iter().enumerate().find(|(_, value)| is_fraction(value))?;
+    let same = |word: &&str| word.parse::<Number>().is_ok_and(|it| it.to_string() == value);
+    let written = fractions(text).find(same).filter(|&written| written != value)?;
+    Some(row.iter().enumerate().map(|(index, value)| if index == at { written } else { value }).collect())
+}
+
+/// Returns the first fraction of the row that the JSON `text` writes with more digits than a float keeps.
+pub(super) fn rounded<'t>(row: &StringRecord, text: &'t str) -> Option<&'t str> {
+    /// Every float is determined by this many significant digits.
+    const DIGITS: usize = 17;
+    let digits = |word: &str| {
+        let number = word.split(['e', 'E']).next().unwrap_or(word);
+        let digits = number.chars().filter(char::is_ascii_digit).skip_while(|&digit| digit == '0');
+        digits.collect::<String>().trim_end_matches('0').len()
+    };
+    let is_read =
+        |word: &str| word.parse::<Number>().is_ok_and(|it| row.iter().any(|value| value == it.to_string()));
+    match row.iter().any(is_fraction) {
+        true => fractions(text).find(|word| digits(word) > DIGITS && is_read(word)),
+        false => None,
+    }
+}
+
+fn is_fraction(word: &str) -> bool {
+    word.contains(['.', 'e', 'E']) && word.parse::<Number>().is_ok()
+}
+
+/// Iterates over the fractions of a JSON text.
+fn fractions(text: &str) -> impl Iterator<Item = &str> {
     // Every second part is a string, which holds no numbers. Escaped quotes can only hide a number.
-    let numbers = text.split('"').step_by(2).flat_map(|part| {
+    let words = text.split('"').step_by(2).flat_map(|part| {
         part.split(|character: char| !(character.is_ascii_alphanumeric() || "+-.".contains(character)))
     });
-    let same =
-        |word: &&str| is_fraction(word) && word.parse::<Number>().is_ok_and(|it| it.to_string() == value);
-    let written = numbers.into_iter().find(same).filter(|&written| written != value)?;
-    Some(row.iter().enumerate().map(|(index, value)| if index == at { written } else { value }).collect())
+    words.filter(|word| is_fraction(word))
 }
 
 /// Converts a value to text.
@@ -215,9 +276,8 @@ fn text(value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Null => Ok(String::new()),
-        // The number was rounded, so other numbers could become the same symbol.
         Value::Number(number) if number.as_f64().is_some_and(|number| number.abs() >= EXACT) => {
-            Err("has a number of more digits than are read; write it in quotes, as a symbol".into())
+            Err(TOO_LONG.into())
         }
         Value::Number(_) | Value::Bool(_) => Ok(value.to_string()),
         Value::Array(_) | Value::Object(_) => {

@@ -25,6 +25,7 @@ mod rows;
 mod targets;
 mod values;
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use csv::StringRecord;
@@ -72,6 +73,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         columns: Columns::default(),
         reading,
         drops_zeros: false,
+        literals: HashMap::new(),
     };
     match is_json {
         true if config.extension() == "json" && !json::is_lines(&text) => {
@@ -137,6 +139,8 @@ struct Table<'a> {
     reading: TableReading,
     /// True if an integer with leading zeros was read as a number.
     drops_zeros: bool,
+    /// The numbers and booleans of JSON, and the strings that read like them, which map to true.
+    literals: HashMap<String, bool>,
 }
 
 /// The selection of columns of a table, determined from its header.
@@ -167,6 +171,11 @@ impl<'a> Table<'a> {
     fn read_json<'t>(&mut self, mut values: impl Iterator<Item = Result<json::Parsed<'t>>>) -> Result<()> {
         let sample: Vec<_> = values.by_ref().take(delimiter::SAMPLE).collect();
         self.tell_json_header(&sample);
+        if let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() {
+            let others = members.keys().map(String::as_str);
+            let others = others.filter(|&name| Some(name) != self.config.column.name());
+            self.reading.guesses.extend(targets::warn_of_split(others, false));
+        }
         sample.into_iter().chain(values).try_for_each(|value| self.push_json(value?))
     }
 
@@ -174,7 +183,7 @@ impl<'a> Table<'a> {
     fn tell_json_header(&mut self, sample: &[Result<json::Parsed<'_>>]) {
         let array = |parsed: &Result<json::Parsed<'_>>| {
             let json::Parsed { line, value, .. } = parsed.as_ref().ok().filter(|it| it.value.is_array())?;
-            Some((*line, json::values(value.clone(), None).ok()?.0))
+            Some((*line, json::values(value.clone(), None).ok()?.row))
         };
         let rows: Option<Vec<Row>> = sample.iter().map(array).collect();
         let Some((first, below)) = rows.as_deref().and_then(<[Row]>::split_first) else { return };
@@ -193,15 +202,47 @@ impl<'a> Table<'a> {
     /// Adds a JSON value.
     fn push_json(&mut self, json::Parsed { line, value, text }: json::Parsed<'_>) -> Result<()> {
         let values = json::values(value, self.config.column.name());
-        let (values, is_one) = values.map_err(|problem| self.problem(Some(line), problem))?;
-        self.reading.add(&values);
+        let json::Values { row, is_one, literals } =
+            values.map_err(|problem| self.problem(Some(line), problem))?;
+        self.reading.add(&row);
         let column = self.numbered_column().or(is_one.then_some(0));
-        let row = (line, values);
+        let row = (line, row);
         self.push(&row, column).map_err(|error| {
             // The error quotes the number as the file writes it.
             let written = json::as_written(&row.1, text).map(|values| self.push(&(line, values), column));
             written.and_then(Result::err).unwrap_or(error)
-        })
+        })?;
+        match self.encoder {
+            Some(Encoder::Symbols(_)) => self.refuse_merged(line, &row.1, literals, text),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns an error if different values of JSON would become one symbol: 1 and "1", or numbers that are rounded.
+    fn refuse_merged(
+        &mut self,
+        line: usize,
+        row: &StringRecord,
+        literals: Vec<json::Literal>,
+        text: &str,
+    ) -> Result<()> {
+        if let Some(number) = json::rounded(row, text) {
+            return Err(self.problem(Some(line), format!("{}: {}", json::TOO_LONG, excerpt(number))));
+        }
+        for json::Literal { text, is_quoted } in literals {
+            match self.literals.get(&text) {
+                Some(&was_quoted) if was_quoted != is_quoted => {
+                    let shown = excerpt(&text);
+                    let problem = format!(
+                        "`{shown}` occurs with and without quotes, which would be one symbol; write all of them one way"
+                    );
+                    return Err(self.problem(Some(line), problem));
+                }
+                Some(_) => {}
+                None => _ = self.literals.insert(text, is_quoted),
+            }
+        }
+        Ok(())
     }
 
     /// Adds a row as a sequence, or only its value at `column`, counted from 0.
@@ -264,7 +305,8 @@ impl<'a> Table<'a> {
         let (config, given) = (self.config, self.given);
         let has_zeros =
             value.len() > 1 && value.starts_with('0') && value.bytes().all(|it| it.is_ascii_digit());
-        let is_number = given.is_none() && config.values == Values::Auto && !self.drops_zeros;
+        let is_number =
+            given.is_none_or(Vocabulary::is_integers) && config.values == Values::Auto && !self.drops_zeros;
         if has_zeros && is_number && !matches!(self.encoder, Some(Encoder::Symbols(_))) {
             self.drops_zeros = true;
             self.reading.guesses.push(format!(

@@ -89,6 +89,7 @@ impl<'a> Table<'a> {
         } else if !self.reading.is_cut && !self.ends_itself {
             self.tell_odd_rows(&lengths);
         }
+        self.tell_own_ends(&encoder);
         let is_ended = self.given.map_or(shortest < longest, |vocabulary| vocabulary.end().is_some());
         let with_end = is_ended && !self.ends_itself;
         self.check_rows(&encoder, longest + usize::from(with_end), with_end)?;
@@ -111,6 +112,21 @@ impl<'a> Table<'a> {
         };
         let sets = (set(train), set(valid));
         Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::of_file(vocabulary, sets) })
+    }
+
+    /// Warns if the table holds end tokens itself, but not as the last value of each row.
+    fn tell_own_ends(&mut self, encoder: &Encoder<'_>) {
+        let Some(end) = encoder.end().filter(|_| self.ends_itself) else { return };
+        let is_ended = |ids: &Range<usize>| {
+            let mut ends = self.ids.iter(ids.clone()).map(|id| id == end);
+            ends.position(|is_end| is_end) == Some(ids.len() - 1)
+        };
+        if let Some((line, _)) = self.rows.iter().find(|(_, ids)| !is_ended(ids)) {
+            self.reading.guesses.push(format!(
+                "the value `{END}` is the token that ends a row, so rows get no other one, and line {line} does not end \
+                 in it: write it at the end of each row, or give the value another name"
+            ));
+        }
     }
 
     /// Warns if very few rows differ in their number of values from all others, such as a footer. `lengths` is in

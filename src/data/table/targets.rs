@@ -18,6 +18,31 @@ const LABELS: [&str; 6] = ["label", "labels", "label_ids", "target", "targets", 
 /// The label of an ignored target in PyTorch and transformers.
 const IGNORED: i64 = -100;
 
+/// Fields that assign a record to the training or the validation set.
+const SPLITS: [&str; 9] = [
+    "split",
+    "data_split",
+    "fold",
+    "partition",
+    "subset",
+    "is_train",
+    "is_valid",
+    "is_validation",
+    "is_test",
+];
+
+/// Returns a warning if one of the columns or fields assigns records to sets, which is decided by order here. `is_read`
+/// is true if the columns are values of the sequences.
+pub(super) fn warn_of_split<'n>(names: impl IntoIterator<Item = &'n str>, is_read: bool) -> Option<String> {
+    let name = names.into_iter().find(|name| SPLITS.contains(&&*plain(name)))?;
+    let name = excerpt(name);
+    let use_of = if is_read { "is read as a value of each row" } else { "is not read" };
+    Some(format!(
+        "`{name}` {use_of}, and the last rows are for validation: to keep the split that `{name}` describes, write its \
+         validation rows last, and set `data.valid_fraction` to their share"
+    ))
+}
+
 /// Returns an error if another field of the record changes the meaning of its value `read`.
 pub(super) fn check(others: &Map<String, Value>, read: &Value) -> Result<(), String> {
     match others.iter().find(|(name, value)| changes_meaning(name, value, read)) {

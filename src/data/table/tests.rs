@@ -238,6 +238,40 @@ proptest! {
     }
 }
 
+/// Returns the warnings about the reading of a table.
+fn guesses(name: &'static str, text: &str, column: Column) -> String {
+    let file = File::new(name, text);
+    let dataset = load(&DataConfig { column, ..file.config() }, 0).unwrap();
+    dataset.guesses().cloned().collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn fields_that_split_records_are_reported() {
+    let named = || Column::Name("x".into());
+    let json = "{\"x\": [1, 2], \"split\": \"train\"}\n".repeat(9);
+    assert!(guesses("t.jsonl", &json, named()).starts_with("`split` is not read"));
+    let rows = "x,fold\n".to_string() + &"1,1\n2,2\n".repeat(9);
+    assert!(guesses("t.csv", &rows, named()).starts_with("`fold` is not read"));
+    assert!(guesses("t.csv", &rows, Column::default()).starts_with("`fold` is read as a value"));
+    assert_eq!(guesses("t.csv", &rows, Column::Name("fold".into())), "");
+}
+
+#[test]
+fn own_ends_of_some_rows_are_reported() {
+    let own = "a,b,<end>\nb,<end>\n".repeat(9);
+    assert_eq!(guesses("t.csv", &own, Column::default()), "");
+    let some = own.clone() + "a,b,c\n";
+    assert!(guesses("t.csv", &some, Column::default()).contains("line 19 does not end in it"));
+}
+
+#[test]
+fn leading_zeros_are_reported_for_a_given_vocabulary() {
+    let [run, other] = ["7,8,9\n", "007,8,9\n"].map(|row| File::new("t.csv", row.repeat(9)));
+    let vocabulary = load(&run.config(), 0).unwrap().vocabulary;
+    let read = load_with(&other.config(), 0, &vocabulary).unwrap();
+    assert!(read.guesses().any(|guess| guess.starts_with("`007` is read as a number")));
+}
+
 #[test]
 fn readings_that_may_be_wrong_are_warned_of() {
     let rows = "ann,buy,ok\nbob,sell,no\nann,sell,no\n".repeat(9);

@@ -52,6 +52,15 @@ impl<'a> Encoder<'a> {
         }
     }
 
+    /// Returns the present id of the end token, if it occurs as a value.
+    pub fn end(&self) -> Option<u32> {
+        match self {
+            Encoder::Integers { .. } => None,
+            Encoder::Symbols(ids) => ids.get(END).copied(),
+            Encoder::Given(vocabulary) => vocabulary.end(),
+        }
+    }
+
     /// Returns the vocabulary of all values, with symbols in ascending order, and renumbers `ids` accordingly.
     /// `with_end` adds an end token.
     pub fn finish(self, ids: &mut Ids, with_end: bool) -> Result<Vocabulary> {

@@ -106,8 +106,9 @@ pub trait SequenceTask {
     /// `P(x_{t+1} | x_0 … x_t)`.
     fn probabilities(&self, sample: &[u32], probabilities: &mut [f64]);
 
-    /// Returns the expected mean of `-ln P` over the targets, in nats per token.
-    fn expected_floor(&self) -> f64;
+    /// Returns the expected mean of `-ln P` over the targets, in nats per token, with its standard error unless it is
+    /// exact.
+    fn expected_floor(&self) -> (f64, Option<f64>);
 
     /// Corrupts a sample at the tokens that determine one target, and returns the index of this target: after
     /// `Some(t)`, `x_{t+1}` is a different token. The corrupted sample could also have been drawn, so it is not out of
@@ -165,9 +166,9 @@ impl SequenceTask for FixedProbabilities {
         probabilities.copy_from_slice(&self.probabilities);
     }
 
-    fn expected_floor(&self) -> f64 {
+    fn expected_floor(&self) -> (f64, Option<f64>) {
         let surprise = self.probabilities.iter().map(|p| (1.0 / p).ln());
-        surprise.sum::<f64>() / self.probabilities.len() as f64
+        (surprise.sum::<f64>() / self.probabilities.len() as f64, None)
     }
 
     fn corrupt(&self, sample: &mut [u32]) -> Option<usize> {
@@ -194,8 +195,9 @@ pub(super) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
             train.with_drawn_lengths(range, move |length, samples| rows_at(&config, seed, length, samples));
     }
     let floor = floor_by_position.iter().sum::<f64>() / floor_by_position.len() as f64;
-    let floor = Some(Floor { expected: task.expected_floor(), valid: floor });
-    Ok(Dataset { vocabulary: task.vocabulary(), train, valid, floor, floor_by_position, table: None })
+    let (expected, standard_error) = task.expected_floor();
+    let floor = Some(Floor { expected, standard_error, valid: floor });
+    Ok(Dataset { floor, floor_by_position, ..Dataset::of_file(task.vocabulary(), (train, valid)) })
 }
 
 /// Draws the splits of the task that `config` names in the form for an encoder-decoder.

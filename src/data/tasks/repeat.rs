@@ -124,7 +124,7 @@ impl SequenceTask for Repeat {
         corrupt_period(sample, period, self.vocab)
     }
 
-    fn expected_floor(&self) -> f64 {
+    fn expected_floor(&self) -> (f64, Option<f64>) {
         // Motifs drawn per period and round; then the minimum and the maximum over all periods.
         const ROUND: usize = 16;
         const LEAST: usize = 1 << 10;
@@ -161,7 +161,7 @@ impl SequenceTask for Repeat {
             let error = (sums.iter().map(variance).sum::<f64>() / count).sqrt() / strata;
             let motifs = drawn * sums.len();
             if motifs >= most || (motifs >= least && error < STANDARD_ERROR) {
-                return mean;
+                return (mean, Some(error));
             }
         }
     }
@@ -183,7 +183,7 @@ mod tests {
     fn the_floor_of_very_long_sequences_is_estimated_without_bias() {
         // For any motif, its tokens cost ln V each and all others almost nothing.
         let length = 1 << 16;
-        let floor = repeat(16, length, [length / 4, length / 2]).expected_floor();
+        let (floor, _) = repeat(16, length, [length / 4, length / 2]).expected_floor();
         assert!((floor - 0.375 * 16f64.ln()).abs() < 5e-4, "{floor}");
     }
 
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_long_sample_with_long_periods_has_a_finite_floor() {
         let task = repeat(100_000, 4096, [1000, 1010]);
-        let floor = task.expected_floor();
+        let (floor, _) = task.expected_floor();
         let right = 1004.0 * 100_000f64.ln() / 4096.0;
         assert!((floor - right).abs() < 1e-2, "{floor}, not about {right}");
     }

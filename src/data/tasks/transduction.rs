@@ -87,6 +87,7 @@ pub(super) fn load_pairs(config: &DataConfig, seed: u64, answer: fn(&mut [u32]))
     };
     let train = draw(config.train_samples, Purpose::TrainingSet);
     let valid = draw(config.valid_samples, Purpose::ValidationSet);
-    let floor = Some(Floor { expected: 0.0, valid: 0.0 });
-    Dataset { floor_by_position: vec![0.0; valid.time()], train, valid, floor, vocabulary, table: None }
+    let floor = Some(Floor { expected: 0.0, standard_error: None, valid: 0.0 });
+    let floor_by_position = vec![0.0; valid.time()];
+    Dataset { floor, floor_by_position, ..Dataset::of_file(vocabulary, (train, valid)) }
 }

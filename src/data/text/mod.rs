@@ -5,20 +5,25 @@
 //! A file is streamed in pieces, once to scan its contents and once to encode it, so that memory only holds the tokens.
 
 mod bpe;
+mod reading;
 mod segments;
 
-use std::{ffi::OsStr, path::Path};
+use std::{ffi::OsStr, path::Path, sync::Arc};
 
 use walkdir::WalkDir;
 
+pub use self::reading::TextReading;
 use self::segments::{SEGMENT, Segment, Segments};
 use super::config::{DataConfig, Tokens};
+use super::damage::{self, Damage};
 use super::dataset::Dataset;
+use super::excerpt::excerpt;
 use super::ids::Ids;
 use super::sequences::Sequences;
 use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::{BYTE_ORDER_MARK, Text};
+use crate::numbers::counted;
 
 /// The default number of byte pair encoding tokens. Their embedding takes a small share of the weights of a small
 /// model, and each token covers two to three characters.
@@ -29,8 +34,8 @@ const AT_ONCE: usize = 32 * SEGMENT;
 
 /// Reads the text that `config` names, with the given vocabulary or the one that `data.tokens` selects.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
-    let (files, characters) = files(&config.path)?;
-    let bytes = files.iter().map(|file| file.bytes).sum();
+    let Scanned { files, characters, reading } = scan(&config.path)?;
+    let bytes = reading.bytes;
     if bytes == 0 {
         return Err(Error::file(&config.path, "is empty; give a text to learn from"));
     }
@@ -60,7 +65,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         (None, Tokens::File(path)) => Vocabulary::read_tokenizer(path)?,
     };
     let sets = Sequences::cut(config, encoded(&files, bytes, &vocabulary)?)?;
-    Ok(Dataset::of_file(vocabulary, sets))
+    Ok(Dataset { text: Some(Arc::new(reading)), ..Dataset::of_file(vocabulary, sets) })
 }
 
 /// Returns an error with the line number of a byte order mark within a file.
@@ -95,14 +100,23 @@ impl File {
     }
 }
 
-/// Returns the file or stream at `path`, or all files below the folder there in path order, and the characters that
-/// occur in them. Hidden files are skipped.
-fn files(path: &Path) -> Result<(Vec<File>, Vec<char>)> {
+/// The files of a text after the first pass over them.
+struct Scanned {
+    files: Vec<File>,
+    /// The characters that occur, in ascending order.
+    characters: Vec<char>,
+    reading: TextReading,
+}
+
+/// Scans the file or stream at `path`, or all files below the folder there in path order. Hidden files are skipped.
+fn scan(path: &Path) -> Result<Scanned> {
     let visible = |name: &OsStr| !name.as_encoded_bytes().starts_with(b".");
     let walk = WalkDir::new(path).follow_links(true).sort_by_file_name().into_iter();
     let mut files: Vec<File> = Vec::new();
     let mut stands = vec![false; char::MAX as usize + 1];
     let mut is_closed = true;
+    let (mut damage, mut reading) = (Damage::default(), TextReading::default());
+    let mut marked = Vec::new();
     for entry in walk.filter_entry(|entry| entry.depth() == 0 || visible(entry.file_name())) {
         let entry = entry.map_err(|error| {
             let at = error.path().unwrap_or(path).to_path_buf();
@@ -128,16 +142,33 @@ fn files(path: &Path) -> Result<(Vec<File>, Vec<char>)> {
         for piece in file.text.pieces()? {
             let piece = piece?;
             piece.chars().for_each(|character| stands[character as usize] = true);
+            damage.scan(&piece);
+            if let (0, Some(format)) = (file.bytes, damage::markup(&piece)) {
+                marked.push((file.text.path.clone(), format));
+            }
             file.bytes += piece.len();
             is_closed = piece.ends_with('\n');
         }
+        let name = file.text.path.strip_prefix(path).ok().filter(|name| !name.as_os_str().is_empty());
+        reading.add(name.unwrap_or(path).display().to_string(), file.bytes);
         files.push(file);
     }
     let codes = (0..).zip(stands).filter_map(|(code, stands)| stands.then_some(code));
-    match files.is_empty() {
-        true => Err(Error::key("data.path", path.display(), "is a folder without files; put texts in it")),
-        false => Ok((files, codes.filter_map(char::from_u32).collect())),
+    if files.is_empty() {
+        return Err(Error::key("data.path", path.display(), "is a folder without files; put texts in it"));
     }
+    if let Some((path, format)) = marked.first() {
+        let more = match marked.len() {
+            1 => String::new(),
+            all => format!(" (and {} like it)", counted(all - 1, "file")),
+        };
+        reading.warnings.push(format!(
+            "{} is {format}{more}, so that its markup is learned: convert it to plain text unless you want the markup",
+            excerpt(&path.display().to_string())
+        ));
+    }
+    reading.warnings.extend(damage.warnings());
+    Ok(Scanned { files, characters: codes.filter_map(char::from_u32).collect(), reading })
 }
 
 /// Encodes all files, of `bytes` bytes in total, into one stream of ids.

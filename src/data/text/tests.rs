@@ -200,7 +200,7 @@ fn a_folder_is_read_in_the_order_of_its_paths_without_hidden_files() {
     for name in ["c", "b/z", "a", ".hidden", "b/a"] {
         fs::write(folder.join(name), format!("\u{feff}{name}")).unwrap();
     }
-    let (files, characters) = files(folder).unwrap();
+    let Scanned { files, characters, .. } = scan(folder).unwrap();
     assert_eq!(files.len(), 4);
     let read = |file: &File| file.pieces().unwrap().collect::<Result<String>>().unwrap();
     assert_eq!(files.iter().map(read).collect::<String>(), "a\nb/a\nb/z\nc");
@@ -210,7 +210,7 @@ fn a_folder_is_read_in_the_order_of_its_paths_without_hidden_files() {
 #[test]
 fn nothing_to_read_is_said_so() {
     let texts = Texts::new(&[]);
-    let error = files(texts.0.path()).unwrap_err().to_string();
+    let error = scan(texts.0.path()).map(|it| it.reading).unwrap_err().to_string();
     assert!(error.starts_with("`data.path` = ") && error.contains("folder without files"), "{error}");
 }
 
@@ -356,4 +356,17 @@ fn a_text_that_cannot_be_cut_is_bounded() {
         said.contains("/a: cannot be cut within 9 MB") && said.contains("split it into smaller files"),
         "{said}"
     );
+}
+
+#[test]
+fn files_that_are_not_plain_text_are_reported() {
+    let texts = Texts::new(&[
+        ("a", "<!DOCTYPE html>\n<p>caf\u{fffd}</p>\n".repeat(9).as_bytes()),
+        ("b", "<html>\n".repeat(9).as_bytes()),
+    ]);
+    let dataset = load(&texts.config(""), 0).unwrap();
+    let guesses = dataset.guesses().cloned().collect::<Vec<_>>().join("\n");
+    assert!(guesses.contains("a is HTML (and 1 file like it)") && guesses.contains("U+FFFD"), "{guesses}");
+    let reading = dataset.text.unwrap();
+    assert_eq!((reading.files, &*reading.first), (2, &["a".to_string(), "b".into()][..]));
 }

@@ -122,6 +122,18 @@ fn json_that_cannot_be_used_is_named_with_its_line() {
             "FILE:2: has a number of more digits than are read; write it in quotes, as a symbol",
         ),
         (wrong("a.jsonl", "[1, 2]\n[-1e300]\n", as_is), "FILE:2: has a number of more digits than are read"),
+        (
+            wrong("a.jsonl", "[\"a\", 1]\n[\"1\", \"b\"]\n", as_is),
+            "FILE:2: `1` occurs with and without quotes",
+        ),
+        (
+            wrong("a.jsonl", "[\"a\", \"true\", true]\n", as_is),
+            "FILE:1: `true` occurs with and without quotes",
+        ),
+        (
+            wrong("a.jsonl", "[\"a\", 0.5]\n[0.1234567890123456789, \"b\"]\n", as_is),
+            "FILE:2: has a number of more digits than are read; write it in quotes, as a symbol: 0.123456789012345678",
+        ),
         (wrong("a.jsonl", "{\"a\": {\"b\": 1}}\n", as_is), "FILE:1: is an object that holds only objects"),
         (wrong("a.jsonl", "[1, 2]\n[3, null]\n", as_is), "FILE:2: ends in null, which is not a value"),
         (

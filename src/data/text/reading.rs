@@ -1,0 +1,31 @@
+//! A summary of the files of a text, to check before training.
+
+use serde::Serialize;
+
+/// The number of files that are named.
+const NAMED: usize = 5;
+
+/// The files of a text, and warnings about them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct TextReading {
+    /// The number of files.
+    pub files: usize,
+    /// The total size in bytes.
+    pub bytes: usize,
+    /// The first files in reading order. In a folder, the paths are relative to it.
+    pub first: Vec<String>,
+    /// Warnings to read before training.
+    #[serde(skip)]
+    pub(crate) warnings: Vec<String>,
+}
+
+impl TextReading {
+    /// Counts a file, and keeps the names of the first ones.
+    pub(super) fn add(&mut self, name: String, bytes: usize) {
+        self.files += 1;
+        self.bytes += bytes;
+        if self.first.len() < NAMED {
+            self.first.push(name);
+        }
+    }
+}
