@@ -125,6 +125,11 @@ impl Error {
         Error::Io { action, path: path.as_ref().to_path_buf(), source }
     }
 
+    /// Creates the error for a model whose logits are infinite or NaN.
+    pub fn not_finite() -> Self {
+        Self::Input("the model's logits are not finite: its weights are damaged".into())
+    }
+
     /// Creates an error for a whole file.
     pub fn file(path: impl AsRef<Path>, problem: impl Into<String>) -> Self {
         Self::in_file(path, None, None, problem)

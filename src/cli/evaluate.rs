@@ -19,7 +19,7 @@ use crate::evaluation::{AtLength, DeviceBatch, Evaluation, evaluate};
 use crate::files::check_output;
 use crate::numbers::{beside_floor, counted, thousands};
 use crate::terminal::{PieceProgress, print_json, say, warn};
-use crate::training::{RunFolder, Split, check_precision, has_other_data, trained_on};
+use crate::training::{RunFolder, Split, TrainedOn, check_precision, has_other_data, trained_on};
 use crate::weights::{file::WeightsFile, native};
 
 /// Evaluate a run's best weights on a whole split or file: loss, perplexity, accuracy, compared with the floor.
@@ -103,13 +103,20 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
         let unknown = dataset.vocabulary.warn_of_unknown(dataset.valid.ids());
         guesses.chain(unknown).for_each(|problem| warn(&format!("warning: {problem}")));
     }
-    let seen = if scored == Scored::Train { 0 } else { trained_on(folder, &config.data, &dataset.valid) };
-    if seen > 0 {
-        let all = counted(dataset.valid.len(), "sequence");
-        let seen = thousands(seen as f64);
-        warn(&format!(
-            "warning: the run was trained on {seen} of the {all}, so the score says little about new ones"
-        ));
+    match trained_on(folder, &config.data, &dataset) {
+        _ if scored == Scored::Train || config.data == made_with.data => {}
+        TrainedOn::Sequences(0) => {}
+        TrainedOn::Sequences(seen) => {
+            let all = counted(dataset.valid.len(), "sequence");
+            let seen = thousands(seen as f64);
+            warn(&format!(
+                "warning: the run was trained on {seen} of the {all}, so the score says little about new ones"
+            ));
+        }
+        TrainedOn::Changed(path) => warn(&format!(
+            "warning: `{}` has changed since the run was trained on it, so it may have been trained on these sequences",
+            path.display()
+        )),
     }
     let (set, floor, floor_by_position) = match scored.split() {
         Split::Valid => {
@@ -122,6 +129,9 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
     }
     let trained = at_lengths.trained;
     let (evaluation, lengths) = run.compute(Evaluate(args, run, weights, &dataset, set, at_lengths))?;
+    if !evaluation.loss.is_finite() {
+        return Err(Error::not_finite());
+    }
     let report = EvaluateReport {
         split: scored,
         targets_in_file,

@@ -88,6 +88,9 @@ pub fn run(args: Args) -> Result<()> {
         return Err(Error::key("--head", head, problem));
     }
     let (view, scores) = run.compute(Inspect(&args, folder, &sample))?;
+    if !view.probabilities.iter().flatten().all(|probability| probability.is_finite()) {
+        return Err(Error::not_finite());
+    }
 
     if args.json {
         let source = sample.source.as_deref();

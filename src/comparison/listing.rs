@@ -84,16 +84,20 @@ pub fn list(
     filters: &[(String, String)],
     sort: &str,
 ) -> Result<(Vec<Listed>, Vec<Error>)> {
-    let mut places = Vec::new();
+    let (mut places, mut empty) = (Vec::new(), Vec::new());
     for folder in folders {
         match is_run(folder) {
             true => places.push(folder.clone()),
-            false => places.extend(runs_in(folder)?),
+            false => match runs_in(folder)? {
+                found if found.is_empty() => empty.push(Error::file(folder, "has no runs")),
+                found => places.extend(found),
+            },
         }
     }
     places.sort();
     places.dedup();
     let (mut runs, damaged) = read_all(&places, |place| Listed::read(place, Depth::Studies));
+    let damaged = empty.into_iter().filter(|_| !places.is_empty()).chain(damaged).collect();
     for key in filters.iter().map(|(key, _)| key.as_str()).chain([sort]) {
         if !runs.is_empty() && runs.iter().all(|run| run.value(key).is_none()) {
             let own = Listed::default().keys().join(", ");

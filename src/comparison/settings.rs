@@ -25,7 +25,11 @@ const SIGNIFICANT: f64 = 0.05;
 fn repeats(runs: &[ComparedRun], settings: &[BTreeMap<String, String>]) -> Vec<bool> {
     let is_same =
         |a: usize, b: usize| settings[a] == settings[b] && runs[a].experiment.seed == runs[b].experiment.seed;
-    (0..runs.len()).map(|index| (0..index).any(|other| is_same(other, index))).collect()
+    // Runs that have a loss come before those that were stopped.
+    let has_ended = |index: usize| Measure::Loss.of(&runs[index]).is_some();
+    let is_before = |a: usize, b: usize| (!has_ended(a), a) < (!has_ended(b), b);
+    let is_repeat = |index: usize| (0..runs.len()).any(|it| is_same(it, index) && is_before(it, index));
+    (0..runs.len()).map(is_repeat).collect()
 }
 
 /// A comparison of runs.

@@ -81,7 +81,7 @@ pub struct TrainingConfig {
     /// Weight of the uniform distribution in the target. 0: none. `metrics.csv` then holds both losses: the plain
     /// cross-entropy, as validation has it, and the smoothed `objective`.
     pub label_smoothing: f64,
-    /// Steps between validations. 0: once an epoch, at least ten steps apart. The run's last step is always validated.
+    /// Steps between validations. 0: once an epoch, at least ten steps apart. The last of `steps` is always validated.
     pub validate_every: usize,
     /// Further steps after which the run is validated. A study names those at which it compares trials.
     #[serde(skip_serializing_if = "Vec::is_empty")]

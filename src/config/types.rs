@@ -22,6 +22,13 @@ pub(super) fn read(
     match toml {
         Some(Ok(value)) if !is_text || takes(&types, &value) => Ok(value),
         Some(Err(problem)) if !is_text => Err(problem),
+        // TOML requires a digit before the point.
+        None if types.contains(&"number")
+            && let Ok(number) = text.trim().parse::<f64>()
+            && text.contains('.') =>
+        {
+            Ok(number.into())
+        }
         // A Windows path in double quotes, whose backslashes are invalid TOML escapes.
         None if is_text && text.len() > 1 && text.starts_with('"') && text.ends_with('"') => {
             Ok(text[1..text.len() - 1].into())
@@ -102,6 +109,9 @@ mod tests {
         ] {
             assert_eq!(types(key), expected, "{key}");
         }
+        let read = |key, text| read(key, text, None).unwrap();
+        assert_eq!(read("training.learning_rate", ".001"), Value::from(0.001));
+        assert_eq!(read("run.name", ".001"), Value::from(".001"));
         assert!(types("data.column").contains(&"string") && types("data.column").contains(&"integer"));
     }
 }

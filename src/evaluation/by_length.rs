@@ -64,7 +64,8 @@ pub struct AtLength {
 
 /// Evaluates a model with both protocols on a set whose windows or sequences all have the [same
 /// length](Sequences::time). `floor` holds the entropy floor of each position, if it is known. A batch holds up to
-/// `most_tokens` tokens, but at least one window.
+/// `most_tokens` tokens, but at least one window. `done` receives the number of sequences of each finished batch, of
+/// [`sequences_at_length`] in total.
 ///
 /// # Panics
 /// Panics if the model cannot read sequences of this length; [`Model::check`] returns an error for them beforehand.
@@ -74,37 +75,23 @@ pub fn at_length<B: Backend>(
     floor: &[f64],
     most_tokens: usize,
     device: &B::Device,
+    mut done: impl FnMut(usize),
 ) -> [AtLength; 2] {
     let length = set.time();
     let rows = (most_tokens / length).max(1);
-    let side_by_side: Vec<usize> = (0..set.len()).map(|sample| set.place(sample)).collect();
     let mut tallies = [Tally::default(), Tally::default()];
-    // `counted` holds each protocol with the number of targets that it counts at the end of a row, in descending order.
-    let mut read = |places: &[usize], counted: &[(Protocol, usize)]| {
-        for places in places.chunks(rows) {
-            let mut batch = set.batch(places.iter().copied());
+    for Pass { starts, counted } in passes(set) {
+        for starts in starts.chunks(rows) {
+            let mut batch = set.batch(starts.iter().copied());
             let (losses, likeliest) = scores(model, &batch, device);
-            for &(protocol, last) in counted {
+            for &(protocol, last) in &counted {
                 for row in batch.roles.chunks_mut(length) {
                     let early = (length - last).min(row.len());
                     row[..early].fill(Role::Padding);
                 }
                 tallies[protocol as usize].add(&batch, &losses, &likeliest);
             }
-        }
-    };
-    let stride = Protocol::Sliding.stride(length);
-    let windows = (Protocol::Windows, length);
-    match set.window_starts() {
-        None => read(&side_by_side, &[windows, (Protocol::Sliding, stride)]),
-        Some(starts) => {
-            read(&side_by_side, &[windows]);
-            let last = starts.end - 1;
-            let overlapping: Vec<usize> = starts.step_by(stride).collect();
-            read(&overlapping, &[(Protocol::Sliding, stride)]);
-            if !last.is_multiple_of(stride) {
-                read(&[last], &[(Protocol::Sliding, last % stride)]);
-            }
+            done(starts.len());
         }
     }
     Protocol::ALL.map(|protocol| {
@@ -125,6 +112,38 @@ pub fn at_length<B: Backend>(
             tokens: evaluation.tokens,
         }
     })
+}
+
+/// Sequences to read, and the targets of each that count.
+struct Pass {
+    /// The starts of the windows, or the numbers of the sequences.
+    starts: Vec<usize>,
+    /// Each protocol with the number of targets that it counts at the end of a sequence, in descending order.
+    counted: Vec<(Protocol, usize)>,
+}
+
+/// Returns the passes over a set that both protocols need.
+fn passes(set: &Sequences) -> Vec<Pass> {
+    let (length, stride) = (set.time(), Protocol::Sliding.stride(set.time()));
+    let side_by_side: Vec<usize> = (0..set.len()).map(|sample| set.place(sample)).collect();
+    let (windows, sliding) = ((Protocol::Windows, length), (Protocol::Sliding, stride));
+    let Some(starts) = set.window_starts() else {
+        return vec![Pass { starts: side_by_side, counted: vec![windows, sliding] }];
+    };
+    let last = starts.end - 1;
+    let mut passes = vec![
+        Pass { starts: side_by_side, counted: vec![windows] },
+        Pass { starts: starts.step_by(stride).collect(), counted: vec![sliding] },
+    ];
+    if !last.is_multiple_of(stride) {
+        passes.push(Pass { starts: vec![last], counted: vec![(Protocol::Sliding, last % stride)] });
+    }
+    passes
+}
+
+/// Returns the number of sequences that [`at_length`] reads.
+pub fn sequences_at_length(set: &Sequences) -> usize {
+    passes(set).iter().map(|pass| pass.starts.len()).sum()
 }
 
 #[cfg(test)]
@@ -164,7 +183,7 @@ mod tests {
         // Batches of two sequences, and of one.
         for most_tokens in [33, 1] {
             let [windows, sliding] =
-                at_length(&model, &dataset.valid, &dataset.floor_by_position, most_tokens, &device);
+                at_length(&model, &dataset.valid, &dataset.floor_by_position, most_tokens, &device, |_| {});
             assert!((windows.loss - whole.loss).abs() < 1e-6, "{} {}", windows.loss, whole.loss);
             assert_eq!((windows.accuracy, windows.tokens), (whole.accuracy, 7 * 16));
             let floor = dataset.floor.unwrap().valid;
@@ -185,7 +204,7 @@ mod tests {
         let rows = Arc::new(rows);
         let (model, device) = (model(), Default::default());
         let set = Sequences::windows(rows.clone(), 0..60, 16);
-        let [windows, sliding] = at_length(&model, &set, &[], 64, &device);
+        let [windows, sliding] = at_length(&model, &set, &[], 64, &device, |_| {});
         assert_eq!((windows.tokens, windows.floor), (59, None));
         // Windows that start at 0, 2, ... 42 add two targets each, and the window that starts at 43 adds the last one.
         // The targets before the fifteenth never count.

@@ -4,7 +4,7 @@
 
 mod by_length;
 
-pub use by_length::{AtLength, Protocol, at_length};
+pub use by_length::{AtLength, Protocol, at_length, sequences_at_length};
 
 use burn::prelude::*;
 use serde::{Deserialize, Serialize};

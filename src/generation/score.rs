@@ -13,7 +13,7 @@ use crate::model::{Inputs, Model, Sizes};
 ///
 /// # Errors
 /// Returns [`Error::Input`] if there are fewer than two tokens. Returns [`Error::Shape`] if a source is missing, too
-/// long, or given to a model without an encoder. The caller must check that all ids are below the vocabulary size.
+/// long, or given to a model without an encoder. Also returns [`Error::Input`] if the logits are not finite. The caller must check that all ids are below the vocabulary size.
 pub fn score<B: Backend>(
     (model, sizes): (&Model<B>, Sizes),
     tokens: &[u32],
@@ -42,7 +42,10 @@ pub fn score<B: Backend>(
         scores.extend(found.into_data().iter::<f64>().skip(known));
         first = (first + stride).min(targets);
     }
-    Ok(scores)
+    match scores.iter().all(|score| score.is_finite()) {
+        true => Ok(scores),
+        false => Err(Error::not_finite()),
+    }
 }
 
 #[cfg(test)]

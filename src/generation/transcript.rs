@@ -3,16 +3,41 @@
 use std::ops::Range;
 
 use crate::data::{Notation, Vocabulary};
+use crate::error::Result;
 
 /// The number of prompt tokens that are decoded with the first new token. Without them, a tokenizer may drop the space
 /// before the first token of a text.
 const CONTEXT: usize = 4;
 
+/// The stop strings of a generation.
+#[derive(Debug)]
+pub(super) enum Stops<'a> {
+    /// Matched anywhere in the text.
+    Texts(&'a [String]),
+    /// Matched against whole tokens, for vocabularies of integers or symbols: `1` does not match in `12`.
+    Tokens(Vec<Vec<u32>>),
+}
+
+impl<'a> Stops<'a> {
+    /// Reads stop strings in the notation of a vocabulary.
+    ///
+    /// # Errors
+    /// Returns an error if a string has a symbol outside a vocabulary of integers or symbols.
+    pub(super) fn new(vocabulary: &Vocabulary, strings: &'a [String]) -> Result<Self> {
+        match vocabulary.notation() {
+            Notation::Words => {
+                strings.iter().map(|text| vocabulary.encode(text)).collect::<Result<_>>().map(Self::Tokens)
+            }
+            Notation::Characters | Notation::Text => Ok(Self::Texts(strings)),
+        }
+    }
+}
+
 /// New tokens and their text.
 #[derive(Debug)]
 pub(super) struct Transcript<'a> {
     vocabulary: &'a Vocabulary,
-    stops: &'a [String],
+    stops: &'a Stops<'a>,
     pub(super) tokens: Vec<u32>,
     pub(super) text: String,
     /// The end of each token in the text, in bytes.
@@ -28,7 +53,7 @@ pub(super) struct Transcript<'a> {
 }
 
 impl<'a> Transcript<'a> {
-    pub(super) fn new(vocabulary: &'a Vocabulary, prompt: &[u32], stops: &'a [String]) -> Self {
+    pub(super) fn new(vocabulary: &'a Vocabulary, prompt: &[u32], stops: &'a Stops<'a>) -> Self {
         let near = match vocabulary.notation() {
             // The first word is not preceded by a space.
             Notation::Words => &[],
@@ -62,6 +87,9 @@ impl<'a> Transcript<'a> {
             while self.tokens.len() > 1 && self.ends[self.tokens.len() - 2] >= end {
                 self.tokens.pop();
             }
+            if end == 0 {
+                self.tokens.clear();
+            }
             self.text.truncate(end);
             return true;
         }
@@ -74,11 +102,24 @@ impl<'a> Transcript<'a> {
 
     /// Returns the start of the first stop string among those that end after the `settled` bytes.
     fn stop(&self, settled: usize) -> Option<usize> {
-        let found = self.stops.iter().filter_map(|stop| {
-            let from = self.text.floor_char_boundary(settled.saturating_sub(stop.len()));
-            self.text[from..].find(stop.as_str()).map(|at| from + at)
-        });
-        found.min()
+        match self.stops {
+            Stops::Texts(stops) => {
+                let found = stops.iter().filter_map(|stop| {
+                    let from = self.text.floor_char_boundary(settled.saturating_sub(stop.len()));
+                    self.text[from..].find(stop.as_str()).map(|at| from + at)
+                });
+                found.min()
+            }
+            Stops::Tokens(stops) => {
+                let found = stops.iter().filter(|stop| self.tokens.ends_with(stop));
+                found.map(|stop| self.end_of(self.tokens.len() - stop.len())).min()
+            }
+        }
+    }
+
+    /// Returns the end of the first `count` tokens in the text, in bytes.
+    fn end_of(&self, count: usize) -> usize {
+        count.checked_sub(1).map_or(0, |last| self.ends[last])
     }
 
     /// Returns the new text that can be shown. Incomplete characters and the possible start of a stop string are held
@@ -87,11 +128,22 @@ impl<'a> Transcript<'a> {
         let mut end = self.text.len();
         if !over {
             end = self.text.trim_end_matches(char::REPLACEMENT_CHARACTER).len();
-            let begun = self.stops.iter().filter_map(|stop| {
-                let starts = stop.char_indices().map(|(at, _)| &stop[..at]).skip(1);
-                starts.filter(|start| self.text[..end].ends_with(start)).map(str::len).max()
-            });
-            end -= begun.max().unwrap_or(0);
+            end -= match self.stops {
+                Stops::Texts(stops) => {
+                    let begun = stops.iter().filter_map(|stop| {
+                        let starts = stop.char_indices().map(|(at, _)| &stop[..at]).skip(1);
+                        starts.filter(|start| self.text[..end].ends_with(start)).map(str::len).max()
+                    });
+                    begun.max().unwrap_or(0)
+                }
+                Stops::Tokens(stops) => {
+                    let begun = |stop: &Vec<u32>| {
+                        (1..stop.len()).rev().find(|&count| self.tokens.ends_with(&stop[..count]))
+                    };
+                    let tokens = stops.iter().filter_map(begun).max().unwrap_or(0);
+                    end - self.end_of(self.tokens.len() - tokens)
+                }
+            };
         }
         let start = self.shown.min(end);
         self.shown = end.max(self.shown);
@@ -121,6 +173,7 @@ mod tests {
     fn a_stop_string_ends_the_text_and_its_tokens() {
         let vocabulary = characters();
         let stops = ["cde".to_string(), "f".to_string()];
+        let stops = Stops::Texts(&stops);
         let mut transcript = Transcript::new(&vocabulary, &[0], &stops);
         let mut shown = String::new();
         for (token, stopped) in [(0, false), (2, false), (3, false), (2, false), (3, false), (4, true)] {
@@ -134,9 +187,32 @@ mod tests {
     }
 
     #[test]
+    fn stop_strings_match_whole_words() {
+        let symbols = ["car", "cart", "new york"].map(String::from).to_vec();
+        let vocabulary = Vocabulary::symbols(symbols, None).unwrap();
+        let stops = ["\"new york\" car".to_string(), "car car".into()];
+        let stops = Stops::new(&vocabulary, &stops).unwrap();
+        let mut transcript = Transcript::new(&vocabulary, &[0], &stops);
+        let mut shown = String::new();
+        for (token, stopped) in
+            [(1, false), (0, false), (1, false), (2, false), (1, false), (2, false), (0, true)]
+        {
+            assert_eq!(transcript.push(token), stopped, "{token}");
+            shown.push_str(&transcript.fresh(stopped));
+        }
+        assert_eq!(transcript.tokens, [1, 0, 1, 2, 1]);
+        assert_eq!((shown.as_str(), vocabulary.decode(&[1, 0, 1, 2, 1])), (&*transcript.text, shown.clone()));
+        assert!(Stops::new(&vocabulary, &["ca".into()]).is_err());
+        let first = Stops::Tokens(vec![vec![0]]);
+        let mut transcript = Transcript::new(&vocabulary, &[0], &first);
+        assert!(transcript.push(0) && transcript.tokens.is_empty() && transcript.text.is_empty());
+    }
+
+    #[test]
     fn what_was_held_back_is_shown_at_the_end() {
         let vocabulary = characters();
         let stops = ["cde".to_string()];
+        let stops = Stops::Texts(&stops);
         let mut transcript = Transcript::new(&vocabulary, &[], &stops);
         transcript.push(1);
         transcript.push(2);
@@ -160,7 +236,7 @@ mod tests {
     fn what_is_written_piece_by_piece_is_the_text_of_the_whole() {
         let words = Vocabulary::symbols(["down", "up"].map(String::from).to_vec(), None).unwrap();
         for vocabulary in [bytes(), characters(), words] {
-            let mut transcript = Transcript::new(&vocabulary, &[0], &[]);
+            let mut transcript = Transcript::new(&vocabulary, &[0], &Stops::Texts(&[]));
             let mut shown = String::new();
             let mut random: u32 = 7;
             for step in 0..1_000 {
@@ -179,6 +255,7 @@ mod tests {
     fn a_stop_string_is_found_far_behind_the_prompt() {
         let vocabulary = characters();
         let stops = ["bcb".to_string()];
+        let stops = Stops::Texts(&stops);
         let mut transcript = Transcript::new(&vocabulary, &[0], &stops);
         let ended = (0..).find(|&step| transcript.push(if step < 1_000 { 0 } else { 1 + step % 2 }));
         assert_eq!((ended, transcript.tokens.len()), (Some(1_002), 1_000));
@@ -190,7 +267,7 @@ mod tests {
         stored["tokenizer"]["added_tokens"] = serde_json::json!([{"id": 3, "content": "<s>", "special": true,
             "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}]);
         let vocabulary: Vocabulary = serde_json::from_value(stored).unwrap();
-        let mut transcript = Transcript::new(&vocabulary, &[3], &[]);
+        let mut transcript = Transcript::new(&vocabulary, &[3], &Stops::Texts(&[]));
         let mut shown = String::new();
         for (token, over) in [(3, false), (0, false), (3, false), (1, false), (2, false), (3, true)] {
             transcript.push(token);
@@ -203,7 +280,7 @@ mod tests {
     #[test]
     fn a_character_of_several_tokens_is_shown_when_it_is_whole() {
         let vocabulary = bytes();
-        let mut transcript = Transcript::new(&vocabulary, &[0], &[]);
+        let mut transcript = Transcript::new(&vocabulary, &[0], &Stops::Texts(&[]));
         let mut shown = Vec::new();
         for token in [0, 1, 2, 0] {
             transcript.push(token);

@@ -11,7 +11,7 @@ use rand::RngExt;
 use serde::Serialize;
 
 use super::sampling::{Sampling, likeliest, softmax, top};
-use super::transcript::Transcript;
+use super::transcript::{Stops, Transcript};
 use super::{rows, source};
 use crate::data::Vocabulary;
 use crate::data::seed::{Purpose, generator};
@@ -42,7 +42,7 @@ pub struct Options {
     /// The number of the first of them: each is drawn by its number, whatever is beside it.
     #[arg(skip)]
     pub first_sample: usize,
-    /// Ends a continuation where this text comes; may be repeated.
+    /// Ends a continuation before this text, which integers and symbols must match as a whole; may be repeated.
     #[arg(long = "stop", value_name = "TEXT", allow_hyphen_values = true)]
     pub stop_strings: Vec<String>,
     /// Ends a continuation where this id comes; may be repeated.
@@ -161,12 +161,13 @@ pub fn write<B: Backend>(
     mut watch: impl FnMut(usize, &str) -> Result<()>,
 ) -> Result<Vec<Continuation>> {
     check(vocabulary, prompt, options)?;
+    let stops = Stops::new(vocabulary, &options.stop_strings)?;
     let source = prompt.source.as_ref().map(|tokens| source::<B>(tokens, options.samples, device));
     let mut cache = model.start(source.clone())?;
     let mut written: Vec<BatchRow> = (0..options.samples)
         .map(|_| BatchRow {
             all: prompt.tokens.clone(),
-            transcript: Transcript::new(vocabulary, &prompt.tokens, &options.stop_strings),
+            transcript: Transcript::new(vocabulary, &prompt.tokens, &stops),
             written: Continuation::default(),
         })
         .collect();
@@ -194,8 +195,7 @@ pub fn write<B: Backend>(
         let logits = data.as_slice::<f32>().map_err(|error| Error::Failed(format!("{error:?}")))?;
         for (sample, (row, logits)) in written.iter_mut().zip(logits.chunks_exact(sizes.vocab)).enumerate() {
             if logits.iter().any(|logit| !logit.is_finite()) {
-                let problem = "the model's logits are not finite: its weights are damaged";
-                return Err(Error::Failed(problem.into()));
+                return Err(Error::not_finite());
             }
             row.step(logits, vocabulary, options, [options.first_sample + sample, step]);
             let over = row.is_over() || step + 1 == options.max_new;
@@ -238,7 +238,7 @@ impl BatchRow<'_> {
             let probabilities = softmax(all_logits);
             let probability = |id: u32| probabilities[id as usize];
             let alternative =
-                |id| Alternative { id, text: vocabulary.decode(&[id]), probability: probability(id) };
+                |id| Alternative { id, text: vocabulary.piece(id), probability: probability(id) };
             self.written.probabilities.push(probability(token));
             self.written.alternatives.push(top(logits, count).into_iter().map(alternative).collect());
         }

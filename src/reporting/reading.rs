@@ -22,12 +22,13 @@ pub fn reading(sequence: String, sample: Sample, view: View, vocabulary: &Vocabu
             Role::Determined => TargetRole::Determined,
             Role::Unknown => TargetRole::Unknown,
         };
-        Some(Target { text: vocabulary.token(target), probability: probabilities[target as usize], role })
+        let probability = probabilities[target as usize];
+        Some(Target { id: target, text: vocabulary.token(target), probability, role })
     });
     let likeliest = view.probabilities.iter().map(|probabilities| {
         let named = |token: u32| {
             let probability = probabilities[token as usize];
-            TokenProbability { token: vocabulary.token(token), probability }
+            TokenProbability { id: token, token: vocabulary.token(token), probability }
         };
         sampling::top(probabilities, LIKELIEST).into_iter().map(named).collect()
     });
@@ -59,7 +60,8 @@ pub(super) fn film(
             let target = target.clone()?;
             Some(Target { probability, ..target })
         });
-        let named = |&(id, probability)| vec![TokenProbability { token: vocabulary.token(id), probability }];
+        let named =
+            |&(id, probability)| vec![TokenProbability { id, token: vocabulary.token(id), probability }];
         let seen = Reading {
             sequence: format!("{} after {}", reading.sequence, counted(*step, "step")),
             source: reading.source.clone(),

@@ -6,6 +6,7 @@ use burn::tensor::backend::AutodiffBackend;
 
 use super::checkpoint::{self, Best};
 use super::control::release;
+use super::metrics::Split;
 use super::observers::{Explosion, explosion};
 use super::run_folder::{Lock, RunFolder};
 use super::stopping::Ended;
@@ -14,6 +15,7 @@ use super::trainer::Trainer;
 use crate::analysis::{Analysis, examine, shown_head};
 use crate::error::{Error, Result};
 use crate::files::{sha256, write_atomically};
+use crate::numbers::{counted, thousands};
 use crate::terminal::PieceProgress;
 use crate::weights::{file::WeightsFile, native};
 
@@ -58,6 +60,10 @@ impl<B: AutodiffBackend> Trainer<B> {
         }
         let mut summary = self.summary(ended);
         if let Some(warning) = self.nothing_gained(ended) {
+            log::warn!("{warning}");
+            summary.warnings.push(warning);
+        }
+        if let Some(warning) = self.not_validated(ended) {
             log::warn!("{warning}");
             summary.warnings.push(warning);
         }
@@ -111,6 +117,22 @@ impl<B: AutodiffBackend> Trainer<B> {
                  run started from. {}",
                 start.evaluation.loss,
                 self.setup.config.training.calmer()
+            )
+        })
+    }
+
+    /// Returns a warning if a time limit ended the run between two validations, whose weights are kept instead.
+    fn not_validated(&self, ended: Ended) -> Option<String> {
+        let best = self.state.best.as_ref()?;
+        let last = self.history.last(Split::Valid)?.step;
+        let is_between = ended == Ended::TimeLimit && last < self.state.step;
+        is_between.then(|| {
+            format!(
+                "the time limit came {} after the last validation: model.safetensors holds the weights of step {}, and \
+                 train --resume with a larger training.max_minutes continues from step {}",
+                counted(self.state.step - last, "step"),
+                thousands(best.step as f64),
+                thousands(self.state.step as f64)
             )
         })
     }

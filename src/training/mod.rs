@@ -73,7 +73,7 @@ pub use run_folder::{EVENTS, Lock, RunFolder};
 pub use schedule::{Schedule, Scheduler};
 pub use setup::Setup;
 pub use short_training::train_briefly;
-pub use start::{dataset, dataset_of, has_other_data, sizes_of, trained_on, warnings};
+pub use start::{TrainedOn, dataset, dataset_of, has_other_data, sizes_of, trained_on, warnings};
 pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::Ended;
 pub use summary::{Hashes, ImportSummary, Scores, Summary};

@@ -91,10 +91,12 @@ impl RunPath {
 }
 
 fn taken(path: &Path) -> Error {
-    Error::Input(format!(
-        "the run folder `{}` exists already: name another with --run DIR, or go on with it by --resume",
-        path.display()
-    ))
+    let shown = path.display();
+    let or_resume = match RunFolder::at(path).checkpoints().is_dir() {
+        true => format!(", or resume that run by train --resume {shown}"),
+        false => String::new(),
+    };
+    Error::Input(format!("`{shown}` exists already: name another folder with --run DIR{or_resume}"))
 }
 
 /// The prefix of the hidden name under which a run folder is prepared. No run is named like this.

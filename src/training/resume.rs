@@ -318,10 +318,11 @@ fn refuse_done(
                 None => Error::key("training.steps", total, problem),
             }
         }
-        Some(Ended::EarlyStopped) if stopping.is_stale(config) => Error::Input(format!(
-            "{run} has stopped early after {} validations without improvement: go on with a larger --set \
+        // A run may also complete in the validation at which the patience ends.
+        Some(Ended::EarlyStopped | Ended::Completed) if stopping.is_stale(config) => Error::Input(format!(
+            "{run} has stopped early after {} without improvement: go on with a larger --set \
              training.patience={}",
-            stopping.stale,
+            counted(stopping.stale, "validation"),
             2 * config.patience
         )),
         _ => return Ok(()),

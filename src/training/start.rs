@@ -1,6 +1,6 @@
 //! The starting point of a run: its data, and either fresh weights or the best weights of another run (fine-tuning).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::backend::Backend;
@@ -11,7 +11,7 @@ use super::checkpoint::data_fingerprint;
 use super::{run_folder::RunFolder, step::Trainee};
 use crate::backend::{Device, MemoryEstimate};
 use crate::config::Config;
-use crate::data::{self, DataConfig, Dataset, Sequences, Source, Vocabulary, leaked};
+use crate::data::{self, DataConfig, Dataset, Source, Vocabulary, leaked};
 use crate::error::{Error, Result, ensure};
 use crate::model::{Architecture, Sizes};
 use crate::numbers::{counted, thousands};
@@ -29,14 +29,23 @@ pub fn sizes_of(config: &Config, dataset: &Dataset) -> Result<Sizes> {
     let Some(from) = config.run.start() else { return Ok(asked) };
     let Description { sizes, .. } = native::description(&RunFolder::at(from).unverified_weights()?)?;
     let is_longer = asked.context > sizes.context || asked.source_context > sizes.source_context;
-    let problem = format!(
-        "makes sequences of {}, longer than the {} that the weights of `{}` have: lower it",
-        asked.context.max(asked.source_context.unwrap_or(0)),
-        counted(sizes.context.min(sizes.source_context.unwrap_or(usize::MAX)), "position"),
-        from.display()
-    );
-    let fits = !(config.model.position.ends_with_context() && is_longer);
-    Error::check_key(fits, "data.length", config.data.length, problem)?;
+    if config.model.position.ends_with_context() && is_longer {
+        let problem = format!(
+            "makes sequences of {}, longer than the {} that the weights of `{}` have",
+            asked.context.max(asked.source_context.unwrap_or(0)),
+            counted(sizes.context.min(sizes.source_context.unwrap_or(usize::MAX)), "position"),
+            from.display()
+        );
+        let has_rows = config.data.source() == Source::Table && dataset.train.stream().is_none();
+        return Err(match has_rows {
+            true => Error::key(
+                "data.path",
+                config.data.path.display(),
+                problem + ": remove or cut its longer rows",
+            ),
+            false => Error::key("data.length", config.data.length, problem + ": lower it"),
+        });
+    }
     Ok(Sizes {
         vocab: sizes.vocab,
         context: asked.context.max(sizes.context),
@@ -134,15 +143,31 @@ pub fn has_other_data(folder: &RunFolder, dataset: &Dataset) -> bool {
     data_fingerprint(folder).is_some_and(|fingerprint| fingerprint != dataset.fingerprint())
 }
 
-/// Returns the number of sequences of a set, read according to `data`, that the run in `folder` was trained on. Returns
-/// 0 if `data` is the run's own, since its sets share only the sequences that its own warnings name. Also returns 0 if
-/// the file is no longer there to compare.
-pub fn trained_on(folder: &RunFolder, data: &DataConfig, set: &Sequences) -> usize {
-    let own = Config::load_own(&folder.config()).ok().filter(|own| own.data != *data);
+/// The sequences of a validation set that another run was trained on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TrainedOn {
+    /// Their number. Sequences that both sets of the run share are not counted, as the warnings about its data name them.
+    Sequences(usize),
+    /// Unknown: this file of the run has changed since.
+    Changed(PathBuf),
+}
+
+/// Returns the validation sequences of `dataset`, read according to `data`, that the run in `folder` was trained on. If
+/// the file of the run is no longer there to compare, the number is 0.
+pub fn trained_on(folder: &RunFolder, data: &DataConfig, dataset: &Dataset) -> TrainedOn {
+    let own = Config::load_own(&folder.config()).ok().filter(|_| !folder.is_imported());
     let own = own.filter(|own| own.data.source() != Source::Sequences && own.data.path.exists());
-    let own = own.filter(|_| !folder.is_imported()).and_then(|own| dataset_of(&own, folder).ok());
-    let own = own.filter(|own| data_fingerprint(folder) == Some(own.fingerprint()));
-    own.map_or(0, |own| leaked(&own.train, set))
+    let Some((own, fingerprint)) = own.zip(data_fingerprint(folder)) else { return TrainedOn::Sequences(0) };
+    let changed = || TrainedOn::Changed(own.data.path.clone());
+    if own.data == *data {
+        return if dataset.fingerprint() == fingerprint { TrainedOn::Sequences(0) } else { changed() };
+    }
+    match dataset_of(&own, folder) {
+        Ok(own) if own.fingerprint() == fingerprint => {
+            TrainedOn::Sequences(leaked(&own.train, &dataset.valid))
+        }
+        _ => changed(),
+    }
 }
 
 /// Checks that the phases of the schedule fit into the run of `config` on this data.
@@ -154,21 +179,53 @@ pub fn check_schedule(config: &Config, dataset: &Dataset) -> Result<()> {
     config.training.check_schedule(config.training.total_steps(batches))
 }
 
+/// Returns a warning if the run is counted in epochs, and an epoch of windows is not about one pass over the tokens.
+fn warn_of_epochs(config: &Config, dataset: &Dataset) -> Option<String> {
+    /// The fraction of a pass that an epoch may read more or less.
+    const TOLERANCE: f64 = 0.1;
+    let (training, train) = (&config.training, &dataset.train);
+    if training.steps.is_some() || training.epochs.is_none() || train.stream().is_none() {
+        return None;
+    }
+    let batches = train.len().div_ceil(training.batch_size);
+    let per_step = training.batch_size * training.accumulate;
+    let [shortest, longest] = train.lengths().unwrap_or([train.time(); 2]);
+    let windows = training.steps_per_epoch(batches) * per_step;
+    let passes = windows as f64 * (shortest + longest) as f64 / 2.0 / train.targets() as f64;
+    let reason = match train.lengths() {
+        Some(_) => format!("its windows have {shortest} to {longest} tokens"),
+        None => format!("the last step of an epoch is filled up to {}", counted(per_step, "window")),
+    };
+    ((passes - 1.0).abs() > TOLERANCE).then(|| {
+        format!(
+            "an epoch of {} reads the training text {passes:.1} times, because {reason}: to read it a number of times, \
+             set `training.steps` instead of `training.epochs`",
+            counted(training.steps_per_epoch(batches), "step")
+        )
+    })
+}
+
 /// Returns the warnings before a run of `total` steps begins. They concern its data, and keys with another effect on
 /// the device `on` than they suggest, or with none.
 pub fn warnings(config: &Config, dataset: &Dataset, total: usize, on: &Device) -> Vec<String> {
     let mut warnings = data::warnings(&config.data, dataset);
-    let seen = config.run.start().and_then(|from| RunFolder::open(from).ok());
-    let seen = seen.map_or(0, |from| trained_on(&from, &config.data, &dataset.valid));
-    if seen > 0 {
-        warnings.push(format!(
+    let start = config.run.start().and_then(|from| RunFolder::open(from).ok());
+    match start.map(|from| trained_on(&from, &config.data, dataset)) {
+        None | Some(TrainedOn::Sequences(0)) => {}
+        Some(TrainedOn::Sequences(seen)) => warnings.push(format!(
             "{} of {} in validation were trained on by the run that this one starts from, so the validation loss says \
              little about new ones",
             thousands(seen as f64),
             counted(dataset.valid.len(), "sequence")
-        ));
+        )),
+        Some(TrainedOn::Changed(path)) => warnings.push(format!(
+            "`{}` has changed since the run that this one starts from read it, so validation may hold sequences that it \
+             was trained on",
+            path.display()
+        )),
     }
     warnings.extend(config.training.warnings(total));
+    warnings.extend(warn_of_epochs(config, dataset));
     if config.training.precision == Precision::Bf16 && on.backend.is_cpu() && !has_bf16_instructions() {
         warnings.push(
             "training.precision = bf16 is slower than f32 on this processor, which has no instructions for it \

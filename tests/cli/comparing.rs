@@ -195,3 +195,29 @@ fn unfinished_runs_forks_and_moved_files_are_not_compared_as_they_stand() {
                   0.03 (0.02 before)";
     assert!(told.contains(change), "{told}");
 }
+
+#[test]
+fn a_finished_run_counts_before_a_paused_one() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let train = |run: &str, more: &[&str]| {
+        let mut command = program(folder);
+        command
+            .args(["train", "--steps", "20", "--batch-size", "8", "--d-model", "16", "--run", run])
+            .args(more);
+        assert!(command.output().unwrap().status.success(), "{run}");
+    };
+    train("paused", &["--until", "5"]);
+    train("whole", &[]);
+    train("other", &["--learning-rate", "1e-4"]);
+    let compared = |runs: [&str; 3]| -> Value {
+        serde_json::from_str(&said(folder, &[&["compare", "--json"], &runs[..]].concat())).unwrap()
+    };
+    let [one, two] = [["paused", "whole", "other"], ["whole", "paused", "other"]].map(compared);
+    assert_eq!(one["settings"], two["settings"]);
+    assert!(one["sentences"].to_string().contains("paused is not counted"), "{one}");
+    // A folder without runs is reported.
+    fs::create_dir(folder.join("empty")).unwrap();
+    let listed = program(folder).args(["runs", "whole", "empty"]).output().unwrap();
+    assert!(text(&listed.stderr).contains("empty: has no runs"), "{}", text(&listed.stderr));
+}

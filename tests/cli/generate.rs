@@ -302,3 +302,33 @@ fn symbols_with_spaces_are_printed_and_read_back() {
         }
     }
 }
+
+#[test]
+fn logits_that_are_not_finite_are_refused() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    small_run(folder, &["training.steps=2"], "run");
+    let exported = run(folder, &["export", "run", "--format", "safetensors", "--out", "out"]);
+    assert!(exported.status.success(), "{}", text(&exported.stderr));
+    let path = folder.join("out/model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    // The largest finite numbers in all weights.
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    bytes[header..].chunks_exact_mut(4).for_each(|weight| weight.copy_from_slice(&3e38f32.to_le_bytes()));
+    fs::write(&path, bytes).unwrap();
+    let imported = run(folder, &["import", "out", "--run", "huge"]);
+    assert!(imported.status.success(), "{}", text(&imported.stderr));
+    let data = ["--set", "data.task=repeat", "--set", "data.vocab=16", "--set", "data.valid_samples=4"];
+    let commands: [&[&str]; 4] = [
+        &["generate", "huge", "--prompt", "1 2"],
+        &["score", "huge", "--text", "1 2 3"],
+        &["inspect", "huge", "--text", "1 2 3"],
+        &[&["evaluate", "huge"], &data[..]].concat(),
+    ];
+    for command in commands {
+        let output = run(folder, command);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+        assert!(said.contains("logits are not finite"), "{command:?}: {said}");
+    }
+}

@@ -194,3 +194,40 @@ fn sequences_that_the_run_was_trained_on_are_told_of() {
     let compared: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(compared["keys"], serde_json::json!(["data.contents"]), "{compared}");
 }
+
+#[test]
+fn changed_training_data_is_reported() {
+    let place = place();
+    let folder = place.path();
+    let warnings = |arguments: &[&str]| text(&run(folder, arguments).stderr);
+    let from = ["train", "--from", "run", "--steps", "2", "--run"];
+    let seen = "were trained on by the run";
+    assert!(warnings(&[&from[..], &["seen", "--data", "copy.txt"]].concat()).contains(seen));
+    fs::write(folder.join("book.txt"), WORDS.repeat(41)).unwrap();
+    let changed = "book.txt` has changed since the run";
+    for (name, more) in [("other", &["--data", "copy.txt"][..]), ("same", &[])] {
+        let said = warnings(&[&from[..], &[name], more].concat());
+        assert!(said.contains(changed), "{name}: {said}");
+    }
+    assert!(warnings(&["evaluate", "run", "--data", "copy.txt"]).contains(changed));
+}
+
+#[test]
+fn steps_after_the_last_validation_are_reported() {
+    let place = place();
+    let arguments = ["train", "--from", "run", "--run", "late", "--steps", "900", "--max-minutes", "1e-9"];
+    let said = text(&run(place.path(), &arguments).stderr);
+    assert!(said.contains("the time limit came 1 step after the last validation"), "{said}");
+    assert!(said.contains("the weights of step 0"), "{said}");
+}
+
+#[test]
+fn epochs_that_are_not_one_pass_are_reported() {
+    let place = place();
+    let said = |batch: &str| {
+        let data = ["train", "--data", "book.txt", "--length", "16", "--epochs", "2", "--dry-run"];
+        text(&run(place.path(), &[&data[..], &["--batch-size", batch]].concat()).stderr)
+    };
+    assert!(said("500").contains("an epoch of 1 step reads the training text 5."), "{}", said("500"));
+    assert!(!said("10").contains("an epoch of"), "{}", said("10"));
+}

@@ -181,6 +181,26 @@ fn a_folder_that_lacks_a_part_is_refused_and_says_which() {
 }
 
 #[test]
+fn pytorch_names_are_no_family() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=2"], "own");
+    let exported = run(place.path(), &["export", "own", "--format", "pytorch-names", "--out", "names"]);
+    assert!(exported.status.success(), "{}", text(&exported.stderr));
+    refuses(place.path(), &["names"], &["export the run with --format safetensors"]);
+}
+
+#[test]
+fn rows_longer_than_learned_positions_are_refused() {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("short.csv"), "1,2,3\n3,1,2\n".repeat(20)).unwrap();
+    fs::write(place.path().join("long.csv"), "1,2,3,1,2\n".repeat(20)).unwrap();
+    small_run(place.path(), &["data.path=short.csv", "model.position=learned", "training.steps=2"], "base");
+    let output = run(place.path(), &["train", "--from", "base", "--data", "long.csv", "--run", "longer"]);
+    let said = text(&output.stderr);
+    assert!(said.contains("`data.path` = ") && said.contains("remove or cut its longer rows"), "{said}");
+}
+
+#[test]
 #[cfg(unix)]
 fn a_pytorch_file_that_is_a_stream_is_refused_at_once_and_one_that_unpacks_to_much_more_too() {
     let place = TempDir::new().unwrap();

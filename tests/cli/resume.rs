@@ -68,10 +68,8 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_used() {
 
     let said = goes_on(place.path(), &["training.steps=200", "training.max_minutes=1e-9"]);
     assert!(said.contains("checkpoints/step-00000120/model.safetensors: is damaged"), "{said}");
-    assert!(
-        said.contains("going on from run/checkpoints/step-00000105") && said.lines().count() == 1,
-        "{said}"
-    );
+    assert!(said.contains("going on from run/checkpoints/step-00000105"), "{said}");
+    assert!(said.contains("the time limit came 26 steps after the last validation"), "{said}");
     assert_eq!(checkpoints(&run), ["0080", "0105", "0106"], "the damaged one is gone, the new one is kept");
     assert_eq!((&summary(&run)["steps"], &summary(&run)["best_step"]), (&106.into(), &80.into()));
     let model = || fs::read(run.join("model.safetensors")).unwrap();
@@ -187,6 +185,13 @@ fn a_run_that_cannot_go_on_is_refused_and_not_touched() {
     for (sets, part) in cases {
         refuses(place.path(), sets, &[part]);
     }
+    // The patience ends in the last validation, so that the run is complete.
+    let sets =
+        ["training.steps=20", "training.validate_every=10", "training.patience=1", "training.min_delta=99"];
+    small_run(place.path(), &sets, "stale");
+    let said = text(&resume(place.path(), "stale").args(["--steps", "60"]).output().unwrap().stderr);
+    assert!(said.contains("`stale` has stopped early after 1 validation without improvement"), "{said}");
+
     // Damage is found before anything is written, even if the config would change.
     let longer = ["training.steps=63", "training.learning_rate=1e-4"];
     for (file, damage) in [("head_scores.csv", "step,layer\n1,x\n"), ("metrics.csv", "step,epoch\n")] {

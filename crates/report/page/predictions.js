@@ -4,7 +4,7 @@
 function outcome(target, [likeliest]) {
   if (target === null) return "open";
   if (target.role === "undetermined") return "unknowable";
-  return likeliest?.token === target.text ? "hit" : "miss";
+  return likeliest?.id === target.id ? "hit" : "miss";
 }
 
 const OUTCOMES = { hit: "right", miss: "wrong", unknowable: "undetermined", open: "nothing is known to follow" };

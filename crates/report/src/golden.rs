@@ -180,12 +180,17 @@ fn what_stands_below_a_title_is_shown_whole() {
 }
 
 fn likely(token: &str) -> TokenProbability {
-    TokenProbability { token: token.to_string(), probability: 0.25 }
+    TokenProbability { id: id(token), token: token.to_string(), probability: 0.25 }
+}
+
+/// Returns an id that is the same for the same text.
+fn id(text: &str) -> u32 {
+    text.bytes().fold(0, |id, byte| (id * 31 + u32::from(byte)) % 1_000_003)
 }
 
 fn target(text: &str, determined: bool) -> Target {
     let role = if determined { TargetRole::Determined } else { TargetRole::Undetermined };
-    Target { text: text.to_string(), probability: 0.5, role }
+    Target { id: id(text), text: text.to_string(), probability: 0.5, role }
 }
 
 #[test]

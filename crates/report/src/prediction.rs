@@ -2,20 +2,23 @@
 
 use crate::draw::{Outcome, Picture, Step, TokenStrip};
 use crate::numbers::{counted, thousands};
-use crate::reading::{Reading, Target, TargetRole};
+use crate::reading::{Reading, Target, TargetRole, TokenProbability};
+
+/// A true token, and the token that the model considers the most likely.
+type Predicted<'a> = (&'a Target, &'a TokenProbability);
 
 /// Draws a model's predictions for one sequence next to the true tokens. Returns `None` if no true token is known.
 pub fn picture(run: &str, reading: &Reading) -> Option<Picture> {
     let steps = reading.targets.iter().zip(&reading.likeliest);
-    let steps = steps.filter_map(|(target, likeliest)| Some((target.as_ref()?, &*likeliest.first()?.token)));
-    let steps: Vec<(&Target, &str)> = steps.collect();
+    let steps = steps.filter_map(|(target, likeliest)| Some((target.as_ref()?, likeliest.first()?)));
+    let steps: Vec<Predicted<'_>> = steps.collect();
     if steps.is_empty() {
         return None;
     }
-    let step = |&(target, predicted): &(&Target, &str)| Step {
+    let step = |&(target, predicted): &Predicted<'_>| Step {
         truth: Some(target.text.clone()),
-        predicted: Some(predicted.to_string()),
-        outcome: match (target.role, target.text == predicted) {
+        predicted: Some(predicted.token.clone()),
+        outcome: match (target.role, target.id == predicted.id) {
             (TargetRole::Undetermined, true) => Outcome::Unknown,
             (TargetRole::Undetermined, false) => Outcome::WrongGuess,
             (_, true) => Outcome::Hit,
@@ -33,11 +36,11 @@ pub fn picture(run: &str, reading: &Reading) -> Option<Picture> {
 }
 
 /// Reports the number of correct predictions, for determined targets only if it is known which ones these are.
-fn result(steps: &[(&Target, &str)]) -> String {
+fn result(steps: &[Predicted<'_>]) -> String {
     let right = |is_known: bool| {
         let meant =
             steps.iter().filter(move |(target, _)| (target.role != TargetRole::Undetermined) == is_known);
-        (meant.clone().filter(|(target, predicted)| target.text == *predicted).count(), meant.count())
+        (meant.clone().filter(|(target, predicted)| target.id == predicted.id).count(), meant.count())
     };
     let ((hits, known), (guessed, unknowable)) = (right(true), right(false));
     let (tokens, others) = (counted(known, "token"), thousands(unknowable as f64));

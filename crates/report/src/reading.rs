@@ -101,6 +101,8 @@ pub struct Reading {
 /// A token and its probability.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct TokenProbability {
+    /// The id of the token.
+    pub id: u32,
     /// The text of the token.
     pub token: String,
     /// The probability, 0 to 1.
@@ -110,6 +112,8 @@ pub struct TokenProbability {
 /// The true next token at a position.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Target {
+    /// The id of the token. Different tokens may have the same text.
+    pub id: u32,
     /// The text of the token.
     pub text: String,
     /// The probability that the model assigns to the token.

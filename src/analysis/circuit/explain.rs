@@ -124,11 +124,12 @@ struct Weights<B: Backend> {
 impl<B: Backend> Weights<B> {
     fn new(model: &Decoder<B>) -> Self {
         let logits = to_embedding(model);
+        let [vocab, _] = model.embedding.token.weight.dims();
         let matrices = HeadMatrices::all(model);
         let of_layer =
-            |heads: &Vec<HeadMatrices<B>>| heads.iter().map(|head| head.weights(&logits)).collect();
+            |heads: &Vec<HeadMatrices<B>>| heads.iter().map(|head| head.weights(&logits, vocab)).collect();
         let heads = matrices.iter().map(of_layer).collect();
-        let random = matrices[0][0].random_weights(&logits);
+        let random = matrices[0][0].random_weights(&logits, vocab);
         Self { cross: HeadMatrices::cross(model), matrices, heads, random }
     }
 }

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::bench::Bench;
-use crate::Result;
 use crate::analysis::Sample;
 use crate::data::{Role, Sequences};
+use crate::error::{Error, Result};
 use crate::numbers::fixed;
 
 /// The minimum gain over each baseline that is worth explaining, in nats.
@@ -73,6 +73,9 @@ impl Gain {
         let uniform = vec![(vocab as f64).ln(); of_model.len()];
         let unigram = unigram.unwrap_or_else(|| adaptive_unigram(samples, vocab));
         let loss = mean(&of_model);
+        if !loss.is_finite() {
+            return Err(Error::not_finite());
+        }
         let means = [
             (Baseline::Uniform, mean(&uniform)),
             (Baseline::Unigram, mean(&unigram)),

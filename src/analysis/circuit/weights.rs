@@ -140,14 +140,17 @@ impl<B: Backend> HeadMatrices<B> {
         (0..DRAWS).map(draw).sum::<f64>() / DRAWS as f64
     }
 
-    /// Analyses the head's weights; `logits` is [`to_embedding`].
-    pub fn weights(&self, logits: &Tensor<B, 2>) -> HeadWeights {
+    /// Analyses the head's weights; `logits` is [`to_embedding`] of a model with `vocab` tokens.
+    pub fn weights(&self, logits: &Tensor<B, 2>, vocab: usize) -> HeadWeights {
         // The non-zero eigenvalues of W_E W_V W_O W_U are those of W_O W_U W_E W_V.
         let small = self.output.clone().matmul(logits.clone()).matmul(self.value.clone());
-        let eigenvalues = eigenvalues(complex(small));
+        let mut eigenvalues = eigenvalues(complex(small));
+        // Logits less their mean have the rank of all tokens but one. Further eigenvalues are zero up to rounding.
+        eigenvalues.sort_by(|a, b| size(*b).total_cmp(&size(*a)));
+        eigenvalues.truncate(vocab.saturating_sub(1).max(1));
         let sum = eigenvalues.iter().map(|value| value.re).sum::<f64>();
         let sizes = eigenvalues.iter().map(|value| size(*value)).sum::<f64>();
-        // Eigenvalues that are zero up to rounding are neither positive nor negative.
+        // Those that are zero up to rounding are neither positive nor negative.
         let least = 1e-6 * sizes / eigenvalues.len() as f64;
         let signed = || eigenvalues.iter().filter(|value| size(**value) > least);
         HeadWeights {
@@ -159,8 +162,8 @@ impl<B: Backend> HeadMatrices<B> {
     }
 
     /// Returns the average analysis of random weights of this head's shapes.
-    pub fn random_weights(&self, logits: &Tensor<B, 2>) -> HeadWeights {
-        let all: Vec<_> = (0..DRAWS).map(|draw| self.random_like(draw).weights(logits)).collect();
+    pub fn random_weights(&self, logits: &Tensor<B, 2>, vocab: usize) -> HeadWeights {
+        let all: Vec<_> = (0..DRAWS).map(|draw| self.random_like(draw).weights(logits, vocab)).collect();
         let mean = |of: &dyn Fn(&HeadWeights) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
         let means = |of: &dyn Fn(&HeadWeights) -> &Vec<f64>| {
             (0..of(&all[0]).len()).map(|at| mean(&|weights| of(weights)[at])).collect()
@@ -268,12 +271,18 @@ mod tests {
         assert!(second.composition(&first, Input::Value).abs() < 1e-6);
         // The OV circuit of the first has rank 1 and norm 2, the QK circuit of the second rank 1 and norm 5.
         let logits = Tensor::eye(3, &Default::default());
-        let weights = second.weights(&logits);
+        let weights = second.weights(&logits, 9);
         assert!((weights.qk[0] - 5.0).abs() < 1e-6 && weights.qk[1].abs() < 1e-3, "{weights:?}");
         // Its OV circuit keeps two of three dimensions unchanged: it copies.
         assert_eq!((weights.copying, weights.positive), (1.0, 1.0));
         let opposite = HeadMatrices { output: -second.output.clone(), ..second.clone() };
-        assert_eq!((opposite.weights(&logits).copying, opposite.weights(&logits).positive), (-1.0, 0.0));
+        assert_eq!(
+            (opposite.weights(&logits, 9).copying, opposite.weights(&logits, 9).positive),
+            (-1.0, 0.0)
+        );
+        // Two tokens leave one eigenvalue, whatever rounding adds.
+        let mixed = head([[0.0; 2]; 3], [[-1.0, 0.0, 0.0], [0.0, 1e-3, 0.0]]);
+        assert_eq!((mixed.weights(&logits, 9).positive, mixed.weights(&logits, 2).positive), (0.5, 0.0));
         let chance = second.random_composition();
         assert!(chance > 0.2 && chance < 1.0 && chance == second.random_composition(), "{chance}");
     }

@@ -10,7 +10,7 @@ use crate::backend::{Device, MemoryEstimate, free};
 use crate::config::Config;
 use crate::data::{DataConfig, Dataset, Sequences, Source, load_at_length};
 use crate::error::{Error, Result};
-use crate::evaluation::{AtLength, Protocol, at_length};
+use crate::evaluation::{AtLength, Protocol, at_length, sequences_at_length};
 use crate::files::write_output;
 use crate::model::{Architecture, Model, Sizes};
 use crate::numbers::{Bytes, counted, thousands};
@@ -169,12 +169,16 @@ impl Sets {
 
     /// Evaluates a model at each length.
     pub fn evaluate<B: Backend>(&self, model: &Model<B>, json: bool, device: &B::Device) -> Vec<AtLength> {
-        let pieces = PieceProgress::new(json, self.sets.len(), "lengths");
-        let scored = self.sets.iter().zip(1..).flat_map(|((set, floor), number)| {
-            let scored = at_length(model, set, floor, self.most_tokens, device);
-            pieces.done(number);
-            scored
-        });
+        let all = self.sets.iter().map(|(set, _)| sequences_at_length(set)).sum();
+        let (pieces, mut read) = (PieceProgress::new(json, all, "sequences"), 0);
+        let mut done = |sequences| {
+            read += sequences;
+            pieces.done(read);
+        };
+        let scored = self
+            .sets
+            .iter()
+            .flat_map(|(set, floor)| at_length(model, set, floor, self.most_tokens, device, &mut done));
         scored.collect()
     }
 }

@@ -111,6 +111,10 @@ fn a_text_that_looks_like_a_table_is_warned_of() {
     let table = "day,state\nmon,sun\ntue,rain\n".repeat(9);
     let json = "{\"state\": \"sun\"}\n[3, 1]\n".repeat(9);
     let ids = (0..50).map(|id| (id % 7).to_string()).collect::<Vec<_>>().join(" ");
+    let (_folder, path) = file("rows.json", &format!("[{}]", vec!["[1, 2, 3]"; 20].join(", ")));
+    let as_text = DataConfig { path, source: Some(Source::Text), length: 8, ..DataConfig::default() };
+    let warnings = describe(&as_text, 0).unwrap().warnings;
+    assert!(warnings.iter().any(|told| told.contains("the text is JSON")), "{warnings:?}");
     let (_folder, path) = file("ids.txt", &(ids + "\n"));
     let warnings = describe(&DataConfig { path, length: 8, ..DataConfig::default() }, 0).unwrap().warnings;
     assert!(warnings.iter().any(|told| told.contains("`tr -s ' ' '\\n' < FILE > NEW.csv`")), "{warnings:?}");

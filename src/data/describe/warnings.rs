@@ -224,6 +224,11 @@ fn table_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     }
     let (ids, part) = dataset.train.stream()?;
     let beginning = dataset.vocabulary.decode(&ids.iter(part).take(BEGINNING).collect::<Vec<_>>());
+    if config.extension() == "json" && beginning.trim_start().starts_with(['[', '{']) {
+        let problem = "the text is JSON, whose brackets, quotes and names are learned as text: set `data.source` = \
+                       \"table\" to make each value a token, or extract the texts";
+        return Some(problem.into());
+    }
     // The last line may be incomplete.
     let (beginning, _) = beginning.rsplit_once('\n')?;
     if beginning.lines().count() < FEWEST_LINES {

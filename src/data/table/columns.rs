@@ -124,6 +124,16 @@ impl Table<'_> {
     /// Stores the names of a header, and finds the index and mask columns.
     fn read_header(&mut self, names: &StringRecord, below: &[&Row], column: Option<usize>) {
         self.reading.header = Some(names.iter().map(str::to_string).collect());
+        if let Some(((line, second), rows)) = below.split_first()
+            && header::judge(second, rows, column) == FirstLine::ProbablyNames
+        {
+            let shown: Vec<String> = second.iter().take(4).map(excerpt).collect();
+            self.reading.guesses.push(format!(
+                "line {line} (`{}`), below the header, is read as data, though its values recur nowhere below: remove it \
+                 if it holds units or further names",
+                shown.join(", ")
+            ));
+        }
         if let Some(order) = &self.columns.order {
             let names = order.iter().filter_map(|&at| names.get(at));
             self.reading.header = Some(names.map(str::to_string).collect());

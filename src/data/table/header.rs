@@ -90,8 +90,11 @@ fn numbered(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Opti
     /// Fewer numbers may count by chance.
     const LEAST: usize = 3;
     let is_unnamed = first.get(0) == Some("");
-    let is_new_word =
-        |word: &str| kind(word) == ValueKind::Word && values(below, 0).all(|value| value != word);
+    // Where values recur, `has_new_words` judges the word.
+    let is_new_word = |word: &str| {
+        let recurs = || values(below, 0).any(|value| value == word);
+        kind(word) == ValueKind::Word && !is_expected_again(below, 0) && !recurs()
+    };
     let skipped = usize::from(is_unnamed || first.get(0).is_some_and(is_new_word));
     let numbers: Vec<usize> =
         first.iter().skip(skipped).map(|value| value.parse().ok()).collect::<Option<_>>()?;
@@ -120,7 +123,7 @@ fn numbered(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Opti
 }
 
 /// Returns true if each number of the first line is outside the range of its column, and each date is above numbers.
-/// The number must be far outside, or the values of the column must recur. The numbers must also rise like years, or be
+/// The number must be far outside, or the values of the column must recur. The numbers must also rise or fall like years, or be
 /// next to a word that does not recur in its column.
 fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
     let of_kind = |wanted| first.iter().enumerate().filter(move |&(_, value)| kind(value) == wanted);
@@ -142,9 +145,9 @@ fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
     let (mut numbers, mut words) = (of_kind(ValueKind::Numeric), of_kind(ValueKind::Word));
     let order: Vec<f64> = of_kind(ValueKind::Numeric).filter_map(|(_, value)| value.parse().ok()).collect();
     let count = of_kind(ValueKind::Numeric).count();
-    let rises = count > 1 && order.is_sorted_by(|a, b| a < b);
+    let (rises, falls) = (order.is_sorted_by(|a, b| a < b), order.is_sorted_by(|a, b| a > b));
     let is_named = words.clone().next().is_some() && !words.any(recurs);
-    count > 0 && (rises || is_named) && numbers.all(is_outside)
+    count > 0 && (count > 1 && rises || count > 2 && falls || is_named) && numbers.all(is_outside)
 }
 
 /// Returns true if a word of the first line is above numbers alone.
@@ -306,13 +309,13 @@ mod tests {
     #[test]
     fn rising_integers_unlike_those_below_may_be_names() {
         let below = "5,30,7\n6,10,9\n5,20,8\n6,30,7\n5,10,9\n6,20,8\n";
-        for header in ["2019,2020,2021", "10,40,50"] {
+        for header in ["2019,2020,2021", "2021,2020,2019", "10,40,50"] {
             assert_eq!(judged(&format!("{header}\n{below}"), None), FirstLine::Numbers, "{header}");
         }
         assert_eq!(judged(&format!("2019,2020,2021\n{below}"), Some(1)), FirstLine::Numbers);
         assert_eq!(judged(&format!("0,1,2\n{}", "1,0,2\n2,2,0\n".repeat(3)), None), FirstLine::Numbers);
         assert_eq!(judged(&format!("0,1,2\n{}", "1,2,3\n0,9,1\n".repeat(3)), None), FirstLine::Data);
-        for data in ["6,20,8", "2021,2020,2019", "4,20,9"] {
+        for data in ["6,20,8", "2021,2019,2020", "4,20,9"] {
             assert_eq!(judged(&format!("{data}\n{below}"), None), FirstLine::Data, "{data}");
         }
         // Next to a word that does not recur in its column, one number is enough, in any order.
@@ -346,7 +349,7 @@ mod tests {
     #[test]
     fn words_new_to_their_columns_may_be_names() {
         let scores = "A,0,5,4,1,3\nB,5,1,2,3,4\n".repeat(15);
-        assert_eq!(judged(&format!("class,1,2,3,4,5\n{scores}"), None), FirstLine::Numbers);
+        assert_eq!(judged(&format!("class,1,2,3,4,5\n{scores}"), None), FirstLine::NewWords);
         assert_eq!(judged(&format!("class,1,2,3,4,5\n{scores}"), Some(1)), FirstLine::NewWords);
         assert_eq!(judged(&format!("B,1,2,3,4,5\n{scores}"), None), FirstLine::Data);
         let moves = "x,y\ny,z\n".repeat(15);

@@ -91,6 +91,13 @@ impl<'a> Table<'a> {
         }
         self.tell_own_ends(&encoder);
         let is_ended = self.given.map_or(shortest < longest, |vocabulary| vocabulary.end().is_some());
+        if !is_ended && shortest < longest {
+            self.reading.guesses.push(format!(
+                "rows have {shortest} to {}, and the vocabulary of the weights has no token that ends a row: where rows \
+                 end is neither learned nor scored",
+                counted(longest, "value")
+            ));
+        }
         let with_end = is_ended && !self.ends_itself;
         self.check_rows(&encoder, longest + usize::from(with_end), with_end)?;
         let train_rows = self.config.train_part(self.rows.len());

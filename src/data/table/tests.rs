@@ -257,6 +257,22 @@ fn fields_that_split_records_are_reported() {
 }
 
 #[test]
+fn units_below_a_header_are_reported() {
+    let rows = "x,y,p\ny,x,p\n".repeat(20);
+    let units = guesses("t.csv", &format!("a,b,c\ns,kg,m\n{rows}"), Column::default());
+    assert!(units.contains("line 2 (`s, kg, m`), below the header"), "{units}");
+    assert!(!guesses("t.csv", &format!("a,b,c\n{rows}"), Column::default()).contains("below the header"));
+}
+
+#[test]
+fn row_ends_that_weights_lack_are_reported() {
+    let [run, other] = ["1,2,3\n", "1,2,3\n1,2\n"].map(|rows| File::new("t.csv", rows.repeat(9)));
+    let vocabulary = load(&run.config(), 0).unwrap().vocabulary;
+    let read = load_with(&other.config(), 0, &vocabulary).unwrap();
+    assert!(read.guesses().any(|guess| guess.contains("has no token that ends a row")));
+}
+
+#[test]
 fn own_ends_of_some_rows_are_reported() {
     let own = "a,b,<end>\nb,<end>\n".repeat(9);
     assert_eq!(guesses("t.csv", &own, Column::default()), "");

@@ -1,7 +1,7 @@
 //! The user's text: a file, or a folder of files, in UTF-8.
 //!
 //! All files form one stream of tokens. Training reads windows of the first part at random offsets, and validation
-//! reads the rest in adjacent windows. Between files there is a line break, and the end token if the tokenizer has one.
+//! reads the rest in adjacent windows. Between files there is the end token if the tokenizer has one, else a line break.
 //! A file is streamed in pieces, once to scan its contents and once to encode it, so that memory only holds the tokens.
 
 mod bpe;
@@ -45,8 +45,8 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     let vocabulary = match (given, &config.tokens) {
         (Some(vocabulary), _) if vocabulary.notation() == Notation::Words => {
             let problem = format!(
-                "reads text, and the vocabulary of {vocabulary} does not: add --set data.source=table to read the file \
-                 as a table"
+                "reads text, and the weights take {vocabulary}: give a table of these, or if the file is one, add --set \
+                 data.source=table"
             );
             return Err(Error::key("data.source", "text", problem));
         }
@@ -94,9 +94,9 @@ struct File {
 }
 
 impl File {
-    /// Iterates over the pieces of the text, and the line break that closes it if it needs one.
-    fn pieces(&self) -> Result<impl Iterator<Item = Result<String>> + Send> {
-        Ok(self.text.pieces()?.chain((!self.is_closed).then(|| Ok("\n".to_string()))))
+    /// Iterates over the pieces of the text, and a line break after it unless the text `is_closed`.
+    fn pieces(&self, is_closed: bool) -> Result<impl Iterator<Item = Result<String>> + Send> {
+        Ok(self.text.pieces()?.chain((!is_closed).then(|| Ok("\n".to_string()))))
     }
 }
 
@@ -178,12 +178,14 @@ fn encoded(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids>
         let problem = "has more characters than memory has room for; give a part of it";
         return Err(Error::file(&files[0].text.path, problem));
     }
+    // An end token separates files by itself.
     let end = vocabulary.end().filter(|_| files.len() > 1);
     // Each file is a text of its own with its start token; the windows cut from it later are not.
     let [before, _] = vocabulary.around();
     for file in files {
         ids.extend(before);
-        let (pieces, path) = (file.pieces()?, file.text.path.as_path());
+        let is_closed = file.is_closed || end.is_some();
+        let (pieces, path) = (file.pieces(is_closed)?, file.text.path.as_path());
         let rest = String::new();
         let mut segments = Segments { pieces, vocabulary, path, rest, is_continued: false };
         let mut place = (1, 1);

@@ -202,7 +202,7 @@ fn a_folder_is_read_in_the_order_of_its_paths_without_hidden_files() {
     }
     let Scanned { files, characters, .. } = scan(folder).unwrap();
     assert_eq!(files.len(), 4);
-    let read = |file: &File| file.pieces().unwrap().collect::<Result<String>>().unwrap();
+    let read = |file: &File| file.pieces(file.is_closed).unwrap().collect::<Result<String>>().unwrap();
     assert_eq!(files.iter().map(read).collect::<String>(), "a\nb/a\nb/z\nc");
     assert_eq!(characters.iter().collect::<String>(), "\n/abcz");
 }

@@ -220,6 +220,18 @@ impl Vocabulary {
         }
     }
 
+    /// Returns the text of one token as within a text. A decoder drops the space of a token that it sees first.
+    pub fn piece(&self, id: u32) -> String {
+        let text = self.decode(&[id]);
+        let starts_word = match &*self.0 {
+            Kind::Tokenizer(tokenizer) => {
+                tokenizer.tokenizer.id_to_token(id).is_some_and(|name| name.starts_with('▁'))
+            }
+            Kind::Integers { .. } | Kind::Symbols { .. } | Kind::Characters { .. } => false,
+        };
+        if starts_word && !text.starts_with(' ') { format!(" {text}") } else { text }
+    }
+
     /// Returns a label for one id in which every character is visible: a space is `␣`, a line break `\n`, and a byte
     /// that is only a part of a character `\xe2`.
     pub fn token(&self, id: u32) -> String {
@@ -235,7 +247,7 @@ impl Vocabulary {
                 None => replacement(),
             },
             Kind::Characters { .. } => visible(&self.decode(&[id])),
-            Kind::Tokenizer(tokenizer) => match self.decode(&[id]) {
+            Kind::Tokenizer(tokenizer) => match self.piece(id) {
                 // A part of a character is shown as its bytes, and a token that decodes to nothing by its name.
                 text if text.is_empty() || text.contains(char::REPLACEMENT_CHARACTER) => {
                     let name = tokenizer.tokenizer.id_to_token(id).unwrap_or_else(replacement);
@@ -313,6 +325,18 @@ mod tests {
         let vocabulary = Vocabulary::characters("a \n\u{7}".chars()).unwrap();
         let labels: Vec<String> = (0..5).map(|id| vocabulary.token(id)).collect();
         assert_eq!(labels, ["\\u{7}", "\\n", "␣", "a", "\u{fffd}"]);
+    }
+
+    #[test]
+    fn tokens_that_start_a_word_show_their_space() {
+        let json = r#"{"kind": "tokenizer", "tokenizer": {"version": "1.0", "truncation": null, "padding": null,
+            "normalizer": null, "added_tokens": [], "post_processor": null,
+            "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": true},
+            "decoder": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": true},
+            "model": {"type": "WordLevel", "vocab": {"\u2581a": 0, "a": 1, "\u2581": 2}, "unk_token": "a"}}}"#;
+        let vocabulary: Vocabulary = serde_json::from_str(json).unwrap();
+        assert_eq!([0, 1, 2].map(|id| vocabulary.token(id)), ["␣a", "a", "␣"]);
+        assert_eq!([0, 1, 2].map(|id| vocabulary.piece(id)), [" a", "a", " "]);
     }
 
     #[test]

@@ -84,6 +84,11 @@ impl Family {
         let keys = Keys::new(config, place)?;
         let names = Self::NAMED.map(Self::name).join(", ");
         let Some(name) = keys.text("model_type")? else {
+            if serde_json::from_value::<Description>(config.clone()).is_ok() {
+                let problem = "is from an export under PyTorch's names, which cannot be imported: export the run with \
+                               --format safetensors, which can";
+                return Err(keys.error(problem));
+            }
             return Err(keys.error("has no key `model_type`: say by --format of which family the model is"));
         };
         Self::NAMED.into_iter().find(|family| family.name() == name).ok_or_else(|| {

@@ -200,9 +200,9 @@ function take(fresh) {
     source: source?.map(name) ?? null,
     inputs: tokens.map(name),
     targets: tokens.map((_, position) => (position + 1 === tokens.length ? null
-      : { text: name(tokens[position + 1]), probability: probability(probabilities, position, tokens[position + 1]),
+      : { id: tokens[position + 1], text: name(tokens[position + 1]), probability: probability(probabilities, position, tokens[position + 1]),
         was: probability(were, position, tokens[position + 1]), role: "unknown" })),
-    likeliest: probabilities.map((row, position) => largest(row, 5).map((id) => ({ token: name(id), probability: row[id], was: probability(were, position, id) }))),
+    likeliest: probabilities.map((row, position) => largest(row, 5).map((id) => ({ id, token: name(id), probability: row[id], was: probability(were, position, id) }))),
   };
   data.maps[TYPED] = data.maps[0].map(({ kind }) => ({ kind, start: 0, bin: 1, visible: kind === "decoder" ? answer.visible : null }));
   for (const { kind, visible } of data.maps[TYPED]) unpacked.set(`${TYPED} ${kind}`, answerMaps(kind, visible, answer, reference));

@@ -6,7 +6,7 @@ use plotters::style::RGBColor;
 use super::{Pixels, drawn, likely, reading, target, vector};
 use crate::draw::{Outcome, Picture, color, tint};
 use crate::prediction;
-use crate::reading::{Target, TargetRole};
+use crate::reading::{Target, TargetRole, TokenProbability};
 
 fn predictions(truth: &[&str], predicted: &[&str], role: impl Fn(usize) -> TargetRole) -> Picture {
     let mut reading = reading(truth.len(), Vec::new());
@@ -63,6 +63,14 @@ fn where_no_rule_is_known_nothing_is_called_unknowable() {
     assert!(svg.contains("3 of 4 tokens are right") && svg.contains("50.0 % probable"), "{svg}");
     assert!(!svg.contains("undetermined") && !svg.contains("by chance"));
     assert!(drawn(&picture).count(tint(Outcome::Miss)) > 50, "a miss is shown as one");
+}
+
+#[test]
+fn other_tokens_of_the_same_text_are_wrong() {
+    let mut reading = reading(2, Vec::new());
+    reading.targets = [target("a", true), target("b", true)].map(Some).to_vec();
+    reading.likeliest = vec![vec![TokenProbability { id: 7, ..likely("a") }], vec![likely("b")]];
+    assert!(vector(&prediction::picture("golden", &reading).unwrap()).contains("1 of 2 tokens is right"));
 }
 
 #[test]

@@ -48,11 +48,17 @@ impl Shown {
             targets: (0..time)
                 .map(|i| {
                     let role = if i > 2 { TargetRole::Determined } else { TargetRole::Undetermined };
-                    Some(Target { text: ((i * 5 + 5 + index) % 7).to_string(), probability: 0.123, role })
+                    let id = (i * 5 + 5 + index) % 7;
+                    Some(Target { id: id as u32, text: id.to_string(), probability: 0.123, role })
                 })
                 .collect(),
             likeliest: (0..time)
-                .map(|i| vec![TokenProbability { token: (i % 7).to_string(), probability: 0.9 }; 5])
+                .map(|i| {
+                    vec![
+                        TokenProbability { id: i as u32 % 7, token: (i % 7).to_string(), probability: 0.9 };
+                        5
+                    ]
+                })
                 .collect(),
             maps: AttentionMaps { attention: attention.clone(), ..AttentionMaps::default() },
         };
