@@ -83,7 +83,7 @@ pub fn run(args: Args) -> Result<()> {
         None => {}
     }
     if !imported.has_vocabulary {
-        say("  no tokenizer came along: prompts are ids, as --prompt \"3 1 4\"");
+        say("  no tokenizer was read: prompts are ids, as --prompt \"3 1 4\"");
     }
     Ok(())
 }

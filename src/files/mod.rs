@@ -15,7 +15,7 @@ pub use input::{BYTE_ORDER_MARK, Input, Pieces, Text, open};
 pub(crate) use mutations::mutations;
 pub use output::{check_output, remove_abandoned_outputs, write_output};
 pub use own::{is_there, open_own, open_own_to_write, read_own};
-pub use unreadable::remove_quotes;
+pub use unreadable::{quoted, remove_quotes};
 
 use std::{fs::File, io::Write, path::Path};
 
@@ -72,10 +72,25 @@ pub fn read_given_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T
 /// Returns an error with the position if the content cannot be parsed.
 pub fn parse_json<T: DeserializeOwned>(json: &[u8], path: &Path, what: &str) -> Result<T> {
     serde_json::from_slice(json).map_err(|error| {
+        if is_lfs_pointer(json) {
+            return Error::file(path, LFS_POINTER);
+        }
         let problem = format!("{}: the file must hold {what}", expected(&error.to_string()));
         Error::in_file(path, Some(error.line()), Some(error.column()), problem)
     })
 }
+
+/// The message for a Git LFS pointer.
+pub const LFS_POINTER: &str =
+    "is a Git LFS pointer without the content of the file: fetch the content with `git lfs pull`";
+
+/// Returns true for the text that Git LFS checks out in place of a large file.
+pub fn is_lfs_pointer(bytes: &[u8]) -> bool {
+    bytes.starts_with(LFS_VERSION)
+}
+
+/// The first line of a Git LFS pointer.
+const LFS_VERSION: &[u8] = b"version https://git-lfs.github.com/spec/v1";
 
 /// The message for a run's file whose hash differs from the recorded one, with the remedy.
 pub const FOREIGN: &str =

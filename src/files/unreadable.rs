@@ -78,7 +78,7 @@ impl Names {
 }
 
 /// Quotes a path for a shell.
-fn quoted(path: &Path) -> String {
+pub fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = |character: char| character.is_alphanumeric() || "/._+=,@%:-".contains(character);
     let path = if path.starts_with('-') { format!("./{path}") } else { path };

@@ -49,19 +49,14 @@ pub fn has_usual_name(path: &Path) -> bool {
 pub fn open(named: &[PathBuf]) -> Result<Checkpoint> {
     let (mut files, mut indexed) = (Vec::new(), Vec::new());
     for path in named {
-        let usual = || FILES.iter().map(|name| path.join(name)).find(|path| path.is_file());
-        if path.is_dir() {
-            exists(&path.join(FILES[0]))?;
-        }
-        let path = match path.is_dir() {
-            false => path.clone(),
-            true => usual().ok_or_else(|| {
-                Error::file(path, format!("holds no weights: none of {}", FILES.join(", ")))
-            })?,
-        };
+        let is_folder = path.is_dir();
+        let path = if is_folder { usual(path)? } else { path.clone() };
         match path.extension().is_some_and(|extension| extension == "json") {
             true => {
                 let shards = shards(&path)?;
+                if is_folder {
+                    refuse_both(&path, &shards)?;
+                }
                 files.extend(shards.values().cloned().collect::<BTreeSet<_>>());
                 indexed.push((path, shards));
             }
@@ -70,6 +65,27 @@ pub fn open(named: &[PathBuf]) -> Result<Checkpoint> {
     }
     let files = files.into_iter().map(WeightsFile::open).collect::<Result<_>>()?;
     Ok(Checkpoint { files, indexed })
+}
+
+/// Returns the weights in a folder: the first file with a usual name.
+fn usual(folder: &Path) -> Result<PathBuf> {
+    exists(&folder.join(FILES[0]))?;
+    let found = FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
+    found.ok_or_else(|| Error::file(folder, format!("holds no weights: none of {}", FILES.join(", "))))
+}
+
+/// Refuses a folder with both an index of `shards` and a whole file that is not one of them. transformers reads the
+/// whole file, and its weights may differ.
+fn refuse_both(index: &Path, shards: &BTreeMap<String, PathBuf>) -> Result<()> {
+    const INDEX: &str = ".index.json";
+    let name = index.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let Some(whole) = name.strip_suffix(INDEX) else { return Ok(()) };
+    let path = index.with_file_name(whole);
+    if path.is_file() && !shards.values().any(|shard| *shard == path) {
+        let problem = format!("is next to {name}, which names other files: remove one of the two");
+        return Err(Error::file(path, problem));
+    }
+    Ok(())
 }
 
 /// Returns the tensors that an index names, each with its file.

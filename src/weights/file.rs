@@ -13,7 +13,7 @@ use safetensors::tensor::{Dtype, Metadata};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::files::{self, Input, digits};
+use crate::files::{self, Input, LFS_POINTER, digits, is_lfs_pointer};
 
 /// An open weights file. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -134,15 +134,18 @@ impl WeightsFile {
         if self.length == 0 {
             return Err(self.error("is empty, where weights are expected: copy or download it anew"));
         }
-        let begin = self.bytes(0..SIZE)?;
+        let begin = self.bytes(0..BEGIN)?;
         if begin.starts_with(b"GGUF") {
             return Err(self.error(
                 "is GGUF, the format of llama.cpp, which is not read: import the model's safetensors files, of which it \
                  was converted",
             ));
         }
+        if is_lfs_pointer(&begin) {
+            return Err(self.error(LFS_POINTER));
+        }
         let partial = |problem: &str| self.error(format!("is no whole safetensors file: {problem}"));
-        let size = begin.try_into().map_or(0, u64::from_le_bytes);
+        let size = begin.first_chunk::<SIZE>().map_or(0, |&size| u64::from_le_bytes(size));
         let start = usize::try_from(size).ok().and_then(|size| size.checked_add(SIZE));
         let start = start.filter(|&start| size > 0 && start <= self.length.min(MAX_HEADER));
         let start = start.ok_or_else(|| partial("it has no header"))?;
@@ -228,6 +231,8 @@ impl fmt::Debug for LazyTensor {
 
 /// The chunk size in bytes, a multiple of the size of every number type.
 const PIECE: usize = 1 << 20;
+/// The number of bytes at the start of a file from which its format is recognised.
+const BEGIN: usize = 64;
 /// The size in bytes of the header's length field.
 const SIZE: usize = 8;
 /// The maximum end of a header.

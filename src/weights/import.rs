@@ -70,10 +70,7 @@ pub fn import(
         return Err(Error::Input("there is no file to import".into()));
     };
     let folder = first.path().parent().unwrap_or(Path::new("."));
-    let is_native = match format {
-        Some(format) => format == ImportFormat::Native,
-        None => native::is_own(first),
-    };
+    let is_native = format.map_or_else(|| native::is_own(first), |format| format == ImportFormat::Native);
     let of_tokenizer = match tokenizer {
         Some(path) if path.is_dir() => path,
         Some(path) => path.parent().unwrap_or(folder),
@@ -115,8 +112,24 @@ pub fn import(
         )));
     }
     let has_vocabulary = found.is_some();
+    warn_of_unread(folder, has_vocabulary);
     let vocabulary = found.unwrap_or_else(|| Vocabulary::integers(vocab, &[]));
     Ok(Imported { is_native, description, tensors, vocabulary, has_vocabulary, companions })
+}
+
+/// Warns of files next to the weights that are not read.
+fn warn_of_unread(folder: &Path, has_vocabulary: bool) {
+    if let Some(unread) = tokenizer::unread_beside(folder).filter(|_| !has_vocabulary) {
+        log::warn!("{unread}, and import again");
+    }
+    let adapter = folder.join("adapter_config.json");
+    if adapter.is_file() {
+        log::warn!(
+            "{}: describes an adapter (LoRA), which is not applied: merge it into the weights with `merge_and_unload` of \
+             peft, and import the result",
+            adapter.display()
+        );
+    }
 }
 
 /// The expected content of a config file, for errors.

@@ -8,6 +8,10 @@ use tokenizers::{AddedToken, models::bpe::BPE};
 
 use crate::data::vocabulary::{END_OF_TEXT, Vocabulary, byte_level};
 use crate::error::{Error, Result};
+use crate::files::quoted;
+
+/// The files of tokenizers that are not read, each with its kind.
+const UNREAD: [(&str, &str); 2] = [("tokenizer.model", "SentencePiece"), ("vocab.txt", "WordPiece")];
 
 /// Reads the tokenizer at `path`, a `tokenizer.json` or a folder.
 ///
@@ -18,7 +22,20 @@ pub fn read(path: &Path) -> Result<Vocabulary> {
         return Vocabulary::read_tokenizer(path);
     }
     let none = "holds no tokenizer: neither tokenizer.json, nor vocab.json and merges.txt";
-    beside(path)?.ok_or_else(|| Error::file(path, none))
+    beside(path)?.ok_or_else(|| unread_beside(path).unwrap_or_else(|| Error::file(path, none)))
+}
+
+/// Returns the error for a tokenizer in a folder that must be converted before it can be read; `None` if there is none.
+pub fn unread_beside(folder: &Path) -> Option<Error> {
+    let (name, kind) = UNREAD.into_iter().find(|(name, _)| folder.join(name).is_file())?;
+    let path = folder.join(name);
+    let convert = "import sys; from transformers import AutoTokenizer as T; \
+                   T.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])";
+    let folder = quoted(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+    let problem = format!(
+        "is a {kind} tokenizer, which is not read: convert it to tokenizer.json with `python3 -c '{convert}' {folder}`"
+    );
+    Some(Error::file(path, problem))
 }
 
 /// Reads the tokenizer in a folder; returns `None` if there is none.
@@ -59,5 +76,55 @@ fn read_pair(vocabulary: &Path, merges: &Path) -> Result<Vocabulary> {
     }
     json["model"]["merges"] = json!(pairs);
     json["model"]["vocab"] = json!(names.into_iter().collect::<BTreeMap<_, _>>());
-    Vocabulary::made_tokenizer(json, vocabulary).map_err(|error| refused(error.to_string()))
+    Vocabulary::made_tokenizer(json, vocabulary)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Reads GPT-2's pair of files next to a `tokenizer_config.json`.
+    fn read_with(config: &Value) -> Vocabulary {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, contents: &str| fs::write(folder.path().join(name), contents).unwrap();
+        write(
+            "vocab.json",
+            r#"{"a": 0, "b": 1, "Ġ": 2, "</s>": 3, "1": 4, "2": 5, "12": 6, "e": 7, "Ã": 8, "©": 9, "Ã©": 10,
+                "Ì": 11, "ģ": 12, "<|endoftext|>": 13}"#,
+        );
+        write("merges.txt", "#version: 0.2\n1 2\nÃ ©\n");
+        write("tokenizer_config.json", &config.to_string());
+        read(folder.path()).unwrap()
+    }
+
+    /// The expected ids are those of transformers 5.24.
+    #[test]
+    fn the_class_splits_and_normalizes_a_text() {
+        let accent = "e\u{301}";
+        for class in ["Qwen2Tokenizer", "Qwen2TokenizerFast"] {
+            let qwen = read_with(&json!({"tokenizer_class": class}));
+            assert_eq!(
+                (qwen.encode("12 ab").unwrap(), qwen.encode(accent).unwrap()),
+                (vec![4, 5, 2, 0, 1], vec![10])
+            );
+        }
+        let gpt2 = read_with(&json!({"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": true}));
+        assert_eq!(gpt2.encode("12 ab").unwrap(), [2, 6, 2, 0, 1]);
+        assert_eq!(read_with(&json!({})).encode(accent).unwrap(), [7, 11, 12]);
+    }
+
+    #[test]
+    fn tokens_around_a_text_are_those_of_the_config() {
+        let ids = |config: Value| read_with(&config).encode_whole("12").unwrap();
+        assert_eq!(ids(json!({"tokenizer_class": "GPT2Tokenizer"})), [6]);
+        assert_eq!(ids(json!({"add_bos_token": true})), [13, 6]);
+        let both = json!({"add_bos_token": true, "bos_token": "</s>", "add_eos_token": true});
+        assert_eq!(ids(both), [3, 6, 13]);
+        let qwen = json!({"tokenizer_class": "Qwen2Tokenizer", "add_bos_token": true});
+        assert_eq!(ids(qwen), [4, 5], "Qwen has no token that begins a text");
+    }
 }

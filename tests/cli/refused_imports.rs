@@ -1,9 +1,10 @@
 //! Refusals of `import`: each in one line, and without a trace.
 
-use std::{fs, path::Path, process::Command};
+use std::path::{Path, PathBuf};
+use std::{fs, process::Command};
 
 use safetensors::tensor::{Dtype, TensorView};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::generate::run;
@@ -178,6 +179,85 @@ fn a_folder_that_lacks_a_part_is_refused_and_says_which() {
         "/other.safetensors",
     ];
     refuses(place.path(), &["model"], &parts);
+}
+
+/// Creates the folder `model` with a Llama saved by transformers.
+fn llama(place: &Path) -> PathBuf {
+    let folder = place.join("model");
+    fs::create_dir(&folder).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        let saved = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/llama").join(name);
+        fs::copy(saved, folder.join(name)).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn two_sets_of_weights_are_refused() {
+    let place = TempDir::new().unwrap();
+    let model = llama(place.path());
+    let (whole, shard) = (model.join("model.safetensors"), model.join("model-00001-of-00001.safetensors"));
+    fs::copy(&whole, &shard).unwrap();
+    let index = json!({"weight_map": {"model.norm.weight": "model-00001-of-00001.safetensors"}});
+    fs::write(model.join("model.safetensors.index.json"), index.to_string()).unwrap();
+    let expected =
+        "model/model.safetensors: is next to model.safetensors.index.json, which names other files: remove";
+    refuses(place.path(), &["model"], &[expected]);
+    for (name, file) in [("whole", "model.safetensors"), ("index", "model.safetensors.index.json")] {
+        let output = run(place.path(), &["import", &format!("model/{file}"), "--run", name]);
+        assert!(output.status.success(), "a file that is named is read: {}", text(&output.stderr));
+    }
+    fs::remove_file(whole).unwrap();
+    assert!(run(place.path(), &["import", "model", "--run", "shards"]).status.success());
+}
+
+#[test]
+fn a_mistral_has_a_window_by_default() {
+    let place = TempDir::new().unwrap();
+    let path = llama(place.path()).join("config.json");
+    let config = serde_json::from_slice::<Value>(&fs::read(&path).unwrap()).unwrap();
+    let write = |window: Option<Value>| {
+        let mut config = config.clone();
+        (config["model_type"], config["max_position_embeddings"]) = (json!("mistral"), json!(8192));
+        if let Some(window) = window {
+            config["sliding_window"] = window;
+        }
+        fs::write(&path, config.to_string()).unwrap();
+    };
+    let arguments = ["model", "--format", "llama"];
+    write(None);
+    let parts =
+        ["lacks the key `sliding_window`, which is 4096 by default", "write \"sliding_window\": null if"];
+    refuses(place.path(), &arguments, &parts);
+    write(Some(json!(4096)));
+    refuses(place.path(), &arguments, &["`sliding_window` is 4096, and only models without"]);
+    for (name, window) in [("none", Value::Null), ("wide", json!(8192))] {
+        write(Some(window));
+        let output = run(place.path(), &[&["import", "--run", name], &arguments[..]].concat());
+        assert!(output.status.success(), "{name}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn git_lfs_pointers_are_named() {
+    let place = TempDir::new().unwrap();
+    let model = llama(place.path());
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n";
+    for name in ["tokenizer.json", "model.safetensors"] {
+        fs::write(model.join(name), pointer).unwrap();
+        let expected = format!("model/{name}: is a Git LFS pointer without the content of the file");
+        refuses(place.path(), &["model"], &[expected.as_str(), "`git lfs pull`"]);
+    }
+}
+
+#[test]
+fn an_id_of_two_tokens_is_refused() {
+    let place = TempDir::new().unwrap();
+    let tokenizer = json!({"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+        "added_tokens": [], "pre_tokenizer": null, "post_processor": null, "decoder": null,
+        "model": {"type": "BPE", "vocab": {"U": 0, "R": 1, "UR": 2, "X": 2}, "merges": [["U", "R"]]}});
+    fs::write(llama(place.path()).join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    refuses(place.path(), &["model"], &["model/tokenizer.json: gives the id 2 to `UR` and to `X`"]);
 }
 
 #[test]

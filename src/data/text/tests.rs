@@ -116,7 +116,7 @@ fn files_of_a_folder_are_joined_by_line_breaks_or_end_tokens() {
     let dataset = load(&config, 0).unwrap();
     let end = dataset.vocabulary.end().map(|end| dataset.vocabulary.token(end)).unwrap();
     assert_eq!(end, "<|endoftext|>");
-    assert_eq!(read_back(&dataset), format!("one \n{end}two\n{end}{end}three{end}"));
+    assert_eq!(read_back(&dataset), format!("one {end}two\n{end}{end}three{end}"));
 }
 
 #[test]

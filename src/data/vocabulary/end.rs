@@ -9,7 +9,9 @@ use serde_json::{Map, Value};
 use tokenizers::Tokenizer;
 
 use super::END;
+use super::declared::token_name;
 use super::tokenizer::END_OF_TEXT;
+use crate::data::excerpt::excerpt;
 use crate::error::Result;
 use crate::files::read_given_json;
 use crate::numbers::counted;
@@ -53,23 +55,19 @@ impl TextEnd {
         ids.filter(|id| !is_text(id)).map(|id| Self::new(id, "the tokenizer's special tokens")).next()
     }
 
-    /// Returns the end, among `tokens`, that the files of transformers in the folder of a tokenizer declare.
+    /// Returns the end, among `tokens`, that the files of transformers in the folder of a tokenizer declare. `own` is
+    /// the end that the tokenizer itself declares. Warns of an id and of an `eos_token` that the tokenizer lacks.
     ///
     /// # Errors
     /// Returns an error if a file that belongs to the tokenizer cannot be read.
-    pub fn beside(folder: &Path, tokens: &HashMap<String, u32>) -> Result<Option<Self>> {
+    pub fn beside(folder: &Path, tokens: &HashMap<String, u32>, own: Option<&Self>) -> Result<Option<Self>> {
         let size = tokens.values().max().map_or(0, |&largest| u64::from(largest) + 1);
-        let by_name = |file: &Map<String, Value>| {
-            let token = file.get("eos_token")?;
-            let name = token.as_str().or_else(|| token.get("content")?.as_str())?;
-            tokens.get(name).copied()
-        };
         let by_id = |file: &Map<String, Value>| {
             let ids = file.get("eos_token_id")?;
             let id = ids.as_u64().or_else(|| ids.get(0)?.as_u64())?;
             (id < size).then_some(id as u32)
         };
-        let mut end = None;
+        let (mut end, mut lacking) = (None, None);
         for name in
             ["tokenizer_config.json", "generation_config.json", "config.json", "special_tokens_map.json"]
         {
@@ -92,12 +90,40 @@ impl TextEnd {
             }
             let declared = match name {
                 "generation_config.json" | "config.json" => by_id(&contents),
-                _ => by_name(&contents),
+                _ => {
+                    let token = contents.get("eos_token").and_then(token_name);
+                    let id = token.and_then(|token| tokens.get(token).copied());
+                    if let Some(token) = token.filter(|_| id.is_none() && lacking.is_none()) {
+                        lacking = Some((path, token.to_string()));
+                    }
+                    id
+                }
             };
             end = end.or(declared.map(|id| Self::new(id, name)));
         }
+        if let Some((path, token)) = lacking {
+            warn_of_lacking(&path, &token, tokens, end.as_ref().or(own));
+        }
         Ok(end)
     }
+}
+
+/// Warns of an `eos_token` that the tokenizer lacks, and names the `end` that is used instead.
+fn warn_of_lacking(path: &Path, token: &str, tokens: &HashMap<String, u32>, end: Option<&TextEnd>) {
+    let instead = match end {
+        Some(end) => {
+            let name = tokens.iter().find(|(_, id)| **id == end.id).map(|(name, _)| excerpt(name));
+            let name = name.unwrap_or_else(|| end.id.to_string());
+            format!("`{name}` ends a text instead, by {}", end.declared_by)
+        }
+        None => "no token ends a text".into(),
+    };
+    log::warn!(
+        "{}: `eos_token` is `{}`, which the tokenizer lacks: {instead}; add that token to the tokenizer, or correct its \
+         name",
+        path.display(),
+        excerpt(token)
+    );
 }
 
 /// Iterates over the token ids in a file of transformers, each with its key.
@@ -106,10 +132,7 @@ fn ids(file: &Map<String, Value>) -> impl Iterator<Item = (&'static str, u64)> {
         let ids = file.get(key).map(|ids| ids.as_array().map_or(std::slice::from_ref(ids), Vec::as_slice));
         ids.unwrap_or_default().iter().filter_map(move |id| Some((key, id.as_u64()?)))
     };
-    let added = file.get("added_tokens_decoder").and_then(Value::as_object);
-    let added =
-        added.into_iter().flatten().filter_map(|(id, _)| Some(("added_tokens_decoder", id.parse().ok()?)));
-    ["bos_token_id", "eos_token_id", "pad_token_id"].into_iter().flat_map(of_key).chain(added)
+    ["bos_token_id", "eos_token_id", "pad_token_id"].into_iter().flat_map(of_key)
 }
 
 #[cfg(test)]

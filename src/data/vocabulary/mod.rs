@@ -2,6 +2,7 @@
 
 mod coding;
 mod cuts;
+mod declared;
 mod end;
 mod limits;
 mod phrases;
@@ -16,12 +17,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
+use self::declared::Declared;
 use self::phrases::Phrases;
 use self::stored::Stored;
 use self::tokenizer::{TextTokenizer, not_a_tokenizer};
 use super::excerpt::excerpt;
 use crate::error::{Error, Result};
-use crate::files::Text;
+use crate::files::{LFS_POINTER, Text, is_lfs_pointer};
 use crate::numbers::counted;
 pub use tokenizer::{END_OF_TEXT, byte_level};
 
@@ -136,25 +138,39 @@ impl Vocabulary {
         }
     }
 
-    /// Reads the tokens of a `tokenizer.json`, and its end-of-text token from the files next to it.
+    /// Reads the tokens of a `tokenizer.json`, completed by the files of transformers next to it.
     ///
     /// # Errors
-    /// Returns the errors of [`tokenizer`](Self::tokenizer) with the name of the file, and an error if the file cannot
-    /// be read.
+    /// Returns the errors of [`tokenizer`](Self::tokenizer) with the name of the file. Also returns an error if one of
+    /// the files cannot be read, or if they contradict each other.
     pub(crate) fn read_tokenizer(path: &Path) -> Result<Self> {
         let text = Text::open(path)?.whole()?;
-        let read = serde_json::from_str(&text).map_err(|error| not_a_tokenizer(&error.to_string()));
-        let read =
-            read.and_then(TextTokenizer::parse).map_err(|error| Error::file(path, error.to_string()))?;
-        read.declared_beside(path)
+        if is_lfs_pointer(text.as_bytes()) {
+            return Err(Error::file(path, LFS_POINTER));
+        }
+        let refused = |error: Error| Error::file(path, error.to_string());
+        let mut json: serde_json::Value =
+            serde_json::from_str(&text).map_err(|error| refused(not_a_tokenizer(&error.to_string())))?;
+        let declared = Declared::beside(path)?;
+        declared.set_parts(&mut json);
+        let read = TextTokenizer::parse_with(json, |tokenizer| declared.add_tokens(tokenizer));
+        read.map_err(refused)?.declared_beside(path)
     }
 
-    /// Creates a vocabulary from a tokenizer in the format of `tokenizer.json`, converted from the file at `path`.
+    /// Creates a vocabulary from a tokenizer in the format of `tokenizer.json`, converted from the `vocab.json` at
+    /// `path` and its `merges.txt`.
     ///
     /// # Errors
     /// Returns the errors of [`read_tokenizer`](Self::read_tokenizer).
-    pub(crate) fn made_tokenizer(json: serde_json::Value, path: &Path) -> Result<Self> {
-        TextTokenizer::parse(json)?.declared_beside(path)
+    pub(crate) fn made_tokenizer(mut json: serde_json::Value, path: &Path) -> Result<Self> {
+        let declared = Declared::beside(path)?;
+        declared.set_parts_of_pair(&mut json);
+        let complete = |tokenizer: &mut Tokenizer| {
+            declared.add_tokens(tokenizer)?;
+            declared.add_around(tokenizer)
+        };
+        let made = TextTokenizer::parse_with(json, complete);
+        made.map_err(|error| Error::file(path, error.to_string()))?.declared_beside(path)
     }
 
     /// Creates a vocabulary of the tokens of a tokenizer.

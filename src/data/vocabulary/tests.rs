@@ -137,6 +137,14 @@ fn ids_with_large_holes_are_refused() {
 }
 
 #[test]
+fn an_id_of_two_tokens_is_refused() {
+    let error = pairs(r#""a": 0, "b": 1, "ab": 1"#, "").unwrap_err().to_string();
+    let expected =
+        "gives the id 1 to `ab` and to `b`: give each token its own id, or save the tokenizer anew";
+    assert_eq!(error, expected);
+}
+
+#[test]
 fn a_vocabulary_that_contradicts_itself_is_refused() {
     for wrong in [
         r#"{"kind": "integers", "integers": 0, "special": []}"#,

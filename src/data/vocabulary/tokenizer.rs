@@ -1,6 +1,6 @@
 //! A tokenizer adapted to vocabularies: deterministic, with dense ids, and without silently dropped characters.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -17,6 +17,7 @@ use super::Vocabulary;
 use super::cuts::Cuts;
 use super::end::TextEnd;
 use super::limits;
+use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
@@ -45,10 +46,17 @@ pub(super) struct TextTokenizer {
 impl TextTokenizer {
     /// Parses a tokenizer from the contents of its file.
     pub fn parse(json: Value) -> Result<Self> {
+        Self::parse_with(json, |_| Ok(()))
+    }
+
+    /// Parses a tokenizer, and changes it by `complete` before its properties are derived.
+    pub fn parse_with(json: Value, complete: impl FnOnce(&mut Tokenizer) -> Result<()>) -> Result<Self> {
         limits::check(&json)?;
-        let parse = || match serde_json::from_value::<Tokenizer>(json.clone()) {
-            Ok(tokenizer) => Self::new(tokenizer, Some(&json["model"])),
-            Err(error) => Err(not_a_tokenizer(&error.to_string())),
+        let parse = || {
+            let parsed = serde_json::from_value::<Tokenizer>(json.clone());
+            let mut tokenizer = parsed.map_err(|error| not_a_tokenizer(&error.to_string()))?;
+            complete(&mut tokenizer)?;
+            Self::new(tokenizer, Some(&json["model"]))
         };
         // The library panics on some damaged parts of a file, such as a precompiled normalizer.
         catch_unwind(AssertUnwindSafe(parse))
@@ -58,7 +66,7 @@ impl TextTokenizer {
     /// Adds the end of a text that files next to its own at `path` declare.
     pub fn declared_beside(self, path: &Path) -> Result<Vocabulary> {
         let folder = path.parent().unwrap_or(Path::new("."));
-        let end = TextEnd::beside(folder, &self.tokenizer.get_vocab(true))?;
+        let end = TextEnd::beside(folder, &self.tokenizer.get_vocab(true), self.end.as_ref())?;
         Ok(self.ending_in(end)?.into())
     }
 
@@ -98,6 +106,7 @@ impl TextTokenizer {
                 counted(count, "token")
             )));
         }
+        check_ids(&tokens)?;
         let json = stored(&tokenizer, model)
             .map_err(|error| Error::Input(format!("the tokenizer cannot be stored: {error}")))?;
         limits::check(&json)?;
@@ -194,6 +203,19 @@ impl TextTokenizer {
 pub(super) fn not_a_tokenizer(problem: &str) -> Error {
     let problem = problem.replace("struct Tokenizer", "an object");
     Error::Input(format!("is no tokenizer: {problem}; save it with the `tokenizers` library"))
+}
+
+/// Refuses an id of two tokens: only one of them would be stored.
+fn check_ids(tokens: &HashMap<String, u32>) -> Result<()> {
+    let mut seen = HashSet::with_capacity(tokens.len());
+    let Some(shared) = tokens.values().filter(|&&id| !seen.insert(id)).min() else { return Ok(()) };
+    let mut names: Vec<_> = tokens.iter().filter(|(_, id)| *id == shared).map(|(name, _)| name).collect();
+    names.sort_unstable();
+    let names: Vec<_> = names.into_iter().take(2).map(|name| format!("`{}`", excerpt(name))).collect();
+    Err(Error::Input(format!(
+        "gives the id {shared} to {}: give each token its own id, or save the tokenizer anew",
+        names.join(" and to ")
+    )))
 }
 
 /// Converts a tokenizer to the contents of a file. The library prints a warning to standard output if a model has gaps

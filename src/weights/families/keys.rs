@@ -61,6 +61,11 @@ impl<'a> Keys<'a> {
         self.entries.iter().filter(|(_, value)| !value.is_null())
     }
 
+    /// Returns true if a key is missing, rather than null.
+    pub fn is_missing(&self, key: &str) -> bool {
+        !self.entries.contains_key(key)
+    }
+
     /// Returns the value of a key.
     pub fn value(&self, key: &str) -> Option<&'a Value> {
         self.entries.get(key).filter(|value| !value.is_null())

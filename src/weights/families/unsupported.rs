@@ -1,7 +1,7 @@
 //! Config options that are not supported. They are refused by key in every family, even where transformers ignores
 //! them, because the file then is not what it claims to be.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Family;
 use super::keys::Keys;
@@ -59,6 +59,30 @@ const ABSENT: [&str; 19] = [
     "dual_chunk_attention_config",
 ];
 
+/// The window of a Mistral whose config lacks the key.
+const MISTRAL_WINDOW: u64 = 4096;
+
+/// Refuses a sliding window that is shorter than the context.
+fn refuse_window(keys: Keys) -> Result<()> {
+    if keys.value("use_sliding_window").is_some() {
+        return Ok(());
+    }
+    let context = keys.value("max_position_embeddings").and_then(Value::as_u64);
+    let is_short = |window: u64| context.is_none_or(|context| window < context);
+    if let Some(window) = keys.value("sliding_window").filter(|window| window.as_u64().is_none_or(is_short)) {
+        let problem = ", and only models without sliding windows are supported";
+        return Err(keys.refused("sliding_window", window, problem));
+    }
+    let is_mistral = keys.value("model_type").is_some_and(|name| name == "mistral");
+    if is_mistral && keys.is_missing("sliding_window") && is_short(MISTRAL_WINDOW) {
+        return Err(keys.error(format!(
+            "lacks the key `sliding_window`, which is {MISTRAL_WINDOW} by default in a mistral, and only models without \
+             sliding windows are supported: write \"sliding_window\": null if the model has none"
+        )));
+    }
+    Ok(())
+}
+
 /// Refuses options that this implementation does not compute.
 pub(super) fn refuse(family: Family, keys: Keys) -> Result<()> {
     FALSE.iter().try_for_each(|key| keys.only(key, &json!(false)))?;
@@ -72,11 +96,7 @@ pub(super) fn refuse(family: Family, keys: Keys) -> Result<()> {
             return Err(keys.refused(key, value, problem));
         }
     }
-    if let Some(window) = keys.value("sliding_window").filter(|_| keys.value("use_sliding_window").is_none())
-    {
-        let problem = ", and only models without sliding windows are supported";
-        return Err(keys.refused("sliding_window", window, problem));
-    }
+    refuse_window(keys)?;
     for kind in keys.list("layer_types")?.unwrap_or_default() {
         if kind != "full_attention" {
             let problem = ", and only \"full_attention\" is supported";

@@ -1,5 +1,6 @@
 //! Export and import of weights.
 
+mod declared;
 mod peers;
 mod tokenizers;
 mod transformers;
