@@ -163,7 +163,8 @@ fn in_one_line(error: &clap::Error) -> String {
     let message = error.to_string();
     let lines = message.lines().take_while(told).map(str::trim).filter(|line| !line.is_empty());
     // The commands take no values that begin with a hyphen, but options do.
-    let line = lines.collect::<Vec<_>>().join(", ").replace(":, ", ": ").replace("use '-- ", "use '--OPTION=");
+    let line =
+        lines.collect::<Vec<_>>().join(", ").replace(":, ", ": ").replace("use '-- ", "use '--OPTION=");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
     format!(
         "{}; see --help",

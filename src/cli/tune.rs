@@ -29,7 +29,7 @@ use crate::tuning::{
 };
 use crate::workers::{Identity, Workers};
 use find_rate::find_rate;
-use print::{print_outline, print_overfit_check, print_study};
+use print::{print_outline, print_overfit_check, print_study, skipped};
 use progress::StudyProgress;
 
 /// Search hyper-parameters: writes a study folder with a run for each trial, a table, pictures and best.toml.
@@ -190,6 +190,9 @@ fn search(
     if is_new && candidates.iter().all(|candidate| candidate.too_large.is_some()) {
         let too_large = candidates.into_iter().find_map(|candidate| candidate.too_large);
         return too_large.map_or(Ok(ExitCode::SUCCESS), Err);
+    }
+    if is_new {
+        skipped(&outline).iter().for_each(|skipped| warn(&format!("notice: the study skips {skipped}")));
     }
     let kind = ProgressKind::chosen(args.progress, args.json)?;
     keep_working_unread();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::budget::Budget;
 use super::recipe;
-use super::space::{Setting, configured, not_searched};
+use super::space::{Setting, not_searched};
 use super::stages::Stages;
 use super::training_set::TrainingSet;
 use crate::backend::{Device, MemoryEstimate};
@@ -72,7 +72,7 @@ impl Outline {
             format!("with `run.seed` = {seed} exceeds the largest seed, {}: lower one of them", i64::MAX);
         Error::check_key(fits, "tune.seeds", tune.seeds, problem)?;
         let stages = Stages::new(&tune, &base, steps)?;
-        let configs = stages.settings().into_iter().filter_map(|setting| configured(&base, &setting).ok());
+        let configs = stages.settings().into_iter().filter_map(|setting| base.with(&setting).ok());
         let configs = configs.collect::<Vec<_>>();
         let sequences_per_step = configs.iter().map(|config| set.pace(config).sequences_per_step);
         let budget = Budget::new(&base, set, steps, (stages.rungs, stages.eta), sequences_per_step);
@@ -103,7 +103,7 @@ impl Outline {
             RunFolder::open(from)?.weights()?;
         }
         let candidate = |(trial, setting): (usize, Setting)| {
-            let config = configured(&self.base, &setting)?;
+            let config = self.base.with(&setting)?;
             let memory = MemoryEstimate::of(&config, dataset, device);
             let fits = sizes_of(&config, dataset).and_then(|sizes| memory.check(&config, sizes, device));
             let is_own = config.difference(&self.base, &["data", "model", "training"]).is_none();

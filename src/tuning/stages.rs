@@ -27,8 +27,6 @@ pub struct Stages {
     pub rungs: usize,
     /// One in `eta` trials continues from each rung to the next.
     pub eta: usize,
-    /// The reasons why combinations are invalid.
-    pub refused: Vec<String>,
 }
 
 /// A proposed trial.
@@ -68,13 +66,13 @@ impl Stages {
             Method::Random => (draw()?, Some(1)),
             Method::Halving => (draw()?, None),
         };
-        let Combinations { settings, refused } = combinations;
-        let rungs = tune.rungs.or(usual).unwrap_or_else(|| most_rungs(settings.len(), steps, eta));
+        let Combinations { settings: choices, refused } = combinations;
+        let rungs = tune.rungs.or(usual).unwrap_or_else(|| most_rungs(choices.len(), steps, eta));
         let (start, stages) = match tune.method() {
             Method::Recipe => (recipe::start(base), recipe::stages(base)),
-            _ => (Setting::new(), vec![Stage { name: None, choices: settings }]),
+            _ => (Setting::new(), vec![Stage { name: None, choices, refused }]),
         };
-        Ok(Self { start, stages, rungs, eta, refused })
+        Ok(Self { start, stages, rungs, eta })
     }
 
     /// Returns the keys in which trials differ.
@@ -85,6 +83,11 @@ impl Stages {
     /// Returns all settings that may be tried, as far as they are known; for the recipe, those around its start.
     pub fn settings(&self) -> Vec<Setting> {
         self.stages.iter().flat_map(|stage| stage.settings(&self.start)).collect()
+    }
+
+    /// Returns the reasons why combinations are invalid.
+    pub fn refused(&self) -> Vec<&str> {
+        self.stages.iter().flat_map(|stage| &stage.refused).map(String::as_str).collect()
     }
 
     /// Returns the maximum number of new trials in each stage. The current best competes in every stage but is new only
