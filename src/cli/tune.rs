@@ -89,16 +89,23 @@ impl Prepared {
             && self.resumed.as_ref().is_none_or(|folder| !overfit_check(folder).exists())
     }
 
+    /// Prints the warnings about the config and about the plan of its study.
+    fn print_warnings(&self, outline: &Outline, candidates: &[Candidate]) {
+        let idle = outline.keys_without_effect(candidates, &self.dataset);
+        let of_config = warnings(&self.config, &self.dataset, outline.steps(), &self.device);
+        let warnings = idle.iter().chain(&outline.warnings).chain(&of_config);
+        warnings.for_each(|warning| warn(&format!("warning: {warning}")));
+    }
+
     /// Prints the outline of the study, and its warnings.
     fn print_dry_run(&self, outline: &Outline, candidates: &[Candidate]) {
         print_outline(&self.config.name(), outline);
-        let mut warnings = warnings(&self.config, &self.dataset, outline.steps(), &self.device);
+        self.print_warnings(outline, candidates);
         let too_large: Vec<&Error> = candidates.iter().filter_map(|it| it.too_large.as_ref()).collect();
         if let [first, ..] = too_large[..] {
             let count = part_of(too_large.len(), candidates.len(), "trial");
-            warnings.push(format!("{count} cannot be trained here, as the first of them: {first}"));
+            warn(&format!("warning: {count} cannot be trained here, as the first of them: {first}"));
         }
-        warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
     }
 }
 
@@ -181,8 +188,6 @@ fn search(
         true => outline.candidates(dataset, device)?,
         false => Vec::new(),
     };
-    let idle = outline.keys_without_effect(&candidates, dataset);
-    idle.iter().for_each(|warning| warn(&format!("warning: {warning}")));
     if args.dry_run {
         prepared.print_dry_run(&outline, &candidates);
         return Ok(ExitCode::SUCCESS);
@@ -192,6 +197,7 @@ fn search(
         return too_large.map_or(Ok(ExitCode::SUCCESS), Err);
     }
     if is_new {
+        prepared.print_warnings(&outline, &candidates);
         skipped(&outline).iter().for_each(|skipped| warn(&format!("notice: the study skips {skipped}")));
     }
     let kind = ProgressKind::chosen(args.progress, args.json)?;

@@ -6,16 +6,19 @@ use super::budget::Budget;
 use super::recipe;
 use super::space::{Setting, not_searched};
 use super::stages::Stages;
-use super::training_set::TrainingSet;
+use super::training_set::{Pace, TrainingSet};
 use crate::backend::{Device, MemoryEstimate};
 use crate::config::{Config, Method, TuneConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
-use crate::numbers::{counted, part_of};
+use crate::numbers::{counted, part_of, thousands};
 use crate::training::{RunFolder, sizes_of};
 
 /// The maximum number of steps of a trial.
 const MOST_STEPS: usize = 1_000_000_000;
+/// The largest difference between the sequences of a trial and the budget, as a fraction of the budget, that is not
+/// warned of.
+const MAX_DEVIATION: f64 = 0.1;
 
 /// The plan of a study before its first trial.
 #[derive(Debug, Clone)]
@@ -31,6 +34,10 @@ pub struct Outline {
     pub(super) data: Option<u64>,
     /// The patience of the config itself; the recipe replaces it for its trials only.
     patience: usize,
+    /// The maximum number of training sequences of the whole study, and that number without rungs.
+    pub study_sequences: (usize, usize),
+    /// The warnings about the plan.
+    pub warnings: Vec<String>,
 }
 
 /// A trial of the first round.
@@ -77,7 +84,13 @@ impl Outline {
         let sequences_per_step = configs.iter().map(|config| set.pace(config).sequences_per_step);
         let budget = Budget::new(&base, set, steps, (stages.rungs, stages.eta), sequences_per_step);
         let data = (base.data.source() != Source::Sequences).then(|| dataset.fingerprint());
-        let outline = Self { stages, tune, base, budget, data, patience: config.training.patience };
+        let paced = configs.iter().map(|config| (set.pace(config).sequences_per_step, budget.seen(config)));
+        let paced = paced.collect::<Vec<_>>();
+        let (most, all) = study_sequences(&stages, &budget, &paced);
+        let study_sequences = (most.saturating_mul(tune.seeds), all.saturating_mul(tune.seeds));
+        let warnings = unequal_sequences(&stages, &budget, set.pace(&base), &paced).into_iter().collect();
+        let patience = config.training.patience;
+        let outline = Self { stages, tune, base, budget, data, patience, study_sequences, warnings };
         let asked = outline.tune.rungs.unwrap_or_default();
         let fits = outline.tune.rungs.is_none() || outline.rungs().is_sorted_by(|a, b| a < b);
         let problem = format!(
@@ -140,15 +153,6 @@ impl Outline {
         (0..self.stages.rungs).map(|rung| self.budget.rung(&self.base, rung)).collect()
     }
 
-    /// Returns the maximum number of training sequences of the whole study, and that number without rungs. Unlike its
-    /// steps, the sequences of a trial do not depend on its batch size.
-    pub fn study_sequences(&self) -> (usize, usize) {
-        let new_trials = self.stages.new_trials();
-        let all = self.budget.study_sequences(&[1], 0).saturating_mul(new_trials.iter().sum());
-        let raced = self.budget.study_sequences(&new_trials, self.stages.extra_survivors());
-        (raced.saturating_mul(self.tune.seeds), all.saturating_mul(self.tune.seeds))
-    }
-
     /// Returns the config of one run of a trial, with which `train` repeats that run.
     pub fn trial_config(&self, config: &Config, seed: usize) -> Config {
         let mut config = config.clone();
@@ -185,6 +189,58 @@ impl Outline {
     }
 }
 
+/// Returns the maximum number of training sequences of all trials, one run each, and that number without rungs. `paced`
+/// has the sequences per step and at each rung of every known setting.
+fn study_sequences(stages: &Stages, budget: &Budget, paced: &[(usize, Vec<usize>)]) -> (usize, usize) {
+    let known = || paced.iter().map(|(_, seen)| seen);
+    // Later stages train with the best batch size of the first.
+    let largest = (0..stages.rungs).map(|rung| known().map(|seen| seen[rung]).max().unwrap_or(0));
+    let largest = largest.collect::<Vec<_>>();
+    let (mut most, mut all) = (0usize, 0usize);
+    for (number, trials) in stages.new_trials().into_iter().enumerate() {
+        let seen = match number {
+            0 => known().take(trials).cloned().collect(),
+            _ => vec![largest.clone(); trials],
+        };
+        most = most.saturating_add(budget.stage_sequences(&seen, stages.extra_survivors()));
+        all = seen.iter().filter_map(|seen| seen.last()).fold(all, |all, &last| all.saturating_add(last));
+    }
+    (most, all)
+}
+
+/// Returns a warning if trials are compared after different numbers of sequences, because they have few large steps.
+/// `own` is the pace of the config itself; `paced` has the sequences per step and at each rung of every known setting.
+fn unequal_sequences(
+    stages: &Stages,
+    budget: &Budget,
+    own: Pace,
+    paced: &[(usize, Vec<usize>)],
+) -> Option<String> {
+    let deviations = paced.iter().map(|(step, seen)| (step, seen, budget.largest_deviation(seen)));
+    let (step, seen, (rung, deviation)) = deviations.max_by(|a, b| a.2.1.total_cmp(&b.2.1))?;
+    if deviation <= MAX_DEVIATION {
+        return None;
+    }
+    let mut remedy = match stages.rungs {
+        1 => {
+            let largest = paced.iter().map(|(step, _)| step).max()?;
+            // At most half a step too many or too few.
+            let sequences = (*largest as f64 * 0.5 / MAX_DEVIATION).ceil() as usize;
+            format!("raise `tune.steps` to {}", sequences.div_ceil(own.sequences_per_step))
+        }
+        _ => "raise `tune.steps` or lower `tune.rungs`".to_string(),
+    };
+    if stages.has_search() {
+        remedy += ", or search smaller batches";
+    }
+    Some(format!(
+        "trials are compared after different numbers of sequences: {} instead of {} with {} a step; {remedy}",
+        thousands(seen[rung] as f64),
+        thousands(budget.sequences_to(rung) as f64),
+        thousands(*step as f64)
+    ))
+}
+
 /// Checks that a search does not change the shape of the weights from which trials start. `train` and the rate finder
 /// ignore the search, so they skip this check.
 fn check_shapes(config: &Config, tune: &TuneConfig) -> Result<()> {
@@ -218,6 +274,44 @@ mod tests {
         let said = outline("model.heads").unwrap_err().to_string();
         assert!(said.contains("`tune.search.model.heads`") && said.contains("`run.from`"), "{said}");
         assert!(outline("model.dropout").is_ok() && outline("training.learning_rate").is_ok());
+    }
+
+    #[test]
+    fn batches_beyond_the_budget_are_warned_of() {
+        let of = |search: &str, more: &str| {
+            let text = format!(
+                "[data]\ntrain_samples = 512\n[training]\nsteps = 20\nbatch_size = 8\n[tune]\n{more}\n\
+                 [tune.search]\n\"training.batch_size\" = {search}"
+            );
+            outline_of(&text).unwrap()
+        };
+        let uneven = of("[8, 512]", "method = \"grid\"\nseeds = 2");
+        assert_eq!(uneven.study_sequences, (2 * 672, 2 * 672));
+        let said = "trials are compared after different numbers of sequences: 512 instead of 160 with 512 a step; raise \
+                    `tune.steps` to 320, or search smaller batches";
+        assert_eq!(uneven.warnings, [said]);
+        let advised = of("[8, 512]", "method = \"grid\"\nsteps = 320");
+        assert_eq!((advised.study_sequences, advised.warnings), ((2 * 2_560, 2 * 2_560), vec![]));
+        assert!(of("[8, 16, 32]", "method = \"grid\"").warnings.is_empty());
+        let raced = of("[8, 32]", "rungs = 2\neta = 2\nsteps = 10");
+        assert!(raced.warnings[0].contains("96 instead of 80 with 32 a step"), "{:?}", raced.warnings);
+    }
+
+    #[test]
+    fn a_short_recipe_counts_its_largest_batches() {
+        let outline = outline_of("[training]\nsteps = 20\nbatch_size = 8").unwrap();
+        let largest = outline
+            .budget
+            .seen(&outline.base.with(&[("training.batch_size".into(), 64.into())].into()).unwrap());
+        assert_eq!(largest.last(), Some(&64), "a step instead of the 40 sequences of a trial");
+        let new_trials = outline.stages.new_trials();
+        let later = new_trials[1..].iter().sum::<usize>() * 64;
+        assert_eq!(outline.study_sequences.1, 40 + 48 + 32 + 64 + later);
+        assert!(
+            outline.warnings[0].contains("raise `tune.steps` or lower `tune.rungs`"),
+            "{:?}",
+            outline.warnings
+        );
     }
 
     #[test]

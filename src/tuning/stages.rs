@@ -97,6 +97,11 @@ impl Stages {
         settings.enumerate().map(|(number, settings)| settings - usize::from(number > 0)).collect()
     }
 
+    /// Returns true if the study varies the keys of `[tune.search]`.
+    pub fn has_search(&self) -> bool {
+        self.start.is_empty()
+    }
+
     /// Returns the number of trials that continue from a rung in addition to one in `eta`: 1 if the current best always
     /// continues.
     pub fn extra_survivors(&self) -> usize {

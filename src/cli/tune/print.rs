@@ -39,7 +39,7 @@ pub(super) fn print_outline(name: &str, outline: &Outline) {
     let goes_on =
         if rungs.len() > 1 { format!("; the best 1 in {} continues", stages.eta) } else { String::new() };
     say(&format!("  rungs    at step {}{goes_on}", rungs.join(", ")));
-    let (sequences, all) = outline.study_sequences();
+    let (sequences, all) = outline.study_sequences;
     say(&format!(
         "  in all   {} at most ({} if every trial ran to its end)",
         counted(sequences, "training sequence"),

@@ -26,3 +26,20 @@ fn skipped_combinations_are_counted_with_a_reason() {
     let config = fs::read_to_string(place.path().join("study/trials/000/config.toml")).unwrap();
     assert!(config.contains("min_learning_rate = 0.00005"), "{config}");
 }
+
+#[test]
+fn a_batch_beyond_the_budget_is_warned_of() {
+    let place = place();
+    let sets =
+        ["tune.method=grid", "tune.search={ \"training.batch_size\" = [16, 512] }", "training.steps=10"];
+    let dry = tune(place.path(), &with(&["study.toml", "--dry-run"], &sets));
+    assert!(text(&dry.stdout).contains("in all   672 training sequences at most (672 if"), "{dry:?}");
+    let real = tune(place.path(), &with(&["study.toml", "--run", "study"], &sets));
+    for output in [dry, real] {
+        let said = text(&output.stderr);
+        let parts = ["warning: trials are compared after", "512 instead of 160", "`tune.steps` to 160"];
+        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    }
+    let steps = rows(&place.path().join("study")).into_iter().map(|row| row["steps"].clone());
+    assert_eq!(steps.collect::<Vec<_>>(), ["10", "1"]);
+}
