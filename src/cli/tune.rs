@@ -89,12 +89,13 @@ impl Prepared {
             && self.resumed.as_ref().is_none_or(|folder| !overfit_check(folder).exists())
     }
 
-    /// Prints the warnings about the config and about the plan of its study.
+    /// Prints the warnings about the config, and the warnings and notices about the plan of its study.
     fn print_warnings(&self, outline: &Outline, candidates: &[Candidate]) {
         let idle = outline.keys_without_effect(candidates, &self.dataset);
         let of_config = warnings(&self.config, &self.dataset, outline.steps(), &self.device);
         let warnings = idle.iter().chain(&outline.warnings).chain(&of_config);
         warnings.for_each(|warning| warn(&format!("warning: {warning}")));
+        outline.notices.iter().for_each(|notice| warn(&format!("notice: {notice}")));
     }
 
     /// Prints the outline of the study, and its warnings.

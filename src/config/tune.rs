@@ -28,7 +28,7 @@ pub struct TuneConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
     /// Number of rungs, at which trials are compared; the last is the end of a trial. Left out: for halving as
-    /// many as leave one trial, 2 for the recipe, 1 for grid and random.
+    /// many as leave one trial, if the first has at least 10 steps; 2 for the recipe, 1 for grid and random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rungs: Option<usize>,
     /// Reduction factor: at each rung the best 1/eta of the trials continue, to eta times as many steps. Left

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::budget::Budget;
 use super::recipe;
 use super::space::{Setting, not_searched};
-use super::stages::Stages;
+use super::stages::{MIN_FIRST_RUNG, Stages};
 use super::training_set::{Pace, TrainingSet};
 use crate::backend::{Device, MemoryEstimate};
 use crate::config::{Config, Method, TuneConfig};
@@ -38,6 +38,8 @@ pub struct Outline {
     pub study_sequences: (usize, usize),
     /// The warnings about the plan.
     pub warnings: Vec<String>,
+    /// The notices about the plan.
+    pub notices: Vec<String>,
 }
 
 /// A trial of the first round.
@@ -88,9 +90,12 @@ impl Outline {
         let paced = paced.collect::<Vec<_>>();
         let (most, all) = study_sequences(&stages, &budget, &paced);
         let study_sequences = (most.saturating_mul(tune.seeds), all.saturating_mul(tune.seeds));
-        let warnings = unequal_sequences(&stages, &budget, set.pace(&base), &paced).into_iter().collect();
+        let unequal = unequal_sequences(&stages, &budget, set.pace(&base), &paced);
+        let (few, is_race) = (few_rungs(&stages, steps), stages.rungs > 1);
+        let warnings = few.clone().filter(|_| !is_race).into_iter().chain(unequal).collect();
+        let notices = few.filter(|_| is_race).into_iter().collect();
         let patience = config.training.patience;
-        let outline = Self { stages, tune, base, budget, data, patience, study_sequences, warnings };
+        let outline = Self { stages, tune, base, budget, data, patience, study_sequences, warnings, notices };
         let asked = outline.tune.rungs.unwrap_or_default();
         let fits = outline.tune.rungs.is_none() || outline.rungs().is_sorted_by(|a, b| a < b);
         let problem = format!(
@@ -208,6 +213,22 @@ fn study_sequences(stages: &Stages, budget: &Budget, paced: &[(usize, Vec<usize>
     (most, all)
 }
 
+/// Returns a message if trials of `steps` steps are too short for the rungs that leave one trial.
+fn few_rungs(stages: &Stages, steps: usize) -> Option<String> {
+    let full = stages.full_rungs?;
+    let few = match stages.rungs {
+        1 => "halving stops no trial early".to_string(),
+        rungs => format!("halving has {} instead of {full}", counted(rungs, "rung")),
+    };
+    let share = stages.eta.saturating_pow(full as u32 - 1);
+    let needed = MIN_FIRST_RUNG.saturating_mul(share);
+    let other = if steps >= share { format!(", or set `tune.rungs` = {full}") } else { String::new() };
+    Some(format!(
+        "{few}: the first of {full} rungs would have fewer than {MIN_FIRST_RUNG} steps; raise `tune.steps` to \
+         {needed}{other}"
+    ))
+}
+
 /// Returns a warning if trials are compared after different numbers of sequences, because they have few large steps.
 /// `own` is the pace of the config itself; `paced` has the sequences per step and at each rung of every known setting.
 fn unequal_sequences(
@@ -295,6 +316,29 @@ mod tests {
         assert!(of("[8, 16, 32]", "method = \"grid\"").warnings.is_empty());
         let raced = of("[8, 32]", "rungs = 2\neta = 2\nsteps = 10");
         assert!(raced.warnings[0].contains("96 instead of 80 with 32 a step"), "{:?}", raced.warnings);
+    }
+
+    #[test]
+    fn a_halving_with_few_rungs_is_warned_of() {
+        let of = |steps: usize, more: &str| {
+            let search = "\"training.learning_rate\" = { min = 1e-4, max = 1e-2 }";
+            let text = format!("[tune]\ntrials = 9\nsteps = {steps}\n{more}\n[tune.search]\n{search}");
+            outline_of(&text).unwrap()
+        };
+        let remedy = "the first of 3 rungs would have fewer than 10 steps; raise `tune.steps` to 90";
+        for (steps, few, other) in [
+            (20, "halving stops no trial early", ", or set `tune.rungs` = 3"),
+            (8, "halving stops no trial early", ""),
+            (89, "halving has 2 rungs instead of 3", ", or set `tune.rungs` = 3"),
+        ] {
+            let Outline { warnings, notices, .. } = of(steps, "");
+            assert_eq!([warnings, notices].concat(), [format!("{few}: {remedy}{other}")]);
+        }
+        assert_eq!((of(20, "").warnings.len(), of(89, "").notices.len()), (1, 1));
+        for (steps, more) in [(90, ""), (20, "rungs = 3"), (9, "rungs = 3"), (20, "method = \"random\"")] {
+            let outline = of(steps, more);
+            assert!(outline.warnings.is_empty() && outline.notices.is_empty(), "{:?}", outline.warnings);
+        }
     }
 
     #[test]

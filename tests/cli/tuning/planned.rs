@@ -43,3 +43,14 @@ fn a_batch_beyond_the_budget_is_warned_of() {
     let steps = rows(&place.path().join("study")).into_iter().map(|row| row["steps"].clone());
     assert_eq!(steps.collect::<Vec<_>>(), ["10", "1"]);
 }
+
+#[test]
+fn a_halving_that_stops_no_trial_is_warned_of() {
+    let place = place();
+    for arguments in [&["study.toml", "--dry-run"][..], &["study.toml", "--run", "study"]] {
+        let output = tune(place.path(), &with(arguments, &["training.steps=20", "tune.trials=2"]));
+        let said = text(&output.stderr);
+        let parts = ["warning: halving stops no trial early", "`tune.steps` to 30", "`tune.rungs` = 2"];
+        assert!(output.status.success() && parts.iter().all(|part| said.contains(part)), "{said}");
+    }
+}
