@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{place, rows, succeeds, tune, with};
+use super::{STUDY, place, rows, succeeds, tune, with};
 use crate::text;
 
 #[test]
@@ -52,5 +52,22 @@ fn a_halving_that_stops_no_trial_is_warned_of() {
         let said = text(&output.stderr);
         let parts = ["warning: halving stops no trial early", "`tune.steps` to 30", "`tune.rungs` = 2"];
         assert!(output.status.success() && parts.iter().all(|part| said.contains(part)), "{said}");
+    }
+}
+
+#[test]
+fn trials_of_a_grid_are_warned_of_if_set() {
+    let place = place();
+    let plain = STUDY.replace("trials = 7\n", "").replace("halving", "grid");
+    fs::write(place.path().join("grid.toml"), plain).unwrap();
+    let search = ["tune.search={ \"model.heads\" = [2] }", "training.steps=20"];
+    let warning = "warning: `tune.trials` = 7 has no effect";
+    for (sets, expected) in [(&search[..], 0), (&[search[0], search[1], "tune.trials=7"], 2)] {
+        let name = format!("study-{expected}");
+        let runs = [&["grid.toml", "--dry-run"][..], &["grid.toml", "--run", &name]];
+        let said = runs.map(|arguments| text(&tune(place.path(), &with(arguments, sets)).stderr));
+        let warned = said.iter().filter(|said| said.contains("`tune.trials`")).count();
+        let right = said.iter().filter(|said| said.contains(warning)).count();
+        assert_eq!((warned, right), (expected, expected), "{said:?}");
     }
 }
