@@ -111,7 +111,12 @@ fn cells(run: &Listed) -> [String; 9] {
     let count = |count: Option<f64>| count.map_or_else(String::new, thousands);
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let ended = match run.trials {
-        Some(trials) => format!("study of {}", counted(trials, "trial")),
+        Some(trials) => {
+            let seeds = run.seeds.filter(|&seeds| seeds > 1);
+            let seeds =
+                seeds.map_or_else(String::new, |seeds| format!(" with {} each", counted(seeds, "seed")));
+            format!("study of {}{seeds}", counted(trials, "trial"))
+        }
         None => run.state.ended.replace('_', " "),
     };
     // The file and its folder, which is named after the model.

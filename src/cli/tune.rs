@@ -29,7 +29,7 @@ use crate::tuning::{
 };
 use crate::workers::{Identity, Workers};
 use find_rate::find_rate;
-use print::{print_outline, print_overfit_check, print_study};
+use print::{print_outline, print_overfit_check, print_study, skipped};
 use progress::StudyProgress;
 
 /// Search hyper-parameters: writes a study folder with a run for each trial, a table, pictures and best.toml.
@@ -89,16 +89,24 @@ impl Prepared {
             && self.resumed.as_ref().is_none_or(|folder| !overfit_check(folder).exists())
     }
 
+    /// Prints the warnings about the config, and the warnings and notices about the plan of its study.
+    fn print_warnings(&self, outline: &Outline, candidates: &[Candidate]) {
+        let idle = outline.keys_without_effect(candidates, &self.dataset);
+        let of_config = warnings(&self.config, &self.dataset, outline.steps(), &self.device);
+        let warnings = idle.iter().chain(&outline.warnings).chain(&of_config);
+        warnings.for_each(|warning| warn(&format!("warning: {warning}")));
+        outline.notices.iter().for_each(|notice| warn(&format!("notice: {notice}")));
+    }
+
     /// Prints the outline of the study, and its warnings.
     fn print_dry_run(&self, outline: &Outline, candidates: &[Candidate]) {
         print_outline(&self.config.name(), outline);
-        let mut warnings = warnings(&self.config, &self.dataset, outline.steps(), &self.device);
+        self.print_warnings(outline, candidates);
         let too_large: Vec<&Error> = candidates.iter().filter_map(|it| it.too_large.as_ref()).collect();
         if let [first, ..] = too_large[..] {
             let count = part_of(too_large.len(), candidates.len(), "trial");
-            warnings.push(format!("{count} cannot be trained here, as the first of them: {first}"));
+            warn(&format!("warning: {count} cannot be trained here, as the first of them: {first}"));
         }
-        warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
     }
 }
 
@@ -181,8 +189,6 @@ fn search(
         true => outline.candidates(dataset, device)?,
         false => Vec::new(),
     };
-    let idle = outline.keys_without_effect(&candidates, dataset);
-    idle.iter().for_each(|warning| warn(&format!("warning: {warning}")));
     if args.dry_run {
         prepared.print_dry_run(&outline, &candidates);
         return Ok(ExitCode::SUCCESS);
@@ -190,6 +196,10 @@ fn search(
     if is_new && candidates.iter().all(|candidate| candidate.too_large.is_some()) {
         let too_large = candidates.into_iter().find_map(|candidate| candidate.too_large);
         return too_large.map_or(Ok(ExitCode::SUCCESS), Err);
+    }
+    if is_new {
+        prepared.print_warnings(&outline, &candidates);
+        skipped(&outline).iter().for_each(|skipped| warn(&format!("notice: the study skips {skipped}")));
     }
     let kind = ProgressKind::chosen(args.progress, args.json)?;
     keep_working_unread();

@@ -13,11 +13,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::losses::Losses;
+use super::trials::StudyResult;
 use crate::error::{Error, Result};
 use crate::files::{Text, is_there, read_json, serialize_path};
 use crate::training::{RunFolder, Scores};
 
-/// A run, or a study with its best run. Losses are in nats per token; unknown values are `None`.
+/// A run, or a study with the result of its best trial. Losses are in nats per token; unknown values are `None`.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Listed {
     /// The name of the folder.
@@ -27,6 +28,8 @@ pub struct Listed {
     pub path: PathBuf,
     /// The number of trials of a study; `None` for a run.
     pub trials: Option<usize>,
+    /// The number of runs of each trial, with different seeds; `None` for a run.
+    pub seeds: Option<usize>,
     /// The name of the task or of the data file; `None` for an imported model.
     pub data: Option<String>,
     /// The file or folder from which the model was imported.
@@ -35,7 +38,7 @@ pub struct Listed {
     pub model: Option<String>,
     /// The number of trainable parameters.
     pub parameters: Option<u64>,
-    /// The losses; for a study, the losses of its best run.
+    /// The losses; for a study, the losses of its best trial, means over its seeds.
     #[serde(flatten)]
     pub losses: Losses,
     /// The training.
@@ -96,7 +99,7 @@ pub fn list(
     }
     places.sort();
     places.dedup();
-    let (mut runs, damaged) = read_all(&places, |place| Listed::read(place, Depth::Studies));
+    let (mut runs, damaged) = read_all(&places, Listed::read);
     let damaged = empty.into_iter().filter(|_| !places.is_empty()).chain(damaged).collect();
     for key in filters.iter().map(|(key, _)| key.as_str()).chain([sort]) {
         if !runs.is_empty() && runs.iter().all(|run| run.value(key).is_none()) {
@@ -198,15 +201,8 @@ fn order(a: Option<Value>, b: Option<Value>) -> Ordering {
     }
 }
 
-/// The depth of a search: a study is never a trial of another study.
-#[derive(Clone, Copy, PartialEq)]
-enum Depth {
-    Studies,
-    Runs,
-}
-
 impl Listed {
-    fn read(path: &Path, depth: Depth) -> Result<Self> {
+    fn read(path: &Path) -> Result<Self> {
         let folder = RunFolder::at(path);
         let place = folder.config();
         let config: toml::Table = Text::open_own(&place)?
@@ -222,15 +218,9 @@ impl Listed {
         };
         let number = |key: &str| summary[key].as_f64();
         let text = |key: &str| summary[key].as_str().map(str::to_string);
-        let (mut best, mut floor, mut count) = (number("best_valid_loss"), number("floor"), None);
-        let is_study = is_study(path) && depth == Depth::Studies;
-        if is_study {
-            let (runs, _) = read_all(&trials_in(path)?, |run| Self::read(run, Depth::Runs));
-            count = Some(runs.len());
-            let losses = runs.iter().filter_map(|run| run.losses.best_valid_loss);
-            (best, floor) = (losses.min_by(f64::total_cmp), runs.iter().find_map(|run| run.losses.floor));
-        }
-        let ended = if is_study {
+        let study = is_study(path).then(|| StudyResult::read(path)).transpose()?;
+        let seeds = config.get("tune").and_then(|tune| tune.get("seeds")?.as_integer()?.try_into().ok());
+        let ended = if study.is_some() {
             "study".to_string()
         } else if summary.is_null() {
             "unfinished".to_string()
@@ -243,13 +233,17 @@ impl Listed {
         Ok(Self {
             name: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
             path: path.to_path_buf(),
-            trials: count,
+            trials: study.map(|study| study.trials),
+            seeds: study.map(|_| seeds.unwrap_or(1)),
             // The config of an imported model names the data for further training, not the data that it learned from.
             data: if ended == "imported" { None } else { data(&config) },
             imported_from: text("imported_from"),
             model: model(&config),
             parameters: summary["parameters"].as_u64(),
-            losses: Losses::new(best, floor),
+            losses: study.map_or_else(
+                || Losses::new(number("best_valid_loss"), number("floor")),
+                |study| study.losses,
+            ),
             training: ListedTraining {
                 steps: summary["steps"].as_u64(),
                 tokens_per_second: number("tokens_per_second"),
@@ -339,7 +333,8 @@ mod tests {
         run(place, "b", &config(2), summary(1.25));
         run(place, "c", &config(4), None);
         run(&place.join("d/trials"), "000", &config(4), summary(1.75));
-        fs::write(place.join("d/config.toml"), config(8)).unwrap();
+        fs::write(place.join("d/config.toml"), config(8) + "[tune]\nseeds = 2\n").unwrap();
+        fs::write(place.join("d/study.csv"), "ended,loss,floor\ncompleted,1.75,1.0\n").unwrap();
         fs::create_dir(place.join("none")).unwrap();
         run(place, "e", "[data\n", summary(0.5));
         let all = [place.to_path_buf()];
@@ -369,6 +364,7 @@ mod tests {
         );
         assert_eq!((runs[2].state.ended.as_str(), runs[2].data.as_deref()), ("unfinished", Some("sort")));
         assert_eq!((runs[3].trials, runs[3].losses.best_valid_loss), (Some(1), Some(1.75)));
+        assert_eq!((runs[3].seeds, runs[0].seeds), (Some(2), None));
         let said = list(&all, &[("model.hed".into(), "4".into())], "name").unwrap_err().to_string();
         assert!(said.contains("`model.hed`") && said.contains("best_valid_loss"), "{said}");
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The losses of a run, or of the best run of a study.
+/// The losses of a run, or of the best trial of a study.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Losses {
     /// The lowest validation loss.

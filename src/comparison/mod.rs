@@ -7,6 +7,7 @@
 //! | `losses` | the losses of a run, listed or compared |
 //! | `differences` | the keys in which runs differ |
 //! | `settings` | a comparison of runs by setting, with tests against the noise between seeds |
+//! | `trials` | the result of a study, as listed |
 //! | `statistics` | means, their intervals, Welch's test |
 
 mod compared;
@@ -15,6 +16,7 @@ mod listing;
 mod losses;
 mod settings;
 mod statistics;
+mod trials;
 
 pub use compared::{ComparedRun, Experiment, RunCost};
 pub use listing::{Listed, ListedState, ListedTraining, list};

@@ -23,12 +23,12 @@ pub struct TuneConfig {
     /// another order and other dropout for the same data; their mean counts. 1: more settings say more than
     /// more seeds.
     pub seeds: usize,
-    /// Steps of a trial at the config's own batch size; one of another size sees as many sequences.
-    /// Left out: those of the config, for the recipe a quarter of them.
+    /// Steps of a trial at the config's own batch size; a trial of another batch size sees as many sequences, to
+    /// half a step, in at least one step. Left out: those of the config, for the recipe a quarter of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
     /// Number of rungs, at which trials are compared; the last is the end of a trial. Left out: for halving as
-    /// many as leave one trial, 2 for the recipe, 1 for grid and random.
+    /// many as leave one trial, if the first has at least 10 steps; 2 for the recipe, 1 for grid and random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rungs: Option<usize>,
     /// Reduction factor: at each rung the best 1/eta of the trials continue, to eta times as many steps. Left

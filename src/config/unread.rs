@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{Config, DEFAULT_FILE, DEFAULT_TEXT};
+use super::{Config, DEFAULT_FILE, DEFAULT_TEXT, TuneConfig};
 use crate::choice::Unread;
 use crate::data::Dataset;
 use crate::error::{Error, keys_of_model};
@@ -22,7 +22,7 @@ impl Config {
             ("training", self.training.unread()),
             ("tune", self.tune.as_ref().map_or_else(Unread::default, Section::unread)),
         ];
-        let default = Self::default().values();
+        let default = Self { tune: Some(TuneConfig::default()), ..Self::default() }.values();
         let values = self.values();
         let given = values.iter().filter(|(key, value)| default.get(*key) != Some(value));
         let told = given.filter_map(|(key, value)| {
@@ -107,6 +107,7 @@ mod tests {
             &["training.patience=3", "training.min_delta=0.1"],
             &["data.path=a.txt", "data.tokens=bpe", "data.vocab=300", "data.valid_fraction=0.2"],
             &["data.task=markov", "data.order=2"],
+            &["tune.method=recipe", "tune.seeds=2"],
         ] {
             assert_eq!(said("", set), [""; 0], "{set:?}");
         }

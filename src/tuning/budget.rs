@@ -1,5 +1,5 @@
 //! The budget of trials. Each trial sees the same number of sequences, whatever its batch size. All trials are
-//! validated at common rungs, within half a step of the same number of sequences.
+//! validated at common rungs, within half a step of the same number of sequences, but after at least one step.
 //!
 //! Sequences are counted as the steps of a trial see them, including the smaller last step of an epoch.
 
@@ -82,8 +82,8 @@ impl Budget {
         between
     }
 
-    /// Returns the sequences to a rung.
-    fn sequences_to(&self, rung: usize) -> usize {
+    /// Returns the sequences of the budget to a rung.
+    pub fn sequences_to(&self, rung: usize) -> usize {
         match rung + 1 < self.rungs {
             true => self.first.saturating_mul(self.eta.saturating_pow(rung as u32)).min(self.sequences),
             false => self.sequences,
@@ -114,17 +114,34 @@ impl Budget {
         self.steps_to(config, self.sequences(base, base.training.log_every))
     }
 
-    /// Returns the maximum number of sequences of the whole study, for stages that each start `new_trials` trials. One
-    /// in `eta` trials and `extra_survivors` more continue from each rung. All trials see the same number of sequences,
-    /// within half a step.
-    pub fn study_sequences(&self, new_trials: &[usize], extra_survivors: usize) -> usize {
-        let mut sequences = 0usize;
-        for &trials in new_trials {
-            let (mut left, mut before) = (trials, 0);
-            for reached in (0..self.rungs).map(|rung| self.sequences_to(rung)) {
-                sequences = sequences.saturating_add(left.saturating_mul(reached - before));
-                (left, before) = (left.min(left.div_ceil(self.eta) + extra_survivors), reached);
-            }
+    /// Returns the sequences that a trial of `config` has seen at each rung. A trial takes at least one step to each.
+    pub fn seen(&self, config: &Config) -> Vec<usize> {
+        (0..self.rungs).map(|rung| self.sequences(config, self.rung(config, rung))).collect()
+    }
+
+    /// Returns the rung at which a trial that has `seen` these sequences differs most from the budget, and the
+    /// difference as a fraction of the budget.
+    pub fn largest_deviation(&self, seen: &[usize]) -> (usize, f64) {
+        let deviation = |(rung, &seen): (usize, &usize)| {
+            let budget = self.sequences_to(rung);
+            (rung, seen.abs_diff(budget) as f64 / budget as f64)
+        };
+        let deviations = seen.iter().enumerate().map(deviation);
+        deviations.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default()
+    }
+
+    /// Returns the maximum number of sequences of a stage whose trials, if run to their end, have `seen` these
+    /// sequences at each rung. One in `eta` trials and `extra_survivors` more continue from each rung.
+    pub fn stage_sequences(&self, seen: &[Vec<usize>], extra_survivors: usize) -> usize {
+        let (mut sequences, mut left) = (0usize, seen.len());
+        for rung in 0..self.rungs {
+            let before = |trial: &[usize]| rung.checked_sub(1).map_or(0, |before| trial[before]);
+            let mut further = seen.iter().map(|trial| trial[rung] - before(trial)).collect::<Vec<_>>();
+            // Any of the trials can be among those that continue.
+            further.sort_unstable();
+            sequences =
+                further.iter().rev().take(left).fold(sequences, |sum, &more| sum.saturating_add(more));
+            left = left.min(left.div_ceil(self.eta) + extra_survivors);
         }
         sequences
     }

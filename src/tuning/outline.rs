@@ -4,18 +4,21 @@ use std::collections::BTreeMap;
 
 use super::budget::Budget;
 use super::recipe;
-use super::space::{Setting, configured, not_searched};
-use super::stages::Stages;
-use super::training_set::TrainingSet;
+use super::space::{Setting, not_searched};
+use super::stages::{MIN_FIRST_RUNG, Stages};
+use super::training_set::{Pace, TrainingSet};
 use crate::backend::{Device, MemoryEstimate};
 use crate::config::{Config, Method, TuneConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
-use crate::numbers::{counted, part_of};
+use crate::numbers::{counted, part_of, thousands};
 use crate::training::{RunFolder, sizes_of};
 
 /// The maximum number of steps of a trial.
 const MOST_STEPS: usize = 1_000_000_000;
+/// The largest difference between the sequences of a trial and the budget, as a fraction of the budget, that is not
+/// warned of.
+const MAX_DEVIATION: f64 = 0.1;
 
 /// The plan of a study before its first trial.
 #[derive(Debug, Clone)]
@@ -31,6 +34,12 @@ pub struct Outline {
     pub(super) data: Option<u64>,
     /// The patience of the config itself; the recipe replaces it for its trials only.
     patience: usize,
+    /// The maximum number of training sequences of the whole study, and that number without rungs.
+    pub study_sequences: (usize, usize),
+    /// The warnings about the plan.
+    pub warnings: Vec<String>,
+    /// The notices about the plan.
+    pub notices: Vec<String>,
 }
 
 /// A trial of the first round.
@@ -72,12 +81,21 @@ impl Outline {
             format!("with `run.seed` = {seed} exceeds the largest seed, {}: lower one of them", i64::MAX);
         Error::check_key(fits, "tune.seeds", tune.seeds, problem)?;
         let stages = Stages::new(&tune, &base, steps)?;
-        let configs = stages.settings().into_iter().filter_map(|setting| configured(&base, &setting).ok());
+        let configs = stages.settings().into_iter().filter_map(|setting| base.with(&setting).ok());
         let configs = configs.collect::<Vec<_>>();
         let sequences_per_step = configs.iter().map(|config| set.pace(config).sequences_per_step);
         let budget = Budget::new(&base, set, steps, (stages.rungs, stages.eta), sequences_per_step);
         let data = (base.data.source() != Source::Sequences).then(|| dataset.fingerprint());
-        let outline = Self { stages, tune, base, budget, data, patience: config.training.patience };
+        let paced = configs.iter().map(|config| (set.pace(config).sequences_per_step, budget.seen(config)));
+        let paced = paced.collect::<Vec<_>>();
+        let (most, all) = study_sequences(&stages, &budget, &paced);
+        let study_sequences = (most.saturating_mul(tune.seeds), all.saturating_mul(tune.seeds));
+        let unequal = unequal_sequences(&stages, &budget, set.pace(&base), &paced);
+        let (few, is_race) = (few_rungs(&stages, steps), stages.rungs > 1);
+        let warnings = few.clone().filter(|_| !is_race).into_iter().chain(unequal).collect();
+        let notices = few.filter(|_| is_race).into_iter().collect();
+        let patience = config.training.patience;
+        let outline = Self { stages, tune, base, budget, data, patience, study_sequences, warnings, notices };
         let asked = outline.tune.rungs.unwrap_or_default();
         let fits = outline.tune.rungs.is_none() || outline.rungs().is_sorted_by(|a, b| a < b);
         let problem = format!(
@@ -103,7 +121,7 @@ impl Outline {
             RunFolder::open(from)?.weights()?;
         }
         let candidate = |(trial, setting): (usize, Setting)| {
-            let config = configured(&self.base, &setting)?;
+            let config = self.base.with(&setting)?;
             let memory = MemoryEstimate::of(&config, dataset, device);
             let fits = sizes_of(&config, dataset).and_then(|sizes| memory.check(&config, sizes, device));
             let is_own = config.difference(&self.base, &["data", "model", "training"]).is_none();
@@ -138,15 +156,6 @@ impl Outline {
     /// Returns the rungs, in steps at the config's own batch size; the last is the end of a trial.
     pub fn rungs(&self) -> Vec<usize> {
         (0..self.stages.rungs).map(|rung| self.budget.rung(&self.base, rung)).collect()
-    }
-
-    /// Returns the maximum number of training sequences of the whole study, and that number without rungs. Unlike its
-    /// steps, the sequences of a trial do not depend on its batch size.
-    pub fn study_sequences(&self) -> (usize, usize) {
-        let new_trials = self.stages.new_trials();
-        let all = self.budget.study_sequences(&[1], 0).saturating_mul(new_trials.iter().sum());
-        let raced = self.budget.study_sequences(&new_trials, self.stages.extra_survivors());
-        (raced.saturating_mul(self.tune.seeds), all.saturating_mul(self.tune.seeds))
     }
 
     /// Returns the config of one run of a trial, with which `train` repeats that run.
@@ -185,6 +194,74 @@ impl Outline {
     }
 }
 
+/// Returns the maximum number of training sequences of all trials, one run each, and that number without rungs. `paced`
+/// has the sequences per step and at each rung of every known setting.
+fn study_sequences(stages: &Stages, budget: &Budget, paced: &[(usize, Vec<usize>)]) -> (usize, usize) {
+    let known = || paced.iter().map(|(_, seen)| seen);
+    // Later stages train with the best batch size of the first.
+    let largest = (0..stages.rungs).map(|rung| known().map(|seen| seen[rung]).max().unwrap_or(0));
+    let largest = largest.collect::<Vec<_>>();
+    let (mut most, mut all) = (0usize, 0usize);
+    for (number, trials) in stages.new_trials().into_iter().enumerate() {
+        let seen = match number {
+            0 => known().take(trials).cloned().collect(),
+            _ => vec![largest.clone(); trials],
+        };
+        most = most.saturating_add(budget.stage_sequences(&seen, stages.extra_survivors()));
+        all = seen.iter().filter_map(|seen| seen.last()).fold(all, |all, &last| all.saturating_add(last));
+    }
+    (most, all)
+}
+
+/// Returns a message if trials of `steps` steps are too short for the rungs that leave one trial.
+fn few_rungs(stages: &Stages, steps: usize) -> Option<String> {
+    let full = stages.full_rungs?;
+    let few = match stages.rungs {
+        1 => "halving stops no trial early".to_string(),
+        rungs => format!("halving has {} instead of {full}", counted(rungs, "rung")),
+    };
+    let share = stages.eta.saturating_pow(full as u32 - 1);
+    let needed = MIN_FIRST_RUNG.saturating_mul(share);
+    let other = if steps >= share { format!(", or set `tune.rungs` = {full}") } else { String::new() };
+    Some(format!(
+        "{few}: the first of {full} rungs would have fewer than {MIN_FIRST_RUNG} steps; raise `tune.steps` to \
+         {needed}{other}"
+    ))
+}
+
+/// Returns a warning if trials are compared after different numbers of sequences, because they have few large steps.
+/// `own` is the pace of the config itself; `paced` has the sequences per step and at each rung of every known setting.
+fn unequal_sequences(
+    stages: &Stages,
+    budget: &Budget,
+    own: Pace,
+    paced: &[(usize, Vec<usize>)],
+) -> Option<String> {
+    let deviations = paced.iter().map(|(step, seen)| (step, seen, budget.largest_deviation(seen)));
+    let (step, seen, (rung, deviation)) = deviations.max_by(|a, b| a.2.1.total_cmp(&b.2.1))?;
+    if deviation <= MAX_DEVIATION {
+        return None;
+    }
+    let mut remedy = match stages.rungs {
+        1 => {
+            let largest = paced.iter().map(|(step, _)| step).max()?;
+            // At most half a step too many or too few.
+            let sequences = (*largest as f64 * 0.5 / MAX_DEVIATION).ceil() as usize;
+            format!("raise `tune.steps` to {}", sequences.div_ceil(own.sequences_per_step))
+        }
+        _ => "raise `tune.steps` or lower `tune.rungs`".to_string(),
+    };
+    if stages.has_search() {
+        remedy += ", or search smaller batches";
+    }
+    Some(format!(
+        "trials are compared after different numbers of sequences: {} instead of {} with {} a step; {remedy}",
+        thousands(seen[rung] as f64),
+        thousands(budget.sequences_to(rung) as f64),
+        thousands(*step as f64)
+    ))
+}
+
 /// Checks that a search does not change the shape of the weights from which trials start. `train` and the rate finder
 /// ignore the search, so they skip this check.
 fn check_shapes(config: &Config, tune: &TuneConfig) -> Result<()> {
@@ -218,6 +295,67 @@ mod tests {
         let said = outline("model.heads").unwrap_err().to_string();
         assert!(said.contains("`tune.search.model.heads`") && said.contains("`run.from`"), "{said}");
         assert!(outline("model.dropout").is_ok() && outline("training.learning_rate").is_ok());
+    }
+
+    #[test]
+    fn batches_beyond_the_budget_are_warned_of() {
+        let of = |search: &str, more: &str| {
+            let text = format!(
+                "[data]\ntrain_samples = 512\n[training]\nsteps = 20\nbatch_size = 8\n[tune]\n{more}\n\
+                 [tune.search]\n\"training.batch_size\" = {search}"
+            );
+            outline_of(&text).unwrap()
+        };
+        let uneven = of("[8, 512]", "method = \"grid\"\nseeds = 2");
+        assert_eq!(uneven.study_sequences, (2 * 672, 2 * 672));
+        let said = "trials are compared after different numbers of sequences: 512 instead of 160 with 512 a step; raise \
+                    `tune.steps` to 320, or search smaller batches";
+        assert_eq!(uneven.warnings, [said]);
+        let advised = of("[8, 512]", "method = \"grid\"\nsteps = 320");
+        assert_eq!((advised.study_sequences, advised.warnings), ((2 * 2_560, 2 * 2_560), vec![]));
+        assert!(of("[8, 16, 32]", "method = \"grid\"").warnings.is_empty());
+        let raced = of("[8, 32]", "rungs = 2\neta = 2\nsteps = 10");
+        assert!(raced.warnings[0].contains("96 instead of 80 with 32 a step"), "{:?}", raced.warnings);
+    }
+
+    #[test]
+    fn a_halving_with_few_rungs_is_warned_of() {
+        let of = |steps: usize, more: &str| {
+            let search = "\"training.learning_rate\" = { min = 1e-4, max = 1e-2 }";
+            let text = format!("[tune]\ntrials = 9\nsteps = {steps}\n{more}\n[tune.search]\n{search}");
+            outline_of(&text).unwrap()
+        };
+        let remedy = "the first of 3 rungs would have fewer than 10 steps; raise `tune.steps` to 90";
+        for (steps, few, other) in [
+            (20, "halving stops no trial early", ", or set `tune.rungs` = 3"),
+            (8, "halving stops no trial early", ""),
+            (89, "halving has 2 rungs instead of 3", ", or set `tune.rungs` = 3"),
+        ] {
+            let Outline { warnings, notices, .. } = of(steps, "");
+            assert_eq!([warnings, notices].concat(), [format!("{few}: {remedy}{other}")]);
+        }
+        assert_eq!((of(20, "").warnings.len(), of(89, "").notices.len()), (1, 1));
+        for (steps, more) in [(90, ""), (20, "rungs = 3"), (9, "rungs = 3"), (20, "method = \"random\"")] {
+            let outline = of(steps, more);
+            assert!(outline.warnings.is_empty() && outline.notices.is_empty(), "{:?}", outline.warnings);
+        }
+    }
+
+    #[test]
+    fn a_short_recipe_counts_its_largest_batches() {
+        let outline = outline_of("[training]\nsteps = 20\nbatch_size = 8").unwrap();
+        let largest = outline
+            .budget
+            .seen(&outline.base.with(&[("training.batch_size".into(), 64.into())].into()).unwrap());
+        assert_eq!(largest.last(), Some(&64), "a step instead of the 40 sequences of a trial");
+        let new_trials = outline.stages.new_trials();
+        let later = new_trials[1..].iter().sum::<usize>() * 64;
+        assert_eq!(outline.study_sequences.1, 40 + 48 + 32 + 64 + later);
+        assert!(
+            outline.warnings[0].contains("raise `tune.steps` or lower `tune.rungs`"),
+            "{:?}",
+            outline.warnings
+        );
     }
 
     #[test]

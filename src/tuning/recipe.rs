@@ -1,7 +1,7 @@
 //! The textbook recipe as stages: batch size, learning rate with linear warm-up, heads and width, dropout. Each stage
 //! changes only its own keys and starts from the best setting of the stages before, which also competes.
 
-use super::space::{Setting, configured};
+use super::space::Setting;
 use crate::config::Config;
 
 const BATCH_SIZES: [i64; 3] = [16, 32, 64];
@@ -21,6 +21,8 @@ pub struct Stage {
     pub name: Option<&'static str>,
     /// The values of the keys that the stage changes.
     pub choices: Vec<Setting>,
+    /// The reasons why other choices are invalid.
+    pub refused: Vec<String>,
 }
 
 impl Stage {
@@ -83,8 +85,9 @@ pub fn stages(base: &Config) -> Vec<Stage> {
         stages.remove(2);
     }
     let stage = |(name, mut choices): (&'static str, Vec<Setting>)| {
-        choices.retain(|choice| configured(base, choice).is_ok());
-        Stage { name: Some(name), choices }
+        let mut refused = Vec::new();
+        choices.retain(|choice| base.with(choice).map_err(|error| refused.push(error.to_string())).is_ok());
+        Stage { name: Some(name), choices, refused }
     };
     stages.into_iter().map(stage).collect()
 }
@@ -101,7 +104,7 @@ mod tests {
             let settings = stage.settings(&best);
             assert_eq!(settings[0], best);
             for (index, setting) in settings.iter().enumerate() {
-                assert!(configured(&config, setting).is_ok());
+                assert!(config.with(setting).is_ok());
                 assert!(!settings[..index].contains(setting), "{setting:?} comes twice");
                 let changed = setting.iter().filter(|(key, value)| best[*key] != **value);
                 let keys = &stage.choices[0];
@@ -122,6 +125,15 @@ mod tests {
         let names = stages(&config).into_iter().map(|stage| stage.name.unwrap());
         assert_eq!(names.collect::<Vec<_>>(), ["batch size", "learning rate", "dropout"]);
         assert!(!start(&config).contains_key("model.d_model"));
+    }
+
+    #[test]
+    fn rates_below_the_minimum_are_skipped_with_a_reason() {
+        let mut config = Config::default();
+        config.training.min_learning_rate = 2e-4;
+        let stage = &stages(&config)[1];
+        assert_eq!((stage.choices.len(), stage.refused.len()), (RATES.len() - 1, 1));
+        assert!(stage.refused[0].contains("must not exceed `training.learning_rate`"), "{:?}", stage.refused);
     }
 
     #[test]

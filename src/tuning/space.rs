@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use rand::seq::SliceRandom;
 
-use super::dimension::{Dimension, MOST_COMBINATIONS, number, shown};
+use super::dimension::{Dimension, MOST_COMBINATIONS, shown};
 use crate::config::Config;
 use crate::data::seed::{Purpose, generator};
 use crate::error::{Error, Result, ensure};
@@ -117,7 +117,7 @@ impl Space {
 
     /// Adds a setting to the valid combinations or to the refused ones, and returns true if it is valid.
     fn admit(&self, setting: Setting, found: &mut Combinations) -> bool {
-        let refused = configured(&self.base, &setting).err();
+        let refused = self.base.with(&setting).err();
         let passes = refused.is_none();
         found.refused.extend(refused.map(|error| error.to_string()));
         found.settings.extend(passes.then_some(setting));
@@ -130,7 +130,7 @@ impl Space {
         for (key, dimension) in &self.dimensions {
             for value in &dimension.points {
                 if let Err(Error::Key { key: refused, value, problem, .. }) =
-                    configured(&self.base, &[(key.clone(), value.clone())].into())
+                    self.base.with(&[(key.clone(), value.clone())].into())
                     && refused == *key
                     && (problem.starts_with("cannot be used") || !problem.contains('`'))
                 {
@@ -145,24 +145,6 @@ impl Space {
 /// Returns the error for a key that cannot be searched, or not over these values.
 pub fn not_searched(key: &str, value: &toml::Value, problem: impl Into<String>) -> Error {
     Error::key(format!("tune.search.{key}"), value.to_string().replace('\n', ""), problem)
-}
-
-/// Returns the config of a setting, based on `base`.
-///
-/// # Errors
-/// If the config is invalid.
-pub fn configured(base: &Config, setting: &Setting) -> Result<Config> {
-    const RATE: &str = "training.learning_rate";
-    const LEAST: &str = "training.min_learning_rate";
-    let mut setting = setting.clone();
-    if let Some(rate) = setting.get(RATE).and_then(number)
-        && !setting.contains_key(LEAST)
-        && base.training.min_learning_rate > rate
-        && rate > 0.0
-    {
-        setting.insert(LEAST.to_string(), rate.into());
-    }
-    base.with(&setting)
 }
 
 /// Returns a setting as text: each key without its section, and its value.

@@ -9,13 +9,15 @@
 //! stages are replayed again, further than before. A study that was killed therefore proposes the same trials as
 //! without the interruption, and the number of parallel runs has no effect on them.
 
+use std::iter::successors;
+
 use super::recipe::{self, Stage};
 use super::space::{Combinations, Setting, Space};
 use crate::config::{Config, Method, TuneConfig};
 use crate::error::Result;
 
-/// The minimum number of steps to the first rung of a race; a loss after fewer steps is noise.
-const FEWEST_STEPS: usize = 10;
+/// The minimum number of steps to the first of several rungs; a loss after fewer steps is noise.
+pub(super) const MIN_FIRST_RUNG: usize = 10;
 
 /// The stages of a study.
 #[derive(Debug, Clone)]
@@ -25,10 +27,10 @@ pub struct Stages {
     stages: Vec<Stage>,
     /// The number of times that trials are compared; the last comparison is at their end.
     pub rungs: usize,
+    /// The number of rungs of a halving that leave one trial, if its trials are too short for them.
+    pub full_rungs: Option<usize>,
     /// One in `eta` trials continues from each rung to the next.
     pub eta: usize,
-    /// The reasons why combinations are invalid.
-    pub refused: Vec<String>,
 }
 
 /// A proposed trial.
@@ -68,13 +70,15 @@ impl Stages {
             Method::Random => (draw()?, Some(1)),
             Method::Halving => (draw()?, None),
         };
-        let Combinations { settings, refused } = combinations;
-        let rungs = tune.rungs.or(usual).unwrap_or_else(|| most_rungs(settings.len(), steps, eta));
+        let Combinations { settings: choices, refused } = combinations;
+        let wanted = rungs_to_one(choices.len(), eta);
+        let rungs = tune.rungs.or(usual).unwrap_or_else(|| wanted.min(most_rungs(steps, eta)));
+        let is_short = tune.rungs.or(usual).is_none() && rungs < wanted;
         let (start, stages) = match tune.method() {
             Method::Recipe => (recipe::start(base), recipe::stages(base)),
-            _ => (Setting::new(), vec![Stage { name: None, choices: settings }]),
+            _ => (Setting::new(), vec![Stage { name: None, choices, refused }]),
         };
-        Ok(Self { start, stages, rungs, eta, refused })
+        Ok(Self { start, stages, rungs, full_rungs: is_short.then_some(wanted), eta })
     }
 
     /// Returns the keys in which trials differ.
@@ -87,11 +91,21 @@ impl Stages {
         self.stages.iter().flat_map(|stage| stage.settings(&self.start)).collect()
     }
 
+    /// Returns the reasons why combinations are invalid.
+    pub fn refused(&self) -> Vec<&str> {
+        self.stages.iter().flat_map(|stage| &stage.refused).map(String::as_str).collect()
+    }
+
     /// Returns the maximum number of new trials in each stage. The current best competes in every stage but is new only
     /// in the first.
     pub fn new_trials(&self) -> Vec<usize> {
         let settings = self.stages.iter().map(|stage| stage.settings(&self.start).len());
         settings.enumerate().map(|(number, settings)| settings - usize::from(number > 0)).collect()
+    }
+
+    /// Returns true if the study varies the keys of `[tune.search]`.
+    pub fn has_search(&self) -> bool {
+        self.start.is_empty()
     }
 
     /// Returns the number of trials that continue from a rung in addition to one in `eta`: 1 if the current best always
@@ -149,13 +163,16 @@ impl Stages {
     }
 }
 
-/// Returns the number of rungs until one trial is left, with a first rung that is long enough to be informative.
-fn most_rungs(trials: usize, steps: usize, eta: usize) -> usize {
-    let (mut rungs, mut left, mut first) = (1, trials, steps);
-    while left > 1 && first / eta >= FEWEST_STEPS {
-        (rungs, left, first) = (rungs + 1, left.div_ceil(eta), first / eta);
-    }
-    rungs
+/// Returns the number of rungs until one trial is left.
+fn rungs_to_one(trials: usize, eta: usize) -> usize {
+    let survivors = |&left: &usize| (left > 1).then(|| left.div_ceil(eta));
+    successors(Some(trials), survivors).count()
+}
+
+/// Returns the maximum number of rungs with a first rung that is long enough to be informative.
+fn most_rungs(steps: usize, eta: usize) -> usize {
+    let shorter = |&first: &usize| Some(first / eta).filter(|&first| first >= MIN_FIRST_RUNG);
+    successors(Some(steps), shorter).count()
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use super::outline::Outline;
 use super::overfit::OverfitCheck;
 use super::process::{TrialCommand, refuse_within_trial};
 use super::runs::{Runner, TrialRun, check_data};
-use super::space::configured;
 use super::stages::Agenda;
 use super::statistics::mean;
 use super::table;
@@ -153,7 +152,7 @@ impl Study {
     fn work_out(&mut self) -> Result<()> {
         let agenda = self.outline.stages.agenda(|trial, rung| self.loss(trial, rung));
         for proposed in agenda.trials.iter().skip(self.configs.len()) {
-            self.configs.push(configured(&self.outline.base, &proposed.setting)?);
+            self.configs.push(self.outline.base.with(&proposed.setting)?);
         }
         let before = std::mem::replace(&mut self.agenda, agenda);
         for (number, proposed) in self.agenda.trials.iter().enumerate() {

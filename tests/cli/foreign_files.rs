@@ -112,6 +112,7 @@ fn links_below_a_study_are_not_listed() {
     let place = TempDir::new().unwrap();
     let run = small_run(place.path(), &["training.steps=2"], "runs/study/trials/000");
     fs::copy(run.join("config.toml"), place.path().join("runs/study/config.toml")).unwrap();
+    fs::write(place.path().join("runs/study/study.csv"), "ended,loss,floor\ncompleted,1.5,\n").unwrap();
     for number in 0..30 {
         symlink("..", place.path().join(format!("runs/study/trials/up-{number}"))).unwrap();
     }

@@ -39,19 +39,23 @@ pub(super) fn print_outline(name: &str, outline: &Outline) {
     let goes_on =
         if rungs.len() > 1 { format!("; the best 1 in {} continues", stages.eta) } else { String::new() };
     say(&format!("  rungs    at step {}{goes_on}", rungs.join(", ")));
-    let (sequences, all) = outline.study_sequences();
+    let (sequences, all) = outline.study_sequences;
     say(&format!(
         "  in all   {} at most ({} if every trial ran to its end)",
         counted(sequences, "training sequence"),
         thousands(all as f64)
     ));
-    if let [reason, ..] = &stages.refused[..] {
-        let count = counted(stages.refused.len(), "combination");
-        say(&format!("  left out {count} that the config refuses: {reason}"));
-    }
+    skipped(outline).iter().for_each(|skipped| say(&format!("  skipped  {skipped}")));
     for (number, trial) in stages.agenda(|_, _| None).trials.iter().enumerate() {
         say(&format!("  {number:03}      {}", setting_shown(&trial.setting)));
     }
+}
+
+/// Describes the combinations that the study skips, with the reason for the first one; `None` if it tries all.
+pub(super) fn skipped(outline: &Outline) -> Option<String> {
+    let refused = outline.stages.refused();
+    let count = counted(refused.len(), "combination");
+    refused.first().map(|reason| format!("{count} that the config rejects: {reason}"))
 }
 
 /// Prints the closing table, best trial first, and the paths of the results.

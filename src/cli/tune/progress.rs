@@ -35,7 +35,7 @@ impl StudyProgress {
 
     fn advance(&self, study: &Study) {
         let done = study.sequences();
-        let (expected, _) = study.outline.study_sequences();
+        let (expected, _) = study.outline.study_sequences;
         self.bar.set_length(expected.max(done) as u64);
         self.bar.set_position(done as u64);
         self.bar.set_message(counted(study.trials().count(), "trial"));

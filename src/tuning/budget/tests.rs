@@ -148,17 +148,34 @@ fn rungs_are_eta_apart_at_validations_and_end_with_the_trial() {
     let rungs = [0, 1, 2, 3].map(|rung| budget.rung(&base, rung));
     assert!(rungs[..3].iter().all(|rung| rung % every == 0), "{rungs:?} by {every}");
     assert_eq!((rungs[1], rungs[2], rungs[3]), (3 * rungs[0], 9 * rungs[0], 1_000));
-    assert_eq!(budget.study_sequences(&[1], 0), 32_000);
+    let trials = |budget: &Budget, count: usize| vec![budget.seen(&base); count];
+    assert_eq!(budget.stage_sequences(&trials(&budget, 1), 0), 32_000);
     let alone = Budget::new(&base, rows(4_096), 1_000, (1, 3), []);
-    assert_eq!((alone.rung(&base, 0), alone.study_sequences(&[7], 0)), (1_000, 7_000 * 32));
+    let sequences = alone.stage_sequences(&trials(&alone, 7), 0);
+    assert_eq!((alone.rung(&base, 0), sequences), (1_000, 7_000 * 32));
     let two = Budget::new(&base, rows(4_096), 1_000, (2, 2), []);
     let first = two.rung(&base, 0);
-    assert_eq!(
-        two.study_sequences(&[4, 3], 0),
-        32 * (4 * first + 2 * (1_000 - first) + 3 * first + 2 * (1_000 - first))
-    );
-    assert_eq!(two.study_sequences(&[4], 1), 32 * (4 * first + 3 * (1_000 - first)));
+    let sequences = |count, extra_survivors| two.stage_sequences(&trials(&two, count), extra_survivors);
+    assert_eq!(sequences(4, 0), 32 * (4 * first + 2 * (1_000 - first)));
+    assert_eq!(sequences(3, 0), 32 * (3 * first + 2 * (1_000 - first)));
+    assert_eq!(sequences(4, 1), 32 * (4 * first + 3 * (1_000 - first)));
     // A race with more rungs than steps still ends.
     let short = Budget::new(&base, rows(4_096), 2, (9, 3), []);
     assert!((0..9).map(|rung| short.rung(&base, rung)).is_sorted());
+}
+
+#[test]
+fn steps_larger_than_the_budget_count_in_full() {
+    let base = config(8, 10);
+    let budget = Budget::new(&base, rows(512), 20, (1, 3), [8, 512]);
+    let seen = [8, 512].map(|batch_size| budget.seen(&config(batch_size, 10)));
+    assert_eq!(seen, [[160], [512]]);
+    assert_eq!(budget.stage_sequences(&seen, 0), 672);
+    assert_eq!(seen.map(|seen| budget.largest_deviation(&seen)), [(0, 0.0), (0, 2.2)]);
+    // Of two trials, the one with more sequences may continue.
+    let raced = Budget::new(&base, rows(512), 20, (2, 2), [8, 512]);
+    let seen = [8, 64].map(|batch_size| raced.seen(&config(batch_size, 10)));
+    assert_eq!(seen, [[80, 160], [64, 192]]);
+    assert_eq!(raced.stage_sequences(&seen, 0), 80 + 64 + 128);
+    assert_eq!(raced.largest_deviation(&seen[1]), (1, 0.2));
 }

@@ -78,12 +78,22 @@ fn lists_are_drawn_without_repetition_to_their_end() {
 }
 
 #[test]
-fn the_end_of_a_schedule_is_no_higher_than_the_rate_that_is_tried() {
-    let space = space("\"training.learning_rate\" = [1e-5, 1e-3]").unwrap();
-    let least = space.grid().unwrap().settings;
-    let least =
-        least.iter().map(|setting| configured(&space.base, setting).unwrap().training.min_learning_rate);
-    assert_eq!(least.collect::<Vec<_>>(), [1e-5, 1e-4]);
+fn a_rate_below_the_minimum_is_skipped() {
+    let search = "\"training.learning_rate\" = [1e-5, 1e-3]";
+    for (set, tried) in [("", vec![1e-3]), ("\n[training]\nmin_learning_rate = 1e-6", vec![1e-5, 1e-3])] {
+        let space = space(&format!("{search}{set}")).unwrap();
+        let grid = space.grid().unwrap();
+        assert_eq!(
+            values(&grid.settings, "training.learning_rate"),
+            tried.into_iter().map(toml::Value::Float).collect::<Vec<_>>()
+        );
+        let least = |setting| space.base.with(setting).unwrap().training.min_learning_rate;
+        assert!(grid.settings.iter().all(|setting| least(setting) == space.base.training.min_learning_rate));
+        assert!(
+            grid.refused.iter().all(|why| why.contains("must not exceed `training.learning_rate` = 0.00001"))
+        );
+        assert_eq!(grid.settings.len() + grid.refused.len(), 2);
+    }
 }
 
 #[test]

@@ -55,9 +55,15 @@ fn a_race_leaves_one_in_three_at_each_rung_and_the_best_at_the_end() {
 
 #[test]
 fn short_trials_race_in_fewer_rungs() {
-    assert_eq!(stages(SPACE, 100).rungs, 3, "11 steps to the first rung; 3 would be too few");
-    assert_eq!(stages(SPACE, 29).rungs, 1);
-    assert_eq!(most_rungs(1, 1_000, 3), 1, "alone, there is nobody to race with");
+    let rungs = |steps| {
+        let stages = stages(SPACE, steps);
+        (stages.rungs, stages.full_rungs)
+    };
+    assert_eq!(rungs(100), (3, Some(4)), "11 steps to the first rung; 3 would be too few");
+    assert_eq!([rungs(29), rungs(269), rungs(270)], [(1, Some(4)), (3, Some(4)), (4, None)]);
+    let asked = SPACE.replace("[tune]\n", "[tune]\nrungs = 1\n");
+    assert_eq!(stages(&asked, 29).full_rungs, None, "the config asks for one rung");
+    assert_eq!([1, 2, 3, 4, 9, 10].map(|trials| rungs_to_one(trials, 3)), [1, 2, 2, 3, 3, 4]);
 }
 
 #[test]

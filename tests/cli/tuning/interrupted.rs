@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::{STUDY, command, place, refusal, rows, succeeds, with};
+use super::{STUDY, command, errors, place, refusal, rows, succeeds, with};
 use crate::{program, text};
 
 fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
@@ -249,8 +249,7 @@ fn a_study_whose_data_changes_stops_and_goes_on_when_it_is_restored() {
     fs::write(place.path().join("text.txt"), &changed).unwrap();
     let output = child.wait_with_output().unwrap();
     let said = self::text(&output.stderr);
-    let errors = said.lines().filter(|line| !line.starts_with("notice: ")).count();
-    assert_eq!((output.status.code(), errors), (Some(2), 1), "{said}");
+    assert_eq!((output.status.code(), errors(&said).len()), (Some(2), 1), "{said}");
     assert!(said.contains("the data has changed") && said.contains("`tune --resume study`"), "{said}");
     assert!(rows(&study).len() < 4 && !has_failures(&study));
     let said = refusal(place.path(), &["--resume", "study"]);
