@@ -30,8 +30,19 @@ const PROGRAM: [&str; 17] = [
 ];
 
 /// The modules of `causal-attention-nn`.
-const NN: [&str; 10] =
-    ["error", "choice", "range", "role", "hooks", "ops", "position", "attention", "model", "prelude"];
+const NN: [&str; 11] = [
+    "error",
+    "choice",
+    "display",
+    "range",
+    "role",
+    "hooks",
+    "ops",
+    "position",
+    "attention",
+    "model",
+    "prelude",
+];
 
 /// The modules of `causal-attention-report`.
 const REPORT: [&str; 25] = [

@@ -20,6 +20,7 @@ use super::check_dropout;
 use super::mask::future;
 use super::score::{self, AttentionOutput};
 use super::trainable::{TrainableAttention, TrainableAttentionConfig};
+use crate::display::display_line;
 use crate::error::ensure;
 use crate::{Error, Result, ops};
 
@@ -102,6 +103,7 @@ pub struct CausalAttentionConfig {
 
 /// One head of causal self-attention.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct CausalAttention<B: Backend> {
     /// The projections to queries, keys and values.
     pub projection: TrainableAttention<B>,
@@ -110,6 +112,14 @@ pub struct CausalAttention<B: Backend> {
     /// The causal mask, `[context, context]`: not a parameter, but it moves to other devices with the module.
     pub hidden: Tensor<B, 2, Bool>,
 }
+
+display_line!(CausalAttention, self => {
+    d_in: self.projection.query.weight.lazy_shape().dims::<2>()[0],
+    d_out: self.projection.query.weight.lazy_shape().dims::<2>()[1],
+    context: self.hidden.dims()[0],
+    bias: self.projection.query.bias.is_some(),
+    dropout: self.dropout.prob,
+});
 
 impl CausalAttentionConfig {
     /// Returns the module, with Burn's lazy initialisation.

@@ -13,6 +13,7 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use super::check_width;
 use super::score::{self, AttentionOutput};
+use crate::display::display_line;
 use crate::{Error, Result, error::ensure, ops};
 
 /// The configuration of a [`TrainableAttention`].
@@ -29,6 +30,7 @@ pub struct TrainableAttentionConfig {
 
 /// Scaled dot-product self-attention with learned projections.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct TrainableAttention<B: Backend> {
     /// The query projection, `d_in` to `d_out`.
     pub query: Linear<B>,
@@ -37,6 +39,12 @@ pub struct TrainableAttention<B: Backend> {
     /// The value projection, `d_in` to `d_out`.
     pub value: Linear<B>,
 }
+
+display_line!(TrainableAttention, self => {
+    d_in: self.query.weight.lazy_shape().dims::<2>()[0],
+    d_out: self.query.weight.lazy_shape().dims::<2>()[1],
+    bias: self.query.bias.is_some(),
+});
 
 impl TrainableAttentionConfig {
     /// Returns the module, with Burn's lazy initialisation.

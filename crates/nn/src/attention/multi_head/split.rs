@@ -16,6 +16,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::width_of_head;
 use crate::attention::hooked::{self, with_weights};
 use crate::attention::{check_dropout, check_width, mask::Mask};
+use crate::display::display_line;
 use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
 use crate::role::{self, ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
@@ -44,6 +45,7 @@ pub struct SplitHeadsConfig {
 
 /// Multi-head attention with separate projections.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct SplitHeads<B: Backend> {
     /// The query projection, `d_in` to `heads * d_head`.
     pub query: Linear<B>,
@@ -58,6 +60,16 @@ pub struct SplitHeads<B: Backend> {
     /// The number of heads.
     pub heads: usize,
 }
+
+display_line!(SplitHeads, self => {
+    d_in: self.query.weight.lazy_shape().dims::<2>()[0],
+    d_model: self.output.weight.lazy_shape().dims::<2>()[1],
+    heads: self.heads,
+    d_head: self.output.weight.lazy_shape().dims::<2>()[0] / self.heads,
+    bias: self.query.bias.is_some(),
+    output_bias: self.output.bias.is_some(),
+    dropout: self.dropout.prob,
+});
 
 impl SplitHeadsConfig {
     /// Returns the module, with Burn's lazy initialisation.

@@ -12,6 +12,7 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use crate::attention::causal::{CausalAttention, CausalAttentionConfig, Masking};
+use crate::display::display_tree;
 use crate::{Error, Result, error::ensure, ops};
 
 /// The configuration of [`StackedHeads`].
@@ -37,6 +38,7 @@ pub struct StackedHeadsConfig {
 
 /// Single causal heads in parallel.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct StackedHeads<B: Backend> {
     /// The heads, all of the same widths.
     pub heads: Vec<CausalAttention<B>>,
@@ -45,6 +47,8 @@ pub struct StackedHeads<B: Backend> {
     /// The dropout of the projection's output.
     pub dropout: Dropout,
 }
+
+display_tree!(StackedHeads);
 
 impl StackedHeadsConfig {
     /// Returns the module, with Burn's lazy initialisation.
