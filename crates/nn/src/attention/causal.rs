@@ -125,10 +125,10 @@ impl CausalAttentionConfig {
     /// Returns the module, with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// [`Error::Shape`] if a size is zero, [`Error::Argument`] if the dropout is outside [0, 1).
+    /// [`Error::Argument`] if a size is zero or the dropout is outside [0, 1).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<CausalAttention<B>> {
         check_dropout(self.dropout)?;
-        ensure(self.context > 0, Error::Shape, || "the context is 0, but must be at least 1".into())?;
+        Error::check(self.context > 0, "context", self.context, "must be at least 1")?;
         let projection = TrainableAttentionConfig::new(self.d_in, self.d_out).with_bias(self.bias);
         Ok(CausalAttention {
             projection: projection.init(device)?,

@@ -14,7 +14,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::check_width;
 use super::score::{self, AttentionOutput};
 use crate::display::display_line;
-use crate::{Error, Result, error::ensure, ops};
+use crate::{Error, Result, ops};
 
 /// The configuration of a [`TrainableAttention`].
 #[derive(Config, Debug)]
@@ -50,12 +50,12 @@ impl TrainableAttentionConfig {
     /// Returns the module, with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// [`Error::Shape`] if a width is zero.
+    /// [`Error::Argument`] if a width is zero.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<TrainableAttention<B>> {
         let Self { d_in, d_out, bias } = *self;
-        ensure(d_in > 0 && d_out > 0, Error::Shape, || {
-            format!("the widths in and out are {d_in} and {d_out}, but must be at least 1")
-        })?;
+        for (name, width) in [("d_in", d_in), ("d_out", d_out)] {
+            Error::check(width > 0, name, width, "must be at least 1")?;
+        }
         let linear = || LinearConfig::new(d_in, d_out).with_bias(bias).init(device);
         Ok(TrainableAttention { query: linear(), key: linear(), value: linear() })
     }

@@ -136,7 +136,9 @@ impl PositionScheme {
     /// [`Error::Argument`] for rotary positions and heads of odd width.
     pub fn check(self, d_head: usize) -> Result<()> {
         let has_pairs = self != PositionScheme::Rotary || d_head.is_multiple_of(2);
-        let problem = format!("turns pairs and so needs heads of even width, but they are {d_head} wide");
+        let problem = format!(
+            "rotates pairs of elements, so heads must have an even width, but they are {d_head} wide"
+        );
         Error::check(has_pairs, "position", "\"rotary\"", problem)
     }
 

@@ -25,7 +25,7 @@ use crate::display::display_line;
 use crate::hooks::{AttentionPoint, NoHooks};
 use crate::ops::{self, AttentionOptions, Mask, Norm, Projections, ScorePosition, merge_heads};
 use crate::role::{self, ParamRole, ParamRoles};
-use crate::{Error, Result, error::ensure};
+use crate::{Error, Result, error::ensure, range};
 
 /// The configuration of a [`MultiHeadAttention`].
 #[derive(Config, Debug)]
@@ -113,12 +113,16 @@ impl MultiHeadAttentionConfig {
     /// Checks that the sizes form a valid attention.
     ///
     /// # Errors
-    /// [`Error::Argument`] if a size is zero or does not divide the size it must divide.
+    /// [`Error::Argument`] if a size is zero or does not divide the size it must divide, or if another number is outside
+    /// its range.
     pub fn check(&self) -> Result<()> {
         self.head_width()?;
         let (shared, problem) = (self.shared_heads(), format!("must divide `heads` = {}", self.heads));
         let divides = shared > 0 && self.heads.is_multiple_of(shared);
         Error::check(divides, "key_value_heads", shared, problem)?;
+        if let Some(epsilon) = self.qk_norm {
+            range::check("qk_norm", epsilon.into(), range::Range::BETWEEN_0_AND_1)?;
+        }
         check_dropout(self.dropout)
     }
 

@@ -19,7 +19,7 @@ use crate::attention::{check_dropout, check_width, mask::Mask};
 use crate::display::display_line;
 use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
 use crate::role::{self, ParamRole, ParamRoles};
-use crate::{Error, Result, error::ensure};
+use crate::{Error, Result};
 
 /// The configuration of [`SplitHeads`].
 #[derive(Config, Debug)]
@@ -75,13 +75,11 @@ impl SplitHeadsConfig {
     /// Returns the module, with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// [`Error::Argument`] if `heads` does not divide `d_model` or the dropout is outside [0, 1), [`Error::Shape`] if
-    /// the width of the input is 0.
+    /// [`Error::Argument`] if a size is zero, `heads` does not divide `d_model` or the dropout is outside [0, 1).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<SplitHeads<B>> {
         let width = self.heads * width_of_head(self.d_model, self.heads, self.d_head)?;
         check_dropout(self.dropout)?;
-        let problem = "the width of the input is 0, but must be at least 1";
-        ensure(self.d_in > 0, Error::Shape, || problem.into())?;
+        Error::check(self.d_in > 0, "d_in", self.d_in, "must be at least 1")?;
         let projection = || LinearConfig::new(self.d_in, width).with_bias(self.bias).init(device);
         Ok(SplitHeads {
             query: projection(),

@@ -13,7 +13,7 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use crate::attention::causal::{CausalAttention, CausalAttentionConfig, Masking};
 use crate::display::display_tree;
-use crate::{Error, Result, error::ensure, ops};
+use crate::{Error, Result, ops};
 
 /// The configuration of [`StackedHeads`].
 #[derive(Config, Debug)]
@@ -54,10 +54,11 @@ impl StackedHeadsConfig {
     /// Returns the module, with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// [`Error::Shape`] if a size is zero, [`Error::Argument`] if the dropout is outside [0, 1).
+    /// [`Error::Argument`] if a size is zero or the dropout is outside [0, 1).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<StackedHeads<B>> {
-        let problem = "heads and width of the output must be at least 1";
-        ensure(self.heads > 0 && self.d_out != Some(0), Error::Shape, || problem.into())?;
+        for (name, size) in [("heads", self.heads), ("d_out", self.d_out.unwrap_or(1))] {
+            Error::check(size > 0, name, size, "must be at least 1")?;
+        }
         let head = CausalAttentionConfig::new(self.d_in, self.d_head, self.context)
             .with_dropout(self.dropout)
             .with_bias(self.bias);
