@@ -1,9 +1,10 @@
 //! Tests the layers of the library, of `causal-attention-nn` and of `causal-attention-report`. Each module may import
 //! only from modules before it in its list, and only `terminal` and `cli` write to the terminal. Tests may import from
-//! anywhere.
+//! anywhere. The library crates bring none of the dependencies that only the program needs.
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use walkdir::WalkDir;
 
@@ -29,8 +30,19 @@ const PROGRAM: [&str; 17] = [
 ];
 
 /// The modules of `causal-attention-nn`.
-const NN: [&str; 10] =
-    ["error", "choice", "range", "role", "hooks", "ops", "position", "attention", "model", "prelude"];
+const NN: [&str; 11] = [
+    "error",
+    "choice",
+    "display",
+    "range",
+    "role",
+    "hooks",
+    "ops",
+    "position",
+    "attention",
+    "model",
+    "prelude",
+];
 
 /// The modules of `causal-attention-report`.
 const REPORT: [&str; 25] = [
@@ -59,6 +71,14 @@ const REPORT: [&str; 25] = [
     "comparison",
     "study",
     "golden",
+];
+
+/// The library crates, each with the dependencies that it must not bring to its users. A name also covers crates whose
+/// names extend it by a hyphen, such as `burn-core`.
+const UNWANTED: [(&str, &[&str]); 3] = [
+    ("kernels", &["burn", "clap", "csv", "image", "indicatif", "plotters", "schemars", "tokenizers", "toml"]),
+    ("nn", &["clap", "csv", "image", "indicatif", "plotters", "schemars", "tokenizers", "toml"]),
+    ("report", &["burn", "clap", "csv", "indicatif", "schemars", "tokenizers", "toml"]),
 ];
 
 /// The functions and macros that write to the terminal.
@@ -159,4 +179,27 @@ fn modules_import_downwards_and_the_program_alone_prints() {
         ["    warn(&text)", "log::warn(x)", "swarn()"].map(|it| found(it, "warn(").count()),
         [1, 0, 0]
     );
+}
+
+#[test]
+fn library_crates_bring_no_dependencies_of_the_program() {
+    for (name, unwanted) in UNWANTED {
+        let package = format!("causal-attention-{name}");
+        let tree = Command::new(env!("CARGO"))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .args("tree --offline --prefix none --format {p} -e no-dev -p".split(' '))
+            .arg(&package)
+            .output()
+            .unwrap();
+        assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+        let tree = String::from_utf8(tree.stdout).unwrap();
+        assert!(tree.starts_with(&package), "{tree}");
+        for line in tree.lines() {
+            let crate_name = line.split(' ').next().unwrap();
+            let is = |word: &&str| {
+                crate_name.strip_prefix(*word).is_some_and(|it| it.is_empty() || it.starts_with('-'))
+            };
+            assert!(!unwanted.iter().any(is), "`{package}` brings `{crate_name}`");
+        }
+    }
 }

@@ -166,7 +166,7 @@ fn values_that_no_model_has_are_refused_by_their_key() {
         (json!({"rms_norm_eps": 2}), "`rms_norm_eps` = 2 must be above 0 and below 1"),
         (json!({"attention_dropout": -1}), "`attention_dropout` = -1 must lie"),
         (json!({"hidden_size": 65_537}), "`hidden_size` = 65537 must be from 1 to 65536"),
-        (json!({"head_dim": 15}), "`head_dim`: a rotary position turns pairs"),
+        (json!({"head_dim": 15}), "`head_dim`: a rotary position rotates pairs"),
         (
             json!({"head_dim": null, "num_attention_heads": 3}),
             "`num_attention_heads` = 3 must divide `hidden_size` = 16",

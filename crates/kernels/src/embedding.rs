@@ -95,7 +95,7 @@ impl Sequences<'_> {
         let id = self.ids[row];
         match usize::try_from(id) {
             Ok(token) if token < vocab => token,
-            _ => panic!("id {id} is no token of a vocabulary of {vocab}"),
+            _ => panic!("id {id} is not a token of a vocabulary of {vocab}"),
         }
     }
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "id -1 is no token of a vocabulary of 13")]
+    #[should_panic(expected = "id -1 is not a token of a vocabulary of 13")]
     fn an_id_outside_the_table_is_refused() {
         let sequences = Sequences { ids: &[0, -1], time: 2 };
         forward(sequences, 1, &[0.0; VOCAB], None, &mut [0.0; 2]);

@@ -258,14 +258,7 @@ fn backward_by_strips(
                         copied(saved.expect("one or the other").part(rows.clone(), columns.clone()))
                     }
                 });
-                let mut part = parts.next().expect("a source at least");
-                let (inner, for_parts) = if let Some(mut gated) = parts.next() {
-                    activation::gated_value_and_gradient(form, &mut part, &mut gated, &mut for_inner);
-                    (for_inner, vec![part, gated])
-                } else {
-                    activation::value_and_gradient(form, &mut part, &mut for_inner);
-                    (part, vec![for_inner])
-                };
+                let (inner, for_parts) = activated(form, &mut parts, for_inner);
                 of_down.take_input(chunk.start, Matrix::new(&inner, chunk.len()));
                 for (for_part, columns) in for_parts.iter().zip(sources) {
                     let for_part = of_up.take_gradient(columns.start, Matrix::new(for_part, columns.len()));
@@ -283,6 +276,23 @@ fn backward_by_strips(
     );
     of_down.write(for_down.weight, for_down.bias);
     of_up.write(for_up.weight, for_up.bias);
+}
+
+/// Returns the inner values of a chunk and the gradients of its pre-activations, given the pre-activations (with a gate
+/// two, gate first) and the gradient of the inner values.
+fn activated(
+    form: Activation,
+    parts: &mut dyn Iterator<Item = Buffer>,
+    mut for_inner: Buffer,
+) -> (Buffer, Vec<Buffer>) {
+    let mut part = parts.next().expect("a source at least");
+    if let Some(mut gated) = parts.next() {
+        activation::gated_value_and_gradient(form, &mut part, &mut gated, &mut for_inner);
+        (for_inner, vec![part, gated])
+    } else {
+        activation::value_and_gradient(form, &mut part, &mut for_inner);
+        (part, vec![for_inner])
+    }
 }
 
 /// Copies the numbers of a matrix, row by row.

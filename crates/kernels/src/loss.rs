@@ -144,7 +144,7 @@ fn token(kind: &CrossEntropy, target: i64, vocab: usize) -> Option<usize> {
     }
     match usize::try_from(target) {
         Ok(token) if token < vocab => Some(token),
-        _ => panic!("target {target} is no token of a vocabulary of {vocab}"),
+        _ => panic!("target {target} is not a token of a vocabulary of {vocab}"),
     }
 }
 

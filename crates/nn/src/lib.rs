@@ -13,6 +13,7 @@
 
 pub mod attention;
 pub mod choice;
+mod display;
 pub mod error;
 pub mod hooks;
 pub mod model;

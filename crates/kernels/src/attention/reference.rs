@@ -29,6 +29,15 @@ pub(super) struct Results {
     pub gradients: Tensors,
 }
 
+impl Results {
+    /// Creates results of zeros, with `rows` log-sum-exps of queries that see no key.
+    fn before(tensors: &Tensors, rows: usize) -> Self {
+        let [query, key, value, bias] = tensors.all().map(|tensor| vec![0.0; tensor.len()]);
+        let log_sum_exp = vec![f64::INFINITY; rows];
+        Self { context: query.clone(), log_sum_exp, gradients: Tensors { query, key, value, bias } }
+    }
+}
+
 fn turned(attention: &Attention, row: &[f64], position: usize, sign: f64) -> Vec<f64> {
     let Some(rotary) = attention.rotary else { return row.to_vec() };
     let pairs = attention.d_head / 2;
@@ -63,12 +72,7 @@ pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient
     let first_query = attention.rotary.map_or(0, |rotary| rotary.first_query);
     let scale = (d_head as f64).sqrt().recip();
     let Tensors { query, key, value, bias } = tensors;
-    let zeros = |like: &[f64]| vec![0.0; like.len()];
-    let mut results = Results {
-        context: zeros(query),
-        log_sum_exp: vec![f64::INFINITY; batch * heads * query_time],
-        gradients: Tensors { query: zeros(query), key: zeros(key), value: zeros(value), bias: zeros(bias) },
-    };
+    let mut results = Results::before(tensors, batch * heads * query_time);
     let mut factors = vec![1.0; batch * heads * query_time * key_time];
     if let Some(dropout) = attention.dropout {
         dropout::apply(dropout, key_time, &factors.clone(), &mut factors);

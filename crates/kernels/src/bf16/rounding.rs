@@ -78,7 +78,7 @@ vectorized! {
     }
 
     fn fill_in_registers(_simd; side: Side, matrix: Matrix<'_>, blocks: &mut MatrixMut<'_>) {
-        fill_by(side, matrix, blocks, pair, pair_neighbours, |_| {});
+        Operations { pair, pair_neighbours, fetch: |_: &[f32]| {} }.fill(side, matrix, blocks);
     }
 }
 
@@ -92,26 +92,40 @@ pub(super) fn fill(side: Side, matrix: Matrix, blocks: &mut MatrixMut) {
     fill_in_registers(side, matrix, blocks);
 }
 
-/// Implements [`fill`] with a function that packs two lines, one that packs neighbours, and one that prefetches a cache
-/// line. If neighbouring lines are adjacent in memory, one block is filled at a time; otherwise one line of all blocks.
-#[inline(always)]
-fn fill_by(
-    side: Side,
-    matrix: Matrix,
-    blocks: &mut MatrixMut,
-    pair: impl Fn([&[f32]; 2], &mut [f32; SIDE]),
-    pair_neighbours: impl Fn(&[f32], &mut [f32; SIDE]),
-    fetch: impl Fn(&[f32]),
-) {
-    /// The number of rows to prefetch ahead: usually a piece of each row is read, a pattern that hardware prefetchers
-    /// do not predict.
-    const AHEAD: usize = 4;
-    let (lines, inner) = (matrix.rows(), matrix.columns());
-    let (all, steps) = (lines.div_ceil(SIDE), inner.div_ceil(2 * SIDE));
-    let is_transposed = matrix.is_transposed();
-    let turns = is_transposed == (side == Side::Left);
-    if is_transposed {
-        let rows = matrix.transposed();
+/// The operations of an instruction set that fill blocks.
+struct Operations<Pair, Neighbours, Fetch> {
+    /// Packs two lines into slots.
+    pair: Pair,
+    /// Packs neighbouring numbers of a line into slots.
+    pair_neighbours: Neighbours,
+    /// Prefetches a cache line.
+    fetch: Fetch,
+}
+
+impl<Pair, Neighbours, Fetch> Operations<Pair, Neighbours, Fetch>
+where
+    Pair: Fn([&[f32]; 2], &mut [f32; SIDE]),
+    Neighbours: Fn(&[f32], &mut [f32; SIDE]),
+    Fetch: Fn(&[f32]),
+{
+    /// Implements [`fill`].
+    #[inline(always)]
+    fn fill(&self, side: Side, matrix: Matrix, blocks: &mut MatrixMut) {
+        let is_transposed = matrix.is_transposed();
+        let turns = is_transposed == (side == Side::Left);
+        if is_transposed {
+            self.fill_from_columns(matrix.transposed(), blocks, turns);
+        } else {
+            self.fill_from_rows(matrix, blocks, turns);
+        }
+    }
+
+    /// Fills the blocks of a matrix whose neighbouring lines are adjacent in memory, one line of [`TOGETHER`] blocks at
+    /// a time. `rows` is `[inner, lines]`.
+    #[inline(always)]
+    fn fill_from_columns(&self, rows: Matrix, blocks: &mut MatrixMut, turns: bool) {
+        let (inner, lines) = (rows.rows(), rows.columns());
+        let (all, steps) = (lines.div_ceil(SIDE), inner.div_ceil(2 * SIDE));
         let of_step = |step: usize| -> [&[f32]; 2 * SIDE] {
             std::array::from_fn(|row| {
                 let row = step * 2 * SIDE + row;
@@ -128,13 +142,17 @@ fn fill_by(
                     // If the last row has enough numbers, so have the others.
                     let is_whole = |rows: &[&[f32]; 2 * SIDE]| rows[2 * SIDE - 1].len() >= at + SIDE;
                     if is_whole(&next) {
-                        next.iter().for_each(|row| fetch(&row[at..at + SIDE]));
+                        next.iter().for_each(|row| (self.fetch)(&row[at..at + SIDE]));
                     }
                     let pairs = rows.as_chunks::<2>().0.iter().zip(block.iter_mut());
                     if is_whole(&rows) {
-                        pairs.for_each(|(rows, slots)| pair(rows.map(|row| &row[at..at + SIDE]), slots));
+                        pairs.for_each(|(rows, slots)| {
+                            (self.pair)(rows.map(|row| &row[at..at + SIDE]), slots);
+                        });
                     } else {
-                        pairs.for_each(|(rows, slots)| pair(rows.map(|row| part(row, at, SIDE)), slots));
+                        pairs.for_each(|(rows, slots)| {
+                            (self.pair)(rows.map(|row| part(row, at, SIDE)), slots)
+                        });
                     }
                     if turns {
                         transpose(block);
@@ -142,14 +160,23 @@ fn fill_by(
                 }
             }
         }
-    } else {
+    }
+
+    /// Fills the blocks of a matrix `[lines, inner]` whose lines are contiguous, one line at a time.
+    #[inline(always)]
+    fn fill_from_rows(&self, matrix: Matrix, blocks: &mut MatrixMut, turns: bool) {
+        /// The number of rows to prefetch ahead: usually a piece of each row is read, a pattern that hardware
+        /// prefetchers do not predict.
+        const AHEAD: usize = 4;
+        let (lines, inner) = (matrix.rows(), matrix.columns());
+        let (all, steps) = (lines.div_ceil(SIDE), inner.div_ceil(2 * SIDE));
         for line in 0..all * SIDE {
             let row = if line < lines { matrix.row(line) } else { &[] };
             let later = if line + AHEAD < lines { matrix.row(line + AHEAD) } else { &[] };
             for (step, block) in blocks_of(blocks, line / SIDE).iter_mut().take(steps).enumerate() {
-                fetch(part(later, step * 2 * SIDE, 1));
-                fetch(part(later, step * 2 * SIDE + SIDE, 1));
-                pair_neighbours(part(row, step * 2 * SIDE, 2 * SIDE), &mut block[line % SIDE]);
+                (self.fetch)(part(later, step * 2 * SIDE, 1));
+                (self.fetch)(part(later, step * 2 * SIDE + SIDE, 1));
+                (self.pair_neighbours)(part(row, step * 2 * SIDE, 2 * SIDE), &mut block[line % SIDE]);
             }
             if turns && line % SIDE == SIDE - 1 {
                 blocks_of(blocks, line / SIDE).iter_mut().take(steps).for_each(transpose);
@@ -201,19 +228,17 @@ unsafe fn fill_by_instruction(side: Side, matrix: Matrix, blocks: &mut MatrixMut
         // SAFETY: the slots have the 64 bytes that are written.
         unsafe { _mm512_storeu_si512(slots.as_mut_ptr().cast(), bits) }
     };
-    fill_by(
-        side,
-        matrix,
-        blocks,
-        |[first, second], slots| {
+    let operations = Operations {
+        pair: |[first, second]: [&[f32]; 2], slots: &mut [f32; SIDE]| {
             store(_mm512_permutexvar_epi16(in_turn, round(load(first), load(second))), slots);
         },
-        |line, slots| {
+        pair_neighbours: |line: &[f32], slots: &mut [f32; SIDE]| {
             let (first, second) = line.split_at(line.len().min(SIDE));
             store(round(load(first), load(second)), slots);
         },
-        |line| _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()),
-    );
+        fetch: |line: &[f32]| _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()),
+    };
+    operations.fill(side, matrix, blocks);
 }
 
 /// Transposes a block.

@@ -100,77 +100,90 @@ fn factors_hold_the_nearest_numbers_of_any_kind() {
     }
 }
 
+/// Computes a product into `output`, with or without the matrix unit.
+fn multiply(unit: Option<amx::Unit>, output: &mut [f32], columns: usize, update: Update, factors: [Part; 2]) {
+    product_by(unit, &mut MatrixMut::new(output, columns), update, factors);
+}
+
+/// Checks every update of the whole product against the `expected` bits of `[rows, columns]`.
+fn check_updates(unit: Option<amx::Unit>, [left, right]: [&Factor; 2], expected: &[f32], columns: usize) {
+    let mut output = vec![f32::NAN; expected.len()];
+    for (update, definition) in [
+        (Update::Set(1.0), expected.to_vec()),
+        (Update::Add(2.0), expected.iter().map(|x| x.mul_add(2.0, *x)).collect()),
+        (Update::Set(0.3), expected.iter().map(|x| x * 0.3).collect()),
+    ] {
+        multiply(unit, &mut output, columns, update, [left.all(), right.all()]);
+        assert_eq!(bits(&output), bits(&definition), "{update:?} of {columns} columns");
+    }
+}
+
+/// Checks products of the last columns, of the last rows, and by halves of the inner axis.
+fn check_parts(
+    unit: Option<amx::Unit>,
+    [left, right]: [&Factor; 2],
+    expected: &[f32],
+    [rows, inner, columns]: [usize; 3],
+) {
+    let first = columns / SIDE * SIDE;
+    let mut last = vec![f32::NAN; rows * (columns - first)];
+    if first < columns {
+        let factors = [left.all(), right.part(first, 0..inner)];
+        multiply(unit, &mut last, columns - first, Update::Set(1.0), factors);
+    }
+    let of_all = expected.chunks(columns).flat_map(|row| bits(&row[first..]));
+    assert!(of_all.eq(bits(&last)), "[{rows}, {inner}, {columns}], the last columns");
+    let first = rows / SIDE * SIDE;
+    let mut last = vec![f32::NAN; (rows - first) * columns];
+    multiply(unit, &mut last, columns, Update::Set(1.0), [left.part(first, 0..inner), right.all()]);
+    assert_eq!(bits(&last), bits(&expected[first * columns..]), "the last rows");
+    let half = inner / 2 / 32 * 32;
+    let mut output = vec![f32::NAN; rows * columns];
+    for (range, update) in [(0..half, Update::Set(1.0)), (half..inner, Update::Continue)] {
+        let factors = [left.part(0, range.clone()), right.part(0, range)];
+        multiply(unit, &mut output, columns, update, factors);
+    }
+    assert_eq!(bits(&output), bits(expected), "[{rows}, {inner}, {columns}], by halves");
+}
+
+/// Checks the fallback in registers, for processors without an instruction, in the first tile of a product.
+fn check_registers([left, right]: [&Factor; 2], expected: &[f32], [rows, columns]: [usize; 2]) {
+    let (used, width) = (rows.min(TILE_ROWS), columns.min(TILE_COLUMNS));
+    let tile = Tile { left: left.all(), right: right.all(), first: [0; 2], width };
+    let mut sums = [[0.0; TILE_COLUMNS]; TILE_ROWS];
+    sum_in_registers(used, &tile, &mut sums);
+    for (sums, expected) in sums.iter().zip(expected.chunks(columns)).take(used) {
+        assert_eq!(bits(&sums[..width]), bits(&expected[..width]), "[{rows}, {columns}] in registers");
+    }
+}
+
 #[test]
 fn every_orientation_and_every_way_gives_the_bits_of_the_definition() {
-    for (rows, inner, columns) in
-        [(1, 1, 1), (1, 7, 5), (7, 3, 1), (3, 2, 17), (17, 64, 13), (67, 131, 71), (6, 32, 64), (5, 33, 130)]
+    for shape in
+        [[1, 1, 1], [1, 7, 5], [7, 3, 1], [3, 2, 17], [17, 64, 13], [67, 131, 71], [6, 32, 64], [5, 33, 130]]
     {
+        let [rows, inner, columns] = shape;
         let (mut left, mut right) = (random(1, rows * inner), random(2, inner * columns));
         // Magnitudes whose products may be denormal.
         left.iter_mut().step_by(5).for_each(|x| *x *= 1e-20);
         right.iter_mut().step_by(3).for_each(|x| *x *= 1e-19);
-        let (left_numbers, right_numbers) = (left, right);
-        let (left_t, right_t) = (transposed(&left_numbers, inner), transposed(&right_numbers, columns));
-        let lefts = [Matrix::new(&left_numbers, inner), Matrix::new(&left_t, rows).transposed()];
-        let rights = [Matrix::new(&right_numbers, columns), Matrix::new(&right_t, inner).transposed()];
+        let (left_t, right_t) = (transposed(&left, inner), transposed(&right, columns));
+        let lefts = [Matrix::new(&left, inner), Matrix::new(&left_t, rows).transposed()];
+        let rights = [Matrix::new(&right, columns), Matrix::new(&right_t, inner).transposed()];
+        let lefts = lefts.map(|left| Factor::new(Side::Left, left));
+        let rights = rights.map(|right| Factor::new(Side::Right, right));
         let unit = amx::Unit::new();
         let ways = [(None, in_pairs as fn(&[f32], &[f32]) -> f32), (unit, in_tiles)];
         // Without a matrix unit only the first is tested.
         for (unit, sum) in &ways[..1 + usize::from(unit.is_some())] {
-            let expected = expected(*sum, &left_numbers, &right_numbers, inner, columns);
-            for (left, right) in lefts.into_iter().flat_map(|left| rights.map(|right| (left, right))) {
-                let mut output = vec![f32::NAN; rows * columns];
-                let (left, right) = (Factor::new(Side::Left, left), Factor::new(Side::Right, right));
-                let factors = [left.all(), right.all()];
-                let matrix = &mut MatrixMut::new(&mut output, columns);
-                product_by(*unit, matrix, Update::Set(1.0), factors);
-                assert_eq!(bits(&output), bits(&expected), "[{rows}, {inner}, {columns}]");
-                let matrix = &mut MatrixMut::new(&mut output, columns);
-                product_by(*unit, matrix, Update::Add(2.0), factors);
-                let tripled = expected.iter().map(|x| x.mul_add(2.0, *x)).collect::<Vec<_>>();
-                assert_eq!(bits(&output), bits(&tripled), "[{rows}, {inner}, {columns}], added");
-                let matrix = &mut MatrixMut::new(&mut output, columns);
-                product_by(*unit, matrix, Update::Set(0.3), factors);
-                let scaled = expected.iter().map(|x| x * 0.3).collect::<Vec<_>>();
-                assert_eq!(bits(&output), bits(&scaled), "[{rows}, {inner}, {columns}], scaled");
-                let first = columns / SIDE * SIDE;
-                let mut last = vec![f32::NAN; rows * (columns - first)];
-                if first < columns {
-                    let matrix = &mut MatrixMut::new(&mut last, columns - first);
-                    let factors = [left.all(), right.part(first, 0..inner)];
-                    product_by(*unit, matrix, Update::Set(1.0), factors);
-                }
-                let of_all = expected.chunks(columns).flat_map(|row| bits(&row[first..]));
-                assert!(of_all.eq(bits(&last)), "[{rows}, {inner}, {columns}], the last columns");
-                let first = rows / SIDE * SIDE;
-                let mut last = vec![f32::NAN; (rows - first) * columns];
-                let matrix = &mut MatrixMut::new(&mut last, columns);
-                product_by(*unit, matrix, Update::Set(1.0), [left.part(first, 0..inner), right.all()]);
-                assert_eq!(bits(&last), bits(&expected[first * columns..]), "the last rows");
-                let half = inner / 2 / 32 * 32;
-                for (range, update) in [(0..half, Update::Set(1.0)), (half..inner, Update::Continue)] {
-                    let factors = [left.part(0, range.clone()), right.part(0, range)];
-                    product_by(*unit, &mut MatrixMut::new(&mut output, columns), update, factors);
-                }
-                assert_eq!(bits(&output), bits(&expected), "[{rows}, {inner}, {columns}], by halves");
+            let expected = expected(*sum, &left, &right, inner, columns);
+            for factors in lefts.iter().flat_map(|left| rights.each_ref().map(|right| [left, right])) {
+                check_updates(*unit, factors, &expected, columns);
+                check_parts(*unit, factors, &expected, shape);
             }
         }
-
-        // The fallback in registers for processors without an instruction.
-        let (left, right) = (Factor::new(Side::Left, lefts[0]), Factor::new(Side::Right, rights[0]));
-        let tile =
-            Tile { left: left.all(), right: right.all(), first: [0; 2], width: columns.min(TILE_COLUMNS) };
-        let mut sums = [[0.0; TILE_COLUMNS]; TILE_ROWS];
-        sum_in_registers(rows.min(TILE_ROWS), &tile, &mut sums);
-        let by_definition = expected(in_pairs, &left_numbers, &right_numbers, inner, columns);
-        for (sums, expected) in sums.iter().zip(by_definition.chunks(columns)).take(rows.min(TILE_ROWS)) {
-            let used = columns.min(TILE_COLUMNS);
-            assert_eq!(
-                bits(&sums[..used]),
-                bits(&expected[..used]),
-                "[{rows}, {inner}, {columns}] in registers"
-            );
-        }
+        let by_definition = expected(in_pairs, &left, &right, inner, columns);
+        check_registers([&lefts[0], &rights[0]], &by_definition, [rows, columns]);
     }
 }
 

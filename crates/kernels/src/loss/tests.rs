@@ -136,7 +136,7 @@ fn huge_logits_give_finite_losses() {
 }
 
 #[test]
-#[should_panic(expected = "target 11 is no token of a vocabulary of 11")]
+#[should_panic(expected = "target 11 is not a token of a vocabulary of 11")]
 fn a_target_beyond_the_vocabulary_is_refused() {
     run(&CrossEntropy::default(), &[0.0; 11], &[11]);
 }

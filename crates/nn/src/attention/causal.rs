@@ -20,6 +20,7 @@ use super::check_dropout;
 use super::mask::future;
 use super::score::{self, AttentionOutput};
 use super::trainable::{TrainableAttention, TrainableAttentionConfig};
+use crate::display::display_line;
 use crate::error::ensure;
 use crate::{Error, Result, ops};
 
@@ -102,6 +103,7 @@ pub struct CausalAttentionConfig {
 
 /// One head of causal self-attention.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct CausalAttention<B: Backend> {
     /// The projections to queries, keys and values.
     pub projection: TrainableAttention<B>,
@@ -111,14 +113,22 @@ pub struct CausalAttention<B: Backend> {
     pub hidden: Tensor<B, 2, Bool>,
 }
 
+display_line!(CausalAttention, self => {
+    d_in: self.projection.query.weight.lazy_shape().dims::<2>()[0],
+    d_out: self.projection.query.weight.lazy_shape().dims::<2>()[1],
+    context: self.hidden.dims()[0],
+    bias: self.projection.query.bias.is_some(),
+    dropout: self.dropout.prob,
+});
+
 impl CausalAttentionConfig {
     /// Returns the module, with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// [`Error::Shape`] if a size is zero, [`Error::Argument`] if the dropout is outside [0, 1).
+    /// [`Error::Argument`] if a size is zero or the dropout is outside [0, 1).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<CausalAttention<B>> {
         check_dropout(self.dropout)?;
-        ensure(self.context > 0, Error::Shape, || "the context is 0, but must be at least 1".into())?;
+        Error::check(self.context > 0, "context", self.context, "must be at least 1")?;
         let projection = TrainableAttentionConfig::new(self.d_in, self.d_out).with_bias(self.bias);
         Ok(CausalAttention {
             projection: projection.init(device)?,

@@ -43,8 +43,9 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use crate::{Error, Result, error::ensure, range};
 
-/// Checks that the last axis of `what` has the width that a module takes.
+/// Checks that the last axis of `what` has the width that a module takes, and that no axis is empty.
 pub(crate) fn check_width<const D: usize>(what: &str, dims: [usize; D], width: usize) -> Result<()> {
+    ensure(!dims.contains(&0), Error::Shape, || format!("the {what} is {dims:?}: there is nothing to read"))?;
     ensure(dims[D - 1] == width, Error::Shape, || {
         format!("the {what} is {dims:?}, but its last axis must be {width}")
     })

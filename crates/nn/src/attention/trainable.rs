@@ -13,7 +13,8 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use super::check_width;
 use super::score::{self, AttentionOutput};
-use crate::{Error, Result, error::ensure, ops};
+use crate::display::display_line;
+use crate::{Error, Result, ops};
 
 /// The configuration of a [`TrainableAttention`].
 #[derive(Config, Debug)]
@@ -29,6 +30,7 @@ pub struct TrainableAttentionConfig {
 
 /// Scaled dot-product self-attention with learned projections.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct TrainableAttention<B: Backend> {
     /// The query projection, `d_in` to `d_out`.
     pub query: Linear<B>,
@@ -38,16 +40,22 @@ pub struct TrainableAttention<B: Backend> {
     pub value: Linear<B>,
 }
 
+display_line!(TrainableAttention, self => {
+    d_in: self.query.weight.lazy_shape().dims::<2>()[0],
+    d_out: self.query.weight.lazy_shape().dims::<2>()[1],
+    bias: self.query.bias.is_some(),
+});
+
 impl TrainableAttentionConfig {
     /// Returns the module, with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// [`Error::Shape`] if a width is zero.
+    /// [`Error::Argument`] if a width is zero.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<TrainableAttention<B>> {
         let Self { d_in, d_out, bias } = *self;
-        ensure(d_in > 0 && d_out > 0, Error::Shape, || {
-            format!("the widths in and out are {d_in} and {d_out}, but must be at least 1")
-        })?;
+        for (name, width) in [("d_in", d_in), ("d_out", d_out)] {
+            Error::check(width > 0, name, width, "must be at least 1")?;
+        }
         let linear = || LinearConfig::new(d_in, d_out).with_bias(bias).init(device);
         Ok(TrainableAttention { query: linear(), key: linear(), value: linear() })
     }

@@ -9,6 +9,7 @@ use crate::Result;
 use crate::attention::{
     AttentionHooks, AttentionInput, HeadInput, KeyValueCache, Mask, Memory, MultiHeadAttention, SplitHeads,
 };
+use crate::display::display_tree;
 use crate::hooks::{AttentionPoint, BlockHooks, HookPoint};
 use crate::ops::{Norm, ScorePosition};
 use crate::role::{ParamRole, ParamRoles};
@@ -29,6 +30,7 @@ pub struct BlockInput<'a, B: Backend> {
 
 /// A block of attention and a feed-forward layer.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct Block<B: Backend> {
     /// The norm before or after the self-attention.
     pub attention_norm: Norm<B>,
@@ -46,6 +48,8 @@ pub struct Block<B: Backend> {
     #[module(skip)]
     pub placement: NormPlacement,
 }
+
+display_tree!(Block);
 
 impl<B: Backend> ParamRoles for Block<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {

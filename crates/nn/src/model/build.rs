@@ -35,15 +35,15 @@ impl ModelConfig {
     pub fn init_lazy<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
         self.check()?;
         let Sizes { vocab, context, source_context } = sizes;
-        ensure(vocab > 0 && context > 0, Error::Shape, || {
-            format!(
-                "a model needs a vocabulary and a context of at least 1, but they are {vocab} and {context}"
-            )
-        })?;
         let source = source_context.unwrap_or(0);
-        ensure(source > 0 || self.architecture != Architecture::EncoderDecoder, Error::Shape, || {
-            "an encoder-decoder needs sources of at least one token".into()
-        })?;
+        let least_source = usize::from(self.architecture == Architecture::EncoderDecoder);
+        for (name, size, least) in
+            [("vocab", vocab, 1), ("context", context, 1), ("source_context", source, least_source)]
+        {
+            ensure(size >= least, Error::Shape, || {
+                format!("`{name}` of the sizes: {size} must be at least {least}")
+            })?;
+        }
         let longest = context.max(source);
         let most = self.position.most_places(longest, self.largest_position);
         let has_places =

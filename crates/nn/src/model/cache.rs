@@ -5,10 +5,10 @@
 
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-use super::{Model, Source, check_tokens};
-use crate::Result;
+use super::{Decoder, Model, Source, check_tokens};
 use crate::attention::{KeyValueCache, Memory};
 use crate::hooks::NoHooks;
+use crate::{Error, Result, error::ensure};
 
 /// The keys and values of each layer of a model, for the positions read.
 #[derive(Debug, Clone)]
@@ -37,12 +37,8 @@ impl<B: Backend> Model<B> {
     /// # Errors
     /// [`crate::Error::Shape`] if a source is missing, has the wrong shape, or is given to a model that takes none.
     pub fn start(&self, source: Option<Source<B>>) -> Result<ModelCache<B>> {
-        let layers = match self {
-            Model::OneLayer(_) => 1,
-            Model::Decoder(model) => model.blocks.len(),
-        };
         let memories = self.project_memory(source, &mut NoHooks)?;
-        Ok(ModelCache { layers: vec![KeyValueCache::default(); layers], memories })
+        Ok(ModelCache { layers: vec![KeyValueCache::default(); self.masks().len()], memories })
     }
 
     /// Reads the next tokens of each row, and returns the logits of the token after the last one.
@@ -51,13 +47,31 @@ impl<B: Backend> Model<B> {
     /// `tokens` `[batch, time]`; the result is `[batch, vocab]`.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] if `tokens` is empty, if the sequence extends beyond the last position, or if the batch
-    /// size differs from that of earlier calls.
+    /// [`crate::Error::Shape`] if `tokens` is empty, if the sequence extends beyond the last position, if the batch size
+    /// differs from that of earlier calls, or if another model created the cache and its layers differ.
     pub fn read(&self, tokens: Tensor<B, 2, Int>, cache: &mut ModelCache<B>) -> Result<Tensor<B, 2>> {
         let [_, time] = tokens.dims();
         check_tokens("tokens are", tokens.dims())?;
+        self.check_cache(cache)?;
         let x = self.stream(tokens, &cache.memories, Some(&mut cache.layers), &mut NoHooks)?;
         Ok(self.logits(x.narrow(1, time - 1, 1)).squeeze_dim(1))
+    }
+
+    /// Checks that a cache has the layers of this model.
+    fn check_cache(&self, cache: &ModelCache<B>) -> Result<()> {
+        let layers = self.masks().len();
+        let memories = match self {
+            Model::Decoder(Decoder { encoder: Some(_), .. }) => layers,
+            Model::Decoder(_) | Model::OneLayer(_) => 0,
+        };
+        let held = [cache.layers.len(), cache.memories.len()];
+        ensure(held == [layers, memories], Error::Shape, || {
+            format!(
+                "`cache` has {} layers and {} memories, but the model needs {layers} and {memories}: start it with this \
+                 model",
+                held[0], held[1]
+            )
+        })
     }
 }
 

@@ -15,6 +15,7 @@ use super::embedding::Embeddings;
 use super::encoder::{Encoder, Source};
 use crate::Result;
 use crate::attention::{KeyValueCache, Mask, Memory};
+use crate::display::display_tree;
 use crate::hooks::{BlockHooks, HookPoint, Hooks};
 use crate::ops::{self, Norm};
 use crate::position::{Position, contributions};
@@ -22,6 +23,7 @@ use crate::role::{self, ParamRole, ParamRoles};
 
 /// A stack of causal blocks over embeddings.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct Decoder<B: Backend> {
     /// The encoder of the source, in an encoder-decoder.
     pub encoder: Option<Encoder<B>>,
@@ -38,6 +40,8 @@ pub struct Decoder<B: Backend> {
     /// The soft cap of the logits; 0 for none.
     pub softcap: f64,
 }
+
+display_tree!(Decoder);
 
 impl<B: Backend> ParamRoles for Decoder<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {

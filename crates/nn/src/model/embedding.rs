@@ -5,6 +5,7 @@ use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
 use super::config::ModelConfig;
+use crate::display::display_tree;
 use crate::ops::{self, Norm};
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
@@ -19,6 +20,7 @@ pub fn token_embedding<B: Backend>(vocab: usize, d_model: usize, device: &B::Dev
 
 /// Token embeddings with positions, an optional norm, and dropout.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct Embeddings<B: Backend> {
     /// The token embedding, `[vocab, d_model]`, one row per token.
     pub token: Embedding<B>,
@@ -29,6 +31,8 @@ pub struct Embeddings<B: Backend> {
     /// The factor of the token embeddings.
     pub scale: f64,
 }
+
+display_tree!(Embeddings);
 
 impl<B: Backend> ParamRoles for Embeddings<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {

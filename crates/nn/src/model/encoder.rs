@@ -7,6 +7,7 @@ use burn::tensor::{Int, Tensor, backend::Backend};
 use super::block::{Block, BlockInput};
 use super::{check_tokens, embedding::Embeddings};
 use crate::attention::Mask;
+use crate::display::display_tree;
 use crate::hooks::{BlockHooks, HookPoint, Hooks, Stack};
 use crate::ops::Norm;
 use crate::position::{Position, contributions};
@@ -24,6 +25,7 @@ pub struct Source<B: Backend> {
 
 /// A stack of bidirectional blocks.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct Encoder<B: Backend> {
     /// The embeddings of the tokens.
     pub embedding: Embeddings<B>,
@@ -34,6 +36,8 @@ pub struct Encoder<B: Backend> {
     /// The final norm of a pre-norm stack.
     pub norm: Option<Norm<B>>,
 }
+
+display_tree!(Encoder);
 
 impl<B: Backend> ParamRoles for Encoder<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
@@ -55,7 +59,7 @@ impl<B: Backend> Encoder<B> {
         check_tokens("source is", [batch, time])?;
         let lengths = &source.lengths;
         ensure(lengths.len() == batch && lengths.iter().all(|length| *length <= time), Error::Shape, || {
-            format!("the source is [{batch}, {time}], but its lengths are {lengths:?}")
+            format!("`lengths` of the source: {lengths:?} must be {batch} lengths up to {time}")
         })?;
         self.position.as_ref().map_or(Ok(()), |position| position.check(time))
     }

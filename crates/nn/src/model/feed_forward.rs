@@ -9,12 +9,14 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::config::ModelConfig;
 use crate::Result;
 use crate::attention::{check_residual, check_width};
+use crate::display::display_line;
 use crate::hooks::{BlockHooks, HookPoint};
 use crate::ops::{self, Activation};
 use crate::role::{self, ParamRole, ParamRoles};
 
 /// Two linear layers with an activation between them and dropout after them.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct FeedForward<B: Backend> {
     /// The first layer, `d_model` to `d_inner`; if gated, to `2 * d_inner`, with the columns of the gate first.
     pub up: Linear<B>,
@@ -26,6 +28,14 @@ pub struct FeedForward<B: Backend> {
     #[module(skip)]
     pub activation: Activation,
 }
+
+display_line!(FeedForward, self => {
+    d_model: self.up.weight.lazy_shape().dims::<2>()[0],
+    d_inner: self.down.weight.lazy_shape().dims::<2>()[0],
+    activation: self.activation,
+    bias: self.up.bias.is_some(),
+    dropout: self.dropout.prob,
+});
 
 impl<B: Backend> ParamRoles for FeedForward<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {

@@ -6,7 +6,7 @@
 
 use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 
-use crate::{Error, Result, error::ensure, ops};
+use crate::{Error, Result, error::ensure, ops, range};
 
 /// Returns the summed cross-entropy of the counted targets, in nats.
 ///
@@ -18,13 +18,14 @@ use crate::{Error, Result, error::ensure, ops};
 /// whatever its id. The result is `[1]`.
 ///
 /// # Errors
-/// [`Error::Shape`] with both shapes if they do not match.
+/// [`Error::Shape`] with both shapes if they do not match, [`Error::Argument`] if `smoothing` is outside [0, 1).
 pub fn cross_entropy<B: Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,
     hidden: Option<Tensor<B, 2, Bool>>,
     smoothing: f64,
 ) -> Result<Tensor<B, 1>> {
+    range::check("smoothing", smoothing.into(), range::Range::FRACTION)?;
     let [batch, time, vocab] = logits.dims();
     let of_hidden = hidden.as_ref().map_or([batch, time], Tensor::dims);
     for (name, dims) in [("targets", targets.dims()), ("hidden targets", of_hidden)] {

@@ -29,6 +29,7 @@ use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Int, Shape, Tensor, backend::Backend};
 
 use crate::attention::{KeyValueCache, Mask, Memory};
+use crate::display::display_variant;
 use crate::hooks::{Hooks, NoHooks};
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure, ops};
@@ -36,12 +37,15 @@ use crate::{Error, Result, error::ensure, ops};
 /// A model of any architecture.
 #[expect(clippy::large_enum_variant, reason = "a program holds one or two models, and a box is no module")]
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub enum Model<B: Backend> {
     /// The one-layer decoder: embedding, causal attention, head.
     OneLayer(OneLayerDecoder<B>),
     /// A stack of causal blocks, optionally with an encoder.
     Decoder(Decoder<B>),
 }
+
+display_variant!(Model { OneLayer, Decoder });
 
 /// The inputs of a model.
 #[derive(Debug, Clone)]

@@ -7,12 +7,14 @@ use burn::tensor::{Int, Tensor, backend::Backend};
 
 use crate::Result;
 use crate::attention::{AttentionHooks, AttentionInput, KeyValueCache, Mask, MultiHeadAttention};
+use crate::display::display_tree;
 use crate::hooks::{BlockHooks, HookPoint, Hooks};
 use crate::ops::{self, ScorePosition};
 use crate::role::{self, ParamRole, ParamRoles};
 
 /// A decoder that computes `head(attention(embedding(tokens)))`.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct OneLayerDecoder<B: Backend> {
     /// The token embedding, `[vocab, d_model]`, one row per token.
     pub embedding: Embedding<B>,
@@ -21,6 +23,8 @@ pub struct OneLayerDecoder<B: Backend> {
     /// The head, `d_model` to `vocab`.
     pub head: Linear<B>,
 }
+
+display_tree!(OneLayerDecoder);
 
 impl<B: Backend> ParamRoles for OneLayerDecoder<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {

@@ -100,3 +100,20 @@ fn inputs_that_do_not_fit_the_architecture_are_refused() {
     two.tokens = Tensor::zeros([2, 3], &Default::default());
     assert_eq!(refused(&answers, two), "there are 1 sources, but 2 answers");
 }
+
+#[test]
+fn a_model_prints_as_a_tree_with_its_sizes() {
+    let printed = model(Architecture::Decoder, PositionScheme::Rotary).to_string();
+    for lines in [
+        "Decoder {\n  embedding: Embeddings {\n    token: Embedding {n_embedding: 11, d_model: 18, params: 198}\n",
+        "\n  position: Rotary {d_head: 6, theta: 10000.0, scaling: None, factor: 1.0}\n  blocks: Vec<0..2> {\n    0: Block {\n",
+        "\n      attention: MultiHeadAttention {d_model: 18, heads: 3, key_value_heads: 3, d_head: 6, ",
+        "\n      feed_forward: FeedForward {d_model: 18, d_inner: 72, activation: Gelu, bias: true, dropout: 0.0, params: 2682}\n",
+        "\n      placement: Pre\n      params: 4122\n    }\n    1: Block {\n",
+        "\n  norm: Norm {kind: Layer, d_model: 18, epsilon: 1e-5, bias: true, params: 36}\n",
+        "\n  params: 8676\n}",
+    ] {
+        assert!(printed.contains(lines), "{lines}\n{printed}");
+    }
+    assert!(!printed.contains('"') && !printed.contains(": None\n"), "{printed}");
+}

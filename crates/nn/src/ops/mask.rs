@@ -81,11 +81,11 @@ impl<B: Backend> Mask<B> {
     /// # Errors
     /// [`Error::Shape`] with the rule, its shape and the expected shape; [`Error::Argument`] for a window of 0.
     pub fn check(&self, batch: usize, query_time: usize, key_time: usize) -> Result<()> {
-        let fits = |name: &str, shape: &[usize], wanted: &[usize]| {
+        let fits = |name: &str, axes: &str, shape: &[usize], wanted: &[usize]| {
             if shape == wanted {
                 return Ok(());
             }
-            Err(Error::Shape(format!("the mask of {name} is {shape:?}, but it must be {wanted:?}")))
+            Err(Error::Shape(format!("`{name}` of the mask: {shape:?} must be {axes} = {wanted:?}")))
         };
         let Self { causal, window, lengths, documents, pairs } = self;
         Error::check(*window != Some(0), "window", 0, "must be at least 1: a query sees itself")?;
@@ -97,26 +97,27 @@ impl<B: Backend> Mask<B> {
             )));
         }
         if let Some(lengths) = lengths {
-            fits("lengths [batch]", &[lengths.len()], &[batch])?;
+            fits("lengths", "[batch]", &[lengths.len()], &[batch])?;
             if let Some(long) = lengths.iter().find(|length| **length > key_time) {
                 return Err(Error::Shape(format!(
-                    "a length of the mask is {long}, but there are {key_time} keys"
+                    "`lengths` of the mask: {long} is more than the {key_time} keys"
                 )));
             }
         }
         if let Some(documents) = documents {
             let wrong = documents.iter().map(Vec::len).find(|time| *time != key_time);
             fits(
-                "documents [batch][key_time]",
+                "documents",
+                "[batch][key_time]",
                 &[documents.len(), wrong.unwrap_or(key_time)],
                 &[batch, key_time],
             )?;
         }
         for pairs in pairs {
-            let [_, queries, keys] = pairs.dims();
+            let [sequences, queries, keys] = pairs.dims();
             let whole = |size: usize, all: usize| if size == 1 { 1 } else { all };
-            let wanted = [batch, whole(queries, query_time), whole(keys, key_time)];
-            fits("pairs [batch, query_time, key_time]", &pairs.dims(), &wanted)?;
+            let wanted = [whole(sequences, batch), whole(queries, query_time), whole(keys, key_time)];
+            fits("pairs", "[batch, query_time, key_time]", &pairs.dims(), &wanted)?;
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use super::host::Floats;
 use super::operation::{self, Input, Operation, fused, gradients, inputs};
 use super::{float, primitive};
 use crate::choices;
+use crate::display::display_line;
 use crate::kernels::norm as kernel;
 use crate::kernels::pool::{self, Buffer};
 use crate::role::{ParamRole, ParamRoles};
@@ -38,6 +39,7 @@ choices! {
 ///
 /// Burn's own modules keep their epsilon private, but a fused operation needs it.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct Norm<B: Backend> {
     /// The scale, `[d_model]`, initially ones.
     pub gamma: Param<Tensor<B, 1>>,
@@ -49,6 +51,13 @@ pub struct Norm<B: Backend> {
     #[module(skip)]
     pub kind: NormKind,
 }
+
+display_line!(Norm, self => {
+    kind: self.kind,
+    d_model: self.gamma.lazy_shape().dims::<1>()[0],
+    epsilon: self.epsilon,
+    bias: self.beta.is_some(),
+});
 
 impl<B: Backend> ParamRoles for Norm<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {

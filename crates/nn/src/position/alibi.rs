@@ -11,6 +11,7 @@ use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
 use super::Direction;
+use crate::display::display_line;
 
 /// Returns the slope of each head.
 ///
@@ -27,6 +28,7 @@ pub fn slopes(heads: usize) -> Vec<f64> {
 
 /// A position scheme that lowers scores in proportion to the distance; no parameters.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct Alibi<B: Backend> {
     /// The slopes, `[heads, 1]`.
     slopes: Tensor<B, 2>,
@@ -34,6 +36,8 @@ pub struct Alibi<B: Backend> {
     #[module(skip)]
     direction: Direction,
 }
+
+display_line!(Alibi, self => { heads: self.slopes.dims()[0], direction: self.direction });
 
 impl<B: Backend> Alibi<B> {
     /// Creates the slopes of `heads` heads. With [`Direction::Both`], a key after the query is lowered as much as one

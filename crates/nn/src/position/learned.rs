@@ -4,15 +4,22 @@
 use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
 
+use crate::display::display_line;
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
 /// A learned vector for each position.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct Learned<B: Backend> {
     /// The vectors, `[context, d_model]`, initialised from N(0, 0.02) like the token embeddings.
     pub weight: Param<Tensor<B, 2>>,
 }
+
+display_line!(Learned, self => {
+    context: self.weight.lazy_shape().dims::<2>()[0],
+    d_model: self.weight.lazy_shape().dims::<2>()[1],
+});
 
 impl<B: Backend> ParamRoles for Learned<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {

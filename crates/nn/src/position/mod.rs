@@ -31,6 +31,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use crate::choices;
+use crate::display::display_variant;
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, ops::ScorePosition};
 
@@ -84,6 +85,7 @@ pub enum Direction {
 
 /// A position scheme with its parameters and tables.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub enum Position<B: Backend> {
     /// A learned vector for each position.
     Learned(Learned<B>),
@@ -98,6 +100,8 @@ pub enum Position<B: Backend> {
     /// A learned number for each head and range of distances.
     Relative(Relative<B>),
 }
+
+display_variant!(Position { Learned, Sinusoidal, RandomSinusoidal, Rotary, Alibi, Relative });
 
 impl<B: Backend> ParamRoles for Position<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
@@ -132,7 +136,9 @@ impl PositionScheme {
     /// [`Error::Argument`] for rotary positions and heads of odd width.
     pub fn check(self, d_head: usize) -> Result<()> {
         let has_pairs = self != PositionScheme::Rotary || d_head.is_multiple_of(2);
-        let problem = format!("turns pairs and so needs heads of even width, but they are {d_head} wide");
+        let problem = format!(
+            "rotates pairs of elements, so heads must have an even width, but they are {d_head} wide"
+        );
         Error::check(has_pairs, "position", "\"rotary\"", problem)
     }
 

@@ -14,6 +14,7 @@ use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use rand::{SeedableRng, rngs::ChaCha8Rng, seq::index};
 
 use super::sinusoidal::sinusoids;
+use crate::display::display_line;
 use crate::{Error, Result, error::ensure, ops};
 
 /// The seed of the positions in evaluation.
@@ -21,12 +22,19 @@ const EVALUATION: u64 = 0;
 
 /// Fixed sines and cosines of randomly drawn positions; no parameters.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct RandomSinusoidal<B: Backend> {
     /// The sines and cosines, `[largest, d_model]`.
     table: Tensor<B, 2>,
     /// The longest sequence in training.
     context: usize,
 }
+
+display_line!(RandomSinusoidal, self => {
+    context: self.context,
+    largest_position: self.table.dims()[0],
+    d_model: self.table.dims()[1],
+});
 
 impl<B: Backend> RandomSinusoidal<B> {
     /// Creates a table of `largest` positions for training sequences of up to `context` tokens.

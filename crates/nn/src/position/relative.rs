@@ -8,6 +8,7 @@ use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
 use super::Direction;
+use crate::display::display_line;
 use crate::role::{ParamRole, ParamRoles};
 
 /// The number of buckets, as in T5.
@@ -38,6 +39,7 @@ pub fn bucket(back: i64, direction: Direction, buckets: usize, largest_distance:
 
 /// A learned bias for each head and bucket of distances.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct Relative<B: Backend> {
     /// The biases, `[BUCKETS, heads]`, shared by all layers.
     pub weight: Param<Tensor<B, 2>>,
@@ -45,6 +47,12 @@ pub struct Relative<B: Backend> {
     #[module(skip)]
     direction: Direction,
 }
+
+display_line!(Relative, self => {
+    heads: self.weight.lazy_shape().dims::<2>()[1],
+    buckets: BUCKETS,
+    direction: self.direction,
+});
 
 impl<B: Backend> ParamRoles for Relative<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {

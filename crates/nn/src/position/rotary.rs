@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sinusoidal::frequency;
 use crate::choices;
+use crate::display::display_line;
 use crate::ops::ScorePosition;
 
 choices! {
@@ -109,6 +110,7 @@ impl Tables {
 
 /// Queries and keys rotated by their position; no parameters.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct Rotary<B: Backend> {
     /// The cosines, `[places, d_head / 2]`, up to the context or `USUAL` positions.
     cosine: Tensor<B, 2>,
@@ -120,6 +122,13 @@ pub struct Rotary<B: Backend> {
     #[module(skip)]
     longer: Arc<Mutex<Tables>>,
 }
+
+display_line!(Rotary, self => {
+    d_head: 2 * self.cosine.dims()[1],
+    theta: self.rotation.theta,
+    scaling: self.rotation.scaling,
+    factor: self.rotation.factor,
+});
 
 impl<B: Backend> Rotary<B> {
     /// Creates tables of `context` positions for heads of this width, which must be even.

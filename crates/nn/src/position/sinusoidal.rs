@@ -10,6 +10,8 @@
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 
+use crate::display::display_line;
+
 /// Returns the interleaved sines and cosines of `time` positions, `[time, d_model]`.
 pub fn sinusoids<B: Backend>(time: usize, d_model: usize, device: &B::Device) -> Tensor<B, 2> {
     let table = (0..time).flat_map(|place| {
@@ -29,10 +31,13 @@ pub(super) fn frequency(theta: f64, pair: usize, width: usize) -> f64 {
 
 /// Fixed sines and cosines, added to the embedding; no parameters.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct Sinusoidal<B: Backend> {
     /// The vectors, `[context, d_model]`; longer sequences compute their own.
     table: Tensor<B, 2>,
 }
+
+display_line!(Sinusoidal, self => { context: self.table.dims()[0], d_model: self.table.dims()[1] });
 
 impl<B: Backend> Sinusoidal<B> {
     /// Creates a table of `context` positions.

@@ -3,12 +3,14 @@
 //! A register holds one number for several queries of a head, with one query per lane. Softmax then reduces over the
 //! keys from register to register, never within one. Queries and gradients are transposed on entry and exit.
 
+mod gradients;
 mod head;
 mod registers;
 
 use super::{Attention, Saved, piece::Piece};
 use crate::matrix::MatrixMut;
 use crate::vector::{LANES, Vector, vectorized};
+use gradients::{KeysAndValues, WeightsAndSlopes};
 use head::Head;
 use registers::{
     add_over_queries, load_columns, load_rows, products_with_rows, softmax, store_columns, store_rows,
@@ -115,19 +117,15 @@ vectorized! {
         let is_particular = attention.adds_to_scores() || dropout.is_some();
         let (scale, first_query) = (attention.scale(), rotary.map_or(0, |rotary| rotary.first_query));
         let ([for_query, for_key, for_value], mut bias) = (gradients, bias);
-        let (mut key, mut value) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
         let (mut query, mut gradient) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
         let (mut query_columns, mut gradient_columns) = ([[0.0; LANES]; D], [[0.0; LANES]; D]);
-        let mut slope_columns = [[0.0; LANES]; D];
-        let (mut key_gradient, mut value_gradient) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
-        let (mut all_weights, mut all_slopes) = ([[0.0; LANES]; LANES], [[0.0; LANES]; LANES]);
+        let mut for_query_columns = [[0.0; LANES]; D];
+        let (mut shared, mut squares) = (KeysAndValues::<D>::new(), WeightsAndSlopes::new());
         let mut head = Head::new(piece);
         for index in 0..attention.heads {
-            let key_columns = index / attention.group() * D..(index / attention.group() + 1) * D;
+            let key_column = index / attention.group() * D;
             if index % attention.group() == 0 {
-                load_rows(piece.key, key_columns.start, rotary, 0, &mut key);
-                load_rows(piece.value, key_columns.start, None, 0, &mut value);
-                (key_gradient, value_gradient) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
+                shared.load(piece, key_column);
             }
             if is_particular {
                 head::fill(piece, index, &mut head);
@@ -139,50 +137,27 @@ vectorized! {
             for first in (0..query_time).step_by(Vector::<S>::LANES) {
                 let used = first..query_time.min(first + Vector::<S>::LANES);
                 let log_sums = Vector::load(simd, &saved.log_sum_exp[index * query_time..][used]);
-                let mut weights = [Vector::splat(simd, 0.0); LANES];
+                let mut scores = [Vector::splat(simd, 0.0); LANES];
                 let columns = load_columns(simd, &query_columns, first);
-                head.scores(simd, attention, &columns, &key, first, &mut weights);
-                let mut slopes = [Vector::splat(simd, 0.0); LANES];
+                head.scores(simd, attention, &columns, &shared.key, first, &mut scores);
+                let mut products = [Vector::splat(simd, 0.0); LANES];
                 let columns = load_columns(simd, &gradient_columns, first);
-                products_with_rows(simd, &columns, &value, key_time, &mut slopes);
-                // The sum over keys of d p (g . v) is g . c.
-                let mut dots = Vector::splat(simd, 0.0);
-                for j in 0..key_time {
-                    weights[j] = (weights[j] - log_sums).exp();
-                    if dropout.is_some() {
-                        slopes[j] = slopes[j] * Vector::load(simd, &head.factors[j][first..]);
-                    }
-                    dots = weights[j].mul_add(slopes[j], dots);
-                }
-                for j in 0..key_time {
-                    slopes[j] = weights[j] * (slopes[j] - dots);
-                    slopes[j].store(&mut all_slopes[j][first..]);
-                    if dropout.is_some() {
-                        weights[j] = weights[j] * Vector::load(simd, &head.factors[j][first..]);
-                    }
-                    weights[j].store(&mut all_weights[j][first..]);
-                }
-                let sums = sum_over_keys(simd, &slopes[..key_time], &key);
-                store_columns(&sums, Vector::splat(simd, scale), first, &mut slope_columns);
+                products_with_rows(simd, &columns, &shared.value, key_time, &mut products);
+                let factors = dropout.is_some().then_some(&head.factors);
+                let (scores, slopes) = (&mut scores[..key_time], &mut products[..key_time]);
+                squares.fill(simd, (first, log_sums), factors, [scores, slopes]);
+                let sums = sum_over_keys(simd, slopes, &shared.key);
+                store_columns(&sums, Vector::splat(simd, scale), first, &mut for_query_columns);
             }
-            store_rows(&slope_columns, index * D, for_query);
+            store_rows(&for_query_columns, index * D, for_query);
             if let Some(bias) = &mut bias {
                 let bias = &mut bias[index * attention.distances()..][..attention.distances()];
-                bias.fill(0.0);
-                for j in 0..key_time {
-                    for i in 0..query_time {
-                        bias[query_time - 1 - i + j] += all_slopes[j][i];
-                    }
-                }
+                squares.sum_by_distance([query_time, key_time], bias);
             }
-            add_over_queries(simd, &head.sight, &all_slopes, &query, &mut key_gradient);
-            add_over_queries(simd, &head.sight, &all_weights, &gradient, &mut value_gradient);
+            add_over_queries(simd, &head.sight, &squares.slopes, &query, &mut shared.key_gradient);
+            add_over_queries(simd, &head.sight, &squares.weights, &gradient, &mut shared.value_gradient);
             if (index + 1) % attention.group() == 0 {
-                for j in 0..key_time {
-                    let key_row = &mut for_key.row(j)[key_columns.clone()];
-                    key_row.iter_mut().zip(&key_gradient[j]).for_each(|(x, sum)| *x = scale * sum);
-                    for_value.row(j)[key_columns.clone()].copy_from_slice(&value_gradient[j]);
-                }
+                shared.write_gradients(piece, key_column, [for_key, for_value]);
             }
         }
     }

@@ -40,9 +40,9 @@ impl<B: Backend> SplitHeads<B> {
     /// Returns the same attention as a list of single heads, for sequences up to `context`.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the context is zero.
+    /// [`Error::Argument`] if the context is zero.
     pub fn to_stacked(&self, context: usize) -> Result<StackedHeads<B>> {
-        ensure(context > 0, Error::Shape, || "the context is 0, but must be at least 1".into())?;
+        Error::check(context > 0, "context", context, "must be at least 1")?;
         let [_, width] = self.query.weight.shape().dims();
         let d_head = width / self.heads;
         let hidden = future(context, &self.query.weight.lazy_device());

@@ -21,10 +21,11 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::width_of_head;
 use crate::attention::hooked::{self, AttentionHooks, with_weights};
 use crate::attention::{KeyValueCache, check_dropout, check_residual, check_width};
+use crate::display::display_line;
 use crate::hooks::{AttentionPoint, NoHooks};
 use crate::ops::{self, AttentionOptions, Mask, Norm, Projections, ScorePosition, merge_heads};
 use crate::role::{self, ParamRole, ParamRoles};
-use crate::{Error, Result, error::ensure};
+use crate::{Error, Result, error::ensure, range};
 
 /// The configuration of a [`MultiHeadAttention`].
 #[derive(Config, Debug)]
@@ -77,6 +78,7 @@ const READERS: [AttentionPoint; 3] = [AttentionPoint::Query, AttentionPoint::Key
 
 /// Multi-head self-attention with one fused projection.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct MultiHeadAttention<B: Backend> {
     /// The projection to concatenated queries, keys and values: `d_model` to `(heads + 2 * key_value_heads) * d_head`.
     pub qkv: Linear<B>,
@@ -96,16 +98,31 @@ pub struct MultiHeadAttention<B: Backend> {
     pub d_head: usize,
 }
 
+display_line!(MultiHeadAttention, self => {
+    d_model: self.qkv.weight.lazy_shape().dims::<2>()[0],
+    heads: self.heads,
+    key_value_heads: self.key_value_heads,
+    d_head: self.d_head,
+    qk_norm: self.query_norm.is_some(),
+    query_key_value_bias: self.qkv.bias.is_some(),
+    output_bias: self.output.bias.is_some(),
+    dropout: self.dropout.prob,
+});
+
 impl MultiHeadAttentionConfig {
     /// Checks that the sizes form a valid attention.
     ///
     /// # Errors
-    /// [`Error::Argument`] if a size is zero or does not divide the size it must divide.
+    /// [`Error::Argument`] if a size is zero or does not divide the size it must divide, or if another number is outside
+    /// its range.
     pub fn check(&self) -> Result<()> {
         self.head_width()?;
         let (shared, problem) = (self.shared_heads(), format!("must divide `heads` = {}", self.heads));
         let divides = shared > 0 && self.heads.is_multiple_of(shared);
         Error::check(divides, "key_value_heads", shared, problem)?;
+        if let Some(epsilon) = self.qk_norm {
+            range::check("qk_norm", epsilon.into(), range::Range::BETWEEN_0_AND_1)?;
+        }
         check_dropout(self.dropout)
     }
 

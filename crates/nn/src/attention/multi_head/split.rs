@@ -16,9 +16,10 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::width_of_head;
 use crate::attention::hooked::{self, with_weights};
 use crate::attention::{check_dropout, check_width, mask::Mask};
+use crate::display::display_line;
 use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
 use crate::role::{self, ParamRole, ParamRoles};
-use crate::{Error, Result, error::ensure};
+use crate::{Error, Result};
 
 /// The configuration of [`SplitHeads`].
 #[derive(Config, Debug)]
@@ -44,6 +45,7 @@ pub struct SplitHeadsConfig {
 
 /// Multi-head attention with separate projections.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct SplitHeads<B: Backend> {
     /// The query projection, `d_in` to `heads * d_head`.
     pub query: Linear<B>,
@@ -59,17 +61,25 @@ pub struct SplitHeads<B: Backend> {
     pub heads: usize,
 }
 
+display_line!(SplitHeads, self => {
+    d_in: self.query.weight.lazy_shape().dims::<2>()[0],
+    d_model: self.output.weight.lazy_shape().dims::<2>()[1],
+    heads: self.heads,
+    d_head: self.output.weight.lazy_shape().dims::<2>()[0] / self.heads,
+    bias: self.query.bias.is_some(),
+    output_bias: self.output.bias.is_some(),
+    dropout: self.dropout.prob,
+});
+
 impl SplitHeadsConfig {
     /// Returns the module, with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// [`Error::Argument`] if `heads` does not divide `d_model` or the dropout is outside [0, 1), [`Error::Shape`] if
-    /// the width of the input is 0.
+    /// [`Error::Argument`] if a size is zero, `heads` does not divide `d_model` or the dropout is outside [0, 1).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<SplitHeads<B>> {
         let width = self.heads * width_of_head(self.d_model, self.heads, self.d_head)?;
         check_dropout(self.dropout)?;
-        let problem = "the width of the input is 0, but must be at least 1";
-        ensure(self.d_in > 0, Error::Shape, || problem.into())?;
+        Error::check(self.d_in > 0, "d_in", self.d_in, "must be at least 1")?;
         let projection = || LinearConfig::new(self.d_in, width).with_bias(self.bias).init(device);
         Ok(SplitHeads {
             query: projection(),

@@ -12,7 +12,8 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use crate::attention::causal::{CausalAttention, CausalAttentionConfig, Masking};
-use crate::{Error, Result, error::ensure, ops};
+use crate::display::display_tree;
+use crate::{Error, Result, ops};
 
 /// The configuration of [`StackedHeads`].
 #[derive(Config, Debug)]
@@ -37,6 +38,7 @@ pub struct StackedHeadsConfig {
 
 /// Single causal heads in parallel.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct StackedHeads<B: Backend> {
     /// The heads, all of the same widths.
     pub heads: Vec<CausalAttention<B>>,
@@ -46,14 +48,17 @@ pub struct StackedHeads<B: Backend> {
     pub dropout: Dropout,
 }
 
+display_tree!(StackedHeads);
+
 impl StackedHeadsConfig {
     /// Returns the module, with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// [`Error::Shape`] if a size is zero, [`Error::Argument`] if the dropout is outside [0, 1).
+    /// [`Error::Argument`] if a size is zero or the dropout is outside [0, 1).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<StackedHeads<B>> {
-        let problem = "heads and width of the output must be at least 1";
-        ensure(self.heads > 0 && self.d_out != Some(0), Error::Shape, || problem.into())?;
+        for (name, size) in [("heads", self.heads), ("d_out", self.d_out.unwrap_or(1))] {
+            Error::check(size > 0, name, size, "must be at least 1")?;
+        }
         let head = CausalAttentionConfig::new(self.d_in, self.d_head, self.context)
             .with_dropout(self.dropout)
             .with_bias(self.bias);

@@ -137,6 +137,18 @@ fn another_batch_size_is_an_error() {
 }
 
 #[test]
+fn a_cache_of_another_model_is_an_error() {
+    let device = Default::default();
+    let deep = ModelConfig { layers: 3, ..ModelConfig::default() }.init::<NdArray>(SIZES, &device).unwrap();
+    for config in configs() {
+        let model = config.init::<NdArray>(SIZES, &device).unwrap();
+        let mut cache = model.start(source(&config)).unwrap();
+        let error = deep.read(Tensor::zeros([2, 1], &device), &mut cache).unwrap_err().to_string();
+        assert!(error.starts_with("`cache` has "), "{error}");
+    }
+}
+
+#[test]
 fn learned_positions_end_at_the_context() {
     let device = Default::default();
     let model = ModelConfig::default().init::<NdArray>(SIZES, &device).unwrap();

@@ -70,7 +70,8 @@ fn mask<B: Backend>(setting: Setting) -> Mask<B> {
         mask = mask.hide_queries(hidden(seed + 6, [batch, query_time]));
     }
     if pairs {
-        mask = mask.hide_pairs(hidden(seed + 8, [batch, query_time, key_time]));
+        let sequences = if seed.is_multiple_of(2) { batch } else { 1 };
+        mask = mask.hide_pairs(hidden(seed + 8, [sequences, query_time, key_time]));
     }
     mask
 }

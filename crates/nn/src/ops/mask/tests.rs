@@ -85,9 +85,10 @@ fn a_mask_of_the_wrong_size_names_both_shapes() {
     let keys = Mask::none().hide_keys(bools(&[0; 6], [2, 3]));
     assert!(keys.check(2, 5, 3).is_ok());
     let message = keys.check(2, 3, 5).unwrap_err().to_string();
-    let expected = "the mask of pairs [batch, query_time, key_time] is [2, 1, 3], but it must be [2, 1, 5]";
+    let expected = "`pairs` of the mask: [2, 1, 3] must be [batch, query_time, key_time] = [2, 1, 5]";
     assert_eq!(message, expected);
     let pairs = Mask::none().hide_pairs(bools(&[0; 6], [1, 2, 3]));
+    assert!(pairs.check(7, 2, 3).is_ok(), "one mask of all sequences");
     assert!(pairs.check(1, 3, 2).unwrap_err().to_string().contains("[1, 3, 2]"));
     let queries = Mask::none().hide_queries(bools(&[0; 6], [2, 3]));
     assert!(queries.check(2, 3, 5).is_ok() && queries.check(2, 5, 3).is_err());
@@ -98,8 +99,8 @@ fn a_mask_of_the_wrong_size_names_both_shapes() {
     );
     let lengths = Mask::<B>::none().with_lengths(&[4, 2]);
     assert!(lengths.check(2, 3, 4).is_ok() && lengths.check(3, 3, 4).is_err());
-    assert!(lengths.check(2, 3, 3).unwrap_err().to_string().contains("length of the mask is 4"));
+    assert!(lengths.check(2, 3, 3).unwrap_err().to_string().contains("`lengths` of the mask: 4"));
     let documents = Mask::<B>::none().with_documents(&[vec![0; 4], vec![0; 3]]);
     let message = documents.check(2, 3, 4).unwrap_err().to_string();
-    assert!(message.contains("[2, 3], but it must be [2, 4]"), "{message}");
+    assert!(message.contains("[2, 3] must be [batch][key_time] = [2, 4]"), "{message}");
 }
