@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_refuses_is_told_with_what_to_do() {
+    fn io_errors_suggest_a_remedy() {
         let said = |kind: ErrorKind| Error::io("write", "a/b", kind.into()).to_string();
         assert!(
             said(ErrorKind::StorageFull).ends_with("no space is left on the disk: free some and try again")

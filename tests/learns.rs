@@ -148,7 +148,7 @@ fn reversals(random: &mut ChaCha8Rng) -> Batch {
 }
 
 #[test]
-fn an_encoder_decoder_learns_to_answer_backwards_and_to_stop() {
+fn encoder_decoder_learns_to_reverse_and_stop() {
     let sizes = Sizes { vocab: VOCAB, context: LONGEST + 1, source_context: Some(LONGEST) };
     let config = small(Architecture::EncoderDecoder, PositionScheme::Learned);
     // The negative floor requires a loss below 0.02, at which hardly any answer is wrong.

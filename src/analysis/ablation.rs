@@ -42,7 +42,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     #[test]
-    fn only_the_head_that_is_left_out_is_missing() {
+    fn ablation_removes_only_that_head() {
         let config = ModelConfig {
             architecture: Architecture::OneLayer,
             d_model: 15,

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_are_left_out_on_batches_that_training_could_hold() {
+    fn ablation_batches_are_capped_by_rows_and_tokens() {
         assert_eq!(ablation_batch(64, 32), 16);
         assert_eq!(ablation_batch(64, 3), 3);
         assert_eq!(ablation_batch(4_096, 12), 2);

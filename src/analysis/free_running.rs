@@ -67,7 +67,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     #[test]
-    fn the_prompt_ends_where_the_rest_can_be_known_or_in_the_middle() {
+    fn prompt_ends_where_targets_become_determined_or_midway() {
         use Role::{Determined, Undetermined};
         let mut roles = vec![Undetermined; 2];
         roles.extend([Determined; 9]);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn as_much_is_written_as_is_true_by_the_greedy_choice_alone() {
+    fn generation_is_greedy_and_as_long_as_truth() {
         let device = Default::default();
         let sizes = Sizes { vocab: 11, context: 12, source_context: Some(5) };
         let vocabulary = Vocabulary::integers(11, &[]);

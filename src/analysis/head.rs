@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn each_score_is_the_mean_weight_where_it_looks() {
+    fn head_scores_match_hand_computed_means() {
         let tokens = [5, 7, 5, 7];
         let weights =
             [[1.0, 0.0, 0.0, 0.0], [0.25, 0.75, 0.0, 0.0], [0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4]]
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_padded_batch_counts_as_its_sequences_one_by_one() {
+    fn padded_batches_match_single_sequences() {
         let map = |seed: f32, time: usize| -> Vec<f32> {
             (0..time * time).map(|place| ((place as f32 + seed).sin().abs()) / time as f32).collect()
         };

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again_and_later_steps_are_dropped() {
+    fn reopening_restores_entries_and_drops_later_steps() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("head_scores.csv");
         let mut history = HeadHistory::open(&path, 0).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_the_columns_of_an_earlier_version_is_gone_on_with_in_those_of_today() {
+    fn files_with_older_columns_are_upgraded() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("head_scores.csv");
         std::fs::write(&path, "step,layer,head,entropy\n0,0,0,1.0\n").unwrap();

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_shown_first_is_worth_most_and_else_the_most_inductive() {
+    fn shown_head_is_most_important_else_most_inductive() {
         let head = |induction: f64, ablation: Option<f64>| {
             HeadScores::new(|score| match score {
                 Score::Induction => Some(induction),

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_are_taken_at_the_start_the_end_and_evenly_in_the_logarithm_between() {
+    fn snapshot_steps_are_log_spaced_with_both_ends() {
         let steps =
             |total, count| (0..=total).filter(|&step| is_taken(step, total, count)).collect::<Vec<_>>();
         assert_eq!(steps(1_000, 5), [0, 1, 10, 100, 1_000]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_gives_back_its_maps_to_a_byte_and_its_predictions() {
+    fn snapshots_restore_quantized_maps_and_predictions() {
         let sample = sample(vec![3, 1, 4], Some(vec![2, 0]));
         let maps = AttentionMaps {
             attention: vec![vec![vec![1.0, 0.0, 0.0, 0.3, 0.7, 0.0, 0.2, 0.3, 0.5]; 2]; 3],
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_and_later_steps_are_dropped() {
+    fn reopening_restores_entries_and_drops_later_steps() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("snapshots.jsonl");
         let mut snapshots = Snapshots::open(&path, 0).unwrap();

@@ -60,7 +60,7 @@ mod tests {
     use causal_attention_report::reading::AttentionKind;
 
     #[test]
-    fn a_view_holds_distributions_of_every_head_and_position() {
+    fn view_holds_distributions_per_head_and_position() {
         let config = ModelConfig { d_model: 12, heads: 3, ..ModelConfig::default() };
         let sizes = Sizes { vocab: 11, context: 7, source_context: None };
         let model = config.init::<NdArray>(sizes, &Default::default()).unwrap();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encoder_decoder_shows_three_kinds_of_attention_over_their_own_tokens() {
+    fn encoder_decoder_views_cover_all_attention_kinds() {
         let config = ModelConfig {
             architecture: Architecture::EncoderDecoder,
             d_model: 12,

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_of_the_driver_becomes_an_error_on_whatever_thread() {
+    fn driver_panics_become_errors_on_any_thread() {
         struct Unaware;
         impl Job for Unaware {
             type Output = f64;
@@ -95,7 +95,7 @@ mod tests {
 
     #[cfg(feature = "wgpu")]
     #[test]
-    fn a_tensor_beyond_the_largest_buffer_is_an_error_and_no_wrong_number() {
+    fn tensors_beyond_largest_buffer_are_errors() {
         use crate::config::{BackendName, DeviceKind};
 
         struct TooLarge(usize);

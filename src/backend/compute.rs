@@ -55,7 +55,7 @@ mod tests {
     use crate::ops::Kernels;
 
     #[test]
-    fn work_runs_on_the_threads_that_were_asked_for() {
+    fn work_runs_on_the_requested_threads() {
         let config = TrainingConfig { threads: Some(3), kernels: Kernels::Composed, ..Default::default() };
         let threads = compute(&config, || Ok(rayon::current_num_threads())).unwrap();
         assert_eq!(threads, 3);

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_chosen_by_number_or_by_kind() {
+    fn devices_match_by_index_or_kind() {
         let card = Device { index: 1, ..Device::made_up_card() };
         let chosen =
             ["1", "discrete", "0", "integrated", "second"].map(|text| card.is(&text.parse().unwrap()));

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_of_a_device_thread_is_found_by_who_watched_then_and_no_other() {
+    fn watches_see_only_later_panics_of_their_device() {
         let card = Device::made_up_card();
         let fail = |thread: &str, message: &'static str| {
             let thread = thread::Builder::new().name(thread.into());

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_batch_size_that_is_named_fits_and_the_next_does_not() {
+    fn suggested_batch_size_fits_and_larger_does_not() {
         const MODEL: [&str; 3] = ["model.d_model=16", "model.heads=4", "data.train_samples=64"];
         let by_blocks = |set: &[&str]| refused(&[&MODEL[..], set].concat());
         assert_eq!(by_blocks(&["training.batch_size=64", "data.length=2800"]), None);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_feed_forward_counts_only_where_the_architecture_has_one() {
+    fn feed_forward_counts_only_in_architectures_with_one() {
         let with = |set: &[&str]| {
             refused(&[&["data.length=16", "training.batch_size=2", "model.feed_forward=16"], set].concat())
         };

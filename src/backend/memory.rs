@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_run_fits_and_absurd_sizes_are_refused_by_name() {
+    fn default_run_fits_and_absurd_sizes_are_rejected() {
         assert_eq!(refused(&[]), None);
         let long = refused(&[
             "data.length=1000000",
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_a_short_stream_is_full_and_one_of_rows_holds_what_there_are() {
+    fn batch_rows_are_capped_by_samples_not_streams() {
         let place = tempfile::tempdir().unwrap();
         let text = place.path().join("text.txt");
         std::fs::write(&text, "a short text ".repeat(7)).unwrap();

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_asked_for_leaves_out_the_device_of_another_only() {
+    fn backend_option_drops_device_of_another_backend() {
         let (wgpu, cuda) = (Some(BackendName::Wgpu), Some(BackendName::Cuda));
         let on = |backend| BackendArgs { backend, device: None };
         let device = |args: BackendArgs, backend, set: &[&str]| {
@@ -80,7 +80,7 @@ mod tests {
 
     #[cfg(feature = "ndarray")]
     #[test]
-    fn a_run_that_names_a_device_names_its_backend() {
+    fn device_option_also_sets_the_backend() {
         let mut config = TrainingConfig { backend: Some(BackendName::Ndarray), ..Default::default() };
         let processor = || Some(DeviceChoice::Kind("processor".into()));
         BackendArgs { backend: None, device: None }.choose_for_run(&mut config, &[]).unwrap();

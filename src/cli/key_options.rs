@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_and_set_do_not_set_the_same_key() {
+    fn options_conflict_with_set_of_same_key() {
         for typed in [
             "p train --steps 5 --set training.steps=6",
             "p train --set=training.steps=6 --steps=5",
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_options_of_commands_that_take_a_config() {
+    fn config_keys_work_as_command_options() {
         for (typed, expected) in [
             ("p train --steps 500", "p train --set=training.steps=500"),
             ("p train --steps=500", "p train --set=training.steps=500"),

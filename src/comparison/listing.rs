@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_come_in_the_order_and_with_the_values_that_were_asked_for() {
+    fn runs_are_sorted_and_filtered_as_requested() {
         let place = tempfile::tempdir().unwrap();
         let place = place.path();
         let summary =

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn of_single_values_and_of_equal_ones_no_spread_is_made_up() {
+    fn degenerate_samples_have_no_interval_or_test() {
         let one = Mean::of(&[1.5]).unwrap();
         assert_eq!((one.deviation, one.interval), (None, None));
         let same = Mean::of(&[1.5, 1.5]).unwrap();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_tests_the_smallest_probability_is_corrected_most() {
+    fn p_values_get_holm_correction() {
         assert_eq!(corrected(&[0.04, 0.01, 0.03]), [0.06, 0.03, 0.06]);
         assert_eq!(corrected(&[0.6, 0.5]), [1.0, 1.0]);
     }

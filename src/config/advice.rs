@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warmup_of_the_whole_run_is_warned_about() {
+    fn warmup_spanning_the_whole_run_warns() {
         let default = TrainingConfig::default;
         let warned = |config: &TrainingConfig, total| config.warnings(total).len();
         let long = TrainingConfig { warmup: 50.0, ..default() };

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backends_are_known_by_name_and_features_are_explained() {
+    fn backend_names_parse_and_others_are_explained() {
         assert_eq!("wgpu".parse(), Ok(BackendName::Wgpu));
         assert_eq!("WGPU".parse(), Ok(BackendName::Wgpu));
         let told = |text: &str| text.parse::<BackendName>().unwrap_err();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_of_device_is_read_back_as_it_was_written() {
+    fn device_choices_round_trip() {
         for text in ["3", "software", "second", "-1"] {
             let choice = text.parse::<DeviceChoice>().unwrap();
             assert_eq!(choice.to_string(), text);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_that_was_left_out_differs_in_words() {
+    fn resume_errors_describe_missing_and_changed_keys() {
         let config = |set: &[&str]| {
             let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
             Config::parse("", Path::new("config.toml"), &set).unwrap()

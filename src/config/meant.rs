@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn synonyms_are_no_keys_and_name_keys_that_exist() {
+    fn synonyms_are_not_keys_and_name_real_keys() {
         for (key, names) in SYNONYMS {
             let (section, name) = key.split_once('.').unwrap();
             assert!(keys_of(section).contains(&name), "{key}");

@@ -311,7 +311,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_path_that_no_config_can_say_is_refused_by_its_key() {
+    fn non_utf8_paths_are_rejected_by_key() {
         use std::os::unix::ffi::OsStrExt;
         let path = PathBuf::from(std::ffi::OsStr::from_bytes(b"r\xe9sum\xe9.txt"));
         let config = Config { data: DataConfig { path, ..DataConfig::default() }, ..Config::default() };
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_is_set_takes_the_place_of_the_file_s_in_either_notation() {
+    fn set_search_replaces_file_search_in_any_notation() {
         for text in [
             "[tune.search]\n\"training.batch_size\" = [16, 32]\n",
             "[tune.search.training]\nbatch_size = [16, 32]\n",
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_that_is_set_leaves_the_device_of_another() {
+    fn setting_a_backend_drops_another_backends_device() {
         let text = "[training]\nbackend = \"wgpu\"\ndevice = \"discrete\"\n";
         let device = |set: &[&str]| {
             let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_names_whole_paths_and_differs_in_nothing() {
+    fn written_configs_are_equivalent_with_absolute_paths() {
         let text = "[run]\nfrom = \"start\"\n[data]\npath = \"a/words.txt\"\ntokens = \"tokenizer.json\"\n";
         let config = Config::parse(text, Path::new("config.toml"), &[]).unwrap();
         let written = Config::parse(&config.to_toml(), Path::new("config.toml"), &[]).unwrap();

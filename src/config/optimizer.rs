@@ -74,7 +74,7 @@ mod tests {
     use crate::choice::Choice;
 
     #[test]
-    fn the_keys_of_an_optimizer_are_keys_of_the_section() {
+    fn optimizer_keys_are_training_keys() {
         let keys = toml::Table::try_from(TrainingConfig { momentum: Some(0.5), ..TrainingConfig::default() });
         let keys = keys.unwrap();
         for kind in OptimizerKind::ALL {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn muon_moves_matrices_of_blocks_alone_and_only_what_decays_decays() {
+    fn muon_and_weight_decay_follow_parameter_roles() {
         let rules = |optimizer: OptimizerKind| {
             let config = TrainingConfig { optimizer, weight_decay: 0.5, ..TrainingConfig::default() };
             let matrix = ParamRole::Matrix { columns: vec![2, 3], writes_to_stream: false };

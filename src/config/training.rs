@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_that_fill_a_run_are_a_trapezoid_and_the_part_that_is_too_long_is_named() {
+    fn ramps_may_fill_but_not_exceed_the_run() {
         let trapezoid = |warmup, cooldown| TrainingConfig {
             schedule: ScheduleKind::Trapezoid,
             warmup,

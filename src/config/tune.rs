@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_method_follows_the_search_space_and_contradictions_are_refused() {
+    fn method_follows_search_space_and_contradictions_fail() {
         let space = "\"model.heads\" = [2, 4]".parse::<toml::Table>().unwrap();
         let none = TuneConfig::default();
         assert_eq!((none.method(), none.eta()), (Method::Recipe, 2));

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_nothing_reads_is_named_with_what_would_read_it() {
+    fn keys_without_effect_are_reported() {
         for (set, expected) in [
             (&["training.optimizer=sgd", "training.weight_decay=0.1"][..], "`training.weight_decay` = 0.1"),
             (&["training.optimizer=adam", "training.weight_decay=0.1"], "`training.weight_decay` = 0.1"),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_key_that_is_read_or_has_its_default_nothing_is_said() {
+    fn read_or_default_keys_are_not_reported() {
         for set in [
             &["training.optimizer=sgd", "training.momentum=0.5", "training.weight_decay=0"][..],
             &["training.optimizer=sgd", "training.weight_decay=0.01"],

@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_shown_in_one_line_and_cut() {
+    fn excerpts_are_single_line_and_truncated() {
         assert_eq!(excerpt("1\n\"2\"\t'ä'"), "1\\n\"2\"\\t'ä'");
         assert_eq!(excerpt(&"ä\n".repeat(1000)), "ä\\n".repeat(20) + "…");
         assert_eq!(excerpt(&"x".repeat(40)), "x".repeat(40));

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_of_its_own_keeps_the_data_whatever_the_seed_of_the_run() {
+    fn data_seed_overrides_the_run_seed() {
         let small = DataConfig { length: 7, train_samples: 5, valid_samples: 3, ..DataConfig::default() };
         let drawn = |config: &DataConfig, seed| load(config, seed).unwrap().fingerprint();
         let kept = DataConfig { seed: Some(11), ..small.clone() };

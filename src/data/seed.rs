@@ -49,7 +49,7 @@ mod tests {
     use rand::Rng;
 
     #[test]
-    fn each_part_of_the_key_changes_the_numbers_and_the_same_key_repeats_them() {
+    fn generators_are_determined_by_their_whole_key() {
         let first = |seed, purpose, position| generator(seed, purpose, position).next_u64();
         let here = first(3, Purpose::Order, [5, 7]);
         assert_eq!(here, first(3, Purpose::Order, [5, 7]));

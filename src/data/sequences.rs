@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_changes_with_every_id_and_every_end_of_a_row() {
+    fn hash_depends_on_ids_and_row_boundaries() {
         let rows = |rows: &[&[u32]]| {
             let mut all = Rows::default();
             rows.iter().for_each(|row| all.push(row));

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_the_whole_set_and_sliding_is_the_end_of_each_sequence() {
+    fn windows_score_all_targets_and_sliding_the_last() {
         let data = DataConfig {
             task: Task::Sort,
             length: 16,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn each_target_of_a_stream_is_read_with_nearly_a_full_window_before_it() {
+    fn sliding_windows_give_each_target_long_context() {
         let mut rows = Rows::default();
         let ids: Vec<u32> = (0..60).map(|place| place * place % 17).collect();
         rows.push(&ids);

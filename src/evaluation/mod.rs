@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn padding_counts_nothing_and_uneven_rows_weigh_by_token() {
+    fn padding_is_ignored_and_means_are_per_token() {
         use Role::{Determined, Padding, Undetermined};
         let batch = Batch {
             rows: 2,

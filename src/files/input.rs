@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_never_ends_is_refused_before_it_is_read() {
+    fn endless_devices_are_refused_unread() {
         let error = Text::open("/dev/zero").unwrap_err();
         let expected = "/dev/zero: is a device or a socket, which may never end; give the path of a file";
         assert_eq!((error.to_string().as_str(), error.exit_code()), (expected, 2));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_put_together_are_the_text_whatever_their_cuts() {
+    fn pieces_concatenate_to_the_original_text() {
         // Text without white space whose characters of three bytes do not end at a piece; then text with sparse white
         // space. Each is also read with a byte order mark.
         for text in ["äß€".repeat(50_000), format!("{} \n", "word".repeat(1000)).repeat(100)] {

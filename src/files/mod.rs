@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_json_file_holds_instead_is_told_in_plain_words() {
+    fn json_errors_state_what_is_expected() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("a.json");
         std::fs::write(&path, "[1,\n {}]").unwrap();

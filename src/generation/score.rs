@@ -57,7 +57,7 @@ mod tests {
     const SIZES: Sizes = Sizes { vocab: 11, context: 7, source_context: None };
 
     #[test]
-    fn each_token_gets_its_log_probability_in_a_window_that_holds_enough_before_it() {
+    fn scores_are_log_probabilities_in_overlapping_windows() {
         let device = Default::default();
         let model = ModelConfig::default().init::<NdArray>(SIZES, &device).unwrap();
         let tokens: Vec<u32> = (0..23).map(|i| (i * i + 3) % 11).collect();

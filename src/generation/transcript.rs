@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_string_ends_the_text_and_its_tokens() {
+    fn stop_string_truncates_text_and_tokens() {
         let vocabulary = characters();
         let stops = ["cde".to_string(), "f".to_string()];
         let stops = Stops::Texts(&stops);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_back_is_shown_at_the_end() {
+    fn held_back_text_is_flushed_at_the_end() {
         let vocabulary = characters();
         let stops = ["cde".to_string()];
         let stops = Stops::Texts(&stops);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_piece_by_piece_is_the_text_of_the_whole() {
+    fn streamed_text_equals_the_decoded_whole() {
         let words = Vocabulary::symbols(["down", "up"].map(String::from).to_vec(), None).unwrap();
         for vocabulary in [bytes(), characters(), words] {
             let mut transcript = Transcript::new(&vocabulary, &[0], &Stops::Texts(&[]));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_string_is_found_far_behind_the_prompt() {
+    fn stop_string_is_found_far_past_the_prompt() {
         let vocabulary = characters();
         let stops = ["bcb".to_string()];
         let stops = Stops::Texts(&stops);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn special_tokens_are_in_the_text_and_are_not_shown() {
+    fn special_tokens_are_hidden_from_output() {
         let mut stored = serde_json::to_value(bytes()).unwrap();
         stored["tokenizer"]["added_tokens"] = serde_json::json!([{"id": 3, "content": "<s>", "special": true,
             "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}]);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_of_several_tokens_is_shown_when_it_is_whole() {
+    fn multi_token_characters_appear_only_when_complete() {
         let vocabulary = bytes();
         let mut transcript = Transcript::new(&vocabulary, &[0], &Stops::Texts(&[]));
         let mut shown = Vec::new();

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_kept_in_single_precision_in_half_or_not_at_all_by_their_number() {
+    fn weight_count_decides_f32_f16_or_none() {
         let small = live(8, vec![1.0, -0.1]).unwrap();
         assert_eq!((&small.description["precision"], small.numbers.len()), (&json!("f32"), 8));
         // About 24 d_model^2 parameters.
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_that_are_no_finite_numbers_are_left_out_and_the_page_says_so() {
+    fn non_finite_weights_are_refused() {
         for (d_model, number) in [(8, f32::NAN), (8, f32::NEG_INFINITY), (256, 1e5)] {
             let problem = live(d_model, vec![1.0, number]).unwrap_err();
             assert!(problem.contains("its weights are not finite"), "{number}: {problem}");

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_measured_on_is_counted_in_words_that_agree() {
+    fn measurement_counts_use_correct_plurals() {
         let on = |sequences: usize, ablation_sequences: usize, first_tokens: Option<usize>| {
             measured_on(&Analysis { sequences, ablation_sequences, first_tokens, ..Analysis::default() })
         };

@@ -182,7 +182,7 @@ mod tests {
     const PERFECT: LinkSpeed = LinkSpeed { bandwidth: f64::INFINITY, latency: 0.0 };
 
     #[test]
-    fn a_growing_batch_costs_nothing_where_the_exchange_does_not() {
+    fn growing_batch_scales_perfectly_with_free_all_reduce() {
         for scaled in predict(&parts(&[(4, 0.5)], 0.0, 0.0), Some(4), PERFECT, [2, 4, 1024]) {
             assert_eq!(scaled.growing, ScaledStep { seconds: 2.25, efficiency: 1.0 }, "{scaled:?}");
         }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_that_are_computed_at_once_take_their_time_together() {
+    fn concurrent_shards_use_their_measured_joint_time() {
         let shards = BTreeMap::from([(8, BTreeMap::from([(1, 1.0), (2, 1.25)]))]);
         let parts = StepParts { shards, ..parts(&[], 0.0, 0.0) };
         let scaled = predict(&parts, Some(8), PERFECT, [2, 4, 8]);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn without_shards_in_the_config_each_worker_has_one() {
+    fn workers_default_to_one_shard_each() {
         assert_eq!(cuts(None, 12, 1024), [1, 2, 4]);
         assert_eq!(cuts(Some(8), 32, 2), [8]);
         let parts = parts(&[(1, 2.0), (2, 1.25)], 0.0, 0.0);

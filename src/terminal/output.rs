@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_the_same_without_a_character_that_controls_the_terminal() {
+    fn json_escapes_control_characters_losslessly() {
         let text = "a\u{9b}b\u{202e}c\u{7f}\n\u{1b}é";
         let json = escape_json(serde_json::to_string_pretty(&[text]).unwrap());
         assert_eq!(json, "[\n  \"a\\u009bb\\u202ec\\u007f\\n\\u001bé\"\n]");
@@ -307,14 +307,14 @@ mod tests {
     }
 
     #[test]
-    fn words_of_any_script_stay_and_generated_text_keeps_its_lines() {
+    fn escaping_keeps_all_scripts_and_allowed_whitespace() {
         let text = "É 日本 שלום \u{200d}🙂";
         assert_eq!(escape(text, &[]), text);
         assert_eq!(escape("a\n\tb", &['\n', '\t']), "a\n\tb");
     }
 
     #[test]
-    fn a_long_line_keeps_its_place_and_its_remedy_and_no_character_is_cut() {
+    fn long_lines_are_elided_in_the_middle() {
         let line = |quoted: &str, count| format!("place: `{}` is wrong: remedy", quoted.repeat(count));
         for (quoted, escaped) in [("x", "x"), ("é", "é"), ("\u{1b}", "\\u{1b}"), ("🙂\n", "🙂\\n")] {
             assert_eq!(bounded(&line(quoted, 9), LONGEST, |c| shown(c, &[])), line(escaped, 9));

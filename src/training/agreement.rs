@@ -145,7 +145,7 @@ fn two_hundred_fused_steps_follow_the_composed_ones() {
 }
 
 #[test]
-fn steps_have_the_same_bits_on_any_number_of_threads() {
+fn steps_are_bitwise_equal_across_thread_counts() {
     fn same<B: AutodiffBackend>() {
         let trainee = trainee::<B>(&small());
         // The mutex shares a module, which is `Send` but not `Sync`.

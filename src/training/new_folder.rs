@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_prepared_is_removed_by_the_next_run() {
+    fn leftovers_of_killed_processes_are_removed() {
         let place = tempfile::tempdir().unwrap();
         let hidden = |name: &str| RunFolder::at(place.path().join(format!("{PREPARED}{name}")));
         for name in ["living", "dead", "young", "younger", "old"] {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_are_made_side_by_side_leave_each_other_alone() {
+    fn concurrent_run_creation_does_not_interfere() {
         let place = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for thread in 0..8 {

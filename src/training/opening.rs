@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scores_are_of_a_model_with_as_many_layers_and_heads() {
+    fn head_scores_must_match_layers_and_heads() {
         let model = ModelConfig { layers: 3, heads: 2, ..ModelConfig::default() };
         let scores = |layers: usize, heads: usize| vec![vec![0.0; heads]; layers];
         assert!(are_heads_of(&scores(3, 2), &model));

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_in_use_names_its_process_and_a_stale_lock_is_taken_over() {
+    fn only_stale_locks_are_taken_over() {
         let place = tempfile::tempdir().unwrap();
         let folder = RunFolder::at(place.path());
         fs::write(place.path().join("lock"), "999999\n").unwrap();

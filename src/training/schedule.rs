@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn warmup_rises_in_equal_steps_and_meets_the_peak() {
+    fn warmup_is_linear_up_to_the_peak() {
         for kind in [
             ScheduleKind::Constant,
             ScheduleKind::Linear,
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn falling_schedules_end_at_the_floor_and_stay_there() {
+    fn decay_ends_at_the_minimum_rate() {
         for kind in [ScheduleKind::Linear, ScheduleKind::Cosine] {
             let schedule = schedule(kind);
             assert!((schedule.at(60) - 5.5e-3).abs() < 1e-12, "half way is half way down");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warmup_longer_than_the_run_never_divides_by_zero() {
+    fn warmup_longer_than_the_run_stays_finite() {
         let schedule = Schedule {
             kind: ScheduleKind::Cosine,
             peak: 1.0,
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheduler_hands_out_the_schedule_from_any_step() {
+    fn scheduler_follows_the_schedule_from_any_step() {
         let schedule = schedule(ScheduleKind::Cosine);
         let mut scheduler = Scheduler { schedule, next: 7 };
         assert_eq!([scheduler.step(), scheduler.step()], [schedule.at(7), schedule.at(8)]);

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn points_of_a_range_have_three_digits_or_as_many_as_tell_them_apart() {
+    fn range_points_have_enough_digits_to_differ() {
         let points = |range: &str| {
             let range = format!("range = {range}").parse::<toml::Table>().unwrap();
             let points = Dimension::parse(&range["range"]).unwrap().points;

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_does_not_change_the_shape_of_weights_that_it_starts_from() {
+    fn searching_shapes_of_given_weights_is_refused() {
         let outline = |key: &str| {
             let text = format!("[run]\nfrom = \"somewhere\"\n[tune.search]\n\"{key}\" = [0.125]");
             let text = text.replace("heads\" = [0.125]", "heads\" = [2]");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_overfit_check_has_a_few_trials_from_all_over_the_search_that_the_memory_holds() {
+    fn overfit_check_samples_trials_that_fit_memory() {
         let candidates = |text: &str| {
             let config = Config::parse(text, Path::new("study.toml"), &[]).unwrap();
             let dataset = dataset(&config).unwrap();

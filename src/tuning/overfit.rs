@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_healthy_model_overfits_one_batch_even_with_dropout() {
+    fn healthy_model_overfits_one_batch_despite_dropout() {
         let healthy = candidate(0, &["model.dropout=0.5", "training.label_smoothing=0.2"], "");
         let found = checked(&[healthy]).unwrap().unwrap();
         assert!(found.reached < found.least + NEAR && found.first > 1.5, "{found:?}");
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_too_high_or_too_low_is_told_with_the_loss_reached_and_a_rate_that_works() {
+    fn bad_learning_rates_are_diagnosed() {
         let said = refused(&["training.learning_rate=1"]);
         assert!(said.starts_with("`training.learning_rate` = 1e0 is too high: "), "{said}");
         assert!(
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn one_trial_that_overfits_is_enough_and_one_that_cannot_be_made_is_passed_over() {
+    fn one_overfitting_trial_suffices() {
         let hopeless = candidate(0, &["training.learning_rate=10"], "");
         // Ten heads do not divide a width of 24.
         let mut impossible = candidate(1, &[], "");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_comes_from_a_search_is_not_blamed_on_the_user() {
+    fn searched_values_are_attributed_to_their_trial() {
         let searched = || candidate(7, &["training.learning_rate=10"], "\"training.learning_rate\" = 10.0");
         let said = checked(&[searched(), searched()]).unwrap_err().to_string();
         let starts =
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_do_not_follow_from_what_came_before_are_told() {
+    fn unlearnable_labels_are_reported() {
         let said = refused(&["data.task=random", "data.length=1", "data.train_samples=512"]);
         assert!(
             said.contains("labels cannot be learned") && said.contains("tune.overfit_check=false"),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_loss_is_the_entropy_of_what_follows_equal_prefixes() {
+    fn least_loss_is_the_conditional_entropy() {
         // 1 is followed by 2 and by 3; their successors are certain.
         let batch = Batch {
             rows: 2,

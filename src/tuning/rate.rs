@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_suggests_a_rate_that_trains_and_is_the_same_each_time() {
+    fn rate_sweep_is_deterministic_and_finds_a_minimum() {
         let found = swept(&[]);
         let Verdict::Minimum { suggested, .. } = found.verdict else { panic!("{:?}", found.verdict) };
         assert!((1e-4..1e-1).contains(&suggested), "{suggested}");

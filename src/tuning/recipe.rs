@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_stage_holds_the_best_so_far_and_changes_its_own_keys_alone() {
+    fn stages_keep_the_best_and_change_own_keys() {
         let config = base(&Config::default());
         let best = start(&config);
         let counts = stages(&config).into_iter().map(|stage| {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_starts_from_weights_keeps_its_shape() {
+    fn recipe_skips_shapes_for_pretrained_weights() {
         let mut config = Config::default();
         config.run.from = "somewhere".into();
         let names = stages(&config).into_iter().map(|stage| stage.name.unwrap());
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_width_that_heads_do_not_divide_is_left_out() {
+    fn widths_not_divisible_by_heads_are_skipped() {
         let mut config = Config::default();
         (config.model.d_model, config.model.heads) = (12, 3);
         let stage = &stages(&config)[2];

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_asked_for_as_a_person_would_ask() {
+    fn trials_run_through_the_train_command() {
         let (_, ended) = train(
             "echo \"error: $(echo \"$@\" | sed 's/\\S*\\.toml/CONFIG/; s/\\S*\\/0/DIR/')\" >&2; exit 1",
             1,
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_fails_by_itself_where_a_key_is_blamed_and_other_trouble_ends_the_study() {
+    fn only_system_errors_end_the_study() {
         let (outcome, ended) = train("echo 'error: `model.d_model` = 7 is too large' >&2; exit 2", 3, 2);
         assert!(outcome.is_ok() && ended.len() == 3);
         assert_eq!(ended[0].1.as_deref(), Some("`model.d_model` = 7 is too large"));

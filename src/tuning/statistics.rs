@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spikes_stand_out_of_noise_and_a_fall_is_none() {
+    fn spikes_differ_from_noise_and_trend() {
         let noise = |step: usize| ((step * 7_919) % 101) as f64 / 1_010.0;
         let mut losses = (0..200).map(|step| 3.0 - step as f64 / 100.0 + noise(step)).collect::<Vec<_>>();
         assert_eq!(spikes(&losses), Some(0));

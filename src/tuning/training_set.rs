@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_are_counted_where_batches_do_not_divide_the_training_set() {
+    fn partial_batches_count_their_sequences() {
         // An epoch of 65 sequences is five steps of 16 (the last one has one sequence), three of 32, or two of 64.
         let batches = |batch_size: usize| config(&[&format!("training.batch_size={batch_size}")]);
         let seen = |batch_size, steps| rows(65).pace(&batches(batch_size)).sequences(steps);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_sequences_are_counted_as_the_steps_of_a_run_see() {
+    fn counted_sequences_match_the_training_steps() {
         let place = tempfile::tempdir().unwrap();
         let text = place.path().join("text.txt");
         std::fs::write(&text, "to be or not to be, that is the question: ".repeat(17)).unwrap();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_with_a_training_set_of_its_own_size_is_counted_by_that() {
+    fn trials_count_by_their_own_training_set() {
         let config = config(&["training.batch_size=48"]);
         let dataset = dataset(&config).unwrap();
         let set = TrainingSet::of(&config, &dataset);

@@ -249,7 +249,7 @@ mod tests {
     const COURSE: [(usize, f64); 3] = [(10, 3.0), (20, 2.0), (30, 2.5)];
 
     #[test]
-    fn a_run_stands_at_a_rung_as_it_stood_there_whatever_it_did_since() {
+    fn rung_loss_ignores_later_validations() {
         let there = |ended, steps| [10, 20, 30, 40].map(|step| run(ended, steps, &COURSE).loss_at(step));
         let [first, second, third] = [3.0, 2.0, 2.0].map(Some);
         assert_eq!(there(Ended::Completed, 40), [first, second, third, third]);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_count_by_their_mean_and_one_that_diverges_takes_the_trial_along() {
+    fn seeds_are_averaged_and_any_divergence_counts() {
         let (one, two) = (run(Ended::Completed, 30, &COURSE), run(Ended::Completed, 30, &[(30, 4.0)]));
         let trial = |runs: &[Option<&Record>]| put_together(3, runs, false, false).unwrap();
         let both = trial(&[Some(&one), Some(&two)]);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_train_has_gone_on_with_counts_as_the_study_left_it() {
+    fn steps_trained_after_the_study_are_ignored() {
         let mut further = run(Ended::Completed, 40, &COURSE);
         further.rows[1].seconds = 0.75;
         let trial = |run: &Record| put_together(0, &[Some(run)], false, false).unwrap();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_pauses_is_pruned_only_when_it_is_given_up() {
+    fn paused_runs_are_pruned_once_not_racing() {
         let run = run(Ended::Paused, 20, &COURSE[..2]);
         let ended = |is_racing| put_together(0, &[Some(&run)], is_racing, false).unwrap().ended;
         assert_eq!((ended(true), ended(false)), (TrialEnd::Unfinished, TrialEnd::Pruned));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pruned_trial_ranks_behind_any_that_was_trained_to_its_end() {
+    fn pruned_trials_rank_after_finished_ones() {
         let trial = |number, ended, loss| {
             let run = run(ended, 10, &[(10, loss)]);
             put_together(number, &[Some(&run)], false, false).unwrap()

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_exported_tokenizer_of_characters_gives_the_ids_that_the_model_knows() {
+    fn exported_character_tokenizer_keeps_ids() {
         let vocabulary = Vocabulary::characters("MOER:\n éß".chars()).unwrap();
         let json = tokenizer(&json!(vocabulary)).unwrap().to_string();
         let exported = json.parse::<tokenizers::Tokenizer>().unwrap();

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_have_the_same_bits_on_any_number_of_workers() {
+    fn all_reduce_is_bitwise_equal_across_worker_counts() {
         const SHARDS: usize = 16;
         for length in [0, 1, 3, 64, 100_001] {
             let shard = |shard: usize| random(shard as u64 + 1, length);

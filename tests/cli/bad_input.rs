@@ -261,7 +261,7 @@ fn arguments_that_mean_nothing_are_refused() {
 }
 
 #[test]
-fn keys_and_config_files_that_mean_nothing_are_refused() {
+fn invalid_keys_and_configs_are_refused() {
     let place = small_place();
     let config = place.path().join("run/config.toml");
     let whole = fs::read(&config).unwrap();

@@ -99,7 +99,7 @@ fn a_decoder_that_repeats_shows_its_induction_head() {
 }
 
 #[test]
-fn explain_names_a_circuit_of_a_run_and_writes_it_down() {
+fn explain_finds_and_saves_the_circuit() {
     let place = TempDir::new().unwrap();
     // A quarter of a second of training is enough, because the previous token determines much of the next one.
     let counting = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
@@ -173,7 +173,7 @@ fn compare_with_transformer_lens(place: &Path) {
 }
 
 #[test]
-fn explain_names_the_heads_of_an_encoder_decoder_that_read_its_source() {
+fn explain_finds_cross_attention_heads() {
     let place = TempDir::new().unwrap();
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "data.vocab=5", "data.length=8"];
     let more = ["training.steps=300", "training.learning_rate=0.01", "data.train_samples=4096"];
@@ -190,7 +190,7 @@ fn explain_names_the_heads_of_an_encoder_decoder_that_read_its_source() {
 }
 
 #[test]
-fn what_cannot_be_explained_is_named_in_one_line() {
+fn unexplainable_inputs_are_refused_in_one_line() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=2"], "run");
     small_run(place.path(), &["training.steps=2", "model.norm=post"], "post");

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::{page::browse, program, said, small_run, summary, text};
 
 #[test]
-fn runs_that_differ_in_their_seed_are_one_setting_and_settings_are_tested_against_its_noise() {
+fn compare_averages_seeds_and_tests_for_significance() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     for rate in ["0.01", "0.00001"] {
@@ -110,7 +110,7 @@ fn runs_of_one_setting_and_seed_count_once() {
 }
 
 #[test]
-fn a_config_that_was_edited_after_the_run_is_warned_of_where_its_keys_are_shown() {
+fn edited_configs_are_warned_about() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     for seed in ["1", "2"] {
@@ -133,7 +133,7 @@ fn a_config_that_was_edited_after_the_run_is_warned_of_where_its_keys_are_shown(
 }
 
 #[test]
-fn unfinished_runs_forks_and_moved_files_are_not_compared_as_they_stand() {
+fn compare_ignores_moved_data_and_unfinished_runs() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     let words = "to be or not to be, that is the question. ".repeat(30);

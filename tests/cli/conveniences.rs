@@ -8,7 +8,7 @@ use crate::generate::{json, run};
 use crate::{SMALL, beside_data_warnings, program, small_run, text, train};
 
 #[test]
-fn shells_complete_every_command_and_the_manual_tells_of_it() {
+fn completions_and_man_pages_cover_commands() {
     let place = TempDir::new().unwrap();
     let said = |arguments: &[&str]| {
         let output = run(place.path(), arguments);
@@ -37,7 +37,7 @@ fn shells_complete_every_command_and_the_manual_tells_of_it() {
 }
 
 #[test]
-fn a_finished_run_of_the_same_config_and_seed_is_named_and_not_to_the_quiet() {
+fn finished_twin_is_noticed_unless_quiet() {
     let place = TempDir::new().unwrap();
     let sets = [&SMALL[..], &["training.steps=2"]].concat();
     let told = |sets: &[&str], more: &[&str]| {
@@ -84,7 +84,7 @@ fn on_terminal(place: &TempDir, arguments: &str, environment: &[(&str, &str)]) -
 
 #[cfg(target_os = "linux")]
 #[test]
-fn colours_are_for_terminals_and_never_where_no_color_is_set() {
+fn colours_need_a_terminal_and_honour_no_color() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=2"], "run");
     let is_coloured =

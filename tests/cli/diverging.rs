@@ -40,7 +40,7 @@ fn fine_tuning_that_only_harms_keeps_the_start() {
 }
 
 #[test]
-fn a_finite_explosion_is_a_divergence_also_when_resumed() {
+fn finite_loss_explosion_counts_as_divergence() {
     let place = TempDir::new().unwrap();
     let output = train(place.path(), &[&SMALL[..], &EXPLODING].concat(), &["--run", "run"]);
     let said = text(&output.stderr);
@@ -115,7 +115,7 @@ fn smoothed_and_plain_losses_are_logged_apart() {
 }
 
 #[test]
-fn a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_weights() {
+fn non_finite_loss_stops_and_keeps_good_weights() {
     let place = TempDir::new().unwrap();
     let sets = [
         &SMALL[..],
@@ -164,7 +164,7 @@ fn a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_weights
 }
 
 #[test]
-fn steps_under_way_when_a_run_diverges_count_for_nothing() {
+fn steps_after_divergence_are_not_counted() {
     let place = TempDir::new().unwrap();
     let rare = ["training.log_every=100", "training.validate_every=100", "analysis.every=50"];
     let train = |name: &str, sets: &[&str]| {

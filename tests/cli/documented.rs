@@ -68,7 +68,7 @@ fn every_path_that_is_documented_is_there() {
 }
 
 #[test]
-fn every_command_and_option_that_is_documented_is_there() {
+fn documented_commands_and_options_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut pages = vec![root.join("README.md")];
     pages.extend(fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()));

@@ -91,7 +91,7 @@ fn linked_checkpoints_are_not_written_into() {
 }
 
 #[test]
-fn a_pipe_as_config_is_named_and_not_waited_for() {
+fn config_pipes_are_refused_without_blocking() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=2"], "runs/good");
     let bad = place.path().join("runs/bad");

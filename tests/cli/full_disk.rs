@@ -31,7 +31,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_disk_that_fills_up_is_one_line_and_the_run_goes_on_when_there_is_room() {
+fn runs_resume_after_a_full_disk() {
     let Some(disk) = SmallDisk::new("4m") else {
         eprintln!("notice: no disk was filled up, for a small one cannot be mounted");
         return;

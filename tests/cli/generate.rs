@@ -80,7 +80,7 @@ fn what_is_written_is_what_is_scored() {
 }
 
 #[test]
-fn a_text_is_continued_as_it_comes_and_stops_where_asked() {
+fn generate_continues_prompts_and_honours_stop_strings() {
     let place = TempDir::new().unwrap();
     fs::write(place.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(40))
         .unwrap();
@@ -185,7 +185,7 @@ fn refuses(place: &Path, arguments: &[&str], part: &str) {
 }
 
 #[test]
-fn an_option_that_cannot_be_used_is_one_line() {
+fn unusable_options_are_refused_in_one_line() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=2"], "run");
     let endless = "9000000000000000000";
@@ -236,7 +236,7 @@ fn an_option_that_cannot_be_used_is_one_line() {
 }
 
 #[test]
-fn what_cannot_be_written_on_from_is_one_line() {
+fn unusable_prompts_and_runs_are_refused() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=2"], "run");
     fs::write(place.path().join("bytes"), [0x33, 0xff]).unwrap();

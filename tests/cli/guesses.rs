@@ -22,7 +22,7 @@ fn names() -> String {
 }
 
 #[test]
-fn a_path_that_reads_as_toml_is_the_data() {
+fn toml_like_paths_are_data_paths() {
     let place = TempDir::new().unwrap();
     for name in ["2024", "1e5", "true", "2024-01-05", "[a, b]"] {
         fs::create_dir(place.path().join(name)).unwrap();
@@ -59,7 +59,7 @@ fn keys_are_options_that_train_reads() {
 }
 
 #[test]
-fn options_of_other_programs_are_answered_with_the_key() {
+fn foreign_option_names_suggest_our_key() {
     let place = TempDir::new().unwrap();
     for (typed, expected) in [
         (&["--max-steps", "5"][..], "--set training.steps=5 or --steps 5"),
@@ -131,7 +131,7 @@ fn data_given_as_config_points_to_its_option() {
 }
 
 #[test]
-fn a_run_is_found_by_its_name_below_runs() {
+fn bare_run_names_resolve_below_runs() {
     let place = TempDir::new().unwrap();
     let output = train(place.path(), &SMALL, &["--name", "mine", "--steps", "4", "--until", "2"]);
     assert!(output.status.success(), "{}", text(&output.stderr));

@@ -55,7 +55,7 @@ fn every_target_of_a_held_out_file_counts() {
 }
 
 #[test]
-fn a_file_that_a_tokenizer_has_no_tokens_for_is_reported() {
+fn unknown_tokens_in_a_file_are_reported() {
     let place = TempDir::new().unwrap();
     let write = |name: &str, contents: &str| fs::write(place.path().join(name), contents).unwrap();
     let tokens = ["[UNK]", "to", "be", "or", "not", "that"].map(String::from).into_iter();
@@ -80,7 +80,7 @@ fn a_file_that_a_tokenizer_has_no_tokens_for_is_reported() {
 }
 
 #[test]
-fn the_own_file_keeps_its_split_by_any_path() {
+fn own_data_keeps_its_split_under_any_path() {
     let place = place();
     let all = WORDS.len() as u64 * 40 - 1;
     let own = scored(place.path(), &[]);
@@ -142,7 +142,7 @@ fn columns_of_another_table_follow_their_names() {
 }
 
 #[test]
-fn sequences_that_the_run_was_trained_on_are_told_of() {
+fn evaluating_on_training_sequences_is_warned_about() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     let row = |row: usize| format!("{},{},{}\n", row % 7, row / 7 % 7, row / 49 % 7);

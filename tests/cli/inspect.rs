@@ -65,7 +65,7 @@ fn inspect_shows_any_input_of_the_users() {
 }
 
 #[test]
-fn what_cannot_be_inspected_is_named_in_one_line() {
+fn uninspectable_inputs_are_refused_in_one_line() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=3"], "run");
     fs::write(place.path().join("file"), "").unwrap();

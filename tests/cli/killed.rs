@@ -185,7 +185,7 @@ fn hit_twenty_times(folder: &Path, name: &str, signal: &str, is_hit: impl Fn(Exi
 }
 
 #[test]
-fn a_run_killed_or_interrupted_at_twenty_moments_ends_as_the_undisturbed_one() {
+fn runs_survive_kills_and_interrupts_at_any_moment() {
     let undisturbed = TempDir::new().unwrap();
     let undisturbed = small_run(undisturbed.path(), &LONG, "run");
     let killed = TempDir::new().unwrap();
@@ -242,7 +242,7 @@ fn wait_for_work(child: &Child) {
 }
 
 #[test]
-fn a_run_stopped_before_its_first_row_is_saved_and_drawn() {
+fn early_interrupted_runs_are_saved_and_plotted() {
     let place = TempDir::new().unwrap();
     // Under `nohup` a run ignores SIGHUP, as intended.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -263,7 +263,7 @@ fn a_run_stopped_before_its_first_row_is_saved_and_drawn() {
 }
 
 #[test]
-fn a_first_signal_ends_a_program_that_waits_for_its_data() {
+fn one_signal_ends_a_wait_for_data() {
     let place = TempDir::new().unwrap();
     let pipe = place.path().join("pipe.txt");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -284,7 +284,7 @@ fn a_first_signal_ends_a_program_that_waits_for_its_data() {
 }
 
 #[test]
-fn a_second_signal_of_any_kind_ends_the_program_at_once() {
+fn second_signal_exits_immediately() {
     let place = TempDir::new().unwrap();
     for (name, signals, code) in
         [("twice", ["INT", "INT"], 130), ("kinds", ["INT", "TERM"], 143), ("back", ["TERM", "INT"], 130)]
@@ -302,7 +302,7 @@ fn a_second_signal_of_any_kind_ends_the_program_at_once() {
 }
 
 #[test]
-fn a_signal_during_the_final_analysis_ends_at_once() {
+fn signal_during_final_analysis_exits_immediately() {
     let place = TempDir::new().unwrap();
     let run = place.path().join("run");
     let mut child = started(place.path(), "run", &MANY_HEADS);
@@ -342,7 +342,7 @@ fn an_interrupted_validation_is_made_up_for() {
 }
 
 #[test]
-fn a_resumed_run_that_is_killed_has_no_summary_of_how_it_ended_before() {
+fn resuming_removes_the_old_summary() {
     let place = TempDir::new().unwrap();
     let sets = ["training.max_minutes=1e-9", "training.steps=50", "training.validate_every=100"];
     let run = small_run(place.path(), &sets, "run");

@@ -32,7 +32,7 @@ fn a_dry_run_counts_tokens_of_shorter_sequences() {
 }
 
 #[test]
-fn resuming_a_finished_cosine_says_that_its_rate_rises() {
+fn resuming_a_finished_cosine_notes_rising_rate() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=24"], "run");
     let resumed = resume(place.path(), "run").args(["--set", "training.steps=48"]).output().unwrap();
@@ -79,7 +79,7 @@ fn epochs_of_one_step_are_validated_every_ten() {
 }
 
 #[test]
-fn removed_weights_of_a_complete_run_are_written_anew() {
+fn resume_regenerates_removed_weights() {
     let place = TempDir::new().unwrap();
     let run = small_run(place.path(), &["training.steps=24"], "run");
     let own = fs::read(run.join("model.safetensors")).unwrap();

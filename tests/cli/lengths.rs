@@ -22,7 +22,7 @@ fn of_protocol<'a>(evaluated: &'a Value, protocol: &str) -> Vec<&'a Value> {
 }
 
 #[test]
-fn a_task_is_evaluated_at_each_length_beside_its_floor_there() {
+fn tasks_report_loss_and_floor_per_length() {
     let place = TempDir::new().unwrap();
     let folder = small_run(place.path(), &["training.steps=9", "model.position=alibi"], "run");
     let before: Vec<_> =
@@ -54,7 +54,7 @@ fn a_task_is_evaluated_at_each_length_beside_its_floor_there() {
 }
 
 #[test]
-fn a_text_is_cut_into_windows_of_each_length() {
+fn texts_are_evaluated_in_windows_per_length() {
     let place = TempDir::new().unwrap();
     fs::write(place.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(40))
         .unwrap();
@@ -78,7 +78,7 @@ fn a_text_is_cut_into_windows_of_each_length() {
 }
 
 #[test]
-fn lengths_that_cannot_be_are_refused_with_the_reason() {
+fn invalid_lengths_are_refused_with_the_reason() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=1"], "run");
     for (lengths, part) in [

@@ -119,7 +119,7 @@ fn expected(place: &Path, name: &str, typed: &[&str], texts: &[&str]) -> Value {
 }
 
 #[test]
-fn the_model_in_a_page_computes_what_the_program_computes() {
+fn browser_model_matches_the_program() {
     let place = TempDir::new().unwrap();
     let mut cases = Vec::new();
     for (name, sets) in MODELS {
@@ -148,7 +148,7 @@ fn the_model_in_a_page_computes_what_the_program_computes() {
 }
 
 #[test]
-fn the_parts_of_the_model_in_a_page_compute_what_is_worked_out_by_hand() {
+fn browser_layers_pass_their_unit_tests() {
     let Some(node) = installed(&["node"]) else {
         eprintln!("notice: the parts of a page are not tested, for Node.js is not installed");
         return;

@@ -78,7 +78,7 @@ fn an_imported_model_is_listed_with_its_origin() {
 }
 
 #[test]
-fn settings_with_long_names_are_short_in_the_table() {
+fn long_settings_fit_the_comparison_table() {
     let place = TempDir::new().unwrap();
     for (name, sets) in [
         ("one", &["data.task=sort", "data.period=auto", "model.position=alibi", "model.layers=1"][..]),

@@ -33,7 +33,7 @@ fn described(folder: &Path, sets: &[&str]) -> Value {
 }
 
 #[test]
-fn the_plain_commands_for_own_data_work_with_the_shipped_config() {
+fn own_data_works_with_the_shipped_config() {
     let shipped = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config.toml")).unwrap();
     for config in [None, Some(&shipped)] {
         let place = TempDir::new().unwrap();
@@ -70,7 +70,7 @@ fn the_plain_commands_for_own_data_work_with_the_shipped_config() {
 }
 
 #[test]
-fn a_file_that_is_named_decides_where_the_config_names_none_and_a_task_names_itself() {
+fn source_is_inferred_from_path_or_task() {
     let place = TempDir::new().unwrap();
     fs::write(place.path().join("config.toml"), "[data]\npath = \"input.txt\"\nlength = 8\n").unwrap();
     fs::write(place.path().join("input.txt"), WORDS.repeat(20)).unwrap();
@@ -138,7 +138,7 @@ const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": nul
     "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}}"#;
 
 #[test]
-fn a_run_needs_no_tokenizer_file_once_it_is_made() {
+fn runs_keep_their_own_tokenizer() {
     let place = TempDir::new().unwrap();
     fs::write(place.path().join("words.txt"), WORDS.repeat(40)).unwrap();
     let by_pairs = ["data.path=words.txt", "data.tokens=bpe", "data.vocab=280", "training.steps=3"];
@@ -165,7 +165,7 @@ fn a_run_needs_no_tokenizer_file_once_it_is_made() {
 }
 
 #[test]
-fn a_run_with_a_relative_path_can_be_used_from_any_folder() {
+fn relative_data_paths_work_from_any_folder() {
     let place = TempDir::new().unwrap();
     let elsewhere = place.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
@@ -197,7 +197,7 @@ fn a_run_with_a_relative_path_can_be_used_from_any_folder() {
 }
 
 #[test]
-fn what_a_file_holds_is_quoted_in_one_short_line() {
+fn file_contents_are_quoted_in_one_short_line() {
     let place = TempDir::new().unwrap();
     let rows = "1,2,3\n".repeat(50_000);
     let long = "x".repeat(100_000);
@@ -219,7 +219,7 @@ fn what_a_file_holds_is_quoted_in_one_short_line() {
 }
 
 #[test]
-fn a_character_that_a_tokenizer_drops_is_named_with_its_place() {
+fn characters_a_tokenizer_drops_are_located() {
     let place = TempDir::new().unwrap();
     fs::write(place.path().join("a.txt"), format!("{}\naé\n", "ab ".repeat(200))).unwrap();
     fs::write(place.path().join("tokenizer.json"), TOKENIZER).unwrap();

@@ -66,7 +66,7 @@ fn type_into(
 }
 
 #[test]
-fn the_page_of_a_run_says_what_the_run_did() {
+fn run_report_is_correct_and_reproducible() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=40", "analysis.every=10", "analysis.samples=3"], "run");
     let size = fs::metadata(place.path().join("run/report.html")).unwrap().len();
@@ -81,7 +81,7 @@ fn the_page_of_a_run_says_what_the_run_did() {
 }
 
 #[test]
-fn page_and_pictures_of_a_run_that_diverged_at_once_say_that_they_show_its_start() {
+fn immediate_divergence_reports_the_untrained_weights() {
     let place = TempDir::new().unwrap();
     let sets = [
         "training.steps=40",
@@ -107,7 +107,7 @@ fn page_and_pictures_of_a_run_that_diverged_at_once_say_that_they_show_its_start
 }
 
 #[test]
-fn the_page_of_an_encoder_decoder_shows_its_cross_attention_and_its_encoder() {
+fn encoder_decoder_page_shows_every_attention_kind() {
     let place = TempDir::new().unwrap();
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=9"];
     // A smoothed objective has a separate curve.
@@ -133,7 +133,7 @@ fn text_of_a_vocabulary_is_never_markup() {
 }
 
 #[test]
-fn a_page_answers_what_is_typed_and_changed_in_it() {
+fn page_responds_to_typed_input() {
     let place = TempDir::new().unwrap();
     // A quarter of a second of training is enough, because the previous token determines much of the next one.
     let sets = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
@@ -149,7 +149,7 @@ fn a_page_answers_what_is_typed_and_changed_in_it() {
 }
 
 #[test]
-fn what_is_typed_of_a_hostile_vocabulary_is_never_markup() {
+fn typed_hostile_symbols_are_never_markup() {
     let place = TempDir::new().unwrap();
     let row = "<script>alert(1)</script>,\u{202e}\u{7},\"&\"\"\",<img/src=x/onerror=alert(2)>\n";
     fs::write(place.path().join("rows.csv"), row.repeat(60)).unwrap();
@@ -163,7 +163,7 @@ fn what_is_typed_of_a_hostile_vocabulary_is_never_markup() {
 }
 
 #[test]
-fn a_page_of_an_encoder_decoder_answers_a_typed_source() {
+fn encoder_decoder_page_responds_to_a_source() {
     let place = TempDir::new().unwrap();
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=9"];
     small_run(place.path(), &sets, "run");

@@ -21,7 +21,7 @@ fn refuses(place: &Path, arguments: &[&str], parts: &[&str]) {
 }
 
 #[test]
-fn a_key_that_cannot_be_used_is_one_line_and_leaves_nothing() {
+fn invalid_keys_are_refused_and_leave_nothing() {
     let place = TempDir::new().unwrap();
     let sets: [(&str, &[&str]); 16] = [
         ("model.hed=4", &["`model.hed` = 4", "did you mean `model.heads`?"]),
@@ -59,7 +59,7 @@ fn a_key_that_cannot_be_used_is_one_line_and_leaves_nothing() {
 }
 
 #[test]
-fn a_file_or_option_that_cannot_be_used_is_one_line_and_leaves_nothing() {
+fn invalid_files_and_options_leave_nothing() {
     let place = TempDir::new().unwrap();
     fs::create_dir(place.path().join("folder")).unwrap();
     fs::write(place.path().join("broken.toml"), "[model]\nheads = = 4\n").unwrap();
@@ -93,7 +93,7 @@ fn a_file_or_option_that_cannot_be_used_is_one_line_and_leaves_nothing() {
 }
 
 #[test]
-fn what_a_model_cannot_be_evaluated_on_is_one_line() {
+fn evaluate_refuses_incompatible_settings() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=1"], "run");
     for (set, part) in [("data.length=20", "12"), ("model.d_model=32", "`model.d_model` = 32")] {

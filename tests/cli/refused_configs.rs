@@ -65,7 +65,7 @@ fn refuses(place: &Path, arguments: &[&str], parts: &[&str]) {
 }
 
 #[test]
-fn what_a_config_asks_for_and_is_not_computed_is_refused_by_its_key() {
+fn unsupported_config_features_are_refused_by_key() {
     Llama::new().refuses_changes([
         (
             json!({"model_type": "mistral"}),
@@ -118,7 +118,7 @@ fn what_a_config_asks_for_and_is_not_computed_is_refused_by_its_key() {
 }
 
 #[test]
-fn rotary_positions_that_are_not_computed_are_refused_by_their_key() {
+fn unsupported_rotary_settings_are_refused_by_key() {
     let llama = Llama::new();
     llama.refuses_changes([
         (
@@ -158,7 +158,7 @@ fn rotary_positions_that_are_not_computed_are_refused_by_their_key() {
 }
 
 #[test]
-fn values_that_no_model_has_are_refused_by_their_key() {
+fn impossible_values_are_refused_by_key() {
     Llama::new().refuses_changes([
         (json!({"model_type": null}), "has no key `model_type`"),
         (json!({"bos_token_id": -2}), "`bos_token_id` is -2: expected the id of a token"),
@@ -184,7 +184,7 @@ fn values_that_no_model_has_are_refused_by_their_key() {
 }
 
 #[test]
-fn a_format_on_the_command_line_stands_for_the_family() {
+fn format_option_overrides_the_model_family() {
     let llama = Llama::new();
     // --format overrides the family that the config names, but none of the config's keys.
     let mut changed = llama.config.as_object().unwrap().clone();
@@ -221,7 +221,7 @@ fn a_format_on_the_command_line_stands_for_the_family() {
 }
 
 #[test]
-fn a_config_that_does_not_fit_the_tensors_is_refused_by_their_names() {
+fn config_tensor_mismatches_are_named() {
     let llama = Llama::new();
     for (change, parts) in [
         (

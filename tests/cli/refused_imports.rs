@@ -23,7 +23,7 @@ fn write_zeros(path: &Path, tensors: &[(&str, &[usize])]) {
 }
 
 #[test]
-fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
+fn invalid_imports_are_refused_and_leave_nothing() {
     let place = TempDir::new().unwrap();
     let path = |name: &str| place.path().join(name);
     write_zeros(
@@ -83,7 +83,7 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
 }
 
 #[test]
-fn a_model_that_fits_no_family_is_not_exported() {
+fn models_outside_every_family_are_not_exported() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=2", "model.position=rotary"], "rotary");
     let output = run(place.path(), &["export", "rotary", "--format", "gpt2"]);
@@ -123,7 +123,7 @@ pub fn refuses_as(place: &Path, name: &str, arguments: &[&str], parts: &[&str]) 
 }
 
 #[test]
-fn a_folder_that_lacks_a_part_is_refused_and_says_which() {
+fn incomplete_model_folders_name_the_missing_part() {
     let place = TempDir::new().unwrap();
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/qwen3");
     let path = |name: &str| place.path().join("model").join(name);
@@ -282,7 +282,7 @@ fn rows_longer_than_learned_positions_are_refused() {
 
 #[test]
 #[cfg(unix)]
-fn a_pytorch_file_that_is_a_stream_is_refused_at_once_and_one_that_unpacks_to_much_more_too() {
+fn streamed_and_inflated_pytorch_files_are_refused() {
     let place = TempDir::new().unwrap();
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers");
     let import = |named: &str| {

@@ -58,7 +58,7 @@ fn cut_in_half(path: &Path) {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_named_and_the_one_before_it_used() {
+fn resume_falls_back_from_a_damaged_checkpoint() {
     let place = TempDir::new().unwrap();
     let undisturbed = TempDir::new().unwrap();
     let undisturbed = growing_run(undisturbed.path(), "run", 200);
@@ -91,7 +91,7 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_used() {
 }
 
 #[test]
-fn damaged_best_weights_are_named_and_never_replace_good_ones() {
+fn damaged_best_weights_never_replace_good_ones() {
     let place = TempDir::new().unwrap();
     let run = growing_run(place.path(), "run", 120);
     let a_step = ["training.steps=200", "training.max_minutes=1e-9"];
@@ -120,7 +120,7 @@ fn damaged_best_weights_are_named_and_never_replace_good_ones() {
 }
 
 #[test]
-fn a_run_that_was_never_validated_has_its_newest_weights() {
+fn runs_without_validation_keep_the_newest_weights() {
     let place = TempDir::new().unwrap();
     let run = small_run(place.path(), &["training.steps=9", "training.max_minutes=1e-9"], "run");
     let has_newest = |step: &str| {
@@ -135,7 +135,7 @@ fn a_run_that_was_never_validated_has_its_newest_weights() {
 }
 
 #[test]
-fn a_picture_that_fails_does_not_change_how_a_run_ended() {
+fn plot_failure_does_not_change_the_outcome() {
     let place = TempDir::new().unwrap();
     let run = small_run(place.path(), &["training.steps=9", "training.max_minutes=1e-9"], "run");
     fs::remove_dir_all(run.join("plots")).unwrap();
@@ -171,7 +171,7 @@ fn refuses(folder: &Path, sets: &[&str], parts: &[&str]) {
 }
 
 #[test]
-fn a_run_that_cannot_go_on_is_refused_and_not_touched() {
+fn runs_that_cannot_resume_stay_untouched() {
     let place = TempDir::new().unwrap();
     let run = growing_run(place.path(), "run", 60);
     let cases: [(&[&str], &str); 6] = [
@@ -212,7 +212,7 @@ fn a_run_that_cannot_go_on_is_refused_and_not_touched() {
 }
 
 #[test]
-fn a_run_does_not_go_on_with_other_data() {
+fn resuming_on_changed_data_is_refused() {
     let place = TempDir::new().unwrap();
     let text_file = place.path().join("words.txt");
     fs::write(&text_file, "to be or not to be, that is the question. ".repeat(40)).unwrap();
@@ -231,7 +231,7 @@ fn a_run_does_not_go_on_with_other_data() {
 }
 
 #[test]
-fn a_run_that_was_killed_while_it_was_drawn_is_drawn_when_it_is_resumed() {
+fn resume_redraws_missing_plots() {
     let place = TempDir::new().unwrap();
     for (name, set) in [("whole", "training.steps=24"), ("early", "training.patience=1")] {
         let run = small_run(place.path(), &[set, "training.validate_every=2", "training.min_delta=10"], name);
@@ -248,7 +248,7 @@ fn a_run_that_was_killed_while_it_was_drawn_is_drawn_when_it_is_resumed() {
 }
 
 #[test]
-fn a_run_that_is_paused_goes_on_to_the_end_of_the_undisturbed_one() {
+fn paused_runs_resume_to_the_same_end() {
     let place = TempDir::new().unwrap();
     let undisturbed = growing_run(place.path(), "undisturbed", 80);
     let keys = [&SMALL[..], &GROWING[..], &["training.steps=80"]].concat();

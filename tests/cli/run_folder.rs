@@ -29,7 +29,7 @@ fn copy_run(from: &Path, to: &Path) {
 /// Reading a pipe in a checkpoint would block forever.
 #[cfg(unix)]
 #[test]
-fn a_pipe_in_a_checkpoint_is_named_and_not_waited_for() {
+fn pipes_in_checkpoints_never_block() {
     let place = TempDir::new().unwrap();
     let run = small_run(place.path(), &["training.steps=4"], "run");
     let checkpoint = run.join("checkpoints/step-00000004");
@@ -53,7 +53,7 @@ fn a_pipe_in_a_checkpoint_is_named_and_not_waited_for() {
 /// The same for the files of the run itself.
 #[cfg(unix)]
 #[test]
-fn a_pipe_in_a_run_is_named_and_not_waited_for_and_what_is_missing_says_what_it_was() {
+fn pipes_and_missing_run_files_are_named() {
     let place = TempDir::new().unwrap();
     let run = small_run(place.path(), &["training.steps=4"], "run");
     let plot: &[&str] = &["plot", "run"];
@@ -90,7 +90,7 @@ fn forget(run: &Path, key: &str) {
 }
 
 #[test]
-fn a_file_of_another_run_is_named_by_every_command_with_what_to_do() {
+fn files_of_another_run_are_refused() {
     let place = TempDir::new().unwrap();
     let steps = "training.steps=4";
     let own = small_run(place.path(), &[steps, "analysis.every=2"], "own");
@@ -164,7 +164,7 @@ fn edited_numbers_are_named_with_their_file() {
 }
 
 #[test]
-fn a_run_without_a_summary_does_not_go_on_with_metrics_of_another() {
+fn foreign_metrics_are_refused_without_a_summary() {
     let place = TempDir::new().unwrap();
     let run = small_run(place.path(), &["training.steps=4", "training.log_every=1"], "run");
     let longer =
@@ -185,7 +185,7 @@ fn a_run_without_a_summary_does_not_go_on_with_metrics_of_another() {
 }
 
 #[test]
-fn weights_that_changed_since_the_run_wrote_them_are_refused_and_old_summaries_do_not_ask() {
+fn changed_weights_are_refused_when_hashes_exist() {
     let place = TempDir::new().unwrap();
     let run = small_run(place.path(), &["training.steps=4"], "run");
     let weights = run.join("model.safetensors");
@@ -232,7 +232,7 @@ fn weights_that_changed_since_the_run_wrote_them_are_refused_and_old_summaries_d
 }
 
 #[test]
-fn a_vocabulary_of_the_same_size_from_another_run_is_refused_and_old_summaries_do_not_ask() {
+fn foreign_vocabulary_of_equal_size_is_refused() {
     let place = TempDir::new().unwrap();
     let run = |name: &str, letters: &str| {
         let file = format!("{name}.txt");
@@ -255,7 +255,7 @@ fn a_vocabulary_of_the_same_size_from_another_run_is_refused_and_old_summaries_d
 }
 
 #[test]
-fn samples_of_a_shorter_run_with_the_same_vocabulary_are_refused() {
+fn foreign_samples_with_equal_vocabulary_are_refused() {
     let place = TempDir::new().unwrap();
     let own = small_run(place.path(), &["training.steps=2"], "own");
     let shorter = small_run(place.path(), &["training.steps=2", "data.length=9"], "shorter");
@@ -272,7 +272,7 @@ fn samples_of_a_shorter_run_with_the_same_vocabulary_are_refused() {
 }
 
 #[test]
-fn a_run_to_start_from_is_named_as_it_was_typed() {
+fn start_run_is_named_as_typed() {
     let place = TempDir::new().unwrap();
     let run = small_run(place.path(), &["training.steps=2"], "run");
     fs::remove_file(run.join("model.safetensors")).unwrap();
@@ -281,7 +281,7 @@ fn a_run_to_start_from_is_named_as_it_was_typed() {
 }
 
 #[test]
-fn a_trapezoid_that_is_longer_than_its_run_is_refused_before_there_is_a_folder() {
+fn overlong_trapezoid_is_refused_before_creating_files() {
     let place = TempDir::new().unwrap();
     let trapezoid = ["training.schedule=trapezoid", "training.steps=30", "training.warmup=20"];
     let sets = [&SMALL[..], &trapezoid, &["training.cooldown=11"]].concat();
@@ -310,7 +310,7 @@ fn a_trapezoid_that_is_longer_than_its_run_is_refused_before_there_is_a_folder()
 }
 
 #[test]
-fn a_processor_without_instructions_for_bf16_is_told_of_and_an_unknown_instruction_set_refused() {
+fn slow_bf16_warns_and_unknown_instructions_are_refused() {
     let place = TempDir::new().unwrap();
     let on = |set: &str| {
         let mut command = program(place.path());
@@ -332,7 +332,7 @@ fn a_processor_without_instructions_for_bf16_is_told_of_and_an_unknown_instructi
 }
 
 #[test]
-fn what_a_person_should_know_of_data_and_keys_is_said_and_kept() {
+fn training_warnings_are_printed_and_saved() {
     let place = TempDir::new().unwrap();
     let sets = [&SMALL[..], &["training.steps=3", "training.warmup=50"]].concat();
     for more in [&["--run", "run"][..], &["--dry-run"]] {
@@ -350,7 +350,7 @@ fn what_a_person_should_know_of_data_and_keys_is_said_and_kept() {
 }
 
 #[test]
-fn every_key_is_printed_as_a_config_that_is_read_and_in_a_schema_for_editors() {
+fn printed_defaults_load_and_schema_is_valid() {
     let place = TempDir::new().unwrap();
     let printed = |option: &str| {
         let output = program(place.path()).args(["config", option]).output().unwrap();

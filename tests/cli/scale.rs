@@ -9,7 +9,7 @@ use crate::generate::{json, run};
 use crate::{SMALL, text};
 
 #[test]
-fn a_step_of_more_workers_is_predicted_and_drawn() {
+fn scale_predicts_and_plots_step_times() {
     let place = TempDir::new().unwrap();
     let sets = SMALL.iter().flat_map(|set| ["--set", set]).collect::<Vec<_>>();
     let given = ["--backend", "ndarray", "--bandwidth", "10", "--latency", "50"];
@@ -39,7 +39,7 @@ fn a_step_of_more_workers_is_predicted_and_drawn() {
 }
 
 #[test]
-fn what_cannot_be_predicted_is_refused_with_the_reason() {
+fn invalid_scale_options_are_refused() {
     let place = TempDir::new().unwrap();
     for (arguments, part) in [
         (&[][..], "--bandwidth GBIT and --latency MICROSECONDS"),

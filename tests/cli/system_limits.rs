@@ -43,7 +43,7 @@ fn assert_one_line(output: &Output, code: i32, part: &str) {
 }
 
 #[test]
-fn a_limit_on_file_size_is_an_error_of_the_write() {
+fn file_size_limit_fails_the_write() {
     let place = TempDir::new().unwrap();
     let output = limited(place.path(), "ulimit -f 1", &training());
     assert_one_line(&output, 2, "larger than the system allows");

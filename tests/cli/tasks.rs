@@ -40,7 +40,7 @@ fn first_head_is(found: &Explanation, layer: usize, kind: Kind) -> bool {
 }
 
 #[test]
-fn what_stands_at_known_places_is_fetched_by_position() {
+fn fixed_positions_are_read_by_a_positional_head() {
     for task in ["reverse", "copy_gap"] {
         let found = found(task, &[]);
         assert!(first_head_is(&found, 0, Kind::Positional), "{task}: {:?}", found.sentences);
@@ -48,7 +48,7 @@ fn what_stands_at_known_places_is_fetched_by_position() {
 }
 
 #[test]
-fn a_sum_fetches_digits_by_position_and_adds_them() {
+fn addition_uses_positional_heads_and_an_mlp() {
     let found = found("addition", &["data.digits=1"]);
     let fetches = found.components.iter().any(|part| part.kinds.contains(&Kind::Positional));
     let adds = found.components.iter().any(|part| part.feed_forward);
@@ -64,7 +64,7 @@ fn counting_fetches_an_earlier_token_and_adds() {
 }
 
 #[test]
-fn a_walk_of_order_two_fetches_the_token_before() {
+fn second_order_markov_uses_a_previous_token_head() {
     let found = found("markov", &["data.vocab=6", "data.order=2"]);
     assert!(first_head_is(&found, 0, Kind::PreviousToken), "{:?}", found.sentences);
     assert!(
@@ -75,7 +75,7 @@ fn a_walk_of_order_two_fetches_the_token_before() {
 }
 
 #[test]
-fn an_answer_to_a_key_is_found_by_what_stood_before_it() {
+fn recall_uses_a_copying_head_with_key_composition() {
     let sets = ["data.length=16", "data.train_samples=32768", "model.position=alibi", "training.steps=2000"];
     let found = found("recall", &sets);
     assert!(first_head_is(&found, 1, Kind::Copying), "{:?}", found.sentences);

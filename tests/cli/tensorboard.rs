@@ -38,7 +38,7 @@ fn compare_with_tensorboard(run: &Path, events: &Path) {
 }
 
 #[test]
-fn a_run_that_was_killed_and_resumed_shows_each_step_once() {
+fn killed_and_resumed_run_shows_steps_once() {
     let place = TempDir::new().unwrap();
     let sets = [&SMALL[..], &["training.tensorboard=true", "training.steps=600"]].concat();
     let more = ["training.validate_every=40", "training.checkpoint_every=15"];
@@ -75,7 +75,7 @@ fn a_run_that_was_killed_and_resumed_shows_each_step_once() {
 }
 
 #[test]
-fn a_run_without_curves_or_a_checkpoint_has_none_to_export() {
+fn curves_of_imports_and_checkpoints_are_not_exported() {
     let place = TempDir::new().unwrap();
     let path = small_run(place.path(), &["training.steps=2"], "run");
     assert!(!path.join(EVENTS).exists(), "it is written where it is asked for");

@@ -27,7 +27,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn no_command_writes_over_what_it_did_not_make() {
+fn commands_never_overwrite_user_files() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=2"], "run");
     fs::create_dir(place.path().join("foreign")).unwrap();
@@ -80,7 +80,7 @@ fn no_command_writes_over_what_it_did_not_make() {
 }
 
 #[test]
-fn output_that_cannot_be_written_is_one_line_and_a_failure() {
+fn unwritable_stdout_fails_in_one_line() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=2"], "run");
     for arguments in [
@@ -116,7 +116,7 @@ fn output_that_cannot_be_written_is_one_line_and_a_failure() {
 }
 
 #[test]
-fn a_closed_pipe_ends_what_only_writes_and_no_run() {
+fn closed_stdout_ends_printing_but_not_training() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=2"], "run");
     let train = ["train", "--run", "again", "--progress", "none", "--backend", "ndarray", "--set"];
@@ -139,7 +139,7 @@ fn a_closed_pipe_ends_what_only_writes_and_no_run() {
 }
 
 #[test]
-fn no_name_or_token_controls_the_terminal_and_json_is_exact() {
+fn names_and_tokens_never_control_the_terminal() {
     let place = TempDir::new().unwrap();
     let name = "red\u{1b}[31m\u{202e}\u{9b}";
     let table = "a\u{1b}[2J,b\u{202e}\na\u{1b}[2J,b\u{202e}\n".repeat(20);
@@ -183,7 +183,7 @@ fn no_name_or_token_controls_the_terminal_and_json_is_exact() {
 }
 
 #[test]
-fn every_command_that_makes_something_says_in_json_what_and_where() {
+fn json_output_lists_the_files_made() {
     let place = TempDir::new().unwrap();
     let train = ["train", "--run", "run", "--backend", "ndarray", "--set", "training.steps=4", "--set"];
     let trained = json(place.path(), &[&train[..], &["training.checkpoint_every=2", "--json"]].concat());
@@ -222,7 +222,7 @@ fn every_command_that_makes_something_says_in_json_what_and_where() {
 }
 
 #[test]
-fn long_work_says_how_far_it_is_where_no_terminal_is_and_not_beside_json() {
+fn progress_prints_without_terminal_but_not_with_json() {
     use burn_ndarray::NdArray;
     use causal_attention::model::{ModelConfig, Sizes};
     use causal_attention::weights::native::{Description, collect, to_bytes};

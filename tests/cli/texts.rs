@@ -102,7 +102,7 @@ fn tokenizer(change: impl Fn(&mut Value)) -> String {
 const TOKENIZED: [&str; 4] = ["--set", "data.path=ab.txt", "--set", "data.tokens=tokenizer.json"];
 
 #[test]
-fn holes_in_ids_leave_json_alone_on_standard_output() {
+fn gaps_in_token_ids_keep_output_clean() {
     let place = TempDir::new().unwrap();
     fs::write(place.path().join("ab.txt"), "ab ba\n".repeat(200)).unwrap();
     let holes = tokenizer(|tokenizer| tokenizer["model"]["vocab"]["ab"] = json!(8));
@@ -157,7 +157,7 @@ fn files_without_an_end_token_are_warned_of() {
 }
 
 #[test]
-fn an_import_keeps_template_and_end_for_its_export() {
+fn import_keeps_chat_template_and_end_token() {
     let place = TempDir::new().unwrap();
     let (model, llama) = (place.path().join("model"), Path::new("tests/peers/families/llama"));
     fs::create_dir(&model).unwrap();
@@ -203,7 +203,7 @@ fn gguf_is_named_with_what_to_import() {
 }
 
 #[test]
-fn text_keeps_its_last_line_break_and_prompts_slide() {
+fn long_prompts_keep_only_the_last_tokens() {
     let place = TempDir::new().unwrap();
     fs::write(place.path().join("ab.txt"), "abba ab\n".repeat(60)).unwrap();
     small_run(
@@ -289,7 +289,7 @@ fn marks_within_a_text_are_refused_by_line() {
 }
 
 #[test]
-fn characters_without_a_shape_are_shown_by_their_code() {
+fn invisible_characters_are_shown_as_escapes() {
     let place = TempDir::new().unwrap();
     let line = "x\u{200b}y\u{a0}z\u{ad}\u{200e}\n";
     fs::write(place.path().join("a.txt"), line.repeat(200)).unwrap();

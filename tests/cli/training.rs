@@ -56,7 +56,7 @@ fn a_run_leaves_everything_that_explains_it() {
 }
 
 #[test]
-fn two_runs_with_one_seed_are_equal_and_another_seed_differs() {
+fn only_equal_seeds_train_identically() {
     let place = TempDir::new().unwrap();
     let sets = ["training.steps=15", "model.dropout=0.1"];
     let first = small_run(place.path(), &sets, "first");
@@ -79,7 +79,7 @@ fn a_name_taken_gets_a_number() {
 }
 
 #[test]
-fn evaluate_says_exactly_what_training_said_of_the_best_weights() {
+fn evaluate_matches_the_training_summary_exactly() {
     let place = TempDir::new().unwrap();
     for kernels in ["fused", "composed"] {
         let chosen = format!("training.kernels={kernels}");
@@ -122,7 +122,7 @@ fn pictures_come_again_from_the_folder_alone() {
 }
 
 #[test]
-fn shipped_experiments_are_valid_and_say_what_they_take() {
+fn shipped_configs_pass_a_dry_run() {
     let place = TempDir::new().unwrap();
     fs::write(place.path().join("input.txt"), "a small text to count the characters of. ".repeat(40))
         .unwrap();

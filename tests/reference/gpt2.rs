@@ -82,7 +82,7 @@ fn gpt2() {
 }
 
 #[test]
-fn an_export_and_its_import_are_equal_in_every_bit() {
+fn exports_reimport_bitwise() {
     let case = Case::read("gpt2");
     let (Imported { description, vocabulary, tensors: lazy, .. }, tensors) = imported(&case, "");
     let exported = |format| {

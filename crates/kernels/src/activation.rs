@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn far_from_zero_an_activation_is_zero_or_straight() {
+    fn activations_are_zero_or_identity_far_from_zero() {
         for form in ALL.into_iter().filter(|form| *form != Activation::Relu2) {
             let x = [-1e30, -100.0, -0.0, 100.0, 1e10];
             let mut y = x;

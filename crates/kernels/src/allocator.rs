@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_pieces_begin_at_a_cache_line_and_keep_their_numbers_as_they_grow_and_shrink() {
+    fn reallocation_keeps_contents_and_cache_line_alignment() {
         let sizes = [1, 8, 4_095, 4_096, 4_097, 100_000, 40_000_000];
         for (size, align) in
             sizes.into_iter().flat_map(|size| [4, 8, 16, 32, 64, 128].map(|align| (size, align)))
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_what_a_product_packed_its_factors_into_for_the_next_one() {
+    fn threads_reuse_their_freed_packing_buffers() {
         let layout = |size| Layout::from_size_align(size, 2 * LINE).unwrap();
         // SAFETY: as above.
         unsafe {

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wanted_share_is_dropped_in_every_row_and_column_and_the_mean_stays() {
+    fn drop_rate_holds_in_every_row_and_column() {
         for probability in [0.1, 0.5, 0.9] {
             let (rows, columns) = (503, 499);
             let mut output = vec![0.0; rows * columns];
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_name_masks_and_parts_of_a_row_agree_with_the_whole() {
+    fn masks_follow_the_seed_and_match_in_slices() {
         let ones = vec![1.0; 7 * 173];
         let masked = |seed, probability| {
             let mut output = vec![f32::NAN; ones.len()];
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_have_the_same_bits_on_any_number_of_threads() {
+    fn masks_are_bitwise_equal_across_thread_counts() {
         let input = random(5, 1_009 * 769);
         assert_same_on_any_number_of_threads(|| {
             let mut output = vec![0.0; input.len()];

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_looked_up_and_gradients_scattered_to_the_same_rows() {
+    fn forward_gathers_rows_and_backward_scatters_gradients() {
         for (batch, time, d_model) in [(1, 1, 1), (5, 7, 3), (3, 11, 37), (2, 5, 257)] {
             check(batch, time, d_model);
         }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_have_the_same_bits_on_any_number_of_threads() {
+    fn gradients_are_bitwise_equal_across_thread_counts() {
         let ids: Vec<i64> = (0..1_009).map(|i| i * i % 17).collect();
         let gradient = random(1, ids.len() * 613);
         assert_same_on_any_number_of_threads(|| {

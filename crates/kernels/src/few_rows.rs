@@ -131,7 +131,7 @@ mod tests {
     };
 
     #[test]
-    fn a_few_rows_agree_with_the_textbook_in_both_layouts() {
+    fn products_match_naive_reference_in_both_layouts() {
         for (rows, d_in, d_out) in [(1, 1, 1), (1, 5, 7), (3, 301, 401), (8, 67, 1999), (1, 2003, 131)] {
             let (input, weight) = (random(1, rows * d_in), random(2, d_in * d_out));
             let expected = naive_product(&widened(&input), &widened(&weight), d_in, d_out);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bits_are_the_same_on_any_number_of_threads() {
+    fn products_are_bitwise_equal_across_thread_counts() {
         let (input, weight) = (random(3, 2 * 701), random(4, 701 * 997));
         assert_same_on_any_number_of_threads(|| {
             let results = [Matrix::new(&weight, 997), Matrix::new(&weight, 701).transposed()].map(|weight| {

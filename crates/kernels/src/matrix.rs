@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn split_columns_part_and_transposed_address_the_same_numbers() {
+    fn matrix_views_address_the_same_elements() {
         let mut data: Vec<f32> = (0..35).map(|i| i as f32).collect();
         let (mut left, mut right) = MatrixMut::new(&mut data, 7).split_columns(3);
         left.row(2)[1] = 100.0;

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn twelve_clipped_steps_agree_with_the_formulas_in_f64() {
+    fn clipped_adamw_steps_match_f64_formulas() {
         let lengths = [37, 5, PIECE + 3];
         let mut state = state(&lengths);
         let mut expected: Vec<[Vec<f64>; 3]> =
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_have_the_same_bits_on_any_number_of_threads() {
+    fn steps_are_bitwise_equal_across_thread_counts() {
         let lengths = [5 * PIECE + 7, 3, 40 * PIECE];
         let gradients: Vec<Vec<f32>> = lengths.iter().map(|&n| random(n as u64 + 1, n)).collect();
         assert_same_on_any_number_of_threads(|| {

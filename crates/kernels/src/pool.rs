@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_hold_their_lengths_and_waste_at_most_an_eighth() {
+    fn length_classes_waste_at_most_an_eighth() {
         for length in (1..5_000).chain([65_535, 65_536, 65_537, 1_000_003, 12_582_912]) {
             let class = length_class(length);
             assert!(class >= length && class <= length + (length / 8).max(63), "{length} in {class}");

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_item_is_worked_on_once_and_in_its_place() {
+    fn map_processes_each_item_once_in_order() {
         for threads in [1, 2, 3, 8] {
             let squares = with_threads(threads, || map((0..1000).collect(), |number: usize| number * number));
             assert!(squares.iter().enumerate().all(|(number, square)| number * number == *square));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn all_threads_take_part_and_what_they_call_has_one() {
+    fn all_threads_work_and_nested_calls_are_sequential() {
         with_threads(3, || {
             assert_eq!(threads(), 3);
             let mut seen = HashSet::new();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_slept_wakes_for_the_next_work() {
+    fn sleeping_members_wake_for_new_work() {
         with_threads(2, || {
             let begun = Instant::now();
             loop {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_any_thread_reaches_the_one_that_asked() {
+    fn panics_propagate_to_the_caller() {
         with_threads(4, || {
             for bad in [0, 63] {
                 let panicked = catch_unwind(AssertUnwindSafe(|| {

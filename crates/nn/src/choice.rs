@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_other_choices_are_unread_and_say_whose_they_are() {
+    fn unread_keys_name_the_choice_that_reads_them() {
         let unread = |way| {
             let mut unread = Unread::default();
             unread.other_choices("way", way).unless(false, &["stops", "end"], "travellers");

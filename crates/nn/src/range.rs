@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_outside_or_lost_in_single_precision_are_refused() {
+    fn ranges_are_checked_in_single_precision_too() {
         let said = |range: Range, number: f64| range.problem(number.into()).unwrap_or_default();
         for (range, number, expected) in [
             (Range::POSITIVE, 0.0, "must be a number above 0"),

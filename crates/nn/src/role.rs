@@ -107,7 +107,7 @@ mod tests {
     use burn_flex::Flex;
 
     #[test]
-    fn every_parameter_has_a_role_that_fits_its_shape() {
+    fn every_parameter_has_a_role_matching_its_shape() {
         let sizes = Sizes { vocab: 11, context: 7, source_context: Some(5) };
         let base = ModelConfig { d_model: 24, heads: 3, layers: 2, ..ModelConfig::default() };
         let mut configs =

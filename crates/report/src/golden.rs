@@ -96,7 +96,7 @@ fn maps(reading: &Reading) -> [Picture; 2] {
 }
 
 #[test]
-fn an_identity_map_is_bright_on_the_diagonal_dark_below_and_empty_above() {
+fn identity_map_is_bright_only_on_the_diagonal() {
     let time = 7;
     let raster = drawn(&maps(&reading(time, vec![vec![identity(time)]]))[0]);
     // The dark cells span from the left edge of the second row to the bottom; cells are 64 wide.
@@ -121,7 +121,7 @@ fn an_identity_map_is_bright_on_the_diagonal_dark_below_and_empty_above() {
 }
 
 #[test]
-fn every_number_of_layers_and_every_length_is_drawn_within_its_picture() {
+fn maps_fit_their_picture_at_every_size() {
     for layers in [1, 2, 3, 4, 5, 12] {
         for time in [1, 2, 11, 64, 211] {
             for picture in maps(&reading(time, vec![vec![identity(time)]; layers])) {
@@ -133,7 +133,7 @@ fn every_number_of_layers_and_every_length_is_drawn_within_its_picture() {
 }
 
 #[test]
-fn an_encoder_decoder_shows_each_kind_of_attention_over_its_own_tokens() {
+fn encoder_decoder_maps_cover_all_attention_kinds() {
     for (queries, keys) in [(5, 6), (1, 40), (60, 3), (300, 11)] {
         let mut reading = reading(queries, vec![vec![identity(queries); 2]; 2]);
         reading.source = Some((0..keys).map(|i| format!("s{i}")).collect());
@@ -194,7 +194,7 @@ fn target(text: &str, determined: bool) -> Target {
 }
 
 #[test]
-fn an_svg_says_in_text_what_the_picture_shows() {
+fn svg_contains_the_picture_text_escaped() {
     let mut reading = reading(11, vec![vec![identity(11)]; 2]);
     reading.inputs[3] = "<b>&\"".to_string();
     reading.inputs[4] = "a\u{1b}b".to_string();
@@ -231,7 +231,7 @@ fn pictures_are_written_as_files_of_their_size() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_in_one_line() {
+fn failed_saves_are_reported_and_write_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let picture = loss(None).picture();
     let save = |folder: &Path, style: Style| picture.save(folder, &style).unwrap_err().to_string();

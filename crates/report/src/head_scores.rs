@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_attention_are_shown_up_to_one_and_losses_below_zero() {
+    fn score_ranges_fit_shares_and_negative_losses() {
         assert_eq!(range(&kind(true), [0.1, 0.7].into_iter()), Interval { start: 0.0, end: 1.0 });
         assert_eq!(range(&kind(true), [0.1, 0.19].into_iter()), Interval { start: 0.0, end: 0.2 });
         assert_eq!(

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_at_the_floor_is_never_shown_as_minus_zero() {
+    fn rounded_zeros_are_never_negative() {
         assert_eq!(beside_floor(1.000_01, 1.0, 4), "0.0000 above the floor");
         assert_eq!(beside_floor(0.999_99, 1.0, 4), "0.0000 above the floor");
         assert_eq!(beside_floor(0.9, 1.0, 4), "0.1000 below the floor");

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trend_stays_as_it_is_up_to_both_ends() {
+    fn smoothing_preserves_linear_trends_to_both_ends() {
         let points = course(500, |i| 4.0 - 0.003 * i as f64);
         let (window, smoothed) = smooth(&points, f64::INFINITY).unwrap();
         assert_eq!(window, 250);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_curve_ends_where_the_points_say_and_not_at_the_last_of_them() {
+    fn smoothed_ends_are_robust_to_outliers() {
         for count in [40, 64, 400] {
             let mut points = course(count, |i| 2.0 + 0.1 * (i as f64 * 2.4).sin());
             points[0].value = 3.0;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_counts_as_the_edge_and_what_is_no_number_as_nothing() {
+    fn smoothing_clamps_outliers_and_skips_nan() {
         let mut points = course(100, |_| 2.0);
         points[50].value = 1e9;
         points[51].value = f64::NAN;

@@ -107,7 +107,7 @@ pub(crate) fn explained_induction() -> Explanation {
 }
 
 #[test]
-fn an_induction_circuit_set_by_hand_is_found_with_its_path() {
+fn handmade_induction_circuit_is_found_with_its_path() {
     let found = explained_induction();
     let parts: Vec<_> = found.components.iter().map(|part| (part.layer, part.head)).collect();
     assert_eq!(parts.len(), 2, "{:?}", found.sentences);
@@ -142,7 +142,7 @@ fn an_induction_circuit_set_by_hand_is_found_with_its_path() {
 }
 
 #[test]
-fn patching_finds_the_head_that_reads_and_the_one_that_it_reads() {
+fn patching_finds_both_heads_of_the_circuit() {
     let mut model = silent(2);
     set(&mut model, [0, 1], [PLACE, PLACE, TIME], 1, BEFORE);
     set(&mut model, [1, 0], [TOKEN, BEFORE, VOCAB], 0, NEXT);
@@ -155,7 +155,7 @@ fn patching_finds_the_head_that_reads_and_the_one_that_it_reads() {
 }
 
 #[test]
-fn a_copy_of_the_token_before_set_by_hand_is_one_head() {
+fn handmade_previous_token_copy_is_one_head() {
     let mut model = silent(2);
     set(&mut model, [1, 0], [PLACE, PLACE, TIME], 1, NEXT);
     let found = explained_on(model, &[2]);
@@ -243,7 +243,7 @@ fn with_harmful_head(strength: f32) -> Decoder<B> {
 }
 
 #[test]
-fn a_component_that_makes_the_model_worse_stays_and_is_named_so() {
+fn harmful_components_are_kept_and_reported() {
     let found = explained_on(with_harmful_head(0.95), &[3, 5]);
     assert!((found.gain_kept - 1.0).abs() <= 0.05, "from above and from below: {:?}", found.sentences);
     let harmful = found.components.iter().find(|part| (part.layer, part.head) == (1, Some(1)));

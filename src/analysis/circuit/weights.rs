@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn composition_is_one_where_all_is_read_and_none_where_nothing_is() {
+    fn composition_is_one_for_read_subspaces_else_zero() {
         let first = head([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]);
         // It reads the third dimension through its query alone.
         let second = head([[0.0, 0.0], [0.0, 0.0], [5.0, 0.0]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]);

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn one_number_that_is_wrong_is_found_wherever_it_stands() {
+    fn one_wrong_value_is_traced_to_its_tensor() {
         type Plain = Autodiff<NdArray>;
         let device = Default::default();
         let [config, _] = configs();

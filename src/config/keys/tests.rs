@@ -4,7 +4,7 @@ use super::*;
 use crate::config::TuneConfig;
 
 #[test]
-fn every_key_is_printed_with_its_meaning_and_its_default() {
+fn defaults_document_every_key() {
     let text = defaults();
     let config = Config::parse(&text, "defaults.toml".as_ref(), &[]).unwrap();
     assert_eq!(config, Config { tune: Some(TuneConfig::default()), ..Config::default() });
@@ -35,7 +35,7 @@ fn the_schema_says_what_the_program_reads() {
 }
 
 #[test]
-fn bounds_of_the_schema_are_those_of_the_checks() {
+fn schema_bounds_match_the_checks() {
     let checked = |section: &'static str| keys_of(section).iter().map(move |key| check_bounds(section, key));
     let bounds: usize = keys_of("").iter().flat_map(|section| checked(section)).sum();
     assert!(bounds > 80, "{bounds}");

@@ -10,7 +10,7 @@ fn said(text: &str, sets: &[&str]) -> String {
 }
 
 #[test]
-fn a_value_that_cannot_be_used_is_told_as_it_was_written_with_its_line() {
+fn invalid_values_are_quoted_with_file_and_line() {
     let told = [
         ("[model]\n\nheads = \"four\"", "a.toml:3: `model.heads` = \"four\" must be a positive integer"),
         ("[model]\nheads = -4", "a.toml:2: `model.heads` = -4 must be a positive integer"),
@@ -44,7 +44,7 @@ fn a_value_that_cannot_be_used_is_told_as_it_was_written_with_its_line() {
 }
 
 #[test]
-fn the_place_of_a_key_is_that_of_the_value_that_was_written() {
+fn origin_of_value_is_its_written_line() {
     let text = "[training]\nprecision = \"f16\"\nwarmup = 8\nlearning_rate = 1e-3\n";
     let written = Written::parse(text, Some(Path::new("a.toml"))).unwrap();
     let line = |key: &str, value: &str| match written.origin_of_value(key, value) {
@@ -59,7 +59,7 @@ fn the_place_of_a_key_is_that_of_the_value_that_was_written() {
 }
 
 #[test]
-fn an_unknown_key_is_answered_with_one_that_is_near_or_with_all() {
+fn unknown_keys_suggest_similar_or_list_all() {
     let said = |text| said(text, &[]);
     assert_eq!(
         said("[model]\nhed = 4"),
@@ -79,7 +79,7 @@ fn an_unknown_key_is_answered_with_one_that_is_near_or_with_all() {
 }
 
 #[test]
-fn a_value_of_another_type_is_answered_in_plain_words() {
+fn type_errors_use_plain_words() {
     for key in Config::default().values().into_keys() {
         for value in ["{ a = 1 }", "[[1]]", "1979-05-27"] {
             let said = said(&format!("{key} = {value}"), &[]);
@@ -89,7 +89,7 @@ fn a_value_of_another_type_is_answered_in_plain_words() {
 }
 
 #[test]
-fn what_is_set_is_read_as_toml_or_as_a_word_and_told_as_set() {
+fn set_values_parse_as_toml_or_string() {
     let config = |set: &str| Config::parse("", Path::new("a.toml"), &[set.to_string()]).unwrap();
     for text in
         ["2024", "1e5", "1.5", "true", "nan", "2024-01-05", "[a, b]", "[1]", "99999999999999999999", "2024#1"]
@@ -142,7 +142,7 @@ fn an_empty_override_is_refused() {
 }
 
 #[test]
-fn a_task_and_a_file_are_not_both_read() {
+fn task_and_file_are_mutually_exclusive() {
     let both = said("", &["data.path=a.txt", "data.task=sort"]);
     assert!(both.starts_with("--set: `data.task` = \"sort\" draws sequences, and `data.path`"), "{both}");
     let both = said("[data]\nsource = \"sequences\"\npath = \"a.txt\"", &[]);
@@ -156,7 +156,7 @@ fn a_task_and_a_file_are_not_both_read() {
 }
 
 #[test]
-fn a_key_of_another_section_is_answered_with_that_and_one_like_no_other_with_the_list() {
+fn misplaced_keys_suggest_their_section() {
     let said = |text| said(text, &[]);
     assert!(said("[training]\ndropout = 0.1").ends_with("did you mean `model.dropout`?"));
     // The suggestion is not `training.threads`.
@@ -168,7 +168,7 @@ fn a_key_of_another_section_is_answered_with_that_and_one_like_no_other_with_the
 }
 
 #[test]
-fn a_searched_key_may_be_written_with_quotes_or_without_and_once() {
+fn search_keys_accept_quotes_but_no_duplicates() {
     let search = |text: &str| {
         let text = format!("[tune.search]\n{text}");
         Config::parse(&text, Path::new("a.toml"), &[]).map(|config| config.tune.unwrap().search)

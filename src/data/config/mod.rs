@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_has_a_default_and_can_be_written_and_read_again() {
+    fn every_key_has_default_and_round_trips() {
         let config = DataConfig::default();
         let written = toml::to_string(&config).unwrap();
         assert!(written.contains("vocab = \"auto\""), "{written}");
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_the_wrong_type_says_what_is_expected() {
+    fn type_errors_say_what_is_expected() {
         for wrong in ["period = [1]", "period = [1, 2, 3]", "period = 4", "period = \"long\""] {
             let error = toml::from_str::<DataConfig>(wrong).unwrap_err().to_string();
             assert!(error.contains("as [8, 16], or \"auto\""), "{error}");
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_decides_the_source_however_it_was_given() {
+    fn path_decides_the_source() {
         let config = |path: &str| DataConfig { path: path.into(), ..DataConfig::default() };
         let sources = ["", "2024", "a.txt", "b.CSV"].map(|path| config(path).source());
         assert_eq!(sources, [Source::Sequences, Source::Text, Source::Text, Source::Table]);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_for_training_does_not_suffer_from_floating_point() {
+    fn training_split_is_exact_despite_rounding() {
         let parts = |valid_fraction| {
             let config = DataConfig { valid_fraction, ..DataConfig::default() };
             [10, 9, 1000, 1_115_394].map(|all| config.train_part(all))
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_that_is_no_number_is_refused_even_where_it_is_not_used() {
+    fn nan_fraction_is_rejected_even_when_unused() {
         let config = DataConfig { valid_fraction: f64::NAN, ..DataConfig::default() };
         let error = config.check().unwrap_err().to_string();
         assert_eq!(error, "`data.valid_fraction` = NaN must be above 0 and below 1");

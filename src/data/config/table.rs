@@ -90,7 +90,7 @@ mod tests {
     use crate::data::DataConfig;
 
     #[test]
-    fn a_delimiter_is_read_by_name_or_character_and_written_back() {
+    fn delimiters_parse_from_name_or_character() {
         for (word, byte, name) in [
             ("tab", b'\t', "tab"),
             ("\t", b'\t', "tab"),

@@ -112,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn pairs_leak_when_source_and_answer_are_the_same() {
+    fn pairs_leak_only_if_source_and_answer_match() {
         let train = Sequences::pairs(rows(&[&[1, 2], &[3]]), rows(&[&[9, 2, 9], &[9, 3, 9]]));
         let valid = Sequences::pairs(rows(&[&[2], &[3]]), rows(&[&[9, 2, 9], &[9, 3, 9]]));
         assert_eq!(leaked(&train, &valid), 1);
     }
 
     #[test]
-    fn tokens_that_training_lacks_are_found_in_first_tokens_and_sources_too() {
+    fn unseen_tokens_include_first_tokens_and_sources() {
         let (train, valid) =
             (Sequences::rows(rows(&[&[1, 2, 1]])), Sequences::rows(rows(&[&[4, 1], &[2, 3]])));
         let vocabulary = Vocabulary::integers(7, &[]);

@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn total_variation_is_that_of_counts_made_by_hand() {
+    fn total_variation_matches_hand_computed_counts() {
         let distance = total_variation([0, 0, 1, 2].into_iter(), [0, 3].into_iter());
         assert!((distance - 0.5).abs() < 1e-12);
     }
 
     #[test]
-    fn rows_sorted_by_any_column_or_by_length_differ_at_their_tail() {
+    fn sorting_by_column_or_length_is_detected() {
         let rows = |sorted: usize| -> Vec<Vec<u32>> {
             let row = |row: u32| (0..5).map(|position| noise(row, position)).collect();
             let mut rows: Vec<Vec<u32>> = (0..500).map(row).collect();

@@ -16,7 +16,7 @@ fn file(name: &str, text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[test]
-fn a_task_shows_its_floor_and_marks_what_is_determined() {
+fn tasks_show_floor_and_mark_determined_tokens() {
     let config = DataConfig { task: Task::Sort, length: 6, train_samples: 5, ..DataConfig::default() };
     let description = describe(&config, 3).unwrap();
     let sample = &description.samples[0];
@@ -36,7 +36,7 @@ fn a_task_shows_its_floor_and_marks_what_is_determined() {
 }
 
 #[test]
-fn sequences_that_validation_shares_with_training_are_counted_and_warned_of() {
+fn leaked_sequences_are_counted_and_warned_about() {
     // A large training set has all 240 sequences of `arithmetic`.
     let config = DataConfig { task: Task::Arithmetic, ..DataConfig::default() };
     let description = describe(&config, 0).unwrap();
@@ -46,7 +46,7 @@ fn sequences_that_validation_shares_with_training_are_counted_and_warned_of() {
 }
 
 #[test]
-fn a_text_too_small_for_the_context_and_with_unseen_characters_is_warned_of() {
+fn short_texts_with_unseen_characters_give_warnings() {
     let (_folder, path) = file("a.txt", &("to be or not to be\n".repeat(8) + "a question?!"));
     let config = DataConfig { source: Some(Source::Text), path, length: 64, ..DataConfig::default() };
     let description = describe(&config, 0).unwrap();
@@ -68,7 +68,7 @@ fn a_text_too_small_for_the_context_and_with_unseen_characters_is_warned_of() {
 }
 
 #[test]
-fn a_column_of_a_table_and_pairs_are_described_too() {
+fn table_columns_and_pairs_are_described() {
     let (_folder, path) = file("a.csv", &"1,up\n2,down\n".repeat(400));
     let config = DataConfig {
         source: Some(Source::Table),
@@ -106,7 +106,7 @@ fn programs_get_the_same_as_json() {
 }
 
 #[test]
-fn a_text_that_looks_like_a_table_is_warned_of() {
+fn texts_resembling_tables_are_warned_about() {
     let verse = "Now is the winter, of our discontent\nMade glorious summer\n".repeat(9);
     let table = "day,state\nmon,sun\ntue,rain\n".repeat(9);
     let json = "{\"state\": \"sun\"}\n[3, 1]\n".repeat(9);

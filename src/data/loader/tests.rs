@@ -19,7 +19,7 @@ fn stream(ids: u32, length: usize) -> Sequences {
 }
 
 #[test]
-fn an_epoch_holds_every_row_once_and_its_order_follows_seed_and_epoch() {
+fn epochs_visit_rows_once_in_seeded_order() {
     let loader = Loader::new(ragged(), 3, 7);
     let order = |loader: &Loader, epoch| -> Vec<u32> {
         let first =
@@ -38,7 +38,7 @@ fn an_epoch_holds_every_row_once_and_its_order_follows_seed_and_epoch() {
 }
 
 #[test]
-fn each_batch_draws_its_length_and_the_same_one_again() {
+fn batches_draw_lengths_reproducibly() {
     use crate::data::{DataConfig, Task, load};
     let config = DataConfig {
         task: Task::Sort,
@@ -70,7 +70,7 @@ fn each_batch_draws_its_length_and_the_same_one_again() {
 }
 
 #[test]
-fn windows_of_a_drawn_length_lie_within_the_stream() {
+fn windows_of_random_length_stay_within_stream() {
     let mut config = crate::data::DataConfig { length: 7, lengths: Some([3, 19]), ..Default::default() };
     config.valid_fraction = 0.2;
     let mut ids = crate::data::ids::Ids::default();
@@ -95,7 +95,7 @@ fn windows_of_a_drawn_length_lie_within_the_stream() {
 }
 
 #[test]
-fn targets_follow_inputs_and_the_rest_of_a_shorter_row_is_padding() {
+fn targets_shift_inputs_and_short_rows_are_padded() {
     let batch = ragged().batches(3).next().unwrap();
     assert_eq!((batch.rows, batch.time), (3, 3));
     assert_eq!(batch.inputs, [0, 0, 0, 100, 101, 0, 200, 201, 202]);
@@ -105,7 +105,7 @@ fn targets_follow_inputs_and_the_rest_of_a_shorter_row_is_padding() {
 }
 
 #[test]
-fn windows_in_order_hold_every_target_of_the_stream_once() {
+fn ordered_windows_cover_every_target_once() {
     let sequences = stream(40, 7);
     let mut targets = Vec::new();
     for batch in sequences.batches(4) {
@@ -120,7 +120,7 @@ fn windows_in_order_hold_every_target_of_the_stream_once() {
 }
 
 #[test]
-fn windows_at_random_offsets_start_everywhere_and_do_not_depend_on_the_batch_size() {
+fn random_windows_start_everywhere_for_any_batch_size() {
     let row_starts = |batch_size, epochs| -> Vec<u32> {
         let loader = Loader::new(stream(23, 7), batch_size, 5);
         let starts = |batch: Batch| batch.inputs.chunks(7).map(|row| row[0]).collect::<Vec<_>>();
@@ -135,7 +135,7 @@ fn windows_at_random_offsets_start_everywhere_and_do_not_depend_on_the_batch_siz
 }
 
 #[test]
-fn a_stream_shorter_than_a_window_is_one_shorter_window() {
+fn short_streams_form_one_short_window() {
     let sequences = stream(6, 7);
     assert_eq!((sequences.len(), sequences.time()), (1, 3));
     let shuffled = Loader::new(sequences.clone(), 1, 0).epoch(0).next().unwrap();

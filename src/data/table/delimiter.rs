@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn spaces_in_words_separate_nothing_and_between_numbers_they_do() {
+    fn spaces_separate_numbers_but_not_phrases() {
         let words = "place order\nsend invoice\npay\n".repeat(40);
         assert_eq!((of(&words, "csv"), of(&words, "tsv")), (',', '\t'));
         assert_eq!(of(&"place order\nsend it\n".repeat(40), "csv"), ',');
@@ -175,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn sequences_of_different_lengths_are_split_by_what_splits_most() {
+    fn ragged_sequences_use_the_most_splitting_delimiter() {
         assert_eq!(of("3,1,4\n1\n5,9\n2\n", "csv"), ',');
         assert_eq!(of("a;b c;d\nb\na;c\n", "txt"), ';');
     }
 
     #[test]
-    fn the_extension_decides_between_equals_and_the_other_is_known() {
+    fn extension_breaks_ties_and_rival_is_reported() {
         let both = "a,b\tc\nd,e\tf\n";
         for (extension, delimiter, rival) in [("csv", b',', b'\t'), ("tsv", b'\t', b','), ("", b'\t', b',')] {
             let inferred = infer(both, extension);

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_recur_nowhere_above_words_that_do_are_probably_names() {
+    fn unique_words_above_recurring_ones_suggest_header() {
         let tags = format!("word,tag\n{}", "runs,V\nfast,A\ncat,N\n".repeat(10));
         assert_eq!(judged(&tags, None), FirstLine::ProbablyNames);
         assert_eq!(judged(&tags, Some(1)), FirstLine::ProbablyNames);

@@ -56,7 +56,7 @@ fn both(config: &DataConfig) -> [Vec<String>; 2] {
 }
 
 #[test]
-fn each_line_is_a_sequence_and_the_last_ones_are_for_validation() {
+fn last_lines_become_validation_sequences() {
     for (name, text) in [
         ("a.csv", "3,1,4\n1,5,9\n\n2, 6,5\n3,5,8\n9,7,9\n"),
         ("a.tsv", "x\ty\tz\n3\t1\t4\n1\t5\t9\n2\t6\t5\n3\t5\t8\n9\t7\t9"),
@@ -73,7 +73,7 @@ fn each_line_is_a_sequence_and_the_last_ones_are_for_validation() {
 }
 
 #[test]
-fn lines_of_different_lengths_are_closed_by_an_end_token() {
+fn ragged_lines_end_with_an_end_token() {
     for text in ["3,1,4\n1\n5,9\n2\n", "3,1,4\n1,,\n5,9,\n2,,\n"] {
         let [train, valid] = both(&File::new("a.csv", text).config());
         assert_eq!(train, ["3 1 4 <end>", "1 <end>"]);
@@ -82,7 +82,7 @@ fn lines_of_different_lengths_are_closed_by_an_end_token() {
 }
 
 #[test]
-fn lines_that_end_themselves_get_no_second_end_however_they_are_read() {
+fn existing_end_tokens_are_not_duplicated() {
     let file = File::new("a.csv", "a,b,<end>\nb,<end>\na,a,b,<end>\nb,a,<end>\na,<end>\n");
     let config = file.config();
     let dataset = load(&config, 0).unwrap();
@@ -95,7 +95,7 @@ fn lines_that_end_themselves_get_no_second_end_however_they_are_read() {
 }
 
 #[test]
-fn a_header_above_a_column_is_known_by_that_column() {
+fn header_is_detected_from_the_selected_column() {
     let file = File::new(
         "a.csv",
         "day,state\n2020-01-01,0\n2020-01-02,1\n2020-01-03,1\n2020-01-04,0\n2020-01-05,1\n",
@@ -105,7 +105,7 @@ fn a_header_above_a_column_is_known_by_that_column() {
 }
 
 #[test]
-fn symbols_get_ids_in_their_order_and_are_read_again_by_them() {
+fn symbols_get_sorted_ids_stable_on_reload() {
     let text = "sun,rain,\"light, snow\"\nrain,sun\nsun,7\n";
     let quoted = "[\"sun\",\"rain\",\"light, snow\"]\n[\"rain\",\"sun\"]\n[\"sun\",7]\n";
     for file in [File::new("a.csv", text), File::new("a.jsonl", quoted)] {
@@ -135,7 +135,7 @@ fn a_column_is_one_sequence_in_windows() {
 }
 
 #[test]
-fn a_numbered_column_is_found_again_by_its_name() {
+fn numbered_columns_are_reloaded_by_name() {
     let file = File::new("a.csv", "day,state\n1,0\n2,1\n3,2\n4,0\n5,1\n6,2\n7,0\n8,1\n");
     let column = Column::Number(2);
     let config = DataConfig { column: column.clone(), ..file.config() };
@@ -150,7 +150,7 @@ fn a_numbered_column_is_found_again_by_its_name() {
 }
 
 #[test]
-fn one_array_of_json_is_read_as_lines_of_it_would_be() {
+fn json_arrays_match_json_lines() {
     let rows = ["3 1 4 <end>", "1 5 <end>", "9 2 <end>"].map(String::from);
     let named = Column::Name("steps".into());
     for (name, text, column) in [

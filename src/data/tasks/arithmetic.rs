@@ -58,7 +58,7 @@ mod tests {
     use crate::data::{config::Count, tasks::enumeration::agrees};
 
     #[test]
-    fn the_floor_agrees_with_all_starts_and_steps_written_out() {
+    fn floor_matches_enumeration_of_starts_and_steps() {
         for (vocab, length) in [(5, 7), (2, 3), (3, 1)] {
             let config = DataConfig { vocab: Count::Of(vocab as usize), length, ..DataConfig::default() };
             let mut all = Vec::new();

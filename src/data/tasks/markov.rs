@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_of_a_long_walk_nears_the_entropy_rate() {
+    fn floor_of_long_walks_approaches_entropy_rate() {
         // The entropy rate follows from the stationary distribution, which many single steps approximate.
         let markov = Markov::new(&config(7, 100_000, 1), 3).unwrap();
         let mut now = [1.0 / 7.0; 7];
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_matrix_follows_the_seed_and_its_rows_are_distributions() {
+    fn transition_matrix_is_seeded_and_row_stochastic() {
         let matrix = |seed| Markov::new(&config(5, 3, 2), seed).unwrap().cumulative;
         assert_eq!(matrix(1), matrix(1));
         assert_ne!(matrix(1), matrix(2));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_needs_too_large_a_matrix_is_refused() {
+    fn invalid_or_oversized_orders_are_rejected() {
         let refused = |config: DataConfig| Markov::new(&config, 0).unwrap_err().to_string();
         assert_eq!(refused(config(16, 8, 0)), "`data.order` = 0 must be from 1 to `data.length` = 8");
         assert_eq!(refused(config(16, 8, 9)), "`data.order` = 9 must be from 1 to `data.length` = 8");

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_agrees_with_all_pairs_and_questions_written_out() {
+    fn floor_matches_enumeration_of_pairs_and_questions() {
         // First, three keys for two pairs and an odd length; then as many pairs as keys.
         for (vocab, length, keys) in [(7, 8, 3), (5, 9, 2), (5, 10, 2)] {
             let config = DataConfig { vocab: Count::Of(vocab as usize), length, ..DataConfig::default() };

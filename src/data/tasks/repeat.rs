@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_of_very_long_sequences_is_estimated_without_bias() {
+    fn floor_estimate_of_long_sequences_is_unbiased() {
         // For any motif, its tokens cost ln V each and all others almost nothing.
         let length = 1 << 16;
         let (floor, _) = repeat(16, length, [length / 4, length / 2]).expected_floor();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_product_over_a_sample_is_the_mean_over_the_periods_that_it_agrees_with() {
+    fn sample_probability_averages_over_consistent_periods() {
         let task = repeat(2, 29, [2, 7]);
         let mut random = generator(0, Purpose::TrainingSet, [0, 0]);
         let (mut sample, mut probabilities) = (vec![0; 30], vec![0.0; 29]);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_sample_with_long_periods_has_a_finite_floor() {
+    fn long_periods_have_a_finite_floor() {
         let task = repeat(100_000, 4096, [1000, 1010]);
         let (floor, _) = task.expected_floor();
         let right = 1004.0 * 100_000f64.ln() / 4096.0;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expectation_of_periods_far_apart_is_finite_and_near_what_is_drawn() {
+    fn expected_floor_matches_samples_for_distant_periods() {
         let config = DataConfig {
             vocab: Count::Of(256),
             length: 1_024,
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_determined_once_the_motif_has_been_seen_to_come_again() {
+    fn tokens_are_determined_after_the_motif_repeats() {
         let period = Periods::Of([4, 8]);
         let config = DataConfig { period, train_samples: 1, valid_samples: 1000, ..DataConfig::default() };
         let dataset = load(&config, 0).unwrap();

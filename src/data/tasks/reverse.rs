@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_without_room_for_an_answer_is_refused() {
+    fn lengths_without_room_for_answers_are_rejected() {
         let error = transduction::task(&DataConfig { length: 1, ..DataConfig::default() }, answer)
             .err()
             .unwrap()

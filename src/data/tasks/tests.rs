@@ -28,7 +28,7 @@ fn names_are_those_of_a_config() {
 }
 
 #[test]
-fn an_encoder_decoder_gets_sources_of_all_lengths_and_their_answers() {
+fn encoder_decoder_pairs_cover_all_source_lengths() {
     for task in [Task::Reverse, Task::Sort] {
         let config = DataConfig { task, length: 5, train_samples: 100, ..DataConfig::default() };
         let dataset = load_pairs(&config, 0).unwrap();
@@ -61,7 +61,7 @@ fn an_encoder_decoder_gets_sources_of_all_lengths_and_their_answers() {
 }
 
 #[test]
-fn every_task_works_with_the_default_sizes_and_stays_within_its_vocabulary() {
+fn every_task_fits_context_and_vocabulary() {
     for task in ALL {
         let dataset = load(&config(task), 3).unwrap();
         assert!(dataset.context() <= 32, "{task:?} needs {} positions", dataset.context());
@@ -72,7 +72,7 @@ fn every_task_works_with_the_default_sizes_and_stays_within_its_vocabulary() {
 }
 
 #[test]
-fn on_a_large_validation_set_the_floor_is_near_its_expectation() {
+fn validation_floor_is_near_its_expectation() {
     for task in ALL {
         let floor = load(&config(task), 7).unwrap().floor.unwrap();
         let difference = (floor.expected - floor.valid).abs();
@@ -81,7 +81,7 @@ fn on_a_large_validation_set_the_floor_is_near_its_expectation() {
 }
 
 #[test]
-fn a_corrupted_sample_is_another_of_the_task_with_another_answer() {
+fn corrupted_samples_are_valid_with_another_answer() {
     use std::collections::HashSet;
     for task in ALL {
         // `recall` needs at least two pairs to have another key.
@@ -115,7 +115,7 @@ fn a_corrupted_sample_is_another_of_the_task_with_another_answer() {
 }
 
 #[test]
-fn training_and_validation_sets_differ_and_both_follow_the_seed() {
+fn training_and_validation_differ_and_follow_seed() {
     let rows = |dataset: Dataset| [dataset.train, dataset.valid].map(|set| set.batches(5).next().unwrap());
     let [train, valid] = rows(load(&config(Task::Random), 3).unwrap());
     assert_ne!(train, valid);

@@ -49,7 +49,7 @@ mod tests {
     use crate::files::Text;
 
     #[test]
-    fn the_beginning_of_files_is_cut_at_a_character() {
+    fn file_prefixes_are_cut_at_character_boundaries() {
         let file = || File {
             text: Text { path: "a".into(), stream: Some("x€".into()) },
             bytes: 4,

@@ -56,7 +56,7 @@ fn message(config: &DataConfig) -> String {
 const TEXT: &str = "Wär's nur so leicht, wie's klingt!\n\n  Ein Satz, noch ein Satz.\n";
 
 #[test]
-fn characters_are_split_into_a_head_for_training_and_a_tail_for_validation() {
+fn text_splits_into_training_head_and_validation_tail() {
     let texts = Texts::new(&[("a", b"abcdefghij".repeat(10).as_slice())]);
     let dataset = load(&DataConfig { valid_fraction: 0.25, ..texts.config("a") }, 0).unwrap();
     assert_eq!((dataset.train.targets(), dataset.valid.targets()), (74, 24));
@@ -66,7 +66,7 @@ fn characters_are_split_into_a_head_for_training_and_a_tail_for_validation() {
 }
 
 #[test]
-fn every_way_to_make_tokens_gives_the_text_back() {
+fn every_tokenizer_reproduces_the_text() {
     let long = TEXT.repeat(200);
     let texts = Texts::new(&[("a", long.as_bytes())]);
     let bpe = DataConfig { tokens: Tokens::Bpe, vocab: Count::Of(300), ..texts.config("a") };
@@ -83,7 +83,7 @@ fn every_way_to_make_tokens_gives_the_text_back() {
 }
 
 #[test]
-fn a_trained_tokenizer_is_the_same_each_time_and_can_be_given_as_a_file() {
+fn trained_tokenizers_are_deterministic_and_reloadable() {
     let texts = Texts::new(&[("a", TEXT.repeat(300).as_bytes())]);
     let config = DataConfig { tokens: Tokens::Bpe, vocab: Count::Of(280), ..texts.config("a") };
     let dataset = load(&config, 0).unwrap();
@@ -108,7 +108,7 @@ fn validation_does_not_choose_the_tokens() {
 }
 
 #[test]
-fn files_of_a_folder_are_joined_by_line_breaks_or_end_tokens() {
+fn folder_files_join_with_newlines_or_end_tokens() {
     let texts = Texts::new(&[("a", &b"one "[..]), ("b", b"two\n"), ("c", b""), ("d", b"three")]);
     let text = read_back(&load(&DataConfig { length: 1, ..texts.config("") }, 0).unwrap());
     assert_eq!(text, "one \ntwo\nthree");
@@ -120,7 +120,7 @@ fn files_of_a_folder_are_joined_by_line_breaks_or_end_tokens() {
 }
 
 #[test]
-fn each_file_and_none_of_its_windows_starts_with_what_a_tokenizer_puts_before_a_text() {
+fn each_file_starts_with_the_tokenizers_prefix() {
     let texts = Texts::new(&[("a", &b"one two\n"[..]), ("b", b"three four five\n")]);
     let config = DataConfig { length: 1, tokens: Tokens::Bpe, ..texts.config("") };
     let mut stored = serde_json::to_value(load(&config, 0).unwrap().vocabulary).unwrap();
@@ -138,7 +138,7 @@ fn each_file_and_none_of_its_windows_starts_with_what_a_tokenizer_puts_before_a_
 }
 
 #[test]
-fn a_file_that_cannot_be_read_as_text_is_named_with_the_place() {
+fn unusable_text_and_settings_are_refused() {
     let texts = Texts::new(&[
         ("empty", b""),
         ("short", b"abcd"),
@@ -177,7 +177,7 @@ fn a_file_that_cannot_be_read_as_text_is_named_with_the_place() {
 }
 
 #[test]
-fn bytes_that_are_not_utf8_are_named_by_file_and_offset() {
+fn invalid_utf8_is_reported_with_its_offset() {
     let bytes = "ä b\n".repeat(50_000).into_bytes();
     // An invalid byte in the middle, and a truncated character at the very end.
     for (at, wrong, line) in [(100_005, vec![0xff], 20_002), (bytes.len(), vec![0xc3], 50_001)] {
@@ -193,7 +193,7 @@ fn bytes_that_are_not_utf8_are_named_by_file_and_offset() {
 }
 
 #[test]
-fn a_folder_is_read_in_the_order_of_its_paths_without_hidden_files() {
+fn folders_are_read_in_path_order_without_dotfiles() {
     let texts = Texts::new(&[]);
     let folder = texts.0.path();
     fs::create_dir(folder.join("b")).unwrap();
@@ -216,7 +216,7 @@ fn nothing_to_read_is_said_so() {
 
 #[cfg(unix)]
 #[test]
-fn a_pipe_in_a_folder_is_refused_before_it_is_read() {
+fn sockets_and_devices_in_a_folder_are_refused() {
     let texts = Texts::new(&[]);
     let path = texts.0.path().join("socket");
     let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -229,7 +229,7 @@ fn a_pipe_in_a_folder_is_refused_before_it_is_read() {
 
 #[cfg(unix)]
 #[test]
-fn a_text_is_read_from_a_stream_and_never_called_empty() {
+fn text_is_read_from_a_pipe() {
     for tokens in [Tokens::Characters, Tokens::Bpe] {
         let (reader, mut writer) = std::io::pipe().unwrap();
         std::io::Write::write_all(&mut writer, TEXT.repeat(20).as_bytes()).unwrap();
@@ -249,7 +249,7 @@ fn a_text_is_read_from_a_stream_and_never_called_empty() {
 }
 
 #[test]
-fn a_character_that_the_weights_have_not_seen_is_named_with_its_line() {
+fn characters_outside_the_vocabulary_are_located() {
     let texts = Texts::new(&[
         ("a", b"abc\nabc abc abc\n".as_slice()),
         ("b", "abc\n ab\u{df}c abc abc abc".as_bytes()),
@@ -333,7 +333,7 @@ const LLAMA_2: &str = r#"{"version": "1.0", "truncation": null, "padding": null,
         "merges": [["a", "b"], ["▁", "ab"], ["▁", "▁"]]}}"#;
 
 #[test]
-fn a_text_of_many_segments_has_the_ids_of_the_whole() {
+fn long_text_encodes_like_one_string() {
     let long = "ab  b\nab a ab\n\n abab".repeat(15_000);
     let joined = LLAMA_2.replace(r#""▁▁": 6"#, r#""b▁": 6"#).replace(r#"["▁", "▁"]"#, r#"["b", "▁"]"#);
     for tokenizer in [LLAMA_2, &joined] {

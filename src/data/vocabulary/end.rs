@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_text_is_what_files_declare() {
+    fn end_token_follows_the_declaring_files() {
         let gemma = [("<eos>", true), ("</s>", false)];
         let said = |token: &str, by: &str| Some((token.to_string(), by.to_string()));
         let special = "the tokenizer's special tokens";
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tokenizer_puts_behind_a_text_ends_it() {
+    fn end_token_is_read_from_the_post_processor() {
         let bert = json!({"type": "BertProcessing", "sep": ["[X]", 3], "cls": ["[CLS]", 2]});
         let vocabulary = read(&[("[CLS]", true), ("[X]", true), ("</s>", true)], bert, &[]);
         assert_eq!(vocabulary.end(), Some(3));

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_joined_to_the_symbols_that_they_make() {
+    fn adjacent_words_encode_as_multiword_symbols() {
         let orders = vocabulary(&["place order", "place", "pay", "order now"]);
         assert_eq!(orders.encode("pay  place\torder pay").unwrap(), [2, 0, 2]);
         assert_eq!(orders.encode("place order now").unwrap(), [1, 3]);

@@ -21,7 +21,7 @@ fn tokenizer() -> Vocabulary {
 }
 
 #[test]
-fn every_kind_reads_what_it_writes_and_survives_its_file() {
+fn every_vocabulary_round_trips_text_and_file() {
     let vocabularies = [
         (Vocabulary::integers(5, &["|", END]), "3 0 | 4 <end>", vec![3, 0, 5, 4, 6]),
         (Vocabulary::characters("hello wörld\n".chars()).unwrap(), "röd\n", vec![7, 9, 2, 0]),
@@ -42,7 +42,7 @@ fn every_kind_reads_what_it_writes_and_survives_its_file() {
 }
 
 #[test]
-fn a_tokenizer_with_holes_in_its_ids_has_room_for_the_largest() {
+fn size_covers_the_largest_id_despite_gaps() {
     let vocabulary = tokenizer();
     assert_eq!(vocabulary.size(), 7);
     assert_eq!(vocabulary.end(), Some(6));
@@ -56,7 +56,7 @@ fn pairs(vocab: &str, more: &str) -> Result<Vocabulary> {
 }
 
 #[test]
-fn a_tokenizer_that_is_no_object_is_refused_without_a_name_of_the_code() {
+fn non_object_errors_name_no_rust_type() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "[]").unwrap();
     let said = Vocabulary::read_tokenizer(file.path()).unwrap_err().to_string();
@@ -75,13 +75,13 @@ fn tokenizer_of_pairs(vocab: &str, more: &str) -> Tokenizer {
 const AB: &str = r#""a": 0, "b": 1, "ab": 2"#;
 
 #[test]
-fn a_tokenizer_reads_the_same_each_time_though_its_merges_drop_out() {
+fn encoding_ignores_bpe_dropout() {
     let vocabulary = pairs(AB, r#", "dropout": 0.5"#).unwrap();
     assert!((0..50).all(|_| vocabulary.encode("abab").unwrap() == [2, 2]));
 }
 
 #[test]
-fn a_character_that_a_tokenizer_would_leave_out_is_named() {
+fn characters_a_tokenizer_would_drop_are_refused() {
     let vocabulary = pairs(AB, "").unwrap();
     assert_eq!(vocabulary.encode("a ab").unwrap(), [0, 2], "what cuts words is no part of them");
     assert_eq!(
@@ -109,7 +109,7 @@ fn a_character_that_a_tokenizer_would_leave_out_is_named() {
 }
 
 #[test]
-fn what_a_tokenizer_puts_around_a_text_stands_around_a_whole_one_alone() {
+fn template_tokens_surround_only_whole_texts() {
     let mut stored = serde_json::to_value(tokenizer()).unwrap();
     let special = |id: u32| serde_json::json!({"SpecialToken": {"id": format!("t{id}"), "type_id": 0}});
     let ids = |id: u32| {

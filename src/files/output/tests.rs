@@ -72,7 +72,7 @@ fn an_exchange_never_leaves_the_place_empty() {
 
 #[cfg(unix)]
 #[test]
-fn a_replaced_folder_is_given_back_after_a_kill() {
+fn replaced_folder_is_restored_after_a_kill() {
     let place = tempfile::tempdir().unwrap();
     write(&place.path().join("out"), "export", "one").unwrap();
     // The state after a kill between two renames, next to folders of running commands and of a user.
@@ -95,7 +95,7 @@ fn a_replaced_folder_is_given_back_after_a_kill() {
 
 #[cfg(unix)]
 #[test]
-fn a_pipe_in_a_folder_is_named_and_not_waited_for() {
+fn pipes_in_an_output_folder_never_block() {
     let place = tempfile::tempdir().unwrap();
     fs::create_dir(place.path().join("plots")).unwrap();
     let pipe = place.path().join("samples.json");
@@ -112,7 +112,7 @@ fn a_pipe_in_a_folder_is_named_and_not_waited_for() {
 }
 
 #[test]
-fn what_fails_half_way_leaves_nothing_and_names_the_path_that_was_given() {
+fn failed_writes_leave_nothing_behind() {
     let place = tempfile::tempdir().unwrap();
     let out = place.path().join("new/out");
     let failed = write_output(&out, "export", |folder| {

@@ -85,7 +85,7 @@ fn draws_above_the_least_probability_follow_their_share() {
 }
 
 #[test]
-fn draws_with_a_repetition_penalty_follow_the_penalized_softmax() {
+fn repetition_penalty_samples_the_penalized_softmax() {
     let mut penalized = LOGITS.map(f64::from);
     penalized[2] /= 1.5;
     penalized[6] *= 1.5;
@@ -107,7 +107,7 @@ fn filters_together_are_taken_one_after_the_other() {
 }
 
 #[test]
-fn greedy_takes_the_likeliest_and_the_first_of_equals() {
+fn greedy_takes_the_first_argmax() {
     for sampling in [Sampling::GREEDY, Sampling { temperature: 0.0, ..Sampling::default() }] {
         assert_eq!(sampling.choose(&LOGITS, &[], 0.99), 2);
         assert_eq!(sampling.choose(&[1.0, 3.0, 3.0], &[], 0.5), 1);
@@ -118,7 +118,7 @@ fn greedy_takes_the_likeliest_and_the_first_of_equals() {
 }
 
 #[test]
-fn options_that_make_no_distribution_are_refused_by_name() {
+fn invalid_sampling_options_are_refused() {
     let default = Sampling::default;
     for (sampling, option) in [
         (Sampling { temperature: -0.5, ..default() }, "--temperature -0.5"),
@@ -139,7 +139,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn whatever_the_options_probabilities_sum_to_one_and_the_likeliest_stays(
+    fn probabilities_sum_to_one_and_keep_the_argmax(
         logits in proptest::collection::vec(-1e30f32..1e30, 1..40),
         temperature in 1e-6f64..1e6,
         top_k in 0usize..50,

@@ -23,7 +23,7 @@ fn continued(model: &Model<NdArray>, prompt: &Prompt, options: &Options) -> Resu
 }
 
 #[test]
-fn with_and_without_cache_the_same_is_written_also_beyond_the_context() {
+fn kv_cache_leaves_generated_tokens_unchanged() {
     let mut configs: Vec<ModelConfig> = PositionScheme::ALL.map(config).to_vec();
     let learned = config(PositionScheme::Learned);
     configs.push(ModelConfig { architecture: Architecture::OneLayer, ..learned.clone() });
@@ -49,7 +49,7 @@ fn with_and_without_cache_the_same_is_written_also_beyond_the_context() {
 }
 
 #[test]
-fn greedy_takes_the_first_alternative_and_samples_differ_by_seed_and_number() {
+fn greedy_takes_the_argmax_and_seeds_vary_samples() {
     let model = model(&config(PositionScheme::Learned));
     let options = Options { max_new: 19, samples: 2, alternatives: Some(4), ..Options::default() };
     let write = |sampling, seed| {
@@ -71,7 +71,7 @@ fn greedy_takes_the_first_alternative_and_samples_differ_by_seed_and_number() {
 }
 
 #[test]
-fn a_sample_does_not_depend_on_the_others_beside_it() {
+fn samples_are_independent_of_batch_size() {
     let model = model(&config(PositionScheme::Rotary));
     let write =
         |samples| continued(&model, &prompt(&[3, 1]), &Options { max_new: 5, samples, ..Options::default() });
@@ -79,7 +79,7 @@ fn a_sample_does_not_depend_on_the_others_beside_it() {
 }
 
 #[test]
-fn a_stop_token_ends_its_own_row_and_is_no_part_of_it() {
+fn stop_token_ends_only_its_own_row() {
     let model = model(&config(PositionScheme::Learned));
     let options = Options { max_new: 40, samples: 3, alternatives: Some(0), ..Options::default() };
     let free = continued(&model, &prompt(&[3]), &options).unwrap();

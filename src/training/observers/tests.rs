@@ -80,7 +80,7 @@ fn stops_at(values: &[f64], config: &TrainingConfig) -> Option<usize> {
 }
 
 #[test]
-fn patience_counts_validations_without_enough_improvement_of_any_metric() {
+fn patience_counts_validations_below_min_delta() {
     use Monitor::{GradientNorm, TrainAccuracy, TrainLoss, ValidAccuracy, ValidLoss};
     for monitor in [ValidLoss, ValidAccuracy, TrainLoss, TrainAccuracy, GradientNorm] {
         let config = TrainingConfig { patience: 2, min_delta: 0.1, monitor, ..Default::default() };
@@ -93,7 +93,7 @@ fn patience_counts_validations_without_enough_improvement_of_any_metric() {
 }
 
 #[test]
-fn another_metric_starts_anew_and_a_validation_without_rows_counts_nothing() {
+fn patience_resets_when_the_monitor_changes() {
     let accuracy = TrainingConfig { patience: 1, monitor: Monitor::ValidAccuracy, ..Default::default() };
     let mut stopping = EarlyStopping::default();
     for _ in 0..2 {
@@ -132,7 +132,7 @@ impl Observer for Steps {
 }
 
 #[test]
-fn an_observer_from_code_continues_at_its_part_of_the_checkpoint() {
+fn custom_observer_state_survives_a_resume() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let counted = std::sync::Arc::default();

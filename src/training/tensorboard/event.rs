@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_framed_and_summed_as_the_format_says() {
+    fn records_and_events_match_the_format() {
         // RFC 3720, B.4: the CRC of thirty-two zeros is 0x8a9136aa.
         assert_eq!(CRC.checksum(&[0; 32]), 0x8a91_36aa);
         let written = record(&[0; 32]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_records_are_read_up_to_the_first_that_is_not() {
+    fn reading_stops_at_the_first_damaged_record() {
         let [first, second] = [1, 2].map(|step| record(&event(0.0, step, &[("a", Value::Text("b"))])));
         let file = [first.clone(), second].concat();
         let ends = |file: &[u8]| events(file).map(|(_, end)| end).collect::<Vec<_>>();

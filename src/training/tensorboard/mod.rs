@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_stands_once_wherever_a_run_was_killed_and_went_on() {
+    fn rows_appear_once_after_kill_and_resume() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(EVENTS);
         let rows: Vec<Row> =
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_shown_once_at_a_step_and_stay_when_the_run_goes_on() {
+    fn images_appear_once_and_survive_a_resume() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(EVENTS);
         let rows: Vec<Row> = (1..=4).map(|step| row(step, Split::Train)).collect();

@@ -16,7 +16,7 @@ fn rows(samples: usize) -> TrainingSet {
 }
 
 #[test]
-fn every_trial_sees_as_many_sequences_and_is_compared_after_as_many() {
+fn trials_get_equal_sequences_at_every_rung() {
     let base = config(32, 500);
     let batch_sizes = [16, 24, 32, 64];
     for rungs in 1..4 {
@@ -48,7 +48,7 @@ fn every_trial_sees_as_many_sequences_and_is_compared_after_as_many() {
 }
 
 #[test]
-fn trials_are_compared_within_a_step_of_as_many_sequences_whatever_their_batch_sizes() {
+fn rungs_align_within_one_step_across_batch_sizes() {
     for validate_every in [0, 1, 7, 500] {
         let base = config(32, validate_every);
         let budget = Budget::new(&base, rows(32_768), 1_000, (4, 3), 4..=128);
@@ -73,7 +73,7 @@ fn trials_are_compared_within_a_step_of_as_many_sequences_whatever_their_batch_s
 }
 
 #[test]
-fn trials_see_as_many_sequences_where_batches_do_not_divide_the_training_set() {
+fn uneven_batches_keep_the_sequence_budget() {
     let base = config(32, 10);
     let budget = Budget::new(&base, rows(65), 300, (2, 3), [16, 32, 64, 65]);
     let steps = [16, 32, 64, 1_000].map(|batch_size| budget.steps(&config(batch_size, 10)));
@@ -91,7 +91,7 @@ fn trials_see_as_many_sequences_where_batches_do_not_divide_the_training_set() {
 }
 
 #[test]
-fn trials_on_a_stream_or_on_sets_of_their_own_sizes_see_as_many_sequences() {
+fn token_streams_and_custom_sizes_keep_the_budget() {
     // 57 windows are two steps of 48, which see 96 sequences.
     let mut base = config(48, 0);
     base.training.steps = Some(100);
@@ -116,7 +116,7 @@ fn trials_on_a_stream_or_on_sets_of_their_own_sizes_see_as_many_sequences() {
 }
 
 #[test]
-fn warm_up_in_steps_and_rows_of_the_loss_keep_their_share_of_a_trial() {
+fn warmup_and_logging_scale_with_trial_length() {
     let base = config(32, 500);
     let budget = Budget::new(&base, rows(32_768), 1_000, (1, 3), []);
     for (batch_size, warmup, log_every) in [(32, 50.0, 10), (16, 100.0, 20), (64, 25.0, 5)] {
@@ -141,7 +141,7 @@ fn warm_up_in_steps_and_rows_of_the_loss_keep_their_share_of_a_trial() {
 }
 
 #[test]
-fn rungs_are_eta_apart_at_validations_and_end_with_the_trial() {
+fn rungs_are_eta_apart_at_validations() {
     let base = config(32, 70);
     let budget = Budget::new(&base, rows(4_096), 1_000, (4, 3), []);
     let every = budget.steps_to(&base, budget.interval);

@@ -19,7 +19,7 @@ fn values(settings: &[Setting], key: &str) -> Vec<toml::Value> {
 }
 
 #[test]
-fn a_grid_holds_every_combination_that_the_config_lets_pass() {
+fn grid_holds_every_valid_combination() {
     let space = space("\"model.heads\" = [2, 3, 5]\n\"model.d_model\" = [15, 24]").unwrap();
     let grid = space.grid().unwrap();
     let pairs = grid.settings.iter().map(|setting| {
@@ -31,7 +31,7 @@ fn a_grid_holds_every_combination_that_the_config_lets_pass() {
 }
 
 #[test]
-fn points_of_a_logarithmic_range_have_one_ratio_and_keep_its_ends() {
+fn log_range_points_are_geometric_including_ends() {
     let space = space(
         "\"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\", points = 3 }\n\
          \"model.layers\" = { min = 1, max = 3 }",
@@ -46,7 +46,7 @@ fn points_of_a_logarithmic_range_have_one_ratio_and_keep_its_ends() {
 }
 
 #[test]
-fn draws_are_different_within_their_range_and_the_same_for_the_same_seed() {
+fn draws_are_in_range_and_depend_on_seed() {
     let space = space(
         "\"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }\n\
          \"model.heads\" = [2, 3]\n\"model.d_model\" = { min = 5, max = 13 }",
@@ -97,7 +97,7 @@ fn a_rate_below_the_minimum_is_skipped() {
 }
 
 #[test]
-fn what_cannot_be_searched_is_told_with_its_line_and_a_remedy() {
+fn invalid_searches_are_refused_in_one_line() {
     let cases = [
         (
             "\"model.hed\" = [2]",

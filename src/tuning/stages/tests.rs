@@ -45,7 +45,7 @@ fn bowl(setting: &Setting, _: usize) -> f64 {
 }
 
 #[test]
-fn a_race_leaves_one_in_three_at_each_rung_and_the_best_at_the_end() {
+fn halving_keeps_a_third_and_finds_the_best() {
     let played = play(&stages(SPACE, 1_000), bowl);
     assert_eq!(played.waves.iter().map(Vec::len).collect::<Vec<_>>(), [27, 9, 3, 1]);
     let loss = |trial: usize| bowl(&played.trials[trial].setting, 0);
@@ -67,7 +67,7 @@ fn short_trials_race_in_fewer_rungs() {
 }
 
 #[test]
-fn what_diverges_never_goes_on_and_a_study_of_such_ends() {
+fn diverged_trials_are_never_promoted() {
     let played = play(&stages(SPACE, 1_000), |setting, rung| match bowl(setting, rung) {
         loss if loss > 1.0 => f64::INFINITY,
         loss => loss,
@@ -82,7 +82,7 @@ fn what_diverges_never_goes_on_and_a_study_of_such_ends() {
 }
 
 #[test]
-fn results_in_hand_are_never_asked_for_again_whatever_else_is_known() {
+fn known_results_are_never_due_again() {
     let stages = stages(SPACE, 1_000);
     let whole = play(&stages, bowl);
     // Every other trial of the second wave is known, as if the study had been killed during that wave.
@@ -95,7 +95,7 @@ fn results_in_hand_are_never_asked_for_again_whatever_else_is_known() {
 }
 
 #[test]
-fn who_is_beaten_at_a_rung_is_given_up_though_others_still_race() {
+fn beaten_trials_stop_racing_at_once() {
     let stages = self::stages(SPACE, 1_000);
     let whole = play(&stages, bowl);
     let loss = |trial: usize, rung| bowl(&whole.trials[trial].setting, rung);
@@ -126,7 +126,7 @@ fn who_is_beaten_at_a_rung_is_given_up_though_others_still_race() {
 }
 
 #[test]
-fn the_recipe_keeps_the_best_of_each_stage_and_tries_no_setting_twice() {
+fn recipe_finds_the_best_without_repeating_settings() {
     let loss = |setting: &Setting, _: usize| {
         let number = |key: &str| {
             let value = &setting[key];
@@ -155,7 +155,7 @@ fn the_recipe_keeps_the_best_of_each_stage_and_tries_no_setting_twice() {
 }
 
 #[test]
-fn the_best_so_far_goes_on_in_the_recipe_however_slowly_it_begins() {
+fn recipe_never_drops_a_slow_starting_best() {
     // The config's own values have the highest loss at first and the lowest at the end.
     let stages = stages("", 1_000);
     let own = stages.settings()[0].clone();

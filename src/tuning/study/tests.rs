@@ -49,7 +49,7 @@ fn play(study: &mut Study, after: impl Fn(&Study)) {
 }
 
 #[test]
-fn what_is_worked_out_run_by_run_is_what_follows_from_all_of_them_at_once() {
+fn incremental_and_full_evaluation_agree() {
     let outline = outline(STUDY);
     let mut played = study(&outline);
     play(&mut played, |played| {

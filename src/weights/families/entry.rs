@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_become_neighbours_and_parts_stand_side_by_side_and_all_come_back() {
+    fn packing_interleaves_rotary_halves_and_unpacks() {
         // Two rows: two heads of four columns with rotary positions, and three columns without.
         let part = |theirs: &str, columns, turned| Part {
             theirs: theirs.into(),

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_a_model_is_known_to_the_families() {
+    fn every_model_key_is_listed() {
         // Each new key must be listed here: if it changes what a model computes, families must refuse it.
         let ModelConfig {
             architecture: _,

@@ -71,7 +71,7 @@ fn a_nanogpt_checkpoint_computes_what_pytorch_computes() {
 }
 
 #[test]
-fn a_file_written_tensor_by_tensor_is_the_one_that_is_made_at_once() {
+fn streamed_safetensors_equal_the_serialized_bytes() {
     let Imported { description, tensors, .. } = nanogpt();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
@@ -86,7 +86,7 @@ fn a_file_written_tensor_by_tensor_is_the_one_that_is_made_at_once() {
 }
 
 #[test]
-fn shards_and_masks_and_names_without_prefix_are_taken_as_one_file_is() {
+fn shards_and_unprefixed_names_import_equally() {
     let original = nanogpt();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -117,7 +117,7 @@ fn shards_and_masks_and_names_without_prefix_are_taken_as_one_file_is() {
 }
 
 #[test]
-fn a_folder_with_the_index_of_pytorch_shards_is_found() {
+fn pytorch_shard_index_is_found_in_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let shard = "pytorch_model-00001-of-00001.bin";
     fs::copy(peers().join("nanogpt.pt"), folder.path().join(shard)).unwrap();
@@ -131,7 +131,7 @@ fn a_folder_with_the_index_of_pytorch_shards_is_found() {
 }
 
 #[test]
-fn a_head_of_its_own_is_kept_and_half_precision_is_widened() {
+fn untied_head_is_kept_and_bf16_widened() {
     let original = nanogpt();
     let folder = tempfile::tempdir().unwrap();
     let mut of_gpt2: Value = serde_json::from_str(&config(&original)).unwrap();
@@ -173,7 +173,7 @@ fn a_tied_head_may_be_stored_once_more() {
 }
 
 #[test]
-fn a_tokenizer_comes_along_in_either_form_and_must_fit() {
+fn tokenizer_imports_in_both_formats_if_it_fits() {
     let original = nanogpt();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -206,7 +206,7 @@ fn a_tokenizer_comes_along_in_either_form_and_must_fit() {
 }
 
 #[test]
-fn a_pytorch_file_that_says_it_is_compressed_is_refused() {
+fn compressed_pytorch_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ckpt.pt");
     let mut bytes = fs::read(peers().join("nanogpt.pt")).unwrap();
@@ -220,7 +220,7 @@ fn a_pytorch_file_that_says_it_is_compressed_is_refused() {
 }
 
 #[test]
-fn a_pytorch_file_with_an_entry_that_no_tensor_needs_is_refused_where_it_is_large() {
+fn oversized_unused_pytorch_entries_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ckpt.pt");
     let bytes = fs::read(peers().join("nanogpt.pt")).unwrap();
@@ -273,7 +273,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn a_config_of_any_values_is_read_or_refused(
+    fn arbitrary_configs_import_or_fail_cleanly(
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), 0..VALUES.len()), 1..4),
         family in 0..5usize,
     ) {

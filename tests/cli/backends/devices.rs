@@ -9,7 +9,7 @@ use super::{STEPS, done, others, refused, run, train};
 use crate::{beside_data_warnings, program, text};
 
 #[test]
-fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
+fn unavailable_backends_and_devices_suggest_alternatives() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     let absent = if cfg!(feature = "cuda") { "wgpu" } else { "cuda" };
@@ -87,7 +87,7 @@ const LONG: [&str; 15] = [
 ];
 
 #[test]
-fn what_no_buffer_of_a_card_holds_is_refused_with_the_batch_size_that_fits() {
+fn oversized_gpu_buffers_suggest_a_batch_size() {
     if !others().contains(&"wgpu") {
         return;
     }
@@ -130,7 +130,7 @@ fn has_card(folder: &Path) -> bool {
 }
 
 #[test]
-fn a_number_alone_is_that_of_a_graphics_card() {
+fn bare_device_number_means_a_gpu() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     if has_card(folder) {
@@ -153,7 +153,7 @@ fn a_number_alone_is_that_of_a_graphics_card() {
 }
 
 #[test]
-fn the_processor_asked_for_by_its_kind_is_taken_without_a_word() {
+fn requested_processor_is_used_without_notices() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     let sets = [&STEPS[..], &["training.steps=1"]].concat();

@@ -208,7 +208,7 @@ fn a_run_moves_between_backends() {
 }
 
 #[test]
-fn a_run_in_bf16_is_looked_at_in_bf16() {
+fn bf16_runs_are_inspected_in_bf16() {
     if !cfg!(feature = "ndarray") {
         return;
     }

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use super::{described, noise, refused, warns, write};
 
 #[test]
-fn a_header_is_no_row_above_numbers_dates_or_symbols() {
+fn headers_above_data_are_not_rows() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     write(folder, "months.csv", "Month,Passengers\n", 144, |row| {
@@ -64,7 +64,7 @@ fn a_header_of_years_is_asked_about() {
 }
 
 #[test]
-fn a_header_of_names_and_numbers_is_asked_about() {
+fn ambiguous_headers_are_warned_about() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     for header in ["region,2019", "region,2020,2019", "region,2019-01,2019-02"] {
@@ -85,7 +85,7 @@ fn a_header_of_names_and_numbers_is_asked_about() {
 }
 
 #[test]
-fn row_names_below_a_shorter_header_are_no_values() {
+fn row_names_are_not_values() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     for (name, quote) in [("r.csv", ""), ("quoted.csv", "\"")] {

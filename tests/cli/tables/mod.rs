@@ -94,7 +94,7 @@ fn a_validation_fraction_leaves_exactly_the_rest() {
 }
 
 #[test]
-fn a_path_with_spaces_and_a_tab_are_read_as_written() {
+fn leading_spaces_and_tabs_are_literal() {
     let place = TempDir::new().unwrap();
     write(place.path(), "b.csv", "", 60, |row| format!("{},{}", row % 3, row % 5));
     write(place.path(), " b.csv", "", 60, |row| format!("{},{}", row % 3, row % 11));
@@ -104,7 +104,7 @@ fn a_path_with_spaces_and_a_tab_are_read_as_written() {
 }
 
 #[test]
-fn symbols_and_paths_with_line_breaks_keep_the_lines_of_a_page() {
+fn line_breaks_in_symbols_and_paths_are_escaped() {
     let place = TempDir::new().unwrap();
     write(place.path(), "a\nb.jsonl", "", 60, |_| "[\"x\\ny\", \"z\\tz\"]".into());
     fs::write(place.path().join("config.toml"), "[data]\npath = \"a\\nb.jsonl\"\n").unwrap();

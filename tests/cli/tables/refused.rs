@@ -9,7 +9,7 @@ use super::{data, described, noise, refused, write};
 use crate::text;
 
 #[test]
-fn a_field_that_weighs_targets_is_refused_unless_all_count() {
+fn masking_fields_are_refused_unless_trivial() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     let record = |row: usize| vec![row % 3, row % 5, row % 7, 1];
@@ -155,7 +155,7 @@ fn lines_in_quotes_are_refused_with_a_command() {
 }
 
 #[test]
-fn a_number_is_quoted_as_the_file_writes_it() {
+fn numbers_are_quoted_as_written() {
     let place = TempDir::new().unwrap();
     write(place.path(), "a.jsonl", "", 60, |_| "{\"w\": 0.50, \"x\": [7, 1e0]}".into());
     assert!(refused(place.path(), "a.jsonl", &["data.column=x"]).contains("value 2: `1e0` is no integer"));
@@ -163,7 +163,7 @@ fn a_number_is_quoted_as_the_file_writes_it() {
 }
 
 #[test]
-fn lines_of_csv_that_are_no_data_are_refused_by_line() {
+fn non_data_csv_lines_are_refused_by_number() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     let words = ["up", "down", "left"];
@@ -189,7 +189,7 @@ fn lines_of_csv_that_are_no_data_are_refused_by_line() {
 }
 
 #[test]
-fn headers_of_joined_files_are_refused_in_any_form() {
+fn repeated_headers_of_joined_files_are_refused() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     let rows = |count: usize| {

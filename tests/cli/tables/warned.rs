@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::{described, noise, refused, warns, write};
 
 #[test]
-fn advice_on_odd_numbers_texts_and_short_files_can_be_followed() {
+fn advice_on_unusual_data_can_be_followed() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     let row = |row: usize| match row {
@@ -49,7 +49,7 @@ fn advice_on_odd_numbers_texts_and_short_files_can_be_followed() {
 }
 
 #[test]
-fn a_sorted_table_is_warned_of_and_shuffling_mends_it() {
+fn sorted_tables_warn_until_shuffled() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     let row = |row: usize| format!("{},{},{}", noise(row, 5), noise(row + 1000, 5), row / 100);
@@ -111,7 +111,7 @@ fn a_length_without_effect_on_rows_is_reported() {
 }
 
 #[test]
-fn a_text_of_numbers_is_warned_of_with_keys_that_work() {
+fn numeric_text_warns_with_working_keys() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     type File<'a> = (&'a str, &'a dyn Fn(usize) -> String, &'a [&'a str]);
@@ -196,7 +196,7 @@ fn what_a_table_loses_is_told() {
 }
 
 #[test]
-fn rows_of_another_length_than_all_others_are_named() {
+fn rows_of_unusual_length_are_reported() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     let numbers = (0..200).map(|row| format!("{},{}\n", row % 5, row % 3)).collect::<String>();
@@ -217,7 +217,7 @@ fn rows_of_another_length_than_all_others_are_named() {
 }
 
 #[test]
-fn a_name_that_recurs_in_one_column_is_asked_about() {
+fn recurring_header_candidate_is_warned_about() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     let part = (0..100).map(|row| format!("{}\n", ["a", "b", "c"][row % 3])).collect::<String>();

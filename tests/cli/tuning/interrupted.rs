@@ -25,7 +25,7 @@ fn summaries(study: &Path) -> usize {
 }
 
 #[test]
-fn a_study_killed_at_any_moment_ends_as_the_undisturbed_one() {
+fn studies_survive_repeated_kills() {
     let place = place();
     succeeds(place.path(), &["study.toml", "--run", "undisturbed"]);
     let study = place.path().join("killed");
@@ -60,7 +60,7 @@ fn a_study_killed_at_any_moment_ends_as_the_undisturbed_one() {
 }
 
 #[test]
-fn a_study_killed_in_its_overfit_check_makes_the_check_again() {
+fn killed_overfit_check_is_repeated() {
     let place = place();
     let sets = ["tune.overfit_check=true", "tune.trials=2", "tune.method=random", "training.steps=40"];
     succeeds(place.path(), &with(&["study.toml", "--run", "undisturbed"], &sets));
@@ -87,7 +87,7 @@ fn rows_if_any(study: &Path) -> Vec<BTreeMap<String, String>> {
 
 #[cfg(unix)]
 #[test]
-fn an_interrupted_study_says_so_by_its_exit_code_and_goes_on() {
+fn interrupted_study_sets_exit_code_and_resumes() {
     let place = place();
     succeeds(place.path(), &["study.toml", "--run", "undisturbed"]);
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
@@ -112,7 +112,7 @@ fn an_interrupted_study_says_so_by_its_exit_code_and_goes_on() {
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_in_a_terminal_which_reaches_every_process_interrupts_a_study_at_any_moment() {
+fn process_group_interrupts_never_harm_a_study() {
     use std::os::unix::process::CommandExt;
     let place = place();
     succeeds(place.path(), &["study.toml", "--run", "undisturbed"]);
@@ -150,7 +150,7 @@ fn study_of_two() -> (TempDir, PathBuf, Vec<BTreeMap<String, String>>) {
 }
 
 #[test]
-fn a_study_that_is_resumed_computes_where_it_was_begun() {
+fn resumed_study_keeps_its_backend() {
     let (place, study, before) = study_of_two();
     let run = study.join("trials/001");
     fs::remove_dir_all(&run).unwrap();
@@ -169,7 +169,7 @@ fn a_study_that_is_resumed_computes_where_it_was_begun() {
 }
 
 #[test]
-fn a_disk_that_fills_up_costs_no_trial_that_is_done() {
+fn study_resumes_after_a_full_disk() {
     let Some(disk) = crate::full_disk::SmallDisk::new("8m") else {
         eprintln!("notice: no disk was filled up, for a small one cannot be mounted");
         return;
@@ -188,7 +188,7 @@ fn a_disk_that_fills_up_costs_no_trial_that_is_done() {
 
 #[cfg(unix)]
 #[test]
-fn a_trial_whose_process_is_killed_is_recorded_as_failed_and_the_study_goes_on() {
+fn killed_trial_is_recorded_and_study_continues() {
     let place = place();
     let sets = ["tune.trials=2", "training.steps=1500", "training.checkpoint_every=50", "tune.method=random"];
     let arguments = with(&["study.toml", "--run", "study"], &sets);
@@ -236,7 +236,7 @@ fn has_failures(study: &Path) -> bool {
 }
 
 #[test]
-fn a_study_whose_data_changes_stops_and_goes_on_when_it_is_restored() {
+fn study_stops_while_its_data_is_changed() {
     let place = place();
     let (text, arguments) = study_of_a_text(place.path(), "undisturbed");
     succeeds(place.path(), &arguments);
@@ -261,7 +261,7 @@ fn a_study_whose_data_changes_stops_and_goes_on_when_it_is_restored() {
 }
 
 #[test]
-fn a_run_that_another_process_works_in_is_waited_for_and_not_recorded_as_failed() {
+fn locked_trial_is_not_recorded_as_failed() {
     let (place, study, before) = study_of_two();
     let run = study.join("trials/001");
     fs::remove_file(run.join("summary.json")).unwrap();

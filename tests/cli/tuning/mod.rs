@@ -111,7 +111,7 @@ fn rows(study: &Path) -> Vec<BTreeMap<String, String>> {
 }
 
 #[test]
-fn a_study_leaves_runs_a_table_pictures_and_a_config_that_train_takes() {
+fn study_writes_results_and_a_trainable_config() {
     let place = place();
     let said = succeeds(place.path(), &["study.toml", "--run", "study"]);
     let study = place.path().join("study");
@@ -182,7 +182,7 @@ fn assert_goes_further_alone(place: &Path, pruned: &BTreeMap<String, String>) {
 }
 
 #[test]
-fn trials_whose_batch_sizes_have_no_common_multiple_are_compared_after_as_many_sequences() {
+fn coprime_batch_sizes_compare_after_equal_sequences() {
     let place = place();
     let sets = [
         "tune.search.training.batch_size=[17, 23, 29, 31]",
@@ -220,7 +220,7 @@ fn trials_whose_batch_sizes_have_no_common_multiple_are_compared_after_as_many_s
 }
 
 #[test]
-fn results_do_not_depend_on_the_number_of_jobs_and_seeds_count_together() {
+fn results_are_independent_of_jobs_and_average_seeds() {
     let place = place();
     let arguments =
         |name, jobs| with(&["study.toml", "--run", name, "--jobs", jobs], &["tune.seeds=2", "tune.trials=3"]);
@@ -271,7 +271,7 @@ fn results_do_not_depend_on_the_number_of_jobs_and_seeds_count_together() {
 }
 
 #[test]
-fn a_trial_that_diverges_is_recorded_and_the_study_goes_on() {
+fn diverged_trial_is_recorded_and_study_continues() {
     let place = place();
     let sets = [
         "training.optimizer=sgd",
@@ -307,7 +307,7 @@ fn a_trial_that_diverges_is_recorded_and_the_study_goes_on() {
 }
 
 #[test]
-fn a_trial_that_cannot_be_trained_is_recorded_and_the_study_goes_on() {
+fn untrainable_trial_is_recorded_and_study_continues() {
     let place = place();
     let sets = [
         "tune.search.training.learning_rate=[1e-2]",
@@ -343,7 +343,7 @@ fn a_trial_that_cannot_be_trained_is_recorded_and_the_study_goes_on() {
 }
 
 #[test]
-fn the_recipe_goes_through_its_stages_and_keeps_the_best_of_each() {
+fn recipe_keeps_the_best_of_each_stage() {
     let place = place();
     let (before, _) = STUDY.split_once("[tune]").unwrap();
     fs::write(place.path().join("plain.toml"), before).unwrap();
@@ -382,7 +382,7 @@ fn the_recipe_goes_through_its_stages_and_keeps_the_best_of_each() {
 }
 
 #[test]
-fn the_rate_finder_suggests_a_rate_draws_it_and_leaves_the_run_it_starts_from_alone() {
+fn rate_finder_suggests_without_changing_the_start() {
     let place = place();
     let said = succeeds(place.path(), &["study.toml", "--find-rate", "--run", "rate"]);
     assert!(said.contains("train with"), "{said}");

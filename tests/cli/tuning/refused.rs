@@ -16,7 +16,7 @@ fn refuses(place: &Path, arguments: &[&str], parts: &[&str]) {
 }
 
 #[test]
-fn a_key_of_a_study_that_cannot_be_used_is_one_line_and_leaves_nothing() {
+fn invalid_study_keys_leave_nothing() {
     let place = place();
     let cases: [(&[&str], &[&str]); 13] = [
         (
@@ -46,7 +46,7 @@ fn a_key_of_a_study_that_cannot_be_used_is_one_line_and_leaves_nothing() {
 }
 
 #[test]
-fn a_file_or_option_of_a_study_that_cannot_be_used_is_one_line_and_leaves_nothing() {
+fn invalid_study_files_and_options_leave_nothing() {
     let place = place();
     fs::write(place.path().join("typo.toml"), "[tune.search]\n\"model.hed\" = [2]\n").unwrap();
     fs::write(place.path().join("empty.toml"), "[tune.search]\n\n\"model.heads\" = []\n").unwrap();
@@ -95,7 +95,7 @@ fn refusal_of(folder: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_study_of_another_config_or_with_foreign_runs_is_not_touched() {
+fn resuming_a_mismatched_study_changes_nothing() {
     let place = place();
     let short = ["tune.trials=2", "training.steps=20"];
     succeeds(place.path(), &with(&["study.toml", "--run", "study"], &short));
@@ -114,7 +114,7 @@ fn a_study_of_another_config_or_with_foreign_runs_is_not_touched() {
 }
 
 #[test]
-fn a_model_that_does_not_overfit_one_batch_says_what_is_wrong_and_stops() {
+fn failed_overfit_check_stops_the_study() {
     let place = place();
     let sets = ["tune.overfit_check=true", "tune.search.training.learning_rate=[10.0]"];
     let said = refusal(place.path(), &with(&["study.toml", "--run", "study"], &sets));
@@ -132,7 +132,7 @@ fn a_model_that_does_not_overfit_one_batch_says_what_is_wrong_and_stops() {
 }
 
 #[test]
-fn a_model_that_no_memory_holds_fails_alone_and_takes_no_study_along() {
+fn oversized_model_fails_only_its_trial() {
     let place = place();
     let sets = [
         "tune.overfit_check=true",
@@ -150,7 +150,7 @@ fn a_model_that_no_memory_holds_fails_alone_and_takes_no_study_along() {
 }
 
 #[test]
-fn a_rehearsal_warns_of_the_data_and_of_models_that_no_memory_holds_and_no_study_of_these_begins() {
+fn dry_run_warns_about_data_and_memory() {
     let place = place();
     let sets = [
         "tune.method=grid",
@@ -177,7 +177,7 @@ fn a_rehearsal_warns_of_the_data_and_of_models_that_no_memory_holds_and_no_study
 }
 
 #[test]
-fn a_study_that_starts_from_a_run_without_weights_says_so_before_it_leaves_a_trace() {
+fn missing_start_weights_are_refused_before_writing() {
     let place = place();
     trains(place.path(), "study.toml", "start");
     fs::remove_file(place.path().join("start/model.safetensors")).unwrap();

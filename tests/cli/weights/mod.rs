@@ -28,7 +28,7 @@ fn read(run: &Path) -> (Tensors, Description) {
 }
 
 #[test]
-fn a_trained_run_leaves_as_gpt2_comes_back_and_learns_on() {
+fn gpt2_export_reimports_bitwise_and_trains_on() {
     let place = TempDir::new().unwrap();
     for (name, sets) in
         [("untied", &[][..]), ("tied", &["model.tie_embeddings=true", "model.activation=gelu_tanh"])]
@@ -62,7 +62,7 @@ fn a_trained_run_leaves_as_gpt2_comes_back_and_learns_on() {
 }
 
 #[test]
-fn a_run_that_starts_from_another_can_be_resumed() {
+fn run_started_from_another_resumes() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=6"], "first");
     let train = |more: &[&str]| {
@@ -169,7 +169,7 @@ fn imported_weights_and_their_vocabulary_are_known_again() {
 }
 
 #[test]
-fn an_export_in_plain_names_says_what_it_holds() {
+fn pytorch_names_export_describes_itself() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=2"], "run");
     let output = run(place.path(), &["export", "run", "--format", "pytorch-names", "--out", "here"]);

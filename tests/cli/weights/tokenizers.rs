@@ -15,7 +15,7 @@ use crate::refused_imports::refuses_as;
 use crate::{said, small_run, text};
 
 #[test]
-fn an_exported_tokenizer_is_read_by_transformers_and_comes_back() {
+fn exported_tokenizers_match_transformers_and_reimport() {
     let place = TempDir::new().unwrap();
     let path = |name: &str| place.path().join(name);
     fs::write(path("words.txt"), "to be or not to be, that is the question.\n".repeat(60)).unwrap();
@@ -204,7 +204,7 @@ fn special_tokens_leave_as_they_came() {
 }
 
 #[test]
-fn special_tokens_that_no_file_names_are_those_of_the_config_or_the_family() {
+fn special_tokens_default_to_family_or_tokenizer() {
     let model = Llama::new();
     fs::write(model.place().join("text.txt"), "abcabcabd".repeat(60)).unwrap();
     // Without these files, special tokens come from the config, or else from the family's defaults. A run trained here
@@ -236,7 +236,7 @@ fn special_tokens_that_no_file_names_are_those_of_the_config_or_the_family() {
 }
 
 #[test]
-fn ids_that_are_no_tokens_are_refused_by_their_file() {
+fn invalid_token_ids_are_refused_by_file() {
     let model = Llama::new();
     model.write("generation_config.json", &json!({"eos_token_id": [1, "x"]}));
     let said =

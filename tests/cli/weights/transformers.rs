@@ -70,7 +70,7 @@ fn transformers_computes_the_same_logits_from_our_export() {
 }
 
 #[test]
-fn keys_that_no_family_has_are_named_where_it_is_refused() {
+fn export_names_the_keys_no_family_has() {
     let place = TempDir::new().unwrap();
     let sets = [
         &LLAMA.map(|set| format!("model.{set}"))[..],

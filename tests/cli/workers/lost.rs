@@ -11,7 +11,7 @@ use super::{can_start, done, said, train, workers};
 use crate::{assert_same_end, program, summary, text};
 
 #[test]
-fn a_run_that_loses_workers_goes_on_with_any_other_number_to_the_same_bytes() {
+fn lost_workers_resume_bitwise_at_any_count() {
     if !can_start() {
         return;
     }
@@ -80,7 +80,7 @@ fn lose_a_worker(place: &Path, run: &Path, kill: u32, sets: &[&str]) {
 }
 
 #[test]
-fn a_signal_to_one_worker_has_all_save_and_one_that_hangs_is_named() {
+fn signalled_workers_save_and_hung_ones_are_named() {
     if !can_start() {
         return;
     }

@@ -215,7 +215,7 @@ fn workers_of_a_study_make_the_same_table() {
 }
 
 #[test]
-fn two_workers_on_the_software_device_agree_with_one() {
+fn two_software_gpu_workers_match_one() {
     let is_there = cfg!(feature = "wgpu")
         && text(&program(Path::new(".")).args(["backends", "--list"]).output().unwrap().stdout)
             .contains("software");
@@ -239,7 +239,7 @@ fn two_workers_on_the_software_device_agree_with_one() {
 
 #[cfg(not(feature = "mpi"))]
 #[test]
-fn each_process_without_mpi_says_how_to_get_it() {
+fn builds_without_mpi_name_the_missing_feature() {
     let place = TempDir::new().unwrap();
     let started = |rank: &str| {
         let mut command = program(place.path());

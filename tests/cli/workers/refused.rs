@@ -30,7 +30,7 @@ fn place() -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn what_workers_cannot_share_is_refused_in_one_line_and_nothing_is_made() {
+fn invalid_worker_setups_are_refused_and_leave_nothing() {
     if !can_start() {
         return;
     }
@@ -62,7 +62,7 @@ fn what_workers_cannot_share_is_refused_in_one_line_and_nothing_is_made() {
 }
 
 #[test]
-fn workers_of_other_programs_configs_or_disks_are_refused() {
+fn workers_with_mismatched_setup_are_refused() {
     if !can_start() {
         return;
     }

@@ -255,7 +255,7 @@ proptest! {
 }
 
 #[test]
-fn queries_keys_and_values_up_to_1e30_make_no_nan() {
+fn inputs_up_to_1e30_give_finite_results() {
     let shape = Attention::new(2, 67, 67, 2, 24);
     for precision in [Precision::F32, Precision::Bf16] {
         for large in 0..3 {
@@ -328,7 +328,7 @@ fn packed_and_separate_inputs_give_the_same_bits() {
 }
 
 #[test]
-fn a_query_without_keys_has_zeros_and_hidden_keys_have_no_gradient() {
+fn fully_masked_queries_and_keys_give_zeros() {
     for (query_time, key_time, d_head) in [(3, 7, 8), (5, 70, 12)] {
         let mut case = Case::new(
             Attention::new(2, query_time, key_time, 3, d_head),
@@ -353,7 +353,7 @@ fn a_query_without_keys_has_zeros_and_hidden_keys_have_no_gradient() {
 }
 
 #[test]
-fn future_tokens_cannot_change_past_contexts_by_one_bit() {
+fn future_tokens_do_not_change_past_contexts() {
     for (time, d_head) in [(13, 8), (131, 5)] {
         let mut case =
             Case::new(Attention::new(2, time, time, 3, d_head), Options { dropout: true, ..CAUSAL });
@@ -378,7 +378,7 @@ fn numbers_that_are_not_finite_are_not_hidden() {
 }
 
 #[test]
-fn results_have_the_same_bits_on_any_number_of_threads() {
+fn results_are_bitwise_equal_across_thread_counts() {
     for (time, d_head) in [(13, 16), (13, 24), (131, 24)] {
         let shape = Attention { key_value_heads: 3, ..Attention::new(7, time, time, 6, d_head) };
         for precision in [Precision::F32, Precision::Bf16] {

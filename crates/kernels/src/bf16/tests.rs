@@ -56,7 +56,7 @@ fn bits(numbers: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn numbers_are_rounded_to_the_nearest_and_to_even_between_two() {
+fn numbers_round_to_nearest_even() {
     let nearest = |x: f32| f32::from_bits(rounded(x));
     for (x, expected) in [
         (1.0, 1.0),
@@ -158,7 +158,7 @@ fn check_registers([left, right]: [&Factor; 2], expected: &[f32], [rows, columns
 }
 
 #[test]
-fn every_orientation_and_every_way_gives_the_bits_of_the_definition() {
+fn products_match_reference_bits_in_every_layout() {
     for shape in
         [[1, 1, 1], [1, 7, 5], [7, 3, 1], [3, 2, 17], [17, 64, 13], [67, 131, 71], [6, 32, 64], [5, 33, 130]]
     {
@@ -188,7 +188,7 @@ fn every_orientation_and_every_way_gives_the_bits_of_the_definition() {
 }
 
 #[test]
-fn of_a_longer_right_factor_the_first_numbers_are_taken() {
+fn excess_rows_of_right_factor_are_ignored() {
     let (rows, inner, columns) = (19, 64, 33);
     let (left, right) = (random(1, rows * inner), random(2, 2 * inner * columns));
     let longer = Factor::new(Side::Right, Matrix::new(&right, columns));
@@ -207,7 +207,7 @@ fn of_a_longer_right_factor_the_first_numbers_are_taken() {
 }
 
 #[test]
-fn products_by_tiles_have_the_bits_of_the_definition_however_they_are_cut() {
+fn tiled_products_match_reference_bits() {
     let sum = if amx::is_used() { in_tiles } else { in_pairs };
     for (rows, inner, columns) in
         [(67, 1_700, 300), (300, 1_537, 67), (40, 3_100, 40), (530, 768, 17), (1, 900, 65)]
@@ -233,7 +233,7 @@ fn products_by_tiles_have_the_bits_of_the_definition_however_they_are_cut() {
 }
 
 #[test]
-fn both_halves_of_a_gated_layer_are_products_by_themselves() {
+fn gated_forward_matches_the_plain_product() {
     for (rows, d_in, d_out) in [(300, 800, 134), (30, 800, 134)] {
         let (input, weight) = (random(1, rows * d_in), random(2, d_in * d_out));
         let (layout, precision) = (WeightLayout::InputOutput, Precision::Bf16);
@@ -253,7 +253,7 @@ fn both_halves_of_a_gated_layer_are_products_by_themselves() {
 }
 
 #[test]
-fn a_factor_is_rounded_to_the_same_bits_on_any_number_of_threads() {
+fn rounded_factors_are_bitwise_equal_across_thread_counts() {
     let matrix = random(3, 700 * 901);
     assert_same_on_any_number_of_threads(|| {
         let matrix = Matrix::new(&matrix, 901);

@@ -96,7 +96,7 @@ fn difference(actual: &[f32], expected: &[f32]) -> f64 {
 }
 
 #[test]
-fn strips_of_rows_give_what_the_layers_give_one_after_the_other() {
+fn row_strips_match_the_unfused_layers() {
     // The first inner width is one chunk, the second several, of which the last is shorter.
     for (d_inner, is_gated) in [(64, false), (64, true), (800, false), (800, true)] {
         let case = Case::new(601, 134, d_inner, is_gated);
@@ -148,13 +148,13 @@ fn strips_of_rows_give_what_the_layers_give_one_after_the_other() {
 }
 
 #[test]
-fn strips_have_the_same_bits_on_any_number_of_threads() {
+fn strips_are_bitwise_equal_across_thread_counts() {
     let case = Case::new(601, 128, 416, true);
     assert_same_on_any_number_of_threads(|| case.run(&case.layer(Precision::Bf16), false).into());
 }
 
 #[test]
-fn what_is_not_there_or_not_wanted_changes_nothing_else() {
+fn omitted_gradients_and_biases_change_nothing_else() {
     let case = Case::new(601, 128, 64, true);
     let layer = case.layer(Precision::Bf16);
     let all = case.run(&layer, false);

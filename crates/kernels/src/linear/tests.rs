@@ -140,7 +140,7 @@ proptest! {
 }
 
 #[test]
-fn products_in_bf16_are_off_by_the_rounding_of_their_factors_alone() {
+fn bf16_error_stays_within_factor_rounding() {
     for scale in [1.0, 1e30] {
         let (rows, d_in, d_out) = (67, 131, 71);
         let mut case = Case::new(rows, d_in, d_out);
@@ -178,7 +178,7 @@ fn products_cut_into_tiles_agree_with_f64() {
 }
 
 #[test]
-fn results_have_the_same_bits_on_any_number_of_threads() {
+fn results_are_bitwise_equal_across_thread_counts() {
     let case = Case::new(401, 199, 307);
     let dropout = Dropout { probability: 0.3, seed: 17 };
     assert_same_on_any_number_of_threads(|| {

@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn loss_agrees_with_f64_and_gradient_with_finite_differences(
+    fn loss_matches_f64_and_finite_differences(
         rows in 1_usize..60, vocab in 1_usize..90,
     ) {
         for smoothing in [0.0, 0.1] {
@@ -110,7 +110,7 @@ fn ignored_rows_count_for_nothing() {
 }
 
 #[test]
-fn a_score_is_the_loss_and_the_first_of_the_largest() {
+fn score_returns_losses_and_first_argmax() {
     for (rows, vocab) in [(1, 1), (7, 11), (1_009, 67), (3, 5_003)] {
         let kind = CrossEntropy { ignored: Some(3), smoothing: 0.1 };
         let (mut logits, targets) = case(rows, vocab);
@@ -142,7 +142,7 @@ fn a_target_beyond_the_vocabulary_is_refused() {
 }
 
 #[test]
-fn results_have_the_same_bits_on_any_number_of_threads() {
+fn results_are_bitwise_equal_across_thread_counts() {
     let (logits, targets) = case(5_003, 67);
     assert_same_on_any_number_of_threads(|| {
         let (loss, losses, gradient) =

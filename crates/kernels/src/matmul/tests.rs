@@ -37,7 +37,7 @@ fn products_agree_with_f64_in_every_orientation() {
 }
 
 #[test]
-fn tiles_are_never_empty_and_in_bf16_whole_blocks() {
+fn tiles_are_nonempty_and_bf16_tiles_block_aligned() {
     let rows = [0, 1, 15, 16, 17, 63, 64, 65, 257, 2_048, 16_384, 50_257];
     let inner = [0, 1, 384, 2_048, 262_143, 262_144, 262_145, 1_000_000];
     let cases =
@@ -55,7 +55,7 @@ fn tiles_are_never_empty_and_in_bf16_whole_blocks() {
 }
 
 #[test]
-fn strips_are_whole_blocks_as_many_as_threads_where_there_are_so_many() {
+fn strips_are_whole_blocks_spread_over_threads() {
     for (lines, threads, expected) in [
         (0, 1, 32),
         (1, 16, 32),
@@ -70,7 +70,7 @@ fn strips_are_whole_blocks_as_many_as_threads_where_there_are_so_many() {
 }
 
 #[test]
-fn however_a_product_is_cut_it_has_the_bits_of_the_whole() {
+fn tiling_does_not_change_the_product_bits() {
     let sides = [1, 3, 4, 5, 63, 64, 65, 67, 96, 97, 128, 131, 192, 193, 257, 384, 449];
     let mut were_cut = 0;
     for inner in [1, 2, 3, 97, 512, 600, 1_030] {
@@ -117,7 +117,7 @@ fn however_a_product_is_cut_it_has_the_bits_of_the_whole() {
 }
 
 #[test]
-fn large_products_have_the_same_bits_on_any_number_of_threads() {
+fn large_products_are_bitwise_equal_across_thread_counts() {
     let (rows, inner, columns) = (211, 307, 397);
     assert_ne!(cut([rows, columns], 2), (rows, columns), "the product is cut");
     let (left, right) = (random(1, rows * inner), random(2, inner * columns));

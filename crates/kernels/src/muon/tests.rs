@@ -11,7 +11,7 @@ fn orthogonal(precision: Precision, rows: usize, columns: usize) -> Vec<f32> {
 }
 
 #[test]
-fn the_singular_values_of_an_orthogonal_momentum_lie_near_one() {
+fn orthogonalized_rows_or_columns_have_near_unit_norm() {
     let shapes = [(5, 23), (23, 5), (11, 11)];
     let cases = [Precision::F32, Precision::Bf16].map(|precision| shapes.map(|shape| (precision, shape)));
     for (precision, (rows, columns)) in cases.into_iter().flatten() {
@@ -53,14 +53,14 @@ fn difference([a, b]: [&[f32]; 2]) -> f64 {
 }
 
 #[test]
-fn in_bf16_a_matrix_moves_by_nearly_the_same() {
+fn bf16_step_is_close_to_f32_step() {
     let [single, rounded] = [Precision::F32, Precision::Bf16].map(|it| change(it, None, 1.0));
     let part = difference([&single, &rounded]);
     assert!((1e-4..0.1).contains(&part), "{part} of the change");
 }
 
 #[test]
-fn a_gradient_of_any_size_moves_a_matrix_alike() {
+fn step_does_not_depend_on_gradient_scale() {
     for (precision, most) in [(Precision::F32, 1e-3), (Precision::Bf16, 0.1)] {
         for max_norm in [None, Some(1.0)] {
             let usual = change(precision, max_norm, 1.0);
@@ -73,7 +73,7 @@ fn a_gradient_of_any_size_moves_a_matrix_alike() {
 }
 
 #[test]
-fn matrices_side_by_side_move_as_they_do_alone_with_the_same_bits_on_any_number_of_threads() {
+fn column_blocks_step_independently_on_any_thread_count() {
     let (rows, widths) = (67, [67, 33, 140]);
     let settings =
         Muon { learning_rate: 1e-2, momentum: 0.95, max_norm: Some(1.0), precision: Precision::F32 };

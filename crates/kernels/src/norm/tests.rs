@@ -91,7 +91,7 @@ fn many_rows_in_pieces_agree_with_f64() {
 }
 
 #[test]
-fn results_have_the_same_bits_on_any_number_of_threads() {
+fn results_are_bitwise_equal_across_thread_counts() {
     let (rows, width) = (2_003, 131);
     assert!(rows > 2 * rows_in_a_piece(rows, width), "rows are cut into pieces");
     let (x, dy) = (random(1, rows * width), random(2, rows * width));

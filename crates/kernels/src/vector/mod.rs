@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_and_stores_stop_at_the_end_of_a_slice() {
+    fn loads_and_stores_stop_at_slice_end() {
         for length in 0..20 {
             let values: Vec<f32> = (1..=length).map(|i| i as f32).collect();
             let mut output = [f32::NAN; 20];

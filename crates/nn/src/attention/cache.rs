@@ -106,7 +106,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     #[test]
-    fn the_cache_returns_all_that_was_appended_in_order_whatever_its_capacity() {
+    fn cache_returns_everything_appended_in_order() {
         let device = Default::default();
         let random = || Tensor::<NdArray, 3>::random([2, 301, 3], Distribution::Default, &device);
         let (keys, values) = (random(), random());

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_inputs_differ_in_training_and_agree_in_inference() {
+    fn dropout_is_active_only_in_training() {
         type B = Autodiff<NdArray>;
         let attention = attention::<B>(0.5);
         let one = input::<B>().narrow(0, 0, 1);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_of_the_wrong_size_names_both_shapes() {
+    fn mask_size_mismatch_reports_both_shapes() {
         let scores = Tensor::<NdArray, 3>::zeros([2, 5, 5], &Default::default());
         for masked in [mask_scores, mask_weights] {
             let error = masked(scores.clone(), future(7, &Default::default())).unwrap_err().to_string();

@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn rows_sum_to_one_and_hidden_keys_weigh_nothing(shape in shapes()) {
+    fn weights_sum_to_one_and_skip_masked_keys(shape in shapes()) {
         let Shape { batch, time, key_time, heads, d_head, .. } = shape;
         let width = heads * d_head;
         let attention = split(width, heads);
@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn shared_heads_are_heads_with_equal_keys_and_values(shape in shapes()) {
+    fn grouped_query_attention_matches_expanded_heads(shape in shapes()) {
         let shared = fused(&shape);
         let x = random([shape.batch, shape.time, shape.heads * shape.d_head]);
         let expected = shared.forward(x.clone(), &Mask::causal(), &ScorePosition::None).unwrap();
@@ -224,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn the_last_queries_of_longer_keys_see_what_they_saw_among_all(shape in shapes(), last in 1usize..12) {
+    fn last_queries_attend_as_in_full_sequence(shape in shapes(), last in 1usize..12) {
         let Shape { batch, time, heads, d_head, .. } = shape;
         let last = last.min(time);
         let width = heads * d_head;

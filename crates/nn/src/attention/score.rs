@@ -80,7 +80,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     #[test]
-    fn a_query_takes_most_of_the_value_whose_key_it_matches() {
+    fn attention_matches_hand_computed_values() {
         let device = Default::default();
         let query = Tensor::<NdArray, 2>::from_floats([[0.0, 2.0]], &device);
         let key = Tensor::from_floats([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], &device);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_both_shapes() {
+    fn shape_mismatch_errors_report_both_shapes() {
         let zeros = |dims: [usize; 3]| Tensor::<NdArray, 3>::zeros(dims, &Default::default());
         let refused = |result: Result<Tensor<NdArray, 3>>, shapes: [&str; 2]| {
             let error = result.unwrap_err().to_string();

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_of_the_wrong_width_names_both_shapes() {
+    fn wrong_input_width_reports_expected_width() {
         let device = Default::default();
         let attention = TrainableAttentionConfig::new(5, 3).init::<NdArray>(&device).unwrap();
         let error = attention.forward(Tensor::<NdArray, 3>::zeros([2, 7, 11], &device)).unwrap_err();

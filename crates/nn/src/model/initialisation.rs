@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn projections_that_return_to_the_stream_start_at_zero_where_asked_for() {
+    fn zero_projections_zeroes_residual_output_weights() {
         for initialisation in [Initialisation::Uniform, Initialisation::Normal] {
             let Model::Decoder(usual) = model(initialisation) else { panic!() };
             let config = ModelConfig { zero_projections: true, ..config(initialisation) };

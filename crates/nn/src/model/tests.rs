@@ -51,7 +51,7 @@ fn the_padding_of_a_source_cannot_change_logits() {
 }
 
 #[test]
-fn maps_come_with_every_layer_and_leave_the_logits_alone() {
+fn maps_cover_all_layers_without_changing_logits() {
     for architecture in [Architecture::OneLayer, Architecture::Decoder, Architecture::EncoderDecoder] {
         let model = model(architecture, PositionScheme::Rotary);
         let source = (architecture == Architecture::EncoderDecoder).then_some(([2; 5], 5));
@@ -88,7 +88,7 @@ fn only_learned_positions_end_at_the_context() {
 }
 
 #[test]
-fn inputs_that_do_not_fit_the_architecture_are_refused() {
+fn mismatched_inputs_are_rejected() {
     let decoder = model(Architecture::Decoder, PositionScheme::Learned);
     let refused = |model: &Model<B>, inputs| model.check(&inputs).unwrap_err().to_string();
     let source = Some(([2; 5], 5));

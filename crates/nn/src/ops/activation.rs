@@ -99,7 +99,7 @@ mod tests {
     type B = Autodiff<NdArray<f64>>;
 
     #[test]
-    fn the_gradient_belongs_to_the_form_that_is_computed() {
+    fn gradients_match_finite_differences_for_every_activation() {
         // The points avoid zero, where ReLU is not differentiable; their number is even, as gated forms need.
         let points: Vec<f64> = (-30..30).map(|i| (f64::from(i) + 0.5) / 7.0).collect();
         for form in Activation::ALL {

@@ -85,7 +85,7 @@ macro_rules! outcome {
 pub(super) use outcome;
 
 #[test]
-fn both_cpu_backends_are_served_and_double_precision_is_composed() {
+fn fused_kernels_serve_f32_on_cpu_backends() {
     fn is_served<B: Backend>() -> bool {
         host::Floats::new::<B>(&primitive(leaf::<B, 2>(1, [3, 5]))).is_some()
     }

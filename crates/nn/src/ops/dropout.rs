@@ -107,7 +107,7 @@ mod tests {
     use crate::ops::agreement::*;
 
     #[test]
-    fn a_gradient_passes_through_the_mask_of_its_dropout() {
+    fn gradient_uses_the_forward_dropout_mask() {
         fn agrees<B: AutodiffBackend>() {
             let device = Default::default();
             let input = Tensor::<B, 2>::ones([211, 103], &device).require_grad();

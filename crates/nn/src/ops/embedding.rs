@@ -94,7 +94,7 @@ mod tests {
     use crate::ops::agreement::*;
 
     #[test]
-    fn an_embedding_is_the_row_of_the_token_plus_that_of_the_place() {
+    fn embedding_adds_token_and_position_rows() {
         let device = Default::default();
         let table = Tensor::<NdArray, 2>::from_floats([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], &device);
         let table = Embedding { weight: Param::from_tensor(table) };

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gradient_of_a_bias_counts_what_dropout_keeps() {
+    fn bias_gradient_counts_elements_kept_by_dropout() {
         fn agrees<B: AutodiffBackend>() {
             let device = Default::default();
             // Where dropout keeps the output, it is the scaled bias, so the gradient of the bias counts the kept

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn one_pass_over_tensors_has_the_bits_of_the_tree() {
+    fn single_pass_sum_matches_tree_reduction_bitwise() {
         for (count, length) in [(1, 5), (2, 100_000), (3, 7), (5, 4_097), (8, 12_345)] {
             let parts = || (0..count).map(|part| random(part + 1, length));
             let device = Default::default();

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_choice_ends_with_the_work_even_if_that_panics() {
+    fn kernel_choice_is_restored_even_after_panic() {
         let within = Kernels::Composed
             .run(|| Kernels::Fused.run(kernels) == Kernels::Fused && kernels() == Kernels::Composed);
         assert!(within);

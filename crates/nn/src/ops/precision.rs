@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn bf16_rounds_the_same_factors_by_the_kernels_and_by_burns_operations() {
+    fn bf16_rounding_matches_burn_operations() {
         bf16_agrees::<Autodiff<NdArray>>();
         bf16_agrees::<Autodiff<Flex>>();
     }

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn one_head_has_the_slope_of_two_to_the_minus_eight() {
+    fn single_head_slope_is_two_to_minus_eight() {
         assert_eq!(slopes(1), [1.0 / 256.0]);
     }
 

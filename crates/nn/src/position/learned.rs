@@ -56,7 +56,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     #[test]
-    fn rows_start_where_asked_and_end_with_the_context() {
+    fn embeddings_start_at_offset_and_end_with_context() {
         let learned = Learned::<NdArray>::new(5, 3, &Default::default());
         let rows = learned.weight.val().narrow(0, 2, 3).into_data();
         assert_eq!(learned.embedding(2, 3).unwrap().into_data(), rows);

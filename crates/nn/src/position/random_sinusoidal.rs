@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn places_ascend_and_reach_over_all_that_there_are() {
+    fn positions_are_increasing_and_cover_the_range() {
         let mut seen = [false; 23];
         for seed in 0..200 {
             let places = places(seed, 5, 23);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn training_draws_anew_and_follows_the_seed_and_evaluation_stays() {
+    fn training_resamples_positions_and_evaluation_is_fixed() {
         let device = Default::default();
         let trained = RandomSinusoidal::<Autodiff<NdArray>>::new(5, 101, 7, &device);
         let evaluated = RandomSinusoidal::<NdArray>::new(5, 101, 7, &device);

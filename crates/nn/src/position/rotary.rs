@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_context_makes_tables_as_they_are_asked_for() {
+    fn long_contexts_extend_rotary_tables_on_demand() {
         let rotation = ModelConfig::default().rotation();
         let rotary = Rotary::<NdArray>::new(131_072, 6, rotation, &Default::default());
         assert_eq!(rotary.cosine.dims(), [USUAL, 3]);

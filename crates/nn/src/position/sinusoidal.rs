@@ -63,7 +63,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     #[test]
-    fn rows_start_where_asked_within_the_table_and_beyond() {
+    fn rows_match_within_and_beyond_the_table() {
         let device = Default::default();
         let rows = sinusoids::<NdArray>(13, 7, &device).narrow(0, 3, 8).into_data();
         for context in [5, 11, 13] {

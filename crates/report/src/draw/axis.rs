@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_bar_are_labelled_and_what_lies_evenly_between() {
+    fn bar_ticks_are_even_and_label_round_ends() {
         let labels = |start: f64, end: f64, height: f64| {
             let axis = Axis::new("weight", Interval { start, end }, Scale::Linear);
             axis.ticks_of_bar(height).into_iter().map(|(_, label)| label).collect::<Vec<_>>()
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_axis_has_no_place_for_what_has_no_logarithm() {
+    fn log_axis_maps_nonpositive_values_to_nan() {
         let axis = Axis::new("rate", Interval { start: -3.0, end: -1.0 }, Scale::Logarithmic);
         assert_eq!([axis.at(1e-2), axis.at(1e-3)], [0.5, 0.0]);
         assert!(axis.at(0.0).is_nan() && axis.at(-1.0).is_nan());
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_of_one_axis_have_the_same_digits_and_over_decades_those_that_they_need() {
+    fn log_tick_labels_share_decimals_except_across_decades() {
         let labels = |low: f64, high: f64| {
             let axis = Axis::new("loss", Interval::new(low.log10(), high.log10()), Scale::Logarithmic);
             axis.ticks(5).into_iter().map(|(_, label)| label).collect::<Vec<_>>()

@@ -90,13 +90,13 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_scale_are_its_first_and_last_colour() {
+    fn color_scale_clamps_to_its_ends() {
         assert_eq!(color(-1.0), RGBColor(0x44, 0x01, 0x54));
         assert_eq!(color(2.0), RGBColor(0xfd, 0xe7, 0x25));
     }
 
     #[test]
-    fn weight_zero_is_never_the_colour_of_the_paper() {
+    fn zero_weight_is_drawn_dark() {
         assert!(luminance(color(0.0)) < 0.1);
     }
 }

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bin_holds_the_mean_over_its_queries_of_the_weight_on_its_keys() {
+    fn bins_average_queries_and_sum_keys() {
         // 5 positions in bins of 2: the last bin has one query.
         #[rustfmt::skip]
         let weights = [
@@ -257,14 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn a_map_over_another_sequence_has_its_own_sides_and_hides_nothing() {
+    fn cross_attention_maps_are_rectangular_and_unmasked() {
         let cross = HeatMap::of_weights(&[0.0, 0.25, 0.75, 1.0, 0.0, 0.0], [2, 3], [2, 2], &[]);
         assert_eq!(cross.cells(), [1, 2]);
         assert_eq!([value(&cross, 0, 0), value(&cross, 0, 1)], [Some(0.625), Some(0.375)]);
     }
 
     #[test]
-    fn the_colours_tell_the_weights_of_a_diffuse_head_apart() {
+    fn color_scale_resolves_diffuse_heads() {
         for time in [11, 64, 101] {
             let map = square(&uniform(time), time, 1);
             let scale = WeightScale::of(std::slice::from_ref(&map));

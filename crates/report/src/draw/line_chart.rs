@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_is_cut_where_it_leaves_the_frame() {
+    fn segments_are_clipped_at_the_frame() {
         assert_eq!(clip((0.0, -10.0), (20.0, 10.0), 0.0, 5.0), Some(((10.0, 0.0), (15.0, 5.0))));
         assert_eq!(clip((0.0, -10.0), (20.0, -1.0), 0.0, 5.0), None);
     }

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_of_a_logarithmic_axis_are_round_and_few() {
+    fn log_ticks_are_round_and_few() {
         let close = |ticks: Vec<f64>, expected: &[f64]| {
             let same = ticks.iter().zip(expected).all(|(a, b)| (a / b - 1.0).abs() < 1e-9);
             assert!(ticks.len() == expected.len() && same, "{ticks:?}");

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_written_from_the_right_are_set_from_the_right() {
+    fn right_to_left_text_uses_visual_order() {
         // Shalom: its first letter, shin, is rightmost.
         let glyphs =
             |text: &str| set(text, 10.0, false).glyphs.iter().map(|glyph| glyph.id).collect::<Vec<_>>();

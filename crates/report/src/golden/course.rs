@@ -17,7 +17,7 @@ fn picture(losses: &[Option<f64>], has_floor: bool) -> Picture {
 }
 
 #[test]
-fn the_floor_lies_below_the_loss_at_every_position() {
+fn floor_is_below_loss_at_every_position() {
     for length in [5, 64, 257] {
         let raster = drawn(&picture(&by_position(length), true));
         // The plots begin to the right of the axis, below the legend.
@@ -50,7 +50,7 @@ fn half_clipped(limit: f64) -> GradientCurve {
 }
 
 #[test]
-fn the_clip_limit_lies_between_what_is_cut_and_what_is_not() {
+fn clip_limit_separates_clipped_and_unclipped_norms() {
     let raster = drawn(&gradients::picture("golden", &half_clipped(1.0)).unwrap());
     // The rows of the norms' area.
     let rows = |raster: &RgbImage, color, x: usize| -> Vec<usize> {
@@ -104,7 +104,7 @@ fn continuation(generated: &[&str], truth: &[&str]) -> Picture {
 }
 
 #[test]
-fn the_prompt_is_shaded_and_what_differs_from_the_truth_is_marked() {
+fn prompt_is_shaded_and_mismatches_are_marked() {
     // Numbers are drawn as a chart, text as cells.
     let numbers = (["5", "2", "5"], ["5", "2", "4"], color::VERMILION);
     let text = (["f", "c", "f"], ["f", "c", "e"], tint(Outcome::Miss));

@@ -41,7 +41,7 @@ fn panel(values: &[&[Option<f64>]], score: ScoreKind) -> Picture {
 }
 
 #[test]
-fn every_grid_of_heads_is_drawn_within_its_pictures() {
+fn every_head_grid_fits_its_picture() {
     for (layers, heads_per_layer, time) in [
         (1, 1, 8),
         (1, 16, 64),
@@ -107,7 +107,7 @@ fn thumbnails_stand_layer_by_head_on_one_scale() {
 }
 
 #[test]
-fn a_panel_shows_each_head_in_the_colour_of_its_score() {
+fn panel_colors_heads_by_score() {
     let raster = drawn(&panel(&[&[Some(0.0), Some(1.0)], &[None, Some(0.5)]], INDUCTION));
     let [left, top, right, bottom] = raster.bounds(color::SHADE).unwrap();
     let (width, height) = (right + 2 - left, bottom + 2 - top);
@@ -118,7 +118,7 @@ fn a_panel_shows_each_head_in_the_colour_of_its_score() {
 }
 
 #[test]
-fn the_moment_a_head_forms_is_marked_below_the_falling_loss() {
+fn head_formation_is_marked_at_its_step() {
     let at = |step: usize| {
         let value = |now: usize, head: usize| Some(if now >= step && head == 1 { 0.9 } else { 0.01 });
         let scored = (0..=50).map(|i| i * 10).map(|now| ScoredStep {
@@ -151,7 +151,7 @@ fn a_score_that_says_nothing_has_no_picture() {
 }
 
 #[test]
-fn heads_that_lose_less_when_zeroed_and_values_that_are_no_number_are_drawn() {
+fn negative_and_nan_scores_are_drawn() {
     let raster = drawn(&panel(&[&[Some(-0.02), Some(f64::NAN), Some(1.5)]], ABLATION));
     assert!(raster.count(color::SHADE) > 300, "no number");
     assert!(raster.count(color::color(0.0)) > 300, "below zero");

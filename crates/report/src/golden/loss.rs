@@ -19,7 +19,7 @@ pub(super) fn loss(floor: Option<f64>) -> LossCurve {
 }
 
 #[test]
-fn the_floor_is_a_dashed_line_across_the_chart_below_the_losses() {
+fn floor_is_a_dashed_line_below_the_losses() {
     let raster = drawn(&loss(Some(0.5)).picture());
     let [left, _, right, floor] = raster.bounds(color::GREEN).unwrap();
     assert!(right - left > 680, "from {left} to {right}");
@@ -32,7 +32,7 @@ fn the_floor_is_a_dashed_line_across_the_chart_below_the_losses() {
 }
 
 #[test]
-fn a_constant_learning_rate_does_not_run_along_the_floor() {
+fn constant_learning_rate_stays_clear_of_floor() {
     let (floor, rate) = (0.5, 1e-3);
     let mut curve = loss(Some(floor));
     for place in [0.07, 0.5, 0.64, 0.66, 0.68, 0.9] {
@@ -48,7 +48,7 @@ fn a_constant_learning_rate_does_not_run_along_the_floor() {
 }
 
 #[test]
-fn a_spike_at_the_start_does_not_squash_the_curve() {
+fn initial_spike_does_not_squash_the_curve() {
     // Returns the height of the curve in pixels, from shortly after the start.
     let height = |curve: &LossCurve| {
         let raster = drawn(&curve.picture());
@@ -79,7 +79,7 @@ fn runs_without_points_are_drawn_too() {
 }
 
 #[test]
-fn a_run_that_diverged_is_shown_as_far_as_it_was_sane_and_says_where_it_left() {
+fn diverged_runs_show_the_curve_before_divergence() {
     let falling = (1..=80).map(|i| 2.0 + 2.2 * (-f64::from(i) / 20.0).exp());
     let running = (1..=30).map(|i| 2.0 * 1.6f64.powi(i));
     let training = falling.chain(running).zip(1..).map(|(value, i)| Point { step: i * 10, value });
@@ -102,7 +102,7 @@ fn a_run_that_diverged_is_shown_as_far_as_it_was_sane_and_says_where_it_left() {
 }
 
 #[test]
-fn a_run_that_was_never_sane_shows_where_it_began() {
+fn immediately_diverged_runs_show_their_start() {
     let point = |step, value| Point { step, value };
     let curve = LossCurve {
         training: vec![point(1, 2.4), point(2, 7.8e8)],

@@ -22,7 +22,7 @@ fn known_from(first: usize) -> impl Fn(usize) -> TargetRole {
 }
 
 #[test]
-fn misses_are_marked_and_what_cannot_be_known_is_no_miss() {
+fn misses_are_marked_but_undetermined_targets_are_not() {
     // Numbers are drawn as a chart, text as cells.
     let numbers = (["3", "5", "7", "2"], ["1", "5", "7", "2"], color::VERMILION);
     let text = (["a", "b", " c", "d"], ["x", "b", " c", "d"], tint(Outcome::Miss));
@@ -37,7 +37,7 @@ fn misses_are_marked_and_what_cannot_be_known_is_no_miss() {
 }
 
 #[test]
-fn what_frames_a_wrong_guess_covers_nothing_of_its_sign() {
+fn miss_frames_do_not_cover_punctuation() {
     // Punctuation that a line through or below it would change into another character.
     for sign in ["-", ".", "_", "=", ":"] {
         let guess = |truth: &str| drawn(&predictions(&[truth, "b"], &[sign, "b"], known_from(1)));
@@ -56,7 +56,7 @@ fn what_frames_a_wrong_guess_covers_nothing_of_its_sign() {
 }
 
 #[test]
-fn where_no_rule_is_known_nothing_is_called_unknowable() {
+fn unknown_roles_are_not_called_undetermined() {
     let text = (["a", "b", " c", "d"], ["x", "b", " c", "d"]);
     let picture = predictions(&text.0, &text.1, |_| TargetRole::Unknown);
     let svg = vector(&picture);

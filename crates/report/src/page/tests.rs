@@ -98,7 +98,7 @@ impl Shown {
 }
 
 #[test]
-fn pages_of_long_sequences_and_many_heads_are_below_three_megabytes() {
+fn large_pages_stay_below_three_megabytes() {
     for (layers, heads, time) in [(2, 4, 64), (2, 4, 512), (12, 12, 128)] {
         let mut shown = Shown::new(layers, heads, time, 8);
         shown.history = vec![shown.history[0].clone(); 500];
@@ -119,7 +119,7 @@ fn a_page_loads_nothing() {
 }
 
 #[test]
-fn text_of_a_run_is_data_and_never_markup() {
+fn run_text_never_becomes_markup() {
     let plain = Shown::new(1, 2, 5, 1);
     let mut hostile = plain.clone();
     let texts =

@@ -148,7 +148,7 @@ mod tests {
     };
 
     #[test]
-    fn losses_are_joined_of_finished_trials_and_within_the_stage_of_their_key() {
+    fn only_completed_trials_of_one_stage_are_compared() {
         let joined = |study: &Study, key: usize| {
             comparable(study, &study.keys[key]).iter().map(|(_, trial)| trial.number).collect::<Vec<_>>()
         };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_stand_where_their_logarithms_do_and_read_alike() {
+    fn rates_are_log_spaced_with_uniform_labels() {
         let mut study = study(None);
         let key = "training.learning_rate";
         for (trial, rate) in study.trials.iter_mut().zip([1e-4, 1e-3, 0.1, 0.1]) {

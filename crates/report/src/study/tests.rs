@@ -65,7 +65,7 @@ fn pixels(picture: &Picture, color: RGBColor) -> usize {
 }
 
 #[test]
-fn the_best_trial_stands_out_in_every_picture_and_what_was_given_up_is_told_apart() {
+fn best_and_pruned_trials_stand_out_in_pictures() {
     for floor in [None, Some(0.5)] {
         let study = study(floor);
         let counts = |color| {
@@ -88,7 +88,7 @@ fn the_best_trial_stands_out_in_every_picture_and_what_was_given_up_is_told_apar
 }
 
 #[test]
-fn a_trial_that_lies_above_the_frame_as_a_whole_is_drawn_along_its_edge() {
+fn trials_above_the_frame_follow_its_edge() {
     for floor in [None, Some(0.5)] {
         let mut study = study(floor);
         study.trials.truncate(2);
@@ -108,7 +108,7 @@ fn a_trial_that_lies_above_the_frame_as_a_whole_is_drawn_along_its_edge() {
 }
 
 #[test]
-fn what_a_legend_names_is_drawn_also_of_a_trial_without_a_validation() {
+fn trials_without_validation_still_have_a_cross() {
     let mut study = study(Some(0.5));
     let grey = format!("stroke=\"#{:02X}{:02X}{:02X}\"", MUTED.0, MUTED.1, MUTED.2);
     let strokes = |study: &Study| vector(&trials::picture(study)).matches(&grey).count();
@@ -118,7 +118,7 @@ fn what_a_legend_names_is_drawn_also_of_a_trial_without_a_validation() {
 }
 
 #[test]
-fn of_many_trials_the_best_stand_out_and_no_more_than_can_be_seen_are_drawn() {
+fn best_trials_stand_out_and_curves_are_capped() {
     let mut study = study(None);
     let (finished, grey) = (mix(BLUE, pale(BLUE), 0.25), mix(MUTED, BACKGROUND, 0.6));
     let worse = &study.trials[1].clone();
@@ -188,7 +188,7 @@ fn pictures_say_in_text_what_they_show() {
 }
 
 #[test]
-fn a_trial_that_is_still_to_go_on_is_not_called_pruned() {
+fn unfinished_trials_are_not_called_pruned() {
     let mut study = study(None);
     study.trials[2].ended = TrialEnd::Unfinished;
     study.trials[3].ended = TrialEnd::Failed;
@@ -199,14 +199,14 @@ fn a_trial_that_is_still_to_go_on_is_not_called_pruned() {
 }
 
 #[test]
-fn a_study_of_one_rate_has_no_picture_of_rates() {
+fn single_rate_studies_have_no_rate_picture() {
     let mut study = study(None);
     study.trials.truncate(1);
     assert!(effects::learning_rate(&study).is_none());
 }
 
 #[test]
-fn the_page_loads_nothing_links_the_pages_of_its_trials_and_text_of_a_study_is_data() {
+fn study_page_is_self_contained_and_escaped() {
     let mut study = study(Some(0.5));
     study.name = "</title><script>alert(1)</script>{{data}}".into();
     let config = "# </script><img src=x>".to_string();

@@ -70,7 +70,7 @@ fn a_pass_makes_the_logits_of_the_model() {
 }
 
 #[test]
-fn a_pass_over_an_encoder_decoder_makes_its_logits_and_its_cross_attention_is_a_sum_of_heads() {
+fn encoder_decoder_pass_matches_forward_and_head_sums() {
     let device = Default::default();
     let sizes = Sizes { vocab: 13, context: 7, source_context: Some(5) };
     let config = ModelConfig {
@@ -106,7 +106,7 @@ fn a_pass_over_an_encoder_decoder_makes_its_logits_and_its_cross_attention_is_a_
 }
 
 #[test]
-fn a_head_replaced_by_zero_is_a_head_left_out() {
+fn zero_patching_a_head_equals_ablation() {
     let [tokens, _] = tokens();
     for model in models() {
         let zero = Tensor::zeros([1, 1, 20], &Default::default());
@@ -116,7 +116,7 @@ fn a_head_replaced_by_zero_is_a_head_left_out() {
 }
 
 #[test]
-fn a_sequence_patched_with_itself_is_the_same_to_the_bit() {
+fn self_patching_does_not_change_logits() {
     let [tokens, _] = tokens();
     for model in models() {
         let whole = pass(&model, &tokens, Interventions::default());
@@ -132,7 +132,7 @@ fn a_sequence_patched_with_itself_is_the_same_to_the_bit() {
 }
 
 #[test]
-fn everything_patched_is_the_other_run_to_the_bit() {
+fn patching_everything_reproduces_the_other_run() {
     let [clean, corrupted] = tokens();
     for model in models() {
         let other = pass(&model, &corrupted, Interventions::default());
@@ -149,7 +149,7 @@ fn everything_patched_is_the_other_run_to_the_bit() {
 }
 
 #[test]
-fn all_paths_of_a_part_patched_are_the_part_patched() {
+fn patching_all_paths_equals_patching_the_component() {
     let [clean, corrupted] = tokens();
     for model in models() {
         let other = pass(&model, &corrupted, Interventions::default());
@@ -192,7 +192,7 @@ fn a_place_is_patched_alone() {
 }
 
 #[test]
-fn models_without_a_stream_that_is_a_sum_are_named() {
+fn models_without_additive_residual_stream_are_rejected() {
     use crate::model::Architecture::OneLayer;
     let refused = |config: ModelConfig| {
         let sizes = Sizes { vocab: 13, context: 7, source_context: Some(5) };

@@ -33,7 +33,7 @@ fn patched(model: &Model<B>, clean: &[u32], corrupted: &[u32]) -> Patching {
 }
 
 #[test]
-fn the_stream_recovers_all_where_the_token_differs_and_where_the_answer_is_read() {
+fn residual_stream_recovers_at_changed_and_final_positions() {
     let model = model();
     for place in [0, 2, 6] {
         let clean = vec![2, 7, 1, 8, 2, 8, 1];
@@ -106,7 +106,7 @@ fn pairs_are_taken_where_the_own_answer_changes() {
 }
 
 #[test]
-fn an_exchange_that_changes_no_answer_is_no_pair() {
+fn unchanged_answers_yield_no_patching_pair() {
     let model = model();
     let model = explained(&model).unwrap();
     let same = Candidate { clean: vec![3, 1, 4], corrupted: vec![3, 1, 4], positions: 0..3 };

@@ -27,7 +27,7 @@ fn assert_begin<const N: usize>(messages: [(String, &str); N]) {
 }
 
 #[test]
-fn a_value_that_cannot_be_used_is_named_with_its_line() {
+fn invalid_values_are_reported_with_their_line() {
     assert_begin([
         (
             wrong("a.csv", "1,2\n\n3,x\n", as_is),
@@ -115,7 +115,7 @@ fn a_column_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn json_that_cannot_be_used_is_named_with_its_line() {
+fn invalid_json_is_reported_with_its_line() {
     assert_begin([
         (
             wrong("a.json", "[[1, 2],\n [99999999999999999999, 3]]", as_is),
@@ -163,7 +163,7 @@ fn json_that_cannot_be_used_is_named_with_its_line() {
 }
 
 #[test]
-fn a_line_of_one_value_without_an_end_is_refused_by_its_place() {
+fn lines_with_nothing_to_predict_are_rejected() {
     let file = File::new("a.csv", "a,b,<end>\n\n<end>\na,<end>\n");
     let said = file.problem(file.config());
     assert_eq!(said, "FILE:3: has one value, so there is nothing to predict: leave it out");
@@ -174,7 +174,7 @@ fn a_line_of_one_value_without_an_end_is_refused_by_its_place() {
 }
 
 #[test]
-fn bytes_that_are_not_utf8_are_named_by_line_and_byte() {
+fn invalid_utf8_is_reported_by_line_and_byte() {
     for (name, text) in [("a.csv", &b"1,2\n\"\xc3\xa4\" ,\xff\n"[..]), ("a.jsonl", b"[1]\n[\"a\xff\"]")] {
         let file = File::new(name, text);
         let message = file.problem(file.config());
@@ -195,7 +195,7 @@ fn a_folder_or_a_missing_file_is_refused() {
 }
 
 #[test]
-fn a_value_that_the_weights_have_not_seen_is_named() {
+fn values_outside_the_vocabulary_are_reported() {
     let file = File::new("a.csv", "1,2\n3,0\n");
     let error = load_with(&file.config(), 0, &Vocabulary::integers(3, &[])).unwrap_err().to_string();
     assert!(error.contains(":2: value 1: `3` is not in the vocabulary of 3 integers"), "{error}");

@@ -122,7 +122,7 @@ fn pieces_have_the_ids_of_the_whole() {
 }
 
 #[test]
-fn what_sees_both_sides_of_a_cut_forbids_it() {
+fn context_sensitive_tokenizers_allow_no_cut() {
     let joined = [("n", "▁"), ("n▁", "k")];
     let replace = json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"});
     let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
@@ -141,7 +141,7 @@ fn what_sees_both_sides_of_a_cut_forbids_it() {
 }
 
 #[test]
-fn a_cut_keeps_clear_of_added_tokens_and_sentences() {
+fn cuts_respect_added_tokens_and_punctuation() {
     let cut = cut();
     let last = |name: &str, text| cut.iter().find(|(other, _)| *other == name).unwrap().1.last_cut(text);
     assert_eq!(last("GPT-2", "ab.\nab </s> ab"), Some(3), "the token takes the space along");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn attention_in_bf16_is_off_by_a_hundredth_at_most() {
+fn bf16_attention_error_stays_below_one_percent() {
     let window = Sees::Window { first_query: 0, keys: 21 };
     for (time, d_head, scale, sees) in [
         (13, 16, 1.0, Sees::CAUSAL),
@@ -42,7 +42,7 @@ fn attention_in_bf16_is_off_by_a_hundredth_at_most() {
 const PRODUCT: f64 = 1.01 / 256.0;
 
 #[test]
-fn attention_in_bf16_is_off_by_no_more_than_the_rounding_of_factors_implies() {
+fn bf16_attention_error_is_within_rounding_bounds() {
     for time in [13, 131] {
         let (heads, d_head) = (2, 24);
         let shape = Attention { precision: Precision::Bf16, ..Attention::new(1, time, time, heads, d_head) };

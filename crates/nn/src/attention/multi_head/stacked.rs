@@ -112,7 +112,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     #[test]
-    fn the_output_is_as_wide_as_the_heads_or_the_projection() {
+    fn output_width_follows_heads_or_projection() {
         let device = Default::default();
         let config = StackedHeadsConfig::new(5, 3, 7, 11);
         let x = Tensor::<NdArray, 3>::ones([2, 11, 5], &device);

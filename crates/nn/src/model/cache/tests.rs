@@ -106,7 +106,7 @@ fn cached_and_uncached_greedy_tokens_are_identical() {
 }
 
 #[test]
-fn a_cleared_cache_starts_again_and_keeps_the_source() {
+fn cleared_cache_restarts_and_keeps_the_source() {
     let device = Default::default();
     let config =
         ModelConfig { architecture: Architecture::EncoderDecoder, d_model: 12, ..ModelConfig::default() };

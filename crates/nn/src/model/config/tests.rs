@@ -29,7 +29,7 @@ fn counted_parameters_are_those_that_exist() {
 }
 
 #[test]
-fn a_config_that_makes_no_model_is_refused_with_key_value_and_remedy() {
+fn invalid_config_errors_name_key_value_and_remedy() {
     let cases = [
         (ModelConfig { heads: 7, ..config() }, "`heads` = 7 must divide `d_model` = 30"),
         (ModelConfig { d_model: 0, ..config() }, "`d_model` = 0 must be from 1 to 65536"),
@@ -46,7 +46,7 @@ fn a_config_that_makes_no_model_is_refused_with_key_value_and_remedy() {
 }
 
 #[test]
-fn every_key_has_a_default_and_an_unknown_one_is_refused() {
+fn keys_have_defaults_and_unknown_keys_fail() {
     assert_eq!(serde_json::from_str::<ModelConfig>("{}").unwrap(), ModelConfig::default());
     let written = serde_json::to_string(&ModelConfig::default()).unwrap();
     assert_eq!(serde_json::from_str::<ModelConfig>(&written).unwrap(), ModelConfig::default());
@@ -54,7 +54,7 @@ fn every_key_has_a_default_and_an_unknown_one_is_refused() {
 }
 
 #[test]
-fn a_model_too_large_to_hold_is_refused_before_it_is_made() {
+fn oversized_models_are_rejected_before_initialisation() {
     let config = ModelConfig { d_model: 65_536, heads: 64, layers: 1_024, ..ModelConfig::default() };
     let error = config.init::<NdArray>(SIZES, &Default::default()).unwrap_err().to_string();
     assert!(error.contains("parameters"), "{error}");

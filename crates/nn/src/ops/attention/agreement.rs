@@ -159,7 +159,7 @@ proptest! {
 }
 
 #[test]
-fn one_mask_for_all_sequences_hides_in_each_of_them() {
+fn single_mask_broadcasts_over_the_batch() {
     let part = |seed| leaf::<Flex, 3>(seed, [3, 5, 4]);
     let one = |mask: Tensor<Flex, 2, Bool>| Mask::causal().hide_queries(mask);
     let result = |mask| {
@@ -178,7 +178,7 @@ fn one_mask_for_all_sequences_hides_in_each_of_them() {
 }
 
 #[test]
-fn attention_by_blocks_drops_the_same_weights_in_the_gradient() {
+fn blockwise_attention_reuses_dropout_mask_in_backward() {
     type B = Ndarray;
     let device = Default::default();
     let shape = [2, 23, 12];
@@ -223,7 +223,7 @@ fn attention_by_blocks_drops_the_same_weights_in_the_gradient() {
 }
 
 #[test]
-fn attention_by_blocks_in_halves_is_off_by_their_rounding() {
+fn blockwise_half_precision_error_is_within_rounding() {
     let run = |precision: Precision| {
         precision.run(|| {
             let [query, key, value] =

@@ -22,7 +22,7 @@ fn layer() -> Linear<B> {
 }
 
 #[test]
-fn a_linear_layer_works_on_the_last_axis_of_any_rank() {
+fn linear_applies_to_the_last_axis() {
     let expected: [f32; 6] = [11.0, 18.0, 38.0, 13.0, 16.0, 48.0];
     let output = linear(&layer(), tensor::<2>([[1.0, 2.0], [3.0, 4.0]]));
     assert_eq!(output.into_data().to_vec::<f32>().unwrap(), expected);
@@ -40,7 +40,7 @@ fn the_residual_is_added() {
 }
 
 #[test]
-fn a_tied_head_scores_every_row_of_the_table() {
+fn tied_head_scores_every_embedding_row() {
     let table = Embedding { weight: Param::from_tensor(tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])) };
     let scores = tied_linear(&table, tensor::<3>([[[1.0, 10.0]]]));
     assert_eq!(scores.into_data().to_vec::<f32>().unwrap(), [21.0, 43.0, 65.0]);
@@ -101,7 +101,7 @@ fn linear_layers_of_middling_size_agree() {
 }
 
 #[test]
-fn in_half_precision_that_the_kernels_lack_products_alone_are_composed() {
+fn f16_linear_falls_back_to_reference() {
     let is_served = || {
         let weight = leaf::<Flex, 2>(1, [5, 5]);
         let read = || operation::input(&weight);
@@ -117,7 +117,7 @@ fn in_half_precision_that_the_kernels_lack_products_alone_are_composed() {
 }
 
 #[test]
-fn the_gradient_of_a_bias_counts_what_dropout_keeps() {
+fn bias_gradient_counts_elements_kept_by_dropout() {
     fn agrees<B: AutodiffBackend>() {
         let device = Default::default();
         // Where dropout keeps the output, it is the scaled bias, so the gradient of the bias counts the kept elements.

@@ -35,7 +35,7 @@ fn what_any_part_hides_is_hidden() {
 }
 
 #[test]
-fn a_window_hides_what_lies_too_far_on_either_side() {
+fn window_hides_keys_beyond_its_width() {
     let causal = Mask::causal().with_window(2);
     assert_eq!(hidden(&causal, 3, 3), [0, 1, 1, 0, 0, 1, 1, 0, 0]);
     assert_eq!(hidden(&causal, 2, 5), [1, 1, 0, 0, 1, 1, 1, 1, 0, 0]);
@@ -63,7 +63,7 @@ fn documents_and_padding_are_of_each_sequence() {
 }
 
 #[test]
-fn a_block_of_a_mask_is_that_part_of_the_whole() {
+fn mask_blocks_match_slices_of_the_whole() {
     let mask = Mask::causal()
         .with_window(3)
         .with_lengths(&[5, 7])
@@ -81,7 +81,7 @@ fn a_block_of_a_mask_is_that_part_of_the_whole() {
 }
 
 #[test]
-fn a_mask_of_the_wrong_size_names_both_shapes() {
+fn mask_size_mismatch_reports_both_shapes() {
     let keys = Mask::none().hide_keys(bools(&[0; 6], [2, 3]));
     assert!(keys.check(2, 5, 3).is_ok());
     let message = keys.check(2, 3, 5).unwrap_err().to_string();

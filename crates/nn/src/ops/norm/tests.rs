@@ -86,7 +86,7 @@ proptest! {
 }
 
 #[test]
-fn the_graph_keeps_no_norm_for_the_layer_behind_it() {
+fn norm_output_is_not_kept_for_backward() {
     /// Returns true if the memory of the norm returns to the pool while the layer's output still exists. No other
     /// buffer has this size.
     fn is_free<B: AutodiffBackend>() -> bool {
@@ -107,7 +107,7 @@ fn the_graph_keeps_no_norm_for_the_layer_behind_it() {
 }
 
 #[test]
-fn transposed_and_cut_tensors_are_read_as_they_stand() {
+fn norm_accepts_transposed_and_narrowed_inputs() {
     fn agrees<B: AutodiffBackend>() {
         check("norm of a transposed part", || {
             let input = leaf::<B, 3>(1, [7, 5, 11]).require_grad();

@@ -24,7 +24,7 @@ fn weight(byte: u8) -> f32 {
 }
 
 #[test]
-fn weights_are_kept_to_a_254th_of_their_root_layer_by_layer() {
+fn weights_are_stored_as_quantized_square_roots() {
     let shown = Shown::new(2, 3, 11, 2);
     let (data, bytes) = read(&shown);
     let cells = 2 * 3 * 11 * 12 / 2;
@@ -49,7 +49,7 @@ fn weights_are_kept_to_a_254th_of_their_root_layer_by_layer() {
 }
 
 #[test]
-fn a_weight_that_is_not_a_number_is_not_zero() {
+fn nan_weights_are_not_stored_as_zero() {
     let mut shown = Shown::new(1, 1, 2, 1);
     shown.readings[0].maps.attention[0][0] = vec![f32::NAN, 0.0, 1.0, 0.0];
     let (_, bytes) = read(&shown);
@@ -57,7 +57,7 @@ fn a_weight_that_is_not_a_number_is_not_zero() {
 }
 
 #[test]
-fn of_a_window_only_what_a_query_sees_is_kept_and_a_leak() {
+fn windowed_maps_keep_visible_weights_and_leaks() {
     let mut shown = Shown::new(1, 1, 3, 1);
     let maps = &mut shown.readings[0].maps;
     maps.attention[0][0] = vec![1.0, 0.0, 0.0, 0.25, 0.75, 0.0, 0.0, 0.36, 0.64];
@@ -75,7 +75,7 @@ fn of_a_window_only_what_a_query_sees_is_kept_and_a_leak() {
 }
 
 #[test]
-fn an_encoder_decoder_keeps_three_kinds_of_maps_whole() {
+fn encoder_decoder_pages_keep_all_three_maps() {
     let mut shown = Shown::new(1, 1, 2, 1);
     let reading = &mut shown.readings[0];
     reading.source = Some(["a", "b", "c"].map(str::to_string).to_vec());
@@ -93,7 +93,7 @@ fn an_encoder_decoder_keeps_three_kinds_of_maps_whole() {
 }
 
 #[test]
-fn long_maps_are_binned_the_first_sample_most_finely() {
+fn only_long_maps_are_binned() {
     let mut shown = Shown::new(1, 1, 101, 3);
     let reading = &mut shown.readings[0];
     reading.inputs = vec!["7".to_string(); 2_900];
@@ -107,7 +107,7 @@ fn long_maps_are_binned_the_first_sample_most_finely() {
 }
 
 #[test]
-fn the_sequence_that_is_shown_first_is_kept_and_most_finely() {
+fn selected_sample_is_kept_at_finest_resolution() {
     let data = |shown: &Shown, sample: usize| unpacked(&super::data(Page { sample, ..shown.page() })).0;
     let many = data(&Shown::new(1, 1, 100, 150), 120);
     assert_eq!((&many["sample"], &many["left_out"]), (&120.into(), &29.into()));
@@ -116,14 +116,14 @@ fn the_sequence_that_is_shown_first_is_kept_and_most_finely() {
 }
 
 #[test]
-fn of_very_many_sequences_the_last_are_left_out_and_counted() {
+fn excess_sequences_are_dropped_and_counted() {
     let (data, _) = read(&Shown::new(1, 1, 100, 150));
     assert_eq!(data["readings"].as_array().unwrap().len(), 100);
     assert_eq!(data["left_out"], 50);
 }
 
 #[test]
-fn curves_of_very_many_points_keep_their_ends_and_extremes() {
+fn thinned_curves_keep_ends_and_extremes() {
     let value = |step: u64| if step == 70_001 { 9.0 } else { 1.0 + (step % 7) as f64 / 100.0 };
     let points: Vec<Point> = (1..=100_000).map(|step| Point { step, value: value(step) }).collect();
     let kept = thinned(&points);
@@ -136,7 +136,7 @@ fn curves_of_very_many_points_keep_their_ends_and_extremes() {
 }
 
 #[test]
-fn numbers_keep_seven_digits_and_what_is_no_number_is_none() {
+fn rounding_keeps_seven_digits_and_drops_nonfinite() {
     assert_eq!(rounded(0.123_456_789), Some(0.123_456_8));
     assert_eq!(rounded(1_234.567_891), Some(1_234.568));
     assert_eq!((rounded(f64::NAN), rounded(f64::INFINITY)), (None, None));
