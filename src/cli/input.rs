@@ -15,7 +15,7 @@ use crate::files::Text;
 use crate::model::{Architecture, Model};
 use crate::numbers::counted;
 use crate::terminal::warn;
-use crate::training::{Ended, RUNS, RunFolder, Summary, checkpoint_steps, checkpoint_weights};
+use crate::training::{RUNS, RunFolder, checkpoint_steps, checkpoint_weights};
 use crate::weights::{file::WeightsFile, native, native::Description};
 
 /// The experiment that a command is given.
@@ -163,25 +163,12 @@ pub fn warn_changed_config(path: &Path) {
     ));
 }
 
-/// Opens the weights of a run: the best weights, or the weights of the checkpoint at a step. Prints a notice if the run
-/// diverged and so lacks best weights.
+/// Opens the weights of a run: the best weights, or the weights of the checkpoint at a step.
 ///
 /// # Errors
 /// Returns an error if there are none; it lists the available checkpoints.
 pub fn weights(folder: &RunFolder, checkpoint: Option<usize>) -> Result<WeightsFile> {
-    let Some(step) = checkpoint else {
-        if let (Ok(summary), Ok(config)) = (Summary::read(folder), Config::load_own(&folder.config()))
-            && summary.best_step.is_none()
-            && summary.ended == Ended::Diverged
-            && let Some(words) = folder.weights_in_words(&summary, &config)
-        {
-            let run = folder.path().display();
-            warn(&format!(
-                "notice: the run `{run}` diverged before a validation that could be trusted: these are {words}"
-            ));
-        }
-        return folder.weights();
-    };
+    let Some(step) = checkpoint else { return folder.best_weights() };
     let steps = checkpoint_steps(folder).unwrap_or_default();
     if steps.contains(&step) {
         return checkpoint_weights(folder, step);
@@ -196,7 +183,7 @@ pub fn weights(folder: &RunFolder, checkpoint: Option<usize>) -> Result<WeightsF
 /// # Errors
 /// Returns an error if the run lacks weights, or if they cannot be read.
 pub fn model<B: Backend>(folder: &RunFolder, device: &B::Device) -> Result<(Model<B>, Description)> {
-    native::load_model(&weights(folder, None)?, device)
+    native::load_model(&folder.best_weights()?, device)
 }
 
 /// A sequence of the user's.

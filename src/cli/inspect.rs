@@ -110,7 +110,7 @@ pub fn run(args: Args) -> Result<()> {
     let start = sample.clone();
     let reading = reading("the given input".to_string(), sample, view, &vocabulary);
     let mut page = page(name, (vec![reading], 0), &scores, head, config);
-    page.model = Some(live_model(&input::weights(folder, None)?, &vocabulary, &[start])?);
+    page.model = Some(live_model(&folder.best_weights()?, &vocabulary, &[start])?);
     let made = write_output(&out, "inspect", |folder| {
         save_all(&page.pictures(), folder, &style)?;
         write_atomically(&folder.join("report.html"), page.html().as_bytes())

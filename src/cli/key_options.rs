@@ -8,21 +8,26 @@ use std::iter::Peekable;
 use clap::{Arg, Command};
 
 use crate::config::{DURATIONS, is_boolean, keys_named, nearest_key, normalised};
-use crate::error::{Error, Origin, Result, ensure, excerpt};
+use crate::error::{Error, Origin, Result, excerpt};
 
 /// Options for a key of another name, or for one of several keys of the same name.
 const SHORTHANDS: [(&str, &str); 3] =
     [("data", "data.path"), ("lr", "training.learning_rate"), ("seed", "run.seed")];
 
-/// The key options on the command line, as pairs of key and option.
+/// The keys that a command line sets.
 #[derive(Debug, Default)]
-pub struct KeyOptions(Vec<(String, String)>);
+pub struct KeyOptions {
+    /// The key options, as pairs of key and option.
+    options: Vec<(String, String)>,
+    /// The keys that `--set` names.
+    assigned: Vec<String>,
+}
 
 impl KeyOptions {
     /// Replaces the origin of a key's error by the option that set the key.
     pub fn named(&self, mut error: Error) -> Error {
         if let Error::Key { origin: Some(origin @ Origin::CommandLine), key, .. } = &mut error
-            && let Some((_, option)) = self.0.iter().rfind(|(set, _)| set == key)
+            && let Some((_, option)) = self.options.iter().rfind(|(set, _)| set == key)
         {
             *origin = Origin::KeyOption(option.clone());
         }
@@ -32,7 +37,7 @@ impl KeyOptions {
     /// Refuses an option whose key another option has already set.
     fn check_unset(&self, name: &str, key: &str) -> Result<()> {
         let decides = |other: &str| other == key || [other, key].iter().all(|it| DURATIONS.contains(it));
-        let Some((_, other)) = self.0.iter().find(|(other, _)| decides(other)) else { return Ok(()) };
+        let Some((_, other)) = self.options.iter().find(|(other, _)| decides(other)) else { return Ok(()) };
         let problem = match *other == format!("--{name}") {
             true => "is given twice, and a run has one of it: keep one".to_string(),
             false => format!("decides what {other} decides: keep one of them"),
@@ -40,24 +45,20 @@ impl KeyOptions {
         Err(Error::Input(format!("--{name}: {problem}")))
     }
 
-    /// Refuses an option whose key is also set by `--set` in the `rewritten` command line.
-    fn check_alone(&self, rewritten: &[OsString]) -> Result<()> {
-        let words = rewritten.iter().map(|word| word.to_string_lossy());
-        let mut is_assignment = false;
-        let set = words.filter_map(|word| match word.strip_prefix("--set=") {
-            Some(assignment) => Some(assignment.to_string()),
-            None => std::mem::replace(&mut is_assignment, word == "--set").then(|| word.to_string()),
-        });
-        let set: Vec<_> = set.filter_map(|set| Some(set.split_once('=')?.0.trim().to_string())).collect();
-        self.0.iter().try_for_each(|(key, option)| {
-            // Each key option has been rewritten to a `--set` here, except for those that a command defines itself.
-            let is_own = |word: &OsString| word.to_string_lossy().split('=').next() == Some(option);
-            let own = usize::from(!rewritten.iter().any(is_own));
-            let times = set.iter().filter(|set| *set == key).count();
-            ensure(times <= own, Error::Input, || {
-                format!("{option} and --set {key} set the same key: keep one")
-            })
-        })
+    /// Refuses an option whose key is also set by `--set`.
+    fn check_unassigned(&self) -> Result<()> {
+        match self.options.iter().find(|(key, _)| self.assigned.contains(key)) {
+            Some((key, option)) => {
+                Err(Error::Input(format!("{option} and --set {key} set the same key: keep one")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Adds the key of an assignment to those that `--set` names.
+    fn assign(&mut self, assignment: &OsStr) {
+        let assignment = assignment.to_string_lossy();
+        self.assigned.extend(assignment.split_once('=').map(|(key, _)| key.trim().to_string()));
     }
 }
 
@@ -86,7 +87,7 @@ pub fn rewritten(
         rewritten.extend(option(program, of, word, &mut typed, &mut options)?);
     }
     rewritten.extend(typed);
-    options.check_alone(&rewritten)?;
+    options.check_unassigned()?;
     Ok((rewritten, options))
 }
 
@@ -103,10 +104,15 @@ fn option(
     let takes_keys = command.get_arguments().any(|arg| arg.get_id() == "set");
     let Some((name, value)) = split(&word).filter(|_| takes_keys) else { return Ok(vec![word]) };
     if let Some(own) = own(&name) {
-        // `evaluate` defines --data itself, for its help text.
-        options.0.extend((name == "data").then(|| ("data.path".into(), "--data".into())));
         let has_next = own.get_action().takes_values() && value.is_none();
-        return Ok(std::iter::once(word).chain(has_next.then(|| rest.next()).flatten()).collect());
+        let next = has_next.then(|| rest.next()).flatten();
+        match name.as_str() {
+            // `evaluate` defines --data itself, for its help text.
+            "data" => options.options.push(("data.path".into(), "--data".into())),
+            "set" => value.iter().chain(&next).for_each(|assignment| options.assign(assignment)),
+            _ => {}
+        }
+        return Ok(std::iter::once(word).chain(next).collect());
     }
     let mut next = |is_value: fn(&str) -> bool| rest.next_if(|next| is_value(&next.to_string_lossy()));
     let Some(key) = key(&name, command)? else {
@@ -131,7 +137,7 @@ fn option(
     check_value(&name, &key, value)?;
     options.check_unset(&name, &key)?;
     let set = format!("--set={key}={value}").into();
-    options.0.push((key, format!("--{name}")));
+    options.options.push((key, format!("--{name}")));
     Ok(vec![set])
 }
 

@@ -1,17 +1,13 @@
 //! `plot`: redraws a run's pictures from its folder.
 
-use std::{path::PathBuf, slice::from_ref};
+use std::path::PathBuf;
 
-use burn::tensor::backend::AutodiffBackend;
 use causal_attention_report::{PictureFormat, Style};
 
 use super::input::{self, OpenedRun, RunArgs};
 use super::{pictures::picture_format, print_paths};
-use crate::analysis::{FreeRunning, MOST_WEIGHTS, Sample, View};
-use crate::backend::{self, Device, Job};
-use crate::data::Vocabulary;
+use crate::backend::Device;
 use crate::error::{Error, Result};
-use crate::evaluation::DeviceBatch;
 use crate::files::{check_output, write_output};
 use crate::reporting::RunData;
 use crate::training::RunFolder;
@@ -60,33 +56,5 @@ pub(super) fn run_data(folder: &RunFolder, device: &Device) -> Result<RunData> {
     if folder.has_changed_config() {
         input::warn_changed_config(folder.path());
     }
-    RunData::read(folder, |samples, shown, vocabulary| {
-        backend::run(device, Look(folder, samples, shown, vocabulary))
-    })
-}
-
-/// The job that computes the views of the first samples, as many as memory allows, and the continuation of one of them.
-struct Look<'a>(&'a RunFolder, &'a [Sample], usize, &'a Vocabulary);
-
-impl Job for Look<'_> {
-    type Output = (Vec<View>, FreeRunning);
-
-    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let Self(folder, samples, shown, vocabulary) = self;
-        let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
-        let mut views = Vec::with_capacity(samples.len());
-        let mut weights = 0;
-        for sample in samples {
-            let view =
-                View::new(&model, DeviceBatch::new(&Sample::batch_of(from_ref(sample)), &device).inputs)?;
-            weights += view.maps.attention.iter().flatten().map(Vec::len).sum::<usize>();
-            views.push(view);
-            if weights > MOST_WEIGHTS {
-                break;
-            }
-        }
-        let shown = &samples[shown.min(views.len() - 1)];
-        let free = FreeRunning::new((&model, description.sizes), vocabulary, shown, &device)?;
-        Ok((views, free))
-    }
+    RunData::read(folder, device)
 }

@@ -18,13 +18,13 @@ pub(super) type Values = BTreeMap<String, toml::Value>;
 /// Returns the values of each run's config. Runs on the same data have the same values for it.
 pub(super) fn values_of(runs: &[ComparedRun]) -> Vec<Values> {
     let mut values: Vec<Values> = runs.iter().map(|run| run.provenance.config.values()).collect();
-    tell_contents_apart(runs, &mut values);
-    unite_data(runs, &mut values);
+    mark_contents(runs, &mut values);
+    unify_data(runs, &mut values);
     values
 }
 
 /// Adds a key to runs whose configs name the same data if the contents of that data differ.
-fn tell_contents_apart(runs: &[ComparedRun], values: &mut [Values]) {
+fn mark_contents(runs: &[ComparedRun], values: &mut [Values]) {
     let differ = runs.iter().enumerate().any(|(at, run)| {
         let same = |other: &&ComparedRun| other.provenance.config.data == run.provenance.config.data;
         let others = runs[..at].iter().filter(same).filter_map(|other| other.provenance.contents);
@@ -37,7 +37,7 @@ fn tell_contents_apart(runs: &[ComparedRun], values: &mut [Values]) {
 
 /// Unifies the data keys of runs on the same data: files with the same contents count as the same file. Seeds of the
 /// data are removed if nothing is drawn from them or if all runs draw with the same seed.
-fn unite_data(runs: &[ComparedRun], values: &mut [Values]) {
+fn unify_data(runs: &[ComparedRun], values: &mut [Values]) {
     const SEED: &str = "data.seed";
     for at in 0..runs.len() {
         let same = (0..at).find(|&other| {

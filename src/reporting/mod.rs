@@ -5,7 +5,7 @@
 //!
 //! | file | from |
 //! |---|---|
-//! | `run_data`, `page` | a run folder and its weights |
+//! | `run_data`, `look`, `page` | a run folder and its weights |
 //! | `curves` | the rows of a run; its losses at several lengths; a prediction for more workers |
 //! | `reading`, `scores` | a sequence with the attention and predictions of a model; the scores of heads |
 //! | `live` | the weights and the vocabulary of a model, which its page runs |
@@ -16,6 +16,7 @@ mod circuit;
 mod comparison;
 mod curves;
 mod live;
+mod look;
 mod page;
 mod reading;
 mod run_data;

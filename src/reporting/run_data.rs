@@ -9,11 +9,13 @@ use causal_attention_report::{LossCurve, Style, formation, generated, gradients,
 use super::circuit;
 use super::curves::{gradient_curve, loss_curve};
 use super::live::{MOST_STARTS, live_model};
+use super::look::Look;
 use super::page::{self, page};
 use super::reading::{continuation, film, reading};
 use super::{save_all, scores};
 use crate::analysis::circuit::Explanation;
 use crate::analysis::{Analysis, FreeRunning, HeadHistory, HeadTallies, Sample, Snapshots, View};
+use crate::backend::{self, Device};
 use crate::config::Config;
 use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
@@ -39,15 +41,12 @@ pub struct RunData {
 }
 
 impl RunData {
-    /// Reads the run in `folder`. `look` runs the best weights on sequences: as many as fit into memory, and at least
-    /// the first. It also continues the sequence with the given index.
+    /// Reads the run in `folder`, and runs its best weights on `device`: on as many of its sequences as fit into memory,
+    /// and at least the first.
     ///
     /// # Errors
-    /// If the folder lacks a required file or holds an invalid one, or if `look` fails.
-    pub fn read(
-        folder: &RunFolder,
-        look: impl FnOnce(&[Sample], usize, &Vocabulary) -> Result<(Vec<View>, FreeRunning)>,
-    ) -> Result<Self> {
+    /// If the folder lacks a required file or holds an invalid one, or if the device fails.
+    pub fn read(folder: &RunFolder, device: &Device) -> Result<Self> {
         let config = Config::load_own(&folder.config())?;
         let vocabulary = Vocabulary::read(folder.vocabulary())?;
         if folder.is_imported() {
@@ -75,7 +74,8 @@ impl RunData {
         let first_tokens = samples.iter().any(|sample| sample.inputs.len() > longest).then_some(longest);
         let samples: Vec<Sample> = samples.into_iter().map(|sample| sample.beginning(longest)).collect();
         let shown = config.analysis.sample.min(samples.len() - 1);
-        let (views, free_running) = look(&samples, shown, &vocabulary)?;
+        let look = Look { folder, samples: &samples, shown, vocabulary: &vocabulary };
+        let (views, free_running) = backend::run(device, look)?;
         let analysis = Analysis::read(&folder.analysis())?
             .unwrap_or_else(|| Analysis { first_tokens, ..scored(&views, &samples) });
         let readings = names.into_iter().zip(samples).zip(views);

@@ -88,6 +88,24 @@ impl RunFolder {
         }
     }
 
+    /// Opens `model.safetensors`, and logs a notice if the run diverged and so has no best weights.
+    ///
+    /// # Errors
+    /// Same as [`Self::weights`].
+    pub fn best_weights(&self) -> Result<WeightsFile> {
+        if let (Ok(summary), Ok(config)) = (Summary::read(self), Config::load_own(&self.config()))
+            && summary.best_step.is_none()
+            && summary.ended == Ended::Diverged
+            && let Some(words) = self.weights_in_words(&summary, &config)
+        {
+            let run = self.path().display();
+            log::info!(
+                "the run `{run}` diverged before a validation that could be trusted: these are {words}"
+            );
+        }
+        self.weights()
+    }
+
     /// Returns true if the run wrote these weights. `None` if neither its summary nor, without a summary, its
     /// checkpoints hold the hash.
     fn wrote_weights(&self, file: &WeightsFile) -> Result<Option<bool>> {

@@ -67,8 +67,7 @@ function append(id, changes = {}) {
 function written(id) {
   const tokens = [...input.tokens, id];
   const { context } = live.config;
-  // An input longer than the context was read as a whole.
-  const full = context !== null && tokens.length - input.first > Math.max(context, input.first > 0 ? 0 : input.tokens.length);
+  const full = context !== null && tokens.length - input.first > context;
   const first = full ? tokens.length - Math.ceil(context / 2) : input.first;
   return { tokens, first, before: null, ...(full ? { heads: input.heads.filter(({ position }) => position === null), frozen: [] } : {}) };
 }

@@ -1,0 +1,46 @@
+//! A job that runs the best weights of a run on its sequences.
+
+use std::slice::from_ref;
+
+use burn::tensor::backend::AutodiffBackend;
+
+use crate::analysis::{FreeRunning, MOST_WEIGHTS, Sample, View};
+use crate::backend::Job;
+use crate::data::Vocabulary;
+use crate::error::Result;
+use crate::evaluation::DeviceBatch;
+use crate::training::RunFolder;
+use crate::weights::native;
+
+/// The job that computes the views of the first samples, as many as memory allows, and the continuation of one of them.
+pub(super) struct Look<'a> {
+    /// The folder of the run.
+    pub folder: &'a RunFolder,
+    pub samples: &'a [Sample],
+    /// The index of the sample that the model continues.
+    pub shown: usize,
+    pub vocabulary: &'a Vocabulary,
+}
+
+impl Job for Look<'_> {
+    type Output = (Vec<View>, FreeRunning);
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
+        let Self { folder, samples, shown, vocabulary } = self;
+        let (model, description) = native::load_model::<B::InnerBackend>(&folder.best_weights()?, &device)?;
+        let mut views = Vec::with_capacity(samples.len());
+        let mut weights = 0;
+        for sample in samples {
+            let view =
+                View::new(&model, DeviceBatch::new(&Sample::batch_of(from_ref(sample)), &device).inputs)?;
+            weights += view.maps.attention.iter().flatten().map(Vec::len).sum::<usize>();
+            views.push(view);
+            if weights > MOST_WEIGHTS {
+                break;
+            }
+        }
+        let shown = &samples[shown.min(views.len() - 1)];
+        let free = FreeRunning::new((&model, description.sizes), vocabulary, shown, &device)?;
+        Ok((views, free))
+    }
+}
