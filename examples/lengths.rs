@@ -257,7 +257,7 @@ impl Job for Evaluate<'_> {
             let longer = data::load_at_length(&unread, config.run.seed, &dataset, length)?;
             assert_eq!(longer.valid.time(), length, "the task has sequences of each length");
             found.extend(compute_as_run::<B, _>(&config.training, on, &device, || {
-                Ok(at_length(&model, &longer.valid, &longer.floor_by_position, most_tokens, &device))
+                Ok(at_length(&model, &longer.valid, &longer.floor_by_position, most_tokens, &device, |_| {}))
             })?);
         }
         Ok(found)

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_below_the_minimum_are_skipped_with_a_reason() {
+    fn skipped_rates_have_a_reason() {
         let mut config = Config::default();
         config.training.min_learning_rate = 2e-4;
         let stage = &stages(&config)[1];

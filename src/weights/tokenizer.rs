@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_around_a_text_are_those_of_the_config() {
+    fn config_sets_the_tokens_around_texts() {
         let ids = |config: Value| read_with(&config).encode_whole("12").unwrap();
         assert_eq!(ids(json!({"tokenizer_class": "GPT2Tokenizer"})), [6]);
         assert_eq!(ids(json!({"add_bos_token": true})), [13, 6]);

@@ -45,7 +45,7 @@ fn a_batch_beyond_the_budget_is_warned_of() {
 }
 
 #[test]
-fn a_halving_that_stops_no_trial_is_warned_of() {
+fn halving_without_stops_is_reported() {
     let place = place();
     for arguments in [&["study.toml", "--dry-run"][..], &["study.toml", "--run", "study"]] {
         let output = tune(place.path(), &with(arguments, &["training.steps=20", "tune.trials=2"]));
@@ -56,7 +56,7 @@ fn a_halving_that_stops_no_trial_is_warned_of() {
 }
 
 #[test]
-fn trials_of_a_grid_are_warned_of_if_set() {
+fn unused_trials_of_grids_are_reported() {
     let place = place();
     let plain = STUDY.replace("trials = 7\n", "").replace("halving", "grid");
     fs::write(place.path().join("grid.toml"), plain).unwrap();

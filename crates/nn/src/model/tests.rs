@@ -102,7 +102,7 @@ fn mismatched_inputs_are_rejected() {
 }
 
 #[test]
-fn a_model_prints_as_a_tree_with_its_sizes() {
+fn models_print_as_trees_with_sizes() {
     let printed = model(Architecture::Decoder, PositionScheme::Rotary).to_string();
     for lines in [
         "Decoder {\n  embedding: Embeddings {\n    token: Embedding {n_embedding: 11, d_model: 18, params: 198}\n",
