@@ -399,11 +399,12 @@ fn rate_finder_suggests_without_changing_the_start() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let weights = || fs::read(place.path().join("run/model.safetensors")).unwrap();
     let before = weights();
-    let said = succeeds(
-        place.path(),
-        &["study.toml", "--find-rate", "--run", "from", "--set", "run.from=run", "--json"],
-    );
-    let sweep: serde_json::Value = serde_json::from_str(&said).unwrap();
-    assert!(sweep["points"].as_array().unwrap().len() > 50);
+    let sweep = |name: &str| -> serde_json::Value {
+        let from = ["study.toml", "--find-rate", "--set", "run.from=run", "--json", "--run", name];
+        serde_json::from_str(&succeeds(place.path(), &from)).unwrap()
+    };
+    let found = sweep("from");
+    assert!(found["points"].as_array().unwrap().len() > 50);
+    assert_eq!(found["points"], sweep("again")["points"], "a sweep is deterministic");
     assert!(weights() == before);
 }
