@@ -1,6 +1,6 @@
 //! Advice about keys of `[training]` with unintended effects.
 
-use super::{ScheduleKind, TrainingConfig};
+use super::{OptimizerKind, ScheduleKind, TrainingConfig};
 use crate::numbers::counted;
 
 impl TrainingConfig {
@@ -12,6 +12,14 @@ impl TrainingConfig {
                 "training.warmup = {} takes the whole run of {}, which never reaches its training.learning_rate: \
                  use a fraction of the run, as --set training.warmup=0.05",
                 self.warmup,
+                counted(total, "step")
+            ));
+        }
+        if self.optimizer == OptimizerKind::Muon && self.momentum_warmup > total {
+            warnings.push(format!(
+                "training.momentum_warmup = {} is longer than the run of {}, which never reaches its training.momentum: \
+                 lower it",
+                self.momentum_warmup,
                 counted(total, "step")
             ));
         }

@@ -109,14 +109,20 @@ impl<B: AutodiffBackend> Trainer<B> {
 
     /// Returns a warning if no validation was better than the validation of the initial weights.
     fn nothing_gained(&self, ended: Ended) -> Option<String> {
+        /// The change of the loss, in nats, below which the weights have hardly moved.
+        const UNCHANGED: f64 = 1e-4;
         let has_ended = matches!(ended, Ended::Completed | Ended::EarlyStopped | Ended::TimeLimit);
         let start = self.state.best.as_ref().filter(|best| best.step == 0)?;
+        let last = self.history.last(Split::Valid).map_or(f64::NAN, |row| row.loss);
+        let advice = match (last - start.evaluation.loss).abs() < UNCHANGED {
+            true => "The loss hardly changed: raise training.learning_rate".to_string(),
+            false => self.setup.config.training.calmer(),
+        };
         (has_ended && self.state.step > 0).then(|| {
             format!(
                 "no validation was better than that of the start, {:.4} nats: model.safetensors holds the weights that the \
                  run started from. {}",
-                start.evaluation.loss,
-                self.setup.config.training.calmer()
+                start.evaluation.loss, advice
             )
         })
     }

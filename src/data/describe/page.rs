@@ -6,7 +6,7 @@ use super::{Baselines, DataDescription, DescribedSample, DescribedSplit, Describ
 use crate::data::{Floor, TableReading};
 use crate::{
     error::excerpt,
-    numbers::{Bytes, counted, part_of},
+    numbers::{counted, part_of},
 };
 
 /// The most tokens of a sample that are shown.
@@ -34,7 +34,7 @@ impl Display for DataDescription {
             }
         }
         if let Some(text) = self.text.as_ref().filter(|text| text.files > 1) {
-            let (all, size) = (counted(text.files, "file"), Bytes(text.bytes as f64));
+            let (all, size) = (counted(text.files, "file"), counted(text.bytes, "byte"));
             let more = if text.files > text.first.len() { ", …" } else { "" };
             let first = text.first.iter().map(|name| in_one_line(name)).collect::<Vec<_>>().join(", ");
             line("files", &format_args!("{all}, {size}: {first}{more}"))?;

@@ -133,3 +133,17 @@ fn texts_resembling_tables_are_warned_about() {
         assert_eq!(told.is_some(), expected.is_some(), "{warnings:?}");
     }
 }
+
+#[test]
+fn tables_in_a_folder_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.csv", "b.tsv", "c.txt"] {
+        std::fs::write(folder.path().join(name), "x,y,z\ny,x\nz,x,y,x\n".repeat(20)).unwrap();
+    }
+    let config = DataConfig { path: folder.path().into(), length: 8, ..DataConfig::default() };
+    let warnings = describe(&config, 0).unwrap().warnings;
+    assert!(
+        warnings.iter().any(|told| told.contains("a.csv` (and 1 file like it) is a table")),
+        "{warnings:?}"
+    );
+}

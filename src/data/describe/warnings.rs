@@ -86,7 +86,8 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
     warnings.extend(vocabulary.warn_of_unknown(train.ids().chain(valid.ids())));
     warnings.extend(dataset.guesses().cloned());
     warnings.extend(of_table(config, dataset));
-    warnings.extend(numbers_as_text(config, dataset).or_else(|| table_as_text(config, dataset)));
+    let as_text = numbers_as_text(config, dataset).or_else(|| table_as_text(config, dataset));
+    warnings.extend(as_text.or_else(|| table_files_as_text(config, dataset)));
     warnings
 }
 
@@ -210,6 +211,21 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
         "the text holds nothing but numbers, and each {unit} is a token: set {one_file}`data.source` = \
          \"table\"{delimiter}{symbols}{column} to make each number a token"
     ))
+}
+
+/// Returns a warning if files of a text are tables by their extensions.
+fn table_files_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
+    let (count, first) = &dataset.text.as_ref()?.tables;
+    let more = match count {
+        0 => return None,
+        1 => String::new(),
+        _ => format!(" (and {} like it)", counted(count - 1, "file")),
+    };
+    let remedy = match config.path.is_dir() {
+        true => "name one file as `data.path` to make each value a token, or join the files into one table",
+        false => "set `data.source` = \"table\" to make each value a token",
+    };
+    Some(format!("`{}`{more} is a table by its extension, and is read as a text: {remedy}", first.display()))
 }
 
 /// Returns a warning if the lines of a text all have the same number of values or are JSON, as it may be a table.

@@ -161,6 +161,17 @@ impl Table<'_> {
         let missing = names.iter().zip(&places).filter(|(_, place)| place.is_none());
         let missing: Vec<&str> = missing.map(|(name, _)| name.as_str()).collect();
         if missing.is_empty() {
+            if let Some((name, more)) =
+                names.iter().find_map(|name| Some((name, free.get(name.as_str())?.last()?)))
+            {
+                let problem = format!(
+                    "has more columns named `{}` than the weights were trained on, so that they cannot be told apart: \
+                     rename or remove column {}",
+                    excerpt(name),
+                    more + 1
+                );
+                return Err(self.problem(Some(*line), problem));
+            }
             return Ok(places.into_iter().flatten().collect());
         }
         let problem = format!(

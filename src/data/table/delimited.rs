@@ -10,7 +10,7 @@ use super::no_data::{self, Names};
 use super::{Row, Table, delimiter, trimmed};
 use crate::data::config::{Column, Delimiter, Header, Values};
 use crate::error::{Error, Result};
-use crate::files::remove_quotes;
+use crate::files::{quoted, remove_quotes};
 
 /// Iterates over the rows of delimited values.
 fn rows<'t>(path: &'t Path, text: &'t str, delimiter: u8) -> impl Iterator<Item = Result<Row>> + 't {
@@ -33,6 +33,14 @@ impl Table<'_> {
         if text.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep=")) {
             let problem = "names the delimiter for Excel: remove this line, and set `data.delimiter`";
             return Err(self.problem(Some(1), problem));
+        }
+        if let Some(line) = text.lines().position(is_markdown_rule) {
+            let file = quoted(&self.config.path);
+            let problem = format!(
+                "is the rule of a Markdown table: convert the file with grep -v '^[-:| ]*$' {file} | sed 's/^ *| *//; s/ *| \
+                 *$//' > NEW.csv"
+            );
+            return Err(self.problem(Some(line + 1), problem));
         }
         let delimiter = self.delimiter(text);
         self.reading.delimiter = Some(Delimiter::Of(delimiter).to_string());
@@ -206,6 +214,11 @@ impl Table<'_> {
         }
         delimiter
     }
+}
+
+/// Returns true for the line below the header of a Markdown table.
+fn is_markdown_rule(line: &str) -> bool {
+    line.contains('|') && line.contains("--") && line.chars().all(|it| "-:| \t".contains(it))
 }
 
 /// Returns the rows without their first value.

@@ -275,6 +275,7 @@ impl Table<'_> {
     /// Warns about likely misreadings: windows across blank lines, and a last line that is shorter than all others,
     /// which have the given `widths`.
     pub(super) fn tell_lost(&mut self, text: &str, last: Option<usize>, [least, most]: [usize; 2]) {
+        let header = usize::from(self.reading.header.is_some());
         let guesses = &mut self.reading.guesses;
         let text = text.trim();
         let has_gaps = text.lines().any(|line| line.trim().is_empty());
@@ -294,7 +295,7 @@ impl Table<'_> {
         }
         let is_comment = |line: &&str| line.starts_with('#');
         if let (count @ 1.., true) = (
-            text.lines().filter(is_comment).count(),
+            text.lines().skip(header).filter(is_comment).count(),
             text.lines().any(|line| filled(line) && !is_comment(&line)),
         ) {
             guesses.push(format!(

@@ -265,6 +265,17 @@ fn units_below_a_header_are_reported() {
 }
 
 #[test]
+fn ambiguous_columns_of_a_run_are_refused() {
+    let [run, other] = ["open,move\n", "open,open,move\n"].map(|header| {
+        let row = if header.len() > 10 { "lo,lo,up\nhi,lo,up\n" } else { "lo,up\nhi,up\n" };
+        File::new("t.csv", header.to_string() + &row.repeat(20))
+    });
+    let vocabulary = load(&run.config(), 0).unwrap().vocabulary;
+    let error = load_with(&other.config(), 0, &vocabulary).unwrap_err().to_string();
+    assert!(error.contains("more columns named `open`") && error.contains("remove column 2"), "{error}");
+}
+
+#[test]
 fn row_ends_that_weights_lack_are_reported() {
     let [run, other] = ["1,2,3\n", "1,2,3\n1,2\n"].map(|rows| File::new("t.csv", rows.repeat(9)));
     let vocabulary = load(&run.config(), 0).unwrap().vocabulary;

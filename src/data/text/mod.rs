@@ -150,7 +150,7 @@ fn scan(path: &Path) -> Result<Scanned> {
             is_closed = piece.ends_with('\n');
         }
         let name = file.text.path.strip_prefix(path).ok().filter(|name| !name.as_os_str().is_empty());
-        reading.add(name.unwrap_or(path).display().to_string(), file.bytes);
+        reading.add(name.unwrap_or(path).display().to_string(), &file.text.path, file.bytes);
         files.push(file);
     }
     let codes = (0..).zip(stands).filter_map(|(code, stands)| stands.then_some(code));

@@ -1,6 +1,10 @@
 //! A summary of the files of a text, to check before training.
 
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
+
+use crate::data::config::Source;
 
 /// The number of files that are named.
 const NAMED: usize = 5;
@@ -12,6 +16,9 @@ pub struct TextReading {
     pub files: usize,
     /// The total size in bytes.
     pub bytes: usize,
+    /// The number of files whose extension is that of a table, and the first of them.
+    #[serde(skip)]
+    pub(crate) tables: (usize, PathBuf),
     /// The first files in reading order. In a folder, the paths are relative to it.
     pub first: Vec<String>,
     /// Warnings to read before training.
@@ -21,9 +28,16 @@ pub struct TextReading {
 
 impl TextReading {
     /// Counts a file, and keeps the names of the first ones.
-    pub(super) fn add(&mut self, name: String, bytes: usize) {
+    pub(super) fn add(&mut self, name: String, path: &Path, bytes: usize) {
         self.files += 1;
         self.bytes += bytes;
+        if Source::of(path) == Source::Table {
+            let (count, first) = &mut self.tables;
+            *count += 1;
+            if *count == 1 {
+                *first = path.to_path_buf();
+            }
+        }
         if self.first.len() < NAMED {
             self.first.push(name);
         }

@@ -134,6 +134,10 @@ fn invalid_json_is_reported_with_its_line() {
             wrong("a.jsonl", "[\"a\", 0.5]\n[0.1234567890123456789, \"b\"]\n", as_is),
             "FILE:2: has a number of more digits than are read; write it in quotes, as a symbol: 0.123456789012345678",
         ),
+        (
+            wrong("a.csv", "| a | b |\n|---|---|\n| 1 | 2 |\n", as_is),
+            "FILE:2: is the rule of a Markdown table: convert the file with grep -v '^[-:| ]*$' FILE | sed",
+        ),
         (wrong("a.jsonl", "{\"a\": {\"b\": 1}}\n", as_is), "FILE:1: is an object that holds only objects"),
         (wrong("a.jsonl", "[1, 2]\n[3, null]\n", as_is), "FILE:2: ends in null, which is not a value"),
         (
