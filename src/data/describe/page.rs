@@ -47,7 +47,7 @@ impl Display for DataDescription {
         line("context", &counted(self.context, "position"))?;
         let DescribedVocabulary { name, size, tokens, end_of_text, separator } = &self.vocabulary;
         let more = if *size > tokens.len() { " …" } else { "" };
-        line("vocabulary", &format_args!("{name}: {}{more}", labels(tokens).join(" ")))?;
+        line("vocabulary", &format_args!("{name}: {}{more}", labels(tokens, " ").join(" ")))?;
         if let Some(end) = end_of_text {
             line("end of text", end)?;
         }
@@ -107,7 +107,7 @@ fn write_sample(f: &mut fmt::Formatter<'_>, sample: &DescribedSample, separator:
     }
     writeln!(f, "  {}", shortened(&sample.tokens, separator, SAMPLE_TOKENS))?;
     if sample.determined.contains(&true) {
-        let shown = labels(&sample.tokens);
+        let shown = labels(&sample.tokens, separator);
         let mark = |(label, is_known): (&String, &bool)| {
             let mark = if *is_known { "^" } else { " " };
             mark.repeat(label.chars().count())
@@ -119,13 +119,16 @@ fn write_sample(f: &mut fmt::Formatter<'_>, sample: &DescribedSample, separator:
     Ok(())
 }
 
-/// Returns the tokens as labels of a page: long tokens are cut, and control characters escaped.
-fn labels(tokens: &[String]) -> Vec<String> {
+/// Returns the tokens as labels of a page: long tokens are cut, control characters escaped, and tokens that contain the
+/// `separator` quoted.
+fn labels(tokens: &[String], separator: &str) -> Vec<String> {
     let label = |token: &String| match token.chars().nth(LABEL) {
         None => in_one_line(token),
         Some(_) => excerpt(token, LABEL),
     };
-    tokens.iter().map(label).collect()
+    let is_quoted = |token: &str| separator == " " && token.contains(' ');
+    let quoted = |label: String| if is_quoted(&label) { format!("\"{label}\"") } else { label };
+    tokens.iter().map(label).map(quoted).collect()
 }
 
 /// Returns a text with its control characters escaped.
@@ -135,6 +138,6 @@ fn in_one_line(text: &str) -> String {
 
 /// Joins the first tokens, with an ellipsis if there are more.
 fn shortened(tokens: &[String], separator: &str, most: usize) -> String {
-    let shown = labels(&tokens[..tokens.len().min(most)]).join(separator);
+    let shown = labels(&tokens[..tokens.len().min(most)], separator).join(separator);
     if tokens.len() > most { format!("{shown}{separator}…") } else { shown }
 }

@@ -35,12 +35,13 @@ use self::header::FirstLine;
 pub use self::reading::TableReading;
 use self::values::Encoder;
 use super::config::{Column, DataConfig, Delimiter, Values};
+use super::damage;
 use super::dataset::Dataset;
 use super::excerpt::excerpt;
 use super::ids::Ids;
 use super::vocabulary::{END, Notation, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files::Text;
+use crate::files::{LFS_POINTER, Text, is_lfs_pointer};
 use crate::numbers::counted;
 
 /// Reads the table that `config` names, as JSON or CSV according to its extension. The vocabulary is the given one, or
@@ -59,6 +60,15 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         return Err(Error::key("data.path", path.display(), problem));
     }
     let text = Text::open(path)?.whole()?;
+    if is_lfs_pointer(text.as_bytes()) {
+        return Err(Error::file(path, LFS_POINTER));
+    }
+    if let Some(format) = damage::markup(&text) {
+        return Err(Error::file(
+            path,
+            format!("is {format}, not a table: download or export the table itself"),
+        ));
+    }
     let is_json = config.is_json();
     let reading = TableReading { format: if is_json { "json" } else { "csv" }, ..TableReading::default() };
     let mut table = Table {

@@ -1,5 +1,6 @@
 //! Splits a table into training and validation sets.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ const LONG: usize = 256;
 impl<'a> Table<'a> {
     /// Returns the two splits: rows, or parts of the one sequence.
     pub(super) fn into_dataset(mut self, encoder: Encoder<'a>) -> Result<Dataset> {
+        self.tell_sequences_in_cells(&encoder);
         if self.is_stream != Some(true) {
             if let Some(lengths) = self.config.lengths {
                 let problem = "is for one long sequence: each sequence of this table has its own length";
@@ -119,6 +121,27 @@ impl<'a> Table<'a> {
         };
         let sets = (set(train), set(valid));
         Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::of_file(vocabulary, sets) })
+    }
+
+    /// Warns if values consist of integers or of few words, separated by spaces: each may be a whole sequence.
+    fn tell_sequences_in_cells(&mut self, encoder: &Encoder<'_>) {
+        let Encoder::Symbols(symbols) = encoder else { return };
+        let spaced: Vec<&String> = symbols.keys().filter(|symbol| symbol.contains(' ')).collect();
+        let words: HashSet<&str> = spaced.iter().flat_map(|symbol| symbol.split_whitespace()).collect();
+        let are_integers = words.iter().all(|word| word.parse::<i64>().is_ok());
+        if spaced.len() < 2
+            || 2 * spaced.len() < symbols.len()
+            || !are_integers && 2 * words.len() > spaced.len()
+        {
+            return;
+        }
+        let example = spaced.iter().min().map(|symbol| excerpt(symbol)).unwrap_or_default();
+        self.reading.guesses.push(format!(
+            "a value such as `{example}` is one token, and {} consist of {}: to make each of these a token, write each \
+             such value as a row of its own, separated by commas",
+            counted(spaced.len(), "value"),
+            counted(words.len(), if are_integers { "integer" } else { "word" })
+        ));
     }
 
     /// Warns if the table holds end tokens itself, but not as the last value of each row.

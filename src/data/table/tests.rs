@@ -284,6 +284,20 @@ fn row_ends_that_weights_lack_are_reported() {
 }
 
 #[test]
+fn sequences_in_cells_are_reported() {
+    let cells = |cell: fn(usize) -> String| {
+        let rows = (0..60).map(|row| format!("s{row},{}\n", cell(row))).collect::<String>();
+        guesses("t.csv", &format!("session,items\n{rows}"), Column::Name("items".into()))
+    };
+    let notes = |row: usize| format!("{} {}", ["C4", "E4"][row % 2], ["G4", "A4", "C4"][row % 3]);
+    assert!(cells(notes).contains("6 values consist of 4 words"), "{}", cells(notes));
+    let items = |row: usize| format!("{} {}", row % 5, row % 7);
+    assert!(cells(items).contains("35 values consist of 7 integers"), "{}", cells(items));
+    let phrases = |row: usize| ["ok thanks", "where are you", "no"][row % 3].to_string();
+    assert!(!cells(phrases).contains("is one token"), "{}", cells(phrases));
+}
+
+#[test]
 fn own_ends_of_some_rows_are_reported() {
     let own = "a,b,<end>\nb,<end>\n".repeat(9);
     assert_eq!(guesses("t.csv", &own, Column::default()), "");

@@ -135,6 +135,11 @@ fn invalid_json_is_reported_with_its_line() {
             "FILE:2: has a number of more digits than are read; write it in quotes, as a symbol: 0.123456789012345678",
         ),
         (
+            wrong("a.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n", as_is),
+            "FILE: is a Git LFS pointer",
+        ),
+        (wrong("a.csv", "<!DOCTYPE html>\n<p>1,2\n", as_is), "FILE: is HTML, not a table"),
+        (
             wrong("a.csv", "| a | b |\n|---|---|\n| 1 | 2 |\n", as_is),
             "FILE:2: is the rule of a Markdown table: convert the file with grep -v '^[-:| ]*$' FILE | sed",
         ),
