@@ -289,8 +289,10 @@ fn sequences_in_cells_are_reported() {
         let rows = (0..60).map(|row| format!("s{row},{}\n", cell(row))).collect::<String>();
         guesses("t.csv", &format!("session,items\n{rows}"), Column::Name("items".into()))
     };
-    let notes = |row: usize| format!("{} {}", ["C4", "E4"][row % 2], ["G4", "A4", "C4"][row % 3]);
-    assert!(cells(notes).contains("6 values consist of 4 words"), "{}", cells(notes));
+    let notes = |row: usize| {
+        format!("{} {} {}", ["C4", "E4"][row % 2], ["G4", "A4", "C4"][row % 3], ["G4", "E4"][row / 6 % 2])
+    };
+    assert!(cells(notes).contains("12 values consist of 4 words"), "{}", cells(notes));
     let items = |row: usize| format!("{} {}", row % 5, row % 7);
     assert!(cells(items).contains("35 values consist of 7 integers"), "{}", cells(items));
     let phrases = |row: usize| ["ok thanks", "where are you", "no"][row % 3].to_string();
