@@ -103,17 +103,17 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
         let unknown = dataset.vocabulary.warn_of_unknown(dataset.valid.ids());
         guesses.chain(unknown).for_each(|problem| warn(&format!("warning: {problem}")));
     }
-    match trained_on(folder, &config.data, &dataset) {
-        _ if scored == Scored::Train || config.data == made_with.data => {}
-        TrainedOn::Sequences(0) => {}
-        TrainedOn::Sequences(seen) => {
+    let is_other = scored != Scored::Train && config.data != made_with.data;
+    match is_other.then(|| trained_on(folder, &config.data, &dataset)) {
+        None | Some(TrainedOn::Sequences(0)) => {}
+        Some(TrainedOn::Sequences(seen)) => {
             let all = counted(dataset.valid.len(), "sequence");
             let seen = thousands(seen as f64);
             warn(&format!(
                 "warning: the run was trained on {seen} of the {all}, so the score says little about new ones"
             ));
         }
-        TrainedOn::Changed(path) => warn(&format!(
+        Some(TrainedOn::Changed(path)) => warn(&format!(
             "warning: `{}` has changed since the run was trained on it, so it may have been trained on these sequences",
             path.display()
         )),

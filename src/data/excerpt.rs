@@ -1,11 +1,22 @@
 //! Excerpts of file contents for error messages.
 
+use crate::numbers::counted;
+
 /// The most characters shown.
 const MOST: usize = 40;
 
 /// Returns the value in one line, cut if it is long.
 pub(crate) fn excerpt(value: &str) -> String {
     crate::error::excerpt(value, MOST)
+}
+
+/// Returns a note on `more` cases like the one that a message names, such as ` (and 2 files like it)`; empty if there are
+/// none.
+pub(crate) fn and_like_it(more: usize, noun: &str) -> String {
+    match more {
+        0 => String::new(),
+        _ => format!(" (and {} like it)", counted(more, noun)),
+    }
 }
 
 #[cfg(test)]

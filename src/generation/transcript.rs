@@ -84,11 +84,8 @@ impl<'a> Transcript<'a> {
         }
         if let Some(end) = self.stop(settled) {
             // A token is kept if any of its text is kept.
-            while self.tokens.len() > 1 && self.ends[self.tokens.len() - 2] >= end {
+            while !self.tokens.is_empty() && self.end_of(self.tokens.len() - 1) >= end {
                 self.tokens.pop();
-            }
-            if end == 0 {
-                self.tokens.clear();
             }
             self.text.truncate(end);
             return true;

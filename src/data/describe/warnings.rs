@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{overlap, sorted};
 use crate::data::config::{Count, DataConfig, LARGEST, RowSplit, Source, Tokens};
 use crate::data::dataset::Dataset;
+use crate::data::excerpt::and_like_it;
 use crate::data::table;
 use crate::data::vocabulary::Notation;
 use crate::numbers::{counted, part_of, thousands};
@@ -216,11 +217,7 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
 /// Returns a warning if files of a text are tables by their extensions.
 fn table_files_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     let (count, first) = &dataset.text.as_ref()?.tables;
-    let more = match count {
-        0 => return None,
-        1 => String::new(),
-        _ => format!(" (and {} like it)", counted(count - 1, "file")),
-    };
+    let more = and_like_it(count.checked_sub(1)?, "file");
     let remedy = match config.path.is_dir() {
         true => "name one file as `data.path` to make each value a token, or join the files into one table",
         false => "set `data.source` = \"table\" to make each value a token",

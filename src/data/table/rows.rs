@@ -9,7 +9,7 @@ use rand::seq::SliceRandom;
 use super::{Table, json, values::Encoder};
 use crate::data::config::{LARGEST, RowSplit};
 use crate::data::dataset::Dataset;
-use crate::data::excerpt::excerpt;
+use crate::data::excerpt::{and_like_it, excerpt};
 use crate::data::seed::{Purpose, generator};
 use crate::data::sequences::{Rows, Sequences};
 use crate::data::vocabulary::END;
@@ -173,10 +173,7 @@ impl<'a> Table<'a> {
             return;
         }
         let Some((line, ids)) = self.rows.iter().find(|(_, ids)| ids.len() != usual_length) else { return };
-        let others = match odd {
-            1 => String::new(),
-            _ => format!(" (and {} like it)", counted(odd - 1, "row")),
-        };
+        let others = and_like_it(odd - 1, "row");
         self.reading.guesses.push(format!(
             "line {line} has {}, and {} have {}{others}: remove the line if it is a footer, a comment or the header of \
              another file, or complete it; where lengths differ, each row ends in the token `{END}`",

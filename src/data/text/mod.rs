@@ -17,13 +17,12 @@ use self::segments::{SEGMENT, Segment, Segments};
 use super::config::{DataConfig, Tokens};
 use super::damage::{self, Damage};
 use super::dataset::Dataset;
-use super::excerpt::excerpt;
+use super::excerpt::{and_like_it, excerpt};
 use super::ids::Ids;
 use super::sequences::Sequences;
 use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::{BYTE_ORDER_MARK, Text};
-use crate::numbers::counted;
 
 /// The default number of byte pair encoding tokens. Their embedding takes a small share of the weights of a small
 /// model, and each token covers two to three characters.
@@ -158,10 +157,7 @@ fn scan(path: &Path) -> Result<Scanned> {
         return Err(Error::key("data.path", path.display(), "is a folder without files; put texts in it"));
     }
     if let Some((path, format)) = marked.first() {
-        let more = match marked.len() {
-            1 => String::new(),
-            all => format!(" (and {} like it)", counted(all - 1, "file")),
-        };
+        let more = and_like_it(marked.len() - 1, "file");
         reading.warnings.push(format!(
             "{} is {format}{more}, so that its markup is learned: convert it to plain text unless you want the markup",
             excerpt(&path.display().to_string())

@@ -3,6 +3,7 @@
 mod interrupted;
 mod lost;
 mod planned;
+mod rate;
 mod refused;
 
 use std::collections::BTreeMap;
@@ -379,32 +380,4 @@ fn recipe_keeps_the_best_of_each_stage() {
     settings.sort();
     settings.dedup();
     assert_eq!(settings.len(), rows.len(), "no setting is tried twice");
-}
-
-#[test]
-fn rate_finder_suggests_without_changing_the_start() {
-    let place = place();
-    let said = succeeds(place.path(), &["study.toml", "--find-rate", "--run", "rate"]);
-    assert!(said.contains("train with"), "{said}");
-    assert!(place.path().join("rate/plots/rate_finder.png").metadata().unwrap().len() > 1_000);
-
-    let flat = ["training.optimizer=sgd", "training.max_gradient_norm=1e-9"];
-    let said = succeeds(place.path(), &with(&["study.toml", "--find-rate", "--run", "flat"], &flat));
-    assert!(said.contains("no minimum"), "{said}");
-
-    let output = program(place.path())
-        .args(["train", "study.toml", "--run", "run", "--set", "training.steps=12", "--backend", "ndarray"])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let weights = || fs::read(place.path().join("run/model.safetensors")).unwrap();
-    let before = weights();
-    let sweep = |name: &str| -> serde_json::Value {
-        let from = ["study.toml", "--find-rate", "--set", "run.from=run", "--json", "--run", name];
-        serde_json::from_str(&succeeds(place.path(), &from)).unwrap()
-    };
-    let found = sweep("from");
-    assert!(found["points"].as_array().unwrap().len() > 50);
-    assert_eq!(found["points"], sweep("again")["points"], "a sweep is deterministic");
-    assert!(weights() == before);
 }
