@@ -120,11 +120,19 @@ fn named(rest: &str) -> Vec<&str> {
     }
 }
 
+/// Returns the name of the module of a file, and the texts of the files that may declare it.
+fn declaration(path: &Path) -> (String, impl Iterator<Item = String>) {
+    let module = if path.ends_with("mod.rs") { path.parent().unwrap() } else { path };
+    let (folder, name) = (module.parent().unwrap(), module.file_stem().unwrap().to_string_lossy());
+    let parents = ["mod.rs", "lib.rs", "main.rs"].map(|parent| folder.join(parent)).into_iter();
+    let parents = parents.chain([folder.with_extension("rs")]);
+    (name.into_owned(), parents.filter_map(|parent| fs::read_to_string(parent).ok()))
+}
+
 /// Returns true if the file that declares the module of `path` declares it for tests only.
 fn is_for_tests(path: &Path) -> bool {
-    let (folder, name) = (path.parent().unwrap(), path.file_stem().unwrap().to_string_lossy());
-    let parents = [folder.join("mod.rs"), folder.join("lib.rs"), folder.with_extension("rs")];
-    parents.iter().filter_map(|parent| fs::read_to_string(parent).ok()).any(|parent| {
+    let (name, mut parents) = declaration(path);
+    parents.any(|parent| {
         let mut behind = parent.split("#[cfg(test)]\n").skip(1);
         behind.any(|rest| rest.lines().next().is_some_and(|line| line.ends_with(&format!("mod {name};"))))
     })
@@ -179,6 +187,26 @@ fn modules_import_downwards_and_the_program_alone_prints() {
         ["    warn(&text)", "log::warn(x)", "swarn()"].map(|it| found(it, "warn(").count()),
         [1, 0, 0]
     );
+}
+
+#[test]
+fn every_source_file_is_a_declared_module() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders =
+        ["src", "crates/kernels/src", "crates/nn/src", "crates/report/src", "tests/cli", "tests/reference"];
+    let is_module = |path: &Path| {
+        path.extension().is_some_and(|extension| extension == "rs")
+            && !["lib.rs", "main.rs"].iter().any(|root| path.ends_with(root))
+    };
+    for folder in folders {
+        let files = WalkDir::new(root.join(folder)).into_iter().map(|entry| entry.unwrap().into_path());
+        for path in files.filter(|path| is_module(path)) {
+            let (name, mut parents) = declaration(&path);
+            let is_declared =
+                parents.any(|parent| parent.lines().any(|line| line.ends_with(&format!("mod {name};"))));
+            assert!(is_declared, "{}: no file declares `mod {name};`", path.display());
+        }
+    }
 }
 
 #[test]

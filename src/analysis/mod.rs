@@ -33,5 +33,5 @@ pub use head_history::{HeadHistory, ScoredStep};
 pub use sample::{MOST_WEIGHTS, Sample};
 pub use score::{HeadScores, Score, shown_head};
 pub use snapshots::{Snapshot, Snapshots, is_taken, watched};
-pub use step_log::StepLog;
+pub use step_log::{AtStep, StepLog};
 pub use view::View;

@@ -5,7 +5,9 @@ use std::process::Command;
 
 use burn::tensor::{Int, Tensor};
 use burn_ndarray::NdArray;
-use causal_attention::model::{Inputs, Source};
+use causal_attention::model::{Architecture, Inputs, ModelConfig, Source};
+use causal_attention::ops::{Activation, NormKind};
+use causal_attention::position::PositionScheme;
 use causal_attention::weights::{file::WeightsFile, native};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -145,6 +147,28 @@ fn browser_model_matches_the_program() {
     let file = place.path().join("expected.json");
     std::fs::write(&file, json!(cases).to_string()).unwrap();
     browse("model.mjs", &[file]);
+}
+
+#[test]
+fn tested_models_cover_every_choice() {
+    let default = ModelConfig::default();
+    let covers = |key: &str, value: String, default: String| {
+        let set = format!("model.{key}={value}");
+        let is_tested = MODELS.iter().any(|(_, sets)| sets.contains(&set.as_str()));
+        assert!(value == default || is_tested, "no model of `MODELS` sets {set}");
+    };
+    for value in PositionScheme::ALL {
+        covers("position", value.to_string(), default.position.to_string());
+    }
+    for value in Activation::ALL {
+        covers("activation", value.to_string(), default.activation.to_string());
+    }
+    for value in NormKind::ALL {
+        covers("norm_kind", value.to_string(), default.norm_kind.to_string());
+    }
+    for value in Architecture::ALL {
+        covers("architecture", value.to_string(), default.architecture.to_string());
+    }
 }
 
 #[test]

@@ -6,16 +6,6 @@ use causal_attention::model::{ModelConfig, NormPlacement};
 use causal_attention::ops::{Activation, NormKind};
 use causal_attention::position::{PositionScheme, RopeScaling};
 
-const ACTIVATIONS: [Activation; 7] = [
-    Activation::Gelu,
-    Activation::GeluTanh,
-    Activation::Relu,
-    Activation::Relu2,
-    Activation::Silu,
-    Activation::Swiglu,
-    Activation::Geglu,
-];
-
 /// Random sinusoidal positions are tested separately, because they train more slowly.
 const POSITIONS: [PositionScheme; 6] = {
     use PositionScheme::*;
@@ -33,7 +23,7 @@ pub fn of_every_kind(base: &ModelConfig) -> Vec<ModelConfig> {
         };
         let norm_kind = if takes(0) { NormKind::Rms } else { NormKind::Layer };
         ModelConfig {
-            activation: ACTIVATIONS[i % 7],
+            activation: Activation::ALL[i % Activation::ALL.len()],
             position: POSITIONS[i % 6],
             norm_kind,
             qk_norm: takes(1),

@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn zero_projections_zeroes_residual_output_weights() {
-        for initialisation in [Initialisation::Uniform, Initialisation::Normal] {
+        for initialisation in Initialisation::ALL {
             let Model::Decoder(usual) = model(initialisation) else { panic!() };
             let config = ModelConfig { zero_projections: true, ..config(initialisation) };
             let Model::Decoder(zero) = config.init::<B>(SIZES, &Default::default()).unwrap() else {
@@ -151,8 +151,8 @@ mod tests {
             }
         }
         let sizes = Sizes { vocab: 5, context: 7, source_context: Some(3) };
-        for architecture in [Architecture::OneLayer, Architecture::Decoder, Architecture::EncoderDecoder] {
-            for initialisation in [Initialisation::Uniform, Initialisation::Normal] {
+        for architecture in Architecture::ALL {
+            for initialisation in Initialisation::ALL {
                 let config = ModelConfig { architecture, initialisation, ..ModelConfig::default() };
                 config.init::<B>(sizes, &Default::default()).unwrap().visit(&mut Drawn);
             }
