@@ -23,6 +23,7 @@ mod runs;
 mod scale;
 mod score;
 mod signals;
+mod terms;
 mod train;
 mod tune;
 
@@ -75,6 +76,7 @@ enum Command {
     Backends(backends::Args),
     Completions(completions::Args),
     Man(man::Args),
+    Terms(terms::Args),
 }
 
 /// Runs the program. An error takes one line on standard error, as JSON if requested. Exit codes: 0, success; 1, the
@@ -213,6 +215,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Import(args) => import::run(args)?,
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args)?,
+        Command::Terms(args) => terms::run(args)?,
         // These commands can end early without an error; the exit code shows it.
         Command::Train(args) => return shared(|workers| args.placed(train::run(&args, workers))),
         Command::Tune(args) => return shared(|workers| args.placed(tune::run(&args, workers))),

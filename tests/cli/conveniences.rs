@@ -34,6 +34,11 @@ fn completions_and_man_pages_cover_commands() {
     let told = text(&refused.stderr);
     assert_eq!((refused.status.code(), told.lines().count()), (Some(2), 1), "{told}");
     assert!(told.contains("`tarin`") && told.contains("train, tune"), "{told}");
+    let terms = said(&["terms", "Induction"]);
+    assert!(terms.starts_with("induction head: a head that attends to"), "{terms}");
+    assert!(said(&["terms"]).lines().count() > 40);
+    let refused = run(place.path(), &["terms", "quark"]);
+    assert_eq!((refused.status.code(), text(&refused.stderr).contains("`quark`")), (Some(2), true));
 }
 
 #[test]
