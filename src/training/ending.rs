@@ -113,7 +113,8 @@ impl<B: AutodiffBackend> Trainer<B> {
         const UNCHANGED: f64 = 1e-4;
         let has_ended = matches!(ended, Ended::Completed | Ended::EarlyStopped | Ended::TimeLimit);
         let start = self.state.best.as_ref().filter(|best| best.step == 0)?;
-        let last = self.history.last(Split::Valid).map_or(f64::NAN, |row| row.loss);
+        // Without a validation after the start, nothing was compared.
+        let last = self.history.last(Split::Valid).filter(|row| row.step > 0)?.loss;
         let advice = match (last - start.evaluation.loss).abs() < UNCHANGED {
             true => "The loss hardly changed: raise training.learning_rate".to_string(),
             false => self.setup.config.training.calmer(),

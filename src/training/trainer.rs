@@ -129,8 +129,9 @@ impl<B: AutodiffBackend> Trainer<B> {
             return Ok(ended);
         }
         allocator::keep_freed_memory();
+        // The preparation of a batch counts as training time.
+        let mut begun = Instant::now();
         for shards in self.data() {
-            let begun = Instant::now();
             self.learning.learner.lr_step();
             let learned = self.learn(shards)?;
             self.learning.learner.optimizer_step(learned.grads);
@@ -155,7 +156,7 @@ impl<B: AutodiffBackend> Trainer<B> {
                 _ if self.is_last() && self.is_validated() => return Ok(Ended::Completed),
                 _ if is_stale => return Ok(Ended::EarlyStopped),
                 Some(ended) => return Ok(ended),
-                None => {}
+                None => begun = Instant::now(),
             }
         }
         Ok(Ended::Completed)

@@ -92,7 +92,14 @@ impl Outline {
         let study_sequences = (most.saturating_mul(tune.seeds), all.saturating_mul(tune.seeds));
         let unequal = unequal_sequences(&stages, &budget, set.pace(&base), &paced);
         let (few, is_race) = (few_rungs(&stages, steps), stages.rungs > 1);
-        let warnings = few.clone().filter(|_| !is_race).into_iter().chain(unequal).collect();
+        let minutes = config.training.max_minutes;
+        let limit = (minutes > 0.0).then(|| {
+            format!(
+                "training.max_minutes = {minutes} does not limit the trials, whose ends must not depend on the speed of \
+                 the machine; best.toml keeps it"
+            )
+        });
+        let warnings = few.clone().filter(|_| !is_race).into_iter().chain(unequal).chain(limit).collect();
         let notices = few.filter(|_| is_race).into_iter().collect();
         let patience = config.training.patience;
         let outline = Self { stages, tune, base, budget, data, patience, study_sequences, warnings, notices };
@@ -295,6 +302,18 @@ mod tests {
         let said = outline("model.heads").unwrap_err().to_string();
         assert!(said.contains("`tune.search.model.heads`") && said.contains("`run.from`"), "{said}");
         assert!(outline("model.dropout").is_ok() && outline("training.learning_rate").is_ok());
+    }
+
+    #[test]
+    fn time_limit_does_not_apply_to_trials() {
+        let is_warned_of = |training: &str| {
+            let text = format!(
+                "[training]\n{training}\n[tune]\nmethod = \"grid\"\n[tune.search]\n\"training.learning_rate\" = [1e-3]"
+            );
+            let warnings = outline_of(&text).unwrap().warnings;
+            warnings.iter().any(|warning| warning.starts_with("training.max_minutes = 0.5 does not limit"))
+        };
+        assert!(is_warned_of("max_minutes = 0.5") && !is_warned_of("max_minutes = 0.0"));
     }
 
     #[test]

@@ -121,6 +121,12 @@ pub(super) fn read(
     if declared == Some(true) && has_own {
         return Err(keys.refused("tie_word_embeddings", true, super::NOT_TIED));
     }
+    if declared.is_none() && has_own {
+        log::warn!(
+            "the config does not set `tie_word_embeddings`; the model keeps its own `lm_head.weight`, which differs from \
+             the embedding"
+        );
+    }
     let is_tied = declared != Some(false) && !has_own;
     let dropout = keys.number("resid_pdrop")?.or(keys.number("dropout")?);
     let model = ModelConfig {
