@@ -1,13 +1,13 @@
 #!/bin/sh
-# Compares a training step with PyTorch's compiled one in alternating pairs, so that other load on the
-# machine affects both. Prints each pair's ratios of time (below 1: faster than PyTorch) and of peak
-# memory, and their medians.
+# Compares a training step with PyTorch's torch.compile in alternating pairs, so that other load on the
+# machine affects both. Prints the ratios of time (below 1: faster than PyTorch) and peak memory for each
+# pair, and their medians.
 #
 #     benches/against_pytorch.sh [SHAPE..]
 #
 # Needs python3 with torch (PYTHON names another interpreter) and a C++ compiler, which torch.compile calls.
-# Runs ROUNDS pairs per shape (5) with THREADS threads each (2); EAGER=1 runs PyTorch without its compiler, PRECISION=bf16
-# rounds the factors of matrix products on both sides, in PyTorch by torch.autocast.
+# Runs ROUNDS pairs per shape (5) with THREADS threads each (2). EAGER=1 runs PyTorch without its compiler. PRECISION=bf16
+# rounds the operands of matrix products on both sides, in PyTorch by torch.autocast.
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -18,7 +18,7 @@ compile=--compile
 precision=
 [ "${PRECISION:-f32}" = f32 ] || precision=--${PRECISION}
 
-"$python" -c 'import torch' || { echo "$python has no torch: pip install torch, or set PYTHON" >&2; exit 2; }
+"$python" -c 'import torch' || { echo "$python lacks torch; run 'pip install torch' or set PYTHON" >&2; exit 2; }
 step=$(cargo bench --bench step --no-run --message-format=json |
     sed -n 's/.*"name":"step".*"executable":"\([^"]*\)".*/\1/p')
 

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Compares nanoGPT's setup for a CPU (its README: 4 layers, width 128, 64 characters of context, 2,000 steps) with
-# nanoGPT itself, from the start of the program to its weights, in alternating pairs, so that other load on the machine
-# affects both. Both evaluate by their defaults; ours also analyses the model and draws plots.
-# Prints seconds and ratios (below 1: faster).
+# Compares the CPU setup of nanoGPT's README (4 layers, width 128, 64 characters of context, 2,000 steps) with nanoGPT
+# itself, from the start of the program to its weights. Runs alternating pairs, so that other load on the machine affects
+# both. Both evaluate with their defaults; this program also analyses the model and draws plots. Prints seconds and ratios
+# (below 1: faster).
 #
 #     benches/characters_against_nanogpt.sh NANOGPT TEXT
 #
-# NANOGPT is a clone of karpathy/nanoGPT, TEXT the tinyshakespeare of its data/shakespeare_char. Needs python3
+# NANOGPT is a clone of karpathy/nanoGPT, TEXT is the tinyshakespeare of its data/shakespeare_char. Needs python3
 # with torch, numpy and requests (PYTHON names another interpreter). Runs ROUNDS pairs (3) with THREADS threads each (2).
 set -eu
 [ $# = 2 ] || { echo "usage: $0 NANOGPT TEXT" >&2; exit 2; }

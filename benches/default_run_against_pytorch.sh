@@ -1,7 +1,7 @@
 #!/bin/sh
-# Compares the whole default run, from the start to the last plot, with PyTorch's import and as many training steps
-# of a model of the same size on one batch, in alternating pairs, so that other load on the machine affects both.
-# PyTorch neither validates nor saves nor draws. Prints seconds and ratios (below 1: faster).
+# Compares the whole default run, from the start to the last plot, with PyTorch, in alternating pairs, so that other load
+# on the machine affects both. PyTorch is imported and trains a model of the same sizes on one batch for as many steps; it
+# does not validate, save or draw. Prints seconds and ratios (below 1: faster).
 #
 #     benches/default_run_against_pytorch.sh
 #
@@ -14,7 +14,7 @@ threads=${THREADS:-2}
 compile=--compile
 [ -z "${EAGER:-}" ] || compile=
 
-"$python" -c 'import torch' || { echo "$python has no torch: pip install torch, or set PYTHON" >&2; exit 2; }
+"$python" -c 'import torch' || { echo "$python lacks torch; run 'pip install torch' or set PYTHON" >&2; exit 2; }
 cargo build --release --quiet
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -10,8 +10,8 @@ use burn_ndarray::NdArray;
 use causal_attention::backend::compute;
 use causal_attention::config::TrainingConfig;
 use causal_attention::data::Vocabulary;
-use causal_attention::generation::{Options, Prompt, Sampling, write};
-use causal_attention::kernels::{allocator::WholeLines, team};
+use causal_attention::generation::{Options, Prompt, Sampling, generate};
+use causal_attention::kernels::{allocator::LineAlignedAllocator, team};
 use causal_attention::model::{Architecture, Initialisation, Model, ModelConfig, Sizes};
 use causal_attention::ops::{Activation, NormKind};
 use causal_attention::position::PositionScheme;
@@ -19,7 +19,7 @@ use causal_attention::terminal::say;
 
 /// The allocator of the program.
 #[global_allocator]
-static ALLOCATOR: WholeLines = WholeLines;
+static ALLOCATOR: LineAlignedAllocator = LineAlignedAllocator;
 
 fn main() {
     let length = |name: &str, default| {
@@ -29,7 +29,7 @@ fn main() {
     let (prompt, new) = (length("--prompt", 64), length("--new", 128));
     assert!(
         prompt > 0 && new > 1 && prompt + new <= 1024,
-        "--prompt and --new: at least one and two tokens, 1024 in all"
+        "--prompt must be at least 1, --new at least 2, and their sum at most 1024"
     );
     let is_llama = std::env::args().any(|argument| argument == "llama");
     let vocab = if is_llama { 49_152 } else { 50_257 };
@@ -60,7 +60,7 @@ fn main() {
     };
     let config = if is_llama { llama } else { gpt2 };
     let device = Default::default();
-    let model: Model<NdArray> = config.init(sizes, &device).expect("the sizes make a model");
+    let model: Model<NdArray> = config.init(sizes, &device).expect("valid sizes");
     let vocabulary = Vocabulary::integers(sizes.vocab, &[]);
     let tokens = (0..prompt as u32).map(|i| (i * 7919) % vocab as u32).collect();
     let prompt = Prompt { tokens, source: None };
@@ -76,17 +76,17 @@ fn main() {
             times.push(start.elapsed().as_secs_f64());
             Ok(())
         };
-        let written = || write((&model, sizes), &vocabulary, &prompt, &options, &device, watch);
-        compute(&TrainingConfig::default(), written).expect("a prompt that fits");
+        let written = || generate((&model, sizes), &vocabulary, &prompt, &options, &device, watch);
+        compute(&TrainingConfig::default(), written).expect("the prompt fits the context");
         let seconds = start.elapsed().as_secs_f64();
-        if best.as_ref().is_none_or(|(least, _)| seconds < *least) {
+        if best.as_ref().is_none_or(|(fastest, _)| seconds < *fastest) {
             best = Some((seconds, times));
         }
     }
     let bandwidth = (before + bandwidth()) / 2.0;
     let (seconds, times) = best.expect("three rounds");
 
-    // A step reads everything except a table of positions. The token table is the head.
+    // A step reads all weights except learned positions. The token embedding is also the output layer.
     let positions = if config.position.ends_with_context() { sizes.context * config.d_model } else { 0 };
     let bytes = 4.0 * (config.parameters::<burn_flex::Flex>(sizes) - positions) as f64;
     let steps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -129,5 +129,5 @@ fn bandwidth() -> f64 {
         size_of_val(&numbers[..]) as f64 / start.elapsed().as_secs_f64()
     };
     let speeds = compute(&TrainingConfig::default(), || Ok((0..7).map(read_all).collect()));
-    median(speeds.expect("threads"))
+    median(speeds.expect("threads can be started"))
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Compares the tokens per second with transformers' generate in alternating pairs, so that other load on the machine
-# affects both: a GPT-2 with 124 million random weights or a Llama with 135 million, a prompt of 64 tokens, 128 new tokens,
-# batch 1. Prints each pair's ratio of speeds (above 1: faster than transformers), the time of our step over the limit set
-# by memory bandwidth, and the medians.
+# Compares tokens per second with transformers' generate in alternating pairs, so that other load on the machine affects
+# both. The models are a GPT-2 with 124 million random weights and a Llama with 135 million; the prompt has 64 tokens, and
+# 128 are generated, with batch size 1. Prints the ratio of speeds for each pair (above 1: faster than transformers), the
+# time of our step relative to the limit set by memory bandwidth, and the medians.
 #
 #     benches/generate_against_transformers.sh [gpt2|llama]
 #
@@ -15,7 +15,7 @@ rounds=${ROUNDS:-5}
 export RAYON_NUM_THREADS="${THREADS:-2}"
 
 "$python" -c 'import torch, transformers' ||
-    { echo "$python has no transformers: pip install torch transformers, or set PYTHON" >&2; exit 2; }
+    { echo "$python lacks transformers; run 'pip install torch transformers' or set PYTHON" >&2; exit 2; }
 generate=$(cargo bench --bench generate --no-run --message-format=json |
     sed -n 's/.*"name":"generate".*"executable":"\([^"]*\)".*/\1/p')
 
@@ -31,9 +31,9 @@ for round in $(seq "$rounds"); do
     theirs_speed=$(echo "$theirs" | field tokens_per_second)
     limit=$(echo "$ours" | field step_over_limit)
     ratio=$(awk "BEGIN { printf \"%.3f\", $ours_speed / $theirs_speed }")
-    echo "$round: $ours_speed to $theirs_speed tokens/s, $ratio; a step takes $limit of the limit"
+    echo "$round: $ours_speed to $theirs_speed tokens/s, $ratio; a step takes $limit times the limit"
     ratios="$ratios $ratio"
     limits="$limits $limit"
 done
-echo "medians: speed $(echo "$ratios" | tr ' ' '\n' | grep . | median) of transformers'," \
-    "a step $(echo "$limits" | tr ' ' '\n' | grep . | median) of the limit"
+echo "medians: $(echo "$ratios" | tr ' ' '\n' | grep . | median) times the speed of transformers," \
+    "a step takes $(echo "$limits" | tr ' ' '\n' | grep . | median) times the limit"

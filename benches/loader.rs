@@ -1,5 +1,5 @@
-//! Measures the overhead of a run of the default experiment: preparing its batches, and writing its checkpoints. Prints
-//! one line of JSON for each, in percent of the time of the steps.
+//! Measures the overhead of the default run: preparing its batches and writing its checkpoints. Prints one line of JSON
+//! for each, in percent of the time of the steps.
 //!
 //! `cargo bench --bench loader -- --threads 2`
 
@@ -11,13 +11,13 @@ use causal_attention::backend::Device;
 use causal_attention::config::{BackendName, Config, DEFAULT_TEXT};
 use causal_attention::data::{DataConfig, Loader, Sequences, Source, load};
 use causal_attention::evaluation::DeviceBatch;
-use causal_attention::kernels::allocator::WholeLines;
+use causal_attention::kernels::allocator::LineAlignedAllocator;
 use causal_attention::terminal::print_json_line;
 use causal_attention::training::{Control, Mode, RunPath, Summary, launch};
 
 /// The allocator of the program.
 #[global_allocator]
-static ALLOCATOR: WholeLines = WholeLines;
+static ALLOCATOR: LineAlignedAllocator = LineAlignedAllocator;
 
 type B = Autodiff<NdArray>;
 
@@ -33,14 +33,14 @@ fn experiment(mut sets: Vec<String>) -> Config {
     Config::parse(DEFAULT_TEXT, "config.toml".as_ref(), &sets).expect("the default experiment")
 }
 
-/// Returns windows of a text, as long as the default's sequences.
+/// Returns windows of `length` tokens of a text.
 fn windows(length: usize) -> Sequences {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), "To be, or not to be, that is the question.\n".repeat(25_000))
-        .expect("a text is written");
+        .expect("the text can be written");
     let config =
         DataConfig { source: Some(Source::Text), path: file.path().into(), length, ..DataConfig::default() };
-    load(&config, 0).expect("the text is read").train
+    load(&config, 0).expect("the text can be read").train
 }
 
 /// Returns the median number of microseconds to prepare a batch and copy it to the device.
@@ -62,10 +62,10 @@ fn prepare(sequences: Sequences, batch_size: usize) -> f64 {
 /// Trains the default model for [`STEPS`] steps.
 fn run() -> Summary {
     let experiment = experiment(vec![format!("training.steps={STEPS}")]);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let control = Control::unwatched(Device::processor(BackendName::Ndarray));
     let target = RunPath::Folder(folder.path().join("run"));
-    launch(&experiment, Mode::New(target), &control).expect("a run").summary
+    launch(&experiment, Mode::New(target), &control).expect("the run completes").summary
 }
 
 fn main() {

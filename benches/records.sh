@@ -1,6 +1,6 @@
 #!/bin/sh
-# Measures the presets for character-level text on tinyshakespeare: the loss over the whole validation tail after the last
-# step, the lowest validation loss, which is that of the written weights, and the seconds from the start of the program to
+# Measures the presets for character-level text on tinyshakespeare: the loss over the whole validation split after the last
+# step, the lowest validation loss (the loss of the written weights), and the seconds from the start of the program to
 # these weights. Prints means over seeds, and standard deviations of the losses. The presets of a seed run one after
 # another, so that other load on the machine affects all of them.
 #
@@ -26,7 +26,7 @@ for seed in $(seq 0 $((${SEEDS:-5} - 1))); do
         begun=$(date +%s.%N)
         target/release/causal-attention train "assets/configs/${preset%%,*}.toml" --run "$run" --progress none $sets \
             --set data.path="$text" --set run.seed="$seed" --set training.threads="${THREADS:-2}" \
-            >/dev/null 2>"$work/said" </dev/null || { cat "$work/said" >&2; exit 1; }
+            >/dev/null 2>"$work/stderr" </dev/null || { cat "$work/stderr" >&2; exit 1; }
         ended=$(stat -c %.Y "$run/model.safetensors")
         losses=$(awk -F, '$3 == "valid" { last = $4; if (!n++ || last < lowest) lowest = last }
             END { print last ", " lowest }' "$run/metrics.csv")

@@ -41,7 +41,7 @@ AGENT
 chmod +x "$work/agent"
 netem() { tc -n "10.77.0.$1" qdisc replace dev eth0 root netem rate "$2gbit" delay "$3us" limit 100000; }
 if ! netem 1 1 50 2>"$work/why"; then
-    echo "no netem here ($(head -1 "$work/why")): benches/slow_link.c stands in for it"
+    echo "notice: using benches/slow_link.c, because netem is not available ($(head -1 "$work/why"))"
     cc -O2 -o "$work/slow_link" benches/slow_link.c
     sysctl -qw net.bridge.bridge-nf-call-iptables=1
     iptables-legacy -I "${rule[@]}"
@@ -60,7 +60,7 @@ workers() {
     hosts=$(seq -s, -f '10.77.0.%g' 1 "$1")
     mpirun -n "$1" --host "$hosts" --bind-to none --mca plm_rsh_agent "$work/agent" --mca btl tcp,self \
         --mca btl_tcp_if_include $net --mca oob_tcp_if_include $net sh -c \
-        'echo -15 >/proc/self/autogroup; exec "$0" "$@"' "$program" "${@:2}" 2>"$work/said" || { cat "$work/said" && exit 1; }
+        'echo -15 >/proc/self/autogroup; exec "$0" "$@"' "$program" "${@:2}" 2>"$work/stderr" || { cat "$work/stderr" && exit 1; }
 }
 for count in 2 4; do for gbit in 1 10; do for micro in 50 500; do
     slow $gbit $micro
@@ -73,8 +73,8 @@ predicted = json.load(open(sys.argv[1] + "/scale.json"))["predicted"][-1]
 rows = [row for row in csv.DictReader(open(sys.argv[1] + "/run/metrics.csv")) if row["split"] == "train"]
 passed = [float(rows[-1][key]) - float(rows[0][key]) for key in ("seconds", "step")]
 shared, real = predicted["shared"]["seconds"], passed[0] / passed[1]
-print(f"{sys.argv[2]}: predicted {shared * 1e3:.1f} ms a step, of which exchange {predicted['exchange'] * 1e3:.1f}; "
-      f"real {real * 1e3:.1f} ms: {(shared / real - 1) * 100:+.1f} %")
+print(f"{sys.argv[2]}: predicted {shared * 1e3:.1f} ms per step, including {predicted['exchange'] * 1e3:.1f} ms of all-reduce; "
+      f"measured {real * 1e3:.1f} ms: {(shared / real - 1) * 100:+.1f} %")
 REPORT
     rm -rf "$work/run"
 done; done; done

@@ -1,7 +1,7 @@
 //! Measures the milliseconds of a training step, for common shapes of small decoders.
 //!
 //! `cargo bench --bench step -- small --threads 2`; without a shape: `one_layer`, `small` and `medium`. Prints one line
-//! of JSON per shape. `--composed` uses Burn's operations instead of the kernels, `--bf16` rounds the factors of
+//! of JSON per shape. `--composed` uses Burn's operations instead of the kernels, `--bf16` rounds the operands of
 //! products, `--muon` uses Muon. `--engine` compares a whole run (loader, learner, metrics, progress) with the bare
 //! step.
 
@@ -24,7 +24,7 @@ use causal_attention::training::{Control, Mode, Optimizer, RunPath, StepBatches,
 
 /// The allocator of the program.
 #[global_allocator]
-static ALLOCATOR: allocator::WholeLines = allocator::WholeLines;
+static ALLOCATOR: allocator::LineAlignedAllocator = allocator::LineAlignedAllocator;
 
 type B = Autodiff<NdArray>;
 
@@ -69,12 +69,12 @@ fn shapes() -> [Shape; 5] {
 fn operations(shape: &Shape) -> f64 {
     let Shape { model, vocab, rows, time, .. } = shape;
     let sizes = Sizes { vocab: *vocab, context: *time, source_context: None };
-    let looked_up =
+    let embeddings =
         vocab * model.d_model + if model.position.ends_with_context() { time * model.d_model } else { 0 };
     let attended = model.blocks() * model.heads * model.head_width() * time;
-    let of_a_token =
-        6.0 * (model.parameters::<burn_flex::Flex>(sizes) - looked_up) as f64 + 12.0 * attended as f64;
-    of_a_token * (rows * time) as f64
+    let per_token =
+        6.0 * (model.parameters::<burn_flex::Flex>(sizes) - embeddings) as f64 + 12.0 * attended as f64;
+    per_token * (rows * time) as f64
 }
 
 /// Returns tokens that no model learns immediately, the same in every run.
@@ -98,8 +98,8 @@ struct Bare {
     trainee: Option<Trainee<B>>,
     optimizer: Optimizer<B>,
     batch: Batch,
-    /// The fastest step so far.
-    least: Duration,
+    /// The time of the fastest step.
+    fastest: Duration,
 }
 
 impl Bare {
@@ -107,14 +107,14 @@ impl Bare {
         let device = Default::default();
         B::seed(&device, 0);
         let sizes = Sizes { vocab: shape.vocab, context: shape.time, source_context: None };
-        let model = shape.model.init::<B>(sizes, &device).expect("the sizes make a model");
+        let model = shape.model.init::<B>(sizes, &device).expect("valid sizes");
         let config = TrainingConfig { optimizer, max_gradient_norm: 0.0, ..TrainingConfig::default() };
         let optimizer = Optimizer::new(&config, model.roles());
         Self {
             trainee: Some(Trainee::new(model, &config)),
             optimizer,
             batch: batch(shape),
-            least: Duration::MAX,
+            fastest: Duration::MAX,
         }
     }
 
@@ -123,12 +123,12 @@ impl Bare {
         for step in 0..steps {
             let step_begun = Instant::now();
             let batches = vec![DeviceBatch::new(&self.batch, &Default::default())];
-            let trainee = self.trainee.take().expect("the step before put it back");
+            let trainee = self.trainee.take().expect("the previous step returns the trainee");
             let output = trainee.step(StepBatches::whole(step, batches, false));
             let trainee = burn::optim::Optimizer::step(&mut self.optimizer, 1e-3, trainee, output.grads);
             assert!(output.item.loss.into_scalar().is_finite());
             self.trainee = Some(trainee);
-            self.least = self.least.min(step_begun.elapsed());
+            self.fastest = self.fastest.min(step_begun.elapsed());
         }
         begun.elapsed()
     }
@@ -167,13 +167,13 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
     sets.push(format!("training.optimizer={}", serde_json::to_value(options.optimizer).expect("a name")));
     sets.extend(options.threads.map(|threads| format!("training.threads={threads}")));
     let config = Config::parse(causal_attention::config::DEFAULT_TEXT, "config.toml".as_ref(), &sets);
-    let experiment = config.expect("a config");
-    let folder = tempfile::tempdir().expect("a folder");
+    let experiment = config.expect("a valid config");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let target = RunPath::Folder(folder.path().join("run"));
     let device = Device::processor(BackendName::Ndarray);
     let control = Control { progress: ProgressKind::Bar, ..Control::unwatched(device) };
     let begun = Instant::now();
-    launch(&experiment, Mode::New(target), &control).expect("a run");
+    launch(&experiment, Mode::New(target), &control).expect("the run completes");
     begun.elapsed()
 }
 
@@ -211,7 +211,7 @@ impl Options {
                 "--engine" => options.engine = true,
                 name => {
                     let shape = shapes().into_iter().find(|shape| shape.name == name);
-                    options.shapes.push(shape.unwrap_or_else(|| panic!("no shape and no option: {name}")));
+                    options.shapes.push(shape.unwrap_or_else(|| panic!("unknown shape or option `{name}`")));
                 }
             }
         }
@@ -234,7 +234,7 @@ fn peak_megabytes() -> Option<u64> {
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1024)
 }
 
-/// Returns the number of minor page faults so far.
+/// Returns the number of minor page faults of this process.
 fn page_faults() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/stat").ok()?;
     status.rsplit(')').next()?.split_whitespace().nth(7)?.parse().ok()
@@ -270,7 +270,7 @@ fn measure(options: &Options) {
             "threads": rayon::current_num_threads(),
             "ms_per_step": (milliseconds * 1e3).round() / 1e3,
             // The fastest step shows the speed of the machine without other load.
-            "least_ms": bare.least.as_micros() as f64 / 1e3,
+            "least_ms": bare.fastest.as_micros() as f64 / 1e3,
             "gflop_per_second": (operations(shape) / milliseconds * 1e-6).round(),
             "tokens_per_second": ((shape.rows * shape.time) as f64 / milliseconds * 1e3).round(),
             "peak_mb": peak_megabytes(),
@@ -294,5 +294,5 @@ fn main() {
         measure(&options);
         Ok(())
     });
-    measured.expect("threads");
+    measured.expect("threads can be started");
 }

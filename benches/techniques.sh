@@ -1,7 +1,7 @@
 #!/bin/sh
-# Measures the effect of each technique of characters_quick.toml: the loss over the whole validation tail and the time from
-# the start of the program to its written weights, with one technique replaced at a time. The loss is compared with that of
-# the whole preset with the same seed as a difference (mean and 95 % interval over seeds, by Student's t), the time as a
+# Measures the effect of each technique of characters_quick.toml by replacing one technique at a time. Reports the loss over
+# the whole validation split, and the time from the start of the program to its written weights. The loss is compared with
+# the full preset and the same seed as a difference (mean and 95 % interval over seeds, by Student's t), the time as a
 # ratio. The variants of a seed run one after another.
 #
 #     benches/techniques.sh TEXT [VARIANT]
@@ -19,29 +19,29 @@ trap 'rm -rf "$work"' EXIT
 
 variants() {
     cat <<'VARIANTS'
-all of them|
-64 characters of context in place of 256|data.length=64 training.batch_size=24
-AdamW in place of Muon|training.optimizer=adamw
-cosine in place of the trapezoid|training.schedule=cosine
-layer norms in place of RMS norms|model.norm_kind=layer
-GELU in place of SwiGLU|model.activation=gelu model.d_inner=384
-learned in place of rotary positions|model.position=learned
-queries and keys not normalised|model.qk_norm=false
-three key heads in place of one|model.key_value_heads=3
-Muon's momentum without its warm-up|training.momentum_warmup=0
-projections that end a sub-layer at zero at first|model.zero_projections=true
-products in bf16 in place of f32|training.precision=bf16
+full preset|
+64 characters of context instead of 256|data.length=64 training.batch_size=24
+AdamW instead of Muon|training.optimizer=adamw
+cosine instead of the trapezoid|training.schedule=cosine
+layer norms instead of RMS norms|model.norm_kind=layer
+GELU instead of SwiGLU|model.activation=gelu model.d_inner=384
+learned positions instead of rotary|model.position=learned
+queries and keys without normalisation|model.qk_norm=false
+three key-value heads instead of one|model.key_value_heads=3
+no momentum warm-up in Muon|training.momentum_warmup=0
+projections at the end of each sub-layer start at zero|model.zero_projections=true
+products in bf16 instead of f32|training.precision=bf16
 VARIANTS
 }
 
 for seed in $(seq 0 $((${SEEDS:-5} - 1))); do
-    variants | grep -e "^all of them" -e "$only" | while IFS='|' read -r name keys; do
+    variants | grep -e "^full preset" -e "$only" | while IFS='|' read -r name keys; do
         sets=
         for key in $keys; do sets="$sets --set $key"; done
         begun=$(date +%s.%N)
         target/release/causal-attention train assets/configs/characters_quick.toml --run "$work/run" --progress none \
             $sets --set data.path="$text" --set run.seed="$seed" --set training.threads="${THREADS:-2}" \
-            >/dev/null 2>"$work/said" </dev/null || { cat "$work/said" >&2; exit 1; }
+            >/dev/null 2>"$work/stderr" </dev/null || { cat "$work/stderr" >&2; exit 1; }
         ended=$(stat -c %.Y "$work/run/model.safetensors")
         loss=$(awk -F, '$3 == "valid" { loss = $4 } END { print loss }' "$work/run/metrics.csv")
         rm -r "$work/run"
@@ -50,7 +50,7 @@ for seed in $(seq 0 $((${SEEDS:-5} - 1))); do
 done
 awk -F'|' '
     BEGIN { split("12.706 4.303 3.182 2.776 2.571 2.447 2.365 2.306 2.262", t, " ") }
-    $2 == "all of them" { whole[$1] = $3; time[$1] = $4 }
+    $2 == "full preset" { whole[$1] = $3; time[$1] = $4 }
     !($2 in n) { order[++variants] = $2 }
     { n[$2]++; d = $3 - whole[$1]; sum[$2] += d; squares[$2] += d * d; loss[$2] += $3; ratio[$2] += $4 / time[$1] }
     END {

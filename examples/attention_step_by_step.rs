@@ -16,7 +16,7 @@ use causal_attention::ops::{self, ScorePosition};
 use causal_attention::terminal::say;
 use causal_attention::{Error, Result};
 
-/// The backend of the example, a differentiable one, since dropout acts on no other.
+/// The backend of the example. It is differentiable, because dropout is inactive on other backends.
 type B = Autodiff<Flex>;
 
 const WORDS: [&str; 6] = ["Your", "journey", "starts", "with", "one", "step"];
@@ -31,7 +31,7 @@ const EMBEDDINGS: [[f32; 3]; 6] = [
     [0.05, 0.80, 0.55],
 ];
 
-/// The three matrices from width 3 to 2, as drawn by `torch.rand` with seed 123.
+/// The three matrices from width 3 to width 2, as drawn by `torch.rand` with seed 123.
 const QUERY: [[f32; 2]; 3] = [[0.296112, 0.516562], [0.251671, 0.688557], [0.073972, 0.866522]];
 const KEY: [[f32; 2]; 3] = [[0.136580, 0.102479], [0.184056, 0.726447], [0.315254, 0.687107]];
 const VALUE: [[f32; 2]; 3] = [[0.075635, 0.196638], [0.316412, 0.401740], [0.118568, 0.827395]];
@@ -53,15 +53,15 @@ fn simple_attention(x: &Tensor<B, 2>) -> Result<()> {
     say("Six tokens, each a vector of three numbers.");
     show(&[table("x", &WORDS, &["x1", "x2", "x3"], x)?]);
 
-    say("\"journey\" asks: the score of each token is its dot product with \"journey\".");
+    say("Query \"journey\": the score of each token is its dot product with \"journey\".");
     let journey = simple::attend_from(x.clone(), 1)?;
     show(&[table("scores", &["journey"], &WORDS, &journey.scores.unsqueeze())?]);
-    say("Softmax makes the scores positive and lets them sum to one: the weights.");
+    say("Softmax turns the scores into weights: positive numbers that sum to one.");
     show(&[table("weights", &["journey"], &WORDS, &journey.weights.unsqueeze())?]);
-    say("The context of \"journey\" is the mean of all tokens by these weights.");
+    say("The context of \"journey\" is the mean of all tokens, weighted by these weights.");
     show(&[table("context", &["journey"], &["c1", "c2", "c3"], &journey.context.unsqueeze())?]);
 
-    say("All six tokens ask at once: two matrix products and a softmax a row.");
+    say("All six queries at once: two matrix products, and a softmax over each row.");
     let all = simple::attend(x.clone())?;
     show(&[
         table("scores = x x^T", &WORDS, &WORDS, &all.scores)?,
@@ -69,9 +69,9 @@ fn simple_attention(x: &Tensor<B, 2>) -> Result<()> {
     ]);
     show(&[table("context = weights x", &WORDS, &["c1", "c2", "c3"], &all.context)?]);
 
-    say("Query, key and value are one here. Of vectors of one length the dot product is largest with");
-    say("an equal vector (x.y = |x| |y| cos), so until something is learnt, equal tokens attend to each");
-    say("other most: below every token has length one, and \"step\" finds itself twice.");
+    say("Here, a token is its own query, key and value. Among vectors of equal length, the dot product is");
+    say("largest for equal vectors (x.y = |x| |y| cos). So without trained weights, equal tokens attend to");
+    say("each other most. Below, every token has length one, and \"step\" occurs twice.");
     let words = ["step", "journey", "with", "step"];
     let rows = Tensor::cat([5, 1, 3, 5].map(|row| x.clone().narrow(0, row, 1)).to_vec(), 0);
     let length = rows.clone().powf_scalar(2.0).sum_dim(1).sqrt();
@@ -85,7 +85,7 @@ fn simple_attention(x: &Tensor<B, 2>) -> Result<()> {
 
 fn trainable_attention(x: &Tensor<B, 2>) -> Result<TrainableAttention<B>> {
     heading("2. Trainable attention");
-    say("Three matrices from 3 to 2 decide what a token looks for, is found by and hands over.");
+    say("Three matrices from width 3 to width 2 compute queries, keys and values.");
     let linear = |weight: [[f32; 2]; 3]| Linear {
         weight: Param::from_tensor(Tensor::<B, 2>::from_floats(weight, &x.device())),
         bias: None,
@@ -98,7 +98,9 @@ fn trainable_attention(x: &Tensor<B, 2>) -> Result<TrainableAttention<B>> {
         table("W_value", &rows, &columns, &head.value.weight.val())?,
     ]);
 
-    say("Every token gets a query, a key and a value.");
+    say(
+        "Each token has a query (what it looks for), a key (what it is found by) and a value (what it passes on).",
+    );
     let [query, key, value] = head.project(x.clone())?;
     show(&[
         table("Q = x W_query", &WORDS, &["q1", "q2"], &query)?,
@@ -106,12 +108,14 @@ fn trainable_attention(x: &Tensor<B, 2>) -> Result<TrainableAttention<B>> {
         table("V = x W_value", &WORDS, &["v1", "v2"], &value)?,
     ]);
 
-    say("Scores are dot products of queries and keys: who attends to whom is now up to the matrices.");
+    say("Scores are dot products of queries and keys, so the matrices determine the attention.");
     let attended = head.forward(x.clone())?;
     show(&[table("scores = Q K^T", &WORDS, &WORDS, &attended.scores)?]);
-    say("Divided by the root of the width, 2, they stay small at any width, and the softmax stays soft.");
+    say(
+        "Dividing them by the square root of the width, 2, keeps them small, so the softmax does not saturate.",
+    );
     show(&[table("weights = softmax(scores / sqrt 2)", &WORDS, &WORDS, &attended.weights)?]);
-    say("The query of \"journey\" alone gives row \"journey\" of all three: scores, weights, context.");
+    say("The query of \"journey\" alone gives its row of the scores, the weights and the context.");
     let scores = score::scores(query.narrow(0, 1, 1), key)?;
     let weights = score::weights(scores.clone(), 2);
     let context = score::context(weights.clone(), value)?;
@@ -128,17 +132,17 @@ fn trainable_attention(x: &Tensor<B, 2>) -> Result<TrainableAttention<B>> {
 
 fn causal_attention(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
     heading("3. Causal attention");
-    say("To predict the next token, no token may look ahead. Two ways, side by side.");
+    say("To predict the next token, no token may attend to later ones. There are two ways to ensure this.");
     let open = head.forward(x.clone())?;
     let hidden = future(6, &x.device());
-    say("Left: weights above the diagonal become zero; right: scores there become -inf.");
+    say("Left: weights above the diagonal are set to zero. Right: scores above it are set to -inf.");
     let masked_weights = mask_weights(open.weights, hidden.clone())?;
     let masked_scores = mask_scores(open.scores, hidden)?;
     show(&[
         table("weights x triangle", &WORDS, &WORDS, &masked_weights)?,
         table("masked scores", &WORDS, &WORDS, &masked_scores)?,
     ]);
-    say("Left: each row is divided by its sum; right: one softmax, in which exp(-inf) = 0. They agree.");
+    say("Left: each row is divided by its sum. Right: a softmax, in which exp(-inf) = 0. The results agree.");
     show(&[
         table("renormalised", &WORDS, &WORDS, &renormalise(masked_weights))?,
         table("softmax", &WORDS, &WORDS, &score::weights(masked_scores, 2))?,
@@ -148,10 +152,10 @@ fn causal_attention(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()
 
 fn dropout(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
     heading("4. Dropout on the weights");
-    say("At 0.5 about half of the elements become zero and the others double: the mean stays.");
+    say("At 0.5, about half of the elements become zero and the others double, so the mean is preserved.");
     let half = DropoutConfig::new(0.5).init();
     let ones = Tensor::<B, 2>::ones([6, 6], &x.device());
-    say("Left: on ones; right: on the causal weights, so that no token relies on one other alone.");
+    say("Left: on ones. Right: on the causal weights, so that no token depends on a single other token.");
     let causal =
         CausalAttention { projection: head.clone(), dropout: half.clone(), hidden: future(6, &x.device()) };
     let batch = Tensor::stack::<3>(vec![x.clone(), x.clone()], 0);
@@ -160,7 +164,7 @@ fn dropout(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
         table("dropout(1)", &WORDS, &WORDS, &ops::dropout(&half, ones))?,
         table("dropout(weights)", &WORDS, &WORDS, &entry(&training.weights, 0))?,
     ]);
-    say("The sentence twice in one batch: each copy has its own mask in training, none in inference.");
+    say("A batch with the sentence twice: each copy has its own mask in training, and no mask in inference.");
     let inference = causal.valid().forward(batch.inner(), Masking::Scores)?;
     let inference = Tensor::from_inner(inference.context);
     let columns = ["c1", "c2"];
@@ -175,7 +179,7 @@ fn dropout(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
 
 fn many_heads(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
     heading("5. From one head to many");
-    say("Two heads with matrices of their own each make a context of width 2.");
+    say("Two heads with separate matrices each compute a context of width 2.");
     let hidden = future(6, &x.device());
     let none = DropoutConfig::new(0.0).init();
     let one = |projection| CausalAttention { projection, dropout: none.clone(), hidden: hidden.clone() };
@@ -189,9 +193,11 @@ fn many_heads(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
     let map = |index| weights.clone().narrow(1, index, 1).reshape([6, 6]);
     show(&[
         table("weights of head 1", &WORDS, &WORDS, &map(0))?,
-        table("of head 2", &WORDS, &WORDS, &map(1))?,
+        table("weights of head 2", &WORDS, &WORDS, &map(1))?,
     ]);
-    say("Side by side the contexts are four wide; one matrix for all heads gives the same in one product.");
+    say(
+        "Concatenated, the contexts have width 4. One matrix for all heads gives the same in a single product.",
+    );
     let split = stacked.to_split();
     let columns = ["1.c1", "1.c2", "2.c1", "2.c2"];
     show(&[
@@ -199,28 +205,28 @@ fn many_heads(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
         table("split", &WORDS, &columns, &entry(&split.forward(batch)?, 0))?,
     ]);
 
-    say("How one matrix is split: two sequences of three tokens, six numbers each, [2, 3, 6].");
+    say("How one matrix is split: two sequences of three tokens with six numbers each, [2, 3, 6].");
     let numbers = Tensor::<B, 1, Int>::arange(0..36, &x.device()).float().reshape([2, 3, 6]);
-    let places = ["time 1", "time 2", "time 3"];
+    let positions = ["time 1", "time 2", "time 3"];
     let wide = ["1", "2", "3", "4", "5", "6"];
     show(&[
-        table("sequence 1", &places, &wide, &entry(&numbers, 0))?,
-        table("sequence 2", &places, &wide, &entry(&numbers, 1))?,
+        table("sequence 1", &positions, &wide, &entry(&numbers, 0))?,
+        table("sequence 2", &positions, &wide, &entry(&numbers, 1))?,
     ]);
     say("Reshaped to [2, 3, 2, 3] and transposed to [2, 2, 3, 3] (batch, heads, time, d_head), each head");
-    say("holds its three columns of every place, and one batched product serves all heads.");
+    say("has its three columns at every position, and one batched product serves all heads.");
     let heads = numbers.reshape([2, 3, 2, 3]).swap_dims(1, 2);
     let narrow = ["1", "2", "3"];
     for sequence in 0..2 {
         let part = |head: usize| {
             let title = format!("sequence {}, head {}", sequence + 1, head + 1);
             let part = heads.clone().slice([sequence..sequence + 1, head..head + 1]).reshape([3, 3]);
-            table(&title, &places, &narrow, &part)
+            table(&title, &positions, &narrow, &part)
         };
         show(&[part(0)?, part(1)?]);
     }
 
-    say("With queries, keys and values in one matrix too, it is the attention that the models use.");
+    say("With queries, keys and values in one matrix as well, this is the attention of the models.");
     let square = causal_attention::attention::SplitHeadsConfig::new(4, 4, 2).init::<B>(&x.device())?;
     let input = context;
     let fused = square.to_fused()?;
@@ -228,8 +234,8 @@ fn many_heads(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
         [square.forward(input.clone())?, fused.forward(input, &Mask::causal(), &ScorePosition::None)?];
     let columns = ["1", "2", "3", "4"];
     show(&[
-        table("split, drawn at random", &WORDS, &columns, &entry(&outputs[0], 0))?,
-        table("fused, converted", &WORDS, &columns, &entry(&outputs[1], 0))?,
+        table("split, randomly initialised", &WORDS, &columns, &entry(&outputs[0], 0))?,
+        table("fused, converted from split", &WORDS, &columns, &entry(&outputs[1], 0))?,
     ]);
     Ok(())
 }

@@ -103,7 +103,7 @@ const EXPERIMENTS: [Experiment; 5] = [
 
 #[derive(Parser)]
 struct Args {
-    /// Where the table and the picture go.
+    /// The folder of the table and the picture.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// The tasks. [default: all five]
@@ -115,13 +115,13 @@ struct Args {
     /// The seeds.
     #[arg(long, value_delimiter = ',', default_value = "1,2,3")]
     seeds: Vec<u64>,
-    /// Whether missing runs are trained, or what is there is only drawn.
+    /// Train missing runs, or only draw existing ones.
     #[arg(long, value_enum, default_value = "train")]
-    mode: Trained,
+    mode: Action,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Trained {
+enum Action {
     Train,
     Draw,
 }
@@ -146,18 +146,18 @@ struct Row {
 }
 
 fn main() {
-    if let Err(error) = atlas(&Args::parse()) {
+    if let Err(error) = experiments(&Args::parse()) {
         warn(&format!("error: {error}"));
         std::process::exit(error.exit_code().into());
     }
 }
 
-fn atlas(args: &Args) -> Result<()> {
+fn experiments(args: &Args) -> Result<()> {
     fs::create_dir_all(&args.out).map_err(|error| Error::io("create", &args.out, error))?;
     let table = args.out.join("lengths.csv");
     let mut rows = read(&table)?;
     let is_chosen = |chosen: &[String], name: &str| chosen.is_empty() || chosen.iter().any(|it| it == name);
-    for &seed in args.seeds.iter().filter(|_| args.mode == Trained::Train) {
+    for &seed in args.seeds.iter().filter(|_| args.mode == Action::Train) {
         for experiment in EXPERIMENTS.iter().filter(|it| is_chosen(&args.tasks, &it.task.to_string())) {
             let positions = PositionScheme::ALL.map(|position| position.to_string());
             for position in positions.iter().filter(|position| is_chosen(&args.positions, position)) {
@@ -172,8 +172,9 @@ fn atlas(args: &Args) -> Result<()> {
     }
     print(&rows);
     let seeds = counted(rows.iter().map(|row| row.seed).collect::<BTreeSet<_>>().len(), "seed");
-    let note =
-        format!("all targets of sequences of that length, mean of {seeds}; decoders of two layers, width 64");
+    let note = format!(
+        "all targets of sequences of that length, mean over {seeds}; decoders with two layers, width 64"
+    );
     let picture =
         picture("lengths", "Loss above the floor beyond the trained length", &note, &panels(&rows), true);
     save_all(&[picture], &args.out, &Style { scale: 1, ..Style::default() })?;
@@ -207,10 +208,10 @@ fn measure(experiment: &Experiment, position: &str, seed: u64) -> Result<Vec<Row
         format!("run.seed={seed}"),
     ]);
     let config = Config::parse(EXPERIMENT, Path::new("lengths.rs"), &overrides)?;
-    let place = tempfile::tempdir().map_err(|error| Error::io("create", std::env::temp_dir(), error))?;
+    let temporary = tempfile::tempdir().map_err(|error| Error::io("create", std::env::temp_dir(), error))?;
     let device = backend::choose(None, None)?;
     let control = Control::unwatched(device.clone());
-    let target = RunPath::Folder(place.path().join("run"));
+    let target = RunPath::Folder(temporary.path().join("run"));
     let Outcome { folder, summary, .. } = launch(&config, Mode::New(target), &control)?;
     let found = backend::run(&device, Evaluate { config: &config, folder: &folder, lengths, on: &device })?;
     let gap = found.first().and_then(|at| at.gap).unwrap_or(f64::NAN);
@@ -248,16 +249,18 @@ impl Job for Evaluate<'_> {
         let (model, description) = native::load_model::<B::InnerBackend>(&folder.weights()?, &device)?;
         let dataset = data::load(&config.data, config.run.seed)?;
         // The training sequences are not read here.
-        let unread = data::DataConfig { train_samples: 1, ..config.data.clone() };
-        let most =
-            description.model.position.most_places(description.sizes.context, config.model.largest_position);
-        let most_tokens = config.training.batch_size * lengths[0];
+        let validation_only = data::DataConfig { train_samples: 1, ..config.data.clone() };
+        let max_length = description
+            .model
+            .position
+            .max_positions(description.sizes.context, config.model.largest_position);
+        let max_tokens = config.training.batch_size * lengths[0];
         let mut found = Vec::new();
-        for &length in lengths.iter().filter(|&&length| most.is_none_or(|most| length <= most)) {
-            let longer = data::load_at_length(&unread, config.run.seed, &dataset, length)?;
-            assert_eq!(longer.valid.time(), length, "the task has sequences of each length");
+        for &length in lengths.iter().filter(|&&length| max_length.is_none_or(|max| length <= max)) {
+            let longer = data::load_at_length(&validation_only, config.run.seed, &dataset, length)?;
+            assert_eq!(longer.valid.time(), length, "the sequences have the requested length");
             found.extend(compute_as_run::<B, _>(&config.training, on, &device, || {
-                Ok(at_length(&model, &longer.valid, &longer.floor_by_position, most_tokens, &device, |_| {}))
+                Ok(at_length(&model, &longer.valid, &longer.floor_by_position, max_tokens, &device, |_| {}))
             })?);
         }
         Ok(found)

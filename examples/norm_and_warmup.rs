@@ -69,7 +69,7 @@ fn main() {
 fn compare(picture: &Path) -> Result<()> {
     let folder = tempfile::tempdir().map_err(|error| Error::io("create", std::env::temp_dir(), error))?;
     let mut curves = Vec::new();
-    say("loss on validation, in nats per token");
+    say("validation loss in nats per token");
     for (run, (name, changes)) in RUNS.into_iter().enumerate() {
         let overrides = changes.map(String::from);
         let config = Config::parse(EXPERIMENT, Path::new("norm_and_warmup.rs"), &overrides)?;
@@ -79,7 +79,7 @@ fn compare(picture: &Path) -> Result<()> {
         curves.push(curve);
     }
     draw(&curves, picture).map_err(|error| {
-        Error::Input(format!("cannot draw `{}`: {error}: name another file", picture.display()))
+        Error::Input(format!("cannot draw `{}`: {error}; pass another file", picture.display()))
     })?;
     say(&format!("picture: {}", picture.display()));
     Ok(())
@@ -105,7 +105,7 @@ fn draw(curves: &[Curve], path: &Path) -> std::result::Result<(), Box<dyn std::e
     let surface = BitMapBackend::new(path, (1350, 800)).into_drawing_area();
     surface.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&surface)
-        .caption("An 8-block decoder: where the norm stands, and warm-up", ("sans-serif", 30))
+        .caption("Pre-norm and post-norm in an 8-block decoder, with and without warm-up", ("sans-serif", 30))
         .margin(20)
         .margin_right(45)
         .x_label_area_size(60)

@@ -43,7 +43,8 @@ trials = 40
 "model.heads" = [2, 4]
 "#;
 
-const NEAR: f64 = 0.02;
+/// The maximum loss of successive halving above the best loss of the grid, in nats.
+const MAX_LOSS_DIFFERENCE: f64 = 0.02;
 
 fn main() {
     // The studies start this program again to train their trials.
@@ -60,18 +61,20 @@ fn main() {
 fn compare() -> Result<()> {
     let folder = tempfile::tempdir().map_err(|error| Error::io("create", std::env::temp_dir(), error))?;
     let grid = search("grid", folder.path())?;
-    let race = search("halving", folder.path())?;
+    let halving = search("halving", folder.path())?;
     let steps = |trials: &[Trial]| trials.iter().map(|trial| trial.cost.steps).sum::<usize>();
     let best =
         |trials: &[Trial]| ranked(trials).first().and_then(|best| best.score.loss).unwrap_or(f64::INFINITY);
-    let (above, share) = (best(&race) - best(&grid), steps(&race) as f64 / steps(&grid) as f64);
+    let (above, share) = (best(&halving) - best(&grid), steps(&halving) as f64 / steps(&grid) as f64);
     say(&format!(
-        "the race ends {above:+.4} nats from the grid's best, with {:.1} % of its steps",
+        "halving ends {above:+.4} nats from the best loss of the grid, with {:.1} % of its steps",
         share * 100.0
     ));
-    match above <= NEAR && share < 0.25 {
+    match above <= MAX_LOSS_DIFFERENCE && share < 0.25 {
         true => Ok(()),
-        false => Err(Error::Failed(format!("not within {NEAR} nats in a quarter of the steps"))),
+        false => Err(Error::Failed(format!(
+            "halving is not within {MAX_LOSS_DIFFERENCE} nats of the grid in a quarter of its steps"
+        ))),
     }
 }
 

@@ -48,7 +48,7 @@ pub enum Error {
     Input(String),
 
     /// The operating system refused a file operation.
-    #[error("cannot {action} `{}`: {}", .path.display(), plain(.source))]
+    #[error("cannot {action} `{}`: {}", .path.display(), system_message(.source))]
     Io {
         /// The attempted operation, such as `read` or `create`.
         action: &'static str,
@@ -59,7 +59,7 @@ pub enum Error {
     },
 
     /// A loss, gradient or weight that is not finite, or losses that have exploded.
-    #[error("diverged at step {step}: {what}. `{}` holds {weights}. {advice}", .kept.display())]
+    #[error("diverged at step {step}: {what}; `{}` holds {weights}. {advice}", .kept.display())]
     Diverged {
         /// The steps done, including this one.
         step: usize,
@@ -75,8 +75,8 @@ pub enum Error {
 
     /// A GPU has less memory than the work needs.
     #[error(
-        "{device} has too little memory for this: use a smaller training.batch_size (training.accumulate keeps \
-         the effective size), a shorter input, a smaller model or a CPU backend"
+        "{device} is out of memory; use a smaller `training.batch_size` (`training.accumulate` keeps the effective \
+         batch size), a shorter input, a smaller model or a CPU backend"
     )]
     DeviceMemory {
         /// The backend and the GPU.
@@ -92,10 +92,10 @@ pub enum Error {
         message: String,
     },
 
-    /// The system refuses to start another thread.
+    /// The system cannot start another thread.
     #[error(
-        "the system starts no more threads: raise the limits (`ulimit -u`, `ulimit -v`), or use fewer by \
-         RAYON_NUM_THREADS=N"
+        "cannot start another thread; raise the limits (`ulimit -u`, `ulimit -v`), or set RAYON_NUM_THREADS=N to use \
+         fewer threads"
     )]
     Threads,
 
@@ -127,7 +127,7 @@ impl Error {
 
     /// Creates the error for a model whose logits are infinite or NaN.
     pub fn not_finite() -> Self {
-        Self::Input("the model's logits are not finite: its weights are damaged".into())
+        Self::Input("the model's logits are not finite, because its weights are damaged".into())
     }
 
     /// Creates an error for a whole file.
@@ -146,20 +146,20 @@ impl Error {
         Error::File { place, problem: problem.into() }
     }
 
-    /// Refuses the `value` of a key unless it `is_right`.
+    /// Returns an error about the `value` of a key unless it `is_valid`.
     pub fn check_key(
-        is_right: bool,
+        is_valid: bool,
         key: &str,
         value: impl fmt::Display,
         problem: impl Into<String>,
     ) -> Result<()> {
-        if is_right { Ok(()) } else { Err(Error::key(key, value, problem)) }
+        if is_valid { Ok(()) } else { Err(Error::key(key, value, problem)) }
     }
 
-    /// Refuses the `value` of a key that is below `least` or above `most`.
-    pub fn check_range(key: &str, value: usize, least: usize, most: usize) -> Result<()> {
-        let problem = format!("must be from {least} to {most}");
-        Self::check_key((least..=most).contains(&value), key, value, problem)
+    /// Returns an error about the `value` of a key that is below `min` or above `max`.
+    pub fn check_range(key: &str, value: usize, min: usize, max: usize) -> Result<()> {
+        let problem = format!("must be in [{min}, {max}]");
+        Self::check_key((min..=max).contains(&value), key, value, problem)
     }
 
     /// Returns a function that turns an error of a field into an error of a key of the section.
@@ -217,9 +217,9 @@ pub(crate) fn keys_of_model(message: &str) -> String {
     named.collect::<Vec<_>>().join("`")
 }
 
-/// The problem and the remedy if the system has no more memory.
-pub const OUT_OF_MEMORY: &str = "there is not enough memory: free some, raise the limit (`ulimit -v`), or use a smaller \
-                                 model, training.batch_size or data.length";
+/// The problem and the remedy when memory runs out.
+pub const OUT_OF_MEMORY: &str = "out of memory; free some memory, raise the limit (`ulimit -v`), or use a smaller \
+                                 model, `training.batch_size` or `data.length`";
 
 /// Returns true if a panic was caused by a thread that could not be started. The standard library and rayon return no
 /// error in that case.
@@ -227,39 +227,37 @@ pub fn is_out_of_threads(panic: &str) -> bool {
     panic.contains("failed to spawn thread") || panic.contains("ThreadPoolBuildError")
 }
 
-/// Returns the answer of the system, with a remedy if a user has one.
-fn plain(source: &io::Error) -> String {
+/// Returns the message of the system, with a remedy if there is one.
+fn system_message(source: &io::Error) -> String {
     let problem = match source.kind() {
         // The error already has its own message.
         _ if source.get_ref().is_some() => return source.to_string(),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "no space is left on the disk: free some and try again"
+            "no space left on the disk; free some and try again"
         }
         ErrorKind::FileTooLarge => {
-            "the file would be larger than the system allows: raise the limit (`ulimit -f`) or write elsewhere"
+            "the file would exceed the size limit of the system; raise the limit (`ulimit -f`) or write elsewhere"
         }
         ErrorKind::PermissionDenied => {
-            "permission denied: change the permissions of the file or its folder, or name another path"
+            "permission denied; change the permissions of the file or its folder, or use another path"
         }
         ErrorKind::OutOfMemory => OUT_OF_MEMORY,
-        ErrorKind::NotFound => "there is none of this name: check the path",
-        ErrorKind::IsADirectory => {
-            "a folder stands in the place of the file: move it away, or name another file"
-        }
+        ErrorKind::NotFound => "no such file or folder; check the path",
+        ErrorKind::IsADirectory => "the path is a folder; move it or use another file name",
         _ => return source.to_string(),
     };
     problem.to_string()
 }
 
-/// Returns a value as shown in messages: in a single line of at most `most` characters.
-pub fn excerpt(value: &str, most: usize) -> String {
+/// Returns a value as shown in messages: in a single line of at most `max_chars` characters.
+pub fn excerpt(value: &str, max_chars: usize) -> String {
     let escaped = |character: char| match character {
-        // Quoted and escaped text is not escaped twice.
+        // Text that is already quoted and escaped is not escaped again.
         '\\' | '"' | '\'' => character.to_string(),
         other => other.escape_debug().to_string(),
     };
-    let mut shown: String = value.chars().take(most).map(escaped).collect();
-    if value.chars().nth(most).is_some() {
+    let mut shown: String = value.chars().take(max_chars).map(escaped).collect();
+    if value.chars().nth(max_chars).is_some() {
         shown.push('…');
     }
     shown
@@ -270,7 +268,7 @@ pub const INTEGER: &str = "a non-negative integer";
 
 /// Returns the type that serde expected, in terms that require no knowledge of Rust.
 pub fn expected(message: &str) -> String {
-    // The error reports its place separately.
+    // The line and the column are reported separately.
     let message = message.split(" at line ").next().unwrap_or_default().trim().replace('\n', ", ");
     let Some((_, expected)) = message.split_once(", expected ") else { return message };
     let plain = match expected {
@@ -340,13 +338,13 @@ mod tests {
 
     #[test]
     fn io_errors_suggest_a_remedy() {
-        let said = |kind: ErrorKind| Error::io("write", "a/b", kind.into()).to_string();
+        let message = |kind: ErrorKind| Error::io("write", "a/b", kind.into()).to_string();
         assert!(
-            said(ErrorKind::StorageFull).ends_with("no space is left on the disk: free some and try again")
+            message(ErrorKind::StorageFull).ends_with("no space left on the disk; free some and try again")
         );
-        assert!(said(ErrorKind::IsADirectory).contains("move it away, or name another file"));
+        assert!(message(ErrorKind::IsADirectory).contains("move it or use another file name"));
         let missing = Error::io("read", "a/b", std::fs::read("/nothing/here").unwrap_err()).to_string();
-        assert_eq!(missing, "cannot read `a/b`: there is none of this name: check the path");
+        assert_eq!(missing, "cannot read `a/b`: no such file or folder; check the path");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Tests the layers of the library, of `causal-attention-nn` and of `causal-attention-report`. Each module may import
 //! only from modules before it in its list, and only `terminal` and `cli` write to the terminal. Tests may import from
-//! anywhere. The library crates bring none of the dependencies that only the program needs.
+//! anywhere. The library crates do not depend on crates that only the program needs.
 
 use std::fs;
 use std::path::Path;
@@ -73,8 +73,8 @@ const REPORT: [&str; 25] = [
     "golden",
 ];
 
-/// The library crates, each with the dependencies that it must not bring to its users. A name also covers crates whose
-/// names extend it by a hyphen, such as `burn-core`.
+/// The library crates, each with the crates that it must not depend on. A name also covers crates whose names extend it
+/// by a hyphen, such as `burn-core`.
 const UNWANTED: [(&str, &[&str]); 3] = [
     ("kernels", &["burn", "clap", "csv", "image", "indicatif", "plotters", "schemars", "tokenizers", "toml"]),
     ("nn", &["clap", "csv", "image", "indicatif", "plotters", "schemars", "tokenizers", "toml"]),
@@ -82,7 +82,7 @@ const UNWANTED: [(&str, &[&str]); 3] = [
 ];
 
 /// The functions and macros that write to the terminal.
-const PRINTS: [&str; 8] =
+const PRINTING_CALLS: [&str; 8] =
     ["println!", "eprintln!", "print!", "eprint!", "say(", "warn(", "print_text(", "print_json("];
 
 fn is_word_character(character: char) -> bool {
@@ -139,7 +139,7 @@ fn is_for_tests(path: &Path) -> bool {
 }
 
 fn check(source: &Path, order: &[&str], writes: &[&str]) -> Vec<String> {
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for entry in WalkDir::new(source).sort_by_file_name() {
         let path = entry.unwrap().into_path();
         let within = path.strip_prefix(source).unwrap();
@@ -153,31 +153,31 @@ fn check(source: &Path, order: &[&str], writes: &[&str]) -> Vec<String> {
             continue;
         }
         let layer = order.iter().position(|&it| it == module);
-        let layer = layer.unwrap_or_else(|| panic!("`{module}` has no layer: add it to the list"));
+        let layer = layer.unwrap_or_else(|| panic!("`{module}` has no layer; add it to the list"));
         let text = code(&fs::read_to_string(&path).unwrap());
-        let mut fault = |at: usize, problem: String| {
-            faults.push(format!("{}:{}: {problem}", path.display(), text[..at].lines().count()));
+        let mut report = |at: usize, problem: String| {
+            violations.push(format!("{}:{}: {problem}", path.display(), text[..at].lines().count()));
         };
         for (at, rest) in found(&text, "crate::") {
             for upper in named(rest).into_iter().filter(|name| order[layer + 1..].contains(name)) {
-                fault(at, format!("imports from `{upper}`, which lies above it"));
+                report(at, format!("imports from `{upper}`, a higher layer"));
             }
         }
-        for word in PRINTS.into_iter().filter(|_| !writes.contains(&module.as_str())) {
+        for word in PRINTING_CALLS.into_iter().filter(|_| !writes.contains(&module.as_str())) {
             found(&text, word)
-                .for_each(|(at, _)| fault(at, format!("calls `{word}`: log a message instead")));
+                .for_each(|(at, _)| report(at, format!("calls `{word}`; log a message instead")));
         }
     }
-    faults
+    violations
 }
 
 #[test]
 fn modules_import_downwards_and_the_program_alone_prints() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut faults = check(&root.join("src"), &PROGRAM, &["terminal", "cli"]);
-    faults.extend(check(&root.join("crates/nn/src"), &NN, &[]));
-    faults.extend(check(&root.join("crates/report/src"), &REPORT, &[]));
-    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+    let mut violations = check(&root.join("src"), &PROGRAM, &["terminal", "cli"]);
+    violations.extend(check(&root.join("crates/nn/src"), &NN, &[]));
+    violations.extend(check(&root.join("crates/report/src"), &REPORT, &[]));
+    assert!(violations.is_empty(), "\n{}", violations.join("\n"));
     // Checks the search itself.
     let all =
         |text: &'static str| found(text, "crate::").flat_map(|(_, rest)| named(rest)).collect::<Vec<_>>();
@@ -210,7 +210,7 @@ fn every_source_file_is_a_declared_module() {
 }
 
 #[test]
-fn library_crates_bring_no_dependencies_of_the_program() {
+fn library_crates_avoid_dependencies_of_the_program() {
     for (name, unwanted) in UNWANTED {
         let package = format!("causal-attention-{name}");
         let tree = Command::new(env!("CARGO"))
@@ -227,7 +227,7 @@ fn library_crates_bring_no_dependencies_of_the_program() {
             let is = |word: &&str| {
                 crate_name.strip_prefix(*word).is_some_and(|it| it.is_empty() || it.starts_with('-'))
             };
-            assert!(!unwanted.iter().any(is), "`{package}` brings `{crate_name}`");
+            assert!(!unwanted.iter().any(is), "`{package}` depends on `{crate_name}`");
         }
     }
 }

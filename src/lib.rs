@@ -62,7 +62,7 @@
 //! use causal_attention::config::Config;
 //! use causal_attention::data::{Dataset, Vocabulary};
 //! use causal_attention::training::observers::{ModelAccess, Moment, Observer};
-//! use causal_attention::training::{Control, Given, Mode, RunPath, launch_with};
+//! use causal_attention::training::{Control, Mode, RunInputs, RunPath, launch_with};
 //!
 //! /// Records the largest weight every two steps.
 //! struct LargestWeight(Arc<Mutex<Vec<(usize, f32)>>>);
@@ -86,11 +86,11 @@
 //! let mut config = Config::default();
 //! config.training.steps = Some(4);
 //! let recorded = Arc::new(Mutex::new(Vec::new()));
-//! let given = Given { dataset: Some(dataset), observers: vec![Box::new(LargestWeight(recorded.clone()))] };
+//! let inputs = RunInputs { dataset: Some(dataset), observers: vec![Box::new(LargestWeight(recorded.clone()))] };
 //! # let temporary = tempfile::tempdir().unwrap();
 //! # let folder = temporary.path().join("run");
 //! let control = Control::unwatched(backend::choose(None, None)?);
-//! let outcome = launch_with(&config, Mode::New(RunPath::Folder(folder)), &control, given)?;
+//! let outcome = launch_with(&config, Mode::New(RunPath::Folder(folder)), &control, inputs)?;
 //! assert_eq!(outcome.summary.steps, 4);
 //! let steps: Vec<usize> = recorded.lock().unwrap().iter().map(|(step, _)| *step).collect();
 //! assert_eq!(steps, [0, 2, 4]);

@@ -1,9 +1,9 @@
 //! The program `causal-attention`: see `causal-attention --help`.
 
-use causal_attention::kernels::allocator::WholeLines;
+use causal_attention::kernels::allocator::LineAlignedAllocator;
 
 #[global_allocator]
-static ALLOCATOR: WholeLines = WholeLines;
+static ALLOCATOR: LineAlignedAllocator = LineAlignedAllocator;
 
 fn main() -> std::process::ExitCode {
     causal_attention::cli::main()

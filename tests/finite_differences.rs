@@ -32,7 +32,7 @@ fn check<M: Module<B>>(what: &str, module: M, loss: impl Fn(&M) -> Tensor<B, 1>)
     }
     impl ModuleVisitor<B> for Collect<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-            let gradient = param.val().grad(self.gradients).expect("every parameter takes part");
+            let gradient = param.val().grad(self.gradients).expect("a parameter lacks a gradient");
             self.found.push((param.id, gradient.into_data().to_vec().unwrap()));
         }
     }
@@ -59,15 +59,15 @@ fn check<M: Module<B>>(what: &str, module: M, loss: impl Fn(&M) -> Tensor<B, 1>)
     };
     assert!(!collect.found.is_empty());
     let largest = collect.found.iter().flat_map(|(_, gradient)| gradient).fold(0.0f64, |a, b| a.max(b.abs()));
-    assert!(largest > 1e-6, "{what}: nothing depends on any parameter");
+    assert!(largest > 1e-6, "{what}: the loss does not depend on any parameter");
     for (id, gradient) in collect.found {
         let stride = gradient.len().div_ceil(5).max(1);
         for index in (0..gradient.len()).step_by(stride) {
             let slope = |step| (value(id, index, step) - value(id, index, -step)) / (2.0 * step);
             let difference = |step| (4.0 * slope(step) - slope(2.0 * step)) / 3.0;
             let agrees = |step| (gradient[index] - difference(step)).abs() <= 1e-7 * largest;
-            let told = || format!("{what}: {} is not {}", gradient[index], difference(STEPS[0]));
-            assert!(STEPS.into_iter().any(agrees), "{}", told());
+            let message = || format!("{what}: {} is not {}", gradient[index], difference(STEPS[0]));
+            assert!(STEPS.into_iter().any(agrees), "{}", message());
         }
     }
 }

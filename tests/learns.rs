@@ -79,7 +79,7 @@ fn learns_successors(config: ModelConfig) {
     learns(config, sizes, 0.0, 300, |random| {
         next_tokens(|| {
             let first = random.random_range(0..VOCAB as i64);
-            (0..=TIME as i64).map(|place| (first + 3 * place) % VOCAB as i64).collect()
+            (0..=TIME as i64).map(|position| (first + 3 * position) % VOCAB as i64).collect()
         })
     });
 }
@@ -117,13 +117,13 @@ fn decoders_of_every_kind_learn() {
 
 const START: usize = 5;
 const END: usize = 6;
-const LONGEST: usize = 4;
+const MAX_LENGTH: usize = 4;
 
 /// A source of two to four digits below 5, padded with zeros, and its length.
 fn source(random: &mut ChaCha8Rng) -> (Vec<i64>, usize) {
-    let length = random.random_range(2..=LONGEST);
-    let digits = |place| if place < length { random.random_range(0..5) } else { 0 };
-    ((0..LONGEST).map(digits).collect(), length)
+    let length = random.random_range(2..=MAX_LENGTH);
+    let digits = |index| if index < length { random.random_range(0..5) } else { 0 };
+    ((0..MAX_LENGTH).map(digits).collect(), length)
 }
 
 /// Returns the padding mask of sequences with these lengths.
@@ -137,19 +137,19 @@ fn reversals(random: &mut ChaCha8Rng) -> Batch {
     let (mut inputs, mut targets) = (Vec::new(), Vec::new());
     for (source, &length) in sources.iter().zip(&lengths) {
         let answer = source[..length].iter().rev().copied();
-        let padding = std::iter::repeat_n(0, LONGEST - length);
+        let padding = std::iter::repeat_n(0, MAX_LENGTH - length);
         inputs.push(std::iter::once(START as i64).chain(answer.clone()).chain(padding.clone()).collect());
         targets.push(answer.chain([END as i64]).chain(padding).collect());
     }
     let written: Vec<usize> = lengths.iter().map(|length| length + 1).collect();
     let source = Source { tokens: ids(&sources), lengths };
     let inputs = Inputs { tokens: ids(&inputs), source: Some(source) };
-    (inputs, ids(&targets), Some(beyond(&written, LONGEST + 1)))
+    (inputs, ids(&targets), Some(beyond(&written, MAX_LENGTH + 1)))
 }
 
 #[test]
 fn encoder_decoder_learns_to_reverse_and_stop() {
-    let sizes = Sizes { vocab: VOCAB, context: LONGEST + 1, source_context: Some(LONGEST) };
+    let sizes = Sizes { vocab: VOCAB, context: MAX_LENGTH + 1, source_context: Some(MAX_LENGTH) };
     let config = small(Architecture::EncoderDecoder, PositionScheme::Learned);
     // The negative floor requires a loss below 0.02, at which hardly any answer is wrong.
     let model = learns(config, sizes, -0.08, 1000, reversals).valid();
@@ -161,7 +161,7 @@ fn encoder_decoder_learns_to_reverse_and_stop() {
     let mut cache = model.start(Some(batch)).unwrap();
     let mut next = ids(&vec![vec![START as i64]; BATCH]).inner();
     let mut answers = vec![Vec::new(); BATCH];
-    for _ in 0..=LONGEST {
+    for _ in 0..=MAX_LENGTH {
         next = model.read(next, &mut cache).unwrap().argmax(1); // [batch, 1]
         for (answer, token) in answers.iter_mut().zip(next.clone().into_data().iter::<i64>()) {
             answer.push(token);
@@ -172,5 +172,5 @@ fn encoder_decoder_learns_to_reverse_and_stop() {
         reversed.eq(answers[row].iter().take_while(|&&token| token != END as i64))
     });
     let right = right.count();
-    assert!(right >= BATCH - 2, "{right} of {BATCH} answers are right");
+    assert!(right >= BATCH - 2, "{right} of {BATCH} answers are correct");
 }

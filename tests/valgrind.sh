@@ -1,13 +1,12 @@
 #!/bin/sh
-# The kernels' tests under valgrind, which fails where a number is read that nobody wrote, or one beyond an
-# allocation. Ten minutes. Needs valgrind, and the processor that it knows: kernels and `gemm` ask which
-# instructions there are, and take AVX2 where AVX-512 is hidden from them.
+# Runs the kernels' tests under valgrind, which fails on reads of uninitialised memory or beyond an allocation.
+# Takes ten minutes. valgrind hides AVX-512 from the program, so kernels and `gemm` use AVX2.
 #
 #     tests/valgrind.sh [TEST..]
 set -eu
 cd "$(dirname "$0")/.."
-command -v valgrind >/dev/null || { echo "no valgrind here: install it from your system's packages" >&2; exit 2; }
+command -v valgrind >/dev/null || { echo "valgrind is not installed; install it from your system's packages" >&2; exit 2; }
 tests=$(cargo test --release --package causal-attention-kernels --lib --no-run --message-format=json |
     sed -n 's/.*"kind":\["lib"\].*"executable":"\([^"]*\)".*/\1/p')
-# What is skipped starts processes of its own.
+# The skipped tests start other processes.
 exec valgrind --error-exitcode=1 "$tests" "$@" --test-threads 1 --skip instruction_sets

@@ -1,13 +1,13 @@
-//! Zero-ablation of single heads: the rise of the loss without a head measures its importance.
+//! Zero ablation of single heads. The rise of the loss measures the importance of a head.
 //!
-//! A head reaches the rest of the model only through its rows of the output projection. With these rows at zero the
-//! head's output is zero, whatever it attends to; biases stay.
+//! A head reaches the rest of the model only through its rows of the output projection. If these rows are zero,
+//! the output of the head is zero, whatever it attends to. Biases are kept.
 
 use burn::prelude::*;
 
 use crate::{attention::MultiHeadAttention, model::Model};
 
-/// The causal self-attention of each layer.
+/// Returns the causal self-attention of each layer.
 fn attentions<B: Backend>(model: &mut Model<B>) -> Vec<&mut MultiHeadAttention<B>> {
     match model {
         Model::OneLayer(model) => vec![&mut model.attention],
@@ -52,17 +52,17 @@ mod tests {
         let sizes = Sizes { vocab: 11, context: 7, source_context: None };
         let model = config.init::<NdArray>(sizes, &Default::default()).unwrap();
         assert_eq!(heads(&model), [3]);
-        let read = || Inputs::tokens(Tensor::from_ints([[3, 1, 4, 1, 5]], &Default::default()));
-        let logits = |model: &Model<NdArray>| model.forward(read()).unwrap();
-        // Logits are linear in the head outputs: the effects of the three single ablations add up to all that attention
-        // adds.
-        let whole = logits(&model);
-        let parts = (0..3).map(|head| whole.clone() - logits(&without_head(&model, 0, head)));
-        let added = parts.reduce(|sum, part| sum + part).unwrap();
+        let inputs = || Inputs::tokens(Tensor::from_ints([[3, 1, 4, 1, 5]], &Default::default()));
+        let logits = |model: &Model<NdArray>| model.forward(inputs()).unwrap();
+        // Logits are linear in the head outputs, so the effects of the three single ablations sum to the effect of
+        // ablating all heads.
+        let full = logits(&model);
+        let effects = (0..3).map(|head| full.clone() - logits(&without_head(&model, 0, head)));
+        let sum = effects.reduce(|sum, effect| sum + effect).unwrap();
         let none = (0..3).fold(model.clone(), |model, head| without_head(&model, 0, head));
-        let difference: f32 = (whole.clone() - logits(&none) - added).abs().max().into_scalar();
+        let difference: f32 = (full.clone() - logits(&none) - sum).abs().max().into_scalar();
         assert!(difference < 1e-5, "{difference}");
-        let effect: f32 = (whole - logits(&without_head(&model, 0, 1))).abs().max().into_scalar();
+        let effect: f32 = (full - logits(&without_head(&model, 0, 1))).abs().max().into_scalar();
         assert!(effect > 1e-3, "{effect}");
     }
 }

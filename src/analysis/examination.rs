@@ -1,5 +1,5 @@
-//! `analysis.json`: the head scores of a run's best weights. They are stored with the run because the data may be gone
-//! later.
+//! `analysis.json`: the head scores of a run's best weights. They are stored with the run because the data may be
+//! missing later.
 
 use std::path::Path;
 
@@ -14,31 +14,33 @@ use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
 use crate::files::read_json;
 use crate::model::Model;
 
-/// The maximum number of attention weights computed for one scoring, and per batch: 4 MB, which fits the CPU cache.
-const MOST_SCORED: usize = 1 << 28;
-const BATCH_SCORED: usize = 1 << 20;
-/// The maximum number of sequences per ablation batch, and of tokens in it.
-const ABLATION_BATCH: usize = 16;
-const ABLATION_TOKENS: usize = 1 << 13;
+/// The maximum number of attention weights computed to score the heads once.
+const MAX_SCORED_WEIGHTS: usize = 1 << 28;
+/// The maximum number of attention weights per batch: 4 MB, which fits the CPU cache.
+const MAX_BATCH_WEIGHTS: usize = 1 << 20;
+/// The maximum number of sequences per ablation batch.
+const MAX_ABLATION_SEQUENCES: usize = 16;
+/// The maximum number of tokens per ablation batch.
+const MAX_ABLATION_TOKENS: usize = 1 << 13;
 
 /// The analysis of a run's best weights. Losses are in nats per token.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
     /// The step of the best weights.
     pub step: usize,
-    /// The loss over the whole validation set, which distinguishes these weights from another run's.
+    /// The loss over the full validation set, which distinguishes these weights from those of another run.
     #[serde(default)]
     pub loss: Option<f64>,
     /// The number of validation sequences that the heads were scored on.
     pub sequences: usize,
-    /// The number of tokens scored per sequence, if not all of them.
+    /// The number of tokens scored per sequence; `None` if all are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_tokens: Option<usize>,
     /// The number of validation sequences that the heads were ablated on.
     pub ablation_sequences: usize,
     /// Scores per head, `[layer][head]`.
     pub heads: Vec<Vec<HeadScores>>,
-    /// The loss at each position over the whole validation set; `None` where no target counts.
+    /// The loss at each position over the full validation set; `None` where all targets are padding.
     pub loss_by_position: Vec<Option<f64>>,
     /// The entropy floor at each position: the loss of the optimal predictor. Empty if it is unknown.
     pub floor_by_position: Vec<f64>,
@@ -47,13 +49,13 @@ pub struct Analysis {
 impl Analysis {
     /// Reads the analysis at `path`; returns `None` if the file does not exist.
     pub fn read(path: &Path) -> Result<Option<Self>> {
-        let what = "the scores of a run's heads; without the file they are scored anew";
+        let what = "the scores of a run's heads; remove the file, and they are computed again";
         path.exists().then(|| read_json(path, what)).transpose()
     }
 }
 
 /// Scores the heads of `model`, `[layer][head]`, over the first sequences of `set`. Returns the scores and the number
-/// of sequences. A batch has at most `rows` sequences, so that it fits wherever a training batch fits.
+/// of sequences. A batch has at most `rows` sequences, so it fits into memory if a training batch of that size does.
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) if the model cannot read the sequences.
@@ -68,9 +70,9 @@ pub fn score_heads<B: Backend>(
     let maps = heads.iter().sum::<usize>();
     let longest = Sample::longest(maps);
     let weights = |time: usize| (maps * time * time).max(1);
-    let samples = Sample::first(set, config.sequences.min(MOST_SCORED / weights(set.time())).max(1));
+    let samples = Sample::first(set, config.sequences.min(MAX_SCORED_WEIGHTS / weights(set.time())).max(1));
     let samples: Vec<_> = samples.into_iter().map(|sample| sample.beginning(longest)).collect();
-    let together = (BATCH_SCORED / weights(set.time().min(longest))).clamp(1, rows.max(1));
+    let together = (MAX_BATCH_WEIGHTS / weights(set.time().min(longest))).clamp(1, rows.max(1));
     let mut tallies = HeadTallies::default();
     for samples in samples.chunks(together) {
         let inputs = DeviceBatch::new(&Sample::batch_of(samples), device).inputs;
@@ -82,11 +84,11 @@ pub fn score_heads<B: Backend>(
     Ok((tallies.scores(), samples.len()))
 }
 
-/// Analyses `model`, the best weights of a run of `config` on `dataset`. They were reached after `step` steps, with
-/// `evaluation` as their result on the whole validation set.
+/// Analyses `model`, the best weights of a run of `config` on `dataset`. `step` is the step of these weights, and
+/// `evaluation` their result on the full validation set.
 ///
-/// Each head is ablated on as many validation sequences as cost at most a tenth of the run's `trained_tokens`, and on
-/// at least one. `ablated` is called with the number of finished heads.
+/// Each head is ablated on at least one validation sequence. All ablations together read at most a tenth of the run's
+/// `trained_tokens`. `ablated` receives the number of finished heads.
 ///
 /// # Errors
 /// Same as [`score_heads`].
@@ -104,9 +106,9 @@ pub fn examine<B: Backend>(
 
     let all = heads.iter().map(Vec::len).sum::<usize>();
     let affordable = trained_tokens as usize / 10 / (all * valid.time()).max(1);
-    let left_out_over = affordable.clamp(1, sequences);
-    let rows = ablation_batch(valid.time(), rows).min(left_out_over);
-    let batches = left_out_over / rows;
+    let ablation_sequences = affordable.clamp(1, sequences);
+    let rows = ablation_batch(valid.time(), rows).min(ablation_sequences);
+    let batches = ablation_sequences / rows;
     let loss = |model: &Model<B>| evaluate(model, valid.batches(rows).take(batches), device).loss;
     ablate(model, &mut heads, ablated, loss);
     Ok(Analysis {
@@ -121,12 +123,12 @@ pub fn examine<B: Backend>(
     })
 }
 
-/// Runs `model` on one sequence and returns its view and head scores. With `ablated`, each head is also ablated once,
-/// which takes one pass over the sequence per head; the callback receives the number of finished heads.
+/// Runs `model` on one sequence and returns its view and head scores. With `ablated`, each head is also ablated, which
+/// takes one pass per head; the callback receives the number of finished heads.
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) if the model cannot read the sequence, for example because it is too long.
-pub fn look_at<B: Backend>(
+pub fn inspect_sample<B: Backend>(
     model: &Model<B>,
     sample: &Sample,
     ablated: Option<impl Fn(u64)>,
@@ -145,23 +147,24 @@ pub fn look_at<B: Backend>(
     Ok((view, heads))
 }
 
-/// Returns the number of sequences per ablation batch, each of `time` tokens, where a training batch has `rows`.
+/// Returns the number of sequences of `time` tokens per ablation batch; a training batch has `rows` sequences.
 fn ablation_batch(time: usize, rows: usize) -> usize {
-    ABLATION_BATCH.min(ABLATION_TOKENS / time.max(1)).min(rows).max(1)
+    MAX_ABLATION_SEQUENCES.min(MAX_ABLATION_TOKENS / time.max(1)).min(rows).max(1)
 }
 
-/// Fills in the rise of the `loss` when each head is ablated; `done` receives the number of finished heads.
+/// Sets each head's ablation score, the rise of the `loss`; `done` receives the number of finished heads.
 fn ablate<B: Backend>(
     model: &Model<B>,
     heads: &mut [Vec<HeadScores>],
     done: impl Fn(u64),
     loss: impl Fn(&Model<B>) -> f64,
 ) {
-    let whole = loss(model);
+    let full_loss = loss(model);
     let heads = heads.iter_mut().enumerate();
     let heads = heads.flat_map(|(layer, heads)| heads.iter_mut().enumerate().map(move |head| (layer, head)));
     for (number, (layer, (head, scores))) in (1..).zip(heads) {
-        scores.0[Score::Ablation as usize] = Some(loss(&ablation::without_head(model, layer, head)) - whole);
+        scores.0[Score::Ablation as usize] =
+            Some(loss(&ablation::without_head(model, layer, head)) - full_loss);
         done(number);
     }
 }

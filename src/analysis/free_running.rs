@@ -1,12 +1,12 @@
-//! Free-running continuations of a run's validation samples. After the prompt the model reads its own output instead of
-//! the truth, so one wrong token can lead to others.
+//! Free-running continuations of a run's validation samples. After the prompt, the model reads its own output instead
+//! of the truth, so one wrong token can lead to others.
 
 use burn::tensor::backend::Backend;
 
 use super::Sample;
 use crate::data::{Role, Vocabulary};
 use crate::error::Result;
-use crate::generation::{Options, Prompt, Sampling, write};
+use crate::generation::{Options, Prompt, Sampling, generate};
 use crate::model::{Model, Sizes};
 
 /// A generated continuation and the true one.
@@ -23,11 +23,11 @@ pub struct FreeRunning {
 impl FreeRunning {
     /// Continues a validation sample with the model.
     ///
-    /// The prompt extends to the position from which all later tokens are determined. If that position is in the last
-    /// quarter, the prompt is the first half.
+    /// The prompt ends where all later tokens are determined. If that position is in the last quarter of the sample,
+    /// the prompt is its first half.
     ///
     /// # Errors
-    /// Same as [`write()`].
+    /// Same as [`generate()`].
     pub fn new<B: Backend>(
         (model, sizes): (&Model<B>, Sizes),
         vocabulary: &Vocabulary,
@@ -36,28 +36,29 @@ impl FreeRunning {
     ) -> Result<Self> {
         let mut sequence = sample.inputs.clone();
         sequence.extend(sample.targets.last());
-        let given = match sample.source {
-            // The token that starts an answer.
+        let prompt_length = match sample.source {
+            // The prompt of an answer is its start token.
             Some(_) => 1,
-            None => given(&sample.roles),
+            None => prompt_length(&sample.roles),
         };
-        let truth = sequence.split_off(given.min(sequence.len()));
+        let truth = sequence.split_off(prompt_length.min(sequence.len()));
         let prompt = Prompt { tokens: sequence, source: sample.source.clone() };
         // The truth may contain the end-of-text token.
         let max_new = truth.len();
         let options = Options { sampling: Sampling::GREEDY, max_new, ignore_end: true, ..Options::default() };
-        let mut written = write((model, sizes), vocabulary, &prompt, &options, device, |_, _| Ok(()))?;
-        let generated = written.pop().map_or_else(Vec::new, |continuation| continuation.tokens);
+        let mut continuations =
+            generate((model, sizes), vocabulary, &prompt, &options, device, |_, _| Ok(()))?;
+        let generated = continuations.pop().map_or_else(Vec::new, |continuation| continuation.tokens);
         Ok(Self { prompt: prompt.source.unwrap_or(prompt.tokens), generated, truth })
     }
 }
 
 /// Returns the number of prompt tokens of a sample whose targets have these roles.
-fn given(roles: &[Role]) -> usize {
+fn prompt_length(roles: &[Role]) -> usize {
     let all = roles.len() + 1;
     // Target `i` is token `i + 1`.
-    let known = roles.iter().rposition(|&role| role != Role::Determined).map_or(1, |last| last + 2);
-    if known <= all * 3 / 4 { known } else { all.div_ceil(2) }
+    let end = roles.iter().rposition(|&role| role != Role::Determined).map_or(1, |last| last + 2);
+    if end <= all * 3 / 4 { end } else { all.div_ceil(2) }
 }
 
 #[cfg(test)]
@@ -67,14 +68,14 @@ mod tests {
     use burn_ndarray::NdArray;
 
     #[test]
-    fn prompt_ends_where_targets_become_determined_or_midway() {
+    fn prompt_ends_at_determined_targets_or_midway() {
         use Role::{Determined, Undetermined};
         let mut roles = vec![Undetermined; 2];
         roles.extend([Determined; 9]);
-        assert_eq!(given(&roles), 3);
-        assert_eq!(given(&[Undetermined; 11]), 6);
-        assert_eq!(given(&[Determined; 11]), 1);
-        assert_eq!(given(&[Determined, Determined, Determined, Undetermined, Determined]), 3);
+        assert_eq!(prompt_length(&roles), 3);
+        assert_eq!(prompt_length(&[Undetermined; 11]), 6);
+        assert_eq!(prompt_length(&[Determined; 11]), 1);
+        assert_eq!(prompt_length(&[Determined, Determined, Determined, Undetermined, Determined]), 3);
     }
 
     #[test]
@@ -106,7 +107,7 @@ mod tests {
             };
             let tokens = if source.is_some() { vec![3] } else { prompt };
             let prompt = Prompt { tokens, source };
-            let expected = write((&model, sizes), &vocabulary, &prompt, &options, &device, |_, _| Ok(()));
+            let expected = generate((&model, sizes), &vocabulary, &prompt, &options, &device, |_, _| Ok(()));
             assert_eq!(free.generated, expected.unwrap()[0].tokens);
         }
     }

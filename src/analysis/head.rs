@@ -1,15 +1,14 @@
 //! Head scores computed from attention weights alone.
 //!
-//! Each score is a mean over the queries of a set of sequences to which it applies: every query has a first token, but
-//! few have an earlier occurrence of their own token.
+//! Each score is a mean over the queries that it applies to. For example, the induction score applies only to queries
+//! with an earlier occurrence of their token.
 
 use rayon::prelude::*;
 
 use super::score::{HeadScores, Score};
 use crate::evaluation::Mean;
 
-/// Running sums for the scores of all heads, `[layer][head]`. Sequences are added one by one, so only one sequence's
-/// weights are held in memory.
+/// Running sums for the scores of all heads, `[layer][head]`.
 #[derive(Debug, Clone, Default)]
 pub struct HeadTallies(Vec<Vec<Tally>>);
 
@@ -24,7 +23,7 @@ impl HeadTallies {
     }
 
     /// Adds a batch. `attention` holds for each layer its number of heads and its weights,
-    /// `[sequence, head, query, key]`; `tokens` holds the tokens of each sequence. Shorter sequences are padded to the longest.
+    /// `[sequence, head, query, key]`; `tokens` holds the tokens of each sequence. Shorter sequences are padded.
     pub fn add_batch(&mut self, attention: &[(usize, Vec<f32>)], tokens: &[&[u32]]) {
         self.0.resize_with(attention.len(), Vec::new);
         for (tallies, (heads, weights)) in self.0.iter_mut().zip(attention) {
@@ -54,9 +53,9 @@ fn add(tally: &mut Tally, weights: &[f32], tokens: &[u32]) {
     for (query, row) in weights.chunks(weights.len().isqrt().max(1)).take(tokens.len()).enumerate() {
         let weight = |key: usize| f64::from(row[key]);
         let mut add = |score: Score, value: f64| tally[score as usize].add(value);
-        let seen = (0..=query).filter(|&key| row[key] > 0.0);
-        add(Score::Entropy, seen.clone().map(|key| -weight(key) * weight(key).ln()).sum());
-        add(Score::Distance, seen.map(|key| weight(key) * (query - key) as f64).sum());
+        let visible = (0..=query).filter(|&key| row[key] > 0.0);
+        add(Score::Entropy, visible.clone().map(|key| -weight(key) * weight(key).ln()).sum());
+        add(Score::Distance, visible.map(|key| weight(key) * (query - key) as f64).sum());
         add(Score::Itself, weight(query));
         if query == 0 {
             continue;
@@ -81,7 +80,7 @@ mod tests {
         tallies.scores()[0][0]
     }
 
-    fn close(value: Option<f64>, expected: f64) {
+    fn assert_close(value: Option<f64>, expected: f64) {
         assert!(value.is_some_and(|value| (value - expected).abs() < 1e-6), "{value:?} {expected}");
     }
 
@@ -92,17 +91,20 @@ mod tests {
             [[1.0, 0.0, 0.0, 0.0], [0.25, 0.75, 0.0, 0.0], [0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4]]
                 .concat();
         let scores = scores(&weights, &tokens);
-        close(scores[Score::Itself], (1.0 + 0.75 + 0.25 + 0.4) / 4.0);
-        close(scores[Score::Previous], (0.25 + 0.25 + 0.3) / 3.0);
-        close(scores[Score::First], (0.25 + 0.5 + 0.1) / 3.0);
+        assert_close(scores[Score::Itself], (1.0 + 0.75 + 0.25 + 0.4) / 4.0);
+        assert_close(scores[Score::Previous], (0.25 + 0.25 + 0.3) / 3.0);
+        assert_close(scores[Score::First], (0.25 + 0.5 + 0.1) / 3.0);
         // The earlier occurrence of query 2 (token 5) is at 0, followed by position 1; that of query 3 (token 7) is at
         // 1, followed by 2.
-        close(scores[Score::Induction], (0.25 + 0.3) / 2.0);
-        close(scores[Score::Duplicate], (0.5 + 0.2) / 2.0);
-        close(scores[Score::Distance], (0.0 + 0.25 + (2.0 * 0.5 + 0.25) + (0.3 + 2.0 * 0.2 + 0.3)) / 4.0);
+        assert_close(scores[Score::Induction], (0.25 + 0.3) / 2.0);
+        assert_close(scores[Score::Duplicate], (0.5 + 0.2) / 2.0);
+        assert_close(
+            scores[Score::Distance],
+            (0.0 + 0.25 + (2.0 * 0.5 + 0.25) + (0.3 + 2.0 * 0.2 + 0.3)) / 4.0,
+        );
         let entropy = |row: &[f64]| row.iter().map(|w| -w * w.ln()).sum::<f64>();
         let rows = entropy(&[0.25, 0.75]) + entropy(&[0.5, 0.25, 0.25]) + entropy(&[0.1, 0.2, 0.3, 0.4]);
-        close(scores[Score::Entropy], rows / 4.0);
+        assert_close(scores[Score::Entropy], rows / 4.0);
     }
 
     #[test]
@@ -117,14 +119,14 @@ mod tests {
         ];
         let scores = scores(&weights.concat(), &[3, 4, 3, 5, 3]);
         // Query 2 has one earlier 3, at 0, followed by position 1. Query 4 has two, at 0 and 2, followed by 1 and 3.
-        close(scores[Score::Induction], (0.5 + (0.3 + 0.5)) / 2.0);
-        close(scores[Score::Duplicate], (0.25 + (0.1 + 0.05)) / 2.0);
+        assert_close(scores[Score::Induction], (0.5 + (0.3 + 0.5)) / 2.0);
+        assert_close(scores[Score::Duplicate], (0.25 + (0.1 + 0.05)) / 2.0);
     }
 
     #[test]
     fn padded_batches_match_single_sequences() {
         let map = |seed: f32, time: usize| -> Vec<f32> {
-            (0..time * time).map(|place| ((place as f32 + seed).sin().abs()) / time as f32).collect()
+            (0..time * time).map(|index| ((index as f32 + seed).sin().abs()) / time as f32).collect()
         };
         let sequences: [(&[u32], f32); 3] = [(&[1, 2, 1, 2], 0.0), (&[3, 3], 5.0), (&[4, 5, 4], 9.0)];
         let (mut one_by_one, mut batch) = (HeadTallies::default(), HeadTallies::default());
@@ -152,16 +154,20 @@ mod tests {
     }
 
     #[test]
-    fn what_no_query_can_tell_is_none() {
+    fn scores_without_applicable_queries_are_none() {
         let scores = scores(&[1.0, 0.0, 0.5, 0.5], &[1, 2]);
-        assert_eq!((scores[Score::Induction], scores[Score::Duplicate]), (None, None), "nothing comes twice");
+        assert_eq!(
+            (scores[Score::Induction], scores[Score::Duplicate]),
+            (None, None),
+            "no token occurs twice"
+        );
         let alone = self::scores(&[1.0], &[1]);
         assert_eq!((alone[Score::Previous], alone[Score::First]), (None, None));
         assert_eq!(alone[Score::Entropy], Some(0.0));
     }
 
     #[test]
-    fn queries_of_all_sequences_weigh_alike() {
+    fn all_queries_have_the_same_weight() {
         let induction = vec![1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.0, 1.0, 0.0];
         let flat = vec![1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.2, 0.4, 0.4];
         let attention = [vec![flat.clone(), induction.clone()]];
@@ -170,7 +176,7 @@ mod tests {
         tallies.add(&attention, &[3, 4, 3]);
         tallies.add(&short, &[3]);
         let all = tallies.scores();
-        close(all[0][1][Score::Induction], 1.0);
-        close(all[0][0][Score::Itself], (1.0 + 0.5 + 0.4 + 1.0) / 4.0);
+        assert_close(all[0][1][Score::Induction], 1.0);
+        assert_close(all[0][0][Score::Itself], (1.0 + 0.5 + 0.4 + 1.0) / 4.0);
     }
 }

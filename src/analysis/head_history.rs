@@ -10,8 +10,8 @@ use super::score::{HeadScores, Score};
 use super::step_log::{AtStep, StepLog};
 use crate::error::{Error, Result};
 
-/// The columns before the score columns.
-const PLACE: [&str; 3] = ["step", "layer", "head"];
+/// The columns before the scores.
+const INDEX_COLUMNS: [&str; 3] = ["step", "layer", "head"];
 
 /// The scores of all heads at one step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,7 +31,7 @@ impl AtStep for ScoredStep {
     }
 
     fn header() -> Vec<u8> {
-        let names = PLACE.into_iter().chain(columns().map(|score| score.about().key));
+        let names = INDEX_COLUMNS.into_iter().chain(columns().map(|score| score.about().key));
         (names.collect::<Vec<_>>().join(",") + "\n").into_bytes()
     }
 
@@ -51,19 +51,20 @@ impl AtStep for ScoredStep {
         let mut steps: Vec<Self> = Vec::new();
         for (index, row) in csv::Reader::from_reader(lines).deserialize().enumerate() {
             let damaged = |problem: &dyn Display| {
-                let problem =
-                    format!("is no table of head scores: {problem}; without the file they are left out");
+                let problem = format!(
+                    "is not a valid table of head scores: {problem}; remove the file to omit the scores"
+                );
                 Error::in_file(path, Some(index + 2), None, problem)
             };
             let row: HashMap<String, Option<f64>> = row.map_err(|error: csv::Error| damaged(&error))?;
             let number = |column: &str| row.get(column).copied().flatten().map(|number| number as usize);
-            let [Some(step), Some(layer), Some(head)] = PLACE.map(number) else {
-                return Err(damaged(&"a row needs a step, a layer and a head"));
+            let [Some(step), Some(layer), Some(head)] = INDEX_COLUMNS.map(number) else {
+                return Err(damaged(&"a row lacks its step, layer or head"));
             };
             if steps.last().is_none_or(|last| last.step != step) {
                 steps.push(Self { step, heads: Vec::new() });
             }
-            let layers = &mut steps.last_mut().expect("one was pushed").heads;
+            let layers = &mut steps.last_mut().expect("a step was pushed").heads;
             if layer == layers.len() {
                 layers.push(Vec::new());
             }
@@ -77,7 +78,7 @@ impl AtStep for ScoredStep {
     }
 }
 
-/// Returns the scores recorded over a run: all but the ablation, which is too expensive at each step.
+/// Returns the scores recorded over a run: all but the ablation score, which is too expensive during training.
 fn columns() -> impl Iterator<Item = Score> {
     Score::ALL.into_iter().filter(|&score| score != Score::Ablation)
 }
@@ -88,8 +89,8 @@ mod tests {
 
     #[test]
     fn reopening_restores_entries_and_drops_later_steps() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("head_scores.csv");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head_scores.csv");
         let mut history = HeadHistory::open(&path, 0).unwrap();
         let scores = |value| {
             let scores = HeadScores::new(|score| match score {
@@ -108,12 +109,12 @@ mod tests {
         assert!(all.starts_with(&format!("{header}0,0,0,0.0,,,,,0.1,\n")), "{all}");
         // Simulates a crash while a line was being written.
         std::fs::write(&path, format!("{all}30,0,0,0.1")).unwrap();
-        let mut again = HeadHistory::open(&path, 10).unwrap();
-        assert!(again.holds(10) && !again.holds(20));
-        assert_eq!(again.all, [at(0), at(10)]);
-        again.cut().unwrap();
-        assert_eq!(HeadHistory::open(&path, 30).unwrap().all, again.all, "nothing of later steps is left");
-        again.push(at(20)).unwrap();
+        let mut reopened = HeadHistory::open(&path, 10).unwrap();
+        assert!(reopened.ends_at(10) && !reopened.ends_at(20));
+        assert_eq!(reopened.all, [at(0), at(10)]);
+        reopened.rewrite().unwrap();
+        assert_eq!(HeadHistory::open(&path, 30).unwrap().all, reopened.all, "later steps are dropped");
+        reopened.push(at(20)).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), all);
         std::fs::write(&path, "step,layer\n1,x\n").unwrap();
         let error = HeadHistory::open(&path, 10).unwrap_err().to_string();
@@ -125,8 +126,8 @@ mod tests {
 
     #[test]
     fn files_with_older_columns_are_upgraded() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("head_scores.csv");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head_scores.csv");
         std::fs::write(&path, "step,layer,head,entropy\n0,0,0,1.0\n").unwrap();
         let mut history = HeadHistory::open(&path, 0).unwrap();
         let heads = vec![vec![HeadScores::new(|score| (score == Score::Induction).then_some(0.5))]];

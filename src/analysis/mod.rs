@@ -4,15 +4,15 @@
 //! |---|---|
 //! | `score` | the list of scores, and the scores of one head |
 //! | `head` | head scores from attention weights |
-//! | [`ablation`] | zero-ablation of single heads |
+//! | [`ablation`] | zero ablation of single heads |
 //! | [`circuit`] | circuit discovery by interventions |
 //! | `sample` | the validation sequences stored with a run |
 //! | `view` | attention and predictions on one sequence |
 //! | `free_running` | a sequence continued by the model itself |
 //! | `examination` | the full analysis of a run's best weights: `analysis.json` |
-//! | `step_log` | a file of records taken during a run |
+//! | `step_log` | an append-only file of records per step |
 //! | `head_history` | head scores over a run: `head_scores.csv` |
-//! | `snapshots` | one sequence at several steps of a run: `snapshots.jsonl` |
+//! | `snapshots` | attention and predictions at several steps of a run: `snapshots.jsonl` |
 
 pub mod ablation;
 pub mod circuit;
@@ -26,12 +26,12 @@ mod snapshots;
 mod step_log;
 mod view;
 
-pub use examination::{Analysis, examine, look_at, score_heads};
+pub use examination::{Analysis, examine, inspect_sample, score_heads};
 pub use free_running::FreeRunning;
 pub use head::HeadTallies;
 pub use head_history::{HeadHistory, ScoredStep};
-pub use sample::{MOST_WEIGHTS, Sample};
+pub use sample::{MAX_HELD_WEIGHTS, Sample};
 pub use score::{HeadScores, Score, shown_head};
-pub use snapshots::{Snapshot, Snapshots, is_taken, watched};
+pub use snapshots::{Snapshot, Snapshots, is_snapshot_step, snapshot_sample};
 pub use step_log::{AtStep, StepLog};
 pub use view::View;

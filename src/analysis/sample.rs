@@ -8,9 +8,9 @@ use crate::data::{Batch, Role, Sequences, Source, SourceBatch};
 use crate::error::{Error, Result};
 use crate::files::read_json;
 
-/// The maximum number of attention weights held together: 64 MB, and as much again for each picture that shows all of
+/// The maximum number of attention weights held at the same time: 64 MB, plus 64 MB for each picture that shows all of
 /// them.
-pub const MOST_WEIGHTS: usize = 1 << 24;
+pub const MAX_HELD_WEIGHTS: usize = 1 << 24;
 
 /// One sequence: the model's inputs and the true targets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub struct Sample {
     pub inputs: Vec<u32>,
     /// The true next tokens.
     pub targets: Vec<u32>,
-    /// The role of each target: whether it can be predicted.
+    /// The role of each target, which states if it can be predicted.
     pub roles: Vec<Role>,
     /// The encoder's input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,9 +39,9 @@ impl Sample {
     }
 
     /// Returns the length of the longest sequence whose attention weights, over `maps` heads, are at most
-    /// [`MOST_WEIGHTS`]. A map grows as the square of the length.
+    /// [`MAX_HELD_WEIGHTS`]. A map grows as the square of the length.
     pub fn longest(maps: usize) -> usize {
-        (MOST_WEIGHTS / maps.max(1)).isqrt().max(1)
+        (MAX_HELD_WEIGHTS / maps.max(1)).isqrt().max(1)
     }
 
     /// Truncates the sample to at most `longest` tokens.
@@ -53,7 +53,7 @@ impl Sample {
         self
     }
 
-    /// Collates samples into one batch, the shorter ones padded.
+    /// Collates samples into one batch; shorter samples are padded.
     pub fn batch_of(samples: &[Self]) -> Batch {
         let time = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(0);
         let sources: Vec<_> = samples.iter().filter_map(|sample| sample.source.as_deref()).collect();
@@ -72,27 +72,27 @@ impl Sample {
         }
     }
 
-    /// Reads the samples in the file at `path`, made from `source`, with a vocabulary of `vocab` tokens.
+    /// Reads the samples in the file at `path`, whose data is from `source` and has a vocabulary of `vocab` tokens.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, or if it contains a sample that no model with this vocabulary can
-    /// read.
+    /// Returns an error if the file cannot be read, or if it contains an invalid sample or a token outside the
+    /// vocabulary.
     pub fn read(path: &Path, vocab: usize, source: Source) -> Result<Vec<Self>> {
         let mut samples: Vec<Self> = read_json(path, "validation sequences of the run")?;
         for role in samples.iter_mut().flat_map(|sample| &mut sample.roles) {
             *role = role.of(source);
         }
-        let Some(index) = samples.iter().position(|sample| !sample.is_whole(vocab)) else {
+        let Some(index) = samples.iter().position(|sample| !sample.is_valid(vocab)) else {
             return Ok(samples);
         };
         let problem = format!(
-            "holds no sample at place {index}: inputs, targets and roles must be as many, at least one, \
-             and tokens below {vocab}"
+            "sample {index} is not valid: `inputs`, `targets` and `roles` must have the same length of at least \
+             1, and tokens must be below {vocab}"
         );
         Err(Error::file(path, problem))
     }
 
-    fn is_whole(&self, vocab: usize) -> bool {
+    fn is_valid(&self, vocab: usize) -> bool {
         let Self { inputs, targets, roles, source } = self;
         let mut tokens = inputs.iter().chain(targets).chain(source.iter().flatten());
         !inputs.is_empty()

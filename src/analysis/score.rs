@@ -1,4 +1,4 @@
-//! The scores by which heads are compared: the one list that all tables, pictures and pages use.
+//! The scores of heads: a single list for all tables, pictures and pages.
 
 use std::collections::HashMap;
 use std::ops::Index;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, Serializer};
 pub enum Score {
     /// Entropy of the weights over the keys, in nats.
     Entropy,
-    /// Distance from the query back to the keys, in tokens, weighted by attention.
+    /// Distance from the query to the keys before it, in tokens, weighted by attention.
     Distance,
     /// Weight on the query itself.
     Itself,
@@ -35,22 +35,26 @@ impl Score {
         [Entropy, Distance, Itself, Previous, First, Induction, Duplicate, Ablation]
     };
 
-    /// Returns the score's key, name, unit and meaning, as files and pictures show them.
+    /// Returns the key, name, unit and meaning of the score for files and pictures.
     pub fn about(self) -> ScoreKind {
         let (key, name, unit, meaning, digits) = match self {
-            Score::Entropy => ("entropy", "entropy", "nats", "how widely the weights spread, in nats", 2),
+            Score::Entropy => ("entropy", "entropy", "nats", "entropy of the weights, in nats", 2),
             Score::Distance => {
-                ("distance", "distance", "tokens", "tokens back to the keys, weighed by attention", 1)
+                ("distance", "distance", "tokens", "distance to the keys in tokens, weighted by attention", 1)
             }
             Score::Itself => ("self", "self", "weight", "weight on the query itself", 2),
             Score::Previous => ("previous", "previous token", "weight", "weight on the token before", 2),
             Score::First => ("first", "first token", "weight", "weight on the first token", 2),
             Score::Induction => {
-                ("induction", "induction", "weight", "weight on what followed the same token earlier", 2)
+                ("induction", "induction", "weight", "weight on the token after an earlier occurrence", 2)
             }
-            Score::Duplicate => {
-                ("duplicate", "duplicate token", "weight", "weight on the same token earlier", 2)
-            }
+            Score::Duplicate => (
+                "duplicate",
+                "duplicate token",
+                "weight",
+                "weight on earlier occurrences of the same token",
+                2,
+            ),
             Score::Ablation => (
                 "zero_ablation",
                 "zero ablation",
@@ -68,7 +72,7 @@ impl Score {
     }
 }
 
-/// The scores of one head; `None` where no query applies, or where the head was not ablated.
+/// The scores of one head; `None` if a score applies to no query, or if the head was not ablated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(from = "HashMap<String, Option<f64>>")]
 pub struct HeadScores(pub(super) [Option<f64>; Score::ALL.len()]);
@@ -100,8 +104,8 @@ impl Serialize for HeadScores {
     }
 }
 
-/// Returns the head of a layer that is shown first. This is the head with the largest ablation score if any is known,
-/// and otherwise the one with the highest induction score. Ties go to the lower index.
+/// Returns the head of a layer that is shown first: the head with the highest ablation score, or with the highest
+/// induction score if no head was ablated. Ties go to the lower index.
 pub fn shown_head(layer: &[HeadScores]) -> usize {
     let is_known = layer.iter().any(|scores| scores[Score::Ablation].is_some());
     let score = if is_known { Score::Ablation } else { Score::Induction };
@@ -116,20 +120,20 @@ mod tests {
 
     #[test]
     fn scores_are_read_by_their_keys() {
-        for (place, score) in Score::ALL.into_iter().enumerate() {
-            assert_eq!(score as usize, place);
+        for (index, score) in Score::ALL.into_iter().enumerate() {
+            assert_eq!(score as usize, index);
         }
         let json = r#"{"entropy":0.5,"distance":2.0,"self":0.25,"previous":null,"first":0.1,"induction":0.75,"duplicate":null,"zero_ablation":-0.01}"#;
         let scores: HeadScores = serde_json::from_str(json).unwrap();
         assert_eq!((scores[Score::Itself], scores[Score::Previous]), (Some(0.25), None));
         assert_eq!(serde_json::to_string(&scores).unwrap(), json);
-        let fewer: HeadScores = serde_json::from_str(r#"{"induction":0.75,"another":1.0}"#).unwrap();
-        assert_eq!(fewer, HeadScores::new(|score| (score == Score::Induction).then_some(0.75)));
+        let partial: HeadScores = serde_json::from_str(r#"{"induction":0.75,"another":1.0}"#).unwrap();
+        assert_eq!(partial, HeadScores::new(|score| (score == Score::Induction).then_some(0.75)));
         assert_eq!(Score::Ablation.text(-0.0215), "−0.021");
     }
 
     #[test]
-    fn shown_head_is_most_important_else_most_inductive() {
+    fn shown_head_prefers_ablation_over_induction() {
         let head = |induction: f64, ablation: Option<f64>| {
             HeadScores::new(|score| match score {
                 Score::Induction => Some(induction),
@@ -142,7 +146,7 @@ mod tests {
         assert_eq!(
             shown_head(&[head(0.4, None), head(0.5, None), head(0.5, None)]),
             1,
-            "the first of equals"
+            "ties go to the lower index"
         );
         assert_eq!(shown_head(&[HeadScores::default(); 3]), 0);
     }

@@ -1,4 +1,4 @@
-//! `snapshots.jsonl`: attention and predictions on one validation sequence at several steps of a run. They show how
+//! `snapshots.jsonl`: attention and predictions on one validation sequence at several steps of a run, which show how
 //! heads form.
 
 use std::path::Path;
@@ -12,9 +12,9 @@ use super::{Sample, View};
 use crate::error::{Error, Result};
 
 /// The maximum number of decoder self-attention weights in a snapshot. A longer sequence is truncated.
-const MOST_WEIGHTS: usize = 1 << 16;
-/// The number of quantisation levels: a byte holds the square root of a weight, as in the page.
-const STEPS: f32 = 254.0;
+const MAX_SNAPSHOT_WEIGHTS: usize = 1 << 16;
+/// The quantisation level of weight 1. A byte holds the level of the square root of a weight, as in the page.
+const MAX_LEVEL: f32 = 254.0;
 
 /// Attention and predictions on one sequence at one step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,10 +22,10 @@ pub struct Snapshot {
     /// The number of completed steps.
     pub step: usize,
     /// The argmax token at each position, and its probability.
-    pub likeliest: Vec<(u32, f32)>,
+    pub most_likely: Vec<(u32, f32)>,
     /// The probability of the true next token.
     pub truth: Vec<f32>,
-    /// The weights of all maps, one byte each, deflated, in base64.
+    /// The weights of all maps: one byte per weight, zlib-compressed, in base64.
     weights: String,
 }
 
@@ -33,32 +33,33 @@ impl Snapshot {
     /// Creates the snapshot of a sample at `step` from the model's view of it.
     pub fn new(step: usize, sample: &Sample, view: &View) -> Self {
         let finite = |probability: f32| if probability.is_finite() { probability } else { 0.0 };
-        let likeliest = |row: &Vec<f32>| {
+        let most_likely = |row: &Vec<f32>| {
             let larger = |best: (u32, f32), next: (u32, f32)| if next.1 > best.1 { next } else { best };
             (0..).zip(row.iter().copied().map(finite)).fold((0, 0.0), larger)
         };
         let truth = view.probabilities.iter().zip(&sample.targets);
         let lengths = [sample.inputs.len(), sample.source.as_ref().map_or(0, Vec::len)];
-        let byte = |weight: f32| (weight.clamp(0.0, 1.0).sqrt() * STEPS).round() as u8;
+        let byte = |weight: f32| (weight.clamp(0.0, 1.0).sqrt() * MAX_LEVEL).round() as u8;
         let maps = AttentionKind::ALL.into_iter().flat_map(|kind| {
             let maps = view.maps.of(kind).iter().flatten();
-            maps.flat_map(move |map| kept(kind, lengths).map(|(place, _)| map[place]))
+            maps.flat_map(move |map| stored_weights(kind, lengths).map(|(index, _)| map[index]))
         });
         let bytes: Vec<u8> = maps.map(byte).collect();
         Self {
             step,
-            likeliest: view.probabilities.iter().map(likeliest).collect(),
+            most_likely: view.probabilities.iter().map(most_likely).collect(),
             truth: truth.map(|(row, &target)| finite(row[target as usize])).collect(),
             weights: STANDARD.encode(miniz_oxide::deflate::compress_to_vec_zlib(&bytes, 6)),
         }
     }
 
-    /// Returns the attention maps of a model with the same heads as `like`, which reads a source of `source` tokens.
-    /// Returns `None` if the snapshot holds another number of weights.
+    /// Returns the attention maps, given the maps `like` of a model with the same heads, and the number of `source`
+    /// tokens. Returns `None` if the number of stored weights differs.
     pub fn maps(&self, like: &AttentionMaps, source: usize) -> Option<AttentionMaps> {
         let lengths = [self.truth.len(), source];
-        let weights =
-            |kind: AttentionKind| like.of(kind).iter().flatten().count() * kept(kind, lengths).count();
+        let weights = |kind: AttentionKind| {
+            like.of(kind).iter().flatten().count() * stored_weights(kind, lengths).count()
+        };
         let all = AttentionKind::ALL.into_iter().map(weights).sum();
         let deflated = STANDARD.decode(&self.weights).ok()?;
         let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&deflated, all).ok()?;
@@ -66,9 +67,10 @@ impl Snapshot {
         let [attention, cross, encoder] = AttentionKind::ALL.map(|kind| {
             let mut map = |_| {
                 let mut map = Vec::new();
-                for (place, end) in kept(kind, lengths) {
+                for (index, end) in stored_weights(kind, lengths) {
                     map.resize(end, 0.0);
-                    map[place] = bytes.next().map_or(0.0, |byte| (f32::from(byte) / STEPS).powi(2).min(1.0));
+                    map[index] =
+                        bytes.next().map_or(0.0, |byte| (f32::from(byte) / MAX_LEVEL).powi(2).min(1.0));
                 }
                 map
             };
@@ -78,32 +80,32 @@ impl Snapshot {
     }
 }
 
-/// Returns the stored positions of a map, each with the end of its row. Causal rows are stored up to the query.
-fn kept(kind: AttentionKind, [time, source]: [usize; 2]) -> impl Iterator<Item = (usize, usize)> {
+/// Returns the index of each stored weight of a map, with the end of its row. Causal rows are stored up to the query.
+fn stored_weights(kind: AttentionKind, [time, source]: [usize; 2]) -> impl Iterator<Item = (usize, usize)> {
     let [queries, keys] = kind.sides(time, source);
     (0..queries).flat_map(move |query| {
-        let seen = if kind == AttentionKind::Decoder { query + 1 } else { keys };
-        (0..seen).map(move |key| (query * keys + key, (query + 1) * keys))
+        let visible = if kind == AttentionKind::Decoder { query + 1 } else { keys };
+        (0..visible).map(move |key| (query * keys + key, (query + 1) * keys))
     })
 }
 
-/// Returns the sequence to take snapshots of: the one that the pictures show, truncated if it is long. Returns `None`
-/// if the encoder's source does not fit.
-pub fn watched(sample: Sample, heads: usize) -> Option<Sample> {
-    let longest = (2 * MOST_WEIGHTS / heads.max(1)).isqrt().max(1);
+/// Truncates the `sample` that the pictures show to the length of a snapshot. Returns `None` if the encoder's source is
+/// too long.
+pub fn snapshot_sample(sample: Sample, heads: usize) -> Option<Sample> {
+    let longest = (2 * MAX_SNAPSHOT_WEIGHTS / heads.max(1)).isqrt().max(1);
     let is_short = sample.source.as_ref().is_none_or(|source| source.len() <= longest);
     is_short.then(|| sample.beginning(longest))
 }
 
-/// Returns true if a snapshot is taken after `step` of `total` steps, given that `count` are requested. The first is
-/// taken before the first step, and the others at logarithmically spaced steps up to the last.
-pub fn is_taken(step: usize, total: usize, count: usize) -> bool {
+/// Returns true if one of `count` snapshots is taken after `step` of `total` steps. The first is taken before training,
+/// the others at logarithmically spaced steps up to the last one.
+pub fn is_snapshot_step(step: usize, total: usize, count: usize) -> bool {
     let spaces = count.saturating_sub(2).max(1) as f64;
-    let taken = |index: usize| (total as f64).powf(index as f64 / spaces).round() as usize;
+    let step_of = |index: usize| (total as f64).powf(index as f64 / spaces).round() as usize;
     match count {
         0 => false,
         1 => step == total,
-        _ => step == 0 || (0..count - 1).any(|index| taken(index) == step) || step == total,
+        _ => step == 0 || (0..count - 1).any(|index| step_of(index) == step) || step == total,
     }
 }
 
@@ -124,7 +126,8 @@ impl AtStep for Snapshot {
         let lines = lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
         let snapshot = |(index, line)| {
             serde_json::from_slice(line).map_err(|error| {
-                let problem = format!("is no snapshot of a run: {error}; without the file they are left out");
+                let problem =
+                    format!("is not a valid snapshot: {error}; remove the file to omit the snapshots");
                 Error::in_file(path, Some(index + 1), None, problem)
             })
         };
@@ -144,8 +147,9 @@ mod tests {
 
     #[test]
     fn snapshot_steps_are_log_spaced_with_both_ends() {
-        let steps =
-            |total, count| (0..=total).filter(|&step| is_taken(step, total, count)).collect::<Vec<_>>();
+        let steps = |total, count| {
+            (0..=total).filter(|&step| is_snapshot_step(step, total, count)).collect::<Vec<_>>()
+        };
         assert_eq!(steps(1_000, 5), [0, 1, 10, 100, 1_000]);
         assert_eq!(steps(4_000, 12).len(), 12);
         assert_eq!((steps(9, 0), steps(9, 1), steps(9, 2)), (vec![], vec![9], vec![0, 1, 9]));
@@ -170,36 +174,38 @@ mod tests {
             ],
         };
         let snapshot = Snapshot::new(7, &sample, &view);
-        assert_eq!(snapshot.truth, [0.25, 0.9, 0.0], "what is no number is none");
-        assert_eq!(snapshot.likeliest, [(2, 0.3), (2, 0.9), (0, 0.0)]);
-        let again = snapshot.maps(&view.maps, 2).unwrap();
+        assert_eq!(snapshot.truth, [0.25, 0.9, 0.0], "NaN is stored as 0");
+        assert_eq!(snapshot.most_likely, [(2, 0.3), (2, 0.9), (0, 0.0)]);
+        let restored = snapshot.maps(&view.maps, 2).unwrap();
         for kind in AttentionKind::ALL {
-            let [found, wanted] = [&again, &view.maps].map(|maps| maps.of(kind).concat().concat());
-            assert_eq!(found.len(), wanted.len(), "{kind:?}");
-            assert!(found.iter().zip(&wanted).all(|(a, b)| (a.sqrt() - b.sqrt()).abs() <= 0.51 / STEPS));
+            let [found, expected] = [&restored, &view.maps].map(|maps| maps.of(kind).concat().concat());
+            assert_eq!(found.len(), expected.len(), "{kind:?}");
+            assert!(
+                found.iter().zip(&expected).all(|(a, b)| (a.sqrt() - b.sqrt()).abs() <= 0.51 / MAX_LEVEL)
+            );
         }
-        assert_eq!(snapshot.maps(&view.maps, 3), None, "maps of another source do not fit");
+        assert_eq!(snapshot.maps(&view.maps, 3), None, "a source of another length does not match");
     }
 
     #[test]
     fn reopening_restores_entries_and_drops_later_steps() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("snapshots.jsonl");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("snapshots.jsonl");
         let mut snapshots = Snapshots::open(&path, 0).unwrap();
         let view = AttentionMaps { attention: vec![vec![vec![1.0]]], ..AttentionMaps::default() };
         let view = View { maps: view, probabilities: vec![vec![0.1, 0.9, 0.0, 0.0, 0.0]] };
         for step in [0, 1, 5] {
             snapshots.push(Snapshot::new(step, &sample(vec![0], None), &view)).unwrap();
         }
-        let whole = std::fs::read(&path).unwrap();
-        std::fs::write(&path, [&whole[..], b"{\"step\":9"].concat()).unwrap();
-        let mut again = Snapshots::open(&path, 1).unwrap();
-        assert!(again.holds(1) && !again.holds(5));
-        again.cut().unwrap();
-        again.push(snapshots.all[2].clone()).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), whole, "byte for byte");
+        let complete = std::fs::read(&path).unwrap();
+        std::fs::write(&path, [&complete[..], b"{\"step\":9"].concat()).unwrap();
+        let mut reopened = Snapshots::open(&path, 1).unwrap();
+        assert!(reopened.ends_at(1) && !reopened.ends_at(5));
+        reopened.rewrite().unwrap();
+        reopened.push(snapshots.all[2].clone()).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), complete, "byte for byte");
         std::fs::write(&path, "{}\n").unwrap();
         let error = Snapshots::open(&path, 1).unwrap_err().to_string();
-        assert!(error.contains("snapshots.jsonl:1") && error.contains("no snapshot"), "{error}");
+        assert!(error.contains("snapshots.jsonl:1") && error.contains("not a valid snapshot"), "{error}");
     }
 }

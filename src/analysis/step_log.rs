@@ -1,4 +1,4 @@
-//! An append-only log of some steps of a run, written while the run trains.
+//! An append-only log of records per step, written during training.
 
 use std::fs::File;
 use std::io::Write;
@@ -33,55 +33,55 @@ pub struct StepLog<T> {
     path: PathBuf,
     /// The records, in the order of steps.
     pub all: Vec<T>,
-    /// True if the file's content differs from `all`.
-    is_cut: bool,
+    /// True if the content of the file differs from `all`.
+    is_stale: bool,
 }
 
 impl<T: AtStep> StepLog<T> {
-    /// Opens the log at `path` and keeps the records up to step `last`; later steps will be done again. The log is
+    /// Opens the log at `path` and keeps the records up to step `last`; later steps will be repeated. The log is
     /// empty if the file does not exist.
     ///
     /// # Errors
     /// Returns an error if the file cannot be parsed.
     pub fn open(path: &Path, last: usize) -> Result<Self> {
         let bytes = if is_there(path) { read_own(path)? } else { Vec::new() };
-        // An incomplete last line was interrupted by a crash; it is dropped.
-        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        let mut all = T::read(&bytes[..whole], path)?;
-        all.retain(|of| of.step() <= last);
-        let mut log = Self { path: path.to_path_buf(), all, is_cut: false };
-        // A run of an earlier version has other columns; longer rows would not match its header.
-        log.is_cut = !bytes.is_empty() && bytes != log.bytes();
+        // A crash can leave an incomplete last line, which is dropped.
+        let complete = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let mut all = T::read(&bytes[..complete], path)?;
+        all.retain(|record| record.step() <= last);
+        let mut log = Self { path: path.to_path_buf(), all, is_stale: false };
+        // A file of an earlier version has other columns, so new rows would not match its header.
+        log.is_stale = !bytes.is_empty() && bytes != log.bytes();
         Ok(log)
     }
 
-    /// Rewrites the file so that it holds exactly the kept records.
+    /// Rewrites the file if its content differs from the records.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
-    pub fn cut(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.is_cut) {
+    pub fn rewrite(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.is_stale) {
             write_atomically(&self.path, &self.bytes())?;
         }
         Ok(())
     }
 
     /// Returns true if the last record is of `step`.
-    pub fn holds(&self, step: usize) -> bool {
+    pub fn ends_at(&self, step: usize) -> bool {
         self.all.last().is_some_and(|last| last.step() == step)
     }
 
-    /// Appends a record in memory and on disk.
+    /// Appends a record to the list and to the file.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
-    pub fn push(&mut self, of: T) -> Result<()> {
+    pub fn push(&mut self, record: T) -> Result<()> {
         // A new file starts with its header.
-        self.is_cut |= self.all.is_empty() || !is_there(&self.path);
-        let lines = of.lines();
-        self.all.push(of);
-        if self.is_cut {
-            return self.cut();
+        self.is_stale |= self.all.is_empty() || !is_there(&self.path);
+        let lines = record.lines();
+        self.all.push(record);
+        if self.is_stale {
+            return self.rewrite();
         }
         let mut file = open_own_to_write(&self.path, File::options().append(true))?;
         file.write_all(&lines)

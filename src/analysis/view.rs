@@ -46,7 +46,7 @@ impl View {
 
 /// Copies the values of a tensor to the host.
 pub(super) fn floats<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
-    tensor.into_data().convert::<f32>().into_vec().expect("they were made single")
+    tensor.into_data().convert::<f32>().into_vec().expect("the data is in single precision")
 }
 
 #[cfg(test)]
@@ -72,7 +72,7 @@ mod tests {
         assert!(view.maps.attention.iter().flatten().flat_map(|map| map.chunks(5)).all(sums_to_one));
         assert!(view.probabilities.iter().all(|row| row.len() == 11 && sums_to_one(row)));
         assert_eq!(view.probabilities.len(), 5);
-        assert!(view.maps.of(AttentionKind::Cross).is_empty(), "a decoder alone reads no source");
+        assert!(view.maps.of(AttentionKind::Cross).is_empty(), "a decoder has no cross-attention");
     }
 
     #[test]

@@ -35,7 +35,7 @@ fn cannot_start(device: &Device, watch: &DeviceWatch, panic: Option<Box<dyn Any 
             format!("cannot start on {name}: {message}")
         }
         Some(error) => return error,
-        None => format!("adds 1 and 1 wrongly on {name}: update its driver"),
+        None => format!("computes 1 + 1 wrongly on {name}; update its driver"),
     };
     let problem = format!(
         "{problem}; it needs {}; see `backends` for other devices, or {}",
@@ -72,7 +72,7 @@ mod tests {
             }
         }
 
-        let watch = DeviceWatch::begin(&Device::made_up_card(), &FlexDevice);
+        let watch = DeviceWatch::begin(&Device::fictitious_gpu(), &FlexDevice);
         let outcome = |text: &'static str| {
             finished::<()>(&watch, catch_unwind(|| std::panic::panic_any(text))).unwrap_err().to_string()
         };
@@ -81,15 +81,19 @@ mod tests {
         let memory = outcome("can't allocate buffer of size: 123");
         assert!(memory.contains("memory") && memory.contains("a GPU"), "{memory}");
 
-        let told = |panic| cannot_start(&Device::made_up_card(), &watch, panic).to_string();
-        let started = told(Some(Box::new("no queue")));
+        let refusal = |panic| cannot_start(&Device::fictitious_gpu(), &watch, panic).to_string();
+        let started = refusal(Some(Box::new("no queue")));
         assert!(started.starts_with("`training.backend` = wgpu cannot start on a GPU: "), "{started}");
         assert!(started.contains(": no queue; it needs") && !started.contains("update"), "{started}");
-        assert!(told(None).contains("adds 1 and 1 wrongly on a GPU: update its driver"), "{}", told(None));
+        assert!(
+            refusal(None).contains("computes 1 + 1 wrongly on a GPU; update its driver"),
+            "{}",
+            refusal(None)
+        );
 
         // A job that succeeds although a thread of CubeCL has panicked.
         let error =
-            run::<burn_flex::Flex, _>(&Device::made_up_card(), Default::default(), Unaware).unwrap_err();
+            run::<burn_flex::Flex, _>(&Device::fictitious_gpu(), Default::default(), Unaware).unwrap_err();
         assert!(error.to_string().contains("no such buffer"), "{error}");
     }
 
@@ -110,12 +114,12 @@ mod tests {
 
         let devices = crate::backend::devices(BackendName::Wgpu);
         let Some(software) = devices.iter().find(|device| device.kind == DeviceKind::Software) else {
-            eprintln!("notice: no software device here, so its limit is not tried");
+            eprintln!("skipped: no software device on this machine");
             return;
         };
-        let most = software.largest_buffer.unwrap() as usize / 4;
+        let limit = software.largest_buffer.unwrap() as usize / 4;
         assert_eq!(crate::backend::run(software, TooLarge(1_000)).unwrap(), [2_000.0]);
-        let error = crate::backend::run(software, TooLarge(most + 1_000)).unwrap_err();
+        let error = crate::backend::run(software, TooLarge(limit + 1_000)).unwrap_err();
         assert!(matches!(error, Error::DeviceMemory { .. }), "{error}");
     }
 }

@@ -38,11 +38,11 @@ pub fn of_worker(device: Device, local_rank: usize) -> Device {
 pub fn choose(backend: Option<BackendName>, wanted: Option<&DeviceChoice>) -> Result<Device> {
     let names = backend.map_or_else(compiled, |name| vec![name]);
     // Without a backend, an index counts GPUs if this build supports any.
-    let counts_cards = backend.is_none() && names.iter().any(|name| !name.is_cpu());
+    let counts_gpus = backend.is_none() && names.iter().any(|name| !name.is_cpu());
     let fits = |device: &&Device| match (wanted, device.kind) {
         (Some(kind @ DeviceChoice::Kind(_)), _) => device.is(kind),
         (_, DeviceKind::Software) if backend.is_none() => false,
-        (Some(DeviceChoice::Index(_)), DeviceKind::Processor) if counts_cards => false,
+        (Some(DeviceChoice::Index(_)), DeviceKind::Processor) if counts_gpus => false,
         (wanted, _) => wanted.is_none_or(|wanted| device.is(wanted)),
     };
     let (mut searched, mut seen) = (Vec::new(), Vec::new());
@@ -54,12 +54,12 @@ pub fn choose(backend: Option<BackendName>, wanted: Option<&DeviceChoice>) -> Re
             continue;
         };
         if device.kind == DeviceKind::Software {
-            log::warn!("{} is a software device: a CPU backend is faster", device.name);
+            log::warn!("{} is a software device; a CPU backend is faster", device.name);
         }
         // No warning if the user asked for this kind.
         if !searched.is_empty() && !matches!(wanted, Some(DeviceChoice::Kind(_))) {
             let better = searched.join(" or ");
-            log::warn!("no GPU found for {better}: {} computes instead", name.name());
+            log::warn!("no GPU found for {better}; using {} instead", name.name());
         }
         return Ok(device.clone());
     }
@@ -73,15 +73,15 @@ pub fn choose(backend: Option<BackendName>, wanted: Option<&DeviceChoice>) -> Re
             false => format!("use --backend for one of {listed}"),
         };
         let searched = searched.join(" or ");
-        let problem = format!("no GPU found for {searched}: {instead}, or build with --features ndarray");
+        let problem = format!("no GPU found for {searched}; {instead}, or build with --features ndarray");
         return Err(Error::Input(problem));
     };
     let problem = match seen.iter().any(|device| device.is(wanted)) {
-        _ if seen.is_empty() => "is not there: this machine has no GPU that this build can use".to_string(),
+        _ if seen.is_empty() => "does not exist; this build supports no GPU of this machine".to_string(),
         true => {
-            format!("is no GPU of this machine: choose one of {listed}, by its kind or with its --backend")
+            format!("is not a GPU of this machine; use one of {listed}, by its kind or with its --backend")
         }
-        false => format!("is not there: choose one of {listed}, by its number or kind"),
+        false => format!("does not exist; use one of {listed}, by its number or kind"),
     };
     Err(Error::key("training.device", wanted, problem))
 }

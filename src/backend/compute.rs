@@ -16,16 +16,16 @@ use crate::ops::Precision;
 /// for another thread to wake.
 pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     /// The stack size of a program's main thread.
-    const STACK: usize = 8 << 20;
+    const STACK_BYTES: usize = 8 << 20;
     let in_pool = || -> std::result::Result<_, ThreadPoolBuildError> {
         // Zero makes rayon use one thread per core.
         let threads = ThreadPoolBuilder::new().num_threads(config.threads.unwrap_or(0)).use_current_thread();
         let work = || config.kernels.run(|| config.precision.run(work));
         Ok(threads.build()?.install(|| team::with_threads(rayon::current_num_threads(), work)))
     };
-    allocator::share_one_store();
+    allocator::share_one_arena();
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("training".into()).stack_size(STACK);
+        let thread = std::thread::Builder::new().name("training".into()).stack_size(STACK_BYTES);
         let thread = thread.spawn_scoped(scope, in_pool).map_err(|_| Error::Threads)?;
         match thread.join() {
             Ok(done) => done.map_err(|_| Error::Threads)?,
@@ -42,7 +42,7 @@ pub fn compute_as_run<B: Backend, T: Send>(
     device: &B::Device,
     work: impl FnOnce() -> Result<T> + Send,
 ) -> Result<T> {
-    if config.precision.is_served::<B>(device) {
+    if config.precision.is_supported::<B>(device) {
         return compute(config, work);
     }
     log::info!("computed in f32, because {on} does not support {}", config.precision.name());

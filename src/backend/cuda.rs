@@ -16,8 +16,8 @@ pub fn devices() -> Vec<Device> {
 }
 
 fn find() -> Vec<Device> {
-    let cards = CudaContext::device_count().unwrap_or(0);
-    let card = |index: usize| {
+    let count = CudaContext::device_count().unwrap_or(0);
+    let device = |index: usize| {
         let context = CudaContext::new(index).ok()?;
         let memory = context.total_mem().ok().map(|bytes| bytes as u64);
         Some(Device {
@@ -31,7 +31,7 @@ fn find() -> Vec<Device> {
             largest_buffer: memory.map(|bytes| bytes / 4),
         })
     };
-    (0..cards.max(0) as usize).filter_map(card).collect()
+    (0..count.max(0) as usize).filter_map(device).collect()
 }
 
 /// Converts a device to Burn's type.

@@ -66,8 +66,7 @@ mod tests {
     use super::*;
 
     impl Device {
-        /// Returns a fictitious GPU for tests.
-        pub(crate) fn made_up_card() -> Self {
+        pub(crate) fn fictitious_gpu() -> Self {
             Self {
                 backend: BackendName::Wgpu,
                 index: 0,
@@ -82,7 +81,7 @@ mod tests {
 
     #[test]
     fn devices_match_by_index_or_kind() {
-        let card = Device { index: 1, ..Device::made_up_card() };
+        let card = Device { index: 1, ..Device::fictitious_gpu() };
         let chosen =
             ["1", "discrete", "0", "integrated", "second"].map(|text| card.is(&text.parse().unwrap()));
         assert_eq!(chosen, [true, true, false, false, false]);

@@ -24,7 +24,7 @@ struct Failure {
     message: String,
 }
 
-/// A watch over a device during a computation.
+/// Monitors a device for failures during a computation.
 #[derive(Debug, Clone)]
 pub struct DeviceWatch {
     device: Device,
@@ -47,7 +47,7 @@ impl DeviceWatch {
         HOOK.call_once(|| {
             let next = take_hook();
             set_hook(Box::new(move |panic| {
-                keep(panic);
+                record(panic);
                 next(panic);
             }));
         });
@@ -68,7 +68,7 @@ impl DeviceWatch {
     /// Converts the message of a failure to an error.
     pub fn failure(&self, message: &str) -> Error {
         let device = self.device.to_string();
-        match is_about_memory(message) {
+        match is_out_of_memory(message) {
             true => Error::DeviceMemory { device },
             false => Error::DeviceFailed { device, message: beginning(message) },
         }
@@ -80,7 +80,7 @@ fn beginning(message: &str) -> String {
     message.lines().map(str::trim).filter(|line| !line.is_empty()).take(3).collect::<Vec<_>>().join(" ")
 }
 
-fn keep(panic: &PanicHookInfo<'_>) {
+fn record(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     // CubeCL's names for the threads of a device.
     let of = thread.name().and_then(|name| name.strip_prefix("DSU-").or(name.strip_prefix("DSD-")));
@@ -95,8 +95,8 @@ fn failures() -> MutexGuard<'static, Vec<Failure>> {
 }
 
 /// Returns true if a message of a driver, wgpu or CubeCL reports missing memory.
-fn is_about_memory(message: &str) -> bool {
-    const WORDS: [&str; 8] = [
+fn is_out_of_memory(message: &str) -> bool {
+    const PHRASES: [&str; 8] = [
         "out of memory",
         "out-of-memory",
         "out_of_memory",
@@ -107,7 +107,7 @@ fn is_about_memory(message: &str) -> bool {
         "greater than the maximum buffer size",
     ];
     let message = message.to_lowercase();
-    WORDS.iter().any(|words| message.contains(words))
+    PHRASES.iter().any(|phrase| message.contains(phrase))
 }
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn watches_see_only_later_panics_of_their_device() {
-        let card = Device::made_up_card();
+        let card = Device::fictitious_gpu();
         let fail = |thread: &str, message: &'static str| {
             let thread = thread::Builder::new().name(thread.into());
             assert!(thread.spawn(move || std::panic::panic_any(message)).unwrap().join().is_err());
@@ -130,7 +130,7 @@ mod tests {
         assert!(later.check().is_ok());
         fail("DSU-7-7", "device lost\nbacktrace");
         assert!(matches!(watch.check(), Err(Error::DeviceMemory { .. })), "{:?}", watch.check());
-        let told = later.check().unwrap_err().to_string();
-        assert!(told.starts_with("wgpu on a GPU has failed: device lost"), "{told}");
+        let message = later.check().unwrap_err().to_string();
+        assert!(message.starts_with("wgpu on a GPU has failed: device lost"), "{message}");
     }
 }

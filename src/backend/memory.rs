@@ -15,16 +15,16 @@ use crate::model::Sizes;
 use crate::numbers::{Bytes, counted, thousands};
 use crate::ops::{Kernels, Precision};
 
-/// The most shards that a worker computes at a time; each holds its activations and gradients.
-pub const MOST_SHARDS_AT_ONCE: usize = 8;
+/// The maximum number of shards that a worker computes at a time; each holds its activations and gradients.
+pub const MAX_CONCURRENT_SHARDS: usize = 8;
 
-/// The bytes of a number in single precision.
-const NUMBER: f64 = 4.0;
+/// The size of a number in single precision.
+const BYTES_PER_NUMBER: f64 = 4.0;
 
 /// Returns the bytes per trained parameter for an optimizer with this many moments: weight, gradient and moments, plus
 /// weight and moments twice for a checkpoint, as tensors and as a file.
-fn bytes_of_a_parameter(moments: usize) -> f64 {
-    NUMBER * (2 + moments + 2 * (1 + moments)) as f64
+fn bytes_per_parameter(moments: usize) -> f64 {
+    BYTES_PER_NUMBER * (2 + moments + 2 * (1 + moments)) as f64
 }
 
 /// The two large parts of a run's memory in bytes, and the batch that they are estimated for.
@@ -41,7 +41,7 @@ pub struct MemoryEstimate {
 impl MemoryEstimate {
     /// Estimates the memory of training on `dataset`.
     pub fn of(config: &Config, dataset: &Dataset, device: &Device) -> Self {
-        let rows = rows_at_once(&config.training, rows(&config.training, dataset), device);
+        let rows = concurrent_rows(&config.training, rows(&config.training, dataset), device);
         Self::of_batch(config, config.sizes(dataset), rows, device)
     }
 
@@ -52,7 +52,7 @@ impl MemoryEstimate {
         let longest = data.lengths.map_or(0, |[_, longest]| longest).max(data.length);
         let sizes = Sizes { vocab: data.symbols(), context: longest, source_context: None };
         let rows = config.training.batch_size.min(data.train_samples.max(data.valid_samples));
-        let rows = rows_at_once(&config.training, rows, device);
+        let rows = concurrent_rows(&config.training, rows, device);
         let drawn = data.source() == Source::Sequences;
         drawn.then(|| (Self::of_batch(config, sizes, rows, device), sizes))
     }
@@ -67,7 +67,7 @@ impl MemoryEstimate {
         let training = &config.training;
         let is_fused = training.kernels == Kernels::Fused;
         let fused = device.backend.is_cpu() && is_fused && training.precision != Precision::F16;
-        let keeps_inner = training.precision.of_kernels().is_some_and(|precision| {
+        let keeps_inner = training.precision.kernel_precision().is_some_and(|precision| {
             keeps_pre_activation(precision, rows * time, [model.d_model, model.inner_width()])
         });
         let by_blocks = !device.backend.is_cpu() && is_fused;
@@ -83,18 +83,18 @@ impl MemoryEstimate {
         };
         // Short-lived tensors take another quarter by measurement; on GPUs, which allocate memory in pages, the total
         // is twice as much.
-        let held = if device.backend.is_cpu() { 1.25 } else { 2.0 };
-        let of_a_block = held * 4.0 * kept as f64;
+        let overhead = if device.backend.is_cpu() { 1.25 } else { 2.0 };
+        let bytes_per_block = overhead * BYTES_PER_NUMBER * kept as f64;
         // Logits, their softmax, its gradient, and a copy.
-        let of_the_head = 4.0 * 4.0 * sizes.vocab as f64;
+        let bytes_of_logits = 4.0 * BYTES_PER_NUMBER * sizes.vocab as f64;
         let positions = (rows * time) as f64;
         let parameters = model.parameters_by_role::<Flex>(sizes).into_iter().map(|(role, count)| {
             let (rule, _) = training.rule(&role, 1);
-            bytes_of_a_parameter(rule.moments()) * count as f64
+            bytes_per_parameter(rule.moments()) * count as f64
         });
         Self {
             parameters: parameters.sum(),
-            activations: positions * (model.blocks() as f64 * of_a_block + of_the_head),
+            activations: positions * (model.blocks() as f64 * bytes_per_block + bytes_of_logits),
             rows,
         }
     }
@@ -105,15 +105,15 @@ impl MemoryEstimate {
     /// Returns [`Error::Key`] with the setting that makes the run too large.
     pub fn check(&self, config: &Config, sizes: Sizes, device: &Device) -> Result<()> {
         let free = match device.kind {
-            DeviceKind::Processor | DeviceKind::Integrated | DeviceKind::Software => free(),
+            DeviceKind::Processor | DeviceKind::Integrated | DeviceKind::Software => free_memory(),
             DeviceKind::Discrete | DeviceKind::Virtual => {
                 device.memory.map_or(f64::INFINITY, |bytes| bytes as f64)
             }
         };
         let (model, all) = (&config.model, self.parameters + self.activations);
         let problem = format!(
-            "with {} and a vocabulary of {} makes {} parameters, which take {} with gradients, \
-             moments and a checkpoint, and {} are free here: choose a smaller model",
+            "with {} and a vocabulary of {} gives {} parameters, which need {} with gradients, \
+             moments and a checkpoint, but only {} are free; use a smaller model",
             counted(model.layers, "layer"),
             sizes.vocab,
             thousands(model.parameters::<Flex>(sizes) as f64),
@@ -122,8 +122,8 @@ impl MemoryEstimate {
         );
         Error::check_key(self.parameters <= free, "model.d_model", model.d_model, problem)?;
         let problem = format!(
-            "with sequences of {} and a vocabulary of {} takes about {}, and {} are free here: lower \
-             it (training.accumulate keeps the effective size), data.length or the model's sizes",
+            "with sequences of {} and a vocabulary of {} needs about {}, but only {} are free; lower it \
+             (training.accumulate keeps the effective size), data.length or the model's sizes",
             counted(sizes.context, "token"),
             thousands(sizes.vocab as f64),
             Bytes(all),
@@ -136,16 +136,16 @@ impl MemoryEstimate {
 
 /// Returns the number of a worker's `shards` computed at a time on the host: one per thread if `threads` divides the
 /// number of shards; otherwise one after another, each with all threads.
-pub fn shards_at_once(threads: usize, shards: usize) -> usize {
-    if threads <= MOST_SHARDS_AT_ONCE && shards.is_multiple_of(threads) { threads } else { 1 }
+pub fn concurrent_shards(threads: usize, shards: usize) -> usize {
+    if threads <= MAX_CONCURRENT_SHARDS && shards.is_multiple_of(threads) { threads } else { 1 }
 }
 
 /// Returns the number of rows computed at a time if a batch has `rows`, for a single worker with all shards.
-fn rows_at_once(training: &TrainingConfig, rows: usize, device: &Device) -> usize {
+fn concurrent_rows(training: &TrainingConfig, rows: usize, device: &Device) -> usize {
     let shards = training.shards.unwrap_or(1);
     let threads = training.threads.unwrap_or_else(rayon::current_num_threads);
     let is_on_host = device.backend.is_cpu() && training.kernels == Kernels::Fused;
-    rows.div_ceil(shards) * if is_on_host { shards_at_once(threads, shards) } else { 1 }
+    rows.div_ceil(shards) * if is_on_host { concurrent_shards(threads, shards) } else { 1 }
 }
 
 /// Returns the number of samples in the largest batch: a full batch, unless there are fewer samples. Batches of windows
@@ -159,7 +159,7 @@ pub fn rows(training: &TrainingConfig, dataset: &Dataset) -> usize {
 
 /// Returns the bytes that this process can still allocate, given the machine's memory, the container's limit and the
 /// address space limit (`ulimit -v`). Infinite if the system does not report them.
-pub fn free() -> f64 {
+pub fn free_memory() -> f64 {
     let mut system = System::new();
     system.refresh_memory();
     let of_container = system.cgroup_limits().map(|limits| limits.total_memory.saturating_sub(limits.rss));

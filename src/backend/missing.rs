@@ -5,7 +5,7 @@ use crate::{config::BackendName, error::Error};
 
 /// Returns the error for a backend that finds no device.
 pub fn absent(name: BackendName) -> Error {
-    let problem = format!("found no device: it needs {}, or {}", needs(name), instead_of(name));
+    let problem = format!("finds no device; it needs {}; {}", needs(name), instead_of(name));
     Error::key("training.backend", name.name(), problem)
 }
 
@@ -14,10 +14,10 @@ pub fn needs(name: BackendName) -> &'static str {
     match name {
         // Kernels are compiled at run time (cubecl-cuda 0.10, lib.rs, `install`).
         BackendName::Cuda => {
-            "NVIDIA's driver, and the CUDA toolkit with nvrtc and its headers (in CUDA_PATH, or else in the usual \
-             place, as /usr/local/cuda)"
+            "NVIDIA's driver, and the CUDA toolkit with nvrtc and its headers (in CUDA_PATH, or in a default \
+            path such as /usr/local/cuda)"
         }
-        BackendName::Wgpu if cfg!(target_os = "macos") => "a GPU that Metal knows",
+        BackendName::Wgpu if cfg!(target_os = "macos") => "a GPU that Metal supports",
         BackendName::Wgpu => {
             "the Vulkan driver of your GPU (or Mesa's mesa-vulkan-drivers for a software device)"
         }
@@ -41,8 +41,8 @@ pub fn not_compiled(name: BackendName) -> Error {
     let compiled = compiled().into_iter().map(BackendName::name).collect::<Vec<_>>().join(", ");
     let (name, instead) = (name.name(), instead_of(name));
     let problem = format!(
-        "is not compiled in (this build has {compiled}): build it with `cargo build --release --features {name}`, or \
-         {instead}"
+        "is not compiled in (this build has {compiled}); build it with `cargo build --release --features {name}`, \
+         or {instead}"
     );
     Error::key("training.backend", name, problem)
 }

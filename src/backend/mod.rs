@@ -23,7 +23,7 @@ pub use choice::{choose, devices_of, of_worker};
 pub use compute::{compute, compute_as_run};
 pub use device::Device;
 pub use device_watch::DeviceWatch;
-pub use memory::{MOST_SHARDS_AT_ONCE, MemoryEstimate, free, rows, shards_at_once};
+pub use memory::{MAX_CONCURRENT_SHARDS, MemoryEstimate, concurrent_shards, free_memory, rows};
 
 use burn::tensor::backend::AutodiffBackend;
 #[cfg(any(feature = "ndarray", feature = "flex"))]
@@ -33,7 +33,7 @@ use crate::{config::BackendName, error::Result};
 
 #[cfg(not(any(feature = "ndarray", feature = "flex", feature = "wgpu", feature = "cuda")))]
 compile_error!(
-    "no backend is compiled in: build with one of --features ndarray, flex (CPU), wgpu, vulkan, metal, cuda (GPU)"
+    "no backend is compiled in; build with one of --features ndarray, flex (CPU), wgpu, vulkan, metal, cuda (GPU)"
 );
 
 /// Work that runs on any backend.

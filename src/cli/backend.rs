@@ -4,15 +4,15 @@ use crate::backend::{Device, choose};
 use crate::config::{BackendName, DeviceChoice, TrainingConfig, sets};
 use crate::error::Result;
 
-/// Where to compute.
+/// The backend and the device to compute on.
 #[derive(Debug, clap::Args)]
 pub struct BackendArgs {
-    /// The backend that computes: cuda, wgpu, ndarray or flex. [default: training.backend, or else the best
-    /// that has a device here]
+    /// The backend to compute on: cuda, wgpu, ndarray or flex. [default: training.backend, else the best one with a
+    /// device on this machine]
     #[arg(long, value_name = "NAME")]
     backend: Option<BackendName>,
-    /// The device of the backend: its number in the list of `backends`, or discrete, integrated, virtual,
-    /// software. [default: training.device, or else the best]
+    /// The device: its index in the output of `backends`, or discrete, integrated, virtual or software.
+    /// [default: training.device, else the best one]
     #[arg(long, value_name = "DEVICE", allow_negative_numbers = true)]
     device: Option<DeviceChoice>,
 }
@@ -23,7 +23,7 @@ impl BackendArgs {
     /// # Errors
     /// Returns an error if the backend is not compiled in, or if the device does not exist.
     pub fn choose(&self, config: &TrainingConfig, set: &[String]) -> Result<Device> {
-        let (backend, device) = self.asked(config, set);
+        let (backend, device) = self.requested(config, set);
         choose(backend, device.as_ref())
     }
 
@@ -32,15 +32,19 @@ impl BackendArgs {
     /// # Errors
     /// Same as [`Self::choose`].
     pub fn choose_for_run(&self, config: &mut TrainingConfig, set: &[String]) -> Result<Device> {
-        let (backend, wanted) = self.asked(config, set);
-        let device = choose(backend, wanted.as_ref())?;
+        let (backend, requested) = self.requested(config, set);
+        let device = choose(backend, requested.as_ref())?;
         // A device belongs to a backend. With the backend recorded, another one can still be chosen to inspect the run.
-        config.backend = backend.or(wanted.is_some().then_some(device.backend));
-        config.device = wanted;
+        config.backend = backend.or(requested.is_some().then_some(device.backend));
+        config.device = requested;
         Ok(device)
     }
 
-    fn asked(&self, config: &TrainingConfig, set: &[String]) -> (Option<BackendName>, Option<DeviceChoice>) {
+    fn requested(
+        &self,
+        config: &TrainingConfig,
+        set: &[String],
+    ) -> (Option<BackendName>, Option<DeviceChoice>) {
         // True if the config's device belongs to another backend than the requested one.
         let is_of_another =
             config.backend.is_some() && self.backend.is_some_and(|name| config.backend != Some(name));
@@ -67,7 +71,7 @@ mod tests {
         let on = |backend| BackendArgs { backend, device: None };
         let device = |args: BackendArgs, backend, set: &[&str]| {
             let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
-            args.asked(&config(backend), &set).1
+            args.requested(&config(backend), &set).1
         };
         assert_eq!(device(on(wgpu), None, &[]), Some(discrete()));
         assert_eq!(device(on(wgpu), wgpu, &[]), Some(discrete()));

@@ -10,13 +10,13 @@ use crate::error::Result;
 use crate::numbers::Bytes;
 use crate::terminal::{print_json, say};
 
-/// List the backends and devices, and check that each computes right.
+/// List the backends and devices, and check their results.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checks this backend alone: cuda, wgpu, ndarray or flex.
+    /// Checks only this backend: cuda, wgpu, ndarray or flex.
     #[arg(long, value_name = "NAME")]
     backend: Option<BackendName>,
-    /// Lists only, checks nothing.
+    /// Lists backends and devices without checking them.
     #[arg(long)]
     list: bool,
     /// Prints JSON.
@@ -31,28 +31,30 @@ pub fn run(args: Args) -> Result<ExitCode> {
         backend::devices_of(name)?;
     }
     // Results are printed immediately, because a check takes time.
-    let tell = |line: String| {
+    let print_line = |line: String| {
         if !args.json {
             say(&line)
         }
     };
-    let (mut all_right, mut entries) = (true, Vec::new());
+    let (mut all_correct, mut entries) = (true, Vec::new());
     for name in BackendName::ALL.into_iter().filter(|&name| args.backend.is_none_or(|only| only == name)) {
         let (backend, is_compiled) = (name.name(), backend::compiled().contains(&name));
         let devices = if is_compiled { backend::devices(name) } else { Vec::new() };
-        tell(match (is_compiled, &devices[..]) {
-            (false, _) => format!("{backend}: not compiled in (cargo build --release --features {backend})"),
+        print_line(match (is_compiled, &devices[..]) {
+            (false, _) => {
+                format!("{backend}: not compiled in; build with `cargo build --release --features {backend}`")
+            }
             (true, []) => format!("{backend}: no device found"),
             (true, _) => format!("{backend}:"),
         });
         let mut found = Vec::new();
         for device in &devices {
             let memory = device.memory.map_or_else(String::new, |bytes| format!(", {}", Bytes(bytes as f64)));
-            tell(format!("  {}  {} ({}{memory})", device.index, device.name, device.kind.name()));
+            print_line(format!("  {}  {} ({}{memory})", device.index, device.name, device.kind.name()));
             let check = (!args.list).then(|| backend::check(device));
             if let Some(check) = &check {
-                all_right &= check.as_ref().is_ok_and(Check::is_right);
-                tell(in_words(check));
+                all_correct &= check.as_ref().is_ok_and(Check::passes);
+                print_line(in_words(check));
             }
             found.push(as_json(device, check.as_ref()));
         }
@@ -61,19 +63,19 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if args.json {
         print_json(&entries);
     }
-    Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if all_correct { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn in_words(check: &Result<Check>) -> String {
     let check = match check {
-        Err(error) => return format!("     fails: {error}"),
+        Err(error) => return format!("     check failed: {error}"),
         Ok(check) => check,
     };
     let (worst, dropout) = (check.worst(), &check.dropout);
     format!(
-        "     computes {}: {} comparisons, largest relative error {:.1e} (limit {:.1e}) in {}; dropout rate off by \
+        "     results {}: {} comparisons, largest relative error {:.1e} (limit {:.1e}) in {}; dropout rate off by \
          {:.1e} (limit {:.1e})",
-        if check.is_right() { "right" } else { "WRONG" },
+        if check.passes() { "correct" } else { "WRONG" },
         check.parts.len(),
         worst.difference,
         worst.limit,
@@ -86,7 +88,7 @@ fn in_words(check: &Result<Check>) -> String {
 fn as_json(device: &Device, check: Option<&Result<Check>>) -> Value {
     let check = check.map(|check| match check {
         Err(error) => json!({ "right": false, "error": error.to_string() }),
-        Ok(check) => json!({ "right": check.is_right(), "dropout": check.dropout, "parts": check.parts }),
+        Ok(check) => json!({ "right": check.passes(), "dropout": check.dropout, "parts": check.parts }),
     });
     let Device { index, name, kind, memory, .. } = device;
     json!({ "index": index, "name": name, "kind": kind.name(), "memory": memory, "check": check })

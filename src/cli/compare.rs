@@ -14,25 +14,27 @@ use crate::numbers::{counted, fixed, thousands};
 use crate::reporting::{comparison_page, comparison_pictures, save_all};
 use crate::terminal::{print_json, say, table, warn};
 
-/// Compare runs: which keys differ, what came of it, and whether by more than noise between seeds.
+/// Compare runs: the keys in which they differ, their losses, and whether the differences exceed the noise between
+/// seeds.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Two to fifty runs, or folders and studies that hold them.
+    /// Two to fifty runs, or folders and studies that contain them.
     #[arg(required = true, value_name = "RUN", value_parser = run_path())]
     runs: Vec<PathBuf>,
-    /// Puts runs together that agree in this key, as model.heads. [default: those that differ in nothing but run.seed]
+    /// Groups runs by this key, such as model.heads. [default: all keys in which they differ, except
+    /// run.seed]
     #[arg(long, value_name = "KEY")]
     by: Option<String>,
-    /// Writes pictures and a page into this folder; one that exists is replaced only if compare made it.
+    /// Writes pictures and a page to this folder; an existing folder is replaced only if compare created it.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// By what losses are drawn in the picture; the page has all three.
+    /// The x-axis of the losses in the picture; the page offers all three.
     #[arg(long, value_parser = along(), default_value = "steps", requires = "out")]
     along: Along,
     /// The file format of the pictures.
     #[arg(long, value_parser = picture_format(), default_value = "png", requires = "out")]
     format: PictureFormat,
-    /// Prints JSON: the keys, the settings with their means and tests, and all runs with the scores of their heads.
+    /// Prints JSON: the keys, the settings with their means and tests, and all runs with their head scores.
     #[arg(long)]
     json: bool,
 }
@@ -42,7 +44,7 @@ pub fn run(args: Args) -> Result<()> {
     args.out.iter().try_for_each(|out| check_output(out, "compare"))?;
     let (comparison, damaged) = Comparison::read(&args.runs, args.by.as_deref())?;
     for error in damaged {
-        warn(&format!("warning: passed by: {error}"));
+        warn(&format!("warning: skipped: {error}"));
     }
     match args.json {
         true => print_json(&comparison),
@@ -82,7 +84,7 @@ fn print_keys(settings: &[Setting]) {
     let names = std::iter::once("key").chain(names.iter().map(String::as_str)).collect::<Vec<_>>();
     table(&"l".repeat(names.len()), &names, &keys.into_iter().map(row).collect::<Vec<_>>());
     if shown.len() < settings.len() {
-        say(&format!("{} more: see --json", counted(settings.len() - shown.len(), "setting")));
+        say(&format!("{} more; see --json", counted(settings.len() - shown.len(), "setting")));
     }
     say("");
 }

@@ -7,7 +7,7 @@ use super::command;
 use crate::config::{BackendName, DeviceKind};
 use crate::terminal::print_text;
 
-/// Print the script by which a shell completes commands, options and values.
+/// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The shell.

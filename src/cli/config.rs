@@ -1,21 +1,21 @@
-//! `config`: all config keys, and the shipped configs.
+//! `config`: all config keys, and the presets.
 
 use super::input::preset_names;
 use crate::config::{Config, SCHEMA, defaults};
 use crate::error::Result;
 use crate::terminal::{print_json, print_text};
 
-/// Show every key of a config with its meaning and its default, a shipped config, or the schema for editors.
+/// Print all config keys with their meanings and defaults, a preset, or the JSON schema for editors.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("shown").required(true)))]
 pub struct Args {
-    /// Prints every key with its meaning and its default, as a config that can be trained.
+    /// Prints every key with its meaning and default, as a config that can be trained.
     #[arg(long, group = "shown")]
     defaults: bool,
-    /// Prints the JSON schema by which an editor completes, explains and checks a config.
+    /// Prints the JSON schema, with which an editor completes, explains and checks a config.
     #[arg(long, group = "shown")]
     schema: bool,
-    /// Prints a shipped config, as train --preset takes it.
+    /// Prints a preset, as used by train --preset.
     #[arg(long, group = "shown", value_name = "NAME", value_parser = preset_names())]
     preset: Option<String>,
 }

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::terminal::{print_json, say};
 use crate::training::dataset;
 
-/// Show samples, vocabulary, sizes and the floor of a config's data, before any training.
+/// Show samples, vocabulary, sizes and the entropy floor of a config's data, before any training.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]

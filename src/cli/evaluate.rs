@@ -1,4 +1,4 @@
-//! `evaluate`: exact loss, perplexity and accuracy of a run's best weights on a whole split, or on a held-out file.
+//! `evaluate`: the exact loss, perplexity and accuracy of a run's best weights on a whole split or a held-out file.
 
 mod lengths;
 mod scored;
@@ -17,37 +17,37 @@ use crate::data::{Dataset, Sequences};
 use crate::error::{Error, Result};
 use crate::evaluation::{AtLength, DeviceBatch, Evaluation, evaluate};
 use crate::files::check_output;
-use crate::numbers::{beside_floor, counted, thousands};
+use crate::numbers::{counted, floor_gap, thousands};
 use crate::terminal::{PieceProgress, print_json, say, warn};
-use crate::training::{RunFolder, Split, TrainedOn, check_precision, has_other_data, trained_on};
+use crate::training::{RunFolder, Split, TrainedOn, check_precision, has_different_data, trained_on};
 use crate::weights::{file::WeightsFile, native};
 
-/// Evaluate a run's best weights on a whole split or file: loss, perplexity, accuracy, compared with the floor.
+/// Evaluate a run's best weights on a whole split or file: loss, perplexity, accuracy and entropy floor.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The part of the data to score. [default: valid for the run's own data, whole for any other file]
     #[arg(long, value_enum)]
     split: Option<Scored>,
-    /// Scores this file, read as the run read its own; the same as --set data.path=FILE.
+    /// Scores this file, read with the data settings of the run; same as --set data.path=FILE.
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
-    /// Overrides a key of the run's config, as --set data.path=book.txt; may be repeated.
+    /// Overrides a key of the run's config, e.g. --set data.path=book.txt; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Takes the weights of the checkpoint at this step. [default: the best weights]
+    /// Uses the weights of the checkpoint at this step. [default: the best weights]
     #[arg(long, value_name = "STEP")]
     checkpoint: Option<usize>,
-    /// Evaluates at these lengths, too, as 64,128,256: with windows side by side, and with windows an eighth of the length
-    /// apart, of which the last eighth of the targets counts.
+    /// Also evaluates at these lengths, e.g. 64,128,256: with non-overlapping windows, and with sliding windows an
+    /// eighth of the length apart, of which only the last eighth of the targets counts.
     #[arg(long, value_name = "LENGTHS", value_delimiter = ',')]
     length: Vec<usize>,
-    /// Draws the losses at all lengths as lengths.png into this folder; one that exists is replaced only if evaluate made
-    /// it.
+    /// Draws the losses at all lengths to lengths.png in this folder; an existing folder is replaced only if evaluate
+    /// created it.
     #[arg(long, value_name = "DIR", requires = "length")]
     out: Option<PathBuf>,
     #[command(flatten)]
     run: RunArgs,
-    /// Prints JSON, with the loss and its floor at each position of the sequence.
+    /// Prints JSON, including the loss and the entropy floor at each position.
     #[arg(long)]
     json: bool,
 }
@@ -77,7 +77,7 @@ pub fn run(mut args: Args) -> Result<()> {
         args.set.insert(0, scored::as_key(file)?);
     }
     let run = args.run.open(&args.set)?;
-    run.given.placed(evaluate_run(&args, &run))
+    run.given.with_origin(evaluate_run(&args, &run))
 }
 
 fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
@@ -85,12 +85,13 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
     let OpenedRun { folder, config, device, .. } = run;
     let made_with = Config::load_own(&folder.config())?;
     if let Some(difference) = config.difference(&made_with, &["model"]) {
-        return Err(difference.refused("the weights were made with", "they stay as they are"));
+        let owner = format!("the run `{}`", folder.path().display());
+        return Err(difference.refused(&owner, "omit it, since `evaluate` does not change the model"));
     }
     let tokens = ["data.tokens", "data.vocab", "data.values"].into_iter().filter(|key| sets(&args.set, key));
     if let Some((key, (value, _))) = differing(tokens, [&config.values(), &made_with.values()]).next() {
         let problem =
-            "has no effect on what was trained: the vocabulary of the run reads the file; leave it out";
+            "has no effect with `evaluate`, which reads the file with the vocabulary of the run; omit it";
         return Err(Error::key(key, value, problem));
     }
     let Selected { scored, dataset, targets_in_file } = scored::select(args.split, run, &made_with)?;
@@ -110,11 +111,11 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
             let all = counted(dataset.valid.len(), "sequence");
             let seen = thousands(seen as f64);
             warn(&format!(
-                "warning: the run was trained on {seen} of the {all}, so the score says little about new ones"
+                "warning: the run was trained on {seen} of the {all}, so the score does not measure generalisation"
             ));
         }
         Some(TrainedOn::Changed(path)) => warn(&format!(
-            "warning: `{}` has changed since the run was trained on it, so it may have been trained on these sequences",
+            "warning: `{}` has changed since the run was trained, so the run may have been trained on these sequences",
             path.display()
         )),
     }
@@ -151,18 +152,18 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
 }
 
 /// The notice for imported weights that are scored on generated data.
-pub const DRAWN: &str = "notice: these weights were imported and their run names no data, so sequences are drawn over \
-                         their ids: give yours, as --set data.path=sequences.csv";
+pub const GENERATED_DATA_NOTICE: &str = "notice: the run was imported without data, so sequences are generated over \
+                                         its token ids; use --set data.path=sequences.csv for your own data";
 
 /// Warns if the data differs from the run's training data although its config is unchanged.
 fn warn_of_change(folder: &RunFolder, dataset: &Dataset) {
     if folder.is_imported() {
-        return warn(DRAWN);
+        return warn(GENERATED_DATA_NOTICE);
     }
-    if has_other_data(folder, dataset) {
+    if has_different_data(folder, dataset) {
         let run = folder.path().display();
         warn(&format!(
-            "warning: the data has changed since the run `{run}` began, so its scores are of other data"
+            "warning: the data has changed since the run `{run}` started, so the scores are for other data"
         ));
     }
 }
@@ -208,16 +209,13 @@ fn print(folder: &RunFolder, config: &Config, report: &EvaluateReport, trained: 
     });
     say(&format!("  loss        {:.6} nats, {:.6} bits", evaluation.loss, report.bits));
     if let Some(floor) = report.floor {
-        say(&format!(
-            "  floor       {floor:.6} nats: the loss is {}",
-            beside_floor(evaluation.loss, floor, 6)
-        ));
+        say(&format!("  floor       {floor:.6} nats: the loss is {}", floor_gap(evaluation.loss, floor, 6)));
     }
     say(&format!("  perplexity  {:.4}", report.perplexity));
     say(&format!("  accuracy    {:.2} %", evaluation.accuracy * 100.0));
     if let (Some(accuracy), Some(loss)) = (evaluation.determined_accuracy, evaluation.determined_loss) {
         let targets = counted(evaluation.determined_tokens as usize, "determined target");
-        say(&format!("  determined  {:.2} % of {targets} right, {loss:.6} nats", accuracy * 100.0));
+        say(&format!("  determined  {:.2} % of {targets} correct, {loss:.6} nats", accuracy * 100.0));
     }
     lengths::print(&report.lengths, trained);
 }

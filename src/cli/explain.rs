@@ -8,7 +8,8 @@ use causal_attention_report::Style;
 use super::input::{self, OpenedRun, RunArgs};
 use crate::analysis::Sample;
 use crate::analysis::circuit::{
-    Explanation, Origin, affordable, check_memory, explain, explained, unigram, without_tuned_lens,
+    Explanation, Origin, affordable_samples, check_memory, explain, explainable, tuned_lens_skip_reason,
+    unigram,
 };
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
@@ -18,30 +19,30 @@ use crate::files::{check_output, write_atomically, write_output};
 use crate::model::{Architecture, NormPlacement};
 use crate::reporting::{circuit_pictures, save_all};
 use crate::terminal::{print_json, say, warn};
-use crate::training::{Hashes, RunFolder, dataset_of, has_other_data};
+use crate::training::{Hashes, RunFolder, dataset_of, has_different_data};
 
 /// Find the circuit of a run's model: the heads and feed-forward layers that make its predictions, their kinds and the
-/// connections between them, each confirmed by ablation. Writes circuit.json and pictures into the run folder, or for
-/// an input of yours into explain/ there. Exits with 2 where the model predicts no better than chance.
+/// connections between them, each confirmed by ablation. Writes circuit.json and pictures to the run folder, or to its
+/// explain/ folder for your own input. Exits with code 2 if the model predicts no better than chance.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("given").args(["text", "text_file", "tokens"])))]
 pub struct Args {
-    /// Explains what the model does with this text. [default: with sequences of the run's validation set]
+    /// Explains the model on this text. [default: sequences of the run's validation set]
     #[arg(long, allow_hyphen_values = true)]
     text: Option<String>,
     /// Reads the text from a file; - is standard input.
     #[arg(long, value_name = "FILE")]
     text_file: Option<PathBuf>,
-    /// The text as ids, whatever the vocabulary, as "3 1 4".
+    /// The text as token ids, e.g. "3 1 4".
     #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
     tokens: Option<String>,
-    /// Where what is found of such an input goes; a folder that exists is replaced only if explain made it. [default:
-    /// explain/ in the run folder]
+    /// The folder for the results on your own input; an existing folder is replaced only if explain created it.
+    /// [default: explain/ in the run folder]
     #[arg(long, value_name = "DIR", requires = "given", conflicts_with = "json")]
     out: Option<PathBuf>,
     #[command(flatten)]
     run: RunArgs,
-    /// Prints circuit.json, and writes no file.
+    /// Prints circuit.json and writes no files.
     #[arg(long)]
     json: bool,
 }
@@ -57,7 +58,8 @@ pub fn run(args: Args) -> Result<()> {
     }
     let found = match is_given {
         true if config.model.architecture == Architecture::EncoderDecoder => {
-            let problem = "an encoder-decoder is explained on its validation set: give no text or tokens";
+            let problem =
+                "an encoder-decoder is explained only on its validation set; omit the text or tokens";
             return Err(Error::Input(problem.into()));
         }
         true => {
@@ -68,7 +70,7 @@ pub fn run(args: Args) -> Result<()> {
     };
     if args.json {
         print_json(&found);
-        return named(&found);
+        return check_circuit(&found);
     }
     let pictures = circuit_pictures(&folder.name(), &found, &vocabulary);
     let draw = |folder: &Path| save_all(&pictures, folder, &Style::default());
@@ -79,7 +81,7 @@ pub fn run(args: Args) -> Result<()> {
             draw(folder)
         })?,
         false => {
-            keep(&folder, &found)?;
+            save(&folder, &found)?;
             draw(&folder.plots())?
         }
     };
@@ -87,19 +89,19 @@ pub fn run(args: Args) -> Result<()> {
         found.sentences.iter().for_each(|sentence| say(sentence));
     }
     made.iter().for_each(|path| say(&path.display().to_string()));
-    named(&found)
+    check_circuit(&found)
 }
 
-/// Returns an error if no circuit is named. The logit lens, the attribution and the weights are available all the same.
-fn named(found: &Explanation) -> Result<()> {
+/// Returns an error if no circuit is reported. The logit lens, the attribution and the weights are still available.
+fn check_circuit(found: &Explanation) -> Result<()> {
     match &found.no_circuit {
-        Some(reason) => Err(Error::Input(format!("no circuit is named: {reason}"))),
+        Some(reason) => Err(Error::Input(format!("no circuit is reported: {reason}"))),
         None => Ok(()),
     }
 }
 
 /// Returns true if a model of `config` can be explained.
-pub(super) fn takes(config: &Config) -> bool {
+pub(super) fn is_explainable(config: &Config) -> bool {
     config.model.architecture != Architecture::OneLayer && config.model.norm == NormPlacement::Pre
 }
 
@@ -110,15 +112,15 @@ pub(super) fn takes(config: &Config) -> bool {
 pub fn of_run(folder: &RunFolder, config: &Config, device: &Device) -> Result<Explanation> {
     if folder.is_imported() {
         return Err(Error::Input(format!(
-            "the run `{}` was not trained here, so it has no validation sequences: give a text by --text",
+            "the run `{}` was imported, so it lacks validation sequences; pass a text with --text TEXT",
             folder.path().display()
         )));
     }
     let dataset = dataset_of(config, folder)?;
-    if has_other_data(folder, &dataset) {
+    if has_different_data(folder, &dataset) {
         return Err(Error::Input(format!(
-            "the data has changed since the run `{}` began, and its circuit is that of its own: restore the file, or give \
-             a text by --text",
+            "the data has changed since the run `{}` started, and a circuit is found only on the original data; restore \
+             the file, or pass a text with --text TEXT",
             folder.path().display()
         )));
     }
@@ -126,7 +128,7 @@ pub fn of_run(folder: &RunFolder, config: &Config, device: &Device) -> Result<Ex
 }
 
 /// Writes `circuit.json`.
-pub(super) fn keep(folder: &RunFolder, explanation: &Explanation) -> Result<()> {
+pub(super) fn save(folder: &RunFolder, explanation: &Explanation) -> Result<()> {
     write_atomically(&folder.circuit(), &json_of(explanation))
 }
 
@@ -137,8 +139,8 @@ fn json_of(explanation: &Explanation) -> Vec<u8> {
 /// Converts the input to a sample; the target of the last token is unknown.
 fn sample(tokens: &[u32]) -> Result<Sample> {
     let problem = match tokens {
-        [] => "the input is empty: give at least two tokens to explain",
-        [_] => "the input is one token long: give at least two, so that one is predicted",
+        [] => "the input is empty; pass at least two tokens",
+        [_] => "the input has a single token, so nothing is predicted; pass at least two",
         [inputs @ .., _] => {
             let (roles, targets) = (vec![Role::Unknown; inputs.len()], tokens[1..].to_vec());
             return Ok(Sample { inputs: inputs.to_vec(), targets, roles, source: None });
@@ -163,22 +165,22 @@ impl Job for Explain<'_> {
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Explanation> {
         let Self(folder, config, subject) = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
-        let decoder = explained(&model)?;
+        let decoder = explainable(&model)?;
         let seed = config.data.seed.unwrap_or(config.run.seed);
         let task = (config.data.source() == Source::Sequences).then(|| tasks::build(&config.data, seed));
         let task = task.transpose()?;
         let (samples, origin) = match subject {
             Subject::Given(sample) => (vec![sample.clone()], Origin::default()),
             Subject::Validation(Dataset { train, valid, .. }) => {
-                let (samples, left_out) = affordable(decoder, valid, backend::free());
-                let lens = without_tuned_lens(decoder, train);
-                left_out.iter().chain(&lens).for_each(|it| warn(&format!("warning: {it}")));
+                let (samples, left_out) = affordable_samples(decoder, valid, backend::free_memory());
+                let lens = tuned_lens_skip_reason(decoder, train);
+                left_out.iter().chain(&lens).for_each(|problem| warn(&format!("warning: {problem}")));
                 let unigram = Some(unigram(train, &samples, description.sizes.vocab));
                 (samples, Origin { unigram, train: Some(train), task: task.as_deref(), left_out })
             }
         };
         input::check_length(&description, samples[0].inputs.len(), 0)?;
-        check_memory(decoder, &samples, backend::free())?;
+        check_memory(decoder, &samples, backend::free_memory())?;
         let mut found = explain(&model, &samples, origin, &device)?;
         found.weights_sha256 = match Hashes::read(folder).and_then(|hashes| hashes.weights_sha256) {
             Some(written) => Some(written),

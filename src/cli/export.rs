@@ -15,22 +15,22 @@ use crate::weights::companions::Companions;
 use crate::weights::export::{ExportFormat, export};
 use crate::weights::native;
 
-/// Export a run's best weights as safetensors for another program, with a config.json; or its curves for TensorBoard.
+/// Export a run's best weights as safetensors and config.json for other programs, or its curves for TensorBoard.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run folder, or its name below runs/.
+    /// The run folder, or its name in runs/.
     #[arg(value_parser = run_path())]
     run: PathBuf,
-    /// Names and layout of the weights, or what else is exported.
+    /// The names and layout of the weights, or another kind of export.
     #[arg(long, value_parser = PossibleValuesParser::new(formats()))]
     format: String,
-    /// The folder to write; one that exists is replaced only if an export made it. [default: RUN/export/FORMAT]
+    /// The folder to write; an existing folder is replaced only if export created it. [default: RUN/export/FORMAT]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Takes the weights of the checkpoint at this step. [default: the best weights]
+    /// Uses the weights of the checkpoint at this step. [default: the best weights]
     #[arg(long, value_name = "STEP")]
     checkpoint: Option<usize>,
-    /// Prints the paths of the files as JSON.
+    /// Prints the paths of the written files as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -38,7 +38,7 @@ pub struct Args {
 /// Returns the weight formats, and the other export formats.
 fn formats() -> impl Iterator<Item = PossibleValue> {
     let of_weights = ExportFormat::value_variants().iter().filter_map(ValueEnum::to_possible_value);
-    let help = "No weights: curves, config and pictures as an event file that TensorBoard reads";
+    let help = "Curves, config and pictures as a TensorBoard event file, without weights";
     of_weights.chain([PossibleValue::new("tensorboard").help(help)])
 }
 
@@ -50,7 +50,9 @@ pub fn run(args: Args) -> Result<()> {
     // Not a weight format: TensorBoard.
     let Ok(format) = ExportFormat::from_str(&args.format, false) else {
         if args.checkpoint.is_some() {
-            return Err(Error::Input("--checkpoint: the curves are of the whole run: leave it out".into()));
+            let problem =
+                "--checkpoint has no effect with --format tensorboard, which exports the whole run; omit it";
+            return Err(Error::Input(problem.into()));
         }
         let written = write_output(&out, "export", |hidden| write_events(&folder, hidden.join(EVENTS)))?;
         print_paths(args.json, "files", &written);
@@ -63,8 +65,8 @@ pub fn run(args: Args) -> Result<()> {
     let written = write_output(&out, "export", |folder| export.write(folder))?;
     if export.is_misread {
         warn(
-            "notice: AutoTokenizer of transformers 5 reads the tokenizer of every qwen2 as Qwen2's own: load this one \
-             by PreTrainedTokenizerFast",
+            "notice: AutoTokenizer of transformers 5 reads the tokenizer of every qwen2 model as that of Qwen2; load \
+             this one with PreTrainedTokenizerFast",
         );
     }
     print_paths(args.json, "files", &written);

@@ -18,30 +18,30 @@ use crate::terminal::{print_json, print_text, say, warn};
 use crate::weights::companions::Companions;
 use crate::weights::native::Description;
 
-/// Generate a continuation of a prompt, or an answer to it, with a run's best weights.
+/// Generate a continuation of a prompt, or an answer to a source, with a run's best weights.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to continue; for an encoder-decoder, what to answer. Without a tokenizer: ids or symbols,
-    /// as "3 1 4 1 5". [default: the token that a text starts with; for text without one a line break]
+    /// The text to continue; for an encoder-decoder, the source to answer. Without a tokenizer: ids or symbols,
+    /// e.g. "3 1 4 1 5". [default: the begin-of-text token, else a line break]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["prompt_file", "tokens"])]
     prompt: Option<String>,
-    /// Reads the prompt from a file, without a line break at its end; - is standard input.
+    /// Reads the prompt from a file, without its final line break; - is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
     prompt_file: Option<PathBuf>,
-    /// The prompt as ids, whatever the vocabulary, as "3 1 4".
+    /// The prompt as token ids, e.g. "3 1 4".
     #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
     tokens: Option<String>,
-    /// The largest number of new tokens. [default: 100; for an encoder-decoder its context]
+    /// The maximum number of new tokens. [default: 100; for an encoder-decoder, its context]
     #[arg(long, value_name = "N")]
     max_new: Option<usize>,
     #[command(flatten)]
     options: Options,
     #[command(flatten)]
     run: RunArgs,
-    /// Prints JSON: the new ids, their probabilities, and the likeliest at each step.
+    /// Prints JSON: the new ids, their probabilities, and the most likely tokens at each step.
     #[arg(long)]
     json: bool,
-    /// How many of the likeliest tokens JSON shows at each step. [default: 5]
+    /// The number of most likely tokens at each step in the JSON. [default: 5]
     #[arg(long, value_name = "N", requires = "json")]
     alternatives: Option<usize>,
 }
@@ -62,8 +62,8 @@ pub fn run(args: Args) -> Result<()> {
     let of_file = args.prompt_file.as_deref().map(input::read_prompt).transpose()?;
     let given = input::tokens(&of_file.or_else(|| args.prompt.clone()), &None, &args.tokens, &vocabulary)?;
     let companions = Companions::read(&run.folder.transformers())?;
-    let given = match given.is_empty() && begin(&companions, &vocabulary).is_empty() {
-        true => start(&vocabulary, args.options.seed),
+    let given = match given.is_empty() && begin_tokens(&companions, &vocabulary).is_empty() {
+        true => first_token(&vocabulary, args.options.seed),
         false => given,
     };
     let continuations =
@@ -77,22 +77,24 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 /// Returns the begin-of-text tokens of a decoder, from the transformers metadata or else from the vocabulary.
-fn begin(companions: &Companions, vocabulary: &Vocabulary) -> Vec<u32> {
+fn begin_tokens(companions: &Companions, vocabulary: &Vocabulary) -> Vec<u32> {
     let known =
         |ids: Vec<u32>| Vec::from_iter(ids.into_iter().filter(|&id| (id as usize) < vocabulary.size()));
-    let said = companions.begin().map(known).filter(|ids| !ids.is_empty());
-    said.unwrap_or_else(|| Vec::from_iter(vocabulary.begin()))
+    let declared = companions.begin().map(known).filter(|ids| !ids.is_empty());
+    declared.unwrap_or_else(|| Vec::from_iter(vocabulary.begin()))
 }
 
 /// Returns the first token of a text without a prompt: a line break, or else a character drawn from the seed. A
 /// vocabulary of words lacks such a token.
-fn start(vocabulary: &Vocabulary, seed: u64) -> Vec<u32> {
+fn first_token(vocabulary: &Vocabulary, seed: u64) -> Vec<u32> {
     let line_break = match vocabulary.notation() {
         Notation::Words => return Vec::new(),
         Notation::Characters | Notation::Text => vocabulary.encode("\n").unwrap_or_default(),
     };
     if !line_break.is_empty() {
-        warn("notice: without a prompt the text starts after a line break; --prompt gives another start");
+        warn(
+            "notice: without a prompt, the text starts after a line break; use --prompt TEXT for another start",
+        );
         return line_break;
     }
     if vocabulary.notation() == Notation::Text {
@@ -101,12 +103,13 @@ fn start(vocabulary: &Vocabulary, seed: u64) -> Vec<u32> {
     let drawn = generator(seed, Purpose::Sampling, [u64::MAX, 0]).random_range(0..vocabulary.size() as u32);
     let label = vocabulary.token(drawn);
     warn(&format!(
-        "notice: without a prompt the text starts with `{label}`, drawn by --seed; --prompt gives another"
+        "notice: without a prompt, the text starts with `{label}`, drawn with --seed; use --prompt TEXT for another \
+         start"
     ));
     vec![drawn]
 }
 
-/// Refuses options that have no effect on greedy decoding.
+/// Returns an error for options that have no effect with greedy decoding.
 fn check_greedy(options: &Options) -> Result<()> {
     let sampling = &options.sampling;
     let given = [
@@ -118,8 +121,8 @@ fn check_greedy(options: &Options) -> Result<()> {
     ];
     match given.iter().find(|(_, is_given)| *is_given) {
         Some((option, _)) if sampling.greedy || sampling.temperature == 0.0 => {
-            let problem = "a greedy choice always takes the likeliest token: leave it out";
-            Err(Error::Input(format!("--{option}: {problem}")))
+            let problem = "has no effect with greedy decoding, which picks the most likely token; omit it";
+            Err(Error::Input(format!("--{option} {problem}")))
         }
         _ => Ok(()),
     }
@@ -145,7 +148,7 @@ impl Job for Generate<'_> {
         let prompt = Prompt {
             tokens: match given {
                 _ if answers => Vec::from_iter(vocabulary.end()),
-                [] => begin(companions, vocabulary),
+                [] => begin_tokens(companions, vocabulary),
                 given => given.to_vec(),
             },
             source: answers.then(|| given.to_vec()),
@@ -183,7 +186,7 @@ impl Generate<'_> {
         let (mut first, mut longest) = (true, 0);
         // Output that a device computed after a failure is never shown.
         let watch = DeviceWatch::begin(&self.run.device, device);
-        let mut hear = |_, text: &str| {
+        let mut on_text = |_, text: &str| {
             watch.check()?;
             if self.streams() {
                 print_text(if std::mem::take(&mut first) { &shown } else { "" });
@@ -193,8 +196,14 @@ impl Generate<'_> {
         };
         let mut continuations = Vec::new();
         while options.first_sample < all.max(1) {
-            let group =
-                generation::write((model, sizes), self.vocabulary, prompt, &options, device, &mut hear)?;
+            let group = generation::generate(
+                (model, sizes),
+                self.vocabulary,
+                prompt,
+                &options,
+                device,
+                &mut on_text,
+            )?;
             longest = group.iter().map(|written| written.tokens.len()).fold(longest, usize::max);
             if self.args.json {
                 continuations.extend(group);
@@ -217,7 +226,7 @@ impl Generate<'_> {
         // before.
         if window == sizes.context && prompt.tokens.len() + longest > window + 1 {
             warn(&format!(
-                "notice: the context of {} was full: whenever it is, the last {} are read again and the others forgotten",
+                "notice: the context of {} was full; whenever it is full, only the last {} are kept and read again",
                 counted(window, "token"),
                 thousands(kept as f64)
             ));
@@ -253,14 +262,14 @@ fn check_prompt(description: &Description, prompt: &Prompt, samples: usize) -> R
         counted(time, "token"),
         counted(context, "token")
     );
-    let slides = input::positions_end(description);
+    let slides = input::has_bounded_positions(description);
     if slides {
-        warn(&format!("{longer}: only its last {} are read", thousands(context as f64)));
+        warn(&format!("{longer}; only the last {} are read", thousands(context as f64)));
     } else {
         check_memory(description, time, samples)?;
         let [window, kept] = generation::window(description.sizes, prompt, slides);
         warn(&format!(
-            "{longer}: the first new token follows from all of it, later ones from the last {} to {} tokens",
+            "{longer}; the first new token depends on all of it, later ones on the last {} to {} tokens",
             thousands(kept as f64),
             thousands(window as f64)
         ));
@@ -268,28 +277,27 @@ fn check_prompt(description: &Description, prompt: &Prompt, samples: usize) -> R
     Ok(slides)
 }
 
-/// The longest prompt that is read whole, the same as the longest sequence of a config.
-const LONGEST_PROMPT: usize = 1 << 20;
+/// The maximum length of a prompt that is read whole, the same as the maximum length of a config's sequences.
+const MAX_PROMPT_LENGTH: usize = 1 << 20;
 
-/// Refuses a prompt of `time` tokens that does not fit into memory.
+/// Checks that a prompt of `time` tokens fits into memory.
 fn check_memory(Description { model, .. }: &Description, time: usize, samples: usize) -> Result<()> {
     let tokens = counted(time, "token");
-    if time > LONGEST_PROMPT {
-        let most = thousands(LONGEST_PROMPT as f64);
-        let problem =
-            format!("the prompt of {tokens} is longer than {most}, the most that are read: shorten it");
+    if time > MAX_PROMPT_LENGTH {
+        let max = thousands(MAX_PROMPT_LENGTH as f64);
+        let problem = format!("the prompt of {tokens} is longer than the maximum of {max}; shorten it");
         return Err(Error::Input(problem));
     }
     // The KV cache of all blocks, and some tensors of one block, of which the feed-forward's are the widest.
     let (held, in_use) = (2 * model.blocks(), 16);
     let taken = 4.0 * (samples.min(1024) * time * model.d_model * (held + in_use)) as f64;
-    let free = backend::free();
+    let free = backend::free_memory();
     if taken <= free {
         return Ok(());
     }
     let [taken, free] = [taken, free].map(Bytes);
     Err(Error::Input(format!(
-        "the prompt of {tokens} takes about {taken} to read, and {free} are free here: shorten it or lower --samples"
+        "the prompt of {tokens} needs about {taken} of memory, but only {free} are free; shorten it or lower --samples"
     )))
 }
 
@@ -300,28 +308,28 @@ fn check_memory(Description { model, .. }: &Description, time: usize, samples: u
 /// Returns an error if the output held until it is printed takes more memory. That is each sample, and for JSON all of
 /// them.
 fn samples_at_once(Description { model, sizes }: &Description, options: &Options) -> Result<usize> {
-    const NUMBERS: usize = 1 << 28;
+    const MAX_CACHED_NUMBERS: usize = 1 << 28;
     /// The number of tokens and alternatives that fit into a gigabyte, with their text and probabilities.
-    const HELD: usize = 1 << 24;
+    const MAX_HELD_TOKENS: usize = 1 << 24;
     let time = sizes.context + sizes.source_context.unwrap_or(0);
-    let of_a_sample = 2 * model.blocks() * model.d_model * time + 4 * sizes.vocab;
+    let numbers_per_sample = 2 * model.blocks() * model.d_model * time + 4 * sizes.vocab;
     let Options { max_new, samples, alternatives, .. } = options;
-    let tokens = HELD / alternatives.map_or(1, |count| count.saturating_add(1));
+    let tokens = MAX_HELD_TOKENS / alternatives.map_or(1, |count| count.saturating_add(1));
     let held = tokens / (*max_new).max(1);
     if let Some(count) = alternatives.filter(|&count| count > 5.max(sizes.vocab)) {
         let vocab = counted(sizes.vocab, "token");
         return Err(Error::Input(format!(
-            "--alternatives {count}: the vocabulary has {vocab}: ask for no more"
+            "--alternatives {count}: the vocabulary has only {vocab}; use a lower number"
         )));
     }
     if held < if alternatives.is_some() { *samples } else { 1 } {
         let each =
             alternatives.map_or_else(String::new, |count| format!(", each with --alternatives {count}"));
         return Err(Error::Input(format!(
-            "--max-new {max_new} and --samples {samples}: no more than {} new tokens are held in memory until they \
-             are printed{each}: ask for fewer; the text of one sample alone, without --json, is printed as it comes",
+            "--max-new {max_new} and --samples {samples}: at most {} new tokens fit into memory before they are \
+             printed{each}; use lower numbers, or a single sample without --json, which is streamed",
             thousands(tokens as f64)
         )));
     }
-    Ok((NUMBERS / of_a_sample.max(1)).clamp(1, 1024).min(held))
+    Ok((MAX_CACHED_NUMBERS / numbers_per_sample.max(1)).clamp(1, 1024).min(held))
 }

@@ -17,25 +17,25 @@ use crate::weights::checkpoint::has_usual_name;
 use crate::weights::import::{ImportFormat, Imported, import};
 use crate::weights::native;
 
-/// Import weights as a run folder, which evaluate, generate and train --from take.
+/// Import the weights of another program as a run folder, for use with evaluate, generate or train --from.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The weights: a file, its shards or their index, or the folder that they lie in.
+    /// The weights: a file, its shards or their index, or the folder that contains them.
     #[arg(required = true, value_name = "PATH")]
     files: Vec<PathBuf>,
-    /// Names and layout of the weights. [default: what the files say: `model_type` in config.json, or their own content]
+    /// The names and layout of the weights. [default: detected from `model_type` in config.json or from the weights]
     #[arg(long, value_enum)]
     format: Option<ImportFormat>,
-    /// The model's config. [default: config.json beside the weights; nanoGPT's files hold their own]
+    /// The config of the model. [default: config.json next to the weights; nanoGPT files contain their own]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The tokenizer.json, or the folder of vocab.json and merges.txt. [default: those beside the weights]
+    /// The tokenizer.json, or the folder with vocab.json and merges.txt. [default: those next to the weights]
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// The folder to write, which must not exist. [default: runs/NAME, after the weights]
+    /// The folder to write, which must not exist. [default: runs/NAME, named after the weights]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
-    /// Sets a key of the run's config, as --set data.path=book.txt; may be repeated.
+    /// Sets a key of the run's config, e.g. --set data.path=book.txt; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]
@@ -77,13 +77,13 @@ pub fn run(args: Args) -> Result<()> {
     match EndOfText::of(&imported.vocabulary) {
         Some(end) => say(&format!("  end of text: {end}")),
         None if imported.vocabulary.notation() == Notation::Text => warn(
-            "notice: the tokenizer declares no token that ends a text; name it as `eos_token` in a tokenizer_config.json \
-             next to the tokenizer",
+            "notice: the tokenizer declares no end-of-text token; set `eos_token` in a tokenizer_config.json next to \
+             the tokenizer",
         ),
         None => {}
     }
     if !imported.has_vocabulary {
-        say("  no tokenizer was read: prompts are ids, as --prompt \"3 1 4\"");
+        say("  no tokenizer found; prompts are token ids, e.g. --prompt \"3 1 4\"");
     }
     Ok(())
 }
@@ -103,9 +103,9 @@ fn name(path: &Path) -> String {
 /// Another program's weights do not record their training data; --set can name it.
 fn config(args: &Args, imported: &Imported) -> Result<Config> {
     let (description, sizes) = (&imported.description, imported.description.sizes);
-    let beside = args.files[0].with_file_name("config.toml");
-    let config = match imported.is_native && beside.is_file() {
-        true => Config { model: description.model.clone(), ..Config::load(Some(&beside), &[])? },
+    let config_path = args.files[0].with_file_name("config.toml");
+    let config = match imported.is_native && config_path.is_file() {
+        true => Config { model: description.model.clone(), ..Config::load(Some(&config_path), &[])? },
         false => Config {
             data: data(description.model.architecture, sizes.context, &imported.vocabulary),
             model: description.model.clone(),
@@ -115,7 +115,7 @@ fn config(args: &Args, imported: &Imported) -> Result<Config> {
     let config = Config::parse(&config.to_toml(), Path::new("config.toml"), &args.set)?;
     if config.model.parameters::<Flex>(sizes) != description.model.parameters::<Flex>(sizes) {
         return Err(Error::Input(
-            "--set: the model's sizes are those of its weights and cannot be changed".into(),
+            "--set: the sizes of the model are fixed by its weights and cannot be changed".into(),
         ));
     }
     Ok(config)
@@ -125,8 +125,8 @@ fn config(args: &Args, imported: &Imported) -> Result<Config> {
 /// Sequences fit the context, up to a maximum length, because training on longer ones takes more memory than most
 /// machines have.
 fn data(architecture: Architecture, context: usize, vocabulary: &Vocabulary) -> DataConfig {
-    const LONGEST: usize = 1024;
-    let (symbols, context) = (vocabulary.size(), context.min(LONGEST));
+    const MAX_LENGTH: usize = 1024;
+    let (symbols, context) = (vocabulary.size(), context.min(MAX_LENGTH));
     let data = DataConfig { length: context, vocab: Count::Of(symbols), ..DataConfig::default() };
     if architecture == Architecture::EncoderDecoder {
         // Answers have separate begin and end tokens.

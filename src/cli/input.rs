@@ -1,4 +1,4 @@
-//! The input of a command: text on the command line or in a file, or token ids.
+//! The input of a command: a config, a run, a text, or token ids.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,33 +18,33 @@ use crate::terminal::warn;
 use crate::training::{RUNS, RunFolder, checkpoint_steps, checkpoint_weights};
 use crate::weights::{file::WeightsFile, native, native::Description};
 
-/// The experiment that a command is given.
+/// The config of an experiment.
 #[derive(Debug, clap::Args)]
 pub struct ConfigArgs {
-    /// The experiment, for `tune` with its search in [tune]. [default: config.toml of the current folder, or else the
-    /// built-in one]
+    /// The config file; `tune` reads its search from [tune]. [default: config.toml in the current folder, else the
+    /// built-in config]
     pub config: Option<PathBuf>,
-    /// Takes a shipped config instead of a file, as --preset characters --data input.txt.
+    /// Uses a preset instead of a config file, e.g. --preset characters --data input.txt.
     #[arg(long, value_name = "NAME", value_parser = preset_names(), conflicts_with = "config")]
     pub preset: Option<String>,
-    /// Overrides a key of the config, as --set data.task=random; may be repeated. Any key is an option, too:
-    /// --steps 500, --learning-rate=1e-3, --layers 4; --data FILE names the data.
+    /// Overrides a config key, e.g. --set data.task=random; may be repeated. Every key is also an option:
+    /// --steps 500, --learning-rate=1e-3, --layers 4. --data FILE sets the data.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 }
 
-/// Accepts the names of the shipped configs.
+/// Accepts the names of the presets.
 pub fn preset_names() -> PossibleValuesParser {
     PossibleValuesParser::new(PRESETS.iter().map(|(name, _)| *name))
 }
 
-/// Accepts a path. A name that does not exist in the current folder refers to the run of that name below `runs`, if
+/// Accepts a path. A name that does not exist in the current folder refers to the run of that name in `runs`, if
 /// there is one.
 pub fn run_path() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().map(below_runs)
 }
 
-/// Returns the path of the run below `runs` whose name is `path`, if `path` itself does not exist.
+/// Returns the path of the run in `runs` whose name is `path`, if `path` itself does not exist.
 fn below_runs(path: PathBuf) -> PathBuf {
     let below = Path::new(RUNS).join(&path);
     let is_name = path.components().count() == 1 && path.file_name().is_some();
@@ -78,13 +78,13 @@ impl ConfigArgs {
         Self { config: Some(config), preset: None, set: self.set.clone() }
     }
 
-    /// Adds to the error of a key where its value was set.
-    pub fn placed<T>(&self, result: Result<T>) -> Result<T> {
+    /// Adds the place where a value was set to the error of its key.
+    pub fn with_origin<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| {
             if let (Some(_), Error::Io { action: "read", source, .. }) = (&self.preset, &error)
                 && source.kind() == io::ErrorKind::NotFound
             {
-                return Error::Input(format!("{error}, or name your own data with --data FILE"));
+                return Error::Input(format!("{error}, or pass your own data with --data FILE"));
             }
             let Error::Key { key, value, origin: None, .. } = &error else { return error };
             let origin = match &self.preset {
@@ -96,10 +96,10 @@ impl ConfigArgs {
     }
 }
 
-/// Which run a command looks at, and where it computes.
+/// The run to read, and the device to compute on.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// The run folder, or its name below runs/.
+    /// The run folder, or its name in runs/.
     #[arg(value_parser = run_path())]
     run: PathBuf,
     #[command(flatten)]
@@ -136,7 +136,7 @@ impl OpenedRun {
                 compute_as_run::<B, _>(&run.config.training, &run.device, &device, || job.run::<B>(on_device))
             }
         }
-        self.given.placed(backend::run(&self.device, AsRun(self, job)))
+        self.given.with_origin(backend::run(&self.device, AsRun(self, job)))
     }
 }
 
@@ -149,7 +149,7 @@ impl RunArgs {
         let folder = RunFolder::open(&self.run)?;
         let given = ConfigArgs { config: Some(folder.config()), preset: None, set: set.to_vec() };
         let config = given.load()?;
-        let device = given.placed(self.backend.choose(&config.training, set))?;
+        let device = given.with_origin(self.backend.choose(&config.training, set))?;
         Ok(OpenedRun { folder, config, device, given })
     }
 }
@@ -158,7 +158,7 @@ impl RunArgs {
 pub fn warn_changed_config(path: &Path) {
     let config = RunFolder::at(path).config();
     warn(&format!(
-        "warning: `{}` has changed since the run ended: the results are those of the keys that it had then",
+        "warning: `{}` has changed since the run ended; the results are those of the original config",
         config.display()
     ));
 }
@@ -174,8 +174,8 @@ pub fn weights(folder: &RunFolder, checkpoint: Option<usize>) -> Result<WeightsF
         return checkpoint_weights(folder, step);
     }
     let steps = steps.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    let kept = if steps.is_empty() { "no checkpoint" } else { "checkpoints of the steps " };
-    Err(Error::Input(format!("--checkpoint {step}: the run keeps {kept}{steps}")))
+    let available = if steps.is_empty() { "no checkpoints" } else { "checkpoints at the steps " };
+    Err(Error::Input(format!("--checkpoint {step}: no such checkpoint; the run has {available}{steps}")))
 }
 
 /// Loads a run's model with its best weights, and their description.
@@ -186,27 +186,27 @@ pub fn model<B: Backend>(folder: &RunFolder, device: &B::Device) -> Result<(Mode
     native::load_model(&folder.best_weights()?, device)
 }
 
-/// A sequence of the user's.
+/// An input sequence.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("given").required(true).args(["text", "text_file", "tokens"])))]
-pub struct Given {
+pub struct InputArgs {
     /// The text; for an encoder-decoder, the answer.
     #[arg(long, allow_hyphen_values = true)]
     text: Option<String>,
-    /// Reads the text from a file, its last line break included; - is standard input.
+    /// Reads the text from a file, including its final line break; - is standard input.
     #[arg(long, value_name = "FILE")]
     text_file: Option<PathBuf>,
-    /// The text as ids, whatever the vocabulary, as "3 1 4".
+    /// The text as token ids, e.g. "3 1 4".
     #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
     tokens: Option<String>,
-    /// What an encoder-decoder answers.
+    /// The source that an encoder-decoder answers.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     source: Option<String>,
 }
 
-/// The token ids of a [`Given`].
+/// The token ids of a [`InputArgs`].
 #[derive(Debug)]
-pub struct Read {
+pub struct EncodedInput {
     /// The text as ids.
     pub tokens: Vec<u32>,
     /// The start token of an encoder-decoder's answer; `None` for a decoder.
@@ -215,20 +215,20 @@ pub struct Read {
     pub source: Option<Vec<u32>>,
 }
 
-impl Given {
+impl InputArgs {
     /// Encodes the input for a model of this architecture.
     ///
     /// # Errors
     /// Returns an error if the input cannot be read, has tokens outside the vocabulary, or lacks a required source.
-    pub fn read(&self, vocabulary: &Vocabulary, architecture: Architecture) -> Result<Read> {
+    pub fn read(&self, vocabulary: &Vocabulary, architecture: Architecture) -> Result<EncodedInput> {
         let tokens = tokens(&self.text, &self.text_file, &self.tokens, vocabulary)?;
         let source = self.source.as_deref().map(|text| encode(vocabulary, text)).transpose()?;
         let answers = architecture == Architecture::EncoderDecoder;
         let problem = match (answers, source.as_deref()) {
-            (true, Some([])) => "--source is empty: give it at least one token",
-            (true, None) => "an encoder-decoder answers a source: give it by --source TEXT",
-            (false, Some(_)) => "--source: only an encoder-decoder reads a source",
-            _ => return Ok(Read { tokens, start: vocabulary.end().filter(|_| answers), source }),
+            (true, Some([])) => "--source is empty; pass at least one token",
+            (true, None) => "an encoder-decoder answers a source; pass it with --source TEXT",
+            (false, Some(_)) => "--source has no effect with a decoder; omit it",
+            _ => return Ok(EncodedInput { tokens, start: vocabulary.end().filter(|_| answers), source }),
         };
         Err(Error::Input(problem.into()))
     }
@@ -253,7 +253,7 @@ pub fn tokens(
 }
 
 /// Returns true if a model has learned positions, which end with its context.
-pub fn positions_end(Description { model, .. }: &Description) -> bool {
+pub fn has_bounded_positions(Description { model, .. }: &Description) -> bool {
     model.position.ends_with_context() && model.architecture != Architecture::OneLayer
 }
 
@@ -263,19 +263,22 @@ pub fn positions_end(Description { model, .. }: &Description) -> bool {
 /// # Errors
 /// Returns an error that names both lengths if the input is too long.
 pub fn check_length(description: &Description, time: usize, source_time: usize) -> Result<()> {
-    let (sizes, ends) = (description.sizes, positions_end(description));
+    let (sizes, ends) = (description.sizes, has_bounded_positions(description));
     let source_context = sizes.source_context.unwrap_or(source_time);
     for (what, time, context) in [("input", time, sizes.context), ("source", source_time, source_context)] {
         let longer = format!(
-            "the {what} of {} is longer than the context of {} that the model was trained on",
+            "the {what} of {} is longer than the training context of {}",
             counted(time, "token"),
             counted(context, "token")
         );
         if time > context && ends {
-            return Err(Error::Input(format!("{longer}, where its learned positions end: shorten it")));
+            return Err(Error::Input(format!(
+                "{longer}, beyond which there are no learned positions; shorten \
+                it"
+            )));
         }
         if time > context {
-            warn(&format!("notice: {longer}: its positions carry on there, but it never saw such"));
+            warn(&format!("notice: {longer}; the model extrapolates to positions it was not trained on"));
         }
     }
     Ok(())
@@ -287,7 +290,7 @@ fn read(path: &Path) -> Result<String> {
         true => Text::of_stream(io::stdin(), Path::new("standard input"))?,
         false => Text::open(path)?,
     };
-    text.whole()
+    text.read_to_string()
 }
 
 /// Reads the prompt in a file, without the line break at its end.
@@ -300,13 +303,15 @@ pub fn read_prompt(path: &Path) -> Result<String> {
     Ok(line.unwrap_or(&text).to_string())
 }
 
-/// Parses ids separated by spaces or commas, as `3 1 4`.
+/// Parses ids separated by spaces or commas, such as `3 1 4`.
 fn ids(text: &str, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
     let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
     let id = |(word, position): (&str, usize)| {
-        let told =
-            || format!("--tokens: `{}` (token {position}) is no id: write ids, as \"3 1 4\"", excerpt(word));
-        word.parse().map_err(|_| Error::Input(told()))
+        let problem = || {
+            let word = excerpt(word);
+            format!("--tokens: `{word}` (token {position}) is not a token id; write ids, e.g. \"3 1 4\"")
+        };
+        word.parse().map_err(|_| Error::Input(problem()))
     };
     let ids = words.zip(1..).map(id).collect::<Result<Vec<u32>>>()?;
     vocabulary.check(&ids)?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::input::{self, OpenedRun, RunArgs};
 use super::pictures::picture_format;
-use crate::analysis::{HeadScores, Sample, View, ablation, look_at};
+use crate::analysis::{HeadScores, Sample, View, ablation, inspect_sample};
 use crate::backend::{self, Job};
 use crate::config::Config;
 use crate::data::{Role, Vocabulary};
@@ -19,18 +19,18 @@ use crate::reporting::{live_model, page, reading, save_all};
 use crate::terminal::{PieceProgress, print_json_line, say};
 use crate::training::RunFolder;
 
-/// See what a run's model does with a text: the attention and the scores of every head, and the
-/// probabilities of the next token, as pictures and a page or as JSON.
+/// Inspect a run's model on a text: the attention and the scores of every head, and the probabilities of the next
+/// token, as pictures and a page or as JSON.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    given: input::Given,
-    /// Where the pictures and the page go; a folder that exists is replaced only if inspect made it. [default:
-    /// inspect/ in the run folder; with --json, nowhere]
+    given: input::InputArgs,
+    /// The folder for the pictures and the page; an existing folder is replaced only if inspect created it.
+    /// [default: inspect/ in the run folder; none with --json]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The head that the large maps show in every layer, counted from 0. [default: in each layer the one
-    /// without which the loss rises most]
+    /// The head that the large maps show in every layer, counted from 0. [default: the most important head of each
+    /// layer]
     #[arg(long)]
     head: Option<usize>,
     /// The file format of the pictures. [default: png]
@@ -41,8 +41,8 @@ pub struct Args {
     no_ablation: bool,
     #[command(flatten)]
     run: RunArgs,
-    /// Prints JSON: tokens, weights as [layer][head][query][key], probabilities as [position][token], scores;
-    /// with an encoder also source, encoder_weights and cross_weights.
+    /// Prints JSON: tokens, weights as [layer][head][query][key], probabilities as [position][token] and scores;
+    /// for an encoder-decoder also source, encoder_weights and cross_weights.
     #[arg(long)]
     json: bool,
 }
@@ -78,13 +78,14 @@ pub fn run(args: Args) -> Result<()> {
     out.iter().try_for_each(|out| check_output(out, "inspect"))?;
     let drawn = [("--head", args.head.is_some()), ("--format", args.format.is_some())];
     if let (None, Some((option, _))) = (&out, drawn.iter().find(|(_, is_given)| *is_given)) {
-        let problem = "with --json alone nothing is drawn: leave it out, or name a folder with --out DIR";
-        return Err(Error::Input(format!("{option}: {problem}")));
+        let problem = "has no effect with --json alone, which draws nothing; omit it, or pass --out DIR";
+        return Err(Error::Input(format!("{option} {problem}")));
     }
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
     let sample = sample(&args, config, &vocabulary)?;
     if let Some(head) = args.head.filter(|&head| head >= config.model.heads) {
-        let problem = format!("must be below `model.heads` = {}: they count from 0", config.model.heads);
+        let problem =
+            format!("must be below `model.heads` = {}; heads are counted from 0", config.model.heads);
         return Err(Error::key("--head", head, problem));
     }
     let (view, scores) = run.compute(Inspect(&args, folder, &sample))?;
@@ -123,9 +124,10 @@ pub fn run(args: Args) -> Result<()> {
 
 /// Converts the input to a sample; the target of the last token is unknown.
 fn sample(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<Sample> {
-    let input::Read { tokens, start, source } = args.given.read(vocabulary, config.model.architecture)?;
+    let input::EncodedInput { tokens, start, source } =
+        args.given.read(vocabulary, config.model.architecture)?;
     if tokens.is_empty() {
-        return Err(Error::Input("the input is empty: give at least one token to look at".into()));
+        return Err(Error::Input("the input is empty; pass at least one token".into()));
     }
     let inputs = [start.as_slice(), &tokens].concat();
     let mut targets = inputs[1..].to_vec();
@@ -148,24 +150,25 @@ impl Job for Inspect<'_> {
         input::check_length(&description, sample.inputs.len(), source_time)?;
         let heads = ablation::heads(&model).iter().sum::<usize>();
         check_memory(heads, sample.inputs.len() + source_time)?;
-        let pieces = PieceProgress::new(args.json, heads, "heads left out");
+        let pieces = PieceProgress::new(args.json, heads, "heads ablated");
         let done = (!args.no_ablation).then_some(|done| pieces.done(done as usize));
-        look_at(&model, sample, done, &device)
+        inspect_sample(&model, sample, done, &device)
     }
 }
 
 /// The number of copies of each attention weight: as computed, as stored, and as shown.
-const COPIES: f64 = 4.0;
+const COPIES_PER_WEIGHT: f64 = 4.0;
 
-/// Refuses an input of `tokens` tokens whose attention maps over all `heads` do not fit into memory.
+/// Checks that the attention maps of all `heads` over `tokens` tokens fit into memory.
 fn check_memory(heads: usize, tokens: usize) -> Result<()> {
-    let (taken, free) = (COPIES * 4.0 * heads as f64 * (tokens as f64).powi(2), backend::free());
+    let (taken, free) =
+        (COPIES_PER_WEIGHT * 4.0 * heads as f64 * (tokens as f64).powi(2), backend::free_memory());
     if taken <= free {
         return Ok(());
     }
     let (heads, tokens) = (counted(heads, "head"), counted(tokens, "token"));
     Err(Error::Input(format!(
-        "the attention of {heads} to {tokens} takes about {}, and {} are free here: shorten the input",
+        "the attention maps of {heads} over {tokens} need about {} of memory, but only {} are free; shorten the input",
         Bytes(taken),
         Bytes(free)
     )))

@@ -25,7 +25,7 @@ pub struct KeyOptions {
 
 impl KeyOptions {
     /// Replaces the origin of a key's error by the option that set the key.
-    pub fn named(&self, mut error: Error) -> Error {
+    pub fn with_option(&self, mut error: Error) -> Error {
         if let Error::Key { origin: Some(origin @ Origin::CommandLine), key, .. } = &mut error
             && let Some((_, option)) = self.options.iter().rfind(|(set, _)| set == key)
         {
@@ -34,22 +34,22 @@ impl KeyOptions {
         error
     }
 
-    /// Refuses an option whose key another option has already set.
+    /// Returns an error for an option whose key another option has already set.
     fn check_unset(&self, name: &str, key: &str) -> Result<()> {
-        let decides = |other: &str| other == key || [other, key].iter().all(|it| DURATIONS.contains(it));
-        let Some((_, other)) = self.options.iter().find(|(other, _)| decides(other)) else { return Ok(()) };
+        let conflicts = |other: &str| other == key || [other, key].iter().all(|it| DURATIONS.contains(it));
+        let Some((_, other)) = self.options.iter().find(|(other, _)| conflicts(other)) else { return Ok(()) };
         let problem = match *other == format!("--{name}") {
-            true => "is given twice, and a run has one of it: keep one".to_string(),
-            false => format!("decides what {other} decides: keep one of them"),
+            true => "is passed twice; keep one".to_string(),
+            false => format!("conflicts with {other}; keep one of them"),
         };
-        Err(Error::Input(format!("--{name}: {problem}")))
+        Err(Error::Input(format!("--{name} {problem}")))
     }
 
-    /// Refuses an option whose key is also set by `--set`.
+    /// Returns an error for an option whose key is also set by `--set`.
     fn check_unassigned(&self) -> Result<()> {
         match self.options.iter().find(|(key, _)| self.assigned.contains(key)) {
             Some((key, option)) => {
-                Err(Error::Input(format!("{option} and --set {key} set the same key: keep one")))
+                Err(Error::Input(format!("{option} and --set {key} set the same key; keep one")))
             }
             None => Ok(()),
         }
@@ -65,8 +65,8 @@ impl KeyOptions {
 /// Rewrites the key options of the command line `typed` to `--set`, and returns those options too.
 ///
 /// # Errors
-/// Returns an error if an option lacks its value, names several keys, or is similar to a key.
-pub fn rewritten(
+/// Returns an error if an option lacks its value, is ambiguous, or is similar to a key.
+pub fn rewrite(
     program: &Command,
     typed: impl Iterator<Item = OsString>,
 ) -> Result<(Vec<OsString>, KeyOptions)> {
@@ -118,20 +118,20 @@ fn option(
     let Some(key) = key(&name, command)? else {
         let given = value.or_else(|| next(|text| !text.starts_with("--")));
         if let Some(option) = other_name(&name).filter(|option| own(option).is_some()) {
-            return Err(Error::Input(format!("there is no option --{name}: write --{option}; see --help")));
+            return Err(Error::Input(format!("unknown option `--{name}`; use --{option} (see --help)")));
         }
-        refuse_like_a_key(&name, given.as_deref(), command)?;
+        check_not_like_key(&name, given.as_deref(), command)?;
         return Ok(std::iter::once(word).chain(given).collect());
     };
     let value = match value {
         Some(value) => value,
-        None if is_boolean(&key) => next(is_answer).unwrap_or_else(|| "true".into()),
+        None if is_boolean(&key) => next(is_boolean_word).unwrap_or_else(|| "true".into()),
         None => next(|text| !text.starts_with("--")).ok_or_else(|| {
-            Error::Input(format!("--{name} has no value: write --{name} VALUE, which is --set {key}=VALUE"))
+            Error::Input(format!("--{name} has no value; use --{name} VALUE, the same as --set {key}=VALUE"))
         })?,
     };
     let (Some(_), Some(value)) = (word.to_str(), value.to_str()) else {
-        let problem = "is not UTF-8, which a config cannot say: rename the file, or the folder that it is in";
+        let problem = "is not UTF-8, which a config requires; rename the file or its folder";
         return Err(Error::Input(format!("--{name}: the value {problem}")));
     };
     check_value(&name, &key, value)?;
@@ -141,38 +141,38 @@ fn option(
     Ok(vec![set])
 }
 
-/// Refuses an unknown option that is similar to a key and not to the command's own options.
-fn refuse_like_a_key(name: &str, given: Option<&OsStr>, command: &Command) -> Result<()> {
+/// Returns an error for an unknown option that is similar to a key and not to the command's own options.
+fn check_not_like_key(name: &str, given: Option<&OsStr>, command: &Command) -> Result<()> {
     if let Some(key) = switched_off(name) {
-        return Err(no_such(name, &key, "false", command));
+        return Err(unknown_option(name, &key, "false", command));
     }
     let Some(key) = nearest(name).filter(|_| !is_like_own(name, command)) else { return Ok(()) };
     let value = given.map_or("VALUE".into(), OsStr::to_string_lossy);
-    Err(no_such(name, &key, &excerpt(&value, 60), command))
+    Err(unknown_option(name, &key, &excerpt(&value, 60), command))
 }
 
-/// Refuses values that result from a shell or a typo.
+/// Returns an error for values that result from a shell or a typo.
 fn check_value(name: &str, key: &str, value: &str) -> Result<()> {
     if key == "data.delimiter" && value == " " {
-        return Err(Error::Input(format!("--{name}: a space has a name here: write --{name} space")));
+        return Err(Error::Input(format!("--{name}; the option takes the word; use --{name} space")));
     }
     if value.trim().is_empty() {
-        let problem = "the value is empty, as an unset shell variable leaves it: write one";
+        let problem = "the value is empty, perhaps because of an unset shell variable; pass a value";
         return Err(Error::Input(format!("--{name}, which sets {key}: {problem}")));
     }
     Ok(())
 }
 
 /// Creates the error for an unknown option, which suggests a key.
-fn no_such(name: &str, key: &str, value: &str, command: &Command) -> Error {
+fn unknown_option(name: &str, key: &str, value: &str, command: &Command) -> Error {
     let option = key.split_once('.').map_or(key, |(_, option)| option);
     let is_option = self::key(option, command).is_ok_and(|named| named.as_deref() == Some(key));
     let own = if is_option { format!(" or --{} {value}", option.replace('_', "-")) } else { String::new() };
-    Error::Input(format!("there is no option --{name}: write --set {key}={value}{own}; see --help"))
+    Error::Input(format!("unknown option `--{name}`; use --set {key}={value}{own} (see --help)"))
 }
 
 /// Returns true for a word that is a boolean value.
-fn is_answer(word: &str) -> bool {
+fn is_boolean_word(word: &str) -> bool {
     matches!(word.to_lowercase().as_str(), "true" | "false" | "yes" | "no" | "on" | "off" | "1" | "0")
 }
 
@@ -235,7 +235,7 @@ fn key(name: &str, command: &Command) -> Result<Option<String>> {
         several => {
             let sets =
                 several.iter().map(|key| format!("--set {key}=VALUE")).collect::<Vec<_>>().join(" or ");
-            Err(Error::Input(format!("--{name} names several keys: write {sets}")))
+            Err(Error::Input(format!("--{name} is ambiguous; use {sets}")))
         }
     }
 }
@@ -255,7 +255,7 @@ mod tests {
     use crate::cli::command;
 
     fn words(typed: &str) -> Result<String> {
-        let (words, _) = rewritten(&command(), typed.split(' ').map(OsString::from))?;
+        let (words, _) = rewrite(&command(), typed.split(' ').map(OsString::from))?;
         Ok(words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "))
     }
 
@@ -268,7 +268,7 @@ mod tests {
             "p evaluate run --data=a.csv --set data.path=b.csv",
         ] {
             let said = words(typed).unwrap_err().to_string();
-            assert!(said.contains("set the same key: keep one"), "{typed}: {said}");
+            assert!(said.contains("set the same key; keep one"), "{typed}: {said}");
         }
         assert!(words("p train --steps 5 --set model.heads=2 --set model.layers=1").is_ok());
     }
@@ -305,29 +305,29 @@ mod tests {
     }
 
     #[test]
-    fn options_of_other_programs_name_the_key() {
+    fn options_of_other_programs_suggest_the_key() {
         for (typed, expected) in [
             (
                 "p train --max-iters 500",
-                "there is no option --max-iters: write --set training.steps=500 or --steps 500; see",
+                "unknown option `--max-iters`; use --set training.steps=500 or --steps 500 (see --help)",
             ),
-            ("p train --max_steps=5", "write --set training.steps=5"),
-            ("p train --batch 8", "write --set training.batch_size=8 or --batch-size 8; see --help"),
-            ("p train --n_layer 3", "write --set model.layers=3 or --layers 3"),
-            ("p train --hidden-size 9", "write --set model.d_model=9 or --d-model 9"),
-            ("p train --file a.txt", "write --set data.path=a.txt"),
-            ("p train --vocab-size 9", "write --set data.vocab=9"),
-            ("p train --block-size 9", "write --set data.length=9"),
-            ("p train --learning-rat 1", "write --set training.learning_rate=1"),
-            ("p train --no-bias", "write --set model.bias=false or --bias false"),
-            ("p train --out-dir x", "there is no option --out-dir: write --run; see --help"),
-            ("p train --dat x", "write --set data.path=x"),
-            ("p train --data-length 64", "write --set data.length=64 or --length 64; see --help"),
+            ("p train --max_steps=5", "use --set training.steps=5"),
+            ("p train --batch 8", "use --set training.batch_size=8 or --batch-size 8 (see --help)"),
+            ("p train --n_layer 3", "use --set model.layers=3 or --layers 3"),
+            ("p train --hidden-size 9", "use --set model.d_model=9 or --d-model 9"),
+            ("p train --file a.txt", "use --set data.path=a.txt"),
+            ("p train --vocab-size 9", "use --set data.vocab=9"),
+            ("p train --block-size 9", "use --set data.length=9"),
+            ("p train --learning-rat 1", "use --set training.learning_rate=1"),
+            ("p train --no-bias", "use --set model.bias=false or --bias false"),
+            ("p train --out-dir x", "unknown option `--out-dir`; use --run (see --help)"),
+            ("p train --dat x", "use --set data.path=x"),
+            ("p train --data-length 64", "use --set data.length=64 or --length 64 (see --help)"),
             (
                 "p train --steps",
-                "--steps has no value: write --steps VALUE, which is --set training.steps=VALUE",
+                "--steps has no value; use --steps VALUE, the same as --set training.steps=VALUE",
             ),
-            ("p tune --steps 5", "write --set training.steps=VALUE or --set tune.steps=VALUE"),
+            ("p tune --steps 5", "use --set training.steps=VALUE or --set tune.steps=VALUE"),
         ] {
             let said = words(typed).unwrap_err().to_string();
             assert!(said.contains(expected), "{typed}: {said}");

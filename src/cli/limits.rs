@@ -12,11 +12,11 @@ use crate::error::{Error, OUT_OF_MEMORY, Result};
 use crate::kernels::allocator;
 use crate::terminal::error_line;
 
-/// The number of threads that is accepted on any machine.
+/// The maximum number of threads on a machine with few cores.
 const MAX_THREADS: usize = 1024;
 
-/// The environment variable of Rayon.
-const THREADS: &str = "RAYON_NUM_THREADS";
+/// The environment variable that sets Rayon's number of threads.
+const THREADS_VARIABLE: &str = "RAYON_NUM_THREADS";
 
 /// Prepares the program for the limits of the system, once.
 ///
@@ -25,24 +25,26 @@ const THREADS: &str = "RAYON_NUM_THREADS";
 pub fn prepare() -> Result<()> {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        refuse_large_files_by_an_error();
-        end_by_a_line_without_memory();
-        keep_to_built_in_settings();
+        ignore_file_size_signal();
+        report_exhausted_memory();
+        ignore_library_config_files();
     });
-    let Some(asked) = std::env::var(THREADS).ok().and_then(|text| text.trim().parse::<usize>().ok()) else {
+    let Some(requested) =
+        std::env::var(THREADS_VARIABLE).ok().and_then(|text| text.trim().parse::<usize>().ok())
+    else {
         return Ok(());
     };
-    let most = MAX_THREADS.max(4 * available_parallelism().map_or(1, NonZero::get));
-    if asked <= most {
+    let max = MAX_THREADS.max(4 * available_parallelism().map_or(1, NonZero::get));
+    if requested <= max {
         return Ok(());
     }
     Err(Error::Input(format!(
-        "{THREADS} = {asked} must be at most {most}: set it to the number of cores, or unset it"
+        "{THREADS_VARIABLE} = {requested} must be at most {max}; set it to the number of cores, or unset it"
     )))
 }
 
 /// Turns a file larger than RLIMIT_FSIZE into a write error instead of a fatal signal.
-fn refuse_large_files_by_an_error() {
+fn ignore_file_size_signal() {
     #[cfg(unix)]
     // SAFETY: ignoring a signal needs no handler.
     unsafe {
@@ -51,7 +53,7 @@ fn refuse_large_files_by_an_error() {
 }
 
 /// Ends the program with an error line if memory runs out. The line is built in advance, while there is memory.
-fn end_by_a_line_without_memory() {
+fn report_exhausted_memory() {
     static LINE: OnceLock<String> = OnceLock::new();
     LINE.get_or_init(|| error_line(OUT_OF_MEMORY) + "\n");
     allocator::on_exhaustion(|| {
@@ -68,7 +70,7 @@ fn end_by_a_line_without_memory() {
 
 /// Prevents Burn and CubeCL from reading `burn.toml` and `cubecl.toml` in the current folder and its parents. They do
 /// so when their settings are first used, unless settings were set before; only the environment changes those.
-fn keep_to_built_in_settings() {
+fn ignore_library_config_files() {
     BurnConfig::set(BurnConfig::default().override_from_env());
     #[cfg(any(feature = "wgpu", feature = "cuda"))]
     {

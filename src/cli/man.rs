@@ -6,7 +6,7 @@ use super::command;
 use crate::error::{Error, Result};
 use crate::terminal::print_text;
 
-/// Print the manual page of the program, or of one of its commands, as roff.
+/// Print the manual page of the program or of a command, as roff.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The command. [default: the program, with a list of its commands]
@@ -26,12 +26,12 @@ pub fn run(args: Args) -> Result<()> {
             let names =
                 || program.get_subcommands().map(clap::Command::get_name).collect::<Vec<_>>().join(", ");
             found.ok_or_else(|| {
-                Error::Input(format!("there is no command `{name}`: it must be one of {}", names()))
+                Error::Input(format!("unknown command `{name}`; the commands are {}", names()))
             })?
         }
     };
     let mut page = Vec::new();
-    Man::new(shown).render(&mut page).expect("a vector takes all that is written");
+    Man::new(shown).render(&mut page).expect("writing to a vector does not fail");
     print_text(&String::from_utf8_lossy(&page));
     Ok(())
 }

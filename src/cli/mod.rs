@@ -34,7 +34,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-use causal_attention_kernels::asked_instruction_set;
+use causal_attention_kernels::requested_instruction_set;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 use serde_json::json;
 
@@ -50,7 +50,7 @@ use crate::workers::{Workers, mute_all_but_first};
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Says nothing but results, warnings and errors: no progress, no notices.
+    /// Suppresses progress and notices; results, warnings and errors are still printed.
     #[arg(short, long, global = true)]
     quiet: bool,
 }
@@ -86,21 +86,21 @@ pub fn main() -> ExitCode {
     show_log();
     let is_another_worker = mute_all_but_first();
     let mut program = command();
-    let (typed, key_options) = match key_options::rewritten(&program, std::env::args_os()) {
+    let (typed, key_options) = match key_options::rewrite(&program, std::env::args_os()) {
         Ok(rewritten) => rewritten,
         Err(error) => return end(&error.to_string(), error.exit_code()),
     };
     let matches = program.try_get_matches_from_mut(typed);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(told) if told.kind() == NO_COMMAND => {
+        Err(help) if help.kind() == NO_COMMAND => {
             if !is_another_worker {
-                let _ = told.print();
+                let _ = help.print();
             }
             return ExitCode::from(2);
         }
-        Err(told) if !told.use_stderr() => {
-            print_text(&told.render().to_string());
+        Err(help) if !help.use_stderr() => {
+            print_text(&help.render().to_string());
             return ExitCode::SUCCESS;
         }
         Err(error) => return end(&in_one_line(&error), 2),
@@ -121,7 +121,7 @@ pub fn main() -> ExitCode {
     }
     let work = || {
         limits::prepare()?;
-        asked_instruction_set().map_err(Error::Input)?;
+        requested_instruction_set().map_err(Error::Input)?;
         match run(cli.command)? {
             ExitCode::SUCCESS => check_written().map(|()| ExitCode::SUCCESS),
             code => Ok(code),
@@ -134,10 +134,10 @@ pub fn main() -> ExitCode {
             return Err(Error::Threads);
         }
         Err(Error::Failed(format!(
-            "internal error{place}: {message}: please report this line and the command"
+            "internal error{place}: {message}; please report this line and the command"
         )))
     });
-    done.map_err(|error| key_options.named(error))
+    done.map_err(|error| key_options.with_option(error))
         .unwrap_or_else(|error| end(&error.to_string(), error.exit_code()))
 }
 
@@ -156,33 +156,34 @@ fn end(message: &str, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The clap error for a missing command, which is answered with the help text.
+/// The clap error for a missing command, for which the help text is printed.
 const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
 /// Formats a clap error as one line, without the usage, which `--help` shows.
 fn in_one_line(error: &clap::Error) -> String {
-    let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
+    let is_message = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
     let message = error.to_string();
-    let lines = message.lines().take_while(told).map(str::trim).filter(|line| !line.is_empty());
+    let lines = message.lines().take_while(is_message).map(str::trim).filter(|line| !line.is_empty());
     // The commands take no values that begin with a hyphen, but options do.
     let line =
         lines.collect::<Vec<_>>().join(", ").replace(":, ", ": ").replace("use '-- ", "use '--OPTION=");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
     format!(
         "{}; see --help",
-        takes(error).map_or(line.to_string(), |(read, takes)| line.replace(&read, takes))
+        number_requirement(error)
+            .map_or(line.to_string(), |(message, requirement)| line.replace(&message, requirement))
     )
 }
 
-/// Returns std's parse error for a malformed number, and its replacement: the values that the option accepts.
-fn takes(error: &clap::Error) -> Option<(String, &'static str)> {
+/// Returns the standard library's message about a malformed number, and its replacement: the accepted values.
+fn number_requirement(error: &clap::Error) -> Option<(String, &'static str)> {
     let source = error.source()?;
     let whole = source.downcast_ref::<ParseIntError>().map(|error| match error.kind() {
-        IntErrorKind::PosOverflow => "it takes no number as large as this",
-        _ => "it takes a non-negative integer",
+        IntErrorKind::PosOverflow => "the number is too large",
+        _ => "must be a non-negative integer",
     });
-    let takes = whole.or(source.is::<ParseFloatError>().then_some("it takes a number, as 0.5"))?;
-    Some((source.to_string(), takes))
+    let requirement = whole.or(source.is::<ParseFloatError>().then_some("must be a number, such as 0.5"))?;
+    Some((source.to_string(), requirement))
 }
 
 /// Converts paths to JSON, formatted as in [`serialize_path`](crate::files::serialize_path).
@@ -206,7 +207,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Runs(args) => runs::run(args)?,
         Command::Compare(args) => compare::run(args)?,
         Command::Inspect(args) => inspect::run(args)?,
-        Command::Data(args) => args.experiment.placed(data::run(&args))?,
+        Command::Data(args) => args.experiment.with_origin(data::run(&args))?,
         Command::Config(args) => config::run(&args)?,
         Command::Generate(args) => generate::run(args)?,
         Command::Score(args) => score::run(args)?,
@@ -217,10 +218,10 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Man(args) => man::run(args)?,
         Command::Terms(args) => terms::run(args)?,
         // These commands can end early without an error; the exit code shows it.
-        Command::Train(args) => return shared(|workers| args.placed(train::run(&args, workers))),
-        Command::Tune(args) => return shared(|workers| args.placed(tune::run(&args, workers))),
+        Command::Train(args) => return shared(|workers| args.with_origin(train::run(&args, workers))),
+        Command::Tune(args) => return shared(|workers| args.with_origin(tune::run(&args, workers))),
         Command::Scale(args) => {
-            return shared(|workers| args.experiment.placed(scale::run(&args, workers)));
+            return shared(|workers| args.experiment.with_origin(scale::run(&args, workers)));
         }
         Command::Backends(args) => return backends::run(args),
     }

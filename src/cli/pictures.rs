@@ -7,17 +7,17 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 /// Parses the file format of a picture.
 pub fn picture_format() -> impl TypedValueParser<Value = PictureFormat> {
     one_of([
-        ("png", "Pixels; shows everywhere", PictureFormat::Png),
-        ("svg", "Vectors; sharp at every size, and its text can be searched", PictureFormat::Svg),
+        ("png", "Raster image", PictureFormat::Png),
+        ("svg", "Vector image, sharp at every size, with searchable text", PictureFormat::Svg),
     ])
 }
 
 /// Parses the x-axis of loss curves.
 pub fn along() -> impl TypedValueParser<Value = Along> {
     one_of([
-        ("steps", "Steps done", Along::Steps),
-        ("tokens", "Targets trained on", Along::Tokens),
-        ("seconds", "Seconds of training", Along::Seconds),
+        ("steps", "Training steps", Along::Steps),
+        ("tokens", "Tokens trained on", Along::Tokens),
+        ("seconds", "Training time in seconds", Along::Seconds),
     ])
 }
 

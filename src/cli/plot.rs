@@ -12,16 +12,16 @@ use crate::files::{check_output, write_output};
 use crate::reporting::RunData;
 use crate::training::RunFolder;
 
-/// Draw a run's pictures again, from its folder alone.
+/// Redraw a run's pictures from its folder.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The file format.
     #[arg(long, value_parser = picture_format(), default_value = "png")]
     format: PictureFormat,
-    /// Resolution of a PNG, which is 900 x FACTOR pixels wide. [default: 2]
+    /// The resolution of a PNG, which is 900 x FACTOR pixels wide. [default: 2]
     #[arg(long, value_name = "FACTOR", value_parser = clap::value_parser!(u32).range(1..=4))]
     scale: Option<u32>,
-    /// Where the pictures go; a folder that exists is replaced only if plot made it. [default: plots/ in the
+    /// The folder for the pictures; an existing folder is replaced only if plot created it. [default: plots/ in the
     /// run folder]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub fn run(args: Args) -> Result<()> {
     let OpenedRun { folder, device, .. } = args.run.open(&[])?;
     args.out.iter().try_for_each(|out| check_output(out, "plot"))?;
     if args.format == PictureFormat::Svg && args.scale.is_some() {
-        return Err(Error::Input("--scale: an SVG has no pixels: leave it out".into()));
+        return Err(Error::Input("--scale has no effect with --format svg; omit it".into()));
     }
     let usual = Style::default();
     let style = Style { format: args.format, scale: args.scale.unwrap_or(usual.scale) };

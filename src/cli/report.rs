@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::files::{check_new, write_atomically, write_new};
 use crate::terminal::{print_json_line, say};
 
-/// Write a run's page to explore again, from its folder alone.
+/// Regenerate a run's interactive page from its folder.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -16,7 +16,7 @@ pub struct Args {
     /// The file to write, which must not exist. [default: report.html in the run folder]
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     out: Option<PathBuf>,
-    /// Prints what the page shows as JSON, and writes no page.
+    /// Prints the data of the page as JSON and writes no page.
     #[arg(long)]
     json: bool,
 }
@@ -27,7 +27,7 @@ pub fn run(args: Args) -> Result<()> {
     args.out.iter().try_for_each(|out| check_new(out))?;
     let page = run_data(&folder, &device)?.page;
     if args.json {
-        print_json_line(&page.whole());
+        print_json_line(&page.full_data());
     } else {
         let write = if args.out.is_some() { write_new } else { write_atomically };
         let out = args.out.unwrap_or_else(|| folder.report());

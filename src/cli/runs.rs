@@ -11,19 +11,20 @@ use crate::numbers::{counted, fixed, thousands};
 use crate::terminal::{print_json, table, warn};
 use crate::training::RUNS;
 
-/// List runs and studies beside each other.
+/// List runs and studies in a table.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Folders of runs, or runs. [default: runs]
+    /// Runs, or folders that contain runs. [default: runs]
     #[arg(value_name = "FOLDER", value_parser = run_path())]
     folders: Vec<PathBuf>,
-    /// Sorts by a column, as loss, by a key of the list as --json names it, or by a key of the config, as model.heads.
+    /// Sorts by a column such as loss, a key of the JSON output, or a config key such as model.heads.
     #[arg(long, value_name = "KEY", default_value = "name", allow_hyphen_values = true)]
     sort: String,
-    /// Lists those alone whose key has this value, as --filter data=sort or --filter model.heads=4; may be repeated.
+    /// Lists only runs in which a key has this value, e.g. --filter data=sort or --filter model.heads=4; may be
+    /// repeated.
     #[arg(long = "filter", value_name = "KEY=VALUE")]
     filters: Vec<String>,
-    /// Prints JSON: a list of all that is known of each.
+    /// Prints JSON: a list of the runs with all their fields.
     #[arg(long)]
     json: bool,
 }
@@ -32,14 +33,14 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let filter = |text: &String| match text.split_once('=') {
         Some((key, value)) => Ok((key.trim().to_string(), value.trim().to_string())),
-        None => {
-            Err(Error::Input(format!("--filter {text}: write a key and its value, as --filter data=sort")))
-        }
+        None => Err(Error::Input(format!(
+            "--filter {text}: not of the form KEY=VALUE; use e.g. --filter data=sort"
+        ))),
     };
     let filters = args.filters.iter().map(filter).collect::<Result<Vec<_>>>()?;
     if let Some(key) = args.sort.strip_prefix('-') {
         return Err(Error::Input(format!(
-            "--sort {}: the lowest comes first: write --sort {key}",
+            "--sort {}: the order is always ascending; use --sort {key}",
             args.sort
         )));
     }
@@ -51,16 +52,16 @@ pub fn run(args: Args) -> Result<()> {
     let filters = filters.collect::<Result<Vec<_>>>()?;
     let (runs, damaged) = list(&folders, &filters, &column(&args.sort)?)?;
     for error in &damaged {
-        warn(&format!("warning: passed by: {error}"));
+        warn(&format!("warning: skipped: {error}"));
     }
     runs.iter().filter(|run| run.state.config_changed).for_each(|run| warn_changed_config(&run.path));
     if args.json {
         print_json(&runs);
     } else if runs.is_empty() {
         let places: Vec<_> = folders.iter().map(|folder| format!("`{}`", folder.display())).collect();
-        let which = if filters.is_empty() { "" } else { " that --filter lets pass" };
+        let which = if filters.is_empty() { "" } else { " that match --filter" };
         return Err(Error::Input(format!(
-            "there are no runs{which} in {}: train makes them",
+            "no runs{which} in {}; create one with `train`",
             places.join(", ")
         )));
     } else {
@@ -87,9 +88,9 @@ fn column(typed: &str) -> Result<String> {
         let near = columns.iter().map(|column| (strsim::jaro_winkler(&name, column), column));
         let near = near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|&(likeness, _)| likeness > 0.8);
         let near = near.map(|(_, column)| column.clone()).or_else(|| nearest_key(&name));
-        let meant = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
+        let hint = near.map_or("the".to_string(), |near| format!("did you mean `{near}`? The"));
         Error::Input(format!(
-            "there is no column `{typed}`: {meant}There are {}, and the keys of the config, as model.heads",
+            "unknown column `{typed}`; {hint} columns are {}, and config keys such as model.heads",
             columns.join(", ")
         ))
     })
@@ -173,6 +174,6 @@ mod tests {
         let said = column("lr").unwrap_err().to_string();
         assert!(said.contains("did you mean `training.learning_rate`?"), "{said}");
         let said = column("colour").unwrap_err().to_string();
-        assert!(said.contains("There are ") && said.contains("best_valid_loss"), "{said}");
+        assert!(said.contains("; the columns are ") && said.contains("best_valid_loss"), "{said}");
     }
 }

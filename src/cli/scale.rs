@@ -10,27 +10,30 @@ use crate::error::{Error, Result};
 use crate::files::{check_output, write_output};
 use crate::numbers::{counted, fixed, thousands};
 use crate::reporting::{save_all, scaling_picture};
-use crate::scaling::{LinkSpeed, NOISE, Scaled, ScaledStep, cuts, highest_efficiency, predict, settled};
+use crate::scaling::{
+    LinkSpeed, MAX_NOISE_EFFICIENCY, Scaled, ScaledStep, highest_efficiency, predict, shard_counts,
+    time_consistently,
+};
 use crate::terminal::{print_json, say, table};
 use crate::training::{StepParts, dataset, time_parts};
 use crate::workers::{Identity, Workers};
 
-/// Predict the time of a step with more workers, from its parts, which are timed here; mpirun -n 2 or more times the
-/// link as well.
+/// Predict the time of a step with more workers from timings of its parts on this machine. With mpirun -n 2 or more,
+/// the link is timed as well.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     pub experiment: ConfigArgs,
-    /// For how many workers: the powers of two from one number to the other.
+    /// The range of worker counts; each power of two in it is predicted.
     #[arg(long, value_name = "FROM..TO", default_value = "2..1024", value_parser = powers)]
     workers: Powers,
-    /// What any two workers send each other at once, in Gbit/s. [default: measured]
-    #[arg(long, value_name = "GBIT", value_parser = above_0)]
+    /// The bandwidth between two workers in each direction, in Gbit/s. [default: measured]
+    #[arg(long, value_name = "GBIT", value_parser = positive)]
     bandwidth: Option<f64>,
-    /// What a message without content takes, in microseconds. [default: measured]
-    #[arg(long, value_name = "MICROSECONDS", value_parser = from_0)]
+    /// The latency of an empty message, in microseconds. [default: measured]
+    #[arg(long, value_name = "MICROSECONDS", value_parser = non_negative)]
     latency: Option<f64>,
-    /// Draws the efficiency into this folder; one that exists is replaced only if scale made it.
+    /// Draws the efficiency to this folder; an existing folder is replaced only if scale created it.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The file format of the picture.
@@ -38,7 +41,7 @@ pub struct Args {
     format: PictureFormat,
     #[command(flatten)]
     backend: BackendArgs,
-    /// Prints JSON: the parts in seconds, the link, and what is predicted.
+    /// Prints JSON: the parts in seconds, the link and the predictions.
     #[arg(long)]
     json: bool,
 }
@@ -48,25 +51,25 @@ pub struct Args {
 struct Powers(Vec<usize>);
 
 fn powers(text: &str) -> Result<Powers, &'static str> {
-    const MOST: usize = 1 << 20;
+    const MAX_WORKERS: usize = 1 << 20;
     let ends = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-    let Some((from, to)) = ends.filter(|&(from, to)| 0 < from && from <= to && to <= MOST) else {
-        return Err("it takes two numbers from 1 to 1048576, the smaller one first, as 2..1024");
+    let Some((from, to)) = ends.filter(|&(from, to)| 0 < from && from <= to && to <= MAX_WORKERS) else {
+        return Err("must be two numbers in [1, 1048576] in ascending order, e.g. 2..1024");
     };
-    let powers = (0..=MOST.ilog2()).map(|power| 1 << power);
+    let powers = (0..=MAX_WORKERS.ilog2()).map(|power| 1 << power);
     let powers: Vec<usize> = powers.filter(|power| (from..=to).contains(power)).collect();
-    if powers.is_empty() { Err("no power of two lies there; take 2..1024, say") } else { Ok(Powers(powers)) }
+    if powers.is_empty() { Err("contains no power of two; use e.g. 2..1024") } else { Ok(Powers(powers)) }
 }
 
-fn above_0(text: &str) -> Result<f64, &'static str> {
-    from_0(text).ok().filter(|&number| number > 0.0).ok_or("it takes a number above 0")
+fn positive(text: &str) -> Result<f64, &'static str> {
+    non_negative(text).ok().filter(|&number| number > 0.0).ok_or("must be a positive number")
 }
 
-fn from_0(text: &str) -> Result<f64, &'static str> {
+fn non_negative(text: &str) -> Result<f64, &'static str> {
     text.parse()
         .ok()
         .filter(|number: &f64| number.is_finite() && *number >= 0.0)
-        .ok_or("it takes a number from 0 on")
+        .ok_or("must be a non-negative number")
 }
 
 /// Runs the command as one of the workers that share it.
@@ -75,13 +78,16 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
         let count = workers.count();
         if count == 1 && (args.bandwidth.is_none() || args.latency.is_none()) {
             return Err(Error::Input(
-                "how fast the link between workers is can be measured by mpirun -n 2 causal-attention scale, or given by \
-                 --bandwidth GBIT and --latency MICROSECONDS"
+                "the speed of the link between workers is unknown; measure it with `mpirun -n 2 causal-attention \
+                 scale`, or pass --bandwidth GBIT and --latency MICROSECONDS"
                     .into(),
             ));
         }
         if !count.is_power_of_two() {
-            return Err(Error::Input(format!("{count} workers cannot share a step: start 2, 4, 8 or so on")));
+            let problem = format!(
+                "{count} workers cannot share a step; start a power of two of them, such as 2, 4 or 8"
+            );
+            return Err(Error::Input(problem));
         }
         if workers.is_first() {
             args.out.iter().try_for_each(|out| check_output(out, "scale"))?;
@@ -94,12 +100,14 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     };
     let (config, dataset, device) = workers.agree(prepare())?;
     workers.agree(Identity::new(&config, dataset.fingerprint(), &device))?.check(workers)?;
-    let (training, Powers(asked)) = (&config.training, &args.workers);
-    let cuts = cuts(training.shards, training.batch_size, asked.last().copied().unwrap_or(1));
+    let (training, Powers(counts)) = (&config.training, &args.workers);
+    let counts_of_shards =
+        shard_counts(training.shards, training.batch_size, counts.last().copied().unwrap_or(1));
     let predicted =
-        |parts: &StepParts| predict(parts, training.shards, link(args, parts), asked.iter().copied());
+        |parts: &StepParts| predict(parts, training.shards, link(args, parts), counts.iter().copied());
     // All workers have the same parts, so all repeat the timing equally often.
-    let parts = settled(|| time_parts(&config, &dataset, &device, &cuts, workers), predicted)?;
+    let parts =
+        time_consistently(|| time_parts(&config, &dataset, &device, &counts_of_shards, workers), predicted)?;
     if !workers.is_first() {
         return Ok(ExitCode::SUCCESS);
     }
@@ -139,7 +147,7 @@ fn link(args: &Args, parts: &StepParts) -> LinkSpeed {
 
 fn in_words(link: LinkSpeed) -> String {
     let (gbit, micro) = (link.bandwidth * 8e-9, link.latency * 1e6);
-    format!("{} Gbit/s each way, {} microseconds a message", fixed(gbit, 2), fixed(micro, 1))
+    format!("{} Gbit/s each way, {} microseconds per message", fixed(gbit, 2), fixed(micro, 1))
 }
 
 fn milliseconds(seconds: f64) -> String {
@@ -150,9 +158,9 @@ fn print_parts(parts: &StepParts, sequences: usize) {
     for (cut, groups) in &parts.shards {
         let rows = counted(sequences / cut, "sequence");
         for (at_once, &seconds) in groups {
-            let several = if *at_once == 1 { String::new() } else { format!(", {at_once} at once") };
+            let several = if *at_once == 1 { String::new() } else { format!(", {at_once} in parallel") };
             say(&format!(
-                "  shard     {} ms: gradients of {rows}, one of {cut}{several}",
+                "  shard     {} ms: gradients of {rows}, 1 of {cut} shards{several}",
                 milliseconds(seconds)
             ));
         }
@@ -160,7 +168,7 @@ fn print_parts(parts: &StepParts, sequences: usize) {
     say(&format!("  addition  {} ms: gradients of two shards", milliseconds(parts.addition)));
     let numbers = thousands((parts.bytes / size_of::<f32>()) as f64);
     say(&format!(
-        "  copies    {} ms: gradients to and from a row of {numbers} numbers",
+        "  copies    {} ms: gradients to and from one row of {numbers} numbers",
         milliseconds(parts.copies)
     ));
     say(&format!("  row       {} ms: addition of two such rows", milliseconds(parts.row_addition)));
@@ -179,14 +187,14 @@ fn print_scaled(scaled: &[Scaled]) {
         [scaled.workers.to_string(), exchange, shared, shared_efficiency, growing, growing_efficiency]
     });
     let names =
-        ["workers", "exchange (ms)", "batch shared (ms)", "efficiency", "batch each (ms)", "efficiency"];
+        ["workers", "all-reduce (ms)", "shared batch (ms)", "efficiency", "batch each (ms)", "efficiency"];
     table("rrrrrr", &names, &rows.collect::<Vec<_>>());
     let highest = highest_efficiency(scaled);
-    if highest > NOISE {
+    if highest > MAX_NOISE_EFFICIENCY {
         say(
-            "above 100 %: shards run faster here than the batch as a whole, as where only they fit the cache",
+            "above 100 %: shards run faster than the whole batch, for example because only they fit into the cache",
         );
     } else if highest > 1.0005 {
-        say(&format!("efficiencies up to {:.0} % are within the noise of the times", NOISE * 100.0));
+        say(&format!("efficiencies up to {:.0} % are within the timing noise", MAX_NOISE_EFFICIENCY * 100.0));
     }
 }

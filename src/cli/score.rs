@@ -16,7 +16,7 @@ use crate::training::RunFolder;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    given: input::Given,
+    given: input::InputArgs,
     #[command(flatten)]
     run: RunArgs,
     /// Prints JSON.
@@ -40,7 +40,7 @@ struct ScoreReport {
 pub fn run(args: Args) -> Result<()> {
     let run = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
-    let input::Read { tokens, start, source } =
+    let input::EncodedInput { tokens, start, source } =
         args.given.read(&vocabulary, run.config.model.architecture)?;
     let read = [start.as_slice(), &tokens].concat();
     let log_probabilities = run.compute(Score(&run.folder, &read, source.as_deref()))?;
@@ -75,8 +75,7 @@ impl Job for Score<'_> {
         input::check_length(&description, 0, source.map_or(0, <[u32]>::len))?;
         if tokens.len() > context + 1 {
             warn(&format!(
-                "notice: {} are longer than the context of {}: they are read in windows that overlap by \
-                 half",
+                "notice: the text of {} is longer than the context of {}; it is read in windows that overlap by half",
                 counted(tokens.len(), "token"),
                 counted(context, "token")
             ));

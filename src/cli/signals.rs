@@ -10,7 +10,7 @@ use signal_hook::low_level;
 
 use crate::error::{Error, Result};
 use crate::terminal::is_silent;
-use crate::training::NOTHING_TO_LOSE;
+use crate::training::NO_UNSAVED_WORK;
 
 /// The signals that ask a run to stop.
 #[cfg(unix)]
@@ -21,32 +21,32 @@ const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 /// Installs the signal handlers. The returned value holds the number of the first signal, once there is work to save.
 pub fn watch() -> Result<Arc<AtomicUsize>> {
     // One flag for all signals: the second signal may differ from the first.
-    let received = Arc::new(AtomicUsize::new(NOTHING_TO_LOSE));
+    let received = Arc::new(AtomicUsize::new(NO_UNSAVED_WORK));
     for signal in SIGNALS.into_iter().filter(|&signal| !outlives(signal)) {
         let (received, number) = (received.clone(), signal as usize);
-        let hear = move || {
+        let on_signal = move || {
             if received.swap(number, Ordering::Relaxed) != 0 {
                 low_level::exit(exit_code(number).into());
             }
             if !is_silent() {
-                answer();
+                acknowledge();
             }
         };
         // SAFETY: swapping and loading numbers, writing to a descriptor and exiting are allowed in a signal handler.
-        unsafe { low_level::register(signal, hear) }
-            .map_err(|error| Error::Failed(format!("cannot watch for signals: {error}")))?;
+        unsafe { low_level::register(signal, on_signal) }
+            .map_err(|error| Error::Failed(format!("cannot install a signal handler: {error}")))?;
     }
     Ok(received)
 }
 
 /// Acknowledges the signal, because a step may take long.
-fn answer() {
+fn acknowledge() {
     #[cfg(unix)]
     {
-        const ANSWER: &[u8] =
-            b"\nnotice: interrupted: saving after this step; a second signal ends at once\n";
+        const NOTICE: &[u8] =
+            b"\nnotice: interrupted; saving after this step; a second signal exits immediately\n";
         // SAFETY: the bytes are static, and a failed write is ignored.
-        unsafe { libc::write(libc::STDERR_FILENO, ANSWER.as_ptr().cast(), ANSWER.len()) };
+        unsafe { libc::write(libc::STDERR_FILENO, NOTICE.as_ptr().cast(), NOTICE.len()) };
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     backend::BackendArgs,
-    evaluate::DRAWN,
+    evaluate::GENERATED_DATA_NOTICE,
     explain,
     input::{ConfigArgs, run_path},
     plot::run_data,
@@ -19,60 +19,60 @@ use crate::config::Config;
 use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
-use crate::numbers::{Bytes, beside_floor, clock, counted, thousands};
-use crate::terminal::{ProgressKind, Waiting, keep_working_unread, print_json, say, warn};
+use crate::numbers::{Bytes, clock, counted, floor_gap, thousands};
+use crate::terminal::{ProgressKind, Waiting, continue_without_output, print_json, say, warn};
 use crate::training::{
-    Control, Ended, Mode, Outcome, Plan, RunFolder, RunPath, Summary, launch, shared_by, write_events,
+    Control, Ended, Mode, Outcome, Plan, RunFolder, RunPath, Summary, launch, shared_config, write_events,
 };
-use crate::weights::families::fit_in_words;
+use crate::weights::families::describe_fit;
 use crate::workers::Workers;
 
-/// Train a model: writes a run folder with weights, curves and pictures.
+/// Train a model and write a run folder with weights, curves and pictures.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     experiment: ConfigArgs,
-    /// The folder to write, which must not exist. [default: runs/NAME, with a number if that exists]
+    /// The folder to write, which must not exist. [default: runs/NAME, with a number if it exists]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     run: Option<PathBuf>,
-    /// Resumes a run from its newest checkpoint, to the same result as an uninterrupted one.
+    /// Resumes a run from its newest checkpoint, with the same result as an uninterrupted run.
     #[arg(long, value_name = "RUN", value_parser = run_path(), conflicts_with = "preset")]
     resume: Option<PathBuf>,
-    /// Starts from a run's best weights, with its model and vocabulary; without CONFIG all else is as in
-    /// that run too.
+    /// Starts from a run's best weights, with its model and vocabulary; without CONFIG, also with the rest of its
+    /// config.
     #[arg(long, value_name = "RUN", value_parser = run_path(), conflicts_with_all = ["resume", "preset"])]
     from: Option<PathBuf>,
-    /// Pauses after this step, for --resume to continue; the schedule still spans the whole run.
+    /// Pauses after this step; --resume continues the run. The schedule still spans the whole run.
     #[arg(long, value_name = "STEP", conflicts_with = "dry_run", value_parser = step)]
     until: Option<usize>,
-    /// Prints parameters, memory, time and schedule, and trains nothing.
+    /// Prints parameters, memory, time and schedule without training.
     #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
     #[command(flatten)]
     backend: BackendArgs,
-    /// How progress is shown. [default: bar on a terminal, else plain]
+    /// The progress display. [default: bar on a terminal, else plain]
     #[arg(long, value_name = "KIND")]
     progress: Option<ProgressKind>,
-    /// Prints the summary as JSON, with the paths of the run and its pictures; shows no progress unless asked.
+    /// Prints the summary as JSON, with the paths of the run and its pictures; shows progress only with --progress.
     #[arg(long, conflicts_with = "dry_run")]
     json: bool,
 }
 
 impl Args {
-    /// Same as [`ConfigArgs::placed`], for the config of a run that is resumed or started from.
-    pub fn placed<T>(&self, result: Result<T>) -> Result<T> {
+    /// Same as [`ConfigArgs::with_origin`], for the config of a run that is resumed or started from.
+    pub fn with_origin<T>(&self, result: Result<T>) -> Result<T> {
         let Some(run) = self.resume.as_ref().or(self.from.as_ref()) else {
-            return self.experiment.placed(result);
+            return self.experiment.with_origin(result);
         };
         // With two configs, a key's value may come from either.
         let (None, Ok(folder)) = (&self.experiment.config, RunFolder::open(run)) else { return result };
-        self.experiment.of(folder.config()).placed(result)
+        self.experiment.of(folder.config()).with_origin(result)
     }
 }
 
 /// Parses a step, counted from 1.
 fn step(text: &str) -> Result<usize, &'static str> {
-    text.parse().ok().filter(|&step| step > 0).ok_or("it takes a positive integer")
+    text.parse().ok().filter(|&step| step > 0).ok_or("must be a positive integer")
 }
 
 /// Returns the config, the mode and the device of the run.
@@ -92,7 +92,7 @@ fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Mode, Device)> {
             let done = Summary::read(&folder).map_or(0, |summary| summary.steps);
             if let Some(until) = args.until.filter(|&until| until <= done) {
                 return Err(Error::Input(format!(
-                    "--until {until}: the run `{}` has done {} already: name a later one, or leave it out",
+                    "--until {until}: the run `{}` has already done {}; use a later step, or omit it",
                     run.display(),
                     counted(done, "step")
                 )));
@@ -111,19 +111,19 @@ fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Mode, Device)> {
 pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let (config, mode, device) = workers.agree(prepare(args, workers))?;
     if let Mode::New(target) = &mode
-        && let Some(twin) = target.finished_twin(&config)
+        && let Some(twin) = target.completed_duplicate(&config)
     {
         warn(&format!(
-            "notice: `{}` is a finished run of the same config and seed: --set run.seed={} makes another",
+            "notice: `{}` is a finished run of the same config and seed; use --set run.seed={} for another seed",
             twin.path().display(),
             config.run.seed.wrapping_add(1)
         ));
     }
     if args.dry_run {
-        let config = workers.agree(shared_by(&config, workers))?;
+        let config = workers.agree(shared_config(&config, workers))?;
         let plan = Plan::new(&config, &device)?;
         print_plan(&config.name(), &device, &plan);
-        say(&format!("  export      {}", fit_in_words(&config.model)));
+        say(&format!("  export      {}", describe_fit(&config.model)));
         plan.warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
         return Ok(ExitCode::SUCCESS);
     }
@@ -135,7 +135,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
         until: args.until,
         workers: workers.clone(),
     };
-    keep_working_unread();
+    continue_without_output();
     let outcome = launch(&config, mode, &control).inspect_err(|error| {
         // The pictures of a diverged run show where it diverged.
         if let Error::Diverged { kept, .. } = error
@@ -153,7 +153,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
         let (circuit, plots) = show(&outcome, &config, &control);
         print(&outcome, &circuit, &plots, args.json);
         if !args.json {
-            say(&format!("  export    {}", fit_in_words(&config.model)));
+            say(&format!("  export    {}", describe_fit(&config.model)));
         }
     }
     Ok(exit_code)
@@ -170,37 +170,39 @@ fn show(outcome: &Outcome, config: &Config, control: &Control) -> (Vec<String>, 
             let _ = std::fs::remove_file(folder.circuit());
             let run = folder.path().display();
             let tokens = config.analysis.samples * config.data.length;
-            if outcome.summary.parameters.saturating_mul(tokens) <= CHEAP && ended != Ended::Completed {
+            if outcome.summary.parameters.saturating_mul(tokens) <= MAX_WORK_AFTER_SIGNAL
+                && ended != Ended::Completed
+            {
                 return draw_or_warn(folder, config, device, None);
             }
             let remedy = match ended {
-                Ended::Completed => "`train --resume` makes the analysis and the pictures of",
-                _ => "`report` draws the page of",
+                Ended::Completed => format!("`train --resume {run}` analyses and draws it"),
+                _ => format!("`report {run}` writes its page"),
             };
-            warn(&format!("notice: the run is saved, and not drawn: {remedy} {run}"));
+            warn(&format!("notice: the run is saved, but not drawn; {remedy}"));
             Default::default()
         }
     }
 }
 
-/// The maximum of parameters times tokens for which pictures are drawn after a signal: a fraction of a second.
-const CHEAP: usize = 1_000_000_000;
+/// The maximum of parameters times tokens for which pictures are drawn after a signal, in a fraction of a second.
+const MAX_WORK_AFTER_SIGNAL: usize = 1_000_000_000;
 
-/// The minimum time budget in seconds for finding the circuit after a short run.
-const LEAST_BUDGET: f64 = 60.0;
+/// The minimum time budget for finding the circuit, in seconds; the budget of a long run is its training time.
+const MIN_CIRCUIT_SECONDS: f64 = 60.0;
 
 /// Returns the config of a new run.
 fn new_config(args: &Args) -> Result<Config> {
     let Some(run) = &args.from else { return args.experiment.load() };
     if args.experiment.set.iter().any(|set| set.starts_with("run.from=")) {
-        let problem = "--from and --set run.from both name the run to start from: keep one of them";
+        let problem = "--from and --set run.from both set the run to start from; keep one";
         return Err(Error::Input(problem.to_string()));
     }
     let folder = RunFolder::open(run)?;
     let config = Config::load_from(args.experiment.config.as_deref(), folder.path(), &args.experiment.set)?;
     let own = Config::load_own(&folder.config())?.data;
     if folder.is_imported() && config.data == own && own.source() == Source::Sequences {
-        warn(DRAWN);
+        warn(GENERATED_DATA_NOTICE);
     }
     Ok(config)
 }
@@ -208,28 +210,29 @@ fn new_config(args: &Args) -> Result<Config> {
 /// Explains the best weights and stores the result in the run folder. Returns `None` if the model cannot be explained,
 /// or if the search would take longer than the training. A failure is only a warning.
 fn explained(outcome: &Outcome, config: &Config, control: &Control) -> Option<Explanation> {
-    if !config.analysis.circuit || !explain::takes(config) {
+    if !config.analysis.circuit || !explain::is_explainable(config) {
         return None;
     }
     let (folder, run) = (&outcome.folder, outcome.folder.path().display());
     let seconds = seconds_to_explain(&outcome.summary, config);
-    if seconds > outcome.summary.seconds.max(LEAST_BUDGET) {
+    if seconds > outcome.summary.seconds.max(MIN_CIRCUIT_SECONDS) {
         warn(&format!(
-            "notice: the circuit is left out, for it takes about {}, longer than the training: `explain {run}` finds it",
+            "notice: skipped the search for the circuit, which takes about {}, longer than the training; run `explain \
+             {run}` to find it",
             clock(seconds)
         ));
         return None;
     }
-    let what = "finding the circuit; the run is saved, and Ctrl-C leaves this out";
+    let what = "finding the circuit; the run is saved, and Ctrl-C skips this";
     let _waiting = Waiting::new(control.progress, what);
     let found = explain::of_run(folder, config, &control.device).and_then(|found| {
-        explain::keep(folder, &found)?;
+        explain::save(folder, &found)?;
         Ok(found)
     });
-    let warned = |error: &Error| {
+    let print_warning = |error: &Error| {
         warn(&format!("warning: the run is saved, but not explained: {error}; try `explain {run}`"));
     };
-    found.inspect_err(warned).ok()
+    found.inspect_err(print_warning).ok()
 }
 
 /// Returns a lower bound of the time to find the circuit, in seconds, from the speed of training. Each component is
@@ -269,7 +272,7 @@ fn draw_or_warn(
     let plots = drawn.unwrap_or_else(|error| {
         let run = folder.path().display();
         warn(&format!(
-            "warning: the run is saved, but not all of its pictures: {error}; draw them by `plot {run}`"
+            "warning: the run is saved, but some pictures are missing: {error}; draw them with `plot {run}`"
         ));
         Vec::new()
     });
@@ -282,23 +285,23 @@ fn print_plan(name: &str, device: &Device, plan: &Plan) {
     say(&format!("{name}: dry run, nothing is trained"));
     say(&format!("  parameters  {}", thousands(plan.parameters as f64)));
     say(&format!(
-        "  steps       {}, {} per epoch, of up to {}: at most {} in all",
+        "  steps       {}, {} per epoch, of up to {}: at most {} in total",
         thousands(*steps as f64),
         thousands(plan.steps_per_epoch as f64),
         counted(plan.tokens_per_step, "token"),
         counted(plan.tokens_per_step * steps, "token")
     ));
     say(&format!(
-        "  memory      while it trains about {} of weights, gradients, moments and a checkpoint, {} of activations",
+        "  memory      about {} for weights, gradients, moments and a checkpoint, {} for activations",
         Bytes(plan.memory.parameters),
         Bytes(plan.memory.activations)
     ));
-    let known_by = match plan.timed_steps {
-        0 => format!("the speed of {device}'s matrix products, a rough guess"),
+    let source = match plan.timed_steps {
+        0 => format!("the matrix-product speed of {device}, a rough guess"),
         steps => format!("{} on {device}", counted(steps as usize, "step")),
     };
     say(&format!(
-        "  time        about {} without validations, estimated from {known_by} ({:.2} GFLOP per step)",
+        "  time        about {} without validations, estimated from {source} ({:.2} GFLOP per step)",
         clock(plan.seconds),
         plan.operations_per_step / 1e9
     ));
@@ -332,10 +335,7 @@ fn print(outcome: &Outcome, circuit: &[String], plots: &[PathBuf], json: bool) {
     if let (Some(loss), Some(step)) = (summary.best_valid_loss, summary.best_step) {
         say(&format!("  loss      {loss:.4} nats per token on validation, lowest at step {step}"));
         if let Some(floor) = summary.floor {
-            say(&format!(
-                "  floor     {floor:.4} nats per token: the loss is {}",
-                beside_floor(loss, floor, 4)
-            ));
+            say(&format!("  floor     {floor:.4} nats per token: the loss is {}", floor_gap(loss, floor, 4)));
         }
     }
     if let Some(accuracy) = summary.accuracy {
@@ -357,5 +357,5 @@ pub(super) fn print_pictures(folder: &RunFolder, plots: &[PathBuf]) {
     let names = plots.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
     let names = names.collect::<Vec<_>>().join(", ");
     say(&format!("  pictures  {} ({names})", folder.plots().display()));
-    say(&format!("  page      {}: open it in a browser", folder.report().display()));
+    say(&format!("  page      {} (open it in a browser)", folder.report().display()));
 }

@@ -21,8 +21,8 @@ use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::numbers::part_of;
 use crate::reporting::draw_study;
-use crate::terminal::{ProgressKind, keep_working_unread, print_json_line, say, warn};
-use crate::training::{RunFolder, RunPath, check_precision, dataset, hold, warnings};
+use crate::terminal::{ProgressKind, continue_without_output, print_json_line, say, warn};
+use crate::training::{RunFolder, RunPath, check_precision, dataset, defer_signal, warnings};
 use crate::tuning::{
     Candidate, Outline, Space, Study, Trial, TrialCommand, check_resumes, overfit, overfit_check, ranked,
     serve, study_folder,
@@ -32,30 +32,30 @@ use find_rate::find_rate;
 use print::{print_outline, print_overfit_check, print_study, skipped};
 use progress::StudyProgress;
 
-/// Search hyper-parameters: writes a study folder with a run for each trial, a table, pictures and best.toml.
+/// Search hyper-parameters and write a study folder with a run per trial, a table, pictures and best.toml.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     experiment: ConfigArgs,
-    /// The folder to write, which must not exist. [default: runs/NAME-study, with a number if that exists]
+    /// The folder to write, which must not exist. [default: runs/NAME-study, with a number if it exists]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     run: Option<PathBuf>,
-    /// Resumes a study where it was, to the same result as an uninterrupted one.
+    /// Resumes a study where it stopped, with the same result as an uninterrupted study.
     #[arg(long, value_name = "STUDY", value_parser = run_path(), conflicts_with = "preset")]
     resume: Option<PathBuf>,
-    /// Trials that are trained at once, each in a process of its own; results do not depend on it. [default: 1, or as many
-    /// workers as mpirun started]
+    /// The number of trials to train in parallel, each in its own process; results do not depend on it. [default: 1, or
+    /// the number of workers that mpirun started]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
-    /// Sweeps over learning rates instead, and suggests one.
+    /// Runs a learning-rate range test instead, and suggests a rate.
     #[arg(long, conflicts_with_all = ["resume", "jobs", "dry_run"])]
     find_rate: bool,
-    /// Prints what the study would try, and trains nothing.
+    /// Prints the plan of the study without training.
     #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
     #[command(flatten)]
     backend: BackendArgs,
-    /// How progress is shown: bar, plain or none. [default: bar on a terminal, else plain]
+    /// The progress display: bar, plain or none. [default: bar on a terminal, else plain]
     #[arg(long, value_name = "KIND", hide_possible_values = true)]
     progress: Option<ProgressKind>,
     /// Prints the result as JSON.
@@ -64,9 +64,9 @@ pub struct Args {
 }
 
 impl Args {
-    /// Same as [`ConfigArgs::placed`], unless a study is resumed.
-    pub fn placed<T>(&self, result: Result<T>) -> Result<T> {
-        if self.resume.is_none() { self.experiment.placed(result) } else { result }
+    /// Same as [`ConfigArgs::with_origin`], unless a study is resumed.
+    pub fn with_origin<T>(&self, result: Result<T>) -> Result<T> {
+        if self.resume.is_none() { self.experiment.with_origin(result) } else { result }
     }
 }
 
@@ -105,7 +105,7 @@ impl Prepared {
         let too_large: Vec<&Error> = candidates.iter().filter_map(|it| it.too_large.as_ref()).collect();
         if let [first, ..] = too_large[..] {
             let count = part_of(too_large.len(), candidates.len(), "trial");
-            warn(&format!("warning: {count} cannot be trained here, as the first of them: {first}"));
+            warn(&format!("warning: {count} cannot be trained on this machine; the first: {first}"));
         }
     }
 }
@@ -118,9 +118,7 @@ fn prepare(args: &Args) -> Result<Prepared> {
         let set = &args.experiment.set;
         match space.keys().find(|key| !args.find_rate && sets(set, key)) {
             Some(key) => {
-                let problem = format!(
-                    "is set, and [tune.search] has it: leave one of them out; `{key}` takes the values of the search"
-                );
+                let problem = "is set, but [tune.search] also has this key; remove one of them";
                 Err(Error::key(
                     key,
                     config.values().get(key).map_or_else(String::new, ToString::to_string),
@@ -157,7 +155,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     }
     let signal = signals::watch()?;
     if !workers.is_first() {
-        hold(&signal);
+        defer_signal(&signal);
         return serve(workers, &TrialCommand::current()?, &signal).map(|()| ExitCode::SUCCESS);
     }
     let mut is_shared = false;
@@ -202,7 +200,7 @@ fn search(
         skipped(&outline).iter().for_each(|skipped| warn(&format!("notice: the study skips {skipped}")));
     }
     let kind = ProgressKind::chosen(args.progress, args.json)?;
-    keep_working_unread();
+    continue_without_output();
     let trained_by = (TrialCommand::current()?, jobs);
     let (mut study, mut runner) = match prepared.resumed.clone() {
         Some(folder) => Study::resume(outline, folder, trained_by)?,
@@ -223,7 +221,7 @@ fn search(
         found.iter().filter(|_| !args.json).for_each(print_overfit_check);
     }
     // Until now a signal ended the program immediately, because there was nothing to lose.
-    hold(signal);
+    defer_signal(signal);
     *is_shared = true;
     runner.share(workers, &study.folder)?;
     let progress = StudyProgress::new(kind, &study);
@@ -244,7 +242,7 @@ fn report(study: &Study, outcome: Result<bool>, json: bool, signal: &AtomicUsize
         false => print_study(study, &trials, &pictures),
     }
     if !complete && !json {
-        say(&format!("interrupted: {}", go_on(study)));
+        say(&format!("interrupted; {}", resume_hint(study)));
     }
     match no_result(study, &trials).filter(|_| complete) {
         Some(problem) => Err(Error::Failed(problem)),
@@ -253,22 +251,23 @@ fn report(study: &Study, outcome: Result<bool>, json: bool, signal: &AtomicUsize
     }
 }
 
-/// Returns the reason why all trials lack a loss; `None` if one of them has, or if there are no trials yet.
+/// Returns the reason why no trial has a loss; `None` if a trial has one, or if there are no trials yet.
 fn no_result(study: &Study, trials: &[&Trial]) -> Option<String> {
-    let all =
-        |is_so: fn(TrialEnd) -> bool| !trials.is_empty() && trials.iter().all(|trial| is_so(trial.ended));
+    let all = |has_ended: fn(TrialEnd) -> bool| {
+        !trials.is_empty() && trials.iter().all(|trial| has_ended(trial.ended))
+    };
     let why = study.first_failure().unwrap_or_default();
     if all(|ended| ended == TrialEnd::Failed) {
         Some(format!("every trial failed: {why}"))
     } else if all(|ended| ended == TrialEnd::Diverged) {
         Some(
-            "every trial diverged, so there is no best.toml: search lower values of training.learning_rate"
+            "every trial diverged, so there is no best.toml; search lower values of training.learning_rate"
                 .into(),
         )
     } else if all(TrialEnd::is_lost) {
         Some(format!(
-            "every trial diverged or failed, so there is no best.toml: search lower values of \
-             training.learning_rate; the first failure: {why}"
+            "every trial diverged or failed, so there is no best.toml; search lower values of \
+             training.learning_rate (the first failure: {why})"
         ))
     } else {
         None
@@ -280,21 +279,21 @@ fn jobs(args: &Args, workers: &Workers) -> Result<usize> {
     match (args.jobs.map(usize::from), workers.count()) {
         (jobs, 1) => Ok(jobs.unwrap_or(1)),
         (Some(jobs), count) if jobs > count => Err(Error::Input(format!(
-            "--jobs {jobs}: mpirun started {count} workers, each of which trains one trial at a time: start more, or \
-             leave it out"
+            "--jobs {jobs}: mpirun started only {count} workers, each of which trains one trial at a time; start more, \
+             or omit it"
         ))),
         (jobs, count) => Ok(jobs.unwrap_or(count)),
     }
 }
 
 /// Formats the command that resumes a study.
-fn go_on(study: &Study) -> String {
-    format!("`tune --resume {}` goes on from here", study.folder.path().display())
+fn resume_hint(study: &Study) -> String {
+    format!("`tune --resume {}` continues the study", study.folder.path().display())
 }
 
 /// Adds to an error how to resume; finished trials are kept.
 fn with_remedy(error: Error, study: &Study) -> Error {
-    let message = format!("{error}; {}", go_on(study));
+    let message = format!("{error}; {}", resume_hint(study));
     match error {
         Error::Input(_) | Error::Io { .. } => Error::Input(message),
         Error::Failed(_) => Error::Failed(message),

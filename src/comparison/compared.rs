@@ -111,12 +111,12 @@ impl ComparedRun {
     /// Reads the run in a folder.
     ///
     /// # Errors
-    /// If the run was not trained by this program, or its files are invalid.
+    /// If the run was imported, or its files are invalid.
     pub fn read(path: &Path) -> Result<Self> {
         let folder = RunFolder::open(path)?;
         let config = Config::load_own(&folder.config())?;
         if folder.is_imported() {
-            return Err(Error::file(path, "was not trained here, so it has no curves to compare"));
+            return Err(Error::file(path, "was imported, so it lacks curves to compare"));
         }
         let rows = read_metrics(&folder.metrics())?;
         let summary = folder.summary().exists().then(|| Summary::read(&folder)).transpose()?;

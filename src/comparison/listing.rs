@@ -68,7 +68,7 @@ pub struct ListedTraining {
 /// The state of the folder of a listed run or study.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ListedState {
-    /// The outcome: "unfinished" without a summary, "imported" for a model that was not trained here.
+    /// The outcome: "unfinished" without a summary, "imported" for an imported model.
     pub ended: String,
     /// The time of the last write to the folder, in seconds since 1970.
     pub changed: Option<u64>,
@@ -92,7 +92,7 @@ pub fn list(
         match is_run(folder) {
             true => places.push(folder.clone()),
             false => match runs_in(folder)? {
-                found if found.is_empty() => empty.push(Error::file(folder, "has no runs")),
+                found if found.is_empty() => empty.push(Error::file(folder, "contains no runs")),
                 found => places.extend(found),
             },
         }
@@ -105,16 +105,15 @@ pub fn list(
         if !runs.is_empty() && runs.iter().all(|run| run.value(key).is_none()) {
             let own = Listed::default().keys().join(", ");
             return Err(Error::Input(format!(
-                "no run here has a key `{key}`: it must be one of {own}, or a key of the config, as model.heads"
+                "no run has the key `{key}`; the keys are {own}, and config keys such as model.heads"
             )));
         }
     }
     runs.retain(|run| {
-        let lets_pass = |(key, wanted): &(String, String)| {
-            run.value(key)
-                .is_some_and(|value| is_meant(&value, wanted) || is_end_of_path(key, &value, wanted))
+        let matches = |(key, wanted): &(String, String)| {
+            run.value(key).is_some_and(|value| equals(&value, wanted) || is_end_of_path(key, &value, wanted))
         };
-        filters.iter().all(lets_pass)
+        filters.iter().all(matches)
     });
     runs.sort_by(|a, b| order(a.value(sort), b.value(sort)));
     Ok((runs, damaged))
@@ -154,8 +153,9 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     for entry in fs::read_dir(folder).map_err(io)? {
         paths.push(entry.map_err(io)?.path());
         if paths.len() > MAX_ENTRIES {
-            let problem =
-                format!("holds more than {MAX_ENTRIES} files and folders: name the runs in it that you want");
+            let problem = format!(
+                "contains more than {MAX_ENTRIES} files and folders; pass the paths of its runs instead"
+            );
             return Err(Error::file(folder, problem));
         }
     }
@@ -178,7 +178,7 @@ pub(super) fn is_run(path: &Path) -> bool {
 }
 
 /// Returns true if a value equals the typed one: numbers are compared by value, other values by their text.
-fn is_meant(value: &Value, wanted: &str) -> bool {
+fn equals(value: &Value, wanted: &str) -> bool {
     match (value.as_f64(), wanted.parse::<f64>()) {
         (Some(value), Ok(wanted)) => value == wanted,
         _ => value.as_str().map_or_else(|| value.to_string(), str::to_string) == wanted,
@@ -206,13 +206,13 @@ impl Listed {
         let folder = RunFolder::at(path);
         let place = folder.config();
         let config: toml::Table = Text::open_own(&place)?
-            .whole()?
+            .read_to_string()?
             .parse()
             .map_err(|error: toml::de::Error| Error::file(&place, error.message().to_string()))?;
         let summary: Value = match is_there(&folder.summary()) {
             true => {
                 Scores::check(&folder)?;
-                read_json(&folder.summary(), "how a run ended")?
+                read_json(&folder.summary(), "the outcome of a run")?
             }
             false => Value::Null,
         };

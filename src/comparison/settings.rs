@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::numbers::{counted, fixed};
 
 /// The maximum number of runs in a comparison.
-const MOST: usize = 50;
+const MAX_RUNS: usize = 50;
 
 /// The maximum length of a setting's name in a table or a sentence, in characters. JSON output is never cut.
 pub const MAX_NAME: usize = 60;
@@ -106,7 +106,7 @@ impl Setting {
     /// Returns the keys and values, such as `model.heads = 4`.
     pub fn name(&self) -> String {
         let values: Vec<_> = self.values.iter().map(|(key, value)| format!("{key} = {value}")).collect();
-        if values.is_empty() { "the one setting".to_string() } else { values.join(", ") }
+        if values.is_empty() { "the only setting".to_string() } else { values.join(", ") }
     }
 
     /// Returns the [name](Self::name), or the setting's number in a list if the name is too long.
@@ -129,27 +129,29 @@ impl Comparison {
     /// Settings are grouped by the key `by`, if given, otherwise by all keys in which runs differ.
     ///
     /// # Errors
-    /// If fewer than two or more than 50 runs are comparable, one is named twice, or no run has the key.
+    /// If fewer than two or more than 50 runs are comparable, one is passed twice, or no run has the key.
     pub fn read(folders: &[PathBuf], by: Option<&str>) -> Result<(Self, Vec<Error>)> {
         let mut places = Vec::new();
         for folder in folders {
             places.extend(runs_of(folder)?);
         }
-        if places.len() > MOST {
-            let problem = format!("these are {} runs: at most {MOST} are compared at once", places.len());
-            return Err(Error::Input(format!("{problem}; `tune` compares the trials of a study")));
+        if places.len() > MAX_RUNS {
+            return Err(Error::Input(format!(
+                "{} runs are more than the maximum of {MAX_RUNS}; pass fewer (`tune` compares the trials of a study)",
+                places.len()
+            )));
         }
         let mut seen = BTreeSet::new();
-        if let Some(twice) = places.iter().find(|place| !seen.insert(whole(place))) {
+        if let Some(twice) = places.iter().find(|place| !seen.insert(canonical(place))) {
             let twice = twice.display();
-            return Err(Error::Input(format!("`{twice}` is named twice: a run is compared with others")));
+            return Err(Error::Input(format!("`{twice}` is passed twice; remove one")));
         }
         let (runs, damaged) = read_all(&places, ComparedRun::read);
         if runs.len() < 2 {
             let found = counted(runs.len(), "run");
             let why = damaged.first().map_or_else(String::new, |error| format!(" ({error})"));
             return Err(Error::Input(format!(
-                "{found} can be compared here{why}: name two or more, as compare runs/a runs/b"
+                "only {found} to compare{why}; pass two or more, e.g. compare runs/a runs/b"
             )));
         }
         Ok((Self::new(runs, by)?, damaged))
@@ -159,15 +161,13 @@ impl Comparison {
         let values = values_of(&runs);
         let keys = differing_keys(&values);
         if let Some(by) = by.filter(|by| !values.iter().any(|of| of.contains_key(*by))) {
-            let differ = listed(&keys);
-            return Err(Error::Input(format!(
-                "--by {by}: no run here has this key; they differ in {differ}"
-            )));
+            let differ = joined(&keys);
+            return Err(Error::Input(format!("--by {by}: no run has this key; the runs differ in {differ}")));
         }
-        let told_apart = by.map_or_else(|| keys.clone(), |by| vec![by.to_string()]);
+        let grouping = by.map_or_else(|| keys.clone(), |by| vec![by.to_string()]);
         let of_run: Vec<BTreeMap<String, String>> = values
             .iter()
-            .map(|of| told_apart.iter().map(|key| (key.clone(), shown(of.get(key)))).collect())
+            .map(|of| grouping.iter().map(|key| (key.clone(), shown(of.get(key)))).collect())
             .collect();
         let repeats = match by {
             Some(_) => vec![false; runs.len()],
@@ -192,8 +192,8 @@ impl Comparison {
         let is_comparable = measure == Measure::AboveFloor || !keys.iter().any(|key| is_data(&key));
         if let (Some(by), false) = (by, is_comparable) {
             return Err(Error::Input(format!(
-                "the runs learned from different data whose floors are not known, and a mean of their losses by {by} \
-                 says nothing: compare runs of the same data"
+                "the runs were trained on different data with unknown floors, so the means of their losses by {by} are \
+                 not comparable; compare runs on the same data"
             )));
         }
         for (run, values) in runs.iter_mut().zip(&of_run) {
@@ -201,7 +201,7 @@ impl Comparison {
         }
         let value = |run: &ComparedRun| measure.of(run).unwrap_or(f64::INFINITY);
         runs.sort_by(|a, b| a.setting.cmp(&b.setting).then(value(a).total_cmp(&value(b))));
-        tell_apart(&mut runs);
+        make_names_unique(&mut runs);
         if is_comparable {
             compare_with_best(&mut settings, measure);
         }
@@ -216,10 +216,10 @@ impl Comparison {
         let mut remarks = Vec::new();
         if !repeated.is_empty() {
             remarks.push(format!(
-                "{} not counted, for another run has the same setting and seed",
+                "{} not counted, because another run has the same setting and seed",
                 match repeated {
                     [one] => format!("{one} is"),
-                    several => format!("{} are", listed(several)),
+                    several => format!("{} are", joined(several)),
                 }
             ));
         }
@@ -228,7 +228,7 @@ impl Comparison {
         }
         for run in self.runs.iter().filter(|run| run.config_changed) {
             remarks.push(format!(
-                "the config.toml of {} has changed since the run ended: its results are those of the keys that it had then",
+                "the config.toml of {} has changed since the run ended; its results are those of the original config",
                 run.name
             ));
         }
@@ -241,8 +241,8 @@ impl Comparison {
         let others: Vec<String> = self.keys.iter().filter(|key| Some(key.as_str()) != by).cloned().collect();
         if let (Some(by), false) = (by, others.is_empty()) {
             sentences.push(format!(
-                "runs with the same {by} differ in {} too: what is due to {by} alone is not known",
-                listed(&others)
+                "runs with the same {by} also differ in {}, so the effect of {by} alone is unknown",
+                joined(&others)
             ));
         }
         for (number, setting) in (1..).zip(&self.settings) {
@@ -250,7 +250,7 @@ impl Comparison {
             if lost > 0 {
                 let of = counted(setting.runs, "run");
                 sentences.push(format!(
-                    "{}: {lost} of {of} did not run to an end with a finite loss, and {} left out",
+                    "{}: {lost} of {of} did not end with a finite loss and {} excluded",
                     setting.short_name(number),
                     if lost == 1 { "is" } else { "are" }
                 ));
@@ -261,7 +261,7 @@ impl Comparison {
         };
         if !is_comparable {
             sentences.push(
-                "the runs learned from different data whose floors are not known: their losses are not compared"
+                "the runs were trained on different data with unknown floors, so their losses are not compared"
                     .to_string(),
             );
             return sentences;
@@ -271,34 +271,34 @@ impl Comparison {
             let which =
                 if single == self.settings.len() { "every setting has" } else { "some settings have" };
             sentences.push(format!(
-                "{which} a single run: how much of a difference is noise between seeds is not known; train more \
-                 with other values of run.seed"
+                "{which} a single run, so the noise between seeds is unknown; train more runs with other values of \
+                 run.seed"
             ));
         }
         let noise = if by.is_none() || others.is_empty() {
-            "noise between seeds"
+            "the noise between seeds"
         } else {
-            "what runs differ by otherwise"
+            "the other differences between the runs"
         };
-        sentences.extend((2..).zip(rest).filter_map(|setting| beside(best, setting, noise)));
+        sentences.extend((2..).zip(rest).filter_map(|setting| difference_in_words(best, setting, noise)));
         if rest.iter().filter(|setting| setting.beside_best.is_some()).count() > 1 {
-            sentences.push("p is corrected for the number of comparisons (Holm)".to_string());
+            sentences.push("p is corrected for multiple comparisons (Holm)".to_string());
         }
         sentences
     }
 }
 
 /// Describes the difference between a setting and the best one, compared with `noise`.
-fn beside(best: &Setting, (number, setting): (usize, &Setting), noise: &str) -> Option<String> {
+fn difference_in_words(best: &Setting, (number, setting): (usize, &Setting), noise: &str) -> Option<String> {
     let (test, p) = (setting.beside_best?, setting.p_corrected?);
     let [low, high] = test.interval.map(|end| fixed(end, 4));
     let p_shown = if p < 1e-4 { "p < 0.0001".to_string() } else { format!("p = {p:.4}") };
     let verdict = match p < SIGNIFICANT {
         true => format!("more than {noise}"),
-        false => format!("no more than {noise}, as far as these runs can tell"),
+        false => format!("not significantly more than {noise}"),
     };
     Some(format!(
-        "{} beside {}: {} nats higher (95 % interval {low} to {high}; Welch's t-test, {p_shown}): {verdict}",
+        "{} compared with {}: {} nats higher (95 % interval {low} to {high}; Welch's t-test, {p_shown}): {verdict}",
         setting.short_name(number),
         best.short_name(1),
         fixed(test.difference, 4),
@@ -328,18 +328,20 @@ fn runs_of(folder: &Path) -> Result<Vec<PathBuf>> {
     let runs = runs_in(folder)?;
     if runs.is_empty() {
         let shown = folder.display();
-        return Err(Error::Input(format!("`{shown}` is no run and holds none: train makes them")));
+        return Err(Error::Input(format!(
+            "`{shown}` is not a run and contains none; create one with `train`"
+        )));
     }
     let runs = runs.iter().map(|run| runs_of(run)).collect::<Result<Vec<_>>>()?;
     Ok(runs.concat())
 }
 
-fn whole(path: &Path) -> PathBuf {
+fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
 }
 
 /// Replaces names that occur more than once by the paths of the runs.
-fn tell_apart(runs: &mut [ComparedRun]) {
+fn make_names_unique(runs: &mut [ComparedRun]) {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in runs {
         if names.iter().filter(|name| **name == run.name).count() > 1 {
@@ -348,6 +350,6 @@ fn tell_apart(runs: &mut [ComparedRun]) {
     }
 }
 
-fn listed(keys: &[String]) -> String {
+fn joined(keys: &[String]) -> String {
     if keys.is_empty() { "nothing but the seed".to_string() } else { keys.join(", ") }
 }

@@ -30,7 +30,8 @@ impl Mean {
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let deviation = (count > 1).then(|| (squares / (count - 1) as f64).sqrt());
         let interval = deviation.and_then(|deviation| {
-            around(mean, deviation / (count as f64).sqrt(), (count - 1) as f64).map(|(interval, _)| interval)
+            let error = deviation / (count as f64).sqrt();
+            confidence_interval(mean, error, (count - 1) as f64).map(|(interval, _)| interval)
         });
         Some(Self { count, mean, deviation, interval })
     }
@@ -59,14 +60,14 @@ impl WelchTest {
         let difference = second.mean - first.mean;
         let degrees =
             (a + b).powi(2) / (a * a / (first.count - 1) as f64 + b * b / (second.count - 1) as f64);
-        let (interval, students) = around(difference, (a + b).sqrt(), degrees)?;
+        let (interval, students) = confidence_interval(difference, (a + b).sqrt(), degrees)?;
         let t = difference / (a + b).sqrt();
         Some(Self { difference, interval, t, degrees, p: 2.0 * students.sf(t.abs()) })
     }
 }
 
 /// Returns the confidence interval around a value with this standard error, and the distribution on which it is based.
-fn around(value: f64, error: f64, degrees: f64) -> Option<([f64; 2], StudentsT)> {
+fn confidence_interval(value: f64, error: f64, degrees: f64) -> Option<([f64; 2], StudentsT)> {
     let students = StudentsT::new(0.0, 1.0, degrees).ok().filter(|_| degrees.is_finite())?;
     let half = students.inverse_cdf(0.5 + CONFIDENCE / 2.0) * error;
     Some(([value - half, value + half], students))
@@ -96,7 +97,7 @@ mod tests {
     /// The expected values are from SciPy: `stats.t.interval`, `stats.ttest_ind(equal_var=False)` and its
     /// `confidence_interval()`.
     #[test]
-    fn means_and_tests_are_those_of_scipy() {
+    fn means_and_tests_match_scipy() {
         let a = Mean::of(&[1.51, 1.49, 1.53, 1.50, 1.52]).unwrap();
         let b = Mean::of(&[1.58, 1.51, 1.56]).unwrap();
         close(a.mean, 1.51);

@@ -46,7 +46,7 @@ impl StudyResult {
         let rows =
             csv::Reader::from_reader(&text[..]).into_deserialize().collect::<Result<Vec<TrialRow>, _>>();
         let rows = rows.map_err(|error| {
-            let problem = format!("is not a table of trials: {error}; `tune --resume` writes it again");
+            let problem = format!("not a valid table of trials: {error}; regenerate it with `tune --resume`");
             Error::file(&table, problem.replace('\n', " "))
         })?;
         // Trials that were trained to their end rank before others, as in the study.
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_table_is_named_with_a_remedy() {
+    fn damaged_tables_are_reported_with_a_remedy() {
         for table in
             ["trial,loss\n0,1.5\n", "trial,ended,loss,floor\n0,completed,low,\n", "ended,loss,floor\n1\n"]
         {

@@ -9,25 +9,25 @@ impl TrainingConfig {
         let mut warnings = Vec::new();
         if self.ramps(total)[0] >= total {
             warnings.push(format!(
-                "training.warmup = {} takes the whole run of {}, which never reaches its training.learning_rate: \
-                 use a fraction of the run, as --set training.warmup=0.05",
+                "training.warmup = {} takes the whole run of {}, so the rate never reaches \
+                 training.learning_rate; use a fraction of the run, such as --set training.warmup=0.05",
                 self.warmup,
                 counted(total, "step")
             ));
         }
         if self.optimizer == OptimizerKind::Muon && self.momentum_warmup > total {
             warnings.push(format!(
-                "training.momentum_warmup = {} is longer than the run of {}, which never reaches its training.momentum: \
-                 lower it",
+                "training.momentum_warmup = {} is longer than the run of {}, so the momentum never reaches \
+                 training.momentum; lower it",
                 self.momentum_warmup,
                 counted(total, "step")
             ));
         }
-        let (rate, least) = (self.learning_rate, self.min_learning_rate);
-        if self.schedule != ScheduleKind::Constant && rate == least {
+        let (rate, min_rate) = (self.learning_rate, self.min_learning_rate);
+        if self.schedule != ScheduleKind::Constant && rate == min_rate {
             warnings.push(format!(
-                "training.min_learning_rate = training.learning_rate = {rate:e}, so the rate never decays: use --set \
-                 training.min_learning_rate={:.0e}, or --set training.schedule=constant",
+                "training.min_learning_rate = training.learning_rate = {rate:e}, so the rate never decays; \
+                 pass --set training.min_learning_rate={:.0e}, or --set training.schedule=constant",
                 rate / 10.0
             ));
         }
@@ -35,8 +35,8 @@ impl TrainingConfig {
             self.validate_at.iter().filter(|&&step| step > total).map(usize::to_string).collect();
         if !beyond.is_empty() {
             warnings.push(format!(
-                "training.validate_at = [{}] has no effect: the run ends after {}; name steps up to that, or raise \
-                 training.steps",
+                "training.validate_at = [{}] has no effect, because the run ends after {}; use earlier steps, \
+                 or raise training.steps",
                 beyond.join(", "),
                 counted(total, "step")
             ));
@@ -45,14 +45,14 @@ impl TrainingConfig {
     }
 
     /// Returns advice after a divergence, as a sentence: changes of these keys that make the steps smaller.
-    pub fn calmer(&self) -> String {
+    pub fn divergence_advice(&self) -> String {
         let rate = format!(
             "{:.0e}",
             (self.learning_rate / 10.0).min(self.optimizer.usual_rate()).max(f64::MIN_POSITIVE)
         );
         let mut keys = vec![format!("training.learning_rate={rate}")];
-        let least = self.min_learning_rate;
-        if self.schedule != ScheduleKind::Constant && rate.parse().is_ok_and(|rate: f64| least >= rate) {
+        let min_rate = self.min_learning_rate;
+        if self.schedule != ScheduleKind::Constant && rate.parse().is_ok_and(|rate: f64| min_rate >= rate) {
             keys.push("training.min_learning_rate=0".to_string());
         }
         if self.max_gradient_norm == 0.0 || self.max_gradient_norm > 1.0 {
@@ -75,7 +75,8 @@ mod tests {
         let config = TrainingConfig { validate_at: vec![5, 10, 11, 500], ..TrainingConfig::default() };
         let warned = config.warnings(10);
         assert!(
-            warned.len() == 1 && warned[0].contains("= [11, 500] has no effect: the run ends after 10 steps")
+            warned.len() == 1
+                && warned[0].contains("= [11, 500] has no effect, because the run ends after 10 steps")
         );
         assert_eq!(config.warnings(500), [""; 0]);
     }
@@ -102,22 +103,22 @@ mod tests {
 
     #[test]
     fn advice_after_a_divergence_fits_the_config() {
-        let said = |config: TrainingConfig| {
+        let advice = |config: TrainingConfig| {
             config.check().unwrap();
-            config.calmer()
+            config.divergence_advice()
         };
         let default = TrainingConfig::default;
         let high = TrainingConfig { learning_rate: 3.0, ..default() };
-        assert_eq!(said(high), "Try --set training.learning_rate=1e-3");
+        assert_eq!(advice(high), "Try --set training.learning_rate=1e-3");
         let low = TrainingConfig { learning_rate: 1e-3, max_gradient_norm: 0.0, warmup: 0.0, ..default() };
         assert_eq!(
-            said(low),
+            advice(low),
             "Try --set training.learning_rate=1e-4 --set training.min_learning_rate=0 --set \
              training.max_gradient_norm=1 --set training.warmup=0.05"
         );
         let constant = TrainingConfig { schedule: ScheduleKind::Constant, learning_rate: 1e-3, ..default() };
-        assert_eq!(said(constant), "Try --set training.learning_rate=1e-4");
+        assert_eq!(advice(constant), "Try --set training.learning_rate=1e-4");
         let sgd = TrainingConfig { optimizer: OptimizerKind::Sgd, learning_rate: 1e30, ..default() };
-        assert_eq!(said(sgd), "Try --set training.learning_rate=1e-1");
+        assert_eq!(advice(sgd), "Try --set training.learning_rate=1e-1");
     }
 }

@@ -3,32 +3,32 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::training::MOST_STEPS;
+use super::training::MAX_STEPS;
 use crate::error::{Error, Result};
 use crate::range::{Number, Range, Ranged, Section};
 
-/// What is looked at after a run.
+/// The analysis after a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AnalysisConfig {
-    /// Validation sequences kept with the run for its pictures. 8: enough to see what is typical.
+    /// The number of validation sequences that the run keeps for its pictures. 8: enough to see typical sequences.
     pub samples: usize,
-    /// The one among them that the pictures of attention show, counted from 0.
+    /// The kept sequence in the attention pictures, counted from 0.
     pub sample: usize,
-    /// The head that the pictures of attention show in every layer, counted from 0. Left out: in each layer the one
-    /// without which the loss rises most.
+    /// The head in the attention pictures of every layer, counted from 0. Omitted: in each layer the head with the
+    /// highest importance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<usize>,
-    /// Validation sequences on which heads are scored and ablated. 128: their means are then known
-    /// to a few hundredths.
+    /// The number of validation sequences on which heads are scored and ablated. 128: the means are accurate to a few
+    /// hundredths.
     pub sequences: usize,
-    /// Steps between scorings of the heads along the run; 0 for none: each costs as many forward passes
-    /// as there are sequences.
+    /// Steps between scorings of the heads during training. 0: none, since a scoring costs one forward pass per
+    /// sequence.
     pub every: usize,
-    /// Steps of the run at which the sequence of the pictures is looked at, so that the page can replay how heads form,
-    /// evenly spaced in their logarithm; 0 for none. 12: as many as stand side by side.
+    /// The number of steps, evenly spaced on a logarithmic scale, at which the page's sequence is recorded. The page
+    /// replays from them how heads form. 0: none. 12: they fit next to each other.
     pub snapshots: usize,
-    /// Whether a run is explained at its end, as `explain` does, which takes some seconds, on slow devices minutes.
+    /// True to explain the run at its end, as `explain` does. This takes seconds, on slow devices minutes.
     pub circuit: bool,
 }
 
@@ -43,14 +43,14 @@ const MAX_SAMPLES: u64 = 1_000;
 
 impl Section for AnalysisConfig {
     fn ranges(&self) -> Vec<Ranged> {
-        let whole = |key, value: usize, least, most| (key, Some(value.into()), Range::Whole(least, most));
+        let integer = |key, value: usize, min, max| (key, Some(value.into()), Range::Integer(min, max));
         vec![
-            whole("samples", self.samples, 1, MAX_SAMPLES),
-            whole("sample", self.sample, 0, MAX_SAMPLES - 1),
-            whole("snapshots", self.snapshots, 0, 100),
-            whole("sequences", self.sequences, 1, MOST_STEPS as u64),
-            whole("every", self.every, 0, MOST_STEPS as u64),
-            ("head", self.head.map(Number::from), Range::Whole(0, 65_535)),
+            integer("samples", self.samples, 1, MAX_SAMPLES),
+            integer("sample", self.sample, 0, MAX_SAMPLES - 1),
+            integer("snapshots", self.snapshots, 0, 100),
+            integer("sequences", self.sequences, 1, MAX_STEPS as u64),
+            integer("every", self.every, 0, MAX_STEPS as u64),
+            ("head", self.head.map(Number::from), Range::Integer(0, 65_535)),
         ]
     }
 }
@@ -63,7 +63,7 @@ impl AnalysisConfig {
             ("analysis.sample", self.sample, "analysis.samples", self.samples),
             ("analysis.head", self.head.unwrap_or(0), "model.heads", heads),
         ] {
-            let problem = format!("must be below `{of}` = {count}: they count from 0");
+            let problem = format!("must be below `{of}` = {count}, since it counts from 0");
             Error::check_key(number < count, key, number, problem)?;
         }
         Ok(())

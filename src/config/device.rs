@@ -11,11 +11,11 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 pub enum BackendName {
     /// An NVIDIA GPU, through CUDA.
     Cuda,
-    /// A GPU of any maker, through Vulkan or Metal.
+    /// A GPU of any vendor, through Vulkan or Metal.
     Wgpu,
-    /// The CPU, by ndarray's tensors.
+    /// The CPU, with ndarray's tensors.
     Ndarray,
-    /// The CPU, by Burn's own tensors.
+    /// The CPU, with Burn's own tensors.
     Flex,
 }
 
@@ -50,9 +50,9 @@ impl FromStr for BackendName {
         let named = Self::ALL.into_iter().find(|backend| backend.name() == name);
         named.ok_or_else(|| match name.as_str() {
             "vulkan" | "metal" => {
-                format!("{name} is a cargo feature of the backend wgpu: use wgpu, in a build with --features {name}")
+                format!("{name} is a cargo feature of the backend wgpu; use wgpu in a build with --features {name}")
             }
-            _ => format!("a backend is one of {}", Self::ALL.map(BackendName::name).join(", ")),
+            _ => format!("unknown backend; use one of {}", Self::ALL.map(BackendName::name).join(", ")),
         })
     }
 }
@@ -95,13 +95,13 @@ impl DeviceKind {
     }
 }
 
-/// Which of a backend's devices is wanted.
+/// A choice among the devices of a backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "a device is a number or a kind, as \"discrete\"")]
+#[serde(untagged, expecting = "a device is a number or a kind, such as \"discrete\"")]
 pub enum DeviceChoice {
-    /// The one with this number.
+    /// The device with this number.
     Index(usize),
-    /// The best of a kind. What names no kind fits no device: whoever looks for it says which there are.
+    /// The best device of this kind. Text that names no kind matches no device.
     Kind(String),
 }
 
@@ -130,9 +130,9 @@ mod tests {
     fn backend_names_parse_and_others_are_explained() {
         assert_eq!("wgpu".parse(), Ok(BackendName::Wgpu));
         assert_eq!("WGPU".parse(), Ok(BackendName::Wgpu));
-        let told = |text: &str| text.parse::<BackendName>().unwrap_err();
-        assert!(told("vulkan").contains("feature of the backend wgpu"), "{}", told("vulkan"));
-        assert!(told("gpu").contains("cuda, wgpu, ndarray, flex"), "{}", told("gpu"));
+        let error = |text: &str| text.parse::<BackendName>().unwrap_err();
+        assert!(error("vulkan").contains("feature of the backend wgpu"), "{}", error("vulkan"));
+        assert!(error("gpu").contains("cuda, wgpu, ndarray, flex"), "{}", error("gpu"));
     }
 
     #[test]

@@ -18,13 +18,13 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Returns the error for a config that must equal another one. `that` describes the other config, such as "the run
-    /// `runs/a` was made with", and `remedy` is the advice.
-    pub fn refused(self, that: &str, remedy: &str) -> Error {
+    /// Returns the error for a config that must equal the config of `owner`, such as "the run `runs/a`". `remedy` is
+    /// the advice.
+    pub fn refused(self, owner: &str, remedy: &str) -> Error {
         let Self { key, here, there } = self;
         let problem = match there.as_str() {
-            NOTHING => format!("was left out of the config that {that}: {remedy}"),
-            there => format!("differs from {there}, which {that}: {remedy}"),
+            NOTHING => format!("is not set in the config of {owner}; {remedy}"),
+            there => format!("differs from {there} in the config of {owner}; {remedy}"),
         };
         Error::key(key, here, problem)
     }
@@ -47,15 +47,15 @@ impl Config {
         Some(Difference { key: key.clone(), here: shown(here.get(key)), there: shown(there.get(key)) })
     }
 
-    /// Refuses to resume the run in `folder` with another config than it was `made_with`, except for the keys of
-    /// training and analysis, which may change.
+    /// Refuses to resume the run in `folder` with a config that differs from its `original` one. The keys of training
+    /// and analysis may change.
     ///
     /// # Errors
     /// [`Error::Key`] for the first key that differs.
-    pub fn check_resumes(&self, made_with: &Self, folder: &Path) -> Result<()> {
+    pub fn check_resumes(&self, original: &Self, folder: &Path) -> Result<()> {
         // Paths may change: the fingerprint of the data shows that the files are the same.
-        let mut moved = made_with.clone();
-        if !is_empty(&self.data.path) && !is_empty(&made_with.data.path) {
+        let mut moved = original.clone();
+        if !is_empty(&self.data.path) && !is_empty(&original.data.path) {
             moved.data.path.clone_from(&self.data.path);
         }
         if let (Tokens::File(here), Tokens::File(there)) = (&self.data.tokens, &mut moved.data.tokens) {
@@ -69,8 +69,8 @@ impl Config {
         match self.difference(&moved, &["run", "data", "model"]) {
             None => Ok(()),
             Some(difference) => Err(difference.refused(
-                &format!("the run `{}` was made with", folder.display()),
-                "only the keys of [training] and [analysis] may change, and data.path where the files have moved",
+                &format!("the run `{}`", folder.display()),
+                "only the keys of [training] and [analysis] may change, and data.path if the files have moved",
             )),
         }
     }
@@ -86,18 +86,18 @@ mod tests {
             let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
             Config::parse("", Path::new("config.toml"), &set).unwrap()
         };
-        let told = |here: &[&str], there: &[&str]| {
+        let refusal = |here: &[&str], there: &[&str]| {
             config(here).check_resumes(&config(there), Path::new("runs/a")).unwrap_err().to_string()
         };
-        let said = told(&["data.seed=3"], &[]);
+        let message = refusal(&["data.seed=3"], &[]);
         assert!(
-            said.starts_with("`data.seed` = 3 was left out of the config that the run `runs/a`"),
-            "{said}"
+            message.starts_with("`data.seed` = 3 is not set in the config of the run `runs/a`;"),
+            "{message}"
         );
-        let said = told(&["model.heads=2"], &[]);
+        let message = refusal(&["model.heads=2"], &[]);
         assert!(
-            said.starts_with("`model.heads` = 2 differs from 4, which the run `runs/a` was made"),
-            "{said}"
+            message.starts_with("`model.heads` = 2 differs from 4 in the config of the run `runs/a`;"),
+            "{message}"
         );
         let text = |samples| config(&["data.path=a.txt", samples]);
         let (one, other) = (text("data.train_samples=7"), text("data.train_samples=8"));

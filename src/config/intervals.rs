@@ -3,7 +3,7 @@
 use super::TrainingConfig;
 
 /// The minimum number of steps between two validations by default.
-const LEAST_INTERVAL: usize = 10;
+const MIN_VALIDATION_INTERVAL: usize = 10;
 
 impl TrainingConfig {
     /// Returns the number of steps between two validations: `validate_every`, or by default the smallest number of
@@ -11,7 +11,7 @@ impl TrainingConfig {
     pub fn validation_interval(&self, steps_per_epoch: usize) -> usize {
         let steps_per_epoch = steps_per_epoch.max(1);
         match self.validate_every {
-            0 => steps_per_epoch * LEAST_INTERVAL.div_ceil(steps_per_epoch),
+            0 => steps_per_epoch * MIN_VALIDATION_INTERVAL.div_ceil(steps_per_epoch),
             steps => steps,
         }
     }
@@ -26,7 +26,7 @@ impl TrainingConfig {
     /// Returns true if `metrics.csv` gets a row of the training loss after `step` of `total` steps. Early stopping on a
     /// training metric needs a row at each validation.
     pub fn logs(&self, step: usize, total: usize, steps_per_epoch: usize) -> bool {
-        let is_monitored = self.patience > 0 && self.monitor.is_of_training();
+        let is_monitored = self.patience > 0 && self.monitor.is_training_metric();
         step.is_multiple_of(self.log_every)
             || step == total
             || is_monitored && self.validates(step, total, steps_per_epoch)

@@ -11,7 +11,7 @@ use serde::de::{self, value::MapDeserializer};
 use serde_json::{Value as Json, json};
 use toml::Value;
 
-use super::meant::meant;
+use super::meant::intended_key;
 use super::{AnalysisConfig, Config, RunConfig, TrainingConfig, TuneConfig};
 use crate::data::DataConfig;
 use crate::error::{Error, Origin, Result};
@@ -58,11 +58,12 @@ fn bounds(range: Range) -> Vec<(String, Json)> {
         Bound::Unbounded => None,
     };
     let bounds = match range {
-        Range::Whole(least, MAX_INTEGER) => [Some(("minimum".to_string(), json!(least))), None],
-        Range::Whole(least, most) => [("minimum", least), ("maximum", most)]
-            .map(|(word, bound)| Some((word.to_string(), json!(bound)))),
-        Range::Real(least, most) => {
-            [bound(least, "minimum", "exclusiveMinimum"), bound(most, "maximum", "exclusiveMaximum")]
+        Range::Integer(min, MAX_INTEGER) => [Some(("minimum".to_string(), json!(min))), None],
+        Range::Integer(min, max) => {
+            [("minimum", min), ("maximum", max)].map(|(word, bound)| Some((word.to_string(), json!(bound))))
+        }
+        Range::Real(min, max) => {
+            [bound(min, "minimum", "exclusiveMinimum"), bound(max, "maximum", "exclusiveMaximum")]
         }
     };
     bounds.into_iter().flatten().collect()
@@ -70,9 +71,11 @@ fn bounds(range: Range) -> Vec<(String, Json)> {
 
 /// Returns a config with every key, its meaning and its default. A key without a default is commented out.
 pub fn defaults() -> String {
-    let mut text = "# Every key and its default. A key that is left out takes it. The shipped config.toml, which `train`\n\
-                    # reads where there is no other, differs in places: it is larger and has ALiBi positions, so that heads\n\
-                    # form within a minute, where these defaults are the smallest and simplest that learn.\n"
+    let mut text = "# All keys with their defaults, which apply to omitted keys. They describe the smallest and \
+                    simplest model that\n\
+                    # learns. The shipped config.toml, which `train` reads if the current folder has none, is \
+                    larger and has ALiBi\n\
+                    # positions, so that its heads form within a minute.\n"
         .to_string();
     for section in keys_of("") {
         let of_section = &SCHEMA["properties"][section];
@@ -176,9 +179,9 @@ pub(super) fn check_keys(entries: &Entries) -> Result<()> {
         let problem = match key.split_once('.') {
             None => match (keys_of(key).is_empty(), value.is_table(), section_of(key)) {
                 (false, true, _) => continue,
-                (false, false, _) => format!("must be a section: write [{key}] above its keys"),
-                (true, false, Some(meant)) => {
-                    format!("stands outside its section: write it below [{meant}], as `{meant}.{key}`")
+                (false, false, _) => format!("must be a section; write [{key}] above its keys"),
+                (true, false, Some(section)) => {
+                    format!("is outside its section; move it below [{section}], or write `{section}.{key}`")
                 }
                 (true, ..) => unknown("", key),
             },
@@ -189,7 +192,9 @@ pub(super) fn check_keys(entries: &Entries) -> Result<()> {
                     Some(problem) => problem,
                     None => continue,
                 },
-                (None, Some(searched)) => format!("belongs below [{SEARCH}]: \"{searched}\" = {text}"),
+                (None, Some(searched)) => {
+                    format!("belongs in [{SEARCH}]; write \"{searched}\" = {text} there")
+                }
                 (None, None) => unknown("tune", name),
             },
             Some((section, name)) => unknown(section, name),
@@ -205,21 +210,24 @@ fn unsearchable(searched: &str) -> Option<String> {
     if !section.is_empty() && keys_of(section).contains(&name) {
         return None;
     }
-    let hint = "search keys of [model] and [training], as training.learning_rate";
+    let hint = "search keys of [model] and [training], such as training.learning_rate";
     Some(unknown_or(section, name, hint.to_string()))
 }
 
 /// Returns the problem of an unknown name in a section: a suggestion, or the list of all keys.
 fn unknown(section: &str, name: &str) -> String {
     let all = keys_of(section).join(", ");
-    let which = if section.is_empty() { "the sections are".to_string() } else { format!("[{section}] has") };
-    unknown_or(section, name, format!("{which} {all}"))
+    let hint = match section {
+        "" => format!("the sections are {all}"),
+        _ => format!("the keys of [{section}] are {all}"),
+    };
+    unknown_or(section, name, hint)
 }
 
 /// Returns the problem of an unknown name, with a `hint` if there is no suggestion.
 fn unknown_or(section: &str, name: &str, hint: String) -> String {
-    let answer = meant(section, name).map_or(hint, |meant| format!("did you mean `{meant}`?"));
-    format!("is no known key: {answer}")
+    let advice = intended_key(section, name).map_or(hint, |key| format!("did you mean `{key}`?"));
+    format!("is an unknown key; {advice}")
 }
 
 /// Returns the section with a key of this name.

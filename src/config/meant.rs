@@ -3,10 +3,10 @@
 use super::keys::keys_of;
 
 /// The minimum similarity of names within a section.
-const NEAR: f64 = 0.8;
+const MIN_SIMILARITY: f64 = 0.8;
 
 /// The minimum similarity across sections, which have more names that are similar by chance.
-const NEAR_IN_OTHER_SECTION: f64 = 0.92;
+const MIN_SIMILARITY_ACROSS_SECTIONS: f64 = 0.92;
 
 /// The names of keys in other programs and papers.
 const SYNONYMS: [(&str, &[&str]); 41] = [
@@ -115,25 +115,25 @@ pub fn nearest_key(name: &str) -> Option<String> {
 /// Returns the intended key of an unknown name in a section. First choice is a key of the section with this synonym or
 /// with one different letter, then a key of exactly this name in another section. A key with this synonym comes next,
 /// and a similar key last.
-pub(super) fn meant(section: &str, name: &str) -> Option<String> {
+pub(super) fn intended_key(section: &str, name: &str) -> Option<String> {
     let name = normalised(name);
-    let whole =
+    let with_section =
         |known: &str| if section.is_empty() { known.to_string() } else { format!("{section}.{known}") };
-    let is_slip = |known: &&&str| name.len() > 2 && strsim::damerau_levenshtein(&name, known) <= 1;
+    let is_typo = |known: &&&str| name.len() > 2 && strsim::damerau_levenshtein(&name, known) <= 1;
     let own = || {
-        let likeness = keys_of(section).iter().map(|&known| (strsim::jaro_winkler(&name, known), known));
-        let nearest = likeness.max_by(|a, b| a.0.total_cmp(&b.0));
-        nearest.filter(|&(likeness, _)| likeness >= NEAR).map(|(_, known)| whole(known))
+        let similarity = keys_of(section).iter().map(|&known| (strsim::jaro_winkler(&name, known), known));
+        let nearest = similarity.max_by(|a, b| a.0.total_cmp(&b.0));
+        nearest.filter(|&(similarity, _)| similarity >= MIN_SIMILARITY).map(|(_, known)| with_section(known))
     };
     let is_of_section = |key: &String| key.split('.').next() == Some(section);
     synonym(&name)
         .filter(is_of_section)
-        .or_else(|| keys_of(section).iter().find(is_slip).map(|known| whole(known)))
+        .or_else(|| keys_of(section).iter().find(is_typo).map(|known| with_section(known)))
         .or_else(|| keys_named(&name).into_iter().next())
         .or_else(|| synonym(&name).filter(|_| keys_of("").contains(&section)))
         .or_else(own)
         .or_else(|| synonym(&name))
-        .or_else(|| anywhere(&name, NEAR_IN_OTHER_SECTION))
+        .or_else(|| anywhere(&name, MIN_SIMILARITY_ACROSS_SECTIONS))
 }
 
 /// Returns the key that has this name in other programs.
@@ -142,13 +142,13 @@ fn synonym(name: &str) -> Option<String> {
     Some(key.to_string())
 }
 
-/// Returns the key of any section with the highest similarity to a name, if it is at least `least`.
-fn anywhere(name: &str, least: f64) -> Option<String> {
+/// Returns the key of any section with the highest similarity to a name, if it is at least `min_similarity`.
+fn anywhere(name: &str, min_similarity: f64) -> Option<String> {
     let keys =
         keys_of("").iter().flat_map(|section| keys_of(section).iter().map(move |key| (*section, *key)));
-    let likeness = keys.map(|(section, key)| (strsim::jaro_winkler(name, key), section, key));
-    let (likeness, section, key) = likeness.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    (likeness >= least).then(|| format!("{section}.{key}"))
+    let similarity = keys.map(|(section, key)| (strsim::jaro_winkler(name, key), section, key));
+    let (similarity, section, key) = similarity.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (similarity >= min_similarity).then(|| format!("{section}.{key}"))
 }
 
 #[cfg(test)]
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_guesses_of_other_programs_name_the_key() {
+    fn names_from_other_programs_suggest_the_key() {
         for (section, name, expected) in [
             ("model", "head", "model.heads"),
             ("model", "hed", "model.heads"),
@@ -186,7 +186,7 @@ mod tests {
             ("run", "lr", "training.learning_rate"),
             ("", "modle", "model"),
         ] {
-            assert_eq!(meant(section, name).as_deref(), Some(expected), "{section}.{name}");
+            assert_eq!(intended_key(section, name).as_deref(), Some(expected), "{section}.{name}");
         }
         assert_eq!(nearest_key("Max-Iters").as_deref(), Some("training.steps"));
         assert_eq!(nearest_key("learning-rat").as_deref(), Some("training.learning_rate"));

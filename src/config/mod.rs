@@ -84,9 +84,9 @@ pub struct Config {
     pub data: DataConfig,
     /// The model.
     pub model: ModelConfig,
-    /// How it is trained.
+    /// The training.
     pub training: TrainingConfig,
-    /// What the analysis after a run looks at.
+    /// The analysis after a run.
     pub analysis: AnalysisConfig,
     /// The search of `tune`; `train` ignores it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,7 +106,7 @@ impl Config {
     /// # Errors
     /// As [`Self::load`], and if the file is not a regular file.
     pub fn load_own(path: &Path) -> Result<Self> {
-        Self::parse(&Text::open_own(path)?.whole()?, path, &[])
+        Self::parse(&Text::open_own(path)?.read_to_string()?, path, &[])
     }
 
     /// Like [`Self::load`], for a run that starts from the weights of the run in the folder `from`. The section
@@ -115,43 +115,43 @@ impl Config {
     /// # Errors
     /// As [`Self::load`], and if the run cannot be read.
     pub fn load_from(path: Option<&Path>, from: &Path, overrides: &[String]) -> Result<Self> {
-        let made_with = Self::load_own(&from.join(DEFAULT_FILE))?;
-        let config = path.map_or(Ok(made_with.clone()), |path| Self::load(Some(path), &[]))?;
+        let original = Self::load_own(&from.join(DEFAULT_FILE))?;
+        let config = path.map_or(Ok(original.clone()), |path| Self::load(Some(path), &[]))?;
         let run = RunConfig { from: from.to_path_buf(), ..config.run.clone() };
         if let Some(path) = path {
             let written = Written::open(Some(path), &[])?;
             let unused = written.keys().filter(|key| key.starts_with("model."));
-            for (key, (value, own)) in differing(unused, [&config.values(), &made_with.values()]) {
+            for (key, (value, own)) in differing(unused, [&config.values(), &original.values()]) {
                 log::warn!(
-                    "`{key}` = {value} in `{}` is not used: the model is that of `{}`, which has {own}; --set \
-                     {key}={value} overrides that",
+                    "`{key}` = {value} in `{}` has no effect: the model comes from `{}`, where it is {own}; pass \
+                     --set {key}={value} to override it",
                     path.display(),
                     from.display()
                 );
             }
         }
-        let mut whole = Self { run, model: made_with.model.clone(), ..config };
-        whole.check_paths()?;
+        let mut merged = Self { run, model: original.model.clone(), ..config };
+        merged.check_paths()?;
         // The new file may be of another kind.
         if sets(overrides, "data.path") {
-            whole.data.source = None;
+            merged.data.source = None;
         }
         // A line number would mislead, since the config is merged from two files.
-        let whole = Written::parse(&toml(&whole), None)?.with(overrides)?.read(|_| Ok(()))?;
+        let merged = Written::parse(&toml(&merged), None)?.with(overrides)?.read(|_| Ok(()))?;
         let set = overrides.iter().filter_map(|assignment| Some(assignment.split_once('=')?.0.trim()));
         let set = set.filter(|key| key.starts_with("model.") && *key != "model.dropout");
-        let made_with = Self { model: made_with.model, ..whole.clone() };
-        for (key, (value, own)) in differing(set, [&whole.values(), &made_with.values()]) {
+        let original = Self { model: original.model, ..merged.clone() };
+        for (key, (value, own)) in differing(set, [&merged.values(), &original.values()]) {
             let from = from.display();
             log::warn!(
-                "`{key}` = {value}, and the weights of `{from}` were trained with {own}: they may predict worse"
+                "`{key}` = {value}, but the weights of `{from}` were trained with {own}; predictions may be worse"
             );
         }
-        Ok(whole)
+        Ok(merged)
     }
 
-    /// Like [`Self::load`], for a command with additional requirements. Errors of `check` name the place where the
-    /// value was written, too.
+    /// Like [`Self::load`], for a command with additional requirements. Errors of `check` also name the place where the
+    /// value was written.
     ///
     /// # Errors
     /// As [`Self::load`], and the errors of `check`.
@@ -179,7 +179,7 @@ impl Config {
         let name = &self.run.name;
         let unfit = |c: char| c.is_control() || matches!(c, '/' | '\\');
         let is_plain = !name.contains(unfit) && !name.starts_with('.') && name == name.trim();
-        let problem = "must be a plain folder name of up to 200 bytes: use --run DIR for another place";
+        let problem = "must be a plain folder name of up to 200 bytes; pass another folder with --run DIR";
         Error::check_key(is_plain && name.len() <= 200, "run.name", format!("\"{name}\""), problem)?;
         self.run.check_ranges().map_err(Error::in_section("run"))?;
         self.check_paths()?;
@@ -195,11 +195,10 @@ impl Config {
     /// # Errors
     /// If a path is not UTF-8. The error names its key.
     pub fn check_paths(&self) -> Result<()> {
-        let Self { run, data, .. } = self.anchored();
+        let Self { run, data, .. } = self.with_absolute_paths();
         let tokens = if let Tokens::File(path) = data.tokens { path } else { PathBuf::new() };
         for (key, path) in [("run.from", run.from), ("data.path", data.path), ("data.tokens", tokens)] {
-            let problem =
-                "is not UTF-8, which a config cannot say: rename the file, or the folder that it is in";
+            let problem = "is not UTF-8 and cannot be written in a config; rename the file or its folder";
             Error::check_key(path.to_str().is_some(), key, path.display(), problem)?;
         }
         Ok(())
@@ -213,10 +212,11 @@ impl Config {
         let mut written = Written::parse(&self.to_toml(), None)?;
         changes.iter().for_each(|(key, value)| written.set(key, value.clone(), &value.to_string(), None));
         written.read(|config| {
-            let mut idle = config.without_effect(None).into_iter();
-            let twin =
-                idle.find(|error| matches!(error, Error::Key { key, .. } if REDUNDANT_WHEN_UNUSED.contains(&key.as_str())));
-            twin.map_or(Ok(()), Err)
+            let is_redundant = |error: &Error| match error {
+                Error::Key { key, .. } => REDUNDANT_WHEN_UNUSED.contains(&key.as_str()),
+                _ => false,
+            };
+            config.without_effect(None).into_iter().find(is_redundant).map_or(Ok(()), Err)
         })
     }
 
@@ -236,7 +236,7 @@ impl Config {
     }
 
     /// Returns the config with its source, and with absolute paths.
-    fn anchored(&self) -> Self {
+    fn with_absolute_paths(&self) -> Self {
         self.with_paths(|path| match is_empty(path) {
             true => PathBuf::new(),
             false => std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
@@ -247,7 +247,7 @@ impl Config {
     fn with_paths(&self, path: impl Fn(&Path) -> PathBuf) -> Self {
         let tokens = match &self.data.tokens {
             Tokens::File(file) => Tokens::File(path(file)),
-            of_text => of_text.clone(),
+            other => other.clone(),
         };
         let source = Some(self.data.source());
         let data = DataConfig { source, path: path(&self.data.path), tokens, ..self.data.clone() };
@@ -258,25 +258,26 @@ impl Config {
     /// Returns the run's name, or a default name if it has none.
     pub fn name(&self) -> String {
         match self.run.name.as_str() {
-            "" => format!("{}-{}", self.learned(), word(self.model.architecture)),
+            "" => format!("{}-{}", self.data_name(), variant_name(self.model.architecture)),
             name => name.to_string(),
         }
     }
 
     /// Returns the name of the task or of the data file.
-    fn learned(&self) -> String {
+    fn data_name(&self) -> String {
         match self.data.source() {
-            Source::Sequences => word(self.data.task),
+            Source::Sequences => variant_name(self.data.task),
             Source::Text | Source::Table | Source::Memory => {
                 let stem = self.data.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-                stem.unwrap_or_else(|| word(self.data.source()))
+                stem.unwrap_or_else(|| variant_name(self.data.source()))
             }
         }
     }
 
     /// Returns the values of all keys that have one, by key with its section.
     pub(crate) fn values(&self) -> BTreeMap<String, toml::Value> {
-        let sections = toml::Table::try_from(self.anchored()).expect("a config holds only what TOML can say");
+        let sections =
+            toml::Table::try_from(self.with_absolute_paths()).expect("a config holds only TOML values");
         let keys = |(section, keys): (String, toml::Value)| {
             let keys = keys.try_into::<toml::Table>().unwrap_or_default().into_iter();
             keys.map(move |(key, value)| (format!("{section}.{key}"), value))
@@ -286,7 +287,7 @@ impl Config {
 
     /// Returns the config as TOML, with every key and absolute paths, since the reader may be in another folder.
     pub fn to_toml(&self) -> String {
-        toml(&self.anchored())
+        toml(&self.with_absolute_paths())
     }
 
     /// Returns the config as TOML for a page that is shared: paths are reduced to their file names.
@@ -296,11 +297,11 @@ impl Config {
 }
 
 fn toml(config: &Config) -> String {
-    toml::to_string(config).expect("a config holds only what TOML can say")
+    toml::to_string(config).expect("a config holds only TOML values")
 }
 
 /// Returns the name of a variant in a config, adapted to file names.
-fn word(variant: impl Serialize) -> String {
+fn variant_name(variant: impl Serialize) -> String {
     let value = toml::Value::try_from(variant).ok();
     value.as_ref().and_then(toml::Value::as_str).unwrap_or("run").replace('_', "-")
 }
@@ -315,8 +316,8 @@ mod tests {
         use std::os::unix::ffi::OsStrExt;
         let path = PathBuf::from(std::ffi::OsStr::from_bytes(b"r\xe9sum\xe9.txt"));
         let config = Config { data: DataConfig { path, ..DataConfig::default() }, ..Config::default() };
-        let told = config.check().unwrap_err().to_string();
-        assert!(told.starts_with("`data.path` = ") && told.contains("is not UTF-8"), "{told}");
+        let message = config.check().unwrap_err().to_string();
+        assert!(message.starts_with("`data.path` = ") && message.contains("is not UTF-8"), "{message}");
     }
 
     #[test]
@@ -379,7 +380,7 @@ mod tests {
         let text = "[run]\nfrom = \"start\"\n[data]\npath = \"a/words.txt\"\ntokens = \"tokenizer.json\"\n";
         let config = Config::parse(text, Path::new("config.toml"), &[]).unwrap();
         let written = Config::parse(&config.to_toml(), Path::new("config.toml"), &[]).unwrap();
-        assert_eq!(config.data.path, Path::new("a/words.txt"), "as it was typed");
+        assert_eq!(config.data.path, Path::new("a/words.txt"), "as written");
         assert_eq!(written.data.path, std::env::current_dir().unwrap().join("a/words.txt"));
         assert_eq!(written.difference(&config, &["run", "data", "model", "training", "analysis"]), None);
         assert_eq!(written.to_toml(), config.to_toml());

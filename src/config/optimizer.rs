@@ -19,8 +19,8 @@ choices! {
         Adam uses ["beta1", "beta2", "epsilon"],
         /// Stochastic gradient descent with momentum.
         Sgd uses ["momentum"],
-        /// Muon (Jordan et al., 2024) for the matrices of attention and feed-forward layers, AdamW for embeddings, head,
-        /// norms and biases, both by one learning rate (Liu et al., 2025, arXiv 2502.16982).
+        /// Muon (Jordan et al., 2024) for the matrices of attention and feed-forward layers; AdamW for embeddings,
+        /// head, norms and biases. Both have the same learning rate (Liu et al., 2025, arXiv 2502.16982).
         Muon uses ["beta1", "beta2", "epsilon", "weight_decay", "momentum", "momentum_warmup"],
     }
 }
@@ -61,9 +61,9 @@ impl TrainingConfig {
     /// Returns Muon's momentum at an update, counted from 1.
     fn muon_momentum(&self, update: usize) -> f64 {
         /// The initial momentum (Jordan et al., 2024, <https://github.com/KellerJordan/modded-nanogpt>).
-        const FIRST: f64 = 0.85;
+        const INITIAL_MOMENTUM: f64 = 0.85;
         let (last, warmup) = (self.momentum(), self.momentum_warmup);
-        let first = FIRST.min(last);
+        let first = INITIAL_MOMENTUM.min(last);
         if update > warmup { last } else { first + (update - 1) as f64 / warmup as f64 * (last - first) }
     }
 }

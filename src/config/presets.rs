@@ -24,7 +24,7 @@ impl Config {
         let preset = PRESETS.iter().find(|(known, _)| *known == name);
         preset.map(|(_, text)| *text).ok_or_else(|| {
             let names = PRESETS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-            Error::Input(format!("there is no preset `{name}`: choose one of {names}"))
+            Error::Input(format!("unknown preset `{name}`; use one of {names}"))
         })
     }
 
@@ -66,6 +66,6 @@ mod tests {
             let config = Config::load_preset(name, &[], |_| Ok(())).unwrap();
             assert_eq!(config, Config::parse(text, Path::new("a.toml"), &[]).unwrap());
         }
-        assert!(Config::preset_text("tiny").unwrap_err().to_string().contains("choose one of characters, "));
+        assert!(Config::preset_text("tiny").unwrap_err().to_string().contains("use one of characters, "));
     }
 }

@@ -11,12 +11,12 @@ use crate::range::{Range, Ranged, Section};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunConfig {
-    /// The run's name: its folder below `runs/` and the title of its pictures. Empty: made of
-    /// what is learned and what learns, as `repeat-decoder`.
+    /// The run's name: its folder below `runs/` and the title of its pictures. Empty: task and architecture, such as
+    /// `repeat-decoder`.
     pub name: String,
-    /// The one seed of everything drawn at random: data, weights, order, dropout.
+    /// The seed of all random numbers: data, weights, order, dropout.
     pub seed: u64,
-    /// A run whose best weights this one starts from, with its vocabulary. Empty: fresh weights.
+    /// The run whose best weights this one starts from, with its vocabulary. Empty: new weights.
     #[serde(skip_serializing_if = "is_empty")]
     pub from: PathBuf,
 }

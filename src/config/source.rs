@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Table, Value};
 
 use super::keys::{Entries, Entry, SEARCH, check_keys, range_of};
-use super::meant::{keys_named, meant};
+use super::meant::{intended_key, keys_named};
 use super::types;
 use super::{Config, DEFAULT_FILE, DEFAULT_TEXT, DURATIONS, sets};
 use crate::data::Source;
@@ -48,7 +48,7 @@ impl Written {
         let read = read(path).and_then(|text| Self::parse(&text, Some(path)));
         let is_named_as_config =
             path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
-        let remedy = format!("to train on it, write --data {shown}");
+        let remedy = format!("to train on it, pass --data {shown}");
         match read {
             Ok(written) if written.entries.is_empty() && !is_named_as_config => {
                 Err(Error::Input(format!("`{shown}` is not a config: it sets no key; {remedy}")))
@@ -90,7 +90,7 @@ impl Written {
                 continue;
             }
             if self.entries.contains_key(&key) {
-                let problem = "stands there twice, once with quotes and once without: keep one of them";
+                let problem = "appears twice, with and without quotes; keep one of them";
                 return Err(refused(&key, problem));
             }
             let value = value(written).map_err(|problem| refused(&key, problem))?;
@@ -107,8 +107,8 @@ impl Written {
     /// Applies overrides of the command line, `section.key=value`, with the value in TOML notation or as a bare word.
     pub fn with(mut self, assignments: &[String]) -> Result<Self> {
         if DURATIONS.iter().all(|key| sets(assignments, key)) {
-            let problem =
-                "--set: `training.steps` and `training.epochs` both say how long a run is: keep one of them";
+            let problem = "--set: `training.steps` and `training.epochs` both set the length of a run; keep \
+                one of them";
             return Err(Error::Input(problem.to_string()));
         }
         for assignment in assignments {
@@ -117,29 +117,31 @@ impl Written {
                 Err(Error::Input(format!("--set {}: {problem}", begins.trim_end())))
             };
             let Some((key, text)) = assignment.split_once('=') else {
-                return refuse("write section.key=value, as --set data.task=random");
+                return refuse("must be section.key=value, such as data.task=random");
             };
             // The value is kept as written, except for spaces around the equals sign.
             let (text, key) = (if key.ends_with(' ') { text.trim() } else { text }, key.trim());
             if !key.contains('.') {
-                let key = keys_named(key).into_iter().next().or_else(|| meant("", key));
+                let key = keys_named(key).into_iter().next().or_else(|| intended_key("", key));
                 let key = key.filter(|key| key.contains('.')).unwrap_or_else(|| "section.key".to_string());
-                return refuse(&format!("the key has no section: write {key}={}", excerpt(text, 60)));
+                return refuse(&format!("the key is missing its section; use {key}={}", excerpt(text, 60)));
             }
             if text.is_empty() || text.trim().is_empty() && key != "data.delimiter" {
-                return refuse("the value is empty, as an unset shell variable leaves it: write one");
+                return refuse(
+                    "the value is empty, perhaps because of an unset shell variable; pass a value",
+                );
             }
             let document = format!("value = {text}");
             let table = DeTable::parse(&document).map(Spanned::into_inner).unwrap_or_default();
             if table.len() > 1 || table.is_empty() && text.contains('\n') {
-                return refuse("holds more than one line: give each key a --set of its own");
+                return refuse("has more than one line; pass --set once for each key");
             }
             let origin = Some(Origin::CommandLine);
             let value = types::read(key, text, table.get("value").map(value));
             let refused = |problem: &str| Error::key(key, text, problem).at(origin.clone());
             let value = value.map_err(refused)?;
             if value.as_str() == Some("") && !MAY_BE_EMPTY.contains(&key) {
-                return Err(refused("is empty: write a value, or leave the option out"));
+                return Err(refused("is empty; pass a value, or omit the option"));
             }
             self.set(key, value, text, origin);
         }
@@ -213,7 +215,7 @@ impl Written {
         let [sets_source, sets_path, sets_task] =
             ["data.source", "data.path", "data.task"].map(|key| self.is_set(key));
         if let (true, true, Some(task)) = (sets_path, sets_task, self.entries.get("data.task")) {
-            let problem = "draws sequences, and `data.path` names a file to read: leave one of the two out";
+            let problem = "generates sequences, but `data.path` names a file; remove one of them";
             return Err(Error::key("data.task", &task.text, problem));
         }
         let source = match (sets_source, sets_path, sets_task) {
@@ -222,13 +224,13 @@ impl Written {
             _ => self.data_source(),
         };
         if source != self.source {
-            self.tell_replaced(source == drawn);
+            self.log_replacement(source == drawn);
             for key in ["data.vocab", "data.train_samples", "data.valid_samples", "data.task"] {
                 self.remove_unless_set(key);
             }
             let entry = self.entries.entry("data.source".to_string());
             let entry = entry.or_insert_with(|| Entry::new(Value::from(""), "", None));
-            // A value that is not a word is reported later, with its place.
+            // A value that is not text is reported later, with its origin.
             if entry.value.is_str() {
                 entry.value = source.as_str().into();
             }
@@ -240,7 +242,7 @@ impl Written {
     }
 
     /// Logs that an override replaces the file of a config by a task, or its task by a file.
-    fn tell_replaced(&self, is_drawn: bool) {
+    fn log_replacement(&self, is_drawn: bool) {
         let [by, replaced] = if is_drawn { ["data.task", "data.path"] } else { ["data.path", "data.task"] };
         if let (Some(by_entry), Some(Entry { text, origin, is_set: false, .. })) =
             (self.entries.get(by).filter(|entry| entry.is_set), self.entries.get(replaced))
@@ -325,24 +327,22 @@ impl Written {
 fn read(path: &Path) -> Result<String> {
     let shown = path.display();
     ensure(!path.is_dir(), Error::Input, || {
-        format!(
-            "`{shown}` is a folder: name the config file in it, or write --data {shown} to train on its texts"
-        )
+        format!("`{shown}` is a folder; pass the config file in it, or --data {shown} to train on its texts")
     })?;
     ensure(path.try_exists().unwrap_or(true), Error::Input, || match shown.to_string().split_once('=') {
         Some((key, value)) => {
-            format!("there is no config file `{shown}`: to set a key write --{key}={value}")
+            format!("`{shown}`: no such config file; to set a key, pass --{key}={value}")
         }
         None => format!(
-            "there is no config file `{shown}`: name one that exists, or leave it out for the default experiment"
+            "`{shown}`: no such config file; pass one that exists, or omit it for the default experiment"
         ),
     })?;
     let bytes = path.metadata().map_or(0, |file| if file.is_file() { file.len() } else { 0 });
     ensure(bytes <= MAX_CONFIG_BYTES, Error::Input, || {
         let size = Bytes(bytes as f64);
-        format!("`{shown}` has {size}, more than any config: to train on it, write --data {shown}")
+        format!("`{shown}` is too large for a config: {size}; to train on it, pass --data {shown}")
     })?;
-    Text::open(path)?.whole()
+    Text::open(path)?.read_to_string()
 }
 
 /// Returns the error for text that is not valid TOML.
@@ -350,11 +350,11 @@ fn syntax(text: &str, path: Option<&Path>, error: &toml::de::Error) -> Error {
     let problem = match (error.message(), error.span()) {
         ("duplicate key", Some(span)) => {
             let key = text.get(span).unwrap_or_default();
-            format!("`{key}` stands here a second time: remove one of the two")
+            format!("`{key}` appears twice; remove one of them")
         }
         (message, Some(span)) if is_path_with_backslashes(text, span.start) => format!(
-            "{}: in double quotes a backslash begins an escape; write a path in single quotes, as 'C:\\data.txt', or \
-             with forward slashes",
+            "{}: in double quotes, a backslash starts an escape; write a path in single quotes, such as \
+             'C:\\data.txt', or with forward slashes",
             message.replace('\n', ", ")
         ),
         (message, _) => message.replace('\n', ", "),
@@ -382,7 +382,7 @@ fn value(written: &Spanned<DeValue<'_>>) -> Result<Value, &'static str> {
     match Value::deserialize(ValueDeserializer::from(written.clone())) {
         Ok(Value::Float(number)) if !number.is_finite() => Err("must be a finite number"),
         Ok(value) => Ok(value),
-        Err(_) => Err("is too large: the most is 9223372036854775807, and the least its opposite"),
+        Err(_) => Err("does not fit into a 64-bit integer; use at most 9223372036854775807"),
     }
 }
 

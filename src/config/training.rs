@@ -12,105 +12,104 @@ use crate::numbers::counted;
 use crate::ops::{Kernels, Precision};
 use crate::range::{Number, Range, Ranged, Section};
 
-/// How a model is trained.
+/// The section `[training]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainingConfig {
-    /// The backend, which must be compiled in. Left out: the first of cuda, wgpu, ndarray and flex that is
-    /// compiled in and finds a device.
+    /// The backend, which must be compiled in. Omitted: the first of cuda, wgpu, ndarray and flex that is compiled in
+    /// and finds a device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendName>,
-    /// The device of that backend: its number in the list of `backends`, or a kind, as "integrated".
-    /// Left out: the best.
+    /// The device of the backend: its number in the list of `backends`, or a kind, such as "integrated". Omitted: the
+    /// best.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceChoice>,
     /// The precision of the matrix products. bf16 is faster on GPUs and CPUs that support it, f16 on GPUs;
     /// softmax, norms, loss, weights and the optimizer's moments stay in f32.
     pub precision: Precision,
-    /// How the heavy operations are computed: `fused` by this project's kernels on backends of the CPU and with
-    /// attention by blocks on GPUs, `composed` by Burn's operations one after another.
+    /// The implementation of the expensive operations. `fused`: this project's kernels on CPU backends, and block-wise
+    /// attention on GPUs. `composed`: Burn's operations.
     pub kernels: Kernels,
-    /// Threads that compute on the CPU, with the same result for any number. Left out: one a core.
+    /// The number of CPU threads, which does not change the result. Omitted: one per core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
-    /// Optimizer steps of the whole run. Left out: `epochs` decides, or 1,000.
+    /// The number of optimizer steps of the run. Omitted: set by `epochs`, or 1,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
-    /// Passes over the training set, in place of `steps`.
+    /// The number of passes over the training set, instead of `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<usize>,
-    /// Sequences in a batch. 32: small enough to fit anywhere, large enough for a steady gradient.
+    /// Sequences per batch. 32: small enough to fit anywhere, large enough for a steady gradient.
     pub batch_size: usize,
-    /// Batches whose gradients are averaged into one step, as if they were one large batch. 1: none.
+    /// Gradient accumulation steps: the number of batches whose gradients are averaged into one step. 1: none.
     pub accumulate: usize,
-    /// Parts into which the sequences of a step are cut, each computed by itself: a power of two that divides
-    /// `batch_size`. The result depends on it, and not on how many workers share them. Left out: one a worker.
+    /// The number of shards of a step, each computed on its own: a power of two that divides `batch_size`. The result
+    /// depends on it, but not on the number of workers. Omitted: one per worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shards: Option<usize>,
-    /// Seconds that one of several workers waits for another. 600: a large checkpoint on a slow disk takes less.
-    #[serde(skip_serializing_if = "is_usual_timeout")]
+    /// The number of seconds that a worker waits for another. 600: a large checkpoint on a slow disk takes less.
+    #[serde(skip_serializing_if = "is_default_timeout")]
     pub worker_timeout: f64,
     /// The optimizer.
     pub optimizer: OptimizerKind,
     /// The highest learning rate. 1e-3 is stable for small decoders.
     pub learning_rate: f64,
-    /// The course of the learning rate after the warm-up.
+    /// The schedule of the learning rate after the warm-up.
     pub schedule: ScheduleKind,
-    /// Linear warm-up: a fraction of the run when below 1, else steps. 0.05: Adam's second moments
-    /// are settled by then.
+    /// Linear warm-up: a fraction of the run if below 1, else steps. 0.05: enough for Adam's second moments to settle.
     pub warmup: f64,
-    /// The fall at the end of a trapezoid: a fraction of the run when below 1, else steps. 0.4: what short runs want.
+    /// The decay at the end of a trapezoid: a fraction of the run if below 1, else steps. 0.4: suits short runs.
     pub cooldown: f64,
-    /// The learning rate that a falling schedule ends at. 1e-4: a tenth of the highest.
+    /// The final learning rate of a decaying schedule. 1e-4: a tenth of the highest.
     pub min_learning_rate: f64,
-    /// Decoupled weight decay, on matrices only. 0.01: PyTorch's.
+    /// Decoupled weight decay, on matrices only. 0.01: as in PyTorch.
     pub weight_decay: f64,
-    /// Decay of the first moment's running mean. 0.9: PyTorch's.
+    /// Decay rate of the first moment. 0.9: as in PyTorch.
     pub beta1: f64,
-    /// Decay of the second moment's running mean. 0.999: PyTorch's.
+    /// Decay rate of the second moment. 0.999: as in PyTorch.
     pub beta2: f64,
-    /// Added to the denominator of Adam. 1e-8: PyTorch's.
+    /// The term that Adam adds to the denominator. 1e-8: as in PyTorch.
     pub epsilon: f64,
-    /// Momentum of SGD, and of Muon. Left out: 0.9 for SGD, 0.95 for Muon, the usual.
+    /// Momentum of SGD and Muon. Omitted: 0.9 for SGD, 0.95 for Muon, the usual values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub momentum: Option<f64>,
-    /// Steps in which Muon's momentum rises from 0.85. 0: it has its value from the first.
+    /// Steps in which Muon's momentum rises from 0.85. 0: constant momentum.
     pub momentum_warmup: usize,
-    /// Gradients are clipped to this global norm. 0: no clipping.
+    /// The maximum global norm of the gradients, to which they are clipped. 0: no clipping.
     pub max_gradient_norm: f64,
-    /// Weight of the uniform distribution in the target. 0: none. `metrics.csv` then holds both losses: the plain
-    /// cross-entropy, as validation has it, and the smoothed `objective`.
+    /// Weight of the uniform distribution in the target. 0: none. Otherwise `metrics.csv` has both losses: the plain
+    /// cross-entropy, as in validation, and the smoothed `objective`.
     pub label_smoothing: f64,
-    /// Steps between validations. 0: once an epoch, at least ten steps apart. The last of `steps` is always validated.
+    /// Steps between validations. 0: once per epoch, at least ten steps apart. The last step is always validated.
     pub validate_every: usize,
-    /// Further steps after which the run is validated. A study names those at which it compares trials.
+    /// Additional steps at which the run is validated. A study sets those at which it compares trials.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub validate_at: Vec<usize>,
     /// Steps between checkpoints. 0: at every validation.
     pub checkpoint_every: usize,
     /// Steps between rows of the training loss in `metrics.csv`. 10: a smooth curve, a small file.
     pub log_every: usize,
-    /// Whether the run writes an event file for TensorBoard: curves while they grow, at the end config and pictures.
+    /// True to write an event file for TensorBoard: curves during training; config and pictures at the end.
     pub tensorboard: bool,
-    /// Validations without improvement after which the run stops. 0: never.
+    /// The number of validations without improvement after which the run stops. 0: never.
     pub patience: usize,
     /// The smallest change of the monitored metric that counts as an improvement.
     pub min_delta: f64,
-    /// The logged metric that early stopping monitors. The validation loss: what a run is for.
+    /// The metric that early stopping monitors, by default the validation loss.
     pub monitor: Monitor,
     /// Minutes of training after which the run stops. 0: no limit.
     pub max_minutes: f64,
 }
 
-const USUAL_TIMEOUT: f64 = 600.0;
+const DEFAULT_WORKER_TIMEOUT: f64 = 600.0;
 
 /// Returns true for the default timeout, which the config of a run omits.
-fn is_usual_timeout(seconds: &f64) -> bool {
-    *seconds == USUAL_TIMEOUT
+fn is_default_timeout(seconds: &f64) -> bool {
+    *seconds == DEFAULT_WORKER_TIMEOUT
 }
 
 choices! {
-    /// The course of the learning rate after the warm-up.
+    /// The schedule of the learning rate after the warm-up.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "snake_case")]
     pub enum ScheduleKind {
@@ -122,14 +121,14 @@ choices! {
         Cosine uses ["min_learning_rate"],
         /// `learning_rate sqrt((warmup + 1) / (step + 1))`, never below `min_learning_rate`.
         InverseSqrt uses ["min_learning_rate"],
-        /// `learning_rate`, then linear decay to `min_learning_rate` over the last `cooldown` steps (Zhai et al., 2022, arXiv
-        /// 2106.04560; Hägele et al., 2024, arXiv 2405.18392).
+        /// `learning_rate`, then linear decay to `min_learning_rate` over the last `cooldown` steps (Zhai et al., 2022,
+        /// arXiv 2106.04560; Hägele et al., 2024, arXiv 2405.18392).
         Trapezoid uses ["min_learning_rate", "cooldown"],
     }
 }
 
-/// A metric of `metrics.csv` that early stopping can monitor, at each validation: what the validation
-/// itself says, or the mean over the rows of training since the validation before.
+/// A metric of `metrics.csv` that early stopping can monitor, at each validation: a result of the validation, or the
+/// mean over the training rows since the previous validation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Monitor {
@@ -148,7 +147,7 @@ pub enum Monitor {
 
 impl Monitor {
     /// Returns true if the metric is part of the training rows.
-    pub fn is_of_training(self) -> bool {
+    pub fn is_training_metric(self) -> bool {
         match self {
             Self::ValidLoss | Self::ValidAccuracy => false,
             Self::TrainLoss | Self::TrainAccuracy | Self::GradientNorm => true,
@@ -169,7 +168,7 @@ impl Default for TrainingConfig {
             batch_size: 32,
             accumulate: 1,
             shards: None,
-            worker_timeout: USUAL_TIMEOUT,
+            worker_timeout: DEFAULT_WORKER_TIMEOUT,
             optimizer: OptimizerKind::Adamw,
             learning_rate: 1e-3,
             schedule: ScheduleKind::Cosine,
@@ -198,8 +197,8 @@ impl Default for TrainingConfig {
 }
 
 /// The maximum number of steps. More are a typo: at a thousand steps per second they take 34 years.
-pub(super) const MOST_STEPS: usize = 1 << 40;
-const MOST_SEQUENCES: usize = 1 << 20;
+pub(super) const MAX_STEPS: usize = 1 << 40;
+const MAX_SEQUENCES: usize = 1 << 20;
 
 impl Section for TrainingConfig {
     fn unread(&self) -> Unread {
@@ -207,7 +206,7 @@ impl Section for TrainingConfig {
         unread
             .other_choices("training.optimizer", self.optimizer)
             .other_choices("training.schedule", self.schedule)
-            .unless(self.patience > 0, &["min_delta"], "early stopping, which `training.patience` asks for");
+            .unless(self.patience > 0, &["min_delta"], "early stopping, which `training.patience` enables");
         if self.weight_decay == 0.0 {
             unread.remove("weight_decay");
         }
@@ -215,23 +214,23 @@ impl Section for TrainingConfig {
     }
 
     fn ranges(&self) -> Vec<Ranged> {
-        let given = |key, value: Option<usize>, least, most: usize| {
-            (key, value.map(Number::from), Range::Whole(least, most as u64))
+        let optional = |key, value: Option<usize>, min, max: usize| {
+            (key, value.map(Number::from), Range::Integer(min, max as u64))
         };
-        let whole = |key, value, least, most| given(key, Some(value), least, most);
+        let integer = |key, value, min, max| optional(key, Some(value), min, max);
         let real = |key, value: f64, range| (key, Some(value.into()), range);
         vec![
-            given("threads", self.threads, 1, 1_024),
-            given("steps", self.steps, 1, MOST_STEPS),
-            given("epochs", self.epochs, 1, MOST_STEPS),
-            given("shards", self.shards, 1, MOST_SEQUENCES),
-            whole("batch_size", self.batch_size, 1, MOST_SEQUENCES),
-            whole("accumulate", self.accumulate, 1, MOST_SEQUENCES),
-            whole("momentum_warmup", self.momentum_warmup, 0, MOST_STEPS),
-            whole("validate_every", self.validate_every, 0, MOST_STEPS),
-            whole("checkpoint_every", self.checkpoint_every, 0, MOST_STEPS),
-            whole("log_every", self.log_every, 1, MOST_STEPS),
-            whole("patience", self.patience, 0, MOST_STEPS),
+            optional("threads", self.threads, 1, 1_024),
+            optional("steps", self.steps, 1, MAX_STEPS),
+            optional("epochs", self.epochs, 1, MAX_STEPS),
+            optional("shards", self.shards, 1, MAX_SEQUENCES),
+            integer("batch_size", self.batch_size, 1, MAX_SEQUENCES),
+            integer("accumulate", self.accumulate, 1, MAX_SEQUENCES),
+            integer("momentum_warmup", self.momentum_warmup, 0, MAX_STEPS),
+            integer("validate_every", self.validate_every, 0, MAX_STEPS),
+            integer("checkpoint_every", self.checkpoint_every, 0, MAX_STEPS),
+            integer("log_every", self.log_every, 1, MAX_STEPS),
+            integer("patience", self.patience, 0, MAX_STEPS),
             real("learning_rate", self.learning_rate, Range::POSITIVE),
             real("worker_timeout", self.worker_timeout, Range::POSITIVE),
             real("epsilon", self.epsilon, Range::POSITIVE),
@@ -257,24 +256,23 @@ impl TrainingConfig {
     /// Checks everything that does not need the data.
     pub fn check(&self) -> Result<()> {
         if let (Some(steps), Some(epochs)) = (self.steps, self.epochs) {
-            let problem =
-                format!("cannot be combined with `training.epochs` = {epochs}: keep one of the two");
+            let problem = format!("cannot be combined with `training.epochs` = {epochs}; keep one of them");
             return Err(Error::key("training.steps", steps, problem));
         }
         self.check_ranges().map_err(Error::in_section("training"))?;
         let shards = self.shards.unwrap_or(1);
-        let problem = "must be a power of two: 1, 2, 4, 8 and so on";
+        let problem = "must be a power of two";
         Error::check_key(shards.is_power_of_two(), "training.shards", shards, problem)?;
         let problem = format!("must divide `training.batch_size` = {}", self.batch_size);
         Error::check_key(self.batch_size.is_multiple_of(shards), "training.shards", shards, problem)?;
         for (key, value) in [("training.warmup", self.warmup), ("training.cooldown", self.cooldown)] {
-            let problem = "is longer than any run: give steps, or a fraction of the run below 1";
-            Error::check_key(value <= MOST_STEPS as f64, key, value, problem)?;
+            let problem = "is longer than any run; use steps, or a fraction of the run below 1";
+            Error::check_key(value <= MAX_STEPS as f64, key, value, problem)?;
         }
-        let (least, most) = (self.min_learning_rate, self.learning_rate);
-        let ends_below = self.schedule == ScheduleKind::Constant || least <= most;
-        let problem = format!("must not exceed `training.learning_rate` = {most}: use {:.0e}", most / 10.0);
-        Error::check_key(ends_below, "training.min_learning_rate", least, problem)
+        let (min, max) = (self.min_learning_rate, self.learning_rate);
+        let ends_below = self.schedule == ScheduleKind::Constant || min <= max;
+        let problem = format!("must not exceed `training.learning_rate` = {max}; use {:.0e}", max / 10.0);
+        Error::check_key(ends_below, "training.min_learning_rate", min, problem)
     }
 
     /// Returns the steps of the warm-up, and of the cooldown of a trapezoid, in a run of `total` steps.
@@ -298,9 +296,9 @@ impl TrainingConfig {
         let ramps = warmup.saturating_add(cooldown);
         let keys = [("training.warmup", self.warmup), ("training.cooldown", self.cooldown)];
         // The warm-up alone may be too long.
-        let [(key, value), (other, beside)] = if warmup > total { keys } else { [keys[1], keys[0]] };
+        let [(key, value), (other, other_value)] = if warmup > total { keys } else { [keys[1], keys[0]] };
         let problem = format!(
-            "is too long: with `{other}` = {beside} the trapezoid takes {} of the run's {}: shorten one",
+            "is too long: with `{other}` = {other_value}, the ramps take {}, but the run has {}; shorten one of them",
             counted(ramps, "step"),
             counted(total, "step")
         );
@@ -317,7 +315,7 @@ impl TrainingConfig {
     pub fn total_steps(&self, batches: usize) -> usize {
         match (self.steps, self.epochs) {
             (Some(steps), _) => steps,
-            (None, Some(epochs)) => epochs.saturating_mul(self.steps_per_epoch(batches)).min(MOST_STEPS),
+            (None, Some(epochs)) => epochs.saturating_mul(self.steps_per_epoch(batches)).min(MAX_STEPS),
             (None, None) => DEFAULT_STEPS,
         }
     }
@@ -328,15 +326,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_no_run_has_are_refused() {
+    fn absurd_numbers_are_refused() {
         let default = TrainingConfig::default;
         for (config, part) in [
-            (TrainingConfig { steps: Some(usize::MAX / 2), ..default() }, "must be from 1 to 1099511627776"),
-            (TrainingConfig { epochs: Some(usize::MAX / 2), ..default() }, "must be from 1 to 1099511627776"),
-            (TrainingConfig { beta1: f64::NAN, ..default() }, "must lie in [0, 1)"),
+            (TrainingConfig { steps: Some(usize::MAX / 2), ..default() }, "must be in [1, 1099511627776]"),
+            (TrainingConfig { epochs: Some(usize::MAX / 2), ..default() }, "must be in [1, 1099511627776]"),
+            (TrainingConfig { beta1: f64::NAN, ..default() }, "must be in [0, 1)"),
         ] {
-            let said = config.check().unwrap_err().to_string();
-            assert!(said.contains(part), "{said}");
+            let message = config.check().unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
         }
         assert_eq!(TrainingConfig { epochs: Some(1 << 40), ..default() }.total_steps(1 << 40), 1 << 40);
     }
@@ -354,8 +352,13 @@ mod tests {
             assert_eq!(config.ramps(total).iter().sum::<usize>(), total, "{warmup} of {total}");
             config.check_schedule(total).unwrap();
         }
-        let said = |warmup, cooldown| trapezoid(warmup, cooldown).check_schedule(5).unwrap_err().to_string();
-        assert!(said(6.0, 0.0).starts_with("`training.warmup` = 6 is too long"), "{}", said(6.0, 0.0));
-        assert!(said(3.0, 3.0).starts_with("`training.cooldown` = 3 is too long"), "{}", said(3.0, 3.0));
+        let message =
+            |warmup, cooldown| trapezoid(warmup, cooldown).check_schedule(5).unwrap_err().to_string();
+        assert!(message(6.0, 0.0).starts_with("`training.warmup` = 6 is too long"), "{}", message(6.0, 0.0));
+        assert!(
+            message(3.0, 3.0).starts_with("`training.cooldown` = 3 is too long"),
+            "{}",
+            message(3.0, 3.0)
+        );
     }
 }

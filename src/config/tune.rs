@@ -3,39 +3,37 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::training::MOST_STEPS;
+use super::training::MAX_STEPS;
 use crate::choice::Unread;
 use crate::choices;
 use crate::error::{Error, Result};
 use crate::range::{Number, Range, Ranged, Section};
 
-/// How hyper-parameters are searched.
+/// The section `[tune]`: the search for hyper-parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TuneConfig {
-    /// The way to search. Left out: halving where there is a search space, and the recipe where there is
-    /// none.
+    /// The search method. Omitted: halving if there is a search space, else the recipe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
-    /// Settings that `random` and `halving` try. 40: enough for three keys.
+    /// The number of settings that `random` and `halving` try. 40: enough for three keys.
     pub trials: usize,
-    /// Runs of each setting, with the seeds `run.seed`, `run.seed` + 1 and so on, which draw other weights,
-    /// another order and other dropout for the same data; their mean counts. 1: more settings say more than
-    /// more seeds.
+    /// The number of runs of each setting, with the seeds `run.seed`, `run.seed` + 1 and so on, whose mean counts. The
+    /// seeds change weights, order and dropout, but not the data. 1: more settings help more than more seeds.
     pub seeds: usize,
-    /// Steps of a trial at the config's own batch size; a trial of another batch size sees as many sequences, to
-    /// half a step, in at least one step. Left out: those of the config, for the recipe a quarter of them.
+    /// Steps of a trial at the config's own batch size. A trial of another batch size sees as many sequences, rounded
+    /// to whole steps. Omitted: the config's steps, or a quarter of them for the recipe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
-    /// Number of rungs, at which trials are compared; the last is the end of a trial. Left out: for halving as
-    /// many as leave one trial, if the first has at least 10 steps; 2 for the recipe, 1 for grid and random.
+    /// The number of rungs, at which trials are compared; the last is the end of a trial. Omitted: 2 for the recipe, 1
+    /// for grid and random, and for halving as many as it takes to leave one trial, if the first has at least 10 steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rungs: Option<usize>,
-    /// Reduction factor: at each rung the best 1/eta of the trials continue, to eta times as many steps. Left
-    /// out: 3 (Li et al., 2018, section 3), for the recipe 2.
+    /// Reduction factor: at each rung the best 1/eta of the trials continue, to eta times as many steps. Omitted: 3 (Li
+    /// et al., 2018, section 3), or 2 for the recipe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta: Option<usize>,
-    /// Whether a model must overfit one batch first.
+    /// True to check first that the model can overfit one batch.
     pub overfit_check: bool,
     /// The values that keys may take: `"training.batch_size" = [16, 32, 64]`, or
     /// `"training.learning_rate" = { min = 1e-4, max = 1e-2, scale = "log" }`.
@@ -45,7 +43,7 @@ pub struct TuneConfig {
 }
 
 choices! {
-    /// A way to search.
+    /// A search method.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "snake_case")]
     pub enum Method {
@@ -53,11 +51,10 @@ choices! {
         Grid,
         /// Combinations drawn at random (Bergstra and Bengio, 2012).
         Random uses ["trials"],
-        /// Combinations drawn at random, of which the better go on (Jamieson and Talwalkar, 2016; the
-        /// brackets of Hyperband, Li et al., 2018).
+        /// Combinations drawn at random, of which the better ones continue (Jamieson and Talwalkar, 2016; the brackets
+        /// of Hyperband, Li et al., 2018).
         Halving uses ["trials"],
-        /// One key after another, in the order of the textbooks: batch size, learning rate, heads and
-        /// width, dropout.
+        /// One key after another: batch size, learning rate, heads and width, dropout.
         Recipe,
     }
 }
@@ -77,8 +74,8 @@ impl Default for TuneConfig {
     }
 }
 
-/// The maximum of a key. Larger numbers are a typo.
-const MOST: usize = 10_000;
+/// The maximum of the keys that count trials, seeds and rungs, and of `eta`. Larger numbers are typos.
+const MAX_COUNT: usize = 10_000;
 
 impl Section for TuneConfig {
     fn unread(&self) -> Unread {
@@ -88,15 +85,15 @@ impl Section for TuneConfig {
     }
 
     fn ranges(&self) -> Vec<Ranged> {
-        let given = |key, value: Option<usize>, least, most: usize| {
-            (key, value.map(Number::from), Range::Whole(least, most as u64))
+        let optional = |key, value: Option<usize>, min, max: usize| {
+            (key, value.map(Number::from), Range::Integer(min, max as u64))
         };
         vec![
-            given("trials", Some(self.trials), 1, MOST),
-            given("seeds", Some(self.seeds), 1, MOST),
-            given("steps", self.steps, 1, MOST_STEPS),
-            given("rungs", self.rungs, 1, MOST),
-            given("eta", self.eta, 2, MOST),
+            optional("trials", Some(self.trials), 1, MAX_COUNT),
+            optional("seeds", Some(self.seeds), 1, MAX_COUNT),
+            optional("steps", self.steps, 1, MAX_STEPS),
+            optional("rungs", self.rungs, 1, MAX_COUNT),
+            optional("eta", self.eta, 2, MAX_COUNT),
         ]
     }
 }
@@ -125,8 +122,9 @@ impl TuneConfig {
         let method = self.method();
         let name = format!("\"{method:?}\"").to_lowercase();
         let has_own_search = method == Method::Recipe;
-        let own = "brings a search of its own: leave out [tune.search], or take \"halving\", \"random\" or \"grid\"";
-        let needed = "needs keys to search: write [tune.search] and below it \
+        let own =
+            "has its own search space; remove [tune.search], or use \"halving\", \"random\" or \"grid\"";
+        let needed = "needs keys to search; add [tune.search] with \
                       \"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }";
         let problem = if has_own_search { own } else { needed };
         Error::check_key(has_own_search == self.search.is_empty(), "tune.method", name, problem)
@@ -146,19 +144,19 @@ mod tests {
         assert_eq!((some.method(), some.eta()), (Method::Halving, 3));
         assert!(none.check().is_ok() && some.check().is_ok());
         for (config, part) in [
-            (TuneConfig { method: Some(Method::Recipe), ..some.clone() }, "search of its own"),
+            (TuneConfig { method: Some(Method::Recipe), ..some.clone() }, "has its own search space"),
             (
                 TuneConfig { method: Some(Method::Grid), ..none.clone() },
                 "`tune.method` = \"grid\" needs keys",
             ),
-            (TuneConfig { trials: 0, ..some.clone() }, "`tune.trials` = 0 must be from 1 to 10000"),
-            (TuneConfig { eta: Some(1), ..some.clone() }, "`tune.eta` = 1 must be from 2 to 10000"),
-            (TuneConfig { trials: 1 << 20, ..some.clone() }, "must be from"),
-            (TuneConfig { rungs: Some(usize::MAX), ..some.clone() }, "must be from"),
-            (TuneConfig { eta: Some(usize::MAX), ..some }, "must be from"),
+            (TuneConfig { trials: 0, ..some.clone() }, "`tune.trials` = 0 must be in [1, 10000]"),
+            (TuneConfig { eta: Some(1), ..some.clone() }, "`tune.eta` = 1 must be in [2, 10000]"),
+            (TuneConfig { trials: 1 << 20, ..some.clone() }, "must be in ["),
+            (TuneConfig { rungs: Some(usize::MAX), ..some.clone() }, "must be in ["),
+            (TuneConfig { eta: Some(usize::MAX), ..some }, "must be in ["),
         ] {
-            let said = config.check().unwrap_err().to_string();
-            assert!(said.contains(part), "{said}");
+            let message = config.check().unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn check(entries: &Entries) -> Result<()> {
         let is_scalar = !(entry.value.is_str() || entry.value.is_array() || entry.value.is_table());
         if is_scalar && types(key) == ["string"] {
             let text = &entry.text;
-            return Err(Error::key(key, text, format!("is not text: write it in quotes, as \"{text}\"")));
+            return Err(Error::key(key, text, format!("is not text; write it in quotes: \"{text}\"")));
         }
     }
     Ok(())
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_those_that_the_structs_declare() {
+    fn types_match_the_config_structs() {
         for (key, expected) in [
             ("data.path", &["string"][..]),
             ("data.tokens", &["string"]),

@@ -10,7 +10,7 @@ use crate::error::{Error, keys_of_model};
 use crate::range::Section;
 
 /// Keys that the built-in config sets for its task, so a user with other data has not written them.
-const OF_THE_BUILT_IN_TASK: [&str; 2] = ["data.vocab", "data.length"];
+const BUILT_IN_TASK_KEYS: [&str; 2] = ["data.vocab", "data.length"];
 
 impl Config {
     /// Returns a message for each key that has no effect although its value is not the default. The `dataset` decides
@@ -25,14 +25,15 @@ impl Config {
         let default = Self { tune: Some(TuneConfig::default()), ..Self::default() }.values();
         let values = self.values();
         let given = values.iter().filter(|(key, value)| default.get(*key) != Some(value));
-        let told = given.filter_map(|(key, value)| {
+        let messages = given.filter_map(|(key, value)| {
             let (section, name) = key.split_once('.')?;
             let (_, unread) = sections.iter().find(|(named, _)| *named == section)?;
             let readers = unread.readers(name)?;
             let readers = if section == "model" { keys_of_model(readers) } else { readers.to_string() };
-            Some((key, value, format!("has no effect: it is for {readers} alone")))
+            Some((key, value, format!("has no effect: it applies only to {readers}")))
         });
-        told.filter(|(key, value, _)| !is_built_in(key, value))
+        messages
+            .filter(|(key, value, _)| !is_built_in(key, value))
             .map(|(key, value, problem)| Error::key(key, value, problem))
             .collect()
     }
@@ -40,7 +41,7 @@ impl Config {
 
 /// Returns true if the built-in config has this value for its task.
 fn is_built_in(key: &str, value: &toml::Value) -> bool {
-    OF_THE_BUILT_IN_TASK.contains(&key)
+    BUILT_IN_TASK_KEYS.contains(&key)
         && Config::parse(DEFAULT_TEXT, Path::new(DEFAULT_FILE), &[])
             .is_ok_and(|built_in| built_in.values().get(key) == Some(value))
 }
@@ -49,7 +50,7 @@ fn is_built_in(key: &str, value: &toml::Value) -> bool {
 mod tests {
     use super::*;
 
-    fn said(text: &str, set: &[&str]) -> Vec<String> {
+    fn messages(text: &str, set: &[&str]) -> Vec<String> {
         let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
         let config = Config::parse(text, Path::new("config.toml"), &set).unwrap();
         config.without_effect(None).iter().map(Error::to_string).collect()
@@ -89,10 +90,13 @@ mod tests {
             (&["data.task=addition", "data.length=9"], "`data.length` = 9"),
             (&["data.task=addition", "data.vocab=9"], "`data.vocab` = 9"),
             (&["tune.method=recipe", "tune.trials=9"], "`tune.trials` = 9"),
-            (&["data.order=2"], "`data.order` = 2 has no effect: it is for `data.task` = \"markov\" alone"),
+            (
+                &["data.order=2"],
+                "`data.order` = 2 has no effect: it applies only to `data.task` = \"markov\"",
+            ),
         ] {
-            let said = said("", set);
-            assert!(said.len() == 1 && said[0].starts_with(expected), "{set:?}: {said:?}");
+            let messages = messages("", set);
+            assert!(messages.len() == 1 && messages[0].starts_with(expected), "{set:?}: {messages:?}");
         }
     }
 
@@ -109,19 +113,19 @@ mod tests {
             &["data.task=markov", "data.order=2"],
             &["tune.method=recipe", "tune.seeds=2"],
         ] {
-            assert_eq!(said("", set), [""; 0], "{set:?}");
+            assert_eq!(messages("", set), [""; 0], "{set:?}");
         }
-        // A file's keys for its task say nothing about the text that replaces the task on the command line.
-        assert_eq!(said(DEFAULT_TEXT, &["data.path=a.txt"]), [""; 0]);
+        // The task keys of a file are not reported if the command line replaces the task by a text.
+        assert_eq!(messages(DEFAULT_TEXT, &["data.path=a.txt"]), [""; 0]);
     }
 
     #[test]
     fn the_shipped_configs_hold_no_key_without_effect() {
-        assert_eq!(said(DEFAULT_TEXT, &[]), [""; 0]);
+        assert_eq!(messages(DEFAULT_TEXT, &[]), [""; 0]);
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/configs");
         for entry in std::fs::read_dir(folder).unwrap() {
             let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-            assert_eq!(said(&text, &[]), [""; 0]);
+            assert_eq!(messages(&text, &[]), [""; 0]);
         }
     }
 }

@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 
 use super::excerpt::excerpt;
 
-/// The most control characters that a warning names.
-const NAMED: usize = 4;
+/// The largest number of control characters that a warning names.
+const MAX_NAMED_CONTROLS: usize = 4;
 
-/// The first characters of documents whose text is hidden in markup, in lower case.
+/// The beginnings of document formats with markup, in lower case, and the names of the formats.
 const MARKUP: [(&str, &str); 4] =
     [("<!doctype html", "HTML"), ("<html", "HTML"), ("<?xml", "XML"), ("{\\rtf", "RTF")];
 
-/// The signs that were found so far.
+/// The signs of damage.
 #[derive(Debug, Default)]
 pub(super) struct Damage {
     is_replaced: bool,
-    /// The first characters that UTF-8 gives if it is read as Windows-1252.
+    /// The first characters that look like UTF-8 decoded as Windows-1252.
     mojibake: Option<String>,
     controls: BTreeSet<char>,
     is_iso_2022: bool,
@@ -43,29 +43,32 @@ impl Damage {
         let mut warnings = Vec::new();
         if self.is_replaced {
             warnings.push(
-                "the file has replacement characters (U+FFFD), which another program wrote for characters that it could \
-                 not read: convert the original again"
+                "the file contains replacement characters (U+FFFD), which another program wrote for \
+                 characters that it could not decode; convert the original again"
                     .into(),
             );
         }
         if let Some(found) = &self.mojibake {
             warnings.push(format!(
-                "the file has `{}`, as UTF-8 that was read as Windows-1252 and saved again: convert the original again",
+                "the file contains `{}`, typical of UTF-8 that was decoded as Windows-1252; convert the \
+                 original again",
                 excerpt(found)
             ));
         }
         if self.is_iso_2022 {
             warnings.push(
-                "the file has the escape sequences of ISO-2022: convert it, as `iconv -f ISO-2022-JP -t UTF-8 FILE > NEW` \
-                 does for Japanese"
+                "the file contains escape sequences of ISO-2022; convert it to UTF-8, for Japanese with \
+                 `iconv -f ISO-2022-JP -t UTF-8 FILE > NEW`"
                     .into(),
             );
         } else if !self.controls.is_empty() {
-            let named = self.controls.iter().take(NAMED).map(|it| format!("U+{:04X}", *it as u32));
-            let more = if self.controls.len() > NAMED { ", …" } else { "" };
-            let colours = if self.controls.contains(&'\x1b') { ", as the colours of a terminal" } else { "" };
+            let named =
+                self.controls.iter().take(MAX_NAMED_CONTROLS).map(|it| format!("U+{:04X}", *it as u32));
+            let more = if self.controls.len() > MAX_NAMED_CONTROLS { ", …" } else { "" };
+            let colours = if self.controls.contains(&'\x1b') { ", such as terminal colours" } else { "" };
             warnings.push(format!(
-                "the file has control characters ({}{more}){colours}: remove them unless they have a meaning",
+                "the file contains control characters ({}{more}){colours}; remove them unless they have a \
+                 meaning",
                 named.collect::<Vec<_>>().join(", ")
             ));
         }
@@ -111,7 +114,7 @@ mod tests {
             ("itâ€™s", "`â€`"),
             ("Ð¿ÑƒÑ‚ÑŒ", "`Ð¿`"),
             ("\x1b$B$3$s\x1b(B", "ISO-2022-JP"),
-            ("\x1b[31mred\x1b[0m", "(U+001B), as the colours"),
+            ("\x1b[31mred\x1b[0m", "(U+001B), such as terminal colours"),
             ("a\x01b\x02", "(U+0001, U+0002)"),
         ] {
             assert!(warnings(text).contains(sign), "{text:?}: {}", warnings(text));

@@ -19,7 +19,7 @@ pub struct Dataset {
     pub floor: Option<Floor>,
     /// The floor at each position of the validation set; empty if unknown.
     pub floor_by_position: Vec<f64>,
-    /// The format and the guesses with which a table was read.
+    /// The format of a table, and the guesses made when it was read.
     pub table: Option<Arc<TableReading>>,
     /// The files of a text, and warnings about them.
     pub text: Option<Arc<TextReading>>,
@@ -34,7 +34,7 @@ impl Dataset {
     pub fn from_sequences(vocabulary: Vocabulary, train: &[Vec<u32>], valid: &[Vec<u32>]) -> Result<Self> {
         let rows = |name: &str, sequences: &[Vec<u32>]| -> Result<Sequences> {
             ensure(!sequences.is_empty(), Error::Input, || {
-                format!("the {name} set is empty: give it sequences")
+                format!("the {name} set is empty; add sequences")
             })?;
             let mut rows = Rows::default();
             for (sequence, number) in sequences.iter().zip(1..) {

@@ -2,20 +2,20 @@
 
 use crate::numbers::counted;
 
-/// The most characters shown.
-const MOST: usize = 40;
+/// The largest number of characters that an excerpt shows.
+const MAX_CHARACTERS: usize = 40;
 
 /// Returns the value in one line, cut if it is long.
 pub(crate) fn excerpt(value: &str) -> String {
-    crate::error::excerpt(value, MOST)
+    crate::error::excerpt(value, MAX_CHARACTERS)
 }
 
-/// Returns a note on `more` cases like the one that a message names, such as ` (and 2 files like it)`; empty if there are
-/// none.
-pub(crate) fn and_like_it(more: usize, noun: &str) -> String {
+/// Returns the number of further cases for a message that names the first one, such as ` (and 2 more files)`. Empty if
+/// there are none.
+pub(crate) fn and_more(more: usize, noun: &str) -> String {
     match more {
         0 => String::new(),
-        _ => format!(" (and {} like it)", counted(more, noun)),
+        _ => format!(" (and {})", counted(more, &format!("more {noun}"))),
     }
 }
 

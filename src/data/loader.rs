@@ -60,7 +60,7 @@ impl Loader {
         assert!(self.holds(index), "batch {index} of {}", self.batches());
         let first = index * self.batch_size;
         let permutation = self.permutation(epoch);
-        let places: Vec<_> = match self.sequences.window_starts() {
+        let offsets: Vec<_> = match self.sequences.window_starts() {
             None => {
                 let samples = first..self.sequences.len().min(first + self.batch_size);
                 permutation[samples].iter().map(|&sample| sample as usize).collect()
@@ -84,9 +84,9 @@ impl Loader {
             Some([shortest, longest]) => {
                 let mut random = generator(self.seed, Purpose::Lengths, [epoch as u64, index as u64]);
                 let length = random.random_range(shortest as u64..=longest as u64) as usize;
-                self.sequences.batch_at(length, &places)
+                self.sequences.batch_at(length, &offsets)
             }
-            None => self.sequences.batch(places.into_iter()),
+            None => self.sequences.batch(offsets.into_iter()),
         }
     }
 

@@ -82,7 +82,8 @@ pub fn load_with(config: &DataConfig, seed: u64, vocabulary: &Vocabulary) -> Res
 fn check_vocabulary(dataset: &Dataset, vocabulary: &Vocabulary) -> Result<()> {
     ensure(dataset.vocabulary == *vocabulary, Error::Input, || {
         format!(
-            "the section [data] makes {}, and the weights were trained on {vocabulary}; give the config of the run",
+            "the section [data] gives {}, but the weights were trained on {vocabulary}; use the config of \
+             the run",
             dataset.vocabulary
         )
     })
@@ -95,11 +96,11 @@ fn check_vocabulary(dataset: &Dataset, vocabulary: &Vocabulary) -> Result<()> {
 /// Returns the errors of [`load_with`], and an error if `config` names no file.
 pub fn load_whole(config: &DataConfig, seed: u64, vocabulary: &Vocabulary) -> Result<Dataset> {
     if config.source() == Source::Sequences {
-        let problem = "draws sequences, which have no whole: give a file by `data.path`";
+        let problem = "does not read a file; set `data.path` to a file";
         return Err(Error::key("data.source", config.source(), problem));
     }
     check(config)?;
-    let whole = DataConfig { valid_fraction: config::WHOLE, ..config.clone() };
+    let whole = DataConfig { valid_fraction: config::WHOLE_FILE, ..config.clone() };
     let dataset = read(&whole, seed, Some(vocabulary))?;
     check_vocabulary(&dataset, vocabulary)?;
     Ok(dataset)
@@ -112,28 +113,29 @@ fn read_or_draw(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> R
 
 fn read(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Dataset> {
     if config.source() == Source::Memory {
-        let problem = "is data that a program gave when it trained, and is not kept: give a file, as --set \
+        let problem = "is not stored, because a program passed the data; pass a file, for example with --set \
                        data.source=table --set data.path=sequences.csv";
         return Err(Error::key("data.source", "\"memory\"", problem));
     }
     // Imported weights do not record their training data, and inference works without it.
     if config.source() != Source::Sequences && config.path.as_os_str().is_empty() {
-        let problem = "names no file: give the path of your data, as --set data.path=book.txt";
+        let problem =
+            "does not name a file; set the path of your data, for example with --set data.path=book.txt";
         return Err(Error::key("data.path", "\"\"", problem));
     }
     if config.source() != Source::Sequences
         && config.path.to_string_lossy().contains(char::is_control)
         && !config.path.exists()
     {
-        let problem = "does not exist, and holds a control character: in double quotes \\t, \\n and the like are \
-                       escapes; write the path in single quotes or with forward slashes";
+        let problem = "does not exist and contains a control character: in double quotes \\t, \\n and the \
+                       like are escapes; write the path in single quotes or with forward slashes";
         return Err(Error::key("data.path", config.path.display(), problem));
     }
     match config.source() {
         Source::Sequences => tasks::load(config, config.seed.unwrap_or(seed)),
         Source::Text => text::load(config, given),
         Source::Table => table::load(config, given),
-        Source::Memory => unreachable!("it was refused"),
+        Source::Memory => unreachable!("refused above"),
     }
 }
 
@@ -148,7 +150,7 @@ pub fn load_at_length(config: &DataConfig, seed: u64, loaded: &Dataset, length: 
         return tasks::load(&config.at_length(length), config.seed.unwrap_or(seed));
     }
     let cut = |set: &Sequences| {
-        let problem = "each sequence of this table has a length of its own, and no other";
+        let problem = "each sequence of this table has its own length, which cannot be changed";
         set.in_windows_of(length).ok_or_else(|| Error::Input(problem.to_string()))
     };
     Ok(Dataset::of_file(loaded.vocabulary.clone(), (cut(&loaded.train)?, cut(&loaded.valid)?)))
@@ -162,8 +164,8 @@ pub fn load_at_length(config: &DataConfig, seed: u64, loaded: &Dataset, length: 
 pub fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
     check(config)?;
     if let Some(lengths) = config.lengths {
-        let problem =
-            "is for decoders: the sources of an encoder-decoder have all lengths up to `data.length`";
+        let problem = "applies to decoders only, because the sources of an encoder-decoder have all lengths \
+                       up to `data.length`; remove it";
         return Err(config.wrong_lengths(lengths, problem));
     }
     match config.source() {
@@ -171,8 +173,8 @@ pub fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
         Source::Text | Source::Table | Source::Memory => Err(Error::key(
             "data.source",
             config.source(),
-            "has no source and answer for an encoder-decoder; take `data.source` = \"sequences\" with \
-             the task `reverse` or `sort`, or `model.architecture` = \"decoder\"",
+            "does not have a source and an answer for an encoder-decoder; use `data.source` = \"sequences\" \
+             with the task `reverse` or `sort`, or `model.architecture` = \"decoder\"",
         )),
     }
 }
@@ -185,25 +187,25 @@ mod tests {
     fn data_seed_overrides_the_run_seed() {
         let small = DataConfig { length: 7, train_samples: 5, valid_samples: 3, ..DataConfig::default() };
         let drawn = |config: &DataConfig, seed| load(config, seed).unwrap().fingerprint();
-        let kept = DataConfig { seed: Some(11), ..small.clone() };
-        assert_eq!(drawn(&kept, 2), drawn(&small, 11));
+        let seeded = DataConfig { seed: Some(11), ..small.clone() };
+        assert_eq!(drawn(&seeded, 2), drawn(&small, 11));
         assert_ne!(drawn(&small, 2), drawn(&small, 11));
         let vocabulary = load(&small, 0).unwrap().vocabulary;
-        assert_eq!(load_with(&kept, 2, &vocabulary).unwrap().fingerprint(), drawn(&small, 11));
+        assert_eq!(load_with(&seeded, 2, &vocabulary).unwrap().fingerprint(), drawn(&small, 11));
         let pairs = |config: &DataConfig, seed| {
             let config = DataConfig { task: Task::Reverse, ..config.clone() };
             load_pairs(&config, seed).unwrap().fingerprint()
         };
-        assert_eq!(pairs(&kept, 2), pairs(&small, 11));
+        assert_eq!(pairs(&seeded, 2), pairs(&small, 11));
     }
 
     #[test]
-    fn sizes_that_no_task_can_have_are_named() {
+    fn impossible_sizes_are_named() {
         let default = DataConfig::default;
         let wrong = [
-            (DataConfig { vocab: Count::Of(0), ..default() }, "`data.vocab` = 0 must be from 2 to 1048576"),
+            (DataConfig { vocab: Count::Of(0), ..default() }, "`data.vocab` = 0 must be in [2, 1048576]"),
             (DataConfig { vocab: Count::Of(usize::MAX), ..default() }, "`data.vocab` = 18446744073709551615"),
-            (DataConfig { length: 0, ..default() }, "`data.length` = 0 must be from 1"),
+            (DataConfig { length: 0, ..default() }, "`data.length` = 0 must be in [1, "),
             (DataConfig { train_samples: 0, ..default() }, "`data.train_samples` = 0 must"),
             (DataConfig { valid_samples: usize::MAX, ..default() }, "`data.valid_samples` = 184"),
         ];

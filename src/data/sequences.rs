@@ -97,7 +97,7 @@ impl Sequences {
         }
         if config.is_one_split() {
             let problem =
-                format!("has {}, so nothing can be predicted; give more data", counted(all, "token"));
+                format!("has {}, so there is nothing to predict; use more data", counted(all, "token"));
             return Err(Error::file(&config.path, problem));
         }
         let train = config.train_part(all);
@@ -108,17 +108,18 @@ impl Sequences {
         let problem = if train < longest + 1 {
             let remedy = match train {
                 // A shorter window would leave too few tokens for validation, too.
-                _ if train < 2 || all - train < 2 => "give more data".to_string(),
-                _ => format!("lower `{key}` to {} or below, or give more data", train - 1),
+                _ if train < 2 || all - train < 2 => "use more data".to_string(),
+                _ => format!("lower `{key}` to {} or below, or use more data", train - 1),
             };
             format!(
-                "has {} for training, fewer than a window of `{key}` = {longest} and the token after it; {remedy}",
+                "has {} for training, fewer than a window of `{key}` = {longest} and the token after it; \
+                 {remedy}",
                 counted(train, "token")
             )
         } else if all - train < 2 {
             format!(
-                "has {}, of which `data.valid_fraction` = {} leaves {} for validation, and 2 are needed; raise \
-                 it, or give more data",
+                "has {}, of which `data.valid_fraction` = {} leaves {} for validation, but 2 are needed; \
+                 raise it, or use more data",
                 counted(all, "token"),
                 config.valid_fraction,
                 all - train
@@ -211,33 +212,33 @@ impl Sequences {
         self.parts().flat_map(|(rows, part)| rows.ids.iter(part))
     }
 
-    /// Returns the place of a sample: its index if each row is a sample, or the start of its adjacent window within the
+    /// Returns the offset of a sample: its index if each row is a sample, or the start of its adjacent window within the
     /// part of the stream.
-    pub(crate) fn place(&self, sample: usize) -> usize {
+    pub(crate) fn offset(&self, sample: usize) -> usize {
         self.windows.as_ref().map_or(sample, |windows| sample * windows.length)
     }
 
-    /// Returns the range of ids of the sample at a place: its first input, then its targets.
-    fn range(&self, place: usize) -> Range<usize> {
+    /// Returns the range of ids of the sample at an offset: its first input, then its targets.
+    fn range(&self, offset: usize) -> Range<usize> {
         match &self.windows {
-            None => self.targets.range(place),
-            Some(windows) => windows.ids(place),
+            None => self.targets.range(offset),
+            Some(windows) => windows.ids(offset),
         }
     }
 
     /// Returns the source of a sample, which is empty if there is none, and its first input with all targets.
     pub(crate) fn sample(&self, sample: usize) -> (Vec<u32>, Vec<u32>) {
         let source = self.source.iter().flat_map(|source| source.ids.iter(source.range(sample)));
-        (source.collect(), self.targets.ids.iter(self.range(self.place(sample))).collect())
+        (source.collect(), self.targets.ids.iter(self.range(self.offset(sample))).collect())
     }
 
     /// Returns, for the first input and each target of a sample, true if the optimal predictor knows it.
     pub(crate) fn is_determined(&self, sample: usize) -> Vec<bool> {
         let role = |at| self.targets.roles.get(at).copied();
-        self.range(self.place(sample)).map(|at| role(at) == Some(Role::Determined)).collect()
+        self.range(self.offset(sample)).map(|at| role(at) == Some(Role::Determined)).collect()
     }
 
-    /// Returns the places at which a full window can start, if the samples are windows of a stream.
+    /// Returns the offsets at which a full window can start, if the samples are windows of a stream.
     pub(crate) fn window_starts(&self) -> Option<Range<usize>> {
         self.windows.as_ref().map(|windows| 0..windows.targets() - self.time() + 1)
     }
@@ -247,11 +248,11 @@ impl Sequences {
         self.windows.as_ref().map(|windows| (&self.targets.ids, windows.part.clone()))
     }
 
-    /// Returns a batch of the samples at the given [places](Self::place). Windows may start at any of the
+    /// Returns a batch of the samples at the given [offsets](Self::offset). Windows may start at any of the
     /// [`window_starts`](Self::window_starts).
-    pub(crate) fn batch(&self, places: impl ExactSizeIterator<Item = usize> + Clone) -> Batch {
-        let source = self.source.as_ref().map(|source| source.source_batch(places.clone()));
-        Batch { source, ..self.targets.batch(places.map(|place| self.range(place))) }
+    pub(crate) fn batch(&self, offsets: impl ExactSizeIterator<Item = usize> + Clone) -> Batch {
+        let source = self.source.as_ref().map(|source| source.source_batch(offsets.clone()));
+        Batch { source, ..self.targets.batch(offsets.map(|offset| self.range(offset))) }
     }
 
     /// Iterates over batches of up to `rows` samples for validation: each sample once, in order. A stream is cut into
@@ -259,25 +260,25 @@ impl Sequences {
     pub fn batches(&self, rows: usize) -> impl ExactSizeIterator<Item = Batch> {
         (0..self.len()).step_by(rows).map(move |first| {
             let samples = first..self.len().min(first + rows);
-            self.batch(samples.map(|sample| self.place(sample)))
+            self.batch(samples.map(|sample| self.offset(sample)))
         })
     }
 
     /// Returns a batch like [`batch`](Self::batch) with samples of another length. Windows of a stream that would not
     /// fit start earlier.
-    pub(crate) fn batch_at(&self, length: usize, places: &[usize]) -> Batch {
+    pub(crate) fn batch_at(&self, length: usize, offsets: &[usize]) -> Batch {
         let drawn = self.lengths.as_ref().and_then(|lengths| lengths.draw.as_ref());
         match (drawn, &self.windows) {
             (Some(draw), _) => {
-                let rows = draw(length, places);
-                rows.batch((0..places.len()).map(|row| rows.range(row)))
+                let rows = draw(length, offsets);
+                rows.batch((0..offsets.len()).map(|row| rows.range(row)))
             }
             (None, Some(windows)) => {
                 let windows = Windows { length, ..windows.clone() };
                 let last = windows.targets().saturating_sub(length);
-                self.targets.batch(places.iter().map(|&place| windows.ids(place.min(last))))
+                self.targets.batch(offsets.iter().map(|&offset| windows.ids(offset.min(last))))
             }
-            (None, None) => self.batch(places.iter().copied()),
+            (None, None) => self.batch(offsets.iter().copied()),
         }
     }
 }

@@ -1,9 +1,8 @@
-//! Evaluation at a given length, which may differ from the trained length, by two protocols.
+//! Evaluation at any length, which may differ from the trained length, by two protocols.
 //!
 //! Early targets of a window have little context, so longer windows lower the loss of any model that uses its context.
-//! Length extrapolation of a position scheme shows only if these targets do not count (Press, Smith and Lewis, 2021,
-//! arXiv 2108.12409, appendix B). In the sliding protocol, windows therefore overlap, and only the last targets of each
-//! window count.
+//! To measure length extrapolation, these targets must not count (Press, Smith and Lewis, 2021, arXiv 2108.12409,
+//! appendix B). In the sliding protocol, windows therefore overlap, and only the last targets of each window count.
 
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
@@ -18,10 +17,10 @@ use crate::model::Model;
 pub enum Protocol {
     /// Adjacent windows; all targets count.
     Windows,
-    /// Windows with a stride of an eighth of the length; the last eighth counts. Each counted target is thus predicted
-    /// from at least seven eighths of the length. The last window ends with the stream and counts the targets that are
-    /// left, so that only the targets before the first seven eighths never count. Sequences that a task draws are
-    /// independent: the last eighth of each counts.
+    /// Windows with a stride of an eighth of the length, of which the last eighth counts. Each counted target is thus
+    /// predicted from at least seven eighths of the length. The last window ends with the text and counts only the
+    /// remaining targets. Only the targets in the first seven eighths of the first window never count. Sequences of a
+    /// task are independent, so the last eighth of each counts.
     Sliding,
 }
 
@@ -63,9 +62,9 @@ pub struct AtLength {
 }
 
 /// Evaluates a model with both protocols on a set whose windows or sequences all have the [same
-/// length](Sequences::time). `floor` holds the entropy floor of each position, if it is known. A batch holds up to
-/// `most_tokens` tokens, but at least one window. `done` receives the number of sequences of each finished batch, of
-/// [`sequences_at_length`] in total.
+/// length](Sequences::time). `floor` holds the entropy floor of each position, if it is known. A batch holds at
+/// most `max_tokens` tokens, but at least one window. `done` receives the number of sequences of each finished batch;
+/// these sum to [`sequences_at_length`].
 ///
 /// # Panics
 /// Panics if the model cannot read sequences of this length; [`Model::check`] returns an error for them beforehand.
@@ -73,23 +72,23 @@ pub fn at_length<B: Backend>(
     model: &Model<B>,
     set: &Sequences,
     floor: &[f64],
-    most_tokens: usize,
+    max_tokens: usize,
     device: &B::Device,
     mut done: impl FnMut(usize),
 ) -> [AtLength; 2] {
     let length = set.time();
-    let rows = (most_tokens / length).max(1);
+    let rows = (max_tokens / length).max(1);
     let mut tallies = [Tally::default(), Tally::default()];
     for Pass { starts, counted } in passes(set) {
         for starts in starts.chunks(rows) {
             let mut batch = set.batch(starts.iter().copied());
-            let (losses, likeliest) = scores(model, &batch, device);
+            let (losses, most_likely) = scores(model, &batch, device);
             for &(protocol, last) in &counted {
                 for row in batch.roles.chunks_mut(length) {
                     let early = (length - last).min(row.len());
                     row[..early].fill(Role::Padding);
                 }
-                tallies[protocol as usize].add(&batch, &losses, &likeliest);
+                tallies[protocol as usize].add(&batch, &losses, &most_likely);
             }
             done(starts.len());
         }
@@ -114,25 +113,25 @@ pub fn at_length<B: Backend>(
     })
 }
 
-/// Sequences to read, and the targets of each that count.
+/// A pass over sequences, and the targets that count in it.
 struct Pass {
-    /// The starts of the windows, or the numbers of the sequences.
+    /// The starts of the windows, or the indices of the sequences.
     starts: Vec<usize>,
-    /// Each protocol with the number of targets that it counts at the end of a sequence, in descending order.
+    /// The number of targets that each protocol counts at the end of a sequence, in descending order.
     counted: Vec<(Protocol, usize)>,
 }
 
 /// Returns the passes over a set that both protocols need.
 fn passes(set: &Sequences) -> Vec<Pass> {
     let (length, stride) = (set.time(), Protocol::Sliding.stride(set.time()));
-    let side_by_side: Vec<usize> = (0..set.len()).map(|sample| set.place(sample)).collect();
+    let adjacent: Vec<usize> = (0..set.len()).map(|sample| set.offset(sample)).collect();
     let (windows, sliding) = ((Protocol::Windows, length), (Protocol::Sliding, stride));
     let Some(starts) = set.window_starts() else {
-        return vec![Pass { starts: side_by_side, counted: vec![windows, sliding] }];
+        return vec![Pass { starts: adjacent, counted: vec![windows, sliding] }];
     };
     let last = starts.end - 1;
     let mut passes = vec![
-        Pass { starts: side_by_side, counted: vec![windows] },
+        Pass { starts: adjacent, counted: vec![windows] },
         Pass { starts: starts.step_by(stride).collect(), counted: vec![sliding] },
     ];
     if !last.is_multiple_of(stride) {
@@ -179,18 +178,18 @@ mod tests {
         };
         let dataset = load(&data, 3).unwrap();
         let (model, device) = (model(), Default::default());
-        let whole = evaluate(&model, dataset.valid.batches(7), &device);
+        let full = evaluate(&model, dataset.valid.batches(7), &device);
         // Batches of two sequences, and of one.
-        for most_tokens in [33, 1] {
+        for max_tokens in [33, 1] {
             let [windows, sliding] =
-                at_length(&model, &dataset.valid, &dataset.floor_by_position, most_tokens, &device, |_| {});
-            assert!((windows.loss - whole.loss).abs() < 1e-6, "{} {}", windows.loss, whole.loss);
-            assert_eq!((windows.accuracy, windows.tokens), (whole.accuracy, 7 * 16));
+                at_length(&model, &dataset.valid, &dataset.floor_by_position, max_tokens, &device, |_| {});
+            assert!((windows.loss - full.loss).abs() < 1e-6, "{} {}", windows.loss, full.loss);
+            assert_eq!((windows.accuracy, windows.tokens), (full.accuracy, 7 * 16));
             let floor = dataset.floor.unwrap().valid;
             assert!((windows.floor.unwrap() - floor).abs() < 1e-12);
-            let last = whole.loss_by_position[14..].iter().map(|loss| loss.unwrap()).sum::<f64>() / 2.0;
+            let last = full.loss_by_position[14..].iter().map(|loss| loss.unwrap()).sum::<f64>() / 2.0;
             assert!((sliding.loss - last).abs() < 1e-6, "{} {last}", sliding.loss);
-            // The whole answer is determined.
+            // All targets of the answer are determined.
             assert_eq!((sliding.stride, sliding.tokens, sliding.floor), (2, 14, Some(0.0)));
             assert_eq!(sliding.gap, Some(sliding.loss));
         }
@@ -199,7 +198,7 @@ mod tests {
     #[test]
     fn sliding_windows_give_each_target_long_context() {
         let mut rows = Rows::default();
-        let ids: Vec<u32> = (0..60).map(|place| place * place % 17).collect();
+        let ids: Vec<u32> = (0..60).map(|i| i * i % 17).collect();
         rows.push(&ids);
         let rows = Arc::new(rows);
         let (model, device) = (model(), Default::default());
@@ -209,13 +208,13 @@ mod tests {
         // Windows that start at 0, 2, ... 42 add two targets each, and the window that starts at 43 adds the last one.
         // The targets before the fifteenth never count.
         assert_eq!((sliding.stride, sliding.tokens), (2, 2 * 22 + 1));
-        let of_window = |start: usize| {
+        let last_losses = |start: usize| {
             let window = Sequences::windows(rows.clone(), start..start + 17, 16);
             let losses = evaluate(&model, window.batches(1), &device).loss_by_position;
             [14, 15].map(|position| losses[position].unwrap())
         };
-        let full: f64 = (0..=42).step_by(2).flat_map(of_window).sum();
-        let by_hand = (full + of_window(43)[1]) / 45.0;
-        assert!((sliding.loss - by_hand).abs() < 1e-6, "{} {by_hand}", sliding.loss);
+        let sum: f64 = (0..=42).step_by(2).flat_map(last_losses).sum();
+        let expected = (sum + last_losses(43)[1]) / 45.0;
+        assert!((sliding.loss - expected).abs() < 1e-6, "{} {expected}", sliding.loss);
     }
 }

@@ -1,6 +1,6 @@
-//! Deterministic evaluation of a model on a whole set, with equal weight for every counted target.
+//! Deterministic evaluation of a model on a full set, with equal weight for every counted target.
 //!
-//! Both the validation in `train` and the `evaluate` command use this module, so their results cannot differ.
+//! Both the validation in `train` and the `evaluate` command use this module, so their results agree.
 
 mod by_length;
 
@@ -28,7 +28,7 @@ pub struct Evaluation {
     pub tokens: u64,
     /// Number of counted targets that the optimal predictor knows.
     pub determined_tokens: u64,
-    /// Mean loss at each position of the sequence, in nats; `None` if no target counts there.
+    /// Mean loss at each position of the sequence, in nats; `None` where all targets are padding.
     pub loss_by_position: Vec<Option<f64>>,
 }
 
@@ -36,7 +36,7 @@ pub struct Evaluation {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mean {
     sum: f64,
-    /// An integer, exact as a double up to 2^53.
+    /// Converted to `f64`, which is exact up to 2^53.
     count: u64,
 }
 
@@ -74,13 +74,13 @@ impl Tally {
     ) -> Self {
         let mut tally = Self::default();
         for batch in batches {
-            let (losses, likeliest) = scores(model, &batch, device);
-            tally.add(&batch, &losses, &likeliest);
+            let (losses, most_likely) = scores(model, &batch, device);
+            tally.add(&batch, &losses, &most_likely);
         }
         tally
     }
 
-    /// Returns the sums over the batches of both tallies.
+    /// Returns the tally over the batches of both tallies.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let time = self.positions.len().max(other.positions.len());
@@ -88,10 +88,10 @@ impl Tally {
         Self::from_numbers(&sums.collect::<Vec<_>>())
     }
 
-    /// Returns the sums and counts as numbers that can be added elementwise. The last ones belong to `time` positions.
+    /// Returns the sums and counts as numbers that can be added elementwise, the last ones for `time` positions.
     pub fn numbers(&self, time: usize) -> Vec<f64> {
-        let none = std::iter::repeat(&Mean { sum: -0.0, count: 0 });
-        let positions = self.positions.iter().chain(none).take(time);
+        let padding = std::iter::repeat(&Mean { sum: -0.0, count: 0 });
+        let positions = self.positions.iter().chain(padding).take(time);
         let means = self.all.iter().chain(&self.determined).chain(positions);
         means.flat_map(|mean| [mean.sum, mean.count as f64]).collect()
     }
@@ -106,24 +106,24 @@ impl Tally {
         Self { all: [means[0], means[1]], determined: [means[2], means[3]], positions: means[4..].to_vec() }
     }
 
-    /// Adds a batch: the `losses` in nats and the argmax tokens, both `[rows, time]` row-major.
+    /// Adds a batch: the `losses` in nats and the argmax `predictions`, both `[rows, time]` in row-major order.
     pub fn add(&mut self, batch: &Batch, losses: &[f32], predictions: &[i64]) {
         if self.positions.len() < batch.time {
             self.positions.resize(batch.time, Mean::default());
         }
         for (index, role) in batch.roles.iter().enumerate().filter(|(_, role)| **role != Role::Padding) {
             let loss = f64::from(losses[index]);
-            let is_right = predictions[index] == i64::from(batch.targets[index]);
+            let is_correct = predictions[index] == i64::from(batch.targets[index]);
             let determined = (*role == Role::Determined).then_some(&mut self.determined);
             for [losses, accuracy] in [&mut self.all].into_iter().chain(determined) {
                 losses.add(loss);
-                accuracy.add(f64::from(is_right));
+                accuracy.add(f64::from(is_correct));
             }
             self.positions[index % batch.time].add(loss);
         }
     }
 
-    /// Returns the means, which are NaN if nothing was counted.
+    /// Returns the means. Loss and accuracy are NaN if no target was counted.
     pub fn evaluation(&self) -> Evaluation {
         let [[loss, accuracy], [determined_loss, determined_accuracy]] = [self.all, self.determined];
         Evaluation {
@@ -187,12 +187,13 @@ pub fn evaluate<B: Backend>(
     Tally::of(model, batches, device).evaluation()
 }
 
-/// Returns the loss of each target in nats, and the argmax token at its position, both `[rows, time]` row-major.
+/// Returns the loss of each target in nats, and the argmax token at its position, both `[rows, time]` in
+/// row-major order.
 fn scores<B: Backend>(model: &Model<B>, batch: &Batch, device: &B::Device) -> (Vec<f32>, Vec<i64>) {
     let DeviceBatch { inputs, targets, hidden, .. } = DeviceBatch::new(batch, device);
-    let logits = model.forward(inputs).expect("the model is built for the sizes of its data");
-    let ops::TokenScores { losses, likeliest } = ops::token_scores(logits, targets, hidden);
-    (losses.into_data().iter().collect(), likeliest.into_data().iter().collect())
+    let logits = model.forward(inputs).expect("the model fits the sizes of its data");
+    let ops::TokenScores { losses, argmax } = ops::token_scores(logits, targets, hidden);
+    (losses.into_data().iter().collect(), argmax.into_data().iter().collect())
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 pub struct HiddenFolder {
     folder: TempDir,
     parent: PathBuf,
-    made: MadeFolders,
+    created_parents: CreatedFolders,
     /// The lock on the folder itself, which ends with this process; `None` if the disk does not support such locks.
     _lock: Option<File>,
 }
@@ -27,24 +27,26 @@ impl HiddenFolder {
     ///
     /// # Errors
     /// Returns an error if the folder cannot be written.
-    pub fn beside(place: &Path, prefix: &str, option: &str) -> Result<Self> {
+    pub fn next_to(place: &Path, prefix: &str, option: &str) -> Result<Self> {
         let refused = |action: &str, path: &Path, error: &io::Error| {
-            // Without the path in some errors, which is the path of a hidden folder.
+            // Some errors would contain the path of a hidden folder, so only their kind is shown.
             let (path, error) = (path.display(), error.kind());
-            Error::Input(format!("cannot {action} `{path}`: {error}: name another place with {option}"))
+            Error::Input(format!("cannot {action} `{path}`: {error}; pass another folder with {option}"))
         };
         let parent = parent_of(place).to_path_buf();
         if parent.exists() && !parent.is_dir() {
             let parent = parent.display();
-            return Err(Error::Input(format!("`{parent}` is no folder: name another place with {option}")));
+            return Err(Error::Input(format!(
+                "`{parent}` is not a folder; pass another folder with {option}"
+            )));
         }
         let missing = parent.ancestors().take_while(|folder| !folder.exists());
-        let made = MadeFolders(missing.map(Path::to_path_buf).collect());
+        let created_parents = CreatedFolders(missing.map(Path::to_path_buf).collect());
         fs::create_dir_all(&parent).map_err(|error| refused("create", &parent, &error))?;
         let folder = hidden(prefix, 0o777).tempdir_in(&parent);
         let folder = folder.map_err(|error| refused("write into", &parent, &error))?;
         let lock = File::open(folder.path()).ok().filter(|folder| folder.lock().is_ok());
-        Ok(Self { folder, parent, made, _lock: lock })
+        Ok(Self { folder, parent, created_parents, _lock: lock })
     }
 
     /// Returns the current path.
@@ -56,11 +58,11 @@ impl HiddenFolder {
     ///
     /// # Errors
     /// Returns an error if the system refuses; the folder still exists under its hidden name.
-    pub fn appear_at(&mut self, place: &Path) -> io::Result<()> {
+    pub fn publish_at(&mut self, place: &Path) -> io::Result<()> {
         sync_folder(self.folder.path());
         fs::rename(self.folder.path(), place)?;
         self.folder.disable_cleanup(true);
-        self.made.0.clear();
+        self.created_parents.0.clear();
         sync_folder(&self.parent);
         Ok(())
     }
@@ -77,11 +79,11 @@ pub(super) fn is_left_behind(folder: &Path) -> bool {
 /// Returns true if a folder has not changed for so long that no process is about to lock it.
 fn is_old(folder: &Path) -> bool {
     let changed = folder.symlink_metadata().and_then(|data| data.modified());
-    changed.ok().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > LONG)
+    changed.ok().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > MIN_ABANDONED_AGE)
 }
 
 /// The age above which an unlocked folder is abandoned: a process locks its folder as soon as it has made it.
-const LONG: Duration = Duration::from_secs(60);
+const MIN_ABANDONED_AGE: Duration = Duration::from_secs(60);
 
 /// Returns the parent folder of a path in a form that can be opened: `.` for a bare name.
 pub fn parent_of(place: &Path) -> &Path {
@@ -113,9 +115,9 @@ pub fn remove_abandoned(place: &Path, prefix: &str, lock: &str) {
 
 /// The parent folders created for another folder, innermost first; removed again if that folder is never published.
 #[derive(Debug)]
-struct MadeFolders(Vec<PathBuf>);
+struct CreatedFolders(Vec<PathBuf>);
 
-impl Drop for MadeFolders {
+impl Drop for CreatedFolders {
     fn drop(&mut self) {
         for folder in &self.0 {
             // A folder that is no longer empty stays.
@@ -141,7 +143,7 @@ pub fn with_remedy(error: Error, remedy: &str) -> Error {
         Error::Io { action, path, source }
             if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
         {
-            let problem = format!("no space is left on the disk: {remedy}");
+            let problem = format!("no space left on the disk; {remedy}");
             Error::Io { action, path, source: io::Error::new(source.kind(), problem) }
         }
         other => other,
@@ -154,7 +156,7 @@ pub fn with_remedy(error: Error, remedy: &str) -> Error {
 /// Returns an error if the folder cannot be created, or is a link: its target may belong to someone else.
 pub fn create(folder: &Path) -> Result<()> {
     if folder.is_symlink() {
-        let problem = "is a link to another place, into which nothing is written: remove it";
+        let problem = "is a link, and files are never written through links; remove it";
         return Err(Error::file(folder, problem));
     }
     fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))

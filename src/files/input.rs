@@ -11,15 +11,15 @@ use super::own::read_own;
 use super::unreadable;
 use crate::error::{Error, Result};
 
-/// The most bytes read from a stream: 1 GiB, which is held in memory.
-const LARGEST_STREAM: u64 = 1 << 30;
+/// The maximum size of a stream: 1 GiB, which is held in memory.
+const MAX_STREAM_BYTES: u64 = 1 << 30;
 
-/// The most bytes in a piece of a text: long enough that the cuts hardly affect a tokenizer, short enough to keep all
+/// The maximum size of a piece of a text: long enough that the cuts hardly affect a tokenizer, short enough to keep all
 /// cores busy.
-const PIECE: usize = 1 << 16;
+const MAX_PIECE_BYTES: usize = 1 << 16;
 
 /// The number of bytes at the start of a file from which its format is guessed.
-const HEAD: usize = 4096;
+const HEAD_BYTES: usize = 4096;
 
 /// The byte order mark.
 pub const BYTE_ORDER_MARK: &str = "\u{feff}";
@@ -43,8 +43,8 @@ pub fn open(path: impl AsRef<Path>) -> Result<Input> {
     let kind = fs::metadata(path).map_err(failed)?.file_type();
     if !kind.is_file() && !is_stream(&kind) {
         let problem = match kind.is_dir() {
-            true => "is a folder; give the path of a file",
-            false => "is a device or a socket, which may never end; give the path of a file",
+            true => "is a folder; pass the path of a file",
+            false => "is a device or a socket, which may never end; pass the path of a file",
         };
         return Err(Error::file(path, problem));
     }
@@ -59,12 +59,11 @@ pub fn open(path: impl AsRef<Path>) -> Result<Input> {
 fn read_stream(stream: impl Read, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     stream
-        .take(LARGEST_STREAM + 1)
+        .take(MAX_STREAM_BYTES + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| Error::io("read", path, error))?;
-    if bytes.len() as u64 > LARGEST_STREAM {
-        let problem =
-            "is a stream of more than 1 GiB, and is held in memory; write it into a file and name that";
+    if bytes.len() as u64 > MAX_STREAM_BYTES {
+        let problem = "is a stream of more than 1 GiB, which does not fit in memory; write it to a file and pass the file";
         return Err(Error::file(path, problem));
     }
     Ok(bytes)
@@ -113,7 +112,7 @@ impl Text {
     ///
     /// # Errors
     /// Returns an error with the line and the byte if the text cannot be read, or is not UTF-8.
-    pub fn whole(&self) -> Result<String> {
+    pub fn read_to_string(&self) -> Result<String> {
         self.pieces()?.collect()
     }
 
@@ -148,12 +147,12 @@ impl Iterator for Pieces<'_> {
 
     fn next(&mut self) -> Option<Result<String>> {
         // A piece, a byte order mark, and the rest of a character cut by the end of a piece.
-        let missing = PIECE + 8 - self.buffer.len();
+        let missing = MAX_PIECE_BYTES + 8 - self.buffer.len();
         if let Err(error) = self.input.by_ref().take(missing as u64).read_to_end(&mut self.buffer) {
             return Some(Err(Error::io("read", self.path, error)));
         }
         if self.head.is_empty() {
-            self.head.extend_from_slice(&self.buffer[..self.buffer.len().min(HEAD)]);
+            self.head.extend_from_slice(&self.buffer[..self.buffer.len().min(HEAD_BYTES)]);
         }
         if self.byte == 0 && self.buffer.starts_with(BYTE_ORDER_MARK.as_bytes()) {
             self.byte += self.buffer.drain(..BYTE_ORDER_MARK.len()).len();
@@ -161,7 +160,7 @@ impl Iterator for Pieces<'_> {
         let text = self.buffer.utf8_chunks().next()?.valid();
         let lines = |text: &str| text.matches('\n').count();
         let readable = text.find('\0').unwrap_or(text.len());
-        if readable < self.buffer.len().min(PIECE) {
+        if readable < self.buffer.len().min(MAX_PIECE_BYTES) {
             let problem = unreadable::problem(self.path, self.byte + readable, &self.head, &self.buffer);
             return Some(Err(Error::in_file(
                 self.path,
@@ -180,11 +179,11 @@ impl Iterator for Pieces<'_> {
 /// Returns the end of the first piece of a text.
 fn end_of_piece(text: &str) -> usize {
     let is_gap = |pair: &[u8]| !pair[0].is_ascii_whitespace() && pair[1].is_ascii_whitespace();
-    match text.as_bytes().get(..PIECE) {
+    match text.as_bytes().get(..MAX_PIECE_BYTES) {
         None => text.len(),
         Some(bytes) => match bytes.windows(2).rposition(is_gap) {
             Some(before) => before + 1,
-            None => text.floor_char_boundary(PIECE),
+            None => text.floor_char_boundary(MAX_PIECE_BYTES),
         },
     }
 }
@@ -206,9 +205,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endless_devices_are_refused_unread() {
+    fn devices_are_rejected_without_reading() {
         let error = Text::open("/dev/zero").unwrap_err();
-        let expected = "/dev/zero: is a device or a socket, which may never end; give the path of a file";
+        let expected = "/dev/zero: is a device or a socket, which may never end; pass the path of a file";
         assert_eq!((error.to_string().as_str(), error.exit_code()), (expected, 2));
         let error = read_own("/dev/zero".as_ref()).unwrap_err().to_string();
         assert!(error.starts_with("/dev/zero: is a pipe, a device or a socket"), "{error}");
@@ -245,6 +244,6 @@ mod tests {
         io::Write::write_all(&mut writer, b"to be").unwrap();
         drop(writer);
         let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
-        assert_eq!(Text::open(path).unwrap().whole().unwrap(), "to be");
+        assert_eq!(Text::open(path).unwrap().read_to_string().unwrap(), "to be");
     }
 }

@@ -52,7 +52,7 @@ pub fn exists(path: &Path) -> Result<bool> {
 /// Returns an error with the position if the file is missing, cannot be read or cannot be parsed.
 pub fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T> {
     if !is_there(path) {
-        return Err(Error::file(path, format!("is missing: it must hold {what}")));
+        return Err(Error::file(path, format!("is missing; it must contain {what}")));
     }
     parse_json(&read_own(path)?, path, what)
 }
@@ -63,7 +63,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T> {
 /// # Errors
 /// Returns the same errors as [`read_json`].
 pub fn read_given_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T> {
-    parse_json(Text::open(path)?.whole()?.as_bytes(), path, what)
+    parse_json(Text::open(path)?.read_to_string()?.as_bytes(), path, what)
 }
 
 /// Parses the content of the JSON file at `path`, as [`read_json`] does.
@@ -75,16 +75,16 @@ pub fn parse_json<T: DeserializeOwned>(json: &[u8], path: &Path, what: &str) -> 
         if is_lfs_pointer(json) {
             return Error::file(path, LFS_POINTER);
         }
-        let problem = format!("{}: the file must hold {what}", expected(&error.to_string()));
+        let problem = format!("{}; the file must contain {what}", expected(&error.to_string()));
         Error::in_file(path, Some(error.line()), Some(error.column()), problem)
     })
 }
 
 /// The message for a Git LFS pointer.
 pub const LFS_POINTER: &str =
-    "is a Git LFS pointer without the content of the file: fetch the content with `git lfs pull`";
+    "is a Git LFS pointer without the content of the file; fetch the content with `git lfs pull`";
 
-/// Returns true for the text that Git LFS checks out in place of a large file.
+/// Returns true for the text that Git LFS checks out instead of a large file.
 pub fn is_lfs_pointer(bytes: &[u8]) -> bool {
     bytes.starts_with(LFS_VERSION)
 }
@@ -93,8 +93,7 @@ pub fn is_lfs_pointer(bytes: &[u8]) -> bool {
 const LFS_VERSION: &[u8] = b"version https://git-lfs.github.com/spec/v1";
 
 /// The message for a run's file whose hash differs from the recorded one, with the remedy.
-pub const FOREIGN: &str =
-    "is not the file that the run wrote: it has changed, or is another run's. Copy this run's back";
+pub const HASH_MISMATCH: &str = "has changed, or belongs to another run; restore this run's file";
 
 /// Returns the SHA-256 of a file of this program in hexadecimal digits.
 ///
@@ -143,7 +142,7 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Returns [`Error::Input`] with the path that exists.
 pub fn check_new(path: &Path) -> Result<()> {
     let shown = path.display();
-    let taken = || Error::Input(format!("`{shown}` exists already: name another file with --out FILE"));
+    let taken = || Error::Input(format!("`{shown}` already exists; pass another file with --out FILE"));
     if path.symlink_metadata().is_ok() { Err(taken()) } else { Ok(()) }
 }
 
@@ -164,8 +163,8 @@ fn write(
     Ok(())
 }
 
-/// Writes a file in a folder that is not published yet: nobody reads it before all files are complete.
-pub fn write_unnamed(path: &Path, bytes: &[u8]) -> Result<()> {
+/// Writes a file in a folder that is not published yet. It need not be atomic, since nobody reads the folder.
+pub fn write_unpublished(path: &Path, bytes: &[u8]) -> Result<()> {
     let written = File::create(path).and_then(|mut file| fill(&mut file, bytes));
     written.map_err(|error| Error::io("write", path, error))
 }
@@ -192,22 +191,25 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("a.json");
         std::fs::write(&path, "[1,\n {}]").unwrap();
-        let said = |path: &Path| read_json::<Vec<f64>>(path, "the floors").unwrap_err().to_string();
+        let message = |path: &Path| read_json::<Vec<f64>>(path, "the floors").unwrap_err().to_string();
         let shown = path.display();
-        assert_eq!(said(&path), format!("{shown}:2:1: expected a number: the file must hold the floors"));
+        assert_eq!(
+            message(&path),
+            format!("{shown}:2:1: expected a number; the file must contain the floors")
+        );
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(said(&path), format!("{shown}: is missing: it must hold the floors"));
+        assert_eq!(message(&path), format!("{shown}: is missing; it must contain the floors"));
         std::fs::create_dir(&path).unwrap();
-        assert!(said(&path).starts_with(&format!("{shown}: is a folder where a file belongs")));
+        assert!(message(&path).starts_with(&format!("{shown}: is a folder, not a file")));
     }
 
     #[test]
-    fn a_new_file_takes_the_place_of_nothing() {
+    fn a_new_file_never_replaces_another() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("page.html");
         write_new(&path, b"first").unwrap();
         let refused = write_new(&path, b"second").unwrap_err().to_string();
-        assert!(refused.contains("page.html` exists already") && refused.contains("--out FILE"), "{refused}");
+        assert!(refused.contains("page.html` already exists") && refused.contains("--out FILE"), "{refused}");
         // A file that appears after the check, while the new one is being written, stays as well.
         let late = write(&path, b"third", |hidden| hidden.persist_noclobber(&path)).unwrap_err().to_string();
         assert!(late.starts_with("cannot write `"), "{late}");

@@ -11,9 +11,9 @@ pub(crate) fn mutations(value: &Value) -> Vec<(String, Value)> {
         let old = value.pointer(&place).expect("it was collected here").clone();
         replacements(&old).into_iter().map(move |new| {
             let mut copy = value.clone();
-            let told = format!("{place} = {}", new.to_string().chars().take(60).collect::<String>());
+            let description = format!("{place} = {}", new.to_string().chars().take(60).collect::<String>());
             *copy.pointer_mut(&place).expect("it was collected here") = new;
-            (told, copy)
+            (description, copy)
         })
     };
     places.into_iter().flat_map(changed).collect()

@@ -35,7 +35,7 @@ pub fn check_output(place: &Path, command: &str) -> Result<()> {
     let mut lines = made_by.lines();
     if place.is_symlink() || lines.next() != Some(command) {
         return Err(Error::Input(format!(
-            "`{shown}` exists already and was not made by `{command}`: name another folder with --out DIR"
+            "`{shown}` already exists and was not made by `{command}`; pass another folder with --out DIR"
         )));
     }
     // Folders of earlier versions list names without hashes.
@@ -48,11 +48,13 @@ pub fn check_output(place: &Path, command: &str) -> Result<()> {
         let path = place.join(name);
         let holds = |hash: &str| !path.is_symlink() && sha256(&path).is_ok_and(|found| found == hash);
         let problem = match written.get(name.as_str()) {
-            None => format!("also holds `{name}`, which `{command}` did not write"),
-            Some(Some(hash)) if !holds(hash) => format!("holds another `{name}` than `{command}` wrote"),
+            None => format!("also contains `{name}`, which `{command}` did not write"),
+            Some(Some(hash)) if !holds(hash) => {
+                format!("contains `{name}`, which has changed since `{command}` wrote it")
+            }
             Some(_) => continue,
         };
-        return Err(Error::Input(format!("`{shown}` {problem}: name another folder with --out DIR")));
+        return Err(Error::Input(format!("`{shown}` {problem}; pass another folder with --out DIR")));
     }
     Ok(())
 }
@@ -68,7 +70,7 @@ pub fn write_output<T>(
     fill: impl FnOnce(&Path) -> Result<T>,
 ) -> Result<Vec<PathBuf>> {
     check_output(place, command)?;
-    let mut hidden = HiddenFolder::beside(place, WRITING, OPTION)?;
+    let mut hidden = HiddenFolder::next_to(place, WRITING, OPTION)?;
     let written = fill(hidden.path()).and_then(|_| {
         let names = names(hidden.path())?;
         let mut lines = format!("{command}\n");
@@ -80,15 +82,15 @@ pub fn write_output<T>(
     });
     let names = written.map_err(|error| {
         let error = show_at(error, hidden.path(), place);
-        with_remedy(error, &format!("free some, or name another place with {OPTION}"))
+        with_remedy(error, &format!("free some, or pass another folder with {OPTION}"))
     })?;
     // Files that appeared meanwhile stay.
     check_output(place, command)?;
-    put(&mut hidden, place).map_err(|error| match error.kind() {
+    publish(&mut hidden, place).map_err(|error| match error.kind() {
         io::ErrorKind::ResourceBusy | io::ErrorKind::CrossesDevices => {
             let shown = place.display();
             Error::Input(format!(
-                "`{shown}` is a mount point, which keeps its place: name a folder in it with {OPTION}"
+                "`{shown}` is a mount point, which cannot be replaced; pass a folder in it with {OPTION}"
             ))
         }
         _ => Error::io("write", place, error),
@@ -97,11 +99,11 @@ pub fn write_output<T>(
 }
 
 /// Moves a folder to its destination, which is free, an empty folder, or an earlier output.
-fn put(hidden: &mut HiddenFolder, place: &Path) -> io::Result<()> {
+fn publish(hidden: &mut HiddenFolder, place: &Path) -> io::Result<()> {
     if !is_there(place) || is_empty(place) {
         #[cfg(not(unix))]
         let _ = fs::remove_dir(place);
-        return hidden.appear_at(place);
+        return hidden.publish_at(place);
     }
     sync_folder(hidden.path());
     // The exchange leaves the earlier folder under the hidden name, where it is removed.
@@ -130,13 +132,13 @@ fn exchange(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Replaces a folder in two steps. After a kill between them, the next command [restores the earlier folder](give_back)
+/// Replaces a folder in two steps. After a kill between them, the next command [restores the earlier folder](restore)
 /// under its name.
 fn replace(hidden: &mut HiddenFolder, place: &Path) -> io::Result<()> {
-    let old = HiddenFolder::beside(place, REPLACED, OPTION).map_err(io::Error::other)?;
+    let old = HiddenFolder::next_to(place, REPLACED, OPTION).map_err(io::Error::other)?;
     let aside = old.path().join(place.file_name().ok_or(io::ErrorKind::InvalidInput)?);
     fs::rename(place, &aside)?;
-    hidden.appear_at(place).inspect_err(|_| {
+    hidden.publish_at(place).inspect_err(|_| {
         let _ = fs::rename(&aside, place);
     })
 }
@@ -156,7 +158,7 @@ pub fn remove_abandoned_outputs(place: &Path) {
         if !is_folder || !(is_named(WRITING) || is_named(REPLACED)) || !is_left_behind(&path) {
             continue;
         }
-        if !is_named(REPLACED) || give_back(&path, parent).is_ok() {
+        if !is_named(REPLACED) || restore(&path, parent).is_ok() {
             // A folder that cannot be removed does no harm.
             let _ = fs::remove_dir_all(path);
         }
@@ -164,7 +166,7 @@ pub fn remove_abandoned_outputs(place: &Path) {
 }
 
 /// Moves folders back to their original names, unless these are taken.
-fn give_back(aside: &Path, parent: &Path) -> io::Result<()> {
+fn restore(aside: &Path, parent: &Path) -> io::Result<()> {
     for entry in fs::read_dir(aside)? {
         let entry = entry?;
         let place = parent.join(entry.file_name());

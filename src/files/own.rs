@@ -44,7 +44,8 @@ pub fn open_own_to_write(path: &Path, options: &mut OpenOptions) -> Result<File>
     match has_second_name(&file.metadata().map_err(|error| Error::io("write", path, error))?) {
         true => Err(Error::file(
             path,
-            "has a second name (a hard link), whose content would change too: copy the folder by `cp -r` and name the copy",
+            "has a second name (a hard link), whose content would change too; copy the folder with `cp -r` \
+            and pass the copy",
         )),
         false => Ok(file),
     }
@@ -56,7 +57,7 @@ fn open(path: &Path, options: &mut OpenOptions, action: &'static str) -> Result<
         Ok(data) => check(path, data.file_type())?,
         // A file about to be created needs no remedy.
         Err(error) if error.kind() == ErrorKind::NotFound && action == "read" => {
-            let problem = "is missing: copy it back from where the folder came from";
+            let problem = "is missing; restore it from the original folder";
             return Err(Error::file(path, problem));
         }
         Err(_) => {}
@@ -77,11 +78,11 @@ fn check(path: &Path, kind: FileType) -> Result<()> {
     let problem = if kind.is_file() {
         return Ok(());
     } else if kind.is_symlink() {
-        "is a link, which is not followed here: put a copy of what it leads to in its place, or remove it"
+        "is a link, which is not followed here; replace it with a copy of its target, or remove it"
     } else if kind.is_dir() {
-        "is a folder where a file belongs: move it away, and copy the file back"
+        "is a folder, not a file; move it away and restore the file"
     } else {
-        "is a pipe, a device or a socket, which may never end: restore the file that it stands for"
+        "is a pipe, a device or a socket, which may never end; restore the original file"
     };
     Err(Error::file(path, problem))
 }
@@ -124,15 +125,15 @@ mod tests {
         ] {
             let options = &mut File::options();
             for refused in [open_own(&at(name)), open_own_to_write(&at(name), options.create(true))] {
-                let said = refused.unwrap_err().to_string();
-                assert!(said.starts_with(&format!("{}: {problem}", at(name).display())), "{said}");
+                let message = refused.unwrap_err().to_string();
+                assert!(message.starts_with(&format!("{}: {problem}", at(name).display())), "{message}");
             }
         }
-        let said = open_own_to_write(&at("twin"), &mut File::options()).unwrap_err().to_string();
-        assert!(said.contains("has a second name"), "{said}");
+        let message = open_own_to_write(&at("twin"), &mut File::options()).unwrap_err().to_string();
+        assert!(message.contains("has a second name"), "{message}");
         assert_eq!(read_own(&at("twin")).unwrap(), b"mine");
         let missing = open_own(&at("nothing")).unwrap_err();
-        assert!(missing.to_string().ends_with("is missing: copy it back from where the folder came from"));
+        assert!(missing.to_string().ends_with("is missing; restore it from the original folder"));
         assert!(!at("nothing").exists(), "nothing is made behind a link");
     }
 }

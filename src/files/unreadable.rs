@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 
-/// The limit for stray NUL bytes: at most one byte in this many.
-const STRAY_NUL: usize = 100;
+/// The minimum number of bytes per stray NUL byte.
+const MIN_BYTES_PER_NUL: usize = 100;
 
 /// Describes a file that cannot be read as text at `byte`, and how to convert it. `head` are its first bytes, `near`
 /// the bytes around the problem.
@@ -16,7 +16,7 @@ pub(super) fn problem(path: &Path, byte: usize, head: &[u8], near: &[u8]) -> Str
     let by_shape = || wide().or_else(|| ids(head, &names)).filter(|_| !is_separated(head));
     let looks = by_contents(head, &names).or_else(by_name).or_else(by_shape);
     match (looks, near.contains(&0)) {
-        (Some((what, remedy)), _) => format!("is not UTF-8 text; it looks like {what}: {remedy}"),
+        (Some((what, remedy)), _) => format!("is not UTF-8 text; it looks like {what}; {remedy}"),
         (None, true) => with_nul(byte, head, near, &names),
         (None, false) => other_encoding(byte, near, &names),
     }
@@ -88,25 +88,25 @@ pub fn quoted(path: &Path) -> String {
     }
 }
 
-/// The fewest non-ASCII bytes for a guess of the encoding.
-const LEAST_EVIDENCE: usize = 8;
+/// The minimum number of non-ASCII bytes for a guess of the encoding.
+const MIN_NON_ASCII_BYTES: usize = 8;
 
 /// In text with two bytes per character, at least one character in this many is a space, a line break or a Latin
 /// letter.
-const RAREST: usize = 20;
+const MAX_CHARACTERS_PER_COMMON_ONE: usize = 20;
 
 type Remedy = fn(&Names) -> String;
 
 /// The formats recognised by the first bytes of a file.
 const FORMATS: [(&[u8], &str, Remedy); 22] = [
     (b"\x1f\x8b", "gzip", |names| match names.is_tar() {
-        true => format!("unpack it with `tar xzf {}`, and give one of its files", names.file),
+        true => format!("unpack it with `tar xzf {}`, and pass one of its files", names.file),
         false => unpack("gunzip -c", names),
     }),
     (b"BZh", "bzip2", |names| unpack("bzip2 -dc", names)),
     (b"\xfd7zXZ\0", "xz", |names| unpack("xz -dc", names)),
     (b"\x28\xb5\x2f\xfd", "Zstandard", |names| unpack("zstd -dc", names)),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a file of Excel or Word", |_| OFFICE.into()),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Excel or Word file", |_| OFFICE.into()),
     (b"PK\x03\x04", "a zip archive (also .docx, .xlsx, .npz and .pt)", |names| {
         format!("unpack it with `unzip {} -d {}`", names.file, names.with("unzipped"))
     }),
@@ -121,27 +121,26 @@ const FORMATS: [(&[u8], &str, Remedy); 22] = [
         let read = "import sys, pandas; pandas.read_feather(sys.argv[1]).to_csv(sys.argv[2], index=False)";
         format!("convert it with `python3 -c '{read}' {file} {csv}`")
     }),
-    (b"\x80\x02", "a pickle of Python", |_| PICKLE.into()),
-    (b"\x80\x03", "a pickle of Python", |_| PICKLE.into()),
-    (b"\x80\x04\x95", "a pickle of Python", |_| PICKLE.into()),
-    (b"\x80\x05\x95", "a pickle of Python", |_| PICKLE.into()),
-    (b"\x89HDF\r\n", "HDF5", |_| "write its table as CSV first".into()),
+    (b"\x80\x02", "a Python pickle", |_| PICKLE.into()),
+    (b"\x80\x03", "a Python pickle", |_| PICKLE.into()),
+    (b"\x80\x04\x95", "a Python pickle", |_| PICKLE.into()),
+    (b"\x80\x05\x95", "a Python pickle", |_| PICKLE.into()),
+    (b"\x89HDF\r\n", "HDF5", |_| "export its table as CSV first".into()),
     (b"\xff\xfe\0\0", "UTF-32 (little endian)", |names| iconv("UTF-32LE", names)),
     (b"\0\0\xfe\xff", "UTF-32 (big endian)", |names| iconv("UTF-32BE", names)),
     (b"\xff\xfe", "UTF-16 (little endian)", |names| iconv("UTF-16LE", names)),
     (b"\xfe\xff", "UTF-16 (big endian)", |names| iconv("UTF-16BE", names)),
-    (b"GGUF", "GGUF, weights of llama.cpp", |_| "give the text to read".into()),
+    (b"GGUF", "GGUF (weights of llama.cpp)", |_| "pass a text instead".into()),
     (b"SQLite format 3\0", "an SQLite database", |_| "export its text to a file".into()),
-    (b"\x89PNG", "a PNG image", |_| "give a text".into()),
-    (b"\x7fELF", "a program", |_| "give a text".into()),
+    (b"\x89PNG", "a PNG image", |_| "pass a text instead".into()),
+    (b"\x7fELF", "a program", |_| "pass a text instead".into()),
 ];
 
 /// The remedy for files that only office programs read.
-const OFFICE: &str = "save its table as CSV, or its text as plain text, and give that";
+const OFFICE: &str = "save its table as CSV, or its text as plain text, and pass that";
 
 /// The remedy for pickled Python objects.
-const PICKLE: &str =
-    "write its data as CSV or as a text first, as `pandas.read_pickle(FILE).to_csv(NEW, index=False)` does";
+const PICKLE: &str = "convert its data to CSV or plain text, for example with `pandas.read_pickle(FILE).to_csv(NEW, index=False)`";
 
 /// The offset of the magic number of a tar archive.
 const TAR_MAGIC: usize = 257;
@@ -150,13 +149,13 @@ const TAR_MAGIC: usize = 257;
 fn by_contents(head: &[u8], names: &Names) -> Option<(String, String)> {
     let word = |at: usize| head.get(at..at + 4).map(|it| u32::from_le_bytes([it[0], it[1], it[2], it[3]]));
     if head.get(TAR_MAGIC..TAR_MAGIC + 5) == Some(b"ustar") {
-        let remedy = format!("unpack it with `tar xf {}`, and give one of its files", names.file);
+        let remedy = format!("unpack it with `tar xf {}`, and pass one of its files", names.file);
         return Some(("a tar archive".into(), remedy));
     }
     let is_office = names.has_extension(&["xlsx", "docx", "pptx", "ods", "odt"])
         || head.windows(19).any(|part| part == b"[Content_Types].xml");
     if head.starts_with(b"PK\x03\x04") && is_office {
-        return Some(("a file of Excel or Word".into(), OFFICE.into()));
+        return Some(("an Excel or Word file".into(), OFFICE.into()));
     }
     // A header of 256 integers, of which the first is the version, then the ids.
     let [bits, bytes] = match word(0) {
@@ -164,7 +163,7 @@ fn by_contents(head: &[u8], names: &Names) -> Option<(String, String)> {
         Some(20_240_801) => [32, 4],
         _ => return array(head, names),
     };
-    let what = format!("token ids (uint{bits}, as llm.c writes them behind a header of 1,024 bytes)");
+    let what = format!("token ids (uint{bits}, as llm.c writes them after a header of 1,024 bytes)");
     Some((what, convert_ids(&format!("-j 1024 -t u{bytes} -w{bytes}"), names)))
 }
 
@@ -186,7 +185,7 @@ fn array(head: &[u8], names: &Names) -> Option<(String, String)> {
         (Some('i' | 'u' | 'b'), 2) => format!("convert it with `python3 -c '{read}' {file} {csv}`"),
         (Some('i' | 'u' | 'b'), _) => "write it as a table, with a sequence in each row".into(),
         (Some('f' | 'c'), _) => {
-            "floats are not tokens: make integers of them, as numpy.digitize does, and write a table".into()
+            "floats are not tokens; quantise them, for example with numpy.digitize, and write a table".into()
         }
         _ => "write its values as a table or a text".into(),
     };
@@ -227,7 +226,10 @@ fn widest_text(head: &[u8], names: &Names) -> Option<(String, String)> {
         let common = count(|it| it.is_ascii_alphanumeric() || it.is_ascii_whitespace());
         let letters = count(|it| it.is_alphanumeric() || it.is_whitespace() || it.is_ascii_punctuation());
         let controls = count(|it| it.is_control() && !it.is_ascii_whitespace());
-        common > 0 && common * RAREST >= all && 10 * letters >= 8 * all && controls == 0
+        common > 0
+            && common * MAX_CHARACTERS_PER_COMMON_ONE >= all
+            && 10 * letters >= 8 * all
+            && controls == 0
     };
     let (order, encoding) = if is_text(u32::from_le_bytes) {
         ("little", "UTF-32LE")
@@ -239,8 +241,9 @@ fn widest_text(head: &[u8], names: &Names) -> Option<(String, String)> {
     Some((format!("UTF-32 ({order} endian, without a byte order mark)"), iconv(encoding, names)))
 }
 
-/// Returns true if the bytes are UTF-8 text whose only control characters are line breaks, tabs and some NUL bytes, which
-/// separate its parts. Text in two bytes a character has a NUL in every other byte, or bytes that are control characters.
+/// Returns true if the bytes are UTF-8 text whose only control characters are line breaks, tabs and some NUL bytes,
+/// which separate its parts. Text with two bytes per character has a NUL in every other byte, or bytes that are control
+/// characters.
 fn is_separated(head: &[u8]) -> bool {
     let valid = match std::str::from_utf8(head) {
         Ok(text) => text,
@@ -271,7 +274,8 @@ fn wide_text(head: &[u8], names: &Names) -> Option<(String, String)> {
         let is_common =
             |character: &char| character.is_ascii_alphanumeric() || character.is_ascii_whitespace();
         let common = text.chars().filter(is_common).count();
-        (common * RAREST >= units.len() && !text.contains(is_control)).then_some(common)
+        (common * MAX_CHARACTERS_PER_COMMON_ONE >= units.len() && !text.contains(is_control))
+            .then_some(common)
     };
     let [little, big] = [common(u16::from_le_bytes), common(u16::from_be_bytes)];
     let (order, encoding) = if little > big && little > Some(0) {
@@ -317,25 +321,26 @@ fn ids(head: &[u8], names: &Names) -> Option<(String, String)> {
 /// Returns the command that converts binary token ids to a table.
 fn convert_ids(form: &str, names: &Names) -> String {
     let od = format!("od -An -v {form} {} | tr -d ' ' > {}", names.file, names.with("csv"));
-    format!("convert it with `{od}` and add --set data.column=1, or give the text itself")
+    format!("convert it with `{od}` and add --set data.column=1, or pass the text itself")
 }
 
 /// Describes text with stray NUL bytes, or a file of another format.
 fn with_nul(byte: usize, head: &[u8], near: &[u8], names: &Names) -> String {
     let count = near.iter().filter(|&&byte| byte == 0).count();
-    match std::str::from_utf8(near).is_ok() && count * STRAY_NUL <= near.len().max(STRAY_NUL) {
+    match std::str::from_utf8(near).is_ok() && count * MIN_BYTES_PER_NUL <= near.len().max(MIN_BYTES_PER_NUL)
+    {
         false if is_separated(head) => format!(
-            "holds NUL bytes, the first at byte {byte}, which no text has: make line breaks of them with `tr '\\000' '\\n' < \
-             {} > {}`",
+            "contains NUL bytes, the first at byte {byte}, which are not text; convert them to line breaks \
+             with `tr '\\000' '\\n' < {} > {}`",
             names.file,
             names.utf8()
         ),
         true => format!(
-            "holds a NUL byte at byte {byte}, which no text has: remove it with `tr -d '\\000' < {} > {}`",
+            "contains a NUL byte at byte {byte}, which is not text; remove it with `tr -d '\\000' < {} > {}`",
             names.file,
             names.utf8()
         ),
-        false => format!("is not text: it holds NUL bytes, the first at byte {byte}; give a text in UTF-8"),
+        false => format!("is not text: it contains NUL bytes, the first at byte {byte}; pass a UTF-8 text"),
     }
 }
 
@@ -350,12 +355,14 @@ fn other_encoding(byte: usize, near: &[u8], names: &Names) -> String {
     if valid >= invalid {
         let [file, new] = [&names.file, &names.utf8()];
         return format!(
-            "is not UTF-8 at byte {byte}; it looks like UTF-8 with damage: drop that with `iconv -c -f UTF-8 -t UTF-8 {file} > {new}`"
+            "is not UTF-8 at byte {byte}; it looks like damaged UTF-8; drop the damaged bytes with `iconv -c \
+             -f UTF-8 -t UTF-8 {file} > {new}`"
         );
     }
-    if near.iter().filter(|byte| !byte.is_ascii()).count() < LEAST_EVIDENCE {
+    if near.iter().filter(|byte| !byte.is_ascii()).count() < MIN_NON_ASCII_BYTES {
         return format!(
-            "is not UTF-8 at byte {byte}; its encoding is unknown: {}, where ENCODING is its name, as ISO-8859-1",
+            "is not UTF-8 at byte {byte}; its encoding is unknown; {}, where ENCODING is its name, such as \
+             ISO-8859-1",
             iconv("ENCODING", names)
         );
     }
@@ -376,8 +383,8 @@ fn other_encoding(byte: usize, near: &[u8], names: &Names) -> String {
     };
     let also = if encoding == "windows-1252" { " (an extension of Latin-1)" } else { "" };
     format!(
-        "is not UTF-8 at byte {byte}; its encoding is a guess, for example {encoding}{also}: {}; if letters come out \
-         wrong, replace {encoding} there by another one, as CP437 or MACINTOSH",
+        "is not UTF-8 at byte {byte}; its encoding may be {encoding}{also}; {}; if letters come out wrong, \
+         replace {encoding} with another encoding, such as CP437 or MACINTOSH",
         iconv(encoding, names)
     )
 }

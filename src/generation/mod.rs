@@ -1,9 +1,9 @@
-//! Inference with a trained model: continuing a prompt, and scoring a text.
+//! Inference with a trained model: generation from a prompt, and scores of a text.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`sampling`] | the choice of a token from logits, with filters as pure functions |
-//! | `writer` | the generation loop: prefill, then one token per step |
+//! | `writer` | the generation loop: prefill of the prompt, then one token per step |
 //! | `transcript` | the growing text: streaming, stop strings |
 //! | `score` | the log-probability of each token of a given text |
 
@@ -14,7 +14,7 @@ mod writer;
 
 pub use sampling::Sampling;
 pub use score::score;
-pub use writer::{Alternative, Continuation, Options, Prompt, StopReason, window, write};
+pub use writer::{Alternative, Continuation, Options, Prompt, StopReason, generate, window};
 
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
@@ -28,7 +28,7 @@ fn rows<'a, B: Backend>(rows: impl Iterator<Item = &'a [u32]>, device: &B::Devic
     Tensor::from_data(TensorData::new(ids, shape), device)
 }
 
-/// Repeats one source for `count` rows, without padding.
+/// Repeats a source for `count` rows, without padding.
 fn source<B: Backend>(tokens: &[u32], count: usize, device: &B::Device) -> Source<B> {
     Source { lengths: vec![tokens.len(); count], tokens: rows(std::iter::repeat_n(tokens, count), device) }
 }

@@ -7,25 +7,25 @@ use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
 
-/// How the next token is chosen.
+/// The choice of the next token.
 #[derive(Debug, Clone, Copy, PartialEq, clap::Args)]
 pub struct Sampling {
-    /// Takes the likeliest token at each step.
+    /// Takes the most likely token at each step.
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
     pub greedy: bool,
-    /// Divides the logits: below 1 the likely becomes likelier, 0 is greedy.
+    /// Divides the logits: values below 1 sharpen the distribution, 0 is greedy.
     #[arg(long, value_name = "T", default_value_t = 1.0, allow_negative_numbers = true)]
     pub temperature: f64,
-    /// Draws from the K likeliest tokens only; 0: from all.
+    /// Draws only from the K most likely tokens; 0 draws from all.
     #[arg(long, value_name = "K", default_value_t = 0)]
     pub top_k: usize,
-    /// Draws from the likeliest tokens whose probabilities together reach P.
+    /// Draws only from the most likely tokens whose probabilities add up to at least P.
     #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
     pub top_p: f64,
-    /// Draws from tokens at least P times as likely as the likeliest.
+    /// Draws only from tokens that are at least P times as likely as the most likely token.
     #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
     pub min_p: f64,
-    /// Penalises tokens that occur already in the prompt or the continuation; 1: no penalty.
+    /// Penalises tokens that already occur in the prompt or the continuation; 1 disables the penalty.
     #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
     pub repetition_penalty: f64,
 }
@@ -48,17 +48,15 @@ impl Sampling {
     /// Returns an error with the option, its value and the valid range.
     pub fn check(&self) -> Result<()> {
         let Self { temperature, top_p, min_p, repetition_penalty: penalty, .. } = *self;
-        let numbers = [
-            ("temperature", temperature, (0.0..).contains(&temperature), "be 0 (greedy) or above"),
-            ("top-p", top_p, top_p > 0.0 && top_p <= 1.0, "lie above 0 and be at most 1"),
-            ("min-p", min_p, (0.0..=1.0).contains(&min_p), "lie from 0 to 1"),
-            ("repetition-penalty", penalty, penalty > 0.0, "be above 0; 1 changes nothing"),
+        let checks = [
+            ("temperature", temperature, (0.0..).contains(&temperature), "must be finite and at least 0"),
+            ("top-p", top_p, top_p > 0.0 && top_p <= 1.0, "must be in (0, 1]"),
+            ("min-p", min_p, (0.0..=1.0).contains(&min_p), "must be in [0, 1]"),
+            ("repetition-penalty", penalty, penalty > 0.0, "must be finite and positive; 1 disables it"),
         ];
-        match numbers.iter().find(|(_, value, is_right, _)| !is_right || value.is_infinite()) {
+        match checks.iter().find(|(_, value, is_valid, _)| !is_valid || value.is_infinite()) {
             None => Ok(()),
-            Some((option, value, _, right)) => {
-                Err(Error::Input(format!("--{option} {value}: it must {right}")))
-            }
+            Some((option, value, _, problem)) => Err(Error::Input(format!("--{option} {value} {problem}"))),
         }
     }
 
@@ -70,7 +68,7 @@ impl Sampling {
         }
         let mut logits = logits.to_vec();
         penalize_repetition(&mut logits, seen, self.repetition_penalty);
-        likeliest(&logits)
+        argmax(&logits)
     }
 
     /// Returns the probabilities from which the next token is drawn.
@@ -146,9 +144,9 @@ pub fn keep_min_p(logits: &mut [f32], p: f64) {
     if p <= 0.0 {
         return;
     }
-    let least = largest(logits) + p.ln();
+    let min_logit = largest(logits) + p.ln();
     for logit in logits {
-        if f64::from(*logit) < least {
+        if f64::from(*logit) < min_logit {
             *logit = f32::NEG_INFINITY;
         }
     }
@@ -164,7 +162,7 @@ pub fn softmax(logits: &[f32]) -> Vec<f64> {
 }
 
 /// Returns the argmax of the logits; ties favour the smaller id.
-pub fn likeliest(logits: &[f32]) -> u32 {
+pub fn argmax(logits: &[f32]) -> u32 {
     let largest = largest(logits);
     logits.iter().position(|&logit| f64::from(logit) == largest).unwrap_or(0) as u32
 }
@@ -184,18 +182,18 @@ pub fn top(logits: &[f32], count: usize) -> Vec<u32> {
 /// Draws a token by inverting the cumulative distribution at `uniform` from [0, 1).
 pub fn draw(probabilities: &[f64], uniform: f64) -> u32 {
     let sum: f64 = probabilities.iter().sum();
-    let mut left = uniform * sum;
+    let mut remaining = uniform * sum;
     let mut last = 0;
     for (token, &probability) in probabilities.iter().enumerate() {
         if probability > 0.0 {
-            if left < probability {
+            if remaining < probability {
                 return token as u32;
             }
-            left -= probability;
+            remaining -= probability;
             last = token;
         }
     }
-    // Rounding errors at the end fall to the last token with a positive probability.
+    // After rounding errors, the last token with a positive probability is drawn.
     last as u32
 }
 

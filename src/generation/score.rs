@@ -8,23 +8,21 @@ use crate::model::{Inputs, Model, Sizes};
 
 /// Returns the log-probability in nats of each token except the first, given the tokens before it.
 ///
-/// A text longer than the context is read in windows that overlap by half. Each token is therefore predicted from at
-/// least half a context, if the text has that many tokens before it.
+/// A text longer than the context is read in windows that overlap by half. Each token after the first half context is
+/// therefore predicted from at least half a context.
 ///
 /// # Errors
-/// Returns [`Error::Input`] if there are fewer than two tokens. Returns [`Error::Shape`] if a source is missing, too
-/// long, or given to a model without an encoder. Also returns [`Error::Input`] if the logits are not finite. The caller must check that all ids are below the vocabulary size.
+/// Returns [`Error::Input`] if there are fewer than two tokens, or if the logits are not finite. Returns
+/// [`Error::Shape`] if a source is missing, too long, or passed to a model without an encoder. The caller must check
+/// that all ids are in the vocabulary.
 pub fn score<B: Backend>(
     (model, sizes): (&Model<B>, Sizes),
     tokens: &[u32],
-    given: Option<&[u32]>,
+    source_tokens: Option<&[u32]>,
     device: &B::Device,
 ) -> Result<Vec<f64>> {
     if tokens.len() < 2 {
-        return Err(Error::Input(
-            "a score needs at least two tokens: the first has none before it that it could follow from"
-                .into(),
-        ));
+        return Err(Error::Input("the text is too short to score; pass at least two tokens".into()));
     }
     let targets = tokens.len() - 1;
     let (context, stride) = (sizes.context, sizes.context.div_ceil(2));
@@ -34,10 +32,10 @@ pub fn score<B: Backend>(
         let end = (first + context).min(targets);
         let window = rows::<B>(std::iter::once(&tokens[first..end]), device);
         let next = rows::<B>(std::iter::once(&tokens[first + 1..=end]), device);
-        let inputs = Inputs { tokens: window, source: given.map(|tokens| source(tokens, 1, device)) };
+        let inputs = Inputs { tokens: window, source: source_tokens.map(|tokens| source(tokens, 1, device)) };
         let logits = model.forward(inputs)?; // [1, time, vocab]
         let found: Tensor<B, 2> = log_softmax(logits, 2).gather(2, next.unsqueeze_dim(2)).squeeze_dim(2);
-        // Targets of both windows keep the score of the previous window, which had more context.
+        // Targets in both windows keep the score of the earlier window, which had more context.
         let known = scores.len() - first;
         scores.extend(found.into_data().iter::<f64>().skip(known));
         first = (first + stride).min(targets);

@@ -1,13 +1,13 @@
-//! The growing text of a continuation: streams the part that can be shown, and finds stop strings.
+//! The growing text of a continuation: streams its visible part and finds stop strings.
 
 use std::ops::Range;
 
 use crate::data::{Notation, Vocabulary};
 use crate::error::Result;
 
-/// The number of prompt tokens that are decoded with the first new token. Without them, a tokenizer may drop the space
-/// before the first token of a text.
-const CONTEXT: usize = 4;
+/// The number of prompt tokens decoded together with the first new token. Without them, a tokenizer may drop the space
+/// before the new token.
+const DECODED_PROMPT_TOKENS: usize = 4;
 
 /// The stop strings of a generation.
 #[derive(Debug)]
@@ -19,10 +19,10 @@ pub(super) enum Stops<'a> {
 }
 
 impl<'a> Stops<'a> {
-    /// Reads stop strings in the notation of a vocabulary.
+    /// Parses stop strings in the notation of a vocabulary.
     ///
     /// # Errors
-    /// Returns an error if a string has a symbol outside a vocabulary of integers or symbols.
+    /// Returns an error if a string contains a symbol outside a vocabulary of integers or symbols.
     pub(super) fn new(vocabulary: &Vocabulary, strings: &'a [String]) -> Result<Self> {
         match vocabulary.notation() {
             Notation::Words => {
@@ -42,9 +42,9 @@ pub(super) struct Transcript<'a> {
     pub(super) text: String,
     /// The end of each token in the text, in bytes.
     ends: Vec<usize>,
-    /// The last settled tokens, or the last prompt tokens. Later tokens are decoded together with them.
+    /// The last settled tokens, or the last prompt tokens, with which later tokens are decoded.
     before: Vec<u32>,
-    /// The numbers of settled tokens and bytes: all except an incomplete character at the end.
+    /// The number of settled tokens and bytes, which excludes an incomplete character at the end.
     settled: (usize, usize),
     /// The number of bytes of the text that were already returned.
     shown: usize,
@@ -54,13 +54,15 @@ pub(super) struct Transcript<'a> {
 
 impl<'a> Transcript<'a> {
     pub(super) fn new(vocabulary: &'a Vocabulary, prompt: &[u32], stops: &'a Stops<'a>) -> Self {
-        let near = match vocabulary.notation() {
-            // The first word is not preceded by a space.
+        let last = match vocabulary.notation() {
+            // The first word does not start with a space.
             Notation::Words => &[],
-            Notation::Characters | Notation::Text => &prompt[prompt.len().saturating_sub(CONTEXT)..],
+            Notation::Characters | Notation::Text => {
+                &prompt[prompt.len().saturating_sub(DECODED_PROMPT_TOKENS)..]
+            }
         };
-        // Neither is the text after a special token that begins it.
-        let before = near.iter().copied().filter(|&token| !vocabulary.is_special(token)).collect();
+        // The text after a special token does not start with a space either.
+        let before = last.iter().copied().filter(|&token| !vocabulary.is_special(token)).collect();
         let (tokens, text, ends, hidden) = (Vec::new(), String::new(), Vec::new(), Vec::new());
         Self { vocabulary, stops, tokens, text, ends, before, settled: (0, 0), shown: 0, hidden }
     }
@@ -120,24 +122,24 @@ impl<'a> Transcript<'a> {
     }
 
     /// Returns the new text that can be shown. Incomplete characters and the possible start of a stop string are held
-    /// back until the text is `over`; special tokens are never shown.
-    pub(super) fn fresh(&mut self, over: bool) -> String {
+    /// back until `is_over`; special tokens are never shown.
+    pub(super) fn take_visible(&mut self, is_over: bool) -> String {
         let mut end = self.text.len();
-        if !over {
+        if !is_over {
             end = self.text.trim_end_matches(char::REPLACEMENT_CHARACTER).len();
             end -= match self.stops {
                 Stops::Texts(stops) => {
-                    let begun = stops.iter().filter_map(|stop| {
+                    let partial = stops.iter().filter_map(|stop| {
                         let starts = stop.char_indices().map(|(at, _)| &stop[..at]).skip(1);
                         starts.filter(|start| self.text[..end].ends_with(start)).map(str::len).max()
                     });
-                    begun.max().unwrap_or(0)
+                    partial.max().unwrap_or(0)
                 }
                 Stops::Tokens(stops) => {
-                    let begun = |stop: &Vec<u32>| {
+                    let partial = |stop: &Vec<u32>| {
                         (1..stop.len()).rev().find(|&count| self.tokens.ends_with(&stop[..count]))
                     };
-                    let tokens = stops.iter().filter_map(begun).max().unwrap_or(0);
+                    let tokens = stops.iter().filter_map(partial).max().unwrap_or(0);
                     end - self.end_of(self.tokens.len() - tokens)
                 }
             };
@@ -149,12 +151,12 @@ impl<'a> Transcript<'a> {
 
     /// Returns a part of the text without its special tokens.
     pub(super) fn visible(&self, Range { mut start, end }: Range<usize>) -> String {
-        let mut seen = String::new();
+        let mut visible = String::new();
         for hidden in &self.hidden {
-            seen += &self.text[start..hidden.start.clamp(start, end)];
+            visible += &self.text[start..hidden.start.clamp(start, end)];
             start = hidden.end.clamp(start, end);
         }
-        seen + &self.text[start..end]
+        visible + &self.text[start..end]
     }
 }
 
@@ -175,8 +177,8 @@ mod tests {
         let mut shown = String::new();
         for (token, stopped) in [(0, false), (2, false), (3, false), (2, false), (3, false), (4, true)] {
             assert_eq!(transcript.push(token), stopped, "{token}");
-            shown.push_str(&transcript.fresh(stopped));
-            assert!(!shown.ends_with('d') || shown == "acd", "a beginning of a stop string is held back");
+            shown.push_str(&transcript.take_visible(stopped));
+            assert!(!shown.ends_with('d') || shown == "acd", "the start of a stop string is held back");
         }
         assert_eq!(shown, "acd");
         assert_eq!(transcript.tokens, [0, 2, 3]);
@@ -195,7 +197,7 @@ mod tests {
             [(1, false), (0, false), (1, false), (2, false), (1, false), (2, false), (0, true)]
         {
             assert_eq!(transcript.push(token), stopped, "{token}");
-            shown.push_str(&transcript.fresh(stopped));
+            shown.push_str(&transcript.take_visible(stopped));
         }
         assert_eq!(transcript.tokens, [1, 0, 1, 2, 1]);
         assert_eq!((shown.as_str(), vocabulary.decode(&[1, 0, 1, 2, 1])), (&*transcript.text, shown.clone()));
@@ -213,9 +215,9 @@ mod tests {
         let mut transcript = Transcript::new(&vocabulary, &[], &stops);
         transcript.push(1);
         transcript.push(2);
-        assert_eq!(transcript.fresh(false), "b");
-        assert_eq!(transcript.fresh(true), "c");
-        assert_eq!(transcript.fresh(true), "");
+        assert_eq!(transcript.take_visible(false), "b");
+        assert_eq!(transcript.take_visible(true), "c");
+        assert_eq!(transcript.take_visible(true), "");
     }
 
     /// Returns a vocabulary with bytes as tokens: é is C3 A9, which a byte-level tokenizer writes as Ã and ©.
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn streamed_text_equals_the_decoded_whole() {
+    fn streamed_text_equals_the_decoded_text() {
         let words = Vocabulary::symbols(["down", "up"].map(String::from).to_vec(), None).unwrap();
         for vocabulary in [bytes(), characters(), words] {
             let mut transcript = Transcript::new(&vocabulary, &[0], &Stops::Texts(&[]));
@@ -239,12 +241,12 @@ mod tests {
             for step in 0..1_000 {
                 random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 transcript.push((random >> 16) % vocabulary.size() as u32);
-                shown.push_str(&transcript.fresh(step == 999));
+                shown.push_str(&transcript.take_visible(step == 999));
             }
             let tokens = transcript.tokens.to_vec();
             assert!(transcript.settled.0 > 990, "{:?}", transcript.settled);
-            let whole = vocabulary.decode(&tokens);
-            assert_eq!((transcript.text, shown), (whole.clone(), whole));
+            let decoded = vocabulary.decode(&tokens);
+            assert_eq!((transcript.text, shown), (decoded.clone(), decoded));
         }
     }
 
@@ -266,9 +268,9 @@ mod tests {
         let vocabulary: Vocabulary = serde_json::from_value(stored).unwrap();
         let mut transcript = Transcript::new(&vocabulary, &[3], &Stops::Texts(&[]));
         let mut shown = String::new();
-        for (token, over) in [(3, false), (0, false), (3, false), (1, false), (2, false), (3, true)] {
+        for (token, is_over) in [(3, false), (0, false), (3, false), (1, false), (2, false), (3, true)] {
             transcript.push(token);
-            shown += &transcript.fresh(over);
+            shown += &transcript.take_visible(is_over);
         }
         assert_eq!((transcript.text.as_str(), shown.as_str()), ("<s>a<s>é<s>", "aé"));
         assert_eq!(transcript.visible(0..transcript.text.len()), shown);
@@ -281,7 +283,7 @@ mod tests {
         let mut shown = Vec::new();
         for token in [0, 1, 2, 0] {
             transcript.push(token);
-            shown.push(transcript.fresh(false));
+            shown.push(transcript.take_visible(false));
         }
         assert_eq!(shown, ["a", "", "é", "a"]);
     }

@@ -1,16 +1,16 @@
 //! Generation from a prompt: the prompt is read in one pass (prefill), then each new token in one step with the KV
 //! cache.
 //!
-//! A model reads at most as many tokens as the longest sequence it was trained on, its context. When a continuation
-//! exceeds the context, the context slides: its later half is read again from position 0, and generation continues. The
-//! cache is therefore exact for every position scheme, and the average cost per token is still little more than one
-//! step.
+//! A model reads at most as many tokens as its context, the length of the longest training sequence. When a
+//! continuation exceeds the context, the context slides: its later half is read again from position 0, and generation
+//! continues. The cache is therefore exact for every position scheme, and the average cost per token is little more
+//! than one step.
 
 use burn::tensor::{Tensor, backend::Backend};
 use rand::RngExt;
 use serde::Serialize;
 
-use super::sampling::{Sampling, likeliest, softmax, top};
+use super::sampling::{Sampling, argmax, softmax, top};
 use super::transcript::{Stops, Transcript};
 use super::{rows, source};
 use crate::data::Vocabulary;
@@ -27,44 +27,44 @@ pub struct Prompt {
     pub source: Option<Vec<u32>>,
 }
 
-/// How to write.
+/// The options of a continuation.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct Options {
-    /// How tokens are chosen.
+    /// The choice of tokens.
     #[command(flatten)]
     pub sampling: Sampling,
-    /// Most new tokens.
+    /// The maximum number of new tokens.
     #[arg(skip)]
     pub max_new: usize,
-    /// Continuations, each drawn by itself.
+    /// The number of continuations, drawn independently.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub samples: usize,
-    /// The number of the first of them: each is drawn by its number, whatever is beside it.
+    /// The index of the first continuation. The index of a continuation determines its random draws.
     #[arg(skip)]
     pub first_sample: usize,
-    /// Ends a continuation before this text, which integers and symbols must match as a whole; may be repeated.
+    /// Ends a continuation before this text; may be repeated. Integers and symbols are matched as whole tokens.
     #[arg(long = "stop", value_name = "TEXT", allow_hyphen_values = true)]
     pub stop_strings: Vec<String>,
-    /// Ends a continuation where this id comes; may be repeated.
+    /// Ends a continuation before the token with this id; may be repeated.
     #[arg(long = "stop-token", value_name = "ID")]
     pub stop_tokens: Vec<u32>,
-    /// The tokens that end a text, where the run knows more of them than its vocabulary does.
+    /// The end-of-text tokens of the run; `None` for the single one of the vocabulary.
     #[arg(skip)]
     pub ends: Option<Vec<u32>>,
-    /// Whether of a prompt beyond the context only its end is read.
+    /// True to read only the end of a prompt longer than the context.
     #[arg(skip)]
     pub slides: bool,
-    /// Continues after the token that ends a text.
+    /// Continues after the end-of-text token.
     #[arg(long)]
     pub ignore_end: bool,
-    /// Seed of the draws.
+    /// The seed of the random draws.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Computes all keys and values anew at each step: the same output, only slower.
+    /// Disables the KV cache, which slows generation and does not change the output.
     #[arg(long = "no-cache", action = clap::ArgAction::SetFalse)]
     pub cache: bool,
-    /// How many of the likeliest tokens are noted at each step, beside the probability of the new one. None: not
-    /// even that, which takes a pass over the vocabulary.
+    /// The number of most likely tokens recorded at each step, with the probability of the new token. `None` records
+    /// neither, which saves a softmax over the vocabulary.
     #[arg(skip)]
     pub alternatives: Option<usize>,
 }
@@ -123,15 +123,15 @@ pub struct Continuation {
 pub enum StopReason {
     /// A stop token was generated.
     StopToken,
-    /// The text contains a stop string.
+    /// A stop string was generated.
     StopString,
     /// The maximum number of new tokens was reached.
     #[default]
     MaxNew,
 }
 
-/// Returns the number of tokens that are read before the context slides, and the number of them that are then read
-/// again. A prompt longer than the context is read whole, unless `slides` makes the context slide over it as well.
+/// Returns the maximum number of tokens in the context, and the number kept when it slides. A prompt longer than the
+/// context is read in full, unless `slides` is true.
 pub fn window(sizes: Sizes, prompt: &Prompt, slides: bool) -> [usize; 2] {
     let prompt = if slides { 0 } else { prompt.tokens.len() };
     [sizes.context.max(prompt), sizes.context.div_ceil(2)]
@@ -139,40 +139,40 @@ pub fn window(sizes: Sizes, prompt: &Prompt, slides: bool) -> [usize; 2] {
 
 /// One row of the batch during generation.
 struct BatchRow<'a> {
-    /// Prompt and new tokens.
+    /// The tokens of the prompt and the new tokens.
     all: Vec<u32>,
     transcript: Transcript<'a>,
     /// Probabilities, alternatives and stop reason; the transcript holds the tokens and the text.
-    written: Continuation,
+    continuation: Continuation,
 }
 
-/// Continues a prompt. `watch` receives each sample's new text without special tokens, and stops the generation by
-/// returning an error.
+/// Continues a prompt. `on_text` receives the index of a sample and its new text without special tokens. An error from
+/// it stops the generation.
 ///
 /// # Errors
-/// Returns [`Error::Input`] if options or prompt are invalid, and [`Error::Shape`] if the prompt exceeds the learned
-/// positions. Returns [`Error::Failed`] if the logits of the model are not finite, and the errors of `watch`.
-pub fn write<B: Backend>(
+/// Returns [`Error::Input`] if the options or the prompt are invalid, or if the logits are not finite. Returns
+/// [`Error::Shape`] if the prompt exceeds the learned positions, and the errors of `on_text`.
+pub fn generate<B: Backend>(
     (model, sizes): (&Model<B>, Sizes),
     vocabulary: &Vocabulary,
     prompt: &Prompt,
     options: &Options,
     device: &B::Device,
-    mut watch: impl FnMut(usize, &str) -> Result<()>,
+    mut on_text: impl FnMut(usize, &str) -> Result<()>,
 ) -> Result<Vec<Continuation>> {
     check(vocabulary, prompt, options)?;
     let stops = Stops::new(vocabulary, &options.stop_strings)?;
     let source = prompt.source.as_ref().map(|tokens| source::<B>(tokens, options.samples, device));
     let mut cache = model.start(source.clone())?;
-    let mut written: Vec<BatchRow> = (0..options.samples)
+    let mut batch: Vec<BatchRow> = (0..options.samples)
         .map(|_| BatchRow {
             all: prompt.tokens.clone(),
             transcript: Transcript::new(vocabulary, &prompt.tokens, &stops),
-            written: Continuation::default(),
+            continuation: Continuation::default(),
         })
         .collect();
 
-    // The window holds the tokens from `first` onwards that the model sees. The cache holds those before `unread`.
+    // The window holds the tokens from `first` on. The cache holds the tokens of the window before `unread`.
     let [context, kept] = window(sizes, prompt, options.slides);
     let mut first = prompt.tokens.len().saturating_sub(context);
     let mut unread = first;
@@ -183,47 +183,47 @@ pub fn write<B: Backend>(
             cache.clear();
         }
         let logits: Tensor<B, 2> = if options.cache {
-            let next = rows(written.iter().map(|row| &row.all[unread..]), device);
+            let next = rows(batch.iter().map(|row| &row.all[unread..]), device);
             model.read(next, &mut cache)? // [samples, vocab]
         } else {
-            let window = rows(written.iter().map(|row| &row.all[first..]), device);
+            let window = rows(batch.iter().map(|row| &row.all[first..]), device);
             let inputs = Inputs { tokens: window, source: source.clone() };
             model.forward(inputs)?.narrow(1, time - first - 1, 1).squeeze_dim(1)
         };
         unread = time;
         let data = logits.into_data().convert::<f32>();
         let logits = data.as_slice::<f32>().map_err(|error| Error::Failed(format!("{error:?}")))?;
-        for (sample, (row, logits)) in written.iter_mut().zip(logits.chunks_exact(sizes.vocab)).enumerate() {
+        for (sample, (row, logits)) in batch.iter_mut().zip(logits.chunks_exact(sizes.vocab)).enumerate() {
             if logits.iter().any(|logit| !logit.is_finite()) {
                 return Err(Error::not_finite());
             }
             row.step(logits, vocabulary, options, [options.first_sample + sample, step]);
-            let over = row.is_over() || step + 1 == options.max_new;
-            watch(sample, &row.transcript.fresh(over))?;
+            let is_over = row.is_over() || step + 1 == options.max_new;
+            on_text(sample, &row.transcript.take_visible(is_over))?;
         }
-        if written.iter().all(BatchRow::is_over) {
+        if batch.iter().all(BatchRow::is_over) {
             break;
         }
     }
-    Ok(written.into_iter().map(BatchRow::finish).collect())
+    Ok(batch.into_iter().map(BatchRow::finish).collect())
 }
 
 impl BatchRow<'_> {
     fn is_over(&self) -> bool {
-        self.written.ended != StopReason::MaxNew
+        self.continuation.ended != StopReason::MaxNew
     }
 
-    /// Appends the next token, seeded by the index of the sample and the step. A finished row appends an arbitrary
-    /// token, to stay as long as the others.
-    fn step(&mut self, all_logits: &[f32], vocabulary: &Vocabulary, options: &Options, number: [usize; 2]) {
-        // A model may have more output rows than there are tokens, as padding of the matrix. Their tokens are never
-        // written, but they keep their share of the probability, as in the loss.
+    /// Appends the next token. `indices`, the sample index and the step, seed the draw. A finished row appends an
+    /// arbitrary token to keep the length of the other rows.
+    fn step(&mut self, all_logits: &[f32], vocabulary: &Vocabulary, options: &Options, indices: [usize; 2]) {
+        // The output matrix may be padded to more rows than there are tokens. These ids are never generated, but keep
+        // their share of the probability, as in the loss.
         let logits = &all_logits[..vocabulary.size().min(all_logits.len())];
         if self.is_over() {
-            self.all.push(likeliest(logits));
+            self.all.push(argmax(logits));
             return;
         }
-        let uniform = generator(options.seed, Purpose::Sampling, number.map(|number| number as u64)).random();
+        let uniform = generator(options.seed, Purpose::Sampling, indices.map(|index| index as u64)).random();
         let token = options.sampling.choose(logits, &self.all, uniform);
         self.all.push(token);
         let is_end = match &options.ends {
@@ -231,7 +231,7 @@ impl BatchRow<'_> {
             None => vocabulary.end() == Some(token),
         };
         if is_end && !options.ignore_end || options.stop_tokens.contains(&token) {
-            self.written.ended = StopReason::StopToken;
+            self.continuation.ended = StopReason::StopToken;
             return;
         }
         if let Some(count) = options.alternatives {
@@ -239,22 +239,22 @@ impl BatchRow<'_> {
             let probability = |id: u32| probabilities[id as usize];
             let alternative =
                 |id| Alternative { id, text: vocabulary.piece(id), probability: probability(id) };
-            self.written.probabilities.push(probability(token));
-            self.written.alternatives.push(top(logits, count).into_iter().map(alternative).collect());
+            self.continuation.probabilities.push(probability(token));
+            self.continuation.alternatives.push(top(logits, count).into_iter().map(alternative).collect());
         }
         if self.transcript.push(token) {
-            self.written.ended = StopReason::StopString;
+            self.continuation.ended = StopReason::StopString;
         }
     }
 
     fn finish(self) -> Continuation {
-        let Self { transcript, mut written, .. } = self;
+        let Self { transcript, mut continuation, .. } = self;
         let shown = transcript.visible(0..transcript.text.len());
         let Transcript { tokens, text, .. } = transcript;
-        // A stop string removes tokens that were already recorded.
-        written.probabilities.truncate(tokens.len());
-        written.alternatives.truncate(tokens.len());
-        Continuation { tokens, text, shown, ..written }
+        // A stop string removes tokens that are already recorded.
+        continuation.probabilities.truncate(tokens.len());
+        continuation.alternatives.truncate(tokens.len());
+        Continuation { tokens, text, shown, ..continuation }
     }
 }
 
@@ -263,14 +263,13 @@ fn check(vocabulary: &Vocabulary, prompt: &Prompt, options: &Options) -> Result<
     options.sampling.check()?;
     let Prompt { tokens, source } = prompt;
     let problem = if options.samples == 0 {
-        "--samples 0: write at least one"
+        "--samples 0 must be at least 1"
     } else if options.stop_strings.iter().any(String::is_empty) {
-        "--stop \"\": an empty string would stop before the first token"
+        "--stop \"\" is empty and would stop before the first token; pass a non-empty text"
     } else if tokens.is_empty() {
-        "the prompt is empty, and the vocabulary has no token that a text starts with: give a prompt of at least one \
-         token"
+        "the prompt is empty, and the vocabulary does not have a begin-of-text token; pass at least one token"
     } else if source.as_ref().is_some_and(Vec::is_empty) {
-        "the prompt is empty: an encoder-decoder needs a source to answer"
+        "the prompt is empty, but an encoder-decoder needs a source to answer; pass at least one token"
     } else {
         return [tokens, &options.stop_tokens, source.as_ref().unwrap_or(&Vec::new())]
             .into_iter()

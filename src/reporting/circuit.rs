@@ -1,6 +1,6 @@
 //! Pictures of the explanation of a run's model.
 
-use causal_attention_report::circuit::{self as plain, Circuit, HeadInput, Part};
+use causal_attention_report::circuit::{self as plain, Circuit, ComponentId, HeadInput};
 use causal_attention_report::color::{color, diverging};
 use causal_attention_report::token_matrix::TokenMatrix;
 use causal_attention_report::{Interval, Picture, patching, round_up};
@@ -10,11 +10,11 @@ use crate::data::Vocabulary;
 use crate::numbers::{counted, fixed, signed};
 
 /// The maximum number of positions shown.
-const MOST_POSITIONS: usize = 128;
+const MAX_POSITIONS: usize = 128;
 
 /// Draws the explanation found for `run`.
 pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<Picture> {
-    let shown = found.next.len().min(MOST_POSITIONS);
+    let shown = found.next.len().min(MAX_POSITIONS);
     let texts = |tokens: &[u32]| tokens[..shown].iter().map(|&token| vocabulary.token(token)).collect();
     let (inputs, next): (Vec<String>, Vec<String>) = (texts(&found.inputs), texts(&found.next));
     let circuit = found.no_circuit.is_none().then(|| circuit(found).picture(run));
@@ -39,11 +39,11 @@ fn lens(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
     };
     let rows: Vec<_> = plain.enumerate().flat_map(|(at, row)| [Some(row), tuned(at)]).flatten().collect();
     let rows = rows.into_iter().rev().collect();
-    let beside =
-        if found.tuned_lens.is_some() { ", by itself and through an affine map trained for it" } else { "" };
+    let tuned_note =
+        if found.tuned_lens.is_some() { ", directly and through a trained affine map" } else { "" };
     let note = format!(
-        "the probability of each target by the final norm and head, read after each layer{beside}; the first of {}, \
-         beside the mean loss of all",
+        "probability of each target when the final norm and head read the residual stream after each \
+         layer{tuned_note}; first of {}, next to the mean loss over all",
         counted(found.sequences, "sequence")
     );
     let scale = ("probability", Interval { start: 0.0, end: 1.0 });
@@ -57,8 +57,8 @@ fn attribution(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
         rows.map(|it| (format!("{} {}", it.part, signed(it.mean, 2)), it.first.as_slice())).collect();
     let shown = rows.iter().flat_map(|(_, row)| &row[..tokens.len()]);
     let largest = round_up(shown.fold(0.0, |most: f64, it| most.max(it.abs())));
-    let note = "what each part adds to the logit of the target, less the mean over the vocabulary; beside its name the \
-                mean over all sequences";
+    let note = "contribution of each component to the logit of the target, minus the mean over the vocabulary; next to \
+                its name, the mean over all sequences";
     let scale = ("logit", Interval { start: -largest, end: largest });
     let attribution = TokenMatrix { rows, tokens, of: "input", color: diverging };
     attribution.picture("attribution", &format!("{run}: logit attribution"), note, scale)
@@ -66,11 +66,11 @@ fn attribution(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
 
 fn circuit(found: &Explanation) -> Circuit {
     let head = |[layer, head]: [usize; 2], is_cross: bool| {
-        (layer, if is_cross { Part::CrossHead(head) } else { Part::Head(head) })
+        (layer, if is_cross { ComponentId::CrossHead(head) } else { ComponentId::Head(head) })
     };
     let component = |it: &Component| plain::Component {
         layer: it.layer,
-        part: it.head.map_or(Part::FeedForward, |number| head([it.layer, number], it.cross).1),
+        id: it.head.map_or(ComponentId::FeedForward, |number| head([it.layer, number], it.cross).1),
         kinds: it.kinds.iter().map(|kind| kind.name().replace('_', " ")).collect(),
         rise: it.mean_ablated_loss - found.loss,
     };
@@ -87,7 +87,7 @@ fn circuit(found: &Explanation) -> Circuit {
     Circuit {
         components: found.components.iter().map(component).collect(),
         edges: found.edges.iter().map(edge).collect(),
-        parts: found.parts(),
+        model_components: found.model_components(),
         gain: found.baseline - found.loss,
         gain_kept: found.gain_kept,
         baseline: found.baseline_of.name().to_string(),

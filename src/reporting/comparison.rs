@@ -12,11 +12,15 @@ use crate::comparison::{ComparedRun, Comparison, Measure, Setting};
 use crate::training::Row;
 
 /// The scores that the picture shows, which distinguish heads best; the page shows all scores.
-const SHOWN: [Score; 4] = [Score::Ablation, Score::Previous, Score::Induction, Score::Duplicate];
+const SHOWN_SCORES: [Score; 4] = [Score::Ablation, Score::Previous, Score::Induction, Score::Duplicate];
 
 /// Draws the losses of a comparison, and the scores of heads for runs that have them.
 pub fn comparison_pictures(comparison: &Comparison, along: Along) -> Vec<Picture> {
-    plain::pictures(&plain_comparison(&shared::without_folders(comparison)), along, &SHOWN.map(Score::about))
+    plain::pictures(
+        &plain_comparison(&shared::without_folders(comparison)),
+        along,
+        &SHOWN_SCORES.map(Score::about),
+    )
 }
 
 /// Returns the page of a comparison.

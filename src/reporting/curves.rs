@@ -47,14 +47,14 @@ pub(super) fn gradient_curve(rows: &[Row], limit: f64, summary: &Summary) -> Gra
 /// Draws the loss of a run by sequence length for both protocols, above the floor if it is known.
 pub fn lengths_picture(run: &str, losses: &[AtLength], trained: usize) -> Picture {
     let is_above_floor = losses.iter().all(|at| at.gap.is_some());
-    let curves = [(Protocol::Windows, "windows side by side"), (Protocol::Sliding, "sliding windows")];
+    let curves = [(Protocol::Windows, "non-overlapping windows"), (Protocol::Sliding, "sliding windows")];
     let curves = curves.map(|(protocol, name)| {
         let of_protocol = losses.iter().filter(|at| at.protocol == protocol);
         (name.to_string(), of_protocol.map(|at| (at.length, at.gap.unwrap_or(at.loss))).collect())
     });
     let panel = LengthPanel { name: String::new(), trained, curves: curves.into() };
-    let note = "side by side every target counts; sliding the last eighth of each window, which has most of the length \
-                before it";
+    let note = "non-overlapping windows: every target counts; sliding windows: only the last eighth of each window, \
+                which has most of the length as context";
     lengths::picture("lengths", &format!("{run}: loss by length"), note, &[panel], is_above_floor)
 }
 

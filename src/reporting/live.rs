@@ -10,19 +10,19 @@ use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::model::{Architecture, Sizes};
 use crate::numbers::thousands;
-use crate::position::{PositionScheme, evaluation_places};
+use crate::position::{PositionScheme, evaluation_positions};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
 
 /// The maximum number of parameters stored in single precision.
-const MOST_IN_F32: usize = 1_000_000;
+const MAX_F32_PARAMETERS: usize = 1_000_000;
 /// The maximum number of parameters stored in half precision; larger models would make the page too large.
-const MOST: usize = 6_000_000;
-/// The maximum number of start sequences, and of tokens in all of them.
-pub const MOST_STARTS: usize = 300;
-const MOST_START_TOKENS: usize = 30_000;
+const MAX_PARAMETERS: usize = 6_000_000;
+/// The maximum number of start sequences, and of their tokens in total.
+pub const MAX_STARTS: usize = 300;
+const MAX_START_TOKENS: usize = 30_000;
 /// The maximum input length in the page for models with a shorter context.
-const MAX_INPUT: usize = 512;
+const MAX_INPUT_LENGTH: usize = 512;
 
 /// Returns the model from a weights file, with start sequences, or the reason why it does not fit into a page.
 ///
@@ -35,34 +35,34 @@ pub fn live_model(
 ) -> Result<Result<LiveModel, String>> {
     let description = native::description(weights)?;
     let parameters = description.model.parameters::<Flex>(description.sizes);
-    if parameters > MOST {
+    if parameters > MAX_PARAMETERS {
         return Ok(Err(format!(
-            "This page does not hold the model itself: it has {} parameters, and pages hold {} at most.",
+            "This page does not include the model: it has {} parameters, and pages include at most {}.",
             thousands(parameters as f64),
-            thousands(MOST as f64)
+            thousands(MAX_PARAMETERS as f64)
         )));
     }
-    let precision = if parameters > MOST_IN_F32 { DType::F16 } else { DType::F32 };
+    let precision = if parameters > MAX_F32_PARAMETERS { DType::F16 } else { DType::F32 };
     let (mut numbers, mut tensors) = (Vec::new(), Vec::new());
     for tensor in weights.tensors()? {
         let data = tensor.read()?.convert_dtype(precision);
         // The largest finite half-precision number is 65,504.
         if data.iter::<f32>().any(|number| !number.is_finite()) {
-            let problem = "This page does not hold the model itself: its weights are not finite.";
+            let problem = "This page does not include the model: its weights are not finite.";
             return Ok(Err(problem.to_string()));
         }
         numbers.extend_from_slice(data.as_bytes());
         tensors.push((tensor.name.clone(), tensor.shape.clone()));
     }
     Ok(Ok(LiveModel {
-        description: described(&description, &tensors, precision, vocabulary),
+        description: describe_weights(&description, &tensors, precision, vocabulary),
         numbers,
-        starts: started(starts),
+        starts: start_sequences(starts),
     }))
 }
 
 /// Returns the description of the weights.
-fn described(
+fn describe_weights(
     Description { model, sizes }: &Description,
     tensors: &[(String, Vec<usize>)],
     precision: DType,
@@ -89,17 +89,18 @@ fn described(
 fn draws(largest: usize, sizes: Sizes) -> Value {
     let distances = |time: usize| {
         let mut last = 0;
-        let places = evaluation_places(time, largest).into_iter();
+        let places = evaluation_positions(time, largest).into_iter();
         places.map(|place| place - std::mem::replace(&mut last, place)).collect::<Vec<_>>()
     };
     let of_stack = |context: usize| {
-        let longest = largest.min(MAX_INPUT).max(context);
+        let longest = largest.min(MAX_INPUT_LENGTH).max(context);
         (context..=longest).map(distances).collect::<Vec<_>>()
     };
     json!({"position": of_stack(sizes.context), "encoder.position": sizes.source_context.map(of_stack)})
 }
 
-/// Returns a vocabulary in the page's format: the name of each token and, for GPT-2's byte-pair encoding, the merges.
+/// Returns a vocabulary in the format of the page: the name of each token and, for GPT-2's byte-pair encoding, the
+/// merges.
 /// For other tokenizers, the page takes token ids.
 fn tokenizer(vocabulary: &Vocabulary) -> Value {
     let ids = 0..vocabulary.size() as u32;
@@ -141,11 +142,11 @@ fn merge(merge: &Value) -> Value {
 }
 
 /// Returns as many start sequences as fit.
-fn started(samples: &[Sample]) -> Vec<Value> {
+fn start_sequences(samples: &[Sample]) -> Vec<Value> {
     let mut tokens = 0;
-    let fits = samples.iter().take(MOST_STARTS).take_while(|sample| {
+    let fits = samples.iter().take(MAX_STARTS).take_while(|sample| {
         tokens += sample.inputs.len() + sample.source.as_ref().map_or(0, Vec::len);
-        tokens <= MOST_START_TOKENS
+        tokens <= MAX_START_TOKENS
     });
     fits.map(|sample| json!({"tokens": sample.inputs, "source": sample.source})).collect()
 }
@@ -164,13 +165,13 @@ mod tests {
         let model = ModelConfig { d_model, heads: 1, layers: 2, ..ModelConfig::default() };
         let sizes = Sizes { vocab: 7, context: 5, source_context: None };
         let data = TensorData::new(numbers.clone(), [numbers.len()]);
-        let tensor = LazyTensor::held("head.bias".to_string(), data);
+        let tensor = LazyTensor::from_data("head.bias".to_string(), data);
         native::write(&path, &[tensor], native::entry(&Description { model, sizes })).unwrap();
         live_model(&WeightsFile::open(path).unwrap(), &Vocabulary::integers(7, &[]), &[]).unwrap()
     }
 
     #[test]
-    fn weight_count_decides_f32_f16_or_none() {
+    fn parameter_count_decides_f32_f16_or_none() {
         let small = live(8, vec![1.0, -0.1]).unwrap();
         assert_eq!((&small.description["precision"], small.numbers.len()), (&json!("f32"), 8));
         // About 24 d_model^2 parameters.
@@ -178,11 +179,11 @@ mod tests {
         assert_eq!(half.description["precision"], "f16");
         assert_eq!(half.numbers, [0x00, 0x3c, 0x66, 0xae]);
         let problem = live(512, vec![1.0]).unwrap_err();
-        assert!(problem.contains("parameters, and pages hold 6,000,000 at most"), "{problem}");
+        assert!(problem.contains("parameters, and pages include at most 6,000,000"), "{problem}");
     }
 
     #[test]
-    fn non_finite_weights_are_refused() {
+    fn non_finite_weights_are_excluded() {
         for (d_model, number) in [(8, f32::NAN), (8, f32::NEG_INFINITY), (256, 1e5)] {
             let problem = live(d_model, vec![1.0, number]).unwrap_err();
             assert!(problem.contains("its weights are not finite"), "{number}: {problem}");

@@ -4,7 +4,7 @@ use std::slice::from_ref;
 
 use burn::tensor::backend::AutodiffBackend;
 
-use crate::analysis::{FreeRunning, MOST_WEIGHTS, Sample, View};
+use crate::analysis::{FreeRunning, MAX_HELD_WEIGHTS, Sample, View};
 use crate::backend::Job;
 use crate::data::Vocabulary;
 use crate::error::Result;
@@ -35,7 +35,7 @@ impl Job for Look<'_> {
                 View::new(&model, DeviceBatch::new(&Sample::batch_of(from_ref(sample)), &device).inputs)?;
             weights += view.maps.attention.iter().flatten().map(Vec::len).sum::<usize>();
             views.push(view);
-            if weights > MOST_WEIGHTS {
+            if weights > MAX_HELD_WEIGHTS {
                 break;
             }
         }

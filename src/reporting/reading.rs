@@ -9,7 +9,7 @@ use crate::generation::sampling;
 use crate::numbers::counted;
 
 /// The number of most likely tokens kept per position.
-const LIKELIEST: usize = 5;
+const TOP_TOKENS: usize = 5;
 
 /// Returns a sequence as text, with the attention weights and the predictions of a model.
 pub fn reading(sequence: String, sample: Sample, view: View, vocabulary: &Vocabulary) -> Reading {
@@ -25,19 +25,19 @@ pub fn reading(sequence: String, sample: Sample, view: View, vocabulary: &Vocabu
         let probability = probabilities[target as usize];
         Some(Target { id: target, text: vocabulary.token(target), probability, role })
     });
-    let likeliest = view.probabilities.iter().map(|probabilities| {
+    let most_likely = view.probabilities.iter().map(|probabilities| {
         let named = |token: u32| {
             let probability = probabilities[token as usize];
             TokenProbability { id: token, token: vocabulary.token(token), probability }
         };
-        sampling::top(probabilities, LIKELIEST).into_iter().map(named).collect()
+        sampling::top(probabilities, TOP_TOKENS).into_iter().map(named).collect()
     });
     Reading {
         sequence,
         source: sample.source.as_deref().map(texts),
         inputs: texts(&sample.inputs),
         targets: targets.collect(),
-        likeliest: likeliest.collect(),
+        most_likely: most_likely.collect(),
         maps: view.maps,
     }
 }
@@ -52,8 +52,8 @@ pub(super) fn film(
     let source = reading.source.as_ref().map_or(0, Vec::len);
     let known = |id: u32| (id as usize) < vocabulary.size();
     let frame = |snapshot: &Snapshot| {
-        let Snapshot { step, likeliest, truth, .. } = snapshot;
-        let fits = truth.len() <= reading.inputs.len() && likeliest.iter().all(|&(id, _)| known(id));
+        let Snapshot { step, most_likely, truth, .. } = snapshot;
+        let fits = truth.len() <= reading.inputs.len() && most_likely.iter().all(|&(id, _)| known(id));
         let maps = snapshot.maps(&reading.maps, source).filter(|_| fits)?;
         let targets = reading.targets.iter().zip(truth);
         let targets = targets.map(|(target, &probability)| {
@@ -67,7 +67,7 @@ pub(super) fn film(
             source: reading.source.clone(),
             inputs: reading.inputs[..truth.len()].to_vec(),
             targets: targets.collect(),
-            likeliest: likeliest.iter().map(named).collect(),
+            most_likely: most_likely.iter().map(named).collect(),
             maps,
         };
         Some((*step, seen))

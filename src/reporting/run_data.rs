@@ -8,7 +8,7 @@ use causal_attention_report::{LossCurve, Style, formation, generated, gradients,
 
 use super::circuit;
 use super::curves::{gradient_curve, loss_curve};
-use super::live::{MOST_STARTS, live_model};
+use super::live::{MAX_STARTS, live_model};
 use super::look::Look;
 use super::page::{self, page};
 use super::reading::{continuation, film, reading};
@@ -41,33 +41,32 @@ pub struct RunData {
 }
 
 impl RunData {
-    /// Reads the run in `folder`, and runs its best weights on `device`: on as many of its sequences as fit into memory,
-    /// and at least the first.
+    /// Reads the run in `folder`, and runs its best weights on `device`: on as many of its sequences as fit into
+    /// memory, and at least the first.
     ///
     /// # Errors
-    /// If the folder lacks a required file or holds an invalid one, or if the device fails.
+    /// If the folder lacks a required file or contains an invalid one, or if the device fails.
     pub fn read(folder: &RunFolder, device: &Device) -> Result<Self> {
         let config = Config::load_own(&folder.config())?;
         let vocabulary = Vocabulary::read(folder.vocabulary())?;
         if folder.is_imported() {
             return Err(Error::Input(format!(
-                "the run `{}` was not trained here, so it has no curves and no validation sequences: look at it by \
-                 `inspect`",
+                "the run `{}` was imported, so it lacks curves and validation sequences; use `inspect`",
                 folder.path().display()
             )));
         }
         let samples = Sample::read(&folder.samples(), vocabulary.size(), config.data.source())?;
         if samples.is_empty() {
-            return Err(Error::file(folder.samples(), "holds no sample to draw"));
+            return Err(Error::file(folder.samples(), "contains no samples"));
         }
         let longest = Sample::longest(config.model.layers * config.model.heads);
         let rows = read_metrics(&folder.metrics())?;
         let summary = Summary::read(folder)?;
         // Set if the kept weights are not those that the run's end suggests.
-        let weights = folder.weights_in_words(&summary, &config);
-        let by = weights.as_ref().map_or_else(String::new, |weights| format!(", by {weights}"));
+        let weights = folder.describe_weights(&summary, &config);
+        let by = weights.as_ref().map_or_else(String::new, |weights| format!(", with {weights}"));
         let name = |(index, sample): (usize, &Sample)| {
-            let cut = if sample.inputs.len() > longest { " (its beginning)" } else { "" };
+            let cut = if sample.inputs.len() > longest { " (truncated)" } else { "" };
             format!("validation sequence {index}{cut}{by}")
         };
         let names: Vec<String> = samples.iter().enumerate().map(name).collect();
@@ -148,7 +147,7 @@ fn starts(folder: &RunFolder, config: &Config, vocabulary: &Vocabulary) -> Resul
     match config.data.source() {
         Source::Sequences => {
             let drawn = dataset_of(config, folder);
-            Ok(drawn.map_or_else(|_| Vec::new(), |drawn| Sample::first(&drawn.valid, MOST_STARTS)))
+            Ok(drawn.map_or_else(|_| Vec::new(), |drawn| Sample::first(&drawn.valid, MAX_STARTS)))
         }
         Source::Text | Source::Table | Source::Memory => {
             Sample::read(&folder.samples(), vocabulary.size(), config.data.source())

@@ -7,7 +7,7 @@ use causal_attention_report::scores::{self, ScoreKind};
 use crate::analysis::{HeadScores, Score, ScoredStep, shown_head};
 
 /// The scores that show the formation of a head, in the order of their panels.
-const FORMED: [Score; 3] = [Score::Induction, Score::Previous, Score::Duplicate];
+const FORMATION_SCORES: [Score; 3] = [Score::Induction, Score::Previous, Score::Duplicate];
 
 /// Returns all kinds of scores, in display order.
 pub(super) fn kinds() -> Vec<ScoreKind> {
@@ -16,7 +16,7 @@ pub(super) fn kinds() -> Vec<ScoreKind> {
 
 /// Returns the kinds of scores that show the formation of a head.
 pub(super) fn formed() -> [ScoreKind; 3] {
-    FORMED.map(Score::about)
+    FORMATION_SCORES.map(Score::about)
 }
 
 /// Converts scores, `[layer][head]`, to the types of the report crate.

@@ -74,10 +74,12 @@ fn summary(findings: &Findings) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     if let Some(best) = trials.first() {
         lines.push(("best trial", format!("{:03}", best.trial)));
-        lines.extend(best.score.loss.map(|loss| ("its loss", format!("{loss:.4} nats"))));
+        lines.extend(best.score.loss.map(|loss| ("best loss", format!("{loss:.4} nats"))));
         lines.extend(best.score.floor.map(|floor| ("floor", format!("{floor:.4} nats"))));
         lines.extend(
-            best.score.accuracy.map(|accuracy| ("its accuracy", format!("{:.1} %", accuracy * 100.0))),
+            best.score
+                .accuracy
+                .map(|accuracy| ("accuracy of the best trial", format!("{:.1} %", accuracy * 100.0))),
         );
     }
     for (ended, name) in TrialEnd::NAMED {
@@ -85,6 +87,6 @@ fn summary(findings: &Findings) -> Vec<(String, String)> {
         lines.extend((count > 0).then(|| (name, thousands(count as f64))));
     }
     lines.push(("steps", thousands(trials.iter().map(|trial| trial.cost.steps).sum::<usize>() as f64)));
-    lines.push(("time of training", clock(trials.iter().map(|trial| trial.cost.seconds).sum())));
+    lines.push(("training time", clock(trials.iter().map(|trial| trial.cost.seconds).sum())));
     lines.into_iter().map(|(name, value)| (name.replace('_', " "), value)).collect()
 }

@@ -1,13 +1,13 @@
 //! Prediction of the time per step with more workers, from the measured parts of a step.
 //!
-//! A worker computes its shards (gradient accumulation), as many at once as divide its threads, and adds up their
+//! A worker computes its shards (gradient accumulation) in groups, whose size divides its threads, and adds up their
 //! gradients. It exchanges the sum with the other workers (all-reduce) and updates its weights:
 //!
-//! `T(N) = k / a shards(a) + (k - 1) addition + copies + exchange(N) + update`, with `k` shards per worker, `a` at
-//! once.
+//! `T(N) = k / a shards(a) + (k - 1) addition + copies + exchange(N) + update`, with `k` shards per worker in
+//! groups of `a`.
 //!
 //! The all-reduce is recursive halving and doubling (see `workers`): in each of log2 N rounds a worker swaps a half, a
-//! quarter and so on with another one and adds the part it receives. In as many rounds the sums travel back:
+//! quarter and so on with another worker and adds the part it receives. The sums travel back in as many rounds:
 //!
 //! `exchange(N) = 2 log2 N latency + (N - 1) / N (2 bytes / bandwidth + row addition)`.
 //!
@@ -33,11 +33,11 @@ impl LinkSpeed {
     /// the all-reduce of all gradients without latencies and additions, so it holds for messages of that size.
     pub fn measured(parts: &StepParts) -> Option<Self> {
         let timed = parts.exchange.as_ref()?;
-        let beside =
+        let overhead =
             exchange(parts, LinkSpeed { bandwidth: f64::INFINITY, latency: timed.latency }, timed.workers);
-        // For a small model, almost nothing is left.
-        let travelling = (timed.seconds - beside).max(0.05 * timed.seconds);
-        Some(Self { bandwidth: travelled(parts, timed.workers) / travelling, latency: timed.latency })
+        // For a small model, latencies and additions take almost all of the time.
+        let transfer = (timed.seconds - overhead).max(0.05 * timed.seconds);
+        Some(Self { bandwidth: bytes_sent(parts, timed.workers) / transfer, latency: timed.latency })
     }
 }
 
@@ -64,16 +64,16 @@ pub struct ScaledStep {
     pub efficiency: f64,
 }
 
-/// Returns the numbers of shards into which at most `most` workers divide a step: the number of the config, or else one
+/// Returns the numbers of shards into which up to `max_workers` divide a step: the number of the config, or else one
 /// shard per worker.
-pub fn cuts(shards: Option<usize>, batch_size: usize, most: usize) -> Vec<usize> {
-    let one_a_worker =
-        || (0..).map(|power| 1 << power).take_while(|&cut| cut <= most && batch_size.is_multiple_of(cut));
-    shards.map_or_else(|| one_a_worker().collect(), |shards| vec![shards])
+pub fn shard_counts(shards: Option<usize>, batch_size: usize, max_workers: usize) -> Vec<usize> {
+    let is_possible = |count: &usize| *count <= max_workers && batch_size.is_multiple_of(*count);
+    let one_per_worker = || (0..).map(|power| 1 << power).take_while(is_possible);
+    shards.map_or_else(|| one_per_worker().collect(), |shards| vec![shards])
 }
 
 /// The highest efficiency of several workers that is attributed to noise.
-pub const NOISE: f64 = 1.05;
+pub const MAX_NOISE_EFFICIENCY: f64 = 1.05;
 
 /// The maximum number of repetitions of timings that contradict each other.
 const MAX_REPEATS: usize = 4;
@@ -83,32 +83,32 @@ pub fn highest_efficiency(scaled: &[Scaled]) -> f64 {
     scaled.iter().filter_map(|scaled| Some(scaled.shared?.efficiency)).fold(1.0, f64::max)
 }
 
-/// Returns the parts of a step with consistent timings, as far as the machine allows. If the predicted efficiency
-/// exceeds [`NOISE`], all parts are timed again and the shortest time of each part counts. Other programs on the
+/// Returns the parts of a step with consistent timings, as far as the machine allows. If a predicted efficiency exceeds
+/// [`MAX_NOISE_EFFICIENCY`], all parts are timed again and the shortest time of each part counts. Other programs on the
 /// machine can only slow a part down. An efficiency above 1 in every repetition is a property of the machine, for
 /// example because a shard fits into a cache.
 ///
 /// # Errors
 /// If timing fails, or if repetitions differ by more than noise.
-pub fn settled(
+pub fn time_consistently(
     mut time: impl FnMut() -> Result<StepParts>,
     predict: impl Fn(&StepParts) -> Vec<Scaled>,
 ) -> Result<StepParts> {
     let highest = |parts: &StepParts| highest_efficiency(&predict(parts));
     let mut parts = time()?;
     let mut seen = vec![highest(&parts)];
-    while highest(&parts) > NOISE && seen.len() <= MAX_REPEATS {
+    while highest(&parts) > MAX_NOISE_EFFICIENCY && seen.len() <= MAX_REPEATS {
         let again = time()?;
         seen.push(highest(&again));
         parts = parts.fastest(again);
     }
     let [low, high] = [f64::min, f64::max].map(|pick| seen.iter().copied().reduce(pick).unwrap_or(1.0));
-    if highest(&parts) <= NOISE || high - low <= 0.1 * low {
+    if highest(&parts) <= MAX_NOISE_EFFICIENCY || high - low <= 0.1 * low {
         return Ok(parts);
     }
     Err(Error::Failed(format!(
-        "the parts of a step cannot be timed here: repetitions give efficiencies from {:.1} % to {:.1} %, as where other \
-         programs use the machine; stop them and try again",
+        "the parts of a step cannot be timed on this machine: repetitions give efficiencies from {:.1} % to \
+        {:.1} %, probably because other programs are running; stop them and try again",
         low * 100.0,
         high * 100.0
     )))
@@ -123,26 +123,26 @@ pub fn predict(
 ) -> Vec<Scaled> {
     // A single worker, or a worker with a batch of its own, computes all shards of the config.
     let whole = shards.unwrap_or(1);
-    let alone = computed(parts, whole, whole);
+    let alone = compute_seconds(parts, whole, whole);
     let others = workers.into_iter().filter(|&count| count > 1);
     let of = |workers: usize| {
         let exchange = exchange(parts, link, workers);
-        let around = if workers == 1 { 0.0 } else { parts.copies + exchange };
-        let cut = shards.unwrap_or(workers);
-        let is_shared = parts.shards.contains_key(&cut) && cut.is_multiple_of(workers);
+        let communication = if workers == 1 { 0.0 } else { parts.copies + exchange };
+        let count = shards.unwrap_or(workers);
+        let is_shared = parts.shards.contains_key(&count) && count.is_multiple_of(workers);
         let shared = is_shared.then(|| {
-            let seconds = computed(parts, cut, cut / workers) + around;
+            let seconds = compute_seconds(parts, count, count / workers) + communication;
             ScaledStep { seconds, efficiency: alone / (workers as f64 * seconds) }
         });
-        let seconds = alone + around;
+        let seconds = alone + communication;
         Scaled { workers, exchange, shared, growing: ScaledStep { seconds, efficiency: alone / seconds } }
     };
     std::iter::once(1).chain(others).map(of).collect()
 }
 
-/// Returns the seconds that a worker needs to compute `own` of `cut` shards and to update its weights.
-fn computed(parts: &StepParts, cut: usize, own: usize) -> f64 {
-    let at_once = parts.shards[&cut].iter().rev().find(|(at_once, _)| own.is_multiple_of(**at_once));
+/// Returns the seconds that a worker needs to compute `own` of `count` shards and to update its weights.
+fn compute_seconds(parts: &StepParts, count: usize, own: usize) -> f64 {
+    let at_once = parts.shards[&count].iter().rev().find(|(at_once, _)| own.is_multiple_of(**at_once));
     let (at_once, seconds) = at_once.expect("a single shard is timed");
     (own / at_once) as f64 * seconds + (own - 1) as f64 * parts.addition + parts.update
 }
@@ -151,11 +151,11 @@ fn computed(parts: &StepParts, cut: usize, own: usize) -> f64 {
 fn exchange(parts: &StepParts, link: LinkSpeed, workers: usize) -> f64 {
     let rounds = 2.0 * f64::from(workers.ilog2());
     let added = (workers - 1) as f64 / workers as f64 * parts.row_addition;
-    rounds * link.latency + travelled(parts, workers) / link.bandwidth + added
+    rounds * link.latency + bytes_sent(parts, workers) / link.bandwidth + added
 }
 
-/// Returns the bytes that each of `workers` sends in a step; it receives as many.
-fn travelled(parts: &StepParts, workers: usize) -> f64 {
+/// Returns the bytes that each of `workers` sends in a step, and receives.
+fn bytes_sent(parts: &StepParts, workers: usize) -> f64 {
     2.0 * (workers - 1) as f64 / workers as f64 * parts.bytes as f64
 }
 
@@ -167,7 +167,7 @@ mod tests {
     use crate::training::TimedExchange;
 
     fn parts(shard: &[(usize, f64)], addition: f64, copies: f64) -> StepParts {
-        let shards = shard.iter().map(|&(cut, seconds)| (cut, BTreeMap::from([(1, seconds)])));
+        let shards = shard.iter().map(|&(count, seconds)| (count, BTreeMap::from([(1, seconds)])));
         StepParts {
             shards: shards.collect(),
             addition,
@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn workers_default_to_one_shard_each() {
-        assert_eq!(cuts(None, 12, 1024), [1, 2, 4]);
-        assert_eq!(cuts(Some(8), 32, 2), [8]);
+        assert_eq!(shard_counts(None, 12, 1024), [1, 2, 4]);
+        assert_eq!(shard_counts(Some(8), 32, 2), [8]);
         let parts = parts(&[(1, 2.0), (2, 1.25)], 0.0, 0.0);
         let scaled = predict(&parts, None, PERFECT, [2, 4]);
         let seconds = scaled.iter().map(|scaled| scaled.shared.map(|step| step.seconds)).collect::<Vec<_>>();
@@ -229,28 +229,28 @@ mod tests {
     }
 
     #[test]
-    fn times_that_contradict_each_other_are_taken_again() {
+    fn contradicting_timings_are_repeated() {
         let predicted = |parts: &StepParts| predict(parts, None, PERFECT, [2]);
         let mut times = vec![timed(2.0, 1.25), timed(9.0, 1.0)];
-        let settled_parts = settled(|| Ok(times.pop().unwrap()), predicted).unwrap();
-        assert_eq!((settled_parts, times.len()), (timed(2.0, 1.0), 0), "the shortest times count");
+        let parts = time_consistently(|| Ok(times.pop().unwrap()), predicted).unwrap();
+        assert_eq!((parts, times.len()), (timed(2.0, 1.0), 0), "the shortest times count");
 
         // A shard that fits into the cache is faster each time.
-        let parts = settled(|| Ok(timed(2.0, 0.5)), predicted).unwrap();
-        assert!(highest_efficiency(&predicted(&parts)) > NOISE);
+        let parts = time_consistently(|| Ok(timed(2.0, 0.5)), predicted).unwrap();
+        assert!(highest_efficiency(&predicted(&parts)) > MAX_NOISE_EFFICIENCY);
 
         let mut whole = 2.0;
         let wild = || {
             whole *= 2.0;
             Ok(timed(whole, 0.5))
         };
-        let error = settled(wild, predicted).unwrap_err();
+        let error = time_consistently(wild, predicted).unwrap_err();
         assert!(error.to_string().contains("stop them and try again"), "{error}");
         assert_eq!(error.exit_code(), 1);
     }
 
     #[test]
-    fn what_was_measured_is_predicted() {
+    fn prediction_matches_the_measured_all_reduce() {
         let exchange = Some(TimedExchange { workers: 4, seconds: 2.0, latency: 0.125 });
         let parts = StepParts { exchange, ..parts(&[(4, 0.5)], 0.125, 0.0) };
         let link = LinkSpeed::measured(&parts).unwrap();

@@ -5,8 +5,8 @@
 //! also have any length, so lines on standard error are bounded.
 //!
 //! If standard output is closed by its reader, a command ends at once and silently; if it cannot be written, the
-//! command ends with exit code 1. A command that trains calls [`keep_working_unread`] first: its result is a folder, so
-//! it continues, and [`check_written`] reports at the end if anything could not be written.
+//! command ends with exit code 1. A command that trains calls [`continue_without_output`] first, because its result is
+//! a folder. It continues, and [`check_written`] reports at the end if anything could not be written.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,13 +16,13 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-/// The length limit of a line on standard error, in bytes.
-const LONGEST: usize = 500;
+/// The maximum length of a line on standard error, in bytes.
+const MAX_LINE_BYTES: usize = 500;
 
 /// The exit code of a program that writes to a closed pipe, as shells report it: 128 + SIGPIPE.
 const CLOSED_PIPE: i32 = 141;
 
-static KEEPS_WORKING: AtomicBool = AtomicBool::new(false);
+static CONTINUES_WITHOUT_OUTPUT: AtomicBool = AtomicBool::new(false);
 
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
@@ -135,7 +135,7 @@ pub fn warn_error(message: &str) {
 pub fn error_line(message: &str) -> String {
     match std::env::args_os().any(|argument| argument == "--json") {
         true => json_line(message),
-        false => bounded(&format!("error: {message}"), LONGEST, |character| shown(character, &[])),
+        false => bounded(&format!("error: {message}"), MAX_LINE_BYTES, |character| shown(character, &[])),
     }
 }
 
@@ -145,7 +145,7 @@ pub fn warn(line: &str) {
     if is_mute() || is_quiet() && line.starts_with("notice: ") {
         return;
     }
-    let _ = writeln!(io::stderr(), "{}", bounded(line, LONGEST, |character| shown(character, &[])));
+    let _ = writeln!(io::stderr(), "{}", bounded(line, MAX_LINE_BYTES, |character| shown(character, &[])));
 }
 
 /// Returns an error for programs as one line of JSON, at most 500 bytes long.
@@ -155,7 +155,7 @@ fn json_line(error: &str) -> String {
         escape_json(json[1..json.len() - 1].to_string())
     };
     let [before, after] = ["{\"error\":\"", "\"}"];
-    format!("{before}{}{after}", bounded(error, LONGEST - before.len() - after.len(), written))
+    format!("{before}{}{after}", bounded(error, MAX_LINE_BYTES - before.len() - after.len(), written))
 }
 
 /// Converts a text character by character with `written`, and limits it to `longest` bytes. A longer text loses its
@@ -195,7 +195,7 @@ pub fn print_json_line(value: &impl Serialize) {
 }
 
 fn write_json(json: serde_json::Result<String>) {
-    let json = json.expect("what is printed holds plain values");
+    let json = json.expect("printed values are plain");
     write_out(&format!("{}\n", escape_json(json)));
 }
 
@@ -214,9 +214,9 @@ fn escape_json(json: String) -> String {
     written.collect()
 }
 
-/// Lets work continue although standard output cannot be written.
-pub fn keep_working_unread() {
-    KEEPS_WORKING.store(true, Ordering::Relaxed);
+/// Lets the program continue when standard output cannot be written.
+pub fn continue_without_output() {
+    CONTINUES_WITHOUT_OUTPUT.store(true, Ordering::Relaxed);
 }
 
 /// Checks that everything was written to standard output, or that its reader has closed it.
@@ -239,7 +239,7 @@ fn write_out(text: &str) {
         return;
     }
     let Err(error) = write_all(text) else { return };
-    if KEEPS_WORKING.load(Ordering::Relaxed) {
+    if CONTINUES_WITHOUT_OUTPUT.load(Ordering::Relaxed) {
         FAILURE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         return;
     }
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_is_quoted_controls_the_terminal() {
+    fn quoted_text_does_not_control_the_terminal() {
         for control in ['\u{1b}', '\r', '\u{7}', '\u{7f}', '\u{9b}', '\u{202e}', '\u{2066}', '\u{200f}'] {
             let escaped = escape(&format!("a{control}b"), &['\n', '\t']);
             assert_eq!(escaped, format!("a\\u{{{:x}}}b", control as u32).replace("\\u{d}", "\\r"));
@@ -317,9 +317,9 @@ mod tests {
     fn long_lines_are_elided_in_the_middle() {
         let line = |quoted: &str, count| format!("place: `{}` is wrong: remedy", quoted.repeat(count));
         for (quoted, escaped) in [("x", "x"), ("é", "é"), ("\u{1b}", "\\u{1b}"), ("🙂\n", "🙂\\n")] {
-            assert_eq!(bounded(&line(quoted, 9), LONGEST, |c| shown(c, &[])), line(escaped, 9));
-            let cut = bounded(&line(quoted, 1_000), LONGEST, |c| shown(c, &[]));
-            assert!((LONGEST - 16..=LONGEST).contains(&cut.len()), "{}", cut.len());
+            assert_eq!(bounded(&line(quoted, 9), MAX_LINE_BYTES, |c| shown(c, &[])), line(escaped, 9));
+            let cut = bounded(&line(quoted, 1_000), MAX_LINE_BYTES, |c| shown(c, &[]));
+            assert!((MAX_LINE_BYTES - 16..=MAX_LINE_BYTES).contains(&cut.len()), "{}", cut.len());
             let [begin, end] = cut.split('…').collect::<Vec<_>>()[..] else { panic!("{cut}") };
             assert!(begin.starts_with("place: `") && end.ends_with("` is wrong: remedy"), "{cut}");
             assert!(begin.len() > end.len() && !begin.ends_with('\\') && !end.starts_with("u{"), "{cut}");

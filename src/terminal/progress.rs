@@ -10,7 +10,7 @@ use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::output::{is_mute, is_quiet, say, warn};
 use crate::error::{Error, Result};
-use crate::numbers::{beside_floor, clock, thousands};
+use crate::numbers::{clock, floor_gap, thousands};
 
 /// The ways to show progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -29,12 +29,12 @@ impl ProgressKind {
     ///
     /// # Errors
     /// Returns an error if plain lines are requested together with JSON, which uses the same standard output.
-    pub fn chosen(asked: Option<Self>, json: bool) -> Result<Self> {
-        match (asked, json) {
+    pub fn chosen(requested: Option<Self>, json: bool) -> Result<Self> {
+        match (requested, json) {
             (Some(Self::Plain), true) => Err(Error::Input(
-                "--progress plain writes its lines where --json writes: leave one of them out".into(),
+                "--progress plain and --json both write to standard output; omit one of them".into(),
             )),
-            (Some(asked), _) => Ok(asked),
+            (Some(requested), _) => Ok(requested),
             (None, true) => Ok(Self::None),
             (None, false) => Ok(Self::automatic()),
         }
@@ -179,7 +179,7 @@ pub struct Progress {
     floor: Option<f64>,
     valid_loss: Option<f64>,
     /// The time at which a training loss was last requested.
-    asked: Option<Instant>,
+    requested: Option<Instant>,
 }
 
 impl Progress {
@@ -187,16 +187,16 @@ impl Progress {
     pub fn new(kind: ProgressKind, done: usize, total: usize, floor: Option<f64>) -> Self {
         let bar = bar(kind, total, "{wide_bar:.cyan/dim} {pos}/{len}\n{msg}");
         bar.set_position(done as u64);
-        Self { kind, bar, floor, valid_loss: None, asked: None }
+        Self { kind, bar, floor, valid_loss: None, requested: None }
     }
 
     /// Returns true if the bar is due for a new loss. Reading a loss waits for the device, so it is not done at every
     /// step.
-    pub fn wants_a_loss(&mut self) -> bool {
+    pub fn wants_loss(&mut self) -> bool {
         let wanted =
-            self.kind == ProgressKind::Bar && self.asked.is_none_or(|asked| asked.elapsed() >= REFRESH);
+            self.kind == ProgressKind::Bar && self.requested.is_none_or(|time| time.elapsed() >= REFRESH);
         if wanted {
-            self.asked = Some(Instant::now());
+            self.requested = Some(Instant::now());
         }
         wanted
     }
@@ -210,7 +210,7 @@ impl Progress {
         let valid = self.valid_loss.map(|loss| format!("valid {loss:.4}"));
         // Prefers the validation loss, because the loss of a single training step is noisy.
         let gap = self.valid_loss.or(status.train_loss).zip(self.floor);
-        let gap = gap.map(|(loss, floor)| beside_floor(loss, floor, 4));
+        let gap = gap.map(|(loss, floor)| floor_gap(loss, floor, 4));
         let parts = [loss, valid, gap, Some(pace(status))];
         self.bar.set_message(parts.into_iter().flatten().collect::<Vec<_>>().join("  "));
         self.bar.set_position(status.step as u64);
@@ -230,7 +230,7 @@ impl Progress {
         let RunStatus { step, epoch, .. } = status;
         let total = self.bar.length().unwrap_or(0);
         let train = status.train_loss.map_or_else(String::new, |loss| format!("  train loss {loss:.4}"));
-        let gap = self.floor.map_or_else(String::new, |floor| format!(" ({})", beside_floor(loss, floor, 4)));
+        let gap = self.floor.map_or_else(String::new, |floor| format!(" ({})", floor_gap(loss, floor, 4)));
         format!(
             "step {step}/{total}  epoch {epoch}{train}  valid loss {loss:.4}{gap}  accuracy {:.1} %  {}",
             accuracy * 100.0,

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::run_folder::RunFolder;
 use crate::error::{Error, Result, ensure};
 use crate::evaluation::Evaluation;
-use crate::files::{create, hash, read_json, show_at, sync_folder, write_atomically, write_unnamed};
+use crate::files::{create, hash, read_json, show_at, sync_folder, write_atomically, write_unpublished};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description, Tensors};
 
@@ -26,22 +26,22 @@ const STATE: &str = "state.json";
 /// The file with the content hashes of the other files.
 const MANIFEST: &str = "manifest.json";
 /// The prefixes of unfinished files and folders, which are never read.
-const WRITING: &str = ".writing-";
-const REMOVING: &str = ".removing-";
+const WRITING_PREFIX: &str = ".writing-";
+const REMOVING_PREFIX: &str = ".removing-";
 /// The maximum count of steps, updates or tokens of a run, and its maximum time in seconds.
 const MAX_COUNT: usize = 1 << 53;
 const MAX_SECONDS: f64 = 1e12;
 /// The number of newest checkpoints to keep in addition to the best one: one more than needed, in case one is damaged.
-const KEPT: usize = 2;
+const RETAINED_CHECKPOINTS: usize = 2;
 
 /// The state of a run, apart from weights and moments.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// The number of steps done.
     pub step: usize,
-    /// The fingerprint of the data. A run resumes with the same data only.
+    /// The fingerprint of the data. A run resumes only with the same data.
     pub data_fingerprint: u64,
-    /// The hash of the seed and the model. A run resumes with the same seed and model only.
+    /// The hash of the seed and the model. A run resumes only with the same seed and model.
     #[serde(default)]
     pub began_with: String,
     /// The keys of the section `training` that were used last.
@@ -56,12 +56,12 @@ pub struct State {
     pub tokens: u64,
     /// The seconds of training.
     pub seconds: f64,
-    /// The seconds of the run, including validations and checkpoints but not the pauses between its parts.
+    /// The seconds of the run, including validations and checkpoints, but not the time between its sessions.
     pub elapsed: f64,
     /// The seconds spent on writing checkpoints.
     #[serde(default)]
     pub checkpoint_seconds: f64,
-    /// The best validation so far.
+    /// The best validation.
     pub best: Option<Best>,
     /// The parts of the observers and of `metrics.csv`, by name.
     pub parts: BTreeMap<String, Value>,
@@ -81,8 +81,8 @@ impl State {
     pub(super) fn damaged(&self, name: &str, error: &serde_json::Error) -> Error {
         let step = self.step;
         Error::Input(format!(
-            "the checkpoint of step {step} is damaged: its part `{name}` cannot be read: {error}; remove it to resume \
-             from the one before"
+            "the checkpoint of step {step} is damaged: its part `{name}` cannot be read: {error}; remove it \
+             to resume from the previous checkpoint"
         ))
     }
 }
@@ -120,7 +120,7 @@ pub fn write(
 ) -> Result<()> {
     let (checkpoints, path) = (folder.checkpoints(), checkpoint_path(folder, state.step));
     create(&checkpoints)?;
-    let hidden = TempDir::with_prefix_in(WRITING, &checkpoints)
+    let hidden = TempDir::with_prefix_in(WRITING_PREFIX, &checkpoints)
         .map_err(|error| Error::io("write into", &checkpoints, error.kind().into()))?;
     let files = [
         (WEIGHTS, native::to_bytes(weights, Some(description))?),
@@ -130,7 +130,7 @@ pub fn write(
     let manifest = files.iter().map(|(name, bytes)| (*name, hash(bytes))).collect::<BTreeMap<_, _>>();
     let manifest = serde_json::to_vec_pretty(&manifest).expect("a manifest holds plain values");
     for (name, bytes) in files.iter().chain(&[(MANIFEST, manifest)]) {
-        write_unnamed(&hidden.path().join(name), bytes)
+        write_unpublished(&hidden.path().join(name), bytes)
             .map_err(|error| show_at(error, hidden.path(), &path))?;
     }
     sync_folder(hidden.path());
@@ -144,11 +144,11 @@ pub fn write(
     Ok(())
 }
 
-/// Removes every checkpoint except the newest ones and the best checkpoint known to each of them. So the best weights
-/// are there whichever of the newest the run resumes from. Until a best is known, the checkpoint of step 0 is kept.
+/// Removes every checkpoint except the newest ones and the best checkpoint known to each of them. So the run can resume
+/// from any of the newest without losing the best weights. Until a best is known, the checkpoint of step 0 is kept.
 pub fn prune(folder: &RunFolder) -> Result<()> {
     let steps = steps(folder)?;
-    let (older, newest) = steps.split_at(steps.len().saturating_sub(KEPT));
+    let (older, newest) = steps.split_at(steps.len().saturating_sub(RETAINED_CHECKPOINTS));
     let best = newest.iter().filter_map(|&step| {
         let state = state(folder, step).ok()?;
         Some(state.best.map_or(0, |best| best.step))
@@ -171,7 +171,7 @@ pub fn remove_newer(folder: &RunFolder, step: usize) -> Result<()> {
 /// Removes a checkpoint. Renames it first, so that a kill leaves no partial checkpoint under its name.
 fn remove(path: &Path) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let hidden = path.with_file_name(format!("{REMOVING}{name}"));
+    let hidden = path.with_file_name(format!("{REMOVING_PREFIX}{name}"));
     // A previous removal may have been interrupted.
     let _ = fs::remove_dir_all(&hidden);
     fs::rename(path, &hidden)
@@ -191,9 +191,9 @@ pub fn newest(folder: &RunFolder) -> Result<(Checkpoint, Vec<String>)> {
             Err(error) => damaged.push(error.to_string()),
         }
     }
-    check_any(folder)?;
+    check_exists(folder)?;
     let path = folder.path().display();
-    Err(Error::Input(format!("every checkpoint of the run `{path}` is damaged: {}", damaged.join("; "))))
+    Err(Error::Input(format!("all checkpoints of the run `{path}` are damaged: {}", damaged.join("; "))))
 }
 
 /// Reads and verifies the checkpoint of `step`.
@@ -236,7 +236,7 @@ fn state(folder: &RunFolder, step: usize) -> Result<State> {
         && best.as_ref().is_none_or(|best| best.step <= step)
         && [seconds, elapsed, checkpoint_seconds].into_iter().all(is_time);
     if !fits {
-        let problem = "is damaged: it is not the state of the step that its folder is named for";
+        let problem = "is damaged: a number is out of range, or its step differs from the name of its folder";
         return Err(Error::file(&path, problem));
     }
     Ok(state)
@@ -252,7 +252,7 @@ pub fn remove_half_written(folder: &RunFolder) {
     for parent in [folder.path().to_path_buf(), folder.checkpoints()] {
         for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with(WRITING) || name.starts_with(REMOVING) {
+            if name.starts_with(WRITING_PREFIX) || name.starts_with(REMOVING_PREFIX) {
                 // Leftovers are harmless: their names are hidden and never read.
                 let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
             }
@@ -263,7 +263,7 @@ pub fn remove_half_written(folder: &RunFolder) {
 /// Returns the verified weights of the checkpoint of `step`.
 ///
 /// # Errors
-/// If there is no such checkpoint, or its file is not the one that the run wrote.
+/// If the checkpoint does not exist, or its file is not the one that the run wrote.
 pub fn weights(folder: &RunFolder, step: usize) -> Result<WeightsFile> {
     verified(folder, step, WEIGHTS)
 }
@@ -278,8 +278,9 @@ pub fn keep_weights(folder: &RunFolder, step: usize) -> Result<()> {
 
 /// Returns the step of the checkpoint whose weights have this hash.
 pub fn step_of(folder: &RunFolder, hash: &str) -> Option<usize> {
-    let is_it = |held: &String| held == hash;
-    let holds = |step: &usize| manifest(folder, *step).is_ok_and(|held| held.get(WEIGHTS).is_some_and(is_it));
+    let matches = |written: &String| written == hash;
+    let holds =
+        |step: &usize| manifest(folder, *step).is_ok_and(|file| file.get(WEIGHTS).is_some_and(matches));
     steps(folder).ok()?.into_iter().find(holds)
 }
 
@@ -290,13 +291,13 @@ pub fn holds_weights(folder: &RunFolder, hash: &str) -> Option<bool> {
     steps.contains(&best).then(|| step_of(folder, hash).is_some())
 }
 
-/// Refuses a folder without checkpoints, and one whose checkpoints are a symbolic link.
-pub fn check_any(folder: &RunFolder) -> Result<()> {
+/// Checks that a folder has checkpoints, and that `checkpoints` is not a symbolic link.
+pub fn check_exists(folder: &RunFolder) -> Result<()> {
     if folder.checkpoints().is_symlink() {
         create(&folder.checkpoints())?;
     }
     ensure(steps(folder).is_ok_and(|steps| !steps.is_empty()), Error::Input, || {
-        format!("the run `{}` has no checkpoint to go on from", folder.path().display())
+        format!("the run `{}` does not have a checkpoint to resume from", folder.path().display())
     })
 }
 

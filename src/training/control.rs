@@ -7,23 +7,23 @@ use crate::backend::Device;
 use crate::terminal::ProgressKind;
 use crate::workers::Workers;
 
-/// The value of `signal` while no work could be lost. The first signal then ends the program immediately.
-pub const NOTHING_TO_LOSE: usize = usize::MAX;
+/// The value of `signal` while there is no unsaved work. The first signal then ends the program immediately.
+pub const NO_UNSAVED_WORK: usize = usize::MAX;
 
 /// Makes the first signal stop the run after its state is saved, instead of ending the program.
-pub fn hold(signal: &AtomicUsize) {
-    let _ = signal.compare_exchange(NOTHING_TO_LOSE, 0, Ordering::Relaxed, Ordering::Relaxed);
+pub fn defer_signal(signal: &AtomicUsize) {
+    let _ = signal.compare_exchange(NO_UNSAVED_WORK, 0, Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// Returns true if a signal has arrived since [`hold`].
-pub(super) fn is_heard(signal: &AtomicUsize) -> bool {
-    !matches!(signal.load(Ordering::Relaxed), 0 | NOTHING_TO_LOSE)
+/// Returns true if a signal has arrived since [`defer_signal`].
+pub(super) fn has_signal(signal: &AtomicUsize) -> bool {
+    !matches!(signal.load(Ordering::Relaxed), 0 | NO_UNSAVED_WORK)
 }
 
-/// Reverts [`hold`] once everything is saved. Returns the signal that arrived before, or 0.
-pub(super) fn release(signal: &AtomicUsize) -> usize {
-    let held = signal.compare_exchange(0, NOTHING_TO_LOSE, Ordering::Relaxed, Ordering::Relaxed);
-    held.err().filter(|&heard| heard != NOTHING_TO_LOSE).unwrap_or(0)
+/// Reverts [`defer_signal`] once everything is saved. Returns the signal that arrived before, or 0.
+pub(super) fn stop_deferring(signal: &AtomicUsize) -> usize {
+    let received = signal.compare_exchange(0, NO_UNSAVED_WORK, Ordering::Relaxed, Ordering::Relaxed);
+    received.err().filter(|&signal| signal != NO_UNSAVED_WORK).unwrap_or(0)
 }
 
 /// The progress display, stop signal, device and workers of a run.
@@ -32,12 +32,12 @@ pub struct Control {
     /// The kind of progress display.
     pub progress: ProgressKind,
     /// The stop signal. A signal's number stops the run after the current step, 0 lets it continue, and
-    /// [`NOTHING_TO_LOSE`] means that it has not begun.
+    /// [`NO_UNSAVED_WORK`] means that the run has not begun.
     pub signal: Arc<AtomicUsize>,
     /// The device that computes.
     pub device: Device,
-    /// The step after which the run pauses although its schedule is longer, as a rung of a study does. `None` for a run
-    /// to the end.
+    /// The step after which the run pauses although its schedule is longer, as at a rung of a study. `None` for a run
+    /// to its end.
     pub until: Option<usize>,
     /// The workers that share the steps.
     pub workers: Workers,
@@ -46,7 +46,7 @@ pub struct Control {
 impl Control {
     /// Returns true if a signal has asked the run to end.
     pub fn is_interrupted(&self) -> bool {
-        is_heard(&self.signal)
+        has_signal(&self.signal)
     }
 
     /// Returns the control of a run on `device` to its end, without progress display, in this process only.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use burn::tensor::backend::AutodiffBackend;
 
 use super::checkpoint::{self, Best};
-use super::control::release;
+use super::control::stop_deferring;
 use super::metrics::Split;
 use super::observers::{Explosion, explosion};
 use super::run_folder::{Lock, RunFolder};
@@ -34,7 +34,7 @@ pub struct Outcome {
 
 impl<B: AutodiffBackend> Trainer<B> {
     /// Trains the run to its end, with its folder locked by `lock`. Worker 0 writes the results.
-    pub(super) fn conduct(mut self, lock: Option<Lock>) -> Result<Outcome> {
+    pub(super) fn run_to_end(mut self, lock: Option<Lock>) -> Result<Outcome> {
         // A diverged run keeps and analyses its best weights.
         let (ended, diverged) = match self.train() {
             Ok(ended) => (ended, None),
@@ -49,9 +49,9 @@ impl<B: AutodiffBackend> Trainer<B> {
         }
         if self.state.best.is_none() {
             // The run stopped before its first validation, and the newest checkpoint holds finite weights. If the
-            // losses have exploded, only the initial weights are known to be good.
+            // losses have exploded, only the initial weights can be trusted.
             let (newest, _) = checkpoint::newest(&self.setup.folder)?;
-            self.keep_parts();
+            self.collect_parts();
             let explosion = self.state.part::<Explosion>(explosion::NAME)?;
             let exploded = explosion.validations > 0 && ended == Ended::Diverged;
             if !exploded || checkpoint::keep_weights(&self.setup.folder, 0).is_err() {
@@ -59,17 +59,17 @@ impl<B: AutodiffBackend> Trainer<B> {
             }
         }
         let mut summary = self.summary(ended);
-        if let Some(warning) = self.nothing_gained(ended) {
+        if let Some(warning) = self.no_improvement_warning(ended) {
             log::warn!("{warning}");
             summary.warnings.push(warning);
         }
-        if let Some(warning) = self.not_validated(ended) {
+        if let Some(warning) = self.unvalidated_steps_warning(ended) {
             log::warn!("{warning}");
             summary.warnings.push(warning);
         }
         summary.write(&self.setup.folder)?;
         // Everything is saved, so a signal ends the program immediately.
-        let late_signal = release(&self.setup.control.signal);
+        let late_signal = stop_deferring(&self.setup.control.signal);
         let signal = if self.requests.signal == 0 { late_signal } else { self.requests.signal };
         // Skip the analysis of a paused or interrupted run; it is done when the run completes.
         let is_analysed = signal == 0 && ended != Ended::Paused;
@@ -83,13 +83,13 @@ impl<B: AutodiffBackend> Trainer<B> {
             None => Ok(Outcome { folder: self.setup.folder, summary, signal, lock }),
             Some((step, what, advice, kept)) => {
                 let weights =
-                    self.setup.folder.weights_in_words(&summary, &self.setup.config).unwrap_or_default();
+                    self.setup.folder.describe_weights(&summary, &self.setup.config).unwrap_or_default();
                 Err(Error::Diverged { step, what, advice, kept, weights })
             }
         }
     }
 
-    /// Writes the analysis of the best weights, and shows its progress.
+    /// Analyses the best weights, shows the progress, and writes the analysis.
     fn analyse(&self, best: &Best) -> Result<Analysis> {
         let weights = WeightsFile::open_own(self.setup.folder.model())?;
         let (model, _) = native::load_model::<B::InnerBackend>(&weights, &self.learning.device)?;
@@ -108,35 +108,35 @@ impl<B: AutodiffBackend> Trainer<B> {
     }
 
     /// Returns a warning if no validation was better than the validation of the initial weights.
-    fn nothing_gained(&self, ended: Ended) -> Option<String> {
+    fn no_improvement_warning(&self, ended: Ended) -> Option<String> {
         /// The change of the loss, in nats, below which the weights have hardly moved.
-        const UNCHANGED: f64 = 1e-4;
+        const MIN_CHANGE: f64 = 1e-4;
         let has_ended = matches!(ended, Ended::Completed | Ended::EarlyStopped | Ended::TimeLimit);
         let start = self.state.best.as_ref().filter(|best| best.step == 0)?;
         // Without a validation after the start, nothing was compared.
         let last = self.history.last(Split::Valid).filter(|row| row.step > 0)?.loss;
-        let advice = match (last - start.evaluation.loss).abs() < UNCHANGED {
-            true => "The loss hardly changed: raise training.learning_rate".to_string(),
-            false => self.setup.config.training.calmer(),
+        let advice = match (last - start.evaluation.loss).abs() < MIN_CHANGE {
+            true => "The loss hardly changed; raise training.learning_rate".to_string(),
+            false => self.setup.config.training.divergence_advice(),
         };
         (has_ended && self.state.step > 0).then(|| {
             format!(
-                "no validation was better than that of the start, {:.4} nats: model.safetensors holds the weights that the \
-                 run started from. {}",
+                "no validation was better than the first one, {:.4} nats; model.safetensors has the weights \
+                at the start of the run. {}",
                 start.evaluation.loss, advice
             )
         })
     }
 
-    /// Returns a warning if a time limit ended the run between two validations, whose weights are kept instead.
-    fn not_validated(&self, ended: Ended) -> Option<String> {
+    /// Returns a warning if the time limit ended the run after its last validation.
+    fn unvalidated_steps_warning(&self, ended: Ended) -> Option<String> {
         let best = self.state.best.as_ref()?;
         let last = self.history.last(Split::Valid)?.step;
         let is_between = ended == Ended::TimeLimit && last < self.state.step;
         is_between.then(|| {
             format!(
-                "the time limit came {} after the last validation: model.safetensors holds the weights of step {}, and \
-                 train --resume with a larger training.max_minutes continues from step {}",
+                "the time limit was reached {} after the last validation; model.safetensors has the weights \
+                of step {}, and train --resume with a larger training.max_minutes continues from step {}",
                 counted(self.state.step - last, "step"),
                 thousands(best.step as f64),
                 thousands(self.state.step as f64)

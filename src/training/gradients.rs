@@ -8,7 +8,7 @@ use burn::train::TrainOutput;
 
 use super::reduce::{Requests, StepInfo};
 use super::step::{StepOutput, Trainee};
-use crate::backend::MOST_SHARDS_AT_ONCE;
+use crate::backend::MAX_CONCURRENT_SHARDS;
 use crate::error::Result;
 use crate::kernels::sums;
 use crate::model::each_parameter;
@@ -19,11 +19,11 @@ use crate::workers::Workers;
 pub(super) type Learned<B> = TrainOutput<StepOutput<<B as AutodiffBackend>::InnerBackend>>;
 
 /// Returns the number of shards whose gradients are kept and added in one pass: a power of two.
-pub(super) fn together<B: Backend>(model: &Trainee<B>) -> usize {
+pub(super) fn shards_per_pass<B: Backend>(model: &Trainee<B>) -> usize {
     /// The maximum number of bytes of these gradients.
-    const MOST: usize = 512 << 20;
-    let largest = MOST / (size_of::<f32>() * model.num_params()).max(1);
-    1 << largest.clamp(2, MOST_SHARDS_AT_ONCE).ilog2()
+    const MAX_BYTES: usize = 512 << 20;
+    let largest = MAX_BYTES / (size_of::<f32>() * model.num_params()).max(1);
+    1 << largest.clamp(2, MAX_CONCURRENT_SHARDS).ilog2()
 }
 
 /// Sums the gradients and measurements of several shards, or of sums of shards, along the tree over their order.
@@ -50,13 +50,13 @@ pub(super) fn sum<B: AutodiffBackend>(
 /// The numbers of the signals that end a run: SIGHUP, SIGINT and SIGTERM.
 const SIGNALS: [usize; 3] = [1, 2, 15];
 
-/// The length of the buffer after the gradients: loss, loss without smoothing, correct predictions, requests.
-const BEHIND: usize = 3 + 5;
+/// The number of values after the gradients: loss, loss without smoothing, correct predictions, requests.
+const TRAILER_LENGTH: usize = 3 + 5;
 
 /// An all-reduce of gradients and measurements over the workers, with reused buffers.
 ///
-/// The gradients pass through the host as one row of numbers, so that a step takes few messages. The row ends with the
-/// number of workers that have a gradient of each parameter, since a worker without sequences has none.
+/// The gradients pass through the host in one buffer, so that a step takes few messages. The number of workers that
+/// have a gradient follows for each parameter, since a worker without sequences has none.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
     pub(super) buffer: Vec<f32>,
@@ -80,8 +80,8 @@ impl Exchange {
         let gradients = self.gather(model, learned, requests);
         workers.sum(&mut self.buffer, &mut self.scratch, sums::add)?;
 
-        let (mut gradients, behind) = self.buffer.split_at(gradients);
-        let (holders, behind) = behind.split_at(behind.len() - BEHIND);
+        let (mut gradients, trailer) = self.buffer.split_at(gradients);
+        let (holders, trailer) = trailer.split_at(trailer.len() - TRAILER_LENGTH);
         let device = model.devices().first().cloned().unwrap_or_default();
         let (mut grads, mut holders) = (GradientsParams::new(), holders.iter());
         each_parameter(model, |id, shape| {
@@ -94,8 +94,8 @@ impl Exchange {
             }
         });
         let tensor = |value: f32| Tensor::from_data([value], &device);
-        let &[loss, plain, correct, hangup, interrupt, terminate, is_late, wants_loss] = behind else {
-            unreachable!("so many numbers were put behind the gradients")
+        let &[loss, plain, correct, hangup, interrupt, terminate, is_late, wants_loss] = trailer else {
+            unreachable!("the trailer has a fixed length")
         };
         let item = StepOutput {
             step,
@@ -106,8 +106,8 @@ impl Exchange {
             gradient_norm: None,
             began: 0.0,
         };
-        let mut heard = SIGNALS.into_iter().zip([hangup, interrupt, terminate]);
-        let signal = heard.find(|(_, workers)| *workers > 0.0).map_or(0, |(signal, _)| signal);
+        let mut signals = SIGNALS.into_iter().zip([hangup, interrupt, terminate]);
+        let signal = signals.find(|(_, workers)| *workers > 0.0).map_or(0, |(signal, _)| signal);
         let requests = Requests { signal, is_late: is_late > 0.0, wants_loss: wants_loss > 0.0 };
         Ok((TrainOutput { grads, item }, requests))
     }
@@ -130,11 +130,13 @@ impl Exchange {
                 Some(gradient) => {
                     ops::append::<B::InnerBackend>(gradient.into_primitive().tensor(), buffer);
                 }
-                None => buffer.resize(buffer.len() + shape.num_elements(), NOTHING),
+                None => buffer.resize(buffer.len() + shape.num_elements(), ADDITIVE_IDENTITY),
             }
         });
         let number = |tensor: Option<Tensor<B::InnerBackend, 1>>| -> f32 {
-            tensor.map_or(NOTHING, |tensor| tensor.into_data().iter::<f32>().next().unwrap_or(f32::NAN))
+            tensor.map_or(ADDITIVE_IDENTITY, |tensor| {
+                tensor.into_data().iter::<f32>().next().unwrap_or(f32::NAN)
+            })
         };
         let (loss, plain, correct) =
             item.map_or((None, None, None), |item| (Some(item.loss), item.plain, item.correct));
@@ -148,4 +150,4 @@ impl Exchange {
 }
 
 /// The neutral element of addition: 0 would turn a sum of -0 into 0.
-const NOTHING: f32 = -0.0;
+const ADDITIVE_IDENTITY: f32 = -0.0;

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::metrics::{HEADER, OBJECTIVE, Row, Split, parse};
 use crate::error::{Error, Result};
-use crate::files::{FOREIGN, digits, open_own_to_write, read_own};
+use crate::files::{HASH_MISMATCH, digits, open_own_to_write, read_own};
 
 /// The open `metrics.csv` of a run.
 #[derive(Debug)]
@@ -73,15 +73,15 @@ impl History {
         let text = read_own(path)?;
         let Some(kept) = text.get(..bytes as usize) else {
             let problem = format!(
-                "has {} bytes where the checkpoint counts {bytes}: rows are missing, so the run cannot go on with \
-                 it: restore the file, or begin another run with its weights by train --from RUN",
+                "has {} bytes but the checkpoint expects {bytes}: rows are missing, so the run cannot \
+                resume; restore the file, or start another run from its weights with train --from RUN",
                 text.len()
             );
             return Err(Error::file(path, problem));
         };
         let hash = Sha256::new_with_prefix(kept);
         if written.is_some_and(|written| written != digits(&hash)) {
-            return Err(Error::file(path, FOREIGN));
+            return Err(Error::file(path, HASH_MISMATCH));
         }
         let file = (!is_shared).then(|| open_own_to_write(path, &mut File::options())).transpose()?;
         let has_objective = !kept.starts_with(format!("{HEADER}\n").as_bytes());
@@ -146,7 +146,7 @@ impl History {
         self.rows.iter().rfind(|row| row.split == split)
     }
 
-    /// Returns a function that syncs all rows so far to the disk, on any thread.
+    /// Returns a function that syncs the rows written until now to the disk, on any thread.
     pub fn sync(&self) -> Result<impl FnOnce() -> Result<()> + Send + 'static> {
         let path = self.path.clone();
         let file = self.file.as_ref().map(File::try_clone).transpose();

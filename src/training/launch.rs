@@ -6,14 +6,14 @@ use std::time::Duration;
 use burn::tensor::backend::AutodiffBackend;
 
 use super::checkpoint::{self, Checkpoint, State};
-use super::control::{Control, hold};
+use super::control::{Control, defer_signal};
 use super::ending::Outcome;
 use super::history::{History, MetricsPart};
 use super::new_folder::RunPath;
 use super::observers::Observer;
-use super::resume::{Opening, began_with, keys_of_training};
+use super::resume::{Opening, hash_of_start, training_keys};
 use super::run_folder::{Lock, RunFolder};
-use super::start::{check_schedule, dataset, dataset_of, first_weights, sizes_of};
+use super::start::{check_schedule, dataset, dataset_of, initial_weights, sizes_of};
 use super::trainer::Trainer;
 use crate::analysis::Sample;
 use crate::backend::{self, Device, Job, MemoryEstimate, choose, compute};
@@ -28,7 +28,7 @@ use crate::weights::native::Description;
 use crate::workers::{Identity, Presence, Shards, Workers, remove_left_behind};
 
 /// The remedy for a full disk. Only the steps since the last checkpoint are lost.
-const RESUME: &str = "free some, then resume the run";
+const RESUME_REMEDY: &str = "free some, then resume the run";
 
 /// The choice between a new run and a resumed one.
 #[derive(Debug)]
@@ -41,15 +41,15 @@ pub enum Mode {
 
 /// The inputs of a run from code, in addition to its config.
 #[derive(Default)]
-pub struct Given {
+pub struct RunInputs {
     /// The data, instead of the data that the section `[data]` names.
     pub dataset: Option<Dataset>,
     /// Observers in addition to those of every run, called after them.
     pub observers: Vec<Box<dyn Observer>>,
 }
 
-/// Trains on data from memory, on the device that the config chooses, and writes a run folder below `runs`. The config
-/// in that folder records that the data is not kept, so commands that need the data ask for a file.
+/// Trains on data from memory, on the device that the config selects, and writes a run folder below `runs`. The config
+/// in that folder records that the data was in memory, so commands that need the data ask for a file.
 ///
 /// # Errors
 /// As [`launch`].
@@ -57,7 +57,7 @@ pub fn train(config: &Config, dataset: Dataset, observers: Vec<Box<dyn Observer>
     let training = &config.training;
     let device = choose(training.backend, training.device.as_ref())?;
     let target = RunPath::Named(config.name());
-    let given = Given { dataset: Some(dataset), observers };
+    let given = RunInputs { dataset: Some(dataset), observers };
     launch_with(config, Mode::New(target), &Control::unwatched(device), given)
 }
 
@@ -65,35 +65,35 @@ pub fn train(config: &Config, dataset: Dataset, observers: Vec<Box<dyn Observer>
 ///
 /// # Errors
 /// If the data cannot be read, the run does not fit into memory, the backend cannot start, or the run diverges. A new
-/// run also fails if its folder exists or cannot be written, an old run if its folder is in use or has no intact
-/// checkpoint. A diverged run leaves the best weights from before in its folder.
+/// run also fails if its folder exists or cannot be written; a resumed run if its folder is in use or has no intact
+/// checkpoint. A diverged run leaves its best weights in its folder.
 pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome> {
-    launch_with(config, mode, control, Given::default())
+    launch_with(config, mode, control, RunInputs::default())
 }
 
 /// Like [`launch`], with data and observers from code.
 ///
 /// # Errors
 /// As [`launch`].
-pub fn launch_with(config: &Config, mode: Mode, control: &Control, given: Given) -> Result<Outcome> {
-    struct Train<'a>(&'a Config, Mode, &'a Control, Given);
+pub fn launch_with(config: &Config, mode: Mode, control: &Control, given: RunInputs) -> Result<Outcome> {
+    struct Train<'a>(&'a Config, Mode, &'a Control, RunInputs);
 
     impl Job for Train<'_> {
         type Output = Outcome;
 
         fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
-            let Train(config, mode, control, Given { dataset, observers }) = self;
+            let Train(config, mode, control, RunInputs { dataset, observers }) = self;
             let (run, lock) = match mode {
                 Mode::New(target) => begin(config, &target, control, dataset)?,
-                Mode::Resume(folder) => reopen(config, folder, control, dataset)?,
+                Mode::Resume(folder) => resume(config, folder, control, dataset)?,
             };
             let run = Opening { observers, ..run };
-            let train = || Trainer::<B>::open(config, run, &device, control)?.conduct(lock);
+            let train = || Trainer::<B>::open(config, run, &device, control)?.run_to_end(lock);
             let training = TrainingConfig {
                 threads: config.training.threads.or(control.workers.threads()),
                 ..config.training.clone()
             };
-            compute(&training, train).map_err(|error| with_remedy(error, RESUME))
+            compute(&training, train).map_err(|error| with_remedy(error, RESUME_REMEDY))
         }
     }
 
@@ -104,7 +104,7 @@ pub fn launch_with(config: &Config, mode: Mode, control: &Control, given: Given)
     };
     let check = || {
         let shared = match mode {
-            Mode::New(_) => shared_by(config, workers)?,
+            Mode::New(_) => shared_config(config, workers)?,
             Mode::Resume(_) => check_shared(config.clone(), workers)?,
         };
         check_precision(&shared.training, &control.device)?;
@@ -113,7 +113,7 @@ pub fn launch_with(config: &Config, mode: Mode, control: &Control, given: Given)
     let config = &workers.agree(check())?;
     backend::run(&control.device, Train(config, mode, control, given)).map_err(|error| match error {
         Error::DeviceFailed { .. } => {
-            Error::Failed(format!("{error}. A run that has begun goes on with train --resume RUN"))
+            Error::Failed(format!("{error}; continue a run that has started with train --resume RUN"))
         }
         error => error,
     })
@@ -124,7 +124,7 @@ pub fn launch_with(config: &Config, mode: Mode, control: &Control, given: Given)
 ///
 /// # Errors
 /// [`Error::Key`] if the workers cannot share the run.
-pub fn shared_by(config: &Config, workers: &Workers) -> Result<Config> {
+pub fn shared_config(config: &Config, workers: &Workers) -> Result<Config> {
     let mut config = config.clone();
     if workers.count() > 1 {
         config.training.shards.get_or_insert(workers.count());
@@ -139,10 +139,10 @@ fn check_shared(config: Config, workers: &Workers) -> Result<Config> {
 }
 
 /// A run whose folder worker 0 has locked.
-type Begun = (Opening, Option<Lock>);
+type LockedRun = (Opening, Option<Lock>);
 
 /// Creates the folder of a new run, with a checkpoint of step 0.
-fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dataset>) -> Result<Begun> {
+fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dataset>) -> Result<LockedRun> {
     let (on, workers) = (&control.device, &control.workers);
     let read = || {
         if let Some((memory, sizes)) = MemoryEstimate::from_config(config, on) {
@@ -155,17 +155,17 @@ fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dat
         Ok((dataset, sizes))
     };
     let (dataset, sizes) = workers.agree(read())?;
-    meet(config, &dataset, control, &target.first())?;
-    hold(&control.signal);
+    check_workers(config, &dataset, control, &target.first())?;
+    defer_signal(&control.signal);
     let make = || {
-        let weights = first_weights(config, sizes)?;
+        let weights = initial_weights(config, sizes)?;
         let companions = match config.run.start() {
             Some(from) => Companions::read(&RunFolder::at(from).transformers())?.to_json(),
             None => None,
         };
         let description = Description { model: config.model.clone(), sizes };
         let data_fingerprint = dataset.fingerprint();
-        let (began_with, training) = (began_with(config), keys_of_training(config));
+        let (began_with, training) = (hash_of_start(config), training_keys(config));
         let mut state = State { data_fingerprint, began_with, training, ..State::default() };
         let made = RunFolder::create(target, |folder| {
             let vocabulary = serde_json::to_vec_pretty(&dataset.vocabulary).expect("plain values");
@@ -184,15 +184,20 @@ fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dat
         let path = checkpoint::checkpoint_path(&made.0, 0);
         Ok((made, Checkpoint { path, weights, description, moments: Vec::new(), state }))
     };
-    let (taken, checkpoint) = workers.on_first(make)?.unzip();
-    share(taken, dataset, checkpoint, workers)
+    let (locked, checkpoint) = workers.on_first(make)?.unzip();
+    share(locked, dataset, checkpoint, workers)
 }
 
 /// Locks the folder of a run that resumes.
-fn reopen(config: &Config, folder: RunFolder, control: &Control, given: Option<Dataset>) -> Result<Begun> {
+fn resume(
+    config: &Config,
+    folder: RunFolder,
+    control: &Control,
+    given: Option<Dataset>,
+) -> Result<LockedRun> {
     let workers = &control.workers;
     let read = || {
-        checkpoint::check_any(&folder)?;
+        checkpoint::check_exists(&folder)?;
         let lock = workers.is_first().then(|| folder.lock()).transpose()?;
         let dataset = given.map_or_else(|| dataset_of(config, &folder), Ok)?;
         check_schedule(config, &dataset)?;
@@ -201,46 +206,47 @@ fn reopen(config: &Config, folder: RunFolder, control: &Control, given: Option<D
         Ok((lock, dataset))
     };
     let (lock, dataset) = workers.agree(read())?;
-    meet(config, &dataset, control, folder.path())?;
-    hold(&control.signal);
+    check_workers(config, &dataset, control, folder.path())?;
+    defer_signal(&control.signal);
     share(lock.map(|lock| (folder, lock)), dataset, None, workers)
 }
 
 /// Shares the path of the folder that worker 0 has locked with every worker.
 fn share(
-    taken: Option<(RunFolder, Lock)>,
+    locked: Option<(RunFolder, Lock)>,
     dataset: Dataset,
     checkpoint: Option<Checkpoint>,
     workers: &Workers,
-) -> Result<Begun> {
-    let (folder, lock) = taken.unzip();
-    let whole = |folder: &RunFolder| folder.path().canonicalize().unwrap_or_else(|_| folder.path().into());
-    let path = workers.from_first(folder.as_ref().map(whole))?;
-    let seen = folder.or(path.map(RunFolder::at));
-    let folder = seen.ok_or_else(|| Error::Failed("worker 0 has no run folder".into()));
+) -> Result<LockedRun> {
+    let (folder, lock) = locked.unzip();
+    let canonical =
+        |folder: &RunFolder| folder.path().canonicalize().unwrap_or_else(|_| folder.path().into());
+    let path = workers.from_first(folder.as_ref().map(canonical))?;
+    let folder = folder.or(path.map(RunFolder::at));
+    let folder = folder.ok_or_else(|| Error::Failed("worker 0 has no run folder".into()));
     let folder = workers.agree(folder)?;
     Ok((Opening { folder, dataset, checkpoint, observers: Vec::new() }, lock))
 }
 
 /// Checks that all workers do the same work in the same folder. The workers then watch each other.
-fn meet(config: &Config, dataset: &Dataset, control: &Control, place: &Path) -> Result<()> {
+fn check_workers(config: &Config, dataset: &Dataset, control: &Control, run: &Path) -> Result<()> {
     let workers = &control.workers;
     if workers.count() == 1 {
-        remove_left_behind(place);
+        remove_left_behind(run);
         return Ok(());
     }
     workers.agree(Identity::new(config, dataset.fingerprint(), &control.device))?.check(workers)?;
     let limit = Duration::from_secs_f64(config.training.worker_timeout.min(1e9));
-    let most = config.training.shards.unwrap_or(1);
+    let max_workers = config.training.shards.unwrap_or(1);
     let remedy = format!(
-        "the newest checkpoint is whole; go on with 1, 2, 4 or so on up to {most} workers by mpirun -n N \
-         causal-attention train --resume {}",
-        place.display()
+        "the newest checkpoint is intact; resume with 1, 2, 4 or any other power of two up to {max_workers} \
+        workers: mpirun -n N causal-attention train --resume {}",
+        run.display()
     );
-    workers.watch(Presence::begin(workers, place, limit, remedy)?);
+    workers.watch(Presence::begin(workers, run, limit, remedy)?);
     if let Some((used, due)) = workers.withheld_cores() {
         let used = counted(used, "core");
-        log::info!("mpirun binds each worker to {used}: with --bind-to none it takes {due}");
+        log::info!("mpirun binds each worker to {used}; use --bind-to none for {due}");
     }
     Ok(())
 }
@@ -248,22 +254,22 @@ fn meet(config: &Config, dataset: &Dataset, control: &Control, place: &Path) -> 
 /// Checks that the device `on` supports the configured precision.
 ///
 /// # Errors
-/// [`Error::Key`], which lists the supported precisions, or if the backend cannot start.
+/// [`Error::Key`] with the supported precisions, or if the backend cannot start.
 pub fn check_precision(training: &TrainingConfig, on: &Device) -> Result<()> {
-    struct Served;
+    struct SupportedPrecisions;
 
-    impl Job for Served {
+    impl Job for SupportedPrecisions {
         type Output = Vec<Precision>;
 
         fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<Precision>> {
-            Ok(Precision::ALL.into_iter().filter(|precision| precision.is_served::<B>(&device)).collect())
+            Ok(Precision::ALL.into_iter().filter(|precision| precision.is_supported::<B>(&device)).collect())
         }
     }
 
-    let served = backend::run(on, Served)?;
-    let names = served.iter().map(|precision| precision.name()).collect::<Vec<_>>().join(", ");
+    let supported = backend::run(on, SupportedPrecisions)?;
+    let names = supported.iter().map(|precision| precision.name()).collect::<Vec<_>>().join(", ");
     let problem =
-        format!("is not supported by {on}, which supports {names}: use --set training.precision=f32");
+        format!("is not supported by {on}, which supports {names}; use --set training.precision=f32");
     let precision = training.precision;
-    Error::check_key(served.contains(&precision), "training.precision", precision.name(), problem)
+    Error::check_key(supported.contains(&precision), "training.precision", precision.name(), problem)
 }

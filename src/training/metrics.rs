@@ -11,9 +11,9 @@ use crate::files::read_own;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
-    /// What a run learns from.
+    /// The training split.
     Train,
-    /// What it is judged by.
+    /// The validation split.
     Valid,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn parse(text: &[u8], path: &Path) -> Result<Vec<Row>> {
                 csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
                 _ => error.to_string(),
             };
-            Error::in_file(path, line, None, format!("is no row of metrics: {problem}"))
+            Error::in_file(path, line, None, format!("is not a row of metrics: {problem}"))
         })
     };
     reader.deserialize().map(row).collect()

@@ -59,12 +59,12 @@ mod trainer;
 pub use checkpoint::{
     Best, State, data_fingerprint, steps as checkpoint_steps, weights as checkpoint_weights,
 };
-pub use control::{Control, NOTHING_TO_LOSE, hold};
+pub use control::{Control, NO_UNSAVED_WORK, defer_signal};
 pub use ending::Outcome;
-pub use launch::{Given, Mode, check_precision, launch, launch_with, shared_by, train};
+pub use launch::{Mode, RunInputs, check_precision, launch, launch_with, shared_config, train};
 pub use loader::train_steps;
 pub use metrics::{Row, Split, read as read_metrics};
-pub use new_folder::{PREPARED, RUNS, RunPath};
+pub use new_folder::{PREPARED_PREFIX, RUNS, RunPath};
 pub use optimizer::Optimizer;
 pub use parts::{StepParts, TimedExchange, time_parts};
 pub use plan::Plan;
@@ -73,7 +73,7 @@ pub use run_folder::{EVENTS, Lock, RunFolder};
 pub use schedule::{Schedule, Scheduler};
 pub use setup::Setup;
 pub use short_training::train_briefly;
-pub use start::{TrainedOn, dataset, dataset_of, has_other_data, sizes_of, trained_on, warnings};
+pub use start::{TrainedOn, dataset, dataset_of, has_different_data, sizes_of, trained_on, warnings};
 pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::Ended;
 pub use summary::{Hashes, ImportSummary, Scores, Summary};

@@ -42,13 +42,13 @@ impl RunPath {
         match self {
             RunPath::Named(_) => match Path::new(RUNS).metadata() {
                 Ok(data) if !data.is_dir() => Err(Error::Input(format!(
-                    "`{RUNS}` is a file: move it, or name another place with --run DIR"
+                    "`{RUNS}` is a file; move it, or pass another folder with --run DIR"
                 ))),
                 _ => Ok(()),
             },
-            RunPath::Folder(path) if path.symlink_metadata().is_ok() => Err(taken(path)),
+            RunPath::Folder(path) if path.symlink_metadata().is_ok() => Err(already_exists(path)),
             RunPath::Folder(path) if is_prepared(path) => Err(Error::Input(format!(
-                "`{}` is named as folders are while they are made: choose another name with --run DIR",
+                "the name `{}` is reserved for unfinished folders; pass another folder with --run DIR",
                 path.display()
             ))),
             RunPath::Folder(_) => Ok(()),
@@ -56,7 +56,7 @@ impl RunPath {
     }
 
     /// Returns a completed run next to the target with the same config, apart from the name.
-    pub fn finished_twin(&self, config: &Config) -> Option<RunFolder> {
+    pub fn completed_duplicate(&self, config: &Config) -> Option<RunFolder> {
         let nameless = |config: &str| -> String {
             config.lines().filter(|line| !line.starts_with("name = ")).collect::<Vec<_>>().join("\n")
         };
@@ -64,15 +64,15 @@ impl RunPath {
         let entries = fs::read_dir(parent_of(&self.first())).ok()?.flatten();
         let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(|path| !is_prepared(path)).collect();
         paths.sort();
-        // There may be thousands of runs: for most of them, a single small file is read.
-        let is_twin = |folder: &RunFolder| {
+        // There may be thousands of runs: of most of them, only a small file is read.
+        let is_duplicate = |folder: &RunFolder| {
             let config = read_own(&folder.config()).unwrap_or_default();
             let is_same = String::from_utf8(config).is_ok_and(|config| nameless(&config) == own);
             let has_ended =
                 |summary: Summary| matches!(summary.ended, Ended::Completed | Ended::EarlyStopped);
             is_same && Summary::read(folder).is_ok_and(has_ended)
         };
-        paths.into_par_iter().map(RunFolder::at).find_first(is_twin)
+        paths.into_par_iter().map(RunFolder::at).find_first(is_duplicate)
     }
 
     /// Returns the first candidate path.
@@ -90,20 +90,20 @@ impl RunPath {
     }
 }
 
-fn taken(path: &Path) -> Error {
+fn already_exists(path: &Path) -> Error {
     let shown = path.display();
     let or_resume = match RunFolder::at(path).checkpoints().is_dir() {
-        true => format!(", or resume that run by train --resume {shown}"),
+        true => format!(", or resume that run with train --resume {shown}"),
         false => String::new(),
     };
-    Error::Input(format!("`{shown}` exists already: name another folder with --run DIR{or_resume}"))
+    Error::Input(format!("`{shown}` already exists; pass another folder with --run DIR{or_resume}"))
 }
 
-/// The prefix of the hidden name under which a run folder is prepared. No run is named like this.
-pub const PREPARED: &str = ".preparing-run-";
+/// The prefix of the hidden name under which a run folder is prepared. No run has such a name.
+pub const PREPARED_PREFIX: &str = ".preparing-run-";
 
 fn is_prepared(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREPARED))
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREPARED_PREFIX))
 }
 
 impl RunFolder {
@@ -112,24 +112,24 @@ impl RunFolder {
     pub fn create(target: &RunPath, fill: impl FnOnce(&RunFolder) -> Result<()>) -> Result<(Self, Lock)> {
         target.check()?;
         let first = target.first();
-        remove_abandoned(&first, PREPARED, LOCK);
+        remove_abandoned(&first, PREPARED_PREFIX, LOCK);
         remove_abandoned_outputs(&first);
-        let mut hidden = HiddenFolder::beside(&first, PREPARED, "--run DIR")?;
+        let mut hidden = HiddenFolder::next_to(&first, PREPARED_PREFIX, "--run DIR")?;
         let folder = Self::at(hidden.path());
-        let remedy = "free some, or name another place with --run DIR";
+        let remedy = "free some, or pass another folder with --run DIR";
         let shown = |error| with_remedy(show_at(error, folder.path(), &first), remedy);
         let lock = folder.lock().map_err(shown)?;
         fill(&folder).map_err(shown)?;
         for candidate in (1..).map_while(|number| target.candidate(number)) {
             let is_free = || candidate.symlink_metadata().is_err();
-            match is_free().then(|| hidden.appear_at(&candidate)) {
+            match is_free().then(|| hidden.publish_at(&candidate)) {
                 Some(Ok(())) => return Ok((Self::at(candidate), lock)),
                 Some(Err(error)) if is_free() => return Err(Error::io("create", &candidate, error)),
                 // The path is taken, perhaps only since the check.
                 _ => {}
             }
         }
-        Err(taken(&first))
+        Err(already_exists(&first))
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
     use crate::files::write_atomically;
 
     #[test]
-    fn a_folder_appears_whole_or_not_at_all() {
+    fn a_folder_appears_complete_or_not_at_all() {
         let place = tempfile::tempdir().unwrap();
         let target = RunPath::Folder(place.path().join("run"));
         let failed = RunFolder::create(&target, |folder| {
@@ -150,24 +150,24 @@ mod tests {
             Err(Error::Failed("stopped half way".into()))
         });
         assert!(failed.is_err());
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0, "nothing is left of a failure");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0, "a failed creation leaves no files");
 
         let (folder, _lock) = RunFolder::create(&target, |folder| {
-            assert!(!place.path().join("run").exists(), "the name is free until the folder is whole");
+            assert!(!place.path().join("run").exists(), "the folder appears when it is complete");
             fs::write(folder.config(), "x").map_err(|error| Error::io("write", folder.config(), error))
         })
         .unwrap();
         assert_eq!(fs::read_to_string(folder.config()).unwrap(), "x");
         assert!(
             matches!(RunFolder::create(&target, |_| Ok(())), Err(Error::Input(_))),
-            "a folder that exists is not touched"
+            "an existing folder is not changed"
         );
     }
 
     #[test]
     fn leftovers_of_killed_processes_are_removed() {
         let place = tempfile::tempdir().unwrap();
-        let hidden = |name: &str| RunFolder::at(place.path().join(format!("{PREPARED}{name}")));
+        let hidden = |name: &str| RunFolder::at(place.path().join(format!("{PREPARED_PREFIX}{name}")));
         for name in ["living", "dead", "young", "younger", "old"] {
             fs::create_dir(hidden(name).path()).unwrap();
         }
@@ -179,7 +179,7 @@ mod tests {
         fs::write(hidden("young").path().join(LOCK), "").unwrap();
         RunFolder::create(&RunPath::Folder(place.path().join("run")), |_| Ok(())).unwrap();
         let left = ["living", "dead", "young", "younger", "old"].map(|name| hidden(name).path().exists());
-        assert_eq!(left, [true, false, true, true, false], "only what nobody works on");
+        assert_eq!(left, [true, false, true, true, false], "only abandoned folders are removed");
         drop(living);
     }
 
@@ -202,6 +202,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 8 * 25, "nothing hidden is left");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 8 * 25, "no hidden folder remains");
     }
 }

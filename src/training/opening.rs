@@ -17,16 +17,18 @@ use crate::analysis::{Analysis, HeadHistory, Sample};
 use crate::config::Config;
 use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files::{FOREIGN, exists, is_there, open_own, sha256};
+use crate::files::{HASH_MISMATCH, exists, is_there, open_own, sha256};
 use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::numbers::{counted, thousands};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
 
 /// The remedy for weights that do not belong to the run.
-const ANEW: &str = ", or remove it and let train --resume write it anew from a checkpoint";
+const RESTORE_REMEDY: &str = ", or remove it and let train --resume restore it from a checkpoint";
 
-const SCORES: &str = "scores other heads than those of the weights beside it: it is another run's";
+/// The problem of scores that do not fit the heads of the model.
+const SCORES_PROBLEM: &str =
+    "has a different number of heads than the weights next to it and belongs to another run";
 
 impl RunFolder {
     /// Opens the run at `path`.
@@ -41,16 +43,16 @@ impl RunFolder {
         }
         let has_config = is_there(&folder.config());
         let problem = if folder.path().is_file() {
-            format!("`{shown}` is a file: name the folder of a run")
+            format!("`{shown}` is a file; pass the folder of a run")
         } else if !folder.path().is_dir() {
-            format!("there is no run folder `{shown}`: `train` makes one")
+            format!("`{shown}`: no such run folder; `train` writes one")
         } else if has_config && folder.path().join("trials").is_dir() {
             format!(
-                "`{shown}` is the folder of a study: name one of its runs, `{shown}/trials/...`; `tune --resume {shown}` \
-                 draws its own pictures"
+                "`{shown}` is the folder of a study; pass one of its runs, `{shown}/trials/...`, or draw the \
+                study's pictures with `tune --resume {shown}`"
             )
         } else if !has_config || !folder.checkpoints().is_dir() && !folder.model().is_file() {
-            format!("`{shown}` is not the folder of a run: it lacks config.toml, or checkpoints and weights")
+            format!("`{shown}` is not a run folder: it lacks config.toml, or checkpoints and weights")
         } else {
             open_own(&folder.config())?;
             folder.check_sizes()?;
@@ -59,7 +61,7 @@ impl RunFolder {
         Err(Error::Input(problem))
     }
 
-    /// Opens `model.safetensors` without a check that the run wrote it.
+    /// Opens `model.safetensors` without checking that the run wrote it.
     ///
     /// # Errors
     /// If the run has none yet: it is written with the first validation.
@@ -67,8 +69,8 @@ impl RunFolder {
         if !self.model().exists() && self.checkpoints().is_dir() {
             let run = self.path().display();
             return Err(Error::Input(format!(
-                "`{run}` has no model.safetensors: it comes with a run's first validation; `train --resume {run}` goes \
-                 on with it"
+                "`{run}` does not have a model.safetensors yet: the first validation writes it; continue the \
+                run with `train --resume {run}`"
             )));
         }
         WeightsFile::open_own(self.model())
@@ -82,7 +84,7 @@ impl RunFolder {
         let file = self.unverified_weights()?;
         match self.wrote_weights(&file)? {
             Some(false) => Err(file.error(format!(
-                "is not the file that the run wrote: its content has changed. Copy this run's model.safetensors back{ANEW}"
+                "has changed since the run wrote it; copy this run's model.safetensors back{RESTORE_REMEDY}"
             ))),
             Some(true) | None => Ok(file),
         }
@@ -96,11 +98,11 @@ impl RunFolder {
         if let (Ok(summary), Ok(config)) = (Summary::read(self), Config::load_own(&self.config()))
             && summary.best_step.is_none()
             && summary.ended == Ended::Diverged
-            && let Some(words) = self.weights_in_words(&summary, &config)
+            && let Some(words) = self.describe_weights(&summary, &config)
         {
             let run = self.path().display();
             log::info!(
-                "the run `{run}` diverged before a validation that could be trusted: these are {words}"
+                "the run `{run}` diverged before a trusted validation, so model.safetensors holds {words}"
             );
         }
         self.weights()
@@ -116,57 +118,58 @@ impl RunFolder {
         })
     }
 
-    /// Returns a clause that says which weights `model.safetensors` holds. `None` for the default: the best weights of
-    /// a run that has ended without diverging.
-    pub fn weights_in_words(&self, summary: &Summary, config: &Config) -> Option<String> {
+    /// Returns a noun phrase for the weights in `model.safetensors`. `None` for the default: the best weights of a run
+    /// that has not diverged.
+    pub fn describe_weights(&self, summary: &Summary, config: &Config) -> Option<String> {
         let is_at_end = summary.best_step.is_some() && summary.ended != Ended::Diverged;
         let step = summary.best_step.or_else(|| checkpoint::step_of(self, &sha256(&self.model()).ok()?));
         let words = match step {
             Some(0) if config.run.start().is_none() => "the untrained weights".to_string(),
-            Some(0) => "the weights that the run began with".to_string(),
+            Some(0) => "the weights at the start of the run".to_string(),
             Some(step) => format!("the weights of step {}", thousands(step as f64)),
-            None => "the last weights that were kept".to_string(),
+            None => "the last saved weights".to_string(),
         };
         (!is_at_end).then_some(words)
     }
 
-    /// Returns true if `config.toml` was edited after the run had ended. Such an edit is allowed, to train on or to
-    /// name the new path of the data, but the results belong to the config before the edit.
+    /// Returns true if `config.toml` was edited after the run had ended. Such an edit is allowed, for example to
+    /// continue the run or to set the new path of the data, but the results belong to the config before the edit.
     pub fn has_changed_config(&self) -> bool {
         let written = Hashes::read(self).and_then(|hashes| hashes.config_sha256);
         written.is_some_and(|written| sha256(&self.config()).is_ok_and(|held| held != written))
     }
 
-    /// Refuses files that the run did not write, by the hashes in its summary.
+    /// Rejects files that the run did not write, by the hashes in its summary.
     fn check_hashes(&self, hashes: &Hashes) -> Result<()> {
         let mut foreign = Vec::new();
-        for (path, written, or) in [
+        for (path, written, alternative) in [
             (self.vocabulary(), &hashes.vocabulary_sha256, ""),
             (self.samples(), &hashes.samples_sha256, ""),
             (self.metrics(), &hashes.metrics_sha256, ""),
             (self.head_scores(), &hashes.head_scores_sha256, ", or remove it"),
             (self.snapshots(), &hashes.snapshots_sha256, ", or remove it"),
-            (self.analysis(), &hashes.analysis_sha256, ", or remove it: the heads are scored again"),
+            (self.analysis(), &hashes.analysis_sha256, ", or remove it to score the heads again"),
         ] {
             if written.is_some() && sha256(&path).is_ok_and(|held| Some(&held) != written.as_ref()) {
-                foreign.push((path, or));
+                foreign.push((path, alternative));
             }
         }
         match &foreign[..] {
             [] => Ok(()),
-            [(path, or)] => Err(Error::file(path, format!("{FOREIGN}{or}"))),
+            [(path, alternative)] => Err(Error::file(path, format!("{HASH_MISMATCH}{alternative}"))),
             [(first, _), (second, _), ..] => {
                 let names = [first, second].map(|path| path.file_name().unwrap_or_default().display());
                 let [first, second] = names;
                 let problem = format!(
-                    "does not belong to the {first} and {second} beside it: it is another run's. Copy this run's back"
+                    "does not match the {first} and {second} next to it and belongs to another run; copy \
+                    this run's file back"
                 );
                 Err(Error::file(self.summary(), problem))
             }
         }
     }
 
-    /// Refuses weights, vocabulary, samples, analysis and head scores that belong to different runs.
+    /// Rejects weights, vocabulary, samples, analysis and head scores that belong to different runs.
     fn check_sizes(&self) -> Result<()> {
         let hashes = Hashes::read(self).unwrap_or_default();
         self.check_hashes(&hashes)?;
@@ -191,60 +194,70 @@ impl RunFolder {
         let mut scored = history.iter().flat_map(|history| &history.all);
         let [counts, vocab] = [tokens, vocab].map(|count| counted(count, "token"));
         // The file at fault, its problem, and the alternative to copying the run's own file back.
-        let (path, problem, or) = if !has_own_model && self.wrote_weights(&weights)? == Some(true) {
+        let (path, problem, alternative) = if !has_own_model && self.wrote_weights(&weights)? == Some(true) {
             (
                 self.config(),
-                "describes another model than the weights beside it, which this run wrote".to_string(),
+                "describes a different model than the weights next to it, which this run wrote".to_string(),
                 ", or restore its section [model]",
             )
         } else if !has_own_model {
-            (self.model(), "holds the weights of another model than config.toml describes".into(), ANEW)
+            (
+                self.model(),
+                "holds the weights of a different model than config.toml describes".into(),
+                RESTORE_REMEDY,
+            )
         } else if !has_own_tokens && self.wrote_weights(&weights)? == Some(false) {
-            (self.model(), format!("is another run's: vocabulary.json has {counts}, and it {vocab}"), ANEW)
+            (
+                self.model(),
+                format!("belongs to another run: vocabulary.json has {counts}, but the weights have {vocab}"),
+                RESTORE_REMEDY,
+            )
         } else if !has_own_tokens {
             let problem =
-                format!("has {counts}, and the weights beside it have {vocab}: it is another run's");
+                format!("has {counts}, but the weights next to it have {vocab}: it belongs to another run");
             (self.vocabulary(), problem, "")
-        } else if !samples.iter().all(|sample| is_read(sample, &model, sizes)) {
-            let problem = "holds sequences that the weights beside it cannot read: it is another run's";
+        } else if !samples.iter().all(|sample| is_readable(sample, &model, sizes)) {
+            let problem =
+                "contains sequences that the weights next to it cannot read, and belongs to another run";
             (self.samples(), problem.into(), "")
-        } else if analysis.is_some_and(|analysis| !are_heads_of(&analysis.heads, &model)) {
-            (self.analysis(), SCORES.into(), ", or remove it: they are scored anew")
+        } else if analysis.is_some_and(|analysis| !scores_match(&analysis.heads, &model)) {
+            (self.analysis(), SCORES_PROBLEM.into(), ", or remove it to score them again")
         } else if circuit
-            .is_some_and(|circuit| !is_circuit_of(&circuit, &model, hashes.weights_sha256.as_deref()))
+            .is_some_and(|circuit| !circuit_matches(&circuit, &model, hashes.weights_sha256.as_deref()))
         {
-            let problem = "explains other weights than those beside it: it is another run's";
-            (self.circuit(), problem.into(), ", or remove it, and `explain` writes it again")
-        } else if scored.any(|scored| !are_heads_of(&scored.heads, &model)) {
-            (self.head_scores(), SCORES.into(), ", or remove it")
+            let problem = "explains different weights than the ones next to it and belongs to another run";
+            (self.circuit(), problem.into(), ", or remove it and run `explain` again")
+        } else if scored.any(|scored| !scores_match(&scored.heads, &model)) {
+            (self.head_scores(), SCORES_PROBLEM.into(), ", or remove it")
         } else {
             return Ok(());
         };
         let name = path.file_name().unwrap_or_default().display();
-        let problem = format!("{problem}. Copy this run's {name} back{or}");
+        let problem = format!("{problem}; copy this run's {name} back{alternative}");
         Err(Error::file(path, problem))
     }
 }
 
-/// Refuses to resume a run whose config describes another model than its checkpoint, which has this description.
+/// Rejects a run whose config describes a different model than its checkpoint, which has this description.
 pub(super) fn check_model(folder: &RunFolder, config: &Config, written: &Description) -> Result<()> {
     match has_same_shape(&config.model, &written.model) {
         true => Ok(()),
         false => {
-            let problem = "describes another model than the checkpoints that this run wrote: restore its section [model]";
+            let problem =
+                "describes a different model than the checkpoints of this run; restore its section [model]";
             Err(Error::file(folder.config(), problem))
         }
     }
 }
 
-/// Returns true if two configs give a model with the same parameters.
+/// Returns true if two configs describe models with the same parameters.
 fn has_same_shape(config: &ModelConfig, weights: &ModelConfig) -> bool {
     // These keys affect initialisation and training only.
     let ModelConfig { dropout, initialisation, zero_projections, .. } = *config;
     ModelConfig { dropout, initialisation, zero_projections, ..weights.clone() } == *config
 }
 
-fn is_read(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {
+fn is_readable(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {
     let tokens = sample.inputs.iter().chain(&sample.targets).chain(sample.source.iter().flatten());
     let reads_source = model.architecture == Architecture::EncoderDecoder;
     let is_short = !model.position.ends_with_context() || sample.inputs.len() <= sizes.context;
@@ -253,15 +266,15 @@ fn is_read(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {
         && tokens.into_iter().all(|&token| (token as usize) < sizes.vocab)
 }
 
-/// Returns true if an explanation is of this model, and of the weights with the hash `written`, if known.
-fn is_circuit_of(circuit: &Explanation, model: &ModelConfig, written: Option<&str>) -> bool {
+/// Returns true if an explanation is of this model and, if known, of the weights with the hash `written`.
+fn circuit_matches(circuit: &Explanation, model: &ModelConfig, written: Option<&str>) -> bool {
     let is_of_weights = |explained: &str| written.is_none_or(|written| written == explained);
-    are_heads_of(&circuit.weights, model) && circuit.weights_sha256.as_deref().is_none_or(is_of_weights)
+    scores_match(&circuit.weights, model) && circuit.weights_sha256.as_deref().is_none_or(is_of_weights)
 }
 
 /// Returns true if the scores `[layer][head]` fit the heads of this model. An encoder-decoder may have scores of its
 /// encoder as well.
-fn are_heads_of<T>(scores: &[Vec<T>], model: &ModelConfig) -> bool {
+fn scores_match<T>(scores: &[Vec<T>], model: &ModelConfig) -> bool {
     let (layers, stacks) = match model.architecture {
         Architecture::OneLayer => (1, 1),
         Architecture::Decoder => (model.layers, 1),
@@ -279,10 +292,10 @@ mod tests {
     fn head_scores_must_match_layers_and_heads() {
         let model = ModelConfig { layers: 3, heads: 2, ..ModelConfig::default() };
         let scores = |layers: usize, heads: usize| vec![vec![0.0; heads]; layers];
-        assert!(are_heads_of(&scores(3, 2), &model));
-        assert!(!are_heads_of(&scores(3, 4), &model) && !are_heads_of(&scores(2, 2), &model));
+        assert!(scores_match(&scores(3, 2), &model));
+        assert!(!scores_match(&scores(3, 4), &model) && !scores_match(&scores(2, 2), &model));
         let one = ModelConfig { architecture: Architecture::OneLayer, ..model.clone() };
-        assert!(are_heads_of(&scores(1, 2), &one) && !are_heads_of(&scores(3, 2), &one));
+        assert!(scores_match(&scores(1, 2), &one) && !scores_match(&scores(3, 2), &one));
         let dropped = ModelConfig { dropout: 0.5, ..model.clone() };
         assert!(has_same_shape(&dropped, &model));
         assert!(!has_same_shape(&ModelConfig { d_model: 32, ..model.clone() }, &model));

@@ -28,7 +28,7 @@ pub struct Optimizer<B: AutodiffBackend> {
 /// The state of an optimizer.
 #[derive(Debug)]
 pub struct State<B: Backend> {
-    /// The number of updates so far.
+    /// The number of updates.
     pub step: usize,
     /// The moments of each parameter, in visiting order. `None` for a parameter that never had a gradient.
     pub moments: Vec<Option<Moments<B>>>,
@@ -96,7 +96,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
         let update = Update {
             learning_rate: rate,
             step,
-            max_norm: Some(self.config.max_gradient_norm).filter(|&most| most > 0.0),
+            max_norm: Some(self.config.max_gradient_norm).filter(|&norm| norm > 0.0),
         };
         let moments = &mut state.moments;
         let mut gather = Gather { optimizer: self, gradients, step, moments, due: Vec::new(), visited: 0 };

@@ -8,13 +8,13 @@ use burn::{module::Module, optim::Optimizer as _, prelude::Backend, train::Train
 use serde::{Deserialize, Serialize};
 use statrs::statistics::{Data, OrderStatistics};
 
-use super::gradients::{self, Exchange, together};
+use super::gradients::{self, Exchange, shards_per_pass};
 use super::launch::check_precision;
 use super::loader::train_steps;
 use super::optimizer::Optimizer;
 use super::reduce::{Requests, StepInfo};
 use super::side_by_side::{self, at_once};
-use super::start::first_trainee;
+use super::start::initial_trainee;
 use super::step::{StepBatches, Trainee};
 use crate::backend::{self, Device, Job, compute};
 use crate::config::{Config, TrainingConfig};
@@ -28,17 +28,17 @@ use crate::workers::{Shards, Workers};
 /// The seconds of each part of a step, and the bytes that workers exchange.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepParts {
-    /// The gradients of a group of shards, by the number of shards per step and the number of shards computed at once.
+    /// The gradients of a group of shards, by the number of shards per step and the size of the group.
     pub shards: BTreeMap<usize, BTreeMap<usize, f64>>,
     /// The sum of the gradients of two shards.
     pub addition: f64,
-    /// The copies of the gradients into the row of numbers that workers add up, and out of it.
+    /// The copies of the gradients into the all-reduce buffer and out of it.
     pub copies: f64,
     /// The optimizer's update of all weights.
     pub update: f64,
-    /// The sum of two such rows.
+    /// The sum of two such buffers.
     pub row_addition: f64,
-    /// The bytes of a row.
+    /// The size of a buffer in bytes.
     pub bytes: usize,
     /// The all-reduce over the workers, if there were several.
     pub exchange: Option<TimedExchange>,
@@ -48,9 +48,9 @@ impl StepParts {
     /// Returns the shorter time of each part of two timings of the same step.
     #[must_use]
     pub fn fastest(mut self, other: Self) -> Self {
-        for (cut, groups) in &mut self.shards {
+        for (count, groups) in &mut self.shards {
             for (at_once, seconds) in groups {
-                let again = other.shards.get(cut).and_then(|groups| groups.get(at_once));
+                let again = other.shards.get(count).and_then(|groups| groups.get(at_once));
                 *seconds = again.copied().unwrap_or(*seconds).min(*seconds);
             }
         }
@@ -82,14 +82,17 @@ pub struct TimedExchange {
 }
 
 /// The number of warm-up rounds, which compile kernels and allocate memory.
-const UNTIMED: usize = 2;
-/// The minimum and maximum number of timed rounds, and their target time in seconds.
-const ROUNDS: (usize, usize) = (7, 60);
-const ENOUGH: f64 = 6.0;
-/// The number of consecutive all-reduces of a single number: one is too short to be timed.
-const TINY_SUMS: u32 = 8;
+const WARMUP_ROUNDS: usize = 2;
+/// The minimum and maximum number of timed rounds.
+const MIN_ROUNDS: usize = 7;
+const MAX_ROUNDS: usize = 60;
+/// The target time of all timed rounds in seconds.
+const TARGET_SECONDS: f64 = 6.0;
+/// The number of consecutive all-reduces of a single number that are timed together: one is too short.
+const SMALL_REDUCES: u32 = 8;
 
-/// Times the parts of a step of `config` on the device `on`, with the step split into each number of shards in `cuts`.
+/// Times the parts of a step of `config` on the device `on`, with the step split into each number of shards in
+/// `shard_counts`.
 /// Returns medians over rounds, in which all `workers` do the same work at the same time.
 ///
 /// # Errors
@@ -99,13 +102,13 @@ pub fn time_parts(
     config: &Config,
     dataset: &Dataset,
     on: &Device,
-    cuts: &[usize],
+    shard_counts: &[usize],
     workers: &Workers,
 ) -> Result<StepParts> {
     workers.agree(
         config.model.check().map_err(Error::from).and_then(|()| check_precision(&config.training, on)),
     )?;
-    backend::run(on, Timing { config, dataset, on, cuts, workers })
+    backend::run(on, Timing { config, dataset, on, shard_counts, workers })
 }
 
 /// The arguments of [`time_parts`].
@@ -113,7 +116,7 @@ struct Timing<'a> {
     config: &'a Config,
     dataset: &'a Dataset,
     on: &'a Device,
-    cuts: &'a [usize],
+    shard_counts: &'a [usize],
     workers: &'a Workers,
 }
 
@@ -130,16 +133,16 @@ impl Job for Timing<'_> {
 }
 
 impl Timing<'_> {
-    /// Times rounds on each worker, and returns the parts that the first worker computes from them.
+    /// Times rounds on each worker. Returns the parts that worker 0 computes from all timings.
     fn time_on_all_workers<B: AutodiffBackend>(&self, device: &B::Device) -> Result<StepParts> {
         let mut step = TimedStep::<B>::new(self, device)?;
         let timed = step.time_rounds()?;
         let bytes = step.exchange.buffer.len() * size_of::<f32>();
         let of_all = self.workers.to_first(timed)?;
-        let groups = step.groups.iter().map(|(cut, shards)| (*cut, shards.len())).collect::<Vec<_>>();
+        let groups = step.groups.iter().map(|(count, shards)| (*count, shards.len())).collect::<Vec<_>>();
         let parts = self.workers.is_first().then(|| parts(&groups, bytes, &of_all));
         let parts = self.workers.from_first(parts)?;
-        parts.ok_or_else(|| Error::Failed("worker 0 has timed nothing".into()))
+        parts.ok_or_else(|| Error::Failed("worker 0 has no timings".into()))
     }
 
     /// Returns two groups for each number of shards: a single shard, and as many shards as are computed at once.
@@ -149,14 +152,14 @@ impl Timing<'_> {
         device: &B::Device,
     ) -> Vec<(usize, Vec<StepBatches<B>>)> {
         let mut groups = Vec::new();
-        for &cut in self.cuts {
-            let most = at_once::<B>(cut, together(trainee));
-            for own in [1].into_iter().chain((most > 1).then_some(most)) {
-                let shards = Shards { count: cut, own: 0..own };
+        for &count in self.shard_counts {
+            let largest = at_once::<B>(count, shards_per_pass(trainee));
+            for own in [1].into_iter().chain((largest > 1).then_some(largest)) {
+                let shards = Shards { count, own: 0..own };
                 let mut steps = train_steps::<B>(self.config, self.dataset, 0..1, shards, device);
                 let mut shards = steps.next().expect("a run has a step");
                 shards.iter_mut().for_each(|shard| shard.measured = false);
-                groups.push((cut, shards));
+                groups.push((count, shards));
             }
         }
         groups
@@ -178,7 +181,7 @@ struct TimedStep<'a, B: AutodiffBackend> {
 impl<'a, B: AutodiffBackend> TimedStep<'a, B> {
     fn new(timing: &Timing<'a>, device: &'a B::Device) -> Result<Self> {
         let Timing { config, dataset, on, workers, .. } = *timing;
-        let trainee = workers.agree(first_trainee::<B>(config, dataset, on, device))?;
+        let trainee = workers.agree(initial_trainee::<B>(config, dataset, on, device))?;
         let optimizer = Optimizer::new(&config.training, trainee.model.roles());
         ops::seed::<B>(device, config.run.seed);
         allocator::keep_freed_memory();
@@ -193,15 +196,15 @@ impl<'a, B: AutodiffBackend> TimedStep<'a, B> {
         })
     }
 
-    /// Times as many rounds as the first worker has time for, and returns the seconds of each part in each round.
+    /// Times as many rounds as fit into the target time of worker 0. Returns the seconds of each part in each round.
     fn time_rounds(&mut self) -> Result<Vec<Vec<f64>>> {
-        for _ in 0..UNTIMED {
+        for _ in 0..WARMUP_ROUNDS {
             self.time_round()?;
         }
         let begun = Instant::now();
         let mut timed = vec![self.time_round()?];
-        let suffice = (ENOUGH / begun.elapsed().as_secs_f64()) as usize;
-        for _ in 1..self.workers.from_first(suffice.clamp(ROUNDS.0, ROUNDS.1))? {
+        let rounds = (TARGET_SECONDS / begun.elapsed().as_secs_f64()) as usize;
+        for _ in 1..self.workers.from_first(rounds.clamp(MIN_ROUNDS, MAX_ROUNDS))? {
             timed.push(self.time_round()?);
         }
         Ok(timed)
@@ -234,14 +237,14 @@ impl<'a, B: AutodiffBackend> TimedStep<'a, B> {
             Ok(())
         })?;
         clock.time(|| workers.sum(&mut exchange.buffer, &mut exchange.scratch, sums::add))?;
-        clock.time(|| (0..TINY_SUMS).try_for_each(|_| tiny_sum(workers)))?;
+        clock.time(|| (0..SMALL_REDUCES).try_for_each(|_| reduce_one_number(workers)))?;
         let rate = self.learning_rate;
         *trainee = clock.time(|| Ok(optimizer.step(rate, trainee.clone(), learned.grads)))?;
         Ok(clock.seconds)
     }
 }
 
-fn tiny_sum(workers: &Workers) -> Result<()> {
+fn reduce_one_number(workers: &Workers) -> Result<()> {
     workers.sum(&mut [0.0f32], &mut Vec::new(), sums::add)
 }
 
@@ -255,7 +258,7 @@ struct Clock<'a, B: Backend> {
 impl<B: Backend> Clock<'_, B> {
     fn time<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.wait_for_device()?;
-        tiny_sum(self.workers)?;
+        reduce_one_number(self.workers)?;
         let begun = Instant::now();
         let done = work()?;
         self.wait_for_device()?;
@@ -283,8 +286,8 @@ fn parts(groups: &[(usize, usize)], bytes: usize, of_all: &[Vec<Vec<f64>>]) -> S
     let workers = of_all.len();
     let messages = 2.0 * workers.ilog2() as f64;
     let mut shards = BTreeMap::<_, BTreeMap<_, _>>::new();
-    for (part, &(cut, at_once)) in groups.iter().enumerate() {
-        shards.entry(cut).or_default().insert(at_once, slowest(part));
+    for (part, &(count, at_once)) in groups.iter().enumerate() {
+        shards.entry(count).or_default().insert(at_once, slowest(part));
     }
     StepParts {
         shards,
@@ -296,7 +299,7 @@ fn parts(groups: &[(usize, usize)], bytes: usize, of_all: &[Vec<Vec<f64>>]) -> S
         exchange: (workers > 1).then(|| TimedExchange {
             workers,
             seconds: last(exchange),
-            latency: last(tiny) / f64::from(TINY_SUMS) / messages,
+            latency: last(tiny) / f64::from(SMALL_REDUCES) / messages,
         }),
     }
 }
@@ -306,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_worker_counts_and_the_median_round() {
+    fn parts_are_medians_of_the_slowest_worker() {
         let round = |shard: f64, sum: f64| vec![shard, 2.0, 3.0, 6.0, sum, 32.0, 5.0];
         let first = vec![round(1.0, 4.0), round(9.0, 40.0), round(1.5, 4.5)];
         let second = vec![round(2.0, 5.0), round(1.0, 41.0), round(1.0, 3.5)];

@@ -42,10 +42,10 @@ pub struct Plan {
 }
 
 /// The expected seconds above which a step is not timed.
-const LONG_STEP: f64 = 0.5;
+const MAX_TIMED_STEP_SECONDS: f64 = 0.5;
 
 impl Plan {
-    /// Plans a run of `config` on a device, and briefly measures the speed of the device.
+    /// Plans a run of `config` on a device, whose speed is measured briefly.
     ///
     /// # Errors
     /// If the data cannot be read, the model cannot be made, or the device does not support the precision.
@@ -64,13 +64,13 @@ impl Plan {
         let time = length + dataset.train.source_time().unwrap_or(0);
         let (layers, width) = (model.blocks(), model.heads * model.head_width());
         let positions = (rows(training, &dataset) * time) as f64;
-        // Kaplan et al. (2020), section 2.1: six operations per parameter and token, plus those of attention.
-        let a_token = 6.0 * parameters as f64 + 12.0 * (layers * width * time) as f64;
-        let operations_per_step = a_token * positions * training.accumulate as f64;
+        // Kaplan et al. (2020), section 2.1: six operations per parameter and token, plus the operations of attention.
+        let operations_per_token = 6.0 * parameters as f64 + 12.0 * (layers * width * time) as f64;
+        let operations_per_step = operations_per_token * positions * training.accumulate as f64;
         let memory = MemoryEstimate::of(config, &dataset, on);
         let too_large = memory.check(config, sizes, on).err();
         let rough = operations_per_step / backend::run(on, OperationsPerSecond)?;
-        let (a_step, timed_steps) = match rough < LONG_STEP && too_large.is_none() {
+        let (seconds_per_step, timed_steps) = match rough < MAX_TIMED_STEP_SECONDS && too_large.is_none() {
             true => timed_step(config, &dataset, on)?,
             false => (rough, 0),
         };
@@ -84,7 +84,7 @@ impl Plan {
             schedule: Schedule::new(training, steps),
             memory,
             operations_per_step,
-            seconds: a_step * steps as f64,
+            seconds: seconds_per_step * steps as f64,
             timed_steps,
             warnings,
         })
@@ -93,8 +93,8 @@ impl Plan {
 
 /// Returns the mean seconds per step of the run's own model, and the number of timed steps.
 fn timed_step(config: &Config, dataset: &Dataset, on: &Device) -> Result<(f64, u32)> {
-    /// The steps and the time that suffice for a mean.
-    const ENOUGH: (usize, Duration) = (20, Duration::from_millis(500));
+    /// The maximum number of timed steps, and their maximum time.
+    const MAX_TIMED: (usize, Duration) = (20, Duration::from_millis(500));
     let (mut start, mut timed, mut passed) = (Instant::now(), 0, Duration::ZERO);
     let rate = |step, _| {
         match step {
@@ -102,7 +102,7 @@ fn timed_step(config: &Config, dataset: &Dataset, on: &Device) -> Result<(f64, u
             0 | 1 => start = Instant::now(),
             _ => (timed, passed) = (step - 1, start.elapsed()),
         }
-        (timed < ENOUGH.0 && passed <= ENOUGH.1).then_some(config.training.learning_rate)
+        (timed < MAX_TIMED.0 && passed <= MAX_TIMED.1).then_some(config.training.learning_rate)
     };
     train_briefly(config, dataset, on, None, rate)?;
     Ok((passed.as_secs_f64() / timed as f64, timed as u32))

@@ -7,7 +7,7 @@ use burn::prelude::*;
 use burn::tensor::backend::AutodiffBackend;
 
 use super::checkpoint::{self, Best, State};
-use super::control::is_heard;
+use super::control::has_signal;
 use super::history::MetricsPart;
 use super::metrics::{Row, Split};
 use super::observers::{Decision, ModelAccess, Moment};
@@ -16,7 +16,7 @@ use super::side_by_side;
 use super::stopping::Ended;
 use super::summary::{Hashes, Summary, speed};
 use super::trainer::{Learning, Trainer};
-use crate::analysis::{HeadScores, Sample, View, look_at, score_heads};
+use crate::analysis::{HeadScores, Sample, View, inspect_sample, score_heads};
 use crate::backend::DeviceWatch;
 use crate::error::{Error, Result};
 use crate::evaluation::Tally;
@@ -24,8 +24,8 @@ use crate::model::Model;
 use crate::ops::sum_in_order;
 use crate::weights::native::{self, Tensors};
 
-/// The minimum bytes of weights and moments of a large checkpoint.
-const LARGE: usize = 16 << 20;
+/// The maximum size of a checkpoint that is written in the background, in bytes.
+const MAX_BACKGROUND_BYTES: usize = 16 << 20;
 
 impl<B: AutodiffBackend> Trainer<B> {
     /// Reads the outputs of all unread steps from the device in one transfer. Logs a row of the last step if
@@ -43,7 +43,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         // On an asynchronous device, the wait for results is the time of the steps.
         self.state.seconds += begun.elapsed().as_secs_f64();
 
-        let most = self.setup.config.training.max_gradient_norm;
+        let max_norm = self.setup.config.training.max_gradient_norm;
         for (index, ((output, &loss), &norm)) in outputs.iter().zip(&losses).zip(&norms).enumerate() {
             let step = output.step + 1;
             let what = match (loss.is_finite(), norm.is_finite()) {
@@ -53,14 +53,14 @@ impl<B: AutodiffBackend> Trainer<B> {
             };
             if let Some(what) = what {
                 // The later steps had already started. Neither their tokens nor their share of the time counts.
-                let void = &outputs[index + 1..];
-                self.state.tokens -= void.iter().map(|later| later.tokens as u64).sum::<u64>();
-                let share = void.len() as f64 / outputs.len() as f64;
+                let discarded = &outputs[index + 1..];
+                self.state.tokens -= discarded.iter().map(|later| later.tokens as u64).sum::<u64>();
+                let share = discarded.len() as f64 / outputs.len() as f64;
                 self.state.seconds -= share * (self.state.seconds - outputs[0].began);
                 self.state.step = step;
                 return Err(self.setup.diverged(self.state.step, what));
             }
-            self.history.count_clipped(most > 0.0 && norm > most);
+            self.history.count_clipped(max_norm > 0.0 && norm > max_norm);
             self.observers.iter_mut().for_each(|observer| observer.loss(step, loss));
             // The progress display compares this loss with the validation loss, so both are without label smoothing.
             if self.setup.config.training.label_smoothing == 0.0 {
@@ -108,7 +108,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         validations.take_while(|row| row.step >= self.state.step).any(|row| row.step == self.state.step)
     }
 
-    /// Validates the weights of another run before the first step, or a state whose validation a signal prevented.
+    /// Validates the weights of another run before the first step, or a state whose validation a signal has prevented.
     /// Returns true if early stopping ends the run.
     pub(super) fn catch_up(&mut self) -> Result<bool> {
         let is_start = self.state.step == 0;
@@ -148,7 +148,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         let items = shards.own.clone().map(|shard| (model.clone(), shard));
         let tally = |(model, shard): (Model<B::InnerBackend>, usize)| {
             let batches = valid.batches(rows).skip(shard).step_by(shards.count);
-            let batches = batches.take_while(|_| !(may_be_cut_short && is_heard(&signal)));
+            let batches = batches.take_while(|_| !(may_be_cut_short && has_signal(&signal)));
             Tally::of::<B::InnerBackend>(&model, batches, &self.learning.device)
         };
         let tallies = side_by_side::map(self.parallel.at_once, items.collect(), tally);
@@ -162,7 +162,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         self.learning.watch.check()?;
         let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
         if !loss.is_finite() {
-            return Err(self.setup.diverged(self.state.step, format!("the loss on validation is {loss}")));
+            return Err(self.setup.diverged(self.state.step, format!("the validation loss is {loss}")));
         }
         self.log(self.row(Split::Valid, loss, accuracy))?;
         let mut decisions = Vec::with_capacity(self.observers.len());
@@ -236,7 +236,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         if !self.setup.control.workers.is_first() {
             return Ok(());
         }
-        self.keep_parts();
+        self.collect_parts();
         let is_best = self.state.best.as_ref().is_some_and(|best| best.step == step);
         let size = weights.iter().chain(&moments).map(|(_, data)| data.as_bytes().len()).sum::<usize>();
         let sync_rows = self.history.sync()?;
@@ -253,7 +253,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         };
         // A small checkpoint mostly waits for the disk, so it is written in the background. A large one is not: its
         // copies of the weights and moments would add to the memory of the steps.
-        if size > LARGE {
+        if size > MAX_BACKGROUND_BYTES {
             write()?;
         } else {
             let thread = Builder::new().name("checkpoint".into()).spawn(write);
@@ -265,7 +265,7 @@ impl<B: AutodiffBackend> Trainer<B> {
     }
 
     /// Copies the parts of the observers and of `metrics.csv` into the state.
-    pub(super) fn keep_parts(&mut self) {
+    pub(super) fn collect_parts(&mut self) {
         let parts = self.observers.iter().filter_map(|observer| observer.part());
         let parts = parts.chain([(MetricsPart::NAME, self.history.part())]);
         self.state.parts = parts.map(|(name, part)| (name.to_string(), part)).collect();
@@ -335,7 +335,7 @@ impl<B: Backend> ModelAccess for OnDevice<'_, B> {
     }
 
     fn view(&self, sample: &Sample) -> Result<View> {
-        let (view, _) = look_at(&self.model, sample, None::<fn(u64)>, self.device)?;
+        let (view, _) = inspect_sample(&self.model, sample, None::<fn(u64)>, self.device)?;
         self.watch.check()?;
         Ok(view)
     }

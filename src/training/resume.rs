@@ -8,7 +8,7 @@ use burn::train::Learner;
 
 use super::checkpoint::{self, Best, Checkpoint, State};
 use super::control::Control;
-use super::gradients::{Exchange, together};
+use super::gradients::{Exchange, shards_per_pass};
 use super::history::{History, MetricsPart};
 use super::metrics::{Row, Split};
 use super::observers::{self, EarlyStopping, Observer, early_stopping};
@@ -51,8 +51,8 @@ impl<B: AutodiffBackend> Trainer<B> {
     /// Opens a run at its newest intact checkpoint. Only worker 0 changes files.
     ///
     /// # Errors
-    /// If there is no such checkpoint, the run has nothing left to do, its data has changed, or its files cannot be
-    /// read. No file has been changed then.
+    /// If no checkpoint is intact, the run has nothing left to do, its data has changed, or its files cannot be read.
+    /// In that case no file has been changed.
     pub fn open(config: &Config, run: Opening, device: &B::Device, control: &Control) -> Result<Self> {
         let Opening { folder, dataset, checkpoint, observers: own } = run;
         let (training, workers) = (&config.training, &control.workers);
@@ -61,34 +61,34 @@ impl<B: AutodiffBackend> Trainer<B> {
         let (Checkpoint { path, weights, description, moments, mut state }, damaged) = workers.agree(read)?;
         check_model(&folder, config, &description)?;
         check_data(&folder, &state, &dataset)?;
-        check_began_with(&folder, &state, config)?;
+        check_start(&folder, &state, config)?;
         let setup = Setup::new(config, control, folder, dataset, description);
         let folder = &setup.folder;
         let read = || {
             let part = state.part::<MetricsPart>(MetricsPart::NAME)?;
             let history = History::open(&folder.metrics(), part, !workers.is_first())?;
-            let mut observers = observers::of_run(&setup, &state)?;
+            let mut observers = observers::default_observers(&setup, &state)?;
             if workers.is_first() {
                 check_growing(&observers)?;
             }
             observers.extend(own);
             observers::restore(&mut observers, &state)?;
-            refuse_done(folder, &state, &history.rows, training, setup.total)?;
+            check_unfinished(folder, &state, &history.rows, training, setup.total)?;
             let sizes = setup.description.sizes;
             Ok((history, observers, trainee_of::<B>(config, sizes, weights, &path, device)?))
         };
         let (mut history, mut observers, trainee) = workers.agree(read())?;
         workers.on_first(|| {
             let from = path.display();
-            damaged.iter().for_each(|problem| log::warn!("{problem}; going on from {from}"));
-            let training = keys_of_training(config);
+            damaged.iter().for_each(|problem| log::warn!("{problem}; resuming from {from}"));
+            let training = training_keys(config);
             state.changes.extend(changed_keys(&state, &training));
             state.training = training;
             rewind(folder, config, &mut state)?;
             history.cut()?;
             observers.iter_mut().try_for_each(|observer| observer.start(&history.rows))
         })?;
-        // Only worker 0 knows if the best weights are lost.
+        // Only worker 0 knows whether the best weights are lost.
         let state = workers.from_first(state)?;
 
         if state.step == 0 {
@@ -97,7 +97,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             let changes = changes(last, &setup.schedule, setup.steps_per_epoch);
             changes.iter().for_each(|change| log::info!("{change}"));
         }
-        let at_once = at_once::<B>(shards.own.len(), together(&trainee));
+        let at_once = at_once::<B>(shards.own.len(), shards_per_pass(&trainee));
         let learning = Learning::resume(trainee, moments, &state, &setup, device);
         Ok(Self {
             parallel: Parallel { shards, at_once, reduce: reduce(control) },
@@ -149,8 +149,8 @@ fn reduce<B: AutodiffBackend>(control: &Control) -> Box<dyn Reduce<B>> {
     }
 }
 
-/// Returns the hash of the seed and the model of a run, which checkpoints keep.
-pub(super) fn began_with(config: &Config) -> String {
+/// Returns the hash of the seed and the model of a run, which checkpoints keep as `began_with`.
+pub(super) fn hash_of_start(config: &Config) -> String {
     let is_kept = |key: &String| key == "run.seed" || key.starts_with("model.");
     let kept: Vec<String> = config
         .values()
@@ -161,20 +161,20 @@ pub(super) fn began_with(config: &Config) -> String {
     hash(kept.join("\n").as_bytes())
 }
 
-/// Refuses a seed or model that differs from the start of the run, as an edited config.toml may name.
-fn check_began_with(folder: &RunFolder, state: &State, config: &Config) -> Result<()> {
-    let is_same = state.began_with.is_empty() || state.began_with == began_with(config);
+/// Rejects a seed or model that differs from the start of the run, for example in an edited config.toml.
+fn check_start(folder: &RunFolder, state: &State, config: &Config) -> Result<()> {
+    let is_same = state.began_with.is_empty() || state.began_with == hash_of_start(config);
     ensure(is_same, Error::Input, || {
         format!(
-            "`{}` names another `run.seed` or another [model] than the run began with: restore them; only the keys of \
-             [training] and [analysis] may change",
+            "`{}` has a different `run.seed` or [model] than at the start of the run; restore them: only the keys \
+            of [training] and [analysis] may change",
             folder.config().display()
         )
     })
 }
 
 /// Returns the keys of the section `training` that affect training.
-pub(super) fn keys_of_training(config: &Config) -> BTreeMap<String, toml::Value> {
+pub(super) fn training_keys(config: &Config) -> BTreeMap<String, toml::Value> {
     const WITHOUT_EFFECT: [&str; 10] = [
         "training.backend",
         "training.device",
@@ -192,30 +192,30 @@ pub(super) fn keys_of_training(config: &Config) -> BTreeMap<String, toml::Value>
     keys
 }
 
-/// Returns the changes of the `training` keys since the checkpoint, whatever the config file says by now.
+/// Returns the changes of the `training` keys since the checkpoint.
 fn changed_keys(state: &State, now: &BTreeMap<String, toml::Value>) -> Option<String> {
     let step = state.step;
     let before = if state.training.is_empty() { now } else { &state.training };
     let keys = now.keys().chain(before.keys()).map(String::as_str).collect::<BTreeSet<_>>();
     let changes: Vec<String> = differing(keys.into_iter(), [now, before])
-        .map(|(key, (value, before))| format!("{key} = {value} ({before} before)"))
+        .map(|(key, (value, before))| format!("{key} = {value} (was {before})"))
         .collect();
     (step > 0 && !changes.is_empty())
         .then(|| format!("resumed after step {step} with {}", changes.join(", ")))
 }
 
-/// Refuses data that differs from the data of the run.
+/// Rejects data that differs from the data of the run.
 fn check_data(folder: &RunFolder, state: &State, dataset: &Dataset) -> Result<()> {
     ensure(state.data_fingerprint == dataset.fingerprint(), Error::Input, || {
         let path = folder.path().display();
         format!(
-            "the data has changed since the run `{path}` began: restore the file, `run.seed` and the section [data] that \
-             it was made with"
+            "the data has changed since the run `{path}` started; restore the file, `run.seed` and the \
+            section [data]"
         )
     })
 }
 
-/// Refuses a run that shares a growing file with another, before any file is changed.
+/// Rejects a run that shares a growing file with another run, before any file is changed.
 fn check_growing(observers: &[Box<dyn Observer>]) -> Result<()> {
     let growing = observers.iter().filter_map(|observer| observer.file()).filter(|path| is_there(path));
     growing.into_iter().try_for_each(|path| open_own_to_write(&path, &mut File::options()).map(drop))
@@ -250,7 +250,7 @@ fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
             log::warn!("{problem}; {} holds the same weights and is kept", path.display());
         }
         Err(problem) => {
-            log::warn!("{problem}; the next validation decides anew which weights are best");
+            log::warn!("{problem}; the next validation selects the best weights again");
             state.best = None;
         }
     }
@@ -264,8 +264,9 @@ fn changes(last: &Row, schedule: &Schedule, steps_per_epoch: usize) -> Vec<Strin
     if (rate - last.learning_rate).abs() > 0.01 * last.learning_rate {
         let jump = if rate > last.learning_rate { "rises" } else { "falls" };
         changes.push(format!(
-            "the learning rate {jump} from {:.2e} to {rate:.2e} at step {}, for the schedule is that of a run of {}: to \
-             keep it as it is, use --set training.schedule=constant --set training.learning_rate={:.2e}",
+            "the learning rate {jump} from {:.2e} to {rate:.2e} at step {}, because the schedule is for a \
+            run of {}; to keep the rate, use --set training.schedule=constant --set \
+            training.learning_rate={:.2e}",
             last.learning_rate,
             last.step,
             counted(schedule.total, "step"),
@@ -275,7 +276,7 @@ fn changes(last: &Row, schedule: &Schedule, steps_per_epoch: usize) -> Vec<Strin
     let epoch = last.step.div_ceil(steps_per_epoch);
     if epoch != last.epoch {
         changes.push(format!(
-            "epochs now take {}: step {} is in epoch {epoch} by the new count, and {} by the count so far; compare \
+            "epochs now take {}: step {} is in epoch {epoch} instead of {}; compare \
              rows of metrics.csv by `tokens`",
             counted(steps_per_epoch, "step"),
             last.step,
@@ -285,9 +286,9 @@ fn changes(last: &Row, schedule: &Schedule, steps_per_epoch: usize) -> Vec<Strin
     changes
 }
 
-/// Refuses to resume a run that has nothing left to do. A run without its weights, analysis or report is not done,
-/// whether it was killed before the end or the files were removed.
-fn refuse_done(
+/// Rejects a run that has nothing left to do. A run without its weights, analysis or report is not done: it was killed
+/// before the end, or the files were removed.
+fn check_unfinished(
     folder: &RunFolder,
     state: &State,
     rows: &[Row],
@@ -307,21 +308,21 @@ fn refuse_done(
     let steps = counted(done, "step");
     Err(match ended.map(|summary| summary.ended) {
         Some(Ended::Completed) if done == total => Error::Input(format!(
-            "{run} is complete with {}: add some with --set training.steps={}",
+            "{run} is complete with {}; continue it with --set training.steps={}",
             part_of(done, total, "step"),
             2 * total
         )),
         _ if done > total || done == total && !is_validated && !is_cut_short => {
-            let problem = format!("leaves nothing to do: {run} has done {steps}; ask for more");
+            let problem = format!("leaves nothing to do: {run} has completed {steps}; raise it");
             match config.epochs {
                 Some(epochs) => Error::key("training.epochs", epochs, problem),
                 None => Error::key("training.steps", total, problem),
             }
         }
-        // A run may also complete in the validation at which the patience ends.
+        // The patience of a complete run may have ended at its last validation.
         Some(Ended::EarlyStopped | Ended::Completed) if stopping.is_stale(config) => Error::Input(format!(
-            "{run} has stopped early after {} without improvement: go on with a larger --set \
-             training.patience={}",
+            "{run} has stopped early after {} without improvement; resume it with a larger patience, --set \
+            training.patience={}",
             counted(stopping.stale, "validation"),
             2 * config.patience
         )),

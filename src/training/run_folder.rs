@@ -38,12 +38,13 @@ impl RunFolder {
             let (run, mut holder) = (self.path.display(), String::new());
             let _ = file.read_to_string(&mut holder);
             return Err(Error::Input(match (refused, holder.trim()) {
-                // Some network drives have no file locks: two processes could work in the folder at the same time.
+                // Without file locks, as on some network drives, two processes could work in the folder at once.
                 (TryLockError::Error(error), _) => format!(
-                    "the disk that `{run}` is on offers no file locks ({error}): choose one on another with --run DIR"
+                    "the disk of `{run}` does not support file locks ({error}); pass a folder on another \
+                    disk with --run DIR"
                 ),
-                (_, "") => format!("the run folder `{run}` is in use by another process: wait for it to end"),
-                (_, id) => format!("the run folder `{run}` is in use by process {id}: wait for it to end"),
+                (_, "") => format!("the run folder `{run}` is in use by another process; wait for it to end"),
+                (_, id) => format!("the run folder `{run}` is in use by process {id}; wait for it to end"),
             }));
         }
         file.set_len(0)
@@ -105,7 +106,7 @@ files! {
     model: "model.safetensors",
     /// `vocabulary.json`: the token of each id.
     vocabulary: "vocabulary.json",
-    /// `transformers.json`: further contents of imported weights, which an export includes again.
+    /// `transformers.json`: further contents of imported weights, which an export includes.
     transformers: companions::FILE,
     /// `samples.json`: a few validation sequences, for the pictures.
     samples: "samples.json",
@@ -139,10 +140,10 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = RunFolder::at(place.path());
         fs::write(place.path().join("lock"), "999999\n").unwrap();
-        let lock = folder.lock().expect("a lock that nobody holds is stale");
+        let lock = folder.lock().expect("a lock without a holder is stale");
         let refused = folder.lock().unwrap_err().to_string();
         assert!(refused.contains(&std::process::id().to_string()), "{refused}");
         drop(lock);
-        folder.lock().expect("a lock given back is free");
+        folder.lock().expect("a released lock is free");
     }
 }

@@ -126,17 +126,23 @@ mod tests {
     fn decay_ends_at_the_minimum_rate() {
         for kind in [ScheduleKind::Linear, ScheduleKind::Cosine] {
             let schedule = schedule(kind);
-            assert!((schedule.at(60) - 5.5e-3).abs() < 1e-12, "half way is half way down");
+            assert!(
+                (schedule.at(60) - 5.5e-3).abs() < 1e-12,
+                "the rate is halfway down at half of the steps"
+            );
             assert!((schedule.at(110) - 1e-3).abs() < 1e-12);
             assert_eq!(schedule.at(111), 1e-3);
             assert_eq!(schedule.at(usize::MAX), 1e-3);
         }
         let trapezoid = schedule(ScheduleKind::Trapezoid);
         assert_eq!([10, 90, 110, 111].map(|step| trapezoid.at(step)), [1e-2, 1e-2, 1e-3, 1e-3]);
-        assert!((trapezoid.at(100) - 5.5e-3).abs() < 1e-12, "half way of the fall is half way down");
+        assert!(
+            (trapezoid.at(100) - 5.5e-3).abs() < 1e-12,
+            "the rate is halfway down at half of the cooldown"
+        );
         assert!(
             (schedule(ScheduleKind::InverseSqrt).at(43) - 5e-3).abs() < 1e-12,
-            "four times as far is half the rate"
+            "the rate halves when the step quadruples"
         );
         assert_eq!(schedule(ScheduleKind::Constant).at(5_000), 1e-2);
     }

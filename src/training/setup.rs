@@ -65,7 +65,8 @@ impl Setup {
     /// Returns the error of a run that diverged at `step` because of `what`. The description of the kept weights is
     /// added when the run ends.
     pub fn diverged(&self, step: usize, what: String) -> Error {
-        let (kept, weights, advice) = (self.folder.model(), String::new(), self.config.training.calmer());
+        let (kept, weights, advice) =
+            (self.folder.model(), String::new(), self.config.training.divergence_advice());
         Error::Diverged { step, what, advice, kept, weights }
     }
 }

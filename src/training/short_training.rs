@@ -6,7 +6,7 @@ use burn::{optim::Optimizer as _, train::TrainStep};
 use super::launch::check_precision;
 use super::loader::train_steps;
 use super::optimizer::Optimizer;
-use super::start::first_trainee;
+use super::start::initial_trainee;
 use super::step::StepBatches;
 use crate::backend::{self, Device, Job, compute};
 use crate::config::Config;
@@ -17,7 +17,7 @@ use crate::ops;
 use crate::role::ParamRoles;
 use crate::workers::Shards;
 
-/// Trains the model of `config` repeatedly on one `batch`, or on the batches of its run if there is none. `rate`
+/// Trains the model of `config` repeatedly on one `batch`, or on the batches of its run if `batch` is `None`. `rate`
 /// receives each step with its loss in nats per token, and returns the learning rate of the update, or `None` to stop.
 ///
 /// # Errors
@@ -37,17 +37,17 @@ pub fn train_briefly(
         fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<()> {
             let Train(config, dataset, on, batch, mut rate) = self;
             compute(&config.training, || {
-                let mut trainee = first_trainee::<B>(config, dataset, on, &device)?;
+                let mut trainee = initial_trainee::<B>(config, dataset, on, &device)?;
                 let mut optimizer = Optimizer::<B>::new(&config.training, trainee.model.roles());
                 ops::seed::<B>(&device, config.run.seed);
-                let mut of_run =
+                let mut run_steps =
                     train_steps(config, dataset, 0..usize::MAX, Shards::one(), &device).flatten();
                 for step in 0.. {
                     let again = |batch| {
                         let batches = vec![DeviceBatch::new(batch, &device)];
                         StepBatches::whole(step, batches, false)
                     };
-                    let Some(batches) = batch.map(again).or_else(|| of_run.next()) else { break };
+                    let Some(batches) = batch.map(again).or_else(|| run_steps.next()) else { break };
                     let output = trainee.step(batches);
                     let loss = output.item.loss.into_data().iter::<f64>().next().unwrap_or(f64::NAN);
                     let Some(rate) = rate(step, loss) else { break };

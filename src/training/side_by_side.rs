@@ -1,17 +1,17 @@
-//! Computing shards of a step in parallel, each on its own thread, so that no shard waits for another one's part of a
+//! Computing shards of a step in parallel, each on its own thread, so that no shard waits for another shard's part of a
 //! matrix product.
 
 use burn::tensor::backend::Backend;
 
-use crate::backend::shards_at_once;
+use crate::backend::concurrent_shards;
 use crate::kernels::team;
 use crate::ops;
 
-/// Returns the number of a worker's `shards` to compute at once, by [`shards_at_once`]. Returns 1 if the backend does
-/// not compute on the host, or if memory holds the gradients of fewer shards, `most`.
-pub fn at_once<B: Backend>(shards: usize, most: usize) -> usize {
-    let at_once = shards_at_once(team::threads(), shards);
-    if at_once <= most && ops::is_on_host::<B>() { at_once } else { 1 }
+/// Returns the number of a worker's `shards` to compute at once, by [`concurrent_shards`]. Returns 1 if the backend
+/// does not compute on the host, or if memory holds the gradients of fewer shards, at most `max_shards`.
+pub fn at_once<B: Backend>(shards: usize, max_shards: usize) -> usize {
+    let at_once = concurrent_shards(team::threads(), shards);
+    if at_once <= max_shards && ops::is_on_host::<B>() { at_once } else { 1 }
 }
 
 /// Applies `work` to each item and returns the results in order. If `at_once` is 1, items are processed sequentially
@@ -32,8 +32,8 @@ mod tests {
     use crate::ops::{Kernels, Precision};
 
     #[test]
-    fn each_thread_has_as_many_shards() {
-        let of = |threads, shards, most| team::with_threads(threads, || at_once::<NdArray>(shards, most));
+    fn shards_are_divided_equally_among_threads() {
+        let of = |threads, shards, max| team::with_threads(threads, || at_once::<NdArray>(shards, max));
         assert_eq!(of(2, 8, 8), 2);
         assert_eq!(of(8, 8, 8), 8);
         assert_eq!(of(8, 8, 4), 1, "memory holds the gradients of four");
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn each_computes_as_this_thread_does() {
+    fn threads_inherit_kernels_and_precision() {
         let found =
             team::with_threads(2, || Precision::Bf16.run(|| map(2, vec![(), ()], |()| ops::precision())));
         assert_eq!(found, [Precision::Bf16; 2]);

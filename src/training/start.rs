@@ -25,31 +25,31 @@ use crate::weights::native::{self, Description, Tensors};
 /// If the weights cannot be read, or with [`Error::Key`] if the data has longer sequences than the weights have
 /// positions.
 pub fn sizes_of(config: &Config, dataset: &Dataset) -> Result<Sizes> {
-    let asked = config.sizes(dataset);
-    let Some(from) = config.run.start() else { return Ok(asked) };
+    let requested = config.sizes(dataset);
+    let Some(from) = config.run.start() else { return Ok(requested) };
     let Description { sizes, .. } = native::description(&RunFolder::at(from).unverified_weights()?)?;
-    let is_longer = asked.context > sizes.context || asked.source_context > sizes.source_context;
+    let is_longer = requested.context > sizes.context || requested.source_context > sizes.source_context;
     if config.model.position.ends_with_context() && is_longer {
         let problem = format!(
-            "makes sequences of {}, longer than the {} that the weights of `{}` have",
-            asked.context.max(asked.source_context.unwrap_or(0)),
-            counted(sizes.context.min(sizes.source_context.unwrap_or(usize::MAX)), "position"),
-            from.display()
+            "makes sequences of {}, but the weights of `{}` have a context of {}",
+            counted(requested.context.max(requested.source_context.unwrap_or(0)), "token"),
+            from.display(),
+            sizes.context.min(sizes.source_context.unwrap_or(usize::MAX))
         );
         let has_rows = config.data.source() == Source::Table && dataset.train.stream().is_none();
         return Err(match has_rows {
             true => Error::key(
                 "data.path",
                 config.data.path.display(),
-                problem + ": remove or cut its longer rows",
+                problem + "; remove or shorten the longer rows",
             ),
-            false => Error::key("data.length", config.data.length, problem + ": lower it"),
+            false => Error::key("data.length", config.data.length, problem + "; lower it"),
         });
     }
     Ok(Sizes {
         vocab: sizes.vocab,
-        context: asked.context.max(sizes.context),
-        source_context: asked.source_context.max(sizes.source_context),
+        context: requested.context.max(sizes.context),
+        source_context: requested.source_context.max(sizes.source_context),
     })
 }
 
@@ -58,10 +58,10 @@ pub fn sizes_of(config: &Config, dataset: &Dataset) -> Result<Sizes> {
 ///
 /// # Errors
 /// If the model cannot be made, or the weights do not fit it.
-pub fn first_weights(config: &Config, sizes: Sizes) -> Result<Tensors> {
+pub fn initial_weights(config: &Config, sizes: Sizes) -> Result<Tensors> {
     /// Serialises the draws: the host has one generator for all threads.
-    static DRAWS: Mutex<()> = Mutex::new(());
-    let _turn = DRAWS.lock().unwrap_or_else(PoisonError::into_inner);
+    static GENERATOR: Mutex<()> = Mutex::new(());
+    let _lock = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     let host = Default::default();
     Flex::seed(&host, config.run.seed);
     let model = config.model.init::<Flex>(sizes, &host)?;
@@ -94,7 +94,7 @@ pub(super) fn trainee_of<B: Backend>(
 ///
 /// # Errors
 /// If the model cannot be made, or its training does not fit into memory.
-pub(super) fn first_trainee<B: Backend>(
+pub(super) fn initial_trainee<B: Backend>(
     config: &Config,
     dataset: &Dataset,
     on: &Device,
@@ -102,8 +102,8 @@ pub(super) fn first_trainee<B: Backend>(
 ) -> Result<Trainee<B>> {
     let sizes = sizes_of(config, dataset)?;
     MemoryEstimate::of(config, dataset, on).check(config, sizes, on)?;
-    let weights = first_weights(config, sizes)?;
-    trainee_of(config, sizes, weights, Path::new("the weights to start from"), device)
+    let weights = initial_weights(config, sizes)?;
+    trainee_of(config, sizes, weights, Path::new("the initial weights"), device)
 }
 
 /// Reads or draws the data of `config`, in the form that its architecture takes. If the run starts from another run,
@@ -131,29 +131,27 @@ pub fn dataset_of(config: &Config, folder: &RunFolder) -> Result<Dataset> {
     };
     ensure(dataset.vocabulary == vocabulary, Error::Input, || {
         let run = folder.path().display();
-        format!(
-            "the data no longer has the vocabulary of the run `{run}`: restore the data that it was made with"
-        )
+        format!("the data no longer has the vocabulary of the run `{run}`; restore the data")
     })?;
     Ok(dataset)
 }
 
 /// Returns true if the data differs from the data of the run in `folder`, as far as its checkpoints record it.
-pub fn has_other_data(folder: &RunFolder, dataset: &Dataset) -> bool {
+pub fn has_different_data(folder: &RunFolder, dataset: &Dataset) -> bool {
     data_fingerprint(folder).is_some_and(|fingerprint| fingerprint != dataset.fingerprint())
 }
 
 /// The sequences of a validation set that another run was trained on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrainedOn {
-    /// Their number. Sequences that both sets of the run share are not counted, as the warnings about its data name them.
+    /// The number of sequences, without those in both sets of the run: the warnings about its data count them.
     Sequences(usize),
     /// Unknown: this file of the run has changed since.
     Changed(PathBuf),
 }
 
 /// Returns the validation sequences of `dataset`, read according to `data`, that the run in `folder` was trained on. If
-/// the file of the run is no longer there to compare, the number is 0.
+/// the data file of the run no longer exists, the number is 0.
 pub fn trained_on(folder: &RunFolder, data: &DataConfig, dataset: &Dataset) -> TrainedOn {
     let own = Config::load_own(&folder.config()).ok().filter(|_| !folder.is_imported());
     let own = own.filter(|own| own.data.source() != Source::Sequences && own.data.path.exists());
@@ -180,8 +178,8 @@ pub fn check_schedule(config: &Config, dataset: &Dataset) -> Result<()> {
 }
 
 /// Returns a warning if the run is counted in epochs, and an epoch of windows is not about one pass over the tokens.
-fn warn_of_epochs(config: &Config, dataset: &Dataset) -> Option<String> {
-    /// The fraction of a pass that an epoch may read more or less.
+fn epoch_warning(config: &Config, dataset: &Dataset) -> Option<String> {
+    /// The largest deviation of an epoch from one pass that needs no warning.
     const TOLERANCE: f64 = 0.1;
     let (training, train) = (&config.training, &dataset.train);
     if training.steps.is_some() || training.epochs.is_none() || train.stream().is_none() {
@@ -198,38 +196,38 @@ fn warn_of_epochs(config: &Config, dataset: &Dataset) -> Option<String> {
     };
     ((passes - 1.0).abs() > TOLERANCE).then(|| {
         format!(
-            "an epoch of {} reads the training text {passes:.1} times, because {reason}: to read it a number of times, \
-             set `training.steps` instead of `training.epochs`",
+            "an epoch of {} reads the training text {passes:.1} times, because {reason}; to read it a given \
+            number of times, set `training.steps` instead of `training.epochs`",
             counted(training.steps_per_epoch(batches), "step")
         )
     })
 }
 
-/// Returns the warnings before a run of `total` steps begins. They concern its data, and keys with another effect on
-/// the device `on` than they suggest, or with none.
+/// Returns the warnings before a run of `total` steps begins: about its data, and about keys that have no effect, or an
+/// unexpected one on the device `on`.
 pub fn warnings(config: &Config, dataset: &Dataset, total: usize, on: &Device) -> Vec<String> {
     let mut warnings = data::warnings(&config.data, dataset);
     let start = config.run.start().and_then(|from| RunFolder::open(from).ok());
     match start.map(|from| trained_on(&from, &config.data, dataset)) {
         None | Some(TrainedOn::Sequences(0)) => {}
         Some(TrainedOn::Sequences(seen)) => warnings.push(format!(
-            "{} of {} in validation were trained on by the run that this one starts from, so the validation loss says \
-             little about new ones",
+            "{} of {} were in the training set of the run that this run starts from, so the validation loss \
+            says little about new sequences",
             thousands(seen as f64),
-            counted(dataset.valid.len(), "sequence")
+            counted(dataset.valid.len(), "validation sequence")
         )),
         Some(TrainedOn::Changed(path)) => warnings.push(format!(
-            "`{}` has changed since the run that this one starts from read it, so validation may hold sequences that it \
-             was trained on",
+            "`{}` has changed since the run that this run starts from was trained on it, so the validation set \
+            may contain sequences of that training set",
             path.display()
         )),
     }
     warnings.extend(config.training.warnings(total));
-    warnings.extend(warn_of_epochs(config, dataset));
+    warnings.extend(epoch_warning(config, dataset));
     if config.training.precision == Precision::Bf16 && on.backend.is_cpu() && !has_bf16_instructions() {
         warnings.push(
-            "training.precision = bf16 is slower than f32 on this processor, which has no instructions for it \
-             (AVX512-BF16 or AMX): --set training.precision=f32"
+            "training.precision = bf16 is slower than f32 on this processor, which lacks the instructions \
+            for it (AVX512-BF16 or AMX); use --set training.precision=f32"
                 .into(),
         );
     }

@@ -173,7 +173,7 @@ fn measure<B: Backend>(
     is_smoothed: bool,
 ) -> (Tensor<B, 1>, Option<Tensor<B, 1>>) {
     let scores = ops::token_scores(logits, targets.clone(), hidden.clone());
-    let right = scores.likeliest.equal(targets);
+    let right = scores.argmax.equal(targets);
     let counted = match hidden {
         Some(hidden) => right.bool_and(hidden.bool_not()),
         None => right,

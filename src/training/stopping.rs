@@ -26,9 +26,11 @@ impl Ended {
         match self {
             Self::Completed => "completed",
             Self::EarlyStopped => "stopped early: the monitored metric no longer improves",
-            Self::Interrupted => "interrupted; `train --resume` continues it",
-            Self::TimeLimit => "stopped at the time limit; `train --resume` with a longer one continues it",
-            Self::Paused => "paused; `train --resume` continues it",
+            Self::Interrupted => "interrupted; continue it with `train --resume`",
+            Self::TimeLimit => {
+                "stopped at the time limit; continue it with `train --resume` and a larger training.max_minutes"
+            }
+            Self::Paused => "paused; continue it with `train --resume`",
             Self::Diverged => "diverged",
         }
     }

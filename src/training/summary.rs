@@ -15,7 +15,7 @@ const MAX_NUMBER: f64 = 1e18;
 /// The result of a run. Losses and the floor are in nats per token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The lowest validation loss, which `model.safetensors` has.
+    /// The lowest validation loss, which the weights in `model.safetensors` have.
     pub best_valid_loss: Option<f64>,
     /// The steps done when the lowest validation loss was reached.
     pub best_step: Option<usize>,
@@ -123,7 +123,7 @@ impl Hashes {
 
     /// Reads the hashes from the summary, or returns `None` if there is no summary.
     pub fn read(folder: &RunFolder) -> Option<Self> {
-        read_json(&folder.summary(), "how a run ended").ok()
+        read_json(&folder.summary(), "the outcome of a run").ok()
     }
 }
 
@@ -187,7 +187,7 @@ impl Summary {
     /// If there is no summary, it cannot be read, or a number in it is out of range or differs from `metrics.csv`.
     pub fn read(folder: &RunFolder) -> Result<Self> {
         if folder.summary().exists() {
-            let summary: Self = read_json(&folder.summary(), "how a run ended")?;
+            let summary: Self = read_json(&folder.summary(), "the outcome of a run")?;
             return match summary.problem() {
                 Some(problem) => Err(foreign(folder, &problem)),
                 None => Scores::check(folder).map(|()| summary),
@@ -195,8 +195,8 @@ impl Summary {
         }
         let run = folder.path().display();
         Err(Error::Input(format!(
-            "`{run}` has not come to an end, so it has no summary.json: `train --resume {run}` goes on with it, and \
-             draws it at the end"
+            "`{run}` has not ended, so it does not have a summary.json; complete it with `train --resume \
+            {run}`, which also draws its pictures"
         )))
     }
 }
@@ -221,7 +221,7 @@ impl Scores {
         if !is_there(&folder.metrics()) {
             return Ok(());
         }
-        let summary: Self = read_json(&folder.summary(), "how a run ended")?;
+        let summary: Self = read_json(&folder.summary(), "the outcome of a run")?;
         let rows = read_metrics(&folder.metrics())?;
         let of = |split: Split| rows.iter().filter(move |row| row.split == split);
         let best = of(Split::Valid).rfind(|row| Some(row.step) == summary.best_step);
@@ -238,14 +238,14 @@ impl Scores {
             (written, found) => written.is_some() != found.is_some(),
         };
         match pairs.iter().find(|pair| differs(pair)) {
-            Some((key, ..)) => Err(foreign(folder, &format!("`{key}` is not that of metrics.csv"))),
+            Some((key, ..)) => Err(foreign(folder, &format!("`{key}` differs from metrics.csv"))),
             None => Ok(()),
         }
     }
 }
 
 fn foreign(folder: &RunFolder, problem: &str) -> Error {
-    let problem = format!("{problem}: it is not the file that the run wrote. Copy this run's back");
+    let problem = format!("{problem}: the run did not write this file; copy this run's file back");
     Error::file(folder.summary(), problem)
 }
 
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_no_run_has_are_refused() {
+    fn impossible_numbers_are_rejected() {
         let place = tempfile::tempdir().unwrap();
         let folder = RunFolder::at(place.path());
         let whole = serde_json::json!({
@@ -279,10 +279,10 @@ mod tests {
         assert!(refused > 40, "{refused}");
         let mut empty = whole.clone();
         empty["steps_per_epoch"] = 0.into();
-        let told = read(&empty).unwrap_err().to_string();
+        let error = read(&empty).unwrap_err().to_string();
         assert!(
-            told.contains("summary.json") && told.contains("`steps_per_epoch` is out of range"),
-            "{told}"
+            error.contains("summary.json") && error.contains("`steps_per_epoch` is out of range"),
+            "{error}"
         );
     }
 }

@@ -125,7 +125,7 @@ impl Clock {
 impl<B: AutodiffBackend> Trainer<B> {
     /// Trains until the run ends or pauses.
     pub(super) fn steps(&mut self) -> Result<Ended> {
-        if let Some(ended) = self.ends_at_once()? {
+        if let Some(ended) = self.prepare()? {
             return Ok(ended);
         }
         allocator::keep_freed_memory();
@@ -138,7 +138,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             self.count(learned.item, begun);
 
             let mut due = self.due();
-            if due.logs || due.validates || due.saves || self.is_loss_wanted() {
+            if due.logs || due.validates || due.saves || self.must_read_losses() {
                 self.read(due.logs)?;
             }
             self.observe_step();
@@ -183,12 +183,12 @@ impl<B: AutodiffBackend> Trainer<B> {
         Due { logs, validates, saves: is_checkpoint || is_last || stop.is_some(), stop, is_cut_short }
     }
 
-    fn is_loss_wanted(&self) -> bool {
+    fn must_read_losses(&self) -> bool {
         self.requests.wants_loss || self.unread.len() >= MAX_UNREAD
     }
 
-    /// Does the work that is due before the next step. Returns how the run ends if there is no next step.
-    fn ends_at_once(&mut self) -> Result<Option<Ended>> {
+    /// Does the work that is due before the next step. Returns the reason for the end of a run without a next step.
+    fn prepare(&mut self) -> Result<Option<Ended>> {
         let stopping = self.state.part::<EarlyStopping>(early_stopping::NAME)?;
         if stopping.is_stale(&self.setup.config.training) {
             return Ok(Some(Ended::EarlyStopped));
@@ -214,11 +214,11 @@ impl<B: AutodiffBackend> Trainer<B> {
         let requests = Requests { signal: 0, is_late, wants_loss };
         let Self { learning: Learning { learner, device, .. }, parallel, setup, .. } = self;
         let (at_once, run_seed) = (parallel.at_once, setup.config.run.seed);
-        let draws_by_thread = parallel.shards.count > 1 && ops::is_on_host::<B>();
+        let has_thread_generators = parallel.shards.count > 1 && ops::is_on_host::<B>();
         let seed = |shard: &StepBatches<B>| {
             // Dropout is a pure function of (seed, step, shard).
             let seed = noise_seed(run_seed, shard.step, shard.shard);
-            match draws_by_thread {
+            match has_thread_generators {
                 true => ops::seed_this_thread(seed),
                 false => ops::seed::<B>(device, seed),
             }
@@ -229,15 +229,15 @@ impl<B: AutodiffBackend> Trainer<B> {
             if at_once == 1 {
                 return group.map(|shard| (seed(&shard), learner.train_step(shard)).1).collect();
             }
-            // Autodiff computes one gradient at a time of models that share their parameters.
+            // Autodiff computes the gradients of models with shared parameters one after another.
             let group = group.map(|shard| (model.clone().fork(device), shard)).collect();
             side_by_side::map(at_once, group, |(model, shard)| (seed(&shard), model.step(shard)).1)
         };
         // Group as many shards as fit into memory next to the model. The sum does not depend on the grouping.
-        let together = gradients::together(&model);
+        let per_pass = gradients::shards_per_pass(&model);
         let mut shards = shards.into_iter();
         let sums = std::iter::from_fn(|| {
-            let group = shards.by_ref().take(together).collect::<Vec<_>>();
+            let group = shards.by_ref().take(per_pass).collect::<Vec<_>>();
             (!group.is_empty()).then(|| gradients::sum(&model, learn(group)))
         });
         let learned =

@@ -40,7 +40,7 @@ impl Budget {
         let (sequences, whole) = (pace.sequences(steps), pace.sequences(set.whole_steps(base)));
         let first = sequences.div_ceil(eta.saturating_pow(rungs.saturating_sub(1) as u32)).max(1);
         let own = pace.sequences_per_step;
-        let multiple = |common: usize, next| common.checked_mul(next / divisor(common, next));
+        let multiple = |common: usize, next| common.checked_mul(next / greatest_common_divisor(common, next));
         let common = sequences_per_step.into_iter().try_fold(own, multiple);
         let common = common.filter(|&common| common <= first).unwrap_or(own);
         // As many validations as in the config's own run.
@@ -108,8 +108,7 @@ impl Budget {
         [training.warmup, training.cooldown]
     }
 
-    /// Returns the steps between rows of the training loss, which see as many sequences as between two rows of the
-    /// config.
+    /// Returns the steps between rows of the training loss, so that a trial logs as often per sequence as the config.
     pub fn log_every(&self, base: &Config, config: &Config) -> usize {
         self.steps_to(config, self.sequences(base, base.training.log_every))
     }
@@ -147,9 +146,8 @@ impl Budget {
     }
 }
 
-/// Returns the greatest common divisor.
-fn divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a.max(1) } else { divisor(b, a % b) }
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a.max(1) } else { greatest_common_divisor(b, a % b) }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::data::seed::ChaCha8Rng;
 
 /// The maximum number of combinations that are enumerated; larger spaces are sampled.
-pub(super) const MOST_COMBINATIONS: usize = 10_000;
+pub(super) const MAX_COMBINATIONS: usize = 10_000;
 
 /// The values that a key can take.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,11 +26,11 @@ pub struct SearchRange {
     #[serde(default)]
     scale: SearchScale,
     /// The number of points in a grid.
-    #[serde(default = "five")]
+    #[serde(default = "default_points")]
     points: usize,
     /// True if the range has only integers, which is the case if both ends are integers.
     #[serde(skip)]
-    whole: bool,
+    is_integer: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
@@ -43,7 +43,7 @@ enum SearchScale {
     Log,
 }
 
-fn five() -> usize {
+fn default_points() -> usize {
     5
 }
 
@@ -52,7 +52,7 @@ impl Dimension {
     pub fn parse(value: &toml::Value) -> Result<Self, String> {
         match value {
             toml::Value::Array(values) if values.is_empty() => {
-                Err("is empty: name at least one value, as [16, 32, 64]".into())
+                Err("is empty; add at least one value, such as [16, 32, 64]".into())
             }
             toml::Value::Array(values) => {
                 let mut points: Vec<toml::Value> = Vec::new();
@@ -72,10 +72,9 @@ impl Dimension {
                 points.dedup();
                 Ok(Self { points, range: Some(range) })
             }
-            _ => Err(
-                "must be a list, as [16, 32, 64], or a range, as { min = 1e-4, max = 1e-2, scale = \"log\" }"
-                    .into(),
-            ),
+            _ => Err("must be a list such as [16, 32, 64], or a range such as \
+                      { min = 1e-4, max = 1e-2, scale = \"log\" }"
+                .into()),
         }
     }
 
@@ -101,28 +100,31 @@ pub fn shown(value: &toml::Value) -> String {
 
 /// Returns a value as a number, if it is one.
 pub fn number(value: &toml::Value) -> Option<f64> {
-    value.as_float().or(value.as_integer().map(|whole| whole as f64))
+    value.as_float().or(value.as_integer().map(|integer| integer as f64))
 }
 
 impl SearchRange {
     fn parse(table: &toml::Table) -> Result<Self, String> {
         let range = Self::deserialize(table.clone()).map_err(|error| {
-            format!("is no range, as {{ min = 1e-4, max = 1e-2, scale = \"log\" }}: {}", error.message())
+            format!(
+                "is not a range such as {{ min = 1e-4, max = 1e-2, scale = \"log\" }}: {}",
+                error.message()
+            )
         })?;
         let Self { min, max, scale, points, .. } = range;
         let (low, high) = (shown(&table["min"]), shown(&table["max"]));
         if !min.is_finite() || !max.is_finite() {
-            Err("has an end that is no finite number".into())
+            Err("must have a finite `min` and `max`".into())
         } else if min >= max {
             Err(format!("is empty: `max` = {high} must be above `min` = {low}"))
         } else if scale == SearchScale::Log && min <= 0.0 {
             Err(format!(
-                "has a logarithmic scale over `min` = {low}: take a `min` above 0, or scale = \"linear\""
+                "has a logarithmic scale, but `min` = {low}; use a positive `min`, or scale = \"linear\""
             ))
-        } else if !(2..=MOST_COMBINATIONS).contains(&points) {
-            Err(format!("has `points` = {points}: name 2 to {MOST_COMBINATIONS} of them"))
+        } else if !(2..=MAX_COMBINATIONS).contains(&points) {
+            Err(format!("has `points` = {points}, which must be in [2, {MAX_COMBINATIONS}]"))
         } else {
-            Ok(Self { whole: table["min"].is_integer() && table["max"].is_integer(), ..range })
+            Ok(Self { is_integer: table["min"].is_integer() && table["max"].is_integer(), ..range })
         }
     }
 
@@ -133,7 +135,7 @@ impl SearchRange {
             SearchScale::Log => (self.min.ln() * (1.0 - share) + self.max.ln() * share).exp(),
             SearchScale::Linear => self.min * (1.0 - share) + self.max * share,
         };
-        if self.whole {
+        if self.is_integer {
             return toml::Value::Integer(number.round() as i64);
         }
         let power = |number: f64| number.abs().log10().floor();

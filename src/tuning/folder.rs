@@ -18,11 +18,11 @@ pub fn study_folder(path: &Path) -> Result<RunFolder> {
         exists(&folder.config())?;
     }
     let problem = if path.is_file() {
-        format!("`{shown}` is a file: name the folder of a study")
+        format!("`{shown}` is a file; pass the folder of a study")
     } else if !path.is_dir() {
-        format!("there is no study `{shown}`: `tune --run {shown}` makes one")
+        format!("`{shown}`: no such study; start one with `tune --run {shown}`")
     } else if !is_there(&folder.config()) || !trials(&folder).is_dir() {
-        format!("`{shown}` is not the folder of a study: it lacks config.toml or trials/")
+        format!("`{shown}` is not a study folder: it lacks config.toml or trials/")
     } else {
         open_own(&folder.config())?;
         create(&trials(&folder))?;
@@ -53,18 +53,19 @@ pub(super) fn failure(run: &RunFolder) -> PathBuf {
 }
 
 /// The prefix of the names of lock files.
-pub(super) const ALIVE: &str = ".alive";
+pub(super) const LOCK_PREFIX: &str = ".alive";
 
 /// Locks the file that marks runs of a worker as being in progress in the folder `trials`.
 ///
 /// # Errors
 /// If the file cannot be written.
 pub(super) fn lock_alive(trials: &Path, worker: usize) -> Result<File> {
-    let path = trials.join(if worker == 0 { ALIVE.to_string() } else { format!("{ALIVE}-{worker}") });
+    let path =
+        trials.join(if worker == 0 { LOCK_PREFIX.to_string() } else { format!("{LOCK_PREFIX}-{worker}") });
     let io = |error| Error::io("lock", &path, error);
     let alive = open_own_to_write(&path, File::options().create(true))?;
     if let Err(TryLockError::WouldBlock) = alive.try_lock() {
-        log::info!("waiting for the runs of the killed study, which end at their next rung");
+        log::info!("waiting for the runs of the killed study to end at their next rung");
         alive.lock().map_err(io)?;
     }
     Ok(alive)
@@ -75,12 +76,12 @@ pub(super) fn lock_alive(trials: &Path, worker: usize) -> Result<File> {
 /// # Errors
 /// [`Error::Key`] for the first key that differs.
 pub fn check_resumes(folder: &RunFolder, config: &Config) -> Result<()> {
-    let made_with = Config::load_own(&folder.config())?;
-    match config.difference(&made_with, &["run", "data", "model", "training", "analysis", "tune"]) {
+    let original = Config::load_own(&folder.config())?;
+    match config.difference(&original, &["run", "data", "model", "training", "analysis", "tune"]) {
         None => Ok(()),
         Some(difference) => Err(difference.refused(
-            &format!("the study `{}` was made with", folder.path().display()),
-            "leave that out to go on with it, or begin another with --run DIR",
+            &format!("the study `{}`", folder.path().display()),
+            "omit it to resume the study, or start another with --run DIR",
         )),
     }
 }
@@ -90,20 +91,19 @@ pub(super) fn check_trial(run: &RunFolder, expected: &Config) -> Result<()> {
     let shown = run.path().display();
     let is_folder = run.path().symlink_metadata().is_ok_and(|data| data.is_dir());
     ensure(is_folder, Error::Input, || {
-        format!("`{shown}` is not a folder, where the study has a trial: remove it to train the trial again")
+        format!("`{shown}` is not a folder, but a trial belongs there; remove it to train the trial again")
     })?;
     ensure(is_there(&run.config()), Error::Input, || {
         format!(
-            "the trial `{shown}` lacks its config.toml: restore it, or remove the folder to train the trial again"
+            "the trial `{shown}` lacks its config.toml; restore it, or remove the folder to train the trial again"
         )
     })?;
-    let made_with = Config::load_own(&run.config())?;
-    match made_with.difference(expected, &["run", "data", "model", "training"]) {
+    let original = Config::load_own(&run.config())?;
+    match original.difference(expected, &["run", "data", "model", "training"]) {
         None => Ok(()),
         Some(Difference { key, here, there }) => Err(Error::Input(format!(
-            "`{}` stands where the study has a trial of `{key}` = {there}, but has {here}: restore it, or remove \
-             its folder to train it again",
-            run.path().display()
+            "the trial `{shown}` has `{key}` = {here}, but the study set {there}; restore its config.toml, or remove \
+             the folder to train the trial again"
         ))),
     }
 }

@@ -1,6 +1,6 @@
 //! Hyper-parameter search: the search space, the selection of trials, and their results.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
 //! | `dimension`, `space` | lists and ranges, and the combinations of them that make valid configs |
 //! | `stages`, `recipe` | the trials and the length of each, as a pure function of the available results |

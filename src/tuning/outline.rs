@@ -15,9 +15,9 @@ use crate::numbers::{counted, part_of, thousands};
 use crate::training::{RunFolder, sizes_of};
 
 /// The maximum number of steps of a trial.
-const MOST_STEPS: usize = 1_000_000_000;
-/// The largest difference between the sequences of a trial and the budget, as a fraction of the budget, that is not
-/// warned of.
+const MAX_TRIAL_STEPS: usize = 1_000_000_000;
+/// The difference between the sequences of a trial and the budget, as a fraction of the budget, above which a warning
+/// is logged.
 const MAX_DEVIATION: f64 = 0.1;
 
 /// The plan of a study before its first trial.
@@ -72,13 +72,13 @@ impl Outline {
         let set = TrainingSet::of(&base, dataset);
         let steps = tune.steps.unwrap_or((set.whole_steps(&base) / share).max(1));
         // A larger value is more likely a typo, and sums over trials would not fit into an integer.
-        let problem = format!("is more than a trial takes: at most {MOST_STEPS}");
-        Error::check_key(steps <= MOST_STEPS, "tune.steps", steps, problem)?;
+        let problem = format!("is too long for a trial; use at most {MAX_TRIAL_STEPS}");
+        Error::check_key(steps <= MAX_TRIAL_STEPS, "tune.steps", steps, problem)?;
         // TOML integers are signed.
         let seed = base.run.seed;
         let fits = seed.saturating_add(tune.seeds as u64 - 1) <= i64::MAX as u64;
         let problem =
-            format!("with `run.seed` = {seed} exceeds the largest seed, {}: lower one of them", i64::MAX);
+            format!("with `run.seed` = {seed} exceeds the largest seed, {}; lower one of them", i64::MAX);
         Error::check_key(fits, "tune.seeds", tune.seeds, problem)?;
         let stages = Stages::new(&tune, &base, steps)?;
         let configs = stages.settings().into_iter().filter_map(|setting| base.with(&setting).ok());
@@ -88,8 +88,8 @@ impl Outline {
         let data = (base.data.source() != Source::Sequences).then(|| dataset.fingerprint());
         let paced = configs.iter().map(|config| (set.pace(config).sequences_per_step, budget.seen(config)));
         let paced = paced.collect::<Vec<_>>();
-        let (most, all) = study_sequences(&stages, &budget, &paced);
-        let study_sequences = (most.saturating_mul(tune.seeds), all.saturating_mul(tune.seeds));
+        let (max, all) = study_sequences(&stages, &budget, &paced);
+        let study_sequences = (max.saturating_mul(tune.seeds), all.saturating_mul(tune.seeds));
         let unequal = unequal_sequences(&stages, &budget, set.pace(&base), &paced);
         let (few, is_race) = (few_rungs(&stages, steps), stages.rungs > 1);
         let minutes = config.training.max_minutes;
@@ -106,8 +106,8 @@ impl Outline {
         let asked = outline.tune.rungs.unwrap_or_default();
         let fits = outline.tune.rungs.is_none() || outline.rungs().is_sorted_by(|a, b| a < b);
         let problem = format!(
-            "is too many for trials of {}: each rung is `tune.eta` = {} times as many steps as the one before; lower \
-             it, or raise `tune.steps`",
+            "is too many for trials of {}, since each rung has `tune.eta` = {} times the steps of the one \
+            before; lower it, or raise `tune.steps`",
             counted(steps, "step"),
             outline.stages.eta
         );
@@ -150,7 +150,7 @@ impl Outline {
             keys.for_each(|key| *idle.entry(key).or_default() += 1);
         }
         let warning = |(key, count): (String, usize)| {
-            format!("`{key}` is searched, and has no effect in {}", part_of(count, candidates.len(), "trial"))
+            format!("`{key}` is searched but has no effect in {}", part_of(count, candidates.len(), "trial"))
         };
         idle.into_iter().map(warning).collect()
     }
@@ -208,16 +208,16 @@ fn study_sequences(stages: &Stages, budget: &Budget, paced: &[(usize, Vec<usize>
     // Later stages train with the best batch size of the first.
     let largest = (0..stages.rungs).map(|rung| known().map(|seen| seen[rung]).max().unwrap_or(0));
     let largest = largest.collect::<Vec<_>>();
-    let (mut most, mut all) = (0usize, 0usize);
+    let (mut max, mut all) = (0usize, 0usize);
     for (number, trials) in stages.new_trials().into_iter().enumerate() {
         let seen = match number {
             0 => known().take(trials).cloned().collect(),
             _ => vec![largest.clone(); trials],
         };
-        most = most.saturating_add(budget.stage_sequences(&seen, stages.extra_survivors()));
+        max = max.saturating_add(budget.stage_sequences(&seen, stages.extra_survivors()));
         all = seen.iter().filter_map(|seen| seen.last()).fold(all, |all, &last| all.saturating_add(last));
     }
-    (most, all)
+    (max, all)
 }
 
 /// Returns a message if trials of `steps` steps are too short for the rungs that leave one trial.
@@ -231,8 +231,8 @@ fn few_rungs(stages: &Stages, steps: usize) -> Option<String> {
     let needed = MIN_FIRST_RUNG.saturating_mul(share);
     let other = if steps >= share { format!(", or set `tune.rungs` = {full}") } else { String::new() };
     Some(format!(
-        "{few}: the first of {full} rungs would have fewer than {MIN_FIRST_RUNG} steps; raise `tune.steps` to \
-         {needed}{other}"
+        "{few}, because the first of {full} rungs would have fewer than {MIN_FIRST_RUNG} steps; raise \
+        `tune.steps` to {needed}{other}"
     ))
 }
 
@@ -262,7 +262,7 @@ fn unequal_sequences(
         remedy += ", or search smaller batches";
     }
     Some(format!(
-        "trials are compared after different numbers of sequences: {} instead of {} with {} a step; {remedy}",
+        "trials are compared after different numbers of sequences: {} instead of {} with {} per step; {remedy}",
         thousands(seen[rung] as f64),
         thousands(budget.sequences_to(rung) as f64),
         thousands(*step as f64)
@@ -274,8 +274,8 @@ fn unequal_sequences(
 fn check_shapes(config: &Config, tune: &TuneConfig) -> Result<()> {
     let is_shape = |key: &str| key.starts_with("model.") && key != "model.dropout";
     let shape = tune.search.iter().find(|(key, _)| config.run.start().is_some() && is_shape(key));
-    let problem = "cannot be searched with `run.from`: the weights that trials start from have one shape; search \
-                   keys of [training], or leave `run.from` out";
+    let problem = "cannot be searched with `run.from`, whose weights have a fixed shape; search keys of \
+        [training], or remove `run.from`";
     shape.map_or(Ok(()), |(key, value)| Err(not_searched(key, value, problem)))
 }
 
@@ -299,8 +299,8 @@ mod tests {
             let text = text.replace("heads\" = [0.125]", "heads\" = [2]");
             outline_of(&text)
         };
-        let said = outline("model.heads").unwrap_err().to_string();
-        assert!(said.contains("`tune.search.model.heads`") && said.contains("`run.from`"), "{said}");
+        let message = outline("model.heads").unwrap_err().to_string();
+        assert!(message.contains("`tune.search.model.heads`") && message.contains("`run.from`"), "{message}");
         assert!(outline("model.dropout").is_ok() && outline("training.learning_rate").is_ok());
     }
 
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_beyond_the_budget_are_warned_of() {
+    fn batches_beyond_the_budget_log_a_warning() {
         let of = |search: &str, more: &str| {
             let text = format!(
                 "[data]\ntrain_samples = 512\n[training]\nsteps = 20\nbatch_size = 8\n[tune]\n{more}\n\
@@ -327,18 +327,18 @@ mod tests {
         };
         let uneven = of("[8, 512]", "method = \"grid\"\nseeds = 2");
         assert_eq!(uneven.study_sequences, (2 * 672, 2 * 672));
-        let said = "trials are compared after different numbers of sequences: 512 instead of 160 with 512 a step; raise \
-                    `tune.steps` to 320, or search smaller batches";
-        assert_eq!(uneven.warnings, [said]);
+        let message = "trials are compared after different numbers of sequences: 512 instead of 160 with 512 per step; \
+                    raise `tune.steps` to 320, or search smaller batches";
+        assert_eq!(uneven.warnings, [message]);
         let advised = of("[8, 512]", "method = \"grid\"\nsteps = 320");
         assert_eq!((advised.study_sequences, advised.warnings), ((2 * 2_560, 2 * 2_560), vec![]));
         assert!(of("[8, 16, 32]", "method = \"grid\"").warnings.is_empty());
         let raced = of("[8, 32]", "rungs = 2\neta = 2\nsteps = 10");
-        assert!(raced.warnings[0].contains("96 instead of 80 with 32 a step"), "{:?}", raced.warnings);
+        assert!(raced.warnings[0].contains("96 instead of 80 with 32 per step"), "{:?}", raced.warnings);
     }
 
     #[test]
-    fn a_halving_with_few_rungs_is_warned_of() {
+    fn halving_with_few_rungs_logs_a_warning() {
         let of = |steps: usize, more: &str| {
             let search = "\"training.learning_rate\" = { min = 1e-4, max = 1e-2 }";
             let text = format!("[tune]\ntrials = 9\nsteps = {steps}\n{more}\n[tune.search]\n{search}");
@@ -351,7 +351,7 @@ mod tests {
             (89, "halving has 2 rungs instead of 3", ", or set `tune.rungs` = 3"),
         ] {
             let Outline { warnings, notices, .. } = of(steps, "");
-            assert_eq!([warnings, notices].concat(), [format!("{few}: {remedy}{other}")]);
+            assert_eq!([warnings, notices].concat(), [format!("{few}, because {remedy}{other}")]);
         }
         assert_eq!((of(20, "").warnings.len(), of(89, "").notices.len()), (1, 1));
         for (steps, more) in [(90, ""), (20, "rungs = 3"), (9, "rungs = 3"), (20, "method = \"random\"")] {

@@ -17,26 +17,26 @@ use crate::numbers::counted;
 use crate::training::train_briefly;
 
 /// The maximum number of trials that are checked.
-const TRIALS: usize = 8;
-/// The number of targets in the batch: enough to rule out chance, few enough to train within seconds.
-const TARGETS: usize = 256;
-const SEQUENCES: usize = 8;
-/// The number of targets in the check that labels follow from their inputs.
-const TARGETS_OF_LABELS: usize = 4_096;
-const SEQUENCES_OF_LABELS: usize = 512;
+const MAX_CHECKED_TRIALS: usize = 8;
+/// The maximum number of targets in the batch: enough to rule out chance, few enough to train within seconds.
+const BATCH_TARGETS: usize = 256;
+const MAX_BATCH_SEQUENCES: usize = 8;
+/// The maximum number of targets in the check that labels follow from their inputs.
+const LABEL_CHECK_TARGETS: usize = 4_096;
+const MAX_LABEL_CHECK_SEQUENCES: usize = 512;
 /// The largest entropy of targets given their prefixes, as a fraction of a uniform guess's loss, at which labels count
 /// as learnable.
-const LEFT_TO_CHANCE: f64 = 0.8;
+const MAX_ENTROPY_FRACTION: f64 = 0.8;
 /// The distance in nats below which the training loss counts as close to the lowest possible.
-const NEAR: f64 = 0.1;
+const MAX_GAP: f64 = 0.1;
 /// The maximum number of steps, and the steps of linear warm-up.
-const STEPS: usize = 300;
-const WARMUP: usize = 10;
+const MAX_STEPS: usize = 300;
+const WARMUP_STEPS: usize = 10;
 /// The learning rates tried if a trial's own rate fails: multiples of it, then fixed rates.
-const MULTIPLES: [f64; 6] = [0.1, 10.0, 0.01, 100.0, 0.001, 1_000.0];
+const RATE_FACTORS: [f64; 6] = [0.1, 10.0, 0.01, 100.0, 0.001, 1_000.0];
 const USUAL_RATES: [f64; 5] = [1e-3, 1e-2, 1e-4, 1e-1, 1e-5];
 
-const ANYWAY: &str = "or go on all the same with --set tune.overfit_check=false";
+const SKIP_REMEDY: &str = "or skip the check with --set tune.overfit_check=false";
 
 /// The result of the check. Losses are in nats per token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ pub struct OverfitCheck {
 /// If no candidate overfits: the loss of the first candidate and the most likely reason. Reasons are labels that the
 /// inputs do not determine, a learning rate that is too high or too low, and gradients clipped to almost nothing.
 pub fn overfit(candidates: &[Candidate], dataset: &Dataset, on: &Device) -> Result<Option<OverfitCheck>> {
-    let batch = first_batch(dataset, TARGETS, SEQUENCES);
+    let batch = first_batch(dataset, BATCH_TARGETS, MAX_BATCH_SEQUENCES);
     let learn = |config: &Config| learn(config, dataset, &batch, on);
     let mut tried = spread(candidates).peekable();
     if tried.peek().is_some() {
@@ -85,20 +85,20 @@ pub fn overfit(candidates: &[Candidate], dataset: &Dataset, on: &Device) -> Resu
         false => format!(" of trial {:03} ({})", candidate.trial, setting_shown(&candidate.setting)),
     };
     let happened = format!(
-        "in the overfit check the loss{whose} on {} went from {:.2} to {:.2} nats per token in {}, but must fall \
-         below {:.2}",
+        "in the overfit check, the loss{whose} on {} went from {:.2} to {:.2} nats per token in {}, but must \
+         fall below {:.2}",
         counted(found.sequences, "sequence"),
         found.first,
         found.reached,
         counted(found.steps, "step"),
-        found.least + NEAR
+        found.least + MAX_GAP
     );
     Err(reason(candidate, &happened, learn)?)
 }
 
 /// Returns a few candidates, spread evenly over the search, without those that do not fit into memory.
 pub(super) fn spread(candidates: &[Candidate]) -> impl Iterator<Item = &Candidate> {
-    let few = candidates.len().min(TRIALS);
+    let few = candidates.len().min(MAX_CHECKED_TRIALS);
     let chosen = (0..few).map(move |place| &candidates[place * candidates.len() / few]);
     chosen.filter(|candidate| candidate.too_large.is_none())
 }
@@ -111,7 +111,7 @@ fn reason(
 ) -> Result<Error> {
     let training = &candidate.config.training;
     let (own, norm) = (training.learning_rate, training.max_gradient_norm);
-    let rates = MULTIPLES.map(|factor| factor * own).into_iter().chain(USUAL_RATES);
+    let rates = RATE_FACTORS.map(|factor| factor * own).into_iter().chain(USUAL_RATES);
     // The candidate's own rate without clipping comes first: a higher rate can compensate for gradients clipped to
     // almost nothing, but is not the remedy.
     let unclipped = |rate: f64| (norm > 0.0).then_some((rate, 0.0));
@@ -126,33 +126,34 @@ fn reason(
         }
         let shown = format!("{rate:.3e}").parse().unwrap_or(rate);
         let (key, value, fault, remedy) = if clipping != norm {
-            ("training.max_gradient_norm", norm, "holds every step back", "raise")
+            ("training.max_gradient_norm", norm, "is too low", "raise")
         } else if rate < own {
             ("training.learning_rate", own, "is too high", "lower")
         } else {
             ("training.learning_rate", own, "is too low", "raise")
         };
         let unclipped = if clipping == norm { "" } else { " and no clipping (0)" };
-        let works = format!("{happened}, and with a rate of {shown:e}{unclipped} it does");
+        let works = format!("{happened}; with a learning rate of {shown:e}{unclipped} it does");
         return Ok(match candidate.setting.contains_key(key) {
             false => {
-                Error::key(key, format!("{value:e}"), format!("{fault}: {works}; {remedy} it, {ANYWAY}"))
+                Error::key(key, format!("{value:e}"), format!("{fault}: {works}; {remedy} it, {SKIP_REMEDY}"))
             }
             // A searched value is not one that the user wrote for this key.
             true => Error::Input(format!(
-                "{works}, so {value:e} {fault}; {remedy} the values of `{key}` in [tune.search], {ANYWAY}"
+                "{works}, so {value:e} {fault}; {remedy} the values of `{key}` in [tune.search], {SKIP_REMEDY}"
             )),
         });
     }
     Ok(Error::Input(format!(
-        "{happened}, nor with other rates from 1e-5 to 0.1 and none clipped: the model may be too small \
-         (`model.d_model`, `model.layers`) or not see what decides (`model.position`); change it, {ANYWAY}"
+        "{happened}; neither other learning rates, from 1e-5 to 0.1, nor unclipped gradients help; the model may be \
+         too small (`model.d_model`, `model.layers`) or lack position information (`model.position`); change it, \
+         {SKIP_REMEDY}"
     )))
 }
 
 impl OverfitCheck {
     fn has_overfitted(&self) -> bool {
-        self.reached <= self.least + NEAR
+        self.reached <= self.least + MAX_GAP
     }
 }
 
@@ -166,7 +167,7 @@ fn learn(config: &Config, dataset: &Dataset, batch: &Batch, on: &Device) -> Resu
     let mut found = OverfitCheck {
         sequences: batch.rows,
         targets: targets(batch),
-        least: least_loss(batch),
+        least: min_loss(batch),
         first: f64::NAN,
         reached: f64::INFINITY,
         steps: 0,
@@ -177,8 +178,9 @@ fn learn(config: &Config, dataset: &Dataset, batch: &Batch, on: &Device) -> Resu
             found.first = loss;
         }
         (found.steps, found.reached) = (step, if loss.is_finite() { loss } else { f64::INFINITY });
-        let warmed = ((step + 1) as f64 / WARMUP as f64).min(1.0);
-        (loss.is_finite() && step < STEPS && !found.has_overfitted()).then_some(found.learning_rate * warmed)
+        let warmed = ((step + 1) as f64 / WARMUP_STEPS as f64).min(1.0);
+        (loss.is_finite() && step < MAX_STEPS && !found.has_overfitted())
+            .then_some(found.learning_rate * warmed)
     };
     train_briefly(&plain, dataset, on, Some(batch), rate)?;
     Ok(found)
@@ -186,15 +188,15 @@ fn learn(config: &Config, dataset: &Dataset, batch: &Batch, on: &Device) -> Resu
 
 /// Checks that there are labels, and that they follow from the inputs in a few hundred sequences.
 fn check_labels(dataset: &Dataset, batch: &Batch) -> Result<()> {
-    let wide = first_batch(dataset, TARGETS_OF_LABELS, SEQUENCES_OF_LABELS);
-    let (chance, guess) = (least_loss(&wide), (dataset.vocabulary.size() as f64).ln());
-    if targets(batch) > 0 && chance <= LEFT_TO_CHANCE * guess {
+    let wide = first_batch(dataset, LABEL_CHECK_TARGETS, MAX_LABEL_CHECK_SEQUENCES);
+    let (chance, guess) = (min_loss(&wide), (dataset.vocabulary.size() as f64).ln());
+    if targets(batch) > 0 && chance <= MAX_ENTROPY_FRACTION * guess {
         return Ok(());
     }
     Err(Error::Input(format!(
-        "overfit check: the labels cannot be learned: in {} the same tokens are followed by different ones, \
-         so no model can reach less than {chance:.2} nats per token, where a uniform guess has {guess:.2}; check [data], as a longer \
-         `data.length`, {ANYWAY}",
+        "overfit check: the labels cannot be learned: in {}, equal inputs have different targets, so no model can \
+         reach a loss below {chance:.2} nats per token, where a uniform guess has {guess:.2}; check [data], for \
+         example try a longer `data.length`, {SKIP_REMEDY}",
         counted(wide.rows, "sequence")
     )))
 }
@@ -214,7 +216,7 @@ fn first_batch(dataset: &Dataset, targets: usize, sequences: usize) -> Batch {
 
 /// Returns the loss of a model that knows the distribution of these sequences: the mean entropy of the targets given
 /// their prefixes.
-fn least_loss(batch: &Batch) -> f64 {
+fn min_loss(batch: &Batch) -> f64 {
     // The counts of targets, by source and prefix.
     let mut followers: BTreeMap<_, BTreeMap<u32, usize>> = BTreeMap::new();
     for (place, &target) in
@@ -260,29 +262,29 @@ mod tests {
     fn healthy_model_overfits_one_batch_despite_dropout() {
         let healthy = candidate(0, &["model.dropout=0.5", "training.label_smoothing=0.2"], "");
         let found = checked(&[healthy]).unwrap().unwrap();
-        assert!(found.reached < found.least + NEAR && found.first > 1.5, "{found:?}");
+        assert!(found.reached < found.least + MAX_GAP && found.first > 1.5, "{found:?}");
         assert_eq!((found.sequences, found.targets), (8, 96));
     }
 
     #[test]
     fn bad_learning_rates_are_diagnosed() {
-        let said = refused(&["training.learning_rate=1"]);
-        assert!(said.starts_with("`training.learning_rate` = 1e0 is too high: "), "{said}");
+        let message = refused(&["training.learning_rate=1"]);
+        assert!(message.starts_with("`training.learning_rate` = 1e0 is too high: "), "{message}");
         assert!(
-            said.contains(" nats per token in 300 steps, but must fall below ")
-                && said.contains("with a rate of 1e-"),
-            "{said}"
+            message.contains(" nats per token in 300 steps, but must fall below ")
+                && message.contains("with a learning rate of 1e-"),
+            "{message}"
         );
-        let said = refused(&["training.learning_rate=1e-6", "training.min_learning_rate=0"]);
-        assert!(said.contains("is too low") && said.lines().count() == 1, "{said}");
+        let message = refused(&["training.learning_rate=1e-6", "training.min_learning_rate=0"]);
+        assert!(message.contains("is too low") && message.lines().count() == 1, "{message}");
     }
 
     #[test]
-    fn clipping_that_lets_nothing_move_is_told() {
+    fn excessive_clipping_is_diagnosed() {
         let sgd = ["training.optimizer=sgd", "training.learning_rate=0.3", "training.max_gradient_norm=1e-9"];
         for sets in [&sgd[..], &sgd[2..]] {
-            let said = refused(sets);
-            assert!(said.starts_with("`training.max_gradient_norm` = 1e-9 holds"), "{said}");
+            let message = refused(sets);
+            assert!(message.starts_with("`training.max_gradient_norm` = 1e-9 is too low: "), "{message}");
         }
     }
 
@@ -302,19 +304,22 @@ mod tests {
     #[test]
     fn searched_values_are_attributed_to_their_trial() {
         let searched = || candidate(7, &["training.learning_rate=10"], "\"training.learning_rate\" = 10.0");
-        let said = checked(&[searched(), searched()]).unwrap_err().to_string();
+        let message = checked(&[searched(), searched()]).unwrap_err().to_string();
         let starts =
-            "in the overfit check the loss of trial 007 (learning_rate 10.0) on 8 sequences went from ";
-        assert!(said.starts_with(starts), "{said}");
-        assert!(said.contains("1e1 is too high; lower the values of `training.learning_rate`"), "{said}");
+            "in the overfit check, the loss of trial 007 (learning_rate 10.0) on 8 sequences went from ";
+        assert!(message.starts_with(starts), "{message}");
+        assert!(
+            message.contains("1e1 is too high; lower the values of `training.learning_rate`"),
+            "{message}"
+        );
     }
 
     #[test]
     fn unlearnable_labels_are_reported() {
-        let said = refused(&["data.task=random", "data.length=1", "data.train_samples=512"]);
+        let message = refused(&["data.task=random", "data.length=1", "data.train_samples=512"]);
         assert!(
-            said.contains("labels cannot be learned") && said.contains("tune.overfit_check=false"),
-            "{said}"
+            message.contains("labels cannot be learned") && message.contains("tune.overfit_check=false"),
+            "{message}"
         );
     }
 
@@ -329,6 +334,6 @@ mod tests {
             roles: vec![Role::Undetermined; 4],
             source: None,
         };
-        assert!((least_loss(&batch) - 2f64.ln() / 2.0).abs() < 1e-12);
+        assert!((min_loss(&batch) - 2f64.ln() / 2.0).abs() < 1e-12);
     }
 }

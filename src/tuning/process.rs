@@ -19,7 +19,7 @@ use crate::error::{Error, Result, ensure};
 use crate::workers::{Presence, Workers, remove_left_behind, without_launcher};
 
 /// The interval at which the end of a run is checked.
-pub(super) const LOOK: Duration = Duration::from_millis(5);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A request of worker 0 to another worker.
 #[derive(Debug, Serialize, Deserialize)]
@@ -68,7 +68,8 @@ impl TrialCommand {
 /// endlessly.
 pub(super) fn refuse_within_trial() -> Result<()> {
     ensure(std::env::var_os(TRIAL).is_none(), Error::Input, || {
-        "a trial cannot run a study: give the study a command that trains, as TrialCommand::new(\"causal-attention\")"
+        "a trial cannot run a study; pass the study a command that trains, such as \
+         TrialCommand::new(\"causal-attention\")"
             .into()
     })
 }
@@ -84,9 +85,9 @@ pub(super) struct End {
 /// The process of a run.
 #[derive(Debug)]
 pub(super) enum Process {
-    Here(Child),
+    Local(Child),
     /// Trained by the worker of this rank.
-    There(usize, Workers),
+    Remote(usize, Workers),
 }
 
 impl Process {
@@ -111,40 +112,40 @@ impl Process {
         // its own group.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        Ok(Self::Here(command.spawn().map_err(failed)?))
+        Ok(Self::Local(command.spawn().map_err(failed)?))
     }
 
     /// Makes another worker start `train`.
-    pub(super) fn start_there(
+    pub(super) fn start_remote(
         workers: &Workers,
         rank: usize,
         arguments: Vec<String>,
         threads: Option<usize>,
     ) -> Result<Self> {
         workers.send(rank, &Request::Train(arguments, threads))?;
-        Ok(Self::There(rank, workers.clone()))
+        Ok(Self::Remote(rank, workers.clone()))
     }
 
     /// Returns the exit status; `None` while the process is running.
     pub(super) fn end(&mut self) -> Result<Option<End>> {
         match self {
             // A child whose status cannot be read is treated as ended, and waited for.
-            Self::Here(child) => match child.try_wait() {
+            Self::Local(child) => match child.try_wait() {
                 Ok(None) => Ok(None),
                 _ => self.wait().map(Some),
             },
-            Self::There(rank, workers) => workers.poll(*rank),
+            Self::Remote(rank, workers) => workers.poll(*rank),
         }
     }
 
     /// Waits for the process to end.
     pub(super) fn wait(&mut self) -> Result<End> {
         let child = match self {
-            Self::Here(child) => child,
-            Self::There(rank, workers) => loop {
+            Self::Local(child) => child,
+            Self::Remote(rank, workers) => loop {
                 match workers.poll(*rank)? {
                     Some(end) => return Ok(end),
-                    None => thread::sleep(LOOK),
+                    None => thread::sleep(POLL_INTERVAL),
                 }
             },
         };
@@ -166,12 +167,12 @@ impl Process {
         match self {
             #[cfg(unix)]
             // SAFETY: kill reads no memory, and a child that was not waited for keeps its number.
-            Self::Here(child) => unsafe {
+            Self::Local(child) => unsafe {
                 libc::kill(child.id() as libc::pid_t, libc::SIGTERM);
             },
             #[cfg(not(unix))]
-            Self::Here(child) => drop(child.kill()),
-            Self::There(rank, workers) => drop(workers.send(*rank, &Request::Stop)),
+            Self::Local(child) => drop(child.kill()),
+            Self::Remote(rank, workers) => drop(workers.send(*rank, &Request::Stop)),
         }
     }
 }
@@ -188,11 +189,11 @@ impl End {
 }
 
 /// Sends the study's folder to the other workers and starts to monitor them. Called by worker 0.
-pub(super) fn call(workers: &Workers, study: &Path, trials: &Path) -> Result<()> {
+pub(super) fn enlist(workers: &Workers, study: &Path, trials: &Path) -> Result<()> {
     if workers.count() > 1 {
         workers.from_first(Some(trials.to_path_buf()))?;
         let remedy = format!(
-            "go on by mpirun -n N causal-attention tune --resume {} with any number of workers",
+            "resume with mpirun -n N causal-attention tune --resume {}, with any number of workers",
             study.display()
         );
         workers.watch(Presence::begin(workers, study, Duration::MAX, remedy)?);
@@ -202,7 +203,7 @@ pub(super) fn call(workers: &Workers, study: &Path, trials: &Path) -> Result<()>
     Ok(())
 }
 
-/// Lets the other workers exit, including those that were never called.
+/// Lets the other workers exit, including those that were never enlisted.
 pub(super) fn dismiss(workers: &Workers) {
     (1..workers.count()).for_each(|rank| drop(workers.send(rank, &Request::Leave)));
 }
@@ -225,7 +226,7 @@ pub fn serve(workers: &Workers, program: &TrialCommand, signal: &AtomicUsize) ->
             }
             Some(Request::Stop) => working.iter_mut().for_each(Process::stop),
             Some(Request::Leave) => return Ok(()),
-            None => thread::sleep(LOOK),
+            None => thread::sleep(POLL_INTERVAL),
         }
         if signal.load(Ordering::Relaxed) != 0 && !std::mem::replace(&mut is_stopping, true) {
             working.iter_mut().for_each(Process::stop);

@@ -14,18 +14,18 @@ use crate::data::Dataset;
 use crate::error::Result;
 use crate::training::train_briefly;
 
-const LOWEST: f64 = 1e-6;
-const HIGHEST: f64 = 10.0;
-const STEPS: usize = 200;
+const MIN_RATE: f64 = 1e-6;
+const MAX_RATE: f64 = 10.0;
+const MAX_STEPS: usize = 200;
 /// The number of neighbours on each side that a smoothed loss is averaged with.
-const AROUND: usize = 6;
+const NEIGHBOURS: usize = 6;
 /// The thresholds of a significant fall or rise: a fraction of the first loss, and a number of standard deviations of
 /// the noise between batches. With pure noise, the lowest of two hundred means falls that far in fewer than one of a
 /// thousand sweeps.
-const COUNTS: f64 = 0.03;
-const DEVIATIONS: f64 = 5.0;
+const MIN_CHANGE: f64 = 0.03;
+const MIN_DEVIATIONS: f64 = 5.0;
 /// The multiple of the first loss at which the sweep ends.
-const BLOWN: f64 = 1.5;
+const MAX_LOSS_RATIO: f64 = 1.5;
 
 /// The result of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -62,12 +62,12 @@ pub fn sweep(config: &Config, dataset: &Dataset, on: &Device) -> Result<RateSwee
     let mut risen = false;
     let next = |step, loss: f64| {
         if loss.is_finite() {
-            rates.push(LOWEST * (HIGHEST / LOWEST).powf(step as f64 / (STEPS - 1) as f64));
+            rates.push(MIN_RATE * (MAX_RATE / MIN_RATE).powf(step as f64 / (MAX_STEPS - 1) as f64));
             losses.push(loss);
         }
-        let begun = &losses[..losses.len().min(AROUND + 1)];
-        risen = !loss.is_finite() || loss > BLOWN * begun.iter().copied().fold(0.0, f64::max);
-        rates.last().copied().filter(|_| !risen && step + 1 < STEPS)
+        let begun = &losses[..losses.len().min(NEIGHBOURS + 1)];
+        risen = !loss.is_finite() || loss > MAX_LOSS_RATIO * begun.iter().copied().fold(0.0, f64::max);
+        rates.last().copied().filter(|_| !risen && step + 1 < MAX_STEPS)
     };
     train_briefly(config, dataset, on, None, next)?;
     let smoothed = smooth(&losses);
@@ -82,15 +82,15 @@ impl Verdict {
     pub fn describe(self) -> String {
         match self {
             Self::Minimum { rate, suggested } => {
-                format!("the loss is lowest at {rate:.1e}: train with {suggested:.1e}")
+                format!("the loss is lowest at {rate:.1e}; train with {suggested:.1e}")
             }
             Self::NeverFalls => format!(
-                "the curve has no minimum: no rate from {LOWEST:e} to {HIGHEST:e} lowers the loss by more than the noise \
-                 between batches; try a larger training.batch_size"
+                "the curve has no minimum: no rate from {MIN_RATE:e} to {MAX_RATE:e} lowers the loss by more \
+                 than the noise between batches; try a larger training.batch_size"
             ),
             Self::NeverRises => format!(
-                "the curve has no minimum: the loss falls up to a rate of {HIGHEST:e}; try a larger \
-                 training.max_gradient_norm, for clipping may limit the steps"
+                "the curve has no minimum: the loss falls up to a rate of {MAX_RATE:e}; try a larger \
+                 training.max_gradient_norm, since clipping may limit the steps"
             ),
         }
     }
@@ -98,7 +98,8 @@ impl Verdict {
 
 /// Returns the mean of each loss and its neighbours on both sides, as far as they exist at the ends.
 fn smooth(losses: &[f64]) -> Vec<f64> {
-    let near = |index: usize| &losses[index.saturating_sub(AROUND)..(index + AROUND + 1).min(losses.len())];
+    let near =
+        |index: usize| &losses[index.saturating_sub(NEIGHBOURS)..(index + NEIGHBOURS + 1).min(losses.len())];
     (0..losses.len()).map(|index| mean(near(index))).collect()
 }
 
@@ -108,12 +109,12 @@ fn judge(rates: &[f64], losses: &[f64], smoothed: &[f64], risen: bool) -> Verdic
     let Some(lowest) = (0..smoothed.len()).min_by(|&a, &b| smoothed[a].total_cmp(&smoothed[b])) else {
         return Verdict::NeverFalls;
     };
-    let (first, least) = (smoothed[0], smoothed[lowest]);
-    let highest_after = smoothed[lowest..].iter().copied().fold(least, f64::max);
-    let enough = (COUNTS * first).max(DEVIATIONS * noise(losses));
-    if first - least < enough {
+    let (first, min_loss) = (smoothed[0], smoothed[lowest]);
+    let highest_after = smoothed[lowest..].iter().copied().fold(min_loss, f64::max);
+    let enough = (MIN_CHANGE * first).max(MIN_DEVIATIONS * noise(losses));
+    if first - min_loss < enough {
         Verdict::NeverFalls
-    } else if !risen && highest_after - least < enough {
+    } else if !risen && highest_after - min_loss < enough {
         Verdict::NeverRises
     } else {
         Verdict::Minimum { rate: rates[lowest], suggested: rates[lowest] / 10.0 }
@@ -127,7 +128,7 @@ fn noise(losses: &[f64]) -> f64 {
     // The median absolute difference of two standard normal numbers is 0.954. A single loss gives no estimate.
     let deviation = if losses.len() < 2 { 0.0 } else { median(distances) / 0.954 };
     // At the ends of the sweep, a mean has about half as many losses.
-    deviation * (1.0 / (AROUND + 1) as f64 + 1.0 / (2 * AROUND + 1) as f64).sqrt()
+    deviation * (1.0 / (NEIGHBOURS + 1) as f64 + 1.0 / (2 * NEIGHBOURS + 1) as f64).sqrt()
 }
 
 #[cfg(test)]
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_without_a_minimum_is_told() {
+    fn curves_without_a_minimum_are_reported() {
         // Nothing is learned, however much the loss of single sequences varies.
         for (batch_size, seed) in [(16, 0), (1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (2, 5)] {
             let sets = [format!("training.batch_size={batch_size}"), format!("run.seed={seed}")];
@@ -173,7 +174,10 @@ mod tests {
             assert_eq!(judged(&[3.0, 2.0, 1.0], noise, false), Verdict::NeverRises);
             let Verdict::Minimum { rate, .. } = judged(&[3.0, 1.0, 2.0], noise, false) else { panic!() };
             assert!((3e-4..5e-3).contains(&rate), "{rate} is in the middle");
-            assert!(matches!(judged(&[3.0, 2.0, 1.0], noise, true), Verdict::Minimum { .. }), "it blew up");
+            assert!(
+                matches!(judged(&[3.0, 2.0, 1.0], noise, true), Verdict::Minimum { .. }),
+                "the loss exploded"
+            );
             assert_eq!(judged(&[3.0, 2.95, 5.0], noise, false), Verdict::NeverFalls);
         }
         // A fall of a tenth: significant without noise, lost in noise five times as large.

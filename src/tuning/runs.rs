@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::folder::{ALIVE, lock_alive, trials};
-use super::process::{End, LOOK, Process, TrialCommand, call, dismiss, refuse_within_trial};
+use super::folder::{LOCK_PREFIX, lock_alive, trials};
+use super::process::{End, POLL_INTERVAL, Process, TrialCommand, dismiss, enlist, refuse_within_trial};
 use super::trial::{Record, Run};
 use crate::config::Config;
 use crate::error::{Error, Result, ensure};
@@ -72,7 +72,7 @@ impl Runner {
         let alive = lock_alive(trials, 0)?;
         // The lock files of other workers of a killed study, on whichever machine.
         let mut others = fs::read_dir(trials).into_iter().flatten().flatten().filter_map(|entry| {
-            entry.file_name().to_str()?.strip_prefix(ALIVE)?.strip_prefix('-')?.parse().ok()
+            entry.file_name().to_str()?.strip_prefix(LOCK_PREFIX)?.strip_prefix('-')?.parse().ok()
         });
         others.try_for_each(|worker| lock_alive(trials, worker).map(drop))?;
         let workers = Workers::alone();
@@ -84,7 +84,7 @@ impl Runner {
     /// # Errors
     /// If a worker cannot be reached, or does not see the folder.
     pub fn share(&mut self, workers: &Workers, study: &RunFolder) -> Result<()> {
-        call(workers, study.path(), &trials(study))?;
+        enlist(workers, study.path(), &trials(study))?;
         self.workers = workers.clone();
         Ok(())
     }
@@ -109,7 +109,7 @@ impl Runner {
                 && let Some(run) = waiting.pop_front()
             {
                 let is_free = |job: &usize| self.working.iter().all(|working| working.job != *job);
-                let job = (0..self.jobs).find(is_free).expect("there are fewer runs than jobs");
+                let job = (0..self.jobs).find(is_free).expect("the runs outnumber the jobs");
                 let process = self.start(&run, job)?;
                 self.working.push(Working { run, process, job });
             }
@@ -124,7 +124,7 @@ impl Runner {
                     return Ok(Some((run, failure)));
                 }
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -155,7 +155,7 @@ impl Runner {
         let threads = self.workers.threads().unwrap_or((cores / self.jobs).max(1));
         let threads = is_open.then_some(threads);
         match self.workers.count() > 1 && job > 0 {
-            true => Process::start_there(&self.workers, job, arguments, threads),
+            true => Process::start_remote(&self.workers, job, arguments, threads),
             false => Process::start(&self.program, &arguments, threads, &self.alive),
         }
     }
@@ -166,7 +166,7 @@ impl Drop for Runner {
         self.stop();
         for working in &mut self.working {
             let _ = working.process.wait();
-            working.run.forget_config();
+            working.run.remove_config();
         }
         dismiss(&self.workers);
     }
@@ -190,7 +190,7 @@ impl TrialRun {
     }
 
     /// Removes the file of [`Self::write_config`], which is never read again, whatever the outcome of the run.
-    fn forget_config(&self) {
+    fn remove_config(&self) {
         let _ = fs::remove_file(self.config_file());
     }
 
@@ -200,11 +200,11 @@ impl TrialRun {
     /// # Errors
     /// If the cause of the failure is not specific to the trial.
     fn failure(&self, end: &End) -> Result<Option<String>> {
-        self.forget_config();
+        self.remove_config();
         // Interrupted by Ctrl-C, a closed terminal or a shutdown.
         let is_interrupted =
             matches!((end.code, end.signal), (Some(129 | 130 | 143), _) | (_, Some(1 | 2 | 15)));
-        if is_interrupted || self.is_there() {
+        if is_interrupted || self.has_reached_target() {
             return Ok(None);
         }
         if end.code == Some(0) {
@@ -222,7 +222,7 @@ impl TrialRun {
         let blames_a_key = problem.strip_prefix('`').is_some_and(|rest| rest.contains("` = "));
         match end.code {
             // Killed by a signal, as the system does when memory runs out.
-            None => Ok(Some(format!("{problem}: the memory may not suffice for it"))),
+            None => Ok(Some(format!("{problem}; it may have run out of memory"))),
             // If `train` refuses anything other than a value of the config, it would refuse the next trial too: a full
             // disk, or a run in use by another process.
             Some(2) if !blames_a_key => Err(Error::Input(format!("trial {}: {problem}", self.folder.name()))),
@@ -231,7 +231,7 @@ impl TrialRun {
     }
 
     /// Returns true if the run has reached its target step.
-    fn is_there(&self) -> bool {
+    fn has_reached_target(&self) -> bool {
         let record = Record::read(&self.folder).ok().flatten();
         record.is_some_and(|record| record.loss_at(self.until.unwrap_or(usize::MAX)).is_some())
     }
@@ -244,7 +244,7 @@ impl TrialRun {
 /// If the fingerprints differ.
 pub fn check_data(here: Option<u64>, there: Option<u64>) -> Result<()> {
     ensure(here.zip(there).is_none_or(|(here, there)| here == there), Error::Input, || {
-        "the data has changed since the study began: restore what its trials were made with, or begin another study"
+        "the data has changed since the study started; restore the data of its trials, or start another study"
             .into()
     })
 }
@@ -305,12 +305,12 @@ mod tests {
         assert!(outcome.is_ok() && ended.len() == 3);
         assert_eq!(ended[0].1.as_deref(), Some("`model.d_model` = 7 is too large"));
         let (outcome, ended) = train("echo 'error: cannot write `x`: no space is left' >&2; exit 2", 3, 1);
-        let told = outcome.unwrap_err().to_string();
-        assert!(ended.is_empty() && told == "trial 0: cannot write `x`: no space is left", "{told}");
+        let message = outcome.unwrap_err().to_string();
+        assert!(ended.is_empty() && message == "trial 0: cannot write `x`: no space is left", "{message}");
         let (outcome, ended) = train("true", 2, 1);
         assert!(outcome.is_ok() && ended.len() == 2);
         assert!(ended[0].1.as_deref().unwrap().contains("left no result"), "{ended:?}");
         let (outcome, ended) = train("kill -9 $$", 1, 1);
-        assert!(outcome.is_ok() && ended[0].1.as_deref().unwrap().contains("the memory may not suffice"));
+        assert!(outcome.is_ok() && ended[0].1.as_deref().unwrap().contains("it may have run out of memory"));
     }
 }

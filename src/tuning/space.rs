@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use rand::seq::SliceRandom;
 
-use super::dimension::{Dimension, MOST_COMBINATIONS, shown};
+use super::dimension::{Dimension, MAX_COMBINATIONS, shown};
 use crate::config::Config;
 use crate::data::seed::{Purpose, generator};
 use crate::error::{Error, Result, ensure};
@@ -14,7 +14,7 @@ use crate::error::{Error, Result, ensure};
 pub type Setting = BTreeMap<String, toml::Value>;
 
 /// The maximum number of draws for one valid combination.
-const DRAWS: u64 = 1_000;
+const MAX_DRAWS: u64 = 1_000;
 
 /// A search space.
 #[derive(Debug, Clone)]
@@ -64,10 +64,10 @@ impl Space {
     /// If there are too many combinations, or none is valid.
     pub fn grid(&self) -> Result<Combinations> {
         let size = self.size();
-        ensure(size <= MOST_COMBINATIONS, Error::Input, || {
+        ensure(size <= MAX_COMBINATIONS, Error::Input, || {
             format!(
-                "the grid of [tune.search] has more than {MOST_COMBINATIONS} combinations: shorten the lists, or take \
-                 tune.method = \"halving\""
+                "the grid of [tune.search] has more than {MAX_COMBINATIONS} combinations; shorten the \
+                 lists, or set tune.method = \"halving\""
             )
         })?;
         let mut found = Combinations::default();
@@ -79,7 +79,7 @@ impl Space {
             }
             self.admit(setting, &mut found);
         }
-        found.or_none_can_be_tried()
+        found.or_error()
     }
 
     /// Returns up to `count` different combinations as a pure function of the seed: the first ones of a shuffled grid
@@ -89,7 +89,7 @@ impl Space {
     /// If no combination is valid.
     pub fn draw(&self, count: usize, seed: u64) -> Result<Combinations> {
         let is_finite = self.dimensions.values().all(|dimension| dimension.range.is_none());
-        if is_finite && self.size() <= MOST_COMBINATIONS {
+        if is_finite && self.size() <= MAX_COMBINATIONS {
             let mut grid = self.grid()?;
             grid.settings.shuffle(&mut generator(seed, Purpose::Tuning, [0, 0]));
             grid.settings.truncate(count);
@@ -98,7 +98,7 @@ impl Space {
         let mut found = Combinations::default();
         let mut drawn = HashSet::new();
         for index in 0..count as u64 {
-            for attempt in 0..DRAWS {
+            for attempt in 0..MAX_DRAWS {
                 let random = &mut generator(seed, Purpose::Tuning, [index, attempt]);
                 let value = |(key, values): (&String, &Dimension)| (key.clone(), values.draw(random));
                 let setting = self.dimensions.iter().map(value).collect::<Setting>();
@@ -107,7 +107,7 @@ impl Space {
                 }
             }
         }
-        found.or_none_can_be_tried()
+        found.or_error()
     }
 
     /// Returns the number of combinations of the grid.
@@ -161,30 +161,32 @@ fn incomparable(key: &str) -> Option<&'static str> {
     match (section, name) {
         ("data", "train_samples") => None,
         ("data", _) => Some(
-            "cannot be searched: it changes the validation set, which must be the same for all trials; of [data] \
-             only `data.train_samples` can",
+            "cannot be searched: it changes the validation set, which all trials share; of [data], only \
+            `data.train_samples` can be searched",
         ),
         ("training", "steps" | "epochs" | "max_minutes") => {
-            Some("cannot be searched: every trial has the same budget, which is `tune.steps`")
+            Some("cannot be searched: every trial has the same budget, `tune.steps`")
         }
         ("training", "validate_every" | "validate_at" | "checkpoint_every" | "log_every") => {
-            Some("cannot be searched: it changes what is measured, not what is learned")
+            Some("cannot be searched: it changes the measurement, not the training")
         }
         ("training", "backend" | "device" | "threads" | "kernels") => {
-            Some("cannot be searched: it changes how fast a model learns, not what")
+            Some("cannot be searched: it changes the speed of training, not its result")
         }
-        ("run", "seed") => Some("cannot be searched: `tune.seeds` = 3 runs each setting with three seeds"),
+        ("run", "seed") => {
+            Some("cannot be searched; set `tune.seeds` = 3 to run each setting with three seeds")
+        }
         ("model" | "training", _) => None,
-        _ => Some("cannot be searched: search keys of [model] and [training]"),
+        _ => Some("cannot be searched; search keys of [model] and [training]"),
     }
 }
 
 impl Combinations {
-    fn or_none_can_be_tried(self) -> Result<Self> {
+    fn or_error(self) -> Result<Self> {
         match self.refused.first().filter(|_| self.settings.is_empty()) {
             None => Ok(self),
             Some(reason) => Err(Error::Input(format!(
-                "no combination of [tune.search] can be tried: {reason}; search that key too, or other values"
+                "no combination of [tune.search] is valid: {reason}; search both keys, or use other values"
             ))),
         }
     }

@@ -72,7 +72,7 @@ impl Stages {
         };
         let Combinations { settings: choices, refused } = combinations;
         let wanted = rungs_to_one(choices.len(), eta);
-        let rungs = tune.rungs.or(usual).unwrap_or_else(|| wanted.min(most_rungs(steps, eta)));
+        let rungs = tune.rungs.or(usual).unwrap_or_else(|| wanted.min(max_rungs(steps, eta)));
         let is_short = tune.rungs.or(usual).is_none() && rungs < wanted;
         let (start, stages) = match tune.method() {
             Method::Recipe => (recipe::start(base), recipe::stages(base)),
@@ -148,10 +148,10 @@ impl Stages {
                 let mut ranked = losses.into_iter().filter_map(finite).collect::<Vec<_>>();
                 ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
                 // The current best continues from every rung; a replacement must be better at the end.
-                let goes_on = |&(place, trial): &(usize, usize)| {
+                let continues = |&(place, trial): &(usize, usize)| {
                     place < places || !is_last && Some(trial) == best_so_far
                 };
-                let by_place = ranked.into_iter().map(|(_, trial)| trial).enumerate().filter(goes_on);
+                let by_place = ranked.into_iter().map(|(_, trial)| trial).enumerate().filter(continues);
                 racing = by_place.map(|(_, trial)| trial).collect();
                 racing.sort_unstable();
             }
@@ -170,7 +170,7 @@ fn rungs_to_one(trials: usize, eta: usize) -> usize {
 }
 
 /// Returns the maximum number of rungs with a first rung that is long enough to be informative.
-fn most_rungs(steps: usize, eta: usize) -> usize {
+fn max_rungs(steps: usize, eta: usize) -> usize {
     let shorter = |&first: &usize| Some(first / eta).filter(|&first| first >= MIN_FIRST_RUNG);
     successors(Some(steps), shorter).count()
 }

@@ -33,14 +33,14 @@ pub fn last_spread(losses: &[f64]) -> Option<f64> {
 /// few values.
 pub fn spikes(losses: &[f64]) -> Option<usize> {
     const BEFORE: usize = 20;
-    let stands_out = |window: &[f64]| {
+    let is_spike = |window: &[f64]| {
         let (before, value) = (&window[..BEFORE], window[BEFORE]);
         let middle = median(before.iter().copied());
         let distance = median(before.iter().map(|loss| (loss - middle).abs()));
         value - middle > 6.0 * distance.max(1e-3 * middle.abs())
     };
     let windows = losses.windows(BEFORE + 1);
-    (losses.len() > BEFORE).then(|| windows.filter(|window| stands_out(window)).count())
+    (losses.len() > BEFORE).then(|| windows.filter(|window| is_spike(window)).count())
 }
 
 /// Returns the median; NaN for an empty sequence.
@@ -59,10 +59,10 @@ mod tests {
         assert_eq!(spikes(&losses), Some(0));
         (losses[60], losses[150]) = (9.0, 5.0);
         assert_eq!(spikes(&losses), Some(2));
-        assert!(last_spread(&losses).unwrap() < 0.2, "the last fifth has no spike");
+        assert!(last_spread(&losses).unwrap() < 0.2, "the last fifth does not have a spike");
         assert_eq!(last_spread(&losses[..2]), None);
         let falling = (0..50).map(|step| 3.0 - step as f64 / 50.0).collect::<Vec<_>>();
-        assert!(last_spread(&falling).unwrap() < 1e-12, "a fall is no spread");
+        assert!(last_spread(&falling).unwrap() < 1e-12, "a falling curve does not add spread");
         let jagged = falling.iter().enumerate().map(|(step, loss)| loss + 0.1 * (step % 2) as f64);
         let spread = last_spread(&jagged.collect::<Vec<_>>()).unwrap();
         assert!((spread - 0.05).abs() < 0.01, "{spread}");

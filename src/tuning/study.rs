@@ -24,7 +24,7 @@ use crate::files::{is_there, read_own, write_atomically};
 use crate::training::{Lock, RUNS, RunFolder, RunPath, data_fingerprint};
 
 /// The maximum number of interruptions of a run without a step in between, after which the run counts as failed.
-const MAX_STALLED: usize = 3;
+const MAX_STALLS: usize = 3;
 
 /// The state of a study.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl Study {
             for trial in std::mem::replace(&mut read, study.agenda.trials.len())..study.agenda.trials.len() {
                 (0..study.outline.tune.seeds).try_for_each(|seed| study.read_run((trial, seed)))?;
             }
-            study.work_out()?;
+            study.update()?;
         }
         Ok((study, runner))
     }
@@ -117,11 +117,11 @@ impl Study {
     fn new(outline: Outline, folder: RunFolder, lock: Option<Lock>) -> Result<Self> {
         let (agenda, runs, configs, trials) = Default::default();
         let mut study = Self { folder, outline, agenda, runs, configs, trials, lock };
-        study.work_out()?;
+        study.update()?;
         Ok(study)
     }
 
-    /// Reads the state of a run, or the reason why it could not be trained. Must be followed by [`Self::work_out`].
+    /// Reads the state of a run, or the reason why it could not be trained. Must be followed by [`Self::update`].
     fn read_run(&mut self, run: Run) -> Result<()> {
         let folder = self.run_folder(run);
         let failure = failure(&folder);
@@ -149,7 +149,7 @@ impl Study {
     ///
     /// # Errors
     /// If a proposed setting is invalid, which the search has ruled out.
-    fn work_out(&mut self) -> Result<()> {
+    fn update(&mut self) -> Result<()> {
         let agenda = self.outline.stages.agenda(|trial, rung| self.loss(trial, rung));
         for proposed in agenda.trials.iter().skip(self.configs.len()) {
             self.configs.push(self.outline.base.with(&proposed.setting)?);
@@ -281,12 +281,13 @@ impl Study {
                     let steps = self.steps(run.run);
                     let (at, times) = stalled.entry(run.run).or_insert((steps, 0));
                     (*at, *times) = if *at == steps { (steps, *times + 1) } else { (steps, 1) };
-                    if *times == MAX_STALLED {
-                        let why = format!("its process was interrupted {times} times before it did a step");
+                    if *times == MAX_STALLS {
+                        let why =
+                            format!("its process was interrupted {times} times without completing a step");
                         self.end_run(&run, Some(why))?;
                     }
                 }
-                self.work_out()?;
+                self.update()?;
                 self.write()?;
                 after(self, &run);
             }

@@ -6,7 +6,7 @@ use super::{
 };
 
 /// The columns that follow the searched keys. Losses are in nats per token.
-const MEASURED: &str =
+const RESULT_COLUMNS: &str =
     "ended,loss,loss_spread,floor,gap,accuracy,train_spread,spikes,parameters,steps,tokens,seconds";
 
 /// Returns the table with its columns in a fixed order: the trial, the searched keys, the results.
@@ -16,7 +16,7 @@ pub fn csv<'a>(keys: &[String], trials: impl IntoIterator<Item = &'a Trial>) -> 
     }
     let mut writer = csv::Writer::from_writer(Vec::new());
     let header = ["trial", "stage"].into_iter().chain(keys.iter().map(String::as_str));
-    writer.write_record(header.chain(MEASURED.split(','))).expect("a header fits into memory");
+    writer.write_record(header.chain(RESULT_COLUMNS.split(','))).expect("a header fits into memory");
     for trial in trials {
         let Trial { score, steadiness, cost, .. } = trial;
         let TrialScore { loss, loss_spread, floor, gap, accuracy } = *score;

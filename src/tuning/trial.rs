@@ -240,17 +240,17 @@ pub fn ranked<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Vec<&'a Trial>
 mod tests {
     use super::{super::testing::run, *};
 
-    fn put_together(trial: usize, runs: &[Option<&Record>], is_racing: bool, failed: bool) -> Option<Trial> {
+    fn combine(trial: usize, runs: &[Option<&Record>], is_racing: bool, failed: bool) -> Option<Trial> {
         let proposed = Proposed { setting: Setting::new(), stage: None, rung: 0, is_racing };
         let runs = runs.iter().map(|run| run.map(Cow::Borrowed)).collect::<Vec<_>>();
         Trial::new(trial, &proposed, &runs, failed)
     }
 
-    const COURSE: [(usize, f64); 3] = [(10, 3.0), (20, 2.0), (30, 2.5)];
+    const VALIDATIONS: [(usize, f64); 3] = [(10, 3.0), (20, 2.0), (30, 2.5)];
 
     #[test]
     fn rung_loss_ignores_later_validations() {
-        let there = |ended, steps| [10, 20, 30, 40].map(|step| run(ended, steps, &COURSE).loss_at(step));
+        let there = |ended, steps| [10, 20, 30, 40].map(|step| run(ended, steps, &VALIDATIONS).loss_at(step));
         let [first, second, third] = [3.0, 2.0, 2.0].map(Some);
         assert_eq!(there(Ended::Completed, 40), [first, second, third, third]);
         assert_eq!(there(Ended::Paused, 30), [first, second, third, None]);
@@ -263,24 +263,24 @@ mod tests {
 
     #[test]
     fn seeds_are_averaged_and_any_divergence_counts() {
-        let (one, two) = (run(Ended::Completed, 30, &COURSE), run(Ended::Completed, 30, &[(30, 4.0)]));
-        let trial = |runs: &[Option<&Record>]| put_together(3, runs, false, false).unwrap();
+        let (one, two) = (run(Ended::Completed, 30, &VALIDATIONS), run(Ended::Completed, 30, &[(30, 4.0)]));
+        let trial = |runs: &[Option<&Record>]| combine(3, runs, false, false).unwrap();
         let both = trial(&[Some(&one), Some(&two)]);
         let score = both.score;
         assert_eq!((score.loss, score.gap, score.accuracy), (Some(3.0), Some(2.5), Some(0.375)));
         assert_eq!(score.loss_spread, Some(2f64.sqrt()));
         assert_eq!((both.cost.steps, both.cost.tokens, both.cost.parameters), (60, 420, 11));
         assert_eq!(trial(&[Some(&one)]).score.loss_spread, None);
-        let gone = run(Ended::Diverged, 25, &COURSE[..2]);
+        let gone = run(Ended::Diverged, 25, &VALIDATIONS[..2]);
         let gone = trial(&[Some(&one), Some(&gone)]);
         assert_eq!((gone.ended, gone.score.loss), (TrialEnd::Diverged, None));
     }
 
     #[test]
     fn steps_trained_after_the_study_are_ignored() {
-        let mut further = run(Ended::Completed, 40, &COURSE);
+        let mut further = run(Ended::Completed, 40, &VALIDATIONS);
         further.rows[1].seconds = 0.75;
-        let trial = |run: &Record| put_together(0, &[Some(run)], false, false).unwrap();
+        let trial = |run: &Record| combine(0, &[Some(run)], false, false).unwrap();
         let there = trial(&further.until(20));
         assert_eq!((there.ended, there.score.loss, there.curve.len()), (TrialEnd::Pruned, Some(2.0), 2));
         assert_eq!((there.cost.steps, there.cost.tokens, there.cost.seconds), (20, 140, 0.75));
@@ -289,11 +289,11 @@ mod tests {
 
     #[test]
     fn paused_runs_are_pruned_once_not_racing() {
-        let run = run(Ended::Paused, 20, &COURSE[..2]);
-        let ended = |is_racing| put_together(0, &[Some(&run)], is_racing, false).unwrap().ended;
+        let run = run(Ended::Paused, 20, &VALIDATIONS[..2]);
+        let ended = |is_racing| combine(0, &[Some(&run)], is_racing, false).unwrap().ended;
         assert_eq!((ended(true), ended(false)), (TrialEnd::Unfinished, TrialEnd::Pruned));
-        assert_eq!(put_together(0, &[None], false, false), None);
-        let failed = put_together(0, &[None], false, true).unwrap();
+        assert_eq!(combine(0, &[None], false, false), None);
+        let failed = combine(0, &[None], false, true).unwrap();
         assert_eq!(
             (failed.ended, failed.score.loss, failed.steadiness.spikes),
             (TrialEnd::Failed, None, None)
@@ -304,7 +304,7 @@ mod tests {
     fn pruned_trials_rank_after_finished_ones() {
         let trial = |number, ended, loss| {
             let run = run(ended, 10, &[(10, loss)]);
-            put_together(number, &[Some(&run)], false, false).unwrap()
+            combine(number, &[Some(&run)], false, false).unwrap()
         };
         let trials = [
             trial(0, Ended::Diverged, 0.1),

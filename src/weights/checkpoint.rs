@@ -71,7 +71,8 @@ pub fn open(named: &[PathBuf]) -> Result<Checkpoint> {
 fn usual(folder: &Path) -> Result<PathBuf> {
     exists(&folder.join(FILES[0]))?;
     let found = FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
-    found.ok_or_else(|| Error::file(folder, format!("holds no weights: none of {}", FILES.join(", "))))
+    let problem = || format!("contains no weights file; expected one of {}", FILES.join(", "));
+    found.ok_or_else(|| Error::file(folder, problem()))
 }
 
 /// Refuses a folder with both an index of `shards` and a whole file that is not one of them. transformers reads the
@@ -82,7 +83,7 @@ fn refuse_both(index: &Path, shards: &BTreeMap<String, PathBuf>) -> Result<()> {
     let Some(whole) = name.strip_suffix(INDEX) else { return Ok(()) };
     let path = index.with_file_name(whole);
     if path.is_file() && !shards.values().any(|shard| *shard == path) {
-        let problem = format!("is next to {name}, which names other files: remove one of the two");
+        let problem = format!("is next to {name}, which names other files; remove one of the two");
         return Err(Error::file(path, problem));
     }
     Ok(())
@@ -94,16 +95,19 @@ fn shards(index: &Path) -> Result<BTreeMap<String, PathBuf>> {
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let what = "the names of shards; name model.safetensors.index.json, or the shards";
+    let what = "an index of shards; pass model.safetensors.index.json, or the shards themselves";
     let Index { weight_map } = read_given_json(index, what)?;
     if weight_map.is_empty() {
-        return Err(Error::file(index, "names no tensor in its `weight_map`"));
+        return Err(Error::file(index, "`weight_map` lists no tensors"));
     }
-    let beside = |(tensor, name): (String, String)| match Path::new(&name).file_name() {
+    let shard_path = |(tensor, name): (String, String)| match Path::new(&name).file_name() {
         Some(plain) if plain == name.as_str() => Ok((tensor, index.with_file_name(name))),
-        _ => Err(Error::file(index, format!("names `{name}`, which is no file beside it"))),
+        _ => {
+            let problem = format!("`weight_map` names `{name}`, which is not a file next to the index");
+            Err(Error::file(index, problem))
+        }
     };
-    weight_map.into_iter().map(beside).collect()
+    weight_map.into_iter().map(shard_path).collect()
 }
 
 /// Returns the tensors of all files except those whose name is `ignored`. Also returns the model's arguments if a
@@ -120,8 +124,8 @@ pub fn read(
     let mut missing: Vec<_> = indexed.iter().map(|(_, shards)| shards.clone()).collect();
     for file in files {
         let tensors = if is_pytorch(&file.bytes(0..9)?) {
-            let (tensors, beside) = read_pytorch(file)?;
-            arguments = arguments.or(beside);
+            let (tensors, found) = read_pytorch(file)?;
+            arguments = arguments.or(found);
             tensors
         } else {
             file.tensors()?
@@ -136,22 +140,24 @@ pub fn read(
         for tensor in tensors.into_iter().filter(|tensor| !ignored(&tensor.name)) {
             let name = tensor.name.clone();
             if all.contains_key(&name) {
-                return Err(file.error(format!("holds `{name}`, which another file holds too")));
+                let problem =
+                    format!("contains `{name}`, which is also in another file; pass only one of the two");
+                return Err(file.error(problem));
             }
             let file = file.clone();
             let finite = LazyTensor::new(name.clone(), tensor.shape.clone(), move || {
                 let data = tensor.read()?;
-                let broken: Vec<_> = not_finite(&tensor.name, &data).into_iter().collect();
-                refuse(file.path(), &broken, NOT_FINITE)?;
+                let non_finite: Vec<_> = not_finite(&tensor.name, &data).into_iter().collect();
+                refuse(file.path(), &non_finite, NOT_FINITE)?;
                 Ok(data)
             });
             all.insert(name, finite);
         }
     }
     for ((index, _), missing) in indexed.iter().zip(missing) {
-        let lacks = |(name, shard): (String, PathBuf)| format!("`{name}` in {}", shard.display());
-        let problems: Vec<_> = missing.into_iter().map(lacks).collect();
-        refuse(index, &problems, "names tensors that are not where it says")?;
+        let listed = |(name, shard): (String, PathBuf)| format!("`{name}` in {}", shard.display());
+        let problems: Vec<_> = missing.into_iter().map(listed).collect();
+        refuse(index, &problems, "lists tensors that their files do not contain")?;
     }
     Ok((all, arguments))
 }
@@ -168,15 +174,15 @@ fn is_pytorch(bytes: &[u8]) -> bool {
 fn read_pytorch(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Option<Value>)> {
     if !file.is_regular() {
         let problem =
-            "is a stream, and of a PyTorch file the end is read first: save it as a file and name that";
+            "is a stream, but a PyTorch file is read from its end; save it as a file and pass its path";
         return Err(file.error(problem));
     }
     let origin = file.clone();
     let refused = move |problem: String| {
         let problem = problem.replace('\n', " ");
         origin.error(format!(
-            "is no PyTorch file of weights: {problem}; save the weights alone, as torch.save(model.state_dict(), \
-             \"model.pt\") does, for pickled code is never run"
+            "is not a PyTorch weights file: {problem}; save only the weights with torch.save(model.state_dict(), \
+             \"model.pt\"), because pickled code is never run"
         ))
     };
     let tensors = ["model", "state_dict", "model_state_dict"]
@@ -185,13 +191,13 @@ fn read_pytorch(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Option<Value>)> 
         .map_or_else(|| PytorchReader::new(file.path()), Ok)
         .map_err(|error| refused(error.to_string()))?
         .into_tensors();
-    // Some tensors share storage, as a tied head does, but few.
+    // A few tensors may share storage, such as a tied head.
     let unpacked = tensors.values().map(|tensor| tensor.byte_len() as f64).sum::<f64>();
     if unpacked > 4.0 * file.length() as f64 {
         let [unpacked, packed] = [unpacked, file.length() as f64].map(Bytes);
         return Err(refused(format!("it unpacks to {unpacked}, far more than the {packed} of the file")));
     }
-    // Next to the weights there are at most an optimizer's moments, and pickles.
+    // A file contains at most the moments of an optimizer and pickles in addition to the weights.
     let listed = listed_bytes(file).unwrap_or(0) as f64;
     if listed > 8.0 * unpacked + f64::from(1 << 26) {
         let [listed, unpacked] = [listed, unpacked].map(Bytes);
@@ -205,7 +211,7 @@ fn read_pytorch(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Option<Value>)> 
                 pytorch_reader::DType::F32 => DType::F32,
                 pytorch_reader::DType::F16 => DType::F16,
                 pytorch_reader::DType::BF16 => DType::BF16,
-                other => return Err(refused(format!("`{name}` is {other:?}, and floats are expected"))),
+                other => return Err(refused(format!("`{name}` is {other:?}, not a float type"))),
             };
             let bytes = tensor.read().map_err(|error| refused(error.to_string()))?;
             Ok(floats(&bytes, dtype, tensor.shape()))
@@ -215,7 +221,7 @@ fn read_pytorch(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Option<Value>)> 
     Ok((tensors, PytorchReader::load_config(file.path(), Some("model_args")).ok()))
 }
 
-/// Returns the unpacked size of a zip archive according to its central directory; `None` if the file is not a zip
+/// Returns the unpacked size of a zip archive, according to its central directory; `None` if the file is not a zip
 /// archive.
 fn listed_bytes(archive: &WeightsFile) -> Option<u64> {
     fn number(bytes: &[u8], at: usize, count: usize) -> Option<u64> {

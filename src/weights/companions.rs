@@ -11,7 +11,7 @@ use super::families::{Family, keys::Keys};
 use crate::error::Result;
 use crate::files::{Text, read_given_json, read_json};
 
-/// The file in which a run stores all of it.
+/// The file in which a run stores the metadata.
 pub const FILE: &str = "transformers.json";
 
 const CONFIG: &str = "config.json";
@@ -49,23 +49,23 @@ impl Contents {
 
 impl Companions {
     /// Collects the metadata of a model from the folders of its weights and of its tokenizer. The model's config is at
-    /// `place`; ids that it omits default to the `family`'s, as in transformers.
+    /// `config_path`; ids that it omits default to the `family`'s, as in transformers.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read, or has something other than an id where one is expected.
-    pub fn beside(
+    pub fn collect(
         family: Family,
-        (config, place): (&Value, &Path),
+        (config, config_path): (&Value, &Path),
         weights: &Path,
         tokenizer: &Path,
     ) -> Result<Self> {
         let mut files = BTreeMap::new();
         // nanoGPT's config lacks ids: its tokenizer defines the end-of-text token.
-        let usual = IDS.into_iter().zip(family.usual_ids()).filter(|_| family != Family::Nanogpt);
-        let usual = usual.map(|(key, id)| (key.to_string(), id.into()));
-        let said = IDS.iter().filter_map(|&key| Some((key.to_string(), config.get(key)?.clone())));
-        let ids: Map<_, _> = usual.into_iter().chain(said).collect();
-        check(&ids, place)?;
+        let defaults = IDS.into_iter().zip(family.default_ids()).filter(|_| family != Family::Nanogpt);
+        let defaults = defaults.map(|(key, id)| (key.to_string(), id.into()));
+        let declared = IDS.iter().filter_map(|&key| Some((key.to_string(), config.get(key)?.clone())));
+        let ids: Map<_, _> = defaults.into_iter().chain(declared).collect();
+        check(&ids, config_path)?;
         if !ids.is_empty() {
             files.insert(CONFIG.to_string(), Contents::Json(ids));
         }
@@ -79,7 +79,7 @@ impl Companions {
         }
         let template = tokenizer.join(CHAT_TEMPLATE);
         if template.is_file() {
-            files.insert(CHAT_TEMPLATE.to_string(), Contents::Text(Text::open(template)?.whole()?));
+            files.insert(CHAT_TEMPLATE.to_string(), Contents::Text(Text::open(template)?.read_to_string()?));
         }
         Ok(Self(files))
     }
@@ -87,7 +87,7 @@ impl Companions {
     /// Reads the metadata that a run stores at `path`; empty if the file does not exist.
     ///
     /// # Errors
-    /// Same as [`Self::beside`].
+    /// Same as [`Self::collect`].
     pub fn read(path: &Path) -> Result<Self> {
         Self::read_by(read_json, path)
     }
@@ -95,7 +95,7 @@ impl Companions {
     /// Same as [`Self::read`], for native weights from elsewhere.
     ///
     /// # Errors
-    /// Same as [`Self::beside`].
+    /// Same as [`Self::collect`].
     pub fn read_given(path: &Path) -> Result<Self> {
         Self::read_by(read_given_json, path)
     }
@@ -104,7 +104,7 @@ impl Companions {
         if !path.exists() {
             return Ok(Self::default());
         }
-        let read = read(path, "what transformers keeps beside weights and tokenizer")?;
+        let read = read(path, "the metadata of transformers next to weights and tokenizer")?;
         read.0.values().filter_map(Contents::json).try_for_each(|contents| check(contents, path))?;
         Ok(read)
     }
@@ -160,6 +160,6 @@ impl Companions {
 }
 
 /// Refuses values that are not ids where ids are expected.
-fn check(contents: &Map<String, Value>, place: &Path) -> Result<()> {
-    IDS.iter().try_for_each(|key| Keys::of(contents, place).ids(key))
+fn check(contents: &Map<String, Value>, path: &Path) -> Result<()> {
+    IDS.iter().try_for_each(|key| Keys::of(contents, path).ids(key))
 }

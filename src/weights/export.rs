@@ -14,13 +14,13 @@ use crate::{data::Vocabulary, error::Result};
 /// The naming and layout of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ExportFormat {
-    /// The names and layout of the family that the model fits, as transformers loads it: GPT-2, Llama, Qwen2 or Qwen3.
+    /// The transformers names and layout of the family that the model fits: GPT-2, Llama, Qwen2 or Qwen3.
     Transformers,
-    /// This program's own names, and Burn's layout: linear weights are [in, out].
+    /// This program's own names and Burn's layout: linear weights are [in, out].
     Safetensors,
     /// GPT-2's names and layout, as transformers and nanoGPT load them.
     Gpt2,
-    /// PyTorch's names of parameters, and its layout: linear weights are [out, in].
+    /// PyTorch's parameter names and layout: linear weights are [out, in].
     PytorchNames,
 }
 
@@ -59,7 +59,7 @@ pub fn export(
     companions: &Companions,
     format: ExportFormat,
 ) -> Result<Export> {
-    let own = || serde_json::to_value(description).expect("a description holds plain values");
+    let native_config = || serde_json::to_value(description).expect("a description holds plain values");
     // The metadata entry that transformers requires.
     let for_pytorch = || ("format".to_string(), "pt".to_string());
     let family = match format {
@@ -76,9 +76,9 @@ pub fn export(
             (tensors, for_pytorch(), config)
         }
         None if format == ExportFormat::PytorchNames => {
-            (tensors.into_iter().map(pytorch_tensor).collect(), for_pytorch(), own())
+            (tensors.into_iter().map(pytorch_tensor).collect(), for_pytorch(), native_config())
         }
-        None => (tensors, native::entry(description), own()),
+        None => (tensors, native::entry(description), native_config()),
     };
     let pretty = |value: &Value| serde_json::to_vec_pretty(value).expect("JSON can be written");
     let stored = json!(vocabulary);
@@ -89,20 +89,21 @@ pub fn export(
         files.push(("generation_config.json", pretty(&generation)));
     }
     let tokenizer = tokenizer(&stored);
-    let usual = tokenizer.as_ref().map(|_| tokenizer_config(&config, vocabulary, description.sizes.context));
+    let default =
+        tokenizer.as_ref().map(|_| tokenizer_config(&config, vocabulary, description.sizes.context));
     if tokenizer.is_some()
         && let Some(template) = companions.chat_template()
     {
         files.push((companions::CHAT_TEMPLATE, template.as_bytes().to_vec()));
     }
-    let came_along = companions.file("tokenizer_config.json");
-    let is_misread = family == Some(Family::Qwen2) && tokenizer.is_some() && came_along.is_none();
-    let of_tokenizer = [
+    let imported = companions.file("tokenizer_config.json");
+    let is_misread = family == Some(Family::Qwen2) && tokenizer.is_some() && imported.is_none();
+    let tokenizer_files = [
         ("tokenizer.json", tokenizer),
-        ("tokenizer_config.json", came_along.or(usual)),
+        ("tokenizer_config.json", imported.or(default)),
         ("special_tokens_map.json", companions.file("special_tokens_map.json")),
     ];
-    files.extend(of_tokenizer.into_iter().filter_map(|(name, value)| Some((name, pretty(&value?)))));
+    files.extend(tokenizer_files.into_iter().filter_map(|(name, value)| Some((name, pretty(&value?)))));
     // For weights that this program may import again, as in a run folder.
     if format == ExportFormat::Safetensors {
         files.extend(companions.to_json().map(|json| (companions::FILE, json)));
@@ -112,15 +113,15 @@ pub fn export(
 
 /// Creates the `generation_config.json` that transformers derives from a config.
 fn generation_config(config: &Value) -> Value {
-    let mut made = json!({
+    let mut generation = json!({
         "_from_model_config": true,
         "bos_token_id": config["bos_token_id"],
         "eos_token_id": config["eos_token_id"],
     });
     if let Some(pad) = config.get("pad_token_id").filter(|pad| !pad.is_null()) {
-        made["pad_token_id"] = pad.clone();
+        generation["pad_token_id"] = pad.clone();
     }
-    made
+    generation
 }
 
 /// Creates the default `tokenizer_config.json` of a model with a context of `context` tokens.

@@ -102,19 +102,19 @@ impl WeightsFile {
         let read = source.seek(SeekFrom::Start(start as u64)).and_then(|_| source.read_exact(bytes));
         read.map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof => {
-                self.error("became shorter while it was read: wait until it is whole, then try again")
+                self.error("was truncated while it was being read; wait until it is complete, then try again")
             }
             _ => Error::io("read", &self.path, error),
         })
     }
 
     /// Calls `each` with consecutive chunks of a range.
-    fn pieces(&self, range: Range<usize>, mut each: impl FnMut(&[u8])) -> Result<()> {
-        let mut buffer = vec![0; PIECE.min(range.len())];
-        for start in range.clone().step_by(PIECE) {
-            let piece = &mut buffer[..PIECE.min(range.end - start)];
-            self.fill(piece, start)?;
-            each(piece);
+    fn for_each_chunk(&self, range: Range<usize>, mut each: impl FnMut(&[u8])) -> Result<()> {
+        let mut buffer = vec![0; CHUNK_BYTES.min(range.len())];
+        for start in range.clone().step_by(CHUNK_BYTES) {
+            let chunk = &mut buffer[..CHUNK_BYTES.min(range.end - start)];
+            self.fill(chunk, start)?;
+            each(chunk);
         }
         Ok(())
     }
@@ -125,35 +125,35 @@ impl WeightsFile {
     /// Returns an error if the file cannot be read.
     pub fn sha256(&self) -> Result<String> {
         let mut hash = Sha256::new();
-        self.pieces(0..self.length, |bytes| hash.update(bytes))?;
+        self.for_each_chunk(0..self.length, |bytes| hash.update(bytes))?;
         Ok(digits(&hash))
     }
 
     /// Returns the header of a safetensors file, and the offset of the first tensor.
     fn header(&self) -> Result<(Metadata, usize)> {
         if self.length == 0 {
-            return Err(self.error("is empty, where weights are expected: copy or download it anew"));
+            return Err(self.error("is empty; copy or download it again"));
         }
-        let begin = self.bytes(0..BEGIN)?;
+        let begin = self.bytes(0..SIGNATURE_BYTES)?;
         if begin.starts_with(b"GGUF") {
             return Err(self.error(
-                "is GGUF, the format of llama.cpp, which is not read: import the model's safetensors files, of which it \
-                 was converted",
+                "is GGUF, the format of llama.cpp, which is not supported; import the model's safetensors files, from \
+                 which it was converted",
             ));
         }
         if is_lfs_pointer(&begin) {
             return Err(self.error(LFS_POINTER));
         }
-        let partial = |problem: &str| self.error(format!("is no whole safetensors file: {problem}"));
-        let size = begin.first_chunk::<SIZE>().map_or(0, |&size| u64::from_le_bytes(size));
-        let start = usize::try_from(size).ok().and_then(|size| size.checked_add(SIZE));
-        let start = start.filter(|&start| size > 0 && start <= self.length.min(MAX_HEADER));
-        let start = start.ok_or_else(|| partial("it has no header"))?;
-        let header: Metadata = serde_json::from_slice(&self.bytes(SIZE..start)?)
-            .map_err(|error| partial(&format!("the header cannot be read: {error}")))?;
+        let invalid = |problem: &str| self.error(format!("is not a valid safetensors file: {problem}"));
+        let size = begin.first_chunk::<LENGTH_BYTES>().map_or(0, |&size| u64::from_le_bytes(size));
+        let start = usize::try_from(size).ok().and_then(|size| size.checked_add(LENGTH_BYTES));
+        let start = start.filter(|&start| size > 0 && start <= self.length.min(MAX_HEADER_END));
+        let start = start.ok_or_else(|| invalid("it has no header"))?;
+        let header: Metadata = serde_json::from_slice(&self.bytes(LENGTH_BYTES..start)?)
+            .map_err(|error| invalid(&format!("the header cannot be read: {error}")))?;
         match header.data_len().checked_add(start) {
             Some(end) if end == self.length => Ok((header, start)),
-            _ => Err(partial("its length is not that of the tensors in its header")),
+            _ => Err(invalid("its length does not match the tensors in its header")),
         }
     }
 
@@ -182,10 +182,10 @@ impl WeightsFile {
                     Dtype::F32 => DType::F32,
                     Dtype::F16 => DType::F16,
                     Dtype::BF16 => DType::BF16,
-                    other => return Err(file.error(format!("`{name}` is {other:?}: floats are expected"))),
+                    other => return Err(file.error(format!("`{name}` is {other:?}, not a float type"))),
                 };
                 let mut values = Vec::with_capacity(shape.iter().product());
-                file.pieces(first + start..first + end, |bytes| widen(bytes, dtype, &mut values))?;
+                file.for_each_chunk(first + start..first + end, |bytes| widen(bytes, dtype, &mut values))?;
                 Ok(TensorData::new(values, shape.clone()))
             })
         });
@@ -199,13 +199,13 @@ impl WeightsFile {
 }
 
 impl LazyTensor {
-    /// Creates a tensor whose values `read` returns in 32-bit floats.
+    /// Creates a tensor whose values `read` returns as 32-bit floats.
     pub fn new(name: String, shape: Vec<usize>, read: impl Fn() -> Result<TensorData> + 'static) -> Self {
         Self { name, shape, read: Rc::new(read) }
     }
 
     /// Creates a tensor from values in memory.
-    pub fn held(name: String, data: TensorData) -> Self {
+    pub fn from_data(name: String, data: TensorData) -> Self {
         Self::new(name, data.shape.to_vec(), move || Ok(data.clone()))
     }
 
@@ -214,7 +214,7 @@ impl LazyTensor {
         Self { name, ..self }
     }
 
-    /// Returns the values in 32-bit floats.
+    /// Returns the values as 32-bit floats.
     ///
     /// # Errors
     /// Returns an error if the tensor does not hold floats, or cannot be read.
@@ -230,13 +230,13 @@ impl fmt::Debug for LazyTensor {
 }
 
 /// The chunk size in bytes, a multiple of the size of every number type.
-const PIECE: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 /// The number of bytes at the start of a file from which its format is recognised.
-const BEGIN: usize = 64;
+const SIGNATURE_BYTES: usize = 64;
 /// The size in bytes of the header's length field.
-const SIZE: usize = 8;
+const LENGTH_BYTES: usize = 8;
 /// The maximum end of a header.
-const MAX_HEADER: usize = 100_000_000;
+const MAX_HEADER_END: usize = 100_000_000;
 
 /// Decodes a tensor to 32-bit floats, which a backend takes over without a copy.
 pub(super) fn floats(bytes: &[u8], dtype: DType, shape: &[usize]) -> TensorData {
@@ -272,9 +272,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_shrinks_is_an_error() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("model.safetensors");
+    fn truncation_during_reading_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
         let header = br#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
         let bytes = [&(header.len() as u64).to_le_bytes(), &header[..], &[0; 8]].concat();
         std::fs::write(&path, &bytes).unwrap();
@@ -282,9 +282,9 @@ mod tests {
         let tensor = file.tensors().unwrap().remove(0);
         assert_eq!(tensor.read().unwrap(), TensorData::new(vec![0f32; 2], [2]));
         std::fs::File::options().write(true).open(&path).unwrap().set_len(bytes.len() as u64 - 1).unwrap();
-        for said in [tensor.read().unwrap_err(), file.sha256().unwrap_err()] {
-            let expected = format!("{}: became shorter while it was read", path.display());
-            assert!(said.to_string().starts_with(&expected), "{said}");
+        for error in [tensor.read().unwrap_err(), file.sha256().unwrap_err()] {
+            let expected = format!("{}: was truncated while it was being read", path.display());
+            assert!(error.to_string().starts_with(&expected), "{error}");
         }
     }
 }

@@ -16,22 +16,22 @@ use crate::error::{Error, Result};
 use crate::files::{Text, parse_json, read_given_json};
 use crate::numbers::{counted, thousands};
 
-/// The naming of the weights.
+/// The format of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ImportFormat {
-    /// transformers' GPT-2, in one safetensors file or several, or a PyTorch file.
+    /// GPT-2 from transformers: one or more safetensors files, or a PyTorch file.
     Gpt2,
-    /// transformers' Llama, as SmolLM2 and TinyLlama are.
+    /// Llama from transformers, including SmolLM2 and TinyLlama.
     Llama,
-    /// transformers' Qwen2 and Qwen2.5.
+    /// Qwen2 and Qwen2.5 from transformers.
     Qwen2,
-    /// transformers' Qwen3.
+    /// Qwen3 from transformers.
     Qwen3,
-    /// transformers' SmolLM3, where all layers rotate.
+    /// SmolLM3 from transformers, if all layers use rotary positions.
     Smollm3,
-    /// nanoGPT's checkpoint, a PyTorch file.
+    /// A nanoGPT checkpoint (PyTorch file).
     Nanogpt,
-    /// This program's own.
+    /// Weights written by this program.
     Native,
 }
 
@@ -57,7 +57,7 @@ pub struct Imported {
 ///
 /// # Errors
 /// Returns an error if a file cannot be read, is damaged, or does not match its config. A mismatch lists the tensors
-/// that are missing, left over or of another shape, as many as fit on a line.
+/// that are missing, unexpected or of a different shape, as many as fit on a line.
 pub fn import(
     named: &[PathBuf],
     format: Option<ImportFormat>,
@@ -67,22 +67,22 @@ pub fn import(
     let checkpoint = checkpoint::open(named)?;
     let files = &checkpoint.files;
     let Some(first) = files.first() else {
-        return Err(Error::Input("there is no file to import".into()));
+        return Err(Error::Input("no file to import; pass a weights file or its folder".into()));
     };
     let folder = first.path().parent().unwrap_or(Path::new("."));
     let is_native = format.map_or_else(|| native::is_own(first), |format| format == ImportFormat::Native);
-    let of_tokenizer = match tokenizer {
+    let tokenizer_folder = match tokenizer {
         Some(path) if path.is_dir() => path,
         Some(path) => path.parent().unwrap_or(folder),
         None => folder,
     };
     let (tensors, description, companions) = match is_native {
         true if config.is_some() => {
-            let problem = "--config: native weights describe their model themselves: leave it out";
+            let problem = "--config: native weights contain the config of their model; remove the option";
             return Err(Error::Input(problem.into()));
         }
         true if files.len() > 1 => {
-            return Err(Error::Input("native weights are one file: name only that".into()));
+            return Err(Error::Input("native weights are a single file; pass only that file".into()));
         }
         true => {
             // A trial load checks that the weights match their model before anything is written; the model is dropped
@@ -90,7 +90,7 @@ pub fn import(
             let (_, description) = native::load_model::<Flex>(first, &Default::default())?;
             (first.tensors()?, description, Companions::read_given(&folder.join(companions::FILE))?)
         }
-        false => read_foreign(&checkpoint, format, config, of_tokenizer)?,
+        false => read_foreign(&checkpoint, format, config, tokenizer_folder)?,
     };
     let stored = folder.join("vocabulary.json");
     let found = match tokenizer {
@@ -99,34 +99,34 @@ pub fn import(
         // The file may be an export of this program; another program's file of this name is ignored.
         None => match Vocabulary::read_given(&stored) {
             Ok(vocabulary) => Some(vocabulary),
-            Err(_) => tokenizer::beside(folder)?,
+            Err(_) => tokenizer::find(folder)?,
         },
     };
     let vocab = description.sizes.vocab;
     if let Some(found) = found.as_ref().filter(|found| found.size() > vocab) {
         return Err(Error::Input(format!(
-            "the tokenizer has {}, but the model only {}: it belongs to another model; name the \
-             right one by --tokenizer",
+            "the tokenizer has {}, but the model only {}, so it belongs to another model; pass the \
+             right one with --tokenizer",
             counted(found.size(), "token"),
             thousands(vocab as f64)
         )));
     }
     let has_vocabulary = found.is_some();
-    warn_of_unread(folder, has_vocabulary);
+    warn_of_ignored(folder, has_vocabulary);
     let vocabulary = found.unwrap_or_else(|| Vocabulary::integers(vocab, &[]));
     Ok(Imported { is_native, description, tensors, vocabulary, has_vocabulary, companions })
 }
 
 /// Warns of files next to the weights that are not read.
-fn warn_of_unread(folder: &Path, has_vocabulary: bool) {
-    if let Some(unread) = tokenizer::unread_beside(folder).filter(|_| !has_vocabulary) {
-        log::warn!("{unread}, and import again");
+fn warn_of_ignored(folder: &Path, has_vocabulary: bool) {
+    if let Some(unsupported) = tokenizer::unsupported_in(folder).filter(|_| !has_vocabulary) {
+        log::warn!("{unsupported}, then import again");
     }
     let adapter = folder.join("adapter_config.json");
     if adapter.is_file() {
         log::warn!(
-            "{}: describes an adapter (LoRA), which is not applied: merge it into the weights with `merge_and_unload` of \
-             peft, and import the result",
+            "{}: describes an adapter (LoRA), which is not applied; merge it into the weights with `merge_and_unload` \
+             of peft, then import the result",
             adapter.display()
         );
     }
@@ -135,7 +135,7 @@ fn warn_of_unread(folder: &Path, has_vocabulary: bool) {
 /// The expected content of a config file, for errors.
 const CONFIG: &str = "the config of a model, as transformers writes it";
 
-/// Reads a foreign model. Its config is the one named, the one in the checkpoint, or the one next to it.
+/// Reads a foreign model. Its config is `named`, the config in the checkpoint, or the config next to it.
 fn read_foreign(
     checkpoint: &Checkpoint,
     format: Option<ImportFormat>,
@@ -143,21 +143,21 @@ fn read_foreign(
     tokenizer: &Path,
 ) -> Result<(Vec<LazyTensor>, Description, Companions)> {
     let first = checkpoint.files[0].path();
-    let (tensors, arguments) = checkpoint::read(checkpoint, families::is_no_parameter)?;
+    let (tensors, arguments) = checkpoint::read(checkpoint, families::is_buffer)?;
     let is_nanogpt = arguments.is_some();
-    let beside = first.with_file_name("config.json");
-    let (config, place): (Value, &Path) = match (named, arguments) {
-        (Some(path), _) => (parse_json(Text::open(path)?.whole()?.as_bytes(), path, CONFIG)?, path),
+    let adjacent = first.with_file_name("config.json");
+    let (config, config_path): (Value, &Path) = match (named, arguments) {
+        (Some(path), _) => (parse_json(Text::open(path)?.read_to_string()?.as_bytes(), path, CONFIG)?, path),
         (None, Some(arguments)) => (arguments, first),
-        (None, None) if beside.is_file() => (read_given_json(&beside, CONFIG)?, &beside),
+        (None, None) if adjacent.is_file() => (read_given_json(&adjacent, CONFIG)?, &adjacent),
         (None, None) if format.is_none() => {
             let problem =
-                "says nothing of its model, and no config.json lies beside it: name that by --config";
+                "does not describe its model, and there is no config.json next to it; pass one with --config";
             return Err(Error::file(first, problem));
         }
         (None, None) => (json!({}), first),
     };
-    let said = config.get("model_type").and_then(Value::as_str);
+    let declared = config.get("model_type").and_then(Value::as_str);
     let family = match format {
         Some(ImportFormat::Gpt2) => Family::Gpt2,
         Some(ImportFormat::Llama) => Family::Llama,
@@ -166,14 +166,15 @@ fn read_foreign(
         Some(ImportFormat::Smollm3) => Family::Smollm3,
         Some(ImportFormat::Nanogpt) => Family::Nanogpt,
         None if is_nanogpt => Family::Nanogpt,
-        Some(ImportFormat::Native) | None => Family::named_by(&config, place)?,
+        Some(ImportFormat::Native) | None => Family::named_by(&config, config_path)?,
     };
-    let (tensors, description) = families::import(family, tensors, (&config, place), first)?;
-    if let Some(said) = said.filter(|said| *said != family.name()) {
-        let (place, family) = (place.display(), family.name());
-        log::info!("{place} says `model_type` \"{said}\", and is read as {family} by --format");
+    let (tensors, description) = families::import(family, tensors, (&config, config_path), first)?;
+    if let Some(declared) = declared.filter(|name| *name != family.name()) {
+        let (path, family) = (config_path.display(), family.name());
+        log::info!("{path}: `model_type` is \"{declared}\", but --format imports it as {family}");
     }
-    let companions = Companions::beside(family, (&config, place), &first.with_file_name(""), tokenizer)?;
+    let companions =
+        Companions::collect(family, (&config, config_path), &first.with_file_name(""), tokenizer)?;
     Ok((tensors, description, companions))
 }
 

@@ -26,20 +26,20 @@ use burn::tensor::TensorData;
 
 use crate::error::{Error, Result};
 
-/// Refuses the file `origin` if its tensors have any problems. The error consists of `told`, the first problems, and
+/// Refuses the file `origin` if its tensors have any problems. The error consists of `summary`, the first problems, and
 /// the number of further ones, on one line.
-fn refuse(origin: &Path, problems: &[String], told: &str) -> Result<()> {
-    const SHOWN: usize = 32;
-    let mut shown = problems[..problems.len().min(SHOWN)].join(", ");
-    if problems.len() > SHOWN {
-        shown += &format!(", and {} more", problems.len() - SHOWN);
+fn refuse(origin: &Path, problems: &[String], summary: &str) -> Result<()> {
+    const MAX_SHOWN: usize = 32;
+    let mut shown = problems[..problems.len().min(MAX_SHOWN)].join(", ");
+    if problems.len() > MAX_SHOWN {
+        shown += &format!(", and {} more", problems.len() - MAX_SHOWN);
     }
-    if problems.is_empty() { Ok(()) } else { Err(Error::file(origin, format!("{told}: {shown}"))) }
+    if problems.is_empty() { Ok(()) } else { Err(Error::file(origin, format!("{summary}: {shown}"))) }
 }
 
 /// The error for non-finite weights, which come from a diverged run or a damaged file.
-const NOT_FINITE: &str = "holds weights that are not finite, for its training has diverged, or the file is damaged; copy \
-                          or export it anew. They are in";
+const NOT_FINITE: &str = "contains non-finite weights (its training diverged, or the file is damaged; copy or export \
+                          it again)";
 
 /// Returns the name of a tensor with non-finite values, in backquotes; `None` if all values are finite.
 fn not_finite(name: &str, data: &TensorData) -> Option<String> {

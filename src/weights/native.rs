@@ -1,4 +1,4 @@
-//! The native format: one safetensors file in 32-bit floats, with each parameter under its path in the model, as
+//! The native format: one safetensors file in 32-bit floats, with each parameter under its path in the model, such as
 //! `blocks.0.attention.qkv.weight`.
 //!
 //! Equal weights give equal bytes. The tensors are in a fixed order, and the only metadata entry holds the model's
@@ -54,9 +54,9 @@ pub fn names<B: Backend, M: Module<B>>(module: &M) -> Vec<String> {
 /// Replaces a module's parameters by `tensors`, which were read from the file `origin`.
 ///
 /// # Errors
-/// Lists up to 32 tensors that are missing, left over or of another shape.
+/// Returns an error that lists up to 32 tensors that are missing, unexpected or of a different shape.
 pub fn apply<B: Backend, M: Module<B>>(module: M, tensors: Tensors, origin: &Path) -> Result<M> {
-    apply_lazy(module, tensors.into_iter().map(|(name, data)| LazyTensor::held(name, data)), origin)
+    apply_lazy(module, tensors.into_iter().map(|(name, data)| LazyTensor::from_data(name, data)), origin)
 }
 
 /// Same as [`apply`], but reads each tensor only when it is assigned.
@@ -74,14 +74,14 @@ fn apply_lazy<B: Backend, M: Module<B>>(
     let result = module.apply(tensors.map(snapshot).collect(), None, None, true);
     let misfit = |error: &ApplyError| match error {
         ApplyError::ShapeMismatch { path, expected, found } => {
-            format!("`{path}` is {:?}, not {:?}", found.to_vec(), expected.to_vec())
+            format!("`{path}` has shape {:?}, not {:?}", found.to_vec(), expected.to_vec())
         }
         other => other.to_string(),
     };
     let missing = result.missing.iter().map(|(name, _)| format!("`{name}` is missing"));
-    let unused = result.unused.iter().map(|name| format!("`{name}` is left over"));
+    let unused = result.unused.iter().map(|name| format!("`{name}` is unexpected"));
     let problems: Vec<_> = missing.chain(result.errors.iter().map(misfit)).chain(unused).collect();
-    super::refuse(origin, &problems, "holds the weights of another model")?;
+    super::refuse(origin, &problems, "contains the weights of another model")?;
     Ok(module)
 }
 
@@ -90,9 +90,9 @@ pub fn to_bytes(tensors: &Tensors, description: Option<&Description>) -> Result<
     let metadata = description.map(entry).map(|entry| HashMap::from([entry]));
     let views = tensors.iter().map(|(name, data)| {
         let view = TensorView::new(Dtype::F32, data.shape.to_vec(), data.as_bytes());
-        (name, view.expect("a tensor has as many numbers as its shape says"))
+        (name, view.expect("the data of a tensor matches its shape"))
     });
-    safetensors::serialize(views, metadata).map_err(|error| unwritten(&error))
+    safetensors::serialize(views, metadata).map_err(|error| unwritable(&error))
 }
 
 /// Returns the metadata entry that describes the model of the weights.
@@ -118,7 +118,7 @@ pub fn write(path: &Path, tensors: &[LazyTensor], metadata: (String, String)) ->
     };
     let header = Metadata::new(Some(HashMap::from([metadata])), tensors.iter().map(information).collect())
         .and_then(|header| Ok(serde_json::to_vec(&header)?));
-    let mut header = header.map_err(|error| unwritten(&error))?;
+    let mut header = header.map_err(|error| unwritable(&error))?;
     header.resize(header.len().next_multiple_of(8), b' ');
     let io = |error| Error::io("write", path, error);
     let mut file = File::create(path).map_err(io)?;
@@ -130,8 +130,8 @@ pub fn write(path: &Path, tensors: &[LazyTensor], metadata: (String, String)) ->
     file.sync_data().map_err(io)
 }
 
-fn unwritten(error: &SafeTensorError) -> Error {
-    Error::Failed(format!("the weights cannot be written: {error}"))
+fn unwritable(error: &SafeTensorError) -> Error {
+    Error::Failed(format!("cannot write the weights: {error}"))
 }
 
 /// Reads all tensors of a safetensors file, by name.
@@ -152,10 +152,11 @@ pub fn is_own(file: &WeightsFile) -> bool {
 /// # Errors
 /// Returns an error if the file was not written by this program.
 pub fn description(file: &WeightsFile) -> Result<Description> {
-    let foreign = |problem: String| file.error(format!("does not say what model it holds: {problem}"));
+    let foreign = |problem: String| file.error(format!("does not describe its model: {problem}"));
     let entries = file.metadata()?;
-    let json =
-        entries.get(DESCRIPTION).ok_or_else(|| foreign(format!("it lacks the entry `{DESCRIPTION}`")))?;
+    let json = entries
+        .get(DESCRIPTION)
+        .ok_or_else(|| foreign(format!("it lacks the metadata entry `{DESCRIPTION}`")))?;
     serde_json::from_str(json).map_err(|error| foreign(error.to_string()))
 }
 
@@ -174,23 +175,24 @@ pub fn read(file: &WeightsFile) -> Result<(Tensors, Description)> {
 /// # Errors
 /// Same as [`read`].
 pub fn checked(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Description)> {
-    /// A number of parameters that any machine can hold.
-    const SMALL: usize = 1 << 24;
+    /// A number of parameters that fits into the memory of any machine.
+    const SMALL_MODEL_PARAMETERS: usize = 1 << 24;
     let tensors = file.tensors()?;
     let description = description(file)?;
     let Description { model, sizes } = &description;
     model.check().map_err(|error| file.error(Error::from(error).to_string()))?;
     let held: usize = tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum();
     let largest = sizes.vocab.max(sizes.context).max(sizes.source_context.unwrap_or(0));
-    if largest > u32::MAX as usize || model.parameters::<Flex>(*sizes) > held.max(SMALL).saturating_mul(2) {
-        let problem = format!("is damaged: it describes a model much larger than its {held} numbers");
+    let limit = held.max(SMALL_MODEL_PARAMETERS).saturating_mul(2);
+    if largest > u32::MAX as usize || model.parameters::<Flex>(*sizes) > limit {
+        let problem = format!("is damaged: it describes a model much larger than its {held} values");
         return Err(file.error(problem));
     }
-    let mut broken = Vec::new();
+    let mut non_finite = Vec::new();
     for tensor in &tensors {
-        broken.extend(super::not_finite(&tensor.name, &tensor.read()?));
+        non_finite.extend(super::not_finite(&tensor.name, &tensor.read()?));
     }
-    super::refuse(file.path(), &broken, super::NOT_FINITE)?;
+    super::refuse(file.path(), &non_finite, super::NOT_FINITE)?;
     Ok((tensors, description))
 }
 

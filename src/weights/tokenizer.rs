@@ -10,8 +10,8 @@ use crate::data::vocabulary::{END_OF_TEXT, Vocabulary, byte_level};
 use crate::error::{Error, Result};
 use crate::files::quoted;
 
-/// The files of tokenizers that are not read, each with its kind.
-const UNREAD: [(&str, &str); 2] = [("tokenizer.model", "SentencePiece"), ("vocab.txt", "WordPiece")];
+/// The files of unsupported tokenizers, each with its kind.
+const UNSUPPORTED: [(&str, &str); 2] = [("tokenizer.model", "SentencePiece"), ("vocab.txt", "WordPiece")];
 
 /// Reads the tokenizer at `path`, a `tokenizer.json` or a folder.
 ///
@@ -21,19 +21,20 @@ pub fn read(path: &Path) -> Result<Vocabulary> {
     if !path.is_dir() {
         return Vocabulary::read_tokenizer(path);
     }
-    let none = "holds no tokenizer: neither tokenizer.json, nor vocab.json and merges.txt";
-    beside(path)?.ok_or_else(|| unread_beside(path).unwrap_or_else(|| Error::file(path, none)))
+    let none = "contains no tokenizer; expected tokenizer.json, or vocab.json and merges.txt";
+    find(path)?.ok_or_else(|| unsupported_in(path).unwrap_or_else(|| Error::file(path, none)))
 }
 
 /// Returns the error for a tokenizer in a folder that must be converted before it can be read; `None` if there is none.
-pub fn unread_beside(folder: &Path) -> Option<Error> {
-    let (name, kind) = UNREAD.into_iter().find(|(name, _)| folder.join(name).is_file())?;
+pub fn unsupported_in(folder: &Path) -> Option<Error> {
+    let (name, kind) = UNSUPPORTED.into_iter().find(|(name, _)| folder.join(name).is_file())?;
     let path = folder.join(name);
     let convert = "import sys; from transformers import AutoTokenizer as T; \
                    T.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])";
     let folder = quoted(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
     let problem = format!(
-        "is a {kind} tokenizer, which is not read: convert it to tokenizer.json with `python3 -c '{convert}' {folder}`"
+        "is a {kind} tokenizer, which is not supported; convert it to tokenizer.json with \
+         `python3 -c '{convert}' {folder}`"
     );
     Some(Error::file(path, problem))
 }
@@ -42,7 +43,7 @@ pub fn unread_beside(folder: &Path) -> Option<Error> {
 ///
 /// # Errors
 /// Returns an error if the file cannot be parsed.
-pub fn beside(folder: &Path) -> Result<Option<Vocabulary>> {
+pub fn find(folder: &Path) -> Result<Option<Vocabulary>> {
     let [json, vocabulary, merges] =
         ["tokenizer.json", "vocab.json", "merges.txt"].map(|name| folder.join(name));
     if json.is_file() {
@@ -52,7 +53,7 @@ pub fn beside(folder: &Path) -> Result<Option<Vocabulary>> {
     } else if merges.is_file() {
         read_pair(&vocabulary, &merges).map(Some)
     } else {
-        let problem = "needs the merges.txt that it was saved with beside it";
+        let problem = "lacks its merges.txt; copy that file next to it";
         Err(Error::file(vocabulary, problem))
     }
 }
@@ -60,7 +61,7 @@ pub fn beside(folder: &Path) -> Result<Option<Vocabulary>> {
 /// Reads GPT-2's byte pair encoding in the format of its first release.
 fn read_pair(vocabulary: &Path, merges: &Path) -> Result<Vocabulary> {
     let refused = |error: String| {
-        Error::file(vocabulary, format!("is no GPT-2 vocabulary with its merges.txt: {error}"))
+        Error::file(vocabulary, format!("is not a GPT-2 vocabulary that matches its merges.txt: {error}"))
     };
     let [Some(names), Some(pairs)] = [vocabulary.to_str(), merges.to_str()] else {
         return Err(refused("the path is not UTF-8".into()));
@@ -76,7 +77,7 @@ fn read_pair(vocabulary: &Path, merges: &Path) -> Result<Vocabulary> {
     }
     json["model"]["merges"] = json!(pairs);
     json["model"]["vocab"] = json!(names.into_iter().collect::<BTreeMap<_, _>>());
-    Vocabulary::made_tokenizer(json, vocabulary)
+    Vocabulary::convert_tokenizer(json, vocabulary)
 }
 
 #[cfg(test)]
@@ -125,6 +126,6 @@ mod tests {
         let both = json!({"add_bos_token": true, "bos_token": "</s>", "add_eos_token": true});
         assert_eq!(ids(both), [3, 6, 13]);
         let qwen = json!({"tokenizer_class": "Qwen2Tokenizer", "add_bos_token": true});
-        assert_eq!(ids(qwen), [4, 5], "Qwen has no token that begins a text");
+        assert_eq!(ids(qwen), [4, 5], "Qwen has no begin-of-text token");
     }
 }

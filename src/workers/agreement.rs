@@ -21,7 +21,7 @@ pub struct Identity {
     device: String,
 }
 
-/// Lists the instruction sets on which the kernels, and the libraries below them, dispatch.
+/// Lists the instruction sets that select code paths in the kernels and in the libraries below them.
 #[cfg(target_arch = "x86_64")]
 fn instructions() -> String {
     let has = [
@@ -75,19 +75,21 @@ impl Identity {
         let of_first = format!("worker 0 on {}", first.host);
         let problem = if self.program != first.program {
             format!(
-                "is another build of this program than {of_first} has: start the same one on every machine"
+                "is a different build of this program than {of_first}; start the same build on every machine"
             )
         } else if self.config != first.config {
             let mut lines = self.config.lines().zip(first.config.lines());
             let differing = lines.find(|(here, there)| here != there);
-            let (here, there) = differing.unwrap_or(("a key", "another one"));
-            format!("reads `{here}` where {of_first} reads `{there}`: give every worker the same config")
+            let (here, there) = differing.unwrap_or(("a key", "a different key"));
+            format!(
+                "has the config `{here}` where {of_first} has `{there}`; use the same config on every worker"
+            )
         } else if self.data != first.data {
-            format!("reads other data than {of_first}: give every worker the same files")
+            format!("reads different data than {of_first}; use the same files on every worker")
         } else if self.device != first.device {
             format!(
-                "computes by {}, and {of_first} by {}: their results differ in the last bits, so use machines of one \
-                 kind",
+                "computes with {}, but {of_first} computes with {}, so results would differ in the last bits; \
+                use machines of the same kind",
                 self.device, first.device
             )
         } else {
@@ -102,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_named() {
+    fn errors_name_the_difference() {
         let identity = |host: &str| Identity {
             host: host.into(),
             program: "1".into(),
@@ -112,19 +114,22 @@ mod tests {
         };
         let (own, first) = (identity("here"), identity("there"));
         assert!(own.compare(&first).is_ok(), "machines may have any name");
-        let told = |change: fn(&mut Identity)| {
+        let error = |change: fn(&mut Identity)| {
             let mut own = own.clone();
             change(&mut own);
             own.compare(&first).unwrap_err().to_string()
         };
         assert!(
-            told(|own| own.program.push('x'))
-                .starts_with("is another build of this program than worker 0 on there")
+            error(|own| own.program.push('x'))
+                .starts_with("is a different build of this program than worker 0 on there")
         );
-        assert!(told(|own| own.config = "a = 1\nb = 3\n".into()).starts_with("reads `b = 3` where"));
-        assert!(told(|own| own.data = 8).starts_with("reads other data"));
         assert!(
-            told(|own| own.device.push_str(", FMA")).starts_with("computes by ndarray with AVX2, FMA, and")
+            error(|own| own.config = "a = 1\nb = 3\n".into()).starts_with("has the config `b = 3` where")
+        );
+        assert!(error(|own| own.data = 8).starts_with("reads different data"));
+        assert!(
+            error(|own| own.device.push_str(", FMA"))
+                .starts_with("computes with ndarray with AVX2, FMA, but")
         );
     }
 }

@@ -23,7 +23,8 @@ pub fn without_launcher(command: &mut Command) {
     }
 }
 
-fn said() -> Option<(usize, usize)> {
+/// Returns the rank of this process and the number of processes, if a launcher has set them.
+fn rank_and_size() -> Option<(usize, usize)> {
     let number = |name: &str| std::env::var(name).ok()?.parse().ok();
     VARIABLES.iter().find_map(|(rank, count)| Some((number(rank)?, number(count)?)))
 }
@@ -31,7 +32,7 @@ fn said() -> Option<(usize, usize)> {
 /// Mutes every process started by `mpirun` except the first; returns true if this process is muted. A build without MPI
 /// ignores the variables of a launcher, because they may be left over from another program.
 pub fn mute_all_but_first() -> bool {
-    let is_another = cfg!(feature = "mpi") && said().is_some_and(|(rank, _)| rank > 0);
+    let is_another = cfg!(feature = "mpi") && rank_and_size().is_some_and(|(rank, _)| rank > 0);
     if is_another {
         mute();
     }
@@ -40,7 +41,7 @@ pub fn mute_all_but_first() -> bool {
 
 /// Returns the number of processes that `mpirun` started, or `None` if it did not start this one.
 pub(super) fn count() -> Option<usize> {
-    said().map(|(_, count)| count)
+    rank_and_size().map(|(_, count)| count)
 }
 
 /// Returns the name of the rank variable that is set.

@@ -56,14 +56,14 @@ pub struct Workers {
     presence: Arc<Mutex<Option<Presence>>>,
 }
 
-/// The error that ended a worker's part of a collective operation.
+/// The error of a worker, in the form that it sends to the others.
 #[derive(Debug, Serialize, serde::Deserialize)]
-struct Ending {
+struct SharedError {
     message: String,
     exit_code: u8,
 }
 
-impl Ending {
+impl SharedError {
     fn error(self) -> Error {
         if self.exit_code == 2 { Error::Input(self.message) } else { Error::Failed(self.message) }
     }
@@ -108,8 +108,9 @@ impl Workers {
         match count {
             0 | 1 => Ok(Self::alone()),
             count => Err(Error::Input(format!(
-                "mpirun started this program {count} times, as {} says, and this build cannot share the work: build it \
-                 with cargo build --release --features mpi, or start it without mpirun and that variable",
+                "mpirun started this program {count} times ({} is set), but this build does not support MPI; \
+                build it with cargo build --release --features mpi, or start it without mpirun and unset \
+                that variable",
                 launched::variable()
             ))),
         }
@@ -151,8 +152,8 @@ impl Workers {
     }
 
     /// Sums the `values` of all workers element by element, along a binary tree over their numbers (an all-reduce):
-    /// every worker then has the same bits. All workers pass the same number of values; `add` adds values to others
-    /// element by element.
+    /// every worker then has the same bits. All workers pass the same number of values. `add` adds the second slice to
+    /// the first, element by element.
     ///
     /// # Errors
     /// Returns an error if a worker does not answer.
@@ -180,8 +181,8 @@ impl Workers {
         read(0, &link.receive(0, &mut self.wait())?)
     }
 
-    /// Gathers the values of all workers on worker 0, in the order of their numbers; returns an empty list on the
-    /// others.
+    /// Gathers the values of all workers on worker 0, in the order of their numbers. The other workers get an empty
+    /// list.
     ///
     /// # Errors
     /// Returns an error if a worker does not answer.
@@ -217,7 +218,7 @@ impl Workers {
         text.map(|text| read(rank, &text)).transpose()
     }
 
-    /// Returns each worker's result, unless one of them failed: then all fail, and worker 0 reports why.
+    /// Returns each worker's result. If one of them failed, all fail, and worker 0 reports the error.
     ///
     /// # Errors
     /// Returns the error of the first worker that failed.
@@ -225,7 +226,7 @@ impl Workers {
         if self.link.is_none() {
             return result;
         }
-        let own = result.as_ref().err().map(|error| self.ending(error));
+        let own = result.as_ref().err().map(|error| self.shared_error(error));
         let first = self.to_first(own)?.into_iter().flatten().next();
         let first = self.from_first(first)?;
         self.has_failed.store(first.is_some(), Ordering::Relaxed);
@@ -233,7 +234,7 @@ impl Workers {
             (None, result) => result,
             // Worker 0 keeps its own error unchanged.
             (Some(_), Err(error)) if self.is_first() => Err(error),
-            (Some(ending), _) => Err(ending.error()),
+            (Some(shared_error), _) => Err(shared_error.error()),
         }
     }
 
@@ -246,20 +247,20 @@ impl Workers {
     }
 
     /// Converts an error of this worker for the others.
-    fn ending(&self, error: &Error) -> Ending {
+    fn shared_error(&self, error: &Error) -> SharedError {
         let message = match self.is_first() {
             true => error.to_string(),
             false => format!("worker {} on {}: {error}", self.rank, host()),
         };
-        Ending { message, exit_code: error.exit_code() }
+        SharedError { message, exit_code: error.exit_code() }
     }
 
-    /// Starts to watch the other workers: if one dies or hangs, all end.
+    /// Starts watching the other workers: if one of them dies or hangs, all end.
     pub fn watch(&self, presence: Presence) {
         *self.presence.lock().unwrap_or_else(PoisonError::into_inner) = Some(presence);
     }
 
-    /// Ends this worker's part with its result, once worker 0 has finished as well, which may spend a long time on
+    /// Ends this worker's part with its result, once worker 0 has finished as well. Worker 0 may spend a long time on
     /// analysis and plots.
     ///
     /// # Errors
@@ -279,10 +280,10 @@ impl Workers {
                 return result;
             }
             unmute();
-            return result.map_err(|error| self.ending(&error).error());
+            return result.map_err(|error| self.shared_error(&error).error());
         }
         if let (true, Err(error)) = (self.is_first(), &result) {
-            // Before another worker ends, because mpirun then ends the rest.
+            // Report before another worker ends, because mpirun then ends the rest.
             log::error!("{error}");
             mute();
         }
@@ -319,11 +320,11 @@ pub fn host() -> String {
 
 /// Serialises a message to another worker.
 fn written(message: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(message).expect("what workers share are plain values")
+    serde_json::to_vec(message).expect("messages hold plain values")
 }
 
 /// Parses a message from worker `rank`.
 fn read<T: DeserializeOwned>(rank: usize, text: &[u8]) -> Result<T> {
     serde_json::from_slice(text)
-        .map_err(|error| Error::Failed(format!("worker {rank} said what nobody can read: {error}")))
+        .map_err(|error| Error::Failed(format!("worker {rank} sent an invalid message: {error}")))
 }

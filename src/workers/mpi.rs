@@ -28,18 +28,18 @@ pub(super) struct Started {
 #[derive(Debug)]
 pub(super) struct Mpi;
 
-/// The bytes of a piece of a swap, small enough for Open MPI's eager protocol over TCP. A larger message needs a
+/// The size of a piece of a swap, small enough for Open MPI's eager protocol over TCP. A larger message needs a
 /// rendezvous, and its reply queues behind the data of the other direction: the two directions would alternate.
-const PIECE: usize = 60 << 10;
+const PIECE_BYTES: usize = 60 << 10;
 /// The number of pieces in flight in each direction, enough for a link of 10 Gbit/s with a latency of a few
 /// milliseconds.
-const IN_FLIGHT: usize = 64;
+const MAX_PIECES_IN_FLIGHT: usize = 64;
 
 /// The lock that serialises calls to MPI.
-static TURN: Mutex<()> = Mutex::new(());
+static CALLS: Mutex<()> = Mutex::new(());
 
-fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_calls() -> MutexGuard<'static, ()> {
+    CALLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Removes completed requests from the front of a queue.
@@ -55,11 +55,11 @@ fn drop_done<'a, D: ?Sized, S: Scope<'a>>(requests: &mut VecDeque<Request<'a, D,
 /// Starts MPI.
 pub(super) fn start() -> Result<Started> {
     let Some((universe, threading)) = initialize_with_threading(Threading::Serialized) else {
-        return Err(Error::Failed("MPI has been started already".into()));
+        return Err(Error::Failed("MPI is already initialised".into()));
     };
     if threading < Threading::Serialized {
         return Err(Error::Failed(
-            "this MPI allows calls from one thread only: use one that allows several".into(),
+            "this MPI library supports calls from one thread only; use one that supports MPI_THREAD_SERIALIZED".into(),
         ));
     }
     let world = universe.world();
@@ -67,14 +67,14 @@ pub(super) fn start() -> Result<Started> {
     let machine = world.split_shared(world.rank());
     let local = (machine.rank() as usize, machine.size() as usize);
     drop(machine);
-    // Ended by `finish` once all workers are done; a process that fails before must not wait for the others.
+    // `finish` ends MPI once all workers are done. A process that fails earlier must not wait for the others.
     std::mem::forget(universe);
     Ok(Started { rank, count, local, link: Mpi })
 }
 
 /// Ends MPI, which waits for all workers.
 pub(super) fn finish() {
-    let _turn = turn();
+    let _lock = lock_calls();
     // SAFETY: MPI is started, and nothing calls it afterwards.
     unsafe { mpi::ffi::MPI_Finalize() };
 }
@@ -83,20 +83,20 @@ impl Link for Mpi {
     fn swap(&self, peer: usize, out: &[u8], into: &mut [u8], wait: &mut Wait) -> Result<()> {
         let world = SimpleCommunicator::world();
         let peer = world.process_at_rank(peer as i32);
-        let (mut outs, mut intos) = (out.chunks(PIECE), into.chunks_mut(PIECE));
+        let (mut outs, mut intos) = (out.chunks(PIECE_BYTES), into.chunks_mut(PIECE_BYTES));
         scope(|scope| {
             let (mut receives, mut sends) = (VecDeque::new(), VecDeque::new());
             loop {
                 {
-                    let _turn = turn();
+                    let _lock = lock_calls();
                     drop_done(&mut receives);
                     drop_done(&mut sends);
-                    while receives.len() < IN_FLIGHT
+                    while receives.len() < MAX_PIECES_IN_FLIGHT
                         && let Some(into) = intos.next()
                     {
                         receives.push_back(peer.immediate_receive_into(scope, into));
                     }
-                    while sends.len() < IN_FLIGHT
+                    while sends.len() < MAX_PIECES_IN_FLIGHT
                         && let Some(out) = outs.next()
                     {
                         sends.push_back(peer.immediate_send(scope, out));
@@ -117,12 +117,12 @@ impl Link for Mpi {
         let peer = world.process_at_rank(peer as i32);
         scope(|scope| {
             let mut sends = Some({
-                let _turn = turn();
+                let _lock = lock_calls();
                 peer.immediate_send(scope, message)
             });
             loop {
                 {
-                    let _turn = turn();
+                    let _lock = lock_calls();
                     sends = sends.and_then(|request| request.test().err());
                 }
                 if sends.is_none() {
@@ -148,7 +148,7 @@ impl Link for Mpi {
     fn poll(&self, peer: usize) -> Result<Option<Vec<u8>>> {
         let world = SimpleCommunicator::world();
         let peer = world.process_at_rank(peer as i32);
-        let _turn = turn();
+        let _lock = lock_calls();
         let Some((message, status)) = peer.immediate_matched_probe() else { return Ok(None) };
         let mut bytes = vec![0; status.count(u8::equivalent_datatype()) as usize];
         message.matched_receive_into(&mut bytes[..]);

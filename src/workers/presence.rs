@@ -2,8 +2,7 @@
 //!
 //! Each worker holds the operating system's lock on its own file in a shared folder. The lock ends with the process,
 //! whatever ends it: worker 0 watches the locks of all others, the others watch the lock of worker 0. The first line of
-//! a file is the worker's state. When many workers wait for each other, the one that does not wait is the one that
-//! hangs.
+//! a file is the worker's state. When workers wait for each other, the worker that does not wait is the one that hangs.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -19,18 +18,18 @@ use crate::files::{HiddenFolder, open_own, open_own_to_write, read_own, remove_a
 use crate::terminal::unmute;
 
 /// The prefix of the hidden folder that workers share during a run.
-const SHARED: &str = ".workers-";
+const SHARED_PREFIX: &str = ".workers-";
 
 /// The interval at which locks are checked.
-const LOOK: Duration = Duration::from_millis(100);
-/// The longest time for a file to become visible to other machines, for example on a network drive.
-const APPEARS: Duration = Duration::from_secs(10);
-/// The time that the other workers give the reporting one to print, and `mpirun` to end them.
-const GRACE: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// The maximum time until a file is visible to other machines, for example on a network drive.
+const MAX_DELAY: Duration = Duration::from_secs(10);
+/// The time that the other workers leave for the reporting worker to print, and for `mpirun` to end them.
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
 /// The states of a worker, written to the first line of its file.
-const WORKS: &str = "works\n";
-const WAITS: &str = "waits\n";
+const WORKING: &str = "works\n";
+const WAITING: &str = "waits\n";
 const LEFT: &str = "left.\n";
 
 /// The file of one worker, and its watch over the others.
@@ -57,22 +56,22 @@ struct View {
 
 impl Presence {
     /// Announces this worker in a hidden folder next to `place`, and watches the others from now on. A step may take up
-    /// to `limit`. Worker 0 provides `place` and `remedy`, the advice on how to resume after a worker has died.
+    /// to `limit`. Worker 0 provides `place` and `remedy`, the advice for resuming after a worker has died.
     ///
     /// # Errors
     /// Returns an error on every worker if one of them cannot write there or sees another folder.
     pub fn begin(workers: &Workers, place: &Path, limit: Duration, remedy: String) -> Result<Self> {
         let made = workers.on_first(|| {
             remove_left_behind(place);
-            let hidden = HiddenFolder::beside(place, SHARED, "--run DIR")?;
+            let hidden = HiddenFolder::next_to(place, SHARED_PREFIX, "--run DIR")?;
             let whole = hidden.path().canonicalize();
             Ok((whole.map_err(|error| Error::io("find", hidden.path(), error))?, hidden))
         })?;
         let (folder, shared) = made.unzip();
         let (folder, first_host, remedy) = workers.from_first((folder, host(), remedy))?;
-        let folder = folder.ok_or_else(|| Error::Failed("no shared folder".into()))?;
+        let folder = folder.ok_or_else(|| Error::Failed("worker 0 has no shared folder".into()))?;
         let view = View { folder, rank: workers.rank(), count: workers.count(), remedy };
-        let file = workers.agree(view.appear(&first_host))?;
+        let file = workers.agree(view.create_file(&first_host))?;
         workers.on_first(|| view.check_all())?;
 
         let has_left = Arc::new(AtomicBool::new(false));
@@ -85,7 +84,7 @@ impl Presence {
     /// Records that this worker has waited for another for `passed`.
     pub(super) fn waits(&mut self, passed: Duration) {
         if !std::mem::replace(&mut self.is_waiting, true) {
-            self.write(WAITS);
+            self.write(WAITING);
         }
         if passed > self.limit {
             self.view.end_hanging(passed);
@@ -95,7 +94,7 @@ impl Presence {
     /// Records that the wait of this worker is over.
     pub(super) fn works(&mut self) {
         self.is_waiting = false;
-        self.write(WORKS);
+        self.write(WORKING);
     }
 
     /// Records that this worker has ended and printed everything.
@@ -116,13 +115,13 @@ impl View {
     }
 
     /// Creates and locks this worker's file.
-    fn appear(&self, first_host: &str) -> Result<File> {
+    fn create_file(&self, first_host: &str) -> Result<File> {
         let folder = self.parent();
-        let is_there = appears(|| self.folder.is_dir());
+        let is_there = becomes_visible(|| self.folder.is_dir());
         ensure(is_there, Error::Input, || {
             format!(
-                "does not see what worker 0 on {first_host} writes into `{folder}`: name a folder that all machines \
-                 share with --run DIR"
+                "does not see the files that worker 0 on {first_host} writes into `{folder}`; pass a folder \
+                shared by all machines with --run DIR"
             )
         })?;
         let path = self.file(self.rank);
@@ -130,20 +129,21 @@ impl View {
         let mut file = open_own_to_write(&path, File::options().create(true))?;
         file.try_lock().map_err(|error| {
             Error::Input(format!(
-                "the disk of `{folder}` offers no file locks ({error}): choose one on another with --run DIR"
+                "the disk of `{folder}` does not support file locks ({error}); pass a folder on another disk \
+                with --run DIR"
             ))
         })?;
-        file.write_all(format!("{WORKS}{}\n{}\n", host(), std::process::id()).as_bytes()).map_err(io)?;
+        file.write_all(format!("{WORKING}{}\n{}\n", host(), std::process::id()).as_bytes()).map_err(io)?;
         Ok(file)
     }
 
     /// Waits until the files of all workers are visible.
     fn check_all(&self) -> Result<()> {
         (0..self.count).try_for_each(|rank| {
-            ensure(appears(|| self.said(rank).is_some()), Error::Input, || {
+            ensure(becomes_visible(|| self.contents(rank).is_some()), Error::Input, || {
                 format!(
-                    "worker {rank} writes into another folder of the name `{}`: name one that all machines share with \
-                     --run DIR",
+                    "worker {rank} writes into a different folder named `{}`; pass a folder shared by all \
+                    machines with --run DIR",
                     self.parent()
                 )
             })
@@ -156,20 +156,20 @@ impl View {
     }
 
     /// Reads a worker's file: its state, host and process.
-    fn said(&self, rank: usize) -> Option<[String; 3]> {
+    fn contents(&self, rank: usize) -> Option<[String; 3]> {
         let text = String::from_utf8(read_own(&self.file(rank)).ok()?).ok()?;
         let mut lines = text.lines().map(str::to_string);
         Some([lines.next()?, lines.next()?, lines.next()?])
     }
 
     /// Returns true if a worker is in this state.
-    fn says(&self, rank: usize, state: &str) -> bool {
-        self.said(rank).is_some_and(|[said, ..]| said == state.trim_end())
+    fn is_in_state(&self, rank: usize, state: &str) -> bool {
+        self.contents(rank).is_some_and(|[contents, ..]| contents == state.trim_end())
     }
 
     /// Returns the name of a worker for messages.
     fn name(&self, rank: usize) -> String {
-        match self.said(rank) {
+        match self.contents(rank) {
             Some([_, host, process]) => format!("worker {rank} on {host} (process {process})"),
             None => format!("worker {rank}"),
         }
@@ -186,69 +186,73 @@ impl View {
                 }
                 if is_gone {
                     // Worker 0 reports; if worker 0 has died, worker 1 does.
-                    if !self.says(rank, LEFT) && self.rank == usize::from(rank == 0) {
-                        self.speak(&format!("{} has died", self.name(rank)));
+                    if !self.is_in_state(rank, LEFT) && self.rank == usize::from(rank == 0) {
+                        self.report_and_exit(&format!("{} has died", self.name(rank)));
                     }
-                    thread::sleep(GRACE);
+                    thread::sleep(GRACE_PERIOD);
                     if has_left.load(Ordering::Relaxed) {
                         return;
                     }
-                    end();
+                    exit();
                 }
             }
-            thread::sleep(LOOK.max(Duration::from_millis(others.len() as u64)));
+            thread::sleep(CHECK_INTERVAL.max(Duration::from_millis(others.len() as u64)));
         }
     }
 
     /// Ends this worker after a wait longer than the limit.
     fn end_hanging(&self, passed: Duration) {
-        let works = |rank: usize| self.says(rank, WORKS);
+        let is_working = |rank: usize| self.is_in_state(rank, WORKING);
         // Only the first waiting worker reports, and only once: a worker that hung wakes up when all are ended.
-        let is_said = (0..self.count).any(|rank| self.says(rank, LEFT));
-        if !is_said && (0..self.count).find(|&rank| !works(rank)) == Some(self.rank) {
-            let hangs = (0..self.count).filter(|&rank| works(rank)).map(|rank| self.name(rank));
+        let is_reported = (0..self.count).any(|rank| self.is_in_state(rank, LEFT));
+        if !is_reported && (0..self.count).find(|&rank| !is_working(rank)) == Some(self.rank) {
+            let hangs = (0..self.count).filter(|&rank| is_working(rank)).map(|rank| self.name(rank));
             let hangs = hangs.collect::<Vec<_>>();
             let seconds = passed.as_secs();
-            self.speak(&match hangs.as_slice() {
-                [] => format!("the workers have waited for each other for {seconds} s: is the network between them down?"),
+            self.report_and_exit(&match hangs.as_slice() {
+                [] => format!(
+                    "the workers have waited for each other for {seconds} s (check the network between them)"
+                ),
                 [one] => format!("{one} has not answered for {seconds} s (training.worker_timeout)"),
-                many => format!("{} have not answered for {seconds} s (training.worker_timeout)", many.join(", ")),
+                many => {
+                    format!("{} have not answered for {seconds} s (training.worker_timeout)", many.join(", "))
+                }
             });
         }
-        thread::sleep(GRACE);
-        end();
+        thread::sleep(GRACE_PERIOD);
+        exit();
     }
 
     /// Reports the reason, and ends this worker.
-    fn speak(&self, problem: &str) {
+    fn report_and_exit(&self, problem: &str) {
         // The others need not report that this worker has died.
         if let Ok(mut file) = open_own_to_write(&self.file(self.rank), &mut File::options()) {
             let _ = file.write_all(LEFT.as_bytes());
         }
         unmute();
-        log::error!("{problem}, so all end: {}", self.remedy);
-        end();
+        log::error!("{problem}, so all workers exit: {}", self.remedy);
+        exit();
     }
 }
 
 /// Waits until a file of another machine is visible; returns false after a timeout.
-fn appears(is_there: impl Fn() -> bool) -> bool {
+fn becomes_visible(is_there: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
     while !is_there() {
-        if begun.elapsed() > APPEARS {
+        if begun.elapsed() > MAX_DELAY {
             return false;
         }
-        thread::sleep(LOOK);
+        thread::sleep(CHECK_INTERVAL);
     }
     true
 }
 
 /// Ends this process immediately: other threads are running, and MPI would wait for a worker that never comes.
-fn end() {
+fn exit() {
     signal_hook::low_level::exit(1);
 }
 
 /// Removes the shared folders that killed workers left next to `place`, recognised by the lock on worker 0's file.
 pub fn remove_left_behind(place: &Path) {
-    remove_abandoned(place, SHARED, "0");
+    remove_abandoned(place, SHARED_PREFIX, "0");
 }

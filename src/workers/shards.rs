@@ -1,4 +1,4 @@
-//! The shards of a step: equal parts of its sequences, each computed separately with one shape, on whichever worker.
+//! The shards of a step: equal parts of its sequences, each computed separately, with the same shapes on any worker.
 
 use std::ops::Range;
 
@@ -28,10 +28,11 @@ impl Shards {
     pub fn new(config: &TrainingConfig, workers: &Workers) -> Result<Self> {
         let (count, among) = (config.shards.unwrap_or(1), workers.count());
         let problem = match config.shards {
-            Some(_) => format!("cannot be shared by {among} workers: start 1, 2, 4 or so on, up to {count}"),
+            Some(_) => format!(
+                "cannot be divided among {among} workers; start a power of two of them, up to {count}"
+            ),
             None => format!(
-                "is what a run without the key was made with, and cannot be shared by {among} workers: start it \
-                 without mpirun"
+                "is the default, which cannot be divided among {among} workers; start the run without mpirun"
             ),
         };
         Error::check_key(count.is_multiple_of(among), "training.shards", count, problem)?;

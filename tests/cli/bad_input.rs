@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::{generate::run, program, small_run};
 
 /// The maximum length of an error line, in bytes.
-const LONGEST: usize = 500;
+const MAX_LINE: usize = 500;
 /// The maximum time that any input may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -68,40 +68,41 @@ fn is_refused(folder: &Path, arguments: &[OsString]) -> bool {
         std::thread::sleep(Duration::from_millis(1));
     }
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    let errors = said.lines().filter(|line| !line.starts_with("warning: ") && !line.starts_with("notice: "));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let errors =
+        stderr.lines().filter(|line| !line.starts_with("warning: ") && !line.starts_with("notice: "));
     let errors = errors.collect::<Vec<_>>();
     let mut shown = String::new();
     printed.rewind().unwrap();
     printed.read_to_string(&mut shown).unwrap();
-    for text in [&said, &shown] {
+    for text in [&stderr, &shown] {
         assert!(text.chars().all(|c| c == '\n' || c == '\t' || !c.is_control()), "{arguments:?}: {text:?}");
         assert!(!text.contains(['\u{202e}', '\u{2066}']), "{arguments:?}: {text:?}");
     }
-    assert!(said.lines().all(|line| line.len() <= LONGEST), "{arguments:?}: {said}");
+    assert!(stderr.lines().all(|line| line.len() <= MAX_LINE), "{arguments:?}: {stderr}");
     match output.status.code() {
         Some(0) => {
             let after = files(folder);
             for (path, bytes) in &before {
                 let is_kept = after.get(path) == Some(bytes);
                 let may_change = || asks_to_change(arguments, path.strip_prefix(folder).unwrap());
-                assert!(is_kept || may_change(), "{arguments:?} has changed {}: {said}", path.display());
+                assert!(is_kept || may_change(), "{arguments:?} has changed {}: {stderr}", path.display());
             }
             restore(folder, &before);
             false
         }
         Some(1 | 2) => {
-            assert_eq!(errors.len(), 1, "{arguments:?}: {said}");
-            let told = match serde_json::from_str::<serde_json::Value>(errors[0]) {
+            assert_eq!(errors.len(), 1, "{arguments:?}: {stderr}");
+            let error = match serde_json::from_str::<serde_json::Value>(errors[0]) {
                 Ok(json) => json["error"].as_str().unwrap().to_string(),
                 Err(_) => errors[0].strip_prefix("error: ").unwrap().to_string(),
             };
-            assert!(!told.is_empty(), "{arguments:?}");
-            assert!(!said.contains("internal error"), "{arguments:?}: {said}");
-            assert!(files(folder) == before, "{arguments:?} has changed a file: {said}");
+            assert!(!error.is_empty(), "{arguments:?}");
+            assert!(!stderr.contains("internal error"), "{arguments:?}: {stderr}");
+            assert!(files(folder) == before, "{arguments:?} has changed a file: {stderr}");
             true
         }
-        code => panic!("{arguments:?} ended with {code:?}: {said}"),
+        code => panic!("{arguments:?} ended with {code:?}: {stderr}"),
     }
 }
 
@@ -147,7 +148,7 @@ const COMMANDS: [&[&str]; 22] = [
 ];
 
 /// Values that few or no options accept.
-fn nasty() -> impl Strategy<Value = OsString> {
+fn invalid_value() -> impl Strategy<Value = OsString> {
     let words = [
         "",
         "-1",
@@ -221,17 +222,17 @@ fn key(folder: &Path) -> impl Strategy<Value = String> + use<> {
 }
 
 fn small_place() -> TempDir {
-    let place = TempDir::new().unwrap();
-    let run = small_run(place.path(), &["training.steps=2", "model.layers=1", "analysis.every=1"], "run");
+    let dir = TempDir::new().unwrap();
+    let run = small_run(dir.path(), &["training.steps=2", "model.layers=1", "analysis.every=1"], "run");
     // Artefacts that only cost time.
     fs::remove_dir_all(run.join("plots")).unwrap();
     fs::remove_file(run.join("report.html")).unwrap();
-    place
+    dir
 }
 
 #[test]
-fn arguments_that_mean_nothing_are_refused() {
-    let place = small_place();
+fn meaningless_arguments_are_refused() {
+    let dir = small_place();
     // Replaces one value, appends others, and adds options that may not exist.
     let option = select(vec![
         "--set",
@@ -244,11 +245,11 @@ fn arguments_that_mean_nothing_are_refused() {
         "-x",
         "--head",
     ]);
-    let more = prop::collection::vec((option, nasty()), 0..3);
-    let case = (select(COMMANDS.to_vec()), any::<Index>(), prop::option::of(nasty()), more);
-    refuse(350, case, |(command, place_of, value, more)| {
+    let more = prop::collection::vec((option, invalid_value()), 0..3);
+    let case = (select(COMMANDS.to_vec()), any::<Index>(), prop::option::of(invalid_value()), more);
+    refuse(350, case, |(command, index, value, more)| {
         let mut arguments = command.iter().map(OsString::from).collect::<Vec<_>>();
-        let changed = 1 + place_of.index(arguments.len() - 1);
+        let changed = 1 + index.index(arguments.len() - 1);
         // Options that keep a command short are never replaced.
         if let Some(value) =
             value.filter(|_| arguments[changed] != "--dry-run" && arguments[changed] != "--list")
@@ -256,17 +257,17 @@ fn arguments_that_mean_nothing_are_refused() {
             arguments[changed] = value;
         }
         arguments.extend(more.into_iter().flat_map(|(option, value)| [option.into(), value]));
-        is_refused(place.path(), &arguments)
+        is_refused(dir.path(), &arguments)
     });
 }
 
 #[test]
 fn invalid_keys_and_configs_are_refused() {
-    let place = small_place();
-    let config = place.path().join("run/config.toml");
+    let dir = small_place();
+    let config = dir.path().join("run/config.toml");
     let whole = fs::read(&config).unwrap();
     let command = select(vec![&["train", "--dry-run"][..], &["tune", "--dry-run"], &["data"]]);
-    let set = (key(place.path()), nasty()).prop_map(|(key, value)| {
+    let set = (key(dir.path()), invalid_value()).prop_map(|(key, value)| {
         let mut set = OsString::from(format!("{key}="));
         set.push(value);
         vec!["--set".into(), set]
@@ -276,7 +277,7 @@ fn invalid_keys_and_configs_are_refused() {
     refuse(350, (command, prop_oneof![2 => sets, 1 => damages]), |(command, (sets, damage))| {
         fs::write(&config, damage.map_or(whole.clone(), |damage| damage.of(&whole))).unwrap();
         let arguments = command.iter().map(OsString::from).chain(["run/config.toml".into()]).chain(sets);
-        is_refused(place.path(), &arguments.collect::<Vec<_>>())
+        is_refused(dir.path(), &arguments.collect::<Vec<_>>())
     });
 }
 
@@ -307,11 +308,11 @@ fn damage() -> impl Strategy<Value = Damage> {
     let bytes = prop_oneof![noise(), telling];
     let bytes = std::rc::Rc::new(bytes);
     prop_oneof![
-        (any::<Index>(), 0..8u8).prop_map(|(place, bit)| Damage::Flip(place, bit)),
+        (any::<Index>(), 0..8u8).prop_map(|(index, bit)| Damage::Flip(index, bit)),
         any::<Index>().prop_map(Damage::Cut),
-        (any::<Index>(), bytes.clone()).prop_map(|(place, bytes)| Damage::Replace(place, bytes)),
-        (any::<Index>(), bytes.clone()).prop_map(|(place, bytes)| Damage::Insert(place, bytes)),
-        (any::<Index>(), 1..200usize).prop_map(|(place, count)| Damage::Remove(place, count)),
+        (any::<Index>(), bytes.clone()).prop_map(|(index, bytes)| Damage::Replace(index, bytes)),
+        (any::<Index>(), bytes.clone()).prop_map(|(index, bytes)| Damage::Insert(index, bytes)),
+        (any::<Index>(), 1..200usize).prop_map(|(index, count)| Damage::Remove(index, count)),
         bytes.prop_map(Damage::Whole),
     ]
 }
@@ -321,18 +322,18 @@ impl Damage {
         let mut bytes = whole.to_vec();
         let last = bytes.len();
         match self {
-            Self::Flip(place, bit) => bytes[place.index(last)] ^= 1 << bit,
-            Self::Cut(place) => bytes.truncate(place.index(last)),
-            Self::Replace(place, by) => {
-                let start = place.index(last);
+            Self::Flip(index, bit) => bytes[index.index(last)] ^= 1 << bit,
+            Self::Cut(index) => bytes.truncate(index.index(last)),
+            Self::Replace(index, by) => {
+                let start = index.index(last);
                 bytes.splice(start..last.min(start + by.len()), by.iter().copied());
             }
-            Self::Insert(place, new) => {
-                let start = place.index(last);
+            Self::Insert(index, new) => {
+                let start = index.index(last);
                 bytes.splice(start..start, new.iter().copied());
             }
-            Self::Remove(place, count) => {
-                let start = place.index(last);
+            Self::Remove(index, count) => {
+                let start = index.index(last);
                 bytes.drain(start..last.min(start + count));
             }
             Self::Whole(new) => bytes.clone_from(new),
@@ -352,8 +353,8 @@ fn with_damage(folder: &Path, file: &Path, damage: &Damage, command: &[&str]) ->
 
 #[test]
 fn run_folders_that_are_damaged_are_refused() {
-    let place = small_place();
-    let all = files(place.path()).into_keys().filter(|path| !path.ends_with("lock")).collect::<Vec<_>>();
+    let dir = small_place();
+    let all = files(dir.path()).into_keys().filter(|path| !path.ends_with("lock")).collect::<Vec<_>>();
     let command = select(vec![
         &["evaluate", "run"][..],
         &["generate", "run", "--prompt", "3 1 4", "--max-new", "3"],
@@ -366,14 +367,14 @@ fn run_folders_that_are_damaged_are_refused() {
         &["tune", "--resume", "run"],
     ]);
     refuse(100, (select(all), damage(), command), |(file, damage, command)| {
-        with_damage(place.path(), &file, &damage, command)
+        with_damage(dir.path(), &file, &damage, command)
     });
 }
 
 #[test]
 fn data_and_weights_that_are_damaged_are_refused() {
-    let place = small_place();
-    let folder = place.path();
+    let dir = small_place();
+    let folder = dir.path();
     assert!(run(folder, &["export", "run", "--format", "gpt2", "--out", "gpt2"]).status.success());
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers");
     fs::copy(peers.join("nanogpt.pt"), folder.join("nanogpt.pt")).unwrap();

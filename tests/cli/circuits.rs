@@ -9,47 +9,47 @@ use causal_attention::analysis::{Analysis, Score, shown_head};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{program, said, small_run, summary, text, train};
+use crate::{program, small_run, stdout_of, summary, text, train};
 
 const COUNTING: [&str; 3] = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
 
 #[test]
 fn a_circuit_of_another_run_is_refused() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &COUNTING, "own");
-    small_run(place.path(), &[&COUNTING[..], &["run.seed=5"]].concat(), "other");
-    fs::copy(place.path().join("other/circuit.json"), place.path().join("own/circuit.json")).unwrap();
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &COUNTING, "own");
+    small_run(dir.path(), &[&COUNTING[..], &["run.seed=5"]].concat(), "other");
+    fs::copy(dir.path().join("other/circuit.json"), dir.path().join("own/circuit.json")).unwrap();
     for command in ["plot", "report", "explain"] {
-        let output = program(place.path()).args([command, "own"]).output().unwrap();
-        let told = text(&output.stderr);
-        assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{told}");
-        assert!(told.contains("circuit.json") && told.contains("another run's"), "{told}");
+        let output = program(dir.path()).args([command, "own"]).output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+        assert!(stderr.contains("circuit.json") && stderr.contains("another run"), "{stderr}");
     }
-    fs::remove_file(place.path().join("own/circuit.json")).unwrap();
-    let output = program(place.path()).args(["explain", "own"]).output().unwrap();
-    assert!(output.status.success(), "the advice works: {}", text(&output.stderr));
+    fs::remove_file(dir.path().join("own/circuit.json")).unwrap();
+    let output = program(dir.path()).args(["explain", "own"]).output().unwrap();
+    assert!(output.status.success(), "the suggested command succeeds: {}", text(&output.stderr));
 }
 
 #[test]
-fn a_run_that_learned_nothing_names_no_circuit() {
-    let place = TempDir::new().unwrap();
+fn run_without_gain_reports_no_circuit() {
+    let dir = TempDir::new().unwrap();
     let sets = ["training.steps=1", "training.learning_rate=1e-9", "training.min_learning_rate=0"];
-    let run = small_run(place.path(), &sets, "run");
+    let run = small_run(dir.path(), &sets, "run");
     let kept: Value = serde_json::from_slice(&fs::read(run.join("circuit.json")).unwrap()).unwrap();
     assert!(kept["no_circuit"].is_string() && kept["components"] == serde_json::json!([]), "{kept}");
     let given = ["explain", "run", "--tokens", "3 1 4 1 5 9 2 6 5 3"];
     for arguments in [&given[..], &["explain", "run"]] {
-        let output = program(place.path()).args(arguments).output().unwrap();
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains("no circuit is named") && told.lines().count() == 1, "{told}");
+        let output = program(dir.path()).args(arguments).output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("no circuit is reported") && stderr.lines().count() == 1, "{stderr}");
     }
     assert!(run.join("plots/logit_lens.png").is_file() && !run.join("plots/circuit.png").exists());
 }
 
 #[test]
 fn long_sequences_are_explained_in_part_and_drawn() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let long = [
         "data.length=3000",
         "data.train_samples=2",
@@ -61,63 +61,66 @@ fn long_sequences_are_explained_in_part_and_drawn() {
         "analysis.snapshots=0",
         "analysis.every=0",
     ];
-    let output = train(place.path(), &long, &["--run", "run"]);
-    let told = text(&output.stderr);
-    assert!(output.status.success(), "{told}");
-    assert!(told.contains("only the first 1,672 of 3,000 tokens of each sequence are explained"), "{told}");
-    let lens = "the tuned lens is left out: the training sequences have 3,000 tokens, and it is trained on up to 1,672\n";
-    assert!(told.contains(lens), "{told}");
+    let output = train(dir.path(), &long, &["--run", "run"]);
+    let stderr = text(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(
+        stderr.contains("only the first 1,672 of 3,000 tokens of each sequence are explained"),
+        "{stderr}"
+    );
+    let lens = "the tuned lens is skipped: the training sequences have 3,000 tokens, but it is trained on at most 1,672\n";
+    assert!(stderr.contains(lens), "{stderr}");
     for picture in ["loss.png", "heads.png", "logit_lens.png"] {
-        assert!(place.path().join("run/plots").join(picture).is_file(), "{picture}");
+        assert!(dir.path().join("run/plots").join(picture).is_file(), "{picture}");
     }
 }
 
 #[test]
 fn a_decoder_that_repeats_shows_its_induction_head() {
-    let place = TempDir::new().unwrap();
-    let output = train(place.path(), &["training.steps=2500"], &["--run", "run"]);
+    let dir = TempDir::new().unwrap();
+    let output = train(dir.path(), &["training.steps=2500"], &["--run", "run"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let read = |file: &str| fs::read(place.path().join("run").join(file)).unwrap();
+    let read = |file: &str| fs::read(dir.path().join("run").join(file)).unwrap();
     let summary: Value = serde_json::from_slice(&read("summary.json")).unwrap();
     let gap = summary["best_valid_loss"].as_f64().unwrap() - summary["floor"].as_f64().unwrap();
-    assert!(gap < 0.08, "it is solved: {gap}");
+    assert!(gap < 0.08, "the task is not solved: {gap}");
 
     let analysis: Analysis = serde_json::from_slice(&read("analysis.json")).unwrap();
     let layer = &analysis.heads[1];
     // The head that the pictures show.
     let shown = &layer[shown_head(layer)];
-    assert!(shown[Score::Ablation].unwrap() > 0.5, "without it the loss rises: {shown:?}");
-    assert!(shown[Score::Induction].unwrap() > 0.7, "for it is the induction head: {shown:?}");
+    assert!(shown[Score::Ablation].unwrap() > 0.5, "ablating the head raises the loss: {shown:?}");
+    assert!(shown[Score::Induction].unwrap() > 0.7, "the head is an induction head: {shown:?}");
     let circuit: Explanation = serde_json::from_slice(&read("circuit.json")).unwrap();
     let induction = circuit.components.iter().find(|part| part.kinds.contains(&Kind::Induction));
     let reader = induction.and_then(|part| Some([part.layer, part.head?]));
     let by_key = circuit.edges.iter().find(|edge| Some(edge.to) == reader && edge.input == Input::Key);
     let from = by_key.unwrap_or_else(|| panic!("{:?}", circuit.sentences)).from;
     assert_eq!((reader.unwrap()[0], from[0]), (1, 0), "{:?}", circuit.sentences);
-    let course = String::from_utf8(read("head_scores.csv")).unwrap();
-    assert!(course.lines().count() > 8 * 12, "and how it came is kept");
+    let history = String::from_utf8(read("head_scores.csv")).unwrap();
+    assert!(history.lines().count() > 8 * 12, "the scores during training are recorded");
 }
 
 #[test]
 fn explain_finds_and_saves_the_circuit() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     // A quarter of a second of training is enough, because the previous token determines much of the next one.
     let counting = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
-    small_run(place.path(), &counting, "run");
-    let without = small_run(place.path(), &[&counting[..], &["analysis.circuit=false"]].concat(), "without");
-    assert!(!without.join("circuit.json").exists(), "nothing is explained where that is not asked for");
-    let kept = place.path().join("run/circuit.json");
+    small_run(dir.path(), &counting, "run");
+    let without = small_run(dir.path(), &[&counting[..], &["analysis.circuit=false"]].concat(), "without");
+    assert!(!without.join("circuit.json").exists(), "`analysis.circuit=false` skips the circuit");
+    let kept = dir.path().join("run/circuit.json");
     let by_train = fs::read(&kept).unwrap();
     let pictures = ["circuit.png", "logit_lens.png", "attribution.png", "patching.png"]
-        .map(|it| place.path().join("run/plots").join(it));
+        .map(|it| dir.path().join("run/plots").join(it));
     for made in pictures.iter().chain([&kept]) {
-        fs::remove_file(made).unwrap_or_else(|error| panic!("train leaves {}: {error}", made.display()));
+        fs::remove_file(made).unwrap_or_else(|error| panic!("train writes {}: {error}", made.display()));
     }
-    let printed: Value = serde_json::from_str(&said(place.path(), &["explain", "run", "--json"])).unwrap();
-    assert!(!kept.exists(), "JSON alone leaves nothing");
-    let sentences = said(place.path(), &["explain", "run"]);
+    let printed: Value = serde_json::from_str(&stdout_of(dir.path(), &["explain", "run", "--json"])).unwrap();
+    assert!(!kept.exists(), "--json writes no files");
+    let sentences = stdout_of(dir.path(), &["explain", "run"]);
     assert!(pictures.iter().all(|picture| picture.is_file()));
-    assert!(fs::read(&kept).unwrap() == by_train, "the same run is explained alike");
+    assert!(fs::read(&kept).unwrap() == by_train, "explain is deterministic");
     let kept: Value = serde_json::from_slice(&by_train).unwrap();
     assert_eq!(printed, kept);
     let words: Vec<&str> = kept["sentences"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
@@ -125,60 +128,63 @@ fn explain_finds_and_saves_the_circuit() {
     assert!((kept["gain_kept"].as_f64().unwrap() - 1.0).abs() <= 0.05, "{kept}");
     let losses = |lens: &str| kept[lens]["loss"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap());
     let (plain, tuned): (Vec<_>, Vec<_>) = (losses("lens").collect(), losses("tuned_lens").collect());
-    assert!(tuned[0] < plain[0] - 0.1 && tuned[1] < plain[1] + 0.05, "a map finds more: {plain:?} {tuned:?}");
-    assert_eq!(tuned[2], plain[2], "the last stream is read as it is");
+    assert!(
+        tuned[0] < plain[0] - 0.1 && tuned[1] < plain[1] + 0.05,
+        "the tuned lens has a lower loss: {plain:?} {tuned:?}"
+    );
+    assert_eq!(tuned[2], plain[2], "both lenses agree after the last layer");
     let patching = &kept["patching"];
     assert!(patching["clean"].as_f64() > patching["corrupted"].as_f64(), "{patching}");
     let answers = &patching["pair"]["answers"];
-    assert_ne!(answers[0], answers[1], "another step has another answer");
+    assert_ne!(answers[0], answers[1], "different steps have different answers");
     for part in kept["components"].as_array().unwrap() {
         assert_ne!(part["head"].is_u64(), part["feed_forward"] == true, "{part}");
         assert!(part["layer"].is_u64() && part["kinds"].is_array() && part["mean_ablated_loss"].is_f64());
     }
 
-    let given: Value = serde_json::from_str(&said(
-        place.path(),
+    let given: Value = serde_json::from_str(&stdout_of(
+        dir.path(),
         &["explain", "run", "--tokens", "1 3 5 7 9 11 13 15 1 3 5", "--json"],
     ))
     .unwrap();
     assert_eq!((&given["sequences"], &given["targets"]), (&1.into(), &10.into()));
-    said(place.path(), &["explain", "run", "--tokens", "1 3 5 7 9 11 13 15 1 3 5"]);
-    let beside: Value =
-        serde_json::from_slice(&fs::read(place.path().join("run/explain/circuit.json")).unwrap()).unwrap();
-    assert_eq!(beside, given);
-    let own = fs::read(place.path().join("run/circuit.json")).unwrap();
-    assert!(own == by_train, "an input leaves the run's own circuit alone");
-    let worth = summary(&place.path().join("run"))["heads_worth_most"].clone();
+    stdout_of(dir.path(), &["explain", "run", "--tokens", "1 3 5 7 9 11 13 15 1 3 5"]);
+    let stored: Value =
+        serde_json::from_slice(&fs::read(dir.path().join("run/explain/circuit.json")).unwrap()).unwrap();
+    assert_eq!(stored, given);
+    let own = fs::read(dir.path().join("run/circuit.json")).unwrap();
+    assert!(own == by_train, "explaining an input does not change the run's own circuit");
+    let most_important = summary(&dir.path().join("run"))["heads_worth_most"].clone();
     let analysis: Analysis =
-        serde_json::from_slice(&fs::read(place.path().join("run/analysis.json")).unwrap()).unwrap();
+        serde_json::from_slice(&fs::read(dir.path().join("run/analysis.json")).unwrap()).unwrap();
     let expected: Vec<usize> = analysis.heads.iter().map(|layer| shown_head(layer)).collect();
-    assert_eq!(worth, serde_json::json!(expected));
+    assert_eq!(most_important, serde_json::json!(expected));
 
-    said(place.path(), &["export", "run", "--format", "transformers", "--out", "exported"]);
-    fs::write(place.path().join("given.json"), given.to_string()).unwrap();
-    compare_with_transformer_lens(place.path());
+    stdout_of(dir.path(), &["export", "run", "--format", "transformers", "--out", "exported"]);
+    fs::write(dir.path().join("given.json"), given.to_string()).unwrap();
+    compare_with_transformer_lens(dir.path());
 }
 
 /// Compares `given.json` with TransformerLens on the model in `exported`, if TransformerLens is installed.
-fn compare_with_transformer_lens(place: &Path) {
+fn compare_with_transformer_lens(dir: &Path) {
     let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/circuit.py");
-    let peer = Command::new(&python).current_dir(place).arg(script).args(["exported", "given.json"]).output();
+    let peer = Command::new(&python).current_dir(dir).arg(script).args(["exported", "given.json"]).output();
     match peer {
         Ok(output) if output.status.code() != Some(77) => {
             assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
         }
-        _ => eprintln!("notice: not compared with TransformerLens, which `{python}` does not have"),
+        _ => eprintln!("notice: circuits are not compared, because `{python}` lacks TransformerLens"),
     }
 }
 
 #[test]
 fn explain_finds_cross_attention_heads() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "data.vocab=5", "data.length=8"];
     let more = ["training.steps=300", "training.learning_rate=0.01", "data.train_samples=4096"];
-    small_run(place.path(), &[&sets[..], &more].concat(), "run");
-    let found = fs::read(place.path().join("run/circuit.json")).expect("train explains it");
+    small_run(dir.path(), &[&sets[..], &more].concat(), "run");
+    let found = fs::read(dir.path().join("run/circuit.json")).expect("train writes the circuit");
     let found: Value = serde_json::from_slice(&found).unwrap();
     assert_eq!(found["cross_heads"], 4, "two layers of two heads");
     let components = found["components"].as_array().unwrap();
@@ -186,31 +192,31 @@ fn explain_finds_cross_attention_heads() {
     let parts: Vec<&str> =
         found["attribution"].as_array().unwrap().iter().map(|it| it["part"].as_str().unwrap()).collect();
     assert!(parts.contains(&"layer 1 cross-attention head 0"), "{parts:?}");
-    assert!(place.path().join("run/plots/circuit.png").is_file());
+    assert!(dir.path().join("run/plots/circuit.png").is_file());
 }
 
 #[test]
 fn unexplainable_inputs_are_refused_in_one_line() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=2"], "run");
-    small_run(place.path(), &["training.steps=2", "model.norm=post"], "post");
-    small_run(place.path(), &["training.steps=2", "model.architecture=one_layer"], "one");
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=2"], "run");
+    small_run(dir.path(), &["training.steps=2", "model.norm=post"], "post");
+    small_run(dir.path(), &["training.steps=2", "model.architecture=one_layer"], "one");
     let reverse = ["training.steps=2", "model.architecture=encoder_decoder", "data.task=reverse"];
-    small_run(place.path(), &reverse, "reverse");
+    small_run(dir.path(), &reverse, "reverse");
     let long = "1 ".repeat(40);
     for (arguments, named) in [
-        (&["explain", "run"][..], "no circuit is named"),
+        (&["explain", "run"][..], "no circuit is reported"),
         (&["explain", "post"], "post-norm"),
         (&["explain", "one"], "one-layer decoder"),
-        (&["explain", "reverse", "--tokens", "3 1"], "explained on its validation set"),
+        (&["explain", "reverse", "--tokens", "3 1"], "explained only on its validation set"),
         (&["explain", "run", "--tokens", "3"], "at least two"),
         (&["explain", "run", "--tokens", &long], "39 tokens is longer"),
         (&["explain", "run", "--tokens", "3 99"], "vocabulary"),
-        (&["explain", "nowhere"], "no run folder"),
+        (&["explain", "nowhere"], "no such run folder"),
     ] {
-        let output = program(place.path()).args(arguments).output().unwrap();
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
-        assert!(told.lines().count() == 1 && told.contains(named), "{arguments:?}: {told}");
+        let output = program(dir.path()).args(arguments).output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.lines().count() == 1 && stderr.contains(named), "{arguments:?}: {stderr}");
     }
 }

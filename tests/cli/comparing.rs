@@ -5,12 +5,12 @@ use std::{fs, path::Path};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{page::browse, program, said, small_run, summary, text};
+use crate::{page::browse, program, small_run, stdout_of, summary, text};
 
 #[test]
 fn compare_averages_seeds_and_tests_for_significance() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     for rate in ["0.01", "0.00001"] {
         for seed in 1..=3 {
             let sets = [format!("training.learning_rate={rate}"), format!("run.seed={seed}")];
@@ -20,7 +20,7 @@ fn compare_averages_seeds_and_tests_for_significance() {
             small_run(folder, &sets, &format!("runs/{rate}-{seed}"));
         }
     }
-    let json = said(folder, &["compare", "runs", "--out", "side", "--json"]);
+    let json = stdout_of(folder, &["compare", "runs", "--out", "side", "--json"]);
     let found: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(found["keys"], serde_json::json!(["training.learning_rate"]));
     assert_eq!(found["measure"], "above_floor");
@@ -36,8 +36,8 @@ fn compare_averages_seeds_and_tests_for_significance() {
     assert!(settings[1]["p_corrected"].as_f64().unwrap() < 0.05);
     let sentences = found["sentences"].to_string();
     assert!(
-        sentences.contains("training.learning_rate = 0.00001 beside")
-            && sentences.contains(": more than noise")
+        sentences.contains("training.learning_rate = 0.00001 compared with")
+            && sentences.contains(": more than the noise")
     );
     assert_eq!(found["runs"].as_array().unwrap().len(), 6);
 
@@ -53,7 +53,7 @@ fn compare_averages_seeds_and_tests_for_significance() {
     assert!(output.status.success());
     let warned = text(&output.stderr);
     assert!(
-        warned.starts_with("warning: passed by: ") && warned.contains("0.01-1/metrics.csv: is not the file"),
+        warned.starts_with("warning: skipped: ") && warned.contains("0.01-1/metrics.csv: has changed"),
         "{warned}"
     );
     assert!(text(&output.stdout).starts_with("5 runs, 2 settings: they differ in training.learning_rate\n"));
@@ -63,79 +63,80 @@ fn compare_averages_seeds_and_tests_for_significance() {
 
 fn assert_refuses_to_compare(folder: &Path) {
     for (arguments, expected) in [
-        (&["runs/0.01-2", "runs/0.01-2"][..], "is named twice"),
-        (&["runs/0.01-2"], "name two or more"),
+        (&["runs/0.01-2", "runs/0.01-2"][..], "is passed twice"),
+        (&["runs/0.01-2"], "pass two or more"),
         (&["runs/0.01-2", "nothing"], "cannot list `nothing`"),
-        (&["runs", "--by", "model.hed"], "no run here has this key; they differ in training.learning_rate"),
+        (&["runs", "--by", "model.hed"], "no run has this key; the runs differ in training.learning_rate"),
         (&["runs", "--out", "runs"], "was not made by `compare`"),
     ] {
         let output = program(folder).arg("compare").args(arguments).output().unwrap();
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
         assert!(
-            told.lines().filter(|line| line.starts_with("error: ")).count() == 1 && told.contains(expected),
-            "{told}"
+            stderr.lines().filter(|line| line.starts_with("error: ")).count() == 1
+                && stderr.contains(expected),
+            "{stderr}"
         );
     }
 }
 
 #[test]
-fn unlike_runs_are_compared_in_lines_that_fit() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=2"], "one");
+fn different_runs_compare_in_lines_that_fit() {
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=2"], "one");
     let other =
         ["training.steps=3", "model.layers=1", "model.norm=post", "model.bias=false", "data.task=sort"];
     let more =
         ["training.optimizer=sgd", "training.schedule=linear", "data.vocab=8", "model.activation=relu"];
-    small_run(place.path(), &[&other[..], &more].concat(), "two");
-    let output = program(place.path()).args(["compare", "one", "two"]).output().unwrap();
+    small_run(dir.path(), &[&other[..], &more].concat(), "two");
+    let output = program(dir.path()).args(["compare", "one", "two"]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    assert!(said.lines().all(|line| line.chars().count() <= 160), "{said}");
-    assert!(said.contains("model.activation") && said.contains("setting 2"), "{said}");
+    let stdout = text(&output.stdout);
+    assert!(stdout.lines().all(|line| line.chars().count() <= 160), "{stdout}");
+    assert!(stdout.contains("model.activation") && stdout.contains("setting 2"), "{stdout}");
 }
 
 #[test]
 fn runs_of_one_setting_and_seed_count_once() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     small_run(folder, &["training.steps=2"], "one");
     small_run(folder, &["training.steps=2"], "again");
     small_run(folder, &["training.steps=2", "run.seed=7"], "other");
     let output = program(folder).args(["compare", "one", "again", "other", "--json"]).output().unwrap();
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(told["settings"][0]["runs"], 2, "{told}");
-    let sentence = told["sentences"].as_array().unwrap().last().unwrap().as_str().unwrap();
-    assert!(sentence.contains("again is not counted"), "{told}");
+    let comparison: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(comparison["settings"][0]["runs"], 2, "{comparison}");
+    let sentence = comparison["sentences"].as_array().unwrap().last().unwrap().as_str().unwrap();
+    assert!(sentence.contains("again is not counted"), "{comparison}");
 }
 
 #[test]
 fn edited_configs_are_warned_about() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     for seed in ["1", "2"] {
         small_run(folder, &["training.steps=3", "analysis.circuit=false", &format!("run.seed={seed}")], seed);
     }
     let commands: [&[&str]; 3] = [&["runs", "1", "2"], &["compare", "1", "2"], &["report", "1"]];
     let warnings = |command: &[&str]| {
         let output = program(folder).args(command).output().unwrap();
-        let said = text(&output.stdout) + &text(&output.stderr);
-        assert!(output.status.success(), "{command:?}: {said}");
-        said.matches("has changed since the run ended").count()
+        let printed = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {printed}");
+        printed.matches("has changed since the run ended").count()
     };
     commands.iter().for_each(|command| assert_eq!(warnings(command), 0, "{command:?}"));
     let config = folder.join("1/config.toml");
     let edited = fs::read_to_string(&config).unwrap().replacen("learning_rate = ", "learning_rate = 1", 1);
     fs::write(&config, edited).unwrap();
     commands.iter().for_each(|command| assert_eq!(warnings(command), 1, "{command:?}"));
-    let listed: Value = serde_json::from_str(&said(folder, &["runs", "1", "2", "--json"])).unwrap();
+    let listed: Value = serde_json::from_str(&stdout_of(folder, &["runs", "1", "2", "--json"])).unwrap();
     assert_eq!([0, 1].map(|run| listed[run]["config_changed"].clone()), [true, false].map(Value::from));
 }
 
 #[test]
 fn compare_ignores_moved_data_and_unfinished_runs() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let words = "to be or not to be, that is the question. ".repeat(30);
     fs::write(folder.join("a.txt"), &words).unwrap();
     fs::create_dir(folder.join("moved")).unwrap();
@@ -155,24 +156,21 @@ fn compare_ignores_moved_data_and_unfinished_runs() {
         let output = program(folder).arg("compare").args(runs).arg("--json").output().unwrap();
         serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
     };
-    let told = compared(&["one", "two", "paused"]);
-    assert_eq!(told["keys"], serde_json::json!(["training.learning_rate"]), "{told}");
-    let sentences = told["sentences"].to_string();
-    assert!(
-        sentences.contains("1 of 1 run did not run to an end with a finite loss, and is left out"),
-        "{told}"
-    );
+    let comparison = compared(&["one", "two", "paused"]);
+    assert_eq!(comparison["keys"], serde_json::json!(["training.learning_rate"]), "{comparison}");
+    let sentences = comparison["sentences"].to_string();
+    assert!(sentences.contains("1 of 1 run did not end with a finite loss and is excluded"), "{comparison}");
 
     // Losses on different data are not averaged.
     fs::write(folder.join("b.txt"), words.to_uppercase() + "another text").unwrap();
     train("b.txt", &["model.heads=2"], "elsewhere", None);
     let output =
         program(folder).args(["compare", "one", "elsewhere", "--by", "model.heads"]).output().unwrap();
-    let said = text(&output.stderr);
+    let stderr = text(&output.stderr);
     assert!(
         output.status.code() == Some(2)
-            && said.contains("a mean of their losses by model.heads says nothing"),
-        "{said}"
+            && stderr.contains("the means of their losses by model.heads are not comparable"),
+        "{stderr}"
     );
 
     // A fork of a paused run does not count as another seed.
@@ -180,26 +178,26 @@ fn compare_ignores_moved_data_and_unfinished_runs() {
     let own = fs::read_to_string(&config).unwrap();
     fs::write(&config, own.replacen("seed = 0", "seed = 7", 1)).unwrap();
     let output = program(folder).args(["train", "--resume", "paused"]).output().unwrap();
-    let said = text(&output.stderr);
+    let stderr = text(&output.stderr);
     assert!(
-        output.status.code() == Some(2) && said.contains("names another `run.seed` or another [model]"),
-        "{said}"
+        output.status.code() == Some(2) && stderr.contains("has a different `run.seed` or [model]"),
+        "{stderr}"
     );
     fs::write(&config, &own).unwrap();
     // The checkpoint records changes of the config and of the command line alike.
     fs::write(&config, own.replacen("batch_size = 32", "batch_size = 16", 1)).unwrap();
     let resume = ["train", "--resume", "paused", "--learning-rate", "0.03", "--quiet"];
     assert!(program(folder).args(resume).status().unwrap().success());
-    let told = compared(&["one", "paused"])["sentences"].to_string();
-    let change = "paused was resumed after step 3 with training.batch_size = 16 (32 before), training.learning_rate = \
-                  0.03 (0.02 before)";
-    assert!(told.contains(change), "{told}");
+    let sentences = compared(&["one", "paused"])["sentences"].to_string();
+    let change = "paused was resumed after step 3 with training.batch_size = 16 (was 32), training.learning_rate = \
+                  0.03 (was 0.02)";
+    assert!(sentences.contains(change), "{sentences}");
 }
 
 #[test]
 fn a_finished_run_counts_before_a_paused_one() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let train = |run: &str, more: &[&str]| {
         let mut command = program(folder);
         command
@@ -211,7 +209,7 @@ fn a_finished_run_counts_before_a_paused_one() {
     train("whole", &[]);
     train("other", &["--learning-rate", "1e-4"]);
     let compared = |runs: [&str; 3]| -> Value {
-        serde_json::from_str(&said(folder, &[&["compare", "--json"], &runs[..]].concat())).unwrap()
+        serde_json::from_str(&stdout_of(folder, &[&["compare", "--json"], &runs[..]].concat())).unwrap()
     };
     let [one, two] = [["paused", "whole", "other"], ["whole", "paused", "other"]].map(compared);
     assert_eq!(one["settings"], two["settings"]);
@@ -219,5 +217,5 @@ fn a_finished_run_counts_before_a_paused_one() {
     // A folder without runs is reported.
     fs::create_dir(folder.join("empty")).unwrap();
     let listed = program(folder).args(["runs", "whole", "empty"]).output().unwrap();
-    assert!(text(&listed.stderr).contains("empty: has no runs"), "{}", text(&listed.stderr));
+    assert!(text(&listed.stderr).contains("empty: contains no runs"), "{}", text(&listed.stderr));
 }

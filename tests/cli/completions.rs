@@ -29,7 +29,7 @@ _causal__attention causal-attention "${COMP_WORDS[$#]}" "${COMP_WORDS[$#-1]}"; p
 "#;
 
 /// The completions of a line in a shell; `None` if the shell is not installed.
-fn offered(place: &TempDir, shell: &str, line: &[&str]) -> Option<String> {
+fn offered(dir: &TempDir, shell: &str, line: &[&str]) -> Option<String> {
     let typed = line.join(" ");
     let mut command = Command::new(shell);
     match shell {
@@ -41,16 +41,16 @@ fn offered(place: &TempDir, shell: &str, line: &[&str]) -> Option<String> {
             &format!("source ./fish; complete -C 'causal-attention {typed}'"),
         ]),
     };
-    let output = command.current_dir(place).env("HOME", place.path()).env("TERM", "xterm").output().ok()?;
+    let output = command.current_dir(dir).env("HOME", dir.path()).env("TERM", "xterm").output().ok()?;
     Some(text(&output.stdout))
 }
 
 #[test]
 fn shells_complete_options_values_and_paths() {
-    let place = TempDir::new().unwrap();
-    fs::write(place.path().join("mine.toml"), "").unwrap();
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("mine.toml"), "").unwrap();
     for shell in ["bash", "zsh", "fish"] {
-        fs::write(place.path().join(shell), run(place.path(), &["completions", shell]).stdout).unwrap();
+        fs::write(dir.path().join(shell), run(dir.path(), &["completions", shell]).stdout).unwrap();
         let cases: [(&[&str], &[&str]); 8] = [
             (&["eval"], &["evaluate"]),
             (&["train", "--"], &["--resume", "--set", "--preset", "--progress", "--backend"]),
@@ -62,19 +62,23 @@ fn shells_complete_options_values_and_paths() {
             (&["train", "--run", "mi"], &["mine.toml"]),
         ];
         for (line, expected) in cases {
-            let Some(said) = offered(&place, shell, line) else {
-                eprintln!("notice: no {shell} here, so nothing is completed in it");
+            let Some(completions) = offered(&dir, shell, line) else {
+                eprintln!("notice: completion is not tested in {shell}, which is not installed");
                 break;
             };
             for word in expected {
-                assert!(said.contains(word), "{shell}, {line:?}: {said}");
+                assert!(completions.contains(word), "{shell}, {line:?}: {completions}");
             }
         }
         // The CONFIG argument: bash falls back to file names if the script offers nothing.
-        if let Some(said) = offered(&place, shell, &["train", "mi"]) {
-            let is_default =
-                shell == "bash" && said.contains("-o default") && said.trim_end().ends_with("<>");
-            assert!(is_default || shell != "bash" && said.contains("mine.toml"), "{shell}: {said}");
+        if let Some(completions) = offered(&dir, shell, &["train", "mi"]) {
+            let is_default = shell == "bash"
+                && completions.contains("-o default")
+                && completions.trim_end().ends_with("<>");
+            assert!(
+                is_default || shell != "bash" && completions.contains("mine.toml"),
+                "{shell}: {completions}"
+            );
         }
     }
 }

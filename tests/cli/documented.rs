@@ -51,15 +51,15 @@ fn paths(markdown: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_path_that_is_documented_is_there() {
+fn documented_paths_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = 0;
     for folder in [root.to_path_buf(), root.join("docs")] {
         let entries = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
         for page in entries.filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
             for path in paths(&fs::read_to_string(&page).unwrap()) {
-                let is_there = [&folder, root].iter().any(|folder| folder.join(path).exists());
-                assert!(is_there, "{}: there is no {path}", page.display());
+                let exists = [&folder, root].iter().any(|folder| folder.join(path).exists());
+                assert!(exists, "{}: {path} does not exist", page.display());
                 found += 1;
             }
         }
@@ -100,11 +100,7 @@ fn documented_commands_and_options_exist() {
                 }
                 None if first.starts_with("--") => &all,
                 None => {
-                    assert!(
-                        !code.starts_with("cargo run"),
-                        "{}: there is no command `{typed}`",
-                        page.display()
-                    );
+                    assert!(!code.starts_with("cargo run"), "{}: unknown command `{typed}`", page.display());
                     continue;
                 }
             };
@@ -114,4 +110,25 @@ fn documented_commands_and_options_exist() {
         }
     }
     assert_eq!(named, commands.keys().cloned().collect(), "every command is documented");
+}
+
+#[test]
+fn page_defines_its_terms_as_the_docs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = fs::read_to_string(root.join("docs/terminology.md")).unwrap();
+    let rows = docs.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "));
+    let defined = rows
+        .flat_map(|(terms, definition)| terms.split(", ").map(move |term| (term, definition)))
+        .collect::<BTreeMap<_, _>>();
+    let page = fs::read_to_string(root.join("crates/report/page/live/explain.js")).unwrap();
+    let terms = page.split_once("const TERMS = {").unwrap().1.split_once("};").unwrap().0;
+    let entries = terms.lines().filter_map(|line| line.trim().strip_suffix("\",")?.split_once(": \""));
+    let mut found = 0;
+    for (term, definition) in entries {
+        let (first, rest) = definition.strip_suffix('.').unwrap().split_at(1);
+        let definition = first.to_lowercase() + rest;
+        assert_eq!(defined.get(term.trim_matches('"')), Some(&definition.as_str()), "{term}");
+        found += 1;
+    }
+    assert!(found > 10, "{found}");
 }

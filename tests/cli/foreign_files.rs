@@ -28,28 +28,28 @@ fn answer(mut command: Command) -> Output {
 /// The single line of a refusal.
 fn refusal(command: Command) -> String {
     let output = answer(command);
-    let said = text(&output.stderr);
-    let errors = said.lines().filter(|line| line.starts_with("error: ")).count();
-    assert_eq!((output.status.code(), errors), (Some(2), 1), "{said}");
-    said
+    let stderr = text(&output.stderr);
+    let errors = stderr.lines().filter(|line| line.starts_with("error: ")).count();
+    assert_eq!((output.status.code(), errors), (Some(2), 1), "{stderr}");
+    stderr
 }
 
 /// A paused run with every kind of growing file.
-fn paused_run(place: &Path) {
+fn paused_run(dir: &Path) {
     let sets = ["training.steps=40", "training.tensorboard=true", "analysis.every=5"];
-    let output = train(place, &[&SMALL[..], &sets].concat(), &["--run", "run", "--until", "20"]);
+    let output = train(dir, &[&SMALL[..], &sets].concat(), &["--run", "run", "--until", "20"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
 #[test]
 fn a_resumed_run_writes_through_no_link() {
-    let place = TempDir::new().unwrap();
-    paused_run(place.path());
-    let (run, mine) = (place.path().join("run"), place.path().join("mine"));
+    let dir = TempDir::new().unwrap();
+    paused_run(dir.path());
+    let (run, mine) = (dir.path().join("run"), dir.path().join("mine"));
     let files =
         ["lock", "metrics.csv", "head_scores.csv", "snapshots.jsonl", "events.out.tfevents", "config.toml"];
     for name in files {
-        let (own, aside) = (run.join(name), place.path().join("aside"));
+        let (own, aside) = (run.join(name), dir.path().join("aside"));
         fs::rename(&own, &aside).unwrap();
         for is_hard in [false, true] {
             // A hard link has the expected contents; a symbolic link has more, which a resumed run would truncate.
@@ -62,63 +62,63 @@ fn a_resumed_run_writes_through_no_link() {
             }
             // A hard link is harmless for a file that is replaced as a whole.
             if !is_hard || name != "config.toml" {
-                let said = refusal(resume(place.path(), "run"));
+                let stderr = refusal(resume(dir.path(), "run"));
                 let problem = if is_hard { "has a second name" } else { "is a link" };
-                assert!(said.contains(&format!("run/{name}: {problem}")), "{said}");
+                assert!(stderr.contains(&format!("run/{name}: {problem}")), "{stderr}");
                 assert_eq!(fs::read(&mine).unwrap(), held, "{name}");
-                assert!(run.join("summary.json").exists(), "nothing is lost");
+                assert!(run.join("summary.json").exists(), "the summary is kept");
             }
             fs::remove_file(&own).unwrap();
         }
         fs::rename(&aside, &own).unwrap();
     }
-    let output = resume(place.path(), "run").output().unwrap();
+    let output = resume(dir.path(), "run").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
 #[test]
 fn linked_checkpoints_are_not_written_into() {
-    let place = TempDir::new().unwrap();
-    paused_run(place.path());
-    let (checkpoints, mine) = (place.path().join("run/checkpoints"), place.path().join("mine"));
+    let dir = TempDir::new().unwrap();
+    paused_run(dir.path());
+    let (checkpoints, mine) = (dir.path().join("run/checkpoints"), dir.path().join("mine"));
     fs::rename(&checkpoints, &mine).unwrap();
     // A step that the run never reached, which a resumed run would remove.
     fs::create_dir(mine.join("step-00000030")).unwrap();
     symlink(&mine, &checkpoints).unwrap();
-    let said = refusal(resume(place.path(), "run"));
-    assert!(said.contains("run/checkpoints: is a link"), "{said}");
+    let stderr = refusal(resume(dir.path(), "run"));
+    assert!(stderr.contains("run/checkpoints: is a link"), "{stderr}");
     assert!(mine.join("step-00000030").is_dir());
 }
 
 #[test]
 fn config_pipes_are_refused_without_blocking() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=2"], "runs/good");
-    let bad = place.path().join("runs/bad");
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=2"], "runs/good");
+    let bad = dir.path().join("runs/bad");
     fs::create_dir_all(bad.join("checkpoints")).unwrap();
     assert!(Command::new("mkfifo").arg(bad.join("config.toml")).status().unwrap().success());
     for (command, code) in [(vec!["runs"], 0), (vec!["compare", "runs"], 2), (vec!["plot", "runs/bad"], 2)] {
-        let mut command_of = program(place.path());
+        let mut command_of = program(dir.path());
         command_of.args(&command);
         let output = answer(command_of);
-        let said = text(&output.stderr);
-        assert!(said.contains("bad/config.toml: is a pipe"), "{command:?}: {said}");
-        assert!(output.status.code() == Some(code) || command[0] == "compare", "{command:?}: {said}");
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains("bad/config.toml: is a pipe"), "{command:?}: {stderr}");
+        assert!(output.status.code() == Some(code) || command[0] == "compare", "{command:?}: {stderr}");
     }
 }
 
 #[test]
 fn links_below_a_study_are_not_listed() {
-    let place = TempDir::new().unwrap();
-    let run = small_run(place.path(), &["training.steps=2"], "runs/study/trials/000");
-    fs::copy(run.join("config.toml"), place.path().join("runs/study/config.toml")).unwrap();
-    fs::write(place.path().join("runs/study/study.csv"), "ended,loss,floor\ncompleted,1.5,\n").unwrap();
+    let dir = TempDir::new().unwrap();
+    let run = small_run(dir.path(), &["training.steps=2"], "runs/study/trials/000");
+    fs::copy(run.join("config.toml"), dir.path().join("runs/study/config.toml")).unwrap();
+    fs::write(dir.path().join("runs/study/study.csv"), "ended,loss,floor\ncompleted,1.5,\n").unwrap();
     for number in 0..30 {
-        symlink("..", place.path().join(format!("runs/study/trials/up-{number}"))).unwrap();
+        symlink("..", dir.path().join(format!("runs/study/trials/up-{number}"))).unwrap();
     }
     // A link next to the study is a name that its owner chose.
-    symlink("study/trials/000", place.path().join("runs/latest")).unwrap();
-    let mut command = program(place.path());
+    symlink("study/trials/000", dir.path().join("runs/latest")).unwrap();
+    let mut command = program(dir.path());
     command.args(["runs", "--json"]);
     let listed: serde_json::Value = serde_json::from_slice(&answer(command).stdout).unwrap();
     let names = listed.as_array().unwrap().iter().map(|run| (run["name"].as_str(), run["trials"].as_u64()));
@@ -126,27 +126,30 @@ fn links_below_a_study_are_not_listed() {
 }
 
 #[test]
-fn an_empty_folder_is_written_into() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=2"], "run");
-    fs::create_dir(place.path().join("mine")).unwrap();
-    let mut command = program(place.path());
+fn empty_folders_are_written_into() {
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=2"], "run");
+    fs::create_dir(dir.path().join("mine")).unwrap();
+    let mut command = program(dir.path());
     command.args(["plot", "run", "--out", "mine"]);
     let output = answer(command);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(place.path().join("mine/loss.png").is_file());
+    assert!(dir.path().join("mine/loss.png").is_file());
 }
 
 #[test]
-fn a_changed_model_in_the_config_is_blamed() {
-    let place = TempDir::new().unwrap();
-    paused_run(place.path());
-    let (run, config) = (place.path().join("run"), place.path().join("run/config.toml"));
+fn changed_model_in_the_config_is_named() {
+    let dir = TempDir::new().unwrap();
+    paused_run(dir.path());
+    let (run, config) = (dir.path().join("run"), dir.path().join("run/config.toml"));
     let written = fs::read_to_string(&config).unwrap();
     fs::write(&config, written.replace("activation = \"gelu\"", "activation = \"relu\"")).unwrap();
     let refused = || {
-        let said = refusal(resume(place.path(), "run"));
-        assert!(said.contains("config.toml: describes another model") && said.contains("[model]"), "{said}");
+        let stderr = refusal(resume(dir.path(), "run"));
+        assert!(
+            stderr.contains("config.toml: describes a different model") && stderr.contains("[model]"),
+            "{stderr}"
+        );
     };
     refused();
     // Without the best weights, the checkpoints identify the model.
@@ -154,14 +157,14 @@ fn a_changed_model_in_the_config_is_blamed() {
     let _ = fs::remove_file(run.join("summary.json"));
     refused();
     fs::write(&config, written).unwrap();
-    assert!(resume(place.path(), "run").status().unwrap().success());
+    assert!(resume(dir.path(), "run").status().unwrap().success());
 }
 
 #[test]
 fn two_starts_for_one_run_are_refused() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=3"], "a");
-    let mut command = program(place.path());
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=3"], "a");
+    let mut command = program(dir.path());
     command.args(["train", "--from", "a", "--set", "run.from=b"]);
-    assert!(refusal(command).contains("keep one of them"));
+    assert!(refusal(command).contains("keep one"));
 }

@@ -42,26 +42,26 @@ fn keys_with(value: &Value, word: &str) -> usize {
 }
 
 #[test]
-fn what_is_written_is_what_is_scored() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=30"], "run");
+fn generated_probabilities_match_their_scores() {
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=30"], "run");
     let arguments = ["generate", "run", "--prompt", "3 1 4", "--max-new", "7", "--json"];
-    let written = sample(place.path(), &[&arguments[..], &["--greedy", "--alternatives", "3"]].concat());
+    let written = sample(dir.path(), &[&arguments[..], &["--greedy", "--alternatives", "3"]].concat());
     assert_eq!(keys_with(&written, "tokens"), 1, "{written}");
     let tokens = numbers(&written["tokens"]);
     assert_eq!(tokens.len(), 7);
     for (step, alternatives) in written["alternatives"].as_array().unwrap().iter().enumerate() {
         assert_eq!(alternatives.as_array().unwrap().len(), 3);
-        assert_eq!(alternatives[0]["id"].as_f64(), Some(tokens[step]), "greedy takes the likeliest");
+        assert_eq!(alternatives[0]["id"].as_f64(), Some(tokens[step]), "greedy takes the most likely token");
         assert_eq!(alternatives[0]["probability"], written["probabilities"][step]);
     }
     let with_commas = ["generate", "run", "--prompt", "3, 1,4", "--max-new", "7", "--json", "--greedy"];
-    assert_eq!(sample(place.path(), &with_commas)["tokens"], written["tokens"]);
+    assert_eq!(sample(dir.path(), &with_commas)["tokens"], written["tokens"]);
     let whole = format!("3 1 4 {}", tokens.iter().map(f64::to_string).collect::<Vec<_>>().join(" "));
     for option in ["--tokens", "--text"] {
-        let scored = json(place.path(), &["score", "run", option, &whole, "--json"]);
+        let scored = json(dir.path(), &["score", "run", option, &whole, "--json"]);
         let scores = numbers(&scored["log_probabilities"]);
-        assert_eq!(scores.len(), 9, "all but the first of ten tokens");
+        assert_eq!(scores.len(), 9, "a score for each of ten tokens except the first");
         for (score, probability) in scores[2..].iter().zip(numbers(&written["probabilities"])) {
             assert!((score.exp() - probability).abs() < 1e-5, "{score} {probability}");
         }
@@ -69,30 +69,32 @@ fn what_is_written_is_what_is_scored() {
         assert!((scored["perplexity"].as_f64().unwrap() - mean.exp()).abs() < 1e-9);
     }
 
-    let uncached = sample(place.path(), &[&arguments[..], &["--greedy", "--no-cache"]].concat());
+    let uncached = sample(dir.path(), &[&arguments[..], &["--greedy", "--no-cache"]].concat());
     assert_eq!(uncached["tokens"], written["tokens"]);
-    let several = json(place.path(), &[&arguments[..], &["--samples", "3", "--seed", "5"]].concat());
+    let several = json(dir.path(), &[&arguments[..], &["--samples", "3", "--seed", "5"]].concat());
     let samples = several["samples"].as_array().unwrap();
     assert_eq!(samples.len(), 3);
     assert_ne!(samples[0]["tokens"], samples[1]["tokens"]);
-    let single = sample(place.path(), &[&arguments[..], &["--seed", "5"]].concat());
+    let single = sample(dir.path(), &[&arguments[..], &["--seed", "5"]].concat());
     assert_eq!(single["tokens"], samples[0]["tokens"]);
 }
 
 #[test]
 fn generate_continues_prompts_and_honours_stop_strings() {
-    let place = TempDir::new().unwrap();
-    fs::write(place.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(40))
-        .unwrap();
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(40)).unwrap();
     let sets = ["data.source=text", "data.path=words.txt", "training.steps=60"];
-    small_run(place.path(), &sets, "run");
+    small_run(dir.path(), &sets, "run");
     let arguments = ["generate", "run", "--max-new", "40", "--temperature", "0"];
-    let output = run(place.path(), &[&arguments[..], &["--prompt", "to be"]].concat());
-    let said = text(&output.stdout);
-    assert!(said.starts_with("to be") && said.ends_with('\n') && said.chars().count() == 46, "{said:?}");
+    let output = run(dir.path(), &[&arguments[..], &["--prompt", "to be"]].concat());
+    let stdout = text(&output.stdout);
+    assert!(
+        stdout.starts_with("to be") && stdout.ends_with('\n') && stdout.chars().count() == 46,
+        "{stdout:?}"
+    );
     assert!(text(&output.stderr).starts_with("notice: the context of 12 tokens was full"));
 
-    let mut child = program(place.path())
+    let mut child = program(dir.path())
         .args([&arguments[..], &["--prompt-file", "-"]].concat())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -100,13 +102,17 @@ fn generate_continues_prompts_and_honours_stop_strings() {
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(b"to be\n").unwrap();
-    assert_eq!(text(&child.wait_with_output().unwrap().stdout), said, "the same prompt from a pipe");
+    assert_eq!(
+        text(&child.wait_with_output().unwrap().stdout),
+        stdout,
+        "a prompt from a pipe gives the same output"
+    );
 
-    let free = sample(place.path(), &[&arguments[..], &["--prompt", "to be", "--json"]].concat());
+    let free = sample(dir.path(), &[&arguments[..], &["--prompt", "to be", "--json"]].concat());
     let free = free["text"].as_str().unwrap();
     let (at, stop) = (3, &free[3..5]);
     let arguments = [&arguments[..], &["--prompt", "to be", "--json", "--stop", stop]].concat();
-    let stopped = sample(place.path(), &arguments);
+    let stopped = sample(dir.path(), &arguments);
     assert_eq!(stopped["text"].as_str(), free.find(stop).map(|first| &free[..first]));
     assert!(stopped["text"].as_str().unwrap().len() <= at);
     assert_eq!(stopped["ended"], "stop_string");
@@ -114,25 +120,24 @@ fn generate_continues_prompts_and_honours_stop_strings() {
 
 #[test]
 fn an_encoder_decoder_answers_its_prompt() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=20"];
-    small_run(place.path(), &sets, "run");
-    let answer = sample(place.path(), &["generate", "run", "--prompt", "3 1 4", "--greedy", "--json"]);
+    small_run(dir.path(), &sets, "run");
+    let answer = sample(dir.path(), &["generate", "run", "--prompt", "3 1 4", "--greedy", "--json"]);
     assert!(numbers(&answer["tokens"]).iter().all(|&token| token < 17.0));
     let free = ["generate", "run", "--prompt", "3 1 4", "--ignore-end", "--max-new", "20", "--json"];
-    assert_eq!(numbers(&sample(place.path(), &free)["tokens"]).len(), 20);
-    let scored =
-        json(place.path(), &["score", "run", "--source", "3 1 4", "--text", "4 1 3 <end>", "--json"]);
-    assert_eq!(numbers(&scored["log_probabilities"]).len(), 4, "each token of an answer follows the start");
-    let output = run(place.path(), &["score", "run", "--text", "4 1 3"]);
+    assert_eq!(numbers(&sample(dir.path(), &free)["tokens"]).len(), 20);
+    let scored = json(dir.path(), &["score", "run", "--source", "3 1 4", "--text", "4 1 3 <end>", "--json"]);
+    assert_eq!(numbers(&scored["log_probabilities"]).len(), 4, "every token of an answer has a score");
+    let output = run(dir.path(), &["score", "run", "--text", "4 1 3"]);
     assert!(output.status.code() == Some(2) && text(&output.stderr).contains("--source"));
 }
 
 #[test]
 fn inputs_beyond_the_trained_length_are_treated_alike() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     for position in ["learned", "alibi"] {
-        small_run(place.path(), &["training.steps=2", &format!("model.position={position}")], position);
+        small_run(dir.path(), &["training.steps=2", &format!("model.position={position}")], position);
     }
     let long = "1 ".repeat(20);
     for arguments in [
@@ -140,89 +145,94 @@ fn inputs_beyond_the_trained_length_are_treated_alike() {
         &["generate", "--tokens", &long, "--max-new", "3"],
         &["evaluate", "--set", "data.length=20"],
     ] {
-        let output = |name| run(place.path(), &[&arguments[..1], &[name], &arguments[1..]].concat());
-        let expected =
-            "the input of 20 tokens is longer than the context of 12 tokens that the model was trained on";
+        let output = |name| run(dir.path(), &[&arguments[..1], &[name], &arguments[1..]].concat());
+        let expected = "the input of 20 tokens is longer than the training context of 12 tokens";
         let learned = output("learned");
-        let said = text(&learned.stderr);
+        let stderr = text(&learned.stderr);
         if arguments[0] == "generate" {
             // The context slides over a long prompt, as over generated text.
-            assert!(learned.status.success() && said.contains("only its last 12 are read"), "{said}");
+            assert!(learned.status.success() && stderr.contains("only the last 12 are read"), "{stderr}");
         } else {
-            assert_eq!(learned.status.code(), Some(2), "{arguments:?}: {said}");
-            assert!(said.contains(expected) && said.lines().count() == 1, "{arguments:?}: {said}");
+            assert_eq!(learned.status.code(), Some(2), "{arguments:?}: {stderr}");
+            assert!(stderr.contains(expected) && stderr.lines().count() == 1, "{arguments:?}: {stderr}");
         }
         let read = output("alibi");
-        let said = text(&read.stderr);
-        assert!(read.status.success(), "{arguments:?}: {said}");
+        let stderr = text(&read.stderr);
+        assert!(read.status.success(), "{arguments:?}: {stderr}");
         let expected = match arguments[0] {
             "generate" => {
-                "the prompt of 20 tokens is longer than the context of 12 tokens: the first new token follows from all \
-                 of it, later ones from the last 6 to 20 tokens\n"
+                "the prompt of 20 tokens is longer than the context of 12 tokens; the first new token depends on all \
+                 of it, later ones on the last 6 to 20 tokens\n"
             }
             _ => expected,
         };
-        assert!(said.contains(&format!("notice: {expected}")), "{arguments:?}: {said}");
-        assert!(arguments[0] != "generate" || said.lines().count() == 1, "one notice: {said}");
+        assert!(stderr.contains(&format!("notice: {expected}")), "{arguments:?}: {stderr}");
+        assert!(arguments[0] != "generate" || stderr.lines().count() == 1, "exactly one notice: {stderr}");
     }
     // An input that does not fit into memory is refused before it is computed.
-    fs::write(place.path().join("long.txt"), "1 ".repeat(300_000)).unwrap();
-    let output = run(place.path(), &["inspect", "alibi", "--text-file", "long.txt"]);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("to 300,000 tokens takes about") && said.contains("shorten the input"), "{said}");
+    fs::write(dir.path().join("long.txt"), "1 ".repeat(300_000)).unwrap();
+    let output = run(dir.path(), &["inspect", "alibi", "--text-file", "long.txt"]);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(
+        stderr.contains("over 300,000 tokens need about") && stderr.contains("shorten the input"),
+        "{stderr}"
+    );
     // A longer text is scored in windows that fit the context.
-    assert!(run(place.path(), &["score", "learned", "--tokens", &long]).status.success());
+    assert!(run(dir.path(), &["score", "learned", "--tokens", &long]).status.success());
 }
 
 /// Asserts that these arguments are refused in one line containing `part`, with no other output.
-fn refuses(place: &Path, arguments: &[&str], part: &str) {
-    let output = run(place, arguments);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-    assert!(said.lines().count() == 1 && said.contains(part), "{arguments:?} should say {part:?}: {said}");
+fn refuses(dir: &Path, arguments: &[&str], part: &str) {
+    let output = run(dir, arguments);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+    assert!(
+        stderr.lines().count() == 1 && stderr.contains(part),
+        "{arguments:?}: expected {part:?} in {stderr}"
+    );
     assert!(output.stdout.is_empty());
 }
 
 #[test]
 fn unusable_options_are_refused_in_one_line() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=2"], "run");
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=2"], "run");
     let endless = "9000000000000000000";
     let cases: [(&[&str], &str); 15] = [
         (
             &["generate", "run", "--prompt", "3", "--json", "--alternatives", "99999999999999"],
-            "--alternatives 99999999999999: the vocabulary has 16 tokens",
+            "--alternatives 99999999999999: the vocabulary has only 16 tokens",
         ),
         (
             &["generate", "run", "--prompt", "3", "--json", "--alternatives", "16", "--max-new", "1000000"],
-            "are printed, each with --alternatives 16: ask for fewer",
+            "before they are printed, each with --alternatives 16; use lower numbers",
         ),
-        (&["generate", "run", "--prompt", "3", "--greedy", "--seed", "3"], "--seed: a greedy choice"),
-        (&["generate", "run", "--prompt", "3", "--greedy", "--samples", "3"], "--samples: a greedy choice"),
+        (
+            &["generate", "run", "--prompt", "3", "--greedy", "--seed", "3"],
+            "--seed has no effect with greedy decoding",
+        ),
+        (
+            &["generate", "run", "--prompt", "3", "--greedy", "--samples", "3"],
+            "--samples has no effect with greedy decoding",
+        ),
         (
             &["generate", "run", "--prompt", "3", "--temperature", "0", "--top-p", "0.5"],
-            "--top-p: a greedy choice always takes the likeliest token",
+            "--top-p has no effect with greedy decoding",
         ),
-        (
-            &["generate", "run", "--prompt", "3", "--max-new", endless, "--json"],
-            "new tokens are held in memory",
-        ),
-        (
-            &["generate", "run", "--prompt", "3", "--samples", endless, "--json"],
-            "new tokens are held in memory",
-        ),
+        (&["generate", "run", "--prompt", "3", "--max-new", endless, "--json"], "new tokens fit into memory"),
+        (&["generate", "run", "--prompt", "3", "--samples", endless, "--json"], "new tokens fit into memory"),
         (
             &["generate", "run", "--prompt", "3", "--samples", "2", "--max-new", endless],
             "16,777,216 new tokens",
         ),
         (
             &["generate", "run", "--prompt", "3", "--seed", "-1"],
-            "'--seed <SEED>': it takes a non-negative integer",
+            "'--seed <SEED>': must be a non-negative integer",
         ),
         (
             &["generate", "run", "--prompt", "3", "--top-p", "much"],
-            "'--top-p <P>': it takes a number, as 0.5",
+            "'--top-p <P>': must be a number, such as 0.5",
         ),
         (&["generate", "run", "--prompt", "3", "--alternatives", "3"], "--json"),
         (&["generate", "run", "--prompt", "3", "--samples", "0"], "--samples 0"),
@@ -231,21 +241,21 @@ fn unusable_options_are_refused_in_one_line() {
         (&["generate", "run", "--prompt", "3", "--greedy", "--top-k", "3"], "--top-k"),
     ];
     for (arguments, part) in cases {
-        refuses(place.path(), arguments, part);
+        refuses(dir.path(), arguments, part);
     }
 }
 
 #[test]
 fn unusable_prompts_and_runs_are_refused() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=2"], "run");
-    fs::write(place.path().join("bytes"), [0x33, 0xff]).unwrap();
-    let run_folder = fs::read(place.path().join("run/model.safetensors")).unwrap();
-    fs::create_dir(place.path().join("damaged")).unwrap();
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=2"], "run");
+    fs::write(dir.path().join("bytes"), [0x33, 0xff]).unwrap();
+    let run_folder = fs::read(dir.path().join("run/model.safetensors")).unwrap();
+    fs::create_dir(dir.path().join("damaged")).unwrap();
     for file in ["config.toml", "vocabulary.json"] {
-        fs::copy(place.path().join("run").join(file), place.path().join("damaged").join(file)).unwrap();
+        fs::copy(dir.path().join("run").join(file), dir.path().join("damaged").join(file)).unwrap();
     }
-    fs::write(place.path().join("damaged/model.safetensors"), &run_folder[..run_folder.len() - 9]).unwrap();
+    fs::write(dir.path().join("damaged/model.safetensors"), &run_folder[..run_folder.len() - 9]).unwrap();
     let cases: [(&[&str], &str); 12] = [
         (&["generate", "run", "--prompt-file", "/dev/zero"], "/dev/zero: is a device"),
         (&["score", "run", "--text-file", "run"], "run: is a folder"),
@@ -253,32 +263,32 @@ fn unusable_prompts_and_runs_are_refused() {
         (&["generate", "run", "--prompt", ""], "the prompt is empty"),
         (&["generate", "run", "--prompt", "3 x"], "`x` (token 2)"),
         (&["generate", "run", "--tokens", "3 16"], "`16` (token 2) is outside the vocabulary"),
-        (&["generate", "run", "--tokens", "3 x"], "`x` (token 2) is no id"),
+        (&["generate", "run", "--tokens", "3 x"], "`x` (token 2) is not a token id"),
         (
             &["generate", "run", "--prompt-file", "bytes"],
             "bytes:1: is not UTF-8 at byte 1; its encoding is unknown",
         ),
-        (&["generate", "nowhere", "--prompt", "3"], "no run folder `nowhere`"),
-        (&["generate", "damaged", "--prompt", "3"], "damaged/model.safetensors: is no whole safetensors"),
+        (&["generate", "nowhere", "--prompt", "3"], "`nowhere`: no such run folder"),
+        (&["generate", "damaged", "--prompt", "3"], "damaged/model.safetensors: is not a valid safetensors"),
         (&["score", "run"], "--text"),
         (&["score", "run", "--text", "3"], "at least two tokens"),
     ];
     for (arguments, part) in cases {
-        refuses(place.path(), arguments, part);
+        refuses(dir.path(), arguments, part);
     }
 }
 
 #[test]
 fn symbols_with_spaces_are_printed_and_read_back() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let symbols = ["place order", "pay", "send invoice", "send", "invoice"];
     let rows =
         (0..60).map(|at| serde_json::json!([symbols[at % 5], symbols[at * 7 % 5], "pay"]).to_string() + "\n");
-    fs::write(place.path().join("orders.jsonl"), rows.collect::<String>()).unwrap();
+    fs::write(dir.path().join("orders.jsonl"), rows.collect::<String>()).unwrap();
     let sets = ["data.path=orders.jsonl", "data.vocab=auto", "training.steps=3", "analysis.samples=1"];
-    small_run(place.path(), &sets, "run");
+    small_run(dir.path(), &sets, "run");
     let written = |prompt: &str| {
-        sample(place.path(), &["generate", "run", "--prompt", prompt, "--json", "--max-new", "2"])
+        sample(dir.path(), &["generate", "run", "--prompt", prompt, "--json", "--max-new", "2"])
     };
     // In ascending order: invoice, pay, place order, send, send invoice.
     assert_eq!(numbers(&written("\"place order\" pay")["prompt"]), [2.0, 1.0]);
@@ -292,12 +302,14 @@ fn symbols_with_spaces_are_printed_and_read_back() {
         ("pay place odr", "`place` (word 2) is not in the vocabulary of 5 symbols"),
     ] {
         for arguments in [["generate", "run", "--prompt", prompt], ["score", "run", "--text", prompt]] {
-            let output = run(place.path(), &arguments);
-            let said = text(&output.stderr);
-            assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+            let output = run(dir.path(), &arguments);
+            let stderr = text(&output.stderr);
+            assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
             assert!(
-                said.contains(part) && said.contains("in double quotes, as `\"") && said.contains("--tokens"),
-                "{said}"
+                stderr.contains(part)
+                    && stderr.contains("in double quotes, as `\"")
+                    && stderr.contains("--tokens"),
+                "{stderr}"
             );
         }
     }
@@ -305,8 +317,8 @@ fn symbols_with_spaces_are_printed_and_read_back() {
 
 #[test]
 fn logits_that_are_not_finite_are_refused() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     small_run(folder, &["training.steps=2"], "run");
     let exported = run(folder, &["export", "run", "--format", "safetensors", "--out", "out"]);
     assert!(exported.status.success(), "{}", text(&exported.stderr));
@@ -327,8 +339,8 @@ fn logits_that_are_not_finite_are_refused() {
     ];
     for command in commands {
         let output = run(folder, command);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
-        assert!(said.contains("logits are not finite"), "{command:?}: {said}");
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {stderr}");
+        assert!(stderr.contains("logits are not finite"), "{command:?}: {stderr}");
     }
 }

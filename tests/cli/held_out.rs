@@ -11,28 +11,28 @@ use crate::{program, small_run, text};
 const WORDS: &str = "to be or not to be, that is the question. ";
 
 /// A run on `book.txt`, in a folder with a longer text, a short one, and a copy of the book.
-fn place() -> TempDir {
-    let place = TempDir::new().unwrap();
-    let write = |name: &str, contents: &str| fs::write(place.path().join(name), contents).unwrap();
+fn trained_dir() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let write = |name: &str, contents: &str| fs::write(dir.path().join(name), contents).unwrap();
     write("book.txt", &WORDS.repeat(40));
     write("copy.txt", &WORDS.repeat(40));
     write("heldout.txt", &"not to be that is or ".repeat(30)[..601]);
     write("tiny.txt", "to be");
     write("one.txt", "t");
-    small_run(place.path(), &["data.path=book.txt", "training.steps=5"], "run");
-    place
+    small_run(dir.path(), &["data.path=book.txt", "training.steps=5"], "run");
+    dir
 }
 
 fn scored(folder: &Path, arguments: &[&str]) -> (String, u64, u64) {
-    let said = json(folder, &[&["evaluate", "run", "--json"], arguments].concat());
-    let count = |key: &str| said[key].as_u64().unwrap();
-    (said["split"].as_str().unwrap().to_string(), count("tokens"), count("targets_in_file"))
+    let result = json(folder, &[&["evaluate", "run", "--json"], arguments].concat());
+    let count = |key: &str| result[key].as_u64().unwrap();
+    (result["split"].as_str().unwrap().to_string(), count("tokens"), count("targets_in_file"))
 }
 
 #[test]
 fn every_target_of_a_held_out_file_counts() {
-    let place = place();
-    let folder = place.path();
+    let dir = trained_dir();
+    let folder = dir.path();
     let whole = ("whole".to_string(), 600, 600);
     assert_eq!(scored(folder, &["--data", "heldout.txt"]), whole);
     assert_eq!(scored(folder, &["--set", "data.path=heldout.txt"]), whole);
@@ -40,24 +40,24 @@ fn every_target_of_a_held_out_file_counts() {
     assert_eq!(scored(folder, &["--data", "tiny.txt"]), ("whole".to_string(), 4, 4));
     assert_eq!(scored(folder, &["--data", "heldout.txt", "--split", "valid"]).0, "valid");
     let output = run(folder, &["evaluate", "run", "--data", "heldout.txt"]);
-    let said = text(&output.stdout);
-    assert!(said.starts_with("run: 600 targets of 600 in `heldout.txt` (the whole file)\n"), "{said}");
+    let stdout = text(&output.stdout);
+    assert!(stdout.starts_with("run: 600 targets of 600 in `heldout.txt` (the whole file)\n"), "{stdout}");
     let output = run(folder, &["evaluate", "run", "--data", "tiny.txt", "--set", "data.values=symbols"]);
-    let said = text(&output.stderr);
+    let stderr = text(&output.stderr);
     assert!(
-        said.contains("`data.values` = \"symbols\" has no effect") && output.status.code() == Some(2),
-        "{said}"
+        stderr.contains("`data.values` = \"symbols\" has no effect") && output.status.code() == Some(2),
+        "{stderr}"
     );
     let output = run(folder, &["evaluate", "run", "--data", "one.txt"]);
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    assert!(said.contains("one.txt: has 1 token, so nothing can be predicted"), "{said}");
+    let stderr = text(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+    assert!(stderr.contains("one.txt: has 1 token, so there is nothing to predict"), "{stderr}");
 }
 
 #[test]
 fn unknown_tokens_in_a_file_are_reported() {
-    let place = TempDir::new().unwrap();
-    let write = |name: &str, contents: &str| fs::write(place.path().join(name), contents).unwrap();
+    let dir = TempDir::new().unwrap();
+    let write = |name: &str, contents: &str| fs::write(dir.path().join(name), contents).unwrap();
     let tokens = ["[UNK]", "to", "be", "or", "not", "that"].map(String::from).into_iter();
     let tokens = tokens.enumerate().map(|(id, token)| (token, id.into())).collect::<serde_json::Map<_, _>>();
     let tokenizer = serde_json::json!({
@@ -69,52 +69,52 @@ fn unknown_tokens_in_a_file_are_reported() {
     write("english.txt", &"to be or not to be or that ".repeat(40));
     write("german.txt", &"sein oder nicht sein ".repeat(40));
     let sets = ["data.path=english.txt", "data.tokens=tokenizer.json", "training.steps=5"];
-    small_run(place.path(), &sets, "run");
-    let said = |file: &str| text(&run(place.path(), &["evaluate", "run", "--data", file]).stderr);
-    assert!(!said("english.txt").contains("has no tokens"));
-    let german = said("german.txt");
+    small_run(dir.path(), &sets, "run");
+    let stderr_of = |file: &str| text(&run(dir.path(), &["evaluate", "run", "--data", file]).stderr);
+    assert!(!stderr_of("english.txt").contains("lacks tokens"));
+    let german = stderr_of("german.txt");
     assert!(
-        german.contains("160 of 160 tokens are `[UNK]`: the tokenizer has no tokens for them"),
+        german.contains("160 of 160 tokens are `[UNK]`, because the tokenizer lacks tokens for them"),
         "{german}"
     );
 }
 
 #[test]
 fn own_data_keeps_its_split_under_any_path() {
-    let place = place();
+    let dir = trained_dir();
     let all = WORDS.len() as u64 * 40 - 1;
-    let own = scored(place.path(), &[]);
+    let own = scored(dir.path(), &[]);
     assert_eq!((own.0.as_str(), own.2), ("valid", all));
-    assert_eq!(scored(place.path(), &["--data", "copy.txt"]), own);
+    assert_eq!(scored(dir.path(), &["--data", "copy.txt"]), own);
     for other_length in [&["--set", "data.length=7"][..], &["--data", "copy.txt", "--set", "data.length=7"]] {
-        assert_eq!(scored(place.path(), other_length), own);
+        assert_eq!(scored(dir.path(), other_length), own);
     }
-    assert_eq!(scored(place.path(), &["--split", "whole"]), ("whole".to_string(), all, all));
-    let (_, train, _) = scored(place.path(), &["--split", "train"]);
-    assert_eq!(train + own.1 + 1, all, "the first token of the validation set is nobody's target");
-    let said = text(&run(place.path(), &["evaluate", "run"]).stdout);
+    assert_eq!(scored(dir.path(), &["--split", "whole"]), ("whole".to_string(), all, all));
+    let (_, train, _) = scored(dir.path(), &["--split", "train"]);
+    assert_eq!(train + own.1 + 1, all, "the first token of the validation set is not a target");
+    let stdout = text(&run(dir.path(), &["evaluate", "run"]).stdout);
     assert!(
-        said.contains(&format!("{} targets of 1,679 in `", own.1))
-            && said.contains("book.txt` (the validation set)"),
-        "{said}"
+        stdout.contains(&format!("{} targets of 1,679 in `", own.1))
+            && stdout.contains("book.txt` (the validation set)"),
+        "{stdout}"
     );
 }
 
 #[test]
 fn every_row_of_a_held_out_table_counts() {
-    let place = TempDir::new().unwrap();
-    fs::write(place.path().join("lines.csv"), "1,2,3\n4,5,6\n".repeat(40)).unwrap();
-    fs::write(place.path().join("one.csv"), "4,5,6\n").unwrap();
-    small_run(place.path(), &["data.path=lines.csv", "data.vocab=auto", "training.steps=1"], "run");
-    assert_eq!(scored(place.path(), &["--data", "one.csv"]), ("whole".to_string(), 2, 2));
-    let train = scored(place.path(), &["--split", "train"]);
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("lines.csv"), "1,2,3\n4,5,6\n".repeat(40)).unwrap();
+    fs::write(dir.path().join("one.csv"), "4,5,6\n").unwrap();
+    small_run(dir.path(), &["data.path=lines.csv", "data.vocab=auto", "training.steps=1"], "run");
+    assert_eq!(scored(dir.path(), &["--data", "one.csv"]), ("whole".to_string(), 2, 2));
+    let train = scored(dir.path(), &["--split", "train"]);
     assert_eq!((train.1, train.2), (144, 160));
 }
 
 #[test]
 fn columns_of_another_table_follow_their_names() {
-    let place = TempDir::new().unwrap();
-    let write = |name: &str, contents: String| fs::write(place.path().join(name), contents).unwrap();
+    let dir = TempDir::new().unwrap();
+    let write = |name: &str, contents: String| fs::write(dir.path().join(name), contents).unwrap();
     let rows = |row: fn(usize) -> String| (0..80).map(row).collect::<String>();
     write("abc.csv", "a,b,c\n".to_string() + &rows(|row| format!("{},{},{}\n", row % 3, row % 5, row % 7)));
     write(
@@ -123,28 +123,28 @@ fn columns_of_another_table_follow_their_names() {
     );
     write("ab.csv", "a,b\n".to_string() + &rows(|row| format!("{},{}\n", row % 3, row % 5)));
     write("bare.csv", rows(|row| format!("{},{},{}\n", row % 3, row % 5, row % 7)));
-    small_run(place.path(), &["data.path=abc.csv", "data.vocab=auto", "training.steps=1"], "run");
+    small_run(dir.path(), &["data.path=abc.csv", "data.vocab=auto", "training.steps=1"], "run");
     let loss =
-        |more: &[&str]| json(place.path(), &[&["evaluate", "run", "--json"], more].concat())["loss"].clone();
+        |more: &[&str]| json(dir.path(), &[&["evaluate", "run", "--json"], more].concat())["loss"].clone();
     assert_eq!(loss(&["--data", "cab.csv"]), loss(&[]));
-    let said = text(&run(place.path(), &["evaluate", "run", "--data", "ab.csv"]).stderr);
+    let stderr = text(&run(dir.path(), &["evaluate", "run", "--data", "ab.csv"]).stderr);
     assert!(
-        said.contains("ab.csv:1: lacks 1 column (c) that the weights were trained on, and has a, b:"),
-        "{said}"
+        stderr.contains("ab.csv:1: lacks 1 column (c) that the weights were trained on, and has a, b;"),
+        "{stderr}"
     );
-    let said = text(&run(place.path(), &["train", "--from", "run", "--data", "ab.csv", "--dry-run"]).stderr);
-    assert!(said.contains("ab.csv:1: lacks 1 column (c)"), "{said}");
-    let said =
-        text(&run(place.path(), &["evaluate", "run", "--data", "bare.csv", "--split", "whole"]).stderr);
+    let stderr = text(&run(dir.path(), &["train", "--from", "run", "--data", "ab.csv", "--dry-run"]).stderr);
+    assert!(stderr.contains("ab.csv:1: lacks 1 column (c)"), "{stderr}");
+    let stderr =
+        text(&run(dir.path(), &["evaluate", "run", "--data", "bare.csv", "--split", "whole"]).stderr);
     assert!(
-        said.contains("has no header, so its columns are read in the order of the run's, which are a, b, c")
+        stderr.contains("does not have a header, so its columns are read in the order of the run: a, b, c")
     );
 }
 
 #[test]
 fn evaluating_on_training_sequences_is_warned_about() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let row = |row: usize| format!("{},{},{}\n", row % 7, row / 7 % 7, row / 49 % 7);
     let rows = |range: std::ops::Range<usize>| range.map(row).collect::<String>();
     fs::write(folder.join("all.csv"), rows(0..200)).unwrap();
@@ -152,15 +152,15 @@ fn evaluating_on_training_sequences_is_warned_about() {
     fs::write(folder.join("new.csv"), rows(200..300)).unwrap();
     let sets = ["data.path=all.csv", "data.vocab=7", "training.steps=3", "analysis.circuit=false"];
     small_run(folder, &sets, "run");
-    let said = |arguments: &[&str]| {
+    let run = |arguments: &[&str]| {
         let output = program(folder).args(arguments).output().unwrap();
-        let said = text(&output.stderr);
-        (output.status.code(), said)
+        let stderr = text(&output.stderr);
+        (output.status.code(), stderr)
     };
     let leaks = |arguments: &[&str], part: &str| {
-        let (code, said) = said(arguments);
-        assert_eq!(code, Some(0), "{arguments:?}: {said}");
-        said.contains(part)
+        let (code, stderr) = run(arguments);
+        assert_eq!(code, Some(0), "{arguments:?}: {stderr}");
+        stderr.contains(part)
     };
     let part = "the run was trained on";
     assert!(leaks(
@@ -170,25 +170,28 @@ fn evaluating_on_training_sequences_is_warned_about() {
     assert!(leaks(&["evaluate", "run", "--data", "seen.csv"], "trained on 150 of the 150 sequences"));
     assert!(!leaks(&["evaluate", "run"], part) && !leaks(&["evaluate", "run", "--data", "new.csv"], part));
     let on = ["train", "--from", "run", "--run", "on", "--set", "data.valid_fraction=0.5", "--steps", "2"];
-    assert!(leaks(&on, "80 of 100 sequences in validation were trained on by the run"));
+    assert!(leaks(&on, "80 of 100 validation sequences were in the training set of the run"));
 
     let config = "[data]\npath = \"all.csv\"\n[model]\ndropout = 0.3\n";
     fs::write(folder.join("ft.toml"), config).unwrap();
-    let (_, told) = said(&["train", "ft.toml", "--from", "run", "--dry-run"]);
+    let (_, stderr) = run(&["train", "ft.toml", "--from", "run", "--dry-run"]);
     assert!(
-        told.contains("`model.dropout` = 0.3 in `ft.toml` is not used: the model is that of `run`"),
-        "{told}"
+        stderr.contains("`model.dropout` = 0.3 in `ft.toml` has no effect: the model comes from `run`"),
+        "{stderr}"
     );
-    let (_, told) = said(&["train", "--from", "run", "--set", "model.activation=relu", "--dry-run"]);
+    let (_, stderr) = run(&["train", "--from", "run", "--set", "model.activation=relu", "--dry-run"]);
     assert!(
-        told.contains("`model.activation` = \"relu\", and the weights of `run` were trained with"),
-        "{told}"
+        stderr.contains("`model.activation` = \"relu\", but the weights of `run` were trained with"),
+        "{stderr}"
     );
 
     // Other contents under the same name count as another setting, and `explain` refuses them.
     fs::write(folder.join("all.csv"), rows(100..300)).unwrap();
-    let (code, told) = said(&["explain", "run"]);
-    assert!(code == Some(2) && told.contains("the data has changed since the run `run` began"), "{told}");
+    let (code, stderr) = run(&["explain", "run"]);
+    assert!(
+        code == Some(2) && stderr.contains("the data has changed since the run `run` started"),
+        "{stderr}"
+    );
     small_run(folder, &[&sets[..], &["run.seed=1"]].concat(), "other");
     let output = program(folder).args(["compare", "run", "other", "--json"]).output().unwrap();
     let compared: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -197,37 +200,41 @@ fn evaluating_on_training_sequences_is_warned_about() {
 
 #[test]
 fn changed_training_data_is_reported() {
-    let place = place();
-    let folder = place.path();
+    let dir = trained_dir();
+    let folder = dir.path();
     let warnings = |arguments: &[&str]| text(&run(folder, arguments).stderr);
     let from = ["train", "--from", "run", "--steps", "2", "--run"];
-    let seen = "were trained on by the run";
+    let seen = "were in the training set of the run";
     assert!(warnings(&[&from[..], &["seen", "--data", "copy.txt"]].concat()).contains(seen));
     fs::write(folder.join("book.txt"), WORDS.repeat(41)).unwrap();
     let changed = "book.txt` has changed since the run";
     for (name, more) in [("other", &["--data", "copy.txt"][..]), ("same", &[])] {
-        let said = warnings(&[&from[..], &[name], more].concat());
-        assert!(said.contains(changed), "{name}: {said}");
+        let stderr = warnings(&[&from[..], &[name], more].concat());
+        assert!(stderr.contains(changed), "{name}: {stderr}");
     }
     assert!(warnings(&["evaluate", "run", "--data", "copy.txt"]).contains(changed));
 }
 
 #[test]
 fn steps_after_the_last_validation_are_reported() {
-    let place = place();
+    let dir = trained_dir();
     let arguments = ["train", "--from", "run", "--run", "late", "--steps", "900", "--max-minutes", "1e-9"];
-    let said = text(&run(place.path(), &arguments).stderr);
-    assert!(said.contains("the time limit came 1 step after the last validation"), "{said}");
-    assert!(said.contains("the weights of step 0"), "{said}");
+    let stderr = text(&run(dir.path(), &arguments).stderr);
+    assert!(stderr.contains("the time limit was reached 1 step after the last validation"), "{stderr}");
+    assert!(stderr.contains("the weights of step 0"), "{stderr}");
 }
 
 #[test]
 fn epochs_that_are_not_one_pass_are_reported() {
-    let place = place();
-    let said = |batch: &str| {
+    let dir = trained_dir();
+    let stderr_of = |batch: &str| {
         let data = ["train", "--data", "book.txt", "--length", "16", "--epochs", "2", "--dry-run"];
-        text(&run(place.path(), &[&data[..], &["--batch-size", batch]].concat()).stderr)
+        text(&run(dir.path(), &[&data[..], &["--batch-size", batch]].concat()).stderr)
     };
-    assert!(said("500").contains("an epoch of 1 step reads the training text 5."), "{}", said("500"));
-    assert!(!said("10").contains("an epoch of"), "{}", said("10"));
+    assert!(
+        stderr_of("500").contains("an epoch of 1 step reads the training text 5."),
+        "{}",
+        stderr_of("500")
+    );
+    assert!(!stderr_of("10").contains("an epoch of"), "{}", stderr_of("10"));
 }

@@ -5,17 +5,17 @@ use std::fs;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{program, said, small_run, text};
+use crate::{program, small_run, stdout_of, text};
 
 #[test]
 fn inspect_shows_any_input_of_the_users() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=9"], "run");
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=9"], "run");
     let json: Value =
-        serde_json::from_str(&said(place.path(), &["inspect", "run", "--tokens", "3 1 4 1 5", "--json"]))
+        serde_json::from_str(&stdout_of(dir.path(), &["inspect", "run", "--tokens", "3 1 4 1 5", "--json"]))
             .unwrap();
     assert_eq!(json["tokens"], serde_json::json!([3, 1, 4, 1, 5]));
-    assert!(!place.path().join("run/inspect").exists(), "JSON alone leaves nothing");
+    assert!(!dir.path().join("run/inspect").exists(), "--json writes no files");
     let weight = |layer: usize, head: usize, query: usize, key: usize| {
         json["weights"][layer][head][query][key].as_f64().unwrap()
     };
@@ -23,7 +23,10 @@ fn inspect_shows_any_input_of_the_users() {
         for query in 0..5 {
             let row = (0..5).map(|key| weight(layer, head, query, key)).collect::<Vec<_>>();
             assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-5, "{row:?}");
-            assert!(row[query + 1..].iter().all(|&weight| weight == 0.0), "nothing looks ahead: {row:?}");
+            assert!(
+                row[query + 1..].iter().all(|&weight| weight == 0.0),
+                "no query attends to a future key: {row:?}"
+            );
         }
         // Only the second 1, at position 3, repeats a token: the one at position 1, which position 2 follows.
         let scores = &json["scores"][layer][head];
@@ -32,7 +35,7 @@ fn inspect_shows_any_input_of_the_users() {
         };
         close("induction", weight(layer, head, 3, 2));
         close("duplicate", weight(layer, head, 3, 1));
-        close("self", (0..5).map(|place| weight(layer, head, place, place)).sum::<f64>() / 5.0);
+        close("self", (0..5).map(|position| weight(layer, head, position, position)).sum::<f64>() / 5.0);
         assert!(scores["zero_ablation"].is_f64());
     }
     let rows = json["probabilities"].as_array().unwrap();
@@ -41,39 +44,45 @@ fn inspect_shows_any_input_of_the_users() {
     assert!(rows.len() == 5 && sums.clone().all(|sum| (sum - 1.0).abs() < 1e-5));
     // `score` and `inspect` use different paths: the fast one, and the one that returns attention weights.
     let scored: Value =
-        serde_json::from_str(&said(place.path(), &["score", "run", "--tokens", "3 1 4 1 5", "--json"]))
+        serde_json::from_str(&stdout_of(dir.path(), &["score", "run", "--tokens", "3 1 4 1 5", "--json"]))
             .unwrap();
-    for (place, token) in [1usize, 4, 1, 5].into_iter().enumerate() {
-        let by_maps = rows[place][token].as_f64().unwrap().ln();
-        let fast = scored["log_probabilities"][place].as_f64().unwrap();
+    for (position, token) in [1usize, 4, 1, 5].into_iter().enumerate() {
+        let by_maps = rows[position][token].as_f64().unwrap().ln();
+        let fast = scored["log_probabilities"][position].as_f64().unwrap();
         assert!((by_maps - fast).abs() < 1e-5, "{by_maps} {fast}");
     }
 
     let arguments = ["inspect", "run", "--tokens", "3 1 4 1 5", "--json", "--no-ablation"];
-    let mut without: Value = serde_json::from_str(&said(place.path(), &arguments)).unwrap();
+    let mut without: Value = serde_json::from_str(&stdout_of(dir.path(), &arguments)).unwrap();
     let mut with = json;
     for (layer, head) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         assert!(without["scores"][layer][head]["zero_ablation"].take().is_null());
         with["scores"][layer][head]["zero_ablation"].take();
     }
-    assert_eq!(with, without, "all else is the same");
+    assert_eq!(with, without, "--no-ablation changes no other result");
 
-    said(place.path(), &["inspect", "run", "--text", "3 1 4 1 5", "--out", "seen", "--format", "svg"]);
+    stdout_of(dir.path(), &["inspect", "run", "--text", "3 1 4 1 5", "--out", "seen", "--format", "svg"]);
     for file in ["attention.svg", "heads.svg", "head_scores.svg", "prediction.svg", "report.html"] {
-        assert!(place.path().join("seen").join(file).is_file(), "{file}");
+        assert!(dir.path().join("seen").join(file).is_file(), "{file}");
     }
 }
 
 #[test]
 fn uninspectable_inputs_are_refused_in_one_line() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=3"], "run");
-    fs::write(place.path().join("file"), "").unwrap();
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=3"], "run");
+    fs::write(dir.path().join("file"), "").unwrap();
     let long = "1 ".repeat(40);
     let cases: [(&[&str], &[&str]); 11] = [
-        (&["inspect", "run", "--tokens", "3 1", "--json", "--head", "1"], &["--head: ", "nothing is drawn"]),
-        (&["inspect", "run", "--tokens", "3 1", "--json", "--format", "svg"], &["--format: ", "--out DIR"]),
-        (&["plot", "run", "--format", "svg", "--scale", "2"], &["--scale: an SVG has no pixels"]),
+        (
+            &["inspect", "run", "--tokens", "3 1", "--json", "--head", "1"],
+            &["--head has no effect", "--out DIR"],
+        ),
+        (
+            &["inspect", "run", "--tokens", "3 1", "--json", "--format", "svg"],
+            &["--format has no effect", "--out DIR"],
+        ),
+        (&["plot", "run", "--format", "svg", "--scale", "2"], &["--scale has no effect with --format svg"]),
         (&["inspect", "run", "--tokens", "3 999"], &["999", "vocabulary"]),
         (&["inspect", "run", "--tokens", "3 x"], &["`x`", "token 2"]),
         (&["inspect", "run", "--text", "3 ? 4"], &["?"]),
@@ -81,38 +90,41 @@ fn uninspectable_inputs_are_refused_in_one_line() {
         (&["inspect", "run", "--tokens", &long], &["40", "12"]),
         (&["inspect", "run", "--tokens", "3 1", "--head", "7"], &["--head", "`model.heads` = 2"]),
         (&["inspect", "run", "--tokens", "3 1", "--out", "file"], &["`file`"]),
-        (&["inspect", "nowhere", "--tokens", "3"], &["no run folder `nowhere`"]),
+        (&["inspect", "nowhere", "--tokens", "3"], &["`nowhere`: no such run folder"]),
     ];
     for (arguments, parts) in cases {
-        let output = program(place.path()).args(arguments).output().unwrap();
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
-        assert!(parts.iter().all(|part| said.contains(part)), "{arguments:?} should say {parts:?}: {said}");
+        let output = program(dir.path()).args(arguments).output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+        assert!(
+            parts.iter().all(|part| stderr.contains(part)),
+            "{arguments:?}: expected {parts:?} in {stderr}"
+        );
     }
 
     // The state of a killed run.
-    let summary = place.path().join("run/summary.json");
-    fs::rename(&summary, place.path().join("summary")).unwrap();
-    let output = program(place.path()).args(["plot", "run"]).output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    assert!(said.contains("not come to an end") && said.contains("`train --resume run`"), "{said}");
-    fs::rename(place.path().join("summary"), &summary).unwrap();
+    let summary = dir.path().join("run/summary.json");
+    fs::rename(&summary, dir.path().join("summary")).unwrap();
+    let output = program(dir.path()).args(["plot", "run"]).output().unwrap();
+    let stderr = text(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+    assert!(stderr.contains("has not ended") && stderr.contains("`train --resume run`"), "{stderr}");
+    fs::rename(dir.path().join("summary"), &summary).unwrap();
 
-    let metrics = place.path().join("run/metrics.csv");
+    let metrics = dir.path().join("run/metrics.csv");
     let own = fs::read(&metrics).unwrap();
     fs::write(&metrics, "step,epoch\n1,x\n").unwrap();
     for command in ["plot", "report"] {
-        let output = program(place.path()).args([command, "run"]).output().unwrap();
-        let said = text(&output.stderr);
-        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-        assert!(said.contains("metrics.csv"), "{said}");
+        let output = program(dir.path()).args([command, "run"]).output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+        assert!(stderr.contains("metrics.csv"), "{stderr}");
     }
     fs::write(&metrics, own).unwrap();
-    fs::remove_file(place.path().join("run/model.safetensors")).unwrap();
-    let output = program(place.path()).args(["inspect", "run", "--tokens", "3"]).output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    assert!(said.contains("model.safetensors") && said.contains("`train --resume run`"), "{said}");
+    fs::remove_file(dir.path().join("run/model.safetensors")).unwrap();
+    let output = program(dir.path()).args(["inspect", "run", "--tokens", "3"]).output().unwrap();
+    let stderr = text(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+    assert!(stderr.contains("model.safetensors") && stderr.contains("`train --resume run`"), "{stderr}");
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::{SMALL, assert_same_end, beside_data_warnings, program, resume, small_run, summary, text};
+use crate::{SMALL, assert_same_end, program, resume, small_run, summary, text, without_data_warnings};
 
 /// A run too long to complete in twenty pieces. It uses dropout, lengths and positions drawn per batch, bf16, and Muon
 /// with AdamW for the remaining parameters.
@@ -79,13 +79,13 @@ fn wait_for(moment: Moment, child: &mut Child, run: &Path) -> bool {
     let begun = Instant::now();
     let written = || fs::metadata(run.join("metrics.csv")).map_or(0, |file| file.len());
     let mut least = written();
-    let beside = || fs::read_dir(run.parent().unwrap()).unwrap().flatten().map(|entry| entry.file_name());
-    let before = beside().collect::<Vec<_>>();
+    let siblings = || fs::read_dir(run.parent().unwrap()).unwrap().flatten().map(|entry| entry.file_name());
+    let before = siblings().collect::<Vec<_>>();
     while child.try_wait().unwrap().is_none() {
         // Rows after the checkpoint are dropped first.
         least = least.min(written());
         let is_now = match moment {
-            Moment::Prepared => beside().any(|name| !before.contains(&name)),
+            Moment::Prepared => siblings().any(|name| !before.contains(&name)),
             Moment::After(time) => begun.elapsed() >= time,
             Moment::Written(bytes) => run.exists() && written() > least + bytes,
         };
@@ -99,7 +99,7 @@ fn wait_for(moment: Moment, child: &mut Child, run: &Path) -> bool {
 
 /// The maximum number of steps between two signals. The run pauses there, so it cannot end before its last signal, even
 /// if a loaded machine delays the test.
-const PIECE: usize = 140;
+const MAX_STEPS_BETWEEN_SIGNALS: usize = 140;
 
 /// The step of the newest checkpoint; 0 without a run.
 fn newest_step(run: &Path) -> usize {
@@ -128,7 +128,7 @@ fn hit(folder: &Path, name: &str, signal: &str, moment: Moment) -> Option<Output
         Moment::Prepared if run.exists() => Moment::After(Duration::from_millis(20)),
         moment => moment,
     };
-    command.args(["--until", &(newest_step(&run) + PIECE).to_string()]);
+    command.args(["--until", &(newest_step(&run) + MAX_STEPS_BETWEEN_SIGNALS).to_string()]);
     let mut child = command.spawn().unwrap();
     if wait_for(moment, &mut child, &run) {
         send(&child, signal);
@@ -138,7 +138,12 @@ fn hit(folder: &Path, name: &str, signal: &str, moment: Moment) -> Option<Output
 }
 
 /// Sends a run a signal at every moment, resumes it each time, and finally lets it end.
-fn hit_twenty_times(folder: &Path, name: &str, signal: &str, is_hit: impl Fn(ExitStatus) -> bool) -> PathBuf {
+fn signal_twenty_times(
+    folder: &Path,
+    name: &str,
+    signal: &str,
+    is_hit: impl Fn(ExitStatus) -> bool,
+) -> PathBuf {
     let run = folder.join(name);
     for moment in moments() {
         let before = TempDir::new().unwrap();
@@ -160,26 +165,25 @@ fn hit_twenty_times(folder: &Path, name: &str, signal: &str, is_hit: impl Fn(Exi
         let ended = ended.unwrap_or_else(|| panic!("{moment:?} never came before the run paused"));
         assert!(
             is_hit(ended.status),
-            "{moment:?} met no living run: {} {}",
+            "{moment:?} missed the running process: {} {}",
             ended.status,
             text(&ended.stderr)
         );
         let leftovers = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
         let visible = leftovers.filter(|name| !name.to_string_lossy().starts_with('.')).count();
-        assert!(visible <= 1, "a kill leaves nothing, or a run");
+        assert!(visible <= 1, "a kill leaves at most the run folder");
     }
     let end = resume(folder, name).output().unwrap();
     assert!(end.status.success(), "{}", text(&end.stderr));
-    for place in [folder.to_path_buf(), run.clone(), run.join("checkpoints")] {
-        let hidden = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name());
+    for dir in [folder.to_path_buf(), run.clone(), run.join("checkpoints")] {
+        let hidden = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name());
         let hidden = hidden.filter(|name| name.to_string_lossy().starts_with('.'));
         // A folder without a process id may belong to a process that is about to claim it, so it is kept for a minute.
         let is_taken = |name: &OsString| {
-            !place.join(name).is_dir()
-                || fs::read(place.join(name).join("lock")).is_ok_and(|id| !id.is_empty())
+            !dir.join(name).is_dir() || fs::read(dir.join(name).join("lock")).is_ok_and(|id| !id.is_empty())
         };
         let hidden = hidden.filter(is_taken).collect::<Vec<_>>();
-        assert!(hidden.is_empty(), "nothing unfinished is left in {}: {hidden:?}", place.display());
+        assert!(hidden.is_empty(), "temporary files are left in {}: {hidden:?}", dir.display());
     }
     run
 }
@@ -189,17 +193,20 @@ fn runs_survive_kills_and_interrupts_at_any_moment() {
     let undisturbed = TempDir::new().unwrap();
     let undisturbed = small_run(undisturbed.path(), &LONG, "run");
     let killed = TempDir::new().unwrap();
-    let run = hit_twenty_times(killed.path(), "killed", "KILL", |status| status.signal() == Some(9));
+    let run = signal_twenty_times(killed.path(), "killed", "KILL", |status| status.signal() == Some(9));
     assert_same_end(&run, &undisturbed);
     let snapshots = |run: &Path| fs::read(run.join("snapshots.jsonl")).unwrap();
-    assert!(snapshots(&run) == snapshots(&undisturbed), "what was seen along the run agrees byte for byte");
+    assert!(snapshots(&run) == snapshots(&undisturbed), "the snapshots of a killed run agree byte for byte");
     let stopped = TempDir::new().unwrap();
     // In the first milliseconds the program lacks its signal handler.
-    let run = hit_twenty_times(stopped.path(), "stopped", "INT", |status| {
+    let run = signal_twenty_times(stopped.path(), "stopped", "INT", |status| {
         status.code() == Some(130) || status.signal() == Some(2)
     });
     assert_same_end(&run, &undisturbed);
-    assert!(snapshots(&run) == snapshots(&undisturbed), "where it was stopped, too");
+    assert!(
+        snapshots(&run) == snapshots(&undisturbed),
+        "the snapshots of an interrupted run agree byte for byte"
+    );
 }
 
 /// Steps of many batches, none of which ends during a test.
@@ -213,7 +220,8 @@ const SLOW: [&str; 6] = [
 ];
 
 /// The acknowledgement of a first signal.
-const ANSWER: &str = "\nnotice: interrupted: saving after this step; a second signal ends at once\n";
+const INTERRUPT_NOTICE: &str =
+    "\nnotice: interrupted; saving after this step; a second signal exits immediately\n";
 
 /// A model with many heads, so that its analysis takes seconds.
 const MANY_HEADS: [&str; 5] =
@@ -243,53 +251,53 @@ fn wait_for_work(child: &Child) {
 
 #[test]
 fn early_interrupted_runs_are_saved_and_plotted() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     // Under `nohup` a run ignores SIGHUP, as intended.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
     let hears_hangups = u64::from_str_radix(ignored, 16).unwrap() & 1 == 0;
     let signals = [("INT", 130), ("TERM", 143), ("HUP", 129)];
     for (signal, code) in signals.into_iter().take(if hears_hangups { 3 } else { 2 }) {
-        let child = started(place.path(), signal, &ENDLESS);
+        let child = started(dir.path(), signal, &ENDLESS);
         send(&child, signal);
         let ended = child.wait_with_output().unwrap();
-        let said = beside_data_warnings(&ended.stderr);
-        assert_eq!((ended.status.code(), said.as_str()), (Some(code), ANSWER), "{signal}");
-        let run = place.path().join(signal);
+        let stderr = without_data_warnings(&ended.stderr);
+        assert_eq!((ended.status.code(), stderr.as_str()), (Some(code), INTERRUPT_NOTICE), "{signal}");
+        let run = dir.path().join(signal);
         assert_eq!(summary(&run)["ended"], "interrupted");
         assert!(run.join("report.html").is_file() && run.join("plots/attention.png").is_file(), "{signal}");
-        assert!(!run.join("plots/gradients.png").exists(), "there is no gradient to show");
+        assert!(!run.join("plots/gradients.png").exists(), "without steps there are no gradients to plot");
     }
 }
 
 #[test]
 fn one_signal_ends_a_wait_for_data() {
-    let place = TempDir::new().unwrap();
-    let pipe = place.path().join("pipe.txt");
+    let dir = TempDir::new().unwrap();
+    let pipe = dir.path().join("pipe.txt");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let mut child = start(place.path(), "run", &["data.path=pipe.txt"]).spawn().unwrap();
+    let mut child = start(dir.path(), "run", &["data.path=pipe.txt"]).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(500));
     send(&child, "TERM");
     let begun = Instant::now();
     while child.try_wait().unwrap().is_none() {
         if begun.elapsed() > Duration::from_secs(20) {
             child.kill().unwrap();
-            panic!("it waits for ever");
+            panic!("the program waits forever");
         }
         std::thread::sleep(Duration::from_millis(10));
     }
     let status = child.wait().unwrap();
     assert!(status.code() == Some(143) || status.signal() == Some(15), "{status}");
-    assert!(!place.path().join("run").exists(), "nothing was trained");
+    assert!(!dir.path().join("run").exists(), "no run folder was created");
 }
 
 #[test]
 fn second_signal_exits_immediately() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     for (name, signals, code) in
         [("twice", ["INT", "INT"], 130), ("kinds", ["INT", "TERM"], 143), ("back", ["TERM", "INT"], 130)]
     {
-        let child = started(place.path(), name, &SLOW);
+        let child = started(dir.path(), name, &SLOW);
         wait_for_work(&child);
         send(&child, signals[0]);
         // Two pending signals of the same kind would be merged.
@@ -297,15 +305,18 @@ fn second_signal_exits_immediately() {
         send(&child, signals[1]);
         let ended = child.wait_with_output().unwrap();
         assert_eq!(ended.status.code(), Some(code), "{name}: {}", text(&ended.stderr));
-        assert!(!place.path().join(name).join("summary.json").exists(), "{name}: it waited for nothing");
+        assert!(
+            !dir.path().join(name).join("summary.json").exists(),
+            "{name}: the second signal exits before the run is saved"
+        );
     }
 }
 
 #[test]
 fn signal_during_final_analysis_exits_immediately() {
-    let place = TempDir::new().unwrap();
-    let run = place.path().join("run");
-    let mut child = started(place.path(), "run", &MANY_HEADS);
+    let dir = TempDir::new().unwrap();
+    let run = dir.path().join("run");
+    let mut child = started(dir.path(), "run", &MANY_HEADS);
     while !run.join("summary.json").exists() && child.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -316,19 +327,19 @@ fn signal_during_final_analysis_exits_immediately() {
     assert_eq!(ended.status.code(), Some(143), "{}", text(&ended.stderr));
     assert_eq!(summary(&run)["ended"], "completed");
     assert!(!run.join("report.html").exists() && run.join("model.safetensors").is_file());
-    let plotted = program(place.path()).args(["plot", "run"]).output().unwrap();
+    let plotted = program(dir.path()).args(["plot", "run"]).output().unwrap();
     assert!(plotted.status.success(), "{}", text(&plotted.stderr));
 }
 
 #[test]
-fn an_interrupted_validation_is_made_up_for() {
-    let place = TempDir::new().unwrap();
+fn interrupted_validations_are_repeated() {
+    let dir = TempDir::new().unwrap();
     // The only validation takes seconds, the steps almost no time.
     let sets = ["training.steps=2", "data.valid_samples=20000", "analysis.snapshots=0", "analysis.every=0"];
     let sets = [&sets[..], &["model.d_model=64", "model.layers=4"]].concat();
-    let undisturbed = small_run(place.path(), &sets, "undisturbed");
-    let run = place.path().join("run");
-    let child = started(place.path(), "run", &sets);
+    let undisturbed = small_run(dir.path(), &sets, "undisturbed");
+    let run = dir.path().join("run");
+    let child = started(dir.path(), "run", &sets);
     while !fs::read_to_string(run.join("metrics.csv")).is_ok_and(|rows| rows.contains(",train,")) {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -336,18 +347,18 @@ fn an_interrupted_validation_is_made_up_for() {
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(130), "{}", text(&ended.stderr));
     assert_eq!(summary(&run)["ended"], "interrupted");
-    let resumed = resume(place.path(), "run").output().unwrap();
+    let resumed = resume(dir.path(), "run").output().unwrap();
     assert!(resumed.status.success(), "{}", text(&resumed.stderr));
     assert_same_end(&run, &undisturbed);
 }
 
 #[test]
 fn resuming_removes_the_old_summary() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let sets = ["training.max_minutes=1e-9", "training.steps=50", "training.validate_every=100"];
-    let run = small_run(place.path(), &sets, "run");
+    let run = small_run(dir.path(), &sets, "run");
     assert_eq!(summary(&run)["ended"], "time_limit");
-    let mut command = resume(place.path(), "run");
+    let mut command = resume(dir.path(), "run");
     for set in ENDLESS.iter().chain(&["training.max_minutes=0"]) {
         command.args(["--set", set]);
     }
@@ -357,6 +368,6 @@ fn resuming_removes_the_old_summary() {
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill().unwrap();
-    assert_eq!(child.wait().unwrap().signal(), Some(9), "it was running");
+    assert_eq!(child.wait().unwrap().signal(), Some(9), "the run was killed while training");
     assert!(!run.join("summary.json").exists());
 }

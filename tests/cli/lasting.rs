@@ -5,7 +5,7 @@ use std::fs;
 
 use tempfile::TempDir;
 
-use crate::{SMALL, beside_data_warnings, program, resume, rows, small_run, summary, text, train};
+use crate::{SMALL, program, resume, rows, small_run, summary, text, train, without_data_warnings};
 
 fn epochs(run: &std::path::Path) -> Vec<usize> {
     rows(run).iter().map(|row| row.split(',').nth(1).unwrap().parse().unwrap()).collect()
@@ -13,45 +13,51 @@ fn epochs(run: &std::path::Path) -> Vec<usize> {
 
 #[test]
 fn a_dry_run_counts_tokens_of_shorter_sequences() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=3", "data.length=48", "model.position=rotary"], "start");
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=3", "data.length=48", "model.position=rotary"], "start");
     let dry = |length: &str| {
-        let mut command = program(place.path());
+        let mut command = program(dir.path());
         command.args(["train", "--backend", "ndarray", "--from", "start", "--dry-run", "--set", length]);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     };
-    let said = dry("data.length=16");
-    assert!(said.contains("of up to 128 tokens: at most 384 tokens in all"), "{said}");
-    let operations = |said: &str| {
-        let (before, _) = said.split_once(" GFLOP").unwrap();
+    let stdout = dry("data.length=16");
+    assert!(stdout.contains("of up to 128 tokens: at most 384 tokens in total"), "{stdout}");
+    let operations = |stdout: &str| {
+        let (before, _) = stdout.split_once(" GFLOP").unwrap();
         before.rsplit('(').next().unwrap().parse::<f64>().unwrap()
     };
-    assert!(operations(&said) < operations(&dry("data.length=48")), "{said}");
+    assert!(operations(&stdout) < operations(&dry("data.length=48")), "{stdout}");
 }
 
 #[test]
 fn resuming_a_finished_cosine_notes_rising_rate() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=24"], "run");
-    let resumed = resume(place.path(), "run").args(["--set", "training.steps=48"]).output().unwrap();
-    let said = beside_data_warnings(&resumed.stderr);
-    assert!(resumed.status.success() && said.contains("notice: the learning rate rises from 1."), "{said}");
-    assert!(said.contains("use --set training.schedule=constant --set training.learning_rate=1."), "{said}");
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=24"], "run");
+    let resumed = resume(dir.path(), "run").args(["--set", "training.steps=48"]).output().unwrap();
+    let stderr = without_data_warnings(&resumed.stderr);
+    assert!(
+        resumed.status.success() && stderr.contains("notice: the learning rate rises from 1."),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("use --set training.schedule=constant --set training.learning_rate=1."),
+        "{stderr}"
+    );
 }
 
 #[test]
 fn epochs_never_go_back_when_batches_shrink() {
-    let place = TempDir::new().unwrap();
-    let run = small_run(place.path(), &["training.steps=48"], "run");
+    let dir = TempDir::new().unwrap();
+    let run = small_run(dir.path(), &["training.steps=48"], "run");
     let sets = ["--set", "training.steps=60", "--set", "training.batch_size=4"];
-    let resumed = resume(place.path(), "run").args(sets).output().unwrap();
-    let said = beside_data_warnings(&resumed.stderr);
-    assert!(resumed.status.success(), "{said}");
+    let resumed = resume(dir.path(), "run").args(sets).output().unwrap();
+    let stderr = without_data_warnings(&resumed.stderr);
+    assert!(resumed.status.success(), "{stderr}");
     assert!(
-        said.contains("notice: epochs now take 24 steps: step 48 is in epoch 2 by the new count, and 4"),
-        "{said}"
+        stderr.contains("notice: epochs now take 24 steps: step 48 is in epoch 2 instead of 4"),
+        "{stderr}"
     );
     let epochs = epochs(&run);
     assert!(epochs.is_sorted() && epochs.last() == Some(&4), "{epochs:?}");
@@ -59,10 +65,10 @@ fn epochs_never_go_back_when_batches_shrink() {
 
 #[test]
 fn patience_counts_training_losses_that_are_rarely_logged() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let sets = ["training.monitor=train_loss", "training.patience=2", "training.min_delta=100"];
     let more = ["training.log_every=1000", "training.steps=240"];
-    let run = small_run(place.path(), &[&sets[..], &more].concat(), "run");
+    let run = small_run(dir.path(), &[&sets[..], &more].concat(), "run");
     let ended = summary(&run);
     assert_eq!((&ended["ended"], &ended["steps"]), (&"early_stopped".into(), &36.into()));
     let is_measured = |row: &String| !row.contains("NaN");
@@ -71,8 +77,8 @@ fn patience_counts_training_losses_that_are_rarely_logged() {
 
 #[test]
 fn epochs_of_one_step_are_validated_every_ten() {
-    let place = TempDir::new().unwrap();
-    let run = small_run(place.path(), &["data.train_samples=8", "training.steps=25"], "run");
+    let dir = TempDir::new().unwrap();
+    let run = small_run(dir.path(), &["data.train_samples=8", "training.steps=25"], "run");
     let valid = rows(&run).into_iter().filter(|row| row.contains(",valid,"));
     let steps = valid.map(|row| row.split(',').next().unwrap().to_string()).collect::<Vec<_>>();
     assert_eq!(steps, ["10", "20", "25"]);
@@ -80,32 +86,32 @@ fn epochs_of_one_step_are_validated_every_ten() {
 
 #[test]
 fn resume_regenerates_removed_weights() {
-    let place = TempDir::new().unwrap();
-    let run = small_run(place.path(), &["training.steps=24"], "run");
+    let dir = TempDir::new().unwrap();
+    let run = small_run(dir.path(), &["training.steps=24"], "run");
     let own = fs::read(run.join("model.safetensors")).unwrap();
     let mut damaged = own.clone();
     *damaged.last_mut().unwrap() ^= 1;
     fs::write(run.join("model.safetensors"), damaged).unwrap();
-    let refused = program(place.path()).args(["plot", "run"]).output().unwrap();
-    assert!(text(&refused.stderr).contains("remove it and let train --resume write it anew"));
+    let refused = program(dir.path()).args(["plot", "run"]).output().unwrap();
+    assert!(text(&refused.stderr).contains("remove it and let train --resume restore it"));
     fs::remove_file(run.join("model.safetensors")).unwrap();
-    let resumed = resume(place.path(), "run").output().unwrap();
+    let resumed = resume(dir.path(), "run").output().unwrap();
     assert!(resumed.status.success(), "{}", text(&resumed.stderr));
     assert!(fs::read(run.join("model.safetensors")).unwrap() == own);
-    assert!(program(place.path()).args(["plot", "run"]).output().unwrap().status.success());
-    let refused = resume(place.path(), "run").output().unwrap();
-    assert_eq!(refused.status.code(), Some(2), "it is complete again");
+    assert!(program(dir.path()).args(["plot", "run"]).output().unwrap().status.success());
+    let refused = resume(dir.path(), "run").output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "the run is complete again");
 }
 
 #[test]
-fn schedules_that_cannot_be_meant_are_warned_about() {
-    let place = TempDir::new().unwrap();
+fn implausible_schedules_are_warned_about() {
+    let dir = TempDir::new().unwrap();
     for (set, part) in [
         ("training.warmup=3", "training.warmup = 3 takes the whole run of 3 steps"),
         ("training.learning_rate=1e-4", "--set training.min_learning_rate=1e-5"),
     ] {
         let sets = [&SMALL[..], &["training.steps=3", set]].concat();
-        let output = train(place.path(), &sets, &["--dry-run"]);
+        let output = train(dir.path(), &sets, &["--dry-run"]);
         assert!(output.status.success() && text(&output.stderr).contains(part), "{}", text(&output.stderr));
     }
 }

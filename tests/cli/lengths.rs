@@ -12,9 +12,9 @@ use crate::{small_run, text};
 /// The single error line of a refusal.
 fn refused(folder: &Path, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{arguments:?}: {said}");
-    said
+    let stderr = text(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{arguments:?}: {stderr}");
+    stderr
 }
 
 fn of_protocol<'a>(evaluated: &'a Value, protocol: &str) -> Vec<&'a Value> {
@@ -23,12 +23,11 @@ fn of_protocol<'a>(evaluated: &'a Value, protocol: &str) -> Vec<&'a Value> {
 
 #[test]
 fn tasks_report_loss_and_floor_per_length() {
-    let place = TempDir::new().unwrap();
-    let folder = small_run(place.path(), &["training.steps=9", "model.position=alibi"], "run");
+    let dir = TempDir::new().unwrap();
+    let folder = small_run(dir.path(), &["training.steps=9", "model.position=alibi"], "run");
     let before: Vec<_> =
         walkdir::WalkDir::new(&folder).into_iter().map(|entry| entry.unwrap().into_path()).collect();
-    let evaluated =
-        json(place.path(), &["evaluate", "run", "--length", "8,12,96", "--out", "made", "--json"]);
+    let evaluated = json(dir.path(), &["evaluate", "run", "--length", "8,12,96", "--out", "made", "--json"]);
     let [windows, sliding] = ["windows", "sliding"].map(|protocol| of_protocol(&evaluated, protocol));
     for (all, strides) in [(&windows, [8, 12, 96]), (&sliding, [1, 1, 12])] {
         assert_eq!(all.iter().map(|at| at["length"].as_u64().unwrap()).collect::<Vec<_>>(), [8, 12, 96]);
@@ -47,76 +46,75 @@ fn tasks_report_loss_and_floor_per_length() {
     // Motifs of 7 or 8 tokens repeat, so nearly all of a long sequence is determined.
     assert!(windows[2]["floor"].as_f64() < windows[1]["floor"].as_f64());
     assert!(near(&sliding[2]["floor"], &Value::from(0.0)));
-    assert!(fs::metadata(place.path().join("made/lengths.png")).unwrap().len() > 1_000);
+    assert!(fs::metadata(dir.path().join("made/lengths.png")).unwrap().len() > 1_000);
     let after: Vec<_> =
         walkdir::WalkDir::new(&folder).into_iter().map(|entry| entry.unwrap().into_path()).collect();
-    assert_eq!(before, after, "nothing is written into the run");
+    assert_eq!(before, after, "the run folder is unchanged");
 }
 
 #[test]
 fn texts_are_evaluated_in_windows_per_length() {
-    let place = TempDir::new().unwrap();
-    fs::write(place.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(40))
-        .unwrap();
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(40)).unwrap();
     let text = ["data.source=text", "data.path=words.txt", "model.position=rotary", "training.steps=9"];
-    small_run(place.path(), &text, "run");
-    let evaluated = json(place.path(), &["evaluate", "run", "--length", "12,64", "--json"]);
+    small_run(dir.path(), &text, "run");
+    let evaluated = json(dir.path(), &["evaluate", "run", "--length", "12,64", "--json"]);
     let [windows, sliding] = ["windows", "sliding"].map(|protocol| of_protocol(&evaluated, protocol));
     assert!((windows[0]["loss"].as_f64().unwrap() - evaluated["loss"].as_f64().unwrap()).abs() < 1e-6);
     assert_eq!(windows[1]["tokens"], evaluated["tokens"]);
     assert_eq!((&windows[0]["floor"], &windows[0]["gap"]), (&Value::Null, &Value::Null));
     // All targets except those before the last eighth of the first window.
     let targets = evaluated["tokens"].as_u64().unwrap();
-    assert_ne!(targets % 8, 0, "the last window is not a full eighth behind the one before");
+    assert_ne!(targets % 8, 0, "the last window starts less than an eighth after the previous one");
     assert_eq!(sliding[1]["tokens"].as_u64().unwrap(), targets - 64 + 8);
-    let said = refused(place.path(), &["evaluate", "run", "--length", "64,1024"]);
-    assert!(said.contains("--length 1024: the split has 167 targets"), "{said}");
-    fs::write(place.path().join("lines.csv"), "1,2,3\n4,5,6\n".repeat(40)).unwrap();
-    small_run(place.path(), &["data.path=lines.csv", "data.vocab=auto", "training.steps=1"], "lines");
-    let said = refused(place.path(), &["evaluate", "lines", "--length", "2"]);
-    assert!(said.contains("--length 2: each sequence of this table has a length of its own"), "{said}");
+    let stderr = refused(dir.path(), &["evaluate", "run", "--length", "64,1024"]);
+    assert!(stderr.contains("--length 1024: the split has only 167 targets"), "{stderr}");
+    fs::write(dir.path().join("lines.csv"), "1,2,3\n4,5,6\n".repeat(40)).unwrap();
+    small_run(dir.path(), &["data.path=lines.csv", "data.vocab=auto", "training.steps=1"], "lines");
+    let stderr = refused(dir.path(), &["evaluate", "lines", "--length", "2"]);
+    assert!(stderr.contains("--length 2: each sequence of this table has its own length"), "{stderr}");
 }
 
 #[test]
 fn invalid_lengths_are_refused_with_the_reason() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=1"], "run");
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=1"], "run");
     for (lengths, part) in [
-        ("1", "--length 1: must be 2 or above"),
-        ("12,8", "--length 8: lengths are named once each, the shortest first"),
-        ("8,8", "--length 8: lengths are named once each"),
-        ("12,13", "--length 13: the model has learned positions, which end with place 12"),
+        ("1", "--length 1: must be at least 2"),
+        ("12,8", "--length 8: lengths must be unique and in ascending order"),
+        ("8,8", "--length 8: lengths must be unique"),
+        ("12,13", "--length 13: the model has learned positions, which end at 12"),
         ("4", "--length 4: `data.period` = [7, 8] must end at or below"),
         ("many", "'many'"),
     ] {
-        let said = refused(place.path(), &["evaluate", "run", "--length", lengths]);
-        assert!(said.contains(part), "{said}");
+        let stderr = refused(dir.path(), &["evaluate", "run", "--length", lengths]);
+        assert!(stderr.contains(part), "{stderr}");
     }
-    assert!(refused(place.path(), &["evaluate", "run", "--out", "made"]).contains("--length"));
-    let said = refused(place.path(), &["evaluate", "run", "--length", "12", "--out", "run"]);
-    assert!(said.contains("was not made by `evaluate`"), "{said}");
-    small_run(place.path(), &["training.steps=1", "model.position=alibi"], "free");
-    let said = refused(place.path(), &["evaluate", "free", "--length", "12,99999999999"]);
+    assert!(refused(dir.path(), &["evaluate", "run", "--out", "made"]).contains("--length"));
+    let stderr = refused(dir.path(), &["evaluate", "run", "--length", "12", "--out", "run"]);
+    assert!(stderr.contains("was not made by `evaluate`"), "{stderr}");
+    small_run(dir.path(), &["training.steps=1", "model.position=alibi"], "free");
+    let stderr = refused(dir.path(), &["evaluate", "free", "--length", "12,99999999999"]);
     assert!(
-        said.contains("--length 99999999999: `data.length` = 99999999999 must be from 1 to 1048576"),
-        "{said}"
+        stderr.contains("--length 99999999999: `data.length` = 99999999999 must be in [1, 1048576]"),
+        "{stderr}"
     );
     let many = ["--set", "data.valid_samples=100000000", "--length", "12,1048576"];
-    let said = refused(place.path(), &[&["evaluate", "free"][..], &many].concat());
-    assert!(said.contains("take about") || said.contains("data.valid_samples"), "{said}");
+    let stderr = refused(dir.path(), &[&["evaluate", "free"][..], &many].concat());
+    assert!(stderr.contains("need about") || stderr.contains("data.valid_samples"), "{stderr}");
     let sort = ["data.task=sort", "model.position=alibi", "training.steps=1"];
-    small_run(place.path(), &sort, "sort");
-    let said = refused(place.path(), &["evaluate", "sort", "--length", "12,25"]);
+    small_run(dir.path(), &sort, "sort");
+    let stderr = refused(dir.path(), &["evaluate", "sort", "--length", "12,25"]);
     assert!(
-        said.contains("--length 25: the longest sequences of `sort` within it have 24 targets"),
-        "{said}"
+        stderr.contains("--length 25: the longest sequences of `sort` that fit have 24 targets; use 24"),
+        "{stderr}"
     );
-    small_run(place.path(), &[&sort[..], &["model.architecture=encoder_decoder"]].concat(), "pairs");
-    let said = refused(place.path(), &["evaluate", "pairs", "--length", "12"]);
-    assert!(said.contains("an encoder-decoder"), "{said}");
+    small_run(dir.path(), &[&sort[..], &["model.architecture=encoder_decoder"]].concat(), "pairs");
+    let stderr = refused(dir.path(), &["evaluate", "pairs", "--length", "12"]);
+    assert!(stderr.contains("an encoder-decoder"), "{stderr}");
     let random = ["model.position=random_sinusoidal", "model.largest_position=40", "training.steps=1"];
-    small_run(place.path(), &random, "random");
-    json(place.path(), &["evaluate", "random", "--length", "40", "--json"]);
-    let said = refused(place.path(), &["evaluate", "random", "--length", "41"]);
-    assert!(said.contains("random_sinusoidal positions, which end with place 40"), "{said}");
+    small_run(dir.path(), &random, "random");
+    json(dir.path(), &["evaluate", "random", "--length", "40", "--json"]);
+    let stderr = refused(dir.path(), &["evaluate", "random", "--length", "41"]);
+    assert!(stderr.contains("random_sinusoidal positions, which end at 40"), "{stderr}");
 }

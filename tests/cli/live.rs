@@ -91,9 +91,9 @@ fn logits(run: &Path, tokens: &[u32], source: Option<&[u32]>) -> Vec<f32> {
 }
 
 /// The expected values of a run's page for an input.
-fn expected(place: &Path, name: &str, typed: &[&str], texts: &[&str]) -> Value {
-    let run = place.join(name);
-    let inspected = json(place, &[&["inspect", name, "--no-ablation", "--json"], typed].concat());
+fn expected(dir: &Path, name: &str, typed: &[&str], texts: &[&str]) -> Value {
+    let run = dir.join(name);
+    let inspected = json(dir, &[&["inspect", name, "--no-ablation", "--json"], typed].concat());
     let ids = |key: &str| serde_json::from_value::<Option<Vec<u32>>>(inspected[key].clone()).unwrap();
     let (tokens, source) = (ids("tokens").unwrap(), ids("source"));
     let mut maps = json!({"decoder": inspected["weights"]});
@@ -108,10 +108,10 @@ fn expected(place: &Path, name: &str, typed: &[&str], texts: &[&str]) -> Value {
     };
     let greedy =
         ["generate", name, "--tokens", &prompt[0], "--greedy", "--max-new", "60", "--ignore-end", "--json"];
-    let written = json(place, &greedy);
+    let written = json(dir, &greedy);
     let texts: Vec<_> = texts
         .iter()
-        .map(|text| json!([text, json(place, &["score", name, "--text", text, "--json"])["tokens"]]))
+        .map(|text| json!([text, json(dir, &["score", name, "--text", text, "--json"])["tokens"]]))
         .collect();
     json!({
         "page": run.join("report.html"), "tokens": tokens, "source": source,
@@ -122,29 +122,29 @@ fn expected(place: &Path, name: &str, typed: &[&str], texts: &[&str]) -> Value {
 
 #[test]
 fn browser_model_matches_the_program() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let mut cases = Vec::new();
     for (name, sets) in MODELS {
-        small_run(place.path(), &[&["training.steps=20", "analysis.every=0"], sets].concat(), name);
+        small_run(dir.path(), &[&["training.steps=20", "analysis.every=0"], sets].concat(), name);
         let typed: &[_] = match sets.contains(&"model.architecture=encoder_decoder") {
             true => &["--source", "3 1 4 1", "--text", "1 4 1"],
             // Longer than the context of 12, so other positions are drawn.
             false if name == "random" => &["--text", "3 1 4 1 5 2 6 5 3 5 8 9 7 9 3 2 3"],
             false => &["--text", "3 1 4 1 5 2 6 5 3 5"],
         };
-        cases.push(expected(place.path(), name, typed, &[]));
+        cases.push(expected(dir.path(), name, typed, &[]));
     }
     let text = "To be, or not to be: that's the question. «Être» 12 345\n\n  ... we'll see 漢字\n".repeat(40);
-    std::fs::write(place.path().join("text.txt"), text).unwrap();
+    std::fs::write(dir.path().join("text.txt"), text).unwrap();
     let of_text = ["data.source=text", "data.path=text.txt", "training.steps=20", "data.length=24"];
     for (name, tokens) in
         [("characters", &["data.vocab=auto"][..]), ("pairs", &["data.tokens=bpe", "data.vocab=300"])]
     {
-        small_run(place.path(), &[&of_text[..], tokens].concat(), name);
+        small_run(dir.path(), &[&of_text[..], tokens].concat(), name);
         let texts = ["not to be: 12", "we'll see  ...\n", "Être 漢字 345"];
-        cases.push(expected(place.path(), name, &["--text", "to be that's"], &texts));
+        cases.push(expected(dir.path(), name, &["--text", "to be that's"], &texts));
     }
-    let file = place.path().join("expected.json");
+    let file = dir.path().join("expected.json");
     std::fs::write(&file, json!(cases).to_string()).unwrap();
     browse("model.mjs", &[file]);
 }
@@ -174,12 +174,12 @@ fn tested_models_cover_every_choice() {
 #[test]
 fn browser_layers_pass_their_unit_tests() {
     let Some(node) = installed(&["node"]) else {
-        eprintln!("notice: the parts of a page are not tested, for Node.js is not installed");
+        eprintln!("notice: page modules are not tested, because Node.js is not installed");
         return;
     };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page");
     let files = ["layers.test.mjs", "typed.test.mjs"].map(|file| folder.join(file));
     let tested = Command::new(node).arg("--test").args(files).output().unwrap();
-    let told = text(&tested.stdout) + &text(&tested.stderr);
-    assert!(tested.status.success() && !told.contains("# pass 0"), "{told}");
+    let printed = text(&tested.stdout) + &text(&tested.stderr);
+    assert!(tested.status.success() && !printed.contains("# pass 0"), "{printed}");
 }

@@ -69,7 +69,7 @@ fn train(folder: &Path, sets: &[&str], more: &[&str]) -> Output {
     for set in sets {
         command.args(["--set", set]);
     }
-    command.output().expect("the program starts")
+    command.output().expect("cannot start the program")
 }
 
 fn small_run(folder: &Path, sets: &[&str], name: &str) -> PathBuf {
@@ -99,7 +99,7 @@ fn assert_same_end(run: &Path, undisturbed: &Path) {
 }
 
 /// Runs a command in `folder` and returns its standard output.
-fn said(folder: &Path, arguments: &[&str]) -> String {
+fn stdout_of(folder: &Path, arguments: &[&str]) -> String {
     let output = program(folder).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     text(&output.stdout)
@@ -110,11 +110,11 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Standard error without the warnings that every run on little data prints.
-fn beside_data_warnings(stderr: &[u8]) -> String {
+fn without_data_warnings(stderr: &[u8]) -> String {
     // On a busy machine the search for a circuit takes long enough to show its progress.
     let is_expected = |line: &&str| {
         line.starts_with("warning: validation has ")
-            || line.contains(" also stand")
+            || line.contains(" also occur")
             || line.starts_with("finding the circuit")
     };
     text(stderr).lines().filter(|line| !is_expected(line)).map(|line| format!("{line}\n")).collect()

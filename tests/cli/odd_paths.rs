@@ -21,7 +21,7 @@ fn printed(folder: &Path, arguments: &[&OsStr]) -> Value {
 
 #[test]
 fn json_names_paths_that_are_not_utf8() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let odd: &OsStr = OsStr::from_bytes(b"r\xe9sum\xe9");
     let sets = SMALL.iter().chain(&["training.steps=3", "analysis.circuit=false"]);
     let sets: Vec<OsString> = sets.flat_map(|set| ["--set".into(), set.into()]).collect();
@@ -30,14 +30,14 @@ fn json_names_paths_that_are_not_utf8() {
     };
     let all = |words: &[&str], last: &[&OsStr]| {
         let arguments = with(words, last);
-        printed(place.path(), &arguments.iter().map(OsString::as_os_str).collect::<Vec<_>>())
+        printed(dir.path(), &arguments.iter().map(OsString::as_os_str).collect::<Vec<_>>())
     };
     let shown = "r\u{fffd}sum\u{fffd}";
     let train = [&with(&["train", "--backend", "ndarray", "--json", "--run"], &[odd])[..], &sets].concat();
-    let trained = printed(place.path(), &train.iter().map(OsString::as_os_str).collect::<Vec<_>>());
+    let trained = printed(dir.path(), &train.iter().map(OsString::as_os_str).collect::<Vec<_>>());
     assert_eq!(trained["run"], shown);
     assert!(trained["pictures"][0].as_str().unwrap().starts_with(shown), "{trained}");
-    small_run(place.path(), &["training.steps=3"], "plain");
+    small_run(dir.path(), &["training.steps=3"], "plain");
 
     let listed = all(&["runs", ".", "--json"], &[]);
     assert_eq!(listed[1]["path"], format!("./{shown}"));
@@ -48,10 +48,10 @@ fn json_names_paths_that_are_not_utf8() {
     }
     let made = all(&["plot", "plain", "--json", "--out"], &[OsStr::from_bytes(b"p\xe9")]);
     assert!(made["pictures"][0].as_str().unwrap().starts_with("p\u{fffd}/"), "{made}");
-    let output = program(place.path()).args(["evaluate", "plain", "--data"]).arg(odd).output().unwrap();
+    let output = program(dir.path()).args(["evaluate", "plain", "--data"]).arg(odd).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(
-        text(&output.stderr).contains("the path is not UTF-8: rename the file"),
+        text(&output.stderr).contains("the path is not UTF-8; rename the file"),
         "{}",
         text(&output.stderr)
     );
@@ -59,27 +59,27 @@ fn json_names_paths_that_are_not_utf8() {
 
 #[test]
 fn an_imported_model_is_listed_with_its_origin() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let family = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/llama");
-    fs::create_dir(place.path().join("llama")).unwrap();
+    fs::create_dir(dir.path().join("llama")).unwrap();
     for entry in fs::read_dir(&family).unwrap() {
         let path = entry.unwrap().path();
-        fs::copy(&path, place.path().join("llama").join(path.file_name().unwrap())).unwrap();
+        fs::copy(&path, dir.path().join("llama").join(path.file_name().unwrap())).unwrap();
     }
     let weights = "llama/model.safetensors";
-    assert!(program(place.path()).args(["import", weights, "--run", "all/run"]).status().unwrap().success());
-    let listed = json(place.path(), &["runs", "all", "--json"]);
+    assert!(program(dir.path()).args(["import", weights, "--run", "all/run"]).status().unwrap().success());
+    let listed = json(dir.path(), &["runs", "all", "--json"]);
     let run = &listed[0];
     assert_eq!((&run["ended"], &run["data"]), (&Value::from("imported"), &Value::Null));
     assert_eq!((&run["imported_from"], &run["parameters"]), (&Value::from(weights), &Value::from(6384)));
-    let said = text(&program(place.path()).args(["runs", "all"]).output().unwrap().stdout);
-    assert!(said.contains("from llama/model.safetensors") && said.contains("6,384"), "{said}");
-    assert!(!said.contains("repeat"), "{said}");
+    let stdout = text(&program(dir.path()).args(["runs", "all"]).output().unwrap().stdout);
+    assert!(stdout.contains("from llama/model.safetensors") && stdout.contains("6,384"), "{stdout}");
+    assert!(!stdout.contains("repeat"), "{stdout}");
 }
 
 #[test]
 fn long_settings_fit_the_comparison_table() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     for (name, sets) in [
         ("one", &["data.task=sort", "data.period=auto", "model.position=alibi", "model.layers=1"][..]),
         (
@@ -87,26 +87,26 @@ fn long_settings_fit_the_comparison_table() {
             &["model.d_model=24", "training.batch_size=4", "training.learning_rate=0.01", "training.steps=4"],
         ),
     ] {
-        small_run(place.path(), &[&["training.steps=3"], sets].concat(), name);
+        small_run(dir.path(), &[&["training.steps=3"], sets].concat(), name);
     }
-    let compared = json(place.path(), &["compare", "one", "two", "--json"]);
+    let compared = json(dir.path(), &["compare", "one", "two", "--json"]);
     assert!(compared["settings"][0]["values"].as_object().unwrap().len() > 5, "{compared}");
-    let said = text(&program(place.path()).args(["compare", "one", "two"]).output().unwrap().stdout);
-    let table: Vec<_> = said.lines().filter(|line| line.contains(" = ")).collect();
-    assert!(!table.is_empty(), "{said}");
-    assert!(table.iter().all(|line| line.chars().count() < 160), "{said}");
+    let stdout = text(&program(dir.path()).args(["compare", "one", "two"]).output().unwrap().stdout);
+    let table: Vec<_> = stdout.lines().filter(|line| line.contains(" = ")).collect();
+    assert!(!table.is_empty(), "{stdout}");
+    assert!(table.iter().all(|line| line.chars().count() < 160), "{stdout}");
 }
 
 #[test]
-fn training_says_which_families_its_model_fits() {
-    let place = TempDir::new().unwrap();
-    let run = |arguments: &[&str]| text(&program(place.path()).args(arguments).output().unwrap().stdout);
-    let said = run(&["train", "--dry-run", "--backend", "ndarray"]);
-    let needs = "to transformers as no family; the nearest, gpt2, needs `model.position` = \"learned\"";
-    assert!(said.contains(&format!("  export      {needs}\n")), "{said}");
-    let said = run(&["train", "--dry-run", "--backend", "ndarray", "--set", "model.position=learned"]);
-    assert!(said.contains("  export      to transformers as gpt2\n"), "{said}");
+fn training_reports_the_family_of_its_model() {
+    let dir = TempDir::new().unwrap();
+    let run = |arguments: &[&str]| text(&program(dir.path()).args(arguments).output().unwrap().stdout);
+    let stdout = run(&["train", "--dry-run", "--backend", "ndarray"]);
+    let needs = "not to transformers; the closest family, gpt2, needs `model.position` = \"learned\"";
+    assert!(stdout.contains(&format!("  export      {needs}\n")), "{stdout}");
+    let stdout = run(&["train", "--dry-run", "--backend", "ndarray", "--set", "model.position=learned"]);
+    assert!(stdout.contains("  export      to transformers as gpt2\n"), "{stdout}");
     let sets = SMALL.iter().flat_map(|set| ["--set", set]).collect::<Vec<_>>();
-    let said = run(&[&["train", "--backend", "ndarray", "--set", "training.steps=3"][..], &sets].concat());
-    assert!(said.ends_with("  export    to transformers as gpt2\n"), "{said}");
+    let stdout = run(&[&["train", "--backend", "ndarray", "--set", "training.steps=3"][..], &sets].concat());
+    assert!(stdout.ends_with("  export    to transformers as gpt2\n"), "{stdout}");
 }

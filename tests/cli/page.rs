@@ -8,13 +8,16 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{SMALL, said, small_run, summary, text, train};
+use crate::{SMALL, small_run, stdout_of, summary, text, train};
 
 /// Finds a program with one of these names on the PATH.
 pub(crate) fn installed(names: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let places = std::env::split_paths(&path).collect::<Vec<_>>();
-    names.iter().flat_map(|name| places.iter().map(move |place| place.join(name))).find(|path| path.is_file())
+    let folders = std::env::split_paths(&path).collect::<Vec<_>>();
+    names
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+        .find(|path| path.is_file())
 }
 
 /// Clicks and points through a page in a real browser, with a script from `tests/page/`.
@@ -22,19 +25,19 @@ pub(crate) fn browse(script: &str, arguments: &[PathBuf]) {
     let (Some(node), Some(chromium)) =
         (installed(&["node"]), installed(&["chromium", "chromium-browser", "google-chrome"]))
     else {
-        eprintln!("notice: no page is explored, for Node.js or Chromium is not installed");
+        eprintln!("notice: pages are not tested, because Node.js or Chromium is not installed");
         return;
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page").join(script);
     let explored = Command::new(node).arg(script).arg(chromium).args(arguments).output().unwrap();
-    let told = text(&explored.stdout) + &text(&explored.stderr);
-    assert!(explored.status.success() && told.contains("checks of"), "{told}");
+    let printed = text(&explored.stdout) + &text(&explored.stderr);
+    assert!(explored.status.success() && printed.contains("checks of"), "{printed}");
 }
 
 /// Explores the page of `run` and compares it with `report --json`.
 fn explore(folder: &Path, run: &str) {
     let expected = folder.join("expected.json");
-    fs::write(&expected, said(folder, &["report", run, "--json"])).unwrap();
+    fs::write(&expected, stdout_of(folder, &["report", run, "--json"])).unwrap();
     browse("explore.mjs", &[folder.join(run).join("report.html"), expected]);
 }
 
@@ -50,7 +53,7 @@ fn type_into(
     let arguments = ["inspect", run, "--tokens", ids, "--json", "--no-ablation"];
     let source_arguments = source.map(|source| ["--source", source]);
     let arguments = [&arguments[..], source_arguments.as_ref().map_or(&[], |it| &it[..])].concat();
-    let inspected: Value = serde_json::from_str(&said(folder, &arguments)).unwrap();
+    let inspected: Value = serde_json::from_str(&stdout_of(folder, &arguments)).unwrap();
     // The start token of an answer is not text.
     let text = texts[usize::from(source.is_some())..].join(" ");
     // A page shows control and format characters as escapes.
@@ -67,22 +70,22 @@ fn type_into(
 
 #[test]
 fn run_report_is_correct_and_reproducible() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=40", "analysis.every=10", "analysis.samples=3"], "run");
-    let size = fs::metadata(place.path().join("run/report.html")).unwrap().len();
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=40", "analysis.every=10", "analysis.samples=3"], "run");
+    let size = fs::metadata(dir.path().join("run/report.html")).unwrap().len();
     assert!(size < 3_000_000, "{size} bytes");
-    explore(place.path(), "run");
+    explore(dir.path(), "run");
 
     // Regenerated from the folder alone, byte for byte.
-    let before = fs::read(place.path().join("run/report.html")).unwrap();
-    fs::remove_file(place.path().join("run/report.html")).unwrap();
-    said(place.path(), &["report", "run"]);
-    assert!(fs::read(place.path().join("run/report.html")).unwrap() == before);
+    let before = fs::read(dir.path().join("run/report.html")).unwrap();
+    fs::remove_file(dir.path().join("run/report.html")).unwrap();
+    stdout_of(dir.path(), &["report", "run"]);
+    assert!(fs::read(dir.path().join("run/report.html")).unwrap() == before);
 }
 
 #[test]
 fn immediate_divergence_reports_the_untrained_weights() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let sets = [
         "training.steps=40",
         "training.learning_rate=1e30",
@@ -91,55 +94,58 @@ fn immediate_divergence_reports_the_untrained_weights() {
         "training.max_gradient_norm=0",
         "analysis.samples=1",
     ];
-    assert_eq!(train(place.path(), &[&SMALL[..], &sets].concat(), &["--run", "run"]).status.code(), Some(1));
-    assert!(summary(&place.path().join("run"))["best_step"].is_null(), "before its first validation");
-    explore(place.path(), "run");
-    let page: Value = serde_json::from_str(&said(place.path(), &["report", "run", "--json"])).unwrap();
+    assert_eq!(train(dir.path(), &[&SMALL[..], &sets].concat(), &["--run", "run"]).status.code(), Some(1));
+    assert!(
+        summary(&dir.path().join("run"))["best_step"].is_null(),
+        "the run diverged before its first validation"
+    );
+    explore(dir.path(), "run");
+    let page: Value = serde_json::from_str(&stdout_of(dir.path(), &["report", "run", "--json"])).unwrap();
     let start = "the untrained weights";
     assert_eq!(page["loss"]["weights"], start);
-    said(place.path(), &["plot", "run", "--format", "svg", "--out", "svg"]);
+    stdout_of(dir.path(), &["plot", "run", "--format", "svg", "--out", "svg"]);
     for picture in
         ["loss", "attention", "attention_over_time", "heads", "head_scores", "prediction", "generated"]
     {
-        let svg = fs::read_to_string(place.path().join("svg").join(picture).with_extension("svg")).unwrap();
+        let svg = fs::read_to_string(dir.path().join("svg").join(picture).with_extension("svg")).unwrap();
         assert!(svg.contains(start), "{picture}");
     }
 }
 
 #[test]
 fn encoder_decoder_page_shows_every_attention_kind() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=9"];
     // A smoothed objective has a separate curve.
     let more = ["analysis.samples=2", "training.label_smoothing=0.1", "training.log_every=1"];
-    small_run(place.path(), &[&sets[..], &more].concat(), "run");
-    let page: Value = serde_json::from_str(&said(place.path(), &["report", "run", "--json"])).unwrap();
+    small_run(dir.path(), &[&sets[..], &more].concat(), "run");
+    let page: Value = serde_json::from_str(&stdout_of(dir.path(), &["report", "run", "--json"])).unwrap();
     for kind in ["attention", "cross", "encoder"] {
-        assert_eq!(page["views"][0][kind].as_array().unwrap().len(), 2, "{kind} of both layers");
+        assert_eq!(page["views"][0][kind].as_array().unwrap().len(), 2, "{kind} for both layers");
     }
-    explore(place.path(), "run");
+    explore(dir.path(), "run");
 }
 
 #[test]
-fn text_of_a_vocabulary_is_never_markup() {
-    let place = TempDir::new().unwrap();
+fn vocabulary_text_is_never_markup() {
+    let dir = TempDir::new().unwrap();
     let row = "<script>alert(1)</script>,</script>,\"&\"\"\",<img src=x onerror=alert(2)>\n";
-    fs::write(place.path().join("rows.csv"), row.repeat(60)).unwrap();
+    fs::write(dir.path().join("rows.csv"), row.repeat(60)).unwrap();
     let sets = ["data.source=table", "data.path=rows.csv", "training.steps=9", "analysis.samples=2"];
-    small_run(place.path(), &sets, "run");
-    let page = fs::read_to_string(place.path().join("run/report.html")).unwrap();
+    small_run(dir.path(), &sets, "run");
+    let page = fs::read_to_string(dir.path().join("run/report.html")).unwrap();
     assert!(!page.contains("<img src=x") && !page.contains("<script>alert"));
-    explore(place.path(), "run");
+    explore(dir.path(), "run");
 }
 
 #[test]
 fn page_responds_to_typed_input() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     // A quarter of a second of training is enough, because the previous token determines much of the next one.
     let sets = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
-    small_run(place.path(), &sets, "run");
+    small_run(dir.path(), &sets, "run");
     type_into(
-        place.path(),
+        dir.path(),
         "run",
         None,
         ("1 3 5 7 9 11 13 15 1 3 5", &["1", "3", "5", "7", "9", "11", "13", "15", "1", "3", "5"]),
@@ -150,31 +156,31 @@ fn page_responds_to_typed_input() {
 
 #[test]
 fn typed_hostile_symbols_are_never_markup() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let row = "<script>alert(1)</script>,\u{202e}\u{7},\"&\"\"\",<img/src=x/onerror=alert(2)>\n";
-    fs::write(place.path().join("rows.csv"), row.repeat(60)).unwrap();
+    fs::write(dir.path().join("rows.csv"), row.repeat(60)).unwrap();
     let sets = ["data.source=table", "data.path=rows.csv", "training.steps=9", "analysis.samples=2"];
-    small_run(place.path(), &sets, "run");
+    small_run(dir.path(), &sets, "run");
     let vocabulary: Value =
-        serde_json::from_slice(&fs::read(place.path().join("run/vocabulary.json")).unwrap()).unwrap();
+        serde_json::from_slice(&fs::read(dir.path().join("run/vocabulary.json")).unwrap()).unwrap();
     let symbols: Vec<&str> =
         vocabulary["symbols"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    type_into(place.path(), "run", None, ("1 2 3", &symbols[1..4]), "<img/src=y>", false);
+    type_into(dir.path(), "run", None, ("1 2 3", &symbols[1..4]), "<img/src=y>", false);
 }
 
 #[test]
 fn encoder_decoder_page_responds_to_a_source() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=9"];
-    small_run(place.path(), &sets, "run");
-    type_into(place.path(), "run", Some("7 2 3"), ("3 2 7", &["<end>", "3", "2", "7"]), "zz", false);
+    small_run(dir.path(), &sets, "run");
+    type_into(dir.path(), "run", Some("7 2 3"), ("3 2 7", &["<end>", "3", "2", "7"]), "zz", false);
 }
 
 #[test]
-fn a_page_refuses_what_it_cannot_read() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=9", "analysis.samples=2", "model.position=rotary"], "run");
-    browse("refused.mjs", &[place.path().join("run/report.html")]);
+fn page_refuses_unreadable_input() {
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=9", "analysis.samples=2", "model.position=rotary"], "run");
+    browse("refused.mjs", &[dir.path().join("run/report.html")]);
 }
 
 /// The full text of a page, including its packed data.
@@ -189,8 +195,8 @@ fn page(path: &Path) -> String {
 
 #[test]
 fn pages_and_pictures_name_no_folder() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let text = "the folder of a text is nobody's business but its owner's\n".repeat(60);
     for name in ["a", "b"] {
         fs::create_dir(folder.join(name)).unwrap();
@@ -200,13 +206,13 @@ fn pages_and_pictures_name_no_folder() {
         small_run(folder, &sets, &format!("runs/{name}/run"));
     }
     let runs = ["a", "b"].map(|name| folder.join("runs").join(name).join("run").display().to_string());
-    said(folder, &["compare", &runs[0], &runs[1], "--out", "side", "--format", "svg"]);
-    said(folder, &["inspect", &runs[0], "--text", "the text", "--out", "seen", "--format", "svg"]);
-    said(folder, &["plot", &runs[0], "--out", "plots", "--format", "svg"]);
+    stdout_of(folder, &["compare", &runs[0], &runs[1], "--out", "side", "--format", "svg"]);
+    stdout_of(folder, &["inspect", &runs[0], "--text", "the text", "--out", "seen", "--format", "svg"]);
+    stdout_of(folder, &["plot", &runs[0], "--out", "plots", "--format", "svg"]);
     let study = "[tune]\nmethod = \"grid\"\nsteps = 3\noverfit_check = false\n[tune.search]\n\"training.learning_rate\" = [1e-3]\n";
     let config = fs::read_to_string(folder.join("runs/a/run/config.toml")).unwrap();
     fs::write(folder.join("study.toml"), config + study).unwrap();
-    said(folder, &["tune", "study.toml", "--run", "study", "--progress", "none"]);
+    stdout_of(folder, &["tune", "study.toml", "--run", "study", "--progress", "none"]);
 
     let here = folder.display().to_string();
     for name in ["runs/a/run", "side", "seen", "study"] {
@@ -218,7 +224,7 @@ fn pages_and_pictures_name_no_folder() {
         );
         assert!(text.contains("words.txt"), "{name} names the file");
     }
-    assert!(page(&folder.join("side/report.html")).contains("b/words.txt"), "names are told apart");
+    assert!(page(&folder.join("side/report.html")).contains("b/words.txt"), "names are distinguished");
     for pictures in ["side", "seen", "plots"] {
         for picture in fs::read_dir(folder.join(pictures)).unwrap().map(|picture| picture.unwrap().path()) {
             let text = fs::read_to_string(&picture).unwrap();

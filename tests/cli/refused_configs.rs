@@ -11,26 +11,26 @@ use crate::text;
 
 /// A small Llama saved by transformers in the folder `model`, with a modifiable config.
 struct Llama {
-    place: TempDir,
+    dir: TempDir,
     config: Value,
 }
 
 impl Llama {
     fn new() -> Self {
-        let place = TempDir::new().unwrap();
+        let dir = TempDir::new().unwrap();
         let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/llama");
-        fs::create_dir(place.path().join("model")).unwrap();
-        fs::copy(model.join("model.safetensors"), place.path().join("model/model.safetensors")).unwrap();
+        fs::create_dir(dir.path().join("model")).unwrap();
+        fs::copy(model.join("model.safetensors"), dir.path().join("model/model.safetensors")).unwrap();
         let config = serde_json::from_slice(&fs::read(model.join("config.json")).unwrap()).unwrap();
-        Self { place, config }
+        Self { dir, config }
     }
 
-    fn place(&self) -> &Path {
-        self.place.path()
+    fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     fn write(&self, config: &Value) {
-        fs::write(self.place().join("model/config.json"), config.to_string()).unwrap();
+        fs::write(self.dir().join("model/config.json"), config.to_string()).unwrap();
     }
 
     /// Writes the config with these keys changed.
@@ -51,7 +51,7 @@ impl Llama {
     fn refuses_changes<const N: usize>(&self, changes: [(Value, &str); N]) {
         for (change, part) in changes {
             self.change(&change);
-            refuses(self.place(), &["model"], &["model/config.json: ", part]);
+            refuses(self.dir(), &["model"], &["model/config.json: ", part]);
         }
     }
 }
@@ -60,8 +60,8 @@ fn smollm3(key: &str, value: Value) -> Value {
     json!({"model_type": "smollm3", key: value})
 }
 
-fn refuses(place: &Path, arguments: &[&str], parts: &[&str]) {
-    refuses_as(place, "run", arguments, parts);
+fn refuses(dir: &Path, arguments: &[&str], parts: &[&str]) {
+    refuses_as(dir, "run", arguments, parts);
 }
 
 #[test]
@@ -69,51 +69,57 @@ fn unsupported_config_features_are_refused_by_key() {
     Llama::new().refuses_changes([
         (
             json!({"model_type": "mistral"}),
-            "`model_type` is \"mistral\": gpt2, llama, qwen2, qwen3, smollm3 can be imported",
+            "`model_type` is \"mistral\"; the supported families are gpt2, llama, qwen2, qwen3, smollm3",
         ),
-        (json!({"use_sliding_window": true}), "`use_sliding_window` is true, and only false"),
-        (json!({"sliding_window": 8}), "`sliding_window` is 8, and only models without"),
+        (json!({"use_sliding_window": true}), "`use_sliding_window` is true, but only false"),
+        (json!({"sliding_window": 8}), "`sliding_window` is 8, but only models without"),
         (
             json!({"layer_types": ["full_attention", "sliding_attention"]}),
             "`layer_types` is [… \"sliding_attention\" …]",
         ),
         (json!({"num_experts": 4}), "`num_experts` is 4, which is not supported"),
         (json!({"quantization_config": {"bits": 4}}), "`quantization_config` is {\"bits\":4}, which is not"),
-        (json!({"attention_factor": 1.5}), "`attention_factor` is 1.5, and only 1 is supported"),
-        (json!({"logits_scaling": 4.0}), "`logits_scaling` is 4.0, and only 1 is"),
-        (json!({"residual_multiplier": 0.2}), "`residual_multiplier` is 0.2, and only 1 is"),
-        (json!({"embedding_multiplier": 12}), "`embedding_multiplier` is 12, and only 1 is"),
+        (json!({"attention_factor": 1.5}), "`attention_factor` is 1.5, but only 1 is supported"),
+        (json!({"logits_scaling": 4.0}), "`logits_scaling` is 4.0, but only 1 is"),
+        (json!({"residual_multiplier": 0.2}), "`residual_multiplier` is 0.2, but only 1 is"),
+        (json!({"embedding_multiplier": 12}), "`embedding_multiplier` is 12, but only 1 is"),
         (json!({"attention_multiplier": 0.01}), "`attention_multiplier` is 0.01, which is not supported"),
         (json!({"attn_logit_softcapping": 50.0}), "`attn_logit_softcapping` is 50.0, which is not"),
         (json!({"clip_qkv": 8}), "`clip_qkv` is 8, which is not"),
-        (json!({"attn_temperature_tuning": true}), "`attn_temperature_tuning` is true, and only false"),
-        (json!({"is_causal": false}), "`is_causal` is false, and only true"),
+        (json!({"attn_temperature_tuning": true}), "`attn_temperature_tuning` is true, but only false"),
+        (json!({"is_causal": false}), "`is_causal` is false, but only true"),
         (json!({"compression_config": {}}), "`compression_config` is {}, which is not"),
         (json!({"num_experts_per_tok": 2}), "`num_experts_per_tok` is 2, which is not"),
-        (json!({"rotary_pct": 0.25}), "`rotary_pct` is 0.25, and only 1 is"),
+        (json!({"rotary_pct": 0.25}), "`rotary_pct` is 0.25, but only 1 is"),
         (json!({"query_pre_attn_scalar": 256}), "`query_pre_attn_scalar` is 256, which is not"),
         (json!({"dual_chunk_attention_config": {"chunk_size": 4}}), "`dual_chunk_attention_config` is {"),
-        (json!({"model_type": "gpt2", "attention_scaling": 2}), "`attention_scaling` is 2, and only 1 is"),
+        (json!({"model_type": "gpt2", "attention_scaling": 2}), "`attention_scaling` is 2, but only 1 is"),
         (
             json!({"model_type": "gpt2", "scale_attn_weights": false}),
-            "`scale_attn_weights` is false, and only true",
+            "`scale_attn_weights` is false, but only true",
         ),
         (
             smollm3("no_rope_layers", json!([1])),
-            "`no_rope_layers` is [1], and only layers that all rotate, which are 1 there, are supported, 2 of them",
+            "`no_rope_layers` is [1], but only models whose 2 layers all rotate (value 1) are supported",
         ),
-        (json!({"pretraining_tp": 2}), "`pretraining_tp` is 2, and only 1 is"),
-        (json!({"partial_rotary_factor": 0.5}), "`partial_rotary_factor` is 0.5, and only 1 is"),
-        (json!({"hidden_act": "relu"}), "`hidden_act` is \"relu\": of gated layers silu and gelu"),
+        (json!({"pretraining_tp": 2}), "`pretraining_tp` is 2, but only 1 is"),
+        (json!({"partial_rotary_factor": 0.5}), "`partial_rotary_factor` is 0.5, but only 1 is"),
+        (
+            json!({"hidden_act": "relu"}),
+            "`hidden_act` is \"relu\"; the supported gated activations are silu and gelu",
+        ),
         (
             json!({"tie_word_embeddings": true}),
-            "`tie_word_embeddings` is true, but `lm_head.weight` is not the table",
+            "`tie_word_embeddings` is true, but `lm_head.weight` differs from the embedding table",
         ),
         (
             smollm3("no_rope_layers", json!([1, 0])),
-            "`no_rope_layers` is [1,0], and only layers that all rotate",
+            "`no_rope_layers` is [1,0], but only models whose 2 layers all rotate",
         ),
-        (smollm3("no_rope_layer_interval", json!(2)), "`no_rope_layer_interval` is 2, so that layers skip"),
+        (
+            smollm3("no_rope_layer_interval", json!(2)),
+            "`no_rope_layer_interval` is 2, so some layers do not rotate",
+        ),
     ]);
 }
 
@@ -127,18 +133,18 @@ fn unsupported_rotary_settings_are_refused_by_key() {
         ),
         (
             llama.rope(json!({"rope_type": "yarn"})),
-            "`rope_parameters.rope_type` is \"yarn\": default, linear and llama3",
+            "`rope_parameters.rope_type` is \"yarn\"; the supported types are default, linear and llama3",
         ),
         (
             json!({"rope_parameters": null, "rope_scaling": {"type": "dynamic", "factor": 2}}),
             "`rope_scaling.type` is \"dynamic\"",
         ),
-        (llama.rope(json!({"attention_factor": 1.5})), "`rope_parameters.attention_factor` is 1.5, and only 1.0"),
+        (llama.rope(json!({"attention_factor": 1.5})), "`rope_parameters.attention_factor` is 1.5, but only 1.0"),
         (
             llama.rope(json!({"mscale": 0.7})),
-            "`rope_parameters.mscale` is 0.7, which rotary positions of kind llama3 do not",
+            "`rope_parameters.mscale` is 0.7, which is not supported with `rope_type` \"llama3\"",
         ),
-        (llama.rope(json!({"factor": null})), "kind llama3 lack the key `rope_parameters.factor`"),
+        (llama.rope(json!({"factor": null})), "type llama3 lacks the key `rope_parameters.factor`"),
         (llama.rope(json!({"factor": 0.5})), "`rope_parameters.factor` = 0.5 must be"),
         (llama.rope(json!({"rope_theta": -1})), "`rope_parameters.rope_theta` = -1 must be"),
         (
@@ -148,7 +154,7 @@ fn unsupported_rotary_settings_are_refused_by_key() {
         (json!({"rope_parameters": null, "rope_theta": 1e39}), "000 is infinite in single precision"),
         (
             json!({"rope_theta": 7.0}),
-            "`rope_parameters.rope_theta` is 500000, but `rope_theta` beside it is 7",
+            "`rope_parameters.rope_theta` is 500000, but the top-level `rope_theta` is 7",
         ),
         (
             json!({"rope_scaling": {"type": "linear", "factor": 2}}),
@@ -160,12 +166,12 @@ fn unsupported_rotary_settings_are_refused_by_key() {
 #[test]
 fn impossible_values_are_refused_by_key() {
     Llama::new().refuses_changes([
-        (json!({"model_type": null}), "has no key `model_type`"),
-        (json!({"bos_token_id": -2}), "`bos_token_id` is -2: expected the id of a token"),
-        (json!({"pad_token_id": "x"}), "`pad_token_id` is \"x\": expected the id of a token"),
-        (json!({"rms_norm_eps": 2}), "`rms_norm_eps` = 2 must be above 0 and below 1"),
-        (json!({"attention_dropout": -1}), "`attention_dropout` = -1 must lie"),
-        (json!({"hidden_size": 65_537}), "`hidden_size` = 65537 must be from 1 to 65536"),
+        (json!({"model_type": null}), "lacks the key `model_type`"),
+        (json!({"bos_token_id": -2}), "`bos_token_id` is -2: expected a token id"),
+        (json!({"pad_token_id": "x"}), "`pad_token_id` is \"x\": expected a token id"),
+        (json!({"rms_norm_eps": 2}), "`rms_norm_eps` = 2 must be in (0, 1)"),
+        (json!({"attention_dropout": -1}), "`attention_dropout` = -1 must be in [0, 1)"),
+        (json!({"hidden_size": 65_537}), "`hidden_size` = 65537 must be in [1, 65536]"),
         (json!({"head_dim": 15}), "`head_dim`: a rotary position rotates pairs"),
         (
             json!({"head_dim": null, "num_attention_heads": 3}),
@@ -192,17 +198,17 @@ fn format_option_overrides_the_model_family() {
     changed.insert("sliding_window".into(), json!(8));
     llama.write(&json!(changed));
     refuses(
-        llama.place(),
+        llama.dir(),
         &["model", "--format", "llama"],
-        &["`sliding_window` is 8, and only models without"],
+        &["`sliding_window` is 8, but only models without"],
     );
     changed.remove("sliding_window");
     llama.write(&json!(changed));
-    refuses(llama.place(), &["model", "--format", "qwen2"], &["`layers.0.self_attn.q_proj.bias` is missing"]);
-    let output = run(llama.place(), &["import", "model", "--format", "llama", "--run", "said"]);
-    let said = text(&output.stderr);
-    let notice = "notice: model/config.json says `model_type` \"mistral\", and is read as llama by --format";
-    assert!(output.status.success() && said.trim_end() == notice, "{said}");
+    refuses(llama.dir(), &["model", "--format", "qwen2"], &["`layers.0.self_attn.q_proj.bias` is missing"]);
+    let output = run(llama.dir(), &["import", "model", "--format", "llama", "--run", "given"]);
+    let stderr = text(&output.stderr);
+    let notice = "notice: model/config.json: `model_type` is \"mistral\", but --format imports it as llama";
+    assert!(output.status.success() && stderr.trim_end() == notice, "{stderr}");
     // The format of transformers 4 and of SmolLM2, with keys that change nothing.
     let mut scaling = changed.remove("rope_parameters").unwrap();
     let theta = scaling.as_object_mut().unwrap().remove("rope_theta").unwrap();
@@ -213,11 +219,11 @@ fn format_option_overrides_the_model_family() {
     });
     changed.extend(old.as_object().unwrap().clone());
     llama.write(&json!(changed));
-    let output = run(llama.place(), &["import", "model", "--run", "old"]);
+    let output = run(llama.dir(), &["import", "model", "--run", "old"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let [said, old] =
-        ["said", "old"].map(|run| fs::read(llama.place().join(run).join("model.safetensors")).unwrap());
-    assert!(said == old, "the same weights of the same model");
+    let [given, old] =
+        ["given", "old"].map(|run| fs::read(llama.dir().join(run).join("model.safetensors")).unwrap());
+    assert!(given == old, "both imports hold the same weights");
 }
 
 #[test]
@@ -227,30 +233,30 @@ fn config_tensor_mismatches_are_named() {
         (
             json!({"vocab_size": 30, "intermediate_size": 25}),
             [
-                "`embed_tokens.weight` is [29, 16], not [30, 16]",
-                "`layers.0.mlp.gate_proj.weight` is [24, 16], not [25, 16]",
-                "`layers.1.mlp.down_proj.weight` is [16, 24], not [16, 25]",
+                "`embed_tokens.weight` has shape [29, 16], not [30, 16]",
+                "`layers.0.mlp.gate_proj.weight` has shape [24, 16], not [25, 16]",
+                "`layers.1.mlp.down_proj.weight` has shape [16, 24], not [16, 25]",
             ],
         ),
         (
             json!({"num_hidden_layers": 3, "head_dim": 14}),
             [
                 "`layers.2.input_layernorm.weight` is missing",
-                "`layers.0.self_attn.k_proj.weight` is [16, 16], not [14, 16]",
+                "`layers.0.self_attn.k_proj.weight` has shape [16, 16], not [14, 16]",
                 "`layers.2.mlp.down_proj.weight` is missing",
             ],
         ),
         (
             json!({"num_hidden_layers": 1, "vocab_size": 30}),
             [
-                "`lm_head.weight` is [29, 16], not [30, 16]",
-                "`layers.1.input_layernorm.weight` is left over",
-                "`layers.1.self_attn.v_proj.weight` is left over",
+                "`lm_head.weight` has shape [29, 16], not [30, 16]",
+                "`layers.1.input_layernorm.weight` is unexpected",
+                "`layers.1.self_attn.v_proj.weight` is unexpected",
             ],
         ),
     ] {
         llama.change(&change);
-        refuses(llama.place(), &["model"], &["holds no such llama: "]);
-        refuses(llama.place(), &["model"], &parts);
+        refuses(llama.dir(), &["model"], &["is not a valid llama model: "]);
+        refuses(llama.dir(), &["model"], &parts);
     }
 }

@@ -1,4 +1,4 @@
-//! Refusals of `import`: each in one line, and without a trace.
+//! Refused imports: each is refused in one line and leaves no files behind.
 
 use std::path::{Path, PathBuf};
 use std::{fs, process::Command};
@@ -24,8 +24,8 @@ fn write_zeros(path: &Path, tensors: &[(&str, &[usize])]) {
 
 #[test]
 fn invalid_imports_are_refused_and_leave_nothing() {
-    let place = TempDir::new().unwrap();
-    let path = |name: &str| place.path().join(name);
+    let dir = TempDir::new().unwrap();
+    let path = |name: &str| dir.path().join(name);
     write_zeros(
         &path("wrong.safetensors"),
         &[
@@ -47,19 +47,22 @@ fn invalid_imports_are_refused_and_leave_nothing() {
     // A pickle that would run a program: posix.system("true").
     fs::write(path("code.pt"), b"\x80\x02cposix\nsystem\nX\x04\x00\x00\x00true\x85R.").unwrap();
     fs::create_dir(path("empty")).unwrap();
-    let before = fs::read_dir(place.path()).unwrap().count();
+    let before = fs::read_dir(dir.path()).unwrap().count();
 
     let cases: [(&[&str], &[&str]); 11] = [
         (
             &["wrong.safetensors"],
             &[
-                "`h.0.attn.c_attn.weight` is [4, 11], not [4, 12]",
-                "`extra` is left over",
+                "`h.0.attn.c_attn.weight` has shape [4, 11], not [4, 12]",
+                "`extra` is unexpected",
                 "`h.0.ln_1.weight` is missing",
                 "`ln_f.bias` is missing",
             ],
         ),
-        (&["wrong.safetensors", "--config", "mish.json"], &["`activation_function` is \"mish\": gelu_new, "]),
+        (
+            &["wrong.safetensors", "--config", "mish.json"],
+            &["`activation_function` is \"mish\"; the supported activations are gelu_new, "],
+        ),
         (
             &["wrong.safetensors", "--config", "packed.json"],
             &["`quantization_config` is {\"bits\":4}, which is not supported"],
@@ -70,103 +73,112 @@ fn invalid_imports_are_refused_and_leave_nothing() {
         ),
         (&["wrong.safetensors", "--config", "broken.json"], &["broken.json:2:"]),
         (&["wrong.safetensors", "--config", "nowhere.json"], &["nowhere.json"]),
-        (&["truncated.safetensors"], &["truncated.safetensors: is no whole safetensors"]),
-        (&["code.pt"], &["code.pt: is no PyTorch file", "posix.system", "pickled code is never run"]),
-        (&["elsewhere.index.json"], &["names `../other`, which is no file beside it"]),
-        (&["empty"], &["empty: holds no weights"]),
+        (&["truncated.safetensors"], &["truncated.safetensors: is not a valid safetensors"]),
+        (
+            &["code.pt"],
+            &["code.pt: is not a PyTorch weights file", "posix.system", "pickled code is never run"],
+        ),
+        (
+            &["elsewhere.index.json"],
+            &["`weight_map` names `../other`, which is not a file next to the index"],
+        ),
+        (&["empty"], &["empty: contains no weights"]),
         (&["nowhere.safetensors"], &["nowhere.safetensors"]),
     ];
     for (arguments, parts) in cases {
-        refuses(place.path(), &[&["--format", "gpt2"], arguments].concat(), parts);
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), before, "{arguments:?} leaves nothing");
+        refuses(dir.path(), &[&["--format", "gpt2"], arguments].concat(), parts);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), before, "{arguments:?} leaves files behind");
     }
 }
 
 #[test]
 fn models_outside_every_family_are_not_exported() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=2", "model.position=rotary"], "rotary");
-    let output = run(place.path(), &["export", "rotary", "--format", "gpt2"]);
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=2", "model.position=rotary"], "rotary");
+    let output = run(dir.path(), &["export", "rotary", "--format", "gpt2"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
         text(&output.stderr)
-            .contains("the model is not a gpt2: `model.position` = \"rotary\" must be \"learned\";")
+            .contains("the model does not fit gpt2: `model.position` = \"rotary\" must be \"learned\";")
     );
-    let output = run(place.path(), &["export", "rotary", "--format", "transformers"]);
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    let output = run(dir.path(), &["export", "rotary", "--format", "transformers"]);
+    let stderr = text(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
     for part in [
-        "the model fits no family of transformers",
+        "the model fits no transformers family",
         "gpt2 needs position = \"learned\"",
         "llama needs norm_kind = \"rms\"",
         "--format safetensors or pytorch-names",
     ] {
-        assert!(said.contains(part), "{said}");
+        assert!(stderr.contains(part), "{stderr}");
     }
-    assert!(!place.path().join("rotary/export").exists());
+    assert!(!dir.path().join("rotary/export").exists());
 }
 
 /// Asserts that an import is refused: one line containing all `parts`, exit code 2 and no folder.
-fn refuses(place: &Path, arguments: &[&str], parts: &[&str]) {
-    refuses_as(place, "run", arguments, parts);
+fn refuses(dir: &Path, arguments: &[&str], parts: &[&str]) {
+    refuses_as(dir, "run", arguments, parts);
 }
 
 /// Same as [`refuses`], for an import as the run `name`.
-pub fn refuses_as(place: &Path, name: &str, arguments: &[&str], parts: &[&str]) {
-    let output = run(place, &[&["import", "--backend", "ndarray", "--run", name], arguments].concat());
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{arguments:?}: {said}");
+pub fn refuses_as(dir: &Path, name: &str, arguments: &[&str], parts: &[&str]) {
+    let output = run(dir, &[&["import", "--backend", "ndarray", "--run", name], arguments].concat());
+    let stderr = text(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{arguments:?}: {stderr}");
     for part in parts {
-        assert!(said.contains(part), "{arguments:?} should say {part:?}: {said}");
+        assert!(stderr.contains(part), "{arguments:?}: expected {part:?} in {stderr}");
     }
-    assert!(!place.join(name).exists(), "{arguments:?}");
+    assert!(!dir.join(name).exists(), "{arguments:?}");
 }
 
 #[test]
 fn incomplete_model_folders_name_the_missing_part() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/qwen3");
-    let path = |name: &str| place.path().join("model").join(name);
-    fs::create_dir(place.path().join("model")).unwrap();
+    let path = |name: &str| dir.path().join("model").join(name);
+    fs::create_dir(dir.path().join("model")).unwrap();
     let whole = fs::read(peers.join("model.safetensors")).unwrap();
     fs::write(path("model.safetensors"), &whole).unwrap();
-    refuses(place.path(), &["model"], &["says nothing of its model, and no config.json lies beside it"]);
+    refuses(dir.path(), &["model"], &["does not describe its model, and there is no config.json next to it"]);
     fs::copy(peers.join("config.json"), path("config.json")).unwrap();
 
     fs::write(path("model.safetensors"), &whole[..whole.len() - 5]).unwrap();
-    refuses(place.path(), &["model"], &["model.safetensors: is no whole safetensors file"]);
+    refuses(dir.path(), &["model"], &["model.safetensors: is not a valid safetensors file"]);
     let mut broken = whole.clone();
     let end = broken.len();
     broken[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
     fs::write(path("model.safetensors"), &broken).unwrap();
-    refuses(place.path(), &["model"], &["holds weights that are not finite"]);
+    refuses(dir.path(), &["model"], &["contains non-finite weights"]);
     fs::write(path("model.safetensors"), "").unwrap();
-    refuses(place.path(), &["model"], &["model.safetensors: is empty, where weights are expected"]);
+    refuses(dir.path(), &["model"], &["model.safetensors: is empty; copy or download it again"]);
     fs::write(path("model.safetensors.index.json"), r#"{"weight_map": {}}"#).unwrap();
-    refuses(place.path(), &["model"], &["model.safetensors.index.json: names no tensor in its `weight_map`"]);
+    refuses(dir.path(), &["model"], &["model.safetensors.index.json: `weight_map` lists no tensors"]);
     fs::remove_file(path("model.safetensors.index.json")).unwrap();
     fs::write(path("model.safetensors"), &whole).unwrap();
     let config = fs::read_to_string(path("config.json")).unwrap();
     let tied = "\"tie_word_embeddings\": true";
     assert!(config.contains(tied));
     fs::write(path("config.json"), config.replace(tied, "\"tie_word_embeddings\": false")).unwrap();
-    refuses(place.path(), &["model"], &["`lm_head.weight` is missing"]);
+    refuses(dir.path(), &["model"], &["`lm_head.weight` is missing"]);
     fs::write(path("config.json"), config).unwrap();
 
     let symbols = (0..30).map(|id| (char::from(b'A' + id).to_string(), json!(id)));
     fs::write(path("vocab.json"), json!(serde_json::Map::from_iter(symbols)).to_string()).unwrap();
     fs::write(path("merges.txt"), "").unwrap();
-    refuses(place.path(), &["model"], &["the tokenizer has 30 tokens, but the model only 29"]);
+    refuses(dir.path(), &["model"], &["the tokenizer has 30 tokens, but the model only 29"]);
     fs::remove_file(path("vocab.json")).unwrap();
 
     for (shard, part) in [
         ("model-00001-of-00002.safetensors", "model-00001-of-00002.safetensors"),
-        ("../model/model.safetensors", "names `../model/model.safetensors`, which is no file beside it"),
+        (
+            "../model/model.safetensors",
+            "`weight_map` names `../model/model.safetensors`, which is not a file next to the index",
+        ),
     ] {
         let index =
             json!({"weight_map": {"model.norm.weight": "model.safetensors", "lm_head.weight": shard}});
         fs::write(path("model.safetensors.index.json"), index.to_string()).unwrap();
-        refuses(place.path(), &["model"], &[part]);
+        refuses(dir.path(), &["model"], &[part]);
     }
     // One tensor is missing from all files, and another is in a different file than the index says.
     fs::copy(peers.join("expected.safetensors"), path("other.safetensors")).unwrap();
@@ -174,16 +186,16 @@ fn incomplete_model_folders_name_the_missing_part() {
         "lm_head.weight": "model.safetensors"}});
     fs::write(path("model.safetensors.index.json"), index.to_string()).unwrap();
     let parts = [
-        "model.safetensors.index.json: names tensors that are not where it says: `lm_head.weight` in ",
+        "model.safetensors.index.json: lists tensors that their files do not contain: `lm_head.weight` in ",
         "/model.safetensors, `model.norm.weight` in ",
         "/other.safetensors",
     ];
-    refuses(place.path(), &["model"], &parts);
+    refuses(dir.path(), &["model"], &parts);
 }
 
 /// Creates the folder `model` with a Llama saved by transformers.
-fn llama(place: &Path) -> PathBuf {
-    let folder = place.join("model");
+fn llama(dir: &Path) -> PathBuf {
+    let folder = dir.join("model");
     fs::create_dir(&folder).unwrap();
     for name in ["config.json", "model.safetensors"] {
         let saved = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/llama").join(name);
@@ -194,27 +206,27 @@ fn llama(place: &Path) -> PathBuf {
 
 #[test]
 fn two_sets_of_weights_are_refused() {
-    let place = TempDir::new().unwrap();
-    let model = llama(place.path());
+    let dir = TempDir::new().unwrap();
+    let model = llama(dir.path());
     let (whole, shard) = (model.join("model.safetensors"), model.join("model-00001-of-00001.safetensors"));
     fs::copy(&whole, &shard).unwrap();
     let index = json!({"weight_map": {"model.norm.weight": "model-00001-of-00001.safetensors"}});
     fs::write(model.join("model.safetensors.index.json"), index.to_string()).unwrap();
     let expected =
-        "model/model.safetensors: is next to model.safetensors.index.json, which names other files: remove";
-    refuses(place.path(), &["model"], &[expected]);
+        "model/model.safetensors: is next to model.safetensors.index.json, which names other files; remove";
+    refuses(dir.path(), &["model"], &[expected]);
     for (name, file) in [("whole", "model.safetensors"), ("index", "model.safetensors.index.json")] {
-        let output = run(place.path(), &["import", &format!("model/{file}"), "--run", name]);
-        assert!(output.status.success(), "a file that is named is read: {}", text(&output.stderr));
+        let output = run(dir.path(), &["import", &format!("model/{file}"), "--run", name]);
+        assert!(output.status.success(), "a named file can be imported: {}", text(&output.stderr));
     }
     fs::remove_file(whole).unwrap();
-    assert!(run(place.path(), &["import", "model", "--run", "shards"]).status.success());
+    assert!(run(dir.path(), &["import", "model", "--run", "shards"]).status.success());
 }
 
 #[test]
 fn a_mistral_has_a_window_by_default() {
-    let place = TempDir::new().unwrap();
-    let path = llama(place.path()).join("config.json");
+    let dir = TempDir::new().unwrap();
+    let path = llama(dir.path()).join("config.json");
     let config = serde_json::from_slice::<Value>(&fs::read(&path).unwrap()).unwrap();
     let write = |window: Option<Value>| {
         let mut config = config.clone();
@@ -227,83 +239,86 @@ fn a_mistral_has_a_window_by_default() {
     let arguments = ["model", "--format", "llama"];
     write(None);
     let parts =
-        ["lacks the key `sliding_window`, which is 4096 by default", "write \"sliding_window\": null if"];
-    refuses(place.path(), &arguments, &parts);
+        ["lacks the key `sliding_window`, which is 4096 by default", "set \"sliding_window\": null if"];
+    refuses(dir.path(), &arguments, &parts);
     write(Some(json!(4096)));
-    refuses(place.path(), &arguments, &["`sliding_window` is 4096, and only models without"]);
+    refuses(dir.path(), &arguments, &["`sliding_window` is 4096, but only models without"]);
     for (name, window) in [("none", Value::Null), ("wide", json!(8192))] {
         write(Some(window));
-        let output = run(place.path(), &[&["import", "--run", name], &arguments[..]].concat());
+        let output = run(dir.path(), &[&["import", "--run", name], &arguments[..]].concat());
         assert!(output.status.success(), "{name}: {}", text(&output.stderr));
     }
 }
 
 #[test]
 fn git_lfs_pointers_are_named() {
-    let place = TempDir::new().unwrap();
-    let model = llama(place.path());
+    let dir = TempDir::new().unwrap();
+    let model = llama(dir.path());
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n";
     for name in ["tokenizer.json", "model.safetensors"] {
         fs::write(model.join(name), pointer).unwrap();
         let expected = format!("model/{name}: is a Git LFS pointer without the content of the file");
-        refuses(place.path(), &["model"], &[expected.as_str(), "`git lfs pull`"]);
+        refuses(dir.path(), &["model"], &[expected.as_str(), "`git lfs pull`"]);
     }
 }
 
 #[test]
 fn an_id_of_two_tokens_is_refused() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let tokenizer = json!({"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
         "added_tokens": [], "pre_tokenizer": null, "post_processor": null, "decoder": null,
         "model": {"type": "BPE", "vocab": {"U": 0, "R": 1, "UR": 2, "X": 2}, "merges": [["U", "R"]]}});
-    fs::write(llama(place.path()).join("tokenizer.json"), tokenizer.to_string()).unwrap();
-    refuses(place.path(), &["model"], &["model/tokenizer.json: gives the id 2 to `UR` and to `X`"]);
+    fs::write(llama(dir.path()).join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    refuses(dir.path(), &["model"], &["model/tokenizer.json: gives the id 2 to `UR` and to `X`"]);
 }
 
 #[test]
-fn pytorch_names_are_no_family() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=2"], "own");
-    let exported = run(place.path(), &["export", "own", "--format", "pytorch-names", "--out", "names"]);
+fn pytorch_names_belong_to_no_family() {
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=2"], "own");
+    let exported = run(dir.path(), &["export", "own", "--format", "pytorch-names", "--out", "names"]);
     assert!(exported.status.success(), "{}", text(&exported.stderr));
-    refuses(place.path(), &["names"], &["export the run with --format safetensors"]);
+    refuses(dir.path(), &["names"], &["export the run with --format safetensors"]);
 }
 
 #[test]
 fn rows_longer_than_learned_positions_are_refused() {
-    let place = TempDir::new().unwrap();
-    fs::write(place.path().join("short.csv"), "1,2,3\n3,1,2\n".repeat(20)).unwrap();
-    fs::write(place.path().join("long.csv"), "1,2,3,1,2\n".repeat(20)).unwrap();
-    small_run(place.path(), &["data.path=short.csv", "model.position=learned", "training.steps=2"], "base");
-    let output = run(place.path(), &["train", "--from", "base", "--data", "long.csv", "--run", "longer"]);
-    let said = text(&output.stderr);
-    assert!(said.contains("`data.path` = ") && said.contains("remove or cut its longer rows"), "{said}");
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("short.csv"), "1,2,3\n3,1,2\n".repeat(20)).unwrap();
+    fs::write(dir.path().join("long.csv"), "1,2,3,1,2\n".repeat(20)).unwrap();
+    small_run(dir.path(), &["data.path=short.csv", "model.position=learned", "training.steps=2"], "base");
+    let output = run(dir.path(), &["train", "--from", "base", "--data", "long.csv", "--run", "longer"]);
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("`data.path` = ") && stderr.contains("remove or shorten the longer rows"),
+        "{stderr}"
+    );
 }
 
 #[test]
 #[cfg(unix)]
 fn streamed_and_inflated_pytorch_files_are_refused() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers");
     let import = |named: &str| {
         let program = env!("CARGO_BIN_EXE_causal-attention");
         let line = format!("exec timeout 60 {program} import {named} --format nanogpt --run run");
         let mut shell = Command::new("bash");
-        shell.args(["-c", &line]).env("FILE", peers.join("nanogpt.pt")).current_dir(place.path());
+        shell.args(["-c", &line]).env("FILE", peers.join("nanogpt.pt")).current_dir(dir.path());
         let output = shell.output().unwrap();
-        let said = text(&output.stderr);
-        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{named}: {said}");
-        said
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{named}: {stderr}");
+        stderr
     };
-    assert!(Command::new("mkfifo").arg(place.path().join("pipe.pt")).status().unwrap().success());
-    let (file, pipe) = (peers.join("nanogpt.pt"), place.path().join("pipe.pt"));
+    assert!(Command::new("mkfifo").arg(dir.path().join("pipe.pt")).status().unwrap().success());
+    let (file, pipe) = (peers.join("nanogpt.pt"), dir.path().join("pipe.pt"));
     let writer = std::thread::spawn(move || fs::copy(file, pipe));
     for stream in ["pipe.pt", "<(cat $FILE)"] {
-        let said = import(stream);
-        assert!(said.contains("is a stream") && said.contains("save it as a file"), "{said}");
+        let stderr = import(stream);
+        assert!(stderr.contains("is a stream") && stderr.contains("save it as a file"), "{stderr}");
     }
     writer.join().unwrap().unwrap();
-    let said = import(peers.join("expanded.pt").to_str().unwrap());
-    assert!(said.contains("it unpacks to 4 MB, far more than the 1 MB of the file"), "{said}");
-    assert!(!place.path().join("run").exists());
+    let stderr = import(peers.join("expanded.pt").to_str().unwrap());
+    assert!(stderr.contains("it unpacks to 4 MB, far more than the 1 MB of the file"), "{stderr}");
+    assert!(!dir.path().join("run").exists());
 }

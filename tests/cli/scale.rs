@@ -10,51 +10,55 @@ use crate::{SMALL, text};
 
 #[test]
 fn scale_predicts_and_plots_step_times() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let sets = SMALL.iter().flat_map(|set| ["--set", set]).collect::<Vec<_>>();
     let given = ["--backend", "ndarray", "--bandwidth", "10", "--latency", "50"];
     let small = [&["scale"][..], &given, &sets, &["--set", "training.shards=4"]].concat();
-    let output = run(place.path(), &[&small[..], &["--workers", "2..8", "--out", "made"]].concat());
-    let said = text(&output.stdout);
+    let output = run(dir.path(), &[&small[..], &["--workers", "2..8", "--out", "made"]].concat());
+    let stdout = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    for part in ["gradients of 2 sequences, one of 4", "10.00 Gbit/s each way", "workers", "made/scaling.png"]
+    for part in
+        ["gradients of 2 sequences, 1 of 4 shards", "10.00 Gbit/s each way", "workers", "made/scaling.png"]
     {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(stdout.contains(part), "{part}: {stdout}");
     }
-    let row = |workers: &str| said.lines().map(str::trim).find(|line| line.starts_with(workers)).unwrap();
-    assert!(row("1  ").contains("100.0 %") && row("8  ").contains("-"), "{said}");
-    assert!(fs::metadata(place.path().join("made/scaling.png")).unwrap().len() > 1_000);
+    let row = |workers: &str| stdout.lines().map(str::trim).find(|line| line.starts_with(workers)).unwrap();
+    assert!(row("1  ").contains("100.0 %") && row("8  ").contains("-"), "{stdout}");
+    assert!(fs::metadata(dir.path().join("made/scaling.png")).unwrap().len() > 1_000);
 
-    let said = json(place.path(), &[&small[..], &["--workers", "3..4", "--json"]].concat());
-    let predicted = said["predicted"].as_array().unwrap();
+    let prediction = json(dir.path(), &[&small[..], &["--workers", "3..4", "--json"]].concat());
+    let predicted = prediction["predicted"].as_array().unwrap();
     assert_eq!(predicted.iter().map(|at| at["workers"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 4]);
-    assert_eq!(said["parts"]["exchange"], Value::Null, "one worker alone exchanges nothing");
+    assert_eq!(prediction["parts"]["exchange"], Value::Null, "a single worker does not exchange gradients");
     let seconds = |at: &Value| at["shared"]["seconds"].as_f64().unwrap();
-    let [shard, copies, update] =
-        [&said["parts"]["shards"]["4"]["1"], &said["parts"]["copies"], &said["parts"]["update"]]
-            .map(|part| part.as_f64().unwrap());
+    let [shard, copies, update] = [
+        &prediction["parts"]["shards"]["4"]["1"],
+        &prediction["parts"]["copies"],
+        &prediction["parts"]["update"],
+    ]
+    .map(|part| part.as_f64().unwrap());
     let exchange = predicted[1]["exchange"].as_f64().unwrap();
-    assert!((seconds(&predicted[1]) - (shard + copies + exchange + update)).abs() < 1e-12, "{said}");
-    assert!(!place.path().join("runs").exists(), "nothing is trained");
+    assert!((seconds(&predicted[1]) - (shard + copies + exchange + update)).abs() < 1e-12, "{prediction}");
+    assert!(!dir.path().join("runs").exists(), "nothing is trained");
 }
 
 #[test]
 fn invalid_scale_options_are_refused() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     for (arguments, part) in [
         (&[][..], "--bandwidth GBIT and --latency MICROSECONDS"),
         (&["--bandwidth", "1"], "mpirun -n 2 causal-attention scale"),
-        (&["--bandwidth", "0", "--latency", "1"], "a number above 0"),
-        (&["--bandwidth", "1", "--latency", "inf"], "a number from 0 on"),
-        (&["--workers", "8"], "as 2..1024"),
-        (&["--workers", "8..2"], "the smaller one first"),
+        (&["--bandwidth", "0", "--latency", "1"], "must be a positive number"),
+        (&["--bandwidth", "1", "--latency", "inf"], "must be a non-negative number"),
+        (&["--workers", "8"], "e.g. 2..1024"),
+        (&["--workers", "8..2"], "in ascending order"),
         (&["--workers", "5..7"], "no power of two"),
         (&["--format", "svg"], "--out"),
         (&["--bandwidth", "1", "--latency", "1", "--set", "training.shards=3"], "`training.shards` = 3"),
     ] {
-        let output = run(place.path(), &[&["scale"], arguments].concat());
-        let said = text(&output.stderr);
-        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{arguments:?}: {said}");
-        assert!(said.contains(part), "{arguments:?}: {said}");
+        let output = run(dir.path(), &[&["scale"], arguments].concat());
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(part), "{arguments:?}: {stderr}");
     }
 }

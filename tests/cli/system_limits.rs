@@ -35,98 +35,98 @@ fn limited(folder: &Path, limit: &str, arguments: &[String]) -> Output {
 }
 
 fn assert_one_line(output: &Output, code: i32, part: &str) {
-    let said = text(&output.stderr);
-    let errors: Vec<_> = said.lines().filter(|line| !line.starts_with("warning: ")).collect();
-    assert_eq!((output.status.code(), errors.len()), (Some(code), 1), "{:?}: {said}", output.status);
-    assert!(errors[0].starts_with("error: ") && said.contains(part), "{part}: {said}");
-    assert!(!said.contains("internal error"), "{said}");
+    let stderr = text(&output.stderr);
+    let errors: Vec<_> = stderr.lines().filter(|line| !line.starts_with("warning: ")).collect();
+    assert_eq!((output.status.code(), errors.len()), (Some(code), 1), "{:?}: {stderr}", output.status);
+    assert!(errors[0].starts_with("error: ") && stderr.contains(part), "{part}: {stderr}");
+    assert!(!stderr.contains("internal error"), "{stderr}");
 }
 
 #[test]
 fn file_size_limit_fails_the_write() {
-    let place = TempDir::new().unwrap();
-    let output = limited(place.path(), "ulimit -f 1", &training());
-    assert_one_line(&output, 2, "larger than the system allows");
-    assert!(!place.path().join("run").exists(), "a run that could not begin leaves nothing");
+    let dir = TempDir::new().unwrap();
+    let output = limited(dir.path(), "ulimit -f 1", &training());
+    assert_one_line(&output, 2, "exceed the size limit of the system");
+    assert!(!dir.path().join("run").exists(), "a failed start leaves no run folder");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn without_memory_the_program_ends_in_one_line() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let mut codes = Vec::new();
     // Too little memory for the threads, for the model, and for the logits.
     for mib in [100, 150, 250] {
-        let output = limited(place.path(), &format!("ulimit -v {}", mib * 1024), &large_training());
-        let said = text(&output.stderr);
-        let code = output.status.code().unwrap_or_else(|| panic!("{mib} MiB: {:?}: {said}", output.status));
-        let errors: Vec<_> = said.lines().filter(|line| !line.starts_with("warning: ")).collect();
-        assert!([0, 1, 2].contains(&code) && errors.len() <= 1, "{mib} MiB: {code}: {said}");
-        assert!(!said.contains("internal error") && !said.contains("panicked"), "{mib} MiB: {said}");
+        let output = limited(dir.path(), &format!("ulimit -v {}", mib * 1024), &large_training());
+        let stderr = text(&output.stderr);
+        let code = output.status.code().unwrap_or_else(|| panic!("{mib} MiB: {:?}: {stderr}", output.status));
+        let errors: Vec<_> = stderr.lines().filter(|line| !line.starts_with("warning: ")).collect();
+        assert!([0, 1, 2].contains(&code) && errors.len() <= 1, "{mib} MiB: {code}: {stderr}");
+        assert!(!stderr.contains("internal error") && !stderr.contains("panicked"), "{mib} MiB: {stderr}");
         codes.push(code);
-        let _ = fs::remove_dir_all(place.path().join("run"));
+        let _ = fs::remove_dir_all(dir.path().join("run"));
     }
     assert!(codes.contains(&2), "{codes:?}");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_limit_of_addresses_counts_as_memory() {
-    let place = TempDir::new().unwrap();
-    let output = limited(place.path(), &format!("ulimit -v {}", 500 * 1024), &large_training());
-    assert_one_line(&output, 2, "are free here: lower it");
+fn address_space_limit_counts_as_memory() {
+    let dir = TempDir::new().unwrap();
+    let output = limited(dir.path(), &format!("ulimit -v {}", 500 * 1024), &large_training());
+    assert_one_line(&output, 2, "are free; lower it");
     assert!(text(&output.stderr).contains("`training.batch_size` = 64"), "{}", text(&output.stderr));
-    assert!(!place.path().join("run").exists(), "a run that could not begin leaves nothing");
+    assert!(!dir.path().join("run").exists(), "a failed start leaves no run folder");
 }
 
 #[test]
-fn more_threads_than_any_machine_has_are_refused() {
-    let place = TempDir::new().unwrap();
-    let mut command = program(place.path());
+fn excessive_thread_counts_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let mut command = program(dir.path());
     let output = command.args(training()).env("RAYON_NUM_THREADS", "100000").output().unwrap();
     assert_one_line(&output, 2, "RAYON_NUM_THREADS = 100000 must be at most");
 }
 
 #[test]
 fn settings_of_libraries_are_not_read_from_files() {
-    let place = TempDir::new().unwrap();
-    let below = place.path().join("below");
+    let dir = TempDir::new().unwrap();
+    let below = dir.path().join("below");
     fs::create_dir(&below).unwrap();
-    fs::write(place.path().join("burn.toml"), "[[broken").unwrap();
+    fs::write(dir.path().join("burn.toml"), "[[broken").unwrap();
     // Reading a pipe without a writer would block forever.
     for name in ["burn.toml", "cubecl.toml"] {
         assert!(Command::new("mkfifo").arg(below.join(name)).status().unwrap().success());
     }
-    for folder in [place.path(), &below] {
+    for folder in [dir.path(), &below] {
         let output = program(folder).args(training()).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
     }
 }
 
 /// Runs the program through the command `before` as an unprivileged user, because root bypasses limits and permissions.
-fn unprivileged(place: &Path, before: &[&str], arguments: &[&str]) -> Output {
+fn unprivileged(dir: &Path, before: &[&str], arguments: &[&str]) -> Output {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::os::unix::process::CommandExt;
-    fs::set_permissions(place, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
     // The build folder may not be readable for other users.
-    fs::copy(env!("CARGO_BIN_EXE_causal-attention"), place.join("program")).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_causal-attention"), dir.join("program")).unwrap();
     let words: Vec<_> = before.iter().chain(&["./program"]).chain(arguments).collect();
     let mut command = Command::new(words[0]);
-    command.current_dir(place).args(&words[1..]);
-    if fs::metadata(place).unwrap().uid() == 0 {
+    command.current_dir(dir).args(&words[1..]);
+    if fs::metadata(dir).unwrap().uid() == 0 {
         command.uid(65_534).gid(65_534);
     }
     command.output().unwrap()
 }
 
 #[test]
-fn a_missing_permission_is_called_so() {
+fn missing_permissions_are_reported() {
     use std::os::unix::fs::PermissionsExt;
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=1"], "closed/run");
-    fs::write(place.path().join("closed/book.txt"), "to be or not to be").unwrap();
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=1"], "closed/run");
+    fs::write(dir.path().join("closed/book.txt"), "to be or not to be").unwrap();
     let closed = |mode| {
-        fs::set_permissions(place.path().join("closed"), fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(dir.path().join("closed"), fs::Permissions::from_mode(mode)).unwrap();
     };
     closed(0o000);
     for arguments in [
@@ -138,8 +138,8 @@ fn a_missing_permission_is_called_so() {
         &["tune", "--resume", "closed/study"],
         &["runs", "closed"],
     ] {
-        let output = unprivileged(place.path(), &[], arguments);
-        assert_one_line(&output, 2, "permission denied: change the permissions");
+        let output = unprivileged(dir.path(), &[], arguments);
+        assert_one_line(&output, 2, "permission denied; change the permissions");
     }
     closed(0o755);
 }
@@ -147,14 +147,14 @@ fn a_missing_permission_is_called_so() {
 #[cfg(target_os = "linux")]
 #[test]
 fn without_threads_the_program_ends_in_one_line() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=1"], "run");
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=1"], "run");
     for arguments in [
         &["train", "--run", "other", "--set", "training.steps=3"][..],
         &["generate", "run", "--tokens", "1"],
         &["runs", "."],
     ] {
-        let output = unprivileged(place.path(), &["prlimit", "--nproc=1"], arguments);
-        assert_one_line(&output, 2, "the system starts no more threads: raise the limits");
+        let output = unprivileged(dir.path(), &["prlimit", "--nproc=1"], arguments);
+        assert_one_line(&output, 2, "cannot start another thread; raise the limits");
     }
 }

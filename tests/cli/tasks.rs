@@ -9,7 +9,7 @@ use super::{text, train};
 
 /// The explanation of a small decoder that has learned a task.
 fn found(task: &str, sets: &[&str]) -> Explanation {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let chosen = format!("data.task={task}");
     let small = [
         "data.vocab=8",
@@ -21,9 +21,9 @@ fn found(task: &str, sets: &[&str]) -> Explanation {
         "analysis.every=0",
         &chosen,
     ];
-    let output = train(place.path(), &[&small[..], sets].concat(), &["--run", task]);
+    let output = train(dir.path(), &[&small[..], sets].concat(), &["--run", task]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let read = |file: &str| fs::read(place.path().join(task).join(file)).unwrap();
+    let read = |file: &str| fs::read(dir.path().join(task).join(file)).unwrap();
     let summary: serde_json::Value = serde_json::from_slice(&read("summary.json")).unwrap();
     let (loss, floor) = (summary["best_valid_loss"].as_f64().unwrap(), summary["floor"].as_f64().unwrap());
     assert!(loss - floor < 0.05, "{task}: {loss} is not within 0.05 of {floor}");
@@ -34,7 +34,7 @@ fn found(task: &str, sets: &[&str]) -> Explanation {
 }
 
 /// Returns true if the most important head of a layer, within a circuit, is of a kind.
-fn first_head_is(found: &Explanation, layer: usize, kind: Kind) -> bool {
+fn first_head_has_kind(found: &Explanation, layer: usize, kind: Kind) -> bool {
     let head = found.components.iter().find(|part| part.layer == layer && part.head.is_some());
     head.is_some_and(|head| head.kinds.contains(&kind))
 }
@@ -43,7 +43,7 @@ fn first_head_is(found: &Explanation, layer: usize, kind: Kind) -> bool {
 fn fixed_positions_are_read_by_a_positional_head() {
     for task in ["reverse", "copy_gap"] {
         let found = found(task, &[]);
-        assert!(first_head_is(&found, 0, Kind::Positional), "{task}: {:?}", found.sentences);
+        assert!(first_head_has_kind(&found, 0, Kind::Positional), "{task}: {:?}", found.sentences);
     }
 }
 
@@ -66,10 +66,10 @@ fn counting_fetches_an_earlier_token_and_adds() {
 #[test]
 fn second_order_markov_uses_a_previous_token_head() {
     let found = found("markov", &["data.vocab=6", "data.order=2"]);
-    assert!(first_head_is(&found, 0, Kind::PreviousToken), "{:?}", found.sentences);
+    assert!(first_head_has_kind(&found, 0, Kind::PreviousToken), "{:?}", found.sentences);
     assert!(
         found.components.iter().any(|part| part.feed_forward),
-        "a pair is looked up: {:?}",
+        "an MLP looks up the pair: {:?}",
         found.sentences
     );
 }
@@ -78,7 +78,7 @@ fn second_order_markov_uses_a_previous_token_head() {
 fn recall_uses_a_copying_head_with_key_composition() {
     let sets = ["data.length=16", "data.train_samples=32768", "model.position=alibi", "training.steps=2000"];
     let found = found("recall", &sets);
-    assert!(first_head_is(&found, 1, Kind::Copying), "{:?}", found.sentences);
+    assert!(first_head_has_kind(&found, 1, Kind::Copying), "{:?}", found.sentences);
     let by_key = found.edges.iter().any(|edge| edge.input == Input::Key && edge.to[0] == 1);
     assert!(by_key, "{:?}", found.sentences);
 }

@@ -33,21 +33,21 @@ fn compare_with_tensorboard(run: &Path, events: &Path) {
         Ok(output) if output.status.code() != Some(77) => {
             assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
         }
-        _ => eprintln!("notice: not read by TensorBoard, which `{python}` does not have"),
+        _ => eprintln!("notice: event files are not compared, because `{python}` lacks TensorBoard"),
     }
 }
 
 #[test]
 fn killed_and_resumed_run_shows_steps_once() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let sets = [&SMALL[..], &["training.tensorboard=true", "training.steps=600"]].concat();
     let more = ["training.validate_every=40", "training.checkpoint_every=15"];
-    let mut command = program(place.path());
+    let mut command = program(dir.path());
     command.args(["train", "--backend", "ndarray", "--run", "run"]);
     for set in sets.iter().chain(&more) {
         command.args(["--set", set]);
     }
-    let path = place.path().join("run");
+    let path = dir.path().join("run");
     let size = || fs::metadata(path.join(EVENTS)).map_or(0, |file| file.len());
     for part in 0..2 {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -58,39 +58,39 @@ fn killed_and_resumed_run_shows_steps_once() {
         }
         child.kill().unwrap();
         assert!(!child.wait().unwrap().success(), "part {part} was killed");
-        command = resume(place.path(), "run");
+        command = resume(dir.path(), "run");
     }
-    assert!(resume(place.path(), "run").status().unwrap().success());
+    assert!(resume(dir.path(), "run").status().unwrap().success());
 
-    let exported = run(place.path(), &["export", "run", "--format", "tensorboard"]);
+    let exported = run(dir.path(), &["export", "run", "--format", "tensorboard"]);
     assert!(exported.status.success(), "{}", text(&exported.stderr));
     let export = path.join("export/tensorboard");
     assert_eq!(text(&exported.stdout).trim(), format!("run/export/tensorboard/{EVENTS}"));
     let shown = events(&path.join(EVENTS));
     let rows = fs::read_to_string(path.join("metrics.csv")).unwrap().lines().count() - 1;
-    assert_eq!(shown.len(), 1 + rows + 1, "the opening, the rows, config and pictures");
-    assert!(shown == events(&export.join(EVENTS)), "what grew is what the metrics say");
+    assert_eq!(shown.len(), 1 + rows + 1, "the header, the rows, and the config with pictures");
+    assert!(shown == events(&export.join(EVENTS)), "the file written during training equals the export");
     compare_with_tensorboard(&path, &path);
     compare_with_tensorboard(&path, &export);
 }
 
 #[test]
 fn curves_of_imports_and_checkpoints_are_not_exported() {
-    let place = TempDir::new().unwrap();
-    let path = small_run(place.path(), &["training.steps=2"], "run");
-    assert!(!path.join(EVENTS).exists(), "it is written where it is asked for");
+    let dir = TempDir::new().unwrap();
+    let path = small_run(dir.path(), &["training.steps=2"], "run");
+    assert!(!path.join(EVENTS).exists(), "the file is written only if `training.tensorboard` is set");
     let import = ["import", "run/model.safetensors", "--format", "native", "--run", "imported"];
-    assert!(run(place.path(), &import).status.success());
+    assert!(run(dir.path(), &import).status.success());
     for (arguments, named) in [
-        (&["export", "imported", "--format", "tensorboard"][..], "was not trained here, so it has no curves"),
+        (&["export", "imported", "--format", "tensorboard"][..], "was imported, so it lacks curves"),
         (
             &["export", "run", "--format", "tensorboard", "--checkpoint", "2"],
-            "--checkpoint: the curves are of the",
+            "--checkpoint has no effect with --format tensorboard",
         ),
     ] {
-        let output = run(place.path(), arguments);
-        let told = text(&output.stderr);
-        assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{arguments:?}: {told}");
-        assert!(told.contains(named), "{told}");
+        let output = run(dir.path(), arguments);
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(named), "{stderr}");
     }
 }

@@ -28,18 +28,18 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 #[test]
 fn commands_never_overwrite_user_files() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=2"], "run");
-    fs::create_dir(place.path().join("foreign")).unwrap();
-    fs::write(place.path().join("foreign/config.json"), "{}").unwrap();
-    fs::write(place.path().join("page.html"), "mine").unwrap();
-    let before = files(place.path());
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=2"], "run");
+    fs::create_dir(dir.path().join("foreign")).unwrap();
+    fs::write(dir.path().join("foreign/config.json"), "{}").unwrap();
+    fs::write(dir.path().join("page.html"), "mine").unwrap();
+    let before = files(dir.path());
     for arguments in [
         &["report", "run", "--out", "page.html"][..],
         &["plot", "run", "--out", "foreign"],
         &["plot", "run", "--out", "run"],
     ] {
-        assert_eq!(run(place.path(), arguments).status.code(), Some(2), "{arguments:?}");
+        assert_eq!(run(dir.path(), arguments).status.code(), Some(2), "{arguments:?}");
     }
     for out in ["run", "run/plots", "foreign", "foreign/config.json"] {
         for arguments in [
@@ -47,42 +47,49 @@ fn commands_never_overwrite_user_files() {
             &["export", "run", "--format", "safetensors", "--out", out],
             &["inspect", "run", "--tokens", "3 1 4", "--out", out],
         ] {
-            let output = run(place.path(), arguments);
-            let said = text(&output.stderr);
-            assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{arguments:?}: {said}");
-            assert!(said.contains(&format!("`{out}` exists already")), "{said}");
+            let output = run(dir.path(), arguments);
+            let stderr = text(&output.stderr);
+            assert_eq!(
+                (output.status.code(), stderr.lines().count()),
+                (Some(2), 1),
+                "{arguments:?}: {stderr}"
+            );
+            assert!(stderr.contains(&format!("`{out}` already exists")), "{stderr}");
         }
     }
     // A user's folder linked in place of one of the run's.
-    fs::rename(place.path().join("run/plots"), place.path().join("mine")).unwrap();
-    std::os::unix::fs::symlink("../mine", place.path().join("run/plots")).unwrap();
-    let output = run(place.path(), &["plot", "run", "--format", "svg"]);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("run/plots: is a link to another place"), "{said}");
-    fs::remove_file(place.path().join("run/plots")).unwrap();
-    fs::rename(place.path().join("mine"), place.path().join("run/plots")).unwrap();
-    assert!(files(place.path()) == before, "not a byte has changed");
+    fs::rename(dir.path().join("run/plots"), dir.path().join("mine")).unwrap();
+    std::os::unix::fs::symlink("../mine", dir.path().join("run/plots")).unwrap();
+    let output = run(dir.path(), &["plot", "run", "--format", "svg"]);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("run/plots: is a link, and files are never written through links"), "{stderr}");
+    fs::remove_file(dir.path().join("run/plots")).unwrap();
+    fs::rename(dir.path().join("mine"), dir.path().join("run/plots")).unwrap();
+    assert!(files(dir.path()) == before, "no file has changed");
     for arguments in [["export", "run", "--format", "gpt2"], ["inspect", "run", "--tokens", "3 1 4"]] {
         for _ in 0..2 {
-            let output = run(place.path(), &arguments);
-            assert!(output.status.success(), "what it made itself is made again: {}", text(&output.stderr));
+            let output = run(dir.path(), &arguments);
+            assert!(output.status.success(), "the program replaces its own output: {}", text(&output.stderr));
         }
     }
-    fs::write(place.path().join("run/inspect/report.html"), "mine").unwrap();
-    let after = files(place.path());
+    fs::write(dir.path().join("run/inspect/report.html"), "mine").unwrap();
+    let after = files(dir.path());
     assert!(before.iter().all(|(path, bytes)| after[path] == *bytes));
-    let output = run(place.path(), &["inspect", "run", "--tokens", "3 1 4"]);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("`run/inspect` holds another `report.html` than `inspect` wrote"), "{said}");
-    assert!(files(place.path()) == after);
+    let output = run(dir.path(), &["inspect", "run", "--tokens", "3 1 4"]);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(
+        stderr.contains("`run/inspect` contains `report.html`, which has changed since `inspect` wrote it"),
+        "{stderr}"
+    );
+    assert!(files(dir.path()) == after);
 }
 
 #[test]
 fn unwritable_stdout_fails_in_one_line() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=2"], "run");
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=2"], "run");
     for arguments in [
         &["--help"][..],
         &["--version"],
@@ -107,25 +114,28 @@ fn unwritable_stdout_fails_in_one_line() {
         ],
     ] {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let output = program(place.path()).args(arguments).stdout(full).output().unwrap();
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
-        assert!(said.lines().count() == 1 && said.contains("cannot write to standard output"), "{said}");
+        let output = program(dir.path()).args(arguments).stdout(full).output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
+        assert!(
+            stderr.lines().count() == 1 && stderr.contains("cannot write to standard output"),
+            "{stderr}"
+        );
     }
-    assert!(place.path().join("again/report.html").exists(), "a run is saved whoever reads of it");
+    assert!(dir.path().join("again/report.html").exists(), "the run is saved even if stdout is closed");
 }
 
 #[test]
 fn closed_stdout_ends_printing_but_not_training() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=2"], "run");
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=2"], "run");
     let train = ["train", "--run", "again", "--progress", "none", "--backend", "ndarray", "--set"];
     for (arguments, ends_by) in [
         (&["generate", "run", "--prompt", "3", "--max-new", "9000000000000000000"][..], Some(141)),
         (&["generate", "run", "--prompt", "3", "--samples", "18446744073709551615"], Some(141)),
         (&[&train[..], &["training.steps=1"]].concat(), Some(0)),
     ] {
-        let mut command = program(place.path());
+        let mut command = program(dir.path());
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut pipe = child.stdout.take().unwrap();
@@ -135,15 +145,15 @@ fn closed_stdout_ends_printing_but_not_training() {
         assert_eq!(output.status.code(), ends_by, "{arguments:?} {:?}", output.status.signal());
         assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
     }
-    assert!(place.path().join("again/report.html").exists());
+    assert!(dir.path().join("again/report.html").exists());
 }
 
 #[test]
 fn names_and_tokens_never_control_the_terminal() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let name = "red\u{1b}[31m\u{202e}\u{9b}";
     let table = "a\u{1b}[2J,b\u{202e}\na\u{1b}[2J,b\u{202e}\n".repeat(20);
-    fs::write(place.path().join("table.csv"), table).unwrap();
+    fs::write(dir.path().join("table.csv"), table).unwrap();
     let data = ["--set", "data.path=table.csv", "--set", "data.length=2", "--set", "data.vocab=auto"];
     let small = ["--set", "training.steps=2", "--set", "model.d_model=16", "--set", "data.source=table"];
     let trained = [&["train", "--backend", "ndarray"], &data[..], &small].concat();
@@ -170,55 +180,55 @@ fn names_and_tokens_never_control_the_terminal() {
         (&[&tuned[..], &search, &["--run", &study]].concat(), true),
         (&["tune", "--resume", &study], true),
     ] {
-        let output = run(place.path(), arguments);
+        let output = run(dir.path(), arguments);
         assert_eq!(output.status.success(), succeeds, "{arguments:?}: {}", text(&output.stderr));
-        for said in [text(&output.stdout), text(&output.stderr)] {
+        for stderr in [text(&output.stdout), text(&output.stderr)] {
             let controls = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
-            assert!(!said.contains(controls), "{arguments:?}: {said:?}");
+            assert!(!stderr.contains(controls), "{arguments:?}: {stderr:?}");
         }
     }
-    let refused = run(place.path(), &["evaluate", &format!("nowhere{name}"), "--json"]);
-    let said: serde_json::Value = serde_json::from_slice(&refused.stderr).unwrap();
-    assert!(said["error"].as_str().unwrap().contains(name), "{said}");
+    let refused = run(dir.path(), &["evaluate", &format!("nowhere{name}"), "--json"]);
+    let stderr: serde_json::Value = serde_json::from_slice(&refused.stderr).unwrap();
+    assert!(stderr["error"].as_str().unwrap().contains(name), "{stderr}");
 }
 
 #[test]
 fn json_output_lists_the_files_made() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let train = ["train", "--run", "run", "--backend", "ndarray", "--set", "training.steps=4", "--set"];
-    let trained = json(place.path(), &[&train[..], &["training.checkpoint_every=2", "--json"]].concat());
+    let trained = json(dir.path(), &[&train[..], &["training.checkpoint_every=2", "--json"]].concat());
     assert_eq!(
         (&trained["run"], &trained["steps"], &trained["ended"]),
         (&"run".into(), &4.into(), &"completed".into())
     );
     let paths = |value: &serde_json::Value| -> Vec<PathBuf> {
-        value.as_array().unwrap().iter().map(|path| place.path().join(path.as_str().unwrap())).collect()
+        value.as_array().unwrap().iter().map(|path| dir.path().join(path.as_str().unwrap())).collect()
     };
     assert!(paths(&trained["pictures"]).iter().all(|path| path.is_file()));
     for _ in 0..2 {
-        let plotted = json(place.path(), &["plot", "run", "--out", "pictures", "--format", "svg", "--json"]);
+        let plotted = json(dir.path(), &["plot", "run", "--out", "pictures", "--format", "svg", "--json"]);
         let pictures = paths(&plotted["pictures"]);
         assert!(pictures.len() > 5 && pictures.iter().all(|path| path.is_file()), "{pictures:?}");
     }
     let arguments = ["export", "run", "--format", "safetensors", "--checkpoint", "2", "--json"];
-    let exported = paths(&json(place.path(), &arguments)["files"]);
-    let of_step = place.path().join("run/checkpoints/step-00000002/model.safetensors");
+    let exported = paths(&json(dir.path(), &arguments)["files"]);
+    let of_step = dir.path().join("run/checkpoints/step-00000002/model.safetensors");
     let weights = exported.iter().find(|path| path.ends_with("model.safetensors")).unwrap();
     assert!(fs::read(weights).unwrap() == fs::read(&of_step).unwrap());
     let loss =
-        |more: &[&str]| json(place.path(), &[&["evaluate", "run", "--json"], more].concat())["loss"].as_f64();
+        |more: &[&str]| json(dir.path(), &[&["evaluate", "run", "--json"], more].concat())["loss"].as_f64();
     assert_eq!(loss(&["--checkpoint", "4"]), trained["best_valid_loss"].as_f64());
     assert_ne!(loss(&["--checkpoint", "2"]), loss(&[]));
-    let refused = run(place.path(), &["evaluate", "run", "--checkpoint", "3"]);
-    assert!(text(&refused.stderr).contains("checkpoints of the steps 0, 2, 4"), "{}", text(&refused.stderr));
+    let refused = run(dir.path(), &["evaluate", "run", "--checkpoint", "3"]);
+    assert!(text(&refused.stderr).contains("checkpoints at the steps 0, 2, 4"), "{}", text(&refused.stderr));
     let mut flipped = fs::read(&of_step).unwrap();
     *flipped.last_mut().unwrap() ^= 1;
     fs::write(&of_step, flipped).unwrap();
-    let refused = run(place.path(), &["evaluate", "run", "--checkpoint", "2"]);
+    let refused = run(dir.path(), &["evaluate", "run", "--checkpoint", "2"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("is damaged"), "{}", text(&refused.stderr));
-    assert!(run(place.path(), &["report", "run", "--out", "page.html"]).status.success());
-    assert!(place.path().join("page.html").is_file());
+    assert!(run(dir.path(), &["report", "run", "--out", "page.html"]).status.success());
+    assert!(dir.path().join("page.html").is_file());
 }
 
 #[test]
@@ -227,42 +237,42 @@ fn progress_prints_without_terminal_but_not_with_json() {
     use causal_attention::model::{ModelConfig, Sizes};
     use causal_attention::weights::native::{Description, collect, to_bytes};
 
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let model = ModelConfig { d_model: 192, layers: 8, heads: 8, ..ModelConfig::default() };
     let sizes = Sizes { vocab: 11, context: 512, source_context: None };
     let weights = collect(&model.init::<NdArray>(sizes, &Default::default()).unwrap()).unwrap();
     let bytes = to_bytes(&weights, Some(&Description { model, sizes })).unwrap();
-    fs::write(place.path().join("large.safetensors"), bytes).unwrap();
+    fs::write(dir.path().join("large.safetensors"), bytes).unwrap();
     let import = ["import", "large.safetensors", "--format", "native", "--run", "run"];
-    assert!(run(place.path(), &import).status.success());
+    assert!(run(dir.path(), &import).status.success());
     let tokens = "3 1 4 ".repeat(170);
     let sets = ["--set", "training.batch_size=1", "--set", "data.valid_samples=200"];
     let inspect = ["inspect", "run", "--tokens", &tokens];
     for (arguments, lines) in [
-        (&inspect[..], "/64 heads left out"),
+        (&inspect[..], "/64 heads ablated"),
         (&[&["evaluate", "run"], &sets[..]].concat(), "/200 batches"),
         (&[&inspect[..], &["--json"]].concat(), ""),
     ] {
-        let output = program(place.path()).args(arguments).env("RAYON_NUM_THREADS", "1").output().unwrap();
-        let said = text(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {said}");
-        let said = said.lines().filter(|line| !line.contains("notice: ")).collect::<Vec<_>>();
-        assert_eq!(said.is_empty(), lines.is_empty(), "{said:?}");
-        assert!(said.iter().all(|line| line.ends_with(lines)), "{said:?}");
+        let output = program(dir.path()).args(arguments).env("RAYON_NUM_THREADS", "1").output().unwrap();
+        let stderr = text(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {stderr}");
+        let stderr = stderr.lines().filter(|line| !line.contains("notice: ")).collect::<Vec<_>>();
+        assert_eq!(stderr.is_empty(), lines.is_empty(), "{stderr:?}");
+        assert!(stderr.iter().all(|line| line.ends_with(lines)), "{stderr:?}");
     }
 }
 
 #[test]
-fn a_warning_has_a_bound_too() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path().join("a".repeat(240)).join("b".repeat(240));
+fn long_warnings_are_shortened() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path().join("a".repeat(240)).join("b".repeat(240));
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("words.txt"), "to be or not to be, that is the question. ".repeat(40)).unwrap();
     let sets = ["data.source=text", "data.path=words.txt", "data.vocab=auto", "training.steps=2"];
     small_run(&folder, &sets, "run");
     fs::write(folder.join("words.txt"), "not to be or to be, that is the question. ".repeat(40)).unwrap();
-    let output = run(place.path(), &["evaluate", folder.join("run").to_str().unwrap()]);
-    let said = text(&output.stderr);
-    assert!(output.status.success() && said.starts_with("warning: the data has changed"), "{said}");
-    assert!(said.ends_with("so its scores are of other data\n") && said.len() <= 501, "{said}");
+    let output = run(dir.path(), &["evaluate", folder.join("run").to_str().unwrap()]);
+    let stderr = text(&output.stderr);
+    assert!(output.status.success() && stderr.starts_with("warning: the data has changed"), "{stderr}");
+    assert!(stderr.ends_with("so the scores are for other data\n") && stderr.len() <= 501, "{stderr}");
 }

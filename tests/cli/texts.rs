@@ -28,7 +28,7 @@ fn refused(folder: &Path, file: &str, more: &[&str]) -> String {
 #[cfg(unix)]
 #[test]
 fn advice_for_unreadable_files_succeeds_on_them() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let long = LINE.repeat(60);
     let latin1 = long.chars().map(|character| character as u8).collect::<Vec<_>>();
     let ids = (0..4000_u32).flat_map(|i| ((i * i % 65) as u16).to_le_bytes()).collect::<Vec<_>>();
@@ -55,26 +55,26 @@ fn advice_for_unreadable_files_succeeds_on_them() {
         ),
         ("big.txt", utf16(&long, u16::to_be_bytes), "UTF-16 (big endian, without a byte order mark)", &long),
         ("marked.txt", utf16(&format!("\u{feff}{long}"), u16::to_le_bytes), "UTF-16 (little endian)", &long),
-        ("latin1.txt", latin1, "its encoding is a guess, for example windows-1252", &long),
-        ("it's damaged.txt", damaged, "UTF-8 with damage", &long),
+        ("latin1.txt", latin1, "its encoding may be windows-1252", &long),
+        ("it's damaged.txt", damaged, "damaged UTF-8", &long),
         ("train.bin", ids, "token ids (uint16, as nanoGPT writes them)", ""),
         ("nul.txt", format!("{long}\0").into_bytes(), "a NUL byte", &long),
     ];
     for (file, bytes, name, expected) in cases {
-        fs::write(place.path().join(file), bytes).unwrap();
-        let said = refused(place.path(), file, &[]);
-        assert!(said.contains(name) && said.lines().count() == 1, "{file}: {said}");
-        let command = said.split('`').nth(1).unwrap();
-        let status = Command::new("sh").args(["-c", command]).current_dir(place.path()).status().unwrap();
+        fs::write(dir.path().join(file), bytes).unwrap();
+        let stderr = refused(dir.path(), file, &[]);
+        assert!(stderr.contains(name) && stderr.lines().count() == 1, "{file}: {stderr}");
+        let command = stderr.split('`').nth(1).unwrap();
+        let status = Command::new("sh").args(["-c", command]).current_dir(dir.path()).status().unwrap();
         assert!(status.success(), "{command}");
         let new = command.rsplit_once("> ").unwrap().1.trim_matches('\'').replace(r"'\''", "'");
         if !expected.is_empty() {
-            let read = fs::read_to_string(place.path().join(&new)).unwrap();
+            let read = fs::read_to_string(dir.path().join(&new)).unwrap();
             assert_eq!(read.trim_start_matches('\u{feff}'), expected, "{file}");
         }
         let column = if file == "train.bin" { "data.column=1" } else { "data.length=32" };
         let data =
-            printed(place.path(), &["data", "--json", "--set", &format!("data.path={new}"), "--set", column]);
+            printed(dir.path(), &["data", "--json", "--set", &format!("data.path={new}"), "--set", column]);
         assert!(data["train"]["targets"].as_u64().unwrap() > 1000, "{file}: {data}");
     }
 }
@@ -103,11 +103,11 @@ const TOKENIZED: [&str; 4] = ["--set", "data.path=ab.txt", "--set", "data.tokens
 
 #[test]
 fn gaps_in_token_ids_keep_output_clean() {
-    let place = TempDir::new().unwrap();
-    fs::write(place.path().join("ab.txt"), "ab ba\n".repeat(200)).unwrap();
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("ab.txt"), "ab ba\n".repeat(200)).unwrap();
     let holes = tokenizer(|tokenizer| tokenizer["model"]["vocab"]["ab"] = json!(8));
-    fs::write(place.path().join("tokenizer.json"), holes).unwrap();
-    let output = run(place.path(), &[&["data", "--json"], &TOKENIZED[..]].concat());
+    fs::write(dir.path().join("tokenizer.json"), holes).unwrap();
+    let output = run(dir.path(), &[&["data", "--json"], &TOKENIZED[..]].concat());
     assert_eq!(text(&output.stderr), "");
     let data: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&data["vocab"], &data["end_of_text"]["token"]), (&json!(9), &json!("<eos>")));
@@ -115,8 +115,8 @@ fn gaps_in_token_ids_keep_output_clean() {
 
 #[test]
 fn hostile_tokenizers_are_refused_by_name() {
-    let place = TempDir::new().unwrap();
-    fs::write(place.path().join("ab.txt"), "ab ba\n".repeat(200)).unwrap();
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("ab.txt"), "ab ba\n".repeat(200)).unwrap();
     let replace = |pattern: &str, content: &str| json!({"type": "Replace", "pattern": {"String": pattern}, "content": content});
     let frame = json!({"type": "TemplateProcessing",
         "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
@@ -124,42 +124,45 @@ fn hostile_tokenizers_are_refused_by_name() {
         "special_tokens": {"<s>": {"id": "<s>", "ids": [77], "tokens": ["<s>"]}}});
     let cases = [
         ("normalizer", replace("", "x"), "normalizer has an empty pattern"),
-        ("normalizer", replace("a", &"a".repeat(100_000)), "normalizer makes more than 64 times"),
-        ("post_processor", frame, "post_processor puts the token 77 around a text, and ids run from 0 to 5"),
+        ("normalizer", replace("a", &"a".repeat(100_000)), "normalizer makes a text more than 64 times"),
+        ("post_processor", frame, "post_processor adds the token 77 to a text, but ids run from 0 to 5"),
     ];
     for (part, value, expected) in cases {
         let changed = tokenizer(|tokenizer| tokenizer[part] = value.clone());
-        fs::write(place.path().join("tokenizer.json"), changed).unwrap();
-        let said = refused(place.path(), "ab.txt", &TOKENIZED[2..]);
-        assert!(said.contains(expected) && said.lines().count() == 1, "{said}");
+        fs::write(dir.path().join("tokenizer.json"), changed).unwrap();
+        let stderr = refused(dir.path(), "ab.txt", &TOKENIZED[2..]);
+        assert!(stderr.contains(expected) && stderr.lines().count() == 1, "{stderr}");
     }
 }
 
 #[test]
-fn files_without_an_end_token_are_warned_of() {
-    let place = TempDir::new().unwrap();
-    fs::create_dir(place.path().join("texts")).unwrap();
+fn files_without_an_end_token_are_warned_about() {
+    let dir = TempDir::new().unwrap();
+    fs::create_dir(dir.path().join("texts")).unwrap();
     for name in ["a.txt", "b.txt"] {
-        fs::write(place.path().join("texts").join(name), "ab ba\n".repeat(200)).unwrap();
+        fs::write(dir.path().join("texts").join(name), "ab ba\n".repeat(200)).unwrap();
     }
     let arguments = ["data", "--set", "data.path=texts", "--set", "data.tokens=tokenizer.json"];
     let shown = |change: fn(&mut Value)| {
-        fs::write(place.path().join("tokenizer.json"), tokenizer(change)).unwrap();
-        text(&run(place.path(), &arguments).stdout)
+        fs::write(dir.path().join("tokenizer.json"), tokenizer(change)).unwrap();
+        text(&run(dir.path(), &arguments).stdout)
     };
     let tag = shown(|tokenizer| tokenizer["added_tokens"][1]["special"] = json!(false));
-    assert!(tag.contains("warning: the tokenizer declares no token that ends a text"), "{tag}");
+    assert!(tag.contains("warning: the tokenizer does not declare an end-of-text token"), "{tag}");
     let special = shown(|_| {});
-    assert!(special.contains("end of text <eos> (id 5), by the tokenizer's special tokens"), "{special}");
-    assert!(!special.contains("declares no token"), "{special}");
-    fs::write(place.path().join("tokenizer_config.json"), r#"{"eos_token": "</s>"}"#).unwrap();
-    assert!(shown(|_| {}).contains("end of text </s> (id 4), by tokenizer_config.json"));
+    assert!(
+        special.contains("end of text <eos> (id 5), declared by the tokenizer's special tokens"),
+        "{special}"
+    );
+    assert!(!special.contains("does not declare"), "{special}");
+    fs::write(dir.path().join("tokenizer_config.json"), r#"{"eos_token": "</s>"}"#).unwrap();
+    assert!(shown(|_| {}).contains("end of text </s> (id 4), declared by tokenizer_config.json"));
 }
 
 #[test]
 fn import_keeps_chat_template_and_end_token() {
-    let place = TempDir::new().unwrap();
-    let (model, llama) = (place.path().join("model"), Path::new("tests/peers/families/llama"));
+    let dir = TempDir::new().unwrap();
+    let (model, llama) = (dir.path().join("model"), Path::new("tests/peers/families/llama"));
     fs::create_dir(&model).unwrap();
     for file in ["config.json", "model.safetensors"] {
         let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(llama).join(file);
@@ -170,67 +173,67 @@ fn import_keeps_chat_template_and_end_token() {
     fs::write(model.join("tokenizer.json"), tokenizer(|_| {})).unwrap();
     fs::write(model.join("tokenizer_config.json"), r#"{"eos_token": {"content": "b", "special": true}}"#)
         .unwrap();
-    let imported = run(place.path(), &["import", "model", "--run", "run"]);
+    let imported = run(dir.path(), &["import", "model", "--run", "run"]);
     assert!(
-        text(&imported.stdout).contains("end of text: b (id 1), by tokenizer_config.json"),
+        text(&imported.stdout).contains("end of text: b (id 1), declared by tokenizer_config.json"),
         "{imported:?}"
     );
     for (run_name, format, out) in [("run", "safetensors", "native"), ("native-again", "transformers", "out")]
     {
-        let output = run(place.path(), &["export", run_name, "--format", format, "--out", out]);
+        let output = run(dir.path(), &["export", run_name, "--format", format, "--out", out]);
         assert!(output.status.success(), "{}", text(&output.stderr));
-        assert_eq!(fs::read_to_string(place.path().join(out).join("chat_template.jinja")).unwrap(), template);
+        assert_eq!(fs::read_to_string(dir.path().join(out).join("chat_template.jinja")).unwrap(), template);
         if out == "native" {
-            assert!(run(place.path(), &["import", out, "--run", "native-again"]).status.success());
+            assert!(run(dir.path(), &["import", out, "--run", "native-again"]).status.success());
         }
     }
     let config: Value =
-        serde_json::from_slice(&fs::read(place.path().join("out/config.json")).unwrap()).unwrap();
+        serde_json::from_slice(&fs::read(dir.path().join("out/config.json")).unwrap()).unwrap();
     assert_eq!(config["eos_token_id"], 1);
 }
 
 #[test]
 fn gguf_is_named_with_what_to_import() {
-    let place = TempDir::new().unwrap();
-    fs::write(place.path().join("model.gguf"), b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0").unwrap();
-    let output = run(place.path(), &["import", "model.gguf"]);
-    let said = text(&output.stderr);
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("model.gguf"), b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0").unwrap();
+    let output = run(dir.path(), &["import", "model.gguf"]);
+    let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        said.contains("model.gguf: is GGUF") && said.contains("import the model's safetensors files"),
-        "{said}"
+        stderr.contains("model.gguf: is GGUF") && stderr.contains("import the model's safetensors files"),
+        "{stderr}"
     );
 }
 
 #[test]
 fn long_prompts_keep_only_the_last_tokens() {
-    let place = TempDir::new().unwrap();
-    fs::write(place.path().join("ab.txt"), "abba ab\n".repeat(60)).unwrap();
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("ab.txt"), "abba ab\n".repeat(60)).unwrap();
     small_run(
-        place.path(),
+        dir.path(),
         &["training.steps=3", "data.path=ab.txt", "data.vocab=auto", "analysis.samples=1"],
         "run",
     );
-    fs::write(place.path().join("line.txt"), "ab\n").unwrap();
-    let scored = printed(place.path(), &["score", "run", "--text-file", "line.txt", "--json"]);
+    fs::write(dir.path().join("line.txt"), "ab\n").unwrap();
+    let scored = printed(dir.path(), &["score", "run", "--text-file", "line.txt", "--json"]);
     assert_eq!(scored["tokens"].as_array().unwrap().len(), 3);
 
     let sample = |arguments: &[&str]| {
         let all = [&["generate", "run", "--greedy", "--max-new", "5", "--json"], arguments].concat();
-        let output = run(place.path(), &all);
+        let output = run(dir.path(), &all);
         assert!(output.status.success(), "{}", text(&output.stderr));
         let json: Value = serde_json::from_slice(&output.stdout).unwrap();
         (json["samples"][0].clone(), text(&output.stderr))
     };
     // Without a prompt the text starts after a line break.
-    let (written, said) = sample(&[]);
+    let (written, stderr) = sample(&[]);
     assert_eq!(written["tokens"], sample(&["--prompt", "\n"]).0["tokens"]);
-    assert!(said.contains("notice: without a prompt the text starts after a line break"), "{said}");
+    assert!(stderr.contains("notice: without a prompt, the text starts after a line break"), "{stderr}");
     // For a prompt beyond the context of 12, only its last 12 tokens are read.
-    let (written, said) = sample(&["--prompt", "abbbbbba ab\nab"]);
+    let (written, stderr) = sample(&["--prompt", "abbbbbba ab\nab"]);
     assert!(
-        said.contains("the prompt of 14 tokens is longer than the context of 12 tokens: only its last 12"),
-        "{said}"
+        stderr.contains("the prompt of 14 tokens is longer than the context of 12 tokens; only the last 12"),
+        "{stderr}"
     );
     assert_eq!(written["prompt"].as_array().unwrap().len(), 14);
     let end = sample(&["--prompt", "bbbbba ab\nab"]).0;
@@ -240,12 +243,12 @@ fn long_prompts_keep_only_the_last_tokens() {
 }
 
 #[test]
-fn a_prompt_without_bounds_is_refused() {
-    let place = TempDir::new().unwrap();
+fn oversized_prompts_are_refused() {
+    let dir = TempDir::new().unwrap();
     let sets = ["training.steps=3", "data.vocab=16", "data.train_samples=32", "data.valid_samples=16"];
-    let output = train(place.path(), &sets, &["--run", "run"]);
+    let output = train(dir.path(), &sets, &["--run", "run"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let mut child = program(place.path())
+    let mut child = program(dir.path())
         .args(["generate", "run", "--prompt-file", "-"])
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
@@ -253,47 +256,47 @@ fn a_prompt_without_bounds_is_refused() {
         .unwrap();
     child.stdin.take().unwrap().write_all(&b"3 ".repeat(10_000_000)).unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(
-        said.contains("the prompt of 10,000,000 tokens is longer than 1,048,576, the most that are read"),
-        "{said}"
+        stderr.contains("the prompt of 10,000,000 tokens is longer than the maximum of 1,048,576"),
+        "{stderr}"
     );
 }
 
 #[test]
 fn a_path_with_backslashes_asks_for_single_quotes() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     for path in [r"C:\Users\x.txt", r"C:\data\x.txt", r"D:\x\y.txt", r"C:\temp\new.txt"] {
-        fs::write(place.path().join("config.toml"), format!("[data]\npath = \"{path}\"\n")).unwrap();
-        let output = run(place.path(), &["data"]);
-        let said = text(&output.stderr);
+        fs::write(dir.path().join("config.toml"), format!("[data]\npath = \"{path}\"\n")).unwrap();
+        let output = run(dir.path(), &["data"]);
+        let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2));
-        assert!(said.contains(" path in single quotes") && said.contains("forward slashes"), "{said}");
+        assert!(stderr.contains(" path in single quotes") && stderr.contains("forward slashes"), "{stderr}");
         // A value that is valid TOML is refused by its key.
-        assert!(said.contains("config.toml:2:") || said.contains("`data.path` = C:"), "{said}");
-        fs::write(place.path().join("config.toml"), format!("[data]\npath = '{path}'\n")).unwrap();
-        assert!(!text(&run(place.path(), &["data"]).stderr).contains("quotes"));
+        assert!(stderr.contains("config.toml:2:") || stderr.contains("`data.path` = C:"), "{stderr}");
+        fs::write(dir.path().join("config.toml"), format!("[data]\npath = '{path}'\n")).unwrap();
+        assert!(!text(&run(dir.path(), &["data"]).stderr).contains("quotes"));
     }
 }
 
 #[test]
-fn marks_within_a_text_are_refused_by_line() {
-    let place = TempDir::new().unwrap();
+fn byte_order_marks_within_texts_are_refused() {
+    let dir = TempDir::new().unwrap();
     let half = "Hello there, world.\n".repeat(50);
-    fs::write(place.path().join("a.txt"), format!("\u{feff}{half}\u{feff}{half}")).unwrap();
-    let output = program(place.path()).args(["data", "--data", "a.txt"]).output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    assert!(said.contains("a.txt:51: has a byte order mark within the text"), "{said}");
+    fs::write(dir.path().join("a.txt"), format!("\u{feff}{half}\u{feff}{half}")).unwrap();
+    let output = program(dir.path()).args(["data", "--data", "a.txt"]).output().unwrap();
+    let stderr = text(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+    assert!(stderr.contains("a.txt:51: has a byte order mark inside the text"), "{stderr}");
 }
 
 #[test]
 fn invisible_characters_are_shown_as_escapes() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let line = "x\u{200b}y\u{a0}z\u{ad}\u{200e}\n";
-    fs::write(place.path().join("a.txt"), line.repeat(200)).unwrap();
-    let output = program(place.path()).args(["data", "--data", "a.txt"]).output().unwrap();
+    fs::write(dir.path().join("a.txt"), line.repeat(200)).unwrap();
+    let output = program(dir.path()).args(["data", "--data", "a.txt"]).output().unwrap();
     let page = text(&output.stdout);
     assert!(page.contains("\\n x y z \\u{a0} \\u{ad} \\u{200b} \\u{200e}\n"), "{page}");
 }

@@ -8,9 +8,9 @@ use tempfile::TempDir;
 use crate::{SMALL, assert_same_end, program, rows, small_run, summary, text, train};
 
 #[test]
-fn a_run_leaves_everything_that_explains_it() {
-    let place = TempDir::new().unwrap();
-    let run = small_run(place.path(), &["training.epochs=2"], "run");
+fn run_folder_contains_every_artifact() {
+    let dir = TempDir::new().unwrap();
+    let run = small_run(dir.path(), &["training.epochs=2"], "run");
     let files = [
         "config.toml",
         "metrics.csv",
@@ -31,7 +31,7 @@ fn a_run_leaves_everything_that_explains_it() {
         "plots/attention_over_time.png",
     ];
     for file in files {
-        assert!(run.join(file).metadata().is_ok_and(|data| data.len() > 0), "{file} is there and not empty");
+        assert!(run.join(file).metadata().is_ok_and(|data| data.len() > 0), "{file} is missing or empty");
     }
     assert!(run.join("checkpoints").is_dir());
 
@@ -47,21 +47,21 @@ fn a_run_leaves_everything_that_explains_it() {
     let rows = rows(&run);
     let train = rows.iter().filter(|row| row.contains(",train,")).count();
     let valid = rows.iter().filter(|row| row.contains(",valid,")).count();
-    assert_eq!((train, valid), (8, 2), "a row each third step, a validation each epoch");
+    assert_eq!((train, valid), (8, 2), "a row every third step, a validation every epoch");
 
     let written = fs::read_to_string(run.join("config.toml")).unwrap();
     for key in ["learning_rate", "period", "initialisation", "seed", "log_every = 3"] {
-        assert!(written.contains(key), "config.toml holds every key as used, {key} too");
+        assert!(written.contains(key), "config.toml lacks {key}");
     }
 }
 
 #[test]
 fn only_equal_seeds_train_identically() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let sets = ["training.steps=15", "model.dropout=0.1"];
-    let first = small_run(place.path(), &sets, "first");
-    let second = small_run(place.path(), &sets, "second");
-    let other = small_run(place.path(), &[&sets[..], &["run.seed=1"]].concat(), "other");
+    let first = small_run(dir.path(), &sets, "first");
+    let second = small_run(dir.path(), &sets, "second");
+    let other = small_run(dir.path(), &[&sets[..], &["run.seed=1"]].concat(), "other");
     assert_eq!(rows(&first), rows(&second));
     let weights = |run: &Path| fs::read(run.join("model.safetensors")).unwrap();
     assert!(weights(&first) == weights(&second), "the weights agree byte for byte");
@@ -69,32 +69,32 @@ fn only_equal_seeds_train_identically() {
 }
 
 #[test]
-fn a_name_taken_gets_a_number() {
-    let place = TempDir::new().unwrap();
+fn taken_run_names_get_a_number() {
+    let dir = TempDir::new().unwrap();
     let sets = [&SMALL[..], &["training.steps=2", "run.name=mine"]].concat();
     for expected in ["mine", "mine-2", "mine-3"] {
-        assert!(train(place.path(), &sets, &[]).status.success());
-        assert!(place.path().join("runs").join(expected).join("summary.json").is_file(), "{expected}");
+        assert!(train(dir.path(), &sets, &[]).status.success());
+        assert!(dir.path().join("runs").join(expected).join("summary.json").is_file(), "{expected}");
     }
 }
 
 #[test]
 fn evaluate_matches_the_training_summary_exactly() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     for kernels in ["fused", "composed"] {
         let chosen = format!("training.kernels={kernels}");
         let sets = ["training.steps=40", "training.validate_every=7", "training.threads=1", chosen.as_str()];
-        let run = small_run(place.path(), &sets, kernels);
+        let run = small_run(dir.path(), &sets, kernels);
         let summary = summary(&run);
-        let output = program(place.path()).args(["evaluate", kernels, "--json"]).output().unwrap();
+        let output = program(dir.path()).args(["evaluate", kernels, "--json"]).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
-        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(said["loss"], summary["best_valid_loss"], "{kernels}");
-        assert_eq!(said["accuracy"], summary["accuracy"]);
-        assert_eq!(said["determined_accuracy"], summary["determined_accuracy"]);
-        assert_eq!(said["floor"], summary["floor"]);
+        let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(result["loss"], summary["best_valid_loss"], "{kernels}");
+        assert_eq!(result["accuracy"], summary["accuracy"]);
+        assert_eq!(result["determined_accuracy"], summary["determined_accuracy"]);
+        assert_eq!(result["floor"], summary["floor"]);
         let by_position = |key: &str| -> Vec<f64> {
-            said[key].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+            result[key].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
         };
         assert_eq!(by_position("loss_by_position").len(), 12);
         let floor = by_position("floor_by_position");
@@ -104,28 +104,26 @@ fn evaluate_matches_the_training_summary_exactly() {
 }
 
 #[test]
-fn pictures_come_again_from_the_folder_alone() {
-    let place = TempDir::new().unwrap();
-    fs::write(place.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(40))
-        .unwrap();
+fn pictures_are_regenerated_from_the_folder_alone() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(40)).unwrap();
     let sets = ["data.source=text", "data.path=words.txt", "training.steps=9"];
-    let run = small_run(place.path(), &sets, "run");
-    fs::remove_file(place.path().join("words.txt")).unwrap();
+    let run = small_run(dir.path(), &sets, "run");
+    fs::remove_file(dir.path().join("words.txt")).unwrap();
     let before = fs::read(run.join("plots/attention.png")).unwrap();
     fs::remove_dir_all(run.join("plots")).unwrap();
-    let output = program(place.path()).args(["plot", "run"]).output().unwrap();
+    let output = program(dir.path()).args(["plot", "run"]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(fs::read(run.join("plots/attention.png")).unwrap() == before);
-    let output = program(place.path()).args(["plot", "run", "--format", "svg"]).output().unwrap();
+    let output = program(dir.path()).args(["plot", "run", "--format", "svg"]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(fs::read_to_string(run.join("plots/loss.svg")).unwrap().contains("learning rate"));
 }
 
 #[test]
 fn shipped_configs_pass_a_dry_run() {
-    let place = TempDir::new().unwrap();
-    fs::write(place.path().join("input.txt"), "a small text to count the characters of. ".repeat(40))
-        .unwrap();
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("input.txt"), "a small text to count the characters of. ".repeat(40)).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let shipped = fs::read_dir(root.join("assets/configs")).unwrap().map(|entry| entry.unwrap().path());
     let mut configs = shipped.collect::<Vec<_>>();
@@ -133,42 +131,37 @@ fn shipped_configs_pass_a_dry_run() {
     assert!(configs.len() >= 5);
     for config in configs {
         let config = config.to_str().unwrap();
-        let output = program(place.path())
+        let output = program(dir.path())
             .args(["train", config, "--dry-run", "--backend", "ndarray"])
             .output()
             .unwrap();
         assert!(output.status.success(), "{config}: {}", text(&output.stderr));
-        let said = text(&output.stdout);
-        assert!(said.contains("parameters") && said.contains("learning rate"), "{config}: {said}");
-        assert!(said.contains("  time        about "), "{config}: {said}");
-        assert!(!place.path().join("runs").exists(), "nothing is trained");
-        let output = program(place.path()).args(["data", config]).output().unwrap();
+        let stdout = text(&output.stdout);
+        assert!(stdout.contains("parameters") && stdout.contains("learning rate"), "{config}: {stdout}");
+        assert!(stdout.contains("  time        about "), "{config}: {stdout}");
+        assert!(!dir.path().join("runs").exists(), "nothing is trained");
+        let output = program(dir.path()).args(["data", config]).output().unwrap();
         assert!(output.status.success() && !output.stdout.is_empty(), "{config}: {}", text(&output.stderr));
     }
 }
 
 #[test]
-fn early_stopping_and_accumulation_do_what_they_say() {
-    let place = TempDir::new().unwrap();
+fn early_stopping_and_accumulation_follow_their_keys() {
+    let dir = TempDir::new().unwrap();
     let sets =
         ["training.steps=400", "training.validate_every=5", "training.patience=2", "training.min_delta=10"];
-    let run = small_run(place.path(), &sets, "early");
+    let run = small_run(dir.path(), &sets, "early");
     assert_eq!(summary(&run)["ended"], "early_stopped");
-    assert_eq!(
-        summary(&run)["steps"],
-        15,
-        "the first validation is the best, and two more do not improve on it"
-    );
+    assert_eq!(summary(&run)["steps"], 15, "two validations after the first do not improve on it");
 
     // 96 sequences; 100 sequences, with a smaller last step; and windows at any offset.
-    fs::write(place.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(30))
-        .unwrap();
+    fs::write(dir.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(30)).unwrap();
     let uneven = ["data.train_samples=100", "training.epochs=3", "training.log_every=1"];
     let windows = ["data.source=text", "data.path=words.txt", "training.epochs=3", "training.log_every=1"];
     let cases = [("even", &["training.steps=12"][..], 12), ("uneven", &uneven, 12), ("windows", &windows, 9)];
     for (name, sets, steps) in cases {
         let run = |kind: &str, more: &[&str]| {
-            small_run(place.path(), &[sets, more].concat(), &format!("{name}-{kind}"))
+            small_run(dir.path(), &[sets, more].concat(), &format!("{name}-{kind}"))
         };
         let whole = run("whole", &["training.batch_size=32"]);
         let parts = run("parts", &["training.accumulate=4"]);
@@ -188,12 +181,12 @@ fn early_stopping_and_accumulation_do_what_they_say() {
 
 #[test]
 fn any_number_of_threads_trains_the_same_weights() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let run = |set, threads: usize| {
         let threads = format!("training.threads={threads}");
         let larger = ["model.d_model=64", "data.length=40", "model.dropout=0.2", "training.steps=7"];
         let larger = [&larger[..], &[set, threads.as_str()]].concat();
-        small_run(place.path(), &larger, &format!("{set}-{}", &threads[9..]))
+        small_run(dir.path(), &larger, &format!("{set}-{}", &threads[9..]))
     };
     for set in ["training.optimizer=adamw", "training.optimizer=muon", "training.precision=bf16"] {
         let one = run(set, 1);

@@ -48,7 +48,7 @@ pub fn of_every_kind(base: &ModelConfig) -> Vec<ModelConfig> {
 }
 
 #[test]
-fn every_two_values_of_two_keys_meet() {
+fn every_pair_of_key_values_occurs() {
     let base = ModelConfig { heads: 4, ..ModelConfig::default() };
     let kinds = of_every_kind(&base);
     let values = |config: &ModelConfig| {

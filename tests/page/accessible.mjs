@@ -31,11 +31,11 @@ async function useModel() {
 await explore(report, [
   () => page.open(pathToFileURL(resolve(report)).href),
   () => value(`${readFileSync(axe, "utf8")}; 1`),
-  () => look("as it opens"),
+  () => look("as opened"),
   () => emulate("dark"),
   () => press(`#views label:has(> input[value="tokens"])`),
   useModel,
-  () => look("dark, in use"),
+  () => look("in use, dark"),
   () => page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true }),
   () => look("on a phone"),
 ]);

@@ -10,7 +10,7 @@ const FLAGS = [
   "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--force-color-profile=srgb", "--remote-debugging-pipe",
 ];
 /** The timeout for an answer and for a page, in milliseconds. */
-const PATIENCE = 60_000;
+const TIMEOUT_MS = 60_000;
 
 /** Starts a browser with one page; `page.problems` collects the errors and requests of the page. */
 export async function launch(program) {
@@ -29,8 +29,8 @@ export async function launch(program) {
     for (const { reject } of waiting.values()) reject(new Error(reason));
     waiting.clear();
   };
-  browser.on("error", (error) => fail(`${program} cannot be started: ${error.message}`));
-  browser.on("exit", (code) => fail(`${program} ended by itself, with code ${code}`));
+  browser.on("error", (error) => fail(`${program} could not be started: ${error.message}`));
+  browser.on("exit", (code) => fail(`${program} exited unexpectedly with code ${code}`));
   out.on("error", () => {});
   into.on("data", (bytes) => {
     left += bytes.toString();
@@ -48,7 +48,7 @@ export async function launch(program) {
     }
   });
 
-  /** Records what a page must not cause: exceptions, warnings, dialogs and requests to a host. */
+  /** Records exceptions, warnings, dialogs and network requests, which a page must not cause. */
   function note(method, params) {
     if (method === "Runtime.exceptionThrown") problems.push(`exception: ${params.exceptionDetails.exception?.description ?? params.exceptionDetails.text}`);
     if (method === "Runtime.consoleAPICalled" && ["error", "warning", "assert"].includes(params.type)) {
@@ -65,7 +65,7 @@ export async function launch(program) {
   function send(method, params = {}) {
     return new Promise((resolve, reject) => {
       const id = ++number;
-      const timer = setTimeout(() => reject(new Error(`${method} was not answered in ${PATIENCE / 1000} s`)), PATIENCE);
+      const timer = setTimeout(() => reject(new Error(`${method} was not answered within ${TIMEOUT_MS / 1000} s`)), TIMEOUT_MS);
       const done = (settle) => (value) => {
         clearTimeout(timer);
         settle(value);
@@ -84,9 +84,9 @@ export async function launch(program) {
 
   async function open(url) {
     await send("Page.navigate", { url });
-    const end = Date.now() + PATIENCE;
+    const end = Date.now() + TIMEOUT_MS;
     while ((await value("document.documentElement?.dataset.ready")) !== "true") {
-      if (Date.now() > end || problems.length > 0) throw new Error(`${url} does not get ready: ${problems.join("; ") || "no error is reported"}`);
+      if (Date.now() > end || problems.length > 0) throw new Error(`${url} did not become ready: ${problems.join("; ") || "no error is reported"}`);
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
   }

@@ -18,19 +18,19 @@ const cells = (selector) => value(`Array.from(document.querySelectorAll(${JSON.s
 
 async function exploreSettings() {
   same((await cells("#settings tbody tr")).length, settings.length, "settings");
-  same((await cells("#sentences li")).join(), sentences.join(), "what is said of them");
+  same((await cells("#sentences li")).join(), sentences.join(), "sentences about the settings");
 }
 
 async function exploreRuns() {
-  same((await cells("#runs tbody th")).join(), runs.map((run) => run.name).join(), "runs, the best first");
+  same((await cells("#runs tbody th")).join(), runs.map((run) => run.name).join(), "runs, best first");
   await press(`#runs button[data-column="seed"]`);
   const seeds = (await value(`Array.from(document.querySelectorAll("#runs tbody tr"), (row) => row.dataset.row)`)).map((row) => runs[row].seed);
   check(seeds.every((seed, i) => i === 0 || seeds[i - 1] <= seed), `not sorted by seed: ${seeds}`);
   const last = runs.length - 1;
   await value(`document.querySelector('#runs tr[data-row="${last}"]').focus()`);
   await key("Enter");
-  same((await dataset("reading")).run, String(last), "the run that enter on its row chooses");
-  check((await value(`document.getElementById("reading").textContent`)).includes(runs[last].name), "it is named");
+  same((await dataset("reading")).run, String(last), "Enter selects the run of its row");
+  check((await value(`document.getElementById("reading").textContent`)).includes(runs[last].name), "the reading names the run");
 }
 
 async function exploreCharts() {
@@ -41,7 +41,7 @@ async function exploreCharts() {
   const dots = await value(`Array.from(document.querySelectorAll("#ends circle"), (dot) => dot.dataset.run)`);
   same(dots.length, runs.filter((run) => run.best_valid_loss !== null).length, "dots");
   await press("#ends circle:last-of-type");
-  same((await dataset("reading")).run, dots.at(-1), "the run whose dot is clicked");
+  same((await dataset("reading")).run, dots.at(-1), "a click on a dot selects its run");
 }
 
 async function exploreHeads() {

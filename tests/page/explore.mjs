@@ -5,7 +5,7 @@
 // EXPECTED.json is the `Page` that the report was written from, as serialised by serde. The script reads
 // `run`, `config`, `summary`; `loss` with `training`, `validation`, `learning_rate` (lists of
 // `{step, value}`), `floor` and `diverged`; `readings`, each with `sequence`, `source`, `inputs` (texts),
-// `targets` (`{text, probability, role}` or null) and `likeliest` (lists of `{token, probability}`); `views`,
+// `targets` (`{text, probability, role}` or null) and `most_likely` (lists of `{token, probability}`); `views`,
 // each with `attention`, `cross` and `encoder` (`[layer][head]`, each `[query, key]` in row-major order); `heads`
 // (`[layer][head]`, each with its values by score key), `shown` (the head of each layer that is shown first, by kind); `history`
 // (`{step, heads}`).
@@ -63,7 +63,7 @@ async function checkReading({ sample, kind, layer, head }, query, key_, what) {
   same(found.queryToken, queries[query], `${place}: query token`);
   same(found.keyToken, keys[key_], `${place}: key token`);
   const wanted = weight(layer, head, query, key_);
-  if (kind === "decoder" && key_ > query && found.weight === "") return same(wanted, 0, `${place}: a key that cannot be seen`);
+  if (kind === "decoder" && key_ > query && found.weight === "") return same(wanted, 0, `${place}: a key that is not visible`);
   check(near(found.weight, wanted), `${place}: weight ${found.weight}, expected ${wanted}`);
 }
 
@@ -92,7 +92,7 @@ async function exploreTokens({ sample, kind, layer, head }) {
     const [pointed, others] = direction === "to" ? [queries, keys] : [keys, queries];
     for (const position of some(pointed.length)) {
       await point(`#token-${position}`);
-      same(await value(`document.querySelector('#tokens > [aria-selected="true"]').id`), `token-${position}`, "the pointed token is chosen");
+      same(await value(`document.querySelector('#tokens > [aria-selected="true"]').id`), `token-${position}`, "the token pointed at is selected");
       const tokens = await value(`Array.from(document.getElementById("${lit}").children, (token) => ({ ...token.dataset }))`);
       same(tokens.length, others.length, "tokens");
       tokens.forEach((token, other) => {
@@ -107,20 +107,20 @@ async function exploreTokens({ sample, kind, layer, head }) {
 }
 
 async function explorePredictions(sample) {
-  const { inputs, targets, likeliest } = expected.readings[sample];
+  const { inputs, targets, most_likely } = expected.readings[sample];
   const cells = await value(`Array.from(document.getElementById("predictions").children, (cell) => cell.className)`);
   same(cells.length, targets.length, `predictions of sample ${sample}`);
   cells.forEach((kind, position) => {
     const target = targets[position];
-    const wanted = target === null ? "open" : target.role === "undetermined" ? "unknowable" : likeliest[position][0]?.token === target.text ? "hit" : "miss";
+    const wanted = target === null ? "open" : target.role === "undetermined" ? "unknowable" : most_likely[position][0]?.token === target.text ? "hit" : "miss";
     same(kind, wanted, `prediction ${position} of sample ${sample}`);
   });
   const count = await value(`document.getElementById("predictions-count").textContent`);
-  if (targets.every((target) => target === null || target.role === "unknown")) check(!count.includes("known"), `of what nothing decides, the page says: ${count}`);
+  if (targets.every((target) => target === null || target.role === "unknown")) check(!count.includes("known"), `the roles of targets are unknown, but the page shows: ${count}`);
   for (const position of some(targets.length)) {
     await point(`#prediction-${position}`);
     const found = await dataset("prediction");
-    const [target, probable] = [targets[position], likeliest[position]];
+    const [target, probable] = [targets[position], most_likely[position]];
     const place = `prediction ${position} of sample ${sample}`;
     same(found.position, String(position), place);
     same(found.after, inputs[position], `${place}: after`);
@@ -170,7 +170,7 @@ async function exploreThumbnails() {
   await choose("sample", 0);
   const values = (score) => expected.heads.map((heads) => heads.map((head) => head[score]));
   const rows = await value(`new Set(Array.from(document.getElementById("thumbnails").children, (button) => button.offsetTop)).size`);
-  same(rows, expected.heads.length || rows, "a layer a row");
+  same(rows, expected.heads.length || rows, "one row per layer");
   for (const score of scores) {
     await choose("sort", score);
     const found = await value(`Array.from(document.getElementById("thumbnails").children, ({ dataset }) => ({ ...dataset }))`);
@@ -181,7 +181,7 @@ async function exploreThumbnails() {
     await press("#thumbnails > button:last-child");
     const { layer, head } = await dataset("reading");
     same(`${layer} ${head}`, `${found.at(-1).layer} ${found.at(-1).head}`, `a click on the last thumbnail by ${score}`);
-    same(await value(`document.querySelector('#thumbnails > [aria-pressed="true"]').dataset.head`), head, "the chosen thumbnail is marked");
+    same(await value(`document.querySelector('#thumbnails > [aria-pressed="true"]').dataset.head`), head, "the selected thumbnail is marked");
   }
   if (scores.length > 0) {
     await press("#score-table > summary");
@@ -189,7 +189,7 @@ async function exploreThumbnails() {
     for (const direction of ["descending", "ascending"]) {
       await press(`#scores button[data-score="${scores[0]}"]`);
       same(await value(`document.getElementById("sort").value`), scores[0], "a heading of the table sorts");
-      same(await value(`document.querySelector("#scores [aria-sort$=ending]").ariaSort`), direction, "and once more the other way round");
+      same(await value(`document.querySelector("#scores [aria-sort$=ending]").ariaSort`), direction, "and a second click reverses the order");
       same(await value(`document.activeElement.dataset.score`), scores[0], "and keeps the focus");
       const order = (await value(`Array.from(document.getElementById("thumbnails").children, ({ dataset }) => dataset.value)`)).filter((text) => text !== "").map(Number);
       check(order.every((value, i) => i === 0 || (direction === "ascending" ? order[i - 1] <= value : order[i - 1] >= value)), `${direction}: ${order}`);
@@ -216,12 +216,12 @@ async function exploreCharts() {
       close(found[name], points.find(({ step }) => step === Number(found.step))?.value, `${name} at step ${found.step}`);
     }
   }
-  check(seen.size > 1 || loss.training.length < 3, `pointing at the loss reads steps: ${[...seen]}`);
+  check(seen.size > 1 || loss.training.length < 3, `pointing at the loss chart reads steps: ${[...seen]}`);
   check(read.has("objective") === (loss.objective ?? []).length > 0, `the objective is read where there is one: ${[...read]}`);
   if (loss.diverged) same((await dataset("diverged")).step, String(loss.diverged), "the step at which the run diverged");
   const note = await value(`document.getElementById("weights-note").hidden ? "" : document.getElementById("weights-note").textContent`);
   if (loss.diverged) check(note.includes(`diverged at step ${loss.diverged.toLocaleString("en-US")}`), `the page names the step: ${note}`);
-  check(note.includes(loss.weights ?? ""), `the page says whose weights it shows: ${note}`);
+  check(note.includes(loss.weights ?? ""), `the page names the weights that it shows: ${note}`);
   if (expected.history.length === 0) return;
   const known = scores.filter((score) => expected.history.some(({ heads }) => heads.flat().some((head) => head[score] !== null)));
   for (const score of known) {
@@ -241,30 +241,30 @@ async function exploreCharts() {
   }
 }
 
-/** Checks that the film shows each of its steps in all panels, and ends with what the page shows. */
+/** Checks that the film shows each of its steps in all panels, and ends with the weights of the page. */
 async function exploreFilm() {
   if (await value(`document.getElementById("film").hidden`)) return;
   await choose("sample", expected.sample);
   const frames = await value(`Array.from(document.getElementById("film-strip").children, ({ dataset, textContent }) => ({ ...dataset, name: textContent }))`);
   check(frames.length > 2 && frames[0].name === "step 0" && frames.at(-1).name === "end", `steps of the film: ${frames.map(({ name }) => name)}`);
-  same((await dataset("film-reading")).frame, String(frames.length - 1), "the film stands at its end");
+  same((await dataset("film-reading")).frame, String(frames.length - 1), "the film is at its end");
   for (const { frame, sample, name } of frames) {
     await press(`#film-strip > [data-frame="${frame}"]`);
     same((await dataset("reading")).sample, sample, `the explorer shows ${name}`);
-    same(await value(`document.getElementById("film-step").value`), frame, `the slider stands at ${name}`);
+    same(await value(`document.getElementById("film-step").value`), frame, `the slider is at ${name}`);
     same(await value(`document.getElementById("predictions").children.length`), expected.readings[expected.sample].inputs.length, `predictions at ${name}`);
   }
   const images = await value(`Array.from(document.querySelectorAll("#film-strip canvas"), (canvas) => canvas.toDataURL())`);
   const best = expected.summary.find(([name]) => name === "best step")?.[1];
-  if (frames.at(-2).name === `step ${best}`) same(images.at(-2) === images.at(-1), true, "the map of the best step is that of the best weights");
-  check(new Set(images).size > 1, "maps change along the run");
+  if (frames.at(-2).name === `step ${best}`) same(images.at(-2) === images.at(-1), true, "the map of the best step equals the map of the best weights");
+  check(new Set(images).size > 1, "maps change during the run");
   await value(`document.getElementById("film-step").focus()`);
   await key("ArrowLeft");
   same((await dataset("film-reading")).frame, String(frames.length - 2), "arrow keys move the film");
   await choose("sample", 0);
 }
 
-/** Checks that everything can be reached and moved without a mouse. */
+/** Checks that every control works without a mouse. */
 async function exploreKeyboard() {
   await choose("sample", 0);
   await press(radio("view", "matrix"));
@@ -285,23 +285,23 @@ async function exploreKeyboard() {
   await focus("predictions");
   await key("End");
   const { targets } = expected.readings[0];
-  if (targets.length > 0) same((await dataset("prediction")).position, String(targets.length - 1), "the end key reaches the last prediction");
+  if (targets.length > 0) same((await dataset("prediction")).position, String(targets.length - 1), "End reaches the last prediction");
   await focus("loss-chart");
   await key("Home");
   const { step } = await dataset("loss-reading");
   const steps = lossSteps(expected.loss);
-  if (steps.length > 0) same(step, String(Math.min(...steps)), "the home key reaches the first step");
+  if (steps.length > 0) same(step, String(Math.min(...steps)), "Home reaches the first step");
   await value(`document.querySelector('#thumbnails > [tabindex="0"]').focus()`);
   await key("Home");
   await key("Enter");
   const first = await value(`({ ...document.querySelector("#thumbnails > button").dataset })`);
-  same(await value(`document.getElementById("chosen").textContent`), `layer ${first.layer}, head ${first.head}`, "enter chooses a thumbnail");
+  same(await value(`document.getElementById("chosen").textContent`), `layer ${first.layer}, head ${first.head}`, "Enter selects a thumbnail");
   await value(`document.querySelector('#views input[value="matrix"]').focus()`);
   await key("ArrowRight");
   same(await value(`document.getElementById("tokens-view").hidden`), false, "arrow keys change the view");
   await focus("tokens");
   await key("Home");
-  same(await value(`document.querySelector('#tokens > [aria-selected="true"]').dataset.index`), "0", "the home key reaches the first token");
+  same(await value(`document.querySelector('#tokens > [aria-selected="true"]').dataset.index`), "0", "Home reaches the first token");
   await press(radio("view", "matrix"));
 }
 const lossSteps = ({ training, validation, learning_rate }) => [...training, ...validation, ...learning_rate].map(({ step }) => step);
@@ -328,7 +328,7 @@ async function exploreLooks() {
   }
   await page.send("Emulation.setEmulatedMedia", { media: "print" });
   const [side, matrix] = await value(`["side", "stage"].map((id) => { const { left, right, top, bottom } = document.getElementById(id).getBoundingClientRect(); return { left, right, top, bottom }; })`);
-  check(side.top >= matrix.bottom || side.left >= matrix.right, "on paper the side panel covers the matrix");
+  check(side.top >= matrix.bottom || side.left >= matrix.right, "in print, the side panel covers the matrix");
   await screenshot("print");
   await emulate("usual");
   const wide = await value(`document.documentElement.scrollWidth - innerWidth`);
@@ -341,7 +341,7 @@ async function exploreLooks() {
   }
   check(papers.light !== papers.dark, "light and dark look the same");
   await press("#theme");
-  same(await paper(), papers.light, "the switch sets light on a dark system");
+  same(await paper(), papers.light, "the button sets light on a dark system");
   await press("#theme");
   await press("#theme");
   same(await paper(), papers.dark, "and back");
@@ -353,7 +353,7 @@ async function exploreLooks() {
     check(width === 360 && over <= width, `at 360 pixels the page is ${over} wide in a window of ${width} (${view})`);
     const outside = await value(`Array.from(document.querySelectorAll("#${view}, svg, select, .choice"), (part) => part.id + " " + Math.round(part.getBoundingClientRect().right)).filter((text) => Number(text.split(" ")[1]) > 360)`);
     check((await value(`document.getElementById("stage").clientWidth`)) >= 300, "at 360 pixels the explorer is squeezed");
-    check(outside.length === 0, `at 360 pixels these reach beyond the edge: ${outside}`);
+    check(outside.length === 0, `at 360 pixels these elements exceed the window: ${outside}`);
   }
   await screenshot("phone");
 }
@@ -368,9 +368,9 @@ async function exploreContrast(look) {
   const { queries } = expectedMaps(0, "decoder");
   check(grounds > 1 || queries.length < 3, `tokens of all weights look the same (${look})`);
   const lined = await value(`Array.from(document.querySelectorAll("#predictions *, .token"), (token) => getComputedStyle(token).textDecorationLine).filter((line) => line !== "none").length`);
-  same(lined, 0, "tokens with a line through or below, which would make another sign of punctuation");
+  same(lined, 0, "tokens with a line through or below, which could change their punctuation");
   const marked = await value(`[":checked", ":not(:checked)"].map((state) => getComputedStyle(document.querySelector('#views input' + state + ' + span')).backgroundColor)`);
-  check(marked[0] !== marked[1], `what is chosen looks like what is not (${look})`);
+  check(marked[0] !== marked[1], `selected and unselected options look the same (${look})`);
   await press(radio("view", "matrix"));
 }
 

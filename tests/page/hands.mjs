@@ -33,7 +33,7 @@ export async function middle(selector) {
     const { left, top, width, height } = found.getBoundingClientRect();
     return { x: left + width / 2, y: top + height / 2, left, top, width, height };
   })()`);
-  if (!box || box.width === 0) throw new Error(`${selector} is not to be seen`);
+  if (!box || box.width === 0) throw new Error(`${selector} is not visible`);
   return box;
 }
 export async function press(selector) {

@@ -1,4 +1,4 @@
-// Tests of the components of the page's model, on numbers small enough to work out by hand.
+// Tests of the components of the page's model, on numbers that can be checked by hand.
 //
 //     node --test tests/page/layers.test.mjs
 
@@ -9,9 +9,9 @@ import { test } from "node:test";
 const read = (name) => readFileSync(new URL(`../../crates/report/page/model/${name}.js`, import.meta.url), "utf8");
 // The page's files are plain scripts without exports; each uses the ones before it.
 const scripts = ["linear", "norm", "position", "changes", "attention", "feed_forward", "model"].map(read).join("\n");
-const { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, EVERY_KEY, FeedForward, Heads, ITSELF_AND_BEFORE, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf } =
+const { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, NO_MASK, FeedForward, Heads, CAUSAL_MASK, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf } =
   new Function(`"use strict"; ${scripts}
-    return { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, EVERY_KEY, FeedForward, Heads, ITSELF_AND_BEFORE, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf };`)();
+    return { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, NO_MASK, FeedForward, Heads, CAUSAL_MASK, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf };`)();
 
 const numbers = (...values) => Float64Array.from(values);
 /** Asserts that numbers agree to `digits` decimals. */
@@ -25,7 +25,7 @@ const stored = (tensors) => ({
   tensor(name) { return this.optional(name); },
 });
 
-test("a linear layer multiplies rows by its stored weight and adds its bias, however many rows there are", () => {
+test("linear layers compute any number of rows", () => {
   // [inputs 2, outputs 3], as stored by the program.
   const layer = Linear.stored(stored({ "a.weight": [[2, 3], [1, 2, 3, 10, 20, 30]], "a.bias": [[3], [0.5, 0, -0.5]] }), "a");
   const row = (x, y) => [x + 10 * y + 0.5, 2 * x + 20 * y, 3 * x + 30 * y - 0.5];
@@ -36,14 +36,14 @@ test("a linear layer multiplies rows by its stored weight and adds its bias, how
   close(wide.forward(numbers(2), 1), [2, 4, 6, 8, 10, 12, 14]);
 });
 
-test("layer norm takes the mean off and divides by the deviation, RMS norm divides alone", () => {
+test("only layer norm subtracts the mean", () => {
   // The mean of 1 and 3 is 2, and the variance is 1.
   close(new Norm(numbers(10, 10), numbers(0.5, 0.5), false, 0).forward(numbers(1, 3, 3, 1)), [-9.5, 10.5, 10.5, -9.5]);
   // The mean square of 3 and 4 is 12.5; epsilon makes it 16.
   close(new Norm(numbers(1, 2), null, true, 3.5).forward(numbers(3, 4)), [0.75, 2]);
 });
 
-test("numbers of half precision are read bit by bit", () => {
+test("half-precision numbers are decoded from their bits", () => {
   const read = [0x3c00, 0xc000, 0x7bff, 0x0001, 0x3555, 0x7c00, 0xfc00].map(half);
   assert.deepEqual(read, [1, -2, 65504, 2 ** -24, 0.333251953125, Infinity, -Infinity]);
   assert.ok(Number.isNaN(half(0x7e00)));
@@ -52,39 +52,39 @@ test("numbers of half precision are read bit by bit", () => {
   assert.throws(() => weights.tensor("c"), /lacks the weights `c`/);
 });
 
-test("learned places are rows of a table, sinusoidal ones are angles", () => {
+test("learned positions are table rows, sinusoidal ones angles", () => {
   const learned = new LearnedPosition({ values: numbers(1, 2, 3, 4, 5, 6), shape: [3, 2] });
   const stream = numbers(10, 10, 10, 10);
   learned.add(stream, 1, 2, 2);
   close(stream, [13, 14, 15, 16]);
-  assert.equal(learned.most, 3);
+  assert.equal(learned.maxPositions, 3);
   const sines = numbers(0, 0, 0, 0);
   new SinusoidalPosition().add(sines, 3, 1, 4);
   close(sines, [Math.sin(3), Math.cos(3), Math.sin(0.03), Math.cos(0.03)], 6);
 });
 
-test("rotary places turn each pair by its angle, so that a score knows the distance alone", () => {
+test("rotary scores depend only on the distance", () => {
   const rotary = new RotaryPosition({ d_head: 4, rope_theta: 10_000 });
-  const turned = (place) => { const vector = numbers(9, 1, 0, 0, 2); rotary.turn(vector, 1, 4, place); return vector; };
-  close(turned(3), [9, Math.cos(3), Math.sin(3), -2 * Math.sin(0.03), 2 * Math.cos(0.03)], 6);
-  const score = (query, key) => turned(query).slice(1).reduce((sum, x, at) => sum + x * turned(key)[at + 1], 0);
+  const rotated = (place) => { const vector = numbers(9, 1, 0, 0, 2); rotary.rotate(vector, 1, 4, place); return vector; };
+  close(rotated(3), [9, Math.cos(3), Math.sin(3), -2 * Math.sin(0.03), 2 * Math.cos(0.03)], 6);
+  const score = (query, key) => rotated(query).slice(1).reduce((sum, x, at) => sum + x * rotated(key)[at + 1], 0);
   close([score(7, 5)], [score(2, 0)], 6);
   const slowly = new RotaryPosition({ d_head: 2, rope_theta: 10_000, rope_scaling: "linear", rope_factor: 4 });
   close(slowly.frequencies, [0.25]);
 });
 
-test("ALiBi lowers scores by distance, each head with a slope of its own", () => {
+test("ALiBi lowers scores by distance and head slope", () => {
   const { bias } = new AlibiPosition(8, false);
   assert.equal(bias(0, 3), -1.5);
   assert.equal(bias(7, 256), -1);
-  assert.equal(bias(0, -3), -0, "keys behind the query");
-  assert.equal(new AlibiPosition(8, true).bias(0, -3), -1.5, "an encoder looks both ways");
+  assert.equal(bias(0, -3), -0, "keys after the query");
+  assert.equal(new AlibiPosition(8, true).bias(0, -3), -1.5, "an encoder is bidirectional");
   // Six heads take the slopes of four heads, and every other slope of eight heads.
   const six = new AlibiPosition(6, false);
   close([0, 1, 2, 3, 4, 5].map((head) => six.bias(head, 1)), [2, 4, 6, 8, 1, 3].map((power) => -(2 ** -power)));
 });
 
-test("near distances have buckets of their own, far ones share", () => {
+test("only near distances have their own buckets", () => {
   assert.deepEqual([0, 1, 15, -5].map((back) => bucket(back, false, 32)), [0, 1, 15, 0]);
   // 16 logarithmic buckets from 16 to 128: 32 is a third of the way, and 128 is the end.
   assert.deepEqual([16, 32, 127, 128, 5000].map((back) => bucket(back, false, 32)), [16, 21, 31, 31, 31]);
@@ -93,7 +93,7 @@ test("near distances have buckets of their own, far ones share", () => {
   assert.equal(bias(1, 3), 7, "row 3, head 1");
 });
 
-test("activations have the values that tables give", () => {
+test("activations match tabulated values", () => {
   const at = (name, ...inputs) => inputs.map(ACTIVATIONS[name]);
   close(at("gelu", 0, 1, -1, 2, 9, -9), [0, 0.8413447460685429, -0.15865525393145707, 1.9544997361036416, 9, 0], 7);
   close(at("gelu_tanh", 0, 1, -1), [0, 0.8411919906082768, -0.15880800939172324]);
@@ -101,7 +101,7 @@ test("activations have the values that tables give", () => {
   assert.deepEqual([...at("relu", -2, 3), ...at("relu2", -2, 3)], [0, 3, 0, 9]);
 });
 
-test("the first half of a gated layer is the gate of the second", () => {
+test("the first half gates the second half", () => {
   const weights = stored({ "f.up.weight": [[1, 2], [Math.log(3), 5]], "f.down.weight": [[1, 1], [2]] });
   close(new FeedForward(weights, "f", "swiglu").forward(numbers(1), 1), [0.75 * Math.log(3) * 5 * 2]);
   const plain = stored({ "f.up.weight": [[1, 2], [3, -3]], "f.down.weight": [[2, 1], [1, 10]], "f.down.bias": [[1], [0.5]] });
@@ -109,7 +109,7 @@ test("the first half of a gated layer is the gate of the second", () => {
 });
 
 /** Runs two query heads of width 1 that share one key-value head, over three positions. */
-function attend({ changes = {}, sees = ITSELF_AND_BEFORE, bias = null, queries = [0, 1, 0, 1, 0, 1] } = {}) {
+function attend({ changes = {}, sees = CAUSAL_MASK, bias = null, queries = [0, 1, 0, 1, 0, 1] } = {}) {
   const cache = new Cache(1);
   Object.assign(cache, { keys: numbers(0, Math.log(2), Math.log(5)), values: numbers(8, 16, 32), time: 3 });
   const maps = [];
@@ -117,13 +117,13 @@ function attend({ changes = {}, sees = ITSELF_AND_BEFORE, bias = null, queries =
   return { contexts: Array.from(contexts), maps: maps.map((map) => Array.from(map)) };
 }
 
-test("a query sees no key behind it, and takes values by the softmax of its scores", () => {
+test("causal attention averages visible values by softmax weights", () => {
   const { contexts, maps } = attend();
   // Head 0 has no preference, head 1 has weights of 1 : 2 : 5.
   close(maps[0], [1, 0, 0, 1 / 2, 1 / 2, 0, 1 / 3, 1 / 3, 1 / 3], 7);
   close(maps[1], [1, 0, 0, 1 / 3, 2 / 3, 0, 1 / 8, 2 / 8, 5 / 8], 7);
   close(contexts, [8, 8, 12, 40 / 3, 56 / 3, 25]);
-  close(attend({ sees: EVERY_KEY }).maps[1], [1, 2, 5, 1, 2, 5, 1, 2, 5].map((share) => share / 8), 7);
+  close(attend({ sees: NO_MASK }).maps[1], [1, 2, 5, 1, 2, 5, 1, 2, 5].map((share) => share / 8), 7);
   const window = attend({ sees: (place) => [Math.max(0, place - 1), place + 1] });
   close(window.maps[1], [1, 0, 0, 1 / 3, 2 / 3, 0, 0, 2 / 7, 5 / 7], 7);
   close(window.contexts.slice(4), [24, (2 * 16 + 5 * 32) / 7]);
@@ -133,7 +133,7 @@ test("a query sees no key behind it, and takes values by the softmax of its scor
   close(huge, [0.5, 0.5, 0]);
 });
 
-test("a head is weaker or off, at all queries or at some, and its pattern stays where it is frozen", () => {
+test("heads can be weakened, ablated or frozen", () => {
   const head = { kind: "decoder", layer: 0, head: 1 };
   const plain = attend().contexts;
   const by = (change) => attend({ changes: change }).contexts;
@@ -164,28 +164,28 @@ function counting({ position = "none", context = 4 } = {}) {
   const bytes = new Uint8Array(Float32Array.from(all.flatMap(([, [, values]]) => values)).buffer);
   return new Model({ config, sizes: { vocab: 4, context }, tensors: all.map(([name, [shape]]) => ({ name, shape })), precision: "f32" }, bytes);
 }
-const likeliest = (logits) => logits.indexOf(Math.max(...logits));
+const argmax = (logits) => logits.indexOf(Math.max(...logits));
 
-test("a model answers every place of a text, and writes on behind the end of its context", () => {
+test("generation continues beyond the context", () => {
   const model = counting();
   const { logits, weights } = model.forward([2, 0]);
   assert.deepEqual(Array.from(logits), [0, 0, 0, 1, 0, 1, 0, 0]);
   assert.deepEqual(Array.from(weights.decoder[0][0]), [1, 0, 0.5, 0.5]);
   const writer = model.write([1], {});
-  const written = [likeliest(writer.next())];
-  while (written.length < 11) written.push(likeliest(writer.append(written.at(-1))));
+  const written = [argmax(writer.next())];
+  while (written.length < 11) written.push(argmax(writer.append(written.at(-1))));
   assert.deepEqual(written, [2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0]);
-  assert.ok(writer.tokens.length - writer.first <= 4, "no more than the context is read");
-  assert.equal(writer.layers[0].cache.time, writer.tokens.length - writer.first, "and nothing before is kept");
+  assert.ok(writer.tokens.length - writer.first <= 4, "at most the context is read");
+  assert.equal(writer.layers[0].cache.time, writer.tokens.length - writer.first, "and the cache holds only these positions");
 });
 
-test("learned positions end, and the model says so", () => {
+test("sequences longer than learned positions are refused", () => {
   const model = counting({ position: "learned" });
   assert.equal(model.forward([0, 1, 2, 3]).logits.length, 16);
-  assert.throws(() => model.forward([0, 1, 2, 3, 0]), /5 tokens is longer than the context of 4, where its positions end/);
+  assert.throws(() => model.forward([0, 1, 2, 3, 0]), /5 tokens is longer than the 4 positions of this model/);
 });
 
-test("random sinusoidal positions take the draw of the context, or of the longer sequence", () => {
+test("random sinusoidal positions depend on the length", () => {
   // Two tokens at positions 1 and 4; three at 0, 2 and 7.
   const position = new RandomSinusoidalPosition([[1, 3], [0, 2, 5]]);
   const added = (start, time) => {
@@ -198,5 +198,5 @@ test("random sinusoidal positions take the draw of the context, or of the longer
   close(added(1, 1), rows(4), 7);
   close(added(0, 3), rows(0, 2, 7), 7);
   close(added(2, 1), rows(7), 7);
-  assert.equal(position.most, 3);
+  assert.equal(position.maxPositions, 3);
 });

@@ -40,48 +40,48 @@ const lossNow = async () => Number((await dataset("input-loss")).loss);
 async function begin() {
   if (wanted.source !== null) await type(wanted.source, "input-source");
   await type(wanted.text);
-  await until(`document.getElementById("predictions").children.length === ${wanted.tokens.length}`, "an answer to what was typed");
-  await until(`document.getElementById("sample").selectedOptions[0]?.textContent === "your input"`, "panels show what was typed");
+  await until(`document.getElementById("predictions").children.length === ${wanted.tokens.length}`, "an answer to the typed text");
+  await until(`document.getElementById("sample").selectedOptions[0]?.textContent === "your input"`, "panels show the typed text");
 }
 const list = (numbers) => JSON.stringify(numbers);
 
 async function exploreTyping() {
   await begin();
-  same(list(await chips()), list(wanted.tokens), "a chip a token");
+  same(list(await chips()), list(wanted.tokens), "one chip per token");
   const shown = await value(`Array.from(document.querySelectorAll("#chips > [data-index]"), ({ dataset }) => dataset.token)`);
-  same(list(shown), list(wanted.texts), "chips hold the vocabulary's own texts");
-  same((await dataset("matrix")).queries, String(wanted.tokens.length), "the map is of what was typed");
-  same((await dataset("reading")).query, String(wanted.tokens.length - 1), "and its last token is read");
+  same(list(shown), list(wanted.texts), "chips hold the texts of the vocabulary");
+  same((await dataset("matrix")).queries, String(wanted.tokens.length), "the map shows the typed text");
+  same((await dataset("reading")).query, String(wanted.tokens.length - 1), "and its last token is selected");
   const found = await candidates();
-  check(found.length > 0 && found.every(([, p], i) => i === 0 || found[i - 1][1] >= p), `the likeliest first: ${found}`);
+  check(found.length > 0 && found.every(([, p], i) => i === 0 || found[i - 1][1] >= p), `the most likely first: ${found}`);
   for (const [id, probability] of found) {
     check(Math.abs(probability - wanted.probabilities[id]) < 1e-4, `token ${id} follows with ${probability}, by the program with ${wanted.probabilities[id]}`);
   }
   await type(`${wanted.text} ${wanted.unknown}`);
   await until(`document.querySelector("#chips > .unknown")`, "an unknown symbol is marked");
   check((await text("input-note")).includes(wanted.unknown.trim()), "and named");
-  same(await value(`document.images.length + document.scripts.length`), 2, "what is typed is never markup");
+  same(await value(`document.images.length + document.scripts.length`), 2, "typed text never becomes markup");
   await type(wanted.text);
   await type("", wanted.source === null ? "input-text" : "input-source");
   const refused = wanted.source === null ? "the input is empty" : "an encoder-decoder answers a source";
-  await until(`document.getElementById("input-note").textContent.includes("${refused}")`, "what is missing is said");
+  await until(`document.getElementById("input-note").textContent.includes("${refused}")`, "missing input is reported");
   // Every intermediate text is answered or skipped; the last one is shown.
   const parts = Array.from({ length: wanted.text.length }, (_, i) => wanted.text.slice(0, i + 1));
   for (const part of parts) await type(part);
   await begin();
-  same(list((await candidates()).map(([id]) => id)), list(found.map(([id]) => id)), "after fast typing the last text is answered");
+  same(list((await candidates()).map(([id]) => id)), list(found.map(([id]) => id)), "after fast typing, the last text is answered");
 }
 
 async function exploreHeads() {
   const [before, loss] = [await candidates(), await lossNow()];
   await press("#switch-off");
-  await until(`document.getElementById("changes").children.length === 1 && Math.abs(Number(document.getElementById("input-loss").dataset.loss) - ${loss}) > 1e-6`, "without the head the loss is another");
+  await until(`document.getElementById("changes").children.length === 1 && Math.abs(Number(document.getElementById("input-loss").dataset.loss) - ${loss}) > 1e-6`, "without the head, the loss changes");
   const [without, hash] = [await candidates(), await value("location.hash")];
   check(list(without) !== list(before), "and so are the probabilities");
-  same(await value(`document.getElementById("switch-off").ariaPressed`), "true", "the switch says so");
+  same(await value(`document.getElementById("switch-off").ariaPressed`), "true", "the switch is pressed");
   same(await value(`document.querySelectorAll("#thumbnails > .changed").length`), 1, "the head is marked");
   await press("#difference");
-  check((await text("bar-of")).includes("change"), "maps of differences say so");
+  check((await text("bar-of")).includes("change"), "the colour bar names differences");
   await until(`location.hash.includes("head=") && location.hash.endsWith("_1")`, "the address holds the state");
   const link = await value("location.hash");
   check(hash !== link || link.includes("head="), "the address follows");
@@ -93,7 +93,7 @@ async function exploreHeads() {
   same(await value(`document.getElementById("difference").checked`), true, "and the view");
   await page.send("Page.navigate", { url: "about:blank" });
   await page.open(`${address}#tokens=0.999999999&head=decoder_77`);
-  check((await text("input-note")).includes("does not fit this model"), "an address that does not fit is refused in words");
+  check((await text("input-note")).includes("does not fit this model"), "an address that does not fit is reported");
 
   await begin();
   await press("#switch-off");
@@ -104,34 +104,34 @@ async function exploreHeads() {
 
   await press("#here-only");
   await slide("strength", 0.5);
-  await until(`document.querySelector("#changes > li")?.textContent.includes("at strength 0.50 for the query at ${wanted.tokens.length - 1}")`, "half as strong at one query");
-  await until(wanted.has_tour ? `document.getElementById("effect").textContent.includes("goes from")` : `!document.getElementById("effect").hidden`, "what changed most is told");
+  await until(`document.querySelector("#changes > li")?.textContent.includes("at strength 0.50 for the query at position ${wanted.tokens.length - 1}")`, "half as strong at one query");
+  await until(wanted.has_tour ? `document.getElementById("effect").textContent.includes(" changes from ")` : `!document.getElementById("effect").hidden`, "the largest change is shown");
   await press("#restore");
   await until(`document.getElementById("changes").children.length === 0`, "as trained");
   await press("#here-only");
   await press("#freeze");
-  await until(`document.querySelector("#changes > li")?.textContent.includes("held fast")`, "a pattern is held fast");
-  await until(`Math.abs(Number(document.getElementById("input-loss").dataset.loss) - ${loss}) < 1e-4`, "on the same tokens that changes nothing");
+  await until(`document.querySelector("#changes > li")?.textContent.includes("pattern frozen")`, "a pattern is frozen");
+  await until(`Math.abs(Number(document.getElementById("input-loss").dataset.loss) - ${loss}) < 1e-4`, "on the same tokens, this changes nothing");
   await press("#changes button");
-  await until(`document.getElementById("changes").children.length === 0`, "and let go by its own button");
+  await until(`document.getElementById("changes").children.length === 0`, "and unfrozen by its own button");
 }
 
 async function exploreExchange() {
   await press("#chip-1");
-  same((await dataset("prediction")).position, "1", "a pressed chip is read by the predictions");
+  same((await dataset("prediction")).position, "1", "a pressed chip selects its prediction");
   const other = wanted.texts.find((_, i) => wanted.tokens[i] !== wanted.tokens[1]);
   const id = wanted.tokens[wanted.texts.indexOf(other)];
   await type(other, "exchange-by");
   await press("#exchange button");
-  await until(`document.querySelector("#changes > li")?.textContent.includes("instead of")`, "one token is exchanged");
-  same(list(await chips()), list(wanted.tokens.with(1, id)), "in its place");
+  await until(`document.querySelector("#changes > li")?.textContent.includes("instead of")`, "one token is replaced");
+  same(list(await chips()), list(wanted.tokens.with(1, id)), "at its position");
   await until(`document.getElementById("input-loss").textContent.includes("before the change")`, "the loss is compared");
   await press("#restore");
-  await until(`document.getElementById("changes").children.length === 0`, "and put back");
+  await until(`document.getElementById("changes").children.length === 0`, "and restored");
   same(list(await chips()), list(wanted.tokens), "all tokens are as they were");
   await value(`document.getElementById("chips").focus()`);
   await key("Home");
-  same(await value(`document.querySelector('#chips > [aria-selected="true"]').id`), "chip-0", "arrow keys choose chips");
+  same(await value(`document.querySelector('#chips > [aria-selected="true"]').id`), "chip-0", "keys select chips");
   await press("#chip-1");
   await press("#end-here");
   await until(`document.querySelectorAll("#chips > [data-index]").length === 2`, "the input ends at a chip");
@@ -139,28 +139,28 @@ async function exploreExchange() {
 
 async function exploreGenerating() {
   await begin();
-  const [[likeliest]] = await candidates();
+  const [[most_likely]] = await candidates();
   await slide("temperature", 0);
-  same(list((await candidates())[0]), list([likeliest, 1]), "at temperature 0 the likeliest is certain");
+  same(list((await candidates())[0]), list([most_likely, 1]), "at temperature 0 the most likely token has probability 1");
   await press("#one-token");
-  await until(`document.querySelectorAll("#chips > [data-index]").length === ${wanted.tokens.length + 1}`, "a token more");
-  same((await chips()).at(-1), likeliest, "the likeliest");
+  await until(`document.querySelectorAll("#chips > [data-index]").length === ${wanted.tokens.length + 1}`, "one more token");
+  same((await chips()).at(-1), most_likely, "the most likely token");
   await slide("temperature", 1);
   await slide("top-k", 2);
-  same((await candidates()).filter(([, p]) => p > 0).length, 2, "top-k leaves so many");
+  same((await candidates()).filter(([, p]) => p > 0).length, 2, "top-k keeps two tokens");
   await slide("top-k", 0);
   await until(`document.querySelectorAll("#predictions > *").length === document.querySelectorAll("#chips > [data-index]:not(.forgotten)").length`, "the panels follow");
   const second = (await candidates())[1][0];
   await press("#candidates > li:nth-child(2) button");
   await until(`document.querySelectorAll("#chips > [data-index]").length === ${wanted.tokens.length + 2}`, "another candidate is taken");
-  same((await chips()).at(-1), second, "the one that was pressed");
+  same((await chips()).at(-1), second, "the token that was pressed");
   await press("#flow");
-  await until(`document.querySelectorAll("#chips > [data-index]").length > ${wanted.tokens.length + 2}`, "it flows");
+  await until(`document.querySelectorAll("#chips > [data-index]").length > ${wanted.tokens.length + 2}`, "generation runs");
   // An answer may have ended by itself.
   await value(`document.querySelector('#flow[aria-pressed="true"]')?.click()`);
   await until(`document.getElementById("flow").ariaPressed === "false"`, "and stops");
   await press("#undo");
-  await until(`document.querySelectorAll("#chips > [data-index]").length === ${wanted.tokens.length + 2}`, "what flowed is undone in one");
+  await until(`document.querySelectorAll("#chips > [data-index]").length === ${wanted.tokens.length + 2}`, "generated tokens are undone in one step");
 }
 
 async function exploreExplanations() {
@@ -170,9 +170,9 @@ async function exploreExplanations() {
   check(await value(`document.getElementById("definition").hidden`), "and hides it");
   await press("#explanations");
   const left = await value(`Array.from(document.querySelectorAll(".explain")).filter((line) => line.offsetHeight > 0).length`);
-  same(left, 0, "explanations that are left when they are switched off");
+  same(left, 0, "explanations still shown after they are switched off");
   await press("#explanations");
-  check((await text("help")).includes("model.zeroHead(layer, head)"), "the help tells of window.model");
+  check((await text("help")).includes("model.zeroHead(layer, head)"), "the help describes window.model");
 }
 
 /** Checks the scripting interface, `window.model`. */
@@ -188,17 +188,17 @@ async function exploreScripts() {
   const logits = () => value(`${ask}.then(({ logits }) => JSON.stringify(logits))`);
   const plain = await logits();
   await value("window.model.zeroHead(1, 0)");
-  check((await logits()) !== plain, "zeroHead leaves a head out");
+  check((await logits()) !== plain, "zeroHead ablates a head");
   await value("window.model.restore()");
   same(await logits(), plain, "restore brings it back");
-  for (const [asked, told] of [["forward([999999])", "holds 999999 at 0"], ["forward()", "is empty"], ["zeroHead(0, 99)", "there is no layer 0 with a head 99"]]) {
+  for (const [asked, expected] of [["forward([999999])", "contains 999999 at index 0"], ["forward()", "is empty"], ["zeroHead(0, 99)", "unknown head: layer 0, head 99"]]) {
     const said = await value(`(async () => window.model.${asked})().then(() => "nothing", String)`);
-    check(said.includes(told), `${asked} is refused in words: ${said}`);
+    check(said.includes(expected), `${asked} is refused with a reason: ${said}`);
   }
 }
 
 async function exploreTour() {
-  same(await value(`!document.getElementById("tour-begin").hidden`), wanted.has_tour, "a tour where a mechanism is named");
+  same(await value(`!document.getElementById("tour-begin").hidden`), wanted.has_tour, "a tour if the analysis found a head");
   if (!wanted.has_tour) return;
   await press("#tour-begin");
   for (let step = 1; step <= 5; step++) {
@@ -206,8 +206,8 @@ async function exploreTour() {
     await new Promise((done) => setTimeout(done, 300));
     if (step === 3) {
       await until(`document.getElementById("changes").textContent.includes("off")`, "the tour switches the head off");
-      const [, told] = (await text("tour-text")).match(/the loss on this input from [\d.]+ to (\d+\.\d+)/);
-      await until(`Math.abs(Number(document.getElementById("input-loss").dataset.loss) - ${told}) < 0.0051`, "and the panels say what it tells");
+      const [, after] = (await text("tour-text")).match(/the loss on this input from [\d.]+ to (\d+\.\d+)/);
+      await until(`Math.abs(Number(document.getElementById("input-loss").dataset.loss) - ${after}) < 0.0051`, "and the panels agree with its text");
       await screenshot("tour");
     }
     await press("#tour-next");
@@ -223,7 +223,7 @@ async function exploreLooks() {
     await screenshot(`live-${look}`);
   }
   await page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true });
-  await until(`document.documentElement.scrollWidth <= 360`, "at 360 pixels the page is no wider");
+  await until(`document.documentElement.scrollWidth <= 360`, "at 360 pixels the page fits the window");
   await screenshot("live-phone");
 }
 

@@ -43,7 +43,7 @@ function close(found, wanted, most, what) {
   checks++;
 }
 
-const likeliest = (logits) => logits.reduce((best, logit, id) => (logit > logits[best] ? id : best), 0);
+const argmax = (logits) => logits.reduce((best, logit, id) => (logit > logits[best] ? id : best), 0);
 
 for (const { page, tokens, source, logits, maps, texts, greedy } of JSON.parse(readFileSync(expected, "utf8"))) {
   const [model, tokenizer, precision] = opened(page);
@@ -58,7 +58,7 @@ for (const { page, tokens, source, logits, maps, texts, greedy } of JSON.parse(r
   const writer = model.write(written, { source });
   let next = writer.next();
   while (written.length <= greedy.length) {
-    written.push(likeliest(next));
+    written.push(argmax(next));
     next = writer.append(written.at(-1));
   }
   if (precision === "f32") assert.deepEqual(written.slice(1), greedy, `${page}: greedy tokens`);
@@ -82,13 +82,13 @@ function changes(model, tokens, source, page) {
   assert.notDeepEqual(off.logits, plain.logits, `${page} a head that is off`);
   const last = by([{ ...head, strength: 0, positions: [tokens.length - 1] }]);
   const vocab = plain.logits.length / tokens.length;
-  close(last.logits.slice(0, -vocab), plain.logits.slice(0, -vocab), 0, `${page} off at the last place alone`);
-  assert.notDeepEqual(last.logits.slice(-vocab), plain.logits.slice(-vocab), `${page} off at the last place`);
+  close(last.logits.slice(0, -vocab), plain.logits.slice(0, -vocab), 0, `${page} off only at the last position`);
+  assert.notDeepEqual(last.logits.slice(-vocab), plain.logits.slice(-vocab), `${page} off at the last position`);
   close(by([], [{ ...head, weights: plain.weights.decoder[0][0] }]).logits, plain.logits, 1e-6, `${page} frozen as it is`);
   const uniform = plain.weights.decoder[0][0].map((weight, at) => (at % tokens.length <= at / tokens.length ? 1 / (1 + Math.floor(at / tokens.length)) : 0));
   const frozen = by([], [{ ...head, weights: uniform }]);
   close(frozen.weights.decoder[0][0], uniform, 1e-6, `${page} a frozen pattern`);
-  assert.notDeepEqual(frozen.logits, plain.logits, `${page} frozen otherwise`);
+  assert.notDeepEqual(frozen.logits, plain.logits, `${page} frozen to another pattern`);
 }
 
 console.log(`${checks} checks of the model`);

@@ -32,14 +32,14 @@ const predicted = () => value(`document.getElementById("predictions").children.l
 /** Checks that the input is refused with a message, and that no earlier answer appears as its own. */
 async function refused(words) {
   await until(`document.getElementById("input-note").classList.contains("refused")`, `refused: ${words}`);
-  check((await note()).includes(words), `says why: ${await note()}`);
-  check(await isStale(), `${words}: the panels say that they show another input`);
+  check((await note()).includes(words), `gives the reason: ${await note()}`);
+  check(await isStale(), `${words}: the panels are marked as stale`);
   same(await value(`document.getElementById("candidates").children.length`), 0, `${words}: no next token`);
   same((await dataset("input-loss")).loss, "", `${words}: no loss`);
 }
 async function answered(count) {
   await until(`!document.getElementById("input-note").classList.contains("refused") && document.getElementById("predictions").children.length === ${count}`, `${count} tokens are answered`);
-  check(!(await isStale()), "and the panels are its own");
+  check(!(await isStale()), "and the panels show it");
 }
 
 async function exploreNumbers() {
@@ -48,19 +48,19 @@ async function exploreNumbers() {
   same(await ids(), "1 2 3", "numbers between spaces and commas");
   await type(`"1 2 99"`);
   await refused("99");
-  same(await ids(), "1 2", "a number is never split");
-  same(await predicted(), 3, "the last answer stays, marked");
+  same(await ids(), "1 2", "a number is not split");
+  same(await predicted(), 3, "the last answer stays, marked as stale");
   await screenshot("refused");
   await press("#switch-off");
   await refused("99");
-  same(await value(`document.getElementById("input-text").value`), "1 2 99", "what was typed stays where a head is changed");
+  same(await value(`document.getElementById("input-text").value`), "1 2 99", "the typed text stays when a head is changed");
   await press("#undo");
   await refused("99");
   await press("#restore");
   await refused("99");
   await type(`"07 1"`);
   await answered(2);
-  same(await ids(), "7 1", "as the program reads it");
+  same(await ids(), "7 1", "as in the program");
 }
 
 async function exploreHostile() {
@@ -76,7 +76,7 @@ async function exploreHostile() {
   await refused("260,000 characters");
   await type(`"5 ".repeat(2_000)`);
   await refused("2000");
-  check(await value(`document.getElementById("chips").children.length < 600`), "not every token of it is drawn");
+  check(await value(`document.getElementById("chips").children.length < 600`), "only some of its tokens are drawn");
   await type(`"5 ".repeat(512)`);
   await answered(512);
   await press("#undo");
@@ -90,7 +90,7 @@ async function explorePrint() {
   check((await value(colors)).startsWith("rgb(20, 22, 27)"), "the page is dark");
   await value(`window.addEventListener("beforeprint", () => { window.printedColors = ${colors}; })`);
   await page.send("Page.printToPDF", { printBackground: true });
-  check((await value("window.printedColors")).startsWith("rgb(255, 255, 255)"), `while it is printed it is light: ${await value("window.printedColors")}`);
+  check((await value("window.printedColors")).startsWith("rgb(255, 255, 255)"), `printing is light: ${await value("window.printedColors")}`);
   check((await value(colors)).startsWith("rgb(20, 22, 27)"), "and dark again");
   await page.send("Emulation.setEmulatedMedia", { media: "print", features: [{ name: "prefers-color-scheme", value: "dark" }] });
   check((await value(colors)).startsWith("rgb(255, 255, 255)"), "print styles are light");

@@ -24,18 +24,18 @@ async function exploreTable() {
     await press(`#trials button[data-column="loss"]`);
     const losses = (await shownTrials()).filter((trial) => trials.find((row) => row.trial === trial).loss !== "").map(lossOf);
     check(losses.every((loss, i) => i === 0 || sign * (loss - losses[i - 1]) >= 0), `the table is not ${sort}: ${losses}`);
-    same(await value(`document.querySelector('#trials th[aria-sort$="ending"]').ariaSort`), sort, "the heading says how it sorts");
+    same(await value(`document.querySelector('#trials th[aria-sort$="ending"]').ariaSort`), sort, "the heading shows the order");
     same(await value(`document.activeElement.dataset.column`), "loss", "and keeps the focus");
   }
   for (const trial of trials.slice(0, 2).map((row) => row.trial)) {
     await value(`document.querySelector('#trials tr[data-row="${trial}"]').focus()`);
     await key("Enter");
-    await isChosen(trial, "enter on its row");
+    await isChosen(trial, "Enter on its row");
   }
 }
 
 async function isChosen(trial, by) {
-  same((await dataset("reading")).trial, trial, `the trial that is read, by ${by}`);
+  same((await dataset("reading")).trial, trial, `the selected trial, by ${by}`);
   same(await value(`document.querySelector('#trials tr[aria-selected="true"]').dataset.row`), trial, `its row is marked, by ${by}`);
 }
 
@@ -57,7 +57,7 @@ async function exploreLinks() {
   const links = await value(`Array.from(document.querySelectorAll("#trials a"), (link) => [link.closest("tr").dataset.row, link.getAttribute("href")])`);
   const finished = trials.filter(({ ended }) => ended === "completed" || ended === "early_stopped");
   check(finished.length > 0 && finished.every(({ trial }) => links.some(([linked]) => linked === trial)), `trials without a link: ${JSON.stringify(links)}`);
-  for (const [trial, href] of links) check(existsSync(join(folder, href)), `trial ${trial} leads to ${href}, which is not there`);
+  for (const [trial, href] of links) check(existsSync(join(folder, href)), `trial ${trial} leads to ${href}, which does not exist`);
   const [trial, href] = links[0];
   await press(`#trials tr[data-row="${trial}"] a`);
   const there = `document.getElementById("run")?.textContent`;
@@ -79,7 +79,7 @@ async function exploreLooks() {
   check(papers.light !== papers.dark, "light and dark look the same");
   await page.send("Emulation.setEmulatedMedia", { media: "print" });
   const cut = await value(`Array.from(document.querySelectorAll(".scroll"), (box) => box.scrollHeight - box.clientHeight).filter((more) => more > 1).length`);
-  same(cut, 0, "tables that are cut on paper");
+  same(cut, 0, "tables that are truncated in print");
   await emulate("usual");
   await page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true });
   const over = await value(`document.documentElement.scrollWidth - innerWidth`);

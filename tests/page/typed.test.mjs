@@ -1,4 +1,4 @@
-// Tests of a page's tokenizer, sampling and address, on results worked out by hand.
+// Tests of a page's tokenizer, sampling and address, on results computed by hand.
 //
 //     node --test tests/page/typed.test.mjs
 
@@ -16,7 +16,7 @@ function placed(tokenizer, text) {
   for (const { text: part, start, end } of tokenizer.encode(text)) assert.equal(text.slice(start, end), part);
 }
 
-test("words are cut at spaces and commas, and what no vocabulary has is named", () => {
+test("words split at spaces and commas", () => {
   const words = new Tokenizer({ kind: "symbols", tokens: ["<end>", "ab", "<script>", "\u202e"] });
   assert.deepEqual(ids(words, " ab,<script>  <end> "), [1, 2, 0]);
   assert.deepEqual(words.encode("ab zz \u202e").map(({ id, text }) => [id, text]), [[1, "ab"], [null, "zz"], [3, "\u202e"]]);
@@ -25,10 +25,10 @@ test("words are cut at spaces and commas, and what no vocabulary has is named", 
   assert.equal(words.token(99), "�");
   const digits = new Tokenizer({ kind: "symbols", tokens: ["1", "2", "+", "12"] });
   assert.deepEqual(ids(digits, "12 21+2"), [3, 1, 0, 2, 1], "symbols of one character need no spaces");
-  assert.deepEqual(ids(digits, "1x"), [null], "but none of them is left out");
+  assert.deepEqual(ids(digits, "1x"), [null], "but none of them is skipped");
 });
 
-test("integers are separated by spaces or commas and never split", () => {
+test("integers are never split", () => {
   const integers = new Tokenizer({ kind: "integers", tokens: ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "<end>"] });
   assert.deepEqual(ids(integers, "1 2 11"), [1, 2, null]);
   assert.deepEqual(ids(integers, "07 1"), [7, 1], "as the program reads it");
@@ -42,24 +42,24 @@ test("a comma can be a symbol", () => {
   assert.deepEqual(ids(symbols, "a , bc a,a"), [1, 0, 2, 1, 0, 1]);
 });
 
-test("text of any length is cut without an error", () => {
+test("very long text is tokenized", () => {
   const pairs = new Tokenizer({ kind: "pairs", tokens: ["a"], pieces: ["a"], merges: [], special: [] });
   assert.equal(ids(pairs, "a".repeat(200_000)).length, 200_000);
 });
 
-test("characters are whole code points, spaces among them", () => {
+test("characters are code points and include spaces", () => {
   const characters = new Tokenizer({ kind: "characters", tokens: ["␣", "a", "😀", "⏎"], pieces: [" ", "a", "😀", "\n"] });
   assert.deepEqual(ids(characters, "a 😀\na?"), [1, 0, 2, 3, 1, null]);
   assert.equal(characters.join([1, 0, 2, 3]), "a 😀\n");
   placed(characters, "a😀a");
 });
 
-test("byte pairs join what was joined first in training, and give every byte back", () => {
+test("byte pairs merge in order and decode losslessly", () => {
   const pieces = ["h", "e", "l", "o", "Ġ", "Ã", "©", "he", "ll", "hell", "hello", "Ġhe", "Ã©", "<|end|>"];
   const merges = [["h", "e"], ["l", "l"], ["he", "ll"], ["hell", "o"], ["Ġ", "he"], ["Ã", "©"]];
   const pairs = new Tokenizer({ kind: "pairs", tokens: pieces, pieces, merges, special: [["<|end|>", 13]] });
   assert.deepEqual(ids(pairs, "hello"), [10]);
-  assert.deepEqual(ids(pairs, " hello"), [4, 10], "`hell` is joined before a space joins `he`");
+  assert.deepEqual(ids(pairs, " hello"), [4, 10], "`hell` is merged before the space merges with `he`");
   assert.deepEqual(ids(pairs, " he"), [11]);
   assert.deepEqual(ids(pairs, "é"), [12], "two bytes, one token");
   assert.deepEqual(ids(pairs, "he<|end|>lol"), [7, 13, 2, 3, 2]);
@@ -82,9 +82,9 @@ const { softmax, kept, largest, drawnFrom, readAddress, addressOf, surprises } =
 const logits = Float32Array.from([Math.log(1), Math.log(4), Math.log(2), Math.log(1)]);
 const rounded = (candidates) => candidates.map(({ id, probability }) => [id, Number(probability.toFixed(5))]);
 
-test("temperature, top-k and top-p keep what the field says they keep", () => {
+test("temperature, top-k and top-p truncate the distribution", () => {
   assert.deepEqual(Array.from(softmax(logits, 1), (p) => Number(p.toFixed(5))), [0.125, 0.5, 0.25, 0.125]);
-  assert.deepEqual(largest([1, 3, 3, 2], 3), [1, 2, 3], "of equals the first");
+  assert.deepEqual(largest([1, 3, 3, 2], 3), [1, 2, 3], "ties keep the first");
   const keep = (changes) => rounded(kept(logits, { temperature: 1, topK: 0, topP: 1, ...changes }));
   assert.deepEqual(keep({}), [[1, 0.5], [2, 0.25], [0, 0.125], [3, 0.125]]);
   assert.deepEqual(keep({ temperature: 0 }), [[1, 1]]);
@@ -92,17 +92,17 @@ test("temperature, top-k and top-p keep what the field says they keep", () => {
   assert.deepEqual(keep({ temperature: 0.5 }), [[1, 0.72727], [2, 0.18182], [0, 0.04545], [3, 0.04545]]);
   assert.deepEqual(keep({ topK: 2 }), [[1, 0.66667], [2, 0.33333]]);
   assert.deepEqual(keep({ topP: 0.75 }), [[1, 0.66667], [2, 0.33333]], "the fewest that reach p");
-  assert.deepEqual(keep({ topP: 0.1 }), [[1, 1]], "one at least");
-  assert.deepEqual(keep({ topK: 3, topP: 0.6 }), [[1, 0.66667], [2, 0.33333]], "p of what k left");
+  assert.deepEqual(keep({ topP: 0.1 }), [[1, 1]], "at least one");
+  assert.deepEqual(keep({ topK: 3, topP: 0.6 }), [[1, 0.66667], [2, 0.33333]], "top-p applies after top-k");
 });
 
-test("a weight that is not a number is not zero", () => {
+test("NaN weights are not zero", () => {
   const { weightOf, byteOf } = new Function("color", `"use strict"; ${read("maps")} return { weightOf, byteOf };`)(() => [0, 0, 0]);
   assert.deepEqual([NaN, 0, 1, null].map(byteOf), [255, 0, 254, null]);
   assert.deepEqual([255, 0, 254, null].map(weightOf), [NaN, 0, 1, null]);
 });
 
-test("a candidate is drawn as often as it is probable", () => {
+test("candidates are sampled by their probability", () => {
   const random = Math.random;
   const draw = (number) => { Math.random = () => number; return drawnFrom(kept(logits, { temperature: 1, topK: 0, topP: 1 })); };
   try {
@@ -112,11 +112,11 @@ test("a candidate is drawn as often as it is probable", () => {
   }
 });
 
-test("the surprise of each token but the first is minus the logarithm of its probability", () => {
+test("surprises are negative log-probabilities", () => {
   assert.deepEqual(surprises([[0.5, 0.25], [1, 0], [0.5, 0.5]], [0, 1, 0]), [Math.log(4), -Math.log(1)]);
 });
 
-test("an address restores an input with its changes, and refuses what the model has not", () => {
+test("addresses restore inputs and reject invalid states", () => {
   const input = {
     tokens: [3, 1, 4, 15], first: 1, source: [2, 7], before: [1, 4, 0],
     heads: [{ kind: "decoder", layer: 1, head: 0, strength: 0.5, position: null }, { kind: "decoder", layer: 0, head: 1, strength: 0, position: 2 }],
@@ -130,7 +130,7 @@ test("an address restores an input with its changes, and refuses what the model 
   for (const tokens of bad) assert.throws(() => readAddress(`#tokens=${tokens}`), RangeError, tokens);
 });
 
-test("symbols with spaces are read in quotes, and as words where they can be one thing alone", () => {
+test("symbols with spaces need quotes only if ambiguous", () => {
   const tokenizer = new Tokenizer({ kind: "symbols", tokens: ["pay", "place", "place order", "send the bill", 'a "b" c'] });
   const every = [0, 1, 2, 3, 4];
   const text = tokenizer.join(every);

@@ -32,19 +32,19 @@ def check(what, found, expected):
     assert difference < TOLERANCE, f"{what}: differs by {difference}"
 
 
-export, said = sys.argv[1], json.load(open(sys.argv[2]))
+export, explained = sys.argv[1], json.load(open(sys.argv[2]))
 hf = AutoModelForCausalLM.from_pretrained(export)
 model = TransformerBridge.boot_transformers(export, hf_model=hf)
-tokens, targets = torch.tensor([said["inputs"]]), torch.tensor(said["next"])
+tokens, targets = torch.tensor([explained["inputs"]]), torch.tensor(explained["next"])
 logits, cache = model.run_with_cache(tokens)
 layers, heads = range(model.cfg.n_layers), range(model.cfg.n_heads)
 loss = lambda logits: torch.nn.functional.cross_entropy(logits[0], targets).item()
-check("loss", loss(logits), said["loss"])
+check("loss", loss(logits), explained["loss"])
 
 streams = [cache["resid_pre", layer] for layer in layers] + [cache["resid_post", layers[-1]]]
 for depth, stream in enumerate(streams):
     lens = hf.lm_head(hf.transformer.ln_f(stream))[0].softmax(-1)
-    check(f"lens {depth}", lens.gather(1, targets[:, None])[:, 0], said["lens"]["probability"][depth])
+    check(f"lens {depth}", lens.gather(1, targets[:, None])[:, 0], explained["lens"]["probability"][depth])
 
 # Folds the norms by hand: the compatibility mode of TransformerLens 4.3 changes the logits of such a model.
 centred = lambda weight, axis: weight - weight.mean(axis, keepdim=True)
@@ -53,7 +53,7 @@ unembedding = centred(final.weight[:, None] * centred(hf.lm_head.weight.T, 1), 0
 last = centred(streams[-1][0], 1)
 divisor = (last.pow(2).mean(1, keepdim=True) + final.eps).sqrt()
 direction = unembedding[:, targets].T / divisor
-parts = {part["part"]: part["first"] for part in said["attribution"]}
+parts = {part["part"]: part["first"] for part in explained["attribution"]}
 check("embedding", (streams[0][0] * direction).sum(1), parts["embedding"])
 read, write = {}, {}
 for layer in layers:
@@ -70,14 +70,14 @@ for layer in layers:
 qk = lambda at: read[at][0] @ read[at][1].T
 ov = lambda at: read[at][2] @ write[at]
 for (layer, head) in read:
-    weights = said["weights"][layer][head]
+    weights = explained["weights"][layer][head]
     check("QK", torch.linalg.svdvals(qk((layer, head)))[:len(weights["qk"])], weights["qk"])
     check("OV", torch.linalg.svdvals(ov((layer, head)))[:len(weights["ov"])], weights["ov"])
     circuit = hf.transformer.wte.weight @ ov((layer, head)) @ unembedding
     eigenvalues = torch.linalg.eigvals(circuit.double())
     check("copying", eigenvalues.sum().real / eigenvalues.abs().sum(), weights["copying"])
 
-for edge in said["edges"]:
+for edge in explained["edges"]:
     (start, end), sender = (tuple(edge["from"]), tuple(edge["to"])), ov(tuple(edge["from"]))
     reader = {"query": qk(end), "key": qk(end).T, "value": ov(end)}[edge["input"]]
     check(f"composition {edge}", (sender @ reader).norm() / sender.norm() / reader.norm(), edge["composition"])
@@ -91,7 +91,7 @@ def averaged(head):
     return hook
 
 
-for part in said["components"]:
+for part in explained["components"]:
     if not part.get("feed_forward"):
         name = f"blocks.{part['layer']}.attn.hook_z"
         found = model.run_with_hooks(tokens, fwd_hooks=[(name, averaged(part["head"]))])
@@ -106,7 +106,7 @@ def as_in(cache, head=None):
     return hook
 
 
-for edge in said["edges"]:
+for edge in explained["edges"]:
     (layer, head), (to, reader) = edge["from"], edge["to"]
     hooks = [(f"blocks.{layer}.attn.hook_z", averaged(head))]
     hooks += [(f"blocks.{at}.attn.hook_z", as_in(cache, slice(None))) for at in layers if at > layer]
@@ -115,7 +115,7 @@ for edge in said["edges"]:
     name = f"blocks.{to}.attn.hook_{edge['input'][0]}"
     found = model.run_with_hooks(tokens, fwd_hooks=[(name, as_in(other, reader))])
     check(f"path {edge}", loss(found), edge["path_ablated_loss"])
-patching = said["patching"]
+patching = explained["patching"]
 clean, corrupted = (torch.tensor([patching["pair"][which]]) for which in ("clean", "corrupted"))
 of_clean = model.run_with_cache(clean)[1]
 clean_answer, other_answer = patching["pair"]["answers"]
@@ -129,10 +129,10 @@ def recovered(name, hook):
     return (difference(model.run_with_hooks(corrupted, fwd_hooks=[(name, hook)])) - least) / (whole - least)
 
 
-def at_place(place):
+def at_position(position):
     def hook(value, hook):
         value = value.clone()
-        value[:, place] = of_clean[hook.name][:, place]
+        value[:, position] = of_clean[hook.name][:, position]
         return value
     return hook
 
@@ -143,7 +143,7 @@ for layer in layers:
         check(f"patched head {layer} {head}", found, patching["heads"][layer][head])
     found = recovered(f"blocks.{layer}.hook_mlp_out", lambda value, hook: of_clean[hook.name])
     check(f"patched feed-forward {layer}", found, patching["feed_forward"][layer])
-    for place in range(clean.shape[1]):
-        found = recovered(f"blocks.{layer}.hook_resid_pre", at_place(place))
-        check(f"patched stream {layer} {place}", found, patching["stream"][layer][place])
-print(f"{len(parts)} parts, {len(said['edges'])} paths")
+    for position in range(clean.shape[1]):
+        found = recovered(f"blocks.{layer}.hook_resid_pre", at_position(position))
+        check(f"patched stream {layer} {position}", found, patching["stream"][layer][position])
+print(f"{len(parts)} components, {len(explained['edges'])} connections")

@@ -3,12 +3,12 @@
     python tests/peers/families.py make FOLDER [NAME...]
     python tests/peers/families.py compare EXPORT EXPECTED [EXPORT EXPECTED...]
 
-`make` writes a folder for each NAME (all if none is given): the model as saved by `save_pretrained`, and
-expected.safetensors with `tokens` [batch, time], `logits`, `attentions` [layers, batch, heads, time, time],
-`greedy`, the first five tokens of the first row and their greedy continuation by 32 tokens, and `generated`, the part of
-`greedy` that `generate` returns until a token ends the text. `compare` loads exports, which must cause no warning and
-yield the same numbers and tokens as far as they are given. The folders families/llama and families/qwen3 next to this
-file were made by
+`make` writes a folder for each NAME (by default, for all): the model as saved by `save_pretrained`, and
+expected.safetensors. This file holds `tokens` [batch, time], `logits`, `attentions` [layers, batch, heads, time, time],
+`greedy` and `generated`. `greedy` is the first five tokens of the first row and their greedy continuation by 32 tokens.
+`generated` is the part of `greedy` that `generate` returns before a token ends the text. `compare` loads exports, which
+must not cause a warning, and compares all results that the expected file contains. The folders families/llama and
+families/qwen3 next to this file were written by
 
     python tests/peers/families.py make tests/peers/families llama qwen3
 
@@ -120,9 +120,9 @@ def make(folder, name):
 
 
 def compare(export, expected):
-    said = []
+    logged = []
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: said.append(record.getMessage())
+    handler.emit = lambda record: logged.append(record.getMessage())
     transformers_logging.add_handler(handler)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -130,7 +130,7 @@ def compare(export, expected):
         expected = load_file(expected)
         found = dict(zip(("logits", "attentions"), attend(model.eval(), expected["tokens"].long())))
     transformers_logging.remove_handler(handler)
-    assert not said and not caught, (export, said, [str(warning.message) for warning in caught])
+    assert not logged and not caught, (export, logged, [str(warning.message) for warning in caught])
     assert not any(loaded.values()), (export, loaded)
     for key, value in found.items():
         if key not in expected:

@@ -14,7 +14,7 @@ torch.manual_seed(7)
 VOCAB, TIME, WIDTH, HEADS, HEAD, INNER, LAYERS, STEPS = 13, 11, 24, 3, 8, 40, 2, 20
 RATE, DECAY, MOMENTUM, WARMUP, MAX_NORM = 2e-3, 0.1, 0.95, 10, 1.0
 
-# The weights are laid out as in this program, [in, out], with fused matrices side by side.
+# The weights are laid out as in this program, [in, out], with fused matrices concatenated.
 shapes = {"embedding.token.weight": (VOCAB, WIDTH), "position.weight": (TIME, WIDTH)}
 sides = {}
 for layer in range(LAYERS):

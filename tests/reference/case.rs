@@ -42,7 +42,7 @@ impl Case {
 
     /// Returns a tensor as stored in the file.
     pub fn data(&self, key: &str) -> TensorData {
-        self.tensors.get(key).unwrap_or_else(|| panic!("{} has no {key}", self.name)).clone()
+        self.tensors.get(key).unwrap_or_else(|| panic!("{} lacks {key}", self.name)).clone()
     }
 
     /// Returns the shape of a tensor, which must have rank `D`.

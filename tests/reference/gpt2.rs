@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use burn::tensor::{Tensor, backend::Backend};
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
-use causal_attention::generation::{Options, Prompt, Sampling, write};
+use causal_attention::generation::{Options, Prompt, Sampling, generate};
 use causal_attention::model::Inputs;
 use causal_attention::weights::companions::Companions;
 use causal_attention::weights::export::{ExportFormat, export};
@@ -69,7 +69,7 @@ fn agrees<B: Backend>() {
     for cache in [true, false] {
         let options = Options { sampling: Sampling::GREEDY, max_new: 24, cache, ..Options::default() };
         let written =
-            write((&model, description.sizes), &vocabulary, &prompt, &options, &device, |_, _| Ok(()))
+            generate((&model, description.sizes), &vocabulary, &prompt, &options, &device, |_, _| Ok(()))
                 .unwrap();
         assert_eq!(written[0].tokens, expected, "with cache: {cache}");
     }

@@ -12,7 +12,7 @@ use crate::case::{Case, on_both_paths};
 
 /// The case's T5 bucket settings, which its tensors do not show.
 const BUCKETS: usize = 16;
-const LARGEST_DISTANCE: usize = 24;
+const MAX_DISTANCE: usize = 24;
 
 /// Expands a bias by distance to `time` queries and keys: `[heads, time, time]`.
 fn spread<B: Backend>(by_distance: Tensor<B, 2>, time: usize) -> Tensor<B, 3> {
@@ -33,10 +33,10 @@ fn positions() {
         let ScorePosition::Rotation { cosine, sine } =
             Rotary::<B>::new(time, d_head, ModelConfig::default().rotation(), &device).scores(time)
         else {
-            panic!("rotary positions rotate");
+            panic!("rotary positions have no rotation");
         };
-        let turned = rotate(x.flatten(0, 1), cosine, sine).reshape([batch, heads, time, d_head]);
-        case.assert_close("expected.rotated_interleaved", turned, CLOSE);
+        let rotated = rotate(x.flatten(0, 1), cosine, sine).reshape([batch, heads, time, d_head]);
+        case.assert_close("expected.rotated_interleaved", rotated, CLOSE);
 
         let [heads, time, _] = case.shape("expected.alibi_bias");
         let slopes: Vec<f32> = alibi::slopes(heads).into_iter().map(|slope| slope as f32).collect();
@@ -48,7 +48,7 @@ fn positions() {
         let [time, _] = case.shape("expected.relative_buckets");
         let back = (0..time as i64).flat_map(|query| (0..time as i64).map(move |key| query - key));
         let buckets: Vec<i64> =
-            back.map(|back| bucket(back, Direction::Causal, BUCKETS, LARGEST_DISTANCE) as i64).collect();
+            back.map(|back| bucket(back, Direction::Causal, BUCKETS, MAX_DISTANCE) as i64).collect();
         let buckets = Tensor::<B, 2, Int>::from_data(TensorData::new(buckets, [time, time]), &device);
         case.assert_close("expected.relative_buckets", buckets.float(), 0.0);
     }

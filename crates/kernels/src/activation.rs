@@ -2,7 +2,7 @@
 //!
 //! | form | `f(x)` | source |
 //! |---|---|---|
-//! | GELU | `x Phi(x)`, with `Phi` the distribution function of the normal law | Hendrycks and Gimpel, 2016 |
+//! | GELU | `x Phi(x)`, with `Phi` the standard normal distribution function | Hendrycks and Gimpel, 2016 |
 //! | GELU by tanh | `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2` | the same |
 //! | ReLU | `max(x, 0)` | Nair and Hinton, 2010 |
 //! | squared ReLU | `max(x, 0)^2` | So et al., *Primer*, 2021 |
@@ -76,10 +76,10 @@ impl Activation {
 /// # Panics
 /// Panics if the lengths differ.
 pub fn activate_and_differentiate(form: Activation, pre_activation: &mut [f32], gradient: &mut [f32]) {
-    const PIECE: usize = 1 << 13;
+    const PIECE_LENGTH: usize = 1 << 13;
     assert_eq!(pre_activation.len(), gradient.len(), "pre-activation and gradient");
-    let pieces = pre_activation.par_chunks_mut(PIECE).zip(gradient.par_chunks_mut(PIECE));
-    for_each(pieces, PIECE * 4, |(values, gradients)| value_and_gradient(form, values, gradients));
+    let pieces = pre_activation.par_chunks_mut(PIECE_LENGTH).zip(gradient.par_chunks_mut(PIECE_LENGTH));
+    for_each(pieces, PIECE_LENGTH * 4, |(values, gradients)| value_and_gradient(form, values, gradients));
 }
 
 /// Computes a gated layer of `width` columns and its backward pass in place. `pre_activation` is `[rows, 2 * width]`,
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn activating_and_differentiating_at_once_is_both_apart() {
+    fn fused_activation_and_gradient_match_separate_passes() {
         for form in ALL {
             let x: Vec<f32> = random(2, 30_011).iter().map(|x| 5.0 * x).collect();
             let g = random(3, x.len());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_and_its_gradient_agree_with_f64() {
+    fn gate_and_gradient_agree_with_f64() {
         let (rows, width) = (7, 37);
         for form in ALL {
             let pre: Vec<f32> = random(4, rows * 2 * width).iter().map(|x| 3.0 * x).collect();

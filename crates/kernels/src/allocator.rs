@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 /// Lets threads that start later share the existing arena. Kernels take their buffers from the [pool](super::pool) and
 /// seldom call the allocator, so contention is low.
-pub fn share_one_store() {
+pub fn share_one_arena() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     set(libc::M_ARENA_MAX, 1);
 }
@@ -43,8 +43,8 @@ thread_local! {
     static IS_FALLIBLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets the callback for an allocation of [`WholeLines`] that the system refuses. The callback may end the program,
-/// which the standard library would abort, and must not allocate. Only the first call has an effect.
+/// Sets the callback for an allocation of [`LineAlignedAllocator`] that the system refuses. The callback may end the
+/// program, which the standard library would abort, and must not allocate. Only the first call has an effect.
 pub fn on_exhaustion(end: fn()) {
     let _ = EXHAUSTED.set(end);
 }
@@ -58,7 +58,7 @@ pub fn fallible<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Returns the system's allocation; calls the [`on_exhaustion`] callback if it is null.
-fn told(piece: *mut u8) -> *mut u8 {
+fn checked(piece: *mut u8) -> *mut u8 {
     if piece.is_null() && !IS_FALLIBLE.try_with(Cell::get).unwrap_or(true) {
         EXHAUSTED.get().inspect(|end| end());
     }
@@ -72,23 +72,23 @@ fn told(piece: *mut u8) -> *mut u8 {
 /// per thread for the next product. Threads that call the shared arena at the same time would put each other to sleep.
 /// A program installs this type as its `#[global_allocator]`.
 #[derive(Debug)]
-pub struct WholeLines;
+pub struct LineAlignedAllocator;
 
 const PAGE: usize = 4_096;
 const LINE: usize = 64;
 
 thread_local! {
     /// The freed allocations cached by this thread, indexed by size class.
-    static KEPT: Kept = const { Kept([const { Cell::new(null_mut()) }; CLASSES]) };
+    static CACHED: Cache = const { Cache([const { Cell::new(null_mut()) }; CLASSES]) };
 }
 
 /// One slot per size class: [`PAGE`] bytes, twice as many, and so on up to the largest class.
-struct Kept([Cell<*mut u8>; CLASSES]);
+struct Cache([Cell<*mut u8>; CLASSES]);
 
 /// The number of size classes; the largest holds 32 MB.
 const CLASSES: usize = 14;
 
-impl Drop for Kept {
+impl Drop for Cache {
     fn drop(&mut self) {
         for (class, piece) in self.0.iter().enumerate().filter(|(_, piece)| !piece.get().is_null()) {
             // SAFETY: the allocation came from the system with the layout of its class.
@@ -138,25 +138,25 @@ unsafe fn first_line(piece: *mut u8) -> *mut u8 {
 ///
 /// # Safety
 /// The address must come from [`first_line`].
-unsafe fn distance(place: *mut u8) -> usize {
+unsafe fn distance(address: *mut u8) -> usize {
     // SAFETY: as the caller promises.
-    unsafe { place.cast::<usize>().sub(1).read() }
+    unsafe { address.cast::<usize>().sub(1).read() }
 }
 
 // SAFETY: each address is the system's allocation from its first cache line on, which is as long as requested. A cached
 // allocation is not in use anywhere.
-unsafe impl GlobalAlloc for WholeLines {
+unsafe impl GlobalAlloc for LineAlignedAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if let Some((class, layout)) = class(layout) {
-            let kept = KEPT.try_with(|kept| kept.0[class].replace(null_mut())).unwrap_or(null_mut());
+            let cached = CACHED.try_with(|cached| cached.0[class].replace(null_mut())).unwrap_or(null_mut());
             // SAFETY: the size of a class is not zero.
-            return if kept.is_null() { told(unsafe { System.alloc(layout) }) } else { kept };
+            return if cached.is_null() { checked(unsafe { System.alloc(layout) }) } else { cached };
         }
         // SAFETY: as the caller promises; the layout includes room for a line.
         unsafe {
             match with_room(layout) {
-                Some(layout) => first_line(told(System.alloc(layout))),
-                None => told(System.alloc(layout)),
+                Some(layout) => first_line(checked(System.alloc(layout))),
+                None => checked(System.alloc(layout)),
             }
         }
     }
@@ -175,15 +175,15 @@ unsafe impl GlobalAlloc for WholeLines {
         // SAFETY: as above.
         unsafe {
             match with_room(layout) {
-                Some(layout) => first_line(told(System.alloc_zeroed(layout))),
-                None => told(System.alloc_zeroed(layout)),
+                Some(layout) => first_line(checked(System.alloc_zeroed(layout))),
+                None => checked(System.alloc_zeroed(layout)),
             }
         }
     }
 
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
         if let Some((class, layout)) = class(layout) {
-            let surplus = KEPT.try_with(|kept| kept.0[class].replace(place)).unwrap_or(place);
+            let surplus = CACHED.try_with(|cached| cached.0[class].replace(address)).unwrap_or(address);
             if !surplus.is_null() {
                 // SAFETY: the allocation came from the system with the layout of its class.
                 unsafe { System.dealloc(surplus, layout) };
@@ -193,13 +193,13 @@ unsafe impl GlobalAlloc for WholeLines {
         // SAFETY: the allocation came with this layout from one of the other functions.
         unsafe {
             match with_room(layout) {
-                Some(layout) => System.dealloc(place.sub(distance(place)), layout),
-                None => System.dealloc(place, layout),
+                Some(layout) => System.dealloc(address.sub(distance(address)), layout),
+                None => System.dealloc(address, layout),
             }
         }
     }
 
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+    unsafe fn realloc(&self, address: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let Ok(new_layout) = Layout::from_size_align(size, layout.align()) else {
             return null_mut();
         };
@@ -208,11 +208,11 @@ unsafe impl GlobalAlloc for WholeLines {
         unsafe {
             match [with_room(layout), with_room(new_layout)] {
                 [None, None] if class(layout).or(class(new_layout)).is_none() => {
-                    told(System.realloc(place, layout, size))
+                    checked(System.realloc(address, layout, size))
                 }
                 [Some(layout), Some(new_layout)] => {
-                    let old_distance = distance(place);
-                    let piece = told(System.realloc(place.sub(old_distance), layout, new_layout.size()));
+                    let old_distance = distance(address);
+                    let piece = checked(System.realloc(address.sub(old_distance), layout, new_layout.size()));
                     let new_distance = LINE - piece.addr() % LINE;
                     if !piece.is_null() && new_distance != old_distance {
                         let length = (layout.size() - LINE).min(size);
@@ -223,8 +223,8 @@ unsafe impl GlobalAlloc for WholeLines {
                 [_, _] => {
                     let new = self.alloc(new_layout);
                     if !new.is_null() {
-                        std::ptr::copy_nonoverlapping(place, new, layout.size().min(size));
-                        self.dealloc(place, layout);
+                        std::ptr::copy_nonoverlapping(address, new, layout.size().min(size));
+                        self.dealloc(address, layout);
                     }
                     new
                 }
@@ -247,21 +247,22 @@ mod tests {
             for new_size in [1, 3_000, 4_096, 5_000, 90_001, 41_000_001] {
                 // SAFETY: the allocations are as long as requested, and are freed with their layouts.
                 unsafe {
-                    let (piece, zeros) = (WholeLines.alloc(layout), WholeLines.alloc_zeroed(layout));
+                    let piece = LineAlignedAllocator.alloc(layout);
+                    let zeros = LineAlignedAllocator.alloc_zeroed(layout);
                     assert!([piece, zeros].iter().all(|piece| piece.addr().is_multiple_of(align)));
                     assert!(size < PAGE || piece.addr().is_multiple_of(LINE), "{layout:?}");
                     for at in 0..size {
                         piece.add(at).write(at as u8);
                     }
-                    let new = WholeLines.realloc(piece, layout, new_size);
+                    let new = LineAlignedAllocator.realloc(piece, layout, new_size);
                     assert!(new.addr().is_multiple_of(if new_size < PAGE { align } else { align.max(LINE) }));
                     assert!(
                         (0..size.min(new_size)).all(|at| *new.add(at) == at as u8),
                         "{layout:?} {new_size}"
                     );
                     assert!((0..size).all(|at| *zeros.add(at) == 0));
-                    WholeLines.dealloc(new, Layout::from_size_align(new_size, align).unwrap());
-                    WholeLines.dealloc(zeros, layout);
+                    LineAlignedAllocator.dealloc(new, Layout::from_size_align(new_size, align).unwrap());
+                    LineAlignedAllocator.dealloc(zeros, layout);
                 }
             }
         }
@@ -272,19 +273,19 @@ mod tests {
         let layout = |size| Layout::from_size_align(size, 2 * LINE).unwrap();
         // SAFETY: as above.
         unsafe {
-            let first = WholeLines.alloc(layout(5_000));
-            let place = first.addr();
-            WholeLines.dealloc(first, layout(5_000));
+            let first = LineAlignedAllocator.alloc(layout(5_000));
+            let address = first.addr();
+            LineAlignedAllocator.dealloc(first, layout(5_000));
             let elsewhere = std::thread::spawn(move || {
-                let piece = WholeLines.alloc(layout(8_192));
-                let is_another = piece.addr() != place;
-                WholeLines.dealloc(piece, layout(8_192));
+                let piece = LineAlignedAllocator.alloc(layout(8_192));
+                let is_another = piece.addr() != address;
+                LineAlignedAllocator.dealloc(piece, layout(8_192));
                 is_another
             });
-            assert!(elsewhere.join().unwrap(), "another thread has its own");
-            let again = WholeLines.alloc(layout(8_192));
-            assert_eq!(again.addr(), place, "both fill two pages");
-            WholeLines.dealloc(again, layout(8_192));
+            assert!(elsewhere.join().unwrap(), "another thread has its own cache");
+            let again = LineAlignedAllocator.alloc(layout(8_192));
+            assert_eq!(again.addr(), address, "both sizes have the class of two pages");
+            LineAlignedAllocator.dealloc(again, layout(8_192));
             assert!(class(layout(4_095)).is_none() && class(layout(1 << 26)).is_none());
             assert!(class(Layout::from_size_align(5_000, LINE).unwrap()).is_none());
         }

@@ -34,13 +34,13 @@ const BLOCK: usize = SIDE * SIDE;
 
 /// Computes the same tile of the products of one left factor with several right factors, on the calling thread.
 pub(super) fn product_tiles<const N: usize>(left: &Source, rights: &[Source; N], mut tiles: [&mut Tile; N]) {
-    // The most numbers of the inner dimension summed at a time, so that rounded numbers stay in the cache of a core.
+    // The maximum number of inner indices summed at a time, so that rounded numbers stay in the cache of a core.
     // Processors with a matrix unit have larger caches.
-    let most_together = if amx::Unit::chosen().is_some() { 1536 } else { 768 };
+    let max_depth = if amx::Unit::chosen().is_some() { 1536 } else { 768 };
     let (inner, mut update) = (left.inner(), Update::Set(1.0));
-    let together = inner.div_ceil(inner.div_ceil(most_together).max(1)).next_multiple_of(2 * SIDE).max(1);
-    for start in (0..inner.max(1)).step_by(together) {
-        let range = start..inner.min(start + together);
+    let depth = inner.div_ceil(inner.div_ceil(max_depth).max(1)).next_multiple_of(2 * SIDE).max(1);
+    for start in (0..inner.max(1)).step_by(depth) {
+        let range = start..inner.min(start + depth);
         let [mut for_left, mut for_right] = [None, None];
         let left = left.part(Side::Left, &tiles[0].rows, range.clone(), &mut for_left);
         for (tile, right) in tiles.iter_mut().zip(rights) {

@@ -114,12 +114,12 @@ impl Mask {
 #[inline(always)]
 fn philox<S: Simd>(simd: S, key: [u32; 2], counter: u64) -> [S::u32s; 4] {
     // Lanes are added to the low word without carry: `counter` is a multiple of their number.
-    let low = simd.add_u32s(simd.splat_u32s(counter as u32), S::as_simd_u32s(&COUNTING).0[0]);
+    let low = simd.add_u32s(simd.splat_u32s(counter as u32), S::as_simd_u32s(&LANE_INDICES).0[0]);
     let zero = simd.splat_u32s(0);
     rounds(simd, key, [low, simd.splat_u32s((counter >> 32) as u32), zero, zero])
 }
 
-const COUNTING: [u32; LANES] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+const LANE_INDICES: [u32; LANES] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 #[inline(always)]
 fn rounds<S: Simd>(simd: S, key: [u32; 2], mut counters: [S::u32s; 4]) -> [S::u32s; 4] {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_gives_the_known_answers_of_its_authors() {
+    fn hash_matches_the_published_test_vectors() {
         let cases = [
             ([0, 0], [0; 4], [0x5f6f_b709, 0x0d89_3f64, 0x4f12_1f81, 0x4f73_0a48]),
             ([!0, !0], [!0; 4], [0x5207_ddc2, 0x4516_5e59, 0x4d8e_e751, 0x8c52_f662]),

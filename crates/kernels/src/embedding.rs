@@ -154,14 +154,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "id -1 is not a token of a vocabulary of 13")]
-    fn an_id_outside_the_table_is_refused() {
+    fn ids_outside_the_table_are_refused() {
         let sequences = Sequences { ids: &[0, -1], time: 2 };
         forward(sequences, 1, &[0.0; VOCAB], None, &mut [0.0; 2]);
     }
 
     #[test]
     #[should_panic(expected = "2 positions of Some(1)")]
-    fn a_position_outside_the_table_is_refused() {
+    fn positions_outside_the_table_are_refused() {
         let sequences = Sequences { ids: &[0, 1], time: 2 };
         forward(sequences, 1, &[0.0; VOCAB], Some(&[0.0; 1]), &mut [0.0; 2]);
     }

@@ -38,9 +38,9 @@ impl FeedForward<'_> {
         self.up.d_out > self.down.d_in
     }
 
-    fn takes_strips(&self, rows: usize) -> bool {
+    fn uses_strips(&self, rows: usize) -> bool {
         let are_plain = [self.up, self.down].iter().all(|layer| layer.layout == WeightLayout::InputOutput);
-        are_plain && takes_strips(self.up.precision, rows, [self.up.d_in, self.down.d_in])
+        are_plain && uses_strips(self.up.precision, rows, [self.up.d_in, self.down.d_in])
     }
 
     fn assert_fit(&self, rows: usize, pre_activation: Option<&[f32]>, others: &[&[f32]]) {
@@ -54,9 +54,9 @@ impl FeedForward<'_> {
 
     /// Iterates over the chunks of inner columns that a strip processes at a time.
     fn chunks(&self) -> impl Iterator<Item = Range<usize>> {
-        const MOST: usize = 192;
+        const MAX_CHUNK_COLUMNS: usize = 192;
         let width = self.down.d_in;
-        (0..width).step_by(MOST).map(move |start| start..width.min(start + MOST))
+        (0..width).step_by(MAX_CHUNK_COLUMNS).map(move |start| start..width.min(start + MAX_CHUNK_COLUMNS))
     }
 
     /// Returns the columns of the first layer that produce a range of inner columns: one range, or with a gate two,
@@ -82,17 +82,17 @@ impl FeedForward<'_> {
 /// Returns true if rows are cut into strips that go through both layers. Only shapes decide, because the choice changes
 /// the order of sums: there must be enough rows for the strips of 16 threads, a width at which a gain was measured, and
 /// whole blocks of inner columns.
-fn takes_strips(precision: Precision, rows: usize, [d_model, d_inner]: [usize; 2]) -> bool {
-    const LEAST_ROWS: usize = 512;
-    const LEAST_WIDTH: usize = 128;
-    let is_large = rows >= LEAST_ROWS && d_model >= LEAST_WIDTH;
+fn uses_strips(precision: Precision, rows: usize, [d_model, d_inner]: [usize; 2]) -> bool {
+    const MIN_ROWS: usize = 512;
+    const MIN_WIDTH: usize = 128;
+    let is_large = rows >= MIN_ROWS && d_model >= MIN_WIDTH;
     precision == Precision::Bf16 && is_large && d_inner.is_multiple_of(2 * bf16::SIDE)
 }
 
 /// Returns true if the backward pass reads a stored pre-activation of `rows` rows. A matrix unit recomputes it in less
 /// time than storing and loading it takes. `widths` are `d_model` and `d_inner`.
 pub fn keeps_pre_activation(precision: Precision, rows: usize, widths: [usize; 2]) -> bool {
-    !(takes_strips(precision, rows, widths) && amx::is_used())
+    !(uses_strips(precision, rows, widths) && amx::is_used())
 }
 
 /// Computes `output`. If given, `pre_activation` receives `x W_up + b_up`, which the backward pass needs if
@@ -113,13 +113,13 @@ pub fn forward(
     let FeedForward { up, down, activation: form, dropout } = *layer;
     let rows = input.len() / up.d_in;
     layer.assert_fit(rows, pre_activation.as_deref(), &[input, residual, output]);
-    if layer.takes_strips(rows) {
+    if layer.uses_strips(rows) {
         return forward_by_strips(layer, input, residual, pre_activation, output);
     }
     let mut inner = pool::take(rows * down.d_in);
     if layer.is_gated() {
         let mut unread = pre_activation.is_none().then(|| pool::take(rows * up.d_out));
-        let pre_activation = pre_activation.or(unread.as_deref_mut()).expect("one of the two");
+        let pre_activation = pre_activation.or(unread.as_deref_mut()).expect("a given or an unread buffer");
         linear::forward_gated(&up, input, form, pre_activation, &mut inner);
     } else {
         linear::forward(&up, input, Epilogue::Activation { form, pre_activation }, &mut inner);
@@ -148,7 +148,7 @@ pub fn backward(
     layer.assert_fit(rows, None, for_up.input.as_deref().as_slice());
     let masked = dropout::masked(dropout, down.d_out, output_gradient);
     let gradient = masked.as_deref().unwrap_or(output_gradient);
-    if layer.takes_strips(rows) {
+    if layer.uses_strips(rows) {
         return backward_by_strips(layer, input, pre_activation.as_deref(), gradient, [for_up, for_down]);
     }
     let mut for_inner = pool::take(rows * down.d_in);
@@ -196,7 +196,7 @@ fn forward_by_strips(
                 }
                 part
             });
-            let mut part = parts.next().expect("a source at least");
+            let mut part = parts.next().expect("at least one source");
             let mut matrix = MatrixMut::new(&mut part, chunk.len());
             let inner = if let Some(mut gated) = parts.next() {
                 let mut inner = pool::take(gated.len());
@@ -232,19 +232,20 @@ fn backward_by_strips(
     let up_weight = saved.is_none().then(|| Factor::new(Side::Right, up.weight_matrix()));
     let [up_transposed, down_transposed] =
         [up, down].map(|layer| Factor::new(Side::Right, layer.weight_matrix().transposed()));
-    let [mut of_up, mut of_down] = [up, down].map(|layer| ParameterGradients::new(&layer, rows));
+    let [mut up_gradients, mut down_gradients] =
+        [up, down].map(|layer| ParameterGradients::new(&layer, rows));
     let tiles = for_up.input.map(|input| MatrixMut::new(input, up.d_in).tiles(strip_rows, up.d_in));
     let mut tiles = tiles.into_iter().flatten();
-    let strips = of_up.strips(strip_rows).zip(of_down.strips(strip_rows));
+    let strips = up_gradients.strips(strip_rows).zip(down_gradients.strips(strip_rows));
     let strips = strips.map(|strips| (strips, tiles.next())).collect::<Vec<_>>();
     for_each(
         strips.into_par_iter(),
         2 * strip_rows * up.d_in * up.d_out,
-        |((mut of_up, mut of_down), mut tile)| {
-            of_up.take_input(0, of_up.of(input));
-            let input = saved.is_none().then(|| Factor::new(Side::Left, of_up.of(input)));
-            let gradient = of_down.take_gradient(0, of_down.of(gradient));
-            let rows = of_up.rows.clone();
+        |((mut up_gradients, mut down_gradients), mut tile)| {
+            up_gradients.take_input(0, up_gradients.of(input));
+            let input = saved.is_none().then(|| Factor::new(Side::Left, up_gradients.of(input)));
+            let gradient = down_gradients.take_gradient(0, down_gradients.of(gradient));
+            let rows = up_gradients.rows.clone();
             let mut update = Update::Set(1.0);
             for chunk in layer.chunks() {
                 let mut for_inner = pool::take(rows.len() * chunk.len());
@@ -255,13 +256,15 @@ fn backward_by_strips(
                 let mut parts = sources.iter().map(|columns| match (saved, &input, &up_weight) {
                     (None, Some(input), Some(weight)) => layer.pre_activation(input, weight, columns),
                     (saved, ..) => {
-                        copied(saved.expect("one or the other").part(rows.clone(), columns.clone()))
+                        let saved = saved.expect("a stored or recomputed pre-activation");
+                        copied(saved.part(rows.clone(), columns.clone()))
                     }
                 });
                 let (inner, for_parts) = activated(form, &mut parts, for_inner);
-                of_down.take_input(chunk.start, Matrix::new(&inner, chunk.len()));
+                down_gradients.take_input(chunk.start, Matrix::new(&inner, chunk.len()));
                 for (for_part, columns) in for_parts.iter().zip(sources) {
-                    let for_part = of_up.take_gradient(columns.start, Matrix::new(for_part, columns.len()));
+                    let for_part =
+                        up_gradients.take_gradient(columns.start, Matrix::new(for_part, columns.len()));
                     if let Some(tile) = &mut tile {
                         bf16::product(
                             &mut tile.numbers,
@@ -274,8 +277,8 @@ fn backward_by_strips(
             }
         },
     );
-    of_down.write(for_down.weight, for_down.bias);
-    of_up.write(for_up.weight, for_up.bias);
+    down_gradients.write(for_down.weight, for_down.bias);
+    up_gradients.write(for_up.weight, for_up.bias);
 }
 
 /// Returns the inner values of a chunk and the gradients of its pre-activations, given the pre-activations (with a gate
@@ -285,7 +288,7 @@ fn activated(
     parts: &mut dyn Iterator<Item = Buffer>,
     mut for_inner: Buffer,
 ) -> (Buffer, Vec<Buffer>) {
-    let mut part = parts.next().expect("a source at least");
+    let mut part = parts.next().expect("at least one source");
     if let Some(mut gated) = parts.next() {
         activation::gated_value_and_gradient(form, &mut part, &mut gated, &mut for_inner);
         (for_inner, vec![part, gated])

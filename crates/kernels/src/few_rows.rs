@@ -11,25 +11,25 @@ use super::pool;
 use super::sums::add_up_rows;
 use super::vector::{Vector, sum_map, update, vectorized};
 
-/// The most rows for which reading the weight dominates the run time.
-pub(super) const MOST_ROWS: usize = 8;
+/// The maximum number of rows for which reading the weight dominates the run time.
+pub(super) const MAX_ROWS: usize = 8;
 
 /// The number of weight rows read in parallel: a single one does not saturate memory, and hardware prefetchers track
 /// only a limited number of streams.
-const TOGETHER: usize = 8;
+const PARALLEL_ROWS: usize = 8;
 
-/// The most partial sums: each is as long as the output, and a single thread adds them up.
-const MOST_PARTS: usize = 16;
+/// The maximum number of partial sums: each is as long as the output, and a single thread adds them up.
+const MAX_PARTS: usize = 16;
 
-/// The fewest numbers of a weight worth a task of their own.
-const LEAST_PIECE: usize = 1 << 15;
+/// The minimum number of weight elements that are worth a task.
+const MIN_PIECE_LENGTH: usize = 1 << 15;
 
 /// The cost of reading a number from memory, in multiply-adds.
-const READ: usize = 4;
+const READ_COST: usize = 4;
 
 /// Returns the number of weight rows in a piece of half a mebibyte, which is a reasonable size for a task.
 fn rows_in_a_piece(width: usize) -> usize {
-    (1usize << 17).div_ceil(width).next_multiple_of(TOGETHER)
+    (1usize << 17).div_ceil(width).next_multiple_of(PARALLEL_ROWS)
 }
 
 /// Computes `output = input weight`.
@@ -43,17 +43,17 @@ pub(super) fn product(input: Matrix, weight: Matrix, output: &mut [f32]) {
         let weight = weight.transposed();
         let piece_rows = rows_in_a_piece(d_in);
         let tiles = MatrixMut::new(output, d_out).tiles(rows, piece_rows).into_par_iter();
-        for_each(tiles, piece_rows * d_in * rows.max(READ), |mut tile| {
+        for_each(tiles, piece_rows * d_in * rows.max(READ_COST), |mut tile| {
             dot_products(weight.part(tile.columns, 0..d_in), input, &mut tile.numbers);
         });
     } else {
         // Each piece of the weight gives a partial sum; there are enough pieces to balance the load.
-        let pieces = (d_in * d_out / LEAST_PIECE).clamp(1, MOST_PARTS);
-        let piece_rows = d_in.div_ceil(pieces).next_multiple_of(TOGETHER);
+        let pieces = (d_in * d_out / MIN_PIECE_LENGTH).clamp(1, MAX_PARTS);
+        let piece_rows = d_in.div_ceil(pieces).next_multiple_of(PARALLEL_ROWS);
         let mut parts = pool::take(d_in.div_ceil(piece_rows) * rows * d_out);
         for_each(
             parts.par_chunks_mut(rows * d_out).enumerate(),
-            piece_rows * d_out * rows.max(READ),
+            piece_rows * d_out * rows.max(READ_COST),
             |(piece, sums)| {
                 let inner = piece * piece_rows..d_in.min((piece + 1) * piece_rows);
                 add_weighted_rows(input.part(0..rows, inner.clone()), weight.part(inner, 0..d_out), sums);
@@ -68,22 +68,22 @@ vectorized! {
     fn add_weighted_rows(simd; input: Matrix<'_>, weight: Matrix<'_>, sums: &mut [f32]) {
         sums.fill(0.0);
         let (count, d_out) = (weight.rows(), weight.columns());
-        for k in (0..count - count % TOGETHER).step_by(TOGETHER) {
-            let mut rows: [&[f32]; TOGETHER] = [&[]; TOGETHER];
+        for k in (0..count - count % PARALLEL_ROWS).step_by(PARALLEL_ROWS) {
+            let mut rows: [&[f32]; PARALLEL_ROWS] = [&[]; PARALLEL_ROWS];
             for (i, row) in rows.iter_mut().enumerate() {
                 *row = weight.row(k + i);
             }
             for (row, sums) in sums.chunks_exact_mut(d_out).enumerate() {
-                let x = &input.row(row)[k..][..TOGETHER];
+                let x = &input.row(row)[k..][..PARALLEL_ROWS];
                 update(simd, sums, rows, |mut sum, weights| {
-                    for i in 0..TOGETHER {
+                    for i in 0..PARALLEL_ROWS {
                         sum = weights[i].mul_add(x[i], sum);
                     }
                     sum
                 });
             }
         }
-        for k in count - count % TOGETHER..count {
+        for k in count - count % PARALLEL_ROWS..count {
             for (row, sums) in sums.chunks_exact_mut(d_out).enumerate() {
                 let x = input.row(row)[k];
                 update(simd, sums, [weight.row(k)], |sum, [a]| a.mul_add(x, sum));
@@ -94,18 +94,18 @@ vectorized! {
     /// Computes `output[row, column] = ` the dot product of row `column` of the weight and row `row` of the input.
     fn dot_products(simd; weight: Matrix<'_>, input: Matrix<'_>, output: &mut MatrixMut<'_>) {
         let (count, d_in) = (weight.rows(), weight.columns());
-        for column in (0..count - count % TOGETHER).step_by(TOGETHER) {
-            let mut rows: [&[f32]; TOGETHER] = [&[]; TOGETHER];
+        for column in (0..count - count % PARALLEL_ROWS).step_by(PARALLEL_ROWS) {
+            let mut rows: [&[f32]; PARALLEL_ROWS] = [&[]; PARALLEL_ROWS];
             for (i, row) in rows.iter_mut().enumerate() {
                 *row = &weight.row(column + i)[..d_in];
             }
             for row in 0..input.rows() {
                 let x = &input.row(row)[..d_in];
-                let mut sums = [Vector::splat(simd, 0.0); TOGETHER];
+                let mut sums = [Vector::splat(simd, 0.0); PARALLEL_ROWS];
                 for start in (0..d_in).step_by(Vector::<S>::LANES) {
                     // Loads beyond the end of a row are filled with zeros.
                     let x = Vector::load(simd, &x[start..]);
-                    for i in 0..TOGETHER {
+                    for i in 0..PARALLEL_ROWS {
                         sums[i] = Vector::load(simd, &rows[i][start..]).mul_add(x, sums[i]);
                     }
                 }
@@ -114,7 +114,7 @@ vectorized! {
                 }
             }
         }
-        for column in count - count % TOGETHER..count {
+        for column in count - count % PARALLEL_ROWS..count {
             for row in 0..input.rows() {
                 let product = sum_map(simd, [weight.row(column), input.row(row)], |[w, x]| w * x);
                 output.row(row)[column] = product;
@@ -135,8 +135,8 @@ mod tests {
         for (rows, d_in, d_out) in [(1, 1, 1), (1, 5, 7), (3, 301, 401), (8, 67, 1999), (1, 2003, 131)] {
             let (input, weight) = (random(1, rows * d_in), random(2, d_in * d_out));
             let expected = naive_product(&widened(&input), &widened(&weight), d_in, d_out);
-            let turned = transposed(&weight, d_out);
-            let layouts = [Matrix::new(&weight, d_out), Matrix::new(&turned, d_in).transposed()];
+            let transposed_weight = transposed(&weight, d_out);
+            let layouts = [Matrix::new(&weight, d_out), Matrix::new(&transposed_weight, d_in).transposed()];
             for (layout, weight) in layouts.into_iter().enumerate() {
                 let mut output = vec![f32::NAN; rows * d_out];
                 product(Matrix::new(&input, d_in), weight, &mut output);

@@ -83,8 +83,8 @@ impl<'a> Linear<'a> {
     }
 
     /// Returns true if the rows are so few that reading the weight in place is faster than a matrix product.
-    fn takes_few(&self, rows: usize) -> bool {
-        self.precision == Precision::F32 && (1..=few_rows::MOST_ROWS).contains(&rows)
+    fn has_few_rows(&self, rows: usize) -> bool {
+        self.precision == Precision::F32 && (1..=few_rows::MAX_ROWS).contains(&rows)
     }
 }
 
@@ -107,19 +107,19 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
     assert_eq!(saved_length, rows * d_out, "pre-activation of [{rows}, {d_out}]");
 
     let (input, weight) = (Matrix::new(input, d_in), layer.weight_matrix());
-    let is_few = layer.takes_few(rows);
-    if is_few {
+    let is_small = layer.has_few_rows(rows);
+    if is_small {
         few_rows::product(input, weight, output);
     }
     let factors = Factors::new(layer.precision, input, [weight]);
     let (tile_rows, tile_columns) =
-        if is_few { (rows, d_out) } else { tile_size(layer.precision, [rows, d_out], d_in) };
+        if is_small { (rows, d_out) } else { tile_size(layer.precision, [rows, d_out], d_in) };
     let cut = |matrix| MatrixMut::new(matrix, d_out).tiles(tile_rows, tile_columns).into_iter();
     let mut saved = saved.into_iter().flat_map(cut);
     let tiles = cut(output).map(|tile| (tile, saved.next())).collect::<Vec<_>>();
     // The epilogue follows each tile, while the tile is still in a cache.
     for_each(tiles.into_par_iter(), tile_rows * tile_columns * d_in, |(mut tile, mut saved)| {
-        if !is_few {
+        if !is_small {
             factors.product_tiles([&mut tile]);
         }
         let bias = bias.map(|bias| &bias[tile.columns.clone()]);
@@ -162,20 +162,20 @@ pub fn forward_gated(
     );
     assert!(layer.bias.is_none_or(|bias| bias.len() == d_out), "bias of [{d_out}]");
     let (input, weight) = (Matrix::new(input, d_in), layer.weight_matrix());
-    let is_few = layer.takes_few(rows);
-    if is_few {
+    let is_small = layer.has_few_rows(rows);
+    if is_small {
         few_rows::product(input, weight, pre_activation);
     }
     let weights = [0..width, width..d_out].map(|columns| weight.part(0..d_in, columns));
     let factors = Factors::new(layer.precision, input, weights);
     let (tile_rows, tile_columns) =
-        if is_few { (rows, width) } else { tile_size(layer.precision, [rows, width], 2 * d_in) };
+        if is_small { (rows, width) } else { tile_size(layer.precision, [rows, width], 2 * d_in) };
     let (gates, ups) = MatrixMut::new(pre_activation, d_out).split_columns(width);
     let [gates, ups, outputs] = [gates, ups, MatrixMut::new(output, width)]
         .map(|matrix| matrix.tiles(tile_rows, tile_columns).into_par_iter());
     let tiles = gates.zip(ups).zip(outputs);
     for_each(tiles, 2 * tile_rows * tile_columns * d_in, |((mut gate, mut up), mut output)| {
-        if !is_few {
+        if !is_small {
             factors.product_tiles([&mut gate, &mut up]);
         }
         let bias = layer.bias.map(|bias| bias.split_at(width));
@@ -247,16 +247,16 @@ vectorized! {
         start: (usize, usize),
         tile: &mut MatrixMut<'_>,
     ) {
-        const PART: usize = 8 * LANES;
-        let mut factors = [1.0; PART];
+        const PART_LENGTH: usize = 8 * LANES;
+        let mut factors = [1.0; PART_LENGTH];
         for row in 0..tile.rows() {
             let (residual, tile) = (residual.row(row), tile.row(row));
-            for (part, (tile, residual)) in tile.chunks_mut(PART).zip(residual.chunks(PART)).enumerate() {
+            for (part, (tile, residual)) in tile.chunks_mut(PART_LENGTH).zip(residual.chunks(PART_LENGTH)).enumerate() {
                 let factors = &mut factors[..tile.len()];
                 if let Some(mask) = &mask {
-                    mask.fill_row(simd, start.0 + row, start.1 + part * PART, factors);
+                    mask.fill_row(simd, start.0 + row, start.1 + part * PART_LENGTH, factors);
                 }
-                match bias.map(|bias| &bias[part * PART..]) {
+                match bias.map(|bias| &bias[part * PART_LENGTH..]) {
                     Some(bias) => update(simd, tile, [residual, factors, bias], |x, [r, keep, b]| {
                         (x + b).mul_add(keep, r)
                     }),

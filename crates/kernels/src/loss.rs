@@ -76,18 +76,12 @@ pub fn backward(
 /// ties go to the first token.
 ///
 /// # Shapes
-/// `logits` `[rows, vocab]`; `targets`, `losses`, `likeliest` `[rows]`.
+/// `logits` `[rows, vocab]`; `targets`, `losses`, `argmax` `[rows]`.
 ///
 /// # Panics
 /// Panics if the lengths do not match, or if a target is neither ignored nor a token.
-pub fn score(
-    kind: &CrossEntropy,
-    logits: &[f32],
-    targets: &[i64],
-    losses: &mut [f32],
-    likeliest: &mut [i64],
-) {
-    each_row(kind, logits, targets, losses, likeliest, |logits, _| first_largest(logits) as i64);
+pub fn score(kind: &CrossEntropy, logits: &[f32], targets: &[i64], losses: &mut [f32], argmax: &mut [i64]) {
+    each_row(kind, logits, targets, losses, argmax, |logits, _| first_largest(logits) as i64);
 }
 
 /// Computes the loss of each row, and the result of `other` on its logits and log-sum-exp.
@@ -100,7 +94,7 @@ fn each_row<T: Send>(
     other: impl Fn(&[f32], f32) -> T + Sync + Send,
 ) {
     let (rows, vocab) = shape(logits, targets);
-    assert_eq!([losses.len(), others.len()], [rows; 2], "losses and what stands beside them of [{rows}]");
+    assert_eq!([losses.len(), others.len()], [rows; 2], "losses and other results of [{rows}]");
     let piece_rows = rows_in_a_piece(rows, 2 * vocab);
     let read = logits.par_chunks(piece_rows * vocab).zip(targets.par_chunks(piece_rows));
     let written = losses.par_chunks_mut(piece_rows).zip(others.par_chunks_mut(piece_rows));

@@ -204,23 +204,23 @@ fn is_cut_by_columns([rows, columns]: [usize; 2]) -> bool {
 /// Returns true if a product of this many multiply-adds has only one or a few tiles in [`tiled_product`]: two such
 /// products are better run in parallel.
 pub(super) fn is_one_tile(work: usize) -> bool {
-    work < 4 * LEAST_WORK
+    work < 4 * MIN_TILE_WORK
 }
 
 /// The number of multiply-adds below which tiling costs more than it gains.
-const LEAST_WORK: usize = 1 << 20;
+const MIN_TILE_WORK: usize = 1 << 20;
 
 /// Returns the rows and columns of a tile of a result `[rows, columns]`: about as many tiles as threads, without
 /// changing a bit.
 pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner: usize) -> (usize, usize) {
     let work = rows * columns * inner;
-    let tiles = |least_work: usize| team::threads().min(work / least_work).max(1);
+    let tiles = |min_work: usize| team::threads().min(work / min_work).max(1);
     match precision {
-        Precision::F32 => cut([rows, columns], tiles(LEAST_WORK)),
+        Precision::F32 => cut([rows, columns], tiles(MIN_TILE_WORK)),
         Precision::Bf16 if is_cut_by_columns([rows, columns]) => {
-            (rows.max(1), strip(columns, tiles(2 * LEAST_WORK)))
+            (rows.max(1), strip(columns, tiles(2 * MIN_TILE_WORK)))
         }
-        Precision::Bf16 => (strip(rows, tiles(2 * LEAST_WORK)), columns.max(1)),
+        Precision::Bf16 => (strip(rows, tiles(2 * MIN_TILE_WORK)), columns.max(1)),
     }
 }
 
@@ -228,22 +228,25 @@ pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner
 /// each tile packs its parts of both factors.
 fn cut([rows, columns]: [usize; 2], tiles: usize) -> (usize, usize) {
     /// The number of rows and columns up to which `gemm` uses another order of summation.
-    const SMALL: usize = 64;
-    /// The fewest rows or columns of a tile. With more than [`SMALL`] in the other direction, a tile exceeds 256
-    /// numbers, up to which `gemm` uses yet another order.
-    const LEAST: usize = 4;
+    const MAX_SMALL_SIDE: usize = 64;
+    /// The minimum number of rows or columns of a tile. With more than [`MAX_SMALL_SIDE`] in the other direction, a
+    /// tile exceeds 256 numbers, up to which `gemm` uses yet another order.
+    const MIN_SIDE: usize = 4;
     /// The granularity of a cut: a common multiple, or nearly, of `gemm`'s register tiles.
-    const WHOLE: usize = 32;
-    let piece = |lines: usize, pieces: usize| lines.div_ceil(pieces).next_multiple_of(WHOLE).min(lines);
+    const GRANULARITY: usize = 32;
+    let piece = |lines: usize, pieces: usize| lines.div_ceil(pieces).next_multiple_of(GRANULARITY).min(lines);
     // All pieces have the same length except the last.
     let last = |lines: usize, piece: usize| (lines - 1) % piece + 1;
-    let keeps_order = |rows: usize, columns: usize| rows.max(columns) > SMALL && rows.min(columns) >= LEAST;
+    let keeps_order =
+        |rows: usize, columns: usize| rows.max(columns) > MAX_SMALL_SIDE && rows.min(columns) >= MIN_SIDE;
     (1..=tiles)
         .filter(|across| tiles.is_multiple_of(*across) && rows > 0 && columns > 0)
         .map(|across| (piece(rows, tiles / across), piece(columns, across)))
-        .filter(|&(of_rows, of_columns)| {
-            [of_rows, last(rows, of_rows)].into_iter().all(|rows| {
-                [of_columns, last(columns, of_columns)].into_iter().all(|columns| keeps_order(rows, columns))
+        .filter(|&(tile_rows, tile_columns)| {
+            [tile_rows, last(rows, tile_rows)].into_iter().all(|rows| {
+                [tile_columns, last(columns, tile_columns)]
+                    .into_iter()
+                    .all(|columns| keeps_order(rows, columns))
             })
         })
         .min_by_key(|(rows, columns)| rows + columns)
@@ -253,10 +256,10 @@ fn cut([rows, columns]: [usize; 2], tiles: usize) -> (usize, usize) {
 /// Returns the number of lines of a tile in bf16, few enough to stay in the cache of a core once they are rounded. The
 /// tiling changes no bit, so it may give each thread about the same number of tiles.
 pub(super) fn strip(lines: usize, threads: usize) -> usize {
-    const MOST: usize = 256;
-    const WHOLE: usize = 32;
-    let tiles = lines.max(1).div_ceil(MOST).next_multiple_of(threads);
-    lines.max(1).div_ceil(tiles).next_multiple_of(WHOLE)
+    const MAX_LINES: usize = 256;
+    const GRANULARITY: usize = 32;
+    let tiles = lines.max(1).div_ceil(MAX_LINES).next_multiple_of(threads);
+    lines.max(1).div_ceil(tiles).next_multiple_of(GRANULARITY)
 }
 
 #[cfg(test)]

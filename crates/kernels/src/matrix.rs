@@ -233,8 +233,8 @@ mod tests {
                 tile.numbers.row(row).iter_mut().for_each(|value| *value += 1.0 + index as f32);
             }
         }
-        for (place, value) in data.iter().enumerate() {
-            let (row, column) = (place / 11, place % 11);
+        for (index, value) in data.iter().enumerate() {
+            let (row, column) = (index / 11, index % 11);
             assert_eq!(*value, (row / 3 * 3 + column / 4 + 1) as f32);
         }
         let tile = Matrix::new(&data, 11).tile(5, 3, 4);

@@ -73,8 +73,8 @@ pub fn backward(
     let lengths = [input.len(), output_gradient.len(), input_gradient.len()];
     assert_eq!(lengths, [rows * width; 3], "input and gradients of [{rows}, {width}]");
     assert_eq!(inverse_deviation.len(), rows, "statistics of [{rows}]");
-    let of_beta = beta_gradient.as_ref().map_or(width, |beta| beta.len());
-    assert_eq!([gamma_gradient.len(), of_beta], [width; 2], "gradients of [{width}]");
+    let beta_length = beta_gradient.as_ref().map_or(width, |beta| beta.len());
+    assert_eq!([gamma_gradient.len(), beta_length], [width; 2], "gradients of [{width}]");
     let piece_rows = rows_in_a_piece(rows, width);
     let piece = piece_rows * width;
     let pieces = rows.div_ceil(piece_rows);
@@ -94,7 +94,7 @@ pub fn backward(
     }
 }
 
-/// Normalises each head of packed queries and keys; the values behind them are copied.
+/// Normalises each head of packed queries and keys; the values after them are copied.
 ///
 /// # Shapes
 /// `input` and `output` `[rows, (heads + 2 * key_value_heads) * d_head]`, queries first, then keys, then values. The

@@ -11,7 +11,7 @@ use super::parallel::for_each;
 use super::vector::{sum_map, update_all, vectorized};
 
 /// The number of values in a piece.
-const PIECE: usize = 1 << 14;
+const PIECE_LENGTH: usize = 1 << 14;
 
 /// The settings of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,9 +47,11 @@ pub struct Parameter<'a> {
 
 /// Returns the Euclidean norm of all gradients together.
 pub fn global_norm(gradients: &[&[f32]]) -> f64 {
-    let pieces: Vec<&[f32]> = gradients.iter().flat_map(|gradient| gradient.chunks(PIECE)).collect();
+    let pieces: Vec<&[f32]> = gradients.iter().flat_map(|gradient| gradient.chunks(PIECE_LENGTH)).collect();
     let mut squares = vec![0.0; pieces.len()];
-    for_each(squares.par_iter_mut().zip(&pieces), PIECE / 2, |(sum, piece)| *sum = sum_of_squares(piece));
+    for_each(squares.par_iter_mut().zip(&pieces), PIECE_LENGTH / 2, |(sum, piece)| {
+        *sum = sum_of_squares(piece)
+    });
     let sum: f64 = squares.iter().copied().map(f64::from).sum();
     if sum.is_infinite() {
         // The squares overflowed, or a gradient is not finite; double precision tells which.
@@ -61,7 +63,7 @@ pub fn global_norm(gradients: &[&[f32]]) -> f64 {
 
 /// Returns the factor that clips gradients with the global norm `norm`.
 pub(super) fn clip(max_norm: Option<f64>, norm: f64) -> f32 {
-    max_norm.map_or(1.0, |most| (most / (norm + 1e-6)).min(1.0)) as f32
+    max_norm.map_or(1.0, |max_norm| (max_norm / (norm + 1e-6)).min(1.0)) as f32
 }
 
 /// Performs one step with the given global norm, which may include other parameters.
@@ -75,15 +77,19 @@ pub fn step(settings: &AdamW, norm: f64, parameters: &mut [Parameter]) {
         let length = parameter.values.len();
         let lengths = [parameter.gradient.len(), parameter.first_moment.len(), parameter.second_moment.len()];
         assert_eq!(lengths, [length; 3], "gradient and moments of a parameter of {length}");
-        let chunks = (parameter.values.chunks(PIECE))
-            .zip(parameter.gradient.chunks_mut(PIECE))
-            .zip(parameter.first_moment.chunks_mut(PIECE))
-            .zip(parameter.second_moment.chunks_mut(PIECE));
+        let chunks = (parameter.values.chunks(PIECE_LENGTH))
+            .zip(parameter.gradient.chunks_mut(PIECE_LENGTH))
+            .zip(parameter.first_moment.chunks_mut(PIECE_LENGTH))
+            .zip(parameter.second_moment.chunks_mut(PIECE_LENGTH));
         pieces.extend(chunks.map(|chunks| (parameter.weight_decay, chunks)));
     }
-    for_each(pieces.into_par_iter(), PIECE, |(weight_decay, (((values, gradient), first), second))| {
-        update_piece(settings, clip, weight_decay, values, [gradient, first, second]);
-    });
+    for_each(
+        pieces.into_par_iter(),
+        PIECE_LENGTH,
+        |(weight_decay, (((values, gradient), first), second))| {
+            update_piece(settings, clip, weight_decay, values, [gradient, first, second]);
+        },
+    );
 }
 
 vectorized! {
@@ -124,8 +130,8 @@ mod tests {
     /// Performs one step on all tensors, and returns the norm of their gradients.
     fn run(settings: &AdamW, state: &mut [[Vec<f32>; 3]], gradients: &[Vec<f32>]) -> f64 {
         let norm = global_norm(&gradients.iter().map(Vec::as_slice).collect::<Vec<_>>());
-        let mut places = gradients.to_vec();
-        let parameters = state.iter_mut().zip(&mut places).enumerate();
+        let mut buffers = gradients.to_vec();
+        let parameters = state.iter_mut().zip(&mut buffers).enumerate();
         let mut parameters: Vec<_> = parameters
             .map(|(index, ([values, first, second], gradient))| Parameter {
                 values,
@@ -136,7 +142,7 @@ mod tests {
             })
             .collect();
         step(settings, norm, &mut parameters);
-        for ([values, ..], new) in state.iter_mut().zip(places) {
+        for ([values, ..], new) in state.iter_mut().zip(buffers) {
             *values = new;
         }
         norm
@@ -144,7 +150,7 @@ mod tests {
 
     #[test]
     fn clipped_adamw_steps_match_f64_formulas() {
-        let lengths = [37, 5, PIECE + 3];
+        let lengths = [37, 5, PIECE_LENGTH + 3];
         let mut state = state(&lengths);
         let mut expected: Vec<[Vec<f64>; 3]> =
             state.iter().map(|tensor| tensor.each_ref().map(|part| widened(part))).collect();
@@ -173,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn squares_beyond_single_precision_still_give_the_norm() {
+    fn norm_survives_overflow_of_squares() {
         let gradient = [3e30_f32, 4e30];
         let norm = global_norm(&[&gradient]);
         assert!((norm - 5e30).abs() < 1e24, "{norm}");
@@ -194,7 +200,7 @@ mod tests {
 
     #[test]
     fn steps_are_bitwise_equal_across_thread_counts() {
-        let lengths = [5 * PIECE + 7, 3, 40 * PIECE];
+        let lengths = [5 * PIECE_LENGTH + 7, 3, 40 * PIECE_LENGTH];
         let gradients: Vec<Vec<f32>> = lengths.iter().map(|&n| random(n as u64 + 1, n)).collect();
         assert_same_on_any_number_of_threads(|| {
             let mut state = state(&lengths);

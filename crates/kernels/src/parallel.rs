@@ -16,17 +16,17 @@ pub(super) fn for_each<I: IndexedParallelIterator>(
     work: usize,
     task: impl Fn(I::Item) + Sync + Send,
 ) {
-    let (count, together) = (items.len(), items_together(items.len(), work));
-    if team::is_here() {
-        items.with_producer(Shared { parts: count.div_ceil(together.max(1)), count, task });
+    let (count, per_task) = (items.len(), items_per_task(items.len(), work));
+    if team::is_active() {
+        items.with_producer(Shared { parts: count.div_ceil(per_task.max(1)), count, task });
     } else {
-        items.with_min_len(together).for_each(task);
+        items.with_min_len(per_task).for_each(task);
     }
 }
 
 /// Items shared by the threads of a team.
 struct Shared<F> {
-    /// The most parts that the items are divided into.
+    /// The maximum number of parts that the items are divided into.
     parts: usize,
     count: usize,
     task: F,
@@ -37,17 +37,17 @@ impl<T, F: Fn(T) + Sync + Send> ProducerCallback<T> for Shared<F> {
 
     fn callback<P: Producer<Item = T>>(self, producer: P) {
         /// The number of parts per thread, so that threads that start late are left with less work.
-        const EACH: usize = 4;
+        const PARTS_PER_THREAD: usize = 4;
         let Self { parts, count, task } = self;
         let threads = team::threads();
-        let parts = parts.min(EACH * threads);
+        let parts = parts.min(PARTS_PER_THREAD * threads);
         if parts < 2 {
             return producer.into_iter().for_each(task);
         }
         let mut left = Some(producer);
         let parts = (0..parts).map(|part| {
             let (start, end) = (part * count / parts, (part + 1) * count / parts);
-            let producer = left.take().expect("there are items for each part");
+            let producer = left.take().expect("items for each part");
             if end == count {
                 return Mutex::new(Some(producer));
             }
@@ -71,10 +71,10 @@ impl<T, F: Fn(T) + Sync + Send> ProducerCallback<T> for Shared<F> {
 
 /// Runs two tasks of about `work` multiply-adds each, in parallel if that is faster.
 pub(super) fn both(work: usize, one: impl FnOnce() + Send, other: impl FnOnce() + Send) {
-    if items_together(2, work) == 2 {
+    if items_per_task(2, work) == 2 {
         one();
         other();
-    } else if team::is_here() {
+    } else if team::is_active() {
         let tasks: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(one), Box::new(other)];
         team::map(tasks, |task| task());
     } else {
@@ -83,16 +83,16 @@ pub(super) fn both(work: usize, one: impl FnOnce() + Send, other: impl FnOnce() 
 }
 
 /// Returns the minimum number of items per thread: all of them if the calling thread alone is faster.
-fn items_together(items: usize, work: usize) -> usize {
+fn items_per_task(items: usize, work: usize) -> usize {
     /// The multiply-adds that take as long as waking a thread, and as long as reaching an awake thread of a team.
-    const LEAST_PARALLEL_WORK: [usize; 2] = [1 << 19, 1 << 16];
-    /// The fewest multiply-adds worth a task of their own.
-    const LEAST_TASK_WORK: usize = 1 << 15;
-    let least = LEAST_PARALLEL_WORK[usize::from(team::is_here())];
-    if items.saturating_mul(work) < least || team::threads() == 1 {
+    const MIN_PARALLEL_WORK: [usize; 2] = [1 << 19, 1 << 16];
+    /// The minimum number of multiply-adds that is worth a task.
+    const MIN_TASK_WORK: usize = 1 << 15;
+    let min_work = MIN_PARALLEL_WORK[usize::from(team::is_active())];
+    if items.saturating_mul(work) < min_work || team::threads() == 1 {
         return items;
     }
-    LEAST_TASK_WORK.div_ceil(work.max(1)).min(items.div_ceil(2))
+    MIN_TASK_WORK.div_ceil(work.max(1)).min(items.div_ceil(2))
 }
 
 /// Returns the number of rows per piece for elementwise work on `rows` rows of `row_work` steps each.

@@ -27,21 +27,21 @@ pub fn take(length: usize) -> Buffer {
 
 /// Returns a vector from [`Buffer::into_vec`] to the pool. Any other vector is freed, unless its capacity is exactly a
 /// length class: no request would match any other capacity.
-pub fn give(values: Vec<f32>) {
-    idle().give(values);
+pub fn recycle(values: Vec<f32>) {
+    idle().recycle(values);
 }
 
 /// Hands in a vector that is still shared: `reclaim` returns it once it is no longer read elsewhere, and `None` before.
 ///
 /// `reclaim` is called when a request finds no idle buffer.
-pub fn give_once_free(reclaim: impl FnMut() -> Option<Vec<f32>> + Send + 'static) {
+pub fn recycle_once_free(reclaim: impl FnMut() -> Option<Vec<f32>> + Send + 'static) {
     let mut pool = idle();
     let since = pool.requests;
     pool.shared.push((since, Box::new(reclaim)));
 }
 
 impl Buffer {
-    /// Returns the numbers as a vector, whose memory goes back to the pool through [`give`].
+    /// Returns the numbers as a vector, whose memory goes back to the pool through [`recycle`].
     pub fn into_vec(mut self) -> Vec<f32> {
         std::mem::take(&mut self.0)
     }
@@ -70,13 +70,13 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if !self.0.is_empty() {
-            give(std::mem::take(&mut self.0));
+            recycle(std::mem::take(&mut self.0));
         }
     }
 }
 
 /// The number of requests for which an idle buffer is kept: several training steps.
-const PATIENCE: u64 = 1 << 15;
+const MAX_IDLE_REQUESTS: u64 = 1 << 15;
 
 type Reclaim = Box<dyn FnMut() -> Option<Vec<f32>> + Send>;
 
@@ -101,11 +101,11 @@ impl Pool {
         self.requests += 1;
         // The buffer used last is the most likely to be in a cache.
         let last = |pool: &Self| pool.idle.iter().rposition(|(_, values)| values.capacity() == class);
-        let place = last(self).or_else(|| {
+        let index = last(self).or_else(|| {
             self.reclaim();
             last(self)
         })?;
-        self.idle.remove(place).map(|(_, values)| values)
+        self.idle.remove(index).map(|(_, values)| values)
     }
 
     /// Takes back shared buffers that are no longer read elsewhere.
@@ -113,20 +113,20 @@ impl Pool {
         let mut shared = std::mem::take(&mut self.shared);
         shared.retain_mut(|(since, reclaim)| match reclaim() {
             Some(values) => {
-                self.give(values);
+                self.recycle(values);
                 false
             }
-            None => *since + PATIENCE >= self.requests,
+            None => *since + MAX_IDLE_REQUESTS >= self.requests,
         });
         self.shared = shared;
     }
 
-    fn give(&mut self, values: Vec<f32>) {
+    fn recycle(&mut self, values: Vec<f32>) {
         let class = values.capacity();
         if class > 0 && length_class(class) == class {
             self.idle.push_back((self.requests, values));
         }
-        while self.idle.front().is_some_and(|(returned, _)| returned + PATIENCE < self.requests) {
+        while self.idle.front().is_some_and(|(returned, _)| returned + MAX_IDLE_REQUESTS < self.requests) {
             self.idle.pop_front();
         }
     }
@@ -152,27 +152,27 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_back_from_buffers_and_from_vectors() {
+    fn memory_of_buffers_and_vectors_is_reused() {
         let mut pool = Pool::default();
         assert!(pool.take(128).is_none());
         let first = vec![1.0; 128];
-        let place = first.as_ptr();
-        pool.give(first);
+        let address = first.as_ptr();
+        pool.recycle(first);
         assert!(pool.take(64).is_none(), "another length");
-        assert_eq!(pool.take(128).map(|values| values.as_ptr()), Some(place));
+        assert_eq!(pool.take(128).map(|values| values.as_ptr()), Some(address));
 
         let vector = take(1_000).into_vec();
         assert_eq!(vector.len(), 1_000);
         assert_eq!(vector.capacity(), length_class(1_000));
-        give(vector);
+        recycle(vector);
     }
 
     #[test]
-    fn shared_memory_comes_back_once_nobody_reads_it() {
+    fn shared_memory_is_reclaimed_after_its_last_reader() {
         let mut pool = Pool::default();
         let mut owner = Some(std::sync::Arc::new(vec![1.0; 128]));
         let reader = owner.clone();
-        let place = reader.as_ref().map(|values| values.as_ptr());
+        let address = reader.as_ref().map(|values| values.as_ptr());
         let reclaim = move || match std::sync::Arc::try_unwrap(owner.take()?) {
             Ok(values) => Some(values),
             Err(shared) => {
@@ -181,24 +181,24 @@ mod tests {
             }
         };
         pool.shared.push((0, Box::new(reclaim)));
-        assert!(pool.take(128).is_none(), "it is read");
+        assert!(pool.take(128).is_none(), "another reader exists");
         drop(reader);
         assert!(pool.take(64).is_none(), "another length");
-        assert_eq!(pool.take(128).map(|values| values.as_ptr()), place);
+        assert_eq!(pool.take(128).map(|values| values.as_ptr()), address);
         assert!(pool.shared.is_empty());
     }
 
     #[test]
     fn buffers_without_use_are_freed() {
         let mut pool = Pool::default();
-        pool.give(vec![0.0; 64]);
-        for _ in 0..PATIENCE {
+        pool.recycle(vec![0.0; 64]);
+        for _ in 0..MAX_IDLE_REQUESTS {
             let values = pool.take(128).unwrap_or_else(|| vec![0.0; 128]);
-            pool.give(values);
+            pool.recycle(values);
             assert_eq!(pool.idle.len(), 2);
         }
         let values = pool.take(128).unwrap_or_default();
-        pool.give(values);
+        pool.recycle(values);
         assert_eq!(pool.idle.iter().map(|(_, values)| values.len()).collect::<Vec<_>>(), [128]);
     }
 }

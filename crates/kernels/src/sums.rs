@@ -12,10 +12,10 @@ use super::vector::{update, vectorized};
 /// # Panics
 /// Panics if the lengths differ.
 pub fn add(sums: &mut [f32], values: &[f32]) {
-    const PIECE: usize = 1 << 14;
+    const PIECE_LENGTH: usize = 1 << 14;
     assert_eq!(sums.len(), values.len(), "numbers to add");
-    let pieces = sums.par_chunks_mut(PIECE).zip(values.par_chunks(PIECE));
-    for_each(pieces, PIECE, |(sums, values)| add_piece(sums, values));
+    let pieces = sums.par_chunks_mut(PIECE_LENGTH).zip(values.par_chunks(PIECE_LENGTH));
+    for_each(pieces, PIECE_LENGTH, |(sums, values)| add_piece(sums, values));
 }
 
 /// Adds the `others` to `first` along a binary tree in their order: `(first + a) + (b + c)` and so on. All numbers are
@@ -24,16 +24,20 @@ pub fn add(sums: &mut [f32], values: &[f32]) {
 /// # Panics
 /// Panics if the lengths differ.
 pub fn add_all(first: &mut [f32], others: &[&[f32]]) {
-    const PIECE: usize = 1 << 12;
+    const PIECE_LENGTH: usize = 1 << 12;
     if let [other] = others {
         return add(first, other);
     }
     others.iter().for_each(|other| assert_eq!(first.len(), other.len(), "numbers to add"));
-    for_each(first.par_chunks_mut(PIECE).enumerate(), PIECE * others.len(), |(index, first)| {
-        let of_piece = index * PIECE..index * PIECE + first.len();
-        let others = others.iter().map(|other| &other[of_piece.clone()]).collect::<Vec<_>>();
-        add_piece_along_tree(first, &others);
-    });
+    for_each(
+        first.par_chunks_mut(PIECE_LENGTH).enumerate(),
+        PIECE_LENGTH * others.len(),
+        |(index, first)| {
+            let range = index * PIECE_LENGTH..index * PIECE_LENGTH + first.len();
+            let others = others.iter().map(|other| &other[range.clone()]).collect::<Vec<_>>();
+            add_piece_along_tree(first, &others);
+        },
+    );
 }
 
 fn add_piece_along_tree(first: &mut [f32], others: &[&[f32]]) {

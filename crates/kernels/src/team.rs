@@ -13,13 +13,13 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// The time that a member spins before it sleeps, longer than the gap between two kernels of a step.
-const PATIENCE: Duration = Duration::from_millis(5);
+const SPIN_TIME: Duration = Duration::from_millis(5);
 
 thread_local! {
     /// The team led by this thread, or null.
     static LED: Cell<*const Team> = const { Cell::new(std::ptr::null()) };
     /// True while this thread runs work of a team.
-    static IS_AT_WORK: Cell<bool> = const { Cell::new(false) };
+    static IS_WORKING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The work that all members run at the same time, each with its own number.
@@ -51,7 +51,7 @@ struct Member {
 /// Runs `work`, with its kernels computed by this thread and `threads - 1` more.
 pub fn with_threads<T>(threads: usize, work: impl FnOnce() -> T) -> T {
     /// The stack size of a program's main thread.
-    const STACK: usize = 8 << 20;
+    const STACK_BYTES: usize = 8 << 20;
     if threads < 2 {
         return work();
     }
@@ -68,7 +68,7 @@ pub fn with_threads<T>(threads: usize, work: impl FnOnce() -> T) -> T {
         let team = team.clone();
         let name = format!("kernels-{}", member + 1);
         // If spawning fails, fewer threads compute the same results.
-        let _ = thread::Builder::new().name(name).stack_size(STACK).spawn(move || team.serve(member));
+        let _ = thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || team.serve(member));
     }
     struct End<'a>(&'a Team, *const Team);
     impl Drop for End<'_> {
@@ -96,27 +96,27 @@ pub fn map<I: Send, T: Send>(items: Vec<I>, work: impl Fn(I) -> T + Sync) -> Vec
             *done = Some(work(item));
         }
     });
-    done.into_iter().map(|done| done.expect("every item is worked on")).collect()
+    done.into_iter().map(|done| done.expect("every item is processed")).collect()
 }
 
 /// Returns the number of threads that compute the kernels called by this thread.
 pub fn threads() -> usize {
-    if IS_AT_WORK.get() {
+    if IS_WORKING.get() {
         return 1;
     }
     led().map_or_else(rayon::current_num_threads, |team| team.members.len() + 1)
 }
 
 /// Returns true if this thread leads a team or runs the work of one.
-pub(super) fn is_here() -> bool {
-    IS_AT_WORK.get() || !LED.get().is_null()
+pub(super) fn is_active() -> bool {
+    IS_WORKING.get() || !LED.get().is_null()
 }
 
-/// Runs `work` on up to `most` threads, each with its own number: this thread is the first, the others are members of
-/// its team. Only members that join in time take part. Returns when all of them are done.
-pub(super) fn run(most: usize, work: &Work) {
+/// Runs `work` on up to `max_threads` threads, each with its own number: this thread is the first, the others are
+/// members of its team. Only members that join in time take part. Returns when all of them are done.
+pub(super) fn run(max_threads: usize, work: &Work) {
     match led() {
-        Some(team) if !IS_AT_WORK.get() && most > 1 => team.run(most - 1, work),
+        Some(team) if !IS_WORKING.get() && max_threads > 1 => team.run(max_threads - 1, work),
         _ => work(0),
     }
 }
@@ -133,20 +133,20 @@ impl Team {
         impl Drop for Close<'_> {
             fn drop(&mut self) {
                 self.0.is_open.store(false, Ordering::SeqCst);
-                IS_AT_WORK.set(false);
+                IS_WORKING.set(false);
                 let mut rounds = 0_u32;
                 while self.0.inside.load(Ordering::SeqCst) > 0 {
-                    look_again(&mut rounds);
+                    spin(&mut rounds);
                 }
             }
         }
-        let place: *const &Work = &work;
-        self.work.store(place.cast_mut().cast(), Ordering::SeqCst);
+        let address: *const &Work = &work;
+        self.work.store(address.cast_mut().cast(), Ordering::SeqCst);
         self.wanted.store(wanted, Ordering::SeqCst);
         self.number.fetch_add(1, Ordering::SeqCst);
         self.is_open.store(true, Ordering::SeqCst);
         self.members.iter().take(wanted).for_each(Member::wake);
-        IS_AT_WORK.set(true);
+        IS_WORKING.set(true);
         let close = Close(self);
         work(0);
         drop(close);
@@ -157,7 +157,7 @@ impl Team {
 
     /// The loop of a member until the team ends.
     fn serve(&self, index: usize) {
-        IS_AT_WORK.set(true);
+        IS_WORKING.set(true);
         // Calls to rayon stay on this thread. If the pool cannot be built, they use the global one.
         let _pool = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
         let member = &self.members[index];
@@ -172,7 +172,7 @@ impl Team {
                     }
                     (rounds, since) = (0, Instant::now());
                 }
-                _ if rounds & 0x3F == 0x3F && since.elapsed() > PATIENCE => {
+                _ if rounds & 0x3F == 0x3F && since.elapsed() > SPIN_TIME => {
                     member.is_asleep.store(true, Ordering::SeqCst);
                     if self.number.load(Ordering::SeqCst) == done {
                         thread::park();
@@ -180,7 +180,7 @@ impl Team {
                     member.is_asleep.store(false, Ordering::SeqCst);
                     (rounds, since) = (0, Instant::now());
                 }
-                _ => look_again(&mut rounds),
+                _ => spin(&mut rounds),
             }
         }
     }
@@ -212,7 +212,7 @@ impl Member {
 }
 
 /// Spins once; every 64th round yields to other threads of this core.
-fn look_again(rounds: &mut u32) {
+fn spin(rounds: &mut u32) {
     *rounds = rounds.wrapping_add(1);
     if *rounds & 0x3F == 0 { thread::yield_now() } else { std::hint::spin_loop() }
 }
@@ -246,7 +246,7 @@ mod tests {
                 }));
             }
         });
-        assert!(!is_here(), "the team ends with its work");
+        assert!(!is_active(), "the team ends with its work");
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         with_threads(2, || {
             let begun = Instant::now();
             loop {
-                thread::sleep(2 * PATIENCE);
+                thread::sleep(2 * SPIN_TIME);
                 let ids = map(vec![(); 8], |()| {
                     thread::sleep(Duration::from_millis(1));
                     thread::current().id()
@@ -262,7 +262,7 @@ mod tests {
                 if ids.into_iter().collect::<HashSet<_>>().len() == 2 {
                     break;
                 }
-                assert!(begun.elapsed() < Duration::from_secs(20), "the member sleeps on");
+                assert!(begun.elapsed() < Duration::from_secs(20), "the member does not wake");
             }
         });
     }
@@ -275,7 +275,7 @@ mod tests {
                     map((0..64).collect(), |number: usize| assert!(number != bad, "on purpose"));
                 }));
                 assert!(panicked.is_err());
-                assert_eq!(map(vec![1, 2], |number| number + 1), [2, 3], "the team works on");
+                assert_eq!(map(vec![1, 2], |number| number + 1), [2, 3], "the team continues");
             }
         });
     }

@@ -10,11 +10,11 @@ pub(crate) fn widened(values: &[f32]) -> Vec<f64> {
 pub(crate) fn assert_close(what: &str, actual: &[f32], expected: &[f64]) {
     assert_eq!(actual.len(), expected.len(), "{what}: lengths");
     let largest = expected.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
-    for (place, (actual, expected)) in actual.iter().zip(expected).enumerate() {
+    for (index, (actual, expected)) in actual.iter().zip(expected).enumerate() {
         let difference = (f64::from(*actual) - expected).abs();
         assert!(
             difference <= 1e-5 * largest,
-            "{what}[{place}] = {actual}, not {expected} (largest {largest})"
+            "{what}[{index}] = {actual}, not {expected} (largest {largest})"
         );
     }
 }
@@ -32,8 +32,8 @@ pub(crate) fn erf(x: f64) -> f64 {
 /// Computes `left [rows, inner] * right [inner, columns]` in double precision.
 pub(crate) fn naive_product(left: &[f64], right: &[f64], inner: usize, columns: usize) -> Vec<f64> {
     (0..left.len() / inner * columns)
-        .map(|place| {
-            let (row, column) = (place / columns, place % columns);
+        .map(|index| {
+            let (row, column) = (index / columns, index % columns);
             (0..inner).map(|k| left[row * inner + k] * right[k * columns + column]).sum()
         })
         .collect()
@@ -42,5 +42,5 @@ pub(crate) fn naive_product(left: &[f64], right: &[f64], inner: usize, columns: 
 /// Transposes `matrix [rows, columns]`.
 pub(crate) fn transposed<T: Copy>(matrix: &[T], columns: usize) -> Vec<T> {
     let rows = matrix.len() / columns;
-    (0..matrix.len()).map(|place| matrix[place % rows * columns + place / rows]).collect()
+    (0..matrix.len()).map(|index| matrix[index % rows * columns + index / rows]).collect()
 }

@@ -1,5 +1,4 @@
-//! Enum-valued config keys: enums that list the keys each of their variants uses, and the keys that a config does not
-//! use.
+//! Enum-valued config keys: enums that list the keys that each variant uses, and the keys that a config does not use.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -22,13 +21,13 @@ pub trait Choice: Copy + PartialEq + Display + 'static {
 /// use causal_attention_nn::choice::Choice;
 ///
 /// causal_attention_nn::choices! {
-///     /// How the learning rate changes.
+///     /// The schedule of the learning rate.
 ///     #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 ///     #[serde(rename_all = "snake_case")]
 ///     pub enum Schedule {
-///         /// It stays.
+///         /// The learning rate is constant.
 ///         Constant,
-///         /// It falls to `lowest`.
+///         /// The learning rate falls linearly to `lowest`.
 ///         Linear uses ["lowest"],
 ///     }
 /// }

@@ -1,5 +1,5 @@
-//! How modules print. A module without parts prints its sizes on one line, as Burn's own modules do; a module of other
-//! modules prints as a tree.
+//! The display of modules. A module without submodules prints its sizes on one line, like Burn's own modules; other
+//! modules print as a tree.
 
 /// Implements the display of a module on one line, with these values.
 macro_rules! display_line {
@@ -31,7 +31,7 @@ macro_rules! display_tree {
     };
 }
 
-/// Implements the display of an enum of modules as that of its variant's module.
+/// Displays an enum of modules as the module of its variant.
 macro_rules! display_variant {
     ($module:ident { $($variant:ident),+ $(,)? }) => {
         impl<B: Backend> burn::module::ModuleDisplay for $module<B> {

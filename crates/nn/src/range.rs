@@ -14,14 +14,14 @@ pub const MAX_INTEGER: u64 = i64::MAX as u64;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Range {
     /// Integers between two bounds, both inclusive.
-    Whole(u64, u64),
+    Integer(u64, u64),
     /// Finite numbers between two bounds.
     Real(Bound<f64>, Bound<f64>),
 }
 
 impl Range {
     /// Any non-negative integer.
-    pub const ANY: Self = Self::Whole(0, MAX_INTEGER);
+    pub const ANY: Self = Self::Integer(0, MAX_INTEGER);
     /// A positive number.
     pub const POSITIVE: Self = Self::Real(Excluded(0.0), Unbounded);
     /// A non-negative number.
@@ -33,11 +33,11 @@ impl Range {
     /// A number in (0, 1).
     pub const BETWEEN_0_AND_1: Self = Self::Real(Excluded(0.0), Excluded(1.0));
 
-    /// Returns what is wrong with `number`, as a clause that follows the number; `None` if it is valid. A number must
+    /// Returns the problem with `number` as a clause that follows the number; `None` if it is valid. A number must
     /// be in range both as written and in single precision, in which models compute.
     pub fn problem(self, number: Number) -> Option<String> {
         Some(match (self, number) {
-            (Self::Whole(least, most), Number::Whole(value)) if !(least..=most).contains(&value) => {
+            (Self::Integer(min, max), Number::Integer(value)) if !(min..=max).contains(&value) => {
                 self.to_string()
             }
             (Self::Real(..), Number::Real(value)) if !self.holds(value) => self.to_string(),
@@ -45,13 +45,13 @@ impl Range {
                 let single = value as f32;
                 match single {
                     _ if single.is_infinite() => {
-                        "is infinite in single precision: write less than 3e38".to_string()
+                        "is infinite in single precision; use a value below 3e38".to_string()
                     }
                     0.0 if value != 0.0 && self.holds(0.0) => {
-                        "is 0 in single precision: write 0, or more than 1e-37".to_string()
+                        "is 0 in single precision; use 0, or a value above 1e-37".to_string()
                     }
-                    0.0 if value != 0.0 => "is 0 in single precision: write more than 1e-37".to_string(),
-                    _ if !self.holds(f64::from(single)) => format!("{self}, in single precision too"),
+                    0.0 if value != 0.0 => "is 0 in single precision; use a value above 1e-37".to_string(),
+                    _ if !self.holds(f64::from(single)) => format!("{self}, also in single precision"),
                     _ => return None,
                 }
             }
@@ -62,23 +62,23 @@ impl Range {
     /// Returns a noun phrase for the numbers of this range, without the upper bound.
     pub fn noun(self) -> String {
         match self {
-            Self::Whole(0, _) => "a non-negative integer".to_string(),
-            Self::Whole(1, _) => "a positive integer".to_string(),
-            Self::Whole(least, _) => format!("an integer of at least {least}"),
+            Self::Integer(0, _) => "a non-negative integer".to_string(),
+            Self::Integer(1, _) => "a positive integer".to_string(),
+            Self::Integer(min, _) => format!("an integer of at least {min}"),
             Self::Real(..) => "a number".to_string(),
         }
     }
 
     fn holds(self, value: f64) -> bool {
-        let Self::Real(least, most) = self else { return false };
-        let is_above = match least {
-            Included(least) => value >= least,
-            Excluded(least) => value > least,
+        let Self::Real(min, max) = self else { return false };
+        let is_above = match min {
+            Included(min) => value >= min,
+            Excluded(min) => value > min,
             Unbounded => true,
         };
-        let is_below = match most {
-            Included(most) => value <= most,
-            Excluded(most) => value < most,
+        let is_below = match max {
+            Included(max) => value <= max,
+            Excluded(max) => value < max,
             Unbounded => true,
         };
         is_above && is_below && value.is_finite()
@@ -89,15 +89,12 @@ impl fmt::Display for Range {
     /// Writes the requirement as a clause that follows the number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Whole(least, MAX_INTEGER) => write!(f, "must be {least} or above, up to {MAX_INTEGER}"),
-            Self::Whole(least, most) => write!(f, "must be from {least} to {most}"),
-            Self::Real(Included(least), Unbounded) => write!(f, "must be {least} or a number above it"),
-            Self::Real(Excluded(least), Unbounded) => write!(f, "must be a number above {least}"),
-            Self::Real(Included(least), Excluded(most)) => write!(f, "must lie in [{least}, {most})"),
-            Self::Real(Excluded(least), Excluded(most)) => {
-                write!(f, "must be above {least} and below {most}")
-            }
-            Self::Real(..) => f.write_str("must be a finite number"),
+            Self::Integer(min, max) => write!(f, "must be in [{min}, {max}]"),
+            Self::Real(Included(min), Unbounded) => write!(f, "must be finite and at least {min}"),
+            Self::Real(Excluded(min), Unbounded) => write!(f, "must be finite and above {min}"),
+            Self::Real(Included(min), Excluded(max)) => write!(f, "must be in [{min}, {max})"),
+            Self::Real(Excluded(min), Excluded(max)) => write!(f, "must be in ({min}, {max})"),
+            Self::Real(..) => f.write_str("must be finite"),
         }
     }
 }
@@ -106,20 +103,20 @@ impl fmt::Display for Range {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
     /// An integer.
-    Whole(u64),
+    Integer(u64),
     /// Any number.
     Real(f64),
 }
 
 impl From<usize> for Number {
     fn from(value: usize) -> Self {
-        Self::Whole(value as u64)
+        Self::Integer(value as u64)
     }
 }
 
 impl From<u64> for Number {
     fn from(value: u64) -> Self {
-        Self::Whole(value)
+        Self::Integer(value)
     }
 }
 
@@ -132,7 +129,7 @@ impl From<f64> for Number {
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Whole(value) => write!(f, "{value}"),
+            Self::Integer(value) => write!(f, "{value}"),
             Self::Real(value) => write!(f, "{value}"),
         }
     }
@@ -178,23 +175,23 @@ mod tests {
 
     #[test]
     fn ranges_are_checked_in_single_precision_too() {
-        let said = |range: Range, number: f64| range.problem(number.into()).unwrap_or_default();
+        let problem = |range: Range, number: f64| range.problem(number.into()).unwrap_or_default();
         for (range, number, expected) in [
-            (Range::POSITIVE, 0.0, "must be a number above 0"),
-            (Range::POSITIVE, f64::NAN, "must be a number above 0"),
-            (Range::POSITIVE, f64::INFINITY, "must be a number above 0"),
-            (Range::POSITIVE, 1e-60, "is 0 in single precision: write more than"),
+            (Range::POSITIVE, 0.0, "must be finite and above 0"),
+            (Range::POSITIVE, f64::NAN, "must be finite and above 0"),
+            (Range::POSITIVE, f64::INFINITY, "must be finite and above 0"),
+            (Range::POSITIVE, 1e-60, "is 0 in single precision; use a value above"),
             (Range::NON_NEGATIVE, 1e-60, "is 0 in single precision"),
             (Range::NON_NEGATIVE, 1e308, "is infinite in single precision"),
-            (Range::FRACTION, 1.0, "must lie in [0, 1)"),
-            (Range::FRACTION, 0.999_999_999, "must lie in [0, 1), in single precision too"),
-            (Range::BETWEEN_0_AND_1, 1.0, "must be above 0 and below 1"),
-            (Range::FROM_1, 0.5, "must be 1 or a number above it"),
+            (Range::FRACTION, 1.0, "must be in [0, 1)"),
+            (Range::FRACTION, 0.999_999_999, "must be in [0, 1), also in single precision"),
+            (Range::BETWEEN_0_AND_1, 1.0, "must be in (0, 1)"),
+            (Range::FROM_1, 0.5, "must be finite and at least 1"),
         ] {
-            assert!(said(range, number).contains(expected), "{number}: {}", said(range, number));
+            assert!(problem(range, number).contains(expected), "{number}: {}", problem(range, number));
         }
         for number in [0.0, 1e-12, 0.5] {
-            assert_eq!(said(Range::FRACTION, number), "", "{number}");
+            assert_eq!(problem(Range::FRACTION, number), "", "{number}");
         }
     }
 }

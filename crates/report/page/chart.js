@@ -72,8 +72,8 @@ function drawChart(svg, spec) {
   }
   svg.append(shape("line", { class: "axis", x1: BORDER.left, x2: BORDER.left + inner.width, y1: bottom, y2: bottom }));
   svg.append(shape("text", { x: BORDER.left + inner.width / 2, y: bottom + 39, "text-anchor": "middle" }, spec.xTitle ?? "step"));
-  const turned = `translate(12 ${BORDER.top + inner.height / 2}) rotate(-90)`;
-  svg.append(shape("text", { transform: turned, "text-anchor": "middle" }, spec.title));
+  const rotated = `translate(12 ${BORDER.top + inner.height / 2}) rotate(-90)`;
+  svg.append(shape("text", { transform: rotated, "text-anchor": "middle" }, spec.title));
 
   const clip = shape("clipPath", { id: `${svg.id}-clip` });
   clip.append(shape("rect", { x: BORDER.left, y: BORDER.top, width: inner.width, height: inner.height + 1 }));

@@ -51,7 +51,7 @@ function followTheme(redraw) {
     else delete root.dataset.theme;
     const name = { light: "Light", dark: "Dark" }[next] ?? "Auto";
     at("theme").replaceChildren(name);
-    at("theme").setAttribute("aria-label", `${name}: colours${next ? "" : " as the system has them"}`);
+    at("theme").setAttribute("aria-label", next ? `${name} colours` : `${name}: colours of the system`);
     redraw();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

@@ -75,7 +75,7 @@ const drawn = () => runs.map((run, i) => i).sort((a, b) => Number(a === state.ch
 
 function drawCurves() {
   const all = runs.flatMap((run, i) => data.curves[i].loss.map((loss) => height(run, loss)).filter(known)).sort((a, b) => a - b);
-  const [low, high] = all.length > 0 ? [all[0], all[Math.min(Math.floor(all.length * 0.98), all.length - 1)]] : [0, 1]; // as in the plots
+  const [low, high] = all.length > 0 ? [all[0], all[Math.min(Math.floor(all.length * 0.98), all.length - 1)]] : [0, 1]; // as in the pictures
   const around = (high - low) * 0.06 || 0.1;
   const range = [low - around, high + around];
   const end = Math.max(...data.curves.map((curve) => curve[state.x].at(-1) ?? 0), 1);
@@ -159,7 +159,7 @@ function drawHeads() {
 
 function start() {
   at("title").append(`${runs.length} runs compared`);
-  at("lead").append(keys.length > 0 ? `they differ in ${keys.join(", ")}` : "they differ in nothing but the seed");
+  at("lead").append(keys.length > 0 ? `settings differ in ${keys.join(", ")}` : "runs differ only in the seed");
   at("sentences").append(...sentences.map((sentence) => element("li", {}, sentence)));
   fillTable(at("settings"), settingColumns, settings, null, (setting) => settings.indexOf(setting));
   at("settings").querySelectorAll("th button").forEach((button) => button.replaceWith(button.textContent));
@@ -167,7 +167,7 @@ function start() {
     row.removeAttribute("tabindex");
     row.firstChild.prepend(element("span", { "aria-hidden": "true", style: `color: ${settingColor(i)}` }, "● "));
   });
-  at("legend").append(...data.names.slice(0, 8).flatMap((name, i) => [element("span", { style: `color: ${settingColor(i)}` }, "● "), i < 7 ? name : "the other settings", "  "]));
+  at("legend").append(...data.names.slice(0, 8).flatMap((name, i) => [element("span", { style: `color: ${settingColor(i)}` }, "● "), i < 7 ? name : "other settings", "  "]));
   const option = (value, name) => element("option", { value }, name);
   at("x").append(option("step", "steps"), option("tokens", "tokens"), option("seconds", "seconds"));
   at("x").addEventListener("change", (event) => update({ x: event.target.value }));

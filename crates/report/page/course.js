@@ -27,9 +27,9 @@ function lossSeries() {
   const noisy = loss.smoothed.x.length > 0;
   return [
     { name: "learning rate", key: "learningRate", ...loss.rate, color: "var(--purple)", width: 1.25, right: [0, data.rates_end] },
-    { name: noisy ? "training, single steps" : "training", key: "training", ...loss.training, color: "var(--blue)", width: noisy ? 0.75 : 2, faint: noisy },
+    { name: noisy ? "training, individual steps" : "training", key: "training", ...loss.training, color: "var(--blue)", width: noisy ? 0.75 : 2, faint: noisy },
     ...(noisy ? [{ name: data.window ? `smoothed over ${whole(data.window)} steps` : "smoothed", ...loss.smoothed, color: "var(--blue)", width: 2 }] : []),
-    { name: "training objective (smoothed labels)", key: "objective", ...loss.objective, color: "var(--muted)", width: 1 },
+    { name: "training objective (with label smoothing)", key: "objective", ...loss.objective, color: "var(--muted)", width: 1 },
     { name: "validation", key: "validation", ...loss.validation, color: "var(--vermilion)", width: 2, dots: loss.validation.x.length <= 60 },
   ].filter((series) => series.x.length > 0);
 }

@@ -1,17 +1,17 @@
 // The run as a film: the model's output for one sequence at several training steps, each added as a sequence of the page.
 
 /** The index of the film's first sequence. */
-const FILM = data.readings.length;
+const FIRST_FILM_SAMPLE = data.readings.length;
 for (const { reading, maps: packed } of data.film ?? []) {
   data.readings.push(reading);
   data.maps.push(packed);
 }
 // JSON encodes NaN as null.
-for (const { targets, likeliest } of data.readings) {
-  for (const token of [...targets, ...likeliest.flat()]) if (token !== null) token.probability ??= NaN;
+for (const { targets, most_likely } of data.readings) {
+  for (const token of [...targets, ...most_likely.flat()]) if (token !== null) token.probability ??= NaN;
 }
 /** The frames of the film, ordered by step; the last one has the weights that the page shows. */
-const frames = (data.film ?? []).map(({ step }, number) => ({ sample: FILM + number, name: `step ${whole(step)}`, step }));
+const frames = (data.film ?? []).map(({ step }, number) => ({ sample: FIRST_FILM_SAMPLE + number, name: `step ${whole(step)}`, step }));
 if (frames.length > 0) frames.push({ sample: data.sample, name: "end", step: null });
 
 /** Draws the film strip of the chosen head, with one colour scale for all frames. */
@@ -47,12 +47,12 @@ function markFilm() {
   at("film-step").setAttribute("aria-valuetext", frames[Math.max(number, 0)]?.name ?? "");
   const { name } = frames[number] ?? {};
   at("film-reading").dataset.frame = number;
-  at("film-reading").replaceChildren(name === undefined ? "" : name === "end" ? "the weights that the page shows" : name);
+  at("film-reading").replaceChildren(name === undefined ? "" : name === "end" ? "the weights of this page" : name);
 }
 
 let isPlaying = null;
 
-/** Plays the film, from the first frame if the last one is shown; stops it if it is playing. */
+/** Plays the film, starting over if the last frame is shown; stops the film if it is playing. */
 function play() {
   const stop = () => {
     clearInterval(isPlaying);

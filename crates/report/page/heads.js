@@ -60,7 +60,7 @@ function sortBy(key) {
 
 function drawScoreTable() {
   at("score-table").hidden = data.scores.length === 0;
-  at("measured").replaceChildren(`Measured on ${data.measured_on}. A heading sorts, here and above; once more, the other way round.`);
+  at("measured").replaceChildren(`Measured on ${data.measured_on}. Click a heading to sort, here and above; click again to reverse.`);
   // The pressed button is recreated and gets the focus back.
   const focused = /** @type {?HTMLElement} */ (document.activeElement?.closest("#scores button"))?.dataset;
   const heading = data.scores.map((score) => {

@@ -46,9 +46,9 @@ function maps(sample = state.sample, kind = state.kind) {
 
 /** The encoding of a weight in a byte: its square root in 254 steps, or 255 for NaN. */
 const STEPS = 254;
-const NOT_A_NUMBER = 255;
-const weightOf = (byte) => (byte === null ? null : byte === NOT_A_NUMBER ? NaN : (byte / STEPS) ** 2);
-const byteOf = (weight) => (weight === null ? null : Number.isNaN(weight) ? NOT_A_NUMBER : Math.round(Math.sqrt(weight) * STEPS));
+const NAN_BYTE = 255;
+const weightOf = (byte) => (byte === null ? null : byte === NAN_BYTE ? NaN : (byte / STEPS) ** 2);
+const byteOf = (weight) => (weight === null ? null : Number.isNaN(weight) ? NAN_BYTE : Math.round(Math.sqrt(weight) * STEPS));
 
 /** Returns the quantile at `share` of the weights, from the counts of their bytes. */
 function quantile(counts, share) {
@@ -71,7 +71,7 @@ function scaleTop(shown = maps()) {
         let most = 0;
         shown.keys.forEach((_, key) => {
           const byte = shown.byte(layer, head, query, key);
-          if (byte === null || byte === NOT_A_NUMBER) return;
+          if (byte === null || byte === NAN_BYTE) return;
           cells[byte] += 1;
           most = Math.max(most, byte);
         });

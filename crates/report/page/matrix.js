@@ -3,8 +3,8 @@
 const LABEL_FONT = '11px ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace';
 const TITLE_FONT = '12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 /** The smallest distance between labels, and the smallest width of cells with grid lines, in CSS pixels. */
-const LINE = 13;
-const LINED = 10;
+const LABEL_SPACING = 13;
+const MIN_LINED_CELL = 10;
 let layout = null;
 /** The width available for the map, cached on resize: reading it while tokens change would force a layout. */
 let stageWidth = 0;
@@ -23,8 +23,8 @@ function matrixLayout(canvas) {
   const [width, height] = [cell * keys.length, cell * queries.length];
   // Every label if there is room, else every second, fifth, tenth...
   const step = (size) => [1, 2, 5, 10, 20, 50, 100, 200, 500].find((step) => step * cell >= size) ?? 1000;
-  const flat = step(widest(across) + 6) <= step(LINE);
-  const strides = { down: step(LINE), across: flat ? step(widest(across) + 6) : step(LINE) };
+  const flat = step(widest(across) + 6) <= step(LABEL_SPACING);
+  const strides = { down: step(LABEL_SPACING), across: flat ? step(widest(across) + 6) : step(LABEL_SPACING) };
   const top = 7; // half a label
   return { queries, keys, down, across, strides, flat, left, top, cell, width, height, below: flat ? 46 : widest(across) + 36 };
 }
@@ -44,7 +44,7 @@ function drawMatrix() {
   pen.scale(sharp, sharp);
   pen.imageSmoothingEnabled = cell * sharp < 1;
   pen.drawImage(thumbnails.get(`${state.layer} ${state.head}`).querySelector("canvas"), left, top, width, height);
-  if (cell >= LINED) {
+  if (cell >= MIN_LINED_CELL) {
     pen.strokeStyle = themed("paper");
     pen.lineWidth = 0.5;
     pen.beginPath();
@@ -69,10 +69,10 @@ function drawMatrix() {
 function drawLabels(pen) {
   const { down, across, strides, flat, left, top, cell, width, height, below } = layout;
   const bottom = top + height;
-  const write = (text, x, y, turned, align) => {
+  const write = (text, x, y, rotated, align) => {
     pen.save();
     pen.translate(x, y);
-    if (turned) pen.rotate(-Math.PI / 2);
+    if (rotated) pen.rotate(-Math.PI / 2);
     pen.direction = "ltr";
     pen.textAlign = align;
     pen.textBaseline = "middle";
@@ -123,13 +123,13 @@ function drawBar() {
   const top = isDifferent ? differenceTop() : scaleTop();
   at("bar-bottom").replaceChildren(isDifferent ? `−${significant(top)}` : "0");
   at("bar-top").replaceChildren(isDifferent ? `+${significant(top)}` : top < 1 ? `≥ ${significant(top)}` : "1");
-  at("bar-of").replaceChildren(!isDifferent ? "attention weight" : maps().isSame ? "change of the weight: no weight of any head changed" : "change of the weight");
+  at("bar-of").replaceChildren(!isDifferent ? "attention weight" : maps().isSame ? "change of the weight: none in any head" : "change of the weight");
 }
 
 /** Formats a weight to the precision of its byte. */
-const weightText = (weight) => (Number.isNaN(weight) ? "not a number" : weight < 0.01 ? significant(Number(weight.toPrecision(2))) : fixed(weight, 3));
+const weightText = (weight) => (Number.isNaN(weight) ? "NaN" : weight < 0.01 ? significant(Number(weight.toPrecision(2))) : fixed(weight, 3));
 
-/** Shows the weight under the cursor, and the keys that the query attends to most or the queries that attend most to the key. */
+/** Shows the weight under the cursor, and the strongest keys of its query or the strongest queries of its key. */
 function readCell() {
   const { queries, keys, bin, weight } = maps();
   const { sample, kind, layer, head } = state;
@@ -143,10 +143,10 @@ function readCell() {
   const reading = at("reading");
   Object.assign(reading.dataset, { sample, kind, layer, head, query, key, queryToken: queries[query].text, keyToken: keys[key].text, weight: value ?? "" });
   const was = value === null ? null : (maps().was?.(layer, head, query, key) ?? null);
-  const seen = value === null ? "cannot be seen" : `weight ${weightText(value)}${was === null ? "" : `, before the changes ${weightText(was)}`}`;
-  const together = bin > 1 ? ", a query's on all of these keys in the mean" : "";
+  const seen = value === null ? "not visible" : `weight ${weightText(value)}${was === null ? "" : ` (${weightText(was)} before the changes)`}`;
+  const together = bin > 1 ? ", averaged over the queries, on all of these keys" : "";
   reading.replaceChildren("query ", ...placeInWords(queries[query]), " → key ", ...placeInWords(keys[key]), `: ${seen}${together}`);
-  at("keys-title").replaceChildren(by ? "attended to most by" : "attends most to");
+  at("keys-title").replaceChildren(by ? "highest weights from" : "attends most to");
   at("keys").replaceChildren(...rows.slice(0, 6).filter((row) => row.value > 0).map(({ place, value }) =>
     barRow([tokenElement(place.text), element("span", {}, `at ${place.at}`)], value, weightText(value))));
 }

@@ -95,7 +95,7 @@ const mapViews = [
 /** Changes the state and redraws the views that depend on it. */
 function update(changes) {
   const next = { ...state, ...changes };
-  // A layer opens on the head that the plots show.
+  // A layer opens with the head that the pictures show.
   const opens = next.layer !== state.layer || next.kind !== state.kind;
   if (opens && changes.head === undefined) next.head = data.shown[next.kind][next.layer];
   if (next.sample !== state.sample && changes.position === undefined) next.position = 0;
@@ -123,8 +123,8 @@ function drawControls() {
   const note = at("maps-note");
   note.hidden = bin === 1;
   note.replaceChildren(bin === 0
-    ? "The maps of this sequence are left out, to keep the page small; its predictions stand below."
-    : `To keep the page small, ${bin} neighbouring tokens stand together: a cell is the weight that a query of its row puts on all keys of its column, in the mean.`);
+    ? "To keep the page small, this sequence has no maps; its predictions are below."
+    : `To keep the page small, ${bin} adjacent tokens share a cell, which shows the weight on all keys of its column, averaged over the queries of its row.`);
 }
 
 /** Updates the controls to match the state. */
@@ -155,7 +155,7 @@ function choices(id, name, count, chosen) {
 /** Returns the name of a sequence in the select, with a note if its maps are binned or missing. */
 function sampleName(sample) {
   const { bin } = data.maps[sample][0];
-  const without = bin === 0 ? " (predictions alone)" : bin > 1 ? ` (maps in bins of ${bin})` : "";
+  const without = bin === 0 ? " (predictions only)" : bin > 1 ? ` (maps in bins of ${bin})` : "";
   return isolated(data.readings[sample].sequence) + without;
 }
 
@@ -166,7 +166,7 @@ function startControls() {
     element("label", {}, element("input", { type: "radio", name: "kind", value: kind }), element("span", {}, KINDS[kind].name))));
   at("kinds").addEventListener("change", (event) => update({ kind: event.target.value }));
   at("left-out").hidden = data.left_out === 0;
-  at("left-out").replaceChildren(`${whole(data.left_out)} more sequences are left out, to keep the page small.`);
+  at("left-out").replaceChildren(`${whole(data.left_out)} more sequences are omitted to keep the page small.`);
   for (const id of ["sample", "predicted-sample"]) {
     at(id).append(...data.readings.map((reading, i) => element("option", { value: i }, sampleName(i))));
     at(id).addEventListener("change", (event) => update({ sample: Number(event.target.value) }));
@@ -188,17 +188,17 @@ function drawSummary() {
   at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
   const [line, ...parts] = data.circuit?.sentences ?? [];
   at("circuit").hidden = line === undefined;
-  at("circuit").querySelector("summary").append(data.circuit?.no_circuit ? line : `The circuit: ${line}`);
+  at("circuit").querySelector("summary").append(data.circuit?.no_circuit ? line : `Circuit: ${line}`);
   at("circuit").querySelector("ul").append(...parts.map((part) => element("li", {}, part)));
-  // The page of a single input has neither.
+  // The page of a single input has neither a summary nor a training curve.
   at("summary-title").closest("section").hidden = data.summary.length === 0;
   at("course-title").closest("section").hidden = data.summary.length === 0 && lossSteps.length === 0;
   const { weights } = data.loss;
   at("weights-note").hidden = loss.diverged === null && !weights;
   const diverged = loss.diverged === null ? "" : `The run diverged at step ${whole(loss.diverged)}. `;
-  at("weights-note").replaceChildren(`${diverged}What follows shows ${weights}.`);
+  at("weights-note").replaceChildren(`${diverged}This page shows ${weights}.`);
   at("config").append(data.config);
-  at("precision").append("Attention weights are kept in a byte each, to 0.004 or better, other numbers with seven digits. Colours of a sequence's maps have one scale.");
+  at("precision").append("Attention weights are stored in one byte each, accurate to 0.004 or better; other numbers have seven significant digits. All maps of a sequence share one colour scale.");
 }
 
 if (maps().bin > 0) {

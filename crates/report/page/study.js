@@ -79,12 +79,12 @@ function drawCurves() {
   const ordered = [...trials].reverse().sort((a, b) => (a.trial === state.chosen) - (b.trial === state.chosen));
   const height = (loss) => (floor === null ? loss : Math.log10(Math.max(loss - floor, 1e-4)));
   const all = trials.flatMap((trial) => trial.curve.map(([, loss]) => height(loss))).sort((a, b) => a - b);
-  const [low, high] = [all[0], all[Math.min(Math.floor(all.length * 0.98), all.length - 1)]]; // as in the plots
+  const [low, high] = [all[0], all[Math.min(Math.floor(all.length * 0.98), all.length - 1)]]; // as in the pictures
   const around = (high - low) * 0.06 || 0.1;
   const range = [low - around, high + around];
   const end = Math.max(...trials.flatMap((trial) => trial.curve.map(([tokens]) => tokens)), 1);
-  const heading = floor === null ? "Validation loss by tokens" : "Validation loss above the floor, by tokens";
-  at("curves-heading").replaceChildren(result.seeds > 1 ? `${heading}, of the first seed` : heading);
+  const heading = floor === null ? "Validation loss by tokens" : "Validation loss above the floor by tokens";
+  at("curves-heading").replaceChildren(result.seeds > 1 ? `${heading} (first seed)` : heading);
   // A curve that is entirely above the frame is drawn along its upper edge, so that every trial is visible.
   const places = (curve) => {
     const heights = curve.map(([, loss]) => height(loss));
@@ -108,7 +108,7 @@ function drawCurves() {
     }),
   });
   at("curves-note").hidden = data.strong >= trials.length;
-  at("curves-note").replaceChildren(`The best ${data.strong} are coloured, the others grey; no more than ${whole(data.drawn)} are drawn.`);
+  at("curves-note").replaceChildren(`The best ${data.strong} trials are coloured, the others grey; at most ${whole(data.drawn)} curves are drawn.`);
 }
 
 function drawDots() {

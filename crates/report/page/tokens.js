@@ -10,11 +10,11 @@ const pointed = () => (isBy() ? state.key : state.query);
 function drawTokens() {
   const { queries, keys } = maps();
   const options = (places, name) => places.map((place, i) =>
-    tokenElement(place.text, { role: "option", id: `${name}-${i}`, "data-index": i, "data-token": place.text, title: `at ${place.at}` }));
+    tokenElement(place.text, { role: "option", id: `${name}-${i}`, "data-index": i, "data-token": place.text, title: `position ${place.at}` }));
   at("tokens").replaceChildren(...options(isBy() ? keys : queries, "token"));
   at("lit").hidden = isSelf();
   at("lit").replaceChildren(...(isSelf() ? [] : options(isBy() ? queries : keys, "lit")));
-  at("tokens-title").replaceChildren(isSelf() ? "" : `Point at a ${isBy() ? "key" : "query"}; below are the ${isBy() ? "queries" : "keys"}.`);
+  at("tokens-title").replaceChildren(isSelf() ? "" : `Hover over a ${isBy() ? "key" : "query"} to highlight its ${isBy() ? "queries" : "keys"}.`);
 }
 
 function lightTokens() {

@@ -6,19 +6,19 @@ use crate::numbers::counted;
 use crate::reading::{Layer, Reading};
 
 /// The maximum width of a cell, for short sequences.
-const WIDEST_CELL: f64 = 64.0;
+const MAX_CELL_WIDTH: f64 = 64.0;
 /// The minimum width of a map, for sequences of one or two tokens.
-const NARROWEST_MAP: f64 = 150.0;
+const MIN_MAP_WIDTH: f64 = 150.0;
 /// The maximum width of a map; a single wider map would be taller than a screen.
-const WIDEST_MAP: f64 = 700.0;
+const MAX_MAP_WIDTH: f64 = 700.0;
 /// The maximum width of a label, as a fraction of the map's width.
-const WIDEST_LABEL: f64 = 0.2;
+const MAX_LABEL_FRACTION: f64 = 0.2;
 /// The space between maps.
 const GAP: f64 = 18.0;
 /// The height of a map's own title.
-const TITLE: f64 = 24.0;
+const TITLE_HEIGHT: f64 = 24.0;
 /// The width of the colour bar with its labels.
-const BAR: f64 = 74.0;
+const BAR_WIDTH: f64 = 74.0;
 
 /// The layout of a map of a given width: its cells and the tokens next to them.
 struct Layout {
@@ -32,12 +32,12 @@ impl Layout {
     fn new(layer: &Layer<'_>, width: f64) -> Self {
         let [queries, keys] = layer.tokens;
         let axis =
-            |tokens, length, is_across| TokenAxis::new(tokens, width * WIDEST_LABEL, length, is_across);
+            |tokens, length, is_across| TokenAxis::new(tokens, width * MAX_LABEL_FRACTION, length, is_across);
         // The size of the labels depends on the width left for the cells, and vice versa.
         let left = |length| axis(queries, length, false).depth();
         let left = left(width - left(width));
-        let cell = ((width - left) / keys.len() as f64).min(WIDEST_CELL);
-        let side = (cell * keys.len() as f64).max(NARROWEST_MAP).min(width - left).floor();
+        let cell = ((width - left) / keys.len() as f64).min(MAX_CELL_WIDTH);
+        let side = (cell * keys.len() as f64).max(MIN_MAP_WIDTH).min(width - left).floor();
         // Cells are square, unless that would make the map very flat or very tall.
         let height = side * queries.len() as f64 / keys.len() as f64;
         let least = (queries.len() as f64 * 14.0).clamp(1.0, side);
@@ -50,7 +50,7 @@ impl Layout {
     }
 
     fn height(&self) -> f64 {
-        TITLE + self.cells.1 + self.keys.depth() + GAP
+        TITLE_HEIGHT + self.cells.1 + self.keys.depth() + GAP
     }
 
     fn map(&self, layer: &Layer<'_>, head: usize) -> HeatMap {
@@ -65,16 +65,17 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         (None, 4) => 2,
         (_, layers) => layers.min(3),
     };
-    let width = (WIDTH - 2.0 * MARGIN - BAR) / columns as f64 - GAP;
-    let layouts: Vec<Layout> = layers.iter().map(|layer| Layout::new(layer, width.min(WIDEST_MAP))).collect();
+    let width = (WIDTH - 2.0 * MARGIN - BAR_WIDTH) / columns as f64 - GAP;
+    let layouts: Vec<Layout> =
+        layers.iter().map(|layer| Layout::new(layer, width.min(MAX_MAP_WIDTH))).collect();
     let rows = layouts.chunks(columns).map(|row| row.iter().map(Layout::height).fold(0.0, f64::max));
     let rows: Vec<f64> = rows.collect();
     let title = format!("{run}: attention, {}", shown(layers));
     let is_binned = layouts.iter().any(|layout| layout.queries.bin.max(layout.keys.bin) > 1);
     let bins =
-        if is_binned { "; a bin shows the weight on all its keys, averaged over its queries" } else { "" };
+        if is_binned { "; a bin is the weight on all its keys, averaged over its queries" } else { "" };
     let note = format!(
-        "{}, {}; a row is a query, its cells are the keys it sees; colours on the scale of all heads{bins}",
+        "{}, {}; rows are queries, columns are keys; all heads share one colour scale{bins}",
         reading.sequence,
         counted(reading.inputs.len(), "token"),
     );
@@ -87,13 +88,13 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let names = layers.iter().map(|layer| Text::new(13.0).bold().width(&layer.name) + 8.0);
     let panel = layouts.iter().map(Layout::width).chain(names).fold(0.0, f64::max).min(width);
     let pitch = panel + GAP;
-    let left = (WIDTH - columns as f64 * pitch - BAR) / 2.0;
+    let left = (WIDTH - columns as f64 * pitch - BAR_WIDTH) / 2.0;
     let mut top = HEADING;
     for ((layers, layouts), height) in layers.chunks(columns).zip(layouts.chunks(columns)).zip(&rows) {
         for (column, (layer, layout)) in layers.iter().zip(layouts).enumerate() {
             let left = left + column as f64 * pitch;
             let (width, height) = layout.cells;
-            let area = Rect { left: left + layout.queries.depth(), top: top + TITLE, width, height };
+            let area = Rect { left: left + layout.queries.depth(), top: top + TITLE_HEIGHT, width, height };
             layer.draw_title(&mut picture, (left, top + 10.0), area.left - left, panel);
             scale.draw(&mut picture, area, &layout.map(layer, layer.shown));
             layout.queries.draw(&mut picture, area, "query");
@@ -102,7 +103,7 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         top += height;
     }
     let height = layouts.first().map_or(1.0, |layout| layout.cells.1).max(120.0);
-    let bar = Rect { left: left + columns as f64 * pitch, top: HEADING + TITLE, width: 14.0, height };
+    let bar = Rect { left: left + columns as f64 * pitch, top: HEADING + TITLE_HEIGHT, width: 14.0, height };
     scale.draw_bar(&mut picture, bar);
     picture
 }

@@ -11,10 +11,10 @@ use crate::draw::{
 use crate::numbers::counted;
 use crate::reading::{Layer, Reading};
 
-/// The maximum number of lines; more could not be followed by eye.
-const MOST_LINES: f64 = 32.0;
+/// The maximum number of lines; more would be unreadable.
+const MAX_LINES: f64 = 32.0;
 /// The width of the colour bar with its labels.
-const BAR: f64 = 94.0;
+const BAR_WIDTH: f64 = 94.0;
 /// The margins around a panel's area: its axis on the left, its title above.
 const LEFT: f64 = 58.0;
 const ABOVE: f64 = 28.0;
@@ -29,13 +29,13 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         4..=6 => (2, 210.0),
         _ => (3, 150.0),
     };
-    let width = ((WIDTH - 2.0 * MARGIN - BAR) / columns as f64 - LEFT).floor();
+    let width = ((WIDTH - 2.0 * MARGIN - BAR_WIDTH) / columns as f64 - LEFT).floor();
     let axis = |layer: &Layer<'_>| TokenAxis::new(layer.tokens[1], f64::INFINITY, width, true);
     let axes: Vec<TokenAxis> = layers.iter().map(axis).collect();
     let below = axes.iter().map(TokenAxis::depth).fold(0.0, f64::max);
     let row = ABOVE + height + below + GAP;
     let longest = layers.iter().map(|layer| layer.tokens[0].len()).max().unwrap_or(1);
-    let stride = stride_of(MOST_LINES, longest as f64).max(2);
+    let stride = stride_of(MAX_LINES, longest as f64).max(2);
     let every = if stride == 2 { "for every second query" } else { &format!("every {stride} queries") };
     let title = format!("{run}: attention by key position, {}", shown(layers));
     let tokens = counted(reading.inputs.len(), "token");
@@ -69,14 +69,14 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         let title = if i % columns == 0 { "weight" } else { "" };
         let y = Axis::new(title, Interval { start: 0.0, end: top }, Scale::Linear);
         let positions = Interval { start: -0.5, end: keys as f64 - 0.5 };
-        let x = Axis { has_words: false, ..Axis::new("", positions, Scale::Whole) };
+        let x = Axis { is_labelled: false, ..Axis::new("", positions, Scale::Integer) };
         LineChart { area, x, y, series: series.collect() }.draw(&mut picture);
         axis.draw(&mut picture, area, "key");
     }
-    let (left, height) = (WIDTH - MARGIN - BAR + 18.0, height.max(200.0));
+    let (left, height) = (WIDTH - MARGIN - BAR_WIDTH + 18.0, height.max(200.0));
     let bar = Rect { left, top: HEADING + ABOVE, width: 14.0, height };
     let queries = Interval { start: 0.0, end: (longest.max(2) - 1) as f64 };
-    color_bar(&mut picture, bar, line_color, &Axis::new("query position", queries, Scale::Whole));
+    color_bar(&mut picture, bar, line_color, &Axis::new("query position", queries, Scale::Integer));
     picture
 }
 

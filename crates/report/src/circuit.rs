@@ -8,14 +8,14 @@ use crate::draw::color::{BACKGROUND, BLUE, GREEN, INK, MUTED, VERMILION, mix, pa
 use crate::draw::{HEADING, MARGIN, Picture, Place, Rect, Text, WIDTH};
 use crate::numbers::{counted, signed};
 
-/// The size of a box, and the space between layers for the connections.
-const BOX: (f64, f64) = (190.0, 58.0);
-const BETWEEN: f64 = 84.0;
+/// The size of a box, and the vertical space between layers.
+const BOX_SIZE: (f64, f64) = (190.0, 58.0);
+const LAYER_GAP: f64 = 84.0;
 /// The maximum number of boxes in a row, and the space between the rows of a layer.
-const MOST_ACROSS: usize = 8;
+const MAX_BOXES_PER_ROW: usize = 8;
 const ROW_GAP: f64 = 8.0;
 /// The width reserved for the layers' names.
-const NAMES: f64 = 60.0;
+const NAMES_WIDTH: f64 = 60.0;
 /// The vertical position below the legend.
 const TOP: f64 = HEADING + 40.0;
 
@@ -27,7 +27,7 @@ pub struct Circuit {
     /// The connections between their heads.
     pub edges: Vec<Edge>,
     /// The number of components in the model (heads and feed-forward layers).
-    pub parts: usize,
+    pub model_components: usize,
     /// The loss of the baseline minus the loss of the model.
     pub gain: f64,
     /// The fraction of the gain that the components recover.
@@ -42,7 +42,7 @@ pub struct Component {
     /// The layer, counted from 0.
     pub layer: usize,
     /// The component within the layer.
-    pub part: Part,
+    pub id: ComponentId,
     /// The kinds of the head, such as "previous token".
     pub kinds: Vec<String>,
     /// The rise of the loss when the component alone is mean-ablated.
@@ -51,7 +51,7 @@ pub struct Component {
 
 /// A component within a layer: a head or the feed-forward layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum ComponentId {
     /// A self-attention head.
     Head(usize),
     /// A cross-attention head.
@@ -64,9 +64,9 @@ pub enum Part {
 #[derive(Debug, Clone)]
 pub struct Edge {
     /// The head whose output is read.
-    pub from: (usize, Part),
+    pub from: (usize, ComponentId),
     /// The head that reads this output.
-    pub to: (usize, Part),
+    pub to: (usize, ComponentId),
     /// The input through which the connection runs.
     pub input: HeadInput,
     /// The rise of the loss when the connection alone is ablated.
@@ -97,10 +97,10 @@ impl Circuit {
     pub fn picture(&self, run: &str) -> Picture {
         let (levels, bottom) = self.levels();
         let note = format!(
-            "{} of {} recover {:.0} % of the gain over {}; each shows the change of the loss when it alone is \
-             mean-ablated; lines are connections, the thicker the more the loss changes when the path is ablated",
+            "{} of {} recover {:.0} % of the gain over {}; a number is the change of the loss when the component alone \
+             is mean-ablated; the width of a line is the change of the loss when the connection alone is ablated",
             self.components.len(),
-            counted(self.parts, "component"),
+            counted(self.model_components, "component"),
             self.gain_kept * 100.0,
             self.baseline
         );
@@ -116,8 +116,8 @@ impl Circuit {
         for (_, name, color) in INPUTS {
             let look = Text::new(12.0);
             picture.line(&[(left, TOP - 16.0), (left + 22.0, TOP - 16.0)], color, 3.0);
-            picture.text(&format!("by {name}"), (left + 28.0, TOP - 16.0), &look);
-            left += 28.0 + look.width(&format!("by {name}")) + 20.0;
+            picture.text(&format!("via {name}"), (left + 28.0, TOP - 16.0), &look);
+            left += 28.0 + look.width(&format!("via {name}")) + 20.0;
         }
         picture
     }
@@ -126,32 +126,32 @@ impl Circuit {
     /// self-attention heads of its own layer, so such a layer has a second level above the first.
     fn levels(&self) -> (Vec<Vec<(&Component, Rect)>>, f64) {
         let has_cross = |layer: usize| {
-            self.components.iter().any(|it| it.layer == layer && matches!(it.part, Part::CrossHead(_)))
+            self.components.iter().any(|it| it.layer == layer && matches!(it.id, ComponentId::CrossHead(_)))
         };
         let mut levels = BTreeMap::<(usize, bool), Vec<&Component>>::new();
         for component in &self.components {
-            let is_upper = !matches!(component.part, Part::Head(_)) && has_cross(component.layer);
+            let is_upper = !matches!(component.id, ComponentId::Head(_)) && has_cross(component.layer);
             levels.entry((component.layer, is_upper)).or_default().push(component);
         }
-        let most = levels.values().map(Vec::len).max().unwrap_or(1).min(MOST_ACROSS) as f64;
-        let across = (WIDTH - 2.0 * MARGIN - NAMES) / most;
-        let (width, height) = (BOX.0.min(across - 12.0), BOX.1);
+        let most = levels.values().map(Vec::len).max().unwrap_or(1).min(MAX_BOXES_PER_ROW) as f64;
+        let across = (WIDTH - 2.0 * MARGIN - NAMES_WIDTH) / most;
+        let (width, height) = (BOX_SIZE.0.min(across - 12.0), BOX_SIZE.1);
         let (mut placed, mut top) = (Vec::new(), TOP + 24.0);
         // The last layer is on top: the residual stream flows upwards.
         for mut components in levels.into_values().rev() {
-            components.sort_by_key(|component| component.part);
+            components.sort_by_key(|component| component.id);
             let area = |place: usize| {
-                let (row, column) = ((place / MOST_ACROSS) as f64, (place % MOST_ACROSS) as f64);
-                let left = MARGIN + NAMES + (column + 0.5) * across - width / 2.0;
+                let (row, column) = ((place / MAX_BOXES_PER_ROW) as f64, (place % MAX_BOXES_PER_ROW) as f64);
+                let left = MARGIN + NAMES_WIDTH + (column + 0.5) * across - width / 2.0;
                 Rect { left, top: top + row * (height + ROW_GAP), width, height }
             };
             let boxes = components.into_iter().enumerate().map(|(place, component)| (component, area(place)));
             let boxes: Vec<_> = boxes.collect();
-            top = boxes[boxes.len() - 1].1.bottom() + BETWEEN;
+            top = boxes[boxes.len() - 1].1.bottom() + LAYER_GAP;
             placed.push(boxes);
         }
         placed.reverse();
-        (placed, top - BETWEEN + MARGIN)
+        (placed, top - LAYER_GAP + MARGIN)
     }
 
     /// Returns the size of a change of the loss as a fraction of the gain.
@@ -160,8 +160,8 @@ impl Circuit {
     }
 
     fn draw_edges(&self, picture: &mut Picture, boxes: &[(&Component, Rect)]) {
-        let area = |(layer, part): (usize, Part)| {
-            Some(boxes.iter().find(|(component, _)| (component.layer, component.part) == (layer, part))?.1)
+        let area = |(layer, id): (usize, ComponentId)| {
+            Some(boxes.iter().find(|(component, _)| (component.layer, component.id) == (layer, id))?.1)
         };
         for (place, (input, _, color)) in INPUTS.into_iter().enumerate() {
             for edge in self.edges.iter().filter(|edge| edge.input == input) {
@@ -177,21 +177,21 @@ impl Circuit {
     }
 
     fn draw_component(&self, picture: &mut Picture, component: &Component, area: Rect) {
-        let Component { part, kinds, rise, .. } = component;
+        let Component { id, kinds, rise, .. } = component;
         // A component that makes the model worse is drawn in vermilion.
         let hue = if *rise < 0.0 { VERMILION } else { BLUE };
         picture.rect(area, mix(BACKGROUND, pale(hue), 0.2 + 0.8 * self.share(*rise)));
         picture.frame(area, MUTED, 1.0);
-        let name = match part {
-            Part::Head(head) => format!("head {head}"),
-            Part::CrossHead(head) => format!("cross head {head}"),
-            Part::FeedForward => "feed-forward".to_string(),
+        let name = match id {
+            ComponentId::Head(head) => format!("head {head}"),
+            ComponentId::CrossHead(head) => format!("cross head {head}"),
+            ComponentId::FeedForward => "feed-forward".to_string(),
         };
         let looks = [Text::new(13.0).bold(), Text::new(10.5), Text::new(10.5).color(INK)];
         let width = area.width - 8.0;
         // The picture's note explains the number, so a narrow box shows it alone.
         let rise = signed(*rise, 2);
-        let rise = [format!("{rise} nats mean-ablated"), format!("{rise} nats")];
+        let rise = [format!("{rise} nats if ablated"), format!("{rise} nats")];
         let rise = rise.into_iter().find(|rise| looks[2].width(rise) <= width).unwrap_or_default();
         for (line, (text, look)) in [name, kinds.join(", "), rise].iter().zip(looks).enumerate() {
             let place = (area.center().0, area.top + 13.0 + 16.0 * line as f64);

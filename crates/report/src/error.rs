@@ -9,10 +9,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The number of pixels per logical pixel is out of range.
-    #[error("`scale` = {0} must lie between 1 and 4")]
+    #[error("`scale` = {0} must be in [1, 4]")]
     Scale(u32),
     /// The picture cannot be drawn or encoded.
-    #[error("cannot draw: {0}")]
+    #[error("cannot draw the picture: {0}")]
     Drawing(String),
     /// The file cannot be written.
     #[error("cannot write `{}`: {source}", .path.display())]

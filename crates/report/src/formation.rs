@@ -13,18 +13,18 @@ use crate::numbers::thousands;
 use crate::reading::head_name;
 use crate::scores::{ScoreKind, ScoredStep};
 
-const LOSS: f64 = 200.0;
-const PANEL: f64 = 130.0;
+const LOSS_HEIGHT: f64 = 200.0;
+const PANEL_HEIGHT: f64 = 130.0;
 const GAP: f64 = 34.0;
 /// The width of the heads' names on the right of the panels.
-const NAMES: f64 = 104.0;
+const NAMES_WIDTH: f64 = 104.0;
 /// The maximum number of heads per panel that are coloured and named.
-const MOST_NAMED: usize = 6;
+const MAX_NAMED_HEADS: usize = 6;
 /// The minimum rise of a score for a head to count as forming.
-const LEAST_RISE: f64 = 0.25;
+const MIN_RISE: f64 = 0.25;
 
 /// The scores of one head by step.
-struct Course {
+struct ScoreCurve {
     layer: usize,
     head: usize,
     /// The steps and values; NaN where the value is missing.
@@ -36,10 +36,10 @@ struct Course {
 }
 
 /// Returns the curves of all heads, highest value first; empty if no head has the score.
-fn courses(score: &ScoreKind, steps: &[ScoredStep]) -> Vec<Course> {
+fn curves(score: &ScoreKind, steps: &[ScoredStep]) -> Vec<ScoreCurve> {
     let layers = steps.iter().take(1).flat_map(|first| first.heads.iter().enumerate());
     let heads = layers.flat_map(|(layer, heads)| (0..heads.len()).map(move |head| (layer, head)));
-    let course = |(layer, head): (usize, usize)| {
+    let curve = |(layer, head): (usize, usize)| {
         let value = |scored: &ScoredStep| scored.heads.get(layer)?.get(head)?.get(score);
         let point = |scored: &ScoredStep| (scored.step as f64, value(scored).unwrap_or(f64::NAN));
         let points: Vec<(f64, f64)> = steps.iter().map(point).collect();
@@ -48,86 +48,92 @@ fn courses(score: &ScoreKind, steps: &[ScoredStep]) -> Vec<Course> {
         let highest = known.iter().fold(first, |highest, point| highest.max(point.1));
         let lowest = known.iter().fold(first, |lowest, point| lowest.min(point.1));
         let half_way = known.iter().find(|point| point.1 > (first + highest) / 2.0);
-        let formed = half_way.filter(|_| highest - lowest >= LEAST_RISE).map(|point| point.0);
-        Some(Course { layer, head, points, highest, last, formed })
+        let formed = half_way.filter(|_| highest - lowest >= MIN_RISE).map(|point| point.0);
+        Some(ScoreCurve { layer, head, points, highest, last, formed })
     };
-    let mut courses: Vec<Course> = heads.filter_map(course).collect();
-    courses.sort_by(|a, b| b.highest.total_cmp(&a.highest));
-    courses
+    let mut curves: Vec<ScoreCurve> = heads.filter_map(curve).collect();
+    curves.sort_by(|a, b| b.highest.total_cmp(&a.highest));
+    curves
 }
 
 /// Draws the loss, and below it one panel per score of `kinds` with the values of all heads by step. Returns `None` if
 /// the scores were measured fewer than twice, or no score is known.
 pub fn picture(loss: &LossCurve, kinds: &[ScoreKind], scored: &[ScoredStep]) -> Option<Picture> {
-    let panels = kinds.iter().map(|score| (score, courses(score, scored)));
-    let panels: Vec<_> = panels.filter(|(_, courses)| !courses.is_empty()).collect();
+    let panels = kinds.iter().map(|score| (score, curves(score, scored)));
+    let panels: Vec<_> = panels.filter(|(_, curves)| !curves.is_empty()).collect();
     if scored.len() < 2 || panels.is_empty() {
         return None;
     }
     let title = format!("{}: head scores by step", loss.run);
-    let height = HEADING + 30.0 + LOSS + panels.len() as f64 * (GAP + PANEL) + 52.0;
+    let height = HEADING + 30.0 + LOSS_HEIGHT + panels.len() as f64 * (GAP + PANEL_HEIGHT) + 52.0;
     let mut picture = Picture::new("formation", height, &title, &loss.note());
 
     let last = loss.steps().end.max(scored[scored.len() - 1].step as f64);
-    let mut top = loss.chart(Interval { start: 0.0, end: last }, HEADING + 30.0, LOSS);
-    top.area.width = WIDTH - top.area.left - MARGIN - NAMES;
+    let mut top = loss.chart(Interval { start: 0.0, end: last }, HEADING + 30.0, LOSS_HEIGHT);
+    top.area.width = WIDTH - top.area.left - MARGIN - NAMES_WIDTH;
     let x = top.x.clone();
-    top.x.has_words = false;
+    top.x.is_labelled = false;
     let panel = |i: usize| {
-        let top_edge = top.area.bottom() + GAP + i as f64 * (GAP + PANEL);
-        Rect { top: top_edge, height: PANEL, ..top.area }
+        let top_edge = top.area.bottom() + GAP + i as f64 * (GAP + PANEL_HEIGHT);
+        Rect { top: top_edge, height: PANEL_HEIGHT, ..top.area }
     };
     let layers = scored[0].heads.len();
     let color = |layer: usize| line_color(0.12 + 0.88 * layer as f64 / (layers - 1).max(1) as f64);
     // The moments at which heads form cross all panels, but not the titles between them.
-    for (leading, step) in panels.iter().filter_map(|(_, courses)| Some((&courses[0], courses[0].formed?))) {
+    for (leading, step) in panels.iter().filter_map(|(_, curves)| Some((&curves[0], curves[0].formed?))) {
         let (at, _) = top.place(step, 0.0);
         for area in (0..panels.len()).map(panel).chain([top.area]) {
             picture.dashed((at, area.top), (at, area.bottom()), color(leading.layer), 1.0);
         }
     }
     top.draw_with_legend(&mut picture);
-    for (i, (score, courses)) in panels.iter().enumerate() {
+    for (i, (score, curves)) in panels.iter().enumerate() {
         let area = panel(i);
-        let head = head_name(courses[0].layer, courses[0].head);
+        let head = head_name(curves[0].layer, curves[0].head);
         let formed = |step| format!("; {head} reaches half of its rise at step {}", thousands(step));
-        let formed = courses[0].formed.map_or_else(String::new, formed);
+        let formed = curves[0].formed.map_or_else(String::new, formed);
         let note = format!("{}{formed}", score.meaning);
         picture.panel_name(score.name, &note, (area.left, area.top - 13.0), area.width);
-        let values = courses.iter().flat_map(|course| course.points.iter().map(|point| point.1));
+        let values = curves.iter().flat_map(|curve| curve.points.iter().map(|point| point.1));
         let range = head_scores::range(score, values);
-        let x = Axis { has_words: i + 1 == panels.len(), ..x.clone() };
-        let ranked = courses.iter().enumerate().rev();
-        let series = ranked.map(|(rank, course)| {
-            let (color, width) = if rank < MOST_NAMED { (color(course.layer), 1.75) } else { (GRID, 0.75) };
-            Series::new("", color, Mark::Line(width), course.points.iter().copied())
+        let x = Axis { is_labelled: i + 1 == panels.len(), ..x.clone() };
+        let ranked = curves.iter().enumerate().rev();
+        let series = ranked.map(|(rank, curve)| {
+            let (color, width) =
+                if rank < MAX_NAMED_HEADS { (color(curve.layer), 1.75) } else { (GRID, 0.75) };
+            Series::new("", color, Mark::Line(width), curve.points.iter().copied())
         });
         let chart = LineChart { area, x, y: Axis::new("", range, Scale::Linear), series: series.collect() };
         chart.draw(&mut picture);
-        names(&mut picture, &chart, &courses[..courses.len().min(MOST_NAMED)], &color);
+        names(&mut picture, &chart, &curves[..curves.len().min(MAX_NAMED_HEADS)], &color);
     }
     Some(picture)
 }
 
 /// Draws names next to the ends of the curves, spread so that they do not touch.
-fn names(picture: &mut Picture, chart: &LineChart, courses: &[Course], color: &impl Fn(usize) -> RGBColor) {
-    const LINE: f64 = 14.0;
+fn names(
+    picture: &mut Picture,
+    chart: &LineChart,
+    curves: &[ScoreCurve],
+    color: &impl Fn(usize) -> RGBColor,
+) {
+    const LINE_HEIGHT: f64 = 14.0;
     // Each name with the height at which its curve ends and the height of its label.
-    let ends = courses.iter().map(|course| (course, chart.place(0.0, course.last).1));
-    let mut names: Vec<(&Course, f64, f64)> = ends.map(|(course, end)| (course, end, end)).collect();
+    let ends = curves.iter().map(|curve| (curve, chart.place(0.0, curve.last).1));
+    let mut names: Vec<(&ScoreCurve, f64, f64)> = ends.map(|(curve, end)| (curve, end, end)).collect();
     names.sort_by(|a, b| a.1.total_cmp(&b.1));
     for i in 1..names.len() {
-        names[i].2 = names[i].2.max(names[i - 1].2 + LINE);
+        names[i].2 = names[i].2.max(names[i - 1].2 + LINE_HEIGHT);
     }
     let mut lowest = chart.area.bottom() + 2.0;
     for (_, _, height) in names.iter_mut().rev() {
         *height = height.min(lowest);
-        lowest = *height - LINE;
+        lowest = *height - LINE_HEIGHT;
     }
     let right = chart.area.right();
-    for (course, end, height) in names {
-        picture.line(&[(right + 3.0, end), (right + 12.0, height)], color(course.layer), 1.0);
-        let name = head_name(course.layer, course.head);
+    for (curve, end, height) in names {
+        picture.line(&[(right + 3.0, end), (right + 12.0, height)], color(curve.layer), 1.0);
+        let name = head_name(curve.layer, curve.head);
         picture.text(&name, (right + 15.0, height), &Text::new(10.0));
     }
 }

@@ -3,7 +3,7 @@
 use crate::draw::{Outcome, Picture, Step, TokenStrip};
 use crate::numbers::{counted, thousands};
 
-/// Draws a free-running continuation: the model reads its own tokens, so that one wrong token can lead to others. The
+/// Draws a free-running continuation: the model reads its own output, so one wrong token can lead to others. The
 /// prompt comes from `sequence`; its steps lack a predicted token. Returns `None` if nothing was generated.
 pub fn picture(run: &str, sequence: &str, steps: Vec<Step>) -> Option<Picture> {
     let generated = || steps.iter().filter(|step| step.predicted.is_some());
@@ -18,7 +18,7 @@ pub fn picture(run: &str, sequence: &str, steps: Vec<Step>) -> Option<Picture> {
         _ if compared == 0 => format!("{} generated", counted(written, "token")),
         None => format!("all {tokens} correct"),
         Some(first) => format!(
-            "{} of {tokens} correct; the first difference at step {}",
+            "{} of {tokens} correct; first difference at position {}",
             pairs().filter(|step| step.outcome == Outcome::Hit).count(),
             thousands((prompt + first) as f64)
         ),

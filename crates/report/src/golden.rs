@@ -85,7 +85,7 @@ fn reading(time: usize, attention: Vec<Vec<Vec<f32>>>) -> Reading {
         inputs: tokens(time),
         targets: vec![None; time],
         maps: AttentionMaps { attention, ..AttentionMaps::default() },
-        likeliest: vec![Vec::new(); time],
+        most_likely: vec![Vec::new(); time],
     }
 }
 
@@ -160,7 +160,7 @@ fn long_and_foreign_tokens_stay_within_the_picture() {
     let mut reading = reading(200, vec![vec![identity(200)]; 2]);
     reading.inputs = (0..200).map(|i| odd[i % odd.len()].to_string()).collect();
     reading.targets = (0..200).map(|i| Some(target(odd[i % odd.len()], i % 3 > 0))).collect();
-    reading.likeliest = (0..200).map(|i| vec![likely(odd[i * 5 % odd.len()])]).collect();
+    reading.most_likely = (0..200).map(|i| vec![likely(odd[i * 5 % odd.len()])]).collect();
     let run = "a run with a name that is far too long for one line ".repeat(5);
     for picture in Page::new(run, (vec![reading], 0), Heads::default()).pictures() {
         drawn(&picture);
@@ -168,15 +168,15 @@ fn long_and_foreign_tokens_stay_within_the_picture() {
 }
 
 #[test]
-fn what_stands_below_a_title_is_shown_whole() {
+fn long_notes_are_never_truncated() {
     let mut reading = reading(900, vec![vec![identity(900)]]);
     let short = drawn(&maps(&reading)[0]).height();
-    reading.sequence = "validation sequence 3 (its beginning), by the weights of step 100,000".to_string();
+    reading.sequence = "validation sequence 3 (truncated), with the weights of step 100,000".to_string();
     let [picture, _] = maps(&reading);
     let svg = vector(&picture);
     let words = svg.lines().filter(|line| !line.starts_with('<')).collect::<Vec<_>>().join(" ");
     assert!(words.contains("on all its keys, averaged over its queries") && !words.contains('…'), "{words}");
-    assert!(drawn(&picture).height() >= short, "a further line has room of its own");
+    assert!(drawn(&picture).height() >= short, "further lines add height");
 }
 
 fn likely(token: &str) -> TokenProbability {
@@ -238,6 +238,6 @@ fn failed_saves_are_reported_and_write_nothing() {
     let message = save(&folder.path().join("missing"), Style::default());
     assert!(message.starts_with("cannot write `") && message.contains("loss.png"), "{message}");
     let message = save(folder.path(), Style { scale: 0, ..Style::default() });
-    assert_eq!(message, "`scale` = 0 must lie between 1 and 4");
+    assert_eq!(message, "`scale` = 0 must be in [1, 4]");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -4,11 +4,11 @@ use crate::draw::color::{BACKGROUND, VERMILION, mix};
 use crate::draw::{Axis, HEADING, Interval, LineChart, Mark, Picture, Rect, Scale, Series, significant};
 use crate::series::{Point, noisy, quantile, sorted, values};
 
-const NORM: f64 = 240.0;
-const RATE: f64 = 84.0;
+const NORM_HEIGHT: f64 = 240.0;
+const CLIP_RATE_HEIGHT: f64 = 84.0;
 const GAP: f64 = 22.0;
 /// The height of the legend above the first area.
-const LEGEND: f64 = 30.0;
+const LEGEND_HEIGHT: f64 = 30.0;
 
 /// The gradients during a run.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,26 +29,26 @@ pub fn picture(run: &str, curve: &GradientCurve) -> Option<Picture> {
     let limit = Some(*limit).filter(|&limit| limit > 0.0 && limit.is_finite());
     let last = norms.last()?.step.max(1) as f64;
     let rates = limit.map(|_| rates).filter(|rates| !rates.is_empty());
-    let height = HEADING + LEGEND + NORM + 52.0 + rates.map_or(0.0, |_| GAP + RATE);
+    let height = HEADING + LEGEND_HEIGHT + NORM_HEIGHT + 52.0 + rates.map_or(0.0, |_| GAP + CLIP_RATE_HEIGHT);
     let title = format!("{run}: gradients by step");
     let mut picture =
         Picture::new("gradients", height, &title, &note(norms, limit, rates.is_some().then_some(*clipped)));
 
-    let x = Axis::new("step", Interval { start: 0.0, end: last }, Scale::Whole);
+    let x = Axis::new("step", Interval { start: 0.0, end: last }, Scale::Integer);
     let y = Axis::new("gradient norm", logarithms(norms, limit), Scale::Logarithmic);
-    let mut chart = LineChart::new(HEADING + LEGEND, NORM, x.clone(), y);
+    let mut chart = LineChart::new(HEADING + LEGEND_HEIGHT, NORM_HEIGHT, x.clone(), y);
     // The norms are smoothed on a logarithmic scale, as they are drawn.
     let logarithm = |point: &Point| Point { value: point.value.log10(), ..*point };
     chart.series = noisy("norm", &norms.iter().map(logarithm).collect::<Vec<_>>(), f64::INFINITY);
     let points = chart.series.iter_mut().flat_map(|series| &mut series.points);
     points.for_each(|point| point.1 = 10f64.powf(point.1));
     chart.series.extend(limit.map(|limit| {
-        let name = format!("clipped to {}", significant(limit));
+        let name = format!("clipping limit {}", significant(limit));
         Series::new(&name, VERMILION, Mark::Dashed(1.5), [(0.0, limit), (last, limit)])
     }));
     if let Some(rates) = rates {
-        chart.x.has_words = false;
-        let area = Rect { top: chart.area.bottom() + GAP, height: RATE, ..chart.area };
+        chart.x.is_labelled = false;
+        let area = Rect { top: chart.area.bottom() + GAP, height: CLIP_RATE_HEIGHT, ..chart.area };
         let ticks = [(0.0, "0 %"), (0.5, "50 %"), (1.0, "100 %")].map(|(at, text)| (at, text.to_string()));
         let share = Interval { start: 0.0, end: 1.0 };
         let y = Axis { labels: Some(ticks.to_vec()), ..Axis::new("steps clipped", share, Scale::Linear) };
@@ -76,9 +76,9 @@ fn note(norms: &[Point], limit: Option<f64>, clipped: Option<f64>) -> String {
     let norms = sorted(norms.iter());
     let mut parts = Vec::new();
     if let (Some(median), Some(highest)) = (quantile(&norms, 0.5), norms.last()) {
-        parts.push(format!("median norm {}, at most {}", significant(median), significant(*highest)));
+        parts.push(format!("median norm {}, maximum {}", significant(median), significant(*highest)));
     }
     parts.extend(clipped.map(|share| format!("{:.0} % of steps clipped", share * 100.0)));
-    parts.extend(limit.is_none().then(|| "gradients are not clipped".to_string()));
+    parts.extend(limit.is_none().then(|| "no gradient clipping".to_string()));
     parts.join("; ")
 }

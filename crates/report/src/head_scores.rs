@@ -2,7 +2,7 @@
 
 use crate::draw::color::{MUTED, color};
 use crate::draw::{
-    Axis, HEADING, HeatMap, Interval, MARGIN, Picture, Rect, Scale, Text, WIDTH, WRITTEN_CELL, color_bar,
+    Axis, HEADING, HeatMap, Interval, MARGIN, MIN_VALUE_CELL, Picture, Rect, Scale, Text, WIDTH, color_bar,
     round_up, stride_of,
 };
 use crate::numbers::counted;
@@ -12,14 +12,14 @@ use crate::scores::{HeadScores, ScoreKind, known as known_kinds};
 /// The margins around the cells of a panel: layer numbers on the left, the colour bar on the right, the title above,
 /// head numbers below.
 const LEFT: f64 = 40.0;
-const BAR: f64 = 74.0;
+const BAR_WIDTH: f64 = 74.0;
 const ABOVE: f64 = 26.0;
 const BELOW: f64 = 46.0;
 /// The maximum width of a cell.
-const WIDEST: f64 = 64.0;
+const MAX_CELL_WIDTH: f64 = 64.0;
 /// The minimum height of a colour bar.
-const BAR_HEIGHT: f64 = 52.0;
-const SIZE: f64 = 10.0;
+const MIN_BAR_HEIGHT: f64 = 52.0;
+const LABEL_SIZE: f64 = 10.0;
 
 /// Draws the scores of all heads, `[layer][head]`, with one panel per kind of `kinds`. `measured_on` names the data,
 /// such as "128 validation sequences". Returns `None` if no score is known.
@@ -36,16 +36,16 @@ pub fn picture(
         return None;
     }
     let panel = (WIDTH - 2.0 * MARGIN) / columns as f64;
-    let width = ((panel - LEFT - BAR) / most as f64).min(WIDEST).floor().max(2.0);
-    let height = if width >= WRITTEN_CELL { 26.0 } else { width.min(20.0) };
+    let width = ((panel - LEFT - BAR_WIDTH) / most as f64).min(MAX_CELL_WIDTH).floor().max(2.0);
+    let height = if width >= MIN_VALUE_CELL { 26.0 } else { width.min(20.0) };
     let cells = (width * most as f64, height * heads.len() as f64);
-    let row = ABOVE + cells.1.max(BAR_HEIGHT) + BELOW;
+    let row = ABOVE + cells.1.max(MIN_BAR_HEIGHT) + BELOW;
 
     let all = heads.iter().map(Vec::len).sum();
     let (layers, all) = (counted(heads.len(), "layer"), counted(all, "head"));
     let note = format!("{layers}, {all}; measured on {measured_on}");
     let rows = scores.len().div_ceil(columns) as f64;
-    let title = format!("{run}: scores of heads");
+    let title = format!("{run}: head scores");
     let mut picture = Picture::new("head_scores", HEADING + rows * row + 4.0, &title, &note);
     for (i, score) in scores.iter().enumerate() {
         let (left, top) =
@@ -57,9 +57,9 @@ pub fn picture(
         };
         let known = || places().filter_map(|place| Some((place, value(place)?)));
         let text = match known().max_by(|a, b| a.1.total_cmp(&b.1)) {
-            // Wide cells show their values, so the highest needs no mention.
-            Some(((layer, head), highest)) if width < WRITTEN_CELL => {
-                format!("{}; highest {}: {}", score.unit, score.text(highest), head_name(layer, head))
+            // Wide cells show their values, so the title does not repeat the highest one.
+            Some(((layer, head), highest)) if width < MIN_VALUE_CELL => {
+                format!("{}; highest {} ({})", score.unit, score.text(highest), head_name(layer, head))
             }
             _ => score.unit.to_string(),
         };
@@ -70,7 +70,7 @@ pub fn picture(
         let range = range(score, known().map(|(_, value)| value));
         map.draw(&mut picture, area, range, score.digits, "–");
         labels(&mut picture, area, heads.len(), most);
-        let bar = Rect { left: area.right() + 8.0, width: 10.0, height: cells.1.max(BAR_HEIGHT), ..area };
+        let bar = Rect { left: area.right() + 8.0, width: 10.0, height: cells.1.max(MIN_BAR_HEIGHT), ..area };
         color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));
     }
     Some(picture)
@@ -94,7 +94,7 @@ pub(crate) fn range(score: &ScoreKind, values: impl Iterator<Item = f64> + Clone
 
 /// Draws the numbers of layers and heads, at a wider stride if cells are too small for all of them.
 fn labels(picture: &mut Picture, area: Rect, layers: usize, heads: usize) {
-    let look = Text::new(SIZE).color(MUTED);
+    let look = Text::new(LABEL_SIZE).color(MUTED);
     let (width, height) = (area.width / heads as f64, area.height / layers as f64);
     for layer in (0..layers).step_by(stride_of(height, 13.0)) {
         let y = area.top + (layer as f64 + 0.5) * height;
@@ -107,7 +107,7 @@ fn labels(picture: &mut Picture, area: Rect, layers: usize, heads: usize) {
     let title = Text::new(11.0).centered();
     let (x, y) = area.center();
     picture.text("head", (x, area.bottom() + 24.0), &title);
-    // One or two layers are lower than the word.
+    // With one or two layers, the area is lower than the title.
     picture.text("layer", (area.left - 30.0, y.max(area.top + 14.0)), &title.upward());
 }
 

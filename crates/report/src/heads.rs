@@ -7,56 +7,58 @@ use crate::numbers::counted;
 use crate::reading::{Layer, Reading};
 
 /// The width of the colour bar with its labels.
-const BAR: f64 = 74.0;
+const BAR_WIDTH: f64 = 74.0;
 /// The width of the layers' names, without and with the kind of attention.
-const LAYER: f64 = 62.0;
-const LAYER_AND_KIND: f64 = 88.0;
+const LAYER_NAME_WIDTH: f64 = 62.0;
+const LAYER_AND_KIND_WIDTH: f64 = 88.0;
 const GAP: f64 = 8.0;
 /// The height of the head number above each thumbnail.
-const NAME: f64 = 18.0;
+const HEAD_LABEL_HEIGHT: f64 = 18.0;
 /// The maximum width of a thumbnail. It shrinks as the number of layers grows, which limits the height of the picture.
-const WIDEST: f64 = 300.0;
-const WIDEST_OF_MANY: f64 = 120.0;
-const ALL_LAYERS: f64 = 900.0;
-/// The maximum number of heads in one row; a model of few layers shows more heads in two rows per layer.
-const ROW: usize = 8;
+const MAX_THUMBNAIL_WIDTH: f64 = 300.0;
+const MAX_THUMBNAIL_WIDTH_OF_MANY_LAYERS: f64 = 120.0;
+const TOTAL_THUMBNAIL_HEIGHT: f64 = 900.0;
+/// The maximum number of heads in a single row. A model of few layers shows more heads in two rows per layer.
+const MAX_HEADS_PER_SINGLE_ROW: usize = 8;
 /// The maximum number of heads in a row for any model, so that each map stays visible.
-const MOST_ACROSS: usize = 32;
-const FEW_LAYERS: usize = 4;
+const MAX_HEADS_PER_ROW: usize = 32;
+const MAX_LAYERS_IN_TWO_ROWS: usize = 4;
 /// The minimum width of a cell in logical pixels; longer sequences are binned.
-const NARROWEST_CELL: f64 = 0.5;
+const MIN_CELL_WIDTH: f64 = 0.5;
 /// The minimum height of the picture's content, for the colour bar.
-const LOWEST: f64 = 150.0;
+const MIN_CONTENT_HEIGHT: f64 = 150.0;
 
 /// Draws the maps of all heads over one sequence, layer by layer; with an encoder, for each kind of attention.
 pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let most = layers.iter().map(|layer| layer.heads.len()).max().unwrap_or(1).max(1);
-    let few = most > ROW && layers.len() <= FEW_LAYERS;
-    let columns = most.div_ceil(most.div_ceil(MOST_ACROSS).max(1 + usize::from(few)));
-    let widest = (ALL_LAYERS / layers.len().max(1) as f64).clamp(WIDEST_OF_MANY, WIDEST);
-    let names = if reading.source.is_some() { LAYER_AND_KIND } else { LAYER };
-    let side = ((WIDTH - 2.0 * MARGIN - BAR - names) / columns as f64 - GAP).min(widest).floor();
+    let has_two_rows = most > MAX_HEADS_PER_SINGLE_ROW && layers.len() <= MAX_LAYERS_IN_TWO_ROWS;
+    let columns = most.div_ceil(most.div_ceil(MAX_HEADS_PER_ROW).max(1 + usize::from(has_two_rows)));
+    let widest = (TOTAL_THUMBNAIL_HEIGHT / layers.len().max(1) as f64)
+        .clamp(MAX_THUMBNAIL_WIDTH_OF_MANY_LAYERS, MAX_THUMBNAIL_WIDTH);
+    let names = if reading.source.is_some() { LAYER_AND_KIND_WIDTH } else { LAYER_NAME_WIDTH };
+    let side = ((WIDTH - 2.0 * MARGIN - BAR_WIDTH - names) / columns as f64 - GAP).min(widest).floor();
     // Cells are square, unless that would make the map very flat or very tall.
     let height_of = |layer: &Layer<'_>| {
         let [queries, keys] = layer.tokens.map(<[String]>::len);
         (side * queries as f64 / keys as f64).clamp(side / 4.0, side * 2.0).floor()
     };
     let rows = most.div_ceil(columns) as f64;
-    let heights: Vec<f64> = layers.iter().map(|layer| rows * (NAME + height_of(layer)) + GAP).collect();
-    let content = heights.iter().sum::<f64>().max(LOWEST);
+    let heights: Vec<f64> =
+        layers.iter().map(|layer| rows * (HEAD_LABEL_HEIGHT + height_of(layer)) + GAP).collect();
+    let content = heights.iter().sum::<f64>().max(MIN_CONTENT_HEIGHT);
 
     let longest = layers.iter().flat_map(|layer| layer.tokens.map(<[String]>::len)).max().unwrap_or(1);
-    let bin = stride_of(side, longest as f64 * NARROWEST_CELL);
+    let bin = stride_of(side, longest as f64 * MIN_CELL_WIDTH);
     let bins =
-        if bin > 1 { format!(" in bins of {bin} (mean of queries, sum of keys)") } else { String::new() };
+        if bin > 1 { format!(" in bins of {bin} (mean over queries, sum over keys)") } else { String::new() };
     let all = layers.iter().map(|layer| layer.heads.len()).sum();
     let note = format!(
-        "{}, {}{bins}; {}; queries run down, the keys they see across",
+        "{}, {}{bins}; {}; rows are queries, columns are keys",
         reading.sequence,
         counted(reading.inputs.len(), "token"),
         counted(all, "head"),
     );
-    let title = format!("{run}: attention of every head");
+    let title = format!("{run}: attention of all heads");
     let mut picture = Picture::new("heads", HEADING + content + MARGIN, &title, &note);
 
     let maps = |layer: &Layer<'_>| (0..layer.heads.len()).map(|head| layer.map(head, [bin; 2])).collect();
@@ -67,11 +69,11 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let mut top = HEADING;
     for ((layer, maps), layer_height) in layers.iter().zip(&maps).zip(&heights) {
         let kind = if reading.source.is_some() { layer.kind.name() } else { "" };
-        name_layer(&mut picture, layer.index, kind, top + NAME, &number);
+        name_layer(&mut picture, layer.index, kind, top + HEAD_LABEL_HEIGHT, &number);
         let height = height_of(layer);
         for (head, map) in maps.iter().enumerate() {
             let left = MARGIN + names + (head % columns) as f64 * pitch;
-            let top = top + (head / columns) as f64 * (NAME + height) + NAME;
+            let top = top + (head / columns) as f64 * (HEAD_LABEL_HEIGHT + height) + HEAD_LABEL_HEIGHT;
             if (head % columns).is_multiple_of(every) {
                 picture.text(&format!("{word}{head}"), (left, top - 7.0), &number);
             }
@@ -80,8 +82,9 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         top += layer_height;
     }
     let left = MARGIN + names + columns as f64 * pitch + 10.0;
-    let height = (heights.iter().sum::<f64>() - NAME - GAP).clamp(LOWEST - NAME, 300.0);
-    let bar = Rect { left, top: HEADING + NAME, width: 14.0, height };
+    let height = heights.iter().sum::<f64>() - HEAD_LABEL_HEIGHT - GAP;
+    let height = height.clamp(MIN_CONTENT_HEIGHT - HEAD_LABEL_HEIGHT, 300.0);
+    let bar = Rect { left, top: HEADING + HEAD_LABEL_HEIGHT, width: 14.0, height };
     scale.draw_bar(&mut picture, bar);
     picture
 }

@@ -9,7 +9,7 @@ use crate::draw::{
 };
 
 /// The minimum distance from the floor at which losses are drawn.
-const NEAREST: f64 = 1e-4;
+const MIN_DISTANCE_FROM_FLOOR: f64 = 1e-4;
 
 /// The names in the order of a legend, each with its values by length.
 pub type Curves = Vec<(String, Vec<(usize, f64)>)>;
@@ -40,7 +40,7 @@ pub fn picture(
     let (name_height, below) = (if columns == 1 { 0.0 } else { 22.0 }, 50.0);
     let mut picture = Picture::new(name, top + rows as f64 * (name_height + each + below), title, note);
 
-    let drawn = |value: f64| if is_above_floor { value.max(NEAREST) } else { value };
+    let drawn = |value: f64| if is_above_floor { value.max(MIN_DISTANCE_FROM_FLOOR) } else { value };
     let all = panels.iter().flat_map(|panel| panel.curves.iter().flat_map(|(_, points)| points));
     let places = all.map(|&(_, value)| if is_above_floor { drawn(value).log10() } else { value });
     let range = Interval::of(places).map_or(Interval::new(0.0, 1.0), |range| range.padded(0.05, 0.05));
@@ -65,7 +65,7 @@ pub fn picture(
         if name_height > 0.0 {
             picture.text(&panel.name, (area.left, area.top - 12.0), &Text::new(13.0).bold());
         }
-        let y = Axis { has_words: column == 0, ..y.clone() };
+        let y = Axis { is_labelled: column == 0, ..y.clone() };
         let mut chart = LineChart { area, x: lengths_axis(panel), y, series: Vec::new() };
         let trained = panel.trained as f64;
         let ends = [range.start, range.end].map(|end| if is_above_floor { 10f64.powf(end) } else { end });

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use crate::draw::color::{GREEN, GRID, MUTED, PURPLE, VERMILION};
 use crate::draw::{
-    Axis, HEADING, Interval, LABEL, LineChart, Mark, Picture, Scale, Series, Text, legend, round_up,
+    Axis, HEADING, Interval, LABEL_SIZE, LineChart, Mark, Picture, Scale, Series, Text, legend, round_up,
 };
-use crate::numbers::{beside_floor, fixed, thousands};
+use crate::numbers::{fixed, floor_gap, thousands};
 use crate::series::{Point, noisy, quantile, sorted, values};
 
 /// The losses of a run in nats per token, with its learning rate.
@@ -29,13 +29,14 @@ pub struct LossCurve {
     pub floor: Option<f64>,
     /// The step at which the run diverged.
     pub diverged: Option<u64>,
-    /// The weights that were kept, such as "the weights of step 500"; set if the run's end suggests other weights.
+    /// The weights that were kept, such as "the weights of step 500"; `None` for the best weights
+    /// of a run that has not diverged.
     pub weights: Option<String>,
 }
 
 /// The maximum number of validations marked with dots.
-const MOST_MARKED: usize = 60;
-const HEIGHT: f64 = 480.0;
+const MAX_MARKED_VALIDATIONS: usize = 60;
+const PICTURE_HEIGHT: f64 = 480.0;
 
 impl LossCurve {
     fn all(&self) -> impl Iterator<Item = &Point> {
@@ -50,7 +51,7 @@ impl LossCurve {
     }
 
     /// Returns the range of losses that is shown, from just below the floor and the curves. Losses far above all others
-    /// are cut so that they do not squash the rest: the start, spikes, and the end of a run that diverged.
+    /// are clipped so that they do not squash the rest: the start, spikes, and the end of a diverged run.
     pub(crate) fn losses(&self) -> Interval {
         let all = sorted(self.all());
         let first = self.all().find(|point| point.value.is_finite());
@@ -64,7 +65,7 @@ impl LossCurve {
         let usual = quantile(&all, 0.97).unwrap_or(highest).min(usual);
         let low = self.floor.map_or(lowest, |floor| floor.min(lowest));
         let cut = (low + 1.6 * (usual - low)).max(self.floor.unwrap_or(low));
-        // A cut hides the start of the run, so it must save at least a third of the height.
+        // Clipping hides the start of the run, so it must save at least a third of the height.
         let high = if highest - low > 1.5 * (cut - low) { cut } else { highest };
         Interval::new(low, high).padded(0.07, 0.05)
     }
@@ -72,7 +73,7 @@ impl LossCurve {
     /// Returns the chart of the losses and the floor for the given range of steps, from `top` down.
     pub(crate) fn chart(&self, steps: Interval, top: f64, height: f64) -> LineChart {
         let y = Axis::new("loss (nats per token)", self.losses(), Scale::Linear);
-        let mut chart = LineChart::new(top, height, Axis::new("step", steps, Scale::Whole), y);
+        let mut chart = LineChart::new(top, height, Axis::new("step", steps, Scale::Integer), y);
         let (Interval { start, end }, losses) = (steps, chart.y.range);
         chart.series.extend(self.floor.map(|floor| {
             let line = [(start, floor), (end, floor)];
@@ -81,14 +82,14 @@ impl LossCurve {
         chart.series.extend(noisy("training", &self.training, losses.end));
         let objective = values(&self.objective);
         chart.series.push(Series::new(
-            "training objective (smoothed labels)",
+            "training objective (with label smoothing)",
             MUTED,
             Mark::Line(1.0),
             objective,
         ));
         let validation = || values(&self.validation);
         chart.series.push(Series::new("validation", VERMILION, Mark::Line(2.0), validation()));
-        if self.validation.len() <= MOST_MARKED {
+        if self.validation.len() <= MAX_MARKED_VALIDATIONS {
             chart.series.push(Series::new("", VERMILION, Mark::Dot(3.0), validation()));
         }
         chart.series.extend(self.diverged.map(|step| {
@@ -120,20 +121,21 @@ impl LossCurve {
         if let (Some(last), Some(&best)) = (last, sorted(self.validation.iter()).first()) {
             let at_best = if last == best { "" } else { &format!(" at the end, {} at best", fixed(best, 4)) };
             parts.push(format!("validation loss {} nats per token{at_best}", fixed(last, 4)));
-            parts.extend(self.floor.map(|floor| above_floor(best - floor)));
+            parts.extend(self.floor.map(|floor| describe_floor_gap(best - floor)));
         }
         let end = self.losses().end;
         if let Some(highest) = sorted(self.all()).pop().filter(|&highest| highest > end) {
             let highest = if highest < 1e4 { format!("{highest:.2}") } else { format!("{highest:.1e}") };
-            parts.push(format!("losses above {end:.2}, up to {highest}, are cut"));
+            parts.push(format!("losses above {end:.2}, up to {highest}, are clipped"));
         }
         parts.join("; ")
     }
 
     /// Draws the picture `loss`.
     pub fn picture(&self) -> Picture {
-        let mut picture = Picture::new("loss", HEIGHT, &format!("{}: loss by step", self.run), &self.note());
-        let height = HEIGHT - HEADING - 100.0;
+        let mut picture =
+            Picture::new("loss", PICTURE_HEIGHT, &format!("{}: loss by step", self.run), &self.note());
+        let height = PICTURE_HEIGHT - HEADING - 100.0;
         let mut chart = self.chart(self.steps(), HEADING + 48.0, height);
         let rates = self.rates_end().map(|end| {
             let axis = Axis::new("learning rate", Interval { start: 0.0, end }, Scale::Linear);
@@ -165,7 +167,7 @@ impl LossCurve {
         let every = Interval { start: 0.0, end: self.epoch_ends.len() as f64 };
         let every = every.ticks((area.width / 34.0) as usize);
         let every = every.get(1).map_or(1.0, |tick| tick.max(1.0)) as usize;
-        let (look, above) = (Text::new(LABEL).color(MUTED), area.top - 12.0);
+        let (look, above) = (Text::new(LABEL_SIZE).color(MUTED), area.top - 12.0);
         for (i, end) in self.epoch_ends.iter().enumerate() {
             let x = area.left + chart.x.at(*end as f64) * area.width;
             let is_labelled = (i + 1) % every == 0;
@@ -186,7 +188,7 @@ impl LossCurve {
 }
 
 /// Formats a distance from the floor as text.
-pub(crate) fn above_floor(distance: f64) -> String {
+pub(crate) fn describe_floor_gap(distance: f64) -> String {
     let is_at = fixed(distance.abs(), 4) == "0.0000";
-    if is_at { "at the floor".to_string() } else { beside_floor(distance, 0.0, 4) }
+    if is_at { "at the floor".to_string() } else { floor_gap(distance, 0.0, 4) }
 }

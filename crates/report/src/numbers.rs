@@ -50,7 +50,7 @@ pub fn fixed(value: f64, decimals: usize) -> String {
 }
 
 /// Formats the distance of a loss from the floor: `0.0123 above the floor`.
-pub fn beside_floor(loss: f64, floor: f64, decimals: usize) -> String {
+pub fn floor_gap(loss: f64, floor: f64, decimals: usize) -> String {
     let gap = signed(loss - floor, decimals);
     let (sign, size) = gap.split_at(1);
     format!("{size} {} the floor", if sign == "-" { "below" } else { "above" })
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_and_clocks_read_as_people_write_them() {
+    fn counts_and_clocks_are_human_readable() {
         assert_eq!(
             ["7", "999", "1,000", "12,345", "1,234,567"],
             [7.0, 999.0, 1e3, 12_345.0, 1_234_567.0].map(thousands).each_ref().map(String::as_str)
@@ -93,16 +93,16 @@ mod tests {
     }
 
     #[test]
-    fn bytes_read_as_people_say_them() {
+    fn byte_counts_are_human_readable() {
         let shown = [1.0, 2.5e6, 1.25e9, 4e14].map(|bytes| Bytes(bytes).to_string());
         assert_eq!(shown, ["1 MB", "3 MB", "1.2 GB", "400 TB"]);
     }
 
     #[test]
     fn rounded_zeros_are_never_negative() {
-        assert_eq!(beside_floor(1.000_01, 1.0, 4), "0.0000 above the floor");
-        assert_eq!(beside_floor(0.999_99, 1.0, 4), "0.0000 above the floor");
-        assert_eq!(beside_floor(0.9, 1.0, 4), "0.1000 below the floor");
+        assert_eq!(floor_gap(1.000_01, 1.0, 4), "0.0000 above the floor");
+        assert_eq!(floor_gap(0.999_99, 1.0, 4), "0.0000 above the floor");
+        assert_eq!(floor_gap(0.9, 1.0, 4), "0.1000 below the floor");
         let shown = [1e-7, -1e-7, -6e-7, f64::NEG_INFINITY].map(|gap| signed(gap, 6));
         assert_eq!(shown, ["+0.000000", "+0.000000", "-0.000001", "-inf"]);
         assert_eq!(

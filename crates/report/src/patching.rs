@@ -2,22 +2,22 @@
 
 use crate::draw::color::{MUTED, color};
 use crate::draw::{
-    Axis, HEADING, HeatMap, Interval, MARGIN, Picture, Rect, Scale, Text, TokenAxis, WIDTH, WRITTEN_CELL,
+    Axis, HEADING, HeatMap, Interval, MARGIN, MIN_VALUE_CELL, Picture, Rect, Scale, Text, TokenAxis, WIDTH,
     color_bar, round_up, stride_of,
 };
 use crate::numbers::{counted, fixed};
 
-/// The widths to the left of all maps and of the colour bar on the right.
+/// The widths of the row names on the left and of the colour bar on the right.
 const LEFT: f64 = 110.0;
-const BAR: f64 = 80.0;
+const BAR_WIDTH: f64 = 80.0;
 /// The width of the maps.
-const MAPS: f64 = WIDTH - 2.0 * MARGIN - LEFT - BAR;
+const MAPS_WIDTH: f64 = WIDTH - 2.0 * MARGIN - LEFT - BAR_WIDTH;
 /// The heights of the name above each map and of the head numbers below the map of heads.
-const NAME: f64 = 24.0;
-const NUMBERS: f64 = 44.0;
-const TALLEST_ROW: f64 = 26.0;
-const MOST_HEIGHT: f64 = 420.0;
-const WIDEST: f64 = 64.0;
+const NAME_HEIGHT: f64 = 24.0;
+const NUMBERS_HEIGHT: f64 = 44.0;
+const MAX_ROW_HEIGHT: f64 = 26.0;
+const MAX_STREAM_HEIGHT: f64 = 420.0;
+const MAX_CELL_WIDTH: f64 = 64.0;
 const GAP: f64 = 70.0;
 
 /// The fractions of the logit difference that patched activations recover.
@@ -47,10 +47,10 @@ impl Patching {
     /// Draws three maps on one scale: the residual stream by depth and position, and the heads and feed-forward layers
     /// by layer.
     pub fn picture(&self, run: &str) -> Picture {
-        let axis = TokenAxis::new(&self.tokens, 90.0, MAPS, true);
+        let axis = TokenAxis::new(&self.tokens, 90.0, MAPS_WIDTH, true);
         let layout = Layout::new(self, &axis);
         let Layout { stream, heads, feed_forward, .. } = layout;
-        let bottom = heads.bottom() + NUMBERS + MARGIN;
+        let bottom = heads.bottom() + NUMBERS_HEIGHT + MARGIN;
         let title = format!("{run}: activation patching");
         let mut picture = Picture::new("patching", bottom, &title, &self.note());
         let all = || self.stream.iter().chain(&self.heads).flatten().chain(&self.feed_forward).copied();
@@ -76,19 +76,19 @@ impl Patching {
         axis.draw(&mut picture, stream, "input");
         let height = (stream.height + axis.depth()).max(90.0);
         let bar = Rect { left: stream.right() + 10.0, width: 12.0, height, ..stream };
-        color_bar(&mut picture, bar, color, &Axis::new("recovered share", range, Scale::Linear));
+        color_bar(&mut picture, bar, color, &Axis::new("recovered fraction", range, Scale::Linear));
         picture
     }
 
     fn note(&self) -> String {
         let spans = match self.together {
             1 => String::new(),
-            together => format!(", {} patched at once", counted(together, "position")),
+            together => format!(", {} patched together", counted(together, "position")),
         };
         format!(
-            "how much of the difference of both answers' logits one activation of the clean sequence brings back into \
-             the corrupted one; it falls from {} to {} in the mean of {}; of the stream one pair{spans}, whose answer \
-             is {} instead of {}",
+            "fraction of the logit difference between both answers that one clean activation restores in the corrupted \
+             sequence; mean difference {} clean, {} corrupted, over {}; residual stream: one pair{spans}, answer {} \
+             instead of {}",
             fixed(self.clean, 2),
             fixed(self.corrupted, 2),
             counted(self.pairs, "pair"),
@@ -119,9 +119,9 @@ impl Patching {
         }
         picture.text("head", (heads.center().0, heads.bottom() + 24.0), &Text::new(11.0).centered());
         let above = |area: Rect| (area.left, area.top - 12.0);
-        picture.panel_name("stream", "by depth and position", above(stream), MAPS);
+        picture.panel_name("residual stream", "by depth and position", above(stream), MAPS_WIDTH);
         picture.panel_name("heads", "", above(heads), heads.width);
-        picture.panel_name("feed-forward", "", above(feed_forward), GAP + WIDEST);
+        picture.panel_name("feed-forward", "", above(feed_forward), GAP + MAX_CELL_WIDTH);
     }
 }
 
@@ -139,16 +139,16 @@ struct Layout {
 
 impl Layout {
     fn new(found: &Patching, axis: &TokenAxis) -> Self {
-        let row = (MOST_HEIGHT / found.stream.len() as f64).min(TALLEST_ROW);
+        let row = (MAX_STREAM_HEIGHT / found.stream.len() as f64).min(MAX_ROW_HEIGHT);
         let left = MARGIN + LEFT;
         let height = row * found.stream.len() as f64;
-        let stream = Rect { left, top: HEADING + NAME, width: MAPS, height };
+        let stream = Rect { left, top: HEADING + NAME_HEIGHT, width: MAPS_WIDTH, height };
         let most = found.heads.iter().map(Vec::len).max().unwrap_or(1).max(1);
-        let cell = ((MAPS - GAP - WIDEST) / most as f64).clamp(1.0, WIDEST);
-        let top = stream.bottom() + axis.depth() + NAME + 12.0;
+        let cell = ((MAPS_WIDTH - GAP - MAX_CELL_WIDTH) / most as f64).clamp(1.0, MAX_CELL_WIDTH);
+        let top = stream.bottom() + axis.depth() + NAME_HEIGHT + 12.0;
         let (width, height) = (cell * most as f64, row * found.heads.len() as f64);
         let heads = Rect { left, top, width, height };
-        let (left, width) = (heads.right() + GAP, cell.clamp(WRITTEN_CELL, WIDEST));
+        let (left, width) = (heads.right() + GAP, cell.clamp(MIN_VALUE_CELL, MAX_CELL_WIDTH));
         Self { stream, heads, feed_forward: Rect { left, width, ..heads }, row, cell, most }
     }
 }

@@ -4,8 +4,8 @@ use crate::draw::color::{BLUE, GREEN};
 use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 use crate::numbers::fixed;
 
-/// The maximum number of positions that are marked with dots, and their floors with dashes.
-const MOST_MARKED: usize = 130;
+/// The maximum number of positions that are marked with dots, and their floors with short lines.
+const MAX_MARKED_POSITIONS: usize = 130;
 
 /// Draws the loss at each position of a sequence, where it is known, and its `floor`, which may be empty. Returns
 /// `None` for an empty sequence.
@@ -21,12 +21,12 @@ pub fn picture(run: &str, losses: &[Option<f64>], floor: &[f64]) -> Option<Pictu
     let title = format!("{run}: loss by position");
     let mut picture = Picture::new("positions", 400.0, &title, &note(&losses, &floor));
     let x = Interval { start: -0.5, end: count as f64 - 0.5 };
-    let x = Axis::new("position of the input whose successor is predicted", x, Scale::Whole);
+    let x = Axis::new("input position", x, Scale::Integer);
     let y = Axis::new("loss (nats per token)", range(losses.iter().chain(&floor)), Scale::Linear);
     let mut chart = LineChart::filling(&picture, x, y);
-    let is_marked = count <= MOST_MARKED;
+    let is_marked = count <= MAX_MARKED_POSITIONS;
     if !floor.is_empty() {
-        // The floor has one value per position, drawn as a dash under each dot.
+        // The floor has one value per position, drawn as a short line under each dot.
         let mark = if is_marked { Mark::Level(2.0) } else { Mark::Line(1.5) };
         chart.series.push(Series::new("floor", GREEN, mark, floor));
     }
@@ -52,7 +52,7 @@ fn range<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> Interval {
 }
 
 fn note(losses: &[(f64, f64)], floor: &[(f64, f64)]) -> String {
-    let mut parts = vec!["the whole validation set".to_string()];
+    let mut parts = vec!["entire validation split".to_string()];
     let known = || losses.iter().filter(|point| point.1.is_finite());
     if let Some((position, loss)) = known().max_by(|a, b| a.1.total_cmp(&b.1)) {
         parts.push(format!("highest loss {loss:.3} nats at position {position}"));

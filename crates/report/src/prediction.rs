@@ -9,8 +9,8 @@ type Predicted<'a> = (&'a Target, &'a TokenProbability);
 
 /// Draws a model's predictions for one sequence next to the true tokens. Returns `None` if no true token is known.
 pub fn picture(run: &str, reading: &Reading) -> Option<Picture> {
-    let steps = reading.targets.iter().zip(&reading.likeliest);
-    let steps = steps.filter_map(|(target, likeliest)| Some((target.as_ref()?, likeliest.first()?)));
+    let steps = reading.targets.iter().zip(&reading.most_likely);
+    let steps = steps.filter_map(|(target, most_likely)| Some((target.as_ref()?, most_likely.first()?)));
     let steps: Vec<Predicted<'_>> = steps.collect();
     if steps.is_empty() {
         return None;
@@ -35,7 +35,7 @@ pub fn picture(run: &str, reading: &Reading) -> Option<Picture> {
     Some(strip.picture("prediction", &title, &format!("{}: {}", reading.sequence, result(&steps))))
 }
 
-/// Reports the number of correct predictions, for determined targets only if it is known which ones these are.
+/// Reports the number of correct predictions, among the determined targets if the roles of targets are known.
 fn result(steps: &[Predicted<'_>]) -> String {
     let right = |is_known: bool| {
         let meant =
@@ -45,15 +45,14 @@ fn result(steps: &[Predicted<'_>]) -> String {
     let ((hits, known), (guessed, unknowable)) = (right(true), right(false));
     let (tokens, others) = (counted(known, "token"), thousands(unknowable as f64));
     let determined = counted(known, "determined target");
-    let are = if hits == 1 { "is" } else { "are" };
     if steps.iter().any(|(target, _)| target.role == TargetRole::Unknown) {
         let percents = steps.iter().map(|(target, _)| f64::from(target.probability) * 100.0);
         let mean = percents.sum::<f64>() / steps.len() as f64;
-        return format!("{hits} of {tokens} {are} right; on average the true one is {mean:.1} % probable");
+        return format!("{hits} of {tokens} correct; mean probability of the true token {mean:.1} %");
     }
     match (known, unknowable) {
-        (_, 0) => format!("{hits} of {tokens} {are} right"),
-        (0, _) => format!("no target is determined; {guessed} of {others} predicted right"),
-        _ => format!("{hits} of {determined} {are} right; {others} undetermined"),
+        (_, 0) => format!("{hits} of {tokens} correct"),
+        (0, _) => format!("no target is determined; {guessed} of {others} predicted correctly"),
+        _ => format!("{hits} of {determined} correct; {others} undetermined"),
     }
 }

@@ -95,7 +95,7 @@ pub struct Reading {
     #[serde(skip)]
     pub maps: AttentionMaps,
     /// The most likely next tokens at each position.
-    pub likeliest: Vec<Vec<TokenProbability>>,
+    pub most_likely: Vec<Vec<TokenProbability>>,
 }
 
 /// A token and its probability.

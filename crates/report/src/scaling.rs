@@ -8,16 +8,16 @@ use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 pub struct Efficiency {
     /// The number of workers.
     pub workers: usize,
-    /// The efficiency if each worker has the batch size of the config.
+    /// The efficiency if each worker has the batch size of the config (weak scaling).
     pub growing: f64,
-    /// The efficiency if all workers share that batch; `None` if it is not divisible by them.
+    /// The efficiency if all workers share that batch (strong scaling); `None` if it is not divisible by them.
     pub shared: Option<f64>,
 }
 
 /// Draws the predicted efficiency by the number of workers for the config called `name`.
 pub fn picture(name: &str, scaled: &[Efficiency], note: &str) -> Picture {
     let mut picture =
-        Picture::new("scaling", 400.0, &format!("{name}: predicted efficiency by workers"), note);
+        Picture::new("scaling", 400.0, &format!("{name}: predicted efficiency by number of workers"), note);
     let logarithm =
         |scaled: Option<&Efficiency>| scaled.map_or(0.0, |scaled| (scaled.workers as f64).log10());
     let range = Interval::new(logarithm(scaled.first()), logarithm(scaled.last())).padded(0.03, 0.03);
@@ -28,8 +28,8 @@ pub fn picture(name: &str, scaled: &[Efficiency], note: &str) -> Picture {
         points.collect::<Vec<_>>()
     };
     let curves = [
-        ("each keeps the batch of the config", BLUE, curve(|scaled| Some(scaled.growing))),
-        ("all share the batch of the config", VERMILION, curve(|scaled| scaled.shared)),
+        ("batch size of the config per worker (weak scaling)", BLUE, curve(|scaled| Some(scaled.growing))),
+        ("batch size of the config in total (strong scaling)", VERMILION, curve(|scaled| scaled.shared)),
     ];
     // Several workers need fewer additions of shards in total, which can raise the efficiency above 100 %.
     let highest = curves.iter().flat_map(|curve| &curve.2).fold(100.0, |high: f64, point| high.max(point.1));

@@ -28,12 +28,12 @@ pub(crate) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
 }
 
 /// Returns the distance of a loss from the floor, at least 1e-4; if the floor is unknown, returns the loss.
-pub(crate) fn beside_floor(loss: f64, floor: Option<f64>) -> f64 {
+pub(crate) fn floor_distance(loss: f64, floor: Option<f64>) -> f64 {
     floor.map_or(loss, |floor| (loss - floor).max(1e-4))
 }
 
-/// Returns the y axis of losses from [`beside_floor`]. Losses above a floor are on a logarithmic scale, which separates
-/// losses near the floor; losses without a floor are on a linear one.
+/// Returns the y axis of losses from [`floor_distance`]. It is logarithmic for losses above a floor, to separate losses
+/// near the floor, and linear otherwise.
 pub(crate) fn axis_of_losses(is_above_floor: bool, losses: impl Iterator<Item = f64>) -> Axis {
     let (title, scale) = match is_above_floor {
         true => ("loss above the floor (nats)", Scale::Logarithmic),
@@ -52,12 +52,11 @@ pub(crate) fn values(points: &[Point]) -> impl Iterator<Item = (f64, f64)> {
     points.iter().map(|point| (point.step as f64, point.value))
 }
 
-/// The minimum number of points for smoothing, which is two of the smallest windows. Fewer points are readable one by
-/// one.
-const FEWEST_TO_SMOOTH: usize = 20;
+/// The minimum number of points for smoothing: two of the smallest windows. Fewer points are readable individually.
+const MIN_POINTS_TO_SMOOTH: usize = 20;
 /// The smoothing window as a fraction of all steps, and its minimum number of points.
-const WINDOW: f64 = 0.05;
-const LEAST_POINTS: f64 = 10.0;
+const WINDOW_FRACTION: f64 = 0.05;
+const MIN_WINDOW_POINTS: f64 = 10.0;
 
 /// Smooths values by local linear regression: at each step, the value of the line with the best fit to the points of a
 /// window around the step. At the ends of the run the window is not centred but keeps its length, so that trends stay
@@ -67,11 +66,12 @@ pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<(u64, Vec<Point>)> {
     let finite = points.iter().filter(|point| point.value.is_finite());
     let finite: Vec<(f64, f64)> = finite.map(|point| (point.step as f64, point.value.min(edge))).collect();
     let (&(first, _), &(last, _)) = (finite.first()?, finite.last()?);
-    if finite.len() < FEWEST_TO_SMOOTH {
+    if finite.len() < MIN_POINTS_TO_SMOOTH {
         return None;
     }
     let between = (last - first) / (finite.len() - 1) as f64;
-    let window = round_up((WINDOW * last).max(LEAST_POINTS * between)).min(last - first).round();
+    let window =
+        round_up((WINDOW_FRACTION * last).max(MIN_WINDOW_POINTS * between)).min(last - first).round();
     // Prefix sums give the sums of any window. Steps are measured from the middle of the run for numerical accuracy.
     let middle = (first + last) / 2.0;
     let mut sums = vec![[0.0; 5]];
@@ -92,15 +92,15 @@ pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<(u64, Vec<Point>)> {
     Some((window as u64, fitted.collect()))
 }
 
-/// Returns the series of the single steps and, if there are many, of the smoothed curve over them. Values above `edge`
-/// are cut by the picture.
+/// Returns the series of individual steps and, if there are many, of their smoothed curve. The picture clips values
+/// above `edge`.
 pub(crate) fn noisy(name: &str, points: &[Point], edge: f64) -> Vec<Series> {
     match smooth(points, edge) {
         None => vec![Series::new(name, BLUE, Mark::Line(2.0), values(points))],
         Some((window, smoothed)) => {
             let name = format!("{name}, smoothed over {}", counted(window as usize, "step"));
             vec![
-                Series::new("single steps", pale(BLUE), Mark::Line(0.75), values(points)),
+                Series::new("individual steps", pale(BLUE), Mark::Line(0.75), values(points)),
                 Series::new(&name, BLUE, Mark::Line(2.0), values(&smoothed)),
             ]
         }

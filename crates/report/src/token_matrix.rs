@@ -8,10 +8,10 @@ use crate::draw::{
 };
 
 /// The width to the left of a row, and the width of the colour bar.
-const LEFT: f64 = 190.0;
-const BAR: f64 = 80.0;
-const TALLEST_ROW: f64 = 20.0;
-const MOST_HEIGHT: f64 = 900.0;
+const ROW_NAMES_WIDTH: f64 = 190.0;
+const BAR_WIDTH: f64 = 80.0;
+const MAX_ROW_HEIGHT: f64 = 20.0;
+const MAX_HEIGHT: f64 = 900.0;
 
 /// A matrix with named rows of values over the tokens of a sequence.
 #[derive(Debug, Clone)]
@@ -36,11 +36,11 @@ impl TokenMatrix<'_> {
         (unit, range): (&str, Interval),
     ) -> Picture {
         let Self { rows, tokens, of, color } = self;
-        let width = WIDTH - 2.0 * MARGIN - LEFT - BAR;
+        let width = WIDTH - 2.0 * MARGIN - ROW_NAMES_WIDTH - BAR_WIDTH;
         let axis = TokenAxis::new(tokens, 60.0, width, true);
-        let height = (MOST_HEIGHT / rows.len() as f64).min(TALLEST_ROW);
+        let height = (MAX_HEIGHT / rows.len() as f64).min(MAX_ROW_HEIGHT);
         let all = height * rows.len() as f64;
-        let area = Rect { left: MARGIN + LEFT, top: HEADING + 6.0, width, height: all };
+        let area = Rect { left: MARGIN + ROW_NAMES_WIDTH, top: HEADING + 6.0, width, height: all };
         // The colour bar is higher than the area if there are few rows.
         let bar = Rect { left: area.right() + 10.0, width: 12.0, height: all.max(90.0), ..area };
         let below = (area.bottom() + axis.depth()).max(bar.bottom()) + MARGIN;
@@ -48,7 +48,7 @@ impl TokenMatrix<'_> {
         let look = Text::new(10.0).right();
         for (row, (name, _)) in rows.iter().enumerate().step_by(stride_of(height, 12.0)) {
             let place = (area.left - 8.0, area.top + (row as f64 + 0.5) * height);
-            picture.text(&look.fit(name, LEFT - 8.0), place, &look);
+            picture.text(&look.fit(name, ROW_NAMES_WIDTH - 8.0), place, &look);
         }
         let values: Vec<Vec<f64>> = rows.iter().map(|(_, row)| row[..tokens.len()].to_vec()).collect();
         picture.image(area, move |across, down| {

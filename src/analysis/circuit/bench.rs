@@ -14,12 +14,12 @@ use crate::hooks::NoHooks;
 use crate::model::Decoder;
 use crate::ops;
 
-/// The maximum number of components that are ablated one by one. Of more components, several are ablated together as
-/// long as the loss stays within the tolerance.
-const ONE_BY_ONE: usize = 16;
+/// The maximum number of components that are ablated one by one. With more components, several are ablated together
+/// while the loss stays within the tolerance.
+const MAX_SINGLE_ABLATIONS: usize = 16;
 
 /// Returns the components of a decoder that write to its residual stream, in model order.
-pub(super) fn parts<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
+pub(super) fn components<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
     let layers = model.blocks.iter().enumerate();
     layers.flat_map(|(layer, block)| {
         let heads = block.attention.heads;
@@ -30,7 +30,7 @@ pub(super) fn parts<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site
 }
 
 /// Returns the residual stream before each block of a decoder, and after the last one.
-pub(super) fn streams<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
+pub(super) fn residual_streams<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
     (0..model.blocks.len()).map(Site::Stream).chain([Site::Logits])
 }
 
@@ -40,14 +40,14 @@ pub(super) fn loss_of<B: Backend>(logits: Tensor<B, 3>, batch: &DeviceBatch<B>) 
     scores.losses.into_data().iter::<f64>().sum::<f64>() / batch.tokens.max(1) as f64
 }
 
-/// A decoder on the sequences that it is explained on.
+/// A decoder and the sequences that it is explained on.
 pub(super) struct Bench<'a, B: Backend> {
     pub model: &'a Decoder<B>,
     pub batch: DeviceBatch<B>,
     /// The cross-attention's keys and values, one entry per block; empty without an encoder.
     memories: Vec<Memory<B>>,
-    /// The activations of the unchanged model.
-    pub whole: Activations<B>,
+    /// The activations of the full model.
+    pub full: Activations<B>,
     /// The mean output of each head and feed-forward layer.
     pub means: Vec<(Site, Tensor<B, 3>)>,
     /// 1 for targets that count and 0 for others, `[batch, time, 1]`.
@@ -58,27 +58,28 @@ impl<'a, B: Backend> Bench<'a, B> {
     pub fn new(model: &'a Decoder<B>, samples: &[Sample], device: &B::Device) -> Result<Self> {
         let batch = DeviceBatch::<B>::new(&Sample::batch_of(samples), device);
         let memories = model.project_memory(batch.inputs.source.clone(), &mut NoHooks)?;
-        let whole = run(model, batch.inputs.tokens.clone(), &memories, &Interventions::default())?;
+        let full = run(model, batch.inputs.tokens.clone(), &memories, &Interventions::default())?;
         let counts = match &batch.hidden {
             Some(hidden) => hidden.clone().bool_not().float(),
             None => batch.targets.ones_like().float(),
         };
         let counts = counts.unsqueeze_dim(2);
-        let mut bench = Self { model, batch, memories, whole, means: Vec::new(), counts };
-        bench.means = parts(model).map(|site| (site, bench.mean(bench.whole.at(site)))).collect();
+        let mut bench = Self { model, batch, memories, full, means: Vec::new(), counts };
+        bench.means = components(model).map(|site| (site, bench.mean(bench.full.at(site)))).collect();
         Ok(bench)
     }
 
-    /// Averages an activation over the sequences at each position; over the positions if there is a single sequence.
+    /// Averages an activation at each position over the sequences, or over the positions of a single sequence.
     pub fn mean(&self, activation: Tensor<B, 3>) -> Tensor<B, 3> {
         let over = usize::from(self.batch.inputs.tokens.dims()[0] == 1);
         let count = self.counts.clone().sum_dim(over).clamp_min(1.0);
         (activation * self.counts.clone()).sum_dim(over) / count
     }
 
+    /// Returns the mean output of a component.
     pub fn mean_of(&self, site: Site) -> Tensor<B, 3> {
-        let found = self.means.iter().find(|(of, _)| *of == site);
-        found.map(|(_, mean)| mean.clone()).expect("all parts have a mean")
+        let found = self.means.iter().find(|(component, _)| *component == site);
+        found.map(|(_, mean)| mean.clone()).expect("all components have a mean")
     }
 
     fn run(&self, interventions: &Interventions<B>) -> Result<Activations<B>> {
@@ -89,15 +90,15 @@ impl<'a, B: Backend> Bench<'a, B> {
         Ok(loss_of(self.run(interventions)?.logits, &self.batch))
     }
 
-    fn ablations(&self, parts: &[Site]) -> Interventions<B> {
+    fn ablations(&self, components: &[Site]) -> Interventions<B> {
         let ablated =
             |interventions: Interventions<B>, &site: &Site| interventions.replace(site, self.mean_of(site));
-        parts.iter().fold(Interventions::default(), ablated)
+        components.iter().fold(Interventions::default(), ablated)
     }
 
-    /// Returns the loss with these components mean-ablated.
-    pub fn mean_ablated_loss(&self, parts: &[Site]) -> Result<f64> {
-        self.loss(&self.ablations(parts))
+    /// Returns the loss with the given components mean-ablated.
+    pub fn mean_ablated_loss(&self, components: &[Site]) -> Result<f64> {
+        self.loss(&self.ablations(components))
     }
 
     /// Returns the logits with all components mean-ablated.
@@ -106,69 +107,69 @@ impl<'a, B: Backend> Bench<'a, B> {
         Ok(self.run(&self.ablations(&all))?.logits)
     }
 
-    /// Returns the loss on each target that counts, in the order of `samples`, from which the bench was created.
+    /// Returns the loss of each target that counts. `samples` must be those from which the bench was created.
     pub fn losses(&self, logits: Tensor<B, 3>, samples: &[Sample]) -> Vec<f64> {
         let [_, time] = self.batch.targets.dims();
         let scores = ops::token_scores(logits, self.batch.targets.clone(), self.batch.hidden.clone());
         let losses = floats(scores.losses);
-        let of_sample = |(sample, losses): (&Sample, &[f32])| {
+        let sample_losses = |(sample, losses): (&Sample, &[f32])| {
             let counted =
                 sample.roles.iter().zip(losses.to_vec()).filter(|(role, _)| **role != Role::Padding);
             counted.map(|(_, loss)| f64::from(loss)).collect::<Vec<_>>()
         };
-        samples.iter().zip(losses.chunks(time)).flat_map(of_sample).collect()
+        samples.iter().zip(losses.chunks(time)).flat_map(sample_losses).collect()
     }
 
     /// Ranks components by the loss when each is mean-ablated in addition to all `ablated` ones. The component whose
-    /// ablation moves the loss least from the `whole` model's loss comes first.
-    pub fn ranked(&self, parts: &[Site], ablated: &[Site], whole: f64) -> Result<Vec<(f64, Site)>> {
+    /// ablation changes the full model's loss least comes first.
+    pub fn rank(&self, components: &[Site], ablated: &[Site], full_loss: f64) -> Result<Vec<(f64, Site)>> {
         let loss = |&site: &Site| Ok((self.mean_ablated_loss(&[ablated, &[site]].concat())?, site));
-        let mut ranked = parts.iter().map(loss).collect::<Result<Vec<_>>>()?;
-        ranked.sort_by(|a, b| (a.0 - whole).abs().total_cmp(&(b.0 - whole).abs()));
+        let mut ranked = components.iter().map(loss).collect::<Result<Vec<_>>>()?;
+        ranked.sort_by(|a, b| (a.0 - full_loss).abs().total_cmp(&(b.0 - full_loss).abs()));
         Ok(ranked)
     }
 
-    /// Prunes the components, given as they were `ranked`, and returns those that remain and their loss. It stops when
-    /// ablating any further component moves the loss from the `whole` model's by more than `tolerance`, up or down.
+    /// Prunes components, as ranked by [`rank`](Self::rank), and returns the remaining ones and their loss. It stops
+    /// when ablating any further component changes the full model's loss by more than `tolerance`, up or down.
     ///
     /// A lower loss is not better: a circuit without a harmful component is not what the model computes.
-    pub fn smallest(
+    pub fn prune(
         &self,
         mut ranked: Vec<(f64, Site)>,
-        whole: f64,
+        full_loss: f64,
         tolerance: f64,
     ) -> Result<(Vec<Site>, f64)> {
-        let (mut left_out, mut loss) = (Vec::new(), None);
-        let is_near = |loss: f64| (loss - whole).abs() <= tolerance;
+        let (mut ablated, mut loss) = (Vec::new(), None);
+        let is_near = |loss: f64| (loss - full_loss).abs() <= tolerance;
         loop {
             let mut count = ranked.iter().take_while(|(loss, _)| is_near(*loss)).count();
-            if ranked.len() <= ONE_BY_ONE {
+            if ranked.len() <= MAX_SINGLE_ABLATIONS {
                 count = count.min(1);
             }
             while count > 0 {
                 let sites = ranked[..count].iter().map(|(_, site)| *site);
-                let more: Vec<Site> = left_out.iter().copied().chain(sites).collect();
-                let without = self.mean_ablated_loss(&more)?;
-                if is_near(without) {
-                    (left_out, loss) = (more, Some(without));
+                let candidates: Vec<Site> = ablated.iter().copied().chain(sites).collect();
+                let ablated_loss = self.mean_ablated_loss(&candidates)?;
+                if is_near(ablated_loss) {
+                    (ablated, loss) = (candidates, Some(ablated_loss));
                     break;
                 }
                 count /= 2;
             }
             let kept: Vec<Site> = ranked[count..].iter().map(|(_, site)| *site).collect();
             if count == 0 || kept.is_empty() {
-                return Ok((kept, loss.unwrap_or(whole)));
+                return Ok((kept, loss.unwrap_or(full_loss)));
             }
-            ranked = self.ranked(&kept, &left_out, whole)?;
+            ranked = self.rank(&kept, &ablated, full_loss)?;
         }
     }
 
-    /// Runs the model with `from` mean-ablated and all other heads frozen. A later head then receives the change
-    /// through the residual stream and the feed-forward layers alone, as in the path patching of Wang et al. (2022).
-    pub fn without_alone(&self, from: Site) -> Result<Activations<B>> {
+    /// Runs the model with `from` mean-ablated and all other heads frozen. The change then reaches a later head only
+    /// through the residual stream and the feed-forward layers, as in the path patching of Wang et al. (2022).
+    pub fn run_with_frozen_heads(&self, from: Site) -> Result<Activations<B>> {
         let is_head = |site: &Site| matches!(site, Site::Head(..) | Site::Cross(..));
         let heads = self.means.iter().map(|(site, _)| *site).filter(is_head);
-        let frozen = |it: Interventions<B>, site| it.replace(site, self.whole.at(site));
+        let frozen = |it: Interventions<B>, site| it.replace(site, self.full.at(site));
         let interventions = heads.fold(Interventions::default(), frozen).replace(from, self.mean_of(from));
         self.run(&interventions)
     }
@@ -180,47 +181,48 @@ impl<'a, B: Backend> Bench<'a, B> {
             (Site::Head(layer, head), Input::Query) => Site::Query(layer, head),
             (Site::Head(layer, head), Input::Key) => Site::Key(layer, head),
             (Site::Head(layer, head), Input::Value) => Site::Value(layer, head),
-            _ => unreachable!("paths lead from head to head"),
+            _ => unreachable!("paths connect heads"),
         };
         let patch = |it: Interventions<B>, site| it.replace(site, other.at(site));
         self.loss(&inputs.iter().map(site).fold(Interventions::default(), patch))
     }
 
-    /// Returns the difference of a head's weights from their mean over the sequences. It is half the sum over the keys
-    /// of the absolute differences, averaged over the queries. `None` for a single sequence.
-    pub fn unevenness(&self, pattern: Site) -> Option<f64> {
-        let pattern = self.whole.at(pattern);
+    /// Returns the variation of a head's weights between sequences: half the sum over the keys of the absolute
+    /// differences from the mean, averaged over the queries. `None` for a single sequence.
+    pub fn pattern_variation(&self, pattern: Site) -> Option<f64> {
+        let pattern = self.full.at(pattern);
         let [batch, _, _] = pattern.dims();
-        let far = (pattern.clone() - self.mean(pattern)).abs().sum_dim(2) * self.counts.clone() / 2.0;
-        let far = f64::from(floats(far.sum())[0]) / f64::from(floats(self.counts.clone().sum())[0]);
-        (batch > 1).then_some(far)
+        let variation = (pattern.clone() - self.mean(pattern)).abs().sum_dim(2) * self.counts.clone() / 2.0;
+        let variation =
+            f64::from(floats(variation.sum())[0]) / f64::from(floats(self.counts.clone().sum())[0]);
+        (batch > 1).then_some(variation)
     }
 
-    /// Returns the largest weight of a head, averaged over queries, on one token of the vocabulary at any position but
-    /// the first. `None` unless it exceeds three times the weight under uniform attention.
-    pub fn separator(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> Option<f64> {
-        let pattern = floats(self.whole.at(Site::Pattern(layer, head)));
+    /// Returns the largest weight of a head on one token of the vocabulary, averaged over queries. The first position
+    /// does not count. `None` unless the weight exceeds three times the weight under uniform attention.
+    pub fn separator_weight(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> Option<f64> {
+        let pattern = floats(self.full.at(Site::Pattern(layer, head)));
         let time = self.batch.inputs.tokens.dims()[1];
         let mut weights = std::collections::BTreeMap::<u32, [f64; 2]>::new();
         let mut queries = 0.0;
         for (sample, map) in samples.iter().zip(pattern.chunks(time * time)) {
             for (query, row) in map.chunks(time).enumerate().take(sample.inputs.len()).skip(1) {
                 queries += 1.0;
-                for (&token, &seen) in sample.inputs[1..=query].iter().zip(&row[1..]) {
+                for (&token, &attention) in sample.inputs[1..=query].iter().zip(&row[1..]) {
                     let [weight, share] = weights.entry(token).or_default();
-                    *weight += f64::from(seen);
+                    *weight += f64::from(attention);
                     *share += 1.0 / query as f64;
                 }
             }
         }
-        let most = weights.values().max_by(|a, b| a[0].total_cmp(&b[0]))?;
-        (most[0] > 3.0 * most[1]).then_some(most[0] / queries)
+        let largest = weights.values().max_by(|a, b| a[0].total_cmp(&b[0]))?;
+        (largest[0] > 3.0 * largest[1]).then_some(largest[0] / queries)
     }
 
     /// Returns the weights of a cross-attention head on the first source token and on source tokens equal to the
     /// target. Both are averaged over the targets that count.
-    pub fn looks_at(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> [f64; 2] {
-        let pattern = self.whole.at(Site::CrossPattern(layer, head));
+    pub fn source_weights(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> [f64; 2] {
+        let pattern = self.full.at(Site::CrossPattern(layer, head));
         let [_, time, keys] = pattern.dims();
         let pattern = floats(pattern);
         let (mut first, mut next) = (Mean::default(), Mean::default());
@@ -229,8 +231,8 @@ impl<'a, B: Backend> Bench<'a, B> {
             let queries = map.chunks(keys).zip(&sample.targets).zip(&sample.roles);
             for ((row, target), _) in queries.filter(|(_, role)| **role != Role::Padding) {
                 first.add(f64::from(row[0]));
-                let like = source.iter().zip(row).filter(|(token, _)| *token == target);
-                next.add(like.map(|(_, &weight)| f64::from(weight)).sum());
+                let equal = source.iter().zip(row).filter(|(token, _)| *token == target);
+                next.add(equal.map(|(_, &weight)| f64::from(weight)).sum());
             }
         }
         [first, next].map(|mean| mean.value().unwrap_or(0.0))

@@ -7,8 +7,8 @@ use super::explanation::{Component, Edge, Explanation};
 use super::gain::Gain;
 use super::kind::{cross_kinds, kinds};
 use super::lens::{Lens, attribute};
-use super::memory::without_tuned_lens;
-use super::pass::{Site, explained};
+use super::memory::tuned_lens_skip_reason;
+use super::pass::{Site, explainable};
 use super::patching::{Pair, Patching};
 use super::sentences::sentences;
 use super::tuned::Translator;
@@ -20,13 +20,13 @@ use crate::model::{Decoder, Model};
 use crate::{Error, Result};
 
 /// The maximum difference between the circuit's loss and the model's, as a share of the gain over the baseline.
-const TOLERANCE: f64 = 0.05;
-/// The minimum change of the loss, as a share of the gain, for which an ablated path is reported.
-const LEAST_EDGE: f64 = 0.02;
-/// The number of heads, the most important first, between which paths are searched.
-const MAX_HEADS: usize = 12;
-/// The minimum copying score of a head that copies; random weights score about 0.
-const COPYING: f64 = 0.5;
+const LOSS_TOLERANCE: f64 = 0.05;
+/// The minimum change of the loss for which an ablated path is reported, as a share of the gain.
+const MIN_EDGE_EFFECT: f64 = 0.02;
+/// The maximum number of heads between which paths are searched, the most important first.
+const MAX_PATH_HEADS: usize = 12;
+/// The minimum copying score of a copying head; random weights score about 0.
+const MIN_COPYING_SCORE: f64 = 0.5;
 
 /// The origin of the sequences, as far as it is known.
 #[derive(Clone, Default)]
@@ -37,39 +37,39 @@ pub struct Origin<'a> {
     pub train: Option<&'a Sequences>,
     /// The task that generated the sequences.
     pub task: Option<&'a dyn SequenceTask>,
-    /// A note on the parts of the sequences that are not explained.
+    /// A note if only the beginnings of the sequences are explained.
     pub left_out: Option<String>,
 }
 
-/// Explains a model on `samples`. If its gain over a baseline may be due to chance, the explanation names no circuit
-/// and gives the reason.
+/// Explains a model on `samples`. If the gain over a baseline may be due to chance, the explanation holds the reason
+/// instead of a circuit.
 ///
 /// # Errors
-/// Returns an error if [`explained`] refuses the model, or if no target counts.
+/// Returns an error if the model is not [`explainable`], or if all targets are padding.
 pub fn explain<B: Backend>(
     model: &Model<B>,
     samples: &[Sample],
     Origin { unigram, train, task, left_out }: Origin,
     device: &B::Device,
 ) -> Result<Explanation> {
-    let model = explained(model)?;
+    let model = explainable(model)?;
     let bench = Bench::new(model, samples, device)?;
     if bench.batch.tokens == 0 {
-        return Err(Error::Input("there is no target to explain: give at least two tokens".into()));
+        return Err(Error::Input("no target to explain; pass at least two tokens".into()));
     }
     let gain = Gain::new(&bench, samples, unigram)?;
     let weights = Weights::new(model);
     let scores = scores(&bench, samples);
-    let is_named = gain.refusal.is_none();
-    let circuit = match is_named {
+    let has_circuit = gain.no_circuit.is_none();
+    let circuit = match has_circuit {
         true => Circuit::new(&bench, samples, (&gain, &weights, &scores))?,
         false => Circuit { components: Vec::new(), edges: Vec::new(), loss: gain.mean_ablated },
     };
-    let train = train.filter(|train| without_tuned_lens(model, train).is_none());
+    let train = train.filter(|train| tuned_lens_skip_reason(model, train).is_none());
     let maps = train.map(|train| Translator::all(model, train, device)).transpose()?.flatten();
     let pairs = match task {
-        _ if !is_named => Vec::new(),
-        // An encoder-decoder's answer follows from its source.
+        _ if !has_circuit => Vec::new(),
+        // The answer of an encoder-decoder depends on its source.
         _ if model.encoder.is_some() => Vec::new(),
         Some(task) => Pair::of_task(model, task, samples, device)?,
         None => Pair::by_exchange(model, samples, device)?,
@@ -81,16 +81,20 @@ pub fn explain<B: Backend>(
         baseline: gain.baseline,
         baseline_of: gain.baseline_of,
         loss_of_circuit: circuit.loss,
-        gain_kept: if is_named { (gain.baseline - circuit.loss) / (gain.baseline - gain.loss) } else { 0.0 },
-        no_circuit: gain.refusal,
+        gain_kept: if has_circuit {
+            (gain.baseline - circuit.loss) / (gain.baseline - gain.loss)
+        } else {
+            0.0
+        },
+        no_circuit: gain.no_circuit,
         left_out,
         weights_sha256: None,
         components: circuit.components,
         edges: circuit.edges,
         sentences: Vec::new(),
-        lens: Lens::new(model, &bench.whole, &bench.batch, &[]),
-        tuned_lens: maps.map(|maps| Lens::new(model, &bench.whole, &bench.batch, &maps)),
-        attribution: attribute(model, &bench.whole, &bench.batch),
+        lens: Lens::new(model, &bench.full, &bench.batch, &[]),
+        tuned_lens: maps.map(|maps| Lens::new(model, &bench.full, &bench.batch, &maps)),
+        attribution: attribute(model, &bench.full, &bench.batch),
         patching: Patching::new(model, &pairs, device)?,
         cross_heads: weights.cross.iter().map(Vec::len).sum(),
         weights: weights.heads,
@@ -105,17 +109,17 @@ pub fn explain<B: Backend>(
 /// Scores the heads on `samples`, `[layer][head]`.
 fn scores<B: Backend>(bench: &Bench<B>, samples: &[Sample]) -> Vec<Vec<HeadScores>> {
     let mut tallies = HeadTallies::default();
-    let patterns = (0..bench.model.blocks.len()).map(|layer| bench.whole.all_heads(Site::Pattern(layer, 0)));
+    let patterns = (0..bench.model.blocks.len()).map(|layer| bench.full.all_heads(Site::Pattern(layer, 0)));
     let maps: Vec<_> = patterns.map(|pattern| (pattern.dims()[1], floats(pattern))).collect();
     tallies.add_batch(&maps, &samples.iter().map(|sample| sample.inputs.as_slice()).collect::<Vec<_>>());
     tallies.scores()
 }
 
-/// The weight analysis of a decoder, without any input.
+/// The weight analysis of a decoder, which needs no input.
 struct Weights<B: Backend> {
     /// The matrices of the self-attention heads, `[layer][head]`.
     matrices: Vec<Vec<HeadMatrices<B>>>,
-    /// The matrices of the cross-attention heads, likewise.
+    /// The matrices of the cross-attention heads, `[layer][head]`.
     cross: Vec<Vec<HeadMatrices<B>>>,
     heads: Vec<Vec<HeadWeights>>,
     random: HeadWeights,
@@ -126,9 +130,9 @@ impl<B: Backend> Weights<B> {
         let logits = to_embedding(model);
         let [vocab, _] = model.embedding.token.weight.dims();
         let matrices = HeadMatrices::all(model);
-        let of_layer =
+        let layer_weights =
             |heads: &Vec<HeadMatrices<B>>| heads.iter().map(|head| head.weights(&logits, vocab)).collect();
-        let heads = matrices.iter().map(of_layer).collect();
+        let heads = matrices.iter().map(layer_weights).collect();
         let random = matrices[0][0].random_weights(&logits, vocab);
         Self { cross: HeadMatrices::cross(model), matrices, heads, random }
     }
@@ -149,22 +153,22 @@ impl Circuit {
         (gain, weights, scores): (&Gain, &Weights<B>, &[Vec<HeadScores>]),
     ) -> Result<Self> {
         let all: Vec<Site> = bench.means.iter().map(|(site, _)| *site).collect();
-        let (whole, size) = (gain.loss, gain.baseline - gain.loss);
-        let ranked = bench.ranked(&all, &[], whole)?;
-        let (kept, loss) = bench.smallest(ranked.clone(), whole, TOLERANCE * size)?;
+        let (full_loss, size) = (gain.loss, gain.baseline - gain.loss);
+        let ranked = bench.rank(&all, &[], full_loss)?;
+        let (kept, loss) = bench.prune(ranked.clone(), full_loss, LOSS_TOLERANCE * size)?;
         let important = ranked.iter().rev().filter(|(_, site)| kept.contains(site));
         let component = |&(mean_ablated_loss, site): &(f64, Site)| {
             let (layer, cross, head, kinds) = match site {
                 Site::Head(layer, head) => {
-                    let separator = bench.separator([layer, head], samples);
-                    let copies = weights.heads[layer][head].copying >= COPYING;
-                    let uneven = bench.unevenness(Site::Pattern(layer, head));
-                    (layer, false, Some(head), kinds(&scores[layer][head], separator, uneven, copies))
+                    let separator = bench.separator_weight([layer, head], samples);
+                    let copies = weights.heads[layer][head].copying >= MIN_COPYING_SCORE;
+                    let variation = bench.pattern_variation(Site::Pattern(layer, head));
+                    (layer, false, Some(head), kinds(&scores[layer][head], separator, variation, copies))
                 }
                 Site::Cross(layer, head) => {
-                    let looks = bench.looks_at([layer, head], samples);
-                    let uneven = bench.unevenness(Site::CrossPattern(layer, head));
-                    (layer, true, Some(head), cross_kinds(looks, uneven))
+                    let weights = bench.source_weights([layer, head], samples);
+                    let variation = bench.pattern_variation(Site::CrossPattern(layer, head));
+                    (layer, true, Some(head), cross_kinds(weights, variation))
                 }
                 Site::FeedForward(layer) => (layer, false, None, Vec::new()),
                 _ => unreachable!("components are heads and feed-forward layers"),
@@ -172,43 +176,43 @@ impl Circuit {
             Component { layer, head, cross, feed_forward: head.is_none(), kinds, mean_ablated_loss }
         };
         let components: Vec<Component> = important.map(component).collect();
-        let edges = paths(bench, &components, weights, (whole, LEAST_EDGE * size))?;
+        let edges = paths(bench, &components, weights, (full_loss, MIN_EDGE_EFFECT * size))?;
         Ok(Self { components, edges, loss })
     }
 }
 
-/// Returns the paths between a circuit's heads whose ablation moves the loss from the `whole` model's by at least
-/// `least`, up or down. The most important come first.
+/// Returns the paths between a circuit's heads whose ablation changes the full model's loss by at least `min_change`,
+/// up or down. The most important come first.
 fn paths<B: Backend>(
     bench: &Bench<B>,
     components: &[Component],
     Weights { matrices, cross, .. }: &Weights<B>,
-    (whole, least): (f64, f64),
+    (full_loss, min_change): (f64, f64),
 ) -> Result<Vec<Edge>> {
-    let heads = components.iter().filter_map(|part| Some((part, part.head?)));
-    let heads: Vec<(&Component, usize)> = heads.take(MAX_HEADS).collect();
-    let look_up = |part: &Component, head: usize| match part.cross {
-        false => (Site::Head(part.layer, head), &matrices[part.layer][head]),
-        true => (Site::Cross(part.layer, head), &cross[part.layer][head]),
+    let heads = components.iter().filter_map(|component| Some((component, component.head?)));
+    let heads: Vec<(&Component, usize)> = heads.take(MAX_PATH_HEADS).collect();
+    let look_up = |component: &Component, head: usize| match component.cross {
+        false => (Site::Head(component.layer, head), &matrices[component.layer][head]),
+        true => (Site::Cross(component.layer, head), &cross[component.layer][head]),
     };
-    let chance = matrices[0][0].random_composition();
-    let is_small = |loss: f64| (loss - whole).abs() < least;
+    let random = matrices[0][0].random_composition();
+    let is_small = |loss: f64| (loss - full_loss).abs() < min_change;
     let mut edges = Vec::new();
     for &(from, from_head) in &heads {
-        let (sender, written) = look_up(from, from_head);
-        let without = bench.without_alone(sender)?;
+        let (sender, sender_matrices) = look_up(from, from_head);
+        let ablated = bench.run_with_frozen_heads(sender)?;
         // The cross-attention of a layer comes after its self-attention.
-        let is_behind = |to: &Component| (from.layer, from.cross) < (to.layer, to.cross);
-        for &(to, to_head) in heads.iter().filter(|(to, _)| is_behind(to)) {
-            let (reader, read) = look_up(to, to_head);
+        let is_later = |to: &Component| (from.layer, from.cross) < (to.layer, to.cross);
+        for &(to, to_head) in heads.iter().filter(|(to, _)| is_later(to)) {
+            let (reader, reader_matrices) = look_up(to, to_head);
             let all = [Input::Query, Input::Key, Input::Value];
             // Keys and values of the cross-attention come from the encoder.
             let inputs = if to.cross { &all[..1] } else { &all };
-            if is_small(bench.loss_with_inputs(reader, inputs, &without)?) {
+            if is_small(bench.loss_with_inputs(reader, inputs, &ablated)?) {
                 continue;
             }
             for &input in inputs {
-                let path_ablated_loss = bench.loss_with_inputs(reader, &[input], &without)?;
+                let path_ablated_loss = bench.loss_with_inputs(reader, &[input], &ablated)?;
                 if !is_small(path_ablated_loss) {
                     edges.push(Edge {
                         from: [from.layer, from_head],
@@ -216,15 +220,15 @@ fn paths<B: Backend>(
                         from_cross: from.cross,
                         to_cross: to.cross,
                         input,
-                        composition: read.composition(written, input),
-                        random: chance,
+                        composition: reader_matrices.composition(sender_matrices, input),
+                        random,
                         path_ablated_loss,
                     });
                 }
             }
         }
     }
-    let moved = |edge: &Edge| (edge.path_ablated_loss - whole).abs();
-    edges.sort_by(|a, b| moved(b).total_cmp(&moved(a)));
+    let change = |edge: &Edge| (edge.path_ablated_loss - full_loss).abs();
+    edges.sort_by(|a, b| change(b).total_cmp(&change(a)));
     Ok(edges)
 }

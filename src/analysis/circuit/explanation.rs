@@ -23,9 +23,9 @@ pub struct Component {
     /// True for a feed-forward layer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub feed_forward: bool,
-    /// The known kinds of the head.
+    /// The known kinds of the head; empty for a feed-forward layer.
     pub kinds: Vec<Kind>,
-    /// The loss of the whole model with this component alone mean-ablated.
+    /// The loss of the full model with only this component mean-ablated.
     pub mean_ablated_loss: f64,
 }
 
@@ -42,26 +42,26 @@ pub struct Edge {
     /// True if the receiver is a cross-attention head.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub to_cross: bool,
-    /// The receiver's input through which it is connected.
+    /// The input of the receiver that reads the output of the sender.
     pub input: Input,
     /// The composition score of the two heads' weights at this input.
     pub composition: f64,
     /// The composition score of random weights of the same shapes.
     pub random: f64,
-    /// The loss of the whole model with this connection alone ablated: the receiver's input is computed
-    /// with the sender mean-ablated.
+    /// The loss of the full model with only this connection ablated: the receiver's input is computed with the sender
+    /// mean-ablated.
     pub path_ablated_loss: f64,
 }
 
-/// The explanation of a decoder: `circuit.json`. Losses are in nats per token. Reading one from a file checks that the
-/// sizes of its lists agree.
+/// The explanation of a decoder: `circuit.json`. Losses are in nats per token. Deserialization checks that the sizes of
+/// the lists agree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Explanation {
     /// The SHA-256 of the explained weights.
     #[serde(default)]
     pub weights_sha256: Option<String>,
-    /// The analyses skipped for lack of memory or time.
+    /// A note if only the beginnings of the sequences are explained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
     /// The number of sequences that the circuit was found on.
@@ -70,29 +70,29 @@ pub struct Explanation {
     pub targets: usize,
     /// The model's loss on these sequences.
     pub loss: f64,
-    /// The loss of the best baseline, the reference of the gain.
+    /// The loss of the best baseline, which the gain refers to.
     pub baseline: f64,
     /// The best baseline.
     pub baseline_of: Baseline,
-    /// The loss with all but the components mean-ablated.
+    /// The loss with all components outside the circuit mean-ablated.
     pub loss_of_circuit: f64,
-    /// The share of the gain over the baseline that the components recover. 1 is the loss of the whole model; more than
-    /// 1 is a lower loss.
+    /// The share of the gain over the baseline that the circuit recovers. At 1 its loss equals the full model's; above
+    /// 1 it is lower.
     pub gain_kept: f64,
-    /// The reason why no circuit is named, if so. Components, edges and patching are empty then.
+    /// The reason if no circuit is reported; components, edges and patching are then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_circuit: Option<String>,
-    /// The smallest set of components found, the most important first. Importance is the change of the loss when the
-    /// component is mean-ablated.
+    /// The components of the circuit, the most important first. Importance is the change of the loss when a component
+    /// is mean-ablated.
     pub components: Vec<Component>,
     /// The connections between the heads of the circuit.
     pub edges: Vec<Edge>,
-    /// A summary as sentences.
+    /// The explanation as sentences.
     pub sentences: Vec<String>,
     /// The prediction after each block.
     pub lens: Lens,
     /// The tuned lens: the prediction through an affine map at each depth, trained on the training set. `None` if the
-    /// training set is unknown or the model is so wide that training takes too long.
+    /// training set is unknown, or if training would take too much memory or time.
     #[serde(default)]
     pub tuned_lens: Option<Lens>,
     /// The contribution of each component to the logit of the target.
@@ -114,8 +114,8 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Returns the number of components, that is heads and feed-forward layers, of the model.
-    pub fn parts(&self) -> usize {
+    /// Returns the number of heads and feed-forward layers of the model.
+    pub fn model_components(&self) -> usize {
         self.cross_heads + self.weights.iter().map(|heads| heads.len() + 1).sum::<usize>()
     }
 }

@@ -1,7 +1,7 @@
-//! The gain of a model over predictors that need no circuit, and the test that the gain is more than chance.
+//! The gain of a model over simple baselines, and its significance test.
 //!
-//! Without such a gain an ablation measures noise: even with random weights some components lower the loss on any
-//! input.
+//! Without a significant gain, an ablation measures noise: even with random weights, some components lower the loss on
+//! any input.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,23 @@ use crate::data::{Role, Sequences};
 use crate::error::{Error, Result};
 use crate::numbers::fixed;
 
-/// The minimum gain over each baseline that is worth explaining, in nats.
-const LEAST_GAIN: f64 = 0.05;
-/// The significance level: the probability that a gain as large as required arises by chance.
-const CHANCE: f64 = 0.01;
-/// The minimum number of sequences for computing the standard error between sequences.
-const MANY_SEQUENCES: usize = 8;
+/// The minimum gain over each baseline, in nats.
+const MIN_GAIN: f64 = 0.05;
+/// The maximum probability that the required gain arises by chance.
+const SIGNIFICANCE_LEVEL: f64 = 0.01;
+/// The minimum number of sequences for a standard error between sequences.
+const MIN_SEQUENCE_GROUPS: usize = 8;
 /// The maximum number of training targets that the unigram baseline counts.
 const MAX_COUNTED_TARGETS: usize = 1 << 22;
 
-/// A predictor that a model must beat before its circuit is searched for.
+/// A predictor that a model must beat to be explained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Baseline {
     /// Every token of the vocabulary is equally likely.
     Uniform,
-    /// Tokens are predicted by their frequency: in the training set, or in the input so far if the training set is
-    /// unknown.
+    /// Tokens are predicted by their frequency in the training set. If the set is unknown, their frequency in the
+    /// preceding input counts.
     Unigram,
     /// The model with all heads and feed-forward layers mean-ablated.
     MeanAblated,
@@ -59,20 +59,20 @@ pub(super) struct Gain {
     pub baseline_of: Baseline,
     /// The loss of the model with all components mean-ablated.
     pub mean_ablated: f64,
-    /// The reason why there is nothing to explain, if the gain may be due to chance.
-    pub refusal: Option<String>,
+    /// The reason why there is no circuit, if the gain may be due to chance.
+    pub no_circuit: Option<String>,
 }
 
 impl Gain {
     /// Compares a model with its baselines on the targets of `samples`. `unigram` holds the losses of the training
     /// set's unigram baseline on these targets, if it is known.
     pub fn new<B: Backend>(bench: &Bench<B>, samples: &[Sample], unigram: Option<Vec<f64>>) -> Result<Self> {
-        let [_, _, vocab] = bench.whole.logits.dims();
-        let of_model = bench.losses(bench.whole.logits.clone(), samples);
+        let [_, _, vocab] = bench.full.logits.dims();
+        let model_losses = bench.losses(bench.full.logits.clone(), samples);
         let mean_ablated = mean(&bench.losses(bench.all_ablated()?, samples));
-        let uniform = vec![(vocab as f64).ln(); of_model.len()];
+        let uniform = vec![(vocab as f64).ln(); model_losses.len()];
         let unigram = unigram.unwrap_or_else(|| adaptive_unigram(samples, vocab));
-        let loss = mean(&of_model);
+        let loss = mean(&model_losses);
         if !loss.is_finite() {
             return Err(Error::not_finite());
         }
@@ -81,35 +81,38 @@ impl Gain {
             (Baseline::Unigram, mean(&unigram)),
             (Baseline::MeanAblated, mean_ablated),
         ];
-        let best = means.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).expect("there are three");
+        let best = means.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).expect("there are three baselines");
         let groups = groups(samples);
         let gains = |losses: &[f64]| -> Vec<f64> {
-            losses.iter().zip(&of_model).map(|(baseline, loss)| baseline - loss).collect()
+            losses.iter().zip(&model_losses).map(|(baseline, loss)| baseline - loss).collect()
         };
-        // The mean-ablated model is the same model: a difference from it is not chance, but it may be negligible.
-        let least =
-            [least_gain(&gains(&uniform), &groups), least_gain(&gains(&unigram), &groups), Some(LEAST_GAIN)];
-        let refusal = means.into_iter().zip(least).find_map(|((of, baseline), least)| {
-            let Some(least) = least else {
+        // The mean-ablated baseline is the model itself: a gain over it is not due to chance, but may be negligible.
+        let required = [
+            min_significant_gain(&gains(&uniform), &groups),
+            min_significant_gain(&gains(&unigram), &groups),
+            Some(MIN_GAIN),
+        ];
+        let no_circuit = means.into_iter().zip(required).find_map(|((kind, baseline), required)| {
+            let Some(required) = required else {
                 return Some(
-                    "all targets are the same token, so that a constant prediction is right: give a sequence with \
-                     different tokens"
+                    "all targets are the same token, so a constant prediction is correct; pass a sequence \
+                     with different tokens"
                         .to_string(),
                 );
             };
-            let is_enough = baseline - loss >= least;
+            let is_enough = baseline - loss >= required;
             (!is_enough).then(|| {
                 format!(
-                    "the loss of the model is {} nats and that of {} {}, where a gain of {} is needed to rule out \
-                     chance: train the model longer, or explain it on more tokens",
+                    "the loss is {} nats for the model and {} nats for {}, but a gain of {} nats is needed to \
+                     rule out chance; train the model longer, or explain it on more tokens",
                     fixed(loss, 3),
-                    of.name(),
                     fixed(baseline, 3),
-                    fixed(least, 3)
+                    kind.name(),
+                    fixed(required, 3)
                 )
             })
         });
-        Ok(Self { loss, baseline: best.1, baseline_of: best.0, mean_ablated, refusal })
+        Ok(Self { loss, baseline: best.1, baseline_of: best.0, mean_ablated, no_circuit })
     }
 }
 
@@ -126,41 +129,41 @@ fn counted(samples: &[Sample]) -> impl Iterator<Item = (usize, u32)> {
     samples.iter().enumerate().flat_map(targets)
 }
 
-/// Returns a group for each target such that gains of different groups are independent. The group is the sequence; with
-/// few sequences it is the token, since equal targets of one sequence have similar predictions.
+/// Returns a group for each target such that gains of different groups are independent. The group is the sequence. For
+/// few sequences it is the token, because equal targets of one sequence have similar predictions.
 fn groups(samples: &[Sample]) -> Vec<usize> {
-    let is_many = samples.len() >= MANY_SEQUENCES;
-    counted(samples).map(|(sample, target)| if is_many { sample } else { target as usize }).collect()
+    let by_sequence = samples.len() >= MIN_SEQUENCE_GROUPS;
+    counted(samples).map(|(sample, target)| if by_sequence { sample } else { target as usize }).collect()
 }
 
-/// Returns the smallest mean of `gains` that is significant, from the standard error between groups. Returns `None` if
-/// there is a single group.
-fn least_gain(gains: &[f64], groups: &[usize]) -> Option<f64> {
+/// Returns the smallest mean of `gains` that is significant, given the standard errors between groups and between
+/// targets. Returns `None` if there is a single group.
+fn min_significant_gain(gains: &[f64], groups: &[usize]) -> Option<f64> {
     let (mean, count) = (mean(gains), gains.len() as f64);
     let mut sums = BTreeMap::<usize, f64>::new();
     for (gain, &group) in gains.iter().zip(groups) {
         *sums.entry(group).or_default() += gain - mean;
     }
-    let among = sums.len() as f64;
-    if among < 2.0 {
+    let group_count = sums.len() as f64;
+    if group_count < 2.0 {
         return None;
     }
     let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
-    let between = among / (among - 1.0) * squares(&mut sums.values().copied());
-    // Groups whose deviations cancel out do not reduce the uncertainty over positions.
+    let between = group_count / (group_count - 1.0) * squares(&mut sums.values().copied());
+    // Deviations that cancel out within groups still leave the uncertainty between targets.
     let within = count / (count - 1.0) * squares(&mut gains.iter().map(|gain| gain - mean));
     let error = |squares: f64, degrees: f64| {
-        let students = StudentsT::new(0.0, 1.0, degrees).ok()?;
-        Some(students.inverse_cdf(1.0 - CHANCE) * squares.sqrt() / count)
+        let distribution = StudentsT::new(0.0, 1.0, degrees).ok()?;
+        Some(distribution.inverse_cdf(1.0 - SIGNIFICANCE_LEVEL) * squares.sqrt() / count)
     };
-    Some(error(between, among - 1.0)?.max(error(within, count - 1.0)?).max(LEAST_GAIN))
+    Some(error(between, group_count - 1.0)?.max(error(within, count - 1.0)?).max(MIN_GAIN))
 }
 
 /// Returns the loss of the unigram baseline on each target of `samples`. It counts the targets of the training set,
 /// over `vocab` tokens, with add-one smoothing.
 pub fn unigram(train: &Sequences, samples: &[Sample], vocab: usize) -> Vec<f64> {
     let mut counts = vec![1.0; vocab];
-    // The beginning of a large set is sufficient.
+    // The first batches of a large set are enough.
     let batches = MAX_COUNTED_TARGETS / (64 * train.time()).max(1) + 1;
     for batch in train.batches(64).take(batches) {
         for (&target, role) in batch.targets.iter().zip(&batch.roles) {
@@ -171,16 +174,16 @@ pub fn unigram(train: &Sequences, samples: &[Sample], vocab: usize) -> Vec<f64> 
     counted(samples).map(|(_, target)| (all / counts[target as usize]).ln()).collect()
 }
 
-/// Returns the loss of an adaptive unigram baseline, which counts the tokens of each sample up to the target.
+/// Returns the losses of an adaptive unigram baseline, which counts the tokens of each sample up to the target.
 fn adaptive_unigram(samples: &[Sample], vocab: usize) -> Vec<f64> {
     let losses = |sample: &Sample| {
         let mut counts = BTreeMap::<u32, f64>::new();
         let mut losses = Vec::new();
-        for (place, (input, target)) in sample.inputs.iter().zip(&sample.targets).enumerate() {
+        for (position, (input, target)) in sample.inputs.iter().zip(&sample.targets).enumerate() {
             *counts.entry(*input).or_default() += 1.0;
             let count = 1.0 + counts.get(target).copied().unwrap_or(0.0);
-            if sample.roles[place] != Role::Padding {
-                losses.push(((place + 1 + vocab) as f64 / count).ln());
+            if sample.roles[position] != Role::Padding {
+                losses.push(((position + 1 + vocab) as f64 / count).ln());
             }
         }
         losses
@@ -196,13 +199,13 @@ mod tests {
     fn few_or_uneven_targets_need_a_larger_gain() {
         let even = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.0];
         let groups: Vec<usize> = (0..8).collect();
-        let steady = least_gain(&even, &groups).unwrap();
+        let steady = min_significant_gain(&even, &groups).unwrap();
         assert!((0.05..0.2).contains(&steady), "{steady}");
         let wild: Vec<f64> = even.iter().zip(0..).map(|(gain, at)| gain * f64::from(at % 2) * 2.0).collect();
-        assert!(least_gain(&wild, &groups).unwrap() > 1.0, "half of the targets gain nothing");
-        let few = least_gain(&even[..3], &groups[..3]).unwrap();
-        assert!(few > 3.0 * steady, "three targets say little: {few}");
-        assert_eq!(least_gain(&even, &[4; 8]), None, "one token alone says nothing");
+        assert!(min_significant_gain(&wild, &groups).unwrap() > 1.0, "half of the targets gain nothing");
+        let few = min_significant_gain(&even[..3], &groups[..3]).unwrap();
+        assert!(few > 3.0 * steady, "three targets are weak evidence: {few}");
+        assert_eq!(min_significant_gain(&even, &[4; 8]), None, "a single group lacks a standard error");
     }
 
     #[test]
@@ -210,11 +213,11 @@ mod tests {
         let gains = [2.0, 2.0, 2.0, 2.0, -1.0, -1.0, -1.0, -1.0];
         let apart: Vec<usize> = (0..8).collect();
         let together = [1, 1, 1, 1, 2, 2, 2, 2];
-        assert!(least_gain(&gains, &together) > least_gain(&gains, &apart));
+        assert!(min_significant_gain(&gains, &together) > min_significant_gain(&gains, &apart));
     }
 
     #[test]
-    fn an_adaptive_unigram_counts_what_came_before() {
+    fn adaptive_unigram_counts_earlier_tokens() {
         let sample = Sample {
             inputs: vec![3, 3, 5],
             targets: vec![3, 5, 1],

@@ -4,11 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::analysis::{HeadScores, Score};
 
-/// The minimum attention weight, averaged over queries, by which a head counts as of a kind: half of its
-/// attention.
-const KIND: f64 = 0.5;
-/// The maximum difference of a positional head's weights between sequences.
-const POSITIONAL: f64 = 0.2;
+/// The minimum attention weight of a kind, averaged over queries: half of the head's attention.
+const MIN_KIND_WEIGHT: f64 = 0.5;
+/// The maximum variation of a positional head's weights between sequences.
+const MAX_POSITIONAL_VARIATION: f64 = 0.2;
 
 /// A known behaviour of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,35 +50,35 @@ impl Kind {
     }
 }
 
-/// Returns the kinds of a head. `separator` is its weight on one token of the vocabulary, `uneven` the difference of
-/// its weights between sequences, and `copies` is true if its OV circuit copies.
+/// Returns the kinds of a head. `separator` is its weight on one token of the vocabulary. `variation` is the variation
+/// of its weights between sequences. `copies` is true if its OV circuit copies.
 pub(super) fn kinds(
     scores: &HeadScores,
     separator: Option<f64>,
-    uneven: Option<f64>,
+    variation: Option<f64>,
     copies: bool,
 ) -> Vec<Kind> {
-    let looks = |score: Score| scores[score].is_some_and(|weight| weight >= KIND);
-    let of_kind = [
-        (Kind::PreviousToken, looks(Score::Previous)),
-        (Kind::Induction, looks(Score::Induction)),
-        (Kind::Duplicate, looks(Score::Duplicate)),
-        (Kind::Itself, looks(Score::Itself)),
-        (Kind::FirstToken, looks(Score::First)),
-        (Kind::Separator, separator.is_some_and(|weight| weight >= KIND)),
-        (Kind::Positional, uneven.is_some_and(|far| far <= POSITIONAL)),
+    let attends = |score: Score| scores[score].is_some_and(|weight| weight >= MIN_KIND_WEIGHT);
+    let candidates = [
+        (Kind::PreviousToken, attends(Score::Previous)),
+        (Kind::Induction, attends(Score::Induction)),
+        (Kind::Duplicate, attends(Score::Duplicate)),
+        (Kind::Itself, attends(Score::Itself)),
+        (Kind::FirstToken, attends(Score::First)),
+        (Kind::Separator, separator.is_some_and(|weight| weight >= MIN_KIND_WEIGHT)),
+        (Kind::Positional, variation.is_some_and(|variation| variation <= MAX_POSITIONAL_VARIATION)),
         (Kind::Copying, copies),
     ];
-    of_kind.into_iter().filter(|(_, is)| *is).map(|(kind, _)| kind).collect()
+    candidates.into_iter().filter(|(_, applies)| *applies).map(|(kind, _)| kind).collect()
 }
 
-/// Returns the kinds of a cross-attention head. The first argument holds its weights on the first source token and on
-/// source tokens equal to the next one; `uneven` is the difference of its weights between sequences.
-pub(super) fn cross_kinds([first, next]: [f64; 2], uneven: Option<f64>) -> Vec<Kind> {
-    let of_kind = [
-        (Kind::FirstToken, first >= KIND),
-        (Kind::NextToken, next >= KIND),
-        (Kind::Positional, uneven.is_some_and(|far| far <= POSITIONAL)),
+/// Returns the kinds of a cross-attention head. `first` is its weight on the first source token, and `next` on source
+/// tokens equal to the next token. `variation` is the variation of its weights between sequences.
+pub(super) fn cross_kinds([first, next]: [f64; 2], variation: Option<f64>) -> Vec<Kind> {
+    let candidates = [
+        (Kind::FirstToken, first >= MIN_KIND_WEIGHT),
+        (Kind::NextToken, next >= MIN_KIND_WEIGHT),
+        (Kind::Positional, variation.is_some_and(|variation| variation <= MAX_POSITIONAL_VARIATION)),
     ];
-    of_kind.into_iter().filter(|(_, is)| *is).map(|(kind, _)| kind).collect()
+    candidates.into_iter().filter(|(_, applies)| *applies).map(|(kind, _)| kind).collect()
 }

@@ -2,14 +2,14 @@
 //!
 //! The *logit lens* (nostalgebraist, 2020) applies the final norm and the head to the residual stream after each block.
 //! *Direct logit attribution* (Elhage et al., 2021) decomposes the target's logit. The residual stream `x` is the sum
-//! of the components' outputs. With the norm's divisor `s` frozen, the logit less its mean over the vocabulary is
-//! linear in `x`:
+//! of the components' outputs. With the norm's divisor `s` frozen, the logit minus its mean over the vocabulary
+//! is linear in `x`:
 //!
 //! ```text
-//! logit_t - mean(logits) = sum_parts part · (gamma (w_t - mean(w)) / s)  + biases
+//! logit_t - mean(logits) = sum_components output · (gamma (w_t - mean(w)) / s)  + biases
 //! ```
 //!
-//! where a layer norm also subtracts the mean of each component's output. A softcap is applied afterwards.
+//! A layer norm also subtracts the mean of each component's output. A softcap is applied after this sum.
 
 use burn::tensor::{Int, Tensor, activation::softmax, backend::Backend};
 use serde::{Deserialize, Serialize};
@@ -30,12 +30,12 @@ pub struct Lens {
     pub loss: Vec<f64>,
     /// The probability of each target of the first sequence, `[depth][position]`.
     pub probability: Vec<Vec<f64>>,
-    /// The rank of each target: the number of tokens that are at least as likely, itself included. 1 is the argmax.
+    /// The rank of each target: the number of tokens that are at least as likely, including itself. 1 is the argmax.
     pub rank: Vec<Vec<usize>>,
 }
 
 impl Lens {
-    /// Applies the lens to the residual streams of a pass over `batch`. The streams before each block pass through
+    /// Applies the lens to the residual streams of a pass over `batch`. The stream before each block is first mapped by
     /// `maps`, if any.
     pub(super) fn new<B: Backend>(
         model: &Decoder<B>,
@@ -45,15 +45,15 @@ impl Lens {
     ) -> Self {
         let mut lens = Self::default();
         let targets = batch.targets.clone().narrow(0, 0, 1).squeeze_dim::<1>(0);
-        for (depth, site) in bench::streams(model).enumerate() {
+        for (depth, site) in bench::residual_streams(model).enumerate() {
             let stream = pass.at(site);
             let logits = model.logits(match maps.get(depth) {
                 Some(map) => map.translate(stream),
                 None => stream,
             });
             let first = logits.clone().narrow(0, 0, 1).squeeze_dim::<2>(0); // [time, vocab]
-            let of_target = first.clone().gather(1, targets.clone().unsqueeze_dim(1));
-            let rank = first.clone().greater_equal(of_target).int().sum_dim(1);
+            let target_logits = first.clone().gather(1, targets.clone().unsqueeze_dim(1));
+            let rank = first.clone().greater_equal(target_logits).int().sum_dim(1);
             let probability = softmax(first, 1).gather(1, targets.clone().unsqueeze_dim(1));
             lens.probability.push(probability.into_data().iter().collect());
             lens.rank.push(rank.into_data().iter::<i64>().map(|rank| rank as usize).collect());
@@ -63,10 +63,10 @@ impl Lens {
     }
 }
 
-/// The contribution of a component to the logits of the targets, less its mean over the vocabulary.
+/// The contribution of a component to the logits of the targets, minus its mean over the vocabulary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attribution {
-    /// The component, as "layer 0 head 1"; "biases" for the sum of all biases.
+    /// The name of the component, such as "layer 0 head 1"; "biases" for the sum of all biases.
     pub part: String,
     /// The mean over all targets that count.
     pub mean: f64,
@@ -85,7 +85,7 @@ pub fn attribute<B: Backend>(
         Some(hidden) => hidden.clone().bool_not().into_data().iter().collect(),
         None => vec![true; batch.targets.shape().num_elements()],
     };
-    let summed = |(site, added): (Option<Site>, Tensor<B, 2>)| {
+    let attribution = |(site, added): (Option<Site>, Tensor<B, 2>)| {
         let added: Vec<f64> = floats(added).into_iter().map(f64::from).collect();
         let counted = added.iter().zip(&counts).filter(|(_, counts)| **counts);
         Attribution {
@@ -94,7 +94,7 @@ pub fn attribute<B: Backend>(
             first: added[..time].to_vec(),
         }
     };
-    contributions(model, pass, batch.targets.clone()).into_iter().map(summed).collect()
+    contributions(model, pass, batch.targets.clone()).into_iter().map(attribution).collect()
 }
 
 /// Returns the contribution of each component to the logit of each target, `[batch, time]`. An entry without a site
@@ -116,8 +116,8 @@ pub fn contributions<B: Backend>(
     if let Some(bias) = model.head.as_ref().and_then(|head| head.bias.as_ref()).map(|bias| bias.val()) {
         add((bias.clone().select(0, targets) - bias.mean()).reshape([batch, time]));
     }
-    let along = |part: Tensor<B, 3>, direction: &Tensor<B, 3>| -> Tensor<B, 2> {
-        (part * direction.clone()).sum_dim(2).squeeze_dim(2)
+    let along = |output: Tensor<B, 3>, direction: &Tensor<B, 3>| -> Tensor<B, 2> {
+        (output * direction.clone()).sum_dim(2).squeeze_dim(2)
     };
     if let Some(norm) = &model.norm {
         if let Some(beta) = &norm.beta {
@@ -128,22 +128,23 @@ pub fn contributions<B: Backend>(
         direction = direction / ((spread.clone() * spread).mean_dim(2) + norm.epsilon).sqrt();
         direction = centred(norm.kind, direction, 2);
     }
-    let parts = [Site::Embedding].into_iter().chain(bench::parts(model));
-    let mut parts: Vec<_> = parts.map(|site| (Some(site), along(pass.at(site), &direction))).collect();
+    let sites = [Site::Embedding].into_iter().chain(bench::components(model));
+    let mut contributions: Vec<_> =
+        sites.map(|site| (Some(site), along(pass.at(site), &direction))).collect();
     for block in &model.blocks {
         let outputs = [Some(&block.attention.output), block.cross_attention.as_ref().map(|it| &it.output)];
         for bias in outputs.into_iter().flatten().filter_map(|output| output.bias.as_ref()) {
             add(along(bias.val().unsqueeze(), &direction));
         }
     }
-    parts.extend(biases.map(|biases| (None, biases)));
-    parts
+    contributions.extend(biases.map(|biases| (None, biases)));
+    contributions
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::circuit::{Interventions, explained, run};
+    use crate::analysis::circuit::{Interventions, explainable, run};
     use crate::data::{Batch, Role};
     use crate::evaluation::evaluate;
     use crate::model::{Model, ModelConfig, Sizes};
@@ -154,9 +155,9 @@ mod tests {
 
     type B = NdArray;
 
-    /// Perturbs all parameters, so that no gain is one and no bias zero.
-    struct Stir;
-    impl ModuleMapper<B> for Stir {
+    /// Perturbs all parameters, so that no gain is one and no bias is zero.
+    struct Perturb;
+    impl ModuleMapper<B> for Perturb {
         fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
             parameter.map(|it| it.random_like(Distribution::Normal(0.0, 0.1)) + it)
         }
@@ -170,7 +171,7 @@ mod tests {
         let sizes = Sizes { vocab: 13, context: 7, source_context: None };
         [plain, rms, capped, no_bias]
             .into_iter()
-            .map(move |config| config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Stir))
+            .map(move |config| config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Perturb))
     }
 
     fn batch() -> Batch {
@@ -187,9 +188,9 @@ mod tests {
     }
 
     #[test]
-    fn what_all_parts_add_is_the_logit() {
+    fn contributions_sum_to_the_logit() {
         for model in models() {
-            let model = explained(&model).unwrap();
+            let model = explainable(&model).unwrap();
             let DeviceBatch { inputs, targets, .. } = DeviceBatch::<B>::new(&batch(), &Default::default());
             let pass = run(model, inputs.tokens, &[], &Interventions::default()).unwrap();
             let mut logits = pass.logits.clone();
@@ -199,11 +200,11 @@ mod tests {
             }
             let logits = logits.clone() - logits.mean_dim(2);
             let expected = floats(logits.gather(2, targets.clone().unsqueeze_dim(2)));
-            let parts = contributions(model, &pass, targets);
+            let all = contributions(model, &pass, targets);
             let has_biases = model.blocks[0].attention.output.bias.is_some();
-            assert_eq!(parts.len(), 1 + 2 * (5 + 1) + usize::from(has_biases), "no row of zeros");
+            assert_eq!(all.len(), 1 + 2 * (5 + 1) + usize::from(has_biases), "no entry without biases");
             let sum =
-                floats(parts.into_iter().map(|(_, added)| added).reduce(|sum, part| sum + part).unwrap());
+                floats(all.into_iter().map(|(_, added)| added).reduce(|sum, added| sum + added).unwrap());
             let largest = expected.iter().fold(0f32, |largest, logit| largest.max(logit.abs()));
             for (sum, logit) in sum.iter().zip(expected) {
                 assert!((sum - logit).abs() < 1e-5 * largest.max(1.0), "{sum} {logit}");
@@ -212,20 +213,20 @@ mod tests {
     }
 
     #[test]
-    fn the_lens_ends_at_the_models_own_prediction() {
+    fn last_lens_equals_the_models_prediction() {
         for model in models() {
             let on_device = DeviceBatch::<B>::new(&batch(), &Default::default());
-            let decoder = explained(&model).unwrap();
+            let decoder = explainable(&model).unwrap();
             let pass = run(decoder, on_device.inputs.tokens.clone(), &[], &Interventions::default()).unwrap();
             let lens = Lens::new(decoder, &pass, &on_device, &[]);
-            let whole = evaluate(&model, std::iter::once(batch()), &Default::default());
+            let evaluation = evaluate(&model, std::iter::once(batch()), &Default::default());
             assert_eq!((lens.loss.len(), lens.probability.len(), lens.rank[2].len()), (3, 3, 5));
-            assert!((lens.loss[2] - whole.loss).abs() < 1e-5, "{lens:?}");
-            assert_ne!(lens.probability[0], lens.probability[2], "the blocks do something");
+            assert!((lens.loss[2] - evaluation.loss).abs() < 1e-5, "{lens:?}");
+            assert_ne!(lens.probability[0], lens.probability[2], "the blocks change the prediction");
             let logits = floats(pass.logits.clone());
-            let rank = |place: usize| {
-                let row = &logits[place * 13..][..13];
-                row.iter().filter(|&&logit| logit >= row[batch().targets[place] as usize]).count()
+            let rank = |position: usize| {
+                let row = &logits[position * 13..][..13];
+                row.iter().filter(|&&logit| logit >= row[batch().targets[position] as usize]).count()
             };
             assert_eq!(lens.rank[2], (0..5).map(rank).collect::<Vec<_>>());
         }

@@ -3,16 +3,16 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `pass` | a forward pass that records and replaces activations; all interventions go through it |
+//! | `pass` | a forward pass that records and replaces activations, used for all interventions |
 //! | `lens` | the logit lens after each block, and direct logit attribution |
 //! | `tuned` | the tuned lens: the prediction after each block through a trained affine map |
 //! | `weights` | QK and OV circuits of heads from their weights, and how heads compose |
 //! | `eigenvalues` | the eigenvalues of a matrix |
 //! | `patching` | activation patching between a clean and a corrupted sequence |
-//! | `bench` | a decoder on some sequences with any of its components mean-ablated |
+//! | `bench` | a decoder on fixed sequences, with any of its components mean-ablated |
 //! | `gain` | the gain over trivial predictors, and its significance test |
 //! | `kind` | the known kinds of heads |
-//! | `explain` | finds the smallest set of components that keeps the prediction, their kinds and connections |
+//! | `explain` | the search for the smallest set of components that keeps the prediction, their kinds and connections |
 //! | `explanation` | the result, as plain data |
 //! | `stored` | the result as read from a file, with checks |
 //! | `memory` | an estimate of the memory that an explanation needs |
@@ -38,8 +38,8 @@ pub use explanation::{Component, Edge, Explanation};
 pub use gain::{Baseline, unigram};
 pub use kind::Kind;
 pub use lens::{Attribution, Lens, attribute, contributions};
-pub use memory::{affordable, check_memory, without_tuned_lens};
-pub use pass::{Activations, Interventions, Site, explained, run};
+pub use memory::{affordable_samples, check_memory, tuned_lens_skip_reason};
+pub use pass::{Activations, Interventions, Site, explainable, run};
 pub use patching::{Pair, Patching};
 pub use weights::{HeadMatrices, HeadWeights, Input, to_embedding};
 

@@ -2,8 +2,8 @@
 //!
 //! The residual stream of a pre-norm decoder is the sum of the outputs of the embedding, the heads and the feed-forward
 //! layers. An intervention can replace one of these outputs for all readers (*activation patching*; *ablation* if the
-//! replacement is zero or a mean). It can also replace it for a single reader (*path patching*, Wang et al., 2022,
-//! arXiv 2211.00593; Goldowsky-Dill et al., 2023, arXiv 2304.05969).
+//! replacement is zero or a mean). It can also do so for a single reader (*path patching*, Wang et al., 2022, arXiv
+//! 2211.00593; Goldowsky-Dill et al., 2023, arXiv 2304.05969).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,20 +20,20 @@ use crate::{Error, Result};
 pub enum Site {
     /// The residual stream before the first block, `[batch, time, d_model]`.
     Embedding,
-    /// The residual stream before a block, likewise.
+    /// The residual stream before a block, `[batch, time, d_model]`.
     Stream(usize),
     /// The queries of a head, before rotary positions, `[batch, time, d_head]`; as a reader, the input of the query
     /// projection.
     Query(usize, usize),
-    /// The keys of a head, likewise. Heads that share keys have separate sites.
+    /// The keys of a head, as for the queries. Heads that share keys have separate sites.
     Key(usize, usize),
-    /// The values of a head, likewise.
+    /// The values of a head, as for the queries.
     Value(usize, usize),
     /// The attention weights of a head, `[batch, query_time, key_time]`.
     Pattern(usize, usize),
     /// The output of a head, without the bias of the output projection, `[batch, time, d_model]`.
     Head(usize, usize),
-    /// The output of a cross-attention head, likewise.
+    /// The output of a cross-attention head, without the bias of the output projection, `[batch, time, d_model]`.
     Cross(usize, usize),
     /// The queries of a cross-attention head, `[batch, time, d_head]`; as a reader, the input of the query projection.
     /// Keys and values come from the encoder.
@@ -50,7 +50,7 @@ impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Site::Embedding => write!(f, "embedding"),
-            Site::Stream(layer) => write!(f, "stream before layer {layer}"),
+            Site::Stream(layer) => write!(f, "residual stream before layer {layer}"),
             Site::Query(layer, head) => write!(f, "queries of layer {layer} head {head}"),
             Site::Key(layer, head) => write!(f, "keys of layer {layer} head {head}"),
             Site::Value(layer, head) => write!(f, "values of layer {layer} head {head}"),
@@ -82,7 +82,7 @@ impl<B: Backend> Interventions<B> {
         self
     }
 
-    /// Replaces the output of `from` (embedding, head or feed-forward layer) for one reader alone: the query, key or
+    /// Replaces the output of `from` (embedding, head or feed-forward layer) for a single reader: the query, key or
     /// value of a head, a feed-forward layer, or the logits.
     #[must_use]
     pub fn reroute(mut self, from: Site, reader: Site, activation: Tensor<B, 3>) -> Self {
@@ -149,7 +149,7 @@ impl<B: Backend> Hooks<B> for Recorder<'_, B> {
         let sites: Vec<Site> = (0..count).filter_map(|head| Site::of(site, head)).collect();
         for (head, site) in sites.iter().enumerate() {
             if let Some(new) = self.interventions.replaced.get(site) {
-                heads = put_head(heads, head, new.clone());
+                heads = replace_head(heads, head, new.clone());
             }
         }
         self.recorded.extend(sites.into_iter().enumerate().map(|(head, site)| (site, (heads.clone(), head))));
@@ -173,7 +173,7 @@ fn at<B: Backend>((heads, head): &(Tensor<B, 4>, usize)) -> Tensor<B, 3> {
 }
 
 /// Replaces one head of `heads`, `[batch, heads, rows, columns]`, by `new`.
-fn put_head<B: Backend>(heads: Tensor<B, 4>, head: usize, new: Tensor<B, 3>) -> Tensor<B, 4> {
+fn replace_head<B: Backend>(heads: Tensor<B, 4>, head: usize, new: Tensor<B, 3>) -> Tensor<B, 4> {
     let [batch, _, rows, columns] = heads.dims();
     let new = new.expand([batch, rows, columns]).unsqueeze_dim(1);
     heads.slice_assign([0..batch, head..head + 1, 0..rows, 0..columns], new)
@@ -206,11 +206,11 @@ impl<B: Backend> Activations<B> {
         self.recorded[&site].0.clone()
     }
 
-    /// Returns the activation at `site`, with the positions `places` taken from `other`.
-    pub fn mixed(&self, site: Site, other: &Self, places: std::ops::Range<usize>) -> Tensor<B, 3> {
+    /// Returns the activation at `site`, with the given positions taken from `other`.
+    pub fn mixed(&self, site: Site, other: &Self, positions: std::ops::Range<usize>) -> Tensor<B, 3> {
         let [activation, other] = [self, other].map(|pass| pass.at(site));
         let [batch, _, width] = activation.dims();
-        let ranges = [0..batch, places, 0..width];
+        let ranges = [0..batch, positions, 0..width];
         activation.slice_assign(ranges.clone(), other.slice(ranges))
     }
 }
@@ -218,20 +218,20 @@ impl<B: Backend> Activations<B> {
 /// Returns the decoder of a model whose residual stream is the sum of its components' outputs.
 ///
 /// # Errors
-/// Returns an error that names the reason if the residual stream is not such a sum.
-pub fn explained<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
+/// Returns an error with the reason if the residual stream is not such a sum.
+pub fn explainable<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
     let problem = match model {
-        Model::OneLayer(_) => "a one-layer decoder has no residual stream",
+        Model::OneLayer(_) => "a one-layer decoder does not have a residual stream",
         Model::Decoder(model) if model.blocks.iter().any(|block| block.placement == NormPlacement::Post) => {
-            "the norms of a post-norm decoder stand in its residual stream, which then is no sum"
+            "the residual stream of a post-norm decoder is not a sum of its components' outputs"
         }
         Model::Decoder(model) => return Ok(model),
     };
-    Err(Error::Input(format!("{problem}: explain takes pre-norm decoders, and `inspect` shows all heads")))
+    Err(Error::Input(format!("{problem}; explain a pre-norm decoder, or use `inspect` to see all heads")))
 }
 
-/// Passes `tokens` `[batch, time]` through a decoder that is [`explained`]. Its cross-attention, if any, reads
-/// `memories`, one per block, from [`Decoder::project_memory`]. Without interventions the logits equal those of
+/// Runs an [`explainable`] decoder on `tokens`, `[batch, time]`. Its cross-attention, if any, reads `memories`, one per
+/// block, from [`Decoder::project_memory`]. Without interventions the logits equal those of
 /// [`Model::forward`], up to rounding.
 ///
 /// # Errors

@@ -2,43 +2,43 @@
 //! al., 2022, arXiv 2211.00593).
 //!
 //! A clean and a corrupted sequence differ in the tokens that determine an answer. The model runs on the corrupted
-//! sequence with one activation restored from the clean run. The *logit difference* is the clean answer's logit less
-//! the corrupted answer's. The share of it that is recovered measures how much of the answer passes through the
+//! sequence with one activation restored from the clean run. The *logit difference* is the clean answer's logit minus
+//! the corrupted answer's logit. The recovered share of it measures how much of the answer passes through the
 //! activation:
 //!
 //! ```text
 //! recovered = (patched - corrupted) / (clean - corrupted)
 //! ```
 //!
-//! Zhang & Nanda (2024, arXiv 2309.16042) compare corruptions and metrics. Exchanging tokens, which keeps the sequence
-//! in distribution, and logit differences are the least misleading.
+//! Zhang & Nanda (2024, arXiv 2309.16042) compare corruptions and metrics. The least misleading choices are exchanged
+//! tokens, which keep the sequence in distribution, and logit differences.
 
 use std::ops::Range;
 
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use serde::{Deserialize, Serialize};
 
-use super::bench::streams;
+use super::bench::residual_streams;
 use super::pass::{Activations, Interventions, Site, run};
 use crate::Result;
 use crate::analysis::view::floats;
-use crate::analysis::{MOST_WEIGHTS, Sample};
+use crate::analysis::{MAX_HELD_WEIGHTS, Sample};
 use crate::data::tasks::SequenceTask;
 use crate::model::Decoder;
 
-/// The minimum mean fall of the logit difference for which there is something to recover.
-const LEAST_FALL: f64 = 0.1;
+/// The minimum mean drop of the logit difference that can be recovered meaningfully.
+const MIN_DROP: f64 = 0.1;
 /// The maximum number of spans that the positions of the residual stream are split into.
-const MOST_SPANS: usize = 64;
+const MAX_SPANS: usize = 64;
 
 /// A clean sequence and a corrupted one of the same length.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
     /// The model's input, up to the position at which the answers differ.
     pub clean: Vec<u32>,
-    /// The same input with the tokens exchanged that determine the answer.
+    /// The same input, but with the tokens exchanged that determine the answer.
     pub corrupted: Vec<u32>,
-    /// The model's argmax tokens after the clean and after the corrupted sequence; the two differ.
+    /// The model's argmax tokens after the clean and the corrupted sequence; they differ.
     pub answers: [u32; 2],
 }
 
@@ -50,8 +50,8 @@ struct Candidate {
 }
 
 impl Pair {
-    /// Creates pairs from a task's samples, corrupted so that the task's rule breaks. Only those that change the
-    /// model's answer are returned.
+    /// Creates pairs from a task's samples, corrupted so that the task's rule breaks. Only pairs whose answers differ
+    /// are returned.
     ///
     /// # Errors
     /// Same as [`run`].
@@ -71,7 +71,8 @@ impl Pair {
         Self::answered(model, samples.iter().filter_map(candidate).collect(), device)
     }
 
-    /// Creates pairs from sequences without a rule: the middle token of each is exchanged for the next different token.
+    /// Creates pairs from sequences without a rule: the middle token of each sequence is replaced by the next different
+    /// token.
     ///
     /// # Errors
     /// Same as [`run`].
@@ -92,8 +93,8 @@ impl Pair {
         Self::answered(model, samples.iter().filter_map(candidate).collect(), device)
     }
 
-    /// Keeps the candidates for which the model's argmax tokens differ, each at the position where the exchange changes
-    /// the difference of both answers' logits most.
+    /// Keeps the candidates for which the model's argmax tokens differ. Each ends at the position where the exchange
+    /// changes the logit difference most.
     fn answered<B: Backend>(
         model: &Decoder<B>,
         candidates: Vec<Candidate>,
@@ -108,25 +109,25 @@ impl Pair {
         };
         let (clean, corrupted) = (logits(|it| &it.clean)?, logits(|it| &it.corrupted)?);
         let answers = Tensor::cat(vec![clean.clone().argmax(2), corrupted.clone().argmax(2)], 2); // [batch, time, 2]
-        let falls = floats(clean.gather(2, answers.clone()) - corrupted.gather(2, answers.clone()));
+        let drops = floats(clean.gather(2, answers.clone()) - corrupted.gather(2, answers.clone()));
         let [_, time, _] = answers.dims();
         let answers: Vec<i64> = answers.into_data().iter().collect();
         let at = |row: usize, position: usize| 2 * (row * time + position);
-        let fall = |place: usize| falls[place] - falls[place + 1];
+        let drop = |index: usize| drops[index] - drops[index + 1];
         let pair = |(row, Candidate { clean, corrupted, positions }): (usize, Candidate)| {
             let differ = |&position: &usize| answers[at(row, position)] != answers[at(row, position) + 1];
-            let by_fall = |a: &usize, b: &usize| fall(at(row, *a)).total_cmp(&fall(at(row, *b)));
-            let target = positions.filter(differ).max_by(by_fall)?;
+            let by_drop = |a: &usize, b: &usize| drop(at(row, *a)).total_cmp(&drop(at(row, *b)));
+            let target = positions.filter(differ).max_by(by_drop)?;
             let [clean, corrupted] = [clean, corrupted].map(|tokens| tokens[..=target].to_vec());
-            let answers = [0, 1].map(|which| answers[at(row, target) + which] as u32);
+            let answers = [0, 1].map(|answer| answers[at(row, target) + answer] as u32);
             Some(Self { clean, corrupted, answers })
         };
         Ok(candidates.into_iter().enumerate().filter_map(pair).collect())
     }
 }
 
-/// Collates sequences into a tensor `[batch, time]`. The shorter ones are padded at the end, which causal attention
-/// never sees.
+/// Collates sequences into a tensor `[batch, time]`. Shorter sequences are padded at the end, which causal
+/// attention never sees.
 fn padded<B: Backend>(sequences: &[&Vec<u32>], device: &B::Device) -> Tensor<B, 2, Int> {
     let time = sequences.iter().map(|tokens| tokens.len()).max().unwrap_or(0);
     let row = |tokens: &&Vec<u32>| {
@@ -138,10 +139,10 @@ fn padded<B: Backend>(sequences: &[&Vec<u32>], device: &B::Device) -> Tensor<B, 
 }
 
 /// The recovered share of the logit difference when one activation of a corrupted sequence is restored from the clean
-/// one: 0 is nothing, 1 is all of it.
+/// one: 0 is none, 1 is all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Patching {
-    /// The number of pairs that the means are over.
+    /// The number of pairs.
     pub pairs: usize,
     /// The mean logit difference on the clean sequences.
     pub clean: f64,
@@ -149,7 +150,7 @@ pub struct Patching {
     pub corrupted: f64,
     /// The share recovered by each head, patched at all positions, `[layer][head]`.
     pub heads: Vec<Vec<f64>>,
-    /// The share recovered by each feed-forward layer, likewise.
+    /// The share recovered by each feed-forward layer, patched at all positions.
     pub feed_forward: Vec<f64>,
     /// The share recovered by the residual stream of `pair` before the first block, then after each,
     /// `[depth][position]`.
@@ -162,7 +163,7 @@ pub struct Patching {
 
 impl Patching {
     /// Patches the outputs of heads and feed-forward layers, and the residual stream between them. Returns `None`
-    /// without pairs, or if the model answers the corrupted sequences as it does the clean ones.
+    /// without pairs, or if the corruption barely lowers the logit difference.
     ///
     /// # Errors
     /// Same as [`run`].
@@ -173,16 +174,16 @@ impl Patching {
         let bench = Bench::new(model, pairs, device)?;
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let [clean, corrupted] = [&bench.clean, &bench.corrupted].map(|pass| bench.differences(pass));
-        let falls: Vec<f64> =
+        let drops: Vec<f64> =
             clean.iter().zip(&corrupted).map(|(clean, corrupted)| clean - corrupted).collect();
-        let fall = mean(&falls);
-        if fall.is_nan() || fall < LEAST_FALL {
+        let drop = mean(&drops);
+        if drop.is_nan() || drop < MIN_DROP {
             return Ok(None);
         }
         let recovered = |site: Site| -> Result<f64> {
             let patched = Interventions::default().replace(site, bench.clean.at(site));
             let patched = bench.differences(&run(model, bench.tokens.clone(), &[], &patched)?);
-            Ok((mean(&patched) - mean(&corrupted)) / fall)
+            Ok((mean(&patched) - mean(&corrupted)) / drop)
         };
         let layers = || model.blocks.iter().enumerate();
         let heads = |(layer, block): (usize, &crate::model::block::Block<B>)| {
@@ -191,10 +192,10 @@ impl Patching {
         let heads = layers().map(heads).collect::<Result<_>>()?;
         let feed_forward =
             layers().map(|(layer, _)| recovered(Site::FeedForward(layer))).collect::<Result<_>>()?;
-        // A typical pair: its fall is at least the mean.
-        let shown = falls.iter().position(|&it| it >= fall).unwrap_or(0);
-        let pair = pairs[shown].clone();
-        let (stream, together) = Bench::new(model, &pairs[shown..=shown], device)?.stream()?;
+        // A typical pair: its drop is at least the mean.
+        let typical = drops.iter().position(|&it| it >= drop).unwrap_or(0);
+        let pair = pairs[typical].clone();
+        let (stream, together) = Bench::new(model, &pairs[typical..=typical], device)?.stream()?;
         Ok(Some(Self {
             pairs: pairs.len(),
             clean: mean(&clean),
@@ -212,7 +213,7 @@ impl Patching {
 struct Bench<'a, B: Backend> {
     model: &'a Decoder<B>,
     pairs: &'a [Pair],
-    /// The corrupted sequences, the shorter ones padded at the end.
+    /// The corrupted sequences, padded at the end.
     tokens: Tensor<B, 2, Int>,
     clean: Activations<B>,
     corrupted: Activations<B>,
@@ -226,17 +227,16 @@ impl<'a, B: Backend> Bench<'a, B> {
         Ok(Self { model, pairs, clean: pass(&clean)?, corrupted: pass(&tokens)?, tokens })
     }
 
-    /// Returns the logit differences of a pass over all pairs, or of a batch of passes over the first.
+    /// Returns the logit differences of a pass over all pairs, or over a batch of copies of the first pair.
     fn differences(&self, pass: &Activations<B>) -> Vec<f64> {
         let [batch, time, vocab] = pass.logits.dims();
         let pair = |row: usize| if batch == self.pairs.len() { &self.pairs[row] } else { &self.pairs[0] };
-        let places: Vec<i64> =
-            (0..batch).map(|row| (row * time + pair(row).clean.len() - 1) as i64).collect();
+        let rows: Vec<i64> = (0..batch).map(|row| (row * time + pair(row).clean.len() - 1) as i64).collect();
         let answers: Vec<i64> = (0..batch).flat_map(|row| pair(row).answers.map(i64::from)).collect();
         let device = pass.logits.device();
-        let places = Tensor::<B, 1, Int>::from_data(places.as_slice(), &device);
+        let rows = Tensor::<B, 1, Int>::from_data(rows.as_slice(), &device);
         let answers = Tensor::<B, 2, Int>::from_data(TensorData::new(answers, [batch, 2]), &device);
-        let logits = pass.logits.clone().reshape([batch * time, vocab]).select(0, places).gather(1, answers);
+        let logits = pass.logits.clone().reshape([batch * time, vocab]).select(0, rows).gather(1, answers);
         floats(logits).chunks(2).map(|both| f64::from(both[0]) - f64::from(both[1])).collect()
     }
 
@@ -245,19 +245,19 @@ impl<'a, B: Backend> Bench<'a, B> {
     fn stream(&self) -> Result<(Vec<Vec<f64>>, usize)> {
         let Pair { clean, corrupted, .. } = &self.pairs[0];
         let time = clean.len();
-        // Before the first exchanged token both residual streams are the same.
+        // Before the first exchanged token, both residual streams are equal.
         let first =
             clean.iter().zip(corrupted).position(|(clean, corrupted)| clean != corrupted).unwrap_or(0);
-        let together = (time - first).div_ceil(MOST_SPANS);
+        let together = (time - first).div_ceil(MAX_SPANS);
         let heads = self.model.blocks.iter().map(|block| block.attention.heads).max().unwrap_or(1);
         let [_, _, vocab] = self.clean.logits.dims();
-        let rows = (MOST_WEIGHTS / (time * vocab.max(heads * time))).max(1);
-        let [whole, least] = [&self.clean, &self.corrupted].map(|pass| self.differences(pass)[0]);
+        let rows = (MAX_HELD_WEIGHTS / (time * vocab.max(heads * time))).max(1);
+        let [full, base] = [&self.clean, &self.corrupted].map(|pass| self.differences(pass)[0]);
 
         let mut recovered = Vec::new();
         let spans: Vec<usize> = (first..time).step_by(together).collect();
-        for site in streams(self.model) {
-            let mut of_depth = vec![0.0; time];
+        for site in residual_streams(self.model) {
+            let mut at_depth = vec![0.0; time];
             for starts in spans.chunks(rows) {
                 let patched = starts.iter().map(|&start| {
                     self.corrupted.mixed(site, &self.clean, start..(start + together).min(time))
@@ -266,11 +266,10 @@ impl<'a, B: Backend> Bench<'a, B> {
                 let tokens = self.tokens.clone().repeat_dim(0, starts.len());
                 let pass = run(self.model, tokens, &[], &patched)?;
                 for (&start, difference) in starts.iter().zip(self.differences(&pass)) {
-                    of_depth[start..(start + together).min(time)]
-                        .fill((difference - least) / (whole - least));
+                    at_depth[start..(start + together).min(time)].fill((difference - base) / (full - base));
                 }
             }
-            recovered.push(of_depth);
+            recovered.push(at_depth);
         }
         Ok((recovered, together))
     }

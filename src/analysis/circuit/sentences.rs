@@ -7,20 +7,21 @@ use super::weights::Input;
 use crate::analysis::{HeadScores, Score};
 use crate::numbers::{counted, fixed};
 
-/// Formats the explanation as sentences: first the circuit, then its components, the most important first. Each
-/// component is followed by the paths into it.
+/// Formats the explanation as sentences: first the circuit, then its components, the most important first. The paths
+/// into a component follow it.
 pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -> Vec<String> {
     if let Some(reason) = &explanation.no_circuit {
-        return vec![format!("No circuit is named: {reason}.")];
+        return vec![format!("No circuit is reported: {reason}.")];
     }
-    let mut sentences = vec![summary(explanation)];
+    let mut sentences = vec![describe_circuit(explanation)];
     for component in &explanation.components {
-        sentences.push(of_component(explanation, component, scores));
+        sentences.push(describe_component(explanation, component, scores));
         let at = (component.layer, component.head, component.cross);
         let into = |edge: &&Edge| (edge.to[0], Some(edge.to[1]), edge.to_cross) == at;
-        sentences.extend(explanation.edges.iter().filter(into).map(|edge| of_edge(edge, explanation.loss)));
+        sentences
+            .extend(explanation.edges.iter().filter(into).map(|edge| describe_edge(edge, explanation.loss)));
     }
-    sentences.extend(explanation.patching.as_ref().and_then(of_patching));
+    sentences.extend(explanation.patching.as_ref().and_then(describe_patching));
     sentences
 }
 
@@ -38,14 +39,14 @@ fn effect(loss: f64, ablated: f64) -> String {
     }
 }
 
-fn summary(explanation: &Explanation) -> String {
+fn describe_circuit(explanation: &Explanation) -> String {
     let Explanation { components, baseline_of, .. } = explanation;
     let heads = components.iter().filter(|component| component.head.is_some()).count();
     format!(
-        "{} of {} ({}, {}) recover {:.0} % of the gain over {}: loss {} with all others mean-ablated, {} for the full \
-         model, {} for the baseline.",
+        "{} of {} ({}, {}) recover {:.0} % of the gain over {}: loss {} with all others mean-ablated, \
+         {} for the full model, {} for the baseline.",
         components.len(),
-        counted(explanation.parts(), "component"),
+        counted(explanation.model_components(), "component"),
         counted(heads, "head"),
         counted(components.len() - heads, "feed-forward layer"),
         explanation.gain_kept * 100.0,
@@ -56,26 +57,33 @@ fn summary(explanation: &Explanation) -> String {
     )
 }
 
-fn of_component(explanation: &Explanation, component: &Component, scores: &[Vec<HeadScores>]) -> String {
+fn describe_component(
+    explanation: &Explanation,
+    component: &Component,
+    scores: &[Vec<HeadScores>],
+) -> String {
     let Component { layer, head, cross, mean_ablated_loss, .. } = component;
     let mut effect = effect(explanation.loss, *mean_ablated_loss);
     if effect.starts_with("lowers") {
-        effect += ", so that it makes the model worse on these sequences";
+        effect += ", so it makes the model worse on these sequences";
     }
     let Some(head) = *head else {
         return format!("Mean-ablating the feed-forward layer of layer {layer} {effect}.");
     };
     let scores = &scores[*layer][head];
     let weight = |score: Score| score.text(scores[score].unwrap_or_default());
-    let does = component.kinds.iter().map(|kind| match kind {
-        Kind::NextToken => "attends in the source to the token that comes next".to_string(),
+    let behaviours = component.kinds.iter().map(|kind| match kind {
+        Kind::NextToken => "attends to the next token of the source".to_string(),
         Kind::FirstToken if *cross => "attends to the first token of the source".to_string(),
-        Kind::Positional if *cross => "attends in the source by position alone".to_string(),
+        Kind::Positional if *cross => "attends to the source by position alone".to_string(),
         Kind::PreviousToken => format!("attends to the previous token (weight {})", weight(Score::Previous)),
         Kind::Induction => {
-            format!("attends to what followed the same token earlier (weight {})", weight(Score::Induction))
+            let weight = weight(Score::Induction);
+            format!("attends to the token after an earlier occurrence of the same token (weight {weight})")
         }
-        Kind::Duplicate => format!("attends to the same token earlier (weight {})", weight(Score::Duplicate)),
+        Kind::Duplicate => {
+            format!("attends to earlier occurrences of the same token (weight {})", weight(Score::Duplicate))
+        }
         Kind::Itself => format!("attends to its own token (weight {})", weight(Score::Itself)),
         Kind::FirstToken => {
             format!("attends to the first token, an attention sink (weight {})", weight(Score::First))
@@ -87,44 +95,50 @@ fn of_component(explanation: &Explanation, component: &Component, scores: &[Vec<
         Kind::Copying => {
             let heads = [&explanation.weights[*layer][head], &explanation.random_weights];
             let [copying, random] = heads.map(|weights| fixed(weights.copying, 2));
-            format!("copies (copying score {copying}, random weights {random})")
+            format!("copies tokens (copying score {copying}, random weights {random})")
         }
     });
-    let does = does.collect::<Vec<_>>();
-    let does = if does.is_empty() { "is of no known kind".to_string() } else { does.join(" and ") };
-    let of = if *cross { "cross-attention " } else { "" };
-    format!("Layer {layer} {of}head {head} {does}; mean-ablating it {effect}.")
+    let behaviours = behaviours.collect::<Vec<_>>();
+    let behaviour =
+        if behaviours.is_empty() { "is not of a known kind".to_string() } else { behaviours.join(" and ") };
+    let head = after_layer([*layer, head], *cross);
+    format!("Layer {head} {behaviour}; mean-ablating it {effect}.")
 }
 
-fn of_edge(edge: &Edge, loss: f64) -> String {
-    let (by, letter) = match edge.input {
+/// Formats the name of a head without its first word, "layer": "1 head 0" or "1 cross-attention head 0".
+fn after_layer([layer, head]: [usize; 2], cross: bool) -> String {
+    let kind = if cross { "cross-attention " } else { "" };
+    format!("{layer} {kind}head {head}")
+}
+
+fn describe_edge(edge: &Edge, loss: f64) -> String {
+    let (input, letter) = match edge.input {
         Input::Query => ("queries", "Q"),
         Input::Key => ("keys", "K"),
         Input::Value => ("values", "V"),
     };
     format!(
-        "It reads layer {} {}head {} through its {by} ({letter}-composition {}, random weights {}): ablating this path \
-         {}.",
-        edge.from[0],
-        if edge.from_cross { "cross-attention " } else { "" },
-        edge.from[1],
+        "Layer {} reads the output of layer {} through its {input} ({letter}-composition {}, random \
+         weights {}); ablating this path {}.",
+        after_layer(edge.to, edge.to_cross),
+        after_layer(edge.from, edge.from_cross),
         fixed(edge.composition, 2),
         fixed(edge.random, 2),
         effect(loss, edge.path_ablated_loss),
     )
 }
 
-fn of_patching(patching: &Patching) -> Option<String> {
+fn describe_patching(patching: &Patching) -> Option<String> {
     let heads = patching.heads.iter().enumerate().flat_map(|(layer, heads)| {
         heads.iter().enumerate().map(move |(head, share)| (format!("head {head}"), layer, share))
     });
     let layers = patching.feed_forward.iter().enumerate();
     let all = heads.chain(layers.map(|(layer, share)| ("the feed-forward layer".to_string(), layer, share)));
     let (component, layer, share) = all.max_by(|a, b| a.2.total_cmp(b.2))?;
-    let moves = if patching.corrupted < patching.clean { "lowers" } else { "raises" };
+    let changes = if patching.corrupted < patching.clean { "lowers" } else { "raises" };
     Some(format!(
-        "Exchanging the tokens that the answer follows from {moves} the logit difference from {} to {} ({}); restoring \
-         {component} of layer {layer} recovers {:.0} % of it.",
+        "Exchanging the tokens that determine the answer {changes} the logit difference from {} to {} ({}); \
+         restoring {component} of layer {layer} recovers {:.0} % of the change.",
         nats(patching.clean),
         nats(patching.corrupted),
         counted(patching.pairs, "pair"),
@@ -137,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_follow_the_sign_of_a_change() {
+    fn effect_states_the_sign_of_the_change() {
         assert_eq!(effect(1.94, 1.53), "lowers the loss from 1.94 to 1.53");
         assert_eq!(effect(1.53, 1.94), "raises the loss from 1.53 to 1.94");
         assert_eq!(effect(1.531, 1.534), "leaves the loss at 1.53");

@@ -1,4 +1,4 @@
-//! Reads and validates `circuit.json`, so that code that draws it can rely on lists of matching sizes.
+//! Reads and validates `circuit.json`, so that drawing code can rely on lists of matching sizes.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use crate::Result;
 use crate::error::Error;
 use crate::files::read_json;
 
-/// The largest magnitude accepted in such a file, far above any loss, logit or count.
+/// The maximum magnitude of a number in the file, far above any loss, logit or count.
 const MAX_NUMBER: f64 = 1e12;
-/// The longest name of a component, in characters.
-const MAX_NAME: usize = 100;
+/// The maximum length of a component's name, in characters.
+const MAX_NAME_LENGTH: usize = 100;
 
 impl Serialize for Explanation {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        // The inherent function derived by serde, which takes precedence over the trait's.
+        // Calls the inherent function derived by serde, which takes precedence over the trait's.
         Self::serialize(self, serializer)
     }
 }
@@ -40,14 +40,14 @@ impl Explanation {
     /// # Errors
     /// Returns an error if the file cannot be read, or if the sizes of its lists disagree.
     pub fn read(path: &Path) -> Result<Option<Self>> {
-        let what = "the circuit of a run; remove it, and `explain` writes it again";
+        let what = "the circuit of a run; remove the file and run `explain` again";
         path.exists().then(|| read_json(path, what)).transpose()
     }
 
-    /// Refuses tokens outside a vocabulary of `vocab` tokens.
+    /// Checks that all tokens are in a vocabulary of `vocab` tokens.
     ///
     /// # Errors
-    /// [`Error::Input`] naming the file at `path`.
+    /// Returns [`Error::File`] for the file at `path` if not.
     pub fn check_tokens(&self, vocab: usize, path: &Path) -> Result<()> {
         let pair = self.patching.iter().map(|patching| &patching.pair);
         let pair = pair.flat_map(|pair| pair.clean.iter().chain(&pair.corrupted).chain(&pair.answers));
@@ -56,12 +56,12 @@ impl Explanation {
             true => Ok(()),
             false => Err(Error::file(
                 path,
-                "holds tokens that the vocabulary of the run lacks: run `explain` again",
+                "contains tokens outside the vocabulary of the run; run `explain` again",
             )),
         }
     }
 
-    /// Describes the first inconsistent list or number.
+    /// Returns the first problem with the lists and numbers, if any.
     fn problem(&self) -> Option<&'static str> {
         let layers = self.weights.len();
         let has_head = |layer: usize, head: usize| self.weights.get(layer).is_some_and(|it| head < it.len());
@@ -72,50 +72,51 @@ impl Explanation {
         let is_end = |[layer, head]: [usize; 2], cross: bool| {
             self.components.iter().any(|it| (it.layer, it.head, it.cross) == (layer, Some(head), cross))
         };
-        let are_named = self.components.is_empty() == self.no_circuit.is_some();
-        let is_refused = self.no_circuit.is_some() && (!self.edges.is_empty() || self.patching.is_some());
+        let is_consistent = self.components.is_empty() == self.no_circuit.is_some();
+        let has_leftovers = self.no_circuit.is_some() && (!self.edges.is_empty() || self.patching.is_some());
         let has_gain = self.no_circuit.is_some() || self.baseline > self.loss;
         let share = (self.baseline - self.loss_of_circuit) / (self.baseline - self.loss);
         let is_share =
             self.no_circuit.is_some() || (self.gain_kept - share).abs() <= 1e-6 * share.abs().max(1.0);
         let losses = [self.loss, self.baseline, self.loss_of_circuit];
         let positions = self.next.len();
-        let is_attributed =
-            |it: &super::Attribution| it.first.len() >= positions && it.part.chars().count() <= MAX_NAME;
+        let is_attributed = |it: &super::Attribution| {
+            it.first.len() >= positions && it.part.chars().count() <= MAX_NAME_LENGTH
+        };
         let checks = [
             (
                 layers > 0 && self.weights.iter().all(|heads| !heads.is_empty()),
                 "`weights` lacks layers or heads",
             ),
             (positions > 0 && self.inputs.len() == positions, "`inputs` and `next` differ in length"),
-            (self.components.iter().all(is_component), "`components` names a head that the model lacks"),
-            (are_named && !is_refused, "`components` and `no_circuit` contradict each other"),
+            (self.components.iter().all(is_component), "`components` contains a component outside the model"),
+            (is_consistent && !has_leftovers, "`components` and `no_circuit` contradict each other"),
             (has_gain, "`baseline` is not above `loss`"),
-            (is_share, "`gain_kept` is not the share that its losses give"),
+            (is_share, "`gain_kept` does not match the losses"),
             (losses.iter().all(|&loss| loss >= 0.0), "a loss is negative"),
             (
                 self.edges.iter().all(|it| is_end(it.from, it.from_cross) && is_end(it.to, it.to_cross)),
-                "`edges` joins what is no component",
+                "`edges` connects heads outside `components`",
             ),
-            (fits(&self.lens, layers, positions), "`lens` has another number of layers or positions"),
+            (fits(&self.lens, layers, positions), "`lens` does not match the number of layers or positions"),
             (
                 self.tuned_lens.iter().all(|lens| fits(lens, layers, positions)),
-                "`tuned_lens` has another number of layers or positions",
+                "`tuned_lens` does not match the number of layers or positions",
             ),
             (
                 !self.attribution.is_empty() && self.attribution.iter().all(is_attributed),
                 "`attribution` lacks components or positions",
             ),
             (
-                self.patching.iter().all(|patching| self.is_patched(patching)),
-                "`patching` has another number of layers, heads or positions",
+                self.patching.iter().all(|patching| self.fits_patching(patching)),
+                "`patching` does not match the number of layers, heads or positions",
             ),
-            (self.has_moderate_numbers(), "a number is too large"),
+            (self.has_bounded_numbers(), "the magnitude of a number exceeds 1e12"),
         ];
         checks.into_iter().find(|(holds, _)| !holds).map(|(_, problem)| problem)
     }
 
-    fn is_patched(&self, patching: &Patching) -> bool {
+    fn fits_patching(&self, patching: &Patching) -> bool {
         let Patching { heads, feed_forward, stream, together, pair, .. } = patching;
         let (layers, time) = (self.weights.len(), pair.clean.len());
         let of_layer = |(heads, weights): (&Vec<f64>, &Vec<_>)| heads.len() == weights.len();
@@ -128,16 +129,16 @@ impl Explanation {
             && stream.iter().all(|row| row.len() == time)
     }
 
-    fn has_moderate_numbers(&self) -> bool {
-        fn is_moderate(value: &Value) -> bool {
+    fn has_bounded_numbers(&self) -> bool {
+        fn is_bounded(value: &Value) -> bool {
             match value {
                 Value::Number(number) => number.as_f64().is_some_and(|number| number.abs() <= MAX_NUMBER),
-                Value::Array(values) => values.iter().all(is_moderate),
-                Value::Object(values) => values.values().all(is_moderate),
+                Value::Array(values) => values.iter().all(is_bounded),
+                Value::Object(values) => values.values().all(is_bounded),
                 Value::Null | Value::Bool(_) | Value::String(_) => true,
             }
         }
-        serde_json::to_value(self).is_ok_and(|value| is_moderate(&value))
+        serde_json::to_value(self).is_ok_and(|value| is_bounded(&value))
     }
 }
 

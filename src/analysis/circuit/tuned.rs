@@ -1,13 +1,14 @@
 //! The tuned lens (Belrose et al., 2023, arXiv 2303.08112): the logit lens through an affine map at each depth.
 //!
-//! The intermediate residual stream need not use the directions that the head reads. So an affine map is trained for
-//! each depth, starting from the identity. It minimises the mean KL divergence from the model's own prediction `p`:
+//! The intermediate residual stream need not use the directions that the output layer reads. An affine map is therefore
+//! trained for each depth, starting from the identity. It minimises the mean KL divergence from the model's own
+//! prediction `p`:
 //!
 //! ```text
 //! KL(p || softmax(head(norm(x + A x + b))))
 //! ```
 //!
-//! on sequences of the training set alone. The tuned lens measures what an affine map can decode from the residual
+//! on sequences of the training set only. The tuned lens measures what an affine map can decode from the residual
 //! stream, and so shows at which depth the prediction is present. Where the logit lens decodes less, the prediction is
 //! encoded in other directions.
 
@@ -27,16 +28,20 @@ use crate::evaluation::DeviceBatch;
 use crate::hooks::NoHooks;
 use crate::model::Decoder;
 
-/// The number of training tokens for the maps, and the number of them per forward pass.
-const TOKENS: usize = 1 << 15;
-const PASSED: usize = 1 << 12;
-/// The number of Adam updates, and the initial learning rate, which decays linearly to zero.
+/// The number of training tokens for the maps.
+const TRAINING_TOKENS: usize = 1 << 15;
+/// The number of training tokens per forward pass.
+const TOKENS_PER_PASS: usize = 1 << 12;
+/// The number of Adam updates.
 const STEPS: usize = 300;
-const RATE: f64 = 1e-2;
-/// The maximum and the minimum number of tokens per step, and the operation budget of all steps.
-const STEP_TOKENS: usize = 1 << 9;
-const LEAST_TOKENS: usize = 1 << 6;
-const OPERATIONS: usize = 400_000_000_000;
+/// The initial learning rate, which decays linearly to zero.
+const LEARNING_RATE: f64 = 1e-2;
+/// The maximum number of tokens per step.
+const MAX_STEP_TOKENS: usize = 1 << 9;
+/// The minimum number of tokens per step.
+const MIN_STEP_TOKENS: usize = 1 << 6;
+/// The maximum number of floating-point operations of all steps.
+const MAX_OPERATIONS: usize = 400_000_000_000;
 
 /// The affine map of one depth.
 #[derive(Module, Debug)]
@@ -51,49 +56,49 @@ pub(super) struct Translator<B: Backend> {
 }
 
 impl<B: Backend> Translator<B> {
-    /// Trains the maps for the residual stream before each block. Returns `None` if the model is so wide that training
-    /// takes too long.
+    /// Trains the maps for the residual stream before each block. Returns `None` if the model is too wide to train
+    /// them in the time allowed.
     ///
     /// # Errors
     /// Same as [`run`].
     pub fn all(model: &Decoder<B>, train: &Sequences, device: &B::Device) -> Result<Option<Vec<Self>>> {
         let [vocab, d_model] = unembedding(model).dims();
-        let a_token = 6 * model.blocks.len() * d_model * (d_model + vocab);
-        let together = (OPERATIONS / STEPS / a_token).min(STEP_TOKENS);
-        if together < LEAST_TOKENS {
+        let operations_per_token = 6 * model.blocks.len() * d_model * (d_model + vocab);
+        let step_tokens = (MAX_OPERATIONS / STEPS / operations_per_token).min(MAX_STEP_TOKENS);
+        if step_tokens < MIN_STEP_TOKENS {
             return Ok(None);
         }
-        let rows = (PASSED / train.time().max(1)).max(1);
+        let rows = (TOKENS_PER_PASS / train.time().max(1)).max(1);
         let (mut kept, mut tokens) = (Vec::new(), 0);
         for batch in Loader::new(train.clone(), rows, 0).epoch(0) {
             let counted = batch.roles.iter().enumerate().filter(|(_, role)| **role != Role::Padding);
-            let places: Vec<i64> = counted.map(|(place, _)| place as i64).collect();
-            tokens += places.len();
-            let places = Tensor::<B, 1, Int>::from_data(places.as_slice(), device);
+            let positions: Vec<i64> = counted.map(|(position, _)| position as i64).collect();
+            tokens += positions.len();
+            let positions = Tensor::<B, 1, Int>::from_data(positions.as_slice(), device);
             let inputs = DeviceBatch::new(&batch, device).inputs;
             let memories = model.project_memory(inputs.source, &mut NoHooks)?;
             let pass = run(model, inputs.tokens, &memories, &Interventions::default())?;
-            let rows = |site| pass.at(site).flatten::<2>(0, 1).select(0, places.clone());
-            kept.push(bench::streams(model).map(rows).collect::<Vec<_>>());
-            if tokens >= TOKENS {
+            let rows = |site| pass.at(site).flatten::<2>(0, 1).select(0, positions.clone());
+            kept.push(bench::residual_streams(model).map(rows).collect::<Vec<_>>());
+            if tokens >= TRAINING_TOKENS {
                 break;
             }
         }
         let at = |depth: usize| Tensor::cat(kept.iter().map(|streams| streams[depth].clone()).collect(), 0);
         let streams: Vec<_> = (0..model.blocks.len()).map(at).collect();
-        Ok(Some(Self::trained(model, &streams, &at(model.blocks.len()), together)))
+        Ok(Some(Self::trained(model, &streams, &at(model.blocks.len()), step_tokens)))
     }
 
-    /// Trains the maps from `streams` to the prediction from `last`, each `[tokens, d_model]`.
+    /// Trains one map per stream to match the prediction from `last`; all are `[tokens, d_model]`.
     fn trained(
         model: &Decoder<B>,
         streams: &[Tensor<B, 2>],
         last: &Tensor<B, 2>,
-        together: usize,
+        step_tokens: usize,
     ) -> Vec<Self> {
         let frozen = Decoder::<Autodiff<B>>::from_inner(model.clone()).no_grad();
         let [tokens, d_model] = last.dims();
-        let together = together.min(tokens);
+        let step_tokens = step_tokens.min(tokens);
         // Gradients of a mean over many tokens are small, so Adam's default epsilon would dominate.
         let adam = AdamConfig::new().with_epsilon(1e-12);
         let start = |stream: &Tensor<B, 2>| {
@@ -106,10 +111,10 @@ impl<B: Backend> Translator<B> {
         };
         let mut maps: Vec<_> = streams.iter().map(start).collect();
         for step in 0..STEPS {
-            let first = step * together % (tokens - together + 1);
-            let part = |rows: &Tensor<B, 2>| rows.clone().narrow(0, first, together);
+            let first = step * step_tokens % (tokens - step_tokens + 1);
+            let part = |rows: &Tensor<B, 2>| rows.clone().narrow(0, first, step_tokens);
             let expected = Tensor::from_inner(softmax(logits(model, part(last)), 1));
-            let rate = RATE * (1.0 - step as f64 / STEPS as f64);
+            let rate = LEARNING_RATE * (1.0 - step as f64 / STEPS as f64);
             for (stream, (map, optimizer)) in streams.iter().zip(&mut maps) {
                 let predicted = logits(&frozen, map.apply(Tensor::from_inner(part(stream))));
                 let loss = -(log_softmax(predicted, 1) * expected.clone()).sum_dim(1).mean();
@@ -140,7 +145,7 @@ fn logits<B: Backend>(model: &Decoder<B>, x: Tensor<B, 2>) -> Tensor<B, 2> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::circuit::explained;
+    use crate::analysis::circuit::explainable;
     use crate::model::{Model, ModelConfig, Sizes};
     use crate::ops::NormKind;
     use burn::module::ModuleMapper;
@@ -149,9 +154,9 @@ mod tests {
 
     type B = NdArray;
 
-    /// Perturbs all parameters, so that no gain is one and no bias zero.
-    struct Stir;
-    impl ModuleMapper<B> for Stir {
+    /// Perturbs all parameters, so that no gain is one and no bias is zero.
+    struct Perturb;
+    impl ModuleMapper<B> for Perturb {
         fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
             parameter.map(|it| it.random_like(Distribution::Normal(0.0, 0.3)) + it)
         }
@@ -164,7 +169,7 @@ mod tests {
         let sizes = Sizes { vocab: 13, context: 7, source_context: None };
         [plain, rms, capped]
             .into_iter()
-            .map(move |config| config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Stir))
+            .map(move |config| config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Perturb))
     }
 
     fn rows(tokens: usize, size: f64) -> Tensor<B, 2> {
@@ -179,9 +184,9 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_in_other_directions_is_translated() {
+    fn maps_translate_streams_in_other_directions() {
         for model in models() {
-            let model = explained(&model).unwrap();
+            let model = explainable(&model).unwrap();
             let last = rows(1024, 1.5);
             // The last residual stream flipped, shifted and scaled down.
             let stream = (last.clone().flip([1]) + 0.7) * 0.1;

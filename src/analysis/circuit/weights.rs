@@ -1,13 +1,12 @@
 //! QK and OV circuits of heads, from their weights alone (Elhage et al., 2021).
 //!
 //! ```text
-//! QK = W_Q W_K^T     which pairs of positions match       OV = W_V W_O     what is moved from one to the other
+//! QK = W_Q W_K^T     which pairs of positions match       OV = W_V W_O     what the head copies from key to query
 //! ```
 //!
-//! Both are `[d_model, d_model]`, but of rank `d_head`. Their singular values, and the eigenvalues of the
+//! Both are `[d_model, d_model]`, but of rank at most `d_head`. Their singular values, and the eigenvalues of the
 //! token-to-token matrix `W_E OV W_U`, equal those of products of size `d_head`. The gain of the norm before a matrix
-//! is folded into the matrix. For a layer norm, the mean that it subtracts is also removed from the heads' inputs and
-//! outputs.
+//! is folded into the matrix. The mean subtraction of a layer norm is folded into the heads' inputs and outputs.
 
 use burn::tensor::{Tensor, backend::Backend};
 use num_complex::Complex64;
@@ -20,8 +19,8 @@ use crate::data::seed::{Purpose, generator};
 use crate::model::{Decoder, block::Block};
 use crate::ops::{Mask, Norm, NormKind, Projections, ScorePosition, repeat_heads, split_heads};
 
-/// The number of draws of random weights that scores are compared with.
-const DRAWS: u64 = 4;
+/// The number of random draws that scores are compared with.
+const RANDOM_DRAWS: u64 = 4;
 
 /// The input through which one head reads the output of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,10 +52,10 @@ pub struct HeadMatrices<B: Backend> {
 pub struct HeadWeights {
     /// Singular values of the QK circuit, in descending order.
     pub qk: Vec<f64>,
-    /// Singular values of the OV circuit, likewise.
+    /// Singular values of the OV circuit, in descending order.
     pub ov: Vec<f64>,
-    /// `sum(λ) / sum(|λ|)` over the eigenvalues of `W_E OV W_U`: 1 if each token raises its own logit, as a copying
-    /// head does.
+    /// `sum(λ) / sum(|λ|)` over the eigenvalues of `W_E OV W_U`: 1 if each token raises its own logit, as in a
+    /// copying head.
     pub copying: f64,
     /// The share of these eigenvalues whose real part is positive.
     pub positive: f64,
@@ -65,7 +64,7 @@ pub struct HeadWeights {
 impl<B: Backend> HeadMatrices<B> {
     /// Returns the matrices of each head of a decoder, `[layer][head]`.
     pub fn all(model: &Decoder<B>) -> Vec<Vec<Self>> {
-        let of_layer = |block: &Block<B>| {
+        let layer_heads = |block: &Block<B>| {
             let attention = &block.attention;
             let read = folded(Some(&block.attention_norm), attention.qkv.weight.val());
             let options = attention.options(Mask::none(), ScorePosition::None);
@@ -73,19 +72,19 @@ impl<B: Backend> HeadMatrices<B> {
             let parts = Projections::Packed(read.unsqueeze()).split(&options);
             Self::of_heads(model, parts, attention.output.weight.val(), attention.heads)
         };
-        model.blocks.iter().map(of_layer).collect()
+        model.blocks.iter().map(layer_heads).collect()
     }
 
     /// Returns the matrices of each cross-attention head, `[layer][head]`; empty without cross-attention.
     pub fn cross(model: &Decoder<B>) -> Vec<Vec<Self>> {
-        let of_layer = |block: &Block<B>| {
+        let layer_heads = |block: &Block<B>| {
             let attention = block.cross_attention.as_ref()?;
             let query = folded(block.cross_attention_norm.as_ref(), attention.query.weight.val());
             let parts = [query, attention.key.weight.val(), attention.value.weight.val()];
             let parts = parts.map(Tensor::unsqueeze);
             Some(Self::of_heads(model, parts, attention.output.weight.val(), attention.heads))
         };
-        model.blocks.iter().filter_map(of_layer).collect()
+        model.blocks.iter().filter_map(layer_heads).collect()
     }
 
     /// Splits concatenated matrices into heads. Queries, keys and values are `[1, d_model, .. * d_head]`, where keys
@@ -130,14 +129,14 @@ impl<B: Backend> HeadMatrices<B> {
             Input::Value => (&self.value, self.output.clone()),
         };
         let inner = sender.output.clone().matmul(left.clone()); // [d_head, d_head]
-        let one = product_norm(&sender.value, inner, &right);
-        one / (norm(&sender.value, &sender.output) * norm(left, &right))
+        product_norm(&sender.value, inner, &right)
+            / (norm(&sender.value, &sender.output) * norm(left, &right))
     }
 
     /// Returns the expected composition score of random heads of this shape, the same for any input.
     pub fn random_composition(&self) -> f64 {
         let draw = |draw| self.random_like(2 * draw).composition(&self.random_like(2 * draw + 1), Input::Key);
-        (0..DRAWS).map(draw).sum::<f64>() / DRAWS as f64
+        (0..RANDOM_DRAWS).map(draw).sum::<f64>() / RANDOM_DRAWS as f64
     }
 
     /// Analyses the head's weights; `logits` is [`to_embedding`] of a model with `vocab` tokens.
@@ -145,14 +144,14 @@ impl<B: Backend> HeadMatrices<B> {
         // The non-zero eigenvalues of W_E W_V W_O W_U are those of W_O W_U W_E W_V.
         let small = self.output.clone().matmul(logits.clone()).matmul(self.value.clone());
         let mut eigenvalues = eigenvalues(complex(small));
-        // Logits less their mean have the rank of all tokens but one. Further eigenvalues are zero up to rounding.
+        // Logits minus their mean have at most rank `vocab - 1`. Further eigenvalues are zero up to rounding.
         eigenvalues.sort_by(|a, b| size(*b).total_cmp(&size(*a)));
         eigenvalues.truncate(vocab.saturating_sub(1).max(1));
         let sum = eigenvalues.iter().map(|value| value.re).sum::<f64>();
         let sizes = eigenvalues.iter().map(|value| size(*value)).sum::<f64>();
-        // Those that are zero up to rounding are neither positive nor negative.
-        let least = 1e-6 * sizes / eigenvalues.len() as f64;
-        let signed = || eigenvalues.iter().filter(|value| size(**value) > least);
+        // Eigenvalues that are zero up to rounding are neither positive nor negative.
+        let min_size = 1e-6 * sizes / eigenvalues.len() as f64;
+        let signed = || eigenvalues.iter().filter(|value| size(**value) > min_size);
         HeadWeights {
             qk: singular_values(&self.query, &self.key.clone().transpose()),
             ov: singular_values(&self.value, &self.output),
@@ -163,7 +162,8 @@ impl<B: Backend> HeadMatrices<B> {
 
     /// Returns the average analysis of random weights of this head's shapes.
     pub fn random_weights(&self, logits: &Tensor<B, 2>, vocab: usize) -> HeadWeights {
-        let all: Vec<_> = (0..DRAWS).map(|draw| self.random_like(draw).weights(logits, vocab)).collect();
+        let all: Vec<_> =
+            (0..RANDOM_DRAWS).map(|draw| self.random_like(draw).weights(logits, vocab)).collect();
         let mean = |of: &dyn Fn(&HeadWeights) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
         let means = |of: &dyn Fn(&HeadWeights) -> &Vec<f64>| {
             (0..of(&all[0]).len()).map(|at| mean(&|weights| of(weights)[at])).collect()
@@ -177,8 +177,8 @@ impl<B: Backend> HeadMatrices<B> {
     }
 }
 
-/// Folds a norm's gain into the matrix `[d_model, ..]` after it. For a layer norm the mean of the matrix's input is
-/// also removed.
+/// Folds a norm's gain into the matrix `[d_model, ..]` after it. For a layer norm, the mean subtraction is
+/// folded in as well.
 fn folded<B: Backend>(norm: Option<&Norm<B>>, weight: Tensor<B, 2>) -> Tensor<B, 2> {
     let Some(norm) = norm else { return weight };
     centred(norm.kind, weight * norm.gamma.val().unsqueeze_dim(1), 0)
@@ -193,7 +193,7 @@ pub(super) fn centred<B: Backend, const D: usize>(
     if kind == NormKind::Layer { x.clone() - x.mean_dim(dim) } else { x }
 }
 
-/// Returns the unembedding, `[vocab, d_model]`: for each token the direction from which its logit is read.
+/// Returns the unembedding, `[vocab, d_model]`: for each token, the direction that its logit reads.
 pub(super) fn unembedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
     match &model.head {
         Some(head) => head.weight.val().transpose(),
@@ -201,7 +201,7 @@ pub(super) fn unembedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
     }
 }
 
-/// Returns `W_U W_E`, `[d_model, d_model]`: from head outputs to logits, less their mean, and from tokens to head
+/// Returns `W_U W_E`, `[d_model, d_model]`: from head outputs to logits, minus their mean, and from tokens to head
 /// inputs.
 pub fn to_embedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
     let rows = unembedding(model);
@@ -255,16 +255,16 @@ mod tests {
         Tensor::from_floats(values, &Default::default())
     }
 
-    /// A head of width 2 in a residual stream of width 3.
+    /// A head with `d_head` 2 in a residual stream with `d_model` 3.
     fn head(query: [[f32; 2]; 3], output: [[f32; 3]; 2]) -> HeadMatrices<B> {
         let one = matrix([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]);
         HeadMatrices { query: matrix(query), key: one.clone(), value: one, output: matrix(output) }
     }
 
     #[test]
-    fn composition_is_one_for_read_subspaces_else_zero() {
+    fn composition_is_one_for_read_subspaces() {
         let first = head([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]);
-        // It reads the third dimension through its query alone.
+        // Only its query reads the third dimension.
         let second = head([[0.0, 0.0], [0.0, 0.0], [5.0, 0.0]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]);
         assert!((second.composition(&first, Input::Query) - 1.0).abs() < 1e-6);
         assert!(second.composition(&first, Input::Key).abs() < 1e-6);
@@ -273,7 +273,7 @@ mod tests {
         let logits = Tensor::eye(3, &Default::default());
         let weights = second.weights(&logits, 9);
         assert!((weights.qk[0] - 5.0).abs() < 1e-6 && weights.qk[1].abs() < 1e-3, "{weights:?}");
-        // Its OV circuit keeps two of three dimensions unchanged: it copies.
+        // Its OV circuit keeps two of three dimensions unchanged, as in a copying head.
         assert_eq!((weights.copying, weights.positive), (1.0, 1.0));
         let opposite = HeadMatrices { output: -second.output.clone(), ..second.clone() };
         assert_eq!(
@@ -283,7 +283,7 @@ mod tests {
         // Two tokens leave one eigenvalue, whatever rounding adds.
         let mixed = head([[0.0; 2]; 3], [[-1.0, 0.0, 0.0], [0.0, 1e-3, 0.0]]);
         assert_eq!((mixed.weights(&logits, 9).positive, mixed.weights(&logits, 2).positive), (0.5, 0.0));
-        let chance = second.random_composition();
-        assert!(chance > 0.2 && chance < 1.0 && chance == second.random_composition(), "{chance}");
+        let random = second.random_composition();
+        assert!(random > 0.2 && random < 1.0 && random == second.random_composition(), "{random}");
     }
 }

@@ -52,15 +52,15 @@ impl Measurement {
     }
 
     /// Compares each quantity with the reference.
-    pub fn beside(&self, expected: &Self) -> Vec<Part> {
+    pub fn compare(&self, expected: &Self) -> Vec<Part> {
         let mut parts = vec![
             Part::of("logits", &self.logits, &expected.logits, 0.0),
             Part::of("loss", &self.loss, &expected.loss, 0.0),
         ];
         // A gradient that is zero except for rounding is compared on the scale of the others.
-        let least = expected.gradients.iter().map(|(_, data)| largest(data)).fold(0.0, f64::max) * 1e-3;
+        let min_scale = expected.gradients.iter().map(|(_, data)| largest(data)).fold(0.0, f64::max) * 1e-3;
         for ((name, found), (_, expected)) in self.gradients.iter().zip(&expected.gradients) {
-            parts.push(Part::of(&format!("gradient of {name}"), found, expected, least));
+            parts.push(Part::of(&format!("gradient of {name}"), found, expected, min_scale));
         }
         for ((name, found), (_, expected)) in self.updates.iter().zip(&expected.updates) {
             parts.push(Part::of(&format!("optimizer step of {name}"), found, expected, 0.0));

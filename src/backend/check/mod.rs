@@ -20,15 +20,15 @@ type Reference = Autodiff<burn_flex::Flex>;
 
 /// The largest difference that passes, relative to the largest value. A GPU's matrix units may round factors to 11 bits
 /// (TF32), 5e-4 each; a wrong operation differs by much more.
-const LIMIT: f64 = 5e-3;
+const MAX_DIFFERENCE: f64 = 5e-3;
 /// The dropout probability of the check, and the number of its elements.
-const DROPPED: f64 = 0.25;
-const ELEMENTS: usize = 1 << 16;
+const DROPOUT_RATE: f64 = 0.25;
+const DROPOUT_ELEMENTS: usize = 1 << 16;
 /// Six standard deviations of the dropped share.
-const DROPOUT_LIMIT: f64 = 0.0102;
+const MAX_DROPOUT_DIFFERENCE: f64 = 0.0102;
 /// Matrix products `[rows, inner, columns]` whose sizes are mostly not multiples of a large power of two: kernels cut
 /// them into tiles, and errors occur in the remainders at the edges.
-const PRODUCTS: [[usize; 3]; 5] =
+const PRODUCT_SIZES: [[usize; 3]; 5] =
     [[520, 520, 8], [1024, 32, 1024], [1024, 104, 208], [600, 8, 600], [257, 48, 1]];
 
 /// The result of a device health check.
@@ -53,15 +53,15 @@ pub struct Part {
 
 impl Part {
     /// Returns true if the difference is within the limit; NaN is not.
-    pub fn is_right(&self) -> bool {
+    pub fn passes(&self) -> bool {
         self.difference <= self.limit
     }
 }
 
 impl Check {
-    /// Returns true if every part is right.
-    pub fn is_right(&self) -> bool {
-        self.parts.iter().chain([&self.dropout]).all(Part::is_right)
+    /// Returns true if every part passes.
+    pub fn passes(&self) -> bool {
+        self.parts.iter().chain([&self.dropout]).all(Part::passes)
     }
 
     /// Returns the part with the largest difference, not counting dropout.
@@ -102,30 +102,30 @@ fn compare<B: AutodiffBackend>(device: &B::Device, alter: impl Fn(&mut Measureme
         })?;
         let mut found = Measurement::new::<B>(config, &start, Some(&expected.gradients), device)?;
         alter(&mut found);
-        let found = found.beside(&expected).into_iter();
+        let found = found.compare(&expected).into_iter();
         parts.extend(found.map(|part| Part { what: part.what + of, ..part }));
     }
-    for size in PRODUCTS {
+    for size in PRODUCT_SIZES {
         let [rows, inner, columns] = size;
         let what = format!("product of {rows} x {inner} and {inner} x {columns}");
         let expected = product::<Reference>(size, &reference_device);
         parts.push(Part::of(&what, &product::<B>(size, device), &expected, 0.0));
     }
-    let layer = DropoutConfig::new(DROPPED).init();
+    let layer = DropoutConfig::new(DROPOUT_RATE).init();
     let dropout = dropout::<B>(|input| ops::dropout(&layer, input), device);
     Ok(Check { parts, dropout })
 }
 
 impl Part {
-    fn of(what: &str, found: &TensorData, expected: &TensorData, least: f64) -> Self {
-        let scale = largest(expected).max(least);
+    fn of(what: &str, found: &TensorData, expected: &TensorData, min_scale: f64) -> Self {
+        let scale = largest(expected).max(min_scale);
         let same_shape = found.shape == expected.shape;
         let differences = found.iter::<f64>().zip(expected.iter::<f64>()).map(|(a, b)| (a - b).abs());
         // The largest difference, or NaN if there is one.
         let largest =
-            differences.fold(0.0, |most: f64, next| if next > most || next.is_nan() { next } else { most });
+            differences.fold(0.0, |max: f64, next| if next > max || next.is_nan() { next } else { max });
         let difference = if same_shape { largest / scale } else { f64::INFINITY };
-        Self { what: what.to_string(), difference, limit: LIMIT }
+        Self { what: what.to_string(), difference, limit: MAX_DIFFERENCE }
     }
 }
 
@@ -148,7 +148,7 @@ fn product<B: Backend>([rows, inner, columns]: [usize; 3], device: &B::Device) -
 /// are not scaled, the gradient is wrong, or each call drops the same elements.
 fn dropout<B: AutodiffBackend>(drop: impl Fn(Tensor<B, 1>) -> Tensor<B, 1>, device: &B::Device) -> Part {
     let draw = || {
-        let input = Tensor::<B, 1>::ones([ELEMENTS], device).require_grad();
+        let input = Tensor::<B, 1>::ones([DROPOUT_ELEMENTS], device).require_grad();
         let output = drop(input.clone());
         let gradient = input.grad(&output.clone().sum().backward());
         let values = |data: TensorData| data.iter::<f64>().collect::<Vec<_>>();
@@ -156,11 +156,11 @@ fn dropout<B: AutodiffBackend>(drop: impl Fn(Tensor<B, 1>) -> Tensor<B, 1>, devi
     };
     let (values, gradient) = draw();
     let kept = values.iter().filter(|&&value| value != 0.0);
-    let grown = kept.clone().all(|value| (value - 1.0 / (1.0 - DROPPED)).abs() < 1e-5);
-    let share = 1.0 - kept.count() as f64 / ELEMENTS as f64;
-    let is_sound = grown && gradient.as_ref() == Some(&values) && draw().0 != values;
-    let difference = if is_sound { (share - DROPPED).abs() } else { f64::INFINITY };
-    Part { what: "dropout".to_string(), difference, limit: DROPOUT_LIMIT }
+    let is_scaled = kept.clone().all(|value| (value - 1.0 / (1.0 - DROPOUT_RATE)).abs() < 1e-5);
+    let share = 1.0 - kept.count() as f64 / DROPOUT_ELEMENTS as f64;
+    let is_correct = is_scaled && gradient.as_ref() == Some(&values) && draw().0 != values;
+    let difference = if is_correct { (share - DROPOUT_RATE).abs() } else { f64::INFINITY };
+    Part { what: "dropout".to_string(), difference, limit: MAX_DROPOUT_DIFFERENCE }
 }
 
 #[cfg(all(test, feature = "ndarray"))]
@@ -169,9 +169,9 @@ mod tests {
     use burn_ndarray::NdArray;
 
     #[test]
-    fn the_fused_kernels_compute_right() {
+    fn fused_kernels_pass_the_check() {
         let check = compare::<Autodiff<NdArray>>(&Default::default(), |_| ()).unwrap();
-        assert!(check.is_right(), "{check:?}");
+        assert!(check.passes(), "{check:?}");
         // Far below the limit, which is meant for GPUs.
         for part in &check.parts {
             assert!(part.difference < 1e-4, "{part:?}");
@@ -193,7 +193,7 @@ mod tests {
             *gradient = TensorData::new(values, [vocab, d_model]);
         });
         let check = check.unwrap();
-        assert!(!check.is_right() && check.dropout.is_right());
+        assert!(!check.passes() && check.dropout.passes());
         assert_eq!(check.worst().what, "gradient of embedding.token.weight");
     }
 
@@ -204,7 +204,7 @@ mod tests {
         let [config, _] = configs();
         let start = native::collect(&decoder::<Plain>(&config, &device).unwrap()).unwrap();
         let right = Measurement::new::<Plain>(&config, &start, None, &device).unwrap();
-        assert!(right.beside(&right).iter().all(|part| part.difference == 0.0));
+        assert!(right.compare(&right).iter().all(|part| part.difference == 0.0));
         let wrong_in = |alter: &dyn Fn(&mut Measurement) -> &mut TensorData| {
             let mut found = right.clone();
             let data = alter(&mut found);
@@ -212,8 +212,8 @@ mod tests {
             let mut values = data.iter::<f32>().collect::<Vec<_>>();
             *values.last_mut().unwrap() += 0.02 * largest;
             *data = TensorData::new(values, data.shape.clone());
-            let parts = found.beside(&right);
-            let wrong = parts.into_iter().filter(|part| !part.is_right()).map(|part| part.what);
+            let parts = found.compare(&right);
+            let wrong = parts.into_iter().filter(|part| !part.passes()).map(|part| part.what);
             wrong.collect::<Vec<_>>()
         };
         assert_eq!(wrong_in(&|found| &mut found.logits), ["logits"]);
@@ -227,29 +227,29 @@ mod tests {
     }
 
     #[test]
-    fn dropout_that_is_no_dropout_is_caught() {
+    fn broken_dropout_is_caught() {
         type Plain = Autodiff<NdArray>;
         let device = Default::default();
-        let layer = DropoutConfig::new(DROPPED).init();
+        let layer = DropoutConfig::new(DROPOUT_RATE).init();
         let half = DropoutConfig::new(0.5).init();
-        let is_right =
-            |drop: &dyn Fn(Tensor<Plain, 1>) -> Tensor<Plain, 1>| dropout::<Plain>(drop, &device).is_right();
-        assert!(is_right(&|input| ops::dropout(&layer, input)));
-        assert!(!is_right(&|input| input), "nothing falls");
-        assert!(!is_right(&|input| ops::dropout(&half, input)), "too much falls");
-        assert!(!is_right(&|input| ops::dropout(&layer, input) * 0.75), "what stays does not grow");
-        assert!(!is_right(&|input| ops::dropout(&layer, input.detach())), "no gradient");
-        let mask = ops::dropout(&layer, Tensor::ones([ELEMENTS], &device)).detach();
-        assert!(!is_right(&|input| input * mask.clone()), "the same elements fall every time");
+        let passes =
+            |drop: &dyn Fn(Tensor<Plain, 1>) -> Tensor<Plain, 1>| dropout::<Plain>(drop, &device).passes();
+        assert!(passes(&|input| ops::dropout(&layer, input)));
+        assert!(!passes(&|input| input), "nothing is dropped");
+        assert!(!passes(&|input| ops::dropout(&half, input)), "too much is dropped");
+        assert!(!passes(&|input| ops::dropout(&layer, input) * 0.75), "kept elements are not scaled");
+        assert!(!passes(&|input| ops::dropout(&layer, input.detach())), "no gradient");
+        let mask = ops::dropout(&layer, Tensor::ones([DROPOUT_ELEMENTS], &device)).detach();
+        assert!(!passes(&|input| input * mask.clone()), "the same elements are dropped every time");
     }
 
     #[test]
-    fn what_is_no_number_or_missing_is_wrong() {
+    fn nan_and_missing_values_fail() {
         let data = |values: &[f32]| TensorData::new(values.to_vec(), [values.len()]);
         let expected = data(&[2.0, -4.0]);
         assert_eq!(Part::of("it", &data(&[2.0, -3.0]), &expected, 0.0).difference, 0.25);
         for wrong in [data(&[f32::NAN, -4.0]), data(&[])] {
-            assert!(!Part::of("it", &wrong, &expected, 0.0).is_right());
+            assert!(!Part::of("it", &wrong, &expected, 0.0).passes());
         }
     }
 }

@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 use causal_attention_report::Style;
 
 use super::super::input::OpenedRun;
-use crate::backend::{Device, MemoryEstimate, free};
+use crate::backend::{Device, MemoryEstimate, free_memory};
 use crate::config::Config;
 use crate::data::{DataConfig, Dataset, Sequences, Source, load_at_length};
 use crate::error::{Error, Result};
@@ -19,8 +19,8 @@ use crate::terminal::{PieceProgress, say};
 use crate::training::{RunFolder, Split};
 use crate::weights::{file::WeightsFile, native};
 
-/// The bytes stored per generated target: its token, its role and its entropy floor.
-const DRAWN_BYTES: f64 = 16.0;
+/// The number of bytes stored per generated target: its token, its role and its entropy floor.
+const BYTES_PER_TARGET: f64 = 16.0;
 
 /// The split at each requested length, with the entropy floor at each position.
 pub struct Sets {
@@ -28,7 +28,7 @@ pub struct Sets {
     /// The longest sequence in training.
     pub trained: usize,
     /// The maximum number of tokens per batch, the same as in the run, unless a single window is longer.
-    most_tokens: usize,
+    max_tokens: usize,
 }
 
 /// Creates an error about one of the lengths.
@@ -36,25 +36,26 @@ fn error(length: usize, problem: &dyn Display) -> Error {
     Error::Input(format!("--length {length}: {problem}"))
 }
 
-/// Refuses lengths that a model cannot read, and lengths that are out of order.
+/// Checks that a model can read all lengths, and that they are in ascending order.
 fn check_lengths(lengths: &[usize], description: &native::Description) -> Result<()> {
     let native::Description { model, sizes } = description;
     let most = match model.architecture {
-        Architecture::Decoder => model.position.most_places(sizes.context, model.largest_position),
+        Architecture::Decoder => model.position.max_positions(sizes.context, model.largest_position),
         Architecture::OneLayer | Architecture::EncoderDecoder => None,
     };
     for (index, &length) in lengths.iter().enumerate() {
         let problem = match most {
             _ if model.architecture == Architecture::EncoderDecoder => {
-                "an encoder-decoder reads a source of its own length; this is for decoders".to_string()
+                "not available for an encoder-decoder, whose source has a length of its own; omit it"
+                    .to_string()
             }
-            _ if length < 2 => "must be 2 or above".to_string(),
+            _ if length < 2 => "must be at least 2".to_string(),
             _ if index > 0 && length <= lengths[index - 1] => {
-                "lengths are named once each, the shortest first, as 64,128,256".to_string()
+                "lengths must be unique and in ascending order, e.g. 64,128,256".to_string()
             }
             Some(most) if length > most => format!(
-                "the model has {} positions, which end with place {most}: name no longer one, or train with another \
-                 `model.position`",
+                "the model has {} positions, which end at {most}; use a length of at most {most}, or train with \
+                 another `model.position`",
                 model.position
             ),
             _ => continue,
@@ -64,30 +65,30 @@ fn check_lengths(lengths: &[usize], description: &native::Description) -> Result
     Ok(())
 }
 
-/// Refuses lengths at which the data cannot be generated, or which need more memory than is free. `drawn` holds the
-/// config of generated data and the number of its samples; a batch has up to `most_tokens` tokens.
+/// Checks that the data can be generated at all lengths, and fits into the free memory. `drawn` contains the config of
+/// generated data and the number of its samples; a batch has up to `max_tokens` tokens.
 fn check_room(
     lengths: &[usize],
     native::Description { model, sizes }: &native::Description,
     drawn: Option<(&DataConfig, usize)>,
-    most_tokens: usize,
+    max_tokens: usize,
 ) -> Result<()> {
     // Generated data of all lengths is kept; a batch takes the memory of one block and the head.
-    let drawn_bytes = drawn.map_or(0.0, |(_, samples)| DRAWN_BYTES * samples as f64);
+    let drawn_bytes = drawn.map_or(0.0, |(_, samples)| BYTES_PER_TARGET * samples as f64);
     let widths = 4 * model.d_model + model.qkv_width() + model.up_width() + model.inner_width();
     let a_token = 4.0 * (widths + 3 * sizes.vocab) as f64;
-    let (free, mut taken) = (free(), 0.0);
+    let (free, mut taken) = (free_memory(), 0.0);
     for &length in lengths {
         if let Some((data, _)) = drawn {
             data.at_length(length).check().map_err(|problem| error(length, &problem))?;
         }
         taken += drawn_bytes * length as f64;
-        let needed = taken + a_token * most_tokens.max(length) as f64;
+        let needed = taken + a_token * max_tokens.max(length) as f64;
         if needed > free {
             let (needed, free) = (Bytes(needed), Bytes(free));
             let problem = format!(
-                "sequences of this length take about {needed}, and {free} are free here: name shorter ones, or \
-                 fewer sequences by --set data.valid_samples=N"
+                "sequences of this length need about {needed} of memory, but only {free} are free; use shorter \
+                 lengths, or fewer sequences with --set data.valid_samples=N"
             );
             return Err(error(length, &problem));
         }
@@ -113,11 +114,11 @@ fn load_split(
     let problem = match data.source() {
         _ if time == length => return Ok((set, floor)),
         Source::Sequences => {
-            format!("the longest sequences of `{}` within it have {time} targets", data.task)
+            format!("the longest sequences of `{}` that fit have {time} targets; use {time}", data.task)
         }
         Source::Text | Source::Table | Source::Memory => {
             let targets = counted(time, "target");
-            format!("the split has {targets}: name no longer one, or give more data")
+            format!("the split has only {targets}; use a shorter length or more data")
         }
     };
     Err(error(length, &problem))
@@ -137,7 +138,7 @@ impl Sets {
     ) -> Result<Self> {
         let description = native::description(weights)?;
         check_lengths(lengths, &description)?;
-        let most_tokens = config.training.batch_size * dataset.valid.time();
+        let max_tokens = config.training.batch_size * dataset.valid.time();
         // The training set is not generated unless it is scored.
         let (data, samples) = match split {
             Split::Valid => {
@@ -146,12 +147,12 @@ impl Sets {
             Split::Train => (config.data.clone(), config.data.train_samples),
         };
         let drawn = (data.source() == Source::Sequences).then_some((&data, samples));
-        check_room(lengths, &description, drawn, most_tokens)?;
+        check_room(lengths, &description, drawn, max_tokens)?;
         let load = |&length: &usize| load_split(split, length, &data, config.run.seed, dataset);
         Ok(Self {
             sets: lengths.iter().map(load).collect::<Result<_>>()?,
             trained: description.sizes.context,
-            most_tokens,
+            max_tokens,
         })
     }
 
@@ -161,7 +162,7 @@ impl Sets {
     /// Returns an error if it does not.
     pub fn check(&self, config: &Config, dataset: &Dataset, device: &Device) -> Result<()> {
         let Some((longest, _)) = self.sets.last() else { return Ok(()) };
-        let rows = (self.most_tokens / longest.time()).max(1);
+        let rows = (self.max_tokens / longest.time()).max(1);
         let sizes = Sizes { context: longest.time(), ..config.sizes(dataset) };
         let memory = MemoryEstimate { rows, ..MemoryEstimate::of(config, dataset, device) };
         memory.check_tensors(config, sizes, device)
@@ -178,7 +179,7 @@ impl Sets {
         let scored = self
             .sets
             .iter()
-            .flat_map(|(set, floor)| at_length(model, set, floor, self.most_tokens, device, &mut done));
+            .flat_map(|(set, floor)| at_length(model, set, floor, self.max_tokens, device, &mut done));
         scored.collect()
     }
 }
@@ -188,13 +189,13 @@ pub fn print(lengths: &[AtLength], trained: usize) {
     if lengths.is_empty() {
         return;
     }
-    say(&format!("  by length, of which training saw {trained} at most"));
+    say(&format!("  by length (at most {trained} in training)"));
     for (protocol, what) in [
-        (Protocol::Windows, "windows side by side, all targets"),
+        (Protocol::Windows, "non-overlapping windows: all targets"),
         (
             Protocol::Sliding,
-            "sliding: windows an eighth of the length apart, the last eighth of the targets of each, and at the end \
-             those that are left",
+            "sliding windows, an eighth of the length apart: the last eighth of the targets of each, and the remaining \
+             targets at the end",
         ),
     ] {
         say(&format!("  {what}"));

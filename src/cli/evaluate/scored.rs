@@ -19,7 +19,7 @@ pub enum Scored {
     Valid,
     /// The training set.
     Train,
-    /// All of a file.
+    /// The whole file.
     Whole,
 }
 
@@ -106,7 +106,7 @@ fn targets(scored: Scored, Dataset { train, valid, .. }: &Dataset) -> usize {
 /// Returns an error if the path is not UTF-8.
 pub fn as_key(file: &Path) -> Result<String> {
     let path = file.to_str().ok_or_else(|| {
-        Error::Input(format!("--data {}: the path is not UTF-8: rename the file", file.display()))
+        Error::Input(format!("--data {}: the path is not UTF-8; rename the file", file.display()))
     })?;
     Ok(format!("data.path={}", toml::Value::from(path)))
 }

@@ -9,8 +9,8 @@ use crate::numbers::{clock, counted, thousands};
 use crate::terminal::{say, table};
 use crate::tuning::{Outline, OverfitCheck, Study, Trial, best, setting_shown, shown};
 
-/// The number of trials in the closing table.
-const SHOWN: usize = 20;
+/// The maximum number of trials in the closing table.
+const MAX_TRIALS_SHOWN: usize = 20;
 
 /// Prints the result of the overfit check before the first trial.
 pub(super) fn print_overfit_check(found: &OverfitCheck) {
@@ -29,19 +29,19 @@ pub(super) fn print_overfit_check(found: &OverfitCheck) {
 pub(super) fn print_outline(name: &str, outline: &Outline) {
     let (stages, seeds) = (&outline.stages, outline.tune.seeds);
     let rungs = outline.rungs().into_iter().map(|step| thousands(step as f64)).collect::<Vec<_>>();
-    say(&format!("{name}: what a study would try, nothing is trained"));
+    say(&format!("{name}: dry run, nothing is trained"));
     say(&format!(
         "  trials   {}{}, each of {} at the config's own batch size",
         thousands(stages.new_trials().iter().sum::<usize>() as f64),
         if seeds > 1 { format!(" with {seeds} seeds") } else { String::new() },
         counted(outline.steps(), "step")
     ));
-    let goes_on =
+    let promoted =
         if rungs.len() > 1 { format!("; the best 1 in {} continues", stages.eta) } else { String::new() };
-    say(&format!("  rungs    at step {}{goes_on}", rungs.join(", ")));
+    say(&format!("  rungs    at step {}{promoted}", rungs.join(", ")));
     let (sequences, all) = outline.study_sequences;
     say(&format!(
-        "  in all   {} at most ({} if every trial ran to its end)",
+        "  total    {} at most ({} if every trial runs to its end)",
         counted(sequences, "training sequence"),
         thousands(all as f64)
     ));
@@ -63,17 +63,15 @@ pub(super) fn print_study(study: &Study, ranked: &[&Trial], pictures: &[PathBuf]
     print_table(&study.outline.stages.keys(), ranked);
     let failed = ranked.iter().filter(|trial| trial.ended == TrialEnd::Failed).count();
     if let (Some(why), 1..) = (study.first_failure(), failed) {
-        say(&format!(
-            "{failed} could not be trained: {why}; remove trials/*.failed to try again with --resume"
-        ));
+        say(&format!("{failed} could not be trained: {why}; remove trials/*.failed and rerun with --resume"));
     }
     say(&format!("  study     {}", study.folder.path().display()));
     print_pictures(&study.folder, pictures);
     let best = best(&study.folder);
     if best.exists() {
-        say(&format!("  best      {}: `train` takes it", best.display()));
+        say(&format!("  best      {} (a config for `train`)", best.display()));
     } else if !ranked.is_empty() && ranked.iter().all(|trial| trial.ended == TrialEnd::Diverged) {
-        say("  best      none, for every trial diverged: search lower values of training.learning_rate");
+        say("  best      none: every trial diverged; search lower values of training.learning_rate");
     }
 }
 
@@ -100,8 +98,12 @@ fn print_table(keys: &[String], ranked: &[&Trial]) {
         ];
         [format!("{:03}", trial.trial)].into_iter().chain(setting).chain(measured).collect::<Vec<_>>()
     };
-    table(&"r".repeat(names.len()), &names, &ranked.iter().take(SHOWN).map(row).collect::<Vec<_>>());
-    if ranked.len() > SHOWN {
-        say(&format!("… and {} more in study.csv", ranked.len() - SHOWN));
+    table(
+        &"r".repeat(names.len()),
+        &names,
+        &ranked.iter().take(MAX_TRIALS_SHOWN).map(row).collect::<Vec<_>>(),
+    );
+    if ranked.len() > MAX_TRIALS_SHOWN {
+        say(&format!("… and {} more in study.csv", ranked.len() - MAX_TRIALS_SHOWN));
     }
 }

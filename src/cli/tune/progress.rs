@@ -2,7 +2,7 @@
 
 use indicatif::ProgressBar;
 
-use crate::numbers::{beside_floor, counted};
+use crate::numbers::{counted, floor_gap};
 use crate::terminal::{ProgressKind, bar, say, warn};
 use crate::training::Ended;
 use crate::tuning::{Study, TrialRun, setting_shown};
@@ -53,7 +53,7 @@ fn line(study: &Study, run: &TrialRun) -> String {
     };
     let summary = &record.summary;
     let gap = summary.best_valid_loss.zip(summary.floor);
-    let gap = gap.map_or_else(String::new, |(loss, floor)| format!(" ({})", beside_floor(loss, floor, 4)));
+    let gap = gap.map_or_else(String::new, |(loss, floor)| format!(" ({})", floor_gap(loss, floor, 4)));
     let loss = summary.best_valid_loss.map_or_else(String::new, |loss| format!("loss {loss:.4}{gap}"));
     let end = match summary.ended {
         Ended::Completed => "completed",

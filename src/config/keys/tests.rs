@@ -24,14 +24,14 @@ fn defaults_document_every_key() {
 }
 
 #[test]
-fn the_schema_says_what_the_program_reads() {
+fn schema_matches_the_config_structs() {
     let schema = |section: &str, key: &str| &SCHEMA["properties"][section]["properties"][key];
     assert_eq!(SCHEMA["properties"]["model"]["additionalProperties"], false);
     assert_eq!(schema("training", "schedule")["oneOf"][1]["const"], "linear");
     assert_eq!(schema("data", "length")["type"], "integer");
     assert_eq!(schema("data", "tokens")["type"], "string");
     assert_eq!(*keys_of(""), ["run", "data", "model", "training", "analysis", "tune"]);
-    assert!(!SCHEMA.to_string().contains("$ref"), "a key is explained where it stands");
+    assert!(!SCHEMA.to_string().contains("$ref"), "every key is described inline");
 }
 
 #[test]
@@ -49,20 +49,20 @@ fn schema_bounds_match_the_checks() {
 fn check_bounds(section: &str, key: &str) -> usize {
     let schema = &SCHEMA["properties"][section]["properties"][key];
     let is_refused = |value| is_out_of_range(section, key, value);
-    let said = |value| error_of(section, key, value);
+    let error = |value| error_of(section, key, value);
     let bound = |word: &str| schema.get(word).and_then(Json::as_f64);
     let step = if is_real(schema) { 1e-3 } else { 1.0 };
     let mut bounds = 0;
     for (word, outside) in [("minimum", -step), ("maximum", step)] {
         let Some(bound) = bound(word) else { continue };
-        assert!(is_refused(bound + outside), "{section}.{key} {word}: {}", said(bound + outside));
-        assert!(!is_refused(bound), "{section}.{key} {word}: {}", said(bound));
+        assert!(is_refused(bound + outside), "{section}.{key} {word}: {}", error(bound + outside));
+        assert!(!is_refused(bound), "{section}.{key} {word}: {}", error(bound));
         bounds += 1;
     }
     for (word, within) in [("exclusiveMinimum", step), ("exclusiveMaximum", -step)] {
         let Some(bound) = bound(word) else { continue };
-        assert!(is_refused(bound), "{section}.{key} {word}: {}", said(bound));
-        assert!(!is_refused(bound + within), "{section}.{key} {word}: {}", said(bound + within));
+        assert!(is_refused(bound), "{section}.{key} {word}: {}", error(bound));
+        assert!(!is_refused(bound + within), "{section}.{key} {word}: {}", error(bound + within));
         bounds += 1;
     }
     let is_number = is_real(schema) || schema["type"] == "integer" || schema["type"][0] == "integer";
@@ -87,14 +87,14 @@ fn error_of(section: &str, key: &str, value: f64) -> String {
 fn is_out_of_range(section: &str, key: &str, value: f64) -> bool {
     let schema = &SCHEMA["properties"][section]["properties"][key];
     let clause = match (schema.get("minimum"), schema.get("maximum")) {
-        (Some(least), Some(most)) => format!("must be from {least} to {most}"),
+        (Some(min), Some(max)) => format!("must be in [{min}, {max}]"),
         _ => " integer".to_string(),
     };
     let clauses =
-        [&clause, " integer", " a number above", "must lie in [", "must be above 0 and", "expected "];
-    let said = error_of(section, key, value);
-    said.starts_with(&format!("--set: `{section}.{key}` = "))
-        && clauses.iter().any(|clause| said.contains(clause))
+        [&clause, " integer", "must be finite and ", "must be in [0, 1)", "must be in (0, 1)", "expected "];
+    let error = error_of(section, key, value);
+    error.starts_with(&format!("--set: `{section}.{key}` = "))
+        && clauses.iter().any(|clause| error.contains(clause))
 }
 
 fn is_real(schema: &Json) -> bool {

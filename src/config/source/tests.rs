@@ -1,7 +1,7 @@
 use super::*;
 use crate::data::{Column, Task, Tokens};
 
-fn said(text: &str, sets: &[&str]) -> String {
+fn message(text: &str, sets: &[&str]) -> String {
     let sets = sets.iter().map(ToString::to_string).collect::<Vec<_>>();
     match Config::parse(text, Path::new("a.toml"), &sets) {
         Ok(_) => "nothing".to_string(),
@@ -11,7 +11,7 @@ fn said(text: &str, sets: &[&str]) -> String {
 
 #[test]
 fn invalid_values_are_quoted_with_file_and_line() {
-    let told = [
+    let cases = [
         ("[model]\n\nheads = \"four\"", "a.toml:3: `model.heads` = \"four\" must be a positive integer"),
         ("[model]\nheads = -4", "a.toml:2: `model.heads` = -4 must be a positive integer"),
         (
@@ -28,18 +28,18 @@ fn invalid_values_are_quoted_with_file_and_line() {
         ),
         (
             "[run]\nseed = 18446744073709551615",
-            "a.toml:2: `run.seed` = 18446744073709551615 is too large: the most is 9223372036854775807",
+            "a.toml:2: `run.seed` = 18446744073709551615 does not fit into a 64-bit integer",
         ),
         ("[training]\nsteps = 30.5", "a.toml:2: `training.steps` = 30.5 must be a positive integer"),
         ("[run]\nseed = -1", "a.toml:2: `run.seed` = -1 must be a non-negative integer"),
         ("[model]\nheads = 5", "a.toml:2: `model.heads` = 5 must divide"),
         ("[tune]\ntrials = \"many\"", "a.toml:2: `tune.trials` = \"many\" must be a positive integer"),
         ("model = 3", "a.toml:1: `model` = 3 must be a section"),
-        ("heads = 3", "a.toml:1: `heads` = 3 stands outside its section: write it below [model]"),
+        ("heads = 3", "a.toml:1: `heads` = 3 is outside its section; move it below [model]"),
     ];
-    for (text, expected) in told {
-        let said = said(text, &[]);
-        assert!(said.starts_with(expected) && said.lines().count() == 1, "{text}: {said}");
+    for (text, expected) in cases {
+        let message = message(text, &[]);
+        assert!(message.starts_with(expected) && message.lines().count() == 1, "{text}: {message}");
     }
 }
 
@@ -60,20 +60,23 @@ fn origin_of_value_is_its_written_line() {
 
 #[test]
 fn unknown_keys_suggest_similar_or_list_all() {
-    let said = |text| said(text, &[]);
+    let message = |text| message(text, &[]);
     assert_eq!(
-        said("[model]\nhed = 4"),
-        "a.toml:2: `model.hed` = 4 is no known key: did you mean `model.heads`?"
+        message("[model]\nhed = 4"),
+        "a.toml:2: `model.hed` = 4 is an unknown key; did you mean `model.heads`?"
     );
-    let far = said("[model]\nzzz = 4");
-    assert!(far.contains("is no known key: [model] has architecture, d_model, heads,"), "{far}");
-    let far = said("[training]\nzzz = 4");
-    assert!(far.contains("accumulate") && far.len() <= 500, "{} bytes: {far}", far.len());
-    let section = said("[zzz]\nheads = 4");
-    assert!(section.contains("the sections are run, data, model, training, analysis, tune"), "{section}");
-    let searched = said("[tune.search]\nzzz = [1]");
+    let far = message("[model]\nzzz = 4");
     assert!(
-        searched.starts_with("a.toml:2: `tune.search.zzz` = [1] is no known key") && searched.len() <= 500,
+        far.contains("is an unknown key; the keys of [model] are architecture, d_model, heads,"),
+        "{far}"
+    );
+    let far = message("[training]\nzzz = 4");
+    assert!(far.contains("accumulate") && far.len() <= 500, "{} bytes: {far}", far.len());
+    let section = message("[zzz]\nheads = 4");
+    assert!(section.contains("the sections are run, data, model, training, analysis, tune"), "{section}");
+    let searched = message("[tune.search]\nzzz = [1]");
+    assert!(
+        searched.starts_with("a.toml:2: `tune.search.zzz` = [1] is an unknown key") && searched.len() <= 500,
         "{searched}"
     );
 }
@@ -82,8 +85,8 @@ fn unknown_keys_suggest_similar_or_list_all() {
 fn type_errors_use_plain_words() {
     for key in Config::default().values().into_keys() {
         for value in ["{ a = 1 }", "[[1]]", "1979-05-27"] {
-            let said = said(&format!("{key} = {value}"), &[]);
-            assert!(!said.contains("invalid type") && !said.contains("struct "), "{said}");
+            let message = message(&format!("{key} = {value}"), &[]);
+            assert!(!message.contains("invalid type") && !message.contains("struct "), "{message}");
         }
     }
 }
@@ -107,46 +110,46 @@ fn set_values_parse_as_toml_or_string() {
     }
     assert_eq!(config("model.heads = 2").model.heads, 2);
     assert_eq!(config("data.period=[3, 5]").data, config("data.period = [3,5]").data);
-    assert!(said("", &["model.heads=four"]).starts_with("--set: `model.heads` = \"four\" must be a"));
-    assert!(said("", &["data.period=[3, \"x\"]"]).starts_with("--set: `data.period` = [3, \"x\"]"));
-    assert!(said("", &["model.zzz=4"]).starts_with("--set: `model.zzz` = 4 is no known key"));
+    assert!(message("", &["model.heads=four"]).starts_with("--set: `model.heads` = \"four\" must be a"));
+    assert!(message("", &["data.period=[3, \"x\"]"]).starts_with("--set: `data.period` = [3, \"x\"]"));
+    assert!(message("", &["model.zzz=4"]).starts_with("--set: `model.zzz` = 4 is an unknown key"));
     assert!(
-        said("", &["nothing.zzz=4"])
-            .starts_with("--set: `nothing.zzz` = 4 is no known key: the sections are")
+        message("", &["nothing.zzz=4"])
+            .starts_with("--set: `nothing.zzz` = 4 is an unknown key; the sections are")
     );
-    assert!(said("", &["model.heads=4\nlayers=3"]).contains("holds more than one line"));
+    assert!(message("", &["model.heads=4\nlayers=3"]).contains("has more than one line"));
     let long = format!("run.name={}", "x".repeat(1 << 20));
-    assert!(said("", &[&long]).len() < 500 && said("", &[&long[4..]]).len() < 500);
+    assert!(message("", &[&long]).len() < 500 && message("", &[&long[4..]]).len() < 500);
 }
 
 #[test]
 fn text_without_quotes_in_a_file_is_refused() {
     for text in ["2024", "1e5", "true", "2024-01-05"] {
         for key in ["data.path", "run.name", "data.tokens", "run.from"] {
-            let said = said(&format!("{key} = {text}"), &[]);
-            let remedy = format!("`{key}` = {text} is not text: write it in quotes, as \"{text}\"");
-            assert!(said.starts_with("a.toml:1: ") && said.ends_with(&remedy), "{said}");
+            let message = message(&format!("{key} = {text}"), &[]);
+            let remedy = format!("`{key}` = {text} is not text; write it in quotes: \"{text}\"");
+            assert!(message.starts_with("a.toml:1: ") && message.ends_with(&remedy), "{message}");
         }
     }
-    assert!(said("[data]\npath = \"C:\\Users\\a.txt\"", &[]).contains("in single quotes"));
+    assert!(message("[data]\npath = \"C:\\Users\\a.txt\"", &[]).contains("in single quotes"));
 }
 
 #[test]
 fn an_empty_override_is_refused() {
     for key in ["data.path", "data.tokens", "run.from", "run.name", "data.column", "model.heads"] {
-        let said = said("", &[&format!("{key}=")]);
-        assert!(said.starts_with(&format!("--set {key}=: the value is empty")), "{said}");
+        let message = message("", &[&format!("{key}=")]);
+        assert!(message.starts_with(&format!("--set {key}=: the value is empty")), "{message}");
     }
-    assert!(said("", &["data.path=\"\""]).starts_with("--set: `data.path` = \"\" is empty"));
-    assert_eq!(said("", &["run.name=\"\""]), "nothing");
+    assert!(message("", &["data.path=\"\""]).starts_with("--set: `data.path` = \"\" is empty"));
+    assert_eq!(message("", &["run.name=\"\""]), "nothing");
 }
 
 #[test]
 fn task_and_file_are_mutually_exclusive() {
-    let both = said("", &["data.path=a.txt", "data.task=sort"]);
-    assert!(both.starts_with("--set: `data.task` = \"sort\" draws sequences, and `data.path`"), "{both}");
-    let both = said("[data]\nsource = \"sequences\"\npath = \"a.txt\"", &[]);
-    assert!(both.starts_with("a.toml:2: `data.source` = \"sequences\" reads no file"), "{both}");
+    let both = message("", &["data.path=a.txt", "data.task=sort"]);
+    assert!(both.starts_with("--set: `data.task` = \"sort\" generates sequences, but `data.path`"), "{both}");
+    let both = message("[data]\nsource = \"sequences\"\npath = \"a.txt\"", &[]);
+    assert!(both.starts_with("a.toml:2: `data.source` = \"sequences\" does not read a file"), "{both}");
     let config =
         |text: &str, set: &str| Config::parse(text, Path::new("a.toml"), &[set.into()]).unwrap().data;
     let drawn = config("data.path = \"a.txt\"", "data.task=sort");
@@ -157,14 +160,14 @@ fn task_and_file_are_mutually_exclusive() {
 
 #[test]
 fn misplaced_keys_suggest_their_section() {
-    let said = |text| said(text, &[]);
-    assert!(said("[training]\ndropout = 0.1").ends_with("did you mean `model.dropout`?"));
+    let message = |text| message(text, &[]);
+    assert!(message("[training]\ndropout = 0.1").ends_with("did you mean `model.dropout`?"));
     // The suggestion is not `training.threads`.
-    assert!(said("[training]\nheads = 4").ends_with("did you mean `model.heads`?"));
-    assert!(said("[modle]\nheads = 4").ends_with("did you mean `model`?"));
-    assert!(said("[training]\noptimiser = \"adam\"").ends_with("did you mean `training.optimizer`?"));
-    let far = said("[run]\ncolour = \"red\"");
-    assert!(far.ends_with("[run] has name, seed, from"), "{far}");
+    assert!(message("[training]\nheads = 4").ends_with("did you mean `model.heads`?"));
+    assert!(message("[modle]\nheads = 4").ends_with("did you mean `model`?"));
+    assert!(message("[training]\noptimiser = \"adam\"").ends_with("did you mean `training.optimizer`?"));
+    let far = message("[run]\ncolour = \"red\"");
+    assert!(far.ends_with("the keys of [run] are name, seed, from"), "{far}");
 }
 
 #[test]
@@ -177,5 +180,5 @@ fn search_keys_accept_quotes_but_no_duplicates() {
     let keys = search(text).unwrap();
     assert_eq!(keys.keys().collect::<Vec<_>>(), ["training.batch_size", "training.learning_rate"]);
     let twice = search("\"model.heads\" = [2]\nmodel.heads = [4]").unwrap_err().to_string();
-    assert!(twice.starts_with("a.toml:") && twice.contains("stands there twice"), "{twice}");
+    assert!(twice.starts_with("a.toml:") && twice.contains("appears twice"), "{twice}");
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::choices;
 
-/// Where sequences come from.
+/// The source of the sequences.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -18,9 +18,9 @@ pub enum Source {
     Sequences,
     /// A text file, or a folder of them.
     Text,
-    /// A table: CSV, or JSON.
+    /// A table: CSV or JSON.
     Table,
-    /// Sequences that a program gave when it trained; no command can read them again.
+    /// Sequences that a program passed to training; no command can read them again.
     Memory,
 }
 
@@ -53,22 +53,22 @@ choices! {
     pub enum Task {
         /// Independent integers: nothing to learn.
         Random,
-        /// Counting by a step that the sequence draws.
+        /// Counting with a step that each sequence draws.
         Arithmetic,
         /// A motif of random period, repeated.
         #[default]
         Repeat uses ["period"],
-        /// A prefix, then the prefix backwards.
+        /// A prefix, then the reversed prefix.
         Reverse,
         /// A prefix, then the prefix in ascending order.
         Sort,
-        /// A random walk by a matrix that all sequences share.
+        /// A random walk with a transition matrix that all sequences share.
         Markov uses ["order"],
-        /// Pairs of key and value, then keys to be answered.
+        /// Key-value pairs, then keys, each followed by its value.
         Recall,
         /// Two numbers and their sum.
         Addition uses ["digits"],
-        /// Tokens that come again after a fixed gap.
+        /// Tokens that recur after a fixed gap.
         CopyGap uses ["gap"],
     }
 }
@@ -87,11 +87,11 @@ pub enum Tokens {
     File(PathBuf),
 }
 
-/// What the values of a table are.
+/// The values of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Values {
-    /// Integers or symbols, as the first value reads.
+    /// Integers or symbols, inferred from the first value.
     #[default]
     Auto,
     /// Integers, each of which is its own id.
@@ -112,7 +112,7 @@ pub enum Periods {
     #[default]
     #[schemars(with = "String")]
     Auto,
-    /// From the first to the second.
+    /// The shortest and the longest period.
     #[serde(untagged)]
     Of([usize; 2]),
 }
@@ -121,9 +121,9 @@ pub enum Periods {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected the name or the number of a column")]
 pub enum Column {
-    /// By its number, from 1.
+    /// The number of the column, from 1.
     Number(usize),
-    /// By its name. Without one, each line is a sequence of its own.
+    /// The name of the column. If it is empty, each line is a sequence.
     Name(String),
 }
 
@@ -134,7 +134,7 @@ impl Default for Column {
 }
 
 impl Column {
-    /// Returns the name, if one is given.
+    /// Returns the name, if it is not empty.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
             Column::Name(name) if !name.is_empty() => Some(name),
@@ -143,12 +143,12 @@ impl Column {
     }
 }
 
-/// A number, or `"auto"` for the one that suits the data.
+/// A number, or `"auto"` for a number that suits the data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", expecting = "expected an integer or \"auto\"")]
 #[schemars(untagged)]
 pub enum Count {
-    /// The number that suits the data. Written `"auto"`.
+    /// A number that suits the data. Written `"auto"`.
     #[default]
     #[schemars(with = "String")]
     Auto,

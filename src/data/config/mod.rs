@@ -16,77 +16,71 @@ use crate::range::{Number, Range, Ranged, Section};
 pub use self::choice::{Column, Count, Periods, Source, Task, Tokens, Values};
 pub use self::table::{Delimiter, Header, RowSplit};
 
-/// The largest vocabulary and the longest sequence that a config may request: 2^20, four times as much as the largest
-/// published models have.
-pub(super) const LARGEST: usize = 1 << 20;
+/// The largest vocabulary and the longest sequence of a config: 2^20, about four times the vocabulary of the largest
+/// published models.
+pub(super) const MAX_SIZE: usize = 1 << 20;
 
-/// The most sequences of a task; each task also limits them by their total number of tokens.
+/// The largest number of sequences of a task. Each task also limits their total number of tokens.
 const MAX_SAMPLES: usize = 1 << 28;
 /// The `valid_fraction` of a file that is read as one split. A config cannot set it.
-pub(super) const WHOLE: f64 = 1.0;
+pub(super) const WHOLE_FILE: f64 = 1.0;
 
 /// The initial tokens of byte pair encoding: one per byte.
-const BYTES: usize = 256;
+const BYTE_TOKENS: usize = 256;
 
-/// The section `[data]`: what a run trains and validates on.
+/// The section `[data]`: the training and validation data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
-    /// Where sequences come from. Left out: `"sequences"`, unless `data.path` names a file; then `"table"` for csv,
-    /// tsv, json, jsonl and ndjson, and `"text"` for all others. Naming a file on the command line overrides the
-    /// source of a config that draws a task.
+    /// The source of the sequences. Omitted: `"sequences"`, unless `data.path` names a file; then `"table"` for csv,
+    /// tsv, json, jsonl and ndjson, and `"text"` for all others. A file on the command line overrides the source of a
+    /// config with a task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// The seed of the sequences that a task draws. Left out: `run.seed`. Naming it keeps the data, and
-    /// with it the validation set, where other seeds draw other weights and another order.
+    /// The seed of the sequences of a task. Omitted: `run.seed`. A fixed value keeps the data, and with it the
+    /// validation set, while `run.seed` changes weights and order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// The sequence task. `repeat` by default: the smallest task that attention solves and
-    /// nothing simpler does, by heads that a picture shows.
+    /// The sequence task. `repeat`: the smallest task that needs attention, with heads that are easy to see in pictures.
     pub task: Task,
-    /// Different symbols. `"auto"` for what suits the data: 16 for a task, few enough to learn in a
-    /// minute and many enough that a chance match is rare (a task may add a separator); what a
-    /// file has for characters and tables. Overriding the source on the command line brings it back to
-    /// that.
+    /// The number of different symbols. `"auto"`: 16 for a task, few enough to learn in a minute and many enough that a
+    /// chance match is rare (a task may add a separator); the number in the file for characters and tables. Overriding
+    /// the source on the command line resets it to `"auto"`.
     pub vocab: Count,
-    /// Positions that a model sees at once: the targets of a sample, or the longest source for an
-    /// encoder-decoder. 32 by default, which a small decoder reads in no time. `addition`, and tables of a
-    /// sequence a line, have lengths of their own.
+    /// The number of positions that a model reads at once: the targets of a sample, or the longest source for an
+    /// encoder-decoder. 32: fast to learn for a small decoder. `addition` and tables with a sequence per line have
+    /// their own lengths.
     pub length: usize,
-    /// The shortest and the longest length in training, as `[16, 64]`: each batch draws one from the first to the second.
-    /// Left out: all have `data.length`, as validation has in any case. A task has `data.train_samples` sequences of
-    /// each length, with the periods and gaps of `data.length`.
+    /// The shortest and the longest length in training, as `[16, 64]`: each batch draws a length between them. Omitted:
+    /// all sequences have `data.length`, as in validation. A task has `data.train_samples` sequences of each length,
+    /// with the periods and gaps of `data.length`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lengths: Option<[usize; 2]>,
-    /// Sequences in the training set of a task: 8192 by default, more than a small decoder learns
-    /// by heart in the few epochs of a run.
+    /// Sequences in the training set of a task. 8192: more than a small decoder memorises in the few epochs of a run.
     pub train_samples: usize,
-    /// Sequences in the validation set of a task: 512 by default, which at the default length are
-    /// 16,384 targets, so that the mean loss is known to about 0.01 nats.
+    /// Sequences in the validation set of a task. 512: at the default length 16,384 targets, so the mean loss is
+    /// accurate to about 0.01 nats.
     pub valid_samples: usize,
-    /// `repeat`: the shortest and the longest period. `"auto"` by default, a quarter and half of the
-    /// length: every motif comes twice, and there are too many periods to learn a head for each.
+    /// `repeat`: the shortest and the longest period. `"auto"`: a quarter and half of the length, so every motif occurs
+    /// at least twice, and there are too many periods to learn a head for each.
     pub period: Periods,
-    /// `markov`: how many tokens choose the distribution of the next. 1 by default, 2 needs
-    /// attention.
+    /// `markov`: the number of tokens that determine the distribution of the next. 2 needs attention.
     pub order: usize,
-    /// `copy_gap`: after how many tokens a token comes again. `"auto"`: three quarters of the
-    /// length.
+    /// `copy_gap`: the distance after which a token recurs. `"auto"`: three quarters of the length.
     pub gap: Count,
-    /// `addition`: digits of each number. 3 by default: a million sums, of which a training set
-    /// shows few enough that adding must be learned.
+    /// `addition`: digits of each number. 3: a million sums, of which a training set shows so few that the model must
+    /// learn to add.
     pub digits: usize,
-    /// The user's own file: a text, a folder of texts, or a table. Empty by default: a task needs
-    /// none.
+    /// The user's own file: a text, a folder of texts, or a table. Empty: a task.
     pub path: PathBuf,
-    /// What the tokens of a text are: `"characters"`, which need nothing else; `"bpe"`, trained on
-    /// the text, `data.vocab` of them (`"auto"`: 1024); or the path of a `tokenizer.json`.
+    /// The tokens of a text: `"characters"`; `"bpe"`, trained on the text, `data.vocab` of them (`"auto"`: 1024); or
+    /// the path of a `tokenizer.json`.
     #[schemars(with = "String")]
     pub tokens: Tokens,
-    /// The part of a file that is kept for validation, at its end. 0.1 by default, the custom.
+    /// The fraction of a file that is held out for validation, at its end. 0.1: a common choice.
     pub valid_fraction: f64,
-    /// The rows of a table that are kept for validation: `"tail"`, the last ones, or `"shuffle"`, rows drawn at
-    /// random, the same for every seed. Shuffle a sorted table, whose last rows differ from the others.
+    /// The rows of a table that are held out for validation: `"tail"`, the last ones, or `"shuffle"`, random rows, the
+    /// same for every seed. Shuffle a sorted table, whose last rows differ from the others.
     pub split: RowSplit,
     /// The character between the values of a CSV table: `"comma"`, `"tab"`, `"semicolon"`, `"space"`, `"pipe"` or
     /// another character. `"auto"` infers it from the first 1000 lines and the file's extension.
@@ -95,12 +89,12 @@ pub struct DataConfig {
     /// The meaning of the first line of a CSV table: true for names of the columns, false for the first row. `"auto"`
     /// infers it from the values below.
     pub header: Header,
-    /// What the values of a table are: `"integers"`, ids that stand for themselves; `"symbols"`,
-    /// names that get an id each; or `"auto"`, as the first value reads.
+    /// The values of a table: `"integers"`, which are their own ids; `"symbols"`, names that get an id each; or
+    /// `"auto"`, inferred from the first value.
     pub values: Values,
-    /// The column of a table that is one long sequence, cut into windows: its name, or its number
-    /// from 1. Of JSON objects it is the value that is read, which may be an array: a sequence each.
-    /// Empty by default: each line, or each array of a JSON file, is a sequence of its own.
+    /// The column of a table that is one long sequence, cut into windows: its name, or its number from 1. For JSON
+    /// objects, the name of the value to read, which may be an array: one sequence each. Empty: each line, or each
+    /// array of a JSON file, is a sequence.
     pub column: Column,
 }
 
@@ -133,12 +127,11 @@ impl Default for DataConfig {
 
 impl Section for DataConfig {
     fn ranges(&self) -> Vec<Ranged> {
-        let whole = |key, value: usize, least, most: usize| {
-            (key, Some(value.into()), Range::Whole(least, most as u64))
-        };
-        let count = |key, value, least| match value {
-            Count::Of(count) => whole(key, count, least, LARGEST),
-            Count::Auto => (key, None, Range::Whole(least, LARGEST as u64)),
+        let integer =
+            |key, value: usize, min, max: usize| (key, Some(value.into()), Range::Integer(min, max as u64));
+        let count = |key, value, min| match value {
+            Count::Of(count) => integer(key, count, min, MAX_SIZE),
+            Count::Auto => (key, None, Range::Integer(min, MAX_SIZE as u64)),
         };
         let column = match self.column {
             Column::Number(number) => Some(number.into()),
@@ -147,14 +140,14 @@ impl Section for DataConfig {
         vec![
             ("seed", self.seed.map(Number::from), Range::ANY),
             count("vocab", self.vocab, 2),
-            whole("length", self.length, 1, LARGEST),
-            whole("train_samples", self.train_samples, 1, MAX_SAMPLES),
-            whole("valid_samples", self.valid_samples, 1, MAX_SAMPLES),
-            whole("order", self.order, 1, LARGEST),
+            integer("length", self.length, 1, MAX_SIZE),
+            integer("train_samples", self.train_samples, 1, MAX_SAMPLES),
+            integer("valid_samples", self.valid_samples, 1, MAX_SAMPLES),
+            integer("order", self.order, 1, MAX_SIZE),
             count("gap", self.gap, 1),
-            whole("digits", self.digits, 1, 1_000),
+            integer("digits", self.digits, 1, 1_000),
             ("valid_fraction", Some(self.valid_fraction.into()), Range::BETWEEN_0_AND_1),
-            ("column", column, Range::Whole(1, LARGEST as u64)),
+            ("column", column, Range::Integer(1, MAX_SIZE as u64)),
         ]
     }
 }
@@ -168,10 +161,10 @@ impl DataConfig {
         self.check_ranges().map_err(Error::in_section("data"))?;
         if let Some([shortest, longest]) = self.lengths {
             let problem = if shortest == 0 {
-                "must begin with 1 or above"
+                "must start at 1 or above"
             } else if shortest > longest {
-                "must name the shortest length, then the longest"
-            } else if longest > LARGEST {
+                "must list the shortest length, then the longest"
+            } else if longest > MAX_SIZE {
                 "must end at or below 1048576"
             } else {
                 ""
@@ -182,8 +175,8 @@ impl DataConfig {
         }
         if let (Some(Source::Sequences), false) = (self.source, self.path.as_os_str().is_empty()) {
             let problem = format!(
-                "reads no file, and `data.path` = \"{}\" names one: remove `data.source` to read it, or `data.path` to \
-                 draw a task",
+                "does not read a file, but `data.path` = \"{}\" names one; remove `data.source` to read the \
+                 file, or `data.path` to draw a task",
                 self.path.display()
             );
             return Err(Error::key("data.source", "\"sequences\"", problem));
@@ -191,12 +184,12 @@ impl DataConfig {
         match (self.source(), &self.tokens, self.vocab) {
             (_, Tokens::File(path), _) if path.as_os_str().is_empty() => {
                 let problem =
-                    "names no tokenizer: write \"characters\", \"bpe\" or the path of a tokenizer.json";
+                    "is not a tokenizer; use \"characters\", \"bpe\" or the path of a tokenizer.json";
                 Err(Error::key("data.tokens", "\"\"", problem))
             }
-            (Source::Text, Tokens::Bpe, Count::Of(vocab)) if vocab <= BYTES => {
-                let problem = "must be above 256 with `data.tokens` = \"bpe\", whose first tokens are \
-                               the 256 bytes; try 1024, or \"auto\"";
+            (Source::Text, Tokens::Bpe, Count::Of(vocab)) if vocab <= BYTE_TOKENS => {
+                let problem = "must be above 256 with `data.tokens` = \"bpe\", whose first tokens are the \
+                               256 bytes; use 1024 or \"auto\"";
                 Err(Error::key("data.vocab", vocab, problem))
             }
             _ => Ok(()),
@@ -215,7 +208,7 @@ impl DataConfig {
 
     /// Returns true if the whole file is one split.
     pub(super) fn is_one_split(&self) -> bool {
-        self.valid_fraction == WHOLE
+        self.valid_fraction == WHOLE_FILE
     }
 
     /// Returns the number of training tokens or rows out of `all`: the integer part of the share that
@@ -311,7 +304,7 @@ mod tests {
         assert_eq!(sources, [Source::Sequences, Source::Text, Source::Text, Source::Table]);
         let drawn = DataConfig { source: Some(Source::Sequences), ..config("a.txt") };
         let error = drawn.check().unwrap_err().to_string();
-        assert!(error.contains("`data.path` = \"a.txt\" names one: remove"), "{error}");
+        assert!(error.contains("`data.path` = \"a.txt\" names one; remove"), "{error}");
         let config = DataConfig { source: Some(Source::Text), ..config("b.csv") };
         assert_eq!(config.source(), Source::Text);
         assert!(DataConfig { tokens: Tokens::File("".into()), ..config }.check().is_err());
@@ -333,6 +326,6 @@ mod tests {
     fn nan_fraction_is_rejected_even_when_unused() {
         let config = DataConfig { valid_fraction: f64::NAN, ..DataConfig::default() };
         let error = config.check().unwrap_err().to_string();
-        assert_eq!(error, "`data.valid_fraction` = NaN must be above 0 and below 1");
+        assert_eq!(error, "`data.valid_fraction` = NaN must be in (0, 1)");
     }
 }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The delimiters with a name.
-const NAMED: [(&str, u8); 5] =
+const NAMED_DELIMITERS: [(&str, u8); 5] =
     [("comma", b','), ("tab", b'\t'), ("semicolon", b';'), ("space", b' '), ("pipe", b'|')];
 
 /// The character between the values of a line.
@@ -24,7 +24,7 @@ impl TryFrom<String> for Delimiter {
     type Error = &'static str;
 
     fn try_from(word: String) -> Result<Self, Self::Error> {
-        let named = NAMED.into_iter().find(|(name, _)| *name == word);
+        let named = NAMED_DELIMITERS.into_iter().find(|(name, _)| *name == word);
         match (named, word.as_bytes()) {
             (Some((_, byte)), _) => Ok(Delimiter::Of(byte)),
             (None, b"auto") => Ok(Delimiter::Auto),
@@ -34,7 +34,7 @@ impl TryFrom<String> for Delimiter {
             }
             _ => {
                 Err("expected \"auto\", \"comma\", \"tab\", \"semicolon\", \"space\", \"pipe\" or one ASCII \
-                      character that is neither a letter nor a digit")
+                 character that is neither a letter nor a digit")
             }
         }
     }
@@ -44,7 +44,7 @@ impl From<Delimiter> for String {
     fn from(delimiter: Delimiter) -> Self {
         match delimiter {
             Delimiter::Auto => "auto".to_string(),
-            Delimiter::Of(byte) => match NAMED.into_iter().find(|(_, named)| *named == byte) {
+            Delimiter::Of(byte) => match NAMED_DELIMITERS.into_iter().find(|(_, named)| *named == byte) {
                 Some((name, _)) => name.to_string(),
                 None => char::from(byte).to_string(),
             },
@@ -68,7 +68,7 @@ pub enum Header {
     #[default]
     #[schemars(with = "String")]
     Auto,
-    /// Names of the columns, or the first row.
+    /// True for column names, false for the first row.
     #[serde(untagged)]
     Given(bool),
 }

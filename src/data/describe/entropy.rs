@@ -5,26 +5,26 @@ use std::collections::HashMap;
 use crate::data::sequences::Sequences;
 
 /// The largest vocabulary whose pairs are counted in a dense table: 128 MB.
-const DENSE: usize = 1 << 12;
+const MAX_DENSE_VOCABULARY: usize = 1 << 12;
 
 /// Returns the entropies in nats per token: unigram `H(x)`, and bigram `H(x_t | x_{t-1})`.
 pub(super) fn of_targets(split: &Sequences, vocab: usize) -> [f64; 2] {
     let (mut targets, mut inputs) = (vec![0u64; vocab], vec![0u64; vocab]);
-    let mut dense = vec![0u64; if vocab <= DENSE { vocab * vocab } else { 0 }];
+    let mut dense = vec![0u64; if vocab <= MAX_DENSE_VOCABULARY { vocab * vocab } else { 0 }];
     let mut sparse: HashMap<usize, u64> = HashMap::new();
     for sample in 0..split.len() {
         for pair in split.sample(sample).1.windows(2) {
             let [input, target] = [pair[0] as usize, pair[1] as usize];
             inputs[input] += 1;
             targets[target] += 1;
-            let place = input * vocab + target;
-            *dense.get_mut(place).unwrap_or_else(|| sparse.entry(place).or_default()) += 1;
+            let pair = input * vocab + target;
+            *dense.get_mut(pair).unwrap_or_else(|| sparse.entry(pair).or_default()) += 1;
         }
     }
     let all = split.targets() as f64;
     let unigram = targets.iter().map(|&count| cost(count, all)).sum::<f64>();
     let pairs = dense.into_iter().enumerate().filter(|&(_, count)| count > 0).chain(sparse);
-    let mut costs: Vec<f64> = pairs.map(|(place, count)| cost(count, inputs[place / vocab] as f64)).collect();
+    let mut costs: Vec<f64> = pairs.map(|(pair, count)| cost(count, inputs[pair / vocab] as f64)).collect();
     // Sorting makes the float sum independent of the order of the hash map.
     costs.sort_unstable_by(f64::total_cmp);
     [unigram / all, costs.iter().sum::<f64>() / all]
@@ -47,14 +47,14 @@ mod tests {
     }
 
     #[test]
-    fn entropies_are_those_of_counts_made_by_hand() {
+    fn entropies_match_hand_computed_counts() {
         // Targets 1 1 0 0 0 0; pairs 0-1 0-1 1-0 1-0 0-0 0-0.
         let split = split(&[&[0, 1, 0], &[0, 1, 0, 0, 0]]);
         let right = (2.0 * 3f64.ln() + 4.0 * 1.5f64.ln()) / 6.0;
         // After 0, both tokens are equally likely; after 1, always 0.
         let right_pairs = 4.0 * 2f64.ln() / 6.0;
         // Small and large vocabularies are counted in different ways.
-        for vocab in [2, DENSE + 1] {
+        for vocab in [2, MAX_DENSE_VOCABULARY + 1] {
             let [unigram, bigram] = of_targets(&split, vocab);
             assert!((unigram - right).abs() < 1e-12);
             assert!((bigram - right_pairs).abs() < 1e-12);

@@ -17,9 +17,10 @@ use super::table::TableReading;
 use super::text::TextReading;
 use super::vocabulary::{Notation, Vocabulary};
 
-/// The numbers of samples and of vocabulary tokens that are shown.
-const SAMPLES: usize = 3;
-const VOCABULARY_TOKENS: usize = 100;
+/// The largest number of samples shown.
+const MAX_SAMPLES: usize = 3;
+/// The largest number of vocabulary tokens shown.
+const MAX_VOCABULARY_TOKENS: usize = 100;
 
 /// A preview of the training data. Displays as a page of text, and serializes for programs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -28,7 +29,7 @@ pub struct DataDescription {
     pub source: String,
     /// The name of the task, or the path of the data.
     pub name: String,
-    /// The format and the guesses with which a table was read.
+    /// The format of a table, and the guesses made when it was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<TableReading>,
     /// The files of a text.
@@ -83,7 +84,7 @@ impl DescribedVocabulary {
         Self {
             name: vocabulary.to_string(),
             size,
-            tokens: (0..size.min(VOCABULARY_TOKENS) as u32).map(|id| vocabulary.token(id)).collect(),
+            tokens: (0..size.min(MAX_VOCABULARY_TOKENS) as u32).map(|id| vocabulary.token(id)).collect(),
             end_of_text: EndOfText::of(vocabulary),
             separator: match vocabulary.notation() {
                 Notation::Words => " ",
@@ -174,7 +175,7 @@ impl DataDescription {
             lengths: dataset.train.lengths(),
             context: dataset.context(),
             vocabulary: DescribedVocabulary::of(vocabulary),
-            samples: (0..dataset.train.len().min(SAMPLES))
+            samples: (0..dataset.train.len().min(MAX_SAMPLES))
                 .map(|index| sample(&dataset.train, index, vocabulary))
                 .collect(),
             overlap: Overlap { leaked, unseen: unseen.iter().map(|&id| vocabulary.token(id)).collect() },

@@ -8,9 +8,9 @@ use crate::data::{dataset::Dataset, ids::Ids, sequences::Sequences};
 pub(super) fn unseen(dataset: &Dataset) -> Vec<u32> {
     let vocab = dataset.vocabulary.size();
     let [train, valid] = [&dataset.train, &dataset.valid].map(|split| {
-        let mut stands = vec![false; vocab];
-        split.ids().for_each(|id| stands[id as usize] = true);
-        stands
+        let mut occurs = vec![false; vocab];
+        split.ids().for_each(|id| occurs[id as usize] = true);
+        occurs
     });
     (0..vocab as u32).filter(|&id| valid[id as usize] && !train[id as usize]).collect()
 }
@@ -133,7 +133,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn windows_leak_when_they_stand_anywhere_in_training(
+        fn windows_leak_when_they_occur_in_training(
             stream in proptest::collection::vec(0u32..2, 13..60),
             length in 1usize..7,
             cut in 0.2..0.8,

@@ -9,14 +9,14 @@ use crate::{
     numbers::{counted, part_of},
 };
 
-/// The most tokens of a sample that are shown.
-const SAMPLE_TOKENS: usize = 64;
+/// The largest number of tokens shown per sample.
+const MAX_SAMPLE_TOKENS: usize = 64;
 
-/// The most values of a table row that are shown.
-const SHOWN_VALUES: usize = 16;
+/// The largest number of values shown per table row.
+const MAX_ROW_VALUES: usize = 16;
 
-/// The most characters of a token that are shown.
-const LABEL: usize = 40;
+/// The largest number of characters shown per token.
+const MAX_LABEL_LENGTH: usize = 40;
 
 impl Display for DataDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -24,13 +24,13 @@ impl Display for DataDescription {
         line("source", &format_args!("{} {}", self.source, in_one_line(&self.name)))?;
         if let Some(table) = &self.table {
             line("format", &format_of(table))?;
-            let names = table.header.as_ref().map(|names| shortened(names, " | ", SHOWN_VALUES));
+            let names = table.header.as_ref().map(|names| shortened(names, " | ", MAX_ROW_VALUES));
             if table.delimiter.is_some() {
                 line("header", &names.as_deref().unwrap_or("none"))?;
             }
             for (row, values) in table.rows.iter().enumerate() {
                 let name = if row == 0 { "first rows" } else { "" };
-                line(name, &shortened(values, " | ", SHOWN_VALUES))?;
+                line(name, &shortened(values, " | ", MAX_ROW_VALUES))?;
             }
         }
         if let Some(text) = self.text.as_ref().filter(|text| text.files > 1) {
@@ -62,12 +62,16 @@ impl Display for DataDescription {
         let leaked = part_of(self.overlap.leaked, self.valid.samples, "validation sample");
         line("leakage", &format_args!("{leaked} also in training"))?;
         let unseen = match self.overlap.unseen.as_slice() {
-            [] => "no token of validation is missing from training".to_string(),
+            [] => "none; every validation token occurs in training".to_string(),
             unseen => format!("missing from training: {}", shortened(unseen, " ", 100)),
         };
         line("unseen", &unseen)?;
         let is_marked = self.samples.iter().any(|sample| sample.determined.contains(&true));
-        writeln!(f, "samples{}", if is_marked { " (^ marks what the optimal predictor knows)" } else { "" })?;
+        writeln!(
+            f,
+            "samples{}",
+            if is_marked { " (^ marks tokens that the optimal predictor knows)" } else { "" }
+        )?;
         self.samples.iter().try_for_each(|sample| write_sample(f, sample, separator))?;
         self.warnings.iter().try_for_each(|warning| writeln!(f, "warning: {}", in_one_line(warning)))
     }
@@ -75,15 +79,15 @@ impl Display for DataDescription {
 
 impl Display for EndOfText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (id {}), by {}", self.token, self.id, self.declared_by)
+        write!(f, "{} (id {}), declared by {}", self.token, self.id, self.declared_by)
     }
 }
 
 /// Returns the format of a table, its delimiter and its columns.
 fn format_of(table: &TableReading) -> String {
     let columns = match table.columns {
-        [least, most] if least == most => counted(most, "column"),
-        [least, most] => format!("{least} to {}", counted(most, "column")),
+        [min, max] if min == max => counted(max, "column"),
+        [min, max] => format!("{min} to {}", counted(max, "column")),
     };
     match &table.delimiter {
         Some(delimiter) => format!("{} with delimiter {delimiter}, {columns}", table.format),
@@ -103,16 +107,16 @@ impl Display for DescribedSplit {
 
 fn write_sample(f: &mut fmt::Formatter<'_>, sample: &DescribedSample, separator: &str) -> fmt::Result {
     if let Some(source) = &sample.source {
-        writeln!(f, "  {} →", shortened(source, separator, SAMPLE_TOKENS))?;
+        writeln!(f, "  {} →", shortened(source, separator, MAX_SAMPLE_TOKENS))?;
     }
-    writeln!(f, "  {}", shortened(&sample.tokens, separator, SAMPLE_TOKENS))?;
+    writeln!(f, "  {}", shortened(&sample.tokens, separator, MAX_SAMPLE_TOKENS))?;
     if sample.determined.contains(&true) {
         let shown = labels(&sample.tokens, separator);
         let mark = |(label, is_known): (&String, &bool)| {
             let mark = if *is_known { "^" } else { " " };
             mark.repeat(label.chars().count())
         };
-        let marks = shown.iter().zip(&sample.determined).take(SAMPLE_TOKENS).map(mark);
+        let marks = shown.iter().zip(&sample.determined).take(MAX_SAMPLE_TOKENS).map(mark);
         let marks = marks.collect::<Vec<_>>().join(&" ".repeat(separator.len()));
         writeln!(f, "  {}", marks.trim_end())?;
     }
@@ -122,9 +126,9 @@ fn write_sample(f: &mut fmt::Formatter<'_>, sample: &DescribedSample, separator:
 /// Returns the tokens as labels of a page: long tokens are cut, control characters escaped, and tokens that contain the
 /// `separator` quoted.
 fn labels(tokens: &[String], separator: &str) -> Vec<String> {
-    let label = |token: &String| match token.chars().nth(LABEL) {
+    let label = |token: &String| match token.chars().nth(MAX_LABEL_LENGTH) {
         None => in_one_line(token),
-        Some(_) => excerpt(token, LABEL),
+        Some(_) => excerpt(token, MAX_LABEL_LENGTH),
     };
     let is_quoted = |token: &str| separator == " " && token.contains(' ');
     let quoted = |label: String| if is_quoted(&label) { format!("\"{label}\"") } else { label };
@@ -137,7 +141,7 @@ fn in_one_line(text: &str) -> String {
 }
 
 /// Joins the first tokens, with an ellipsis if there are more.
-fn shortened(tokens: &[String], separator: &str, most: usize) -> String {
-    let shown = labels(&tokens[..tokens.len().min(most)], separator).join(separator);
-    if tokens.len() > most { format!("{shown}{separator}…") } else { shown }
+fn shortened(tokens: &[String], separator: &str, max: usize) -> String {
+    let shown = labels(&tokens[..tokens.len().min(max)], separator).join(separator);
+    if tokens.len() > max { format!("{shown}{separator}…") } else { shown }
 }

@@ -1,9 +1,9 @@
 //! A test for validation rows that differ from the training rows by more than chance, as in a sorted table.
 //!
-//! This is a permutation test: the rows of both splits are randomly divided [`DRAWS`] times, and the actual split is
-//! compared with these divisions. The statistics are the mean length and the total variation distance
+//! This is a permutation test: the rows of both splits are randomly divided [`DIVISIONS`] times, and the actual split
+//! is compared with these divisions. The statistics are the mean length and the total variation distance
 //! `½ Σ |p(x) - q(x)|` of the tokens: of all tokens, of the last one of each row, and of each of the first
-//! [`POSITIONS`].
+//! [`MAX_POSITIONS`].
 
 use std::collections::HashMap;
 
@@ -13,25 +13,25 @@ use crate::data::seed::{Purpose, generator};
 use crate::data::sequences::Sequences;
 
 /// The number of random divisions.
-const DRAWS: usize = 19;
+const DIVISIONS: usize = 19;
 
-/// The number of positions at the beginning of a row that are compared separately.
-const POSITIONS: usize = 8;
+/// The largest number of positions at the beginning of a row that are compared separately.
+const MAX_POSITIONS: usize = 8;
 
-/// The most rows of a split that are compared, evenly spaced.
-const ROWS: usize = 2048;
+/// The largest number of rows of a split that are compared, evenly spaced.
+const MAX_ROWS: usize = 2048;
 
-/// The fewest windows that the validation part of a stream is cut into.
-const LEAST_WINDOWS: usize = 32;
+/// The smallest number of windows that the validation part of a stream is cut into.
+const MIN_WINDOWS: usize = 32;
 
-/// The most tokens of a row that are compared.
-const TOKENS: usize = 128;
+/// The largest number of tokens of a row that are compared.
+const MAX_TOKENS: usize = 128;
 
-/// The splits differ if their distance exceeds the largest random distance by this factor...
-const FACTOR: f64 = 1.5;
+/// The smallest ratio to the largest random distance at which the splits differ.
+const MIN_RATIO: f64 = 1.5;
 
-/// ...and is at least this total variation, or this fraction of the mean length.
-const LEAST: f64 = 0.1;
+/// The smallest distance at which the splits differ: a total variation, or a fraction of the mean length.
+const MIN_DISTANCE: f64 = 0.1;
 
 /// The statistic that differs most, with its distance and the largest distance of a random division.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,19 +45,19 @@ pub(super) struct SplitDifference {
 /// compared only by the distribution of their tokens.
 pub(super) fn difference(train: &Sequences, valid: &Sequences) -> Option<SplitDifference> {
     let is_stream = valid.stream().is_some();
-    let length = valid.time().min(valid.targets() / LEAST_WINDOWS).max(1);
+    let length = valid.time().min(valid.targets() / MIN_WINDOWS).max(1);
     let [train, valid] =
         [train, valid].map(|split| split.in_windows_of(length).unwrap_or_else(|| split.clone()));
     let (train, valid) = (&train, &valid);
-    let mut rows: Vec<Vec<u32>> = [train, valid].into_iter().flat_map(looked_at).collect();
-    let train_rows = train.len().min(ROWS);
+    let mut rows: Vec<Vec<u32>> = [train, valid].into_iter().flat_map(compared_rows).collect();
+    let train_rows = train.len().min(MAX_ROWS);
     if rows.len() - train_rows < 2 {
         return None;
     }
     let observed = distances(&rows[..train_rows], &rows[train_rows..]);
     let mut random = vec![0f64; observed.len()];
-    for draw in 0..DRAWS {
-        rows.shuffle(&mut generator(0, Purpose::Split, [1, draw as u64]));
+    for division in 0..DIVISIONS {
+        rows.shuffle(&mut generator(0, Purpose::Split, [1, division as u64]));
         let drawn = distances(&rows[..train_rows], &rows[train_rows..]);
         random.iter_mut().zip(drawn).for_each(|(largest, distance)| *largest = largest.max(distance));
     }
@@ -66,7 +66,7 @@ pub(super) fn difference(train: &Sequences, valid: &Sequences) -> Option<SplitDi
         .zip(random)
         .enumerate()
         .filter(|(index, _)| !is_stream || *index == 1)
-        .filter(|(_, (distance, random))| *distance >= LEAST && *distance > FACTOR * random);
+        .filter(|(_, (distance, random))| *distance >= MIN_DISTANCE && *distance > MIN_RATIO * random);
     let (index, (distance, random)) = differing.max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
     let what = match index {
         0 => "the mean length".to_string(),
@@ -77,8 +77,8 @@ pub(super) fn difference(train: &Sequences, valid: &Sequences) -> Option<SplitDi
     Some(SplitDifference { what, distance, random })
 }
 
-fn looked_at(split: &Sequences) -> impl Iterator<Item = Vec<u32>> {
-    let count = split.len().min(ROWS);
+fn compared_rows(split: &Sequences) -> impl Iterator<Item = Vec<u32>> {
+    let count = split.len().min(MAX_ROWS);
     (0..count).map(move |row| split.sample(row * split.len() / count).1)
 }
 
@@ -97,13 +97,13 @@ fn distances(train: &[Vec<u32>], valid: &[Vec<u32>]) -> Vec<f64> {
     let mut distances = vec![
         of_lengths,
         total_variation(
-            train.iter().flat_map(|row| row.iter().take(TOKENS).copied()),
-            valid.iter().flat_map(|row| row.iter().take(TOKENS).copied()),
+            train.iter().flat_map(|row| row.iter().take(MAX_TOKENS).copied()),
+            valid.iter().flat_map(|row| row.iter().take(MAX_TOKENS).copied()),
         ),
         total_variation(train.iter().filter_map(|row| last(row)), valid.iter().filter_map(|row| last(row))),
     ];
     let shortest = train.iter().chain(valid).map(Vec::len).min().unwrap_or(0);
-    distances.extend((0..POSITIONS.min(shortest)).map(|position| {
+    distances.extend((0..MAX_POSITIONS.min(shortest)).map(|position| {
         total_variation(train.iter().map(|row| row[position]), valid.iter().map(|row| row[position]))
     }));
     distances
@@ -123,8 +123,9 @@ fn total_variation(first: impl Iterator<Item = u32>, second: impl Iterator<Item 
     if first * second == 0 {
         return 0.0;
     }
-    let apart: u128 = counts.values().map(|&[a, b]| (a as u128 * second).abs_diff(b as u128 * first)).sum();
-    apart as f64 / (2 * first * second) as f64
+    let difference: u128 =
+        counts.values().map(|&[a, b]| (a as u128 * second).abs_diff(b as u128 * first)).sum();
+    difference as f64 / (2 * first * second) as f64
 }
 
 #[cfg(test)]

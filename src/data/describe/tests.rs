@@ -41,7 +41,7 @@ fn leaked_sequences_are_counted_and_warned_about() {
     let config = DataConfig { task: Task::Arithmetic, ..DataConfig::default() };
     let description = describe(&config, 0).unwrap();
     assert_eq!(description.overlap.leaked, 512);
-    assert!(description.warnings[0].starts_with("512 of 512 validation sequences also stand in training"));
+    assert!(description.warnings[0].starts_with("512 of 512 validation sequences also occur in training"));
     assert_eq!(describe(&DataConfig::default(), 0).unwrap().warnings, [""; 0]);
 }
 
@@ -59,7 +59,7 @@ fn short_texts_with_unseen_characters_give_warnings() {
         "warning: too little data: training has 3 windows of `data.length` = 64",
         "warning: validation has 16 targets; a mean loss over fewer than 1,000 is uncertain",
         "validation  1 sample, 16 targets",
-        "warning: training lacks 7 tokens of validation: no model",
+        "warning: training lacks 7 tokens of validation, which the model cannot learn",
     ] {
         assert!(page.contains(part), "{part}\nnot in\n{page}");
     }
@@ -118,9 +118,11 @@ fn texts_resembling_tables_are_warned_about() {
     let (_folder, path) = file("ids.txt", &(ids + "\n"));
     let warnings = describe(&DataConfig { path, length: 8, ..DataConfig::default() }, 0).unwrap().warnings;
     assert!(warnings.iter().any(|told| told.contains("`tr -s ' ' '\\n' < FILE > NEW.csv`")), "{warnings:?}");
-    for (text, expected) in
-        [(&verse, None), (&table, Some("2 values in each line")), (&json, Some("JSON in each line"))]
-    {
+    for (text, expected) in [
+        (&verse, None),
+        (&table, Some("2 values in each line")),
+        (&json, Some("a JSON array or object in each line")),
+    ] {
         let (_folder, path) = file("a.dat", text);
         let config = DataConfig { path, length: 8, ..DataConfig::default() };
         let warnings = describe(&config, 0).unwrap().warnings;
@@ -143,7 +145,7 @@ fn tables_in_a_folder_are_reported() {
     let config = DataConfig { path: folder.path().into(), length: 8, ..DataConfig::default() };
     let warnings = describe(&config, 0).unwrap().warnings;
     assert!(
-        warnings.iter().any(|told| told.contains("a.csv` (and 1 file like it) is a table")),
+        warnings.iter().any(|told| told.contains("a.csv` (and 1 more file) has the extension of a table")),
         "{warnings:?}"
     );
 }

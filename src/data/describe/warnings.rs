@@ -3,24 +3,25 @@
 use std::collections::BTreeSet;
 
 use super::{overlap, sorted};
-use crate::data::config::{Count, DataConfig, LARGEST, RowSplit, Source, Tokens};
+use crate::data::config::{Count, DataConfig, MAX_SIZE, RowSplit, Source, Tokens};
 use crate::data::dataset::Dataset;
-use crate::data::excerpt::and_like_it;
+use crate::data::excerpt::and_more;
 use crate::data::table;
 use crate::data::vocabulary::Notation;
 use crate::numbers::{counted, part_of, thousands};
 
-/// The size from which an integer vocabulary costs a model many weights.
-const SPARSE_FROM: usize = 1000;
+/// The largest integer vocabulary that is not checked for unused ids.
+const MAX_UNCHECKED_VOCABULARY: usize = 1000;
 
 /// A vocabulary is sparse if fewer than one in this many integers occur.
-const SPARSE: usize = 10;
+const SPARSITY: usize = 10;
 
-/// A model memorises a file with fewer windows before it learns anything else.
-const FEW_WINDOWS: usize = 20;
+/// The smallest number of training windows without a warning. A model memorises fewer before it learns anything else.
+const MIN_WINDOWS: usize = 20;
 
-/// With fewer targets, the standard error of the mean validation loss is about 0.05 nats or more.
-const FEW_TARGETS: usize = 1000;
+/// The smallest number of validation targets without a warning. With fewer, the standard error of the mean loss is
+/// about 0.05 nats or more.
+const MIN_TARGETS: usize = 1000;
 
 /// Returns warnings about a dataset that was loaded from `config`, one sentence each: too little data, validation
 /// samples that also occur in training, tokens that training lacks. This takes one pass over the data.
@@ -33,33 +34,32 @@ pub fn warnings(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
 pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: usize) -> Vec<String> {
     let (train, valid) = (&dataset.train, &dataset.valid);
     let mut warnings = Vec::new();
-    if train.stream().is_some() && train.len() < FEW_WINDOWS {
+    if train.stream().is_some() && train.len() < MIN_WINDOWS {
         warnings.push(format!(
             "too little data: training has {} of `data.length` = {}, which a model memorises; lower \
-             `data.length` or give more data",
+             `data.length`, or use more data",
             counted(train.len(), "window"),
             config.length
         ));
     }
-    let least = if valid.stream().is_some() { FEW_TARGETS.max(config.length) } else { FEW_TARGETS };
-    if valid.targets() < least {
+    let min = if valid.stream().is_some() { MIN_TARGETS.max(config.length) } else { MIN_TARGETS };
+    if valid.targets() < min {
         let targets = counted(valid.targets(), "target");
         warnings.push(format!(
             "validation has {targets}; a mean loss over fewer than {} is uncertain",
-            thousands(least as f64)
+            thousands(min as f64)
         ));
     }
     if 10 * leaked > valid.len() {
-        let verb = if leaked == 1 { "stands" } else { "stand" };
+        let verb = if leaked == 1 { "occurs" } else { "occur" };
         warnings.push(format!(
-            "{} also {verb} in training, so the validation loss says little about new ones",
+            "{} also {verb} in training, so the validation loss says little about new sequences",
             part_of(leaked, valid.len(), "validation sequence")
         ));
     }
     if unseen > 0 {
         let tokens = counted(unseen, "token");
-        warnings
-            .push(format!("training lacks {tokens} of validation: no model can learn what it never sees"));
+        warnings.push(format!("training lacks {tokens} of validation, which the model cannot learn"));
     }
     let vocabulary = &dataset.vocabulary;
     if config.source() == Source::Text
@@ -68,20 +68,20 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
         && config.path.is_dir()
     {
         warnings.push(
-            "the tokenizer declares no token that ends a text, so the files run together; name it as `eos_token` in a \
-             tokenizer_config.json next to the tokenizer"
+            "the tokenizer does not declare an end-of-text token, so the files run together; declare it as \
+             `eos_token` in a tokenizer_config.json next to the tokenizer"
                 .into(),
         );
     }
     let vocab = vocabulary.size();
     if config.source() == Source::Text
         && config.tokens == Tokens::Bpe
-        && let Count::Of(asked) = config.vocab
-        && vocab < asked
+        && let Count::Of(requested) = config.vocab
+        && vocab < requested
     {
         let tokens = counted(vocab, "token");
         warnings.push(format!(
-            "byte pair encoding found only {tokens} in the text, fewer than `data.vocab` = {asked}"
+            "byte pair encoding found only {tokens} in the text, fewer than `data.vocab` = {requested}"
         ));
     }
     warnings.extend(vocabulary.warn_of_unknown(train.ids().chain(valid.ids())));
@@ -104,19 +104,19 @@ fn of_table(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
             Some(_) => "shuffle the rows of the file unless their order has a meaning",
         };
         warnings.push(format!(
-            "the last rows, which are for validation, differ from the others by {distance:.2} in {what}, and random \
-             ones by {random:.2} at most, as in a sorted table: {remedy}"
+            "the last rows, which are for validation, differ from the others by {distance:.2} in {what}, but \
+             random rows by at most {random:.2}, as in a sorted table; {remedy}"
         ));
     }
     let size = vocabulary.size();
-    if vocabulary.is_integers() && config.vocab == Count::Auto && size > SPARSE_FROM {
+    if vocabulary.is_integers() && config.vocab == Count::Auto && size > MAX_UNCHECKED_VOCABULARY {
         let mut occurs = vec![false; size];
         train.ids().chain(valid.ids()).for_each(|id| occurs[id as usize] = true);
         let different = occurs.into_iter().filter(|&occurs| occurs).count();
-        if SPARSE * different < size {
+        if SPARSITY * different < size {
             warnings.push(format!(
-                "of {} only {} occur, and the model has weights for all: set `data.values` = \"symbols\" to number \
-                 those that occur",
+                "of {} only {} occur, but the model has weights for all; set `data.values` = \"symbols\" to \
+                 number those that occur",
                 counted(size, "integer"),
                 thousands(different as f64)
             ));
@@ -142,12 +142,12 @@ impl NumericText {
     /// Counts the numbers of a text; `None` if it holds anything else.
     fn read(dataset: &Dataset) -> Option<Self> {
         /// The characters of numbers, separators and line breaks.
-        const OF_NUMBERS: &str = "0123456789+-.eE \t,;|\r\n";
+        const NUMBER_CHARACTERS: &str = "0123456789+-.eE \t,;|\r\n";
         let Dataset { train, vocabulary, .. } = dataset;
         let (ids, part) = train.stream()?;
         let size = vocabulary.size() as u32;
-        if size as usize > OF_NUMBERS.len()
-            || !vocabulary.decode(&Vec::from_iter(0..size)).chars().all(|it| OF_NUMBERS.contains(it))
+        if size as usize > NUMBER_CHARACTERS.len()
+            || !vocabulary.decode(&Vec::from_iter(0..size)).chars().all(|it| NUMBER_CHARACTERS.contains(it))
         {
             return None;
         }
@@ -163,7 +163,7 @@ impl NumericText {
             }
             if !number.is_empty() {
                 number.parse::<f64>().ok()?;
-                found.are_ids &= number.parse().is_ok_and(|id: usize| id < LARGEST);
+                found.are_ids &= number.parse().is_ok_and(|id: usize| id < MAX_SIZE);
                 found.numbers += 1;
                 number.clear();
                 found.separators.extend((!"\r\n".contains(character)).then(|| character.to_string()));
@@ -179,10 +179,10 @@ impl NumericText {
 
 /// Returns a warning if a text holds nothing but numbers, as it may be a table.
 fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
-    /// Longer lines without a separator are taken for digits of one number, such as pi.
-    const LONGEST: usize = 24;
-    /// Fewer numbers in one line are not reported.
-    const FEWEST: usize = 20;
+    /// The longest line read as a number. Longer ones are digits of one number, such as pi.
+    const MAX_NUMBER_LENGTH: usize = 24;
+    /// The smallest number of numbers in one line that is reported.
+    const MIN_NUMBERS: usize = 20;
 
     if config.source() != Source::Text || config.tokens != Tokens::Characters {
         return None;
@@ -190,26 +190,26 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     let NumericText { lines, numbers, longest, are_ids, separators } = NumericText::read(dataset)?;
     let are_split = !separators.is_empty();
     let unit = if are_ids { "digit" } else { "character" };
-    if lines < 2 && numbers >= FEWEST && are_split {
+    if lines < 2 && numbers >= MIN_NUMBERS && are_split {
         let separators: String = separators.into_iter().collect();
         return Some(format!(
-            "the text is one line of nothing but numbers, and each {unit} is a token: write each number in a line of its \
-             own, as `tr -s '{separators}' '\\n' < FILE > NEW.csv` does, and set `data.column` = 1 to make each number a \
-             token"
+            "the text is one line of numbers, and each {unit} is a token; write each number on its own line \
+             with `tr -s '{separators}' '\\n' < FILE > NEW.csv`, and set `data.column` = 1 to make each \
+             number a token"
         ));
     }
-    if lines < 2 || numbers < lines || !are_split && longest > LONGEST {
+    if lines < 2 || numbers < lines || !are_split && longest > MAX_NUMBER_LENGTH {
         return None;
     }
     let one_file = if config.path.is_dir() { "`data.path` to one of its files and " } else { "" };
     let delimiter = match separators.len() {
         0 | 1 => "",
-        _ => " and `data.delimiter` to what separates the numbers",
+        _ => " and `data.delimiter` to the separator of the numbers",
     };
     let symbols = if are_ids && delimiter.is_empty() { "" } else { " and `data.values` = \"symbols\"" };
     let column = if are_split { "" } else { " and `data.column` = 1" };
     Some(format!(
-        "the text holds nothing but numbers, and each {unit} is a token: set {one_file}`data.source` = \
+        "the text contains only numbers, and each {unit} is a token; set {one_file}`data.source` = \
          \"table\"{delimiter}{symbols}{column} to make each number a token"
     ))
 }
@@ -217,45 +217,45 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
 /// Returns a warning if files of a text are tables by their extensions.
 fn table_files_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     let (count, first) = &dataset.text.as_ref()?.tables;
-    let more = and_like_it(count.checked_sub(1)?, "file");
+    let more = and_more(count.checked_sub(1)?, "file");
     let remedy = match config.path.is_dir() {
-        true => "name one file as `data.path` to make each value a token, or join the files into one table",
+        true => "set `data.path` to one file to make each value a token, or join the files into one table",
         false => "set `data.source` = \"table\" to make each value a token",
     };
-    Some(format!("`{}`{more} is a table by its extension, and is read as a text: {remedy}", first.display()))
+    Some(format!("`{}`{more} has the extension of a table but is read as a text; {remedy}", first.display()))
 }
 
 /// Returns a warning if the lines of a text all have the same number of values or are JSON, as it may be a table.
 fn table_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
-    /// Fewer lines are not reported.
-    const FEWEST_LINES: usize = 10;
-    /// The number of tokens, of at least one byte each, that are inspected.
-    const BEGINNING: usize = 1 << 16;
+    /// The smallest number of lines that is reported.
+    const MIN_LINES: usize = 10;
+    /// The largest number of tokens, of at least one byte each, that are inspected.
+    const MAX_TOKENS: usize = 1 << 16;
 
     if config.source() != Source::Text || matches!(config.tokens, Tokens::File(_)) {
         return None;
     }
     let (ids, part) = dataset.train.stream()?;
-    let beginning = dataset.vocabulary.decode(&ids.iter(part).take(BEGINNING).collect::<Vec<_>>());
+    let beginning = dataset.vocabulary.decode(&ids.iter(part).take(MAX_TOKENS).collect::<Vec<_>>());
     if config.extension() == "json" && beginning.trim_start().starts_with(['[', '{']) {
-        let problem = "the text is JSON, whose brackets, quotes and names are learned as text: set `data.source` = \
-                       \"table\" to make each value a token, or extract the texts";
+        let problem = "the text is JSON, whose brackets, quotes and names are learned as text; set \
+                       `data.source` = \"table\" to make each value a token, or extract the texts";
         return Some(problem.into());
     }
     // The last line may be incomplete.
     let (beginning, _) = beginning.rsplit_once('\n')?;
-    if beginning.lines().count() < FEWEST_LINES {
+    if beginning.lines().count() < MIN_LINES {
         return None;
     }
     let form = match table::form(beginning)? {
-        table::Form::Json => "holds an array or an object of JSON in each line".to_string(),
+        table::Form::Json => "has a JSON array or object in each line".to_string(),
         table::Form::Delimited(fields, delimiter) => {
             format!("has {fields} values in each line, with delimiter {delimiter}")
         }
     };
     let one_file = if config.path.is_dir() { "`data.path` to one of its files and " } else { "" };
     Some(format!(
-        "the text {form}, and is read as a text, not as a table: set {one_file}`data.source` = \"table\" to make each \
-         value a token"
+        "the text {form} but is read as a text, not as a table; set {one_file}`data.source` = \"table\" to \
+         make each value a token"
     ))
 }

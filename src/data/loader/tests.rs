@@ -145,7 +145,7 @@ fn short_streams_form_one_short_window() {
 }
 
 #[test]
-fn sources_are_padded_and_hidden_beside_their_answers() {
+fn sources_are_padded_and_hidden() {
     let (mut sources, mut answers) = (Rows::default(), Rows::default());
     for (source, answer) in [(&[1, 2, 3][..], &[9, 3, 2, 1, 9][..]), (&[4], &[9, 4, 9])] {
         sources.push(source);

@@ -12,8 +12,8 @@ use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
-/// The most columns listed in an error.
-const NAMED: usize = 20;
+/// The largest number of columns listed in an error.
+const MAX_LISTED: usize = 20;
 
 impl Table<'_> {
     /// Reads the first row, as column names or as data, and returns the selected column.
@@ -28,8 +28,8 @@ impl Table<'_> {
         if self.has_header(&first, below, column) {
             if first.1.len() != width {
                 self.reading.guesses.push(format!(
-                    "the header in line {} has {}, and most lines below have {}: set `data.delimiter` to another \
-                     character if values are split in two, as numbers with a decimal comma are",
+                    "the header in line {} has {}, but most lines below have {}; set `data.delimiter` to \
+                     another character if values are split in two, such as numbers with a decimal comma",
                     first.0,
                     counted(first.1.len(), "name"),
                     counted(width, "value")
@@ -45,22 +45,23 @@ impl Table<'_> {
                         && first.1.iter().any(|it| *it == name)
                     {
                         self.reading.guesses.push(format!(
-                            "`data.column` = {number} is the number of a column, and another one has the name `{name}`: \
-                             set `data.column` = \"{name}\", in quotes, to read that one"
+                            "`data.column` = {number} is the number of a column, but another column has the \
+                             name `{name}`; set `data.column` = \"{name}\", in quotes, to read that one"
                         ));
                     }
-                    let places = self.places(&first, known.get(number - 1..number).unwrap_or_default())?;
-                    column = places.first().copied().or(column);
+                    let named = known.get(number - 1..number).unwrap_or_default();
+                    let positions = self.positions(&first, named)?;
+                    column = positions.first().copied().or(column);
                 }
                 Column::Name(_) if known.is_empty() => {}
-                Column::Name(_) => self.columns.order = Some(self.places(&first, known)?),
+                Column::Name(_) => self.columns.order = Some(self.positions(&first, known)?),
             }
             self.read_header(&first.1, below, column);
         } else {
             if !known.is_empty() {
                 let names = listed(known.iter().map(String::as_str));
                 self.reading.guesses.push(format!(
-                    "{} has no header, so its columns are read in the order of the run's, which are {names}",
+                    "{} does not have a header, so its columns are read in the order of the run: {names}",
                     self.config.path.display()
                 ));
             }
@@ -92,29 +93,31 @@ impl Table<'_> {
             FirstLine::Data => false,
             FirstLine::Numbers => {
                 self.reading.guesses.push(format!(
-                    "{line} is read as data, though its numbers may be names, as they are unlike those below: add --set \
-                     data.header=true if it is a header, or --set data.header=false if it is data"
+                    "{line} is read as data, but its numbers may be column names, since they differ from \
+                     those below; add --set data.header=true if it is a header, or --set data.header=false \
+                     if it is data"
                 ));
                 false
             }
             FirstLine::NewWords => {
                 self.reading.guesses.push(format!(
-                    "{line} is read as data, though its words may be names, as their columns lack them below, where \
-                     values recur: add --set data.header=true if it is a header, or --set data.header=false if it is data"
+                    "{line} is read as data, but its words may be column names, since they do not recur in \
+                     their columns; add --set data.header=true if it is a header, or --set data.header=false \
+                     if it is data"
                 ));
                 false
             }
             FirstLine::ProbablyNames => {
                 self.reading.guesses.push(format!(
-                    "{line} is taken as a header, because its values recur nowhere below: set `data.header` = false if \
-                     it is data, or true if it is a header"
+                    "{line} is read as a header, because its values do not recur below; set `data.header` = \
+                     false if it is data, or true if it is a header"
                 ));
                 true
             }
             FirstLine::Unknown => {
                 self.reading.guesses.push(format!(
-                    "{line} is taken as data, because nothing below tells: set `data.header` = true if it is a header, \
-                     or false if it is data"
+                    "{line} is read as data, but the lines below do not determine if it is a \
+                     header; set `data.header` = true if it is, or false if it is data"
                 ));
                 false
             }
@@ -129,8 +132,8 @@ impl Table<'_> {
         {
             let shown: Vec<String> = second.iter().take(4).map(excerpt).collect();
             self.reading.guesses.push(format!(
-                "line {line} (`{}`), below the header, is read as data, though its values recur nowhere below: remove it \
-                 if it holds units or further names",
+                "line {line} (`{}`), below the header, is read as data, but its values do not recur below; \
+                 remove it if it holds units or further names",
                 shown.join(", ")
             ));
         }
@@ -140,7 +143,7 @@ impl Table<'_> {
         } else if column.is_none() && header::has_index(names, below) {
             self.columns.skipped = 1;
             self.reading.guesses.push(
-                "column 1 has no name and numbers the rows: it is an index, and is not read; give it a name to read it"
+                "column 1 is an unnamed index of the rows and is not read; name the column to read it"
                     .to_string(),
             );
         }
@@ -154,28 +157,29 @@ impl Table<'_> {
     }
 
     /// Returns the positions of the named columns in a header. Duplicate names are matched in order.
-    fn places(&self, (line, header): &Row, names: &[String]) -> Result<Vec<usize>> {
+    fn positions(&self, (line, header): &Row, names: &[String]) -> Result<Vec<usize>> {
         let mut free: HashMap<&str, Vec<usize>> = HashMap::new();
         (0..header.len()).rev().for_each(|at| free.entry(&header[at]).or_default().push(at));
-        let places: Vec<_> = names.iter().map(|name| free.get_mut(name.as_str())?.pop()).collect();
-        let missing = names.iter().zip(&places).filter(|(_, place)| place.is_none());
+        let positions: Vec<_> = names.iter().map(|name| free.get_mut(name.as_str())?.pop()).collect();
+        let missing = names.iter().zip(&positions).filter(|(_, position)| position.is_none());
         let missing: Vec<&str> = missing.map(|(name, _)| name.as_str()).collect();
         if missing.is_empty() {
             if let Some((name, more)) =
                 names.iter().find_map(|name| Some((name, free.get(name.as_str())?.last()?)))
             {
                 let problem = format!(
-                    "has more columns named `{}` than the weights were trained on, so that they cannot be told apart: \
-                     rename or remove column {}",
+                    "has more columns named `{}` than the weights were trained on, so they cannot be \
+                     distinguished; rename or remove column {}",
                     excerpt(name),
                     more + 1
                 );
                 return Err(self.problem(Some(*line), problem));
             }
-            return Ok(places.into_iter().flatten().collect());
+            return Ok(positions.into_iter().flatten().collect());
         }
         let problem = format!(
-            "lacks {} ({}) that the weights were trained on, and has {}: rename its columns, or add those",
+            "lacks {} ({}) that the weights were trained on, and has {}; rename its columns, or add the \
+             missing ones",
             counted(missing.len(), "column"),
             listed(missing),
             listed(header)
@@ -185,18 +189,17 @@ impl Table<'_> {
 
     /// Returns the position of the column with this name in the first line.
     pub(super) fn named_column(&self, first: &Row, name: &str) -> Result<usize> {
-        let mut places =
-            first.1.iter().enumerate().filter(|(_, value)| *value == name).map(|(place, _)| place);
-        let place = places.next();
-        if let Some(twin) = places.next() {
-            let [first, twin] = [place.unwrap_or_default() + 1, twin + 1];
-            let problem =
-                format!("is the name of columns {first} and {twin}: give the number of one of them");
+        let mut positions =
+            first.1.iter().enumerate().filter(|(_, value)| *value == name).map(|(position, _)| position);
+        let position = positions.next();
+        if let Some(twin) = positions.next() {
+            let [first, twin] = [position.unwrap_or_default() + 1, twin + 1];
+            let problem = format!("is the name of columns {first} and {twin}; use the number of one of them");
             return Err(Error::key("data.column", name, problem));
         }
-        place.ok_or_else(|| {
+        position.ok_or_else(|| {
             let path = self.config.path.display();
-            let problem = format!("is no column of {path}, which has {}", listed(&first.1));
+            let problem = format!("is not a column of {path}; the columns are {}", listed(&first.1));
             Error::key("data.column", name, problem)
         })
     }
@@ -205,6 +208,6 @@ impl Table<'_> {
 /// Formats column names as a list for an error.
 fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
-    let more = names.len().checked_sub(NAMED + 1).map(|more| format!("{} more", more + 1));
-    names.iter().take(NAMED).map(|name| excerpt(name)).chain(more).collect::<Vec<_>>().join(", ")
+    let more = names.len().checked_sub(MAX_LISTED + 1).map(|more| format!("{} more", more + 1));
+    names.iter().take(MAX_LISTED).map(|name| excerpt(name)).chain(more).collect::<Vec<_>>().join(", ")
 }

@@ -31,14 +31,14 @@ impl Table<'_> {
     /// Reads the lines, of which the first may be a header.
     pub(super) fn read_delimited(&mut self, text: &str) -> Result<()> {
         if text.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep=")) {
-            let problem = "names the delimiter for Excel: remove this line, and set `data.delimiter`";
+            let problem = "names the delimiter for Excel; remove this line, and set `data.delimiter`";
             return Err(self.problem(Some(1), problem));
         }
         if let Some(line) = text.lines().position(is_markdown_rule) {
             let file = quoted(&self.config.path);
             let problem = format!(
-                "is the rule of a Markdown table: convert the file with grep -v '^[-:| ]*$' {file} | sed 's/^ *| *//; s/ *| \
-                 *$//' > NEW.csv"
+                "is the separator line of a Markdown table; convert the file with grep -v '^[-:| ]*$' {file} \
+                 | sed 's/^ *| *//; s/ *| *$//' > NEW.csv"
             );
             return Err(self.problem(Some(line + 1), problem));
         }
@@ -47,7 +47,7 @@ impl Table<'_> {
         let is_blank = |row: &Result<Row>| row.as_ref().is_ok_and(|(_, values)| values.is_empty());
         let mut rows = rows(&self.config.path, text, delimiter).skip_while(is_blank);
         let Some(first) = rows.next().transpose()? else { return Ok(()) };
-        let sample: Vec<Result<Row>> = rows.by_ref().take(delimiter::SAMPLE).collect();
+        let sample: Vec<Result<Row>> = rows.by_ref().take(delimiter::SAMPLE_LINES).collect();
         let below: Vec<&Row> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
         let width = usual_width(&below).unwrap_or(first.1.len());
         self.refuse_comment(&first, width)?;
@@ -57,7 +57,7 @@ impl Table<'_> {
         self.refuse_quoted_rows(text, &first, &below)?;
         self.refuse_beginning(&first, &below)?;
         if delimiter != b' ' {
-            self.tell_trimmed(text, delimiter);
+            self.warn_of_trimmed(text, delimiter);
         }
         let mut column = self.numbered_column();
         let first = match self.lacks_name_of_row_names(&first, &below, width) {
@@ -66,7 +66,7 @@ impl Table<'_> {
         };
         if let Some(name) = self.config.column.name() {
             let problem =
-                format!("leaves no names, and `data.column` = {name} is one: give the column's number");
+                format!("excludes column names, but `data.column` = {name} is one; use the column's number");
             let is_named = self.config.header != Header::Given(false);
             Error::check_key(is_named, "data.header", false, problem)?;
             column = Some(self.named_column(&first, name)?);
@@ -78,7 +78,7 @@ impl Table<'_> {
         if self.reading.header.is_none() {
             self.refuse_spaced_quotes(text, &first, delimiter, column)?;
         }
-        self.tell_joined_column(&first, &below);
+        self.warn_of_joined_column(&first, &below);
         self.refuse_words_above_numbers(&below, column)?;
         let (mut widths, mut last) = (self.reading.columns, None);
         sample.into_iter().chain(rows).try_for_each(|row| {
@@ -97,7 +97,7 @@ impl Table<'_> {
             self.push(&(line, values), column)
         })?;
         let is_cut = !text.ends_with(['\n', '\r']);
-        self.tell_lost(text, last.filter(|_| is_cut), widths);
+        self.warn_of_misreadings(text, last.filter(|_| is_cut), widths);
         Ok(())
     }
 
@@ -113,7 +113,7 @@ impl Table<'_> {
     fn refuse_comment(&self, (line, values): &Row, width: usize) -> Result<()> {
         let is_comment = values.get(0).is_some_and(|value| value.starts_with('#'));
         let problem =
-            "begins with `#` and has another number of values than the lines below: remove this comment";
+            "starts with `#` and differs from the lines below in its number of values; remove this comment";
         if is_comment && values.len() != width { Err(self.problem(Some(*line), problem)) } else { Ok(()) }
     }
 
@@ -123,8 +123,9 @@ impl Table<'_> {
             && self.config.values == Values::Auto
             && let Some(line) = header::words_above_numbers(below, column)
         {
-            let problem = "holds words, and the lines below it only numbers: remove it if it is a title, units or a \
-                           comment, or set `data.values` = \"symbols\" to read each value as a name";
+            let problem = "contains words, but the lines below it only numbers; remove it if it is a title, \
+                           units or a comment, or set `data.values` = \"symbols\" to read each value as a \
+                           name";
             return Err(self.problem(Some(line), problem));
         }
         Ok(())
@@ -143,8 +144,8 @@ impl Table<'_> {
             })
         };
         if values.len() > 1 && ends.is_some_and(is_list) {
-            let problem = "is a list in brackets, which would become part of the values: remove the brackets, or name \
-                           the file .jsonl where each line is a list as JSON writes it";
+            let problem = "is a list in brackets, which would become part of the values; remove the \
+                           brackets, or rename the file to .jsonl if each line is a JSON array";
             return Err(self.problem(Some(*line), problem));
         }
         Ok(())
@@ -179,7 +180,7 @@ impl Table<'_> {
         }
         let and_symbols = if are_phrases { "" } else { " and `data.values` = \"symbols\"" };
         let problem = format!(
-            "is in quotes as a whole, as are the lines below, so that it is one value: {}, or set `data.column` = \
+            "is in quotes as a whole, as are the lines below, so it is one value; {}, or set `data.column` = \
              1{and_symbols} to make each line one token",
             remove_quotes(&self.config.path)
         );
@@ -196,19 +197,20 @@ impl Table<'_> {
         let name = |byte| Delimiter::Of(byte);
         if let Some(rival) = rival {
             self.reading.guesses.push(format!(
-                "the lines are split at each {}, and each {} splits them as evenly: set `data.delimiter` to one of \
-                 the two",
+                "the inferred delimiter is {}, but {} splits the lines equally well; set `data.delimiter` to \
+                 one of the two",
                 name(delimiter),
                 name(rival)
             ));
         }
         // Sequences of symbols differ in length, and so do sentences with commas.
-        let mut sample = delimiter::records(text, delimiter).take(delimiter::SAMPLE).flatten();
+        let mut sample = delimiter::records(text, delimiter).take(delimiter::SAMPLE_LINES).flatten();
         let is_phrase = |value: &str| value.contains(char::is_whitespace);
         if regularity < 0.9 && sample.any(|row| row.len() > 1 && row.iter().any(is_phrase)) {
             self.reading.guesses.push(format!(
-                "the lines hold phrases, and are split at each {} into different numbers of values: set \
-                 `data.delimiter` to that if it is right, or to a character that no line has",
+                "the lines contain phrases, and the inferred delimiter {} splits them into different numbers \
+                 of values; set `data.delimiter` to it if this is correct, or to a character that no line \
+                 contains",
                 name(delimiter)
             ));
         }

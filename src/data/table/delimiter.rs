@@ -1,19 +1,19 @@
 //! Inference of the delimiter of a CSV table from its lines.
 //!
-//! Each candidate splits the first [`SAMPLE`] lines outside quotes. The delimiter is the candidate that splits the
-//! largest fraction of lines into the same number of fields, at least two. If sequences of different lengths share no
-//! number of fields, it is the candidate that splits the most lines. The extension breaks ties, and a tab that splits
-//! half of the lines of a `.tsv` is always chosen. Words may contain spaces, so in `.csv` and `.tsv` spaces separate
-//! only numbers.
+//! Each candidate splits the first [`SAMPLE_LINES`] lines outside quotes. The delimiter is the candidate that splits
+//! the largest fraction of lines into the same number of fields, at least two. If sequences of different lengths share
+//! no number of fields, it is the candidate that splits the most lines. The extension breaks ties, and a tab that
+//! splits half of the lines of a `.tsv` is always chosen. Words may contain spaces, so in `.csv` and `.tsv` spaces
+//! separate only numbers.
 
 use csv::{ReaderBuilder, StringRecord, Trim};
 
 /// The number of lines that are inspected.
-pub(super) const SAMPLE: usize = 1000;
+pub(super) const SAMPLE_LINES: usize = 1000;
 
 /// The candidates in the order in which they break ties.
-const BY_RARITY: [u8; 5] = *b"\t;|, ";
-const OF_CSV: [u8; 5] = *b",;\t| ";
+const CANDIDATES: [u8; 5] = *b"\t;|, ";
+const CSV_CANDIDATES: [u8; 5] = *b",;\t| ";
 
 /// The inferred delimiter.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,9 +38,9 @@ struct DelimiterCandidate {
 
 /// Infers the delimiter of a text from a file with this extension.
 pub(super) fn infer(text: &str, extension: &str) -> Inferred {
-    let end = text.match_indices('\n').nth(SAMPLE - 1).map_or(text.len(), |(end, _)| end);
+    let end = text.match_indices('\n').nth(SAMPLE_LINES - 1).map_or(text.len(), |(end, _)| end);
     let sample = &text[..end];
-    let order = if extension == "csv" { OF_CSV } else { BY_RARITY };
+    let order = if extension == "csv" { CSV_CANDIDATES } else { CANDIDATES };
     let mut candidates: Vec<_> = order.into_iter().map(|byte| DelimiterCandidate::of(byte, sample)).collect();
     let others_split = candidates.iter().any(|other| other.delimiter != b' ' && other.split > 0.0);
     candidates.retain(|candidate| {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_delimiter_is_the_one_outside_of_quotes() {
+    fn delimiters_inside_quotes_are_ignored() {
         for (line, expected) in [
             ("1,2 3", ','),
             ("1\t2 3", '\t'),

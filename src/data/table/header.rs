@@ -3,9 +3,9 @@
 //! 1. A word above numbers or dates is a name; a number or a date in the first line is data. A selected column decides
 //!    alone, otherwise all columns do.
 //! 2. Words above words: the line is data if one of its values recurs below or occurs twice in the line. Otherwise, if
-//!    fewer than [`RARE`] of the values below occur once in some column, the line probably holds names, which is
+//!    fewer than [`MAX_UNIQUE`] of the values below occur once in some column, the line probably holds names, which is
 //!    reported as a guess.
-//! 3. Otherwise nothing is known, and the line is read as data.
+//! 3. Otherwise the lines do not determine it, and the line is read as data.
 //!
 //! A line of data is reported as a possible header if its words do not occur in their columns, whose other values
 //! recur.
@@ -16,14 +16,14 @@ use csv::StringRecord;
 
 use super::Row;
 
-/// The fraction of values that occur once, below which a value of the first line is expected to recur.
-const RARE: f64 = 0.05;
+/// The largest fraction of unique values in a column at which a value of the first line is expected to recur.
+const MAX_UNIQUE: f64 = 0.05;
 
-/// The number of rows below the first line that a guess requires.
-const ENOUGH: usize = 20;
+/// The smallest number of rows below the first line that a guess requires.
+const MIN_ROWS: usize = 20;
 
-/// The number of rows that are required to judge a line of numbers as unlike them.
-const FEW: usize = 5;
+/// The smallest number of rows that judge a line of numbers as unlike them.
+const MIN_NUMERIC_ROWS: usize = 5;
 
 /// The judgement of the first line by the lines below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,12 +83,12 @@ fn by_rules(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Firs
     }
 }
 
-/// Judges a first line that counts from 0 or 1, with which pandas numbers columns without names. A name of the row names
-/// may precede it. Such a line is taken for a header, or a possible one, above an unnamed index, above words alone, or
-/// above numbers that rarely count like it.
+/// Judges a first line that counts from 0 or 1, as pandas numbers unnamed columns. A name for the row names may precede
+/// the numbers. Such a line is a header, or a possible one, above an unnamed index, above words alone, or above numbers
+/// that rarely count the same way.
 fn numbered(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Option<FirstLine> {
-    /// Fewer numbers may count by chance.
-    const LEAST: usize = 3;
+    /// The smallest number of numbers. Fewer may count by chance.
+    const MIN_NUMBERS: usize = 3;
     let is_unnamed = first.get(0) == Some("");
     // Where values recur, `has_new_words` judges the word.
     let is_new_word = |word: &str| {
@@ -111,20 +111,20 @@ fn numbered(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Opti
     let is_alone = || {
         let wide = below.iter().filter(|row| row.1.len() == first.len()).count();
         let counting = below.iter().filter(|row| counts(&row.1)).count();
-        let is_rare = (counting as f64) < RARE * below.len() as f64;
-        wide == below.len() && wide >= FEW && is_rare && !below.iter().any(|row| row.1 == *first)
+        let is_rare = (counting as f64) < MAX_UNIQUE * below.len() as f64;
+        wide == below.len() && wide >= MIN_NUMERIC_ROWS && is_rare && !below.iter().any(|row| row.1 == *first)
     };
     match is_unnamed {
         true => has_index(first, below).then_some(FirstLine::Names),
         false if holds_words() => Some(FirstLine::ProbablyNames),
-        false if column.is_none() && numbers.len() >= LEAST && is_alone() => Some(FirstLine::Numbers),
+        false if column.is_none() && numbers.len() >= MIN_NUMBERS && is_alone() => Some(FirstLine::Numbers),
         false => None,
     }
 }
 
 /// Returns true if each number of the first line is outside the range of its column, and each date is above numbers.
-/// The number must be far outside, or the values of the column must recur. The numbers must also rise or fall like years, or be
-/// next to a word that does not recur in its column.
+/// The number must be far outside, or the values of the column must recur. The numbers must also rise or fall like
+/// years, or be next to a word that does not recur in its column.
 fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
     let of_kind = |wanted| first.iter().enumerate().filter(move |&(_, value)| kind(value) == wanted);
     let is_outside = |(column, value): (usize, &str)| {
@@ -132,14 +132,14 @@ fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
             values(below, column).filter(|value| kind(value) != ValueKind::Missing).collect();
         let mut others: Vec<f64> = filled.iter().filter_map(|value| value.parse().ok()).collect();
         let Ok(number) = value.parse::<f64>() else {
-            return others.len() >= FEW && others.len() == filled.len();
+            return others.len() >= MIN_NUMERIC_ROWS && others.len() == filled.len();
         };
         others.sort_unstable_by(f64::total_cmp);
-        let (Some(&least), Some(&most)) = (others.first(), others.last()) else { return false };
+        let (Some(&min), Some(&max)) = (others.first(), others.last()) else { return false };
         let count = others.len();
         others.dedup();
-        let distance = (least - number).max(number - most);
-        count >= FEW && distance > 0.0 && (distance > most - least || 2 * others.len() <= count)
+        let distance = (min - number).max(number - max);
+        count >= MIN_NUMERIC_ROWS && distance > 0.0 && (distance > max - min || 2 * others.len() <= count)
     };
     let recurs = |(column, word): (usize, &str)| values(below, column).any(|value| value == word);
     let (mut numbers, mut words) = (of_kind(ValueKind::Numeric), of_kind(ValueKind::Word));
@@ -192,7 +192,9 @@ fn by_kind(first: &StringRecord, below: &[&Row], columns: &[usize]) -> FirstLine
         let is_numeric = are(ValueKind::Numeric);
         match first.get(column).map(kind) {
             Some(ValueKind::Word) => is_named |= is_numeric,
-            Some(ValueKind::Numeric) if kinds.len() >= FEW && are(ValueKind::Word) => is_above_words = true,
+            Some(ValueKind::Numeric) if kinds.len() >= MIN_NUMERIC_ROWS && are(ValueKind::Word) => {
+                is_above_words = true
+            }
             Some(ValueKind::Numeric) => is_data = true,
             Some(ValueKind::Missing) | None => {}
         }
@@ -231,20 +233,20 @@ pub(super) fn is_expected_again(below: &[&Row], column: usize) -> bool {
     values(below, column).for_each(|value| *counts.entry(value).or_default() += 1);
     let all: usize = counts.values().sum();
     let once = counts.values().filter(|&&count| count == 1).count();
-    all >= ENOUGH && (once as f64) < RARE * all as f64
+    all >= MIN_ROWS && (once as f64) < MAX_UNIQUE * all as f64
 }
 
 /// Returns true if a header lacks a name for the first column, and this column is an index as written by pandas. Its
 /// values are unique, or count up and restart. Rows may have been shuffled, dropped or joined.
 pub(super) fn has_index(names: &StringRecord, below: &[&Row]) -> bool {
     let is_unnamed = |name: &str| name.is_empty() || name.starts_with("Unnamed: ");
-    names.len() > 1 && names.get(0).is_some_and(is_unnamed) && (is_index(below) || counts_on(below))
+    names.len() > 1 && names.get(0).is_some_and(is_unnamed) && (is_index(below) || counts_and_restarts(below))
 }
 
 /// Returns true if the first column counts rows, and restarts where another table was joined.
-fn counts_on(below: &[&Row]) -> bool {
+fn counts_and_restarts(below: &[&Row]) -> bool {
     let numbers = values(below, 0).map(|value| value.parse().ok()).collect::<Option<Vec<i64>>>();
-    numbers.filter(|numbers| numbers.len() >= FEW).is_some_and(|numbers| {
+    numbers.filter(|numbers| numbers.len() >= MIN_NUMERIC_ROWS).is_some_and(|numbers| {
         numbers.windows(2).all(|pair| pair[1] == pair[0] + 1 || pair[1] == numbers[0])
             && numbers.windows(2).any(|pair| pair[1] == pair[0] + 1)
     })
@@ -261,15 +263,15 @@ pub(super) fn is_index(below: &[&Row]) -> bool {
 /// Returns the line number of a row of words near the beginning, above numbers alone: units, a comment or a second
 /// header. Considers one column, or all.
 pub(super) fn words_above_numbers(below: &[&Row], column: Option<usize>) -> Option<usize> {
-    /// The most rows between a header and the data.
-    const TITLES: usize = 3;
+    /// The largest number of rows between a header and the data.
+    const MAX_TITLES: usize = 3;
     let has_words = |row: &&&Row| match column {
         Some(column) => row.1.get(column).is_some_and(|value| kind(value) == ValueKind::Word),
         None => row.1.iter().any(|value| kind(value) == ValueKind::Word),
     };
-    let (titles, data) = below.split_at(TITLES.min(below.len()));
+    let (titles, data) = below.split_at(MAX_TITLES.min(below.len()));
     let found = titles.iter().rfind(has_words)?;
-    (data.len() >= FEW && !data.iter().any(|row| has_words(&row))).then_some(found.0)
+    (data.len() >= MIN_NUMERIC_ROWS && !data.iter().any(|row| has_words(&row))).then_some(found.0)
 }
 
 #[cfg(test)]
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_values_that_come_again_are_data() {
+    fn numbers_and_recurring_values_are_data() {
         for text in ["1,2\n3,x", "2020-01,a\n2020-02,b", "a,b\nb,c", "a,a\nb,c"] {
             assert_eq!(judged(text, None), FirstLine::Data, "{text}");
         }

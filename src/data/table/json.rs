@@ -18,14 +18,14 @@ use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result, expected};
 
 /// Advice for learning from the texts of a table.
-pub(super) const INTO_TEXT: &str = "write them into a .txt file, one per line, and name that as `data.path`";
+pub(super) const INTO_TEXT: &str =
+    "write them into a .txt file, one per line, and set `data.path` to that file";
 
 /// The error for a number that would be rounded, so that other numbers could become the same symbol.
-pub(super) const TOO_LONG: &str =
-    "has a number of more digits than are read; write it in quotes, as a symbol";
+pub(super) const TOO_LONG: &str = "has a number with too many digits; write it in quotes, as a symbol";
 
-/// JSON integers from 2^64 are read as floats, which keep 16 digits.
-const EXACT: f64 = u64::MAX as f64;
+/// The integers below this number are exact. Larger ones are read as floats, which keep 16 digits.
+const MAX_EXACT: f64 = u64::MAX as f64;
 
 /// A parsed value with its source text.
 pub(super) struct Parsed<'t> {
@@ -117,7 +117,7 @@ pub(super) fn is_lines(text: &str) -> bool {
 /// Iterates over the values of the lines.
 pub(super) fn lines<'t>(path: &'t Path, text: &'t str) -> impl Iterator<Item = Result<Parsed<'t>>> {
     text.lines().zip(1..).filter(|(text, _)| !text.trim().is_empty()).map(move |(text, line)| {
-        let Unique(value) = serde_json::from_str(text).map_err(|error| no_json(path, line, &error))?;
+        let Unique(value) = serde_json::from_str(text).map_err(|error| invalid_json(path, line, &error))?;
         Ok(Parsed { line, value, text })
     })
 }
@@ -128,7 +128,7 @@ pub(super) fn elements<'t>(
     text: &'t str,
 ) -> Result<impl Iterator<Item = Result<Parsed<'t>>>> {
     // Find syntax errors between the elements first, without storing them.
-    serde_json::from_str::<Vec<IgnoredAny>>(text).map_err(|error| no_json(path, 1, &error))?;
+    serde_json::from_str::<Vec<IgnoredAny>>(text).map_err(|error| invalid_json(path, 1, &error))?;
     // `at` is the read position, `counted` the position up to which `line` counts the line breaks.
     let mut at = text.find('[').map_or(0, |opening| opening + 1);
     let (mut counted, mut line) = (0, 1);
@@ -140,7 +140,7 @@ pub(super) fn elements<'t>(
             return None;
         }
         let mut values = Deserializer::from_str(&text[at..]).into_iter();
-        let value = values.next()?.map_err(|error| no_json(path, line, &error));
+        let value = values.next()?.map_err(|error| invalid_json(path, line, &error));
         let start = at;
         at += values.byte_offset();
         Some(value.map(|Unique(value)| Parsed { line, value, text: &text[start..at] }))
@@ -156,7 +156,7 @@ pub(super) struct Values {
     pub literals: Vec<Literal>,
 }
 
-/// A value whose text does not tell whether it was a string.
+/// A value whose text does not show if it was a string.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Literal {
     pub text: String,
@@ -181,7 +181,7 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
     let value = match (value, name) {
         (Value::Object(mut members), Some(name)) => {
             let read = members.remove(name);
-            let read = read.ok_or_else(|| format!("has no value named `{}`", excerpt(name)))?;
+            let read = read.ok_or_else(|| format!("lacks the value `{}`", excerpt(name)))?;
             targets::check(&members, &read)?;
             read
         }
@@ -193,10 +193,10 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
                 let name = texts.unwrap_or_default();
                 let or_column = match members.len() {
                     1 => "",
-                    _ => "; to make each value of another field one token, name that field as `data.column`",
+                    _ => "; to make each value of another field one token, set `data.column` to that field",
                 };
                 let remedy = format!("to learn from such texts, {INTO_TEXT}{or_column}");
-                return Err(format!("is an object whose `{name}` is a text: {remedy}"));
+                return Err(format!("is an object whose `{name}` is a text; {remedy}"));
             }
             let is_readable = |value: &Value| match value {
                 Value::Array(elements) => !elements.iter().any(|it| it.is_array() || it.is_object()),
@@ -205,14 +205,17 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
             let readable = members.iter().filter(|(_, value)| is_readable(value));
             let names = readable.take(9).map(|(name, _)| excerpt(name)).collect::<Vec<_>>().join(", ");
             if names.is_empty() {
-                let problem = "is an object that holds only objects and nested arrays: write each sequence as one array";
+                let problem = "is an object that holds only objects and nested arrays; write each sequence \
+                               as one array";
                 return Err(problem.to_string());
             }
-            return Err(format!("is an object of {names}: name the one to read as `data.column`"));
+            return Err(format!(
+                "is an object with the fields {names}; set `data.column` to the field to read"
+            ));
         }
         (_, Some(name)) => {
             let name = excerpt(name);
-            return Err(format!("is no object, and `data.column` = {name} names a value of one"));
+            return Err(format!("is not an object, so `data.column` = {name} selects nothing"));
         }
         (value, None) => value,
     };
@@ -220,7 +223,7 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
         Value::Array(elements) => {
             let has_filled = elements.iter().any(|element| !element.is_null());
             if has_filled && elements.last().is_some_and(Value::is_null) {
-                return Err("ends in null, which is not a value: leave it out".into());
+                return Err("ends in null, which is not a value; remove it".into());
             }
             let row = trimmed(elements.iter().map(text).collect::<Result<_, _>>()?);
             Ok(Values { row, is_one: false, literals: elements.iter().filter_map(Literal::of).collect() })
@@ -276,18 +279,18 @@ fn text(value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Null => Ok(String::new()),
-        Value::Number(number) if number.as_f64().is_some_and(|number| number.abs() >= EXACT) => {
+        Value::Number(number) if number.as_f64().is_some_and(|number| number.abs() >= MAX_EXACT) => {
             Err(TOO_LONG.into())
         }
         Value::Number(_) | Value::Bool(_) => Ok(value.to_string()),
         Value::Array(_) | Value::Object(_) => {
-            Err("has an array or an object in a sequence, which takes integers or symbols".into())
+            Err("has an array or an object in a sequence; use integers or symbols only".into())
         }
     }
 }
 
 /// Returns the error for invalid JSON in a text whose first line has the number `line`.
-fn no_json(path: &Path, line: usize, error: &serde_json::Error) -> Error {
+fn invalid_json(path: &Path, line: usize, error: &serde_json::Error) -> Error {
     let line = line + error.line().max(1) - 1;
     let problem = format!("cannot be read: {}", expected(&error.to_string()));
     Error::in_file(path, Some(line), Some(error.column().max(1)), problem)

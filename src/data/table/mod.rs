@@ -49,24 +49,24 @@ use crate::numbers::counted;
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
     if let Some(vocabulary) = given.filter(|vocabulary| vocabulary.notation() != Notation::Words) {
         let problem = format!(
-            "reads integers or symbols, and the vocabulary of {vocabulary} has none: add --set data.source=text to read \
-             the file as a text"
+            "reads integers or symbols, but the vocabulary of {vocabulary} contains neither; add --set \
+             data.source=text to read the file as a text"
         );
         return Err(Error::key("data.source", "table", problem));
     }
     let path = &config.path;
     if path.is_dir() {
-        let problem = "is a folder; give the path of one CSV or JSON file";
+        let problem = "is a folder; pass the path of one CSV or JSON file";
         return Err(Error::key("data.path", path.display(), problem));
     }
-    let text = Text::open(path)?.whole()?;
+    let text = Text::open(path)?.read_to_string()?;
     if is_lfs_pointer(text.as_bytes()) {
         return Err(Error::file(path, LFS_POINTER));
     }
     if let Some(format) = damage::markup(&text) {
         return Err(Error::file(
             path,
-            format!("is {format}, not a table: download or export the table itself"),
+            format!("is {format}, not a table; download or export the table itself"),
         ));
     }
     let is_json = config.is_json();
@@ -79,7 +79,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         rows: Vec::new(),
         is_json,
         is_stream: None,
-        ends_itself: false,
+        has_own_ends: false,
         columns: Columns::default(),
         reading,
         drops_zeros: false,
@@ -92,9 +92,9 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         true => table.read_json(json::lines(path, &text)),
         false => table.read_delimited(&text),
     }?;
-    table.tell_empty();
+    table.warn_of_empty();
     let Some(encoder) = table.encoder.take() else {
-        return Err(Error::file(path, "is empty; give a table to learn from"));
+        return Err(Error::file(path, "is empty; pass a table with data"));
     };
     table.into_dataset(encoder)
 }
@@ -143,7 +143,7 @@ struct Table<'a> {
     /// True if all rows together are one sequence; the first row decides.
     is_stream: Option<bool>,
     /// True if sequences have their own end tokens.
-    ends_itself: bool,
+    has_own_ends: bool,
     /// The selection of columns.
     columns: Columns,
     reading: TableReading,
@@ -179,8 +179,8 @@ impl<'a> Table<'a> {
 
     /// Reads JSON values, and warns if the first one may be a header.
     fn read_json<'t>(&mut self, mut values: impl Iterator<Item = Result<json::Parsed<'t>>>) -> Result<()> {
-        let sample: Vec<_> = values.by_ref().take(delimiter::SAMPLE).collect();
-        self.tell_json_header(&sample);
+        let sample: Vec<_> = values.by_ref().take(delimiter::SAMPLE_LINES).collect();
+        self.warn_of_json_header(&sample);
         if let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() {
             let others = members.keys().map(String::as_str);
             let others = others.filter(|&name| Some(name) != self.config.column.name());
@@ -189,8 +189,8 @@ impl<'a> Table<'a> {
         sample.into_iter().chain(values).try_for_each(|value| self.push_json(value?))
     }
 
-    /// Warns if the first of several arrays may hold names. They are read as data, because JSON lacks headers.
-    fn tell_json_header(&mut self, sample: &[Result<json::Parsed<'_>>]) {
+    /// Warns if the first of several arrays may hold names. It is read as data, because JSON lacks headers.
+    fn warn_of_json_header(&mut self, sample: &[Result<json::Parsed<'_>>]) {
         let array = |parsed: &Result<json::Parsed<'_>>| {
             let json::Parsed { line, value, .. } = parsed.as_ref().ok().filter(|it| it.value.is_array())?;
             Some((*line, json::values(value.clone(), None).ok()?.row))
@@ -201,8 +201,8 @@ impl<'a> Table<'a> {
         if !matches!(judged, FirstLine::Data | FirstLine::Unknown) {
             let shown: Vec<String> = first.1.iter().take(4).map(excerpt).collect();
             self.reading.guesses.push(format!(
-                "the array in line {} (`{}`) is read as data, though its values may be names, as they are unlike those \
-                 below: remove this array if it is a header",
+                "the array in line {} (`{}`) is read as data, but its values may be column names, since they \
+                 differ from those below; remove this array if it is a header",
                 first.0,
                 shown.join(", ")
             ));
@@ -244,7 +244,8 @@ impl<'a> Table<'a> {
                 Some(&was_quoted) if was_quoted != is_quoted => {
                     let shown = excerpt(&text);
                     let problem = format!(
-                        "`{shown}` occurs with and without quotes, which would be one symbol; write all of them one way"
+                        "`{shown}` occurs with and without quotes, which would be one symbol; write all of \
+                         them the same way"
                     );
                     return Err(self.problem(Some(line), problem));
                 }
@@ -259,23 +260,27 @@ impl<'a> Table<'a> {
     fn push(&mut self, (line, values): &Row, column: Option<usize>) -> Result<()> {
         let is_value = column.is_some();
         if *self.is_stream.get_or_insert(is_value) != is_value {
-            let what = if is_value { "is one value below sequences" } else { "is a sequence below values" };
-            return Err(self.problem(Some(*line), format!("{what}; give either")));
+            let what = if is_value {
+                "is a single value, but the rows above are sequences"
+            } else {
+                "is a sequence, but the rows above are single values"
+            };
+            return Err(self.problem(Some(*line), format!("{what}; use one kind of row throughout")));
         }
         let (start, all) = (self.ids.len(), values.len());
-        let lets_count = |(at, name): &(usize, String)| {
-            values.get(*at).is_some_and(|value| targets::lets_count(name, &serde_json::Value::from(value)))
+        let keeps_target = |(at, name): &(usize, String)| {
+            values.get(*at).is_some_and(|value| targets::keeps_all(name, &serde_json::Value::from(value)))
         };
-        let weighed = self.columns.masks.iter().find(|mask| !lets_count(mask));
-        if let Some((_, name)) = weighed {
+        let masking = self.columns.masks.iter().find(|mask| !keeps_target(mask));
+        if let Some((_, name)) = masking {
             return Err(self.problem(Some(*line), targets::refusal(name)));
         }
         for index in column.map_or(self.columns.skipped..all, |column| column..column + 1) {
             let id = match values.get(index) {
                 None => {
                     let problem = match self.config.column.name() {
-                        Some(name) => format!("has no value in the column `{name}`"),
-                        None => format!("has {} and none in column {}", counted(all, "value"), index + 1),
+                        Some(name) => format!("lacks a value in the column `{name}`"),
+                        None => format!("has {} but none in column {}", counted(all, "value"), index + 1),
                     };
                     let quoted = format!("{}", index + 1);
                     if self.reading.header.iter().flatten().any(|name| *name == quoted) {
@@ -284,7 +289,7 @@ impl<'a> Table<'a> {
                         );
                         return Err(self.problem(Some(*line), problem + &remedy));
                     }
-                    Err(format!("{problem}; windows need one in every row"))
+                    Err(format!("{problem}; add it, because windows need one in every row"))
                 }
                 Some(value) => self.id(value).map_err(|problem| match all {
                     1 => problem,
@@ -305,13 +310,13 @@ impl<'a> Table<'a> {
         if value.contains('\n') && !self.is_json {
             let shown = excerpt(value);
             return Err(format!(
-                "`{shown}` goes on over several lines: close its quote, or write the value in one line"
+                "`{shown}` spans several lines; close its quote, or write the value on one line"
             ));
         }
         if value.is_empty() {
-            return Err("an empty value; give it a name, or leave it out".into());
+            return Err("is empty; name the value, or remove it".into());
         }
-        self.ends_itself |= value == END;
+        self.has_own_ends |= value == END;
         let (config, given) = (self.config, self.given);
         let has_zeros =
             value.len() > 1 && value.starts_with('0') && value.bytes().all(|it| it.is_ascii_digit());
@@ -320,8 +325,8 @@ impl<'a> Table<'a> {
         if has_zeros && is_number && !matches!(self.encoder, Some(Encoder::Symbols(_))) {
             self.drops_zeros = true;
             self.reading.guesses.push(format!(
-                "`{}` is read as a number, without its leading zeros: set `data.values` = \"symbols\" if values are \
-                 names, or \"integers\" if they are numbers",
+                "`{}` is read as a number, without its leading zeros; set `data.values` = \"symbols\" if \
+                 values are names, or \"integers\" if they are numbers",
                 excerpt(value)
             ));
         }

@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::files::BYTE_ORDER_MARK;
 use crate::numbers::counted;
 
-/// The minimum number of rows per repeated header, if files were joined.
-const RARELY: usize = 20;
+/// The smallest number of rows per repeated header in joined files.
+const MIN_ROWS_PER_HEADER: usize = 20;
 
 /// The names in the first line of a table, to which each row is compared.
 pub(super) struct Names<'a> {
@@ -32,7 +32,7 @@ pub(super) enum Repeat {
     /// The names in another order, or among others.
     Changed,
     /// The names after the values of a line without a line break.
-    Behind,
+    Appended,
 }
 
 impl Repeat {
@@ -49,7 +49,7 @@ impl Repeat {
             Some((value, name)) if before == 0 && is_same(value, name) && are_last() => Repeat::Same,
             _ if is_one => return None,
             _ if names.iter().all(|name| row.iter().any(|value| is_same(value, name))) => Repeat::Changed,
-            Some((value, name)) if value.ends_with(name) && are_last() => Repeat::Behind,
+            Some((value, name)) if value.ends_with(name) && are_last() => Repeat::Appended,
             _ => return None,
         };
         are_words().then_some(repeat)
@@ -73,11 +73,13 @@ impl Table<'_> {
             && rule.1.iter().all(is_dashes)
             && !first.1.iter().chain(others.iter().flat_map(|row| row.1.iter())).any(is_dashes)
         {
-            return Err(self.problem(Some(rule.0), "is a rule of dashes below a header: remove this line"));
+            return Err(
+                self.problem(Some(rule.0), "is a separator of dashes below a header; remove this line")
+            );
         }
         let names: Vec<&str> = first.1.iter().collect();
         let again = || below.iter().filter_map(|row| Some((row, Repeat::of(&row.1, &names)?)));
-        let is_rare = (1..=below.len() / RARELY).contains(&again().count());
+        let is_rare = (1..=below.len() / MIN_ROWS_PER_HEADER).contains(&again().count());
         // Rare words can occur together by chance.
         let is_sure = || {
             let is_same = again().all(|(_, repeat)| repeat == Repeat::Same);
@@ -92,8 +94,8 @@ impl Table<'_> {
 
     /// Returns an error for a title: a single value above rows that all have the same number of values.
     pub(super) fn refuse_title(&self, first: &Row, below: &[&Row]) -> Result<()> {
-        /// Fewer rows of one width prove nothing.
-        const FEWEST: usize = 5;
+        /// The smallest number of rows. Fewer rows of one width prove nothing.
+        const MIN_ROWS: usize = 5;
         let mut widths = below.iter().map(|row| row.1.len()).filter(|&width| width > 0);
         let width = widths.next().unwrap_or(0);
         let title = first.1.get(0).filter(|_| first.1.len() == 1);
@@ -101,11 +103,15 @@ impl Table<'_> {
         // Numbers below a name may have decimal commas.
         let is_of_words =
             below.first().is_some_and(|row| row.1.iter().all(|value| kind(value) == ValueKind::Word));
-        if is_title && is_of_words && width > 1 && below.len() >= FEWEST && widths.all(|other| other == width)
+        if is_title
+            && is_of_words
+            && width > 1
+            && below.len() >= MIN_ROWS
+            && widths.all(|other| other == width)
         {
             let problem = format!(
-                "has 1 value, and all lines below have {width}: remove it if it is a title or a comment, or set `data.delimiter` if it \
-                 names one column"
+                "has 1 value, but all lines below have {width}; remove it if it is a title or a comment, or \
+                 set `data.delimiter` if it is the name of a single column"
             );
             return Err(self.problem(Some(first.0), problem));
         }
@@ -122,7 +128,7 @@ impl Table<'_> {
                 next.is_some_and(|next| next != delimiter && next != b'"' && next != b'\\')
             };
             if line.contains('"') && line.match_indices("\\\"").any(escapes) {
-                let problem = "escapes a quote by a backslash: write two quotes in its place, as CSV does";
+                let problem = "escapes a quote with a backslash; use two quotes instead, as CSV does";
                 return Err(self.problem(Some(number), problem));
             }
         }
@@ -141,13 +147,11 @@ impl Table<'_> {
         if let (1, 2..) = (row.1.len(), width)
             && row.1.get(0).is_some_and(counts_rows)
         {
-            return Err(
-                self.problem(Some(row.0), "counts the rows of the table, and is none: remove this line")
-            );
+            return Err(self.problem(Some(row.0), "is a row count, not a row; remove this line"));
         }
         if row.1.get(0).is_some_and(|value| value.starts_with(BYTE_ORDER_MARK)) {
-            let problem = "begins with a byte order mark, as files that were joined do: remove the mark, and the header \
-                           behind it if there is one";
+            let problem = "begins with a byte order mark, as in joined files; remove the mark, and the \
+                           header after it if there is one";
             return Err(self.problem(Some(row.0), problem));
         }
         if self.reading.header.is_none() {
@@ -167,16 +171,16 @@ impl Table<'_> {
         let line = first.0;
         let problem = match repeat {
             Repeat::Same => {
-                format!("repeats the names of line {line}, as files that were joined do: remove this line")
+                format!("repeats the names of line {line}, as in joined files; remove this line")
             }
             Repeat::Changed => format!(
-                "has the names of line {line} in another order or among others, as files that were joined do: give the \
-                 lines below the columns of line {line}, and remove this line, or set `data.header` = false if both are \
-                 data"
+                "has the names of line {line} in another order or among others, as in joined files; reorder \
+                 the columns below as in line {line} and remove this line, or set `data.header` = false if \
+                 both are data"
             ),
-            Repeat::Behind => format!(
-                "ends in the names of line {line}, as files that were joined without a line break do: write a line break \
-                 before `{}`, and remove the names, or set `data.header` = false if both are data",
+            Repeat::Appended => format!(
+                "ends in the names of line {line}, as in files joined without a line break; insert a line \
+                 break before `{}`, and remove the names, or set `data.header` = false if both are data",
                 excerpt(first.1.get(0).unwrap_or_default())
             ),
         };
@@ -185,20 +189,20 @@ impl Table<'_> {
 
     /// Warns if the first value of a single column recurs far more rarely than any other: it may be the header of
     /// joined files.
-    pub(super) fn tell_joined_column(&mut self, first: &Row, below: &[&Row]) {
-        let is_asked = self.config.header == Header::Auto && self.reading.header.is_none();
+    pub(super) fn warn_of_joined_column(&mut self, first: &Row, below: &[&Row]) {
+        let is_auto = self.config.header == Header::Auto && self.reading.header.is_none();
         let name = first.1.get(0).filter(|name| kind(name) == ValueKind::Word);
-        let Some(name) = name.filter(|_| is_asked && first.1.len() == 1) else { return };
+        let Some(name) = name.filter(|_| is_auto && first.1.len() == 1) else { return };
         let mut counts: HashMap<&str, usize> = HashMap::new();
         below.iter().flat_map(|row| row.1.iter()).for_each(|value| *counts.entry(value).or_default() += 1);
         let Some(again) = counts.remove(name) else { return };
         let rarest = counts.values().min().copied().unwrap_or(0);
-        if again <= below.len() / RARELY && rarest >= RARELY * again / 2 {
+        if again <= below.len() / MIN_ROWS_PER_HEADER && rarest >= MIN_ROWS_PER_HEADER * again / 2 {
             let line = below.iter().find(|row| row.1 == first.1).map_or(0, |row| row.0);
             self.reading.guesses.push(format!(
-                "line {} (`{}`) is read as data, and comes again in line {line}, more rarely than any other value: remove \
-                 line {line} and set `data.header` = true if it is the header of files that were joined, or set \
-                 `data.header` = false if it is data",
+                "line {} (`{}`) is read as data, but recurs in line {line}, more rarely than any other \
+                 value; remove line {line} and set `data.header` = true if it is the header of files that \
+                 were joined, or set `data.header` = false if it is data",
                 first.0,
                 excerpt(name)
             ));
@@ -231,7 +235,7 @@ impl Table<'_> {
         };
         let Some((at, value)) = quoted.find(is_spaced) else { return Ok(()) };
         let problem =
-            format!("{} keeps its quotes, for a space stands before them: remove the space", excerpt(value));
+            format!("{} keeps its quotes, because a space precedes them; remove the space", excerpt(value));
         let problem = if row.1.len() == 1 { problem } else { format!("value {}: {problem}", at + 1) };
         Err(self.problem(Some(row.0), problem))
     }
@@ -245,7 +249,7 @@ impl Table<'_> {
         let end = values.iter().rposition(|value| value.len() > 1 && ends(value));
         match (begin, end) {
             (Some(begin), Some(end)) if begin < end => {
-                let problem = "has a value in single quotes that the delimiter splits: write double quotes";
+                let problem = "has a value in single quotes that the delimiter splits; use double quotes";
                 Err(self.problem(Some(*line), problem))
             }
             _ => Ok(()),
@@ -253,13 +257,13 @@ impl Table<'_> {
     }
 
     /// Warns about rows without any value, which are skipped, and rows without values in the last columns.
-    pub(super) fn tell_empty(&mut self) {
+    pub(super) fn warn_of_empty(&mut self) {
         let TableReading { empty, short, header, guesses, .. } = &mut self.reading;
         if let (1.., Some(last)) = (*short, header.as_ref().and_then(|names| names.last())) {
             guesses.push(format!(
-                "{} no value in the last columns, up to `{}`, and {} read as {}: write a value of its own for what is \
-                 missing if the columns have a meaning",
-                if *short == 1 { "1 row has".into() } else { format!("{} have", counted(*short, "row")) },
+                "{} values in the last columns, up to `{}`, and {} read as {}; write a value of its own for \
+                 missing entries if the columns have a meaning",
+                if *short == 1 { "1 row lacks".into() } else { format!("{} lack", counted(*short, "row")) },
                 excerpt(last),
                 if *short == 1 { "is" } else { "are" },
                 if *short == 1 { "a shorter sequence" } else { "shorter sequences" },
@@ -267,22 +271,22 @@ impl Table<'_> {
         }
         match *empty {
             0 => {}
-            1 => guesses.push("1 row is without a value, and left out".into()),
-            _ => guesses.push(format!("{} are without a value, and left out", counted(*empty, "row"))),
+            1 => guesses.push("1 row is empty and skipped".into()),
+            _ => guesses.push(format!("{} are empty and skipped", counted(*empty, "row"))),
         }
     }
 
     /// Warns about likely misreadings: windows across blank lines, and a last line that is shorter than all others,
     /// which have the given `widths`.
-    pub(super) fn tell_lost(&mut self, text: &str, last: Option<usize>, [least, most]: [usize; 2]) {
+    pub(super) fn warn_of_misreadings(&mut self, text: &str, last: Option<usize>, [min, max]: [usize; 2]) {
         let header = usize::from(self.reading.header.is_some());
         let guesses = &mut self.reading.guesses;
         let text = text.trim();
         let has_gaps = text.lines().any(|line| line.trim().is_empty());
         if self.is_stream == Some(true) && has_gaps {
             guesses.push(
-                "blank lines are passed over, and windows run across them: if they separate sequences, write each sequence \
-                 in a line of its own"
+                "blank lines are skipped, and windows run across them; if they separate sequences, write \
+                 each sequence on one line"
                     .into(),
             );
         }
@@ -290,7 +294,8 @@ impl Table<'_> {
         let gap = text.lines().position(|line| !filled(line)).map(|gap| gap + 1);
         if let (Some(gap), Some(false)) = (gap, self.is_stream) {
             guesses.push(format!(
-                "line {gap} is blank, and the lines below it are read as more rows: remove them if they are another table"
+                "line {gap} is blank, and the lines below it are read as more rows; remove them if they are \
+                 another table"
             ));
         }
         let is_comment = |line: &&str| line.starts_with('#');
@@ -299,7 +304,7 @@ impl Table<'_> {
             text.lines().any(|line| filled(line) && !is_comment(&line)),
         ) {
             guesses.push(format!(
-                "{} with `#` and {} read as data: remove {} if {}",
+                "{} with `#` and {} read as data; remove {} if {}",
                 if count == 1 { "1 line begins".into() } else { format!("{} begin", counted(count, "line")) },
                 if count == 1 { "is" } else { "are" },
                 if count == 1 { "it" } else { "them" },
@@ -308,23 +313,24 @@ impl Table<'_> {
         }
         if let Some(last) = last
             && self.is_stream == Some(false)
-            && last < least
-            && least == most
+            && last < min
+            && min == max
             && !text.is_empty()
         {
             self.reading.is_cut = true;
             guesses.push(format!(
-                "the last line has {} and no line break, and all others have {}: the file may be cut off",
+                "the last line has {} and no line break, but all others have {}, so the file may be \
+                 truncated",
                 counted(last, "value"),
-                counted(most, "value")
+                counted(max, "value")
             ));
         }
     }
 
     /// Warns about values in one column that differ only in surrounding spaces, which are trimmed.
-    pub(super) fn tell_trimmed(&mut self, text: &str, delimiter: u8) {
+    pub(super) fn warn_of_trimmed(&mut self, text: &str, delimiter: u8) {
         let mut forms: HashMap<(usize, String), String> = HashMap::new();
-        for record in delimiter::untrimmed(text, delimiter).take(delimiter::SAMPLE).flatten() {
+        for record in delimiter::untrimmed(text, delimiter).take(delimiter::SAMPLE_LINES).flatten() {
             for (column, value) in record.iter().enumerate() {
                 let trimmed = value.trim();
                 if kind(trimmed) != ValueKind::Word {
@@ -333,8 +339,8 @@ impl Table<'_> {
                 let form = forms.entry((column, trimmed.to_string())).or_insert_with(|| value.to_string());
                 if form != value {
                     self.reading.guesses.push(format!(
-                        "values that differ in spaces around them alone are read as one, as `{}` and `{}`: in a .jsonl \
-                         file they stay apart",
+                        "values that differ only in surrounding spaces are read as one, such as `{}` and \
+                         `{}`; use a .jsonl file to keep them distinct",
                         excerpt(form),
                         excerpt(value)
                     ));

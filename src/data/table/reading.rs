@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use csv::StringRecord;
 
-/// The number of rows that are shown.
-const SHOWN: usize = 3;
+/// The largest number of rows shown.
+const MAX_ROWS: usize = 3;
 
-/// The format, the first rows and the guesses with which a table was read.
+/// The format and the first rows of a table, and the guesses made when it was read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TableReading {
     /// `csv` or `json`.
@@ -43,10 +43,10 @@ impl TableReading {
             self.empty += 1;
             return;
         }
-        let [least, most] = &mut self.columns;
-        *least = if *most == 0 { row.len() } else { row.len().min(*least) };
-        *most = row.len().max(*most);
-        if self.rows.len() < SHOWN {
+        let [min, max] = &mut self.columns;
+        *min = if *max == 0 { row.len() } else { row.len().min(*min) };
+        *max = row.len().max(*max);
+        if self.rows.len() < MAX_ROWS {
             self.rows.push(row.iter().map(str::to_string).collect());
         }
     }

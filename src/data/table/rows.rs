@@ -7,38 +7,39 @@ use std::sync::Arc;
 use rand::seq::SliceRandom;
 
 use super::{Table, json, values::Encoder};
-use crate::data::config::{LARGEST, RowSplit};
+use crate::data::config::{MAX_SIZE, RowSplit};
 use crate::data::dataset::Dataset;
-use crate::data::excerpt::{and_like_it, excerpt};
+use crate::data::excerpt::{and_more, excerpt};
 use crate::data::seed::{Purpose, generator};
 use crate::data::sequences::{Rows, Sequences};
 use crate::data::vocabulary::END;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
-/// A row this many times as long as the median row is reported.
-const OUTLIER: usize = 16;
+/// The largest ratio of the longest row to the median row without a warning.
+const MAX_LENGTH_RATIO: usize = 16;
 
 /// Delimiters of other scripts, which are not single bytes.
 const FULL_WIDTH: [char; 4] = ['，', '；', '、', '｜'];
 
-/// A row with fewer values costs little and is not reported, however short the others are.
-const LONG: usize = 256;
+/// The smallest number of values of a row that is reported as long. A shorter row costs little.
+const MIN_LONG_ROW: usize = 256;
 
 impl<'a> Table<'a> {
     /// Returns the two splits: rows, or parts of the one sequence.
     pub(super) fn into_dataset(mut self, encoder: Encoder<'a>) -> Result<Dataset> {
-        self.tell_sequences_in_cells(&encoder);
+        self.warn_of_sequences_in_cells(&encoder);
         if self.is_stream != Some(true) {
             if let Some(lengths) = self.config.lengths {
-                let problem = "is for one long sequence: each sequence of this table has its own length";
+                let problem = "applies to one long sequence, but each sequence of this table has its own \
+                               length; remove it";
                 return Err(self.config.wrong_lengths(lengths, problem));
             }
             return self.into_rows(encoder);
         }
         if self.config.split == RowSplit::Shuffle {
             let problem =
-                "is for tables of a sequence per row: this one is a single sequence, whose order counts";
+                "applies to tables with a sequence per row, but this one is a single sequence; remove it";
             return Err(Error::key("data.split", "\"shuffle\"", problem));
         }
         self.refuse_texts(&encoder)?;
@@ -61,7 +62,7 @@ impl<'a> Table<'a> {
         }
         let example = symbols.keys().min().map(|symbol| excerpt(symbol)).unwrap_or_default();
         let problem = format!(
-            "has {} different texts in {}, as `{example}`, and each would be one token: {}",
+            "has {} different texts in {}, such as `{example}`, and each would be one token; {}",
             symbols.len(),
             counted(self.ids.len(), "row"),
             json::INTO_TEXT
@@ -76,31 +77,31 @@ impl<'a> Table<'a> {
         let (shortest, longest) =
             (lengths.first().copied().unwrap_or(0), lengths.last().copied().unwrap_or(0));
         let median = lengths.get(lengths.len() / 2).copied().unwrap_or(0);
-        if longest > LARGEST {
+        if longest > MAX_SIZE {
             let values = counted(longest, "value");
-            let long = format!("has a row of {values}; name a `data.column` to cut it into windows");
+            let long = format!("has a row of {values}; set `data.column` to read one column in windows");
             return Err(self.problem(None, long));
         }
-        if longest >= LONG && longest > OUTLIER * median {
+        if longest >= MIN_LONG_ROW && longest > MAX_LENGTH_RATIO * median {
             let line = self.rows.iter().find(|(_, ids)| ids.len() == longest).map_or(0, |(line, _)| *line);
             self.reading.guesses.push(format!(
-                "line {line} has {}, and half of the rows have {median} or fewer: the context and each batch with that \
-                 row grow to its length; remove the line unless it is right",
+                "line {line} has {}, but half of the rows have {median} or fewer, so the context and each \
+                 batch with that row grow to its length; remove the line unless it is correct",
                 counted(longest, "value")
             ));
-        } else if !self.reading.is_cut && !self.ends_itself {
-            self.tell_odd_rows(&lengths);
+        } else if !self.reading.is_cut && !self.has_own_ends {
+            self.warn_of_odd_rows(&lengths);
         }
-        self.tell_own_ends(&encoder);
+        self.warn_of_own_ends(&encoder);
         let is_ended = self.given.map_or(shortest < longest, |vocabulary| vocabulary.end().is_some());
         if !is_ended && shortest < longest {
             self.reading.guesses.push(format!(
-                "rows have {shortest} to {}, and the vocabulary of the weights has no token that ends a row: where rows \
-                 end is neither learned nor scored",
+                "rows have {shortest} to {}, but the vocabulary of the weights does not have a token that \
+                 ends a row, so the ends of rows are neither learned nor scored",
                 counted(longest, "value")
             ));
         }
-        let with_end = is_ended && !self.ends_itself;
+        let with_end = is_ended && !self.has_own_ends;
         self.check_rows(&encoder, longest + usize::from(with_end), with_end)?;
         let train_rows = self.config.train_part(self.rows.len());
         if self.config.split == RowSplit::Shuffle {
@@ -124,7 +125,7 @@ impl<'a> Table<'a> {
     }
 
     /// Warns if values consist of integers or of few words, separated by spaces: each may be a whole sequence.
-    fn tell_sequences_in_cells(&mut self, encoder: &Encoder<'_>) {
+    fn warn_of_sequences_in_cells(&mut self, encoder: &Encoder<'_>) {
         let Encoder::Symbols(symbols) = encoder else { return };
         let spaced: Vec<&String> = symbols.keys().filter(|symbol| symbol.contains(' ')).collect();
         let words: HashSet<&str> = spaced.iter().flat_map(|symbol| symbol.split_whitespace()).collect();
@@ -137,46 +138,46 @@ impl<'a> Table<'a> {
         }
         let example = spaced.iter().min().map(|symbol| excerpt(symbol)).unwrap_or_default();
         self.reading.guesses.push(format!(
-            "a value such as `{example}` is one token, and {} consist of {}: to make each of these a token, write each \
-             such value as a row of its own, separated by commas",
+            "a value such as `{example}` is one token, and {} consist of {}; to make each of these a token, \
+             write each such value as its own row, with commas instead of spaces",
             counted(spaced.len(), "value"),
             counted(words.len(), if are_integers { "integer" } else { "word" })
         ));
     }
 
     /// Warns if the table holds end tokens itself, but not as the last value of each row.
-    fn tell_own_ends(&mut self, encoder: &Encoder<'_>) {
-        let Some(end) = encoder.end().filter(|_| self.ends_itself) else { return };
+    fn warn_of_own_ends(&mut self, encoder: &Encoder<'_>) {
+        let Some(end) = encoder.end().filter(|_| self.has_own_ends) else { return };
         let is_ended = |ids: &Range<usize>| {
             let mut ends = self.ids.iter(ids.clone()).map(|id| id == end);
             ends.position(|is_end| is_end) == Some(ids.len() - 1)
         };
         if let Some((line, _)) = self.rows.iter().find(|(_, ids)| !is_ended(ids)) {
             self.reading.guesses.push(format!(
-                "the value `{END}` is the token that ends a row, so rows get no other one, and line {line} does not end \
-                 in it: write it at the end of each row, or give the value another name"
+                "the value `{END}` is the token that ends a row, so no other end token is added, but line \
+                 {line} does not end with it; write it at the end of each row, or rename the value"
             ));
         }
     }
 
     /// Warns if very few rows differ in their number of values from all others, such as a footer. `lengths` is in
     /// ascending order.
-    fn tell_odd_rows(&mut self, lengths: &[usize]) {
-        /// Fewer rows of one length prove nothing.
-        const FEWEST: usize = 20;
-        /// The minimum number of rows per odd row. In smaller tables, one odd row is allowed.
-        const RARELY: usize = 100;
+    fn warn_of_odd_rows(&mut self, lengths: &[usize]) {
+        /// The smallest number of rows of one length. Fewer prove nothing.
+        const MIN_USUAL_ROWS: usize = 20;
+        /// The smallest number of rows per odd row. In smaller tables, one odd row is allowed.
+        const MIN_ROWS_PER_ODD_ROW: usize = 100;
         let usual = lengths.chunk_by(|one, next| one == next).max_by_key(|same| same.len());
         let (Some(usual), skipped) = (usual, self.columns.skipped) else { return };
         let (odd, usual_length) = (lengths.len() - usual.len(), usual[0]);
-        if usual.len() < FEWEST || odd == 0 || odd > (lengths.len() / RARELY).max(1) {
+        if usual.len() < MIN_USUAL_ROWS || odd == 0 || odd > (lengths.len() / MIN_ROWS_PER_ODD_ROW).max(1) {
             return;
         }
         let Some((line, ids)) = self.rows.iter().find(|(_, ids)| ids.len() != usual_length) else { return };
-        let others = and_like_it(odd - 1, "row");
+        let more = and_more(odd - 1, "row");
         self.reading.guesses.push(format!(
-            "line {line} has {}, and {} have {}{others}: remove the line if it is a footer, a comment or the header of \
-             another file, or complete it; where lengths differ, each row ends in the token `{END}`",
+            "line {line}{more} has {}, but {} have {}; remove the line if it is a footer, a comment or the \
+             header of another file, or complete it (rows of different lengths end in the token `{END}`)",
             counted(ids.len() + skipped, "value"),
             counted(usual.len(), "row"),
             usual_length + skipped
@@ -188,22 +189,22 @@ impl<'a> Table<'a> {
     fn check_rows(&self, encoder: &Encoder<'_>, longest: usize, with_end: bool) -> Result<()> {
         if longest < 2 {
             let or_split =
-                if self.is_json { "" } else { ", or `data.delimiter` to what separates the values" };
+                if self.is_json { "" } else { ", or `data.delimiter` to the separator of the values" };
             let wide = |symbol: &String| symbol.chars().find(|it| FULL_WIDTH.contains(it));
             if let Encoder::Symbols(symbols) = encoder
                 && let Some(wide) = symbols.keys().find_map(wide)
             {
-                let problem = format!("has one value a row: write an ASCII delimiter in place of `{wide}`");
+                let problem = format!("has one value per row; use an ASCII delimiter instead of `{wide}`");
                 return Err(self.problem(None, problem));
             }
             let problem = format!(
-                "has one value a row, so nothing can be predicted; set `data.column` = 1 to read all of them as one \
-                 sequence{or_split}"
+                "has one value per row, so there is nothing to predict; set `data.column` = 1 to read all of \
+                 them as one sequence{or_split}"
             );
             return Err(self.problem(None, problem));
         }
         if let (false, Some((line, _))) = (with_end, self.rows.iter().find(|(_, ids)| ids.len() == 1)) {
-            let problem = "has one value, so there is nothing to predict: leave it out";
+            let problem = "has one value, so there is nothing to predict; remove it";
             return Err(self.problem(Some(*line), problem));
         }
         let all = self.rows.len();
@@ -212,16 +213,16 @@ impl<'a> Table<'a> {
             return Ok(());
         }
         let remedy = match all {
-            1 if longest > LONG => {
-                "to read the values of this row as one long sequence, write each in a line of its own \
-                                    and set `data.column` = 1"
+            1 if longest > MIN_LONG_ROW => {
+                "to read the values of this row as one long sequence, write each on its own line and set \
+                 `data.column` = 1"
             }
-            1 => "give more rows",
-            _ => "lower it, or give more rows",
+            1 => "add rows",
+            _ => "lower it, or add rows",
         };
         let few = format!(
             "has {}, of which `data.valid_fraction` = {} leaves {train_rows} for training and {} for \
-             validation, and both need one; {remedy}",
+             validation, but both need one; {remedy}",
             counted(all, "row"),
             self.config.valid_fraction,
             all - train_rows

@@ -5,18 +5,18 @@ use serde_json::{Map, Value};
 
 use crate::data::excerpt::excerpt;
 
-/// Fields that weight targets, in addition to names that end in `mask`, `masks` or `_weights`.
+/// Fields that weight targets, in addition to fields whose names end in `mask`, `masks` or `_weights`.
 const WEIGHTS: [&str; 7] =
     ["weights", "loss_weight", "sample_weight", "token_weight", "sampleweight", "is_target", "prompt_length"];
 
-/// A mask that marks tokens without weighting them.
-const MARKS: &str = "special_tokens_mask";
+/// A mask that does not weight targets.
+const NEUTRAL_MASK: &str = "special_tokens_mask";
 
 /// Fields that must be equal to the sequence itself.
 const LABELS: [&str; 6] = ["label", "labels", "label_ids", "target", "targets", "target_ids"];
 
 /// The label of an ignored target in PyTorch and transformers.
-const IGNORED: i64 = -100;
+const IGNORE_INDEX: i64 = -100;
 
 /// Fields that assign a record to the training or the validation set.
 const SPLITS: [&str; 9] = [
@@ -36,10 +36,10 @@ const SPLITS: [&str; 9] = [
 pub(super) fn warn_of_split<'n>(names: impl IntoIterator<Item = &'n str>, is_read: bool) -> Option<String> {
     let name = names.into_iter().find(|name| SPLITS.contains(&&*plain(name)))?;
     let name = excerpt(name);
-    let use_of = if is_read { "is read as a value of each row" } else { "is not read" };
+    let use_of = if is_read { "is read as a value in each row" } else { "is not read" };
     Some(format!(
-        "`{name}` {use_of}, and the last rows are for validation: to keep the split that `{name}` describes, write its \
-         validation rows last, and set `data.valid_fraction` to their share"
+        "`{name}` {use_of}, and the last rows are for validation; to keep the split that `{name}` describes, \
+         write its validation rows last, and set `data.valid_fraction` to their share"
     ))
 }
 
@@ -55,8 +55,8 @@ pub(super) fn check(others: &Map<String, Value>, read: &Value) -> Result<(), Str
 pub(super) fn refusal(name: &str) -> String {
     let name = excerpt(name);
     format!(
-        "has a field `{name}`, which changes what the targets mean, and all targets count alike here; remove \
-         `{name}` from every record to train on all of them"
+        "has a field `{name}`, which changes the meaning of the targets, but all targets count equally here; \
+         remove `{name}` from every record to train on all of them"
     )
 }
 
@@ -64,11 +64,11 @@ pub(super) fn refusal(name: &str) -> String {
 pub(super) fn is_mask(name: &str) -> bool {
     let name = plain(name);
     let is_marking = ["mask", "masks", "_weights"].iter().any(|ending| name.ends_with(ending));
-    name != MARKS && (is_marking || WEIGHTS.contains(&&*name))
+    name != NEUTRAL_MASK && (is_marking || WEIGHTS.contains(&&*name))
 }
 
 /// Returns true if a mask of this name keeps all targets. Padding masks mark the positions to ignore.
-pub(super) fn lets_count(name: &str, value: &Value) -> bool {
+pub(super) fn keeps_all(name: &str, value: &Value) -> bool {
     let name = name.to_ascii_lowercase();
     let counting = if name.contains("pad") || name.contains("ignore") { 0.0 } else { 1.0 };
     match value {
@@ -80,7 +80,7 @@ pub(super) fn lets_count(name: &str, value: &Value) -> bool {
             "false" => counting == 0.0,
             number => number.parse() == Ok(counting),
         },
-        Value::Array(all) => all.iter().all(|one| lets_count(&name, one)),
+        Value::Array(all) => all.iter().all(|one| keeps_all(&name, one)),
         Value::Object(_) => false,
     }
 }
@@ -94,12 +94,12 @@ fn changes_meaning(name: &str, value: &Value, read: &Value) -> bool {
     let name = plain(name);
     // Next to a sequence, a number named `weight` weights it; in a table of measurements it may be any weight.
     if is_mask(&name) || name == "weight" {
-        return !lets_count(&name, value);
+        return !keeps_all(&name, value);
     }
     if name == "position_ids" {
         let is_counted = |all: &Vec<Value>| (0..).zip(all).all(|(at, id)| id.as_u64() == Some(at));
         return !value.is_null() && !value.as_array().is_some_and(is_counted);
     }
     let is_label = LABELS.contains(&&*name);
-    is_label && (value.is_array() && value != read || value.as_i64() == Some(IGNORED))
+    is_label && (value.is_array() && value != read || value.as_i64() == Some(IGNORE_INDEX))
 }

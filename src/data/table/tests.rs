@@ -29,7 +29,7 @@ impl File {
         }
     }
 
-    /// Returns the error for a wrong table, with `FILE` in place of the path.
+    /// Returns the error for a wrong table, with `FILE` instead of the path.
     fn problem(&self, config: DataConfig) -> String {
         let error = load(&config, 0).unwrap_err();
         assert_eq!(error.exit_code(), 2);
@@ -163,7 +163,8 @@ fn json_arrays_match_json_lines() {
         ),
         (
             "a.jsonl",
-            "{\"steps\": [3, 1, 4]}\n{\"x\": 0, \"steps\": [1, 5]}\n{\"steps\": [9, 2]}\n{\"steps\": [6, 5]}\n{\"steps\": [3, 5]}\n",
+            "{\"steps\": [3, 1, 4]}\n{\"x\": 0, \"steps\": [1, 5]}\n{\"steps\": [9, 2]}\n{\"steps\": [6, \
+             5]}\n{\"steps\": [3, 5]}\n",
             named,
         ),
     ] {
@@ -179,7 +180,8 @@ fn json_arrays_match_json_lines() {
     for (text, column) in [
         ("[0, 1, 2, 0,\n 1, 2, 0, 1]", Column::default()),
         (
-            "[{\"state\": 0}, {\"state\": 1}, {\"state\": 2}, {\"state\": 0}, {\"state\": 1}, {\"state\": 2}, {\"state\": 0}, {\"state\": 1}]",
+            "[{\"state\": 0}, {\"state\": 1}, {\"state\": 2}, {\"state\": 0}, {\"state\": 1}, {\"state\": \
+             2}, {\"state\": 0}, {\"state\": 1}]",
             name,
         ),
     ] {
@@ -280,7 +282,7 @@ fn row_ends_that_weights_lack_are_reported() {
     let [run, other] = ["1,2,3\n", "1,2,3\n1,2\n"].map(|rows| File::new("t.csv", rows.repeat(9)));
     let vocabulary = load(&run.config(), 0).unwrap().vocabulary;
     let read = load_with(&other.config(), 0, &vocabulary).unwrap();
-    assert!(read.guesses().any(|guess| guess.contains("has no token that ends a row")));
+    assert!(read.guesses().any(|guess| guess.contains("does not have a token that ends a row")));
 }
 
 #[test]
@@ -304,7 +306,7 @@ fn own_ends_of_some_rows_are_reported() {
     let own = "a,b,<end>\nb,<end>\n".repeat(9);
     assert_eq!(guesses("t.csv", &own, Column::default()), "");
     let some = own.clone() + "a,b,c\n";
-    assert!(guesses("t.csv", &some, Column::default()).contains("line 19 does not end in it"));
+    assert!(guesses("t.csv", &some, Column::default()).contains("line 19 does not end with it"));
 }
 
 #[test]
@@ -316,7 +318,7 @@ fn leading_zeros_are_reported_for_a_given_vocabulary() {
 }
 
 #[test]
-fn readings_that_may_be_wrong_are_warned_of() {
+fn doubtful_readings_are_warned_about() {
     let rows = "ann,buy,ok\nbob,sell,no\nann,sell,no\n".repeat(9);
     let guesses = |text: &str, column: Column| {
         let file = File::new("a.csv", text);
@@ -326,7 +328,7 @@ fn readings_that_may_be_wrong_are_warned_of() {
     let none = Column::default;
     assert_eq!(guesses(&rows, none()), "");
     for (text, expected) in [
-        (format!("user,act,res\n{rows}ann,buy,\n"), "1 row has no value in the last columns, up to `res`"),
+        (format!("user,act,res\n{rows}ann,buy,\n"), "1 row lacks values in the last columns, up to `res`"),
         (
             format!("{rows}\nact,count,sum\n{rows}"),
             "line 28 is blank, and the lines below it are read as more rows",
@@ -339,7 +341,7 @@ fn readings_that_may_be_wrong_are_warned_of() {
     let numbered = format!("0,1,2\n{rows}");
     assert!(
         guesses(&numbered, Column::Number(1))
-            .contains("another one has the name `1`: set `data.column` = \"1\"")
+            .contains("another column has the name `1`; set `data.column` = \"1\"")
     );
-    assert!(!guesses(&numbered, Column::Name("1".into())).contains("another one"));
+    assert!(!guesses(&numbered, Column::Name("1".into())).contains("another column"));
 }

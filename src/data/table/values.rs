@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::data::config::{Count, DataConfig, LARGEST, Values};
+use crate::data::config::{Count, DataConfig, MAX_SIZE, Values};
 use crate::data::excerpt::excerpt;
 use crate::data::ids::Ids;
 use crate::data::vocabulary::{END, Vocabulary};
@@ -42,7 +42,7 @@ impl<'a> Encoder<'a> {
             }
             Encoder::Symbols(ids) => match (ids.get(value), ids.len()) {
                 (Some(&id), _) => Ok(id),
-                (None, LARGEST) => Err(format!("the table has more than {LARGEST} symbols")),
+                (None, MAX_SIZE) => Err(format!("the table has more than {MAX_SIZE} symbols")),
                 (None, id) => Ok(*ids.entry(value.to_string()).or_insert(id as u32)),
             },
             Encoder::Given(vocabulary) => vocabulary.word(value).ok_or_else(|| {
@@ -52,7 +52,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Returns the present id of the end token, if it occurs as a value.
+    /// Returns the current id of the end token, if it occurs as a value.
     pub fn end(&self) -> Option<u32> {
         match self {
             Encoder::Integers { .. } => None,
@@ -72,11 +72,11 @@ impl<'a> Encoder<'a> {
             Encoder::Symbols(names) => {
                 let mut sorted: Vec<(String, u32)> = names.into_iter().collect();
                 sorted.sort_unstable();
-                let mut places = vec![0; sorted.len()];
-                for ((_, id), place) in sorted.iter().zip(0..) {
-                    places[*id as usize] = place;
+                let mut new_ids = vec![0; sorted.len()];
+                for ((_, id), new) in sorted.iter().zip(0..) {
+                    new_ids[*id as usize] = new;
                 }
-                ids.replace(|id| places[id as usize]);
+                ids.replace(|id| new_ids[id as usize]);
                 let mut symbols: Vec<String> = sorted.into_iter().map(|(symbol, _)| symbol).collect();
                 // A table may contain end tokens itself.
                 let end = symbols.iter().position(|symbol| symbol == END);
@@ -91,16 +91,17 @@ impl<'a> Encoder<'a> {
 
 /// Parses an integer below `vocab`.
 fn integer(value: &str, vocab: Count) -> Result<u32, String> {
-    let (shown, last) = (excerpt(value), vocab.or(LARGEST) - 1);
+    let (shown, last) = (excerpt(value), vocab.or(MAX_SIZE) - 1);
     let remedy = match (value.parse::<i128>(), vocab) {
         (Ok(integer), _) if (0..=last as i128).contains(&integer) => return Ok(integer as u32),
         (Ok(0..), Count::Of(vocab)) => format!("raise `data.vocab` = {vocab}, or set it to \"auto\""),
-        (Ok(_), _) => "set `data.values` = \"symbols\" to number the integers that there are".to_string(),
+        (Ok(_), _) => "set `data.values` = \"symbols\" to number the integers that occur".to_string(),
         (Err(_), _) => {
             return Err(format!(
-                "`{shown}` is no integer; mend it, or set `data.values` = \"symbols\" to read each value as a name"
+                "`{shown}` is not an integer; fix it, or set `data.values` = \"symbols\" to read each value \
+                 as a name"
             ));
         }
     };
-    Err(format!("`{shown}` is outside the vocabulary: ids run from 0 to {last}; {remedy}"))
+    Err(format!("`{shown}` is outside the vocabulary (ids 0 to {last}); {remedy}"))
 }

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_agrees_with_all_sums_written_out() {
+    fn floor_matches_enumeration_of_sums() {
         let sum = |a: u32, b: u32| vec![a, PLUS, b, EQUALS, (a + b) % 10, (a + b) / 10];
         let all: Vec<_> = (0..100).map(|n| (sum(n / 10, n % 10), 0.01)).collect();
         agrees(&addition(1), &all);
@@ -113,6 +113,6 @@ mod tests {
     #[test]
     fn numbers_without_digits_are_refused() {
         let error = task(&DataConfig { digits: 0, ..DataConfig::default() }).err().unwrap();
-        assert_eq!(error.to_string(), "`data.digits` = 0 must be from 1 to 1000");
+        assert_eq!(error.to_string(), "`data.digits` = 0 must be in [1, 1000]");
     }
 }

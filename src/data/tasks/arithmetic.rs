@@ -1,4 +1,4 @@
-//! Counting by a step that each sequence draws: `x_t = x_0 + t · step mod vocab`.
+//! Counting with a step that each sequence draws: `x_t = x_0 + t · step mod vocab`.
 //!
 //! The first two tokens determine the step (from 1 to `vocab - 1`, each equally likely), and all later tokens follow
 //! from it. With 10 integers and a step of 3:
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! **Mechanism of a solved model:** a head attends to the previous token, and a feed-forward layer adds the difference
-//! of the two tokens to the present one, as `2 x_t - x_{t-1}`. Small models learn addition modulo a number as a
+//! of the two tokens to the current one, as `2 x_t - x_{t-1}`. Small models learn addition modulo a number as a
 //! rotation, and their embeddings become waves (Nanda et al. 2023, "Progress measures for grokking via mechanistic
 //! interpretability"). With learned positions, measured small decoders also fetch earlier tokens by position: any of
 //! them determines the step.
@@ -39,15 +39,15 @@ pub(super) fn task(config: &DataConfig) -> FixedProbabilities {
             }
         },
         move |sample| {
-            // Count with another step through the same present token.
-            let (vocab, present) = (vocab as i64, sample.len() as i64 - 2);
-            let token = i64::from(*sample.get(present as usize)?);
+            // Count with another step through the same current token.
+            let (vocab, current) = (vocab as i64, sample.len() as i64 - 2);
+            let token = i64::from(*sample.get(current as usize)?);
             let step = (i64::from(sample[1]) - i64::from(sample[0])).rem_euclid(vocab);
             let other = step % (vocab - 1) + 1;
             for (position, x) in (0..).zip(sample.iter_mut()) {
-                *x = (token + (position - present) * other).rem_euclid(vocab) as u32;
+                *x = (token + (position - current) * other).rem_euclid(vocab) as u32;
             }
-            (present > 0 && other != step).then_some(present as usize)
+            (current > 0 && other != step).then_some(current as usize)
         },
     )
 }

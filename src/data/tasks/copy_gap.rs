@@ -33,7 +33,7 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
     let (vocab, length) = (config.symbols(), config.length);
     let gap = config.copied_gap();
     if !(1..=length).contains(&gap) {
-        let problem = format!("must be from 1 to `data.length` = {length}");
+        let problem = format!("must be at least 1 and at most `data.length` = {length}");
         return Err(Error::key("data.gap", gap, problem));
     }
     let mut probabilities = vec![1.0; length];
@@ -59,7 +59,7 @@ mod tests {
     use crate::data::tasks::enumeration::{agrees, all_sequences};
 
     #[test]
-    fn the_floor_agrees_with_all_beginnings_written_out() {
+    fn floor_matches_enumeration_of_beginnings() {
         for (gap, length) in [(1, 5), (2, 7), (5, 5), (5, 7)] {
             let config =
                 DataConfig { vocab: Count::Of(3), gap: Count::Of(gap), length, ..DataConfig::default() };
@@ -75,6 +75,6 @@ mod tests {
     fn a_gap_that_does_not_fit_is_refused() {
         let config = DataConfig { gap: Count::Of(33), ..DataConfig::default() };
         let error = task(&config).err().unwrap().to_string();
-        assert_eq!(error, "`data.gap` = 33 must be from 1 to `data.length` = 32");
+        assert_eq!(error, "`data.gap` = 33 must be at least 1 and at most `data.length` = 32");
     }
 }

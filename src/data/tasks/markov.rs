@@ -28,8 +28,8 @@ use crate::data::seed::{ChaCha8Rng, Purpose, generator};
 use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 
-/// The most entries of a transition matrix: 2^22, or 32 MB.
-const LARGEST: usize = 1 << 22;
+/// The largest number of entries of a transition matrix: 2^22, or 32 MB.
+const MAX_ENTRIES: usize = 1 << 22;
 
 /// The task `markov`.
 #[derive(Debug, Clone)]
@@ -50,13 +50,13 @@ impl Markov {
     pub fn new(config: &DataConfig, seed: u64) -> Result<Self> {
         let (vocab, order, length) = (config.symbols(), config.order, config.length);
         if order == 0 || order > length {
-            let problem = format!("must be from 1 to `data.length` = {length}");
+            let problem = format!("must be at least 1 and at most `data.length` = {length}");
             return Err(Error::key("data.order", order, problem));
         }
         let entries = u32::try_from(order).ok().and_then(|order| vocab.checked_pow(order + 1));
-        let Some(entries @ ..=LARGEST) = entries else {
+        let Some(entries @ ..=MAX_ENTRIES) = entries else {
             let problem = format!(
-                "with `data.vocab` = {vocab} needs a matrix of more than {LARGEST} entries; lower either"
+                "with `data.vocab` = {vocab} needs a matrix of more than {MAX_ENTRIES} entries; lower either"
             );
             return Err(Error::key("data.order", order, problem));
         };
@@ -119,18 +119,18 @@ impl SequenceTask for Markov {
     }
 
     fn corrupt(&self, sample: &mut [u32]) -> Option<usize> {
-        let likeliest = |context: &[u32]| {
+        let most_likely = |context: &[u32]| {
             let row = self.row(context);
             let chance = |&token: &usize| probability(row, token);
             (0..self.vocab).max_by(|a, b| chance(a).total_cmp(&chance(b))).unwrap_or(0) as u32
         };
         // Find the last target that is the argmax of its row, then change the oldest token of its context.
-        let is_likeliest = |&next: &usize| likeliest(&sample[next - self.order..next]) == sample[next];
-        let next = (self.order..sample.len()).rev().find(is_likeliest)?;
+        let is_most_likely = |&next: &usize| most_likely(&sample[next - self.order..next]) == sample[next];
+        let next = (self.order..sample.len()).rev().find(is_most_likely)?;
         let mut context = sample[next - self.order..next].to_vec();
         for other in 1..self.vocab as u32 {
             context[0] = (sample[next - self.order] + other) % self.vocab as u32;
-            let answer = likeliest(&context);
+            let answer = most_likely(&context);
             if answer != sample[next] {
                 sample[next - self.order] = context[0];
                 sample[next] = answer;
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_agrees_with_all_walks_written_out() {
+    fn floor_matches_enumeration_of_walks() {
         for (vocab, length, order) in [(3, 5, 1), (2, 7, 2), (3, 3, 3)] {
             let markov = Markov::new(&config(vocab, length, order), 11).unwrap();
             let step = |walk: &[u32]| {
@@ -242,8 +242,16 @@ mod tests {
     #[test]
     fn invalid_or_oversized_orders_are_rejected() {
         let refused = |config: DataConfig| Markov::new(&config, 0).unwrap_err().to_string();
-        assert_eq!(refused(config(16, 8, 0)), "`data.order` = 0 must be from 1 to `data.length` = 8");
-        assert_eq!(refused(config(16, 8, 9)), "`data.order` = 9 must be from 1 to `data.length` = 8");
+        assert_eq!(
+            refused(config(16, 8, 0)),
+            "`data.order` = 0 must be at least 1 and at most `data.length` \
+                                               = 8"
+        );
+        assert_eq!(
+            refused(config(16, 8, 9)),
+            "`data.order` = 9 must be at least 1 and at most `data.length` \
+                                               = 8"
+        );
         assert!(refused(config(1000, 8, 2)).starts_with("`data.order` = 2 with `data.vocab` = 1000 needs"));
         assert!(refused(config(2, 100, 64)).starts_with("`data.order` = 64 with `data.vocab` = 2 needs"));
     }

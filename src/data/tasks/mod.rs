@@ -9,14 +9,14 @@
 //! | task | sequences |
 //! |---|---|
 //! | [`random`] | independent integers |
-//! | [`arithmetic`] | counting by a step that each sequence draws |
+//! | [`arithmetic`] | counting with a step that each sequence draws |
 //! | [`repeat`] | a motif of random period, repeated |
 //! | [`reverse`] | a prefix, then the reversed prefix |
 //! | [`sort`] | a prefix, then the prefix in ascending order |
 //! | [`markov`] | a random walk with a transition matrix that all sequences share |
-//! | [`recall`] | pairs of key and value, then keys to answer with their values |
+//! | [`recall`] | key-value pairs, then keys, each followed by its value |
 //! | [`addition`] | two numbers and their sum |
-//! | [`copy_gap`] | tokens that are repeated after a fixed gap |
+//! | [`copy_gap`] | tokens that recur after a fixed gap |
 
 pub mod addition;
 pub mod arithmetic;
@@ -41,11 +41,11 @@ use crate::error::{Error, Result};
 use crate::numbers::counted;
 use crate::terminal::{ProgressKind, Waiting};
 
-/// The most ids of a drawn set: 2^28, or 800 MB with their roles.
-const MOST_IDS: usize = 1 << 28;
+/// The largest number of ids of a drawn set: 2^28, or 800 MB with their roles.
+const MAX_IDS: usize = 1 << 28;
 
-/// The number of ids from which drawing a set may take more than a second.
-const SLOW: usize = 1 << 23;
+/// The largest number of ids that are drawn without a progress line, in about a second.
+const MAX_SILENT_IDS: usize = 1 << 23;
 
 /// A target is determined if the optimal predictor gives it at least this probability: 0.99.
 ///
@@ -77,17 +77,17 @@ pub fn build(config: &DataConfig, seed: u64) -> Result<Box<dyn SequenceTask>> {
 pub(super) fn check(config: &DataConfig) -> Result<()> {
     if let Some(lengths) = config.lengths {
         for length in lengths {
-            let problem = |error: Error| format!("has a length of {length}, and {error}");
+            let problem = |error: Error| format!("includes the length {length}, but {error}");
             build(&config.at_length(length), 0)
                 .map_err(|error| config.wrong_lengths(lengths, &problem(error)))?;
         }
     }
     let tokens = build(config, 0)?.tokens();
-    let most = MOST_IDS / tokens;
+    let max_samples = MAX_IDS / tokens;
     let sets = [("data.train_samples", config.train_samples), ("data.valid_samples", config.valid_samples)];
     sets.into_iter().try_for_each(|(key, samples)| {
-        let problem = format!("must be from 1 to {most} for sequences of {}", counted(tokens, "token"));
-        Error::check_key((1..=most).contains(&samples), key, samples, problem)
+        let problem = format!("must be in [1, {max_samples}] for sequences of {}", counted(tokens, "token"));
+        Error::check_key((1..=max_samples).contains(&samples), key, samples, problem)
     })
 }
 
@@ -181,11 +181,12 @@ pub(super) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
     let task = build(config, seed)?;
     let (samples, tokens) = (config.train_samples + config.valid_samples, task.tokens());
     let what = format!("drawing {} of {}", counted(samples, "sequence"), counted(tokens, "token"));
-    let _waiting = (samples * tokens > SLOW).then(|| Waiting::new(ProgressKind::automatic(), &what));
+    let is_slow = samples * tokens > MAX_SILENT_IDS;
+    let _waiting = is_slow.then(|| Waiting::new(ProgressKind::automatic(), &what));
     let set = |samples, purpose| {
         let mut random = generator(seed, purpose, [0, 0]);
-        let (rows, paid) = draw_set(&*task, 0..samples, |_, sample| task.draw(&mut random, sample));
-        (Sequences::rows(rows), paid)
+        let (rows, losses) = draw_set(&*task, 0..samples, |_, sample| task.draw(&mut random, sample));
+        (Sequences::rows(rows), losses)
     };
     let (mut train, _) = set(config.train_samples, Purpose::TrainingSet);
     let (valid, floor_by_position) = set(config.valid_samples, Purpose::ValidationSet);
@@ -206,8 +207,8 @@ pub(super) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
         Task::Reverse => Ok(transduction::load_pairs(config, seed, reverse::answer)),
         Task::Sort => Ok(transduction::load_pairs(config, seed, sort::answer)),
         task => {
-            let problem = "has no source and answer for an encoder-decoder; take `reverse` or `sort`, or \
-                           `model.architecture` = \"decoder\"";
+            let problem = "does not have a source and an answer for an encoder-decoder; use `reverse` or \
+                           `sort`, or `model.architecture` = \"decoder\"";
             Err(Error::key("data.task", task, problem))
         }
     }
@@ -215,7 +216,7 @@ pub(super) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
 
 /// Draws samples of the training set at another length, each seeded by its index.
 fn rows_at(config: &DataConfig, seed: u64, length: usize, samples: &[usize]) -> Rows {
-    let task = build(&config.at_length(length), seed).expect("the task has both ends of the lengths");
+    let task = build(&config.at_length(length), seed).expect("the task supports both ends of the lengths");
     let random = |number| generator(seed, Purpose::TrainingSet, [length as u64, number as u64]);
     draw_set(&*task, samples.iter().copied(), |number, sample| task.draw(&mut random(number), sample)).0
 }
@@ -228,17 +229,17 @@ fn draw_set(
     mut draw: impl FnMut(usize, &mut [u32]),
 ) -> (Rows, Vec<f64>) {
     let (mut sample, mut probabilities) = (vec![0; task.tokens()], vec![0.0; task.tokens() - 1]);
-    let (mut rows, mut paid) = (Rows::default(), vec![0.0; probabilities.len()]);
+    let (mut rows, mut losses) = (Rows::default(), vec![0.0; probabilities.len()]);
     let samples = numbers.len() as f64;
     for number in numbers {
         draw(number, &mut sample);
         task.probabilities(&sample, &mut probabilities);
         let role = |&p: &f64| if p >= DETERMINED { Role::Determined } else { Role::Undetermined };
         rows.push_with_roles(&sample, probabilities.iter().map(role));
-        paid.iter_mut().zip(&probabilities).for_each(|(paid, p)| *paid -= p.ln());
+        losses.iter_mut().zip(&probabilities).for_each(|(loss, p)| *loss -= p.ln());
     }
-    paid.iter_mut().for_each(|paid| *paid /= samples);
-    (rows, paid)
+    losses.iter_mut().for_each(|loss| *loss /= samples);
+    (rows, losses)
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ mod tests {
     use crate::data::tasks::enumeration::{agrees, all_sequences};
 
     #[test]
-    fn the_floor_agrees_with_all_sequences_written_out() {
+    fn floor_matches_enumeration_of_sequences() {
         let config = DataConfig { vocab: Count::Of(3), length: 4, ..DataConfig::default() };
         let all = all_sequences(3, 5);
         let p = 1.0 / all.len() as f64;

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! **Mechanism of a solved model:** as in [`repeat`](super::repeat), one head marks each value with the key before it.
-//! Another head searches these marks for the present key. Unlike in `repeat`, only the key helps, because the order of
+//! Another head searches these marks for the current key. Unlike in `repeat`, only the key helps, because the order of
 //! the questions is random (Arora et al. 2023, "Zoology").
 //!
 //! **Floor:** with `K` keys, `V` values, `n` pairs and `m` answered questions, three kinds of targets are free: the
@@ -25,13 +25,13 @@ use super::FixedProbabilities;
 use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 use crate::error::{Error, Result};
 
-/// Creates the task `recall`: one pair for each key, as far as they fit in half of the `data.length + 1` tokens.
+/// Creates the task `recall`: one pair for each key, as many as fit in half of the `data.length + 1` tokens.
 ///
 /// # Errors
 /// Returns an error if the length is too short for a pair and a question.
 pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
     if config.length < 3 {
-        let problem = "must be 3 or above: a pair, a key, its value";
+        let problem = "must be at least 3: a pair, a key, its value";
         return Err(Error::key("data.length", config.length, problem));
     }
     let (vocab, keys) = (config.symbols(), config.symbols() / 2);
@@ -118,6 +118,6 @@ mod tests {
         let config = DataConfig { vocab: Count::Of(2), length: 3, ..DataConfig::default() };
         agrees(&task(&config).unwrap(), &[(vec![0, 1, 0, 1], 1.0)]);
         let error = task(&DataConfig { length: 2, ..config }).err().unwrap().to_string();
-        assert_eq!(error, "`data.length` = 2 must be 3 or above: a pair, a key, its value");
+        assert_eq!(error, "`data.length` = 2 must be at least 3: a pair, a key, its value");
     }
 }

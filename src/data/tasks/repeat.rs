@@ -10,8 +10,8 @@
 //!
 //! **Mechanism of a solved model:** *induction* (Olsson et al. 2022, "In-context learning and induction heads"). A head
 //! of the first layer marks each position with the token before it. A head of the second layer attends to the position
-//! whose predecessor is the present token, and copies the token there. One layer cannot do both. In measured models
-//! with distance biases alone (ALiBi), the first-layer head attends to the few previous tokens, and most to the
+//! after the earlier occurrence of the current token, and copies the token there. One layer cannot do both. In measured
+//! models with distance biases alone (ALiBi), the first-layer head attends to the few previous tokens, and most to the
 //! nearest.
 //!
 //! **Floor:** the optimal predictor weights all periods. Let `w_p` be its weight of period `p` after `n` tokens,
@@ -60,7 +60,7 @@ impl Repeat {
         let problem = if shortest == 0 {
             "must start at 1 or above".to_string()
         } else if shortest > longest {
-            "must name the shortest period, then the longest".to_string()
+            "must list the shortest period, then the longest".to_string()
         } else if longest > length {
             format!("must end at or below `data.length` = {length}")
         } else {
@@ -127,11 +127,11 @@ impl SequenceTask for Repeat {
     fn expected_floor(&self) -> (f64, Option<f64>) {
         // Motifs drawn per period and round; then the minimum and the maximum over all periods.
         const ROUND: usize = 16;
-        const LEAST: usize = 1 << 10;
+        const MIN_SAMPLES: usize = 1 << 10;
         // Total tokens of all motifs, which take about a second.
         const TOKENS: usize = 1 << 25;
         let most = (TOKENS / self.tokens()).clamp(4 * ROUND, 1 << 20);
-        let least = LEAST.min(most);
+        let least = MIN_SAMPLES.min(most);
         let targets = self.length as f64;
         // If there are too many periods, use an evenly spaced subset around the middle: the cost is nearly linear in
         // the period.
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_agrees_with_all_motifs_written_out() {
+    fn floor_matches_enumeration_of_motifs() {
         for (vocab, length, [shortest, longest]) in [(3, 7, [1, 4]), (2, 11, [3, 5]), (5, 3, [2, 3])] {
             let mut all = Vec::new();
             for period in shortest..=longest {

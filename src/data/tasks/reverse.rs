@@ -1,4 +1,4 @@
-//! A sequence, a separator, and the sequence backwards.
+//! A sequence, a separator, and the reversed sequence.
 //!
 //! ```text
 //! 7 1 4 4 | 4 4 1 7
@@ -23,7 +23,7 @@ mod tests {
     use crate::data::tasks::transduction;
 
     #[test]
-    fn the_floor_agrees_with_all_prefixes_written_out() {
+    fn floor_matches_enumeration_of_prefixes() {
         for (vocab, length, prefix) in [(3, 7, 3), (2, 10, 5), (5, 2, 1)] {
             let config = DataConfig { vocab: Count::Of(vocab as usize), length, ..DataConfig::default() };
             let all: Vec<_> = all_sequences(vocab, prefix)
@@ -44,6 +44,6 @@ mod tests {
             .err()
             .unwrap()
             .to_string();
-        assert_eq!(error, "`data.length` = 1 must be 2 or above: a prefix and its answer");
+        assert_eq!(error, "`data.length` = 1 must be at least 2: a prefix and its answer");
     }
 }

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! **Mechanism of a solved model:** each position of the answer attends to the smallest integer that is not below the
-//! present one. A head finds it by an order among its keys. Repeated integers must be counted: a second head, or a
-//! feed-forward layer, detects how many copies of the present integer the answer already has. In measured models, three
+//! current one. A head finds it by an order among its keys. Repeated integers must be counted: a second head, or a
+//! feed-forward layer, detects how many copies of the current integer the answer already has. In measured models, three
 //! heads of the first layer and both feed-forward layers work together.
 //!
 //! [`transduction`](super::transduction) describes the samples, the form for an encoder-decoder, and the **floor**.
@@ -24,7 +24,7 @@ mod tests {
     use crate::data::tasks::transduction;
 
     #[test]
-    fn the_floor_agrees_with_all_prefixes_written_out() {
+    fn floor_matches_enumeration_of_prefixes() {
         let config = DataConfig { vocab: Count::Of(3), length: 9, ..DataConfig::default() };
         let all: Vec<_> = all_sequences(3, 4)
             .into_iter()

@@ -20,7 +20,7 @@ const ALL: [Task; 9] = [
 ];
 
 #[test]
-fn names_are_those_of_a_config() {
+fn names_match_the_config() {
     for task in ALL {
         assert_eq!(serde_json::to_value(task).unwrap(), task.to_string());
     }
@@ -57,7 +57,7 @@ fn encoder_decoder_pairs_cover_all_source_lengths() {
         assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     }
     let error = load_pairs(&config(Task::Markov), 0).unwrap_err().to_string();
-    assert!(error.starts_with("`data.task` = markov has no source and answer"), "{error}");
+    assert!(error.starts_with("`data.task` = markov does not have a source and an answer"), "{error}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ use crate::error::{Error, Result};
 /// Returns an error if the length is too short for a prefix and its answer.
 pub(super) fn task(config: &DataConfig, answer: fn(&mut [u32])) -> Result<FixedProbabilities> {
     if config.length < 2 {
-        let problem = "must be 2 or above: a prefix and its answer";
+        let problem = "must be at least 2: a prefix and its answer";
         return Err(Error::key("data.length", config.length, problem));
     }
     let (symbols, length) = (config.symbols(), config.length / 2);

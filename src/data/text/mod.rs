@@ -1,8 +1,9 @@
 //! The user's text: a file, or a folder of files, in UTF-8.
 //!
 //! All files form one stream of tokens. Training reads windows of the first part at random offsets, and validation
-//! reads the rest in adjacent windows. Between files there is the end token if the tokenizer has one, else a line break.
-//! A file is streamed in pieces, once to scan its contents and once to encode it, so that memory only holds the tokens.
+//! reads the rest in adjacent windows. Files are separated by the end token if the tokenizer has one, or else by a line
+//! break. A file is streamed in pieces, once to scan its contents and once to encode it, so that memory only holds the
+//! tokens.
 
 mod bpe;
 mod reading;
@@ -13,30 +14,30 @@ use std::{ffi::OsStr, path::Path, sync::Arc};
 use walkdir::WalkDir;
 
 pub use self::reading::TextReading;
-use self::segments::{SEGMENT, Segment, Segments};
+use self::segments::{SEGMENT_BYTES, Segment, Segments};
 use super::config::{DataConfig, Tokens};
 use super::damage::{self, Damage};
 use super::dataset::Dataset;
-use super::excerpt::{and_like_it, excerpt};
+use super::excerpt::{and_more, excerpt};
 use super::ids::Ids;
 use super::sequences::Sequences;
 use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::{BYTE_ORDER_MARK, Text};
 
-/// The default number of byte pair encoding tokens. Their embedding takes a small share of the weights of a small
+/// The default number of tokens of byte pair encoding. Their embedding takes a small share of the weights of a small
 /// model, and each token covers two to three characters.
-const TOKENS: usize = 1024;
+const DEFAULT_BPE_TOKENS: usize = 1024;
 
 /// The bytes read per round, in segments that a tokenizer encodes in parallel.
-const AT_ONCE: usize = 32 * SEGMENT;
+const ROUND_BYTES: usize = 32 * SEGMENT_BYTES;
 
 /// Reads the text that `config` names, with the given vocabulary or the one that `data.tokens` selects.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
     let Scanned { files, characters, reading } = scan(&config.path)?;
     let bytes = reading.bytes;
     if bytes == 0 {
-        return Err(Error::file(&config.path, "is empty; give a text to learn from"));
+        return Err(Error::file(&config.path, "is empty; pass a text"));
     }
     if given.is_none() && BYTE_ORDER_MARK.chars().all(|mark| characters.contains(&mark)) {
         files.iter().try_for_each(refuse_mark)?;
@@ -44,8 +45,8 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     let vocabulary = match (given, &config.tokens) {
         (Some(vocabulary), _) if vocabulary.notation() == Notation::Words => {
             let problem = format!(
-                "reads text, and the weights take {vocabulary}: give a table of these, or if the file is one, add --set \
-                 data.source=table"
+                "reads text, but the weights need {vocabulary}; pass a table, or if the file is a table, add \
+                 --set data.source=table"
             );
             return Err(Error::key("data.source", "text", problem));
         }
@@ -53,17 +54,17 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         (None, Tokens::Characters) => Vocabulary::characters(characters)?,
         // The validation text must not influence its own tokens.
         (None, Tokens::Bpe) => {
-            let tokenizer = bpe::train(&files, config.train_part(bytes), config.vocab.or(TOKENS))?;
+            let vocab = config.vocab.or(DEFAULT_BPE_TOKENS);
+            let tokenizer = bpe::train(&files, config.train_part(bytes), vocab)?;
             Vocabulary::tokenizer(tokenizer)?
         }
-        (None, Tokens::File(path)) if path.try_exists().is_ok_and(|is_there| !is_there) => {
-            let problem =
-                "must be \"characters\", \"bpe\" or the path of a tokenizer.json, and there is no such file";
+        (None, Tokens::File(path)) if path.try_exists().is_ok_and(|exists| !exists) => {
+            let problem = "must be \"characters\", \"bpe\" or the path of a tokenizer.json; no such file";
             return Err(Error::key("data.tokens", path.display(), problem));
         }
         (None, Tokens::File(path)) => Vocabulary::read_tokenizer(path)?,
     };
-    let sets = Sequences::cut(config, encoded(&files, bytes, &vocabulary)?)?;
+    let sets = Sequences::cut(config, encode(&files, bytes, &vocabulary)?)?;
     Ok(Dataset { text: Some(Arc::new(reading)), ..Dataset::of_file(vocabulary, sets) })
 }
 
@@ -75,8 +76,7 @@ fn refuse_mark(file: &File) -> Result<()> {
         let before = piece.split(BYTE_ORDER_MARK).next().unwrap_or_default();
         line += before.matches('\n').count();
         if before.len() < piece.len() {
-            let problem =
-                "has a byte order mark within the text, as files that were joined do: remove the mark";
+            let problem = "has a byte order mark inside the text, as in joined files; remove the mark";
             return Err(Error::in_file(&file.text.path, Some(line), None, problem));
         }
     }
@@ -112,7 +112,7 @@ fn scan(path: &Path) -> Result<Scanned> {
     let visible = |name: &OsStr| !name.as_encoded_bytes().starts_with(b".");
     let walk = WalkDir::new(path).follow_links(true).sort_by_file_name().into_iter();
     let mut files: Vec<File> = Vec::new();
-    let mut stands = vec![false; char::MAX as usize + 1];
+    let mut occurs = vec![false; char::MAX as usize + 1];
     let mut is_closed = true;
     let (mut damage, mut reading) = (Damage::default(), TextReading::default());
     let mut marked = Vec::new();
@@ -121,7 +121,7 @@ fn scan(path: &Path) -> Result<Scanned> {
             let at = error.path().unwrap_or(path).to_path_buf();
             match error.into_io_error() {
                 Some(error) => Error::io("read", at, error),
-                None => Error::file(at, "is a link to a folder that holds it; remove the link"),
+                None => Error::file(at, "is a link to a folder that contains it; remove the link"),
             }
         })?;
         let kind = entry.file_type();
@@ -129,18 +129,18 @@ fn scan(path: &Path) -> Result<Scanned> {
             continue;
         }
         if !kind.is_file() && entry.depth() > 0 {
-            let problem = "is a pipe, a socket or a device, which may never end; take it out of the folder";
+            let problem = "is a pipe, a socket or a device, which may never end; remove it from the folder";
             return Err(Error::file(entry.path(), problem));
         }
         if let Some(before) = files.last_mut() {
             before.is_closed = is_closed;
-            stands['\n' as usize] |= !is_closed;
+            occurs['\n' as usize] |= !is_closed;
         }
         is_closed = true;
         let mut file = File { text: Text::open(entry.into_path())?, bytes: 0, is_closed };
         for piece in file.text.pieces()? {
             let piece = piece?;
-            piece.chars().for_each(|character| stands[character as usize] = true);
+            piece.chars().for_each(|character| occurs[character as usize] = true);
             damage.scan(&piece);
             if let (0, Some(format)) = (file.bytes, damage::markup(&piece)) {
                 marked.push((file.text.path.clone(), format));
@@ -152,14 +152,15 @@ fn scan(path: &Path) -> Result<Scanned> {
         reading.add(name.unwrap_or(path).display().to_string(), &file.text.path, file.bytes);
         files.push(file);
     }
-    let codes = (0..).zip(stands).filter_map(|(code, stands)| stands.then_some(code));
+    let codes = (0..).zip(occurs).filter_map(|(code, occurs)| occurs.then_some(code));
     if files.is_empty() {
-        return Err(Error::key("data.path", path.display(), "is a folder without files; put texts in it"));
+        return Err(Error::key("data.path", path.display(), "is a folder without files; add texts to it"));
     }
     if let Some((path, format)) = marked.first() {
-        let more = and_like_it(marked.len() - 1, "file");
+        let more = and_more(marked.len() - 1, "file");
         reading.warnings.push(format!(
-            "{} is {format}{more}, so that its markup is learned: convert it to plain text unless you want the markup",
+            "{} is {format}{more}, so its markup is learned; convert it to plain text unless you want the \
+             markup",
             excerpt(&path.display().to_string())
         ));
     }
@@ -168,15 +169,15 @@ fn scan(path: &Path) -> Result<Scanned> {
 }
 
 /// Encodes all files, of `bytes` bytes in total, into one stream of ids.
-fn encoded(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids> {
+fn encode(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids> {
     let mut ids = Ids::default();
     if vocabulary.notation() == Notation::Characters && ids.try_reserve(bytes + files.len()).is_err() {
-        let problem = "has more characters than memory has room for; give a part of it";
+        let problem = "has more characters than fit in memory; use a part of it";
         return Err(Error::file(&files[0].text.path, problem));
     }
     // An end token separates files by itself.
     let end = vocabulary.end().filter(|_| files.len() > 1);
-    // Each file is a text of its own with its start token; the windows cut from it later are not.
+    // Each file starts with its own start token; the windows cut from it later do not.
     let [before, _] = vocabulary.around();
     for file in files {
         ids.extend(before);
@@ -184,10 +185,10 @@ fn encoded(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids>
         let (pieces, path) = (file.pieces(is_closed)?, file.text.path.as_path());
         let rest = String::new();
         let mut segments = Segments { pieces, vocabulary, path, rest, is_continued: false };
-        let mut place = (1, 1);
+        let mut position = (1, 1);
         loop {
             let (mut texts, mut bytes) = (Vec::new(), 0);
-            while bytes < AT_ONCE
+            while bytes < ROUND_BYTES
                 && let Some(segment) = segments.next().transpose()?
             {
                 bytes += segment.text.len();
@@ -198,9 +199,10 @@ fn encoded(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids>
             }
             for Segment { text, .. } in &texts {
                 if let Some((byte, character)) = vocabulary.unknown(text) {
-                    return Err(not_in(vocabulary, path, behind(place, &text[..byte]), character));
+                    let position = advance(position, &text[..byte]);
+                    return Err(unknown_character(vocabulary, path, position, character));
                 }
-                place = behind(place, text);
+                position = advance(position, text);
             }
             let texts: Vec<_> = texts
                 .iter()
@@ -217,7 +219,7 @@ fn encoded(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids>
 }
 
 /// Returns the line and the column after a text that begins at the given line and column.
-fn behind((line, column): (usize, usize), text: &str) -> (usize, usize) {
+fn advance((line, column): (usize, usize), text: &str) -> (usize, usize) {
     match text.rsplit_once('\n') {
         None => (line, column + text.chars().count()),
         Some((above, last)) => (line + above.matches('\n').count() + 1, last.chars().count() + 1),
@@ -225,14 +227,19 @@ fn behind((line, column): (usize, usize), text: &str) -> (usize, usize) {
 }
 
 /// Creates the error about a character that is not in the vocabulary, with its line and column.
-fn not_in(vocabulary: &Vocabulary, path: &Path, place: (usize, usize), character: char) -> Error {
+fn unknown_character(
+    vocabulary: &Vocabulary,
+    path: &Path,
+    (line, column): (usize, usize),
+    character: char,
+) -> Error {
     let remedy = match vocabulary.notation() {
-        Notation::Text => ": remove it, or take a tokenizer with a token for the unknown",
+        Notation::Text => "; remove it, or use a tokenizer with an unknown token",
         _ => " that the weights were trained on",
     };
     let shown = character.escape_debug();
     let problem = format!("`{shown}` is not in the vocabulary of {vocabulary}{remedy}");
-    Error::in_file(path, Some(place.0), Some(place.1), problem)
+    Error::in_file(path, Some(line), Some(column), problem)
 }
 
 #[cfg(test)]

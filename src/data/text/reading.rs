@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::data::config::Source;
 
-/// The number of files that are named.
-const NAMED: usize = 5;
+/// The largest number of files that are named.
+const MAX_NAMED_FILES: usize = 5;
 
 /// The files of a text, and warnings about them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -16,7 +16,7 @@ pub struct TextReading {
     pub files: usize,
     /// The total size in bytes.
     pub bytes: usize,
-    /// The number of files whose extension is that of a table, and the first of them.
+    /// The number of files with the extension of a table, and the first such file.
     #[serde(skip)]
     pub(crate) tables: (usize, PathBuf),
     /// The first files in reading order. In a folder, the paths are relative to it.
@@ -38,7 +38,7 @@ impl TextReading {
                 *first = path.to_path_buf();
             }
         }
-        if self.first.len() < NAMED {
+        if self.first.len() < MAX_NAMED_FILES {
             self.first.push(name);
         }
     }

@@ -8,11 +8,10 @@ use crate::numbers::Bytes;
 
 /// The size of a segment in bytes if a tokenizer can be cut: large enough that cuts cost little, small enough for all
 /// cores to get some.
-pub(super) const SEGMENT: usize = 1 << 16;
+pub(super) const SEGMENT_BYTES: usize = 1 << 16;
 
-/// The most bytes that are encoded in one piece if the tokenizer cannot be cut: it needs about a hundred times as much
-/// memory.
-const LONGEST: usize = 1 << 23;
+/// The largest segment in bytes if a tokenizer cannot be cut. Encoding needs about a hundred times as much memory.
+const MAX_SEGMENT_BYTES: usize = 1 << 23;
 
 /// A part of a text.
 #[derive(Debug)]
@@ -43,21 +42,22 @@ impl<I: Iterator<Item = Result<String>>> Iterator for Segments<'_, I> {
     type Item = Result<Segment>;
 
     fn next(&mut self) -> Option<Result<Segment>> {
-        let mut least = SEGMENT;
+        let mut min = SEGMENT_BYTES;
         loop {
-            if self.rest.len() >= least {
+            if self.rest.len() >= min {
                 if let Some(at) = self.vocabulary.last_cut(&self.rest) {
                     return Some(Ok(self.cut(at)));
                 }
-                if self.rest.len() > LONGEST {
+                if self.rest.len() > MAX_SEGMENT_BYTES {
                     let problem = format!(
-                        "cannot be cut within {} without other ids by this tokenizer, and is too long for memory in \
-                         one piece; split it into smaller files and give their folder as data.path",
-                        Bytes(LONGEST as f64)
+                        "cannot be split within {} without changing this tokenizer's ids, and is too long \
+                         for memory in one piece; split it into smaller files and set `data.path` to their \
+                         folder",
+                        Bytes(MAX_SEGMENT_BYTES as f64)
                     );
                     return Some(Err(Error::file(self.path, problem)));
                 }
-                least = (2 * self.rest.len()).min(LONGEST + 1);
+                min = (2 * self.rest.len()).min(MAX_SEGMENT_BYTES + 1);
             }
             match self.pieces.next() {
                 Some(Ok(piece)) => self.rest.push_str(&piece),

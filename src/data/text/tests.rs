@@ -1,4 +1,4 @@
-//! Tests on texts as users have them.
+//! Tests on texts of users.
 
 use proptest::prelude::*;
 
@@ -161,18 +161,18 @@ fn unusable_text_and_settings_are_refused() {
     let expected = "has 16 tokens, of which `data.valid_fraction` = 0.05 leaves 1 for validation";
     starts(&tail, format!("{}: {expected}", path("tail")));
     let tokens = DataConfig { tokens: texts.tokens("no_tokenizer"), ..texts.config("short") };
-    starts(&tokens, format!("{}: is no tokenizer: ", path("no_tokenizer")));
+    starts(&tokens, format!("{}: is not a tokenizer: ", path("no_tokenizer")));
     let tokens = DataConfig { tokens: Tokens::File("charaters".into()), ..texts.config("short") };
     starts(&tokens, "`data.tokens` = charaters must be \"characters\", \"bpe\" or the path".into());
     let vocab = DataConfig { tokens: Tokens::Bpe, vocab: Count::Of(256), ..texts.config("short") };
     starts(&vocab, "`data.vocab` = 256 must be above 256 with `data.tokens` = \"bpe\"".into());
     starts(
         &DataConfig { path: PathBuf::new(), ..texts.config("") },
-        "`data.path` = \"\" names no file".into(),
+        "`data.path` = \"\" does not name a file".into(),
     );
     for fraction in [0.0, 1.0, -0.5, f64::NAN] {
         let config = DataConfig { valid_fraction: fraction, ..texts.config("tail") };
-        starts(&config, format!("`data.valid_fraction` = {fraction} must be above 0 and below 1"));
+        starts(&config, format!("`data.valid_fraction` = {fraction} must be in (0, 1)"));
     }
 }
 
@@ -186,7 +186,7 @@ fn invalid_utf8_is_reported_with_its_offset() {
         let texts = Texts::new(&[("a", &bytes)]);
         let path = texts.0.path().join("a");
         let expected =
-            format!("{}:{line}: is not UTF-8 at byte {at}; it looks like UTF-8 with damage", path.display());
+            format!("{}:{line}: is not UTF-8 at byte {at}; it looks like damaged UTF-8", path.display());
         let said = message(&texts.config("a"));
         assert!(said.starts_with(&expected), "{said}");
     }
@@ -208,7 +208,7 @@ fn folders_are_read_in_path_order_without_dotfiles() {
 }
 
 #[test]
-fn nothing_to_read_is_said_so() {
+fn empty_folders_are_refused() {
     let texts = Texts::new(&[]);
     let error = scan(texts.0.path()).map(|it| it.reading).unwrap_err().to_string();
     assert!(error.starts_with("`data.path` = ") && error.contains("folder without files"), "{error}");
@@ -353,7 +353,7 @@ fn a_text_that_cannot_be_cut_is_bounded() {
     let config = DataConfig { tokens: texts.tokens("tokenizer.json"), ..texts.config("a") };
     let said = message(&config);
     assert!(
-        said.contains("/a: cannot be cut within 9 MB") && said.contains("split it into smaller files"),
+        said.contains("/a: cannot be split within 9 MB") && said.contains("split it into smaller files"),
         "{said}"
     );
 }
@@ -366,7 +366,7 @@ fn files_that_are_not_plain_text_are_reported() {
     ]);
     let dataset = load(&texts.config(""), 0).unwrap();
     let guesses = dataset.guesses().cloned().collect::<Vec<_>>().join("\n");
-    assert!(guesses.contains("a is HTML (and 1 file like it)") && guesses.contains("U+FFFD"), "{guesses}");
+    assert!(guesses.contains("a is HTML (and 1 more file)") && guesses.contains("U+FFFD"), "{guesses}");
     let reading = dataset.text.unwrap();
     assert_eq!((reading.files, &*reading.first), (2, &["a".to_string(), "b".into()][..]));
 }

@@ -15,8 +15,8 @@ impl Vocabulary {
     /// Returns an error that names the first unknown part and its position.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         if let Some((byte, character)) = self.unknown(text) {
-            let place = text[..byte].chars().count();
-            return Err(self.not_in(&character.to_string(), "character", place + 1));
+            let position = text[..byte].chars().count();
+            return Err(self.not_in(&character.to_string(), "character", position + 1));
         }
         let mut encoded = self.encode_all(&[text])?;
         Ok(encoded.swap_remove(0))
@@ -28,8 +28,8 @@ impl Vocabulary {
     /// # Errors
     /// Returns the errors of [`encode`](Self::encode).
     pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>> {
-        let [before, behind] = self.around();
-        Ok([before, &self.encode(text)?, behind].concat())
+        let [before, after] = self.around();
+        Ok([before, &self.encode(text)?, after].concat())
     }
 
     /// Returns the tokens that a tokenizer adds before and after a complete text.
@@ -69,7 +69,9 @@ impl Vocabulary {
                 };
                 let encoded = encoded.map_err(|problem| {
                     let problem = excerpt(&problem);
-                    Error::Input(format!("the tokenizer cannot read the text: {problem}; save it anew"))
+                    Error::Input(format!(
+                        "the tokenizer cannot read the text: {problem}; save the tokenizer again"
+                    ))
                 })?;
                 Ok(encoded.iter().map(|encoding| encoding.get_ids().to_vec()).collect())
             }
@@ -119,14 +121,14 @@ impl Vocabulary {
     /// Returns a warning if the tokenizer lacks tokens for much of a text with these ids.
     pub(crate) fn warn_of_unknown(&self, ids: impl Iterator<Item = u32>) -> Option<String> {
         /// The percentage of unknown tokens above which the tokenizer probably does not suit the text.
-        const MOST: usize = 1;
+        const MAX_PERCENT: usize = 1;
         let unknown = self.unknown_token()?;
         let (mut all, mut count) = (0usize, 0usize);
         ids.for_each(|id| (all, count) = (all + 1, count + usize::from(id == unknown)));
-        (100 * count > MOST * all).then(|| {
+        (100 * count > MAX_PERCENT * all).then(|| {
             format!(
-                "{} {} `{}`: the tokenizer has no tokens for them, and what they were is lost; take a tokenizer of the \
-                 text's language",
+                "{} {} `{}`, because the tokenizer lacks tokens for them, so their content is lost; use a \
+                 tokenizer for the language of the text",
                 part_of(count, all, "token"),
                 if count == 1 { "is" } else { "are" },
                 self.token(unknown)
@@ -183,7 +185,7 @@ impl Vocabulary {
         match ids.iter().position(|&id| id as usize >= self.size()) {
             None => Ok(()),
             Some(at) => Err(Error::Input(format!(
-                "`{}` (token {}) is outside the vocabulary: ids run from 0 to {}",
+                "`{}` (token {}) is outside the vocabulary (ids 0 to {})",
                 ids[at],
                 at + 1,
                 self.size().saturating_sub(1)
@@ -263,14 +265,14 @@ impl Vocabulary {
 fn visible(text: &str) -> String {
     let seen = |character: char| match character {
         ' ' => "␣".to_string(),
-        other if other.is_control() || is_unseen(other) => other.escape_default().to_string(),
+        other if other.is_control() || is_invisible(other) => other.escape_default().to_string(),
         other => other.to_string(),
     };
     text.chars().map(seen).collect()
 }
 
 /// Returns true for an invisible format character, or a space that looks like another one.
-fn is_unseen(character: char) -> bool {
+fn is_invisible(character: char) -> bool {
     matches!(
         character,
         '\u{a0}' | '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{180e}'
@@ -279,7 +281,7 @@ fn is_unseen(character: char) -> bool {
     )
 }
 
-/// Does the same for bytes; invalid UTF-8 is shown as `\xe2`.
+/// Converts bytes to a visible form; invalid UTF-8 is shown as `\xe2`.
 fn visible_bytes(bytes: &[u8]) -> String {
     let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
     bytes.utf8_chunks().map(|chunk| visible(chunk.valid()) + &hexadecimal(chunk.invalid())).collect()
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_named_with_its_position() {
+    fn unknown_parts_are_named_with_their_position() {
         let unknown = |vocabulary: Vocabulary, text| vocabulary.encode(text).unwrap_err().to_string();
         assert_eq!(
             unknown(Vocabulary::integers(5, &["|"]), "3 | 5"),
@@ -310,7 +312,7 @@ mod tests {
         );
         assert_eq!(
             Vocabulary::integers(5, &[]).check(&[4, 5]).unwrap_err().to_string(),
-            "`5` (token 2) is outside the vocabulary: ids run from 0 to 4"
+            "`5` (token 2) is outside the vocabulary (ids 0 to 4)"
         );
     }
 

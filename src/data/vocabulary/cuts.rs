@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokenizers::{ModelWrapper, Tokenizer};
 
 /// The longest added token that is searched for around a cut, in bytes.
-const LONGEST_ADDED: usize = 1024;
+const MAX_ADDED_LENGTH: usize = 1024;
 
 /// The rules for cutting a text: always before white space that follows a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,11 +27,11 @@ pub(super) struct Cuts {
 }
 
 impl Cuts {
-    /// Returns the cuts of a tokenizer with the file contents `json`, if they are known.
+    /// Returns the rules for cutting a text of a tokenizer with the file contents `json`, if they are known.
     pub fn of(tokenizer: &Tokenizer, json: &Value) -> Option<Self> {
         let added = tokenizer.get_added_vocabulary().get_added_tokens_decoder().values();
         let added: Vec<_> = added.map(|token| token.content.to_lowercase()).collect();
-        if added.iter().any(|token| token.len() > LONGEST_ADDED) {
+        if added.iter().any(|token| token.len() > MAX_ADDED_LENGTH) {
             return None;
         }
         let Normalized { space, prepended } = Normalized::of(parts(&json["normalizer"], "normalizers"))?;
@@ -117,8 +117,8 @@ impl Cuts {
         if end == text.len() {
             return false;
         }
-        let from = text.floor_char_boundary(at.saturating_sub(LONGEST_ADDED));
-        let to = text.ceil_char_boundary((end + LONGEST_ADDED).min(text.len()));
+        let from = text.floor_char_boundary(at.saturating_sub(MAX_ADDED_LENGTH));
+        let to = text.ceil_char_boundary((end + MAX_ADDED_LENGTH).min(text.len()));
         let [before, gap, after] = [&text[from..at], &text[at..end], &text[end..to]].map(str::to_lowercase);
         let (at, end) = (before.len(), before.len() + gap.len());
         let near = [before, gap, after].concat();

@@ -54,7 +54,7 @@ impl Declared {
     ///
     /// # Errors
     /// Returns an error if a file that belongs to the tokenizer cannot be read.
-    pub fn beside(tokenizer: &Path) -> Result<Self> {
+    pub fn next_to(tokenizer: &Path) -> Result<Self> {
         let folder = tokenizer.parent().unwrap_or(Path::new(".")).to_path_buf();
         let (config, special) = (read(&folder.join(CONFIG))?, read(&folder.join(SPECIAL))?);
         // A folder with other data may have a config of its own.
@@ -85,8 +85,8 @@ impl Declared {
         }
         if self.flag("split_special_tokens") == Some(true) {
             log::warn!(
-                "{}: `split_special_tokens` = true is not applied: a special token in a text becomes one id; set it to \
-                 false for the same ids in transformers",
+                "{}: `split_special_tokens` = true is not applied, so a special token in a text becomes one id; \
+                 set it to false for the same ids in transformers",
                 self.folder.join(CONFIG).display()
             );
         }
@@ -120,7 +120,7 @@ impl Declared {
             match tokenizer.token_to_id(&token.content) {
                 Some(known) if known != id => {
                     return Err(Error::Input(format!(
-                        "has the token `{}` as {known}, and {} as {id}: correct one of them",
+                        "has the token `{}` as {known}, and {} as {id}; correct one of them",
                         excerpt(&token.content),
                         self.file
                     )));
@@ -145,7 +145,7 @@ impl Declared {
         match missing.iter().find(|(id, token)| tokenizer.token_to_id(&token.content) != Some(*id)) {
             None => Ok(()),
             Some((id, token)) => Err(Error::Input(format!(
-                "cannot take `{}` as the token {id} of {}: add it to the tokenizer itself, or correct the id",
+                "cannot take `{}` as the token {id} of {}; add it to the tokenizer itself, or correct the id",
                 excerpt(&token.content),
                 self.file
             ))),
@@ -156,11 +156,11 @@ impl Declared {
     fn warn_of_misfit(&self, tokenizer: &Tokenizer, id: u32, token: &AddedToken, next: u32) {
         let key = if self.file == CONFIG { "`added_tokens_decoder` names" } else { "names" };
         let problem = match tokenizer.id_to_token(id) {
-            Some(other) => format!("the tokenizer has `{}` there", excerpt(&other)),
+            Some(other) => format!("the tokenizer uses this id for `{}`", excerpt(&other)),
             None => format!("the tokenizer has {}", counted(next as usize, "token")),
         };
         log::warn!(
-            "{}: {key} the token {id}, which is ignored: {problem}; correct the id of `{}`",
+            "{}: {key} the token {id}, which is ignored because {problem}; correct the id of `{}`",
             self.folder.join(self.file).display(),
             excerpt(&token.content)
         );
@@ -177,7 +177,7 @@ impl Declared {
             let name = self.flag(flag).filter(|&is_added| is_added).and_then(|_| self.special_token(key))?;
             let Some(id) = tokenizer.token_to_id(name) else {
                 log::warn!(
-                    "{}: `{flag}` is not applied: the tokenizer lacks `{}`; add it to {ADDED}",
+                    "{}: `{flag}` is not applied, because the tokenizer lacks `{}`; add it to {ADDED}",
                     self.folder.join(CONFIG).display(),
                     excerpt(name)
                 );
@@ -204,7 +204,7 @@ impl Declared {
     fn special_token(&self, key: &str) -> Option<&str> {
         match self.config.get(key).or_else(|| self.special.get(key)) {
             Some(token) => token_name(token),
-            // Qwen has no begin-of-text token by default.
+            // By default, Qwen lacks a begin-of-text token.
             None => (self.class != QWEN || key != "bos_token").then_some(END_OF_TEXT),
         }
     }
@@ -227,7 +227,7 @@ fn usual_class(model_type: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the name of a token that a file gives as a text or as an object.
+/// Returns the name of a token that a file declares as a string or as an object.
 pub(super) fn token_name(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token.get("content")?.as_str())
 }
@@ -269,7 +269,7 @@ fn declared_tokens(
         };
     let tokens = tokens.ok_or_else(|| {
         let problem =
-            "declares a token without an id or without `content`; save the tokenizer anew with transformers";
+            "declares a token without an id or without `content`; save the tokenizer again with transformers";
         Error::file(folder.join(file), problem)
     })?;
     Ok((file, tokens))

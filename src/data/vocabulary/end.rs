@@ -17,7 +17,7 @@ use crate::files::read_given_json;
 use crate::numbers::counted;
 
 /// Names of the end-of-text token in common tokenizers, valid if they are special tokens.
-const KNOWN: [&str; 10] = [
+const KNOWN_NAMES: [&str; 10] = [
     END_OF_TEXT,
     "<|end_of_text|>",
     "<｜end▁of▁sentence｜>",
@@ -45,13 +45,13 @@ impl TextEnd {
 
     /// Returns the end that the tokenizer itself declares: the token that it appends to a text, or a special token with
     /// a known name.
-    pub fn of(tokenizer: &Tokenizer, behind: &[u32]) -> Option<Self> {
-        if let Some(&id) = behind.first() {
+    pub fn of(tokenizer: &Tokenizer, after: &[u32]) -> Option<Self> {
+        if let Some(&id) = after.first() {
             return Some(Self::new(id, "the tokenizer's post_processor"));
         }
         let added = tokenizer.get_added_vocabulary().get_added_tokens_decoder();
         let is_text = |id: &u32| added.get(id).is_some_and(|token| !token.special);
-        let ids = KNOWN.iter().filter_map(|name| tokenizer.token_to_id(name));
+        let ids = KNOWN_NAMES.iter().filter_map(|name| tokenizer.token_to_id(name));
         ids.filter(|id| !is_text(id)).map(|id| Self::new(id, "the tokenizer's special tokens")).next()
     }
 
@@ -60,7 +60,7 @@ impl TextEnd {
     ///
     /// # Errors
     /// Returns an error if a file that belongs to the tokenizer cannot be read.
-    pub fn beside(folder: &Path, tokens: &HashMap<String, u32>, own: Option<&Self>) -> Result<Option<Self>> {
+    pub fn next_to(folder: &Path, tokens: &HashMap<String, u32>, own: Option<&Self>) -> Result<Option<Self>> {
         let size = tokens.values().max().map_or(0, |&largest| u64::from(largest) + 1);
         let by_id = |file: &Map<String, Value>| {
             let ids = file.get("eos_token_id")?;
@@ -83,7 +83,8 @@ impl TextEnd {
             };
             for (key, id) in ids(&contents).filter(|(_, id)| *id >= size) {
                 log::warn!(
-                    "{}: `{key}` names the token {id}, which is ignored: the tokenizer has {}; correct the id",
+                    "{}: `{key}` names the token {id}, which is ignored because the tokenizer has {}; \
+                     correct the id",
                     path.display(),
                     counted(size as usize, "token")
                 );
@@ -114,13 +115,13 @@ fn warn_of_lacking(path: &Path, token: &str, tokens: &HashMap<String, u32>, end:
         Some(end) => {
             let name = tokens.iter().find(|(_, id)| **id == end.id).map(|(name, _)| excerpt(name));
             let name = name.unwrap_or_else(|| end.id.to_string());
-            format!("`{name}` ends a text instead, by {}", end.declared_by)
+            format!("`{name}` ends a text, as declared by {}", end.declared_by)
         }
         None => "no token ends a text".into(),
     };
     log::warn!(
-        "{}: `eos_token` is `{}`, which the tokenizer lacks: {instead}; add that token to the tokenizer, or correct its \
-         name",
+        "{}: `eos_token` is `{}`, which the tokenizer lacks, so {instead}; add that token to the tokenizer, \
+         or correct its name",
         path.display(),
         excerpt(token)
     );

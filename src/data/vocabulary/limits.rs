@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// The maximum growth of a text by its normalizer: Unicode's own normalization forms reach a factor of 18.
-const MOST_GROWTH: usize = 64;
+/// The largest factor by which a normalizer may lengthen a text. Unicode's own normalization forms reach 18.
+const MAX_GROWTH: usize = 64;
 
 /// The longest text that a tokenizer may prepend, in bytes.
-const LONGEST_PREPENDED: usize = 1024;
+const MAX_PREPENDED_LENGTH: usize = 1024;
 
 /// Returns an error if a tokenizer file replaces an empty match, or could expand a text excessively.
 pub(super) fn check(json: &Value) -> Result<()> {
@@ -32,7 +32,7 @@ fn collect<'a>(value: &'a Value, part: &str, found: &mut Vec<Replacement<'a>>) -
     let content = value["content"].as_str().unwrap_or_default();
     if let Some(pattern) = value["pattern"]["String"].as_str() {
         if pattern.is_empty() {
-            return Err(refused(part, "has an empty pattern, which is everywhere"));
+            return Err(refused(part, "has an empty pattern, which matches everywhere"));
         }
         found.push((pattern, content));
     }
@@ -41,13 +41,16 @@ fn collect<'a>(value: &'a Value, part: &str, found: &mut Vec<Replacement<'a>>) -
         let least = regex_syntax::parse(pattern).ok().map(|parsed| parsed.properties().minimum_len());
         let least = least.map(Option::unwrap_or_default);
         if least == Some(0) && value["type"] == "Replace" {
-            return Err(refused(part, &format!("has the pattern `{pattern}`, which also matches nothing")));
+            return Err(refused(
+                part,
+                &format!("has the pattern `{pattern}`, which also matches the empty string"),
+            ));
         }
-        if content.len() > MOST_GROWTH * least.unwrap_or(1) {
+        if content.len() > MAX_GROWTH * least.unwrap_or(1) {
             return Err(grows(part));
         }
     }
-    if value["prepend"].as_str().is_some_and(|text| text.len() > LONGEST_PREPENDED) {
+    if value["prepend"].as_str().is_some_and(|text| text.len() > MAX_PREPENDED_LENGTH) {
         return Err(grows(part));
     }
     value.as_object().into_iter().flatten().try_for_each(|(_, value)| collect(value, part, found))
@@ -59,7 +62,7 @@ fn check_growth(part: &str, replacements: &[Replacement<'_>]) -> Result<()> {
         let mut text = pattern.to_string();
         for (pattern, content) in &replacements[index..] {
             let grown = text.len() + text.matches(pattern).count() * content.len();
-            if grown > (MOST_GROWTH + 1) * replacements[index].0.len() {
+            if grown > (MAX_GROWTH + 1) * replacements[index].0.len() {
                 return Err(grows(part));
             }
             text = text.replace(pattern, content);
@@ -69,7 +72,7 @@ fn check_growth(part: &str, replacements: &[Replacement<'_>]) -> Result<()> {
 }
 
 fn grows(part: &str) -> Error {
-    refused(part, &format!("makes more than {MOST_GROWTH} times as much of a text as there is"))
+    refused(part, &format!("makes a text more than {MAX_GROWTH} times as long"))
 }
 
 fn refused(part: &str, problem: &str) -> Error {
@@ -103,12 +106,15 @@ mod tests {
         let grown = [doubling, doubled_in_turn.collect(), vec![replace("a", &"b".repeat(66))]];
         for normalizers in grown {
             assert!(
-                said(&normalizers).contains("its normalizer makes more than 64 times"),
+                said(&normalizers).contains("its normalizer makes a text more than 64 times"),
                 "{normalizers:?}"
             );
         }
-        assert!(said(&[json!({"type": "Prepend", "prepend": "x".repeat(1025)})]).contains("makes more than"));
+        assert!(said(&[json!({"type": "Prepend", "prepend": "x".repeat(1025)})]).contains(
+            "makes a text more \
+                                                                                           than"
+        ));
         assert!(said(&[replace("", "x")]).contains("has an empty pattern"));
-        assert!(said(&[regex("x*")]).contains("the pattern `x*`, which also matches nothing"));
+        assert!(said(&[regex("x*")]).contains("the pattern `x*`, which also matches the empty string"));
     }
 }

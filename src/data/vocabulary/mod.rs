@@ -105,7 +105,7 @@ impl Vocabulary {
         for (symbol, id) in symbols.iter().zip(0..) {
             if ids.insert(symbol.clone(), id).is_some() {
                 let symbol = excerpt(symbol);
-                return Err(Error::Input(format!("the symbol `{symbol}` stands twice in the vocabulary")));
+                return Err(Error::Input(format!("the symbol `{symbol}` appears twice in the vocabulary")));
             }
         }
         if symbols.is_empty() {
@@ -144,17 +144,17 @@ impl Vocabulary {
     /// Returns the errors of [`tokenizer`](Self::tokenizer) with the name of the file. Also returns an error if one of
     /// the files cannot be read, or if they contradict each other.
     pub(crate) fn read_tokenizer(path: &Path) -> Result<Self> {
-        let text = Text::open(path)?.whole()?;
+        let text = Text::open(path)?.read_to_string()?;
         if is_lfs_pointer(text.as_bytes()) {
             return Err(Error::file(path, LFS_POINTER));
         }
         let refused = |error: Error| Error::file(path, error.to_string());
         let mut json: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| refused(not_a_tokenizer(&error.to_string())))?;
-        let declared = Declared::beside(path)?;
+        let declared = Declared::next_to(path)?;
         declared.set_parts(&mut json);
         let read = TextTokenizer::parse_with(json, |tokenizer| declared.add_tokens(tokenizer));
-        read.map_err(refused)?.declared_beside(path)
+        read.map_err(refused)?.with_declared_end(path)
     }
 
     /// Creates a vocabulary from a tokenizer in the format of `tokenizer.json`, converted from the `vocab.json` at
@@ -162,15 +162,15 @@ impl Vocabulary {
     ///
     /// # Errors
     /// Returns the errors of [`read_tokenizer`](Self::read_tokenizer).
-    pub(crate) fn made_tokenizer(mut json: serde_json::Value, path: &Path) -> Result<Self> {
-        let declared = Declared::beside(path)?;
+    pub(crate) fn convert_tokenizer(mut json: serde_json::Value, path: &Path) -> Result<Self> {
+        let declared = Declared::next_to(path)?;
         declared.set_parts_of_pair(&mut json);
         let complete = |tokenizer: &mut Tokenizer| {
             declared.add_tokens(tokenizer)?;
             declared.add_around(tokenizer)
         };
         let made = TextTokenizer::parse_with(json, complete);
-        made.map_err(|error| Error::file(path, error.to_string()))?.declared_beside(path)
+        made.map_err(|error| Error::file(path, error.to_string()))?.with_declared_end(path)
     }
 
     /// Creates a vocabulary of the tokens of a tokenizer.

@@ -66,8 +66,8 @@ impl Part<'_> {
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut strings = Deserializer::from_str(text).into_iter::<String>();
     let symbol = strings.next()?.ok()?;
-    let behind = &text[strings.byte_offset()..];
-    (behind.is_empty() || behind.starts_with(char::is_whitespace)).then_some((symbol, behind))
+    let rest = &text[strings.byte_offset()..];
+    (rest.is_empty() || rest.starts_with(char::is_whitespace)).then_some((symbol, rest))
 }
 
 impl Vocabulary {
@@ -109,8 +109,8 @@ impl Vocabulary {
             if is_ambiguous {
                 let phrase = joined(from, length).unwrap_or_default();
                 return Err(Error::Input(format!(
-                    "`{}` (word {}) is one symbol or the beginning of several: put each symbol in double quotes, as \
-                     `{}`, or give ids by --tokens",
+                    "`{}` (word {}) is one symbol or the beginning of several; put each symbol in double \
+                     quotes, as `{}`, or pass ids with --tokens",
                     excerpt(&phrase),
                     from + 1,
                     phrases.written(&phrase)
@@ -127,15 +127,15 @@ impl Vocabulary {
         let mut parts = Vec::new();
         let mut rest = text.trim_start();
         while !rest.is_empty() {
-            let (word, behind) = rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len()));
+            let (word, after) = rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len()));
             let quoted = if word.starts_with('"') { quoted(rest) } else { None };
             let is_meant = |symbol: &str| self.word(symbol).is_some() || self.ids_of_word(word).is_none();
-            let (part, behind) = match quoted.filter(|(symbol, _)| is_meant(symbol)) {
-                Some((symbol, behind)) => (Part::Quoted(symbol), behind),
-                None => (Part::Word(word), behind),
+            let (part, after) = match quoted.filter(|(symbol, _)| is_meant(symbol)) {
+                Some((symbol, after)) => (Part::Quoted(symbol), after),
+                None => (Part::Word(word), after),
             };
             parts.push(part);
-            rest = behind.trim_start();
+            rest = after.trim_start();
         }
         parts
     }
@@ -164,7 +164,8 @@ impl Vocabulary {
         let phrase = symbols.find(|symbol| symbol.starts_with('"') && symbol.contains(' '));
         match phrase {
             Some(phrase) => Error::Input(format!(
-                "{unknown}; symbols with spaces may stand in double quotes, as `{phrase}`; or give ids by --tokens"
+                "{unknown}; put symbols with spaces in double quotes, as `{phrase}`, or pass ids with \
+                 --tokens"
             )),
             None => unknown,
         }
@@ -198,7 +199,7 @@ mod tests {
         assert_eq!(orders.encode("place order now").unwrap(), [1, 3]);
         let said = orders.encode("pay pluck order").unwrap_err().to_string();
         assert!(
-            said.starts_with("`pluck` (word 2) is not in the vocabulary of 4 symbols; symbols with"),
+            said.starts_with("`pluck` (word 2) is not in the vocabulary of 4 symbols; put symbols with"),
             "{said}"
         );
         assert!(said.contains("as `\"place order\"`") && said.contains("--tokens"), "{said}");
@@ -209,7 +210,7 @@ mod tests {
         let places = vocabulary(&["new", "york", "new york"]);
         let said = places.encode("york new york").unwrap_err().to_string();
         let expected =
-            "`new york` (word 2) is one symbol or the beginning of several: put each symbol in double quotes";
+            "`new york` (word 2) is one symbol or the beginning of several; put each symbol in double quotes";
         assert!(said.starts_with(expected), "{said}");
         assert_eq!(places.encode(r#""new york" "new" "york""#).unwrap(), [2, 0, 1]);
         assert_eq!(places.decode(&[2, 0, 1]), r#""new york" "new" york"#);

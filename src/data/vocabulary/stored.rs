@@ -42,7 +42,7 @@ impl Vocabulary {
 }
 
 /// The expected contents of the file.
-const STORED: &str = "what the tokens of the weights stand for; take the file from the run that made them";
+const STORED: &str = "the meaning of the tokens of the weights; copy the file from the run that wrote them";
 
 /// The format of `vocabulary.json`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -100,7 +100,7 @@ impl TryFrom<Stored> for Vocabulary {
                     Some(1..=0x1_0000_0000) => {
                         Ok(Vocabulary::integers(integers, &special).with_columns(columns))
                     }
-                    _ => Err(Error::Input(format!("{integers} integers are no vocabulary"))),
+                    _ => Err(Error::Input(format!("{integers} integers are not a vocabulary"))),
                 }
             }
             Stored::Characters { characters } => Vocabulary::characters(characters.chars()),
@@ -110,7 +110,7 @@ impl TryFrom<Stored> for Vocabulary {
             Stored::Tokenizer { tokenizer, end } => {
                 let tokenizer = TextTokenizer::parse(tokenizer)?;
                 let end = end.map(|id| TextEnd { id, declared_by: "vocabulary.json".into() });
-                Ok(tokenizer.ending_in(end)?.into())
+                Ok(tokenizer.with_end(end)?.into())
             }
         }
     }

@@ -83,7 +83,7 @@ fn encoding_ignores_bpe_dropout() {
 #[test]
 fn characters_a_tokenizer_would_drop_are_refused() {
     let vocabulary = pairs(AB, "").unwrap();
-    assert_eq!(vocabulary.encode("a ab").unwrap(), [0, 2], "what cuts words is no part of them");
+    assert_eq!(vocabulary.encode("a ab").unwrap(), [0, 2], "word separators are not tokens");
     assert_eq!(
         vocabulary.encode("ab aéb").unwrap_err().to_string(),
         "`é` (character 5) is not in the vocabulary of 3 tokens"
@@ -94,7 +94,7 @@ fn characters_a_tokenizer_would_drop_are_refused() {
     assert_eq!((with_unknown.unknown_token(), told(&[0; 99])), (Some(3), None));
     assert!(
         told(&[0, 3, 3])
-            .is_some_and(|told| told.starts_with("2 of 3 tokens are `?`: the tokenizer has no tokens"))
+            .is_some_and(|told| told.starts_with("2 of 3 tokens are `?`, because the tokenizer lacks tokens"))
     );
 
     let mut with_end = tokenizer_of_pairs(AB, "");
@@ -104,7 +104,7 @@ fn characters_a_tokenizer_would_drop_are_refused() {
     assert_eq!(
         with_end.encode("a</s>s").unwrap_err().to_string(),
         "`s` (character 6) is not in the vocabulary of 4 tokens",
-        "alone it is no part of the token"
+        "on its own it is not part of the token"
     );
 }
 
@@ -126,12 +126,12 @@ fn template_tokens_surround_only_whole_texts() {
     assert_eq!(framed.encode_whole("ab").unwrap(), [6, 3, 4]);
     assert_eq!(framed.encode_whole("").unwrap(), [6, 4]);
     assert_eq!(framed.encode("ab").unwrap(), [3]);
-    assert_eq!(tokenizer().encode_whole("ab").unwrap(), [3], "a tokenizer may put nothing there");
+    assert_eq!(tokenizer().encode_whole("ab").unwrap(), [3], "a tokenizer may add no tokens");
     assert_eq!((framed.is_special(6), framed.is_special(4)), (true, false));
 }
 
 #[test]
-fn ids_with_large_holes_are_refused() {
+fn ids_with_large_gaps_are_refused() {
     let error = pairs(r#""a": 0, "b": 1, "ab": 4000000000"#, "").unwrap_err().to_string();
     assert!(error.contains("numbers its 3 tokens up to 4000000000"), "{error}");
 }
@@ -140,7 +140,7 @@ fn ids_with_large_holes_are_refused() {
 fn an_id_of_two_tokens_is_refused() {
     let error = pairs(r#""a": 0, "b": 1, "ab": 1"#, "").unwrap_err().to_string();
     let expected =
-        "gives the id 1 to `ab` and to `b`: give each token its own id, or save the tokenizer anew";
+        "gives the id 1 to `ab` and to `b`; give each token its own id, or save the tokenizer again";
     assert_eq!(error, expected);
 }
 

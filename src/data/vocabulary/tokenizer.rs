@@ -63,15 +63,15 @@ impl TextTokenizer {
             .unwrap_or_else(|_| Err(not_a_tokenizer("a part of it is damaged")))
     }
 
-    /// Adds the end of a text that files next to its own at `path` declare.
-    pub fn declared_beside(self, path: &Path) -> Result<Vocabulary> {
+    /// Adds the end-of-text token that files next to its own file at `path` declare.
+    pub fn with_declared_end(self, path: &Path) -> Result<Vocabulary> {
         let folder = path.parent().unwrap_or(Path::new("."));
-        let end = TextEnd::beside(folder, &self.tokenizer.get_vocab(true), self.end.as_ref())?;
-        Ok(self.ending_in(end)?.into())
+        let end = TextEnd::next_to(folder, &self.tokenizer.get_vocab(true), self.end.as_ref())?;
+        Ok(self.with_end(end)?.into())
     }
 
     /// Sets the end-of-text token, if one is declared.
-    pub fn ending_in(self, end: Option<TextEnd>) -> Result<Self> {
+    pub fn with_end(self, end: Option<TextEnd>) -> Result<Self> {
         let Some(end) = end else { return Ok(self) };
         if end.id as usize >= self.size {
             let size = counted(self.size, "token");
@@ -95,14 +95,14 @@ impl TextTokenizer {
         }
         let tokens = tokenizer.get_vocab(true);
         let Some(&largest) = tokens.values().max() else {
-            return Err(Error::Input("the tokenizer has no tokens".into()));
+            return Err(Error::Input("the tokenizer does not have any tokens".into()));
         };
         // Some gaps are common, and the model has rows for them. The library iterates over all ids when it stores them.
         let (count, size) = (tokens.len(), largest as usize + 1);
         if size > 2 * count {
             return Err(Error::Input(format!(
-                "the tokenizer numbers its {} up to {largest}: a model would have room for all that is between, \
-                 so number them from 0 without holes",
+                "the tokenizer numbers its {} up to {largest}: a model would have weights for all ids \
+                 between; number the tokens from 0 without gaps",
                 counted(count, "token")
             )));
         }
@@ -113,8 +113,8 @@ impl TextTokenizer {
         let around = around(&tokenizer)?;
         if let Some(&id) = around.iter().flatten().find(|&&id| id as usize >= size) {
             return Err(Error::Input(format!(
-                "the tokenizer's post_processor puts the token {id} around a text, and ids run from 0 to {largest}: \
-                 correct the ids of its special tokens"
+                "the tokenizer's post_processor adds the token {id} to a text, but ids run from 0 to \
+                 {largest}; correct the ids of its special tokens"
             )));
         }
         let end = TextEnd::of(&tokenizer, &around[1]);
@@ -202,10 +202,10 @@ impl TextTokenizer {
 /// Returns the error for file contents that are not a tokenizer.
 pub(super) fn not_a_tokenizer(problem: &str) -> Error {
     let problem = problem.replace("struct Tokenizer", "an object");
-    Error::Input(format!("is no tokenizer: {problem}; save it with the `tokenizers` library"))
+    Error::Input(format!("is not a tokenizer: {problem}; save it with the `tokenizers` library"))
 }
 
-/// Refuses an id of two tokens: only one of them would be stored.
+/// Returns an error if two tokens share an id, as only one of them would be stored.
 fn check_ids(tokens: &HashMap<String, u32>) -> Result<()> {
     let mut seen = HashSet::with_capacity(tokens.len());
     let Some(shared) = tokens.values().filter(|&&id| !seen.insert(id)).min() else { return Ok(()) };
@@ -213,7 +213,7 @@ fn check_ids(tokens: &HashMap<String, u32>) -> Result<()> {
     names.sort_unstable();
     let names: Vec<_> = names.into_iter().take(2).map(|name| format!("`{}`", excerpt(name))).collect();
     Err(Error::Input(format!(
-        "gives the id {shared} to {}: give each token its own id, or save the tokenizer anew",
+        "gives the id {shared} to {}; give each token its own id, or save the tokenizer again",
         names.join(" and to ")
     )))
 }
@@ -222,8 +222,8 @@ fn check_ids(tokens: &HashMap<String, u32>) -> Result<()> {
 /// in its ids; the `model` part of its own file is kept in this case.
 fn stored(tokenizer: &Tokenizer, model: Option<&Value>) -> serde_json::Result<Value> {
     let ids = tokenizer.get_vocab(false);
-    let has_holes = |ids: &HashMap<String, u32>| ids.values().any(|&id| id as usize >= ids.len());
-    let Some(model) = model.filter(|model| model.is_object() && has_holes(&ids)) else {
+    let has_gaps = |ids: &HashMap<String, u32>| ids.values().any(|&id| id as usize >= ids.len());
+    let Some(model) = model.filter(|model| model.is_object() && has_gaps(&ids)) else {
         return serde_json::to_value(tokenizer);
     };
     let mut without = tokenizer.clone();
@@ -242,8 +242,8 @@ fn around(tokenizer: &Tokenizer) -> Result<[Vec<u32>; 2]> {
     let whole = tokenizer
         .post_process(text, None, true)
         .map_err(|error| Error::Input(format!("the tokenizer's post_processor fails: {error}")))?;
-    let (ids, is_put) = (whole.get_ids(), whole.get_special_tokens_mask());
-    let before = is_put.iter().take_while(|&&is_put| is_put == 1).count();
+    let (ids, is_added) = (whole.get_ids(), whole.get_special_tokens_mask());
+    let before = is_added.iter().take_while(|&&is_added| is_added == 1).count();
     Ok([ids[..before].to_vec(), ids.get(before + 1..).unwrap_or_default().to_vec()])
 }
 

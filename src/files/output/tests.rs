@@ -18,12 +18,15 @@ fn only_what_the_same_command_made_is_replaced() {
     assert!(write(&out, "inspect", "three").unwrap_err().to_string().contains("not made by `inspect`"));
     fs::write(out.join("notes.txt"), "mine").unwrap();
     let refused = write(&out, "export", "four").unwrap_err();
-    assert!(refused.to_string().contains("also holds `notes.txt`"), "{refused}");
+    assert!(refused.to_string().contains("also contains `notes.txt`"), "{refused}");
     assert_eq!(fs::read_to_string(out.join("a.txt")).unwrap(), "two");
     fs::remove_file(out.join("notes.txt")).unwrap();
     fs::write(out.join("a.txt"), "mine").unwrap();
     let refused = write(&out, "export", "four").unwrap_err();
-    assert!(refused.to_string().contains("holds another `a.txt` than `export` wrote"), "{refused}");
+    assert!(
+        refused.to_string().contains("contains `a.txt`, which has changed since `export` wrote it"),
+        "{refused}"
+    );
     assert_eq!(fs::read_to_string(out.join("a.txt")).unwrap(), "mine");
     // A folder made by an earlier version, without hashes.
     fs::write(out.join(MADE_BY), "export\na.txt").unwrap();
@@ -39,7 +42,7 @@ fn only_what_the_same_command_made_is_replaced() {
 /// Writes an output folder `out` of `export`, and prepares its replacement next to it.
 fn two_outputs(place: &Path) -> HiddenFolder {
     write(&place.join("out"), "export", "one").unwrap();
-    let hidden = HiddenFolder::beside(&place.join("out"), WRITING, OPTION).unwrap();
+    let hidden = HiddenFolder::next_to(&place.join("out"), WRITING, OPTION).unwrap();
     fs::write(hidden.path().join("a.txt"), "two").unwrap();
     hidden
 }
@@ -50,7 +53,7 @@ fn names_in(place: &Path) -> Vec<String> {
 
 #[test]
 fn folders_are_replaced_with_and_without_an_exchange() {
-    for way in [put, replace] {
+    for way in [publish, replace] {
         let place = tempfile::tempdir().unwrap();
         let mut hidden = two_outputs(place.path());
         way(&mut hidden, &place.path().join("out")).unwrap();
@@ -83,7 +86,7 @@ fn replaced_folder_is_restored_after_a_kill() {
     fs::write(place.path().join(".writing-output-d4E5f6/a.txt"), "half").unwrap();
     fs::create_dir_all(place.path().join(".writing-output-notes/of mine")).unwrap();
     fs::create_dir(place.path().join(".writing-output-young1")).unwrap();
-    let living = HiddenFolder::beside(&place.path().join("other"), WRITING, OPTION).unwrap();
+    let living = HiddenFolder::next_to(&place.path().join("other"), WRITING, OPTION).unwrap();
     fs::write(living.path().join("a.txt"), "half").unwrap();
     check_output(&place.path().join("out"), "export").unwrap();
     assert_eq!(fs::read_to_string(place.path().join("out/a.txt")).unwrap(), "one");
@@ -103,12 +106,12 @@ fn pipes_in_an_output_folder_never_block() {
         assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
     };
     make(&pipe);
-    for said in [read_own(&pipe).unwrap_err(), sha256(&pipe).unwrap_err()].map(|error| error.to_string()) {
-        assert!(said.starts_with(&format!("{}: is a pipe", pipe.display())), "{said}");
+    for message in [read_own(&pipe).unwrap_err(), sha256(&pipe).unwrap_err()].map(|error| error.to_string()) {
+        assert!(message.starts_with(&format!("{}: is a pipe", pipe.display())), "{message}");
     }
     make(&place.path().join("plots").join(MADE_BY));
-    let said = check_output(&place.path().join("plots"), "plot").unwrap_err().to_string();
-    assert!(said.contains("was not made by `plot`"), "{said}");
+    let message = check_output(&place.path().join("plots"), "plot").unwrap_err().to_string();
+    assert!(message.contains("was not made by `plot`"), "{message}");
 }
 
 #[test]
@@ -120,8 +123,8 @@ fn failed_writes_leave_nothing_behind() {
         let full = io::Error::from(ErrorKind::StorageFull);
         Err::<(), _>(Error::io("write", folder.join("b.txt"), full))
     });
-    let said = failed.unwrap_err().to_string();
-    assert!(said.contains(&format!("`{}`", out.join("b.txt").display())), "{said}");
-    assert!(said.contains("no space is left"), "{said}");
+    let message = failed.unwrap_err().to_string();
+    assert!(message.contains(&format!("`{}`", out.join("b.txt").display())), "{message}");
+    assert!(message.contains("no space left"), "{message}");
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn said(name: &str, bytes: &[u8]) -> String {
+fn message(name: &str, bytes: &[u8]) -> String {
     let byte = bytes.iter().position(|byte| *byte == 0).unwrap_or(0);
     problem(Path::new(name), byte, bytes, bytes)
 }
@@ -22,86 +22,95 @@ fn bytes_are_named_by_what_they_look_like() {
     let cases = [
         (wide(text, u16::to_le_bytes), "UTF-16 (little endian, without"),
         (wide(text, u16::to_be_bytes), "UTF-16 (big endian, without"),
-        (wide(&format!("\u{feff}{text}"), u16::to_le_bytes), "UTF-16 (little endian):"),
+        (wide(&format!("\u{feff}{text}"), u16::to_le_bytes), "UTF-16 (little endian);"),
         (wide("天地玄黄\n宇宙洪荒\n", u16::to_le_bytes), "UTF-16 (little endian, without"),
-        (wider(text, u32::to_le_bytes), "UTF-32 (little endian, without a byte order mark): convert"),
-        (wider(text, u32::to_be_bytes), "UTF-32 (big endian, without a byte order mark): convert"),
+        (wider(text, u32::to_le_bytes), "UTF-32 (little endian, without a byte order mark); convert"),
+        (wider(text, u32::to_be_bytes), "UTF-32 (big endian, without a byte order mark); convert"),
         (wider("天地玄黄\n宇宙洪荒\n", u32::to_le_bytes), "UTF-32 (little endian, without"),
         (wider("Hi\n", u32::to_be_bytes), "UTF-32 (big endian, without"),
         (ids(&[18, 47, 56, 57, 58, 1, 15, 47, 0, 64]), "token ids (uint16, as nanoGPT writes them)"),
         (ids(&[5962, 22307, 25, 198, 8421, 356, 5120, 597, 2252, 11, 3285]), "token ids (uint16"),
         ([128_000u32, 9906, 1917, 13].iter().flat_map(|id| id.to_le_bytes()).collect(), "token ids (uint32)"),
-        (b"\x1f\x8b\x08\x08\x00\x00".to_vec(), "gzip: unpack it with `gunzip -c"),
+        (b"\x1f\x8b\x08\x08\x00\x00".to_vec(), "gzip; unpack it with `gunzip -c"),
         (b"PK\x03\x04\x14\x00".to_vec(), "a zip archive"),
         (
             [5u64, 40_000, 7, 130_000].iter().flat_map(|id| id.to_le_bytes()).collect(),
-            "token ids (int64): convert it with `od -An -v -t u8 -w8",
+            "token ids (int64); convert it with `od -An -v -t u8 -w8",
         ),
         (
             [5u16, 400, 7, 13, 900].iter().flat_map(|id| id.to_be_bytes()).collect(),
-            "token ids (big-endian uint16): convert it with `od -An -v -t u2 -w2 --endian=big",
+            "token ids (big-endian uint16); convert it with `od -An -v -t u2 -w2 --endian=big",
         ),
         (
             [20_240_520u32, 1, 0, 3].iter().flat_map(|id| id.to_le_bytes()).collect(),
-            "token ids (uint16, as llm.c writes them behind a header of 1,024 bytes): convert it with `od -An -v -j 1024 -t u2",
+            "token ids (uint16, as llm.c writes them after a header of 1,024 bytes); convert it with `od -An -v \
+             -j 1024 -t u2",
         ),
-        ([vec![b'a'; 257], b"ustar\x0000".to_vec()].concat(), "a tar archive: unpack it with `tar xf"),
+        ([vec![b'a'; 257], b"ustar\x0000".to_vec()].concat(), "a tar archive; unpack it with `tar xf"),
         (
             b"PK\x03\x04\x14\x00\x00\x00\x08\x00zzzz[Content_Types].xml\x00".to_vec(),
-            "a file of Excel or Word: save",
+            "an Excel or Word file; save",
         ),
-        (b"\x80\x04\x95\xf0\x00\x00".to_vec(), "a pickle of Python: write"),
+        (b"\x80\x04\x95\xf0\x00\x00".to_vec(), "a Python pickle; convert"),
         (
             b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (50, 6), }".to_vec(),
-            "a NumPy array: floats are not tokens",
+            "a NumPy array; floats are not tokens",
         ),
         (
             b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, 'shape': (50, 6), }".to_vec(),
-            "a NumPy array: convert it with `python3",
+            "a NumPy array; convert it with `python3",
         ),
-        (b"PAR1\x15\x04\x15\x00".to_vec(), "Parquet: convert it with `python3"),
+        (b"PAR1\x15\x04\x15\x00".to_vec(), "Parquet; convert it with `python3"),
     ];
     for (bytes, expected) in cases {
-        let said = said("a.bin", &bytes);
-        assert!(said.contains(&format!("it looks like {expected}")), "{expected}: {said}");
+        let message = message("a.bin", &bytes);
+        assert!(message.contains(&format!("it looks like {expected}")), "{expected}: {message}");
     }
     for (name, other) in [("a.txt", "a.converted.txt"), ("a.csv.gz", "a.csv"), ("a.gz", "a.txt")] {
         assert_eq!(Names { file: name.into(), path: name.into() }.unpacked(), other);
     }
     let one = format!("{}\0end", "word ".repeat(30));
     assert!(
-        said("a", one.as_bytes()).contains("a NUL byte at byte 150, which no text has: remove it with `tr")
+        message("a", one.as_bytes())
+            .contains("a NUL byte at byte 150, which is not text; remove it with `tr")
     );
     for separated in [b"hello\0world ".repeat(30), b"PATH=/usr/bin\0HOME=/root\0LANG=C.UTF-8\0".repeat(9)] {
-        let said = said("a.txt", &separated);
+        let message = message("a.txt", &separated);
         assert!(
-            said.contains("which no text has: make line breaks of them with `tr '\\000' '\\n' <"),
-            "{said}"
+            message.contains("which are not text; convert them to line breaks with `tr '\\000' '\\n' <"),
+            "{message}"
         );
     }
-    assert!(said("a", &[0; 64]).starts_with("is not text: it holds NUL bytes, the first at byte 0"));
+    assert!(message("a", &[0; 64]).starts_with("is not text: it contains NUL bytes, the first at byte 0"));
 }
 
 #[test]
 fn encodings_of_one_byte_are_guessed_by_language() {
     // "Съешь же ещё этих мягких французских булок" in KOI8-R and in windows-1251.
-    let koi8 = b"\xf3\xdf\xc5\xdb\xd8 \xd6\xc5 \xc5\xdd\xa3 \xdc\xd4\xc9\xc8 \xcd\xd1\xc7\xcb\xc9\xc8 \xc6\xd2\xc1\xce\xc3\xd5\xda\xd3\xcb\xc9\xc8 \xc2\xd5\xcc\xcf\xcb";
-    let ansi = b"\xd1\xfa\xe5\xf8\xfc \xe6\xe5 \xe5\xf9\xb8 \xfd\xf2\xe8\xf5 \xec\xff\xe3\xea\xe8\xf5 \xf4\xf0\xe0\xed\xf6\xf3\xe7\xf1\xea\xe8\xf5 \xe1\xf3\xeb\xee\xea";
-    let french = b"D\xe9claration universelle des droits de l'homme, \xe9gaux en dignit\xe9. \xc0 l'\xe9t\xe9, f\xeate tr\xe8s gaie.";
+    let koi8 = b"\xf3\xdf\xc5\xdb\xd8 \xd6\xc5 \xc5\xdd\xa3 \xdc\xd4\xc9\xc8 \xcd\xd1\xc7\xcb\xc9\xc8 \
+        \xc6\xd2\xc1\xce\xc3\xd5\xda\xd3\xcb\xc9\xc8 \xc2\xd5\xcc\xcf\xcb";
+    let ansi = b"\xd1\xfa\xe5\xf8\xfc \xe6\xe5 \xe5\xf9\xb8 \xfd\xf2\xe8\xf5 \xec\xff\xe3\xea\xe8\xf5 \
+        \xf4\xf0\xe0\xed\xf6\xf3\xe7\xf1\xea\xe8\xf5 \xe1\xf3\xeb\xee\xea";
+    let french = b"D\xe9claration universelle des droits de l'homme, \xe9gaux en dignit\xe9. \xc0 \
+        l'\xe9t\xe9, f\xeate tr\xe8s gaie.";
     for (bytes, encoding) in
         [(&koi8[..], "KOI8-"), (&ansi[..], "windows-1251"), (&french[..], "windows-1252")]
     {
-        let said = said("a b.txt", bytes);
-        assert!(said.contains(&format!("its encoding is a guess, for example {encoding}")), "{said}");
-        let is_command = said.contains("`iconv -f ") && said.contains("-t UTF-8 FILE > FILE.utf8.txt`;");
-        assert!(is_command, "{said}");
+        let message = message("a b.txt", bytes);
+        assert!(message.contains(&format!("its encoding may be {encoding}")), "{message}");
+        let is_command =
+            message.contains("`iconv -f ") && message.contains("-t UTF-8 FILE > FILE.utf8.txt`;");
+        assert!(is_command, "{message}");
     }
     for little in [&b"r\xe9sum\xe9"[..], b"\xfd\xfe\xe4"] {
-        let said = said("a", little);
-        assert!(said.contains("`iconv -f ENCODING -t UTF-8 FILE") && !said.contains("looks like"), "{said}");
+        let message = message("a", little);
+        assert!(
+            message.contains("`iconv -f ENCODING -t UTF-8 FILE") && !message.contains("looks like"),
+            "{message}"
+        );
     }
     let damaged = "ä b\n".repeat(20).into_bytes().into_iter().chain([0xff]).collect::<Vec<_>>();
-    assert!(said("a", &damaged).contains("UTF-8 with damage: drop that with `iconv -c -f UTF-8"));
+    assert!(message("a", &damaged).contains("damaged UTF-8; drop the damaged bytes with `iconv -c -f UTF-8"));
 }
 
 #[test]

@@ -12,8 +12,8 @@ const DRAWS: u32 = 100_000;
 /// runs, and the seed is fixed. A distribution that is off by 2 % exceeds this threshold.
 fn assert_draws_follow(sampling: Sampling, seen: &[u32], expected: &[f64]) {
     let probabilities = sampling.probabilities(&LOGITS, seen);
-    for (token, (&is, &should)) in probabilities.iter().zip(expected).enumerate() {
-        assert!((is - should).abs() < 1e-6, "{token}: {is}, not {should}");
+    for (token, (&found, &expected)) in probabilities.iter().zip(expected).enumerate() {
+        assert!((found - expected).abs() < 1e-6, "{token}: {found}, not {expected}");
     }
     let mut generator = generator(42, Purpose::Sampling, [0, 0]);
     let mut counts = [0u32; LOGITS.len()];
@@ -24,7 +24,7 @@ fn assert_draws_follow(sampling: Sampling, seen: &[u32], expected: &[f64]) {
     let mut possible = 0;
     for (&count, &probability) in counts.iter().zip(expected) {
         if probability == 0.0 {
-            assert_eq!(count, 0, "what was removed is never drawn");
+            assert_eq!(count, 0, "removed tokens are never drawn");
             continue;
         }
         let mean = probability * f64::from(DRAWS);
@@ -36,7 +36,7 @@ fn assert_draws_follow(sampling: Sampling, seen: &[u32], expected: &[f64]) {
     assert!(chi_square < bound, "chi-square {chi_square} with {freedom} degrees of freedom");
 }
 
-/// Returns the `weights` divided by their sum.
+/// Divides the `weights` by their sum.
 fn normalized(weights: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let weights: Vec<f64> = weights.into_iter().collect();
     let sum: f64 = weights.iter().sum();
@@ -53,7 +53,7 @@ fn only(kept: &[usize]) -> Vec<f64> {
 }
 
 #[test]
-fn without_filters_draws_follow_the_softmax() {
+fn unfiltered_draws_follow_the_softmax() {
     assert_draws_follow(Sampling::default(), &[], &normalized(exponentials()));
 }
 
@@ -79,7 +79,7 @@ fn draws_of_the_nucleus_follow_their_share() {
 }
 
 #[test]
-fn draws_above_the_least_probability_follow_their_share() {
+fn draws_above_min_p_follow_their_share() {
     // e^2 * 0.3 = 2.217, so logits of at least 0.796 are kept.
     assert_draws_follow(Sampling { min_p: 0.3, ..Sampling::default() }, &[], &only(&[2, 5, 8, 3]));
 }
@@ -95,7 +95,7 @@ fn repetition_penalty_samples_the_penalized_softmax() {
 }
 
 #[test]
-fn filters_together_are_taken_one_after_the_other() {
+fn combined_filters_apply_in_order() {
     let sampling = Sampling { temperature: 0.7, top_k: 6, top_p: 0.93, ..Sampling::default() };
     let hot = normalized(LOGITS.map(|logit| (f64::from(logit) / 0.7).exp()));
     let six = [2, 5, 8, 3, 10, 0];
@@ -118,7 +118,7 @@ fn greedy_takes_the_first_argmax() {
 }
 
 #[test]
-fn invalid_sampling_options_are_refused() {
+fn invalid_sampling_options_are_rejected() {
     let default = Sampling::default;
     for (sampling, option) in [
         (Sampling { temperature: -0.5, ..default() }, "--temperature -0.5"),
@@ -151,7 +151,7 @@ proptest! {
         let probabilities = sampling.probabilities(&logits, &[]);
         let sum: f64 = probabilities.iter().sum();
         prop_assert!((sum - 1.0).abs() < 1e-9, "{sum}");
-        prop_assert!(probabilities[likeliest(&logits) as usize] > 0.0);
+        prop_assert!(probabilities[argmax(&logits) as usize] > 0.0);
         prop_assert!(probabilities[sampling.choose(&logits, &[], uniform) as usize] > 0.0);
         if top_k > 0 {
             prop_assert!(probabilities.iter().filter(|&&probability| probability > 0.0).count() <= top_k);

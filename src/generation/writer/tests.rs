@@ -19,7 +19,7 @@ fn prompt(tokens: &[u32]) -> Prompt {
 
 fn continued(model: &Model<NdArray>, prompt: &Prompt, options: &Options) -> Result<Vec<Continuation>> {
     let vocabulary = Vocabulary::integers(11, &[]);
-    write((model, SIZES), &vocabulary, prompt, options, &Default::default(), |_, _| Ok(()))
+    generate((model, SIZES), &vocabulary, prompt, options, &Default::default(), |_, _| Ok(()))
 }
 
 #[test]
@@ -52,10 +52,10 @@ fn kv_cache_leaves_generated_tokens_unchanged() {
 fn greedy_takes_the_argmax_and_seeds_vary_samples() {
     let model = model(&config(PositionScheme::Learned));
     let options = Options { max_new: 19, samples: 2, alternatives: Some(4), ..Options::default() };
-    let write = |sampling, seed| {
+    let generate = |sampling, seed| {
         continued(&model, &prompt(&[3]), &Options { sampling, seed, ..options.clone() }).unwrap()
     };
-    let greedy = write(Sampling::GREEDY, 0);
+    let greedy = generate(Sampling::GREEDY, 0);
     assert_eq!(greedy[0], greedy[1]);
     for (token, (probability, alternatives)) in
         greedy[0].tokens.iter().zip(greedy[0].probabilities.iter().zip(&greedy[0].alternatives))
@@ -64,18 +64,18 @@ fn greedy_takes_the_argmax_and_seeds_vary_samples() {
         assert_eq!(alternatives.len(), 4);
         assert!(alternatives.is_sorted_by(|a, b| a.probability >= b.probability));
     }
-    let drawn = write(Sampling::default(), 0);
-    assert_eq!(drawn, write(Sampling::default(), 0));
+    let drawn = generate(Sampling::default(), 0);
+    assert_eq!(drawn, generate(Sampling::default(), 0));
     assert_ne!(drawn[0].tokens, drawn[1].tokens);
-    assert_ne!(drawn[0].tokens, write(Sampling::default(), 1)[0].tokens);
+    assert_ne!(drawn[0].tokens, generate(Sampling::default(), 1)[0].tokens);
 }
 
 #[test]
 fn samples_are_independent_of_batch_size() {
     let model = model(&config(PositionScheme::Rotary));
-    let write =
+    let generate =
         |samples| continued(&model, &prompt(&[3, 1]), &Options { max_new: 5, samples, ..Options::default() });
-    assert_eq!(write(1).unwrap()[0].tokens, write(3).unwrap()[0].tokens);
+    assert_eq!(generate(1).unwrap()[0].tokens, generate(3).unwrap()[0].tokens);
 }
 
 #[test]
@@ -95,55 +95,57 @@ fn stop_token_ends_only_its_own_row() {
 }
 
 #[test]
-fn the_text_streams_in_pieces_beyond_the_context() {
+fn streamed_pieces_join_to_the_text() {
     let model = model(&config(PositionScheme::Learned));
     let vocabulary = Vocabulary::characters("abcdefghijk".chars()).unwrap();
     let options = Options { max_new: 12, stop_strings: vec!["zz".into()], samples: 2, ..Options::default() };
     let mut texts = [String::new(), String::new()];
-    let watch = |sample: usize, text: &str| {
+    let on_text = |sample: usize, text: &str| {
         texts[sample].push_str(text);
         Ok(())
     };
-    let written = write((&model, SIZES), &vocabulary, &prompt(&[3, 1]), &options, &Default::default(), watch);
-    let written = written.unwrap();
-    assert_eq!(texts[0], written[0].text);
-    assert_eq!(texts[1], written[1].text);
-    assert_eq!(vocabulary.encode(&texts[1]).unwrap(), written[1].tokens);
+    let generated =
+        generate((&model, SIZES), &vocabulary, &prompt(&[3, 1]), &options, &Default::default(), on_text);
+    let generated = generated.unwrap();
+    assert_eq!(texts[0], generated[0].text);
+    assert_eq!(texts[1], generated[1].text);
+    assert_eq!(vocabulary.encode(&texts[1]).unwrap(), generated[1].tokens);
     // After 2 + 5 tokens the context is full, and 4 tokens are kept.
     assert_eq!(window(SIZES, &prompt(&[3, 1]), false), [7, 4]);
-    assert_eq!(window(SIZES, &prompt(&[3; 9]), false), [9, 4], "a longer prompt is read whole");
+    assert_eq!(window(SIZES, &prompt(&[3; 9]), false), [9, 4], "a longer prompt is read in full");
     assert_eq!(window(SIZES, &prompt(&[3; 9]), true), [7, 4]);
 }
 
 #[test]
-fn whoever_watches_ends_the_writing_by_an_error() {
+fn callback_errors_stop_generation() {
     let model = model(&config(PositionScheme::Learned));
     let mut pieces = 0;
-    let watch = |_, _: &str| {
+    let on_text = |_, _: &str| {
         pieces += 1;
         if pieces == 3 { Err(Error::Failed("the GPU is gone".into())) } else { Ok(()) }
     };
     let options = Options { max_new: 5, ..Options::default() };
     let vocabulary = Vocabulary::integers(11, &[]);
-    let written = write((&model, SIZES), &vocabulary, &prompt(&[3]), &options, &Default::default(), watch);
-    assert_eq!(written.unwrap_err().to_string(), "the GPU is gone");
-    assert_eq!(pieces, 3, "nothing more is written");
+    let generated =
+        generate((&model, SIZES), &vocabulary, &prompt(&[3]), &options, &Default::default(), on_text);
+    assert_eq!(generated.unwrap_err().to_string(), "the GPU is gone");
+    assert_eq!(pieces, 3, "no text follows the error");
 }
 
 #[test]
-fn tokens_that_the_vocabulary_lacks_are_never_written() {
+fn tokens_outside_the_vocabulary_are_never_generated() {
     let model = model(&config(PositionScheme::Learned));
     let vocabulary = Vocabulary::integers(2, &[]);
     let options = Options { max_new: 50, alternatives: Some(9), ..Options::default() };
-    let written =
-        write((&model, SIZES), &vocabulary, &prompt(&[1]), &options, &Default::default(), |_, _| Ok(()));
-    let written = &written.unwrap()[0];
-    assert!(written.tokens.iter().all(|&token| token < 2));
-    assert!(written.alternatives.iter().all(|step| step.len() == 2));
+    let generated =
+        generate((&model, SIZES), &vocabulary, &prompt(&[1]), &options, &Default::default(), |_, _| Ok(()));
+    let generated = &generated.unwrap()[0];
+    assert!(generated.tokens.iter().all(|&token| token < 2));
+    assert!(generated.alternatives.iter().all(|step| step.len() == 2));
 }
 
 #[test]
-fn what_cannot_be_continued_is_refused() {
+fn invalid_prompts_and_options_are_rejected() {
     let decoder = model(&config(PositionScheme::Rotary));
     let default = Options::default;
     for (tokens, options, message) in [
@@ -162,9 +164,9 @@ fn what_cannot_be_continued_is_refused() {
         assert!(error.to_string().starts_with(message), "{error}");
         assert_eq!(error.exit_code(), 2);
     }
-    assert!(continued(&decoder, &prompt(&[1; 8]), &default()).is_ok(), "rotary positions carry on");
+    assert!(continued(&decoder, &prompt(&[1; 8]), &default()).is_ok(), "rotary positions extrapolate");
     let learned = model(&config(PositionScheme::Learned));
-    assert!(continued(&learned, &prompt(&[1; 7]), &default()).is_ok(), "a full context is not too long");
+    assert!(continued(&learned, &prompt(&[1; 7]), &default()).is_ok(), "the prompt fills the context");
     let error = continued(&learned, &prompt(&[1; 8]), &default()).unwrap_err().to_string();
     assert!(error.contains("8 tokens is longer than the context of 7"), "{error}");
     let answers = ModelConfig { architecture: Architecture::EncoderDecoder, ..ModelConfig::default() };

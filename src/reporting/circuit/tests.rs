@@ -22,7 +22,7 @@ fn damaged_explanations_are_refused_or_drawn() {
     };
     draw(&read(&whole).unwrap());
     for (key, edited, problem) in
-        [("gain_kept", 0.5, "not the share"), ("loss_of_circuit", -1.0, "loss is negative")]
+        [("gain_kept", 0.5, "does not match the losses"), ("loss_of_circuit", -1.0, "loss is negative")]
     {
         let mut value = whole.clone();
         value[key] = edited.into();
@@ -34,14 +34,14 @@ fn damaged_explanations_are_refused_or_drawn() {
         assert!(error.contains(problem), "{key}: {error}");
     }
     let (mut drawn, mut refused) = (0, 0);
-    for (told, damaged) in mutations(&whole) {
+    for (mutation, damaged) in mutations(&whole) {
         match read(&damaged) {
             Ok(found) => {
                 draw(&found);
                 drawn += 1;
             }
             Err(error) => {
-                assert!(matches!(error, crate::Error::File { .. }), "{told}: {error}");
+                assert!(matches!(error, crate::Error::File { .. }), "{mutation}: {error}");
                 refused += 1;
             }
         }

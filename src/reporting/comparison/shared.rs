@@ -13,7 +13,7 @@ pub fn without_folders(comparison: &Comparison) -> Comparison {
     let runs = comparison.runs.iter().map(|run| run.path.as_path());
     let paths: BTreeSet<&Path> =
         values.map(Path::new).filter(|path| path.is_absolute()).chain(runs).collect();
-    let names = told_apart(&paths);
+    let names = unique_names(&paths);
     for value in shared.settings.iter_mut().flat_map(|setting| setting.values.values_mut()) {
         if let Some(name) = names.get(Path::new(value)) {
             value.clone_from(name);
@@ -38,7 +38,7 @@ pub fn without_folders(comparison: &Comparison) -> Comparison {
 }
 
 /// Returns the shortest unique tail of each path.
-fn told_apart<'a>(paths: &BTreeSet<&'a Path>) -> BTreeMap<&'a Path, String> {
+fn unique_names<'a>(paths: &BTreeSet<&'a Path>) -> BTreeMap<&'a Path, String> {
     let parts = |path: &Path| -> Vec<String> {
         let normal = path.components().filter(|part| matches!(part, Component::Normal(_)));
         normal.map(|part| part.as_os_str().to_string_lossy().into_owned()).collect()
@@ -61,9 +61,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_keep_the_folders_that_tell_them_apart() {
+    fn names_include_enough_folders_to_be_unique() {
         let paths = ["/home/me/a/words.txt", "/home/me/b/words.txt", "/home/me/other.txt", "runs/one", "one"];
-        let names = told_apart(&paths.iter().map(Path::new).collect());
+        let names = unique_names(&paths.iter().map(Path::new).collect());
         let shown: Vec<&str> = paths.iter().map(|path| names[Path::new(path)].as_str()).collect();
         assert_eq!(shown, ["a/words.txt", "b/words.txt", "other.txt", "runs/one", "one"]);
     }

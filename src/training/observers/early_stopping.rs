@@ -52,7 +52,7 @@ impl Monitor {
 }
 
 impl EarlyStopping {
-    /// Takes in a validation, the last of `rows`. Returns true if the run should stop.
+    /// Records a validation, the last of `rows`. Returns true if the run should stop.
     pub fn observe(&mut self, rows: &[Row], config: &TrainingConfig) -> bool {
         if self.monitor != config.monitor {
             // The value of another metric is not comparable.

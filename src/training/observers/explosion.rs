@@ -1,4 +1,4 @@
-//! Divergence with finite losses, which rise far above the loss of a model that has learned nothing and stay there.
+//! Divergence with finite losses, which rise far above the loss of an untrained model and stay there.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,8 +10,8 @@ use crate::numbers::{fixed, thousands};
 /// The name of the part in a checkpoint.
 pub const NAME: &str = "explosion";
 
-/// The number of nats above the loss of a model that has learned nothing from which a loss counts as exploded. A model
-/// that merely memorises its training set has a lower training loss, and one that learns nothing stays near 0.
+/// The minimum difference between an exploded loss and the loss of an untrained model, in nats. A model that merely
+/// memorises its training set has a lower training loss, and a model that learns nothing stays near 0.
 const EXPLODED_ABOVE: f64 = 1.0;
 
 /// The number of consecutive validations with exploded losses after which a run stops: a spike may recover.
@@ -29,7 +29,7 @@ pub struct Explosion {
 }
 
 impl Explosion {
-    /// Takes in the loss of a training step. `is_first` marks the first step of the run.
+    /// Records the loss of a training step. `is_first` marks the first step of the run.
     pub fn train(&mut self, loss: f64, is_first: bool) {
         if is_first {
             self.first = Some(loss);
@@ -37,7 +37,7 @@ impl Explosion {
         self.last = Some(loss);
     }
 
-    /// Takes in a validation. Losses have exploded if the validation loss and the last training loss are far above both
+    /// Records a validation. Losses have exploded if the validation loss and the last training loss are far above both
     /// the `uniform` loss and the losses at the start. The `uniform` loss is the logarithm of the vocabulary size, and
     /// `start` is the validation loss at the start, if known. Returns the loss before the explosion if the losses have
     /// exploded.
@@ -49,8 +49,8 @@ impl Explosion {
         is_exploded.then_some(began)
     }
 
-    /// Returns true if the losses stay exploded, when a spike would have recovered.
-    pub fn lasts(&self) -> bool {
+    /// Returns true if the losses stay exploded, while a spike would have recovered.
+    pub fn is_lasting(&self) -> bool {
         self.validations >= MAX_EXPLODED
     }
 }
@@ -67,14 +67,13 @@ impl Observer for Explosion {
         let start = rows.first().filter(|row| row.step == 0).map(|row| row.loss);
         let Some(began) = self.validate(loss, uniform, start) else { return Ok(Decision::Continue) };
         let is_warm = state.step >= setup.schedule.warmup;
-        if !(moment.is_ending || is_warm && self.lasts()) {
+        if !(moment.is_ending || is_warm && self.is_lasting()) {
             return Ok(Decision::Distrust);
         }
         let shown = |loss: f64| if loss < 1e4 { fixed(loss, 2) } else { thousands(loss) };
         let train = self.last.unwrap_or(loss);
         let what = format!(
-            "the loss has risen to {} nats in training and {} on validation, where a model that has learned nothing has \
-             {}",
+            "the loss has risen to {} nats in training and {} in validation, from {} at the start",
             shown(train),
             shown(loss),
             shown(began)

@@ -32,12 +32,12 @@ impl Observer for HeadScoreLog {
     }
 
     fn start(&mut self, _rows: &[Row]) -> Result<()> {
-        self.log.cut()
+        self.log.rewrite()
     }
 
     fn wants_model(&self, moment: &Moment<'_>) -> bool {
         let (every, step) = (moment.setup.config.analysis.every, moment.state.step);
-        every > 0 && (step.is_multiple_of(every) || step == moment.setup.total) && !self.log.holds(step)
+        every > 0 && (step.is_multiple_of(every) || step == moment.setup.total) && !self.log.ends_at(step)
     }
 
     fn model(&mut self, moment: &Moment<'_>, model: &dyn ModelAccess) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Observers: recording, display and decisions between the steps of a run.
 //!
 //! An observer reads everything, but changes only its own files, its part of a checkpoint, and, by a [`Decision`], the
-//! end of the run. To add one, write a file here and add it to the list in `of_run`. A program that uses the library
-//! passes its own observers to [`train`](super::train).
+//! end of the run. To add one, write a file here and add it to the list in `default_observers`. A program that uses
+//! the library passes its own observers to [`train`](super::train).
 //!
 //! The order of the list matters: early stopping decides before a lasting explosion is an error.
 
@@ -32,7 +32,7 @@ use crate::weights::native::Tensors;
 pub struct Moment<'a> {
     /// The fixed part of the run: config, data, folder, length.
     pub setup: &'a Setup,
-    /// The steps, tokens and seconds so far, and the best validation.
+    /// The steps, tokens and seconds until now, and the best validation.
     pub state: &'a State,
     /// The rows of `metrics.csv`, with the newest one last.
     pub rows: &'a [Row],
@@ -95,12 +95,12 @@ pub trait Observer: Send {
         false
     }
 
-    /// Takes in the loss of a training step once it has been read from the device.
+    /// Observes the loss of a training step once it has been read from the device.
     fn loss(&mut self, step: usize, loss: f64) {
         let _ = (step, loss);
     }
 
-    /// Takes in a new row, the last of `rows`.
+    /// Observes a new row, the last of `rows`.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -109,7 +109,7 @@ pub trait Observer: Send {
         Ok(())
     }
 
-    /// Takes in a step.
+    /// Observes a step.
     fn step(&mut self, moment: &Moment<'_>) {
         let _ = moment;
     }
@@ -120,7 +120,7 @@ pub trait Observer: Send {
         false
     }
 
-    /// Takes in the model after a step with a finite loss. Only worker 0 calls this method.
+    /// Observes the model after a step with a finite loss. Only worker 0 calls this method.
     ///
     /// # Errors
     /// If the device fails, or a file cannot be written.
@@ -129,7 +129,7 @@ pub trait Observer: Send {
         Ok(())
     }
 
-    /// Takes in a validation, the last of the rows.
+    /// Observes a validation, the last of the rows.
     ///
     /// # Errors
     /// [`Error::Diverged`](crate::Error::Diverged) if the run must not continue.
@@ -153,11 +153,11 @@ pub trait Observer: Send {
         None
     }
 
-    /// Ends the observation.
+    /// Called once when training ends or pauses.
     fn end(&mut self) {}
 }
 
-/// Gives the observers their parts of the checkpoint of `state`.
+/// Restores the observers from their parts of the checkpoint of `state`.
 ///
 /// # Errors
 /// If a part cannot be read.
@@ -173,7 +173,7 @@ pub(super) fn restore(observers: &mut [Box<dyn Observer>], state: &State) -> Res
 ///
 /// # Errors
 /// If a file cannot be read.
-pub(super) fn of_run(setup: &Setup, state: &State) -> Result<Vec<Box<dyn Observer>>> {
+pub(super) fn default_observers(setup: &Setup, state: &State) -> Result<Vec<Box<dyn Observer>>> {
     Ok(vec![
         Box::new(tensorboard::TensorBoard::new(setup)),
         Box::new(EarlyStopping::default()),

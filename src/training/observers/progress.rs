@@ -19,7 +19,7 @@ impl ShownProgress {
 
 impl Observer for ShownProgress {
     fn wants_loss(&mut self) -> bool {
-        self.0.wants_a_loss()
+        self.0.wants_loss()
     }
 
     fn step(&mut self, moment: &Moment<'_>) {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{ModelAccess, Moment, Observer};
-use crate::analysis::{Sample, Snapshot, Snapshots, is_taken, watched};
+use crate::analysis::{Sample, Snapshot, Snapshots, is_snapshot_step, snapshot_sample};
 use crate::error::Result;
 use crate::training::checkpoint::State;
 use crate::training::metrics::Row;
@@ -25,7 +25,8 @@ impl SnapshotLog {
     pub fn open(setup: &Setup, state: &State) -> Result<Self> {
         let (config, path) = (&setup.config, setup.folder.snapshots());
         let sample = Sample::first(&setup.dataset.valid, config.analysis.sample + 1).pop();
-        let sample = sample.and_then(|sample| watched(sample, config.model.layers * config.model.heads));
+        let sample =
+            sample.and_then(|sample| snapshot_sample(sample, config.model.layers * config.model.heads));
         Ok(Self { log: Snapshots::open(&path, state.step)?, path, sample })
     }
 }
@@ -36,14 +37,14 @@ impl Observer for SnapshotLog {
     }
 
     fn start(&mut self, _rows: &[Row]) -> Result<()> {
-        self.log.cut()
+        self.log.rewrite()
     }
 
     fn wants_model(&self, moment: &Moment<'_>) -> bool {
         let (step, total) = (moment.state.step, moment.setup.total);
         self.sample.is_some()
-            && is_taken(step, total, moment.setup.config.analysis.snapshots)
-            && !self.log.holds(step)
+            && is_snapshot_step(step, total, moment.setup.config.analysis.snapshots)
+            && !self.log.ends_at(step)
     }
 
     fn model(&mut self, moment: &Moment<'_>, model: &dyn ModelAccess) -> Result<()> {

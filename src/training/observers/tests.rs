@@ -4,7 +4,7 @@ use super::*;
 use crate::backend::choose;
 use crate::config::{Config, Monitor, TrainingConfig};
 use crate::training::metrics::Split;
-use crate::training::{Control, Given, Mode, RunFolder, RunPath, launch_with};
+use crate::training::{Control, Mode, RunFolder, RunInputs, RunPath, launch_with};
 use serde::Deserialize;
 
 fn row(split: Split, loss: f64, accuracy: f64) -> Row {
@@ -35,24 +35,24 @@ fn losses_explode_far_above_uniform_and_their_start() {
         explosion.validate(valid, 2.8, start).is_some()
     };
     assert!(seen(2.9, 5e6, 5e6, None));
-    assert!(!seen(2.9, 0.1, 9.0, None), "a memorised training set is no explosion");
-    assert!(!seen(2.9, 3.0, 3.1, None), "nothing learned is no explosion");
+    assert!(!seen(2.9, 0.1, 9.0, None), "a memorised training set is not an explosion");
+    assert!(!seen(2.9, 3.0, 3.1, None), "an untrained model is not an explosion");
     assert!(!seen(300.0, 200.0, 200.0, None), "untrained weights may have a large loss");
     assert!(!seen(9.0, 12.5, 12.5, Some(12.0)), "weights of other data may have a large loss");
     assert!(seen(9.0, 13.5, 13.5, Some(12.0)));
 }
 
 #[test]
-fn exploded_losses_that_recover_start_anew() {
+fn recovered_losses_reset_the_explosion_count() {
     let mut explosion = Explosion::default();
     explosion.train(2.8, true);
-    let mut lasts = |loss| {
+    let mut is_lasting = |loss| {
         explosion.train(loss, false);
         explosion.validate(loss, 2.8, None);
-        explosion.lasts()
+        explosion.is_lasting()
     };
     assert_eq!(
-        [50.0, 40.0, 3.0, 50.0, 40.0, 30.0].map(&mut lasts),
+        [50.0, 40.0, 3.0, 50.0, 40.0, 30.0].map(&mut is_lasting),
         [false, false, false, false, false, true]
     );
 }
@@ -85,9 +85,13 @@ fn patience_counts_validations_below_min_delta() {
     for monitor in [ValidLoss, ValidAccuracy, TrainLoss, TrainAccuracy, GradientNorm] {
         let config = TrainingConfig { patience: 2, min_delta: 0.1, monitor, ..Default::default() };
         let small = [3.0, 2.0, 1.95, 1.91, 1.0];
-        assert_eq!(stops_at(&small, &config), Some(3), "{monitor:?}: 0.05 and 0.09 are no improvement");
-        let anew = [3.0, 2.0, 1.95, 1.8, 1.75, 1.75];
-        assert_eq!(stops_at(&anew, &config), Some(5), "{monitor:?}: an improvement starts anew");
+        assert_eq!(stops_at(&small, &config), Some(3), "{monitor:?}: 0.05 and 0.09 are not improvements");
+        let improving_again = [3.0, 2.0, 1.95, 1.8, 1.75, 1.75];
+        assert_eq!(
+            stops_at(&improving_again, &config),
+            Some(5),
+            "{monitor:?}: an improvement resets the count"
+        );
     }
     assert_eq!(stops_at(&[1.0; 50], &TrainingConfig::default()), None);
 }
@@ -101,7 +105,7 @@ fn patience_resets_when_the_monitor_changes() {
     }
     assert!(stopping.is_stale(&accuracy));
     let loss = TrainingConfig { monitor: Monitor::ValidLoss, ..accuracy.clone() };
-    assert!(!stopping.is_stale(&loss), "nothing is known of the loss");
+    assert!(!stopping.is_stale(&loss), "no value of the loss is known yet");
     assert!(!stopping.observe(&[row(Split::Valid, 2.0, 0.5)], &loss), "the first value is the best");
     assert_eq!((stopping.best, stopping.stale), (Some(2.0), 0));
 
@@ -149,7 +153,7 @@ fn custom_observer_state_survives_a_resume() {
         let config = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap();
         let observers: Vec<Box<dyn Observer>> = vec![Box::new(Steps(std::sync::Arc::clone(&counted), 0))];
         let control = Control::unwatched(choose(None, None).unwrap());
-        launch_with(&config, mode, &control, Given { observers, ..Given::default() }).unwrap();
+        launch_with(&config, mode, &control, RunInputs { observers, ..RunInputs::default() }).unwrap();
     };
     train(3, Mode::New(RunPath::Folder(run.clone())));
     train(5, Mode::Resume(RunFolder::at(run)));

@@ -1,8 +1,8 @@
 //! The event file of a run for TensorBoard: its curves while it trains, and at its end its config and pictures.
 //!
 //! Each row of `metrics.csv` has one event, in the same order, with the same values and the time of writing. A run that
-//! resumes keeps the events of the rows that it keeps, cuts the events after them, and writes missing ones. So every
-//! step is there exactly once, whenever the run was killed. The file is never replaced by another one, because a
+//! resumes keeps the events of its remaining rows, cuts later events, and writes missing ones. So every step appears
+//! exactly once, whenever the run was killed. The file is never replaced by another one, because a
 //! running TensorBoard would miss the new file.
 
 mod event;
@@ -74,8 +74,7 @@ impl EventFile {
         self.write_row(&scalars(rows, rows.len() - 1, seconds(SystemTime::now())))
     }
 
-    /// Writes config and pictures (names and bytes of PNGs) at a step, and replaces those that the file already has
-    /// there.
+    /// Writes config and pictures (names and bytes of PNGs) at a step. They replace the ones that the file already has.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -107,13 +106,13 @@ impl EventFile {
 /// If the run has no curves, or a file cannot be read or written.
 pub fn write_events(folder: &RunFolder, path: PathBuf) -> Result<()> {
     ensure(!folder.is_imported(), Error::Input, || {
-        format!("the run `{}` was not trained here, so it has no curves", folder.path().display())
+        format!("the run `{}` was imported, so it lacks curves", folder.path().display())
     })?;
     let rows = read_metrics(&folder.metrics())?;
     let metrics = folder.metrics();
     let written = fs::metadata(&metrics).and_then(|data| data.modified());
     let written = written.map_err(|error| Error::io("read", &metrics, error))?;
-    let config = Text::open_own(&folder.config())?.whole()?;
+    let config = Text::open_own(&folder.config())?.read_to_string()?;
     let mut pictures = Vec::new();
     for entry in fs::read_dir(folder.plots()).into_iter().flatten().flatten() {
         let picture = entry.path();
@@ -219,7 +218,7 @@ mod tests {
             let same = kept.iter().zip(&whole).take_while(|(kept, written)| kept == written).count();
             assert!(
                 same >= bytes.min(kept.len()).saturating_sub(300),
-                "{bytes}: what was whole is kept to the bit"
+                "{bytes}: intact records keep their bytes"
             );
             for known in 7..=rows.len() {
                 file.push(&rows[..known]).unwrap();
@@ -254,6 +253,6 @@ mod tests {
         let all = [(1, false), (2, false), (2, true), (3, false), (4, false), (4, true)];
         assert_eq!(steps(&path), all);
         open(3);
-        assert_eq!(steps(&path), all[..4], "pictures of weights that the run went back from are gone");
+        assert_eq!(steps(&path), all[..4], "a resume removes the pictures of later steps");
     }
 }

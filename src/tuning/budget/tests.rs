@@ -68,7 +68,10 @@ fn rungs_align_within_one_step_across_batch_sizes() {
                 assert!(is_validated, "{rung}: step {step} by {batch_size}");
             }
         }
-        assert!(budget.validate_at(&base).is_empty(), "those of the config's own batch size are due anyway");
+        assert!(
+            budget.validate_at(&base).is_empty(),
+            "trials of the config's own batch size need no additional validations"
+        );
     }
 }
 
@@ -137,7 +140,7 @@ fn warmup_and_logging_scale_with_trial_length() {
     assert_eq!((steps, warmup, cooldown), (333, 167.0, 166.0));
     let mut short = config(1_024, 500);
     short.training.warmup = 1.0;
-    assert_eq!(budget.ramps(&base, &short, 31)[0], 1.0, "less than one step would be a share of the run");
+    assert_eq!(budget.ramps(&base, &short, 31)[0], 1.0, "a value below 1 would be a fraction of the run");
 }
 
 #[test]
@@ -159,7 +162,7 @@ fn rungs_are_eta_apart_at_validations() {
     assert_eq!(sequences(4, 0), 32 * (4 * first + 2 * (1_000 - first)));
     assert_eq!(sequences(3, 0), 32 * (3 * first + 2 * (1_000 - first)));
     assert_eq!(sequences(4, 1), 32 * (4 * first + 3 * (1_000 - first)));
-    // A race with more rungs than steps still ends.
+    // A study with more rungs than steps still ends.
     let short = Budget::new(&base, rows(4_096), 2, (9, 3), []);
     assert!((0..9).map(|rung| short.rung(&base, rung)).is_sorted());
 }

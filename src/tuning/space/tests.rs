@@ -42,7 +42,7 @@ fn log_range_points_are_geometric_including_ends() {
     rates.dedup();
     let floats = [1e-4, 1e-3, 1e-2].map(toml::Value::Float);
     assert!(floats.iter().all(|rate| rates.contains(rate)), "{rates:?}");
-    assert_eq!(grid.len(), 9, "three rates, and of five points of 1 to 3 the three whole ones");
+    assert_eq!(grid.len(), 9, "three rates and three distinct integers from 1 to 3");
 }
 
 #[test]
@@ -55,13 +55,17 @@ fn draws_are_in_range_and_depend_on_seed() {
     let drawn = space.draw(64, 7).unwrap();
     assert_eq!(drawn.settings.len(), 64);
     assert_eq!(space.draw(64, 7).unwrap(), drawn);
-    assert_eq!(space.draw(5, 7).unwrap().settings, drawn.settings[..5], "a longer study begins alike");
+    assert_eq!(
+        space.draw(5, 7).unwrap().settings,
+        drawn.settings[..5],
+        "a longer study starts with the same settings"
+    );
     assert_ne!(space.draw(64, 8).unwrap().settings, drawn.settings);
     let rates = values(&drawn.settings, "training.learning_rate");
     let rates = rates.iter().map(|rate| rate.as_float().unwrap()).collect::<Vec<_>>();
     assert!(rates.iter().all(|rate| (1e-4..=1e-2).contains(rate)));
     let below = rates.iter().filter(|&&rate| rate < 1e-3).count();
-    assert!((20..44).contains(&below), "half of a logarithmic range lies below its middle: {below}");
+    assert!((20..44).contains(&below), "half of a logarithmic range is below its middle: {below}");
     for setting in &drawn.settings {
         let whole = |key: &str| setting[key].as_integer().unwrap();
         assert_eq!(whole("model.d_model") % whole("model.heads"), 0);
@@ -87,8 +91,10 @@ fn a_rate_below_the_minimum_is_skipped() {
             values(&grid.settings, "training.learning_rate"),
             tried.into_iter().map(toml::Value::Float).collect::<Vec<_>>()
         );
-        let least = |setting| space.base.with(setting).unwrap().training.min_learning_rate;
-        assert!(grid.settings.iter().all(|setting| least(setting) == space.base.training.min_learning_rate));
+        let min_rate = |setting| space.base.with(setting).unwrap().training.min_learning_rate;
+        assert!(
+            grid.settings.iter().all(|setting| min_rate(setting) == space.base.training.min_learning_rate)
+        );
         assert!(
             grid.refused.iter().all(|why| why.contains("must not exceed `training.learning_rate` = 0.00001"))
         );
@@ -101,17 +107,17 @@ fn invalid_searches_are_refused_in_one_line() {
     let cases = [
         (
             "\"model.hed\" = [2]",
-            "study.toml:2: `tune.search.model.hed` = [2] is no known key: did you mean `model.heads`?",
+            "study.toml:2: `tune.search.model.hed` = [2] is an unknown key; did you mean `model.heads`?",
         ),
         ("\"modell.heads\" = [2]", "did you mean `model.heads`?"),
         ("\"model.heads\" = []", "study.toml:2: `tune.search.model.heads` = [] is empty"),
         ("\"model.heads\" = 4", "must be a list"),
         ("\"model.heads\" = [\"four\"]", "must be a positive integer"),
-        ("\"training.batch_size\" = [16, 0]", "`tune.search.training.batch_size` = 0 must be from 1 to"),
+        ("\"training.batch_size\" = [16, 0]", "`tune.search.training.batch_size` = 0 must be in [1, "),
         ("\"model.dropout\" = { min = 0, max = 2 }", "[0, 1)"),
         ("\"model.dropout\" = { min = 0.3, max = 0.1 }", "is empty: `max` = 0.1 must be above `min` = 0.3"),
         ("\"model.dropout\" = { min = 0.3 }", "missing field `max`"),
-        ("\"model.dropout\" = { min = 0, max = 0.5, scale = \"log\" }", "logarithmic scale over `min` = 0"),
+        ("\"model.dropout\" = { min = 0, max = 0.5, scale = \"log\" }", "logarithmic scale, but `min` = 0"),
         ("\"model.dropout\" = { min = 0, max = 0.5, sacle = \"log\" }", "unknown field `sacle`"),
         ("\"training.steps\" = [10, 20]", "`tune.steps`"),
         ("\"run.seed\" = [1, 2]", "`tune.seeds`"),
@@ -119,9 +125,12 @@ fn invalid_searches_are_refused_in_one_line() {
         ("\"tune.trials\" = [8, 16]", "cannot be searched"),
     ];
     for (search, part) in cases {
-        let said = refused(search);
-        assert!(said.contains(part) && said.lines().count() == 1, "{search}: {said}");
+        let message = refused(search);
+        assert!(message.contains(part) && message.lines().count() == 1, "{search}: {message}");
     }
-    let said = space("\"model.heads\" = [3, 5, 7]").unwrap().grid().unwrap_err().to_string();
-    assert!(said.contains("no combination") && said.contains("must divide `model.d_model` = 64"), "{said}");
+    let message = space("\"model.heads\" = [3, 5, 7]").unwrap().grid().unwrap_err().to_string();
+    assert!(
+        message.contains("no combination") && message.contains("must divide `model.d_model` = 64"),
+        "{message}"
+    );
 }

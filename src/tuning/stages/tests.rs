@@ -105,7 +105,7 @@ fn beaten_trials_stop_racing_at_once() {
     // As if the study had been killed during the third wave.
     let known = |trial, rung| rung < 2 || (trial, rung) == (whole.waves[2][0], 2);
     let agenda = stages.agenda(|trial, rung| known(trial, rung).then(|| loss(trial, rung)));
-    assert_eq!(racing(&agenda), whole.waves[2], "one of them is there already, and may yet go on");
+    assert_eq!(racing(&agenda), whole.waves[2], "one of them exists and can still be resumed");
     for trial in 0..27 {
         let furthest = (0..3).rev().find(|&rung| whole.waves[rung].contains(&trial));
         assert_eq!(Some(agenda.trials[trial].rung), furthest, "{trial}");
@@ -150,7 +150,7 @@ fn recipe_finds_the_best_without_repeating_settings() {
     let mut order = names.clone();
     order.dedup();
     assert_eq!(order, ["batch size", "learning rate", "heads and width", "dropout"]);
-    assert_eq!(played.trials.len(), 3 + 3 + 8 + 3, "the best so far is compared, not tried again");
+    assert_eq!(played.trials.len(), 3 + 3 + 8 + 3, "the best trial is compared, not repeated");
     assert_eq!(stages("", 1_000).new_trials().iter().sum::<usize>(), played.trials.len(), "as announced");
 }
 

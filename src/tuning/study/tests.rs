@@ -41,7 +41,7 @@ fn play(study: &mut Study, after: impl Fn(&Study)) {
                     _ => Ok(run(ended, step, &valid)),
                 };
                 study.record((trial, seed), Some(record));
-                study.work_out().unwrap();
+                study.update().unwrap();
                 after(study);
             }
         }
@@ -57,7 +57,7 @@ fn incremental_and_full_evaluation_agree() {
         for (&run, record) in &played.runs {
             read.record(run, Some(record.as_ref().map_err(String::clone).cloned()));
         }
-        read.work_out().unwrap();
+        read.update().unwrap();
         assert_eq!(read.agenda, played.agenda);
         assert!(read.trials().eq(played.trials()));
         assert_eq!(read.sequences(), played.sequences());

@@ -26,7 +26,7 @@ pub struct Part {
     pub is_transposed: bool,
     /// The width of the heads if rotary positions apply. The foreign layout rotates the pairs (i, i + width / 2), the
     /// native one the neighbours (2i, 2i + 1), so the columns of a head are permuted.
-    pub turned: Option<usize>,
+    pub rotary_width: Option<usize>,
 }
 
 /// Returns the entries of a module that concatenates foreign modules. A linear layer or a table has `rows`; a norm has
@@ -63,14 +63,14 @@ impl Entry {
     }
 
     /// Returns true if the parameter is a single foreign tensor with the same layout.
-    fn is_the_same(&self) -> bool {
-        matches!(&self.parts[..], [part] if part.turned.is_none() && (self.rows.is_none() || !part.is_transposed))
+    fn is_identity(&self) -> bool {
+        matches!(&self.parts[..], [part] if part.rotary_width.is_none() && (self.rows.is_none() || !part.is_transposed))
     }
 
     /// Packs the parameter from the tensors of its parts. Each tensor is read once, when the parameter is read.
     pub fn packed(self, theirs: Vec<LazyTensor>) -> LazyTensor {
         let (name, shape) = (self.ours.clone(), self.shape());
-        if self.is_the_same() {
+        if self.is_identity() {
             return theirs.into_iter().next().expect("an entry has a part").renamed(name);
         }
         LazyTensor::new(name, shape.clone(), move || {
@@ -86,7 +86,7 @@ impl Entry {
 
     /// Unpacks the tensors of the parts from the parameter.
     pub fn unpacked(self, ours: LazyTensor) -> Vec<LazyTensor> {
-        if self.is_the_same() {
+        if self.is_identity() {
             return vec![ours.renamed(self.parts[0].theirs.clone())];
         }
         let part = |at: usize| {
@@ -112,7 +112,7 @@ impl Entry {
         let rows = self.rows.unwrap_or(1);
         for column in 0..part.columns {
             let here = start
-                + part.turned.map_or(column, |width| {
+                + part.rotary_width.map_or(column, |width| {
                     let (head, i) = (column / width, column % width);
                     let half = width / 2;
                     head * width + 2 * (i % half) + i / half
@@ -132,17 +132,17 @@ mod tests {
 
     fn lazy(name: &str, shape: &[usize], first: u16) -> LazyTensor {
         let values: Vec<_> = (first..).map(f32::from).take(shape.iter().product()).collect();
-        LazyTensor::held(name.into(), TensorData::new(values, shape.to_vec()))
+        LazyTensor::from_data(name.into(), TensorData::new(values, shape.to_vec()))
     }
 
     #[test]
     fn packing_interleaves_rotary_halves_and_unpacks() {
         // Two rows: two heads of four columns with rotary positions, and three columns without.
-        let part = |theirs: &str, columns, turned| Part {
+        let part = |theirs: &str, columns, rotary_width| Part {
             theirs: theirs.into(),
             columns,
             is_transposed: true,
-            turned,
+            rotary_width,
         };
         let parts = vec![part("q", 8, Some(4)), part("v", 3, None)];
         let entry = Entry { ours: "qkv".into(), rows: Some(2), parts };

@@ -41,7 +41,7 @@ pub(super) fn entries(family: Family, model: &ModelConfig, sizes: Sizes, has_bia
     let (d_model, inner) = (model.d_model, model.inner_width());
     let mut entries = Vec::new();
     let mut add = |theirs: &str, ours: &str, rows, columns, is_transposed, has_bias| {
-        let part = Part { theirs: theirs.to_string(), columns, is_transposed, turned: None };
+        let part = Part { theirs: theirs.to_string(), columns, is_transposed, rotary_width: None };
         entries.extend(module(ours, rows, has_bias, &[part]));
     };
     add("wte", "embedding.token", Some(sizes.vocab), d_model, false, false);
@@ -94,7 +94,9 @@ pub(super) fn read(
     let axis = |name: &str, axis: usize| tensors.get(name).and_then(|tensor| tensor.shape.get(axis).copied());
     let size = |key: &str, found: Option<usize>| match keys.size(key)?.or(found.filter(|&found| found > 0)) {
         Some(size) => Ok(size),
-        None => Err(keys.error(format!("neither `{key}` nor a tensor says how large the model is"))),
+        None => Err(keys.error(format!(
+            "the model size `{key}` is missing, and no tensor shows it; pass a config.json with --config"
+        ))),
     };
     let d_model = size("n_embd", axis("wte.weight", 1))?;
     let vocab = size("vocab_size", axis("wte.weight", 0))?;
@@ -103,21 +105,21 @@ pub(super) fn read(
     let blocks = tensors.keys().filter_map(|name| name.strip_prefix("h.")?.split('.').next()?.parse().ok());
     let layers = size("n_layer", blocks.max().map(|last: usize| last.saturating_add(1)))?;
     let heads = keys.size("n_head")?.ok_or_else(|| {
-        keys.error("no config says how many heads the model has: give it by --config config.json")
+        keys.error("the number of heads (`n_head`) is missing; pass a config.json with --config")
     })?;
     let inner = axis("h.0.mlp.c_fc.weight", if family == Family::Gpt2 { 1 } else { 0 });
     let inner = size("n_inner", inner.or(d_model.checked_mul(4)))?;
     // nanoGPT uses `nn.GELU()`, the exact form.
-    let usual = if family == Family::Gpt2 { "gelu_new" } else { "gelu" };
-    let name = keys.text("activation_function")?.unwrap_or(usual);
+    let default = if family == Family::Gpt2 { "gelu_new" } else { "gelu" };
+    let name = keys.text("activation_function")?.unwrap_or(default);
     let Some((_, activation)) = ACTIVATIONS.into_iter().find(|(known, _)| *known == name) else {
         let known = ACTIVATIONS.map(|(name, _)| name).join(", ");
-        let problem = format!(": {known} are known");
+        let problem = format!("; the supported activations are {known}");
         return Err(keys.refused("activation_function", format!("\"{name}\""), &problem));
     };
     // transformers' files may store a copy of a tied head.
     let (declared, has_own) =
-        (keys.flag("tie_word_embeddings")?, super::has_head_of_its_own(tensors, "wte.weight")?);
+        (keys.flag("tie_word_embeddings")?, super::has_separate_head(tensors, "wte.weight")?);
     if declared == Some(true) && has_own {
         return Err(keys.refused("tie_word_embeddings", true, super::NOT_TIED));
     }
@@ -158,9 +160,9 @@ pub(super) fn obstacles(model: &ModelConfig) -> Vec<Obstacle> {
         ("position", model.position != PositionScheme::Learned, "\"learned\""),
         ("norm", model.norm != NormPlacement::Pre, "\"pre\""),
         ("norm_kind", model.norm_kind != NormKind::Layer, "\"layer\""),
-        ("activation", model.activation.is_gated(), "one without a gate"),
+        ("activation", model.activation.is_gated(), "an ungated activation"),
         ("d_head", model.d_head > 0 && model.d_head * model.heads != model.d_model, "d_model / heads"),
-        ("key_value_heads", ![0, model.heads].contains(&model.key_value_heads), "as many as heads"),
+        ("key_value_heads", ![0, model.heads].contains(&model.key_value_heads), "the value of heads"),
         ("qk_norm", model.qk_norm, "false"),
     ]
 }

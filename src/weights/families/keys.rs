@@ -12,29 +12,30 @@ pub struct Keys<'a> {
     entries: &'a Map<String, Value>,
     /// The key of the object itself, unless it is the whole config.
     within: Option<&'a str>,
-    place: &'a Path,
+    /// The file of the config.
+    file: &'a Path,
 }
 
 impl<'a> Keys<'a> {
-    /// Wraps a whole config, read from `place`.
+    /// Wraps a whole config, read from `file`.
     ///
     /// # Errors
     /// Returns an error if the config is not an object.
-    pub fn new(config: &'a Value, place: &'a Path) -> Result<Self> {
+    pub fn new(config: &'a Value, file: &'a Path) -> Result<Self> {
         let entries = config.as_object();
         let entries =
-            entries.ok_or_else(|| Error::file(place, "holds no object, which the config of a model is"))?;
-        Ok(Self::of(entries, place))
+            entries.ok_or_else(|| Error::file(file, "is not a JSON object, as a model config must be"))?;
+        Ok(Self::of(entries, file))
     }
 
-    /// Wraps the entries of an object, read from `place`.
-    pub fn of(entries: &'a Map<String, Value>, place: &'a Path) -> Self {
-        Self { entries, within: None, place }
+    /// Wraps the entries of an object, read from `file`.
+    pub fn of(entries: &'a Map<String, Value>, file: &'a Path) -> Self {
+        Self { entries, within: None, file }
     }
 
     /// Creates an error about the config.
     pub fn error(&self, problem: impl Into<String>) -> Error {
-        Error::file(self.place, problem)
+        Error::file(self.file, problem)
     }
 
     /// Creates an error about a key's value; `problem` is a clause that follows the value.
@@ -48,7 +49,7 @@ impl<'a> Keys<'a> {
 
     /// Creates an error about a key that `what` lacks.
     pub fn lacking(&self, key: &str, what: &str) -> Error {
-        self.error(format!("{what} lack the key `{}`", self.path(key)))
+        self.error(format!("{what} lacks the key `{}`", self.path(key)))
     }
 
     /// Returns the key, qualified by the key of its object.
@@ -83,13 +84,13 @@ impl<'a> Keys<'a> {
 
     /// Reads a size: an integer from 1 to `u32::MAX`, so that the product of two sizes fits.
     pub fn size(&self, key: &str) -> Result<Option<usize>> {
-        let most = u64::from(u32::MAX);
-        let size = |value: &Value| value.as_u64().filter(|size| (1..=most).contains(size))?.try_into().ok();
-        self.typed(key, &format!("an integer from 1 to {most}"), size)
+        let max = u64::from(u32::MAX);
+        let size = |value: &Value| value.as_u64().filter(|size| (1..=max).contains(size))?.try_into().ok();
+        self.typed(key, &format!("an integer from 1 to {max}"), size)
     }
 
     /// Reads a required size.
-    pub fn needed_size(&self, key: &str) -> Result<usize> {
+    pub fn required_size(&self, key: &str) -> Result<usize> {
         self.size(key)?.ok_or_else(|| self.error(format!("lacks the key `{key}`, a size of the model")))
     }
 
@@ -105,7 +106,7 @@ impl<'a> Keys<'a> {
 
     /// Reads a string.
     pub fn text(&self, key: &str) -> Result<Option<&'a str>> {
-        self.typed(key, "a text", Value::as_str)
+        self.typed(key, "a string", Value::as_str)
     }
 
     /// Reads a list.
@@ -118,14 +119,13 @@ impl<'a> Keys<'a> {
         let is_id = |value: &Value| value.as_i64().is_some_and(|id| (-1..=i64::from(u32::MAX)).contains(&id));
         let is_right =
             |value: &Value| is_id(value) || value.as_array().is_some_and(|ids| ids.iter().all(is_id));
-        self.typed(key, "the id of a token, or a list of ids", |value| is_right(value).then_some(()))
-            .map(drop)
+        self.typed(key, "a token id or a list of token ids", |value| is_right(value).then_some(())).map(drop)
     }
 
     /// Returns the keys of a nested object.
     pub fn object(&self, key: &'a str) -> Result<Option<Self>> {
         let object = self.typed(key, "an object", Value::as_object)?;
-        Ok(object.map(|entries| Self { entries, within: Some(key), place: self.place }))
+        Ok(object.map(|entries| Self { entries, within: Some(key), file: self.file }))
     }
 
     /// Refuses a key whose value differs from the only one supported.
@@ -135,7 +135,7 @@ impl<'a> Keys<'a> {
             |value: &Value| value == supported || value.is_number() && value.as_f64() == supported.as_f64();
         match self.value(key) {
             Some(value) if !is_same(value) => {
-                Err(self.refused(key, value, &format!(", and only {supported} is supported")))
+                Err(self.refused(key, value, &format!(", but only {supported} is supported")))
             }
             _ => Ok(()),
         }

@@ -40,17 +40,17 @@ struct Differences {
 /// The biases of a family.
 #[derive(Debug, PartialEq, Eq)]
 enum Biases {
-    /// In attention as `attention_bias` says, and in the feed-forward layers as `mlp_bias` says.
-    Said,
-    /// In attention alone, as `attention_bias` says.
-    OfAttention,
-    /// In queries, keys and values alone.
+    /// `attention_bias` sets them in attention, and `mlp_bias` in the feed-forward layers.
+    Configured,
+    /// `attention_bias` sets them in attention; feed-forward layers have none.
+    Attention,
+    /// Only queries, keys and values have biases.
     QueryKeyValue,
 }
 
 const LLAMA: Differences = Differences {
     architecture: "LlamaForCausalLM",
-    biases: Biases::Said,
+    biases: Biases::Configured,
     qk_norm: false,
     head_width: None,
     is_tied: false,
@@ -64,7 +64,7 @@ fn differences(family: Family) -> Differences {
         }
         Family::Qwen3 => Differences {
             architecture: "Qwen3ForCausalLM",
-            biases: Biases::OfAttention,
+            biases: Biases::Attention,
             qk_norm: true,
             head_width: Some(128),
             ..LLAMA
@@ -92,22 +92,22 @@ pub(super) const KEYS: [(&str, &str); 8] = [
 pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
     let differences = differences(family);
     let [d_model, heads, layers] =
-        ["hidden_size", "num_attention_heads", "num_hidden_layers"].map(|key| keys.needed_size(key));
+        ["hidden_size", "num_attention_heads", "num_hidden_layers"].map(|key| keys.required_size(key));
     let (d_model, heads, layers) = (d_model?, heads?, layers?);
     let d_head = keys.size("head_dim")?.or(differences.head_width);
     let activation = match keys.text("hidden_act")?.unwrap_or("silu") {
         "silu" | "swish" => Activation::Swiglu,
         "gelu" => Activation::Geglu,
         other => {
-            let problem = ": of gated layers silu and gelu are supported";
+            let problem = "; the supported gated activations are silu and gelu";
             return Err(keys.refused("hidden_act", format!("\"{other}\""), problem));
         }
     };
-    let said = |key| keys.flag(key).map(|flag| flag.unwrap_or(false));
-    let (of_attention, bias) = (said("attention_bias")?, said("mlp_bias")?);
+    let flag = |key| keys.flag(key).map(|flag| flag.unwrap_or(false));
+    let (attention_bias, bias) = (flag("attention_bias")?, flag("mlp_bias")?);
     let [qkv_bias, output_bias, bias] = match differences.biases {
-        Biases::Said => [of_attention, of_attention, bias],
-        Biases::OfAttention => [of_attention, of_attention, false],
+        Biases::Configured => [attention_bias, attention_bias, bias],
+        Biases::Attention => [attention_bias, attention_bias, false],
         Biases::QueryKeyValue => [true, false, false],
     };
     let model = ModelConfig {
@@ -123,7 +123,7 @@ pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
         norm: NormPlacement::Pre,
         norm_kind: NormKind::Rms,
         norm_epsilon: keys.number("rms_norm_eps")?.unwrap_or(1e-6),
-        d_inner: keys.needed_size("intermediate_size")?,
+        d_inner: keys.required_size("intermediate_size")?,
         activation,
         bias,
         query_key_value_bias: (qkv_bias != bias).then_some(qkv_bias),
@@ -133,7 +133,8 @@ pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
         ..ModelConfig::default()
     };
     let model = rope::read(keys, differences.theta, model)?;
-    let (vocab, context) = (keys.needed_size("vocab_size")?, keys.needed_size("max_position_embeddings")?);
+    let (vocab, context) =
+        (keys.required_size("vocab_size")?, keys.required_size("max_position_embeddings")?);
     Ok(Description { model, sizes: Sizes { vocab, context, source_context: None } })
 }
 
@@ -144,9 +145,9 @@ pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
     let (queries, keys) = (model.heads * width, shared * width);
     let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
     let output_bias = model.attention_output_bias.unwrap_or(model.bias);
-    let part = |theirs: &str, columns, turned| {
+    let part = |theirs: &str, columns, rotary_width| {
         let theirs = theirs.to_string();
-        Part { theirs, columns, is_transposed: true, turned }
+        Part { theirs, columns, is_transposed: true, rotary_width }
     };
     let mut entries = Vec::from_iter(module("norm", None, false, &[part("norm", d_model, None)]));
     let norms = [
@@ -156,8 +157,9 @@ pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
         ("attention.key_norm", "self_attn.k_norm", width, Some(width)),
     ];
     for layer in 0..model.layers {
-        for (ours, theirs, columns, turned) in norms.into_iter().take(if model.qk_norm { 4 } else { 2 }) {
-            let part = part(&format!("layers.{layer}.{theirs}"), columns, turned);
+        for (ours, theirs, columns, rotary_width) in norms.into_iter().take(if model.qk_norm { 4 } else { 2 })
+        {
+            let part = part(&format!("layers.{layer}.{theirs}"), columns, rotary_width);
             entries.extend(module(&format!("blocks.{layer}.{ours}"), None, false, &[part]));
         }
     }
@@ -168,7 +170,8 @@ pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
         entries.extend(module("head", Some(d_model), false, &[head]));
     }
     for layer in 0..model.layers {
-        let part = |theirs, columns, turned| part(&format!("layers.{layer}.{theirs}"), columns, turned);
+        let part =
+            |theirs, columns, rotary_width| part(&format!("layers.{layer}.{theirs}"), columns, rotary_width);
         let qkv = vec![
             part("self_attn.q_proj", queries, Some(width)),
             part("self_attn.k_proj", keys, Some(width)),
@@ -198,21 +201,21 @@ pub(super) fn obstacles(family: Family, model: &ModelConfig) -> Vec<Obstacle> {
     let Differences { biases, qk_norm, .. } = differences(family);
     let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
     let output_bias = model.attention_output_bias.unwrap_or(model.bias);
-    let no_divisor = family == Family::Llama && !model.d_model.is_multiple_of(model.heads);
+    let is_indivisible = family == Family::Llama && !model.d_model.is_multiple_of(model.heads);
     vec![
         ("position", model.position != PositionScheme::Rotary, "\"rotary\""),
         ("norm", model.norm != NormPlacement::Pre, "\"pre\""),
         ("norm_kind", model.norm_kind != NormKind::Rms, "\"rms\""),
         ("activation", !model.activation.is_gated(), "\"swiglu\" or \"geglu\""),
-        ("heads", no_divisor, "a divisor of d_model"),
+        ("heads", is_indivisible, "a divisor of d_model"),
         ("qk_norm", model.qk_norm != qk_norm, if qk_norm { "true" } else { "false" }),
-        ("bias", model.bias && biases != Biases::Said, "false"),
+        ("bias", model.bias && biases != Biases::Configured, "false"),
         match biases {
             Biases::QueryKeyValue => ("query_key_value_bias", !qkv_bias, "true"),
             _ if model.attention_output_bias.is_some() => {
-                ("attention_output_bias", qkv_bias != output_bias, "as query_key_value_bias")
+                ("attention_output_bias", qkv_bias != output_bias, "the value of query_key_value_bias")
             }
-            _ => ("query_key_value_bias", qkv_bias != output_bias, "as attention_output_bias"),
+            _ => ("query_key_value_bias", qkv_bias != output_bias, "the value of attention_output_bias"),
         },
         ("attention_output_bias", biases == Biases::QueryKeyValue && output_bias && !model.bias, "false"),
     ]
@@ -226,7 +229,7 @@ pub(super) fn write(family: Family, Description { model, sizes }: &Description) 
         "architectures": [architecture],
         "model_type": family.name(),
         "vocab_size": sizes.vocab,
-        "max_position_embeddings": rope::reach(model, sizes.context),
+        "max_position_embeddings": rope::max_positions(model, sizes.context),
         "hidden_size": model.d_model,
         "intermediate_size": model.inner_width(),
         "num_hidden_layers": model.layers,
@@ -248,9 +251,9 @@ pub(super) fn write(family: Family, Description { model, sizes }: &Description) 
     });
     let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
     let more = match biases {
-        Biases::Said => json!({"attention_bias": qkv_bias, "mlp_bias": model.bias}),
+        Biases::Configured => json!({"attention_bias": qkv_bias, "mlp_bias": model.bias}),
         Biases::QueryKeyValue => json!({"use_sliding_window": false}),
-        Biases::OfAttention => json!({"attention_bias": qkv_bias, "use_sliding_window": false}),
+        Biases::Attention => json!({"attention_bias": qkv_bias, "use_sliding_window": false}),
     };
     let more = more.as_object().expect("an object").clone();
     config.as_object_mut().expect("an object").extend(more);

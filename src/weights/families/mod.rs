@@ -51,9 +51,9 @@ pub enum Family {
 
 impl Family {
     /// The families that `config.json` can name.
-    const NAMED: [Self; 5] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3, Self::Smollm3];
+    const IMPORTED: [Self; 5] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3, Self::Smollm3];
     /// The families that a model is exported as: a SmolLM3 whose layers all rotate is a Llama.
-    const WRITTEN: [Self; 4] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3];
+    const EXPORTED: [Self; 4] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3];
 
     /// Returns the family's `model_type`.
     pub fn name(self) -> &'static str {
@@ -67,7 +67,7 @@ impl Family {
     }
 
     /// Returns the default begin-of-text and end-of-text tokens of the family's config.
-    pub fn usual_ids(self) -> [Option<u32>; 2] {
+    pub fn default_ids(self) -> [Option<u32>; 2] {
         match self {
             Self::Gpt2 | Self::Nanogpt => [Some(50_256); 2],
             Self::Llama => [Some(1), Some(2)],
@@ -80,19 +80,25 @@ impl Family {
     ///
     /// # Errors
     /// Returns an error if the config names no family, or an unknown one.
-    pub fn named_by(config: &Value, place: &Path) -> Result<Self> {
-        let keys = Keys::new(config, place)?;
-        let names = Self::NAMED.map(Self::name).join(", ");
+    pub fn named_by(config: &Value, config_path: &Path) -> Result<Self> {
+        let keys = Keys::new(config, config_path)?;
+        let names = Self::IMPORTED.map(Self::name).join(", ");
         let Some(name) = keys.text("model_type")? else {
             if serde_json::from_value::<Description>(config.clone()).is_ok() {
-                let problem = "is from an export under PyTorch's names, which cannot be imported: export the run with \
-                               --format safetensors, which can";
+                let problem = "is from an export with --format pytorch-names, which cannot be imported; export the run \
+                               with --format safetensors";
                 return Err(keys.error(problem));
             }
-            return Err(keys.error("has no key `model_type`: say by --format of which family the model is"));
+            return Err(
+                keys.error("lacks the key `model_type`; specify the family of the model with --format")
+            );
         };
-        Self::NAMED.into_iter().find(|family| family.name() == name).ok_or_else(|| {
-            keys.refused("model_type", format!("\"{name}\""), &format!(": {names} can be imported"))
+        Self::IMPORTED.into_iter().find(|family| family.name() == name).ok_or_else(|| {
+            keys.refused(
+                "model_type",
+                format!("\"{name}\""),
+                &format!("; the supported families are {names}"),
+            )
         })
     }
 
@@ -102,18 +108,18 @@ impl Family {
     }
 
     /// Rewrites a problem of native keys in terms of the foreign config's keys.
-    fn in_its_keys(self, keys: Keys, problem: String) -> String {
-        let its: &[_] = if self.prefix() == "model." { &llama::KEYS } else { &gpt2::KEYS };
+    fn with_foreign_keys(self, keys: Keys, problem: String) -> String {
+        let family_keys: &[_] = if self.prefix() == "model." { &llama::KEYS } else { &gpt2::KEYS };
         let within = ["rope_parameters", "rope_scaling"].into_iter().find(|key| keys.value(key).is_some());
-        let its = its.iter().map(|(ours, theirs)| (ours, theirs.to_string()));
-        let of_rotary = rope::KEYS.iter().map(|(ours, theirs)| match within {
+        let family_keys = family_keys.iter().map(|(ours, theirs)| (ours, theirs.to_string()));
+        let rotary_keys = rope::KEYS.iter().map(|(ours, theirs)| match within {
             Some(within) if *ours != "rope_theta" || keys.value(theirs).is_none() => {
                 (ours, format!("{within}.{theirs}"))
             }
             _ => (ours, theirs.to_string()),
         });
         let problem = problem.replace("`model.position` = \"rotary\"", "`head_dim`: a rotary position");
-        its.chain(of_rotary).fold(problem, |problem, (ours, theirs)| {
+        family_keys.chain(rotary_keys).fold(problem, |problem, (ours, theirs)| {
             problem.replace(&format!("`model.{ours}`"), &format!("`{theirs}`"))
         })
     }
@@ -144,7 +150,7 @@ impl Family {
 }
 
 /// Returns true for a tensor that is not a parameter, but a buffer of old files.
-pub fn is_no_parameter(name: &str) -> bool {
+pub fn is_buffer(name: &str) -> bool {
     gpt2::is_mask(name) || llama::is_computed(name)
 }
 
@@ -155,11 +161,11 @@ fn bare(name: &str) -> String {
 }
 
 /// The error for a config that ties a head which has separate weights.
-const NOT_TIED: &str = ", but `lm_head.weight` is not the table of the embedding: set it to false, or leave the head \
-                        out";
+const NOT_TIED: &str = ", but `lm_head.weight` differs from the embedding table; set the key to false, or remove the \
+                        head";
 
 /// Returns true if there is a head that is not a copy of the embedding `table`.
-fn has_head_of_its_own(tensors: &BTreeMap<String, LazyTensor>, table: &str) -> Result<bool> {
+fn has_separate_head(tensors: &BTreeMap<String, LazyTensor>, table: &str) -> Result<bool> {
     let (Some(head), Some(table)) = (tensors.get("lm_head.weight"), tensors.get(table)) else {
         return Ok(false);
     };
@@ -170,15 +176,15 @@ fn has_head_of_its_own(tensors: &BTreeMap<String, LazyTensor>, table: &str) -> R
 /// its path; `origin` is the file named in errors about tensors. The weights are read on demand.
 ///
 /// # Errors
-/// Returns an error if the config requires something unsupported. Another one lists up to 32 tensors that are missing,
-/// left over or of another shape.
+/// Returns an error if the config requires something unsupported, or an error that lists up to 32 tensors that are
+/// missing, unexpected or of a different shape.
 pub fn import(
     family: Family,
     tensors: BTreeMap<String, LazyTensor>,
-    (config, place): (&Value, &Path),
+    (config, config_path): (&Value, &Path),
     origin: &Path,
 ) -> Result<(Vec<LazyTensor>, Description)> {
-    let keys = Keys::new(config, place)?;
+    let keys = Keys::new(config, config_path)?;
     unsupported::refuse(family, keys)?;
     let mut tensors: BTreeMap<_, _> =
         tensors.into_iter().map(|(name, tensor)| (bare(&name), tensor)).collect();
@@ -189,10 +195,10 @@ pub fn import(
     description
         .model
         .check()
-        .map_err(|error| keys.error(family.in_its_keys(keys, Error::from(error).to_string())))?;
+        .map_err(|error| keys.error(family.with_foreign_keys(keys, Error::from(error).to_string())))?;
     if description.model.tie_embeddings {
         // A GPT-2 head with separate weights counts as untied.
-        if family.prefix() == "model." && has_head_of_its_own(&tensors, "embed_tokens.weight")? {
+        if family.prefix() == "model." && has_separate_head(&tensors, "embed_tokens.weight")? {
             return Err(keys.refused("tie_word_embeddings", true, NOT_TIED));
         }
         tensors.remove("lm_head.weight");
@@ -205,7 +211,7 @@ pub fn import(
             match tensors.remove(name) {
                 None => problems.push(format!("`{name}` is missing")),
                 Some(tensor) if tensor.shape != shape => {
-                    problems.push(format!("`{name}` is {:?}, not {shape:?}", tensor.shape))
+                    problems.push(format!("`{name}` has shape {:?}, not {shape:?}", tensor.shape))
                 }
                 Some(tensor) => parts.push(tensor),
             }
@@ -214,15 +220,15 @@ pub fn import(
             ours.push(entry.packed(parts));
         }
     }
-    problems.extend(tensors.keys().map(|name| format!("`{name}` is left over")));
-    refuse(origin, &problems, &format!("holds no such {}", family.name()))?;
+    problems.extend(tensors.keys().map(|name| format!("`{name}` is unexpected")));
+    refuse(origin, &problems, &format!("is not a valid {} model", family.name()))?;
     Ok((ours, description))
 }
 
 /// Returns the family that can express a model.
 ///
 /// # Errors
-/// Lists the obstacles of each family, the nearest one first.
+/// Returns an error that lists the obstacles of each family, the closest family first.
 pub fn fitting(model: &ModelConfig) -> Result<Family> {
     let needs = needs(model);
     let each = needs.iter().map(|(family, needed)| {
@@ -230,18 +236,18 @@ pub fn fitting(model: &ModelConfig) -> Result<Family> {
         format!("{} needs {}", family.name(), needed.join(", "))
     });
     match &needs[0] {
-        (nearest, needed) if needed.is_empty() => Ok(*nearest),
+        (closest, needed) if needed.is_empty() => Ok(*closest),
         _ => Err(Error::Input(format!(
-            "the model fits no family of transformers: of [model] {}; export --format safetensors or pytorch-names \
-             instead",
+            "the model fits no transformers family: in [model], {}; export with --format safetensors or \
+             pytorch-names",
             each.collect::<Vec<_>>().join("; ")
         ))),
     }
 }
 
-/// Describes the transformers families that a model can be exported as; if there is none, the requirements of the
-/// nearest.
-pub fn fit_in_words(model: &ModelConfig) -> String {
+/// Describes the transformers families that a model can be exported as; if there is none, describes the requirements
+/// of the closest one.
+pub fn describe_fit(model: &ModelConfig) -> String {
     let needs = needs(model);
     let fitting: Vec<_> =
         needs.iter().filter(|(_, needed)| needed.is_empty()).map(|(family, _)| family.name()).collect();
@@ -250,12 +256,12 @@ pub fn fit_in_words(model: &ModelConfig) -> String {
     }
     let (family, needed) = &needs[0];
     let needed: Vec<_> = needed.iter().map(|(key, theirs)| format!("`model.{key}` = {theirs}")).collect();
-    format!("to transformers as no family; the nearest, {}, needs {}", family.name(), needed.join(", "))
+    format!("not to transformers; the closest family, {}, needs {}", family.name(), needed.join(", "))
 }
 
-/// Returns the keys that each family requires another value of, with that value; the family with the fewest first.
+/// Returns the keys that must change for each family, with the required values; the family with the fewest keys first.
 fn needs(model: &ModelConfig) -> Vec<(Family, Vec<(&'static str, &'static str)>)> {
-    let mut needs = Family::WRITTEN.map(|family| (family, family.obstacles(model))).to_vec();
+    let mut needs = Family::EXPORTED.map(|family| (family, family.obstacles(model))).to_vec();
     needs.sort_by_key(|(_, needed)| needed.len());
     needs
 }
@@ -272,7 +278,7 @@ fn check_fit(family: Family, model: &ModelConfig) -> Result<()> {
         return Ok(());
     }
     Err(Error::Input(format!(
-        "the model is not a {}: {}; export --format safetensors or pytorch-names instead",
+        "the model does not fit {}: {}; export with --format safetensors or pytorch-names",
         family.name(),
         obstacles.join(", ")
     )))
@@ -296,7 +302,7 @@ pub fn export(
             Some(tensor) => tensor,
             // A model without biases is equivalent to one whose biases are zero.
             None if entry.rows.is_none() => {
-                LazyTensor::held(entry.ours.clone(), TensorData::zeros::<f32, _>(entry.shape()))
+                LazyTensor::from_data(entry.ours.clone(), TensorData::zeros::<f32, _>(entry.shape()))
             }
             None => return Err(Error::Failed(format!("the weights lack `{}`", entry.ours))),
         };
@@ -322,22 +328,22 @@ mod tests {
     use crate::position::PositionScheme;
 
     #[test]
-    fn each_family_says_what_it_needs_nearest_first() {
+    fn unmet_requirements_are_listed_closest_family_first() {
         let alibi = ModelConfig { position: PositionScheme::Alibi, ..ModelConfig::default() };
         let error = fitting(&alibi).unwrap_err().to_string();
         let places =
             ["gpt2 needs position = \"learned\"; ", "; llama needs ", "; qwen2 needs ", "qwen3 needs "]
                 .map(|part| error.find(part).unwrap_or_else(|| panic!("{part}: {error}")));
         assert!(places.iter().all(|&place| place >= places[0]), "{error}");
-        assert!(error.len() < 490, "no family is cut from the line: {} bytes", error.len());
-        let words = fit_in_words(&alibi);
+        assert!(error.len() < 490, "all families fit on the line: {} bytes", error.len());
+        let words = describe_fit(&alibi);
         assert_eq!(
             words,
-            "to transformers as no family; the nearest, gpt2, needs `model.position` = \"learned\""
+            "not to transformers; the closest family, gpt2, needs `model.position` = \"learned\""
         );
         let learned = ModelConfig { position: PositionScheme::Learned, ..ModelConfig::default() };
         assert_eq!(
-            (fitting(&learned).unwrap(), &*fit_in_words(&learned)),
+            (fitting(&learned).unwrap(), &*describe_fit(&learned)),
             (Family::Gpt2, "to transformers as gpt2")
         );
     }

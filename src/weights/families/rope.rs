@@ -12,7 +12,7 @@ use crate::position::RopeScaling;
 ///
 /// # Errors
 /// Returns an error if a kind of scaling or one of its keys is not supported, or if both locations disagree.
-pub(super) fn read(keys: Keys, usual_theta: f64, model: ModelConfig) -> Result<ModelConfig> {
+pub(super) fn read(keys: Keys, default_theta: f64, model: ModelConfig) -> Result<ModelConfig> {
     let top = keys.number("rope_theta")?;
     let objects = [keys.object("rope_parameters")?, keys.object("rope_scaling")?];
     let mut found: Option<ModelConfig> = None;
@@ -21,17 +21,17 @@ pub(super) fn read(keys: Keys, usual_theta: f64, model: ModelConfig) -> Result<M
         if let (Some(theta), Some(top)) = (theta, top)
             && theta != top
         {
-            let problem = format!(", but `rope_theta` beside it is {top}");
+            let problem = format!(", but the top-level `rope_theta` is {top}");
             return Err(object.refused("rope_theta", theta, &problem));
         }
-        let theta = theta.or(top).unwrap_or(usual_theta);
+        let theta = theta.or(top).unwrap_or(default_theta);
         let read = scaling(keys, object, ModelConfig { rope_theta: theta, ..model.clone() })?;
         if found.as_ref().is_some_and(|other| *other != read) {
-            return Err(keys.error("`rope_parameters` and `rope_scaling` disagree: leave one of them"));
+            return Err(keys.error("`rope_parameters` and `rope_scaling` disagree; remove one of them"));
         }
         found = Some(read);
     }
-    Ok(found.unwrap_or_else(|| ModelConfig { rope_theta: top.unwrap_or(usual_theta), ..model }))
+    Ok(found.unwrap_or_else(|| ModelConfig { rope_theta: top.unwrap_or(default_theta), ..model }))
 }
 
 /// Reads the scaling of an object.
@@ -44,7 +44,7 @@ fn scaling(top: Keys, object: Keys, model: ModelConfig) -> Result<ModelConfig> {
         "linear" => &["factor"],
         "llama3" => &["factor", "low_freq_factor", "high_freq_factor"],
         _ => {
-            let known = ": default, linear and llama3 are supported";
+            let known = "; the supported types are default, linear and llama3";
             return Err(object.refused(kind_key, format!("\"{kind}\""), known));
         }
     };
@@ -54,11 +54,11 @@ fn scaling(top: Keys, object: Keys, model: ModelConfig) -> Result<ModelConfig> {
     let allowed = ["rope_type", "type", "rope_theta", "partial_rotary_factor", "attention_factor", original];
     let is_known = |name: &str| allowed.contains(&name) || factors.contains(&name);
     if let Some((name, value)) = object.values().find(|(name, _)| !is_known(name)) {
-        let problem = format!(", which rotary positions of kind {kind} do not have here");
+        let problem = format!(", which is not supported with `{kind_key}` \"{kind}\"");
         return Err(object.refused(name, value, &problem));
     }
     let factor = |name: &str| {
-        let lacks = || object.lacking(name, &format!("rotary positions of kind {kind}"));
+        let lacks = || object.lacking(name, &format!("rotary scaling of type {kind}"));
         object.number(name)?.ok_or_else(lacks)
     };
     Ok(match kind {
@@ -72,7 +72,7 @@ fn scaling(top: Keys, object: Keys, model: ModelConfig) -> Result<ModelConfig> {
             rope_high_frequency_factor: factor("high_freq_factor")?,
             rope_original_context: match object.size(original)? {
                 Some(size) => size,
-                None => top.needed_size(original)?,
+                None => top.required_size(original)?,
             },
             ..model
         },
@@ -92,7 +92,7 @@ pub(super) const KEYS: [(&str, &str); 5] = [
 /// Returns the context length to write to a config. transformers warns about a llama3 scaling whose original context is
 /// not shorter. In that case the context is extended to the range of the scaling, which does not change what a rotary
 /// model computes.
-pub(super) fn reach(model: &ModelConfig, context: usize) -> usize {
+pub(super) fn max_positions(model: &ModelConfig, context: usize) -> usize {
     let original = model.rope_original_context;
     match model.rope_scaling {
         RopeScaling::Llama3 if context <= original => {

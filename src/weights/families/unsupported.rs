@@ -8,7 +8,7 @@ use super::keys::Keys;
 use crate::error::Result;
 
 /// Keys that change the computation unless they are false.
-const FALSE: [&str; 7] = [
+const FALSE_KEYS: [&str; 7] = [
     "use_sliding_window",
     "rope_interleaved",
     "scale_attn_by_inverse_layer_idx",
@@ -19,10 +19,10 @@ const FALSE: [&str; 7] = [
 ];
 
 /// Keys that change the computation unless they are true.
-const TRUE: [&str; 2] = ["scale_attn_weights", "is_causal"];
+const TRUE_KEYS: [&str; 2] = ["scale_attn_weights", "is_causal"];
 
 /// Keys that change the computation unless they are 1.
-const ONE: [&str; 11] = [
+const ONE_KEYS: [&str; 11] = [
     "pretraining_tp",
     "partial_rotary_factor",
     "attention_factor",
@@ -37,7 +37,7 @@ const ONE: [&str; 11] = [
 ];
 
 /// Keys that always change the computation.
-const ABSENT: [&str; 19] = [
+const UNSUPPORTED_KEYS: [&str; 19] = [
     "quantization_config",
     "quantization",
     "compression_config",
@@ -70,14 +70,14 @@ fn refuse_window(keys: Keys) -> Result<()> {
     let context = keys.value("max_position_embeddings").and_then(Value::as_u64);
     let is_short = |window: u64| context.is_none_or(|context| window < context);
     if let Some(window) = keys.value("sliding_window").filter(|window| window.as_u64().is_none_or(is_short)) {
-        let problem = ", and only models without sliding windows are supported";
+        let problem = ", but only models without a sliding window are supported";
         return Err(keys.refused("sliding_window", window, problem));
     }
     let is_mistral = keys.value("model_type").is_some_and(|name| name == "mistral");
     if is_mistral && keys.is_missing("sliding_window") && is_short(MISTRAL_WINDOW) {
         return Err(keys.error(format!(
-            "lacks the key `sliding_window`, which is {MISTRAL_WINDOW} by default in a mistral, and only models without \
-             sliding windows are supported: write \"sliding_window\": null if the model has none"
+            "lacks the key `sliding_window`, which is {MISTRAL_WINDOW} by default in mistral, but only models without \
+             a sliding window are supported; set \"sliding_window\": null if the model has none"
         )));
     }
     Ok(())
@@ -85,38 +85,37 @@ fn refuse_window(keys: Keys) -> Result<()> {
 
 /// Refuses options that this implementation does not compute.
 pub(super) fn refuse(family: Family, keys: Keys) -> Result<()> {
-    FALSE.iter().try_for_each(|key| keys.only(key, &json!(false)))?;
-    ONE.iter().try_for_each(|key| keys.only(key, &json!(1)))?;
-    TRUE.iter().try_for_each(|key| keys.only(key, &json!(true)))?;
-    let turns = family.prefix() == "model.";
-    let of_rotary = ["rope_scaling", "rope_parameters"].into_iter().filter(|_| !turns);
-    for key in ABSENT.into_iter().chain(of_rotary) {
+    FALSE_KEYS.iter().try_for_each(|key| keys.only(key, &json!(false)))?;
+    ONE_KEYS.iter().try_for_each(|key| keys.only(key, &json!(1)))?;
+    TRUE_KEYS.iter().try_for_each(|key| keys.only(key, &json!(true)))?;
+    let is_rotary = family.prefix() == "model.";
+    let rotary_keys = ["rope_scaling", "rope_parameters"].into_iter().filter(|_| !is_rotary);
+    for key in UNSUPPORTED_KEYS.into_iter().chain(rotary_keys) {
         if let Some(value) = keys.value(key) {
-            let problem = ", which is not supported: leave it out or null if it has no effect";
+            let problem = ", which is not supported; remove it or set it to null if it has no effect";
             return Err(keys.refused(key, value, problem));
         }
     }
     refuse_window(keys)?;
     for kind in keys.list("layer_types")?.unwrap_or_default() {
         if kind != "full_attention" {
-            let problem = ", and only \"full_attention\" is supported";
+            let problem = ", but only \"full_attention\" is supported";
             return Err(keys.refused("layer_types", format!("[… {kind} …]"), problem));
         }
     }
     match keys.list("no_rope_layers")? {
         Some(layers) => {
-            let count = keys.needed_size("num_hidden_layers")?;
-            if layers.len() != count || layers.iter().any(|turns| *turns != json!(1)) {
-                let problem = format!(
-                    ", and only layers that all rotate, which are 1 there, are supported, {count} of them"
-                );
+            let count = keys.required_size("num_hidden_layers")?;
+            if layers.len() != count || layers.iter().any(|layer| *layer != json!(1)) {
+                let problem =
+                    format!(", but only models whose {count} layers all rotate (value 1) are supported");
                 return Err(keys.refused("no_rope_layers", json!(layers), &problem));
             }
         }
         None if family == Family::Smollm3 => {
             let interval = keys.size("no_rope_layer_interval")?.unwrap_or(4);
-            if interval <= keys.needed_size("num_hidden_layers")? {
-                let problem = ", so that layers skip rotation, which is not supported";
+            if interval <= keys.required_size("num_hidden_layers")? {
+                let problem = ", so some layers do not rotate, which is not supported";
                 return Err(keys.refused("no_rope_layer_interval", interval, problem));
             }
         }

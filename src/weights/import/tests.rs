@@ -53,7 +53,7 @@ fn sorted(tensors: &[LazyTensor]) -> Tensors {
 }
 
 #[test]
-fn a_nanogpt_checkpoint_computes_what_pytorch_computes() {
+fn nanogpt_checkpoint_logits_match_pytorch() {
     let Imported { description, tensors, has_vocabulary, .. } = nanogpt();
     assert!(!has_vocabulary && description.model.tie_embeddings);
     let device = Default::default();
@@ -81,7 +81,7 @@ fn streamed_safetensors_equal_the_serialized_bytes() {
     if cfg!(target_os = "linux") {
         let written = native::write(Path::new("/dev/full"), &tensors, native::entry(&description));
         let said = written.unwrap_err().to_string();
-        assert!(said.contains("no space is left on the disk: free some"), "{said}");
+        assert!(said.contains("no space left on the disk; free some"), "{said}");
     }
 }
 
@@ -110,7 +110,7 @@ fn shards_and_unprefixed_names_import_equally() {
         assert_eq!(again.description.sizes, original.description.sizes);
     }
     let twice = import(&[path("a.safetensors"), path("a.safetensors")], Some(ImportFormat::Gpt2), None, None);
-    assert!(twice.unwrap_err().to_string().contains("which another file holds too"));
+    assert!(twice.unwrap_err().to_string().contains("which is also in another file"));
     let half =
         import(&[path("a.safetensors")], Some(ImportFormat::Gpt2), None, None).unwrap_err().to_string();
     assert!(half.contains("`ln_f.weight` is missing") && half.contains("`h.1.ln_2.bias` is missing"));
@@ -134,9 +134,9 @@ fn pytorch_shard_index_is_found_in_a_folder() {
 fn untied_head_is_kept_and_bf16_widened() {
     let original = nanogpt();
     let folder = tempfile::tempdir().unwrap();
-    let mut of_gpt2: Value = serde_json::from_str(&config(&original)).unwrap();
-    of_gpt2["tie_word_embeddings"] = false.into();
-    fs::write(folder.path().join("config.json"), of_gpt2.to_string()).unwrap();
+    let mut gpt2_config: Value = serde_json::from_str(&config(&original)).unwrap();
+    gpt2_config["tie_word_embeddings"] = false.into();
+    fs::write(folder.path().join("config.json"), gpt2_config.to_string()).unwrap();
     let mut tensors = stored(&original);
     let head: Vec<u8> = (0..11 * 12).flat_map(|i| (i as f32 / 8.0).to_le_bytes()).collect();
     tensors.push(("lm_head.weight".to_string(), vec![11, 12], Dtype::F32, head));
@@ -152,14 +152,14 @@ fn untied_head_is_kept_and_bf16_widened() {
     assert_eq!(tensor("head.weight").shape.to_vec(), [12, 11]);
     assert_eq!(tensor("head.weight").to_vec::<f32>().unwrap()[..3], [0.0, 1.5, 3.0]);
 
-    of_gpt2["tie_word_embeddings"] = true.into();
-    fs::write(folder.path().join("config.json"), of_gpt2.to_string()).unwrap();
+    gpt2_config["tie_word_embeddings"] = true.into();
+    fs::write(folder.path().join("config.json"), gpt2_config.to_string()).unwrap();
     let refused = import(&[folder.path().to_path_buf()], Some(ImportFormat::Gpt2), None, None).unwrap_err();
-    assert!(refused.to_string().contains("`lm_head.weight` is not the table of the embedding"), "{refused}");
+    assert!(refused.to_string().contains("`lm_head.weight` differs from the embedding table"), "{refused}");
 }
 
 #[test]
-fn a_tied_head_may_be_stored_once_more() {
+fn stored_copy_of_tied_head_is_accepted() {
     let original = nanogpt();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("config.json"), config(&original)).unwrap();
@@ -202,7 +202,7 @@ fn tokenizer_imports_in_both_formats_if_it_fits() {
     assert!(error.contains("has 12 tokens, but the model only 11"), "{error}");
     let error =
         import(&[path("model.safetensors")], Some(ImportFormat::Gpt2), None, Some(&path("config.json")));
-    assert!(error.unwrap_err().to_string().contains("is no tokenizer"));
+    assert!(error.unwrap_err().to_string().contains("is not a tokenizer"));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn compressed_pytorch_files_are_refused() {
     bytes[record + 10] = 8;
     fs::write(&path, bytes).unwrap();
     let refused = import(&[path], Some(ImportFormat::Nanogpt), None, None).unwrap_err();
-    assert!(refused.to_string().contains("is no PyTorch file of weights"), "{refused}");
+    assert!(refused.to_string().contains("is not a PyTorch weights file"), "{refused}");
     assert_eq!(refused.exit_code(), 2);
 }
 
@@ -303,7 +303,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_file_is_read_or_refused(
+    fn damaged_files_are_read_or_refused(
         which in 0..3usize,
         // One format has names and structure in its first bytes, the other in its last.
         at in prop_oneof![0usize..4000, any::<usize>()],

@@ -6,38 +6,35 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{STEPS, done, others, refused, run, train};
-use crate::{beside_data_warnings, program, text};
+use crate::{program, text, without_data_warnings};
 
 #[test]
 fn unavailable_backends_and_devices_suggest_alternatives() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let absent = if cfg!(feature = "cuda") { "wgpu" } else { "cuda" };
     let in_capitals = absent.to_uppercase();
     let mut cases = vec![
         (vec!["train", "--backend", "gpu"], "ndarray"),
         (vec!["train", "--backend", "ndarray", "--device", "7"], "training.device"),
-        (
-            vec!["train", "--backend", "ndarray", "--device", "integrated"],
-            "choose one of 0 (ndarray processor",
-        ),
+        (vec!["train", "--backend", "ndarray", "--device", "integrated"], "use one of 0 (ndarray processor"),
         (
             vec!["train", "--backend", "ndarray", "--set", "training.device=7"],
-            "choose one of 0 (ndarray processor",
+            "use one of 0 (ndarray processor",
         ),
         (
             vec!["train", "--backend", "ndarray", "--device", "fast"],
-            "= fast is not there: choose one of 0 (nd",
+            "= fast does not exist; use one of 0 (nd",
         ),
-        (vec!["train", "--backend", "ndarray", "--device", "-1"], "= -1 is not there: choose one of 0 (nd"),
+        (vec!["train", "--backend", "ndarray", "--device", "-1"], "= -1 does not exist; use one of 0 (nd"),
         (
             vec!["train", "--backend", "ndarray", "--set", "training.device=fast"],
-            "= fast is not there: choose",
+            "= fast does not exist; use one of",
         ),
         (vec!["train", "--backend", "ndarray", "--set", "training.device=-1"], "a number or a kind"),
         (
             vec!["train", "--backend", "ndarray", "--set", "training.device=true"],
-            "= true is not there: choose",
+            "= true does not exist; use one of",
         ),
         (vec!["train", "--set", "training.precision=f64"], "expected one of `f32`, `bf16`, `f16`"),
         (vec!["train", "--set", "training.backend=f64"], "cuda, wgpu, ndarray, flex"),
@@ -48,7 +45,7 @@ fn unavailable_backends_and_devices_suggest_alternatives() {
     for command in [&["train", "--dry-run"][..], &["tune"], &["tune", "--find-rate"]] {
         let asked = ["--backend", "ndarray", "--set", "training.precision=f16"];
         cases
-            .push(([command, &asked].concat(), "which supports f32, bf16: use --set training.precision=f32"));
+            .push(([command, &asked].concat(), "which supports f32, bf16; use --set training.precision=f32"));
     }
     if !cfg!(all(feature = "cuda", feature = "wgpu")) {
         cases.push((vec!["train", "--backend", absent], "cargo build --release --features"));
@@ -61,7 +58,7 @@ fn unavailable_backends_and_devices_suggest_alternatives() {
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
         assert!(error.trim_end().lines().count() == 1 && error.contains(expected), "{arguments:?}: {error}");
-        assert!(fs::read_dir(folder).unwrap().next().is_none(), "{arguments:?} leaves nothing");
+        assert!(fs::read_dir(folder).unwrap().next().is_none(), "{arguments:?} leaves files behind");
     }
 }
 
@@ -91,37 +88,37 @@ fn oversized_gpu_buffers_suggest_a_batch_size() {
     if !others().contains(&"wgpu") {
         return;
     }
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
-    let on_card = ["--backend", "wgpu", "--device", "software"];
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    let on_gpu = ["--backend", "wgpu", "--device", "software"];
     let composed = [&LONG[..], &["training.kernels=composed"]].concat();
-    let told = refused(run(folder, &[&["train", "--run", "long"], &on_card[..]].concat(), &composed));
-    assert!(told.starts_with("error: --set: `training.batch_size` = 4 makes attention scores"), "{told}");
-    assert!(told.contains("training.batch_size = 3"), "{told}");
-    assert!(fs::read_dir(folder).unwrap().next().is_none(), "nothing is left");
+    let stderr = refused(run(folder, &[&["train", "--run", "long"], &on_gpu[..]].concat(), &composed));
+    assert!(stderr.starts_with("error: --set: `training.batch_size` = 4 needs attention scores"), "{stderr}");
+    assert!(stderr.contains("training.batch_size = 3"), "{stderr}");
+    assert!(fs::read_dir(folder).unwrap().next().is_none(), "no files are left behind");
 
     // A run trained on the CPU is refused as well, instead of being scored wrongly.
     done(run(folder, &["train", "--run", "long", "--backend", "ndarray"], &composed));
     let evaluate = ["evaluate", "long", "--json"];
-    let told = refused(run(folder, &[&evaluate[..], &on_card].concat(), &[]));
-    assert!(told.contains("training.batch_size = 3"), "{told}");
+    let stderr = refused(run(folder, &[&evaluate[..], &on_gpu].concat(), &[]));
+    assert!(stderr.contains("training.batch_size = 3"), "{stderr}");
     let loss = |arguments: &[&str], sets: &[&str]| {
         let report = done(run(folder, &[&evaluate[..], arguments].concat(), sets));
         serde_json::from_str::<Value>(&report).unwrap()["loss"].as_f64().unwrap()
     };
     let here = loss(&["--backend", "ndarray"], &[]);
-    let there = loss(&on_card, &["training.batch_size=3"]);
+    let there = loss(&on_gpu, &["training.batch_size=3"]);
     // With fused kernels all four rows fit, because scores are computed in blocks.
-    let by_blocks = loss(&on_card, &["training.kernels=fused"]);
+    let by_blocks = loss(&on_gpu, &["training.kernels=fused"]);
     for there in [there, by_blocks] {
         assert!((here - there).abs() < 1e-4 * here, "{here} and {there}");
     }
     let short = [&LONG[..], &["analysis.samples=1", "analysis.circuit=false"]].concat();
-    done(run(folder, &[&["train", "--run", "blocks"], &on_card[..]].concat(), &short));
+    done(run(folder, &[&["train", "--run", "blocks"], &on_gpu[..]].concat(), &short));
 }
 
 /// Returns true if this machine has a GPU that this build can use.
-fn has_card(folder: &Path) -> bool {
+fn has_gpu(folder: &Path) -> bool {
     let list = done(run(folder, &["backends", "--list", "--json"], &[]));
     let list: Value = serde_json::from_str(&list).unwrap();
     let mut devices =
@@ -131,21 +128,21 @@ fn has_card(folder: &Path) -> bool {
 
 #[test]
 fn bare_device_number_means_a_gpu() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
-    if has_card(folder) {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    if has_gpu(folder) {
         return;
     }
     let sets = [&STEPS[..], &["training.steps=1"]].concat();
     let output = run(folder, &["train", "--run", "run", "--device", "0"], &sets);
     if cfg!(any(feature = "wgpu", feature = "cuda")) {
-        let told = refused(output);
-        assert!(told.contains("`training.device` = 0 is no GPU"), "{told}");
-        assert!(told.contains("0 (ndarray processor"), "{told}");
-        assert!(!others().contains(&"wgpu") || told.contains("0 (wgpu software"), "{told}");
+        let stderr = refused(output);
+        assert!(stderr.contains("`training.device` = 0 is not a GPU"), "{stderr}");
+        assert!(stderr.contains("0 (ndarray processor"), "{stderr}");
+        assert!(!others().contains(&"wgpu") || stderr.contains("0 (wgpu software"), "{stderr}");
         let second = refused(run(folder, &["train", "--run", "run", "--device", "1"], &sets));
-        assert!(second.contains("`training.device` = 1 is not there: choose one of"), "{second}");
-        assert!(fs::read_dir(folder).unwrap().next().is_none(), "nothing is left");
+        assert!(second.contains("`training.device` = 1 does not exist; use one of"), "{second}");
+        assert!(fs::read_dir(folder).unwrap().next().is_none(), "no files are left behind");
     } else {
         // Without GPU backends the device name belongs to a CPU backend.
         done(output);
@@ -154,14 +151,14 @@ fn bare_device_number_means_a_gpu() {
 
 #[test]
 fn requested_processor_is_used_without_notices() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let sets = [&STEPS[..], &["training.steps=1"]].concat();
     let arguments = ["train", "--run", "run", "--device", "processor", "--progress", "none"];
     let output = run(folder, &arguments, &sets);
-    let told = beside_data_warnings(&output.stderr);
+    let stderr = without_data_warnings(&output.stderr);
     done(output);
-    assert!(told.lines().all(|line| line.contains("XDG_RUNTIME_DIR")), "{told}");
+    assert!(stderr.lines().all(|line| line.contains("XDG_RUNTIME_DIR")), "{stderr}");
     // A run that names a device also names its backend, so another one can be chosen to inspect it.
     let config = fs::read_to_string(folder.join("run/config.toml")).unwrap();
     assert!(
@@ -175,30 +172,30 @@ fn requested_processor_is_used_without_notices() {
 }
 
 #[test]
-fn weights_are_imported_where_their_config_says() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+fn import_uses_the_configured_device() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     train(folder, "run", "ndarray", &["training.steps=1"]);
     let import = ["import", "run/model.safetensors", "--format", "native", "--run", "imported"];
-    let told = refused(run(folder, &import, &["training.device=7"]));
-    assert!(told.contains("`training.device` = 7 is not there: choose one of 0 (ndarray"), "{told}");
-    assert!(!folder.join("imported").exists(), "nothing is left");
+    let stderr = refused(run(folder, &import, &["training.device=7"]));
+    assert!(stderr.contains("`training.device` = 7 does not exist; use one of 0 (ndarray"), "{stderr}");
+    assert!(!folder.join("imported").exists(), "no files are left behind");
     done(run(folder, &import, &[]));
 }
 
 #[test]
-fn a_card_that_does_not_start_says_why() {
+fn failed_gpu_start_reports_the_reason() {
     if !others().contains(&"wgpu") {
         return;
     }
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     // A value that CubeCL cannot parse stops it on the thread that starts the device.
     let arguments = ["train", "--run", "run", "--backend", "wgpu"];
-    let output = program(place.path()).args(arguments).env("CUBECL_WGPU_MAX_TASKS", "abc").output().unwrap();
-    let told = refused(output);
-    assert!(told.starts_with("error: `training.backend` = wgpu cannot start on "), "{told}");
-    assert!(told.contains("CUBECL_WGPU_MAX_TASKS should be a positive integer"), "{told}");
-    assert!(told.contains("it needs") && told.contains("--backend ndarray"), "{told}");
-    assert!(!told.contains("RecvError") && !told.contains("update"), "{told}");
-    assert!(fs::read_dir(place.path()).unwrap().next().is_none(), "nothing is left");
+    let output = program(dir.path()).args(arguments).env("CUBECL_WGPU_MAX_TASKS", "abc").output().unwrap();
+    let stderr = refused(output);
+    assert!(stderr.starts_with("error: `training.backend` = wgpu cannot start on "), "{stderr}");
+    assert!(stderr.contains("CUBECL_WGPU_MAX_TASKS should be a positive integer"), "{stderr}");
+    assert!(stderr.contains("it needs") && stderr.contains("--backend ndarray"), "{stderr}");
+    assert!(!stderr.contains("RecvError") && !stderr.contains("update"), "{stderr}");
+    assert!(fs::read_dir(dir.path()).unwrap().next().is_none(), "no files are left behind");
 }

@@ -39,7 +39,7 @@ fn run(folder: &Path, arguments: &[&str], sets: &[&str]) -> Output {
     for set in sets {
         command.args(["--set", set]);
     }
-    command.output().expect("the program starts")
+    command.output().expect("cannot start the program")
 }
 
 fn done(output: Output) -> String {
@@ -109,9 +109,9 @@ fn refused(output: Output) -> String {
 
 /// The backends of this build, other than ndarray, that find a device.
 fn others() -> Vec<&'static str> {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let has = |name: &str| {
-        let output = program(place.path()).args(["backends", "--list", "--json", "--backend", name]).output();
+        let output = program(dir.path()).args(["backends", "--list", "--json", "--backend", name]).output();
         let list: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
         !list[0]["devices"].as_array().unwrap().is_empty()
     };
@@ -127,18 +127,18 @@ fn others() -> Vec<&'static str> {
         match has(name) {
             true => found.push(name),
             false if required.split(',').any(|required| required == name) => {
-                panic!("REQUIRED_BACKENDS names {name}, and no device for it was found")
+                panic!("REQUIRED_BACKENDS names {name}, but no device for it was found")
             }
-            false => eprintln!("notice: no device for {name} here, so it is not tested"),
+            false => eprintln!("notice: {name} is not tested, because no device for it was found"),
         }
     }
     found
 }
 
 #[test]
-fn every_backend_computes_right() {
-    let place = TempDir::new().unwrap();
-    let list = done(run(place.path(), &["backends", "--json"], &[]));
+fn every_backend_computes_correctly() {
+    let dir = TempDir::new().unwrap();
+    let list = done(run(dir.path(), &["backends", "--json"], &[]));
     let list: Value = serde_json::from_str(&list).unwrap();
     let mut checked = 0;
     for backend in list.as_array().unwrap() {
@@ -151,12 +151,12 @@ fn every_backend_computes_right() {
             checked += 1;
         }
     }
-    assert!(checked > others().len(), "ndarray too: {list}");
+    assert!(checked > others().len(), "ndarray is checked as well: {list}");
 }
 
 #[test]
 fn every_architecture_trains_the_same_on_every_backend() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let architectures = [
         ("decoder", "repeat"),
         ("one_layer", "repeat"),
@@ -166,19 +166,19 @@ fn every_architecture_trains_the_same_on_every_backend() {
     for (architecture, task) in architectures {
         let sets = [format!("model.architecture={architecture}"), format!("data.task={task}")];
         let sets = sets.each_ref().map(String::as_str);
-        train(place.path(), architecture, "ndarray", &sets);
+        train(dir.path(), architecture, "ndarray", &sets);
         for backend in others() {
             let name = format!("{architecture}-{backend}");
-            train(place.path(), &name, backend, &sets);
-            assert_near(&place.path().join(name), &place.path().join(architecture), 1e-3);
+            train(dir.path(), &name, backend, &sets);
+            assert_near(&dir.path().join(name), &dir.path().join(architecture), 1e-3);
         }
     }
 }
 
 #[test]
 fn a_run_moves_between_backends() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     train(folder, "whole", "ndarray", &["training.steps=100"]);
     // A length that is not a multiple of the kernels' tile size.
     train(folder, "long", "ndarray", &["training.steps=2", "data.length=600"]);
@@ -212,8 +212,8 @@ fn bf16_runs_are_inspected_in_bf16() {
     if !cfg!(feature = "ndarray") {
         return;
     }
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     train(folder, "run", "ndarray", &["training.precision=bf16"]);
     let looks = || {
         [&["score"][..], &["inspect", "--no-ablation"], &["generate", "--greedy", "--max-new", "1"]].map(
@@ -234,12 +234,12 @@ fn bf16_runs_are_inspected_in_bf16() {
 }
 
 #[test]
-fn flex_resumes_to_the_bit_and_knows_halves() {
+fn flex_resumes_bitwise_and_supports_f16() {
     if !cfg!(feature = "flex") {
         return;
     }
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let dropout = "model.dropout=0.1";
     train(folder, "whole", "flex", &[dropout]);
     train(folder, "parts", "flex", &[dropout, "training.max_minutes=0.000001"]);
@@ -253,7 +253,7 @@ fn flex_resumes_to_the_bit_and_knows_halves() {
         train(folder, precision, "flex", &[&format!("training.precision={precision}")]);
         let (half, single) = (folder.join(precision), folder.join("single"));
         assert_near(&half, &single, 2e-2);
-        assert_ne!(losses(&half), losses(&single), "factors were rounded");
+        assert_ne!(losses(&half), losses(&single), "operands are rounded");
     }
 
     // Commands that only read the weights may run on a backend without their precision.
@@ -261,10 +261,10 @@ fn flex_resumes_to_the_bit_and_knows_halves() {
     let output = run(folder, &evaluate, &[]);
     assert_eq!(text(&output.stderr).trim(), "notice: computed in f32, because ndarray does not support f16");
     done(output);
-    let told = refused(run(folder, &evaluate, &["training.precision=f16"]));
+    let stderr = refused(run(folder, &evaluate, &["training.precision=f16"]));
     assert!(
-        told.starts_with("error: --set: `training.precision` = f16 is not supported by ndarray"),
-        "{told}"
+        stderr.starts_with("error: --set: `training.precision` = f16 is not supported by ndarray"),
+        "{stderr}"
     );
     assert_eq!(text(&run(folder, &evaluate, &["training.precision=f32"]).stderr), "");
 }
@@ -294,10 +294,10 @@ fn peak_memory_of_steps(mut command: std::process::Command, run: &Path) -> f64 {
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_does_not_grow_with_the_steps() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     for backend in others().into_iter().filter(|&name| name != "flex") {
         let peak = |steps: usize| {
-            let mut command = program(place.path());
+            let mut command = program(dir.path());
             let name = format!("{backend}-{steps}");
             command.args(["train", "--run", &name, "--backend", backend, "--progress", "none"]);
             let steps = format!("training.steps={steps}");
@@ -308,7 +308,7 @@ fn memory_does_not_grow_with_the_steps() {
             for set in STEPS.iter().copied().chain([steps.as_str()]).chain(ahead) {
                 command.args(["--set", set]);
             }
-            peak_memory_of_steps(command, &place.path().join(name))
+            peak_memory_of_steps(command, &dir.path().join(name))
         };
         let (few, many) = (peak(100), peak(500));
         assert!(many < 1.1 * few, "{backend}: {few} bytes in 100 steps, {many} in 500");

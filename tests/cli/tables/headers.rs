@@ -7,8 +7,8 @@ use super::{described, noise, refused, warns, write};
 
 #[test]
 fn headers_above_data_are_not_rows() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     write(folder, "months.csv", "Month,Passengers\n", 144, |row| {
         format!("{}-{:02},{}", 1949 + row / 12, row % 12 + 1, 100 + row % 50)
     });
@@ -41,53 +41,53 @@ fn headers_above_data_are_not_rows() {
     write(folder, "index.csv", ",a,b,c\n", 300, |row| format!("{row},{},{},{}", row % 3, row % 5, row % 7));
     let index = described(folder, "index.csv", &[]);
     assert_eq!((&index["vocab"], &index["samples"][1]["tokens"]), (&json!(7), &json!(["1", "1", "1"])));
-    assert!(warns(&index, "column 1 has no name and numbers the rows"), "{index}");
+    assert!(warns(&index, "column 1 is an unnamed index of the rows"), "{index}");
 }
 
 #[test]
-fn a_header_of_years_is_asked_about() {
-    let place = TempDir::new().unwrap();
-    write(place.path(), "years.csv", "2019,2020,2021\n", 200, |row| {
+fn headers_of_years_are_warned_about() {
+    let dir = TempDir::new().unwrap();
+    write(dir.path(), "years.csv", "2019,2020,2021\n", 200, |row| {
         format!("{},{},{}", row % 5, row % 7, row % 3)
     });
-    let read = described(place.path(), "years.csv", &[]);
+    let read = described(dir.path(), "years.csv", &[]);
     assert!(
         warns(&read, "line 1 (`2019, 2020, 2021`) is read as data") && read["table"].get("header").is_none()
     );
     assert!(warns(&read, "add --set data.header=true if it is a header"), "{read}");
-    let named = described(place.path(), "years.csv", &["data.header=true"]);
+    let named = described(dir.path(), "years.csv", &["data.header=true"]);
     assert_eq!(named["table"]["header"], json!(["2019", "2020", "2021"]));
     for header in ["true", "false"] {
-        let read = described(place.path(), "years.csv", &[&format!("data.header={header}")]);
+        let read = described(dir.path(), "years.csv", &[&format!("data.header={header}")]);
         assert!(!warns(&read, "data.header"), "{read}");
     }
 }
 
 #[test]
 fn ambiguous_headers_are_warned_about() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     for header in ["region,2019", "region,2020,2019", "region,2019-01,2019-02"] {
         let values = header.split(',').count() - 1;
         write(folder, "regions.csv", &format!("{header}\n"), 100, |at| {
             format!("r{}{}", at % 7, format!(",{}", at % 3).repeat(values))
         });
         let read = described(folder, "regions.csv", &[]);
-        assert!(
-            warns(&read, "is read as data, though") && warns(&read, "add --set data.header=true"),
-            "{read}"
-        );
+        assert!(warns(&read, "is read as data, but") && warns(&read, "add --set data.header=true"), "{read}");
         let named = described(folder, "regions.csv", &["data.header=true"]);
         assert!(!warns(&named, "data.header") && named["vocab"] == 10, "{named}");
     }
     write(folder, "ids.csv", "id,1,2,3\n", 100, |at| format!("{},{},{},{}", at, at % 2, at % 3, at % 5));
-    assert!(warns(&described(folder, "ids.csv", &[]), "set `data.header` = true if it is a header"));
+    assert!(warns(
+        &described(folder, "ids.csv", &[]),
+        "set `data.header` = true if it is, or false if it is data"
+    ));
 }
 
 #[test]
 fn row_names_are_not_values() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     for (name, quote) in [("r.csv", ""), ("quoted.csv", "\"")] {
         let row = |row: usize| format!("{quote}{}{quote},{},{},{}", row + 1, row % 3, row % 5, noise(row, 7));
         write(folder, name, "a,b,c\n", 200, row);
@@ -102,13 +102,16 @@ fn row_names_are_not_values() {
     // The index column of shuffled rows.
     write(folder, "shuffled.csv", ",a,b\n", 200, |row| format!("{},{},{}", row * 7 % 200, row % 3, row % 5));
     let shuffled = described(folder, "shuffled.csv", &[]);
-    assert!(shuffled["vocab"] == 5 && warns(&shuffled, "column 1 has no name"), "{shuffled}");
+    assert!(
+        shuffled["vocab"] == 5 && warns(&shuffled, "column 1 is an unnamed index of the rows"),
+        "{shuffled}"
+    );
 }
 
 #[test]
-fn words_new_to_their_columns_are_asked_about() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+fn words_new_to_their_columns_are_warned_about() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     for (header, values) in [("class", 5), ("city", 3), ("name", 2)] {
         let numbers = (1..=values).map(|number| format!(",{number}")).collect::<String>();
         write(folder, "words.csv", &format!("{header}{numbers}\n"), 100, |at| {
@@ -117,10 +120,7 @@ fn words_new_to_their_columns_are_asked_about() {
             format!("{}{numbers}", ["A", "B", "C"][at % 3])
         });
         let read = described(folder, "words.csv", &[]);
-        assert!(
-            warns(&read, "is read as data, though its words") && warns(&read, "data.header=true"),
-            "{read}"
-        );
+        assert!(warns(&read, "is read as data, but its words") && warns(&read, "data.header=true"), "{read}");
         for header in ["true", "false"] {
             let read = described(folder, "words.csv", &[&format!("data.header={header}")]);
             assert!(!warns(&read, "data.header"), "{read}");
@@ -130,14 +130,14 @@ fn words_new_to_their_columns_are_asked_about() {
         write(folder, "tags.csv", &format!("{header}\n"), 100, |at| {
             format!("{},{},N", ["runs", "fast"][at % 2], ["V", "N"][at % 2])
         });
-        assert!(warns(&described(folder, "tags.csv", &[]), "is read as data, though its words"), "{header}");
+        assert!(warns(&described(folder, "tags.csv", &[]), "is read as data, but its words"), "{header}");
     }
 }
 
 #[test]
 fn a_header_in_arrays_of_json_is_named() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let row = |at: usize| json!([(at % 2).to_string() + "st", (at % 5).to_string(), "06"]);
     let census = [json!(["NAME", "POP", "state"])].into_iter().chain((0..100).map(row)).collect::<Vec<_>>();
     std::fs::write(folder.join("census.json"), json!(census).to_string()).unwrap();

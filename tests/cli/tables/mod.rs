@@ -21,9 +21,9 @@ fn described(folder: &Path, file: &str, sets: &[&str]) -> Value {
 /// The single line with which `data` refuses a file.
 fn refused(folder: &Path, file: &str, sets: &[&str]) -> String {
     let output = data(folder, file, sets).output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{file} {sets:?}: {said}");
-    said
+    let stderr = text(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{file} {sets:?}: {stderr}");
+    stderr
 }
 
 fn data(folder: &Path, file: &str, sets: &[&str]) -> std::process::Command {
@@ -55,12 +55,12 @@ fn warns(described: &Value, part: &str) -> bool {
 
 #[test]
 fn the_delimiter_follows_many_lines_and_is_shown() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let orders = ["place order", "send invoice", "send reminder", "pay", "cancel order", "make delivery"];
     write(folder, "orders.csv", "", 800, |row| orders[row % 6].into());
-    let said = refused(folder, "orders.csv", &[]);
-    assert!(said.contains("set `data.column` = 1") && said.contains("`data.delimiter`"), "{said}");
+    let stderr = refused(folder, "orders.csv", &[]);
+    assert!(stderr.contains("set `data.column` = 1") && stderr.contains("`data.delimiter`"), "{stderr}");
     let column = described(folder, "orders.csv", &["data.column=1"]);
     assert_eq!((&column["vocab"], &column["table"]["rows"][0]), (&json!(6), &json!(["place order"])));
     let split = described(folder, "orders.csv", &["data.delimiter=space"]);
@@ -76,16 +76,19 @@ fn the_delimiter_follows_many_lines_and_is_shown() {
     assert!(page.contains("\nformat      csv with delimiter tab, 2 columns\nheader      none\n"), "{page}");
     assert!(page.contains("\nfirst rows  ham | Ok, see you at 5, then\n"), "{page}");
 
-    let said = refused(folder, "messages.tsv", &["data.delimiter=tabs"]);
-    assert!(said.starts_with("error: --set: `data.delimiter` = \"tabs\" cannot be used: expected"), "{said}");
+    let stderr = refused(folder, "messages.tsv", &["data.delimiter=tabs"]);
+    assert!(
+        stderr.starts_with("error: --set: `data.delimiter` = \"tabs\" cannot be used: expected"),
+        "{stderr}"
+    );
 }
 
 #[test]
 fn a_validation_fraction_leaves_exactly_the_rest() {
-    let place = TempDir::new().unwrap();
-    write(place.path(), "ten.csv", "", 10, |row| format!("{row},1"));
+    let dir = TempDir::new().unwrap();
+    write(dir.path(), "ten.csv", "", 10, |row| format!("{row},1"));
     for (fraction, train) in [("0.8", 2), ("0.9", 1), ("0.7", 3), ("0.1", 9)] {
-        let read = described(place.path(), "ten.csv", &[&format!("data.valid_fraction={fraction}")]);
+        let read = described(dir.path(), "ten.csv", &[&format!("data.valid_fraction={fraction}")]);
         assert_eq!(
             (&read["train"]["samples"], &read["valid"]["samples"]),
             (&json!(train), &json!(10 - train))
@@ -95,27 +98,27 @@ fn a_validation_fraction_leaves_exactly_the_rest() {
 
 #[test]
 fn leading_spaces_and_tabs_are_literal() {
-    let place = TempDir::new().unwrap();
-    write(place.path(), "b.csv", "", 60, |row| format!("{},{}", row % 3, row % 5));
-    write(place.path(), " b.csv", "", 60, |row| format!("{},{}", row % 3, row % 11));
-    assert_eq!(described(place.path(), " b.csv", &[])["vocab"], 11);
-    write(place.path(), "tabs.csv", "", 60, |row| format!("{}\t{}", row % 3, row % 5));
-    assert_eq!(described(place.path(), "tabs.csv", &["data.delimiter=\t"])["vocab"], 5);
+    let dir = TempDir::new().unwrap();
+    write(dir.path(), "b.csv", "", 60, |row| format!("{},{}", row % 3, row % 5));
+    write(dir.path(), " b.csv", "", 60, |row| format!("{},{}", row % 3, row % 11));
+    assert_eq!(described(dir.path(), " b.csv", &[])["vocab"], 11);
+    write(dir.path(), "tabs.csv", "", 60, |row| format!("{}\t{}", row % 3, row % 5));
+    assert_eq!(described(dir.path(), "tabs.csv", &["data.delimiter=\t"])["vocab"], 5);
 }
 
 #[test]
 fn line_breaks_in_symbols_and_paths_are_escaped() {
-    let place = TempDir::new().unwrap();
-    write(place.path(), "a\nb.jsonl", "", 60, |_| "[\"x\\ny\", \"z\\tz\"]".into());
-    fs::write(place.path().join("config.toml"), "[data]\npath = \"a\\nb.jsonl\"\n").unwrap();
-    let output = program(place.path()).arg("data").output().unwrap();
+    let dir = TempDir::new().unwrap();
+    write(dir.path(), "a\nb.jsonl", "", 60, |_| "[\"x\\ny\", \"z\\tz\"]".into());
+    fs::write(dir.path().join("config.toml"), "[data]\npath = \"a\\nb.jsonl\"\n").unwrap();
+    let output = program(dir.path()).arg("data").output().unwrap();
     let page = text(&output.stdout);
     assert!(page.starts_with("source      table a\\nb.jsonl\n"), "{page}");
     assert!(
         page.contains("symbols: x\\ny z\\tz\n") && page.contains("first rows  x\\ny | z\\tz\n"),
         "{page}"
     );
-    fs::write(place.path().join("config.toml"), "[data]\npath = \"c\\nd.csv\"\n").unwrap();
-    let said = text(&program(place.path()).arg("data").output().unwrap().stderr);
-    assert!(said.lines().count() == 1 && said.contains("c\\nd.csv"), "{said}");
+    fs::write(dir.path().join("config.toml"), "[data]\npath = \"c\\nd.csv\"\n").unwrap();
+    let stderr = text(&program(dir.path()).arg("data").output().unwrap().stderr);
+    assert!(stderr.lines().count() == 1 && stderr.contains("c\\nd.csv"), "{stderr}");
 }

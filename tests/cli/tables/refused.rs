@@ -10,8 +10,8 @@ use crate::text;
 
 #[test]
 fn masking_fields_are_refused_unless_trivial() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let record = |row: usize| vec![row % 3, row % 5, row % 7, 1];
     let read = |name: &str, more: &dyn Fn(usize) -> Value| {
         write(folder, name, "", 40, |row| {
@@ -30,10 +30,10 @@ fn masking_fields_are_refused_unless_trivial() {
         ("position_ids", json!([0, 1, 0, 1])),
     ] {
         let output = read("a.jsonl", &|_| json!({ field: value }));
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{field}: {said}");
-        assert!(said.starts_with(&format!("error: a.jsonl:1: has a field `{field}`")), "{said}");
-        assert!(said.contains(&format!("remove `{field}` from every record")), "{said}");
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{field}: {stderr}");
+        assert!(stderr.starts_with(&format!("error: a.jsonl:1: has a field `{field}`")), "{stderr}");
+        assert!(stderr.contains(&format!("remove `{field}` from every record")), "{stderr}");
     }
     let harmless = |row| {
         let (ones, all_count, whole) = ([1; 4], [true; 4], [1.0; 4]);
@@ -42,13 +42,13 @@ fn masking_fields_are_refused_unless_trivial() {
     assert!(read("a.jsonl", &harmless).status.success() && read("a.jsonl", &|_| json!({})).status.success());
 
     write(folder, "a.csv", "token,loss_mask\n", 200, |row| format!("{},{}", row % 5, row % 2));
-    let said = refused(folder, "a.csv", &["data.column=token"]);
-    assert!(said.contains("a.csv:2: has a field `loss_mask`"), "{said}");
+    let stderr = refused(folder, "a.csv", &["data.column=token"]);
+    assert!(stderr.contains("a.csv:2: has a field `loss_mask`"), "{stderr}");
 }
 
 #[test]
 fn fields_with_other_names_of_targets_are_refused() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     for field in [
         "\"label\":-100",
         "\"targets\":[1,2]",
@@ -56,22 +56,22 @@ fn fields_with_other_names_of_targets_are_refused() {
         "\"lossMask\":[0,1]",
         "\"loss-masks\":[0,1]",
     ] {
-        write(place.path(), "weighed.jsonl", "", 60, |row| {
+        write(dir.path(), "weighed.jsonl", "", 60, |row| {
             format!("{{\"x\":[{},{}],{field}}}", row % 3, row % 5)
         });
-        let said = refused(place.path(), "weighed.jsonl", &["data.column=x"]);
-        assert!(said.contains("changes what the targets mean"), "{field}: {said}");
+        let stderr = refused(dir.path(), "weighed.jsonl", &["data.column=x"]);
+        assert!(stderr.contains("changes the meaning of the targets"), "{field}: {stderr}");
     }
-    write(place.path(), "class.jsonl", "", 60, |row| {
+    write(dir.path(), "class.jsonl", "", 60, |row| {
         format!("{{\"x\":[{},{}],\"label\":2}}", row % 3, row % 5)
     });
-    described(place.path(), "class.jsonl", &["data.column=x"]);
+    described(dir.path(), "class.jsonl", &["data.column=x"]);
 }
 
 #[test]
-fn titles_units_and_brackets_are_no_values() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+fn titles_units_and_brackets_are_not_values() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let row = |row: usize| format!("{},{},{}", row % 3, row % 5, noise(row, 7));
     for (header, line) in [
         ("a,b,c\n# note\n", 2),
@@ -80,9 +80,9 @@ fn titles_units_and_brackets_are_no_values() {
         ("Sales of 2024\n\na,b,c\n", 1),
     ] {
         write(folder, "titled.csv", header, 200, row);
-        let said = refused(folder, "titled.csv", &[]);
-        let problem = if line == 1 && header.starts_with("Sales") { "has 1 value" } else { "holds words" };
-        assert!(said.contains(&format!("titled.csv:{line}: {problem}")), "{header}: {said}");
+        let stderr = refused(folder, "titled.csv", &[]);
+        let problem = if line == 1 && header.starts_with("Sales") { "has 1 value" } else { "contains words" };
+        assert!(stderr.contains(&format!("titled.csv:{line}: {problem}")), "{header}: {stderr}");
         write(folder, "titled.csv", "", 200, row);
         assert_eq!(described(folder, "titled.csv", &[])["vocab"], 7);
     }
@@ -98,8 +98,8 @@ fn titles_units_and_brackets_are_no_values() {
 
 #[test]
 fn a_key_that_occurs_twice_is_refused() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let twice = |at: usize| match at {
         40 => "{\"tokens\":[1,2],\"tokens\":[3,4]}".to_string(),
         _ => "{\"tokens\":[1,2]}".to_string(),
@@ -107,11 +107,11 @@ fn a_key_that_occurs_twice_is_refused() {
     write(folder, "twice.jsonl", "", 60, twice);
     let array = (0..60).map(twice).collect::<Vec<_>>().join(",\n");
     fs::write(folder.join("twice.json"), format!("[{array}]")).unwrap();
-    for (file, place) in [("twice.jsonl", "twice.jsonl:41:"), ("twice.json", "twice.json:41:")] {
-        let said = refused(folder, file, &["data.column=tokens"]);
+    for (file, location) in [("twice.jsonl", "twice.jsonl:41:"), ("twice.json", "twice.json:41:")] {
+        let stderr = refused(folder, file, &["data.column=tokens"]);
         assert!(
-            said.contains(place) && said.contains("the key `tokens` occurs twice in one object"),
-            "{said}"
+            stderr.contains(location) && stderr.contains("the key `tokens` occurs twice in one object"),
+            "{stderr}"
         );
     }
     write(folder, "within.jsonl", "", 60, |_| "{\"x\":[1,2],\"meta\":{\"a\":1,\"a\":1}}".into());
@@ -121,8 +121,8 @@ fn a_key_that_occurs_twice_is_refused() {
 #[cfg(unix)]
 #[test]
 fn lines_in_quotes_are_refused_with_a_command() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let numbers = |at: usize| format!("\"{},{},{}\"\r", at % 3, at % 5, at % 7);
     let words = |at: usize| format!("\"w{},\"\"x y\"\",z\"", at % 3);
     let as_symbols = ["data.column=1", "data.values=symbols"];
@@ -134,18 +134,18 @@ fn lines_in_quotes_are_refused_with_a_command() {
     ] {
         write(folder, "it's.csv", header, 200, row);
         for sets in [&[][..], &["data.delimiter=comma"]] {
-            let said = refused(folder, "it's.csv", sets);
-            assert!(said.contains("it's.csv:2: is in quotes as a whole"), "{said}");
-            let command = said.split('`').nth(1).unwrap();
+            let stderr = refused(folder, "it's.csv", sets);
+            assert!(stderr.contains("it's.csv:2: is in quotes as a whole"), "{stderr}");
+            let command = stderr.split('`').nth(1).unwrap();
             let run = std::process::Command::new("sh").args(["-c", command]).current_dir(folder).status();
             assert!(run.unwrap().success(), "{command}");
-            let keys: Vec<_> = said.split('`').skip(3).step_by(2).collect();
+            let keys: Vec<_> = stderr.split('`').skip(3).step_by(2).collect();
             assert_eq!(
                 keys,
                 whole.iter().map(|set| set.split_once('=').unwrap().0).collect::<Vec<_>>(),
-                "{said}"
+                "{stderr}"
             );
-            assert_eq!(described(folder, "it's.csv", whole)["table"]["columns"], json!([1, 1]), "{said}");
+            assert_eq!(described(folder, "it's.csv", whole)["table"]["columns"], json!([1, 1]), "{stderr}");
         }
         let read = described(folder, "it's.unquoted.csv", &[]);
         assert_eq!(read["table"]["rows"][0], first, "{header}");
@@ -156,25 +156,25 @@ fn lines_in_quotes_are_refused_with_a_command() {
 
 #[test]
 fn numbers_are_quoted_as_written() {
-    let place = TempDir::new().unwrap();
-    write(place.path(), "a.jsonl", "", 60, |_| "{\"w\": 0.50, \"x\": [7, 1e0]}".into());
-    assert!(refused(place.path(), "a.jsonl", &["data.column=x"]).contains("value 2: `1e0` is no integer"));
-    assert!(refused(place.path(), "a.jsonl", &["data.column=w"]).contains(":1: `0.50` is no integer"));
+    let dir = TempDir::new().unwrap();
+    write(dir.path(), "a.jsonl", "", 60, |_| "{\"w\": 0.50, \"x\": [7, 1e0]}".into());
+    assert!(refused(dir.path(), "a.jsonl", &["data.column=x"]).contains("value 2: `1e0` is not an integer"));
+    assert!(refused(dir.path(), "a.jsonl", &["data.column=w"]).contains(":1: `0.50` is not an integer"));
 }
 
 #[test]
 fn non_data_csv_lines_are_refused_by_number() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let words = ["up", "down", "left"];
     let rows = |count: usize| {
         (0..count).map(|row| format!("{},{}\n", words[row % 3], words[row * 7 % 3])).collect::<String>()
     };
     let numbers = (0..100).map(|row| format!("{},{}\n", row % 5, row % 3)).collect::<String>();
     for (text, expected) in [
-        (format!("a,b\n-,-\n{numbers}"), ":2: is a rule of dashes"),
-        (format!("a,b\n---,---\n{}", rows(90)), ":2: is a rule of dashes"),
-        (format!("a,b\n{numbers}\n(100 rows affected)\n"), ":103: counts the rows of the table"),
+        (format!("a,b\n-,-\n{numbers}"), ":2: is a separator of dashes"),
+        (format!("a,b\n---,---\n{}", rows(90)), ":2: is a separator of dashes"),
+        (format!("a,b\n{numbers}\n(100 rows affected)\n"), ":103: is a row count, not a row"),
         (format!("x,y\n{}x,y\n{}", rows(90), rows(90)), ":92: repeats the names of line 1"),
         (
             format!("x,y\n{numbers}{numbers}{}x,y\n{numbers}", numbers.repeat(10)),
@@ -183,15 +183,15 @@ fn non_data_csv_lines_are_refused_by_number() {
         (format!("{}'a,b',c\n", rows(90)), ":91: has a value in single quotes that the delimiter splits"),
     ] {
         fs::write(folder.join("a.csv"), &text).unwrap();
-        let said = refused(folder, "a.csv", &[]);
-        assert!(said.contains(expected), "{expected}: {said}");
+        let stderr = refused(folder, "a.csv", &[]);
+        assert!(stderr.contains(expected), "{expected}: {stderr}");
     }
 }
 
 #[test]
 fn repeated_headers_of_joined_files_are_refused() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let rows = |count: usize| {
         (0..count)
             .map(|row| format!("{},{}\n", ["a", "b", "c"][noise(row, 3)], ["x", "y"][row % 2]))
@@ -204,13 +204,13 @@ fn repeated_headers_of_joined_files_are_refused() {
         ("Kind,Colour", "a.csv:102: repeats the names of line 1"),
     ] {
         fs::write(folder.join("a.csv"), format!("{part}{second}\n{}", rows(100))).unwrap();
-        let said = refused(folder, "a.csv", &[]);
-        assert!(said.contains(expected), "{second}: {said}");
+        let stderr = refused(folder, "a.csv", &[]);
+        assert!(stderr.contains(expected), "{second}: {stderr}");
     }
     fs::write(folder.join("a.csv"), format!("{}{part}", part.trim_end())).unwrap();
-    let said = refused(folder, "a.csv", &[]);
-    assert!(said.contains("a.csv:101: ends in the names of line 1"), "{said}");
-    assert!(said.contains("write a line break before `kind`"), "{said}");
+    let stderr = refused(folder, "a.csv", &[]);
+    assert!(stderr.contains("a.csv:101: ends in the names of line 1"), "{stderr}");
+    assert!(stderr.contains("insert a line break before `kind`"), "{stderr}");
     fs::write(folder.join("a.csv"), format!("kind,colour\n{}{}", rows(1100), part)).unwrap();
     assert!(refused(folder, "a.csv", &[]).contains("a.csv:1102: repeats the names of line 1"));
     // Names that also occur as values are not a header.
@@ -221,8 +221,8 @@ fn repeated_headers_of_joined_files_are_refused() {
 
 #[test]
 fn doubled_quotes_belong_to_the_value() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     write(folder, "a.csv", "reader,book\n", 100, |at| {
         format!("{},{}", ["Ann", "Bob"][at % 2], [r#""""Ulysses""""#, "Emma"][at / 2 % 2])
     });

@@ -9,8 +9,8 @@ use super::{described, noise, refused, warns, write};
 
 #[test]
 fn advice_on_unusual_data_can_be_followed() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let row = |row: usize| match row {
         300 => "1 ".repeat(4999) + "1",
         _ => format!("{} {} {}", row % 7, row % 5, row % 3),
@@ -34,8 +34,8 @@ fn advice_on_unusual_data_can_be_followed() {
     let story = |row: usize| format!("A story number {row} about a fox.");
     write(folder, "stories.jsonl", "", 200, |row| json!({ "text": story(row) }).to_string());
     for sets in [&[][..], &["data.column=text"]] {
-        let said = refused(folder, "stories.jsonl", sets);
-        assert!(said.contains("write them into a .txt file, one per line"), "{said}");
+        let stderr = refused(folder, "stories.jsonl", sets);
+        assert!(stderr.contains("write them into a .txt file, one per line"), "{stderr}");
     }
     write(folder, "stories.txt", "", 200, story);
     assert_eq!(described(folder, "stories.txt", &[])["source"], "text");
@@ -43,15 +43,15 @@ fn advice_on_unusual_data_can_be_followed() {
     fs::create_dir(folder.join("two")).unwrap();
     fs::write(folder.join("two/a.txt"), "Hello world.\n").unwrap();
     fs::write(folder.join("two/b.txt"), "Second text here.\n").unwrap();
-    let said = refused(folder, "two", &[]);
-    assert!(said.contains("lower `data.length` to 26 or below"), "{said}");
+    let stderr = refused(folder, "two", &[]);
+    assert!(stderr.contains("lower `data.length` to 26 or below"), "{stderr}");
     assert_eq!(described(folder, "two", &["data.length=26"])["train"]["targets"], 26);
 }
 
 #[test]
 fn sorted_tables_warn_until_shuffled() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let row = |row: usize| format!("{},{},{}", noise(row, 5), noise(row + 1000, 5), row / 100);
     write(folder, "sorted.csv", "a,b,label\n", 1000, row);
     let sorted = described(folder, "sorted.csv", &[]);
@@ -63,25 +63,28 @@ fn sorted_tables_warn_until_shuffled() {
     assert!(!warns(&shuffled, "data.split") && !warns(&shuffled, "lacks"), "{shuffled}");
     assert_eq!(shuffled["valid"], sorted["valid"]);
     let again = described(folder, "sorted.csv", &["data.split=shuffle", "run.seed=5"]);
-    assert_eq!(again["samples"], shuffled["samples"], "a file is the same for every seed");
+    assert_eq!(again["samples"], shuffled["samples"], "the split does not depend on the seed");
     write(folder, "mixed.csv", "a,b,label\n", 1000, |number| row(number * 617 % 1000));
     assert!(!warns(&described(folder, "mixed.csv", &[]), "data.split"));
     for (file, is_sorted) in [("sorted.csv", true), ("mixed.csv", false)] {
         let column = described(folder, file, &["data.column=label"]);
-        assert_eq!(warns(&column, "in the tokens, and random ones by"), is_sorted, "{column}");
+        assert_eq!(warns(&column, "in the tokens, but random rows by"), is_sorted, "{column}");
         assert_eq!(warns(&column, "shuffle the rows of the file unless"), is_sorted, "{column}");
     }
-    let said = refused(folder, "sorted.csv", &["data.split=shuffle", "data.column=a"]);
-    assert!(said.contains("`data.split` = \"shuffle\" is for tables of a sequence per row"), "{said}");
+    let stderr = refused(folder, "sorted.csv", &["data.split=shuffle", "data.column=a"]);
+    assert!(
+        stderr.contains("`data.split` = \"shuffle\" applies to tables with a sequence per row"),
+        "{stderr}"
+    );
 }
 
 #[test]
 fn split_numbers_lost_zeros_and_comments_are_named() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     write(folder, "prices.csv", "price\n", 200, |row| format!("{},{}", row % 30, 10 + row % 7));
     let split = described(folder, "prices.csv", &[]);
-    assert!(warns(&split, "the header in line 1 has 1 name, and most lines below have 2 values"), "{split}");
+    assert!(warns(&split, "the header in line 1 has 1 name, but most lines below have 2 values"), "{split}");
 
     write(folder, "codes.csv", "", 200, |row| format!("00{},{}", row % 3, row % 5));
     let codes = described(folder, "codes.csv", &[]);
@@ -92,19 +95,20 @@ fn split_numbers_lost_zeros_and_comments_are_named() {
     }
 
     write(folder, "comment.csv", "# from the sensor\na,b\n", 200, |row| format!("{},{}", row % 3, row % 5));
-    let said = refused(folder, "comment.csv", &[]);
+    let stderr = refused(folder, "comment.csv", &[]);
     assert!(
-        said.contains("comment.csv:1: begins with `#`") && said.contains("remove this comment"),
-        "{said}"
+        stderr.contains("comment.csv:1: starts with `#`") && stderr.contains("remove this comment"),
+        "{stderr}"
     );
 }
 
 #[test]
-fn a_length_without_effect_on_rows_is_reported() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+fn lengths_without_effect_on_rows_are_reported() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     write(folder, "rows.csv", "", 200, |at| format!("{},{}", at % 3, at % 5));
-    let part = "`data.length` = 9 has no effect: it is for texts, tasks and a `data.column` of a table alone";
+    let part =
+        "`data.length` = 9 has no effect: it applies only to texts, tasks and a `data.column` of a table";
     assert!(warns(&described(folder, "rows.csv", &["data.length=9"]), part));
     assert!(!warns(&described(folder, "rows.csv", &[]), "data.length"));
     assert!(!warns(&described(folder, "rows.csv", &["data.length=9", "data.column=1"]), "has no effect"));
@@ -112,8 +116,8 @@ fn a_length_without_effect_on_rows_is_reported() {
 
 #[test]
 fn numeric_text_warns_with_working_keys() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     type File<'a> = (&'a str, &'a dyn Fn(usize) -> String, &'a [&'a str]);
     let files: [File<'_>; 7] = [
         ("ids", &|at| format!("{}|{}", at % 13, at % 3), &["data.source=table"]),
@@ -142,7 +146,7 @@ fn numeric_text_warns_with_working_keys() {
         let read = described(folder, &file, &[]);
         let warnings = read["warnings"].as_array().unwrap();
         let warned =
-            warnings.iter().find_map(|it| it.as_str().filter(|it| it.contains("nothing but numbers")));
+            warnings.iter().find_map(|it| it.as_str().filter(|it| it.contains("contains only numbers")));
         let warned = warned.unwrap_or_else(|| panic!("{name}: {read}"));
         let keys: Vec<_> = warned.split('`').skip(1).step_by(2).collect();
         assert_eq!(
@@ -156,57 +160,65 @@ fn numeric_text_warns_with_working_keys() {
         [("dates", "2019-01-02 5\n"), ("pi", "314159265358979323846264338327950288\n"), ("word", "1 a\n")]
     {
         fs::write(folder.join(name), row.repeat(100)).unwrap();
-        assert!(!warns(&described(folder, name, &[]), "nothing but numbers"), "{name}");
+        assert!(!warns(&described(folder, name, &[]), "contains only numbers"), "{name}");
     }
 }
 
 #[test]
-fn what_a_table_loses_is_told() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
-    let told = |text: &str, sets: &[&str], part: &str| {
+fn skipped_values_of_a_table_are_reported() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    let assert_warns = |text: &str, sets: &[&str], part: &str| {
         fs::write(folder.join("a.csv"), text).unwrap();
         let read = described(folder, "a.csv", sets);
         assert!(warns(&read, part), "{part}: {read}");
         read
     };
     let numbers = (0..100).map(|row| format!("{},{}\n", row % 5, row % 3)).collect::<String>();
-    told(&format!("{numbers},\n,\n"), &[], "2 rows are without a value, and left out");
-    told(
+    assert_warns(&format!("{numbers},\n,\n"), &[], "2 rows are empty and skipped");
+    assert_warns(
         &format!("{numbers}4"),
         &[],
-        "the last line has 1 value and no line break, and all others have 2 values",
+        "the last line has 1 value and no line break, but all others have 2 values",
     );
-    assert!(!warns(&told(&format!("{numbers},\n{numbers}4\n"), &[], "1 row is"), "no line break"));
-    told(&numbers.replace("4,0\n", "4,0\n\n"), &["data.column=1"], "blank lines are passed over");
-    told("the, the,a\n\" the\",the,b\n".repeat(30).as_str(), &[], "read as one, as `the` and ` the`");
-    let read = told(
+    assert!(!warns(&assert_warns(&format!("{numbers},\n{numbers}4\n"), &[], "1 row is"), "no line break"));
+    assert_warns(
+        &numbers.replace("4,0\n", "4,0\n\n"),
+        &["data.column=1"],
+        "blank lines are skipped, and windows run across them",
+    );
+    assert_warns(
+        "the, the,a\n\" the\",the,b\n".repeat(30).as_str(),
+        &[],
+        "read as one, such as `the` and ` the`",
+    );
+    let read = assert_warns(
         &format!(
             ",0,1\n{}",
             (0..60).map(|row| format!("{row},{},{}\n", row % 5, row % 3)).collect::<String>()
         ),
         &[],
-        "column 1 has no name and numbers the rows",
+        "column 1 is an unnamed index of the rows",
     );
     assert_eq!(read["tokens"].as_array().unwrap().len(), 5, "{read}");
     let joined = (0..120).map(|row| format!("{},{},{}\n", row % 60, row % 5, row % 3)).collect::<String>();
-    told(&format!(",a,b\n{joined}"), &[], "column 1 has no name and numbers the rows");
+    assert_warns(&format!(",a,b\n{joined}"), &[], "column 1 is an unnamed index of the rows");
     let words = (0..60).map(|row| format!("{},{}\n", ["x", "y"][row % 2], ["x", "y", "z"][row % 3]));
-    told(&format!("0,1\n{}", words.collect::<String>()), &[], "is taken as a header");
+    assert_warns(&format!("0,1\n{}", words.collect::<String>()), &[], "is read as a header");
 }
 
 #[test]
 fn rows_of_unusual_length_are_reported() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let numbers = (0..200).map(|row| format!("{},{}\n", row % 5, row % 3)).collect::<String>();
     let words = (0..200).map(|row| format!("{},{}\n", ["a", "b"][row % 2], ["x", "y", "z"][row % 3]));
     let words = words.collect::<String>();
     for (text, part) in [
-        (format!("{numbers}200,\n"), "line 201 has 1 value, and 200 rows have 2"),
-        (format!("p,q\n{numbers}200,\n"), "line 202 has 1 value, and 200 rows have 2"),
-        (format!("{words}Summe: 300,\n"), "line 201 has 1 value, and 200 rows have 2"),
-        (format!("{words}Export ended 2024-01-01\na\n"), "have 2 (and 1 row like it)"),
+        (format!("{numbers}200,\n"), "line 201 has 1 value, but 200 rows have 2"),
+        (format!("p,q\n{numbers}200,\n"), "line 202 has 1 value, but 200 rows have 2"),
+        (format!("{words}Summe: 300,\n"), "line 201 has 1 value, but 200 rows have 2"),
+        (format!("{words}Export ended 2024-01-01\na\n"), "line 201 (and 1 more row) has 1 value"),
     ] {
         fs::write(folder.join("a.csv"), text).unwrap();
         let read = described(folder, "a.csv", &[]);
@@ -218,11 +230,11 @@ fn rows_of_unusual_length_are_reported() {
 
 #[test]
 fn recurring_header_candidate_is_warned_about() {
-    let place = TempDir::new().unwrap();
-    let folder = place.path();
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
     let part = (0..100).map(|row| format!("{}\n", ["a", "b", "c"][row % 3])).collect::<String>();
     fs::write(folder.join("a.csv"), format!("v\n{part}v\n{part}")).unwrap();
     let read = described(folder, "a.csv", &["data.column=1"]);
-    assert!(warns(&read, "line 1 (`v`) is read as data, and comes again in line 102"), "{read}");
+    assert!(warns(&read, "line 1 (`v`) is read as data, but recurs in line 102"), "{read}");
     assert!(!warns(&described(folder, "a.csv", &["data.column=1", "data.header=false"]), "data.header"));
 }

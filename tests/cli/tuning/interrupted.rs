@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::{STUDY, command, errors, place, refusal, rows, succeeds, with};
+use super::{STUDY, command, errors, refusal, rows, study_dir, succeeds, with};
 use crate::{program, text};
 
 fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
     let start = Instant::now();
     while !there() {
-        assert!(start.elapsed() < Duration::from_secs(120), "{what} never came");
+        assert!(start.elapsed() < Duration::from_secs(120), "{what} did not happen in time");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -26,11 +26,11 @@ fn summaries(study: &Path) -> usize {
 
 #[test]
 fn studies_survive_repeated_kills() {
-    let place = place();
-    succeeds(place.path(), &["study.toml", "--run", "undisturbed"]);
-    let study = place.path().join("killed");
+    let dir = study_dir();
+    succeeds(dir.path(), &["study.toml", "--run", "undisturbed"]);
+    let study = dir.path().join("killed");
     let spawn = |arguments: &[&str]| -> Child {
-        command(place.path(), arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        command(dir.path(), arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     };
     // Killed before the first trial ends, then after every one or two further runs.
     let mut child = spawn(&["study.toml", "--run", "killed"]);
@@ -44,28 +44,28 @@ fn studies_survive_repeated_kills() {
         child.wait().unwrap();
     }
     let before = rows_if_any(&study);
-    succeeds(place.path(), &["--resume", "killed"]);
-    assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
+    succeeds(dir.path(), &["--resume", "killed"]);
+    assert_eq!(rows(&study), rows(&dir.path().join("undisturbed")));
     assert!(before.len() <= rows(&study).len());
-    let best = |study: &str| fs::read_to_string(place.path().join(study).join("best.toml")).unwrap();
+    let best = |study: &str| fs::read_to_string(dir.path().join(study).join("best.toml")).unwrap();
     assert_eq!(best("killed"), best("undisturbed"));
 
     // For a complete study, only the pictures are redrawn.
     fs::remove_file(study.join("plots/trials.png")).unwrap();
     let summary = study.join("trials/000/summary.json");
     let written = summary.metadata().unwrap().modified().unwrap();
-    succeeds(place.path(), &["--resume", "killed"]);
+    succeeds(dir.path(), &["--resume", "killed"]);
     assert!(study.join("plots/trials.png").exists());
     assert_eq!(summary.metadata().unwrap().modified().unwrap(), written, "no finished trial is repeated");
 }
 
 #[test]
 fn killed_overfit_check_is_repeated() {
-    let place = place();
+    let dir = study_dir();
     let sets = ["tune.overfit_check=true", "tune.trials=2", "tune.method=random", "training.steps=40"];
-    succeeds(place.path(), &with(&["study.toml", "--run", "undisturbed"], &sets));
-    let study = place.path().join("killed");
-    let mut child = command(place.path(), &with(&["study.toml", "--run", "killed"], &sets))
+    succeeds(dir.path(), &with(&["study.toml", "--run", "undisturbed"], &sets));
+    let study = dir.path().join("killed");
+    let mut child = command(dir.path(), &with(&["study.toml", "--run", "killed"], &sets))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -73,12 +73,15 @@ fn killed_overfit_check_is_repeated() {
     wait_for("the study", || study.join("config.toml").exists());
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(!study.join("overfit_check.json").exists(), "it was still at it");
-    assert!(succeeds(place.path(), &["--resume", "killed"]).contains("memorised"));
-    assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
-    let found = |study: &str| fs::read(place.path().join(study).join("overfit_check.json")).unwrap();
+    assert!(!study.join("overfit_check.json").exists(), "the overfit check was interrupted");
+    assert!(succeeds(dir.path(), &["--resume", "killed"]).contains("memorised"));
+    assert_eq!(rows(&study), rows(&dir.path().join("undisturbed")));
+    let found = |study: &str| fs::read(dir.path().join(study).join("overfit_check.json")).unwrap();
     assert_eq!(found("killed"), found("undisturbed"));
-    assert!(!succeeds(place.path(), &["--resume", "killed"]).contains("memorised"), "once is enough");
+    assert!(
+        !succeeds(dir.path(), &["--resume", "killed"]).contains("memorised"),
+        "the overfit check is not repeated"
+    );
 }
 
 fn rows_if_any(study: &Path) -> Vec<BTreeMap<String, String>> {
@@ -88,25 +91,28 @@ fn rows_if_any(study: &Path) -> Vec<BTreeMap<String, String>> {
 #[cfg(unix)]
 #[test]
 fn interrupted_study_sets_exit_code_and_resumes() {
-    let place = place();
-    succeeds(place.path(), &["study.toml", "--run", "undisturbed"]);
+    let dir = study_dir();
+    succeeds(dir.path(), &["study.toml", "--run", "undisturbed"]);
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
         let name = format!("stopped-by-{signal}");
-        let child = command(place.path(), &["study.toml", "--run", &name])
+        let child = command(dir.path(), &["study.toml", "--run", &name])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let study = place.path().join(&name);
+        let study = dir.path().join(&name);
         wait_for("a run", || summaries(&study) >= 1);
         Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(code));
-        let said = text(&output.stdout);
-        assert!(said.contains(&format!("interrupted: `tune --resume {name}` goes on from here")), "{said}");
+        let stdout = text(&output.stdout);
+        assert!(
+            stdout.contains(&format!("interrupted; `tune --resume {name}` continues the study")),
+            "{stdout}"
+        );
         assert!(rows(&study).len() < 8);
-        succeeds(place.path(), &["--resume", &name, "--jobs", "2"]);
-        assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
+        succeeds(dir.path(), &["--resume", &name, "--jobs", "2"]);
+        assert_eq!(rows(&study), rows(&dir.path().join("undisturbed")));
     }
 }
 
@@ -114,12 +120,12 @@ fn interrupted_study_sets_exit_code_and_resumes() {
 #[test]
 fn process_group_interrupts_never_harm_a_study() {
     use std::os::unix::process::CommandExt;
-    let place = place();
-    succeeds(place.path(), &["study.toml", "--run", "undisturbed"]);
-    let study = place.path().join("study");
+    let dir = study_dir();
+    succeeds(dir.path(), &["study.toml", "--run", "undisturbed"]);
+    let study = dir.path().join("study");
     let mut arguments = vec!["study.toml", "--run", "study", "--jobs", "2"];
     for milliseconds in [0, 3, 6, 9, 12, 15, 20, 30] {
-        let mut command = command(place.path(), &arguments);
+        let mut command = command(dir.path(), &arguments);
         command.process_group(0).stdout(Stdio::null()).stderr(Stdio::piped());
         let alive = study.join("trials/.alive");
         let _ = fs::remove_file(&alive);
@@ -135,27 +141,27 @@ fn process_group_interrupts_never_harm_a_study() {
         assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
         arguments = vec!["--resume", "study", "--jobs", "2"];
     }
-    succeeds(place.path(), &["--resume", "study"]);
-    assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
+    succeeds(dir.path(), &["--resume", "study"]);
+    assert_eq!(rows(&study), rows(&dir.path().join("undisturbed")));
 }
 
 /// A finished study of two short trials: its parent, its folder and its table.
 fn study_of_two() -> (TempDir, PathBuf, Vec<BTreeMap<String, String>>) {
-    let place = place();
+    let dir = study_dir();
     let sets = ["tune.trials=2", "training.steps=20", "tune.method=random"];
-    succeeds(place.path(), &with(&["study.toml", "--run", "study"], &sets));
-    let study = place.path().join("study");
+    succeeds(dir.path(), &with(&["study.toml", "--run", "study"], &sets));
+    let study = dir.path().join("study");
     let rows = rows(&study);
-    (place, study, rows)
+    (dir, study, rows)
 }
 
 #[test]
 fn resumed_study_keeps_its_backend() {
-    let (place, study, before) = study_of_two();
+    let (dir, study, before) = study_of_two();
     let run = study.join("trials/001");
     fs::remove_dir_all(&run).unwrap();
     let output =
-        program(place.path()).args(["tune", "--resume", "study", "--progress", "none"]).output().unwrap();
+        program(dir.path()).args(["tune", "--resume", "study", "--progress", "none"]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let summary = fs::read_to_string(run.join("summary.json")).unwrap();
     assert!(summary.contains("\"ndarray\""), "{summary}");
@@ -164,23 +170,29 @@ fn resumed_study_keeps_its_backend() {
         return;
     }
     let elsewhere = ["tune", "--resume", "study", "--backend", "flex"];
-    let said = text(&program(place.path()).args(elsewhere).output().unwrap().stderr);
-    assert!(said.contains("`training.backend` = \"flex\" differs") && said.lines().count() == 1, "{said}");
+    let stderr = text(&program(dir.path()).args(elsewhere).output().unwrap().stderr);
+    assert!(
+        stderr.contains("`training.backend` = \"flex\" differs") && stderr.lines().count() == 1,
+        "{stderr}"
+    );
 }
 
 #[test]
 fn study_resumes_after_a_full_disk() {
     let Some(disk) = crate::full_disk::SmallDisk::new("8m") else {
-        eprintln!("notice: no disk was filled up, for a small one cannot be mounted");
+        eprintln!("notice: full disks are not tested, because this user may not mount one");
         return;
     };
-    let undisturbed = place();
+    let undisturbed = study_dir();
     succeeds(undisturbed.path(), &["study.toml", "--run", "study"]);
     fs::write(disk.path().join("study.toml"), STUDY).unwrap();
     let filler = disk.path().join("filler");
     fs::write(&filler, vec![1; (8 << 20) - (900 << 10)]).unwrap();
-    let said = refusal(disk.path(), &["study.toml", "--run", "study"]);
-    assert!(said.contains("no space is left") && said.contains("`tune --resume study` goes on"), "{said}");
+    let stderr = refusal(disk.path(), &["study.toml", "--run", "study"]);
+    assert!(
+        stderr.contains("no space left") && stderr.contains("`tune --resume study` continues"),
+        "{stderr}"
+    );
     fs::remove_file(filler).unwrap();
     succeeds(disk.path(), &["--resume", "study"]);
     assert_eq!(rows(&disk.path().join("study")), rows(&undisturbed.path().join("study")));
@@ -189,12 +201,11 @@ fn study_resumes_after_a_full_disk() {
 #[cfg(unix)]
 #[test]
 fn killed_trial_is_recorded_and_study_continues() {
-    let place = place();
+    let dir = study_dir();
     let sets = ["tune.trials=2", "training.steps=1500", "training.checkpoint_every=50", "tune.method=random"];
     let arguments = with(&["study.toml", "--run", "study"], &sets);
-    let study =
-        command(place.path(), &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let run = place.path().join("study/trials/000");
+    let study = command(dir.path(), &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let run = dir.path().join("study/trials/000");
     let worker = || {
         let has_begun = run.join("checkpoints").read_dir().is_ok_and(|mut saved| saved.next().is_some());
         let id = fs::read_to_string(run.join("lock")).ok()?.trim().to_string();
@@ -204,20 +215,20 @@ fn killed_trial_is_recorded_and_study_continues() {
     assert!(Command::new("kill").args(["-9", &worker().unwrap()]).status().unwrap().success());
     let output = study.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let ended = rows(&place.path().join("study")).into_iter().map(|row| row["ended"].clone());
+    let ended = rows(&dir.path().join("study")).into_iter().map(|row| row["ended"].clone());
     assert_eq!(ended.collect::<Vec<_>>(), ["failed", "completed"]);
-    let why = fs::read_to_string(place.path().join("study/trials/000.failed")).unwrap();
-    assert!(why.contains("the memory may not suffice"), "{why}");
+    let why = fs::read_to_string(dir.path().join("study/trials/000.failed")).unwrap();
+    assert!(why.contains("it may have run out of memory"), "{why}");
     // A removed failure is tried again, from the last checkpoint.
-    fs::remove_file(place.path().join("study/trials/000.failed")).unwrap();
-    succeeds(place.path(), &["--resume", "study"]);
-    assert!(rows(&place.path().join("study")).iter().all(|row| row["ended"] == "completed"));
+    fs::remove_file(dir.path().join("study/trials/000.failed")).unwrap();
+    succeeds(dir.path(), &["--resume", "study"]);
+    assert!(rows(&dir.path().join("study")).iter().all(|row| row["ended"] == "completed"));
 }
 
 /// A text, and the arguments of a study of some trials on it.
-fn study_of_a_text<'a>(place: &Path, run: &'a str) -> (String, Vec<&'a str>) {
+fn study_of_a_text<'a>(dir: &Path, run: &'a str) -> (String, Vec<&'a str>) {
     let text = "to be or not to be, that is the question: ".repeat(97);
-    fs::write(place.join("text.txt"), &text).unwrap();
+    fs::write(dir.join("text.txt"), &text).unwrap();
     let sets = [
         "data.source=text",
         "data.path=text.txt",
@@ -237,40 +248,40 @@ fn has_failures(study: &Path) -> bool {
 
 #[test]
 fn study_stops_while_its_data_is_changed() {
-    let place = place();
-    let (text, arguments) = study_of_a_text(place.path(), "undisturbed");
-    succeeds(place.path(), &arguments);
-    let (_, arguments) = study_of_a_text(place.path(), "study");
-    let study = place.path().join("study");
-    let command = &mut command(place.path(), &arguments);
+    let dir = study_dir();
+    let (text, arguments) = study_of_a_text(dir.path(), "undisturbed");
+    succeeds(dir.path(), &arguments);
+    let (_, arguments) = study_of_a_text(dir.path(), "study");
+    let study = dir.path().join("study");
+    let command = &mut command(dir.path(), &arguments);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for("a run", || summaries(&study) >= 1);
     let changed = text.replace("question", "solution");
-    fs::write(place.path().join("text.txt"), &changed).unwrap();
+    fs::write(dir.path().join("text.txt"), &changed).unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = self::text(&output.stderr);
-    assert_eq!((output.status.code(), errors(&said).len()), (Some(2), 1), "{said}");
-    assert!(said.contains("the data has changed") && said.contains("`tune --resume study`"), "{said}");
+    let stderr = self::text(&output.stderr);
+    assert_eq!((output.status.code(), errors(&stderr).len()), (Some(2), 1), "{stderr}");
+    assert!(stderr.contains("the data has changed") && stderr.contains("`tune --resume study`"), "{stderr}");
     assert!(rows(&study).len() < 4 && !has_failures(&study));
-    let said = refusal(place.path(), &["--resume", "study"]);
-    assert!(said.contains("the data has changed") && !has_failures(&study), "{said}");
+    let stderr = refusal(dir.path(), &["--resume", "study"]);
+    assert!(stderr.contains("the data has changed") && !has_failures(&study), "{stderr}");
 
-    fs::write(place.path().join("text.txt"), text).unwrap();
-    succeeds(place.path(), &["--resume", "study"]);
-    assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
+    fs::write(dir.path().join("text.txt"), text).unwrap();
+    succeeds(dir.path(), &["--resume", "study"]);
+    assert_eq!(rows(&study), rows(&dir.path().join("undisturbed")));
 }
 
 #[test]
 fn locked_trial_is_not_recorded_as_failed() {
-    let (place, study, before) = study_of_two();
+    let (dir, study, before) = study_of_two();
     let run = study.join("trials/001");
     fs::remove_file(run.join("summary.json")).unwrap();
     let lock = fs::File::options().write(true).open(run.join("lock")).unwrap();
     lock.lock().unwrap();
-    let said = refusal(place.path(), &["--resume", "study"]);
-    assert!(said.contains("trial 001: the run folder") && said.contains("in use"), "{said}");
+    let stderr = refusal(dir.path(), &["--resume", "study"]);
+    assert!(stderr.contains("trial 001: the run folder") && stderr.contains("in use"), "{stderr}");
     assert!(!has_failures(&study));
     drop(lock);
-    succeeds(place.path(), &["--resume", "study"]);
+    succeeds(dir.path(), &["--resume", "study"]);
     assert_eq!(rows(&study), before);
 }

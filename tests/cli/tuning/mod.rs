@@ -50,10 +50,10 @@ overfit_check = false
 "model.heads" = [2, 3]
 "#;
 
-fn place() -> TempDir {
-    let place = TempDir::new().unwrap();
-    fs::write(place.path().join("study.toml"), STUDY).unwrap();
-    place
+fn study_dir() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("study.toml"), STUDY).unwrap();
+    dir
 }
 
 fn command(folder: &Path, arguments: &[&str]) -> Command {
@@ -63,7 +63,7 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 fn tune(folder: &Path, arguments: &[&str]) -> Output {
-    command(folder, arguments).output().expect("the program starts")
+    command(folder, arguments).output().expect("cannot start the program")
 }
 
 fn succeeds(folder: &Path, arguments: &[&str]) -> String {
@@ -82,16 +82,19 @@ fn trains(folder: &Path, config: &str, run: &str) {
 }
 
 /// The errors in the output of a command, without notices and warnings.
-fn errors(said: &str) -> Vec<&str> {
-    said.lines().filter(|line| !["notice: ", "warning: "].iter().any(|kind| line.starts_with(kind))).collect()
+fn errors(stderr: &str) -> Vec<&str> {
+    stderr
+        .lines()
+        .filter(|line| !["notice: ", "warning: "].iter().any(|kind| line.starts_with(kind)))
+        .collect()
 }
 
 /// The single line of a refusal.
 fn refusal(folder: &Path, arguments: &[&str]) -> String {
     let output = tune(folder, arguments);
-    let said = text(&output.stderr);
-    let lines = errors(&said);
-    assert_eq!((output.status.code(), lines.len()), (Some(2), 1), "{arguments:?}: {said}");
+    let stderr = text(&output.stderr);
+    let lines = errors(&stderr);
+    assert_eq!((output.status.code(), lines.len()), (Some(2), 1), "{arguments:?}: {stderr}");
     lines[0].to_string()
 }
 
@@ -113,9 +116,9 @@ fn rows(study: &Path) -> Vec<BTreeMap<String, String>> {
 
 #[test]
 fn study_writes_results_and_a_trainable_config() {
-    let place = place();
-    let said = succeeds(place.path(), &["study.toml", "--run", "study"]);
-    let study = place.path().join("study");
+    let dir = study_dir();
+    let stdout = succeeds(dir.path(), &["study.toml", "--run", "study"]);
+    let study = dir.path().join("study");
     browse("study.mjs", std::slice::from_ref(&study));
     for file in [
         "config.toml",
@@ -127,10 +130,7 @@ fn study_writes_results_and_a_trainable_config() {
         "plots/learning_rate.png",
         "plots/cost.png",
     ] {
-        assert!(
-            study.join(file).metadata().is_ok_and(|data| data.len() > 0),
-            "{file} is there and not empty"
-        );
+        assert!(study.join(file).metadata().is_ok_and(|data| data.len() > 0), "{file} is missing or empty");
     }
     let rows = rows(&study);
     assert_eq!(rows.len(), 7);
@@ -147,44 +147,48 @@ fn study_writes_results_and_a_trainable_config() {
     assert!(rows.iter().all(|row| ["completed", "pruned"].contains(&row["ended"].as_str())));
     assert!(finished.len() == 1 && finished[0]["steps"] == "180", "{rows:?}");
     assert!(
-        said.lines().nth(1).unwrap().trim().starts_with(&format!("00{}", finished[0]["trial"])),
-        "{said}"
+        stdout.lines().nth(1).unwrap().trim().starts_with(&format!("00{}", finished[0]["trial"])),
+        "{stdout}"
     );
 
     // The best setting can be trained as a whole run, with the result of its trial.
     let best = fs::read_to_string(study.join("best.toml")).unwrap();
     assert!(!best.contains("[tune"), "{best}");
-    trains(place.path(), "study/best.toml", "again");
+    trains(dir.path(), "study/best.toml", "again");
     let loss = |run: PathBuf| {
         let summary = crate::summary(&run);
         summary["best_valid_loss"].as_f64().unwrap()
     };
     let trial = study.join("trials").join(format!("00{}", finished[0]["trial"]));
-    assert_eq!(loss(place.path().join("again")), loss(trial));
+    assert_eq!(loss(dir.path().join("again")), loss(trial));
 
     let pruned = rows.iter().find(|row| row["ended"] == "pruned").unwrap();
-    assert_goes_further_alone(place.path(), pruned);
+    assert_continues_alone(dir.path(), pruned);
 }
 
 /// Trains a pruned trial alone: it reproduces the study's steps, and continues beyond them.
-fn assert_goes_further_alone(place: &Path, pruned: &BTreeMap<String, String>) {
+fn assert_continues_alone(dir: &Path, pruned: &BTreeMap<String, String>) {
     let config = format!("study/trials/00{}/config.toml", pruned["trial"]);
-    trains(place, &config, "alone");
+    trains(dir, &config, "alone");
     let steps = |rows: &[String]| {
         let valid = rows.iter().filter(|row| row.contains(",valid,"));
         valid.map(|row| row.split(',').next().unwrap().parse().unwrap()).collect::<Vec<usize>>()
     };
-    let paused = crate::rows(&place.join(&config).with_file_name(""));
-    let alone = crate::rows(&place.join("alone"));
+    let paused = crate::rows(&dir.join(&config).with_file_name(""));
+    let alone = crate::rows(&dir.join("alone"));
     assert!(paused.len() > 2 && alone.len() > paused.len());
     let last = steps(&paused).last().copied();
-    assert_eq!(last.map(|step| step.to_string()), Some(pruned["steps"].clone()), "a rung is a validation");
+    assert_eq!(
+        last.map(|step| step.to_string()),
+        Some(pruned["steps"].clone()),
+        "every rung ends with a validation"
+    );
     assert_eq!(paused, alone[..paused.len()]);
 }
 
 #[test]
 fn coprime_batch_sizes_compare_after_equal_sequences() {
-    let place = place();
+    let dir = study_dir();
     let sets = [
         "tune.search.training.batch_size=[17, 23, 29, 31]",
         "tune.search.training.learning_rate=[3e-3]",
@@ -194,8 +198,8 @@ fn coprime_batch_sizes_compare_after_equal_sequences() {
         "training.validate_every=1",
     ];
     let arguments = with(&["study.toml", "--run", "study"], &sets);
-    succeeds(place.path(), &arguments);
-    let study = place.path().join("study");
+    succeeds(dir.path(), &arguments);
+    let study = dir.path().join("study");
     let pruned = rows(&study).into_iter().filter(|row| row["ended"] == "pruned").collect::<Vec<_>>();
     let mut first = Vec::new();
     for row in &pruned {
@@ -203,14 +207,14 @@ fn coprime_batch_sizes_compare_after_equal_sequences() {
         let run = study.join("trials").join(format!("00{}", row["trial"]));
         let mut validations = crate::rows(&run).into_iter().filter(|row| row.contains(",valid,"));
         let last = validations.next_back().unwrap();
-        assert!(last.starts_with(&format!("{},", row["steps"])), "a rung is a validation: {last}");
+        assert!(last.starts_with(&format!("{},", row["steps"])), "every rung ends with a validation: {last}");
         // The last batch of an epoch is smaller.
         let (steps, batch_size) = (number("steps"), number("training.batch_size"));
         let an_epoch = 512_usize.div_ceil(batch_size);
         let seen = steps / an_epoch * 512 + steps % an_epoch * batch_size;
         first.push(seen as f64 / (180.0 * 16.0 / 9.0));
-        let alone = place.path().join(format!("alone-{}", row["trial"]));
-        trains(place.path(), run.join("config.toml").to_str().unwrap(), alone.to_str().unwrap());
+        let alone = dir.path().join(format!("alone-{}", row["trial"]));
+        trains(dir.path(), run.join("config.toml").to_str().unwrap(), alone.to_str().unwrap());
         let seen = crate::rows(&run);
         assert_eq!(crate::rows(&alone)[..seen.len()], seen);
     }
@@ -222,27 +226,27 @@ fn coprime_batch_sizes_compare_after_equal_sequences() {
 
 #[test]
 fn results_are_independent_of_jobs_and_average_seeds() {
-    let place = place();
+    let dir = study_dir();
     let arguments =
         |name, jobs| with(&["study.toml", "--run", name, "--jobs", jobs], &["tune.seeds=2", "tune.trials=3"]);
-    succeeds(place.path(), &arguments("one", "1"));
-    succeeds(place.path(), &arguments("three", "3"));
-    let one = rows(&place.path().join("one"));
-    assert_eq!(one, rows(&place.path().join("three")));
+    succeeds(dir.path(), &arguments("one", "1"));
+    succeeds(dir.path(), &arguments("three", "3"));
+    let one = rows(&dir.path().join("one"));
+    assert_eq!(one, rows(&dir.path().join("three")));
     assert_eq!(one.len(), 3);
     let loss = |seed: usize| {
-        let run = place.path().join(format!("one/trials/000-seed-{seed}"));
+        let run = dir.path().join(format!("one/trials/000-seed-{seed}"));
         let summary = crate::summary(&run);
         assert_eq!(summary["seed"], seed);
         (summary["best_valid_loss"].as_f64().unwrap(), summary["floor"].as_f64().unwrap())
     };
     let ([a, b], [floor, other]) = ([loss(0).0, loss(1).0], [loss(0).1, loss(1).1]);
-    assert!(a != b && floor == other, "other weights for one validation set: {floor} and {other}");
+    assert!(a != b && floor == other, "the seeds share a validation set: {floor} and {other}");
     // Each seed, trained alone, is the same run.
     let config = "one/trials/000-seed-1/config.toml";
-    trains(place.path(), config, "alone");
-    let seen = crate::rows(&place.path().join("one/trials/000-seed-1"));
-    assert_eq!(crate::rows(&place.path().join("alone"))[..seen.len()], seen);
+    trains(dir.path(), config, "alone");
+    let seen = crate::rows(&dir.path().join("one/trials/000-seed-1"));
+    assert_eq!(crate::rows(&dir.path().join("alone"))[..seen.len()], seen);
     let loss = |seed: usize| loss(seed).0;
     let (mean, spread) = ((loss(0) + loss(1)) / 2.0, (loss(0) - loss(1)).abs() / 2f64.sqrt());
     assert!((one[0]["loss"].parse::<f64>().unwrap() - mean).abs() < 1e-12);
@@ -252,12 +256,12 @@ fn results_are_independent_of_jobs_and_average_seeds() {
     let best = one.iter().filter(|row| row["ended"] == "completed");
     let best = best.map(|row| row["loss"].parse::<f64>().unwrap()).min_by(f64::total_cmp).unwrap();
     let list = |more: &[&str]| {
-        let output = program(place.path()).args(["runs", "one", "alone"]).args(more).output().unwrap();
+        let output = program(dir.path()).args(["runs", "one", "alone"]).args(more).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     };
     let listed: serde_json::Value = serde_json::from_str(&list(&["--sort", "loss", "--json"])).unwrap();
-    let losses = [0, 1].map(|place| listed[place]["best_valid_loss"].as_f64().unwrap());
+    let losses = [0, 1].map(|index| listed[index]["best_valid_loss"].as_f64().unwrap());
     assert!(losses.is_sorted() && losses.contains(&best), "{losses:?} {best}");
     let study = listed.as_array().unwrap().iter().find(|run| run["name"] == "one").unwrap();
     assert_eq!(
@@ -273,7 +277,7 @@ fn results_are_independent_of_jobs_and_average_seeds() {
 
 #[test]
 fn diverged_trial_is_recorded_and_study_continues() {
-    let place = place();
+    let dir = study_dir();
     let sets = [
         "training.optimizer=sgd",
         "training.max_gradient_norm=0",
@@ -285,31 +289,29 @@ fn diverged_trial_is_recorded_and_study_continues() {
         "training.steps=40",
     ];
     let mut arguments = with(&["study.toml", "--run", "study"], &sets);
-    let said = succeeds(place.path(), &arguments);
-    let rows = rows(&place.path().join("study"));
+    let stdout = succeeds(dir.path(), &arguments);
+    let rows = rows(&dir.path().join("study"));
     let ended = rows.iter().map(|row| (row["ended"].as_str(), row["loss"].is_empty())).collect::<Vec<_>>();
-    assert_eq!(ended, [("completed", false), ("diverged", true)], "{said}");
-    assert!(
-        fs::read_to_string(place.path().join("study/best.toml")).unwrap().contains("learning_rate = 0.01")
-    );
+    assert_eq!(ended, [("completed", false), ("diverged", true)], "{stdout}");
+    assert!(fs::read_to_string(dir.path().join("study/best.toml")).unwrap().contains("learning_rate = 0.01"));
 
     arguments[2] = "lost";
     let lost = with(&arguments, &["tune.search.training.learning_rate=[1e30]"]);
-    let output = tune(place.path(), &lost);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("every trial diverged") && said.contains("learning_rate"), "{said}");
-    assert!(!place.path().join("lost/best.toml").exists());
-    // A study is not a run, and the error says this.
-    let output = program(place.path()).args(["plot", "lost"]).output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    assert!(said.contains("`lost` is the folder of a study"), "{said}");
+    let output = tune(dir.path(), &lost);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("every trial diverged") && stderr.contains("learning_rate"), "{stderr}");
+    assert!(!dir.path().join("lost/best.toml").exists());
+    // A study is not a run, and the error reports this.
+    let output = program(dir.path()).args(["plot", "lost"]).output().unwrap();
+    let stderr = text(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+    assert!(stderr.contains("`lost` is the folder of a study"), "{stderr}");
 }
 
 #[test]
 fn untrainable_trial_is_recorded_and_study_continues() {
-    let place = place();
+    let dir = study_dir();
     let sets = [
         "tune.search.training.learning_rate=[1e-2]",
         "tune.search.model.d_model=[16, 65536]",
@@ -318,40 +320,46 @@ fn untrainable_trial_is_recorded_and_study_continues() {
         "training.steps=40",
     ];
     let mut arguments = with(&["study.toml", "--run", "study"], &sets);
-    let said = succeeds(place.path(), &arguments);
-    assert!(said.contains("could not be trained") && said.contains("are free here"), "{said}");
-    let study = place.path().join("study");
+    let stdout = succeeds(dir.path(), &arguments);
+    assert!(stdout.contains("could not be trained") && stdout.contains("are free; use"), "{stdout}");
+    let study = dir.path().join("study");
     let ended = || rows(&study).into_iter().map(|row| row["ended"].clone()).collect::<Vec<_>>();
-    assert_eq!(ended(), ["completed", "failed"], "{said}");
+    assert_eq!(ended(), ["completed", "failed"], "{stdout}");
     let why = fs::read_to_string(study.join("trials/001.failed")).unwrap();
-    assert!(why.lines().count() == 1 && why.contains("are free here"), "{why}");
+    assert!(why.lines().count() == 1 && why.contains("are free; use"), "{why}");
     let before = fs::read(study.join("study.csv")).unwrap();
-    succeeds(place.path(), &["--resume", "study"]);
-    assert_eq!(fs::read(study.join("study.csv")).unwrap(), before, "it is not tried again");
+    succeeds(dir.path(), &["--resume", "study"]);
+    assert_eq!(fs::read(study.join("study.csv")).unwrap(), before, "the failed trial is not tried again");
 
     arguments[2] = "lost";
     let lost = with(&arguments, &["tune.search.model.d_model=[65536]"]);
     // If no trial can be trained, the study is refused before anything is written.
-    let said = refusal(place.path(), &lost);
-    assert!(said.starts_with("error: `model.d_model` = 65536") && said.contains("are free here"), "{said}");
-    assert!(!place.path().join("lost").exists());
+    let stderr = refusal(dir.path(), &lost);
+    assert!(
+        stderr.starts_with("error: `model.d_model` = 65536") && stderr.contains("are free; use"),
+        "{stderr}"
+    );
+    assert!(!dir.path().join("lost").exists());
     for (arguments, count) in [(&arguments, "1 of 2 trials"), (&lost, "1 of 1 trial ")] {
         let output =
-            tune(place.path(), &with(&[&arguments[..1], &arguments[3..], &["--dry-run"]].concat(), &[]));
-        let said = text(&output.stderr);
-        assert!(output.status.success() && said.contains(count) && said.contains("are free here"), "{said}");
+            tune(dir.path(), &with(&[&arguments[..1], &arguments[3..], &["--dry-run"]].concat(), &[]));
+        let stderr = text(&output.stderr);
+        assert!(
+            output.status.success() && stderr.contains(count) && stderr.contains("are free; use"),
+            "{stderr}"
+        );
     }
 }
 
 #[test]
 fn recipe_keeps_the_best_of_each_stage() {
-    let place = place();
+    let dir = study_dir();
     let (before, _) = STUDY.split_once("[tune]").unwrap();
-    fs::write(place.path().join("plain.toml"), before).unwrap();
+    fs::write(dir.path().join("plain.toml"), before).unwrap();
     // An older name of the key, which is still accepted.
     let sets = ["tune.steps=20", "tune.overfit_check=false"];
-    succeeds(place.path(), &with(&["plain.toml", "--run", "study", "--jobs", "2"], &sets));
-    let rows = rows(&place.path().join("study"));
+    succeeds(dir.path(), &with(&["plain.toml", "--run", "study", "--jobs", "2"], &sets));
+    let rows = rows(&dir.path().join("study"));
     let mut stages = rows.iter().map(|row| row["stage"].as_str()).collect::<Vec<_>>();
     stages.dedup();
     assert_eq!(stages, ["batch size", "learning rate", "heads and width", "dropout"]);
@@ -366,8 +374,8 @@ fn recipe_keeps_the_best_of_each_stage() {
             .filter(|row| row["stage"] != "batch size")
             .all(|row| row["training.batch_size"] == *batch)
     );
-    let config = fs::read_to_string(place.path().join("study/best.toml")).unwrap();
-    assert!(config.contains("patience = 0"), "as it was: {config}");
+    let config = fs::read_to_string(dir.path().join("study/best.toml")).unwrap();
+    assert!(config.contains("patience = 0"), "best.toml keeps the original patience: {config}");
     let rate = &best(&stages[..2])["training.learning_rate"];
     assert!(
         rows.iter().filter(|row| row["stage"] == "dropout").all(|row| row["training.learning_rate"] == *rate)

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::generate::{json as printed, run};
-use crate::{said, text};
+use crate::{stdout_of, text};
 
 /// Creates the folder `model` with a Llama saved by transformers and these files.
 fn model(files: &[(&str, Value)]) -> TempDir {
-    let place = TempDir::new().unwrap();
-    let folder = place.path().join("model");
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path().join("model");
     fs::create_dir(&folder).unwrap();
     for name in ["config.json", "model.safetensors"] {
         let saved = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/llama").join(name);
@@ -21,7 +21,7 @@ fn model(files: &[(&str, Value)]) -> TempDir {
     for (name, contents) in files {
         fs::write(folder.join(name), contents.to_string()).unwrap();
     }
-    place
+    dir
 }
 
 /// A byte-level tokenizer with two special tokens.
@@ -42,47 +42,50 @@ fn tokenizer() -> Value {
 }
 
 #[test]
-fn declared_tokens_come_along_and_leave_again() {
-    let place = model(&[
+fn declared_tokens_survive_import_and_export() {
+    let dir = model(&[
         ("tokenizer.json", tokenizer()),
         ("tokenizer_config.json", json!({"eos_token": "<|im_end|>", "tokenizer_class": "GPT2Tokenizer"})),
         ("added_tokens.json", json!({"<|im_start|>": 6, "<|im_end|>": 7})),
     ]);
     for (folder, name) in [("model", "first"), ("first/export/transformers", "second")] {
-        let imported = run(place.path(), &["import", folder, "--run", name]);
+        let imported = run(dir.path(), &["import", folder, "--run", name]);
         assert!(imported.status.success() && text(&imported.stderr).is_empty(), "{imported:?}");
         let shown = text(&imported.stdout);
-        assert!(shown.contains("end of text: <|im_end|> (id 7), by tokenizer_config.json"), "{shown}");
-        let scored = printed(place.path(), &["score", name, "--text", "a <|im_end|>b", "--json"]);
+        assert!(
+            shown.contains("end of text: <|im_end|> (id 7), declared by tokenizer_config.json"),
+            "{shown}"
+        );
+        let scored = printed(dir.path(), &["score", name, "--text", "a <|im_end|>b", "--json"]);
         assert_eq!(scored["tokens"], json!([0, 2, 7, 1]));
-        said(place.path(), &["export", name, "--format", "transformers"]);
+        stdout_of(dir.path(), &["export", name, "--format", "transformers"]);
         // Another program's files lack it.
-        fs::remove_file(place.path().join(name).join("export/transformers/vocabulary.json")).unwrap();
+        fs::remove_file(dir.path().join(name).join("export/transformers/vocabulary.json")).unwrap();
     }
 }
 
 #[test]
-fn what_an_import_does_not_apply_is_named() {
+fn unapplied_import_files_are_named() {
     let config = "tokenizer_config.json";
     let cases = [
         (
             (config, json!({"eos_token": "<|im_end|>"})),
-            "`eos_token` is `<|im_end|>`, which the tokenizer lacks: `b` ends a text instead, by config.json",
+            "`eos_token` is `<|im_end|>`, which the tokenizer lacks, so `b` ends a text, as declared by config.json",
         ),
         ((config, json!({"split_special_tokens": true})), "`split_special_tokens` = true is not applied"),
         (
             (config, json!({"added_tokens_decoder": {"3": {"content": "<x>"}}})),
-            "the tokenizer has `\u{10a}` there",
+            "the tokenizer uses this id for `\u{10a}`",
         ),
         (
             ("added_tokens.json", json!({"<x>": 9})),
-            "names the token 9, which is ignored: the tokenizer has 6 tokens; correct the id of `<x>`",
+            "names the token 9, which is ignored because the tokenizer has 6 tokens; correct the id of `<x>`",
         ),
         (("adapter_config.json", json!({})), "describes an adapter (LoRA), which is not applied"),
     ];
     for ((name, contents), expected) in cases {
-        let place = model(&[("tokenizer.json", tokenizer()), (name, contents)]);
-        let imported = run(place.path(), &["import", "model", "--run", "run"]);
+        let dir = model(&[("tokenizer.json", tokenizer()), (name, contents)]);
+        let imported = run(dir.path(), &["import", "model", "--run", "run"]);
         let warned = text(&imported.stderr);
         assert!(imported.status.success(), "{warned}");
         let line = warned.lines().find(|line| line.starts_with(&format!("warning: model/{name}: ")));
@@ -93,15 +96,15 @@ fn what_an_import_does_not_apply_is_named() {
 #[test]
 fn a_tokenizer_to_convert_is_named() {
     for (name, kind) in [("tokenizer.model", "SentencePiece"), ("vocab.txt", "WordPiece")] {
-        let place = model(&[(name, json!(""))]);
-        let imported = run(place.path(), &["import", "model", "--run", "run"]);
+        let dir = model(&[(name, json!(""))]);
+        let imported = run(dir.path(), &["import", "model", "--run", "run"]);
         let warned = text(&imported.stderr);
         assert!(imported.status.success() && warned.lines().count() == 1, "{warned}");
         let expected =
-            format!("warning: model/{name}: is a {kind} tokenizer, which is not read: convert it to");
-        assert!(warned.starts_with(&expected) && warned.contains("' model`, and import again"), "{warned}");
-        assert!(text(&imported.stdout).contains("no tokenizer was read: prompts are ids"));
-        let refused = run(place.path(), &["import", "model", "--tokenizer", "model", "--run", "other"]);
+            format!("warning: model/{name}: is a {kind} tokenizer, which is not supported; convert it to");
+        assert!(warned.starts_with(&expected) && warned.contains("' model`, then import again"), "{warned}");
+        assert!(text(&imported.stdout).contains("no tokenizer found; prompts are token ids"));
+        let refused = run(dir.path(), &["import", "model", "--tokenizer", "model", "--run", "other"]);
         assert_eq!(refused.status.code(), Some(2));
         assert!(text(&refused.stderr).contains(&format!("model/{name}: is a {kind} tokenizer")));
     }

@@ -28,25 +28,25 @@ fn read(run: &Path) -> (Tensors, Description) {
 }
 
 #[test]
-fn gpt2_export_reimports_bitwise_and_trains_on() {
-    let place = TempDir::new().unwrap();
+fn gpt2_export_reimports_bitwise_and_trains_further() {
+    let dir = TempDir::new().unwrap();
     for (name, sets) in
         [("untied", &[][..]), ("tied", &["model.tie_embeddings=true", "model.activation=gelu_tanh"])]
     {
-        let run_folder = small_run(place.path(), &[&["training.steps=20"], sets].concat(), name);
-        let out = place.path().join(name).join("export/gpt2");
-        assert!(run(place.path(), &["export", name, "--format", "gpt2"]).status.success());
+        let run_folder = small_run(dir.path(), &[&["training.steps=20"], sets].concat(), name);
+        let out = dir.path().join(name).join("export/gpt2");
+        assert!(run(dir.path(), &["export", name, "--format", "gpt2"]).status.success());
         let again = format!("{name}-again");
         let out = out.to_str().unwrap();
-        let imported = run(place.path(), &["import", out, "--format", "gpt2", "--run", &again]);
+        let imported = run(dir.path(), &["import", out, "--format", "gpt2", "--run", &again]);
         assert!(imported.status.success(), "{}", text(&imported.stderr));
         let before = read(&run_folder).0;
-        let after = read(&place.path().join(&again)).0;
-        assert_eq!(before, after, "the weights come back in every bit");
+        let after = read(&dir.path().join(&again)).0;
+        assert_eq!(before, after, "the weights are bit-identical");
 
         let arguments = |run| ["generate", run, "--prompt", "3 1 4", "--max-new", "9", "--json"];
-        assert_eq!(json(place.path(), &arguments(name)), json(place.path(), &arguments(&again)));
-        let evaluated = json(place.path(), &["evaluate", &again, "--json"]);
+        assert_eq!(json(dir.path(), &arguments(name)), json(dir.path(), &arguments(&again)));
+        let evaluated = json(dir.path(), &["evaluate", &again, "--json"]);
         assert!(evaluated["loss"].as_f64().unwrap() > 0.0);
 
         let tuned = format!("{name}-tuned");
@@ -54,19 +54,22 @@ fn gpt2_export_reimports_bitwise_and_trains_on() {
         let sets = sets.map(|set| ["--set", set]);
         let sets = sets.as_flattened();
         let from = ["train", "--from", &again, "--run", &tuned, "--backend", "ndarray"];
-        let output = run(place.path(), &[&from[..], sets].concat());
+        let output = run(dir.path(), &[&from[..], sets].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
-        let loss = json(place.path(), &["evaluate", &tuned, "--json"])["loss"].as_f64().unwrap();
-        assert!((loss - evaluated["loss"].as_f64().unwrap()).abs() < 1e-4, "it starts from the weights");
+        let loss = json(dir.path(), &["evaluate", &tuned, "--json"])["loss"].as_f64().unwrap();
+        assert!(
+            (loss - evaluated["loss"].as_f64().unwrap()).abs() < 1e-4,
+            "training starts from the imported weights"
+        );
     }
 }
 
 #[test]
 fn run_started_from_another_resumes() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=6"], "first");
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=6"], "first");
     let train = |more: &[&str]| {
-        let output = run(place.path(), &[&["train", "--backend", "ndarray"], more].concat());
+        let output = run(dir.path(), &[&["train", "--backend", "ndarray"], more].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
     };
     // Sequences shorter than the positions of the weights.
@@ -75,23 +78,22 @@ fn run_started_from_another_resumes() {
     train(&from("whole", "training.steps=8"));
     train(&from("parts", "training.steps=4"));
     train(&["--resume", "parts", "--set", "training.steps=8"]);
-    let (whole, description) = read(&place.path().join("whole"));
-    assert_eq!(description.sizes.context, 12, "all positions stay");
-    let last = |name: &str| rows(&place.path().join(name)).pop().unwrap();
+    let (whole, description) = read(&dir.path().join("whole"));
+    assert_eq!(description.sizes.context, 12, "the context is kept");
+    let last = |name: &str| rows(&dir.path().join(name)).pop().unwrap();
     assert_eq!(last("whole"), last("parts"));
     assert!(!whole.is_empty());
 
-    let output = run(place.path(), &["train", "--from", "first", "--set", "data.length=13"]);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("`data.length` = 13") && said.contains("12 positions"), "{said}");
+    let output = run(dir.path(), &["train", "--from", "first", "--set", "data.length=13"]);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("`data.length` = 13") && stderr.contains("a context of 12"), "{stderr}");
 }
 
 /// The peak memory of the program in bytes, as Linux reports it.
 #[cfg(target_os = "linux")]
-fn peak_memory(place: &Path, arguments: &[&str]) -> f64 {
-    let mut child =
-        crate::program(place).args(arguments).stdout(std::process::Stdio::null()).spawn().unwrap();
+fn peak_memory(dir: &Path, arguments: &[&str]) -> f64 {
+    let mut child = crate::program(dir).args(arguments).stdout(std::process::Stdio::null()).spawn().unwrap();
     let mut peak = 0.0;
     while child.try_wait().unwrap().is_none() {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
@@ -106,7 +108,7 @@ fn peak_memory(place: &Path, arguments: &[&str]) -> f64 {
 #[test]
 #[cfg(target_os = "linux")]
 fn weights_are_in_memory_once() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     // A model that exports as a Llama, whose matrices are packed from several tensors.
     let write = |name: &str, d_model: usize| {
         let model = ModelConfig {
@@ -121,14 +123,14 @@ fn weights_are_in_memory_once() {
         let sizes = Sizes { vocab: 11, context: 7, source_context: None };
         let weights = native::collect(&model.init::<NdArray>(sizes, &Default::default()).unwrap()).unwrap();
         let bytes = native::to_bytes(&weights, Some(&Description { model, sizes })).unwrap();
-        fs::write(place.path().join(format!("{name}.safetensors")), &bytes).unwrap();
+        fs::write(dir.path().join(format!("{name}.safetensors")), &bytes).unwrap();
         bytes.len() as f64
     };
     let (large, small) = (write("large", 384), write("small", 16));
     let check = |arguments: &[&str]| {
         let peak = |name| {
             let arguments: Vec<_> = arguments.iter().map(|part| part.replace("NAME", name)).collect();
-            peak_memory(place.path(), &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+            peak_memory(dir.path(), &arguments.iter().map(String::as_str).collect::<Vec<_>>())
         };
         let ratio = (peak("large") - peak("small")) / (large - small);
         assert!(ratio < 1.3, "{arguments:?}: {ratio} of the weights");
@@ -140,17 +142,17 @@ fn weights_are_in_memory_once() {
 }
 
 #[test]
-fn imported_weights_and_their_vocabulary_are_known_again() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=2"], "trained");
+fn changed_imported_weights_and_vocabulary_are_refused() {
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=2"], "trained");
     let import = ["import", "trained/model.safetensors", "--format", "native", "--run", "run"];
-    assert!(run(place.path(), &import).status.success());
-    let evaluate = || run(place.path(), &["evaluate", "run"]);
+    assert!(run(dir.path(), &import).status.success());
+    let evaluate = || run(dir.path(), &["evaluate", "run"]);
     assert!(evaluate().status.success());
     for (file, problem) in
-        [("model.safetensors", "its content has changed"), ("vocabulary.json", "is not the file")]
+        [("model.safetensors", "has changed since"), ("vocabulary.json", "has changed, or belongs")]
     {
-        let path = place.path().join("run").join(file);
+        let path = dir.path().join("run").join(file);
         let whole = fs::read(&path).unwrap();
         let mut changed = whole.clone();
         // Flips the last bit of the last weight, or replaces a line break by a space.
@@ -160,9 +162,9 @@ fn imported_weights_and_their_vocabulary_are_known_again() {
         }
         fs::write(&path, changed).unwrap();
         let refused = evaluate();
-        let said = text(&refused.stderr);
-        assert_eq!(refused.status.code(), Some(2), "{said}");
-        assert!(said.contains(&format!("run/{file}: ")) && said.contains(problem), "{said}");
+        let stderr = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(&format!("run/{file}: ")) && stderr.contains(problem), "{stderr}");
         fs::write(&path, whole).unwrap();
     }
     assert!(evaluate().status.success());
@@ -170,18 +172,18 @@ fn imported_weights_and_their_vocabulary_are_known_again() {
 
 #[test]
 fn pytorch_names_export_describes_itself() {
-    let place = TempDir::new().unwrap();
-    small_run(place.path(), &["training.steps=2"], "run");
-    let output = run(place.path(), &["export", "run", "--format", "pytorch-names", "--out", "here"]);
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=2"], "run");
+    let output = run(dir.path(), &["export", "run", "--format", "pytorch-names", "--out", "here"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let bytes = fs::read(place.path().join("here/model.safetensors")).unwrap();
+    let bytes = fs::read(dir.path().join("here/model.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(file.tensor("blocks.0.attention.qkv.weight").unwrap().shape(), [48, 16]);
     assert_eq!(file.tensor("blocks.1.attention_norm.weight").unwrap().shape(), [16]);
     assert_eq!(file.tensor("embedding.token.weight").unwrap().shape(), [16, 16]);
     let config: serde_json::Value =
-        serde_json::from_slice(&fs::read(place.path().join("here/config.json")).unwrap()).unwrap();
+        serde_json::from_slice(&fs::read(dir.path().join("here/config.json")).unwrap()).unwrap();
     assert_eq!(config["model"]["d_model"], 16);
     assert_eq!(config["sizes"]["context"], 12);
-    assert!(place.path().join("here/vocabulary.json").is_file());
+    assert!(dir.path().join("here/vocabulary.json").is_file());
 }

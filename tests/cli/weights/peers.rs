@@ -17,11 +17,11 @@ pub(super) fn peer(script: &str, arguments: &[&str]) -> bool {
     let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(script);
     let Ok(output) = Command::new(&python).arg(script).args(arguments).output() else {
-        eprintln!("skipped: there is no `{python}`; PEER_PYTHON names another");
+        eprintln!("skipped: `{python}` is not installed; set PEER_PYTHON to another Python");
         return false;
     };
     if output.status.code() == Some(77) {
-        eprintln!("skipped: {python} has no transformers: {}", text(&output.stdout));
+        eprintln!("skipped: `{python}` lacks transformers: {}", text(&output.stdout));
         return false;
     }
     assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));

@@ -12,12 +12,12 @@ use super::peers::{Expected, compare_with_peer, flat, typed};
 use super::read;
 use crate::generate::{json, run};
 use crate::refused_imports::refuses_as;
-use crate::{said, small_run, text};
+use crate::{small_run, stdout_of, text};
 
 #[test]
 fn exported_tokenizers_match_transformers_and_reimport() {
-    let place = TempDir::new().unwrap();
-    let path = |name: &str| place.path().join(name);
+    let dir = TempDir::new().unwrap();
+    let path = |name: &str| dir.path().join(name);
     fs::write(path("words.txt"), "to be or not to be, that is the question.\n".repeat(60)).unwrap();
     let llama =
         ["model.position=rotary", "model.norm_kind=rms", "model.activation=swiglu", "model.bias=false"];
@@ -29,9 +29,9 @@ fn exported_tokenizers_match_transformers_and_reimport() {
         [("characters", &[][..]), ("qwen2", &qwen2[..]), ("qwen3", &qwen3[..]), ("pairs", &bytes[..])]
     {
         let text_sets = ["data.source=text", "data.path=words.txt", "training.steps=2"];
-        small_run(place.path(), &[&text_sets[..], &["data.vocab=auto"], sets].concat(), run_name);
+        small_run(dir.path(), &[&text_sets[..], &["data.vocab=auto"], sets].concat(), run_name);
         let texts = ["to be", "that is the question.\nor not", "  be  or"];
-        let expected = texts.map(|text| (text, ids(place.path(), run_name, text)));
+        let expected = texts.map(|text| (text, ids(dir.path(), run_name, text)));
         let description = read(&path(run_name)).1;
         let json = serde_json::json!({
             "vocabulary": description.sizes.vocab,
@@ -39,11 +39,14 @@ fn exported_tokenizers_match_transformers_and_reimport() {
         });
         fs::write(path("expected.json"), json.to_string()).unwrap();
         for format in ["transformers", "pytorch-names"] {
-            let output = run(place.path(), &["export", run_name, "--format", format]);
+            let output = run(dir.path(), &["export", run_name, "--format", format]);
             assert!(output.status.success());
             let export = path(run_name).join("export").join(format);
             let is_misread = (run_name, format) == ("qwen2", "transformers");
-            assert_eq!(text(&output.stderr).contains("load this one by PreTrainedTokenizerFast"), is_misread);
+            assert_eq!(
+                text(&output.stderr).contains("load this one with PreTrainedTokenizerFast"),
+                is_misread
+            );
             if !is_misread {
                 compare_with_peer("tokenizer.py", &export, &path("expected.json"));
             }
@@ -53,17 +56,17 @@ fn exported_tokenizers_match_transformers_and_reimport() {
         fs::remove_file(export.join("vocabulary.json")).unwrap();
         let again = format!("{run_name}-again");
         let arguments = ["import", export.to_str().unwrap(), "--run", &again];
-        let imported = run(place.path(), &arguments);
+        let imported = run(dir.path(), &arguments);
         assert!(imported.status.success(), "{}", text(&imported.stderr));
         for (text, ids) in expected {
-            assert_eq!(self::ids(place.path(), &again, text), ids, "{text:?}");
+            assert_eq!(self::ids(dir.path(), &again, text), ids, "{text:?}");
         }
     }
 }
 
 /// The ids of a text in a run's vocabulary.
-fn ids(place: &Path, run: &str, text: &str) -> Value {
-    json(place, &["score", run, "--text", text, "--json"])["tokens"].take()
+fn ids(dir: &Path, run: &str, text: &str) -> Value {
+    json(dir, &["score", run, "--text", text, "--json"])["tokens"].take()
 }
 
 /// A small Llama in the folder `model`, with a tokenizer that has special tokens.
@@ -88,12 +91,12 @@ impl Llama {
         model
     }
 
-    fn place(&self) -> &Path {
+    fn dir(&self) -> &Path {
         self.0.path()
     }
 
     fn folder(&self) -> PathBuf {
-        self.place().join("model")
+        self.dir().join("model")
     }
 
     fn write(&self, name: &str, value: &Value) {
@@ -102,7 +105,7 @@ impl Llama {
 
     /// Runs the program, and returns its output.
     fn done(&self, arguments: &[&str]) -> String {
-        said(self.place(), arguments)
+        stdout_of(self.dir(), arguments)
     }
 }
 
@@ -138,15 +141,14 @@ fn tokenizer() -> Value {
 fn special_tokens_are_used_as_transformers_does() {
     let model = Llama::new();
     model.done(&["import", "model", "--run", "run"]);
-    assert_eq!(ids(model.place(), "run", "ab"), json!([25, 0, 1]));
-    let inspected = json(model.place(), &["inspect", "run", "--text", "ab", "--no-ablation", "--json"]);
+    assert_eq!(ids(model.dir(), "run", "ab"), json!([25, 0, 1]));
+    let inspected = json(model.dir(), &["inspect", "run", "--text", "ab", "--no-ablation", "--json"]);
     assert_eq!(inspected["tokens"], json!([25, 0, 1]), "{inspected}");
 
     let prompt = typed(&Expected::read(&saved()).numbers("greedy").1[..5]);
     let generate = ["generate", "run", "--tokens", &prompt, "--greedy", "--max-new", "20"];
-    let sample = |more: &[&str]| {
-        json(model.place(), &[&generate[..], &["--json"], more].concat())["samples"][0].take()
-    };
+    let sample =
+        |more: &[&str]| json(model.dir(), &[&generate[..], &["--json"], more].concat())["samples"][0].take();
     let (stopped, on) = (sample(&[]), sample(&["--ignore-end"]));
     assert_eq!((&stopped["ended"], flat(&stopped["tokens"]).len()), (&json!("stop_token"), 7));
     assert_eq!(flat(&on["tokens"]).len(), 20);
@@ -154,22 +156,22 @@ fn special_tokens_are_used_as_transformers_does() {
     assert!(exact.contains("</s>"), "{exact}");
     let shown = model.done(&[&generate[..], &["--ignore-end"]].concat());
     assert!(shown.trim_end().ends_with(&exact.replace("</s>", "").replace("<s>", "")), "{shown}: {exact}");
-    let given = json(model.place(), &["generate", "run", "--prompt", "ab", "--max-new", "1", "--json"]);
+    let given = json(model.dir(), &["generate", "run", "--prompt", "ab", "--max-new", "1", "--json"]);
     assert_eq!(given["samples"][0]["prompt"], json!([25, 0, 1]));
     let shown = model.done(&["generate", "run", "--prompt", "ab", "--max-new", "1", "--samples", "2"]);
     assert!(shown.starts_with("--- sample 1\nab"), "{shown}");
     // Without a prompt, the text starts with the begin-of-text token.
     assert_eq!(
-        sample_of(model.place(), &["--greedy", "--max-new", "3"]),
-        sample_of(model.place(), &["--tokens", "3", "--greedy", "--max-new", "3"])
+        sample_of(model.dir(), &["--greedy", "--max-new", "3"]),
+        sample_of(model.dir(), &["--tokens", "3", "--greedy", "--max-new", "3"])
     );
 }
 
 #[test]
-fn special_tokens_leave_as_they_came() {
+fn special_tokens_are_exported_unchanged() {
     let model = Llama::new();
     model.done(&["import", "model", "--run", "run"]);
-    fs::write(model.place().join("text.txt"), "abcabcabd".repeat(60)).unwrap();
+    fs::write(model.dir().join("text.txt"), "abcabcabd".repeat(60)).unwrap();
     let sets = ["data.path=text.txt", "data.length=12", "training.steps=1"].map(|set| ["--set", set]);
     model.done(
         &[&["train", "--from", "run", "--run", "tuned", "--backend", "ndarray"], sets.as_flattened()]
@@ -180,7 +182,7 @@ fn special_tokens_leave_as_they_came() {
         let contents = |folder: &Path, file: &str| -> Value {
             serde_json::from_slice(&fs::read(folder.join(file)).unwrap()).unwrap()
         };
-        let export = model.place().join(format!("{name}-out"));
+        let export = model.dir().join(format!("{name}-out"));
         for file in
             ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"]
         {
@@ -199,22 +201,21 @@ fn special_tokens_leave_as_they_came() {
 
     model.done(&["export", "run", "--format", "safetensors", "--out", "own"]);
     model.done(&["import", "own", "--run", "own-again"]);
-    let kept = |run: &str| fs::read(model.place().join(run).join("transformers.json")).unwrap();
+    let kept = |run: &str| fs::read(model.dir().join(run).join("transformers.json")).unwrap();
     assert_eq!(kept("run"), kept("own-again"));
 }
 
 #[test]
 fn special_tokens_default_to_family_or_tokenizer() {
     let model = Llama::new();
-    fs::write(model.place().join("text.txt"), "abcabcabd".repeat(60)).unwrap();
+    fs::write(model.dir().join("text.txt"), "abcabcabd".repeat(60)).unwrap();
     // Without these files, special tokens come from the config, or else from the family's defaults. A run trained here
     // starts a text as its tokenizer does.
     for name in ["generation_config.json", "tokenizer_config.json", "special_tokens_map.json"] {
         fs::remove_file(model.folder().join(name)).unwrap();
     }
-    let contents = |path: &str| -> Value {
-        serde_json::from_slice(&fs::read(model.place().join(path)).unwrap()).unwrap()
-    };
+    let contents =
+        |path: &str| -> Value { serde_json::from_slice(&fs::read(model.dir().join(path)).unwrap()).unwrap() };
     let mut config = contents("model/config.json");
     for key in ["bos_token_id", "eos_token_id"] {
         config.as_object_mut().unwrap().remove(key);
@@ -225,7 +226,7 @@ fn special_tokens_default_to_family_or_tokenizer() {
         ["model.position=rotary", "model.norm_kind=rms", "model.activation=swiglu", "model.bias=false"];
     let sets =
         ["data.path=text.txt", "data.tokens=model/tokenizer.json", "data.vocab=auto", "training.steps=1"];
-    small_run(model.place(), &[&sets[..], &llama[..]].concat(), "made");
+    small_run(model.dir(), &[&sets[..], &llama[..]].concat(), "made");
     for (name, tokens, ids) in [("plain", ["b", "c"], [1, 2]), ("made", ["<s>", "</s>"], [25, 12])] {
         model.done(&["export", name, "--format", "transformers", "--out", &format!("{name}-out")]);
         for ((key, token), id) in ["bos_token", "eos_token"].into_iter().zip(tokens).zip(ids) {
@@ -239,14 +240,14 @@ fn special_tokens_default_to_family_or_tokenizer() {
 fn invalid_token_ids_are_refused_by_file() {
     let model = Llama::new();
     model.write("generation_config.json", &json!({"eos_token_id": [1, "x"]}));
-    let said =
-        "generation_config.json: `eos_token_id` is [1,\"x\"]: expected the id of a token, or a list of ids";
-    refuses_as(model.place(), "again", &["model"], &[said]);
+    let message =
+        "generation_config.json: `eos_token_id` is [1,\"x\"]: expected a token id or a list of token ids";
+    refuses_as(model.dir(), "again", &["model"], &[message]);
     fs::write(model.folder().join("generation_config.json"), "{\n\"a\": }").unwrap();
-    refuses_as(model.place(), "again", &["model"], &["generation_config.json:2:"]);
+    refuses_as(model.dir(), "again", &["model"], &["generation_config.json:2:"]);
 }
 
 /// The generated tokens of the run `run`, for a single sample.
-fn sample_of(place: &Path, arguments: &[&str]) -> Value {
-    json(place, &[&["generate", "run", "--json"], arguments].concat())["samples"][0]["tokens"].take()
+fn sample_of(dir: &Path, arguments: &[&str]) -> Value {
+    json(dir, &[&["generate", "run", "--json"], arguments].concat())["samples"][0]["tokens"].take()
 }

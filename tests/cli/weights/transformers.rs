@@ -20,8 +20,8 @@ const LLAMA: [&str; 4] = ["position=rotary", "norm_kind=rms", "activation=swiglu
 
 /// Compares exported models with transformers, if it is installed.
 #[test]
-fn transformers_computes_the_same_logits_from_our_export() {
-    let place = TempDir::new().unwrap();
+fn transformers_reproduces_logits_of_our_export() {
+    let dir = TempDir::new().unwrap();
     let gpt2: [&str; 0] = [];
     let cases: [(&str, &str, &[&str], &[&str]); 9] = [
         ("default", "gpt2", &gpt2, &[]),
@@ -44,8 +44,8 @@ fn transformers_computes_the_same_logits_from_our_export() {
     for (name, family, common, more) in cases {
         let sets: Vec<_> = common.iter().chain(more).map(|set| format!("model.{set}")).collect();
         let sets: Vec<_> = sets.iter().map(String::as_str).chain(["training.steps=4"]).collect();
-        let folder = small_run(place.path(), &sets, name);
-        let output = run(place.path(), &["export", name, "--format", "transformers"]);
+        let folder = small_run(dir.path(), &sets, name);
+        let output = run(dir.path(), &["export", name, "--format", "transformers"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
         let export = folder.join("export/transformers");
         let config: serde_json::Value =
@@ -71,32 +71,32 @@ fn transformers_computes_the_same_logits_from_our_export() {
 
 #[test]
 fn export_names_the_keys_no_family_has() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let sets = [
         &LLAMA.map(|set| format!("model.{set}"))[..],
         &["model.softcap=5".into(), "model.embedding_scale=2".into()],
     ];
     let sets = sets.concat();
     small_run(
-        place.path(),
+        dir.path(),
         &sets.iter().map(String::as_str).chain(["training.steps=1"]).collect::<Vec<_>>(),
         "capped",
     );
-    let output = run(place.path(), &["export", "capped", "--format", "transformers"]);
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    let keys = "of [model] llama needs embedding_scale = 1, softcap = 0; ";
-    assert!(said.contains(keys), "{said}");
+    let output = run(dir.path(), &["export", "capped", "--format", "transformers"]);
+    let stderr = text(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+    let keys = "in [model], llama needs embedding_scale = 1, softcap = 0; ";
+    assert!(stderr.contains(keys), "{stderr}");
 }
 
 #[test]
-fn small_models_of_today_compute_what_transformers_computed() {
-    let place = TempDir::new().unwrap();
+fn small_models_match_stored_transformers_results() {
+    let dir = TempDir::new().unwrap();
     for name in ["llama", "qwen3"] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families").join(name);
-        agrees_with_transformers(place.path(), &folder);
+        agrees_with_transformers(dir.path(), &folder);
         // Exported tensors are bit-identical to those that transformers stored.
-        let [there, here] = [folder, place.path().join(name).join("export/transformers")].map(|folder| {
+        let [there, here] = [folder, dir.path().join(name).join("export/transformers")].map(|folder| {
             let tensors = weights_file(&folder).tensors().unwrap().into_iter();
             tensors.map(|tensor| (tensor.name.clone(), tensor.read().unwrap())).collect::<Tensors>()
         });
@@ -107,11 +107,11 @@ fn small_models_of_today_compute_what_transformers_computed() {
         let sets = ["training.steps=2", "data.length=12", "data.train_samples=32", "data.valid_samples=16"];
         let sets = sets.map(|set| ["--set", set]);
         let from = ["train", "--from", name, "--run", &tuned, "--backend", "ndarray"];
-        let output = run(place.path(), &[&from[..], sets.as_flattened()].concat());
+        let output = run(dir.path(), &[&from[..], sets.as_flattened()].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
-        assert!(run(place.path(), &["export", &tuned, "--format", "transformers"]).status.success());
+        assert!(run(dir.path(), &["export", &tuned, "--format", "transformers"]).status.success());
         let config =
-            |run: &str| fs::read(place.path().join(run).join("export/transformers/config.json")).unwrap();
+            |run: &str| fs::read(dir.path().join(run).join("export/transformers/config.json")).unwrap();
         assert_eq!(config(name), config(&tuned));
     }
 }
@@ -120,16 +120,16 @@ fn small_models_of_today_compute_what_transformers_computed() {
 /// compared there.
 #[test]
 fn every_family_agrees_with_transformers_in_both_directions() {
-    let place = TempDir::new().unwrap();
-    let models = place.path().join("models");
+    let dir = TempDir::new().unwrap();
+    let models = dir.path().join("models");
     if !peer("families.py", &["make", models.to_str().unwrap()]) {
         return;
     }
     let mut exported = vec!["compare".to_string()];
     for model in fs::read_dir(&models).unwrap() {
         let model = model.unwrap();
-        agrees_with_transformers(place.path(), &model.path());
-        let export = place.path().join(model.file_name()).join("export/transformers");
+        agrees_with_transformers(dir.path(), &model.path());
+        let export = dir.path().join(model.file_name()).join("export/transformers");
         for path in [export, model.path().join("expected.safetensors")] {
             exported.push(path.to_str().unwrap().to_string());
         }
@@ -140,9 +140,9 @@ fn every_family_agrees_with_transformers_in_both_directions() {
 
 /// Imports a model saved by transformers, detected from its folder, and compares all its results; then exports it and
 /// imports it again.
-fn agrees_with_transformers(place: &Path, folder: &Path) {
+fn agrees_with_transformers(dir: &Path, folder: &Path) {
     let name = folder.file_name().unwrap().to_str().unwrap();
-    let imported = run(place, &["import", folder.to_str().unwrap(), "--run", name]);
+    let imported = run(dir, &["import", folder.to_str().unwrap(), "--run", name]);
     assert!(imported.status.success(), "{name}: {}", text(&imported.stderr));
 
     let expected = Expected::read(folder);
@@ -150,7 +150,7 @@ fn agrees_with_transformers(place: &Path, folder: &Path) {
     let [batch, time] = shape[..] else { panic!("{shape:?}") };
     let rows: Vec<_> = tokens.chunks(time).map(typed).collect();
     let device = Default::default();
-    let (model, _) = native::load_model::<NdArray>(&weights_file(&place.join(name)), &device).unwrap();
+    let (model, _) = native::load_model::<NdArray>(&weights_file(&dir.join(name)), &device).unwrap();
     let ids = tokens.iter().map(|&id| id as i32).collect::<Vec<_>>();
     let ids = TensorData::new(ids, [batch, time]);
     let inputs = Inputs::tokens(Tensor::<NdArray, 2, Int>::from_data(ids, &device));
@@ -158,14 +158,14 @@ fn agrees_with_transformers(place: &Path, folder: &Path) {
     expected.assert_close("logits", logits.as_slice().unwrap());
 
     // transformers has [layers, batch, heads, time, time]; here each row of the batch is inspected separately.
-    let inspect = |row: &String| json(place, &["inspect", name, "--tokens", row, "--no-ablation", "--json"]);
+    let inspect = |row: &String| json(dir, &["inspect", name, "--tokens", row, "--no-ablation", "--json"]);
     let inspected: Vec<_> = rows.iter().map(inspect).collect();
     let layers = inspected[0]["weights"].as_array().unwrap().len();
     let maps: Vec<_> =
         (0..layers).flat_map(|layer| inspected.iter().map(move |row| &row["weights"][layer])).collect();
     expected.assert_close("attentions", &flat(&json!(maps)));
 
-    let scored = json(place, &["score", name, "--tokens", &rows[0], "--json"]);
+    let scored = json(dir, &["score", name, "--tokens", &rows[0], "--json"]);
     let (_, logits) = expected.numbers("logits");
     let vocab = logits.len() / tokens.len();
     for (at, score) in flat(&scored["log_probabilities"]).into_iter().enumerate() {
@@ -175,20 +175,20 @@ fn agrees_with_transformers(place: &Path, folder: &Path) {
         assert!((f64::from(score) - expected).abs() < 1e-4, "{name}: {score}, not {expected}");
     }
 
-    assert_writes_as_expected(place, name, &expected);
-    assert_comes_back(place, name, folder);
+    assert_generates_as_expected(dir, name, &expected);
+    assert_reimports(dir, name, folder);
 }
 
 /// Asserts that greedy generation gives the same tokens as transformers, with and without a KV cache.
-fn assert_writes_as_expected(place: &Path, name: &str, expected: &Expected) {
+fn assert_generates_as_expected(dir: &Path, name: &str, expected: &Expected) {
     let (_, greedy) = expected.numbers("greedy");
     let prompt = typed(&greedy[..5]);
     for cache in [&[][..], &["--no-cache"]] {
         let generate = ["generate", name, "--tokens", &prompt, "--max-new", "32", "--greedy", "--json"];
-        let written = json(place, &[&generate[..], &["--ignore-end"], cache].concat());
+        let written = json(dir, &[&generate[..], &["--ignore-end"], cache].concat());
         assert_eq!(flat(&written["samples"][0]["tokens"]), greedy[5..], "{name} {cache:?}");
         let (_, generated) = expected.numbers("generated");
-        let written = json(place, &[&generate[..], cache].concat())["samples"][0].take();
+        let written = json(dir, &[&generate[..], cache].concat())["samples"][0].take();
         let before_the_end = &generated[5..generated.len() - 1];
         assert_eq!(
             (flat(&written["tokens"]), &written["ended"]),
@@ -198,10 +198,10 @@ fn assert_writes_as_expected(place: &Path, name: &str, expected: &Expected) {
 }
 
 /// Exports the run `name`, which was imported from `folder`, and imports it again.
-fn assert_comes_back(place: &Path, name: &str, folder: &Path) {
-    let exported = run(place, &["export", name, "--format", "transformers"]);
+fn assert_reimports(dir: &Path, name: &str, folder: &Path) {
+    let exported = run(dir, &["export", name, "--format", "transformers"]);
     assert!(exported.status.success(), "{name}: {}", text(&exported.stderr));
-    let export = place.join(name).join("export/transformers");
+    let export = dir.join(name).join("export/transformers");
     let contents = |folder: &Path, file: &str| -> serde_json::Value {
         serde_json::from_slice(&fs::read(folder.join(file)).unwrap()).unwrap()
     };
@@ -212,9 +212,9 @@ fn assert_comes_back(place: &Path, name: &str, folder: &Path) {
     });
     assert_eq!(there, here, "{name}");
     let again = format!("{name}-again");
-    assert!(run(place, &["import", export.to_str().unwrap(), "--run", &again]).status.success());
-    let bytes = |run: &str| fs::read(place.join(run).join("model.safetensors")).unwrap();
-    assert!(read(&place.join(name)).0 == read(&place.join(&again)).0, "{name}: the weights come back");
+    assert!(run(dir, &["import", export.to_str().unwrap(), "--run", &again]).status.success());
+    let bytes = |run: &str| fs::read(dir.join(run).join("model.safetensors")).unwrap();
+    assert!(read(&dir.join(name)).0 == read(&dir.join(&again)).0, "{name}: the weights are identical");
     // All models give the same bytes again, config included, except SmolLM3, which exports as a Llama.
     assert!(name == "smollm3" || bytes(name) == bytes(&again), "{name}");
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::TempDir;
 
-use super::{can_start, done, said, train, workers};
+use super::{can_start, done, errors_of, train, workers};
 use crate::{assert_same_end, program, summary, text};
 
 #[test]
@@ -15,16 +15,16 @@ fn lost_workers_resume_bitwise_at_any_count() {
     if !can_start() {
         return;
     }
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let sets = ["training.steps=1500"];
-    done(train(place.path(), 1, "undisturbed", &sets));
-    let run = place.path().join("run");
+    done(train(dir.path(), 1, "undisturbed", &sets));
+    let run = dir.path().join("run");
     for kill in 1..=20_u32 {
-        lose_a_worker(place.path(), &run, kill, &sets);
+        lose_a_worker(dir.path(), &run, kill, &sets);
     }
     let is_left = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
     // Folders of workers killed before claiming them are removed after a minute.
-    for entry in fs::read_dir(place.path()).unwrap().flatten().filter(is_left) {
+    for entry in fs::read_dir(dir.path()).unwrap().flatten().filter(is_left) {
         let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
         fs::File::open(entry.path()).unwrap().set_modified(an_hour_ago).unwrap();
     }
@@ -33,29 +33,32 @@ fn lost_workers_resume_bitwise_at_any_count() {
         let resume = ["train", "--progress", "none", "--resume", "run", "--until", step];
         done(match count {
             1 => {
-                let mut command = program(place.path());
+                let mut command = program(dir.path());
                 command.args(resume);
                 command
             }
-            _ => workers(place.path(), count, &resume),
+            _ => workers(dir.path(), count, &resume),
         });
-        let beside = fs::read_dir(place.path()).unwrap().flatten();
-        assert_eq!(beside.filter(is_left).count(), 0, "nothing hidden is left beside the run");
+        let siblings = fs::read_dir(dir.path()).unwrap().flatten();
+        assert_eq!(siblings.filter(is_left).count(), 0, "no temporary folders remain next to the run");
     }
-    assert_same_end(&run, &place.path().join("undisturbed"));
-    assert!(!fs::read_dir(&run).unwrap().flatten().any(|entry| is_left(&entry)), "nor in it");
+    assert_same_end(&run, &dir.path().join("undisturbed"));
+    assert!(
+        !fs::read_dir(&run).unwrap().flatten().any(|entry| is_left(&entry)),
+        "no temporary folders remain in the run"
+    );
 }
 
 /// Starts or resumes the run and kills one of its workers. The number `kill` determines the worker, the number of
 /// workers, and the moment.
-fn lose_a_worker(place: &Path, run: &Path, kill: u32, sets: &[&str]) {
+fn lose_a_worker(dir: &Path, run: &Path, kill: u32, sets: &[&str]) {
     // A fixed sequence of moments and workers, from the fractional parts of multiples of the golden ratio.
     let part = (f64::from(kill) * 0.618_033_988_75).fract();
     let count = [2, 8, 4][kill as usize % 3];
     let victim = (part * count as f64) as usize;
     let mut command = match run.exists() {
-        false => train(place, count, "run", sets),
-        true => workers(place, count, &["train", "--progress", "none", "--resume", "run"]),
+        false => train(dir, count, "run", sets),
+        true => workers(dir, count, &["train", "--progress", "none", "--resume", "run"]),
     };
     let before = fs::metadata(run.join("metrics.csv")).map_or(0, |file| file.len());
     let child = command.spawn().unwrap();
@@ -67,14 +70,14 @@ fn lose_a_worker(place: &Path, run: &Path, kill: u32, sets: &[&str]) {
     let killed = Instant::now();
     send("-KILL", &process);
     let output = child.wait_with_output().unwrap();
-    assert!(killed.elapsed() < Duration::from_secs(10), "all end soon after one");
+    assert!(killed.elapsed() < Duration::from_secs(10), "all workers end soon after one dies");
     assert!(!output.status.success(), "kill {kill}: {}", text(&output.stderr));
     if !kill.is_multiple_of(4) {
-        let [said] = &said(&output)[..] else { panic!("kill {kill}: {}", text(&output.stderr)) };
-        assert!(said.starts_with(&format!("error: worker {victim} on ")), "{said}");
+        let [error] = &errors_of(&output)[..] else { panic!("kill {kill}: {}", text(&output.stderr)) };
+        assert!(error.starts_with(&format!("error: worker {victim} on ")), "{error}");
         assert!(
-            said.contains(&format!("(process {process}) has died")) && said.contains("--resume"),
-            "{said}"
+            error.contains(&format!("(process {process}) has died")) && error.contains("--resume"),
+            "{error}"
         );
     }
 }
@@ -84,14 +87,14 @@ fn signalled_workers_save_and_hung_ones_are_named() {
     if !can_start() {
         return;
     }
-    let place = TempDir::new().unwrap();
-    let run = place.path().join("run");
+    let dir = TempDir::new().unwrap();
+    let run = dir.path().join("run");
     let sets =
         ["training.steps=100000", "training.validate_every=100000", "training.checkpoint_every=100000"];
     for (signal, code) in [("-TERM", 143), ("-INT", 130)] {
         let command = match run.exists() {
-            false => train(place.path(), 2, "run", &sets),
-            true => workers(place.path(), 2, &["train", "--progress", "none", "--resume", "run"]),
+            false => train(dir.path(), 2, "run", &sets),
+            true => workers(dir.path(), 2, &["train", "--progress", "none", "--resume", "run"]),
         };
         let before = fs::metadata(run.join("metrics.csv")).map_or(0, |file| file.len());
         let child = { command }.spawn().unwrap();
@@ -108,14 +111,17 @@ fn signalled_workers_save_and_hung_ones_are_named() {
 
     let resume = ["train", "--progress", "none", "--resume", "run", "--set", "training.worker_timeout=2"];
     let before = fs::metadata(run.join("metrics.csv")).unwrap().len();
-    let child = workers(place.path(), 4, &resume).spawn().unwrap();
+    let child = workers(dir.path(), 4, &resume).spawn().unwrap();
     let process = worker(&child, 2);
     wait_for_rows(&run, before + 200);
     send("-STOP", &process);
     let output = child.wait_with_output().unwrap();
-    let [said] = &said(&output)[..] else { panic!("{}", text(&output.stderr)) };
-    assert!(said.starts_with("error: worker 2 on ") && said.contains("has not answered for 2 s"), "{said}");
-    assert!(said.contains("training.worker_timeout") && said.contains("--resume run"), "{said}");
+    let [error] = &errors_of(&output)[..] else { panic!("{}", text(&output.stderr)) };
+    assert!(
+        error.starts_with("error: worker 2 on ") && error.contains("has not answered for 2 s"),
+        "{error}"
+    );
+    assert!(error.contains("training.worker_timeout") && error.contains("--resume run"), "{error}");
 }
 
 /// Waits for the worker of this rank that `mpirun` started, and returns its process id.
@@ -132,7 +138,7 @@ fn worker(mpirun: &Child, rank: usize) -> String {
         if let Some(child) = children.split_whitespace().find(is_worker) {
             return child.to_string();
         }
-        assert!(begun.elapsed() < Duration::from_secs(30), "worker {rank} of {id} is not there: {children}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "worker {rank} of {id} did not start: {children}");
     }
 }
 

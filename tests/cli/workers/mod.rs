@@ -37,10 +37,10 @@ fn can_start() -> bool {
     let can = cfg!(feature = "mpi") && has_mpirun;
     assert!(
         can || std::env::var_os("REQUIRED_MPI").is_none(),
-        "mpirun and the feature mpi are required here"
+        "REQUIRED_MPI is set, but mpirun or the feature `mpi` is missing"
     );
     if !can {
-        eprintln!("notice: no mpirun, or no feature `mpi`: nothing runs on several workers");
+        eprintln!("notice: workers are not tested, because mpirun or the feature `mpi` is missing");
     }
     can
 }
@@ -81,13 +81,13 @@ fn train(folder: &Path, count: usize, name: &str, sets: &[&str]) -> Command {
 }
 
 fn done(mut command: Command) -> Output {
-    let output = command.output().expect("it starts");
+    let output = command.output().expect("cannot start the program");
     assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
     output
 }
 
 /// The error lines of the program, without the messages of `mpirun`.
-fn said(output: &Output) -> Vec<String> {
+fn errors_of(output: &Output) -> Vec<String> {
     text(&output.stderr).lines().filter(|line| line.starts_with("error")).map(str::to_string).collect()
 }
 
@@ -96,13 +96,13 @@ fn any_number_of_workers_makes_the_same_bytes() {
     if !can_start() {
         return;
     }
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let backends = [("ndarray", cfg!(feature = "ndarray")), ("flex", cfg!(feature = "flex"))];
     for (backend, _) in backends.into_iter().filter(|(_, is_compiled)| *is_compiled) {
         let run = |count: usize| {
             let (name, backend) = (format!("{backend}-{count}"), format!("training.backend=\"{backend}\""));
-            done(train(place.path(), count, &name, &["training.steps=500", &backend]));
-            place.path().join(name)
+            done(train(dir.path(), count, &name, &["training.steps=500", &backend]));
+            dir.path().join(name)
         };
         let alone = run(1);
         for count in [2, 4, 8] {
@@ -117,19 +117,19 @@ fn any_number_of_workers_makes_the_same_bytes() {
 
 #[test]
 fn shards_change_the_result_and_one_changes_nothing() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let run = |name: &str, sets: &[&str]| {
         let sets = [&SMALL[..], &["training.steps=12", "model.dropout=0.1", "analysis.circuit=false"], sets]
             .concat();
-        assert!(crate::train(place.path(), &sets, &["--run", name]).status.success());
-        let run = place.path().join(name);
+        assert!(crate::train(dir.path(), &sets, &["--run", name]).status.success());
+        let run = dir.path().join(name);
         (rows(&run), fs::read(run.join("model.safetensors")).unwrap())
     };
     let plain = run("plain", &[]);
     assert!(plain == run("one", &["training.shards=1"]));
     let four = ["training.shards=4", "training.validate_every=4", "training.kernels=fused"];
     let alone = run("alone", &[&four[..], &["training.threads=1"]].concat());
-    assert!(plain.1 != alone.1, "dropout is drawn for each shard");
+    assert!(plain.1 != alone.1, "each shard draws its own dropout");
     // Sequential, two at a time, four at a time, and two with three threads each.
     for threads in ["training.threads=2", "training.threads=4", "training.threads=6"] {
         assert!(alone == run(&threads[9..], &[&four[..], &[threads]].concat()), "{threads}");
@@ -146,28 +146,28 @@ fn shards_change_the_result_and_one_changes_nothing() {
     for (whole, cut) in whole.iter().zip(&cut) {
         assert!(
             (whole - cut).abs() < 1e-4,
-            "without dropout shards are another order of the same sums: {whole}, {cut}"
+            "without dropout, shards only change the order of the sums: {whole}, {cut}"
         );
     }
 }
 
 #[test]
-fn one_worker_speaks_for_all() {
+fn only_one_worker_prints() {
     if !can_start() {
         return;
     }
-    let place = TempDir::new().unwrap();
-    let mut shared = workers(place.path(), 2, &["train", "--progress", "plain", "--run", "run"]);
+    let dir = TempDir::new().unwrap();
+    let mut shared = workers(dir.path(), 2, &["train", "--progress", "plain", "--run", "run"]);
     for set in SMALL.iter().chain(&SHARDS).chain(&["training.steps=6"]) {
         shared.args(["--set", set]);
     }
-    let said = text(&done(shared).stdout);
-    assert_eq!(said.matches("step 6/6").count(), 1, "{said}");
+    let stdout = text(&done(shared).stdout);
+    assert_eq!(stdout.matches("step 6/6").count(), 1, "{stdout}");
     for command in [&["evaluate", "run"][..], &["data", "--json"], &["--version"], &["train", "--help"]] {
-        let mut alone = program(place.path());
+        let mut alone = program(dir.path());
         alone.args(command);
         assert_eq!(
-            text(&done(workers(place.path(), 3, command)).stdout),
+            text(&done(workers(dir.path(), 3, command)).stdout),
             text(&done(alone).stdout),
             "{command:?}"
         );
@@ -179,7 +179,7 @@ fn workers_of_a_study_make_the_same_table() {
     if !can_start() {
         return;
     }
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let small = SMALL.map(|set| set.replacen('=', " = ", 1));
     let mut sections = std::collections::BTreeMap::<&str, Vec<&str>>::new();
     for set in &small {
@@ -194,24 +194,24 @@ fn workers_of_a_study_make_the_same_table() {
     config += "[analysis]\ncircuit = false\n[tune]\ntrials = 5\noverfit_check = false\n[tune.search]\n";
     config += "\"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }\n";
     config += "\"model.d_model\" = [16, 7]\n";
-    fs::write(place.path().join("study.toml"), config).unwrap();
+    fs::write(dir.path().join("study.toml"), config).unwrap();
     let tune = ["tune", "study.toml", "--progress", "none", "--run"];
-    let mut alone = program(place.path());
+    let mut alone = program(dir.path());
     alone.args(tune).arg("alone");
     done(alone);
-    done(workers(place.path(), 3, &[&tune[..], &["shared"]].concat()));
+    done(workers(dir.path(), 3, &[&tune[..], &["shared"]].concat()));
     let table = |name: &str| -> Vec<String> {
-        let text = fs::read_to_string(place.path().join(name).join("study.csv")).unwrap();
+        let text = fs::read_to_string(dir.path().join(name).join("study.csv")).unwrap();
         // The last column is the time.
         text.lines().map(|line| line.rsplit_once(',').unwrap().0.to_string()).collect()
     };
     assert_eq!(table("shared"), table("alone"));
-    let said = done(workers(place.path(), 2, &["tune", "--resume", "shared"]));
-    assert_eq!(said.status.code(), Some(0), "a study that is complete is shown once more");
-    let mut refused = workers(place.path(), 2, &[&tune[..], &["more", "--jobs", "3"]].concat());
+    let output = done(workers(dir.path(), 2, &["tune", "--resume", "shared"]));
+    assert_eq!(output.status.code(), Some(0), "a complete study is shown again");
+    let mut refused = workers(dir.path(), 2, &[&tune[..], &["more", "--jobs", "3"]].concat());
     let output = refused.output().unwrap();
     assert!(text(&output.stderr).contains("--jobs 3: mpirun started 2 workers"), "{}", text(&output.stderr));
-    assert!(!place.path().join("more").exists());
+    assert!(!dir.path().join("more").exists());
 }
 
 #[test]
@@ -222,12 +222,12 @@ fn two_software_gpu_workers_match_one() {
     if !is_there || !can_start() {
         return;
     }
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let sets =
         ["training.steps=50", "training.shards=2", "training.accumulate=1", "training.backend=\"wgpu\""];
     let losses = |count: usize, name: &str| -> Vec<f64> {
-        done(train(place.path(), count, name, &sets));
-        let rows = rows(&place.path().join(name));
+        done(train(dir.path(), count, name, &sets));
+        let rows = rows(&dir.path().join(name));
         rows.iter().map(|row| row.split(',').nth(3).unwrap().parse().unwrap()).collect()
     };
     let (alone, shared) = (losses(1, "alone"), losses(2, "shared"));
@@ -240,20 +240,20 @@ fn two_software_gpu_workers_match_one() {
 #[cfg(not(feature = "mpi"))]
 #[test]
 fn builds_without_mpi_name_the_missing_feature() {
-    let place = TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let started = |rank: &str| {
-        let mut command = program(place.path());
+        let mut command = program(dir.path());
         command.env("OMPI_COMM_WORLD_RANK", rank).env("OMPI_COMM_WORLD_SIZE", "4");
         let output = command.args(["train", "--set", "training.steps=1"]).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         text(&output.stderr)
     };
     // The variables may be stale, with no process of another rank.
     for rank in ["0", "3"] {
-        let said = started(rank);
-        assert_eq!(said.lines().count(), 1, "{said}");
-        assert!(said.contains("4 times, as OMPI_COMM_WORLD_RANK says"), "{said}");
-        assert!(said.contains("--features mpi"), "{said}");
+        let stderr = started(rank);
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        assert!(stderr.contains("4 times (OMPI_COMM_WORLD_RANK is set)"), "{stderr}");
+        assert!(stderr.contains("--features mpi"), "{stderr}");
     }
 }

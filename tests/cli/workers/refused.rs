@@ -7,26 +7,26 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::{can_start, done, mpirun, said, train, workers};
+use super::{can_start, done, errors_of, mpirun, train, workers};
 use crate::{SMALL, text};
 
 /// Asserts that a run in the folder `made` is refused in one line containing all `parts`, and that nothing is written
 /// there.
 fn refuses(made: &Path, mut command: Command, parts: &[&str]) {
     let output = command.current_dir(made).output().unwrap();
-    let [said] = &said(&output)[..] else { panic!("{command:?}: {}", text(&output.stderr)) };
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    parts.iter().for_each(|part| assert!(said.contains(part), "{part:?} should be in {said}"));
+    let [error] = &errors_of(&output)[..] else { panic!("{command:?}: {}", text(&output.stderr)) };
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    parts.iter().for_each(|part| assert!(error.contains(part), "expected {part:?} in {error}"));
     let left = fs::read_dir(made).unwrap().flatten().map(|entry| entry.file_name()).collect::<Vec<_>>();
     assert!(left.is_empty(), "{command:?} leaves {left:?}");
 }
 
 /// A temporary folder, and an empty one in it for what a run may make.
-fn place() -> (TempDir, PathBuf) {
-    let place = TempDir::new().unwrap();
-    let made = place.path().join("made");
+fn empty_dirs() -> (TempDir, PathBuf) {
+    let dir = TempDir::new().unwrap();
+    let made = dir.path().join("made");
     fs::create_dir(&made).unwrap();
-    (place, made)
+    (dir, made)
 }
 
 #[test]
@@ -34,10 +34,10 @@ fn invalid_worker_setups_are_refused_and_leave_nothing() {
     if !can_start() {
         return;
     }
-    let (place, made) = place();
+    let (dir, made) = empty_dirs();
     let refused = |command: Command, parts: &[&str]| refuses(&made, command, parts);
     let set = |count: usize, sets: &[&str]| {
-        train(place.path(), count, "run", &[&["training.steps=5"], sets].concat())
+        train(dir.path(), count, "run", &[&["training.steps=5"], sets].concat())
     };
     refused(set(4, &["training.shards=2"]), &["`training.shards` = 2", "4 workers"]);
     refused(
@@ -50,14 +50,14 @@ fn invalid_worker_setups_are_refused_and_leave_nothing() {
     planned.arg("--dry-run");
     refused(planned, &["`training.shards` = 2", "4 workers"]);
     let odd = ["train", "--set", "data.train_samples=96", "--set", "data.valid_samples=32"];
-    refused(workers(place.path(), 3, &odd), &["`training.shards` = 3", "power of two"]);
+    refused(workers(dir.path(), 3, &odd), &["`training.shards` = 3", "power of two"]);
 
     // A run can only be resumed with a number of workers that divides its shards.
-    let name = place.path().join("two");
-    done(train(place.path(), 2, name.to_str().unwrap(), &["training.steps=5", "training.shards=2"]));
+    let name = dir.path().join("two");
+    done(train(dir.path(), 2, name.to_str().unwrap(), &["training.steps=5", "training.shards=2"]));
     let before = fs::read(name.join("summary.json")).unwrap();
     let resume = ["train", "--resume", name.to_str().unwrap(), "--set", "training.steps=9"];
-    refused(workers(place.path(), 4, &resume), &["`training.shards` = 2", "4 workers"]);
+    refused(workers(dir.path(), 4, &resume), &["`training.shards` = 2", "4 workers"]);
     assert_eq!(fs::read(name.join("summary.json")).unwrap(), before);
 }
 
@@ -66,11 +66,11 @@ fn workers_with_mismatched_setup_are_refused() {
     if !can_start() {
         return;
     }
-    let (place, made) = place();
+    let (dir, made) = empty_dirs();
     let refused = |command: Command, parts: &[&str]| refuses(&made, command, parts);
-    // Two workers, the second of which is another build, reads another config, or sees another disk.
+    // Two workers, the second of which has a different build, config or disk.
     let binary = env!("CARGO_BIN_EXE_causal-attention");
-    let other = place.path().join("other");
+    let other = dir.path().join("other");
     let build = [fs::read(binary).unwrap(), b"another build".to_vec()].concat();
     fs::write(&other, build).unwrap();
     fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
@@ -86,14 +86,14 @@ fn workers_with_mismatched_setup_are_refused() {
         command
     };
     let path = other.to_str().unwrap();
-    refused(both(&[path], &[]), &["worker 1 on ", "is another build of this program than worker 0"]);
-    let lines = ["worker 1 on ", "reads `seed = 5` where worker 0", "reads `seed = 0`"];
+    refused(both(&[path], &[]), &["worker 1 on ", "is a different build of this program than worker 0"]);
+    let lines = ["worker 1 on ", "has the config `seed = 5` where worker 0", "has `seed = 0`"];
     refused(both(&[binary], &["run.seed=5"]), &lines);
     if can_hide_folders() {
         let hidden =
             format!("mount -t tmpfs none '{}' && cd '{}' && exec \"$@\"", made.display(), made.display());
         let second = ["unshare", "-m", "sh", "-c", &hidden, "sh", binary];
-        refused(both(&second, &[]), &["worker 1 on ", "does not see what worker 0", "--run DIR"]);
+        refused(both(&second, &[]), &["worker 1 on ", "does not see the files that worker 0", "--run DIR"]);
     }
 }
 

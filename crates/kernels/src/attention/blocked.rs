@@ -20,9 +20,9 @@ const BLOCK: usize = 64;
 fn blocks<'a>(piece: &'a Piece) -> impl Iterator<Item = Block<'a>> {
     let Attention { query_time, d_head, dropout, key_time, .. } = *piece.attention;
     let mask = dropout.map(|dropout| dropout.mask(key_time));
-    let places = (0..piece.attention.group())
+    let starts = (0..piece.attention.group())
         .flat_map(move |head| (0..query_time).step_by(BLOCK).rev().map(move |first| (head, first)));
-    places.map(move |(head, first)| {
+    starts.map(move |(head, first)| {
         let queries = first..query_time.min(first + BLOCK);
         let query = piece.query.part(queries.clone(), columns(head, d_head));
         Block { piece, head, keys: keys_of(piece, queries.clone()), queries, query, mask }
@@ -48,7 +48,7 @@ pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut 
     let scale = piece.attention.scale();
     let (mut scores, width) = score_rows(piece.attention);
     let mut room = [None, None];
-    let piece = piece.turned(&mut room);
+    let piece = piece.rotated(&mut room);
     let [keys, values] = [piece.key.transposed(), piece.value].map(|matrix| Right::new(precision, matrix));
     for block in blocks(&piece) {
         let (rows, queries) = (block.queries.len(), block.queries.clone());
@@ -89,7 +89,7 @@ pub(super) fn backward(
     let mut destination = Overwrite;
     bias.iter_mut().for_each(|bias| bias.fill(0.0));
     let mut room = [None, None];
-    let piece = piece.turned(&mut room);
+    let piece = piece.rotated(&mut room);
     let [for_scores, for_weights, for_queries] =
         [piece.key.transposed(), piece.value.transposed(), piece.key]
             .map(|matrix| Right::new(precision, matrix));

@@ -44,7 +44,7 @@ use super::parallel::for_each;
 use super::pool;
 use super::vector::update;
 use piece::Piece;
-use rotary::{Rotary, Turn};
+use rotary::{Direction, Rotary};
 
 /// The range of keys that a query may see, `first..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,13 +193,13 @@ impl<'a> Attention<'a> {
     }
 
     /// Returns the number of query heads in a piece.
-    fn heads_of_piece(&self) -> usize {
-        if small::serves(self) { self.heads } else { self.group() }
+    fn piece_heads(&self) -> usize {
+        if small::supports(self) { self.heads } else { self.group() }
     }
 
     /// Returns the cost of a piece in multiply-adds.
     fn piece_work(&self, products: usize) -> usize {
-        if small::serves(self) {
+        if small::supports(self) {
             return self.heads * small::head_work(self.d_head, products);
         }
         let pairs = match self.visible.len() {
@@ -290,13 +290,13 @@ pub fn forward(attention: &Attention, inputs: [Matrix; 3], context: &mut [f32], 
         log_sum_exp.fill(f32::INFINITY);
         return;
     }
-    let heads_of_piece = attention.heads_of_piece();
-    let context = MatrixMut::new(context, heads * d_head).tiles(query_time, heads_of_piece * d_head);
-    let log_sum_exp = log_sum_exp.par_chunks_mut(heads_of_piece * query_time);
+    let piece_heads = attention.piece_heads();
+    let context = MatrixMut::new(context, heads * d_head).tiles(query_time, piece_heads * d_head);
+    let log_sum_exp = log_sum_exp.par_chunks_mut(piece_heads * query_time);
     let pieces = context.into_par_iter().zip(log_sum_exp).enumerate();
     for_each(pieces, attention.piece_work(2), |(index, (mut context, log_sum_exp))| {
         let piece = Piece::new(attention, inputs, index);
-        if small::serves(attention) {
+        if small::supports(attention) {
             small::forward(&piece, &mut context.numbers, log_sum_exp);
         } else {
             blocked::forward(&piece, &mut context.numbers, log_sum_exp);
@@ -347,13 +347,13 @@ pub fn backward(
         bias_gradient.into_iter().for_each(|bias| bias.fill(0.0));
         return;
     }
-    let pieces = heads / attention.heads_of_piece();
+    let pieces = heads / attention.piece_heads();
     let [query, key, value] = gradients;
     let query = query.tiles(query_time, width / pieces).into_par_iter();
     let [key, value] = [key, value].map(|part| part.tiles(key_time, key_width / pieces).into_par_iter());
     // Each piece sums the bias gradient of its own heads.
-    let is_wanted = attention.bias.and(bias_gradient.as_ref()).is_some();
-    let mut partial = pool::take(if is_wanted { batch * all_distances } else { 0 });
+    let needs_bias = attention.bias.and(bias_gradient.as_ref()).is_some();
+    let mut partial = pool::take(if needs_bias { batch * all_distances } else { 0 });
     let mut parts = partial.chunks_mut(all_distances / pieces);
     let parts = (0..batch * pieces).map(|_| parts.next()).collect::<Vec<_>>();
     let tiles = query.zip(key).zip(value).zip(parts).enumerate();
@@ -361,15 +361,15 @@ pub fn backward(
         let piece = Piece::new(attention, inputs, index);
         let saved = saved.piece(attention, index);
         let mut gradients = [query, key, value].map(|tile| tile.numbers);
-        if small::serves(attention) {
+        if small::supports(attention) {
             small::backward(&piece, &saved, &mut gradients, bias);
         } else {
             blocked::backward(&piece, &saved, &mut gradients, bias);
         }
         if let Some(rotary) = rotary {
             let [query, key, _] = &mut gradients;
-            rotary.turn_heads(Turn::Back, rotary.first_query, d_head, query);
-            rotary.turn_heads(Turn::Back, 0, d_head, key);
+            rotary.rotate_heads(Direction::Inverse, rotary.first_query, d_head, query);
+            rotary.rotate_heads(Direction::Inverse, 0, d_head, key);
         }
     });
     if let Some(bias_gradient) = bias_gradient {

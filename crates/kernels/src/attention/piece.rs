@@ -1,7 +1,7 @@
 //! A piece of work: a key-value head of a sequence with the query heads that share it, or all heads of a short
 //! sequence.
 
-use super::{Attention, Saved, rotary::Turn};
+use super::{Attention, Saved, rotary::Direction};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::pool::{self, Buffer};
 
@@ -22,13 +22,13 @@ pub(super) struct Piece<'a> {
 impl<'a> Piece<'a> {
     pub fn new(attention: &'a Attention, [query, key, value]: [Matrix<'a>; 3], index: usize) -> Self {
         let Attention { query_time, key_time, heads, .. } = *attention;
-        let heads_of_piece = attention.heads_of_piece();
-        let pieces = heads / heads_of_piece;
+        let piece_heads = attention.piece_heads();
+        let pieces = heads / piece_heads;
         let [query_width, width] = attention.widths().map(|width| width / pieces);
         Self {
             attention,
             sequence: index / pieces,
-            first_head: index % pieces * heads_of_piece,
+            first_head: index % pieces * piece_heads,
             query: query.tile(index, query_time, query_width),
             key: key.tile(index, key_time, width),
             value: value.tile(index, key_time, width),
@@ -37,18 +37,19 @@ impl<'a> Piece<'a> {
 
     /// Returns the piece with queries and keys rotated, stored in `room`; without rotary positions, returns it
     /// unchanged.
-    pub fn turned(self, room: &'a mut [Option<Buffer>; 2]) -> Self {
+    pub fn rotated(self, room: &'a mut [Option<Buffer>; 2]) -> Self {
         let Attention { d_head, rotary, .. } = *self.attention;
         let Some(rotary) = rotary else { return self };
         let [for_query, for_key] = room;
-        let turned = |room: &'a mut Option<Buffer>, first, rows: Matrix| {
+        let rotated = |room: &'a mut Option<Buffer>, first, rows: Matrix| {
             let room = room.insert(pool::take(rows.rows() * rows.columns()));
-            let mut turned = MatrixMut::new(room, rows.columns());
-            (0..rows.rows()).for_each(|row| turned.row(row).copy_from_slice(rows.row(row)));
-            rotary.turn_heads(Turn::Forth, first, d_head, &mut turned);
+            let mut rotated = MatrixMut::new(room, rows.columns());
+            (0..rows.rows()).for_each(|row| rotated.row(row).copy_from_slice(rows.row(row)));
+            rotary.rotate_heads(Direction::Forward, first, d_head, &mut rotated);
             Matrix::new(room, rows.columns())
         };
-        let (query, key) = (turned(for_query, rotary.first_query, self.query), turned(for_key, 0, self.key));
+        let (query, key) =
+            (rotated(for_query, rotary.first_query, self.query), rotated(for_key, 0, self.key));
         Self { query, key, ..self }
     }
 
@@ -64,7 +65,7 @@ impl Saved<'_> {
     /// Returns the rows and columns of a piece.
     pub(super) fn piece(&self, attention: &Attention, index: usize) -> Self {
         let Attention { query_time, d_head, .. } = *attention;
-        let heads = attention.heads_of_piece();
+        let heads = attention.piece_heads();
         let [context, context_gradient] =
             [self.context, self.context_gradient].map(|part| part.tile(index, query_time, heads * d_head));
         let log_sum_exp = &self.log_sum_exp[index * heads * query_time..][..heads * query_time];

@@ -38,7 +38,7 @@ impl Results {
     }
 }
 
-fn turned(attention: &Attention, row: &[f64], position: usize, sign: f64) -> Vec<f64> {
+fn rotated(attention: &Attention, row: &[f64], position: usize, sign: f64) -> Vec<f64> {
     let Some(rotary) = attention.rotary else { return row.to_vec() };
     let pairs = attention.d_head / 2;
     let mut result = vec![0.0; row.len()];
@@ -59,8 +59,8 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 fn hidden(attention: &Attention, sequence: usize, query: usize, key: usize) -> bool {
     let row = sequence * attention.query_time + query;
     let visible = attention.visible.get(row % attention.visible.len().max(1));
-    let in_sight = visible.is_none_or(|keys| (keys.first..keys.end).contains(&(key as u32)));
-    !in_sight
+    let is_visible = visible.is_none_or(|keys| (keys.first..keys.end).contains(&(key as u32)));
+    !is_visible
         || attention.hidden.is_some_and(|HiddenPairs { hidden, shape: [sequences, queries, keys] }| {
             hidden[(sequence % sequences * queries + query % queries) * keys + key] != 0
         })
@@ -86,11 +86,11 @@ pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient
         let at_bias = |j: usize| head * (query_time + key_time - 1) + j + query_time - 1 - i;
         let row = (sequence * heads + head) * query_time + i;
         let factors = widened(&factors[row * key_time..][..key_time]);
-        let q = turned(attention, &query[at_query..][..d_head], first_query + i, 1.0);
+        let q = rotated(attention, &query[at_query..][..d_head], first_query + i, 1.0);
         let keys: Vec<usize> = (0..key_time).filter(|&j| !hidden(attention, sequence, i, j)).collect();
-        let turned_keys: Vec<Vec<f64>> =
-            (0..key_time).map(|j| turned(attention, &key[at_key(j)..][..d_head], j, 1.0)).collect();
-        let score = |j: usize| scale * dot(&q, &turned_keys[j]) + bias.get(at_bias(j)).unwrap_or(&0.0);
+        let rotated_keys: Vec<Vec<f64>> =
+            (0..key_time).map(|j| rotated(attention, &key[at_key(j)..][..d_head], j, 1.0)).collect();
+        let score = |j: usize| scale * dot(&q, &rotated_keys[j]) + bias.get(at_bias(j)).unwrap_or(&0.0);
         let log_sum_exp = keys.iter().map(|&j| score(j).exp()).sum::<f64>().ln();
         let g = &context_gradient[at_query..][..d_head];
         if !keys.is_empty() {
@@ -108,9 +108,9 @@ pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient
         for &j in &keys {
             let slope = weight(j) * (factors[j] * dot(g, &value[at_key(j)..][..d_head]) - average);
             let dk: Vec<f64> = q.iter().map(|q| scale * slope * q).collect();
-            let dk = turned(attention, &dk, j, -1.0);
+            let dk = rotated(attention, &dk, j, -1.0);
             for c in 0..d_head {
-                dq[c] += scale * slope * turned_keys[j][c];
+                dq[c] += scale * slope * rotated_keys[j][c];
                 results.gradients.key[at_key(j) + c] += dk[c];
                 results.gradients.value[at_key(j) + c] += factors[j] * weight(j) * g[c];
             }
@@ -118,7 +118,7 @@ pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient
                 results.gradients.bias[at_bias(j)] += slope;
             }
         }
-        let dq = turned(attention, &dq, first_query + i, -1.0);
+        let dq = rotated(attention, &dq, first_query + i, -1.0);
         results.gradients.query[at_query..][..d_head].copy_from_slice(&dq);
     }
     results

@@ -8,11 +8,11 @@ use crate::{matrix::MatrixMut, vector::vectorized};
 
 /// The direction of a rotation; gradients are rotated back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Direction {
     /// The rotation of queries and keys.
-    Forth = 1,
+    Forward = 1,
     /// The inverse rotation, for their gradients.
-    Back = -1,
+    Inverse = -1,
 }
 
 /// Rotates the heads of sequences in place, starting at position zero in each sequence.
@@ -22,10 +22,15 @@ pub enum Turn {
 ///
 /// # Panics
 /// Panics if the tables hold fewer positions than a sequence, or if the width of a head is odd.
-pub fn turn(way: Turn, rotary: &Rotary, [time, width, d_head]: [usize; 3], values: &mut [f32]) {
+pub fn rotate_sequences(
+    direction: Direction,
+    rotary: &Rotary,
+    [time, width, d_head]: [usize; 3],
+    values: &mut [f32],
+) {
     rotary.check(d_head, time);
     for_each(values.par_chunks_exact_mut(time * width), 2 * time * width, |sequence| {
-        rotary.turn_heads(way, 0, d_head, &mut MatrixMut::new(sequence, width));
+        rotary.rotate_heads(direction, 0, d_head, &mut MatrixMut::new(sequence, width));
     });
 }
 
@@ -42,7 +47,7 @@ pub struct Rotary<'a> {
 
 impl Rotary<'_> {
     pub(super) fn check(&self, d_head: usize, positions: usize) {
-        assert!(d_head.is_multiple_of(2), "rotary positions need an even width of heads, not {d_head}");
+        assert!(d_head.is_multiple_of(2), "rotary positions require an even head width, not {d_head}");
         let length = positions * d_head / 2;
         assert!(
             self.cosines.len() >= length && self.sines.len() == self.cosines.len(),
@@ -52,17 +57,23 @@ impl Rotary<'_> {
     }
 
     /// Rotates the rows of each head in place, for the positions from `first` on.
-    pub(super) fn turn_heads(&self, turn: Turn, first: usize, d_head: usize, rows: &mut MatrixMut) {
+    pub(super) fn rotate_heads(
+        &self,
+        direction: Direction,
+        first: usize,
+        d_head: usize,
+        rows: &mut MatrixMut,
+    ) {
         for head in 0..rows.columns() / d_head {
             let columns = head * d_head..(head + 1) * d_head;
-            turn_rows(turn, self, first, &mut rows.part(0..rows.rows(), columns));
+            rotate_rows(direction, self, first, &mut rows.part(0..rows.rows(), columns));
         }
     }
 
     /// Rotates the row of a head at a position.
     #[inline(always)]
-    pub(super) fn turn(&self, turn: Turn, position: usize, row: &mut [f32]) {
-        let sign = turn as i8 as f32;
+    pub(super) fn rotate(&self, direction: Direction, position: usize, row: &mut [f32]) {
+        let sign = direction as i8 as f32;
         let range = position * (row.len() / 2)..(position + 1) * (row.len() / 2);
         let angles = self.cosines[range.clone()].iter().zip(&self.sines[range]);
         for ([even, odd], (&cosine, &sine)) in row.as_chunks_mut().0.iter_mut().zip(angles) {
@@ -74,10 +85,10 @@ impl Rotary<'_> {
 }
 
 vectorized! {
-    fn turn_rows(simd; turn: Turn, rotary: &Rotary<'_>, first: usize, rows: &mut MatrixMut<'_>) {
+    fn rotate_rows(simd; direction: Direction, rotary: &Rotary<'_>, first: usize, rows: &mut MatrixMut<'_>) {
         let _ = simd;
         for row in 0..rows.rows() {
-            rotary.turn(turn, first + row, rows.row(row));
+            rotary.rotate(direction, first + row, rows.row(row));
         }
     }
 }

@@ -35,8 +35,8 @@ impl Block<'_> {
         let (keys, start) = (attention.keys(sequence, query), self.keys.start);
         // An empty range may start anywhere, even outside the block's keys.
         let [first, end] = if keys.is_empty() { [0; 2] } else { [keys.start - start, keys.end - start] };
-        let place = [sequence, first_head + self.head, query];
-        attention.add_to_scores(simd, place, start + first, &mut scores[first..end]);
+        let index = [sequence, first_head + self.head, query];
+        attention.add_to_scores(simd, index, start + first, &mut scores[first..end]);
         let rounded = end.next_multiple_of(LANES);
         scores[..first].fill(f32::NEG_INFINITY);
         scores[end..rounded].fill(f32::NEG_INFINITY);
@@ -60,8 +60,8 @@ vectorized! {
             let query = block.queries.start + row;
             let scores = scores.row(row);
             let visible = block.finish_scores(simd, query, scores);
-            let (scores, behind) = scores.split_at_mut(visible);
-            behind.fill(0.0);
+            let (scores, hidden) = scores.split_at_mut(visible);
+            hidden.fill(0.0);
             let largest = max(simd, scores);
             // `max` skips NaN scores, which must not be treated as hidden.
             if largest == f32::NEG_INFINITY && scores.iter().all(|score| *score == largest) {
@@ -102,10 +102,10 @@ vectorized! {
             let query = block.queries.start + row;
             let (scores, products) = (scores.row(row), products.row(row));
             let visible = block.finish_scores(simd, query, scores);
-            let ((scores, behind), (products, products_behind)) =
+            let ((scores, hidden), (products, hidden_products)) =
                 (scores.split_at_mut(visible), products.split_at_mut(visible));
-            behind.fill(0.0);
-            products_behind.fill(0.0);
+            hidden.fill(0.0);
+            hidden_products.fill(0.0);
             let context = [saved.context.row(row), saved.context_gradient.row(row)];
             let dot = sum_map(simd, context, |[c, g]| c * g);
             let mut factors = [1.0; PART];

@@ -26,7 +26,7 @@ struct Case {
 
 /// The pattern of visible keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-enum Sees {
+enum Visibility {
     #[default]
     All,
     /// The keys up to the query itself, with the first query at position `first_query`.
@@ -37,7 +37,7 @@ enum Sees {
     Any,
 }
 
-impl Sees {
+impl Visibility {
     const CAUSAL: Self = Self::Causal { first_query: 0 };
 
     fn first_query(self) -> usize {
@@ -51,15 +51,15 @@ impl Sees {
         let keys = |first: usize, end: usize| KeyRange { first: first.min(end) as u32, end: end as u32 };
         let up_to = |query: usize| key_time.min(self.first_query() + query + 1);
         let numbers = random(9, 2 * batch * query_time);
-        let place = |at: usize| ((numbers[at].abs() * 1e4) as usize) % (key_time + 1);
+        let key = |at: usize| ((numbers[at].abs() * 1e4) as usize) % (key_time + 1);
         match self {
             Self::All => vec![],
             Self::Causal { .. } => (0..query_time).map(|query| keys(0, up_to(query))).collect(),
-            Self::Window { keys: most, .. } => {
-                (0..query_time).map(|query| keys(up_to(query).saturating_sub(most), up_to(query))).collect()
+            Self::Window { keys: width, .. } => {
+                (0..query_time).map(|query| keys(up_to(query).saturating_sub(width), up_to(query))).collect()
             }
             Self::Any => {
-                let ends = (0..batch * query_time).map(|row| [place(2 * row), place(2 * row + 1)]);
+                let ends = (0..batch * query_time).map(|row| [key(2 * row), key(2 * row + 1)]);
                 ends.map(|[a, b]| keys(a.min(b), a.max(b))).collect()
             }
         }
@@ -68,7 +68,7 @@ impl Sees {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
-    sees: Sees,
+    sees: Visibility,
     /// Individual keys are hidden from all queries of a sequence.
     hides_keys: bool,
     /// Individual pairs are hidden.
@@ -193,7 +193,7 @@ impl Case {
 }
 
 const CAUSAL: Options = Options {
-    sees: Sees::CAUSAL,
+    sees: Visibility::CAUSAL,
     hides_keys: false,
     hides_pairs: false,
     bias: false,
@@ -207,10 +207,10 @@ const ALL: Options =
 /// Generates arbitrary options.
 fn options() -> impl Strategy<Value = Options> {
     let sees = prop_oneof![
-        Just(Sees::All),
-        (0_usize..4).prop_map(|first_query| Sees::Causal { first_query }),
-        (0_usize..4, 0_usize..70).prop_map(|(first_query, keys)| Sees::Window { first_query, keys }),
-        Just(Sees::Any),
+        Just(Visibility::All),
+        (0_usize..4).prop_map(|first_query| Visibility::Causal { first_query }),
+        (0_usize..4, 0_usize..70).prop_map(|(first_query, keys)| Visibility::Window { first_query, keys }),
+        Just(Visibility::Any),
     ];
     let others = prop::array::uniform5(any::<bool>());
     (sees, others).prop_map(|(sees, [hides_keys, hides_pairs, bias, rotary, dropout])| Options {
@@ -233,7 +233,7 @@ proptest! {
     ) {
         let heads = key_value_heads * group;
         let shape = Attention { key_value_heads, ..Attention::new(batch, time, time, heads, 2 * half) };
-        Case::new(shape, Options { sees: Sees::CAUSAL, ..options }).check();
+        Case::new(shape, Options { sees: Visibility::CAUSAL, ..options }).check();
     }
 
     #[test]
@@ -260,8 +260,8 @@ fn inputs_up_to_1e30_give_finite_results() {
     for precision in [Precision::F32, Precision::Bf16] {
         for large in 0..3 {
             let mut case = Case::new(Attention { precision, ..shape }, CAUSAL);
-            let of_case = [&mut case.query, &mut case.key, &mut case.value].into_iter().nth(large);
-            of_case.into_iter().flatten().for_each(|x| *x *= 1e30);
+            let tensor = [&mut case.query, &mut case.key, &mut case.value].into_iter().nth(large);
+            tensor.into_iter().flatten().for_each(|x| *x *= 1e30);
             let Output { context, query, key, value, .. } = case.run();
             let mut all = [context, query, key, value].into_iter().flatten();
             assert!(all.all(f32::is_finite), "{precision:?}, {large}");
@@ -272,7 +272,7 @@ fn inputs_up_to_1e30_give_finite_results() {
 #[test]
 fn cached_queries_see_the_keys_before_them() {
     for (query_time, key_time) in [(1, 70), (5, 12), (67, 131)] {
-        let sees = Sees::Causal { first_query: key_time - query_time };
+        let sees = Visibility::Causal { first_query: key_time - query_time };
         let options = Options { sees, bias: true, rotary: true, ..Options::default() };
         Case::new(Attention::new(2, query_time, key_time, 3, 10), options).check();
     }
@@ -281,7 +281,7 @@ fn cached_queries_see_the_keys_before_them() {
 #[test]
 fn the_textbook_gradients_agree_with_finite_differences() {
     let shape = Attention { key_value_heads: 1, ..Attention::new(2, 3, 5, 2, 4) };
-    let case = Case::new(shape, Options { sees: Sees::Causal { first_query: 2 }, ..ALL });
+    let case = Case::new(shape, Options { sees: Visibility::Causal { first_query: 2 }, ..ALL });
     let (attention, tensors, g) = (case.attention(), case.tensors(), widened(&case.context_gradient));
     let loss = |tensors: &Tensors| -> f64 {
         compute(&attention, tensors, &g).context.iter().zip(&g).map(|(c, g)| c * g).sum()
@@ -289,10 +289,10 @@ fn the_textbook_gradients_agree_with_finite_differences() {
     let gradients = compute(&attention, &tensors, &g).gradients;
     for (tensor, gradient) in gradients.all().into_iter().enumerate() {
         assert!(gradient.iter().any(|g| *g != 0.0));
-        for (place, expected) in gradient.iter().enumerate() {
+        for (index, expected) in gradient.iter().enumerate() {
             let at = |shift: f64| {
                 let mut tensors = tensors.clone();
-                tensors.all_mut()[tensor][place] += shift;
+                tensors.all_mut()[tensor][index] += shift;
                 loss(&tensors)
             };
             let difference = (at(1e-5) - at(-1e-5)) / 2e-5;
@@ -369,7 +369,7 @@ fn future_tokens_do_not_change_past_contexts() {
 }
 
 #[test]
-fn numbers_that_are_not_finite_are_not_hidden() {
+fn nan_scores_are_not_hidden() {
     for (time, d_head) in [(5, 8), (70, 6)] {
         let mut case = Case::new(Attention::new(1, time, time, 1, d_head), CAUSAL);
         case.query[2 * d_head] = f32::NAN;
@@ -392,7 +392,7 @@ fn results_are_bitwise_equal_across_thread_counts() {
 }
 
 #[test]
-fn nothing_to_attend_to_is_no_error() {
+fn empty_inputs_are_not_an_error() {
     Case::new(Attention::new(2, 0, 3, 1, 4), Options::default()).check();
     Case::new(Attention::new(0, 3, 5, 1, 4), Options::default()).check();
     let output = Case::new(Attention::new(2, 3, 0, 1, 4), Options::default()).run();

@@ -9,16 +9,16 @@ use super::{Part, SIDE, Update, read, write};
 use crate::matrix::MatrixMut;
 
 /// The rows and columns of a square of four tiles, which are accumulated together.
-const FOUR: usize = 2 * SIDE;
+const QUAD: usize = 2 * SIDE;
 
-/// The slots of columns that stay in the cache of a core: one megabyte.
-const NEAR: usize = 1 << 18;
+/// The maximum number of column slots that stay in the cache of a core: one megabyte.
+const MAX_CACHED_SLOTS: usize = 1 << 18;
 
 /// Returns true if products in bf16 use the processor's matrix unit: the unit is available, and no smaller instruction
 /// set was requested.
 pub fn is_used() -> bool {
     static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *FOUND.get_or_init(|| !matches!(crate::asked_instruction_set(), Ok(Some(_))) && unit::is_ready())
+    *FOUND.get_or_init(|| !matches!(crate::requested_instruction_set(), Ok(Some(_))) && unit::is_ready())
 }
 
 /// A handle to the processor's matrix unit.
@@ -44,35 +44,36 @@ impl Unit {
         // SAFETY: the unit is ready.
         unsafe { unit::configure() };
         let _release = Release;
-        let mut sums = Sums([[0.0; FOUR]; FOUR]);
+        let mut sums = Sums([[0.0; QUAD]; QUAD]);
         // Without a second tile, the first one is computed twice.
         let tiles = |factor: &Part, from: usize, length: usize| {
             let second = if from + SIDE < length { from + SIDE } else { from };
             [from, second].map(|line| factor.blocks(line).as_ptr())
         };
         let mut sum_up = |row: usize, column: usize| {
-            let mut part = output.part(row..rows.min(row + FOUR), column..columns.min(column + FOUR));
+            let mut part = output.part(row..rows.min(row + QUAD), column..columns.min(column + QUAD));
             let is_result = matches!(update, Update::Set(1.0) | Update::Continue)
-                && [part.rows(), part.columns()] == [FOUR; 2];
-            let place = if is_result { part.address() } else { (sums.0.as_mut_ptr().cast(), FOUR as isize) };
+                && [part.rows(), part.columns()] == [QUAD; 2];
+            let destination =
+                if is_result { part.address() } else { (sums.0.as_mut_ptr().cast(), QUAD as isize) };
             if !is_result && update == Update::Continue {
                 read(&mut part, &mut sums.0);
             }
             let (lefts, rights) = (tiles(&left, row, rows), tiles(&right, column, columns));
             // SAFETY: the unit is ready, each address has `steps` blocks, as the slices above have, and the destination
             // has room for all four tiles.
-            unsafe { unit::sum(lefts, rights, steps, place, update == Update::Continue) };
+            unsafe { unit::sum(lefts, rights, steps, destination, update == Update::Continue) };
             if !is_result {
                 write(update, &sums.0, &mut part);
             }
         };
         // The result is written along its rows, which takes half the time of writing along columns. Meanwhile the rows
         // of two tiles stay in the L1 cache, and the columns in the L2 cache.
-        let together = (NEAR / (steps * SIDE)).max(1).next_multiple_of(FOUR);
-        for first in (0..columns).step_by(together) {
-            for row in (0..rows).step_by(FOUR) {
-                let columns = first..columns.min(first + together);
-                columns.step_by(FOUR).for_each(|column| sum_up(row, column));
+        let cached_columns = (MAX_CACHED_SLOTS / (steps * SIDE)).max(1).next_multiple_of(QUAD);
+        for first in (0..columns).step_by(cached_columns) {
+            for row in (0..rows).step_by(QUAD) {
+                let columns = first..columns.min(first + cached_columns);
+                columns.step_by(QUAD).for_each(|column| sum_up(row, column));
             }
         }
     }
@@ -90,7 +91,7 @@ impl Drop for Release {
 
 /// The sums of four tiles, aligned to cache lines.
 #[repr(align(64))]
-struct Sums([[f32; FOUR]; FOUR]);
+struct Sums([[f32; QUAD]; QUAD]);
 
 /// Access to the unit on Linux.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -150,7 +151,7 @@ mod unit {
     }
 
     /// Computes the sums of two times 16 rows with two times 16 columns over `steps` blocks of each. The destination is
-    /// an address with a stride between rows. Starts from zero, or, if `goes_on`, from the numbers at that address.
+    /// an address with a stride between rows. Starts from zero, or, if `accumulates`, from the numbers at that address.
     ///
     /// # Safety
     /// The unit must be configured, each address must hold `steps` blocks, and the destination must have room for two
@@ -159,16 +160,16 @@ mod unit {
         left: [*const f32; 2],
         right: [*const f32; 2],
         steps: usize,
-        (place, stride): (*mut f32, isize),
-        goes_on: bool,
+        (destination, stride): (*mut f32, isize),
+        accumulates: bool,
     ) {
         // SAFETY: as the caller promises, the tiles may be read and the destination may be written.
         unsafe {
             asm!(
-                "test {goes_on:e}, {goes_on:e}",
+                "test {accumulates:e}, {accumulates:e}",
                 "jz 4f",
-                "tileloadd tmm0, [{place} + {stride}]",
-                "tileloadd tmm1, [{place} + {stride} + 64]",
+                "tileloadd tmm0, [{destination} + {stride}]",
+                "tileloadd tmm1, [{destination} + {stride} + 64]",
                 "tileloadd tmm2, [{below} + {stride}]",
                 "tileloadd tmm3, [{below} + {stride} + 64]",
                 "jmp 5f",
@@ -193,8 +194,8 @@ mod unit {
                 "dec {steps}",
                 "jnz 2b",
                 "3:",
-                "tilestored [{place} + {stride}], tmm0",
-                "tilestored [{place} + {stride} + 64], tmm1",
+                "tilestored [{destination} + {stride}], tmm0",
+                "tilestored [{destination} + {stride} + 64], tmm1",
                 "tilestored [{below} + {stride}], tmm2",
                 "tilestored [{below} + {stride} + 64], tmm3",
                 left_0 = inout(reg) left[0] => _,
@@ -204,9 +205,9 @@ mod unit {
                 line = in(reg) 4 * SIDE,
                 block = const 4 * SIDE * SIDE,
                 steps = inout(reg) steps => _,
-                goes_on = in(reg) u32::from(goes_on),
-                place = in(reg) place,
-                below = in(reg) place.wrapping_offset(SIDE as isize * stride),
+                accumulates = in(reg) u32::from(accumulates),
+                destination = in(reg) destination,
+                below = in(reg) destination.wrapping_offset(SIDE as isize * stride),
                 stride = in(reg) 4 * stride,
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                 out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,

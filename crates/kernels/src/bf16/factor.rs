@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::rounding::{TOGETHER, fill};
+use super::rounding::{BLOCK_GROUP, fill};
 use super::{BLOCK, SIDE};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::for_each;
@@ -38,12 +38,12 @@ impl Factor {
     /// Rounds a matrix `[lines, inner]`, as [`Factor::new`] does.
     fn of_lines(side: Side, matrix: Matrix) -> Self {
         let (lines, inner) = (matrix.rows(), matrix.columns());
-        let mut factor = Self::unfilled(lines, inner);
-        let together = lines.div_ceil(SIDE).div_ceil(team::threads()).clamp(1, TOGETHER);
+        let mut factor = Self::uninitialised(lines, inner);
+        let group = lines.div_ceil(SIDE).div_ceil(team::threads()).clamp(1, BLOCK_GROUP);
         let length = inner.div_ceil(2 * SIDE) * BLOCK;
         if length > 0 {
-            let tiles = MatrixMut::new(factor.slots_mut(), length).tiles(together, length);
-            for_each(tiles.into_par_iter(), together * length, |mut tile| {
+            let tiles = MatrixMut::new(factor.slots_mut(), length).tiles(group, length);
+            for_each(tiles.into_par_iter(), group * length, |mut tile| {
                 let lines = tile.rows.start * SIDE..lines.min(tile.rows.end * SIDE);
                 fill(side, matrix.part(lines, 0..inner), &mut tile.numbers);
             });
@@ -52,7 +52,7 @@ impl Factor {
     }
 
     /// Creates a factor to be filled through its [strips](Self::strips).
-    pub fn unfilled(lines: usize, inner: usize) -> Self {
+    pub fn uninitialised(lines: usize, inner: usize) -> Self {
         let room = pool::take(lines.div_ceil(SIDE) * inner.div_ceil(2 * SIDE) * BLOCK + SIDE);
         let start = room.as_ptr().align_offset(size_of::<[f32; SIDE]>()).min(SIDE);
         Self { room, start, lines, inner }

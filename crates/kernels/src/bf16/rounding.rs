@@ -12,17 +12,17 @@ use crate::vector::instruction_set;
 use crate::vector::vectorized;
 
 /// The number of blocks of lines that are filled together: their numbers for one inner index may be adjacent in memory.
-pub(super) const TOGETHER: usize = 4;
+pub(super) const BLOCK_GROUP: usize = 4;
 
 /// Rounds each number to bf16.
 ///
 /// # Panics
 /// Panics if the slices differ in length.
 pub fn round(values: &[f32], rounded: &mut [f32]) {
-    const PIECE: usize = 1 << 14;
+    const PIECE_LENGTH: usize = 1 << 14;
     assert_eq!(values.len(), rounded.len(), "numbers to round");
-    let pieces = rounded.par_chunks_mut(PIECE).zip(values.par_chunks(PIECE));
-    for_each(pieces, PIECE, |(rounded, values)| round_piece(values, rounded));
+    let pieces = rounded.par_chunks_mut(PIECE_LENGTH).zip(values.par_chunks(PIECE_LENGTH));
+    for_each(pieces, PIECE_LENGTH, |(rounded, values)| round_piece(values, rounded));
 }
 
 /// Rounds to the nearest bf16, ties to even, and returns it in the upper half of the bits; denormals become zero.
@@ -46,10 +46,10 @@ fn slot(first: f32, second: f32) -> f32 {
 #[inline(always)]
 fn pair(lines: [&[f32]; 2], slots: &mut [f32; SIDE]) {
     if let [Ok(first), Ok(second)] = lines.map(<&[f32; SIDE]>::try_from) {
-        return (0..SIDE).for_each(|place| slots[place] = slot(first[place], second[place]));
+        return (0..SIDE).for_each(|index| slots[index] = slot(first[index], second[index]));
     }
-    for (place, slot) in slots.iter_mut().enumerate() {
-        let [first, second] = lines.map(|line| line.get(place).copied().unwrap_or(0.0));
+    for (index, slot) in slots.iter_mut().enumerate() {
+        let [first, second] = lines.map(|line| line.get(index).copied().unwrap_or(0.0));
         *slot = self::slot(first, second);
     }
 }
@@ -58,10 +58,10 @@ fn pair(lines: [&[f32]; 2], slots: &mut [f32; SIDE]) {
 #[inline(always)]
 fn pair_neighbours(line: &[f32], slots: &mut [f32; SIDE]) {
     if let Ok(line) = <&[f32; 2 * SIDE]>::try_from(line) {
-        return (0..SIDE).for_each(|place| slots[place] = slot(line[2 * place], line[2 * place + 1]));
+        return (0..SIDE).for_each(|index| slots[index] = slot(line[2 * index], line[2 * index + 1]));
     }
-    for (place, slot) in slots.iter_mut().enumerate() {
-        let [first, second] = [2 * place, 2 * place + 1].map(|at| line.get(at).copied().unwrap_or(0.0));
+    for (index, slot) in slots.iter_mut().enumerate() {
+        let [first, second] = [2 * index, 2 * index + 1].map(|at| line.get(at).copied().unwrap_or(0.0));
         *slot = self::slot(first, second);
     }
 }
@@ -112,31 +112,31 @@ where
     #[inline(always)]
     fn fill(&self, side: Side, matrix: Matrix, blocks: &mut MatrixMut) {
         let is_transposed = matrix.is_transposed();
-        let turns = is_transposed == (side == Side::Left);
+        let transposes = is_transposed == (side == Side::Left);
         if is_transposed {
-            self.fill_from_columns(matrix.transposed(), blocks, turns);
+            self.fill_from_columns(matrix.transposed(), blocks, transposes);
         } else {
-            self.fill_from_rows(matrix, blocks, turns);
+            self.fill_from_rows(matrix, blocks, transposes);
         }
     }
 
-    /// Fills the blocks of a matrix whose neighbouring lines are adjacent in memory, one line of [`TOGETHER`] blocks at
-    /// a time. `rows` is `[inner, lines]`.
+    /// Fills the blocks of a matrix whose neighbouring lines are adjacent in memory, one line of [`BLOCK_GROUP`] blocks
+    /// at a time. `rows` is `[inner, lines]`.
     #[inline(always)]
-    fn fill_from_columns(&self, rows: Matrix, blocks: &mut MatrixMut, turns: bool) {
+    fn fill_from_columns(&self, rows: Matrix, blocks: &mut MatrixMut, transposes: bool) {
         let (inner, lines) = (rows.rows(), rows.columns());
         let (all, steps) = (lines.div_ceil(SIDE), inner.div_ceil(2 * SIDE));
-        let of_step = |step: usize| -> [&[f32]; 2 * SIDE] {
+        let rows_of_step = |step: usize| -> [&[f32]; 2 * SIDE] {
             std::array::from_fn(|row| {
                 let row = step * 2 * SIDE + row;
                 if row < inner { rows.row(row) } else { &[] }
             })
         };
-        for first in (0..all).step_by(TOGETHER) {
-            let mut next = of_step(0);
+        for first in (0..all).step_by(BLOCK_GROUP) {
+            let mut next = rows_of_step(0);
             for step in 0..steps {
-                let rows = std::mem::replace(&mut next, of_step(step + 1));
-                for lines in first..all.min(first + TOGETHER) {
+                let rows = std::mem::replace(&mut next, rows_of_step(step + 1));
+                for lines in first..all.min(first + BLOCK_GROUP) {
                     let block = &mut blocks_of(blocks, lines)[step];
                     let at = lines * SIDE;
                     // If the last row has enough numbers, so have the others.
@@ -154,7 +154,7 @@ where
                             (self.pair)(rows.map(|row| part(row, at, SIDE)), slots)
                         });
                     }
-                    if turns {
+                    if transposes {
                         transpose(block);
                     }
                 }
@@ -164,21 +164,21 @@ where
 
     /// Fills the blocks of a matrix `[lines, inner]` whose lines are contiguous, one line at a time.
     #[inline(always)]
-    fn fill_from_rows(&self, matrix: Matrix, blocks: &mut MatrixMut, turns: bool) {
+    fn fill_from_rows(&self, matrix: Matrix, blocks: &mut MatrixMut, transposes: bool) {
         /// The number of rows to prefetch ahead: usually a piece of each row is read, a pattern that hardware
         /// prefetchers do not predict.
-        const AHEAD: usize = 4;
+        const PREFETCH_ROWS: usize = 4;
         let (lines, inner) = (matrix.rows(), matrix.columns());
         let (all, steps) = (lines.div_ceil(SIDE), inner.div_ceil(2 * SIDE));
         for line in 0..all * SIDE {
             let row = if line < lines { matrix.row(line) } else { &[] };
-            let later = if line + AHEAD < lines { matrix.row(line + AHEAD) } else { &[] };
+            let later = if line + PREFETCH_ROWS < lines { matrix.row(line + PREFETCH_ROWS) } else { &[] };
             for (step, block) in blocks_of(blocks, line / SIDE).iter_mut().take(steps).enumerate() {
                 (self.fetch)(part(later, step * 2 * SIDE, 1));
                 (self.fetch)(part(later, step * 2 * SIDE + SIDE, 1));
                 (self.pair_neighbours)(part(row, step * 2 * SIDE, 2 * SIDE), &mut block[line % SIDE]);
             }
-            if turns && line % SIDE == SIDE - 1 {
+            if transposes && line % SIDE == SIDE - 1 {
                 blocks_of(blocks, line / SIDE).iter_mut().take(steps).for_each(transpose);
             }
         }
@@ -203,11 +203,11 @@ unsafe fn fill_by_instruction(side: Side, matrix: Matrix, blocks: &mut MatrixMut
         _mm512_loadu_si512, _mm512_maskz_loadu_ps, _mm512_permutexvar_epi16, _mm512_storeu_si512,
     };
     /// The indices that interleave the numbers of two registers.
-    const IN_TURN: [u16; 2 * SIDE] = {
-        let (mut order, mut place) = ([0; 2 * SIDE], 0);
-        while place < 2 * SIDE {
-            order[place] = (place / 2 + place % 2 * SIDE) as u16;
-            place += 1;
+    const INTERLEAVED: [u16; 2 * SIDE] = {
+        let (mut order, mut index) = ([0; 2 * SIDE], 0);
+        while index < 2 * SIDE {
+            order[index] = (index / 2 + index % 2 * SIDE) as u16;
+            index += 1;
         }
         order
     };
@@ -223,14 +223,14 @@ unsafe fn fill_by_instruction(side: Side, matrix: Matrix, blocks: &mut MatrixMut
         std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first))
     };
     // SAFETY: the constant has 64 bytes.
-    let in_turn = unsafe { _mm512_loadu_si512(IN_TURN.as_ptr().cast()) };
+    let interleaved = unsafe { _mm512_loadu_si512(INTERLEAVED.as_ptr().cast()) };
     let store = |bits: __m512i, slots: &mut [f32; SIDE]| {
         // SAFETY: the slots have the 64 bytes that are written.
         unsafe { _mm512_storeu_si512(slots.as_mut_ptr().cast(), bits) }
     };
     let operations = Operations {
         pair: |[first, second]: [&[f32]; 2], slots: &mut [f32; SIDE]| {
-            store(_mm512_permutexvar_epi16(in_turn, round(load(first), load(second))), slots);
+            store(_mm512_permutexvar_epi16(interleaved, round(load(first), load(second))), slots);
         },
         pair_neighbours: |line: &[f32], slots: &mut [f32; SIDE]| {
             let (first, second) = line.split_at(line.len().min(SIDE));
@@ -264,31 +264,31 @@ fn transpose(block: &mut [[f32; SIDE]; SIDE]) {
 unsafe fn transpose_in_registers(block: &mut [[f32; SIDE]; SIDE]) {
     use std::arch::x86_64::{_mm512_loadu_ps, _mm512_loadu_si512, _mm512_permutex2var_ps, _mm512_storeu_ps};
     /// The sources of the numbers of an exchanged row: `[which, step][number]`, from 16 on in the second row.
-    const CHOICES: [[[i32; SIDE]; 4]; 2] = {
-        let mut choices = [[[0; SIDE]; 4]; 2];
+    const SOURCES: [[[i32; SIDE]; 4]; 2] = {
+        let mut sources = [[[0; SIDE]; 4]; 2];
         let mut step = 0;
         while step < 4 {
             let (size, mut number) = (1 << step, 0);
             while number < SIDE {
                 let is_second = number & size != 0;
-                choices[0][step][number] = if is_second { SIDE + number - size } else { number } as i32;
-                choices[1][step][number] = if is_second { SIDE + number } else { number + size } as i32;
+                sources[0][step][number] = if is_second { SIDE + number - size } else { number } as i32;
+                sources[1][step][number] = if is_second { SIDE + number } else { number + size } as i32;
                 number += 1;
             }
             step += 1;
         }
-        choices
+        sources
     };
-    // SAFETY: rows and choices have 16 numbers.
+    // SAFETY: rows and sources have 16 numbers.
     unsafe {
         let mut rows: [_; SIDE] = block.each_ref().map(|row| _mm512_loadu_ps(row.as_ptr()));
         for step in 0..4 {
-            let choices = CHOICES.map(|choices| _mm512_loadu_si512(choices[step].as_ptr().cast()));
+            let sources = SOURCES.map(|sources| _mm512_loadu_si512(sources[step].as_ptr().cast()));
             for row in (0..SIDE).filter(|row| row & (1 << step) == 0) {
                 let other = row | (1 << step);
                 (rows[row], rows[other]) = (
-                    _mm512_permutex2var_ps(rows[row], choices[0], rows[other]),
-                    _mm512_permutex2var_ps(rows[row], choices[1], rows[other]),
+                    _mm512_permutex2var_ps(rows[row], sources[0], rows[other]),
+                    _mm512_permutex2var_ps(rows[row], sources[1], rows[other]),
                 );
             }
         }

@@ -79,7 +79,7 @@ fn numbers_round_to_nearest_even() {
 }
 
 #[test]
-fn factors_hold_the_nearest_numbers_of_any_kind() {
+fn factors_round_every_kind_of_number() {
     let kinds =
         [f32::NAN, f32::from_bits(0x7F80_0001), f32::INFINITY, -1e-40, f32::MIN_POSITIVE, 3.4e38, -0.0];
     let mut numbers = random(1, 29 * 41);
@@ -91,8 +91,8 @@ fn factors_hold_the_nearest_numbers_of_any_kind() {
     for matrix in [Matrix::new(&numbers, 41), Matrix::new(&numbers_t, 29).transposed()] {
         let mut slots = vec![f32::NAN; 2 * 2 * BLOCK];
         fill(Side::Left, matrix, &mut MatrixMut::new(&mut slots, 2 * BLOCK));
-        for (place, slot) in slots.iter().enumerate() {
-            let (block, line, pair) = (place / BLOCK, place % BLOCK / SIDE, place % SIDE);
+        for (index, slot) in slots.iter().enumerate() {
+            let (block, line, pair) = (index / BLOCK, index % BLOCK / SIDE, index % SIDE);
             let (line, at) = (block / 2 * SIDE + line, (block % 2 * SIDE + pair) * 2);
             let expected = number(line, at) >> 16 | number(line, at + 1);
             assert_eq!(slot.to_bits(), expected, "line {line} at {at}: {slot:?}");
@@ -131,8 +131,8 @@ fn check_parts(
         let factors = [left.all(), right.part(first, 0..inner)];
         multiply(unit, &mut last, columns - first, Update::Set(1.0), factors);
     }
-    let of_all = expected.chunks(columns).flat_map(|row| bits(&row[first..]));
-    assert!(of_all.eq(bits(&last)), "[{rows}, {inner}, {columns}], the last columns");
+    let last_columns = expected.chunks(columns).flat_map(|row| bits(&row[first..]));
+    assert!(last_columns.eq(bits(&last)), "[{rows}, {inner}, {columns}], the last columns");
     let first = rows / SIDE * SIDE;
     let mut last = vec![f32::NAN; (rows - first) * columns];
     multiply(unit, &mut last, columns, Update::Set(1.0), [left.part(first, 0..inner), right.all()]);

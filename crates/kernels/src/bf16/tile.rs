@@ -93,7 +93,7 @@ impl Tile<'_> {
     unsafe fn sum_by_instruction(&self, rows: usize, address: (*mut f32, isize), update: Update) {
         self.check(rows);
         macro_rules! by_instruction {
-            // SAFETY: as the caller promises; the tile lies within its factors.
+            // SAFETY: as the caller promises; the tile is within its factors.
             ($rows:literal, $registers:literal) => {
                 unsafe { sum_by_instruction::<$rows, $registers>(self, address, update) }
             };
@@ -146,7 +146,7 @@ pub(super) fn has_instruction() -> bool {
 /// stride between rows.
 ///
 /// # Safety
-/// The processor must have the instruction, the tile must lie within its factors, and the destination must be writable.
+/// The processor must have the instruction, the tile must be within its factors, and the destination must be writable.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bf16")]
 unsafe fn sum_by_instruction<const ROWS: usize, const REGISTERS: usize>(
@@ -163,14 +163,14 @@ unsafe fn sum_by_instruction<const ROWS: usize, const REGISTERS: usize>(
     let rows: [*const i32; ROWS] = std::array::from_fn(|row| tile.row(row).as_ptr().cast());
     let registers: [_; REGISTERS] = std::array::from_fn(|register| tile.register(register).as_ptr());
     // SAFETY: see above.
-    let place =
+    let address =
         |row: usize, register: usize| unsafe { start.offset(row as isize * stride).add(register * LANES) };
     let mut sums = [[_mm512_setzero_ps(); REGISTERS]; ROWS];
     if update == Update::Continue {
         for (row, sums) in sums.iter_mut().enumerate() {
             for (register, sum) in sums.iter_mut().enumerate() {
                 // SAFETY: see above.
-                *sum = unsafe { _mm512_loadu_ps(place(row, register)) };
+                *sum = unsafe { _mm512_loadu_ps(address(row, register)) };
             }
         }
     }
@@ -193,15 +193,17 @@ unsafe fn sum_by_instruction<const ROWS: usize, const REGISTERS: usize>(
     }
     for (row, sums) in sums.into_iter().enumerate() {
         for (register, sum) in sums.into_iter().enumerate() {
-            let place = place(row, register);
+            let address = address(row, register);
             // SAFETY: see above.
             unsafe {
                 let result = match update {
                     Update::Set(scale) => _mm512_mul_ps(sum, _mm512_set1_ps(scale)),
-                    Update::Add(scale) => _mm512_fmadd_ps(sum, _mm512_set1_ps(scale), _mm512_loadu_ps(place)),
+                    Update::Add(scale) => {
+                        _mm512_fmadd_ps(sum, _mm512_set1_ps(scale), _mm512_loadu_ps(address))
+                    }
                     Update::Continue => sum,
                 };
-                _mm512_storeu_ps(place, result);
+                _mm512_storeu_ps(address, result);
             }
         }
     }
@@ -218,22 +220,22 @@ vectorized! {
     pub(super) fn sum_in_registers(simd; rows: usize, tile: &Tile<'_>, sums: &mut [[f32; TILE_COLUMNS]; TILE_ROWS]) {
         /// The number of independent sums, which hide the latency of the multiply-add. Beyond the width of the tile,
         /// the last register is repeated.
-        const TOGETHER: usize = 4;
+        const ACCUMULATORS: usize = 4;
         let last = (tile.width - 1) / Vector::<S>::LANES * Vector::<S>::LANES;
         for (row, sums) in sums.iter_mut().enumerate().take(rows) {
             let row = tile.row(row);
-            for first in (0..tile.width).step_by(TOGETHER * Vector::<S>::LANES) {
-                let (mut columns, mut totals) = ([&[][..]; TOGETHER], [Vector::splat(simd, 0.0); TOGETHER]);
-                for k in 0..TOGETHER {
-                    let place = last.min(first + k * Vector::<S>::LANES);
-                    columns[k] = &tile.register(place / LANES)[place % LANES..];
-                    totals[k] = Vector::load(simd, &sums[place..]);
+            for first in (0..tile.width).step_by(ACCUMULATORS * Vector::<S>::LANES) {
+                let (mut columns, mut totals) = ([&[][..]; ACCUMULATORS], [Vector::splat(simd, 0.0); ACCUMULATORS]);
+                for k in 0..ACCUMULATORS {
+                    let column = last.min(first + k * Vector::<S>::LANES);
+                    columns[k] = &tile.register(column / LANES)[column % LANES..];
+                    totals[k] = Vector::load(simd, &sums[column..]);
                 }
                 for (start, pairs) in tile.steps() {
                     for pair in 0..pairs {
                         let left = row[start + pair].to_bits();
                         let (left_upper, left_lower) = (f32::from_bits(left & 0xFFFF_0000), f32::from_bits(left << 16));
-                        for k in 0..TOGETHER {
+                        for k in 0..ACCUMULATORS {
                             let right = Vector::load(simd, &columns[k][start + pair * SIDE..]);
                             let upper = right.map_bits(|simd, bits| simd.and_u32s(bits, simd.splat_u32s(0xFFFF_0000)));
                             let lower = right.map_bits(|simd, bits| simd.wrapping_dyn_shl_u32s(bits, simd.splat_u32s(16)));
@@ -242,7 +244,7 @@ vectorized! {
                         }
                     }
                 }
-                for k in 0..TOGETHER {
+                for k in 0..ACCUMULATORS {
                     totals[k].store(&mut sums[last.min(first + k * Vector::<S>::LANES)..]);
                 }
             }

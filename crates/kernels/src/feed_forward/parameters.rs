@@ -11,7 +11,7 @@ use crate::pool::{self, Buffer};
 use crate::sums::add_up_rows;
 
 /// The number of gradient rows that are summed into one term of the bias gradient.
-const TOGETHER: usize = 32;
+const ROWS_PER_TERM: usize = 32;
 
 /// The factors of a weight gradient, and the partial sums of a bias gradient, filled in by strips.
 pub struct ParameterGradients {
@@ -24,14 +24,14 @@ pub struct ParameterGradients {
 impl ParameterGradients {
     /// Allocates the factors and sums of a layer with `rows` rows of input.
     pub fn new(layer: &Linear, rows: usize) -> Self {
-        let [input, gradient] = [layer.d_in, layer.d_out].map(|lines| Factor::unfilled(lines, rows));
-        Self { rows, input, gradient, sums: pool::take(rows.div_ceil(TOGETHER) * layer.d_out) }
+        let [input, gradient] = [layer.d_in, layer.d_out].map(|lines| Factor::uninitialised(lines, rows));
+        Self { rows, input, gradient, sums: pool::take(rows.div_ceil(ROWS_PER_TERM) * layer.d_out) }
     }
 
     /// Splits the factors and sums into strips of `rows` rows, each of which takes its own input and gradient.
     pub fn strips(&mut self, rows: usize) -> impl Iterator<Item = ParameterStrip<'_>> {
         let (all, d_out) = (self.rows, self.gradient.lines());
-        let sums = MatrixMut::new(&mut self.sums, d_out).tiles(rows / TOGETHER, d_out);
+        let sums = MatrixMut::new(&mut self.sums, d_out).tiles(rows / ROWS_PER_TERM, d_out);
         let factors = self.input.strips(rows).into_iter().zip(self.gradient.strips(rows));
         factors.zip(sums).enumerate().map(move |(index, ((input, gradient), sums))| ParameterStrip {
             rows: index * rows..all.min((index + 1) * rows),
@@ -78,8 +78,8 @@ impl ParameterStrip<'_> {
     pub fn take_gradient(&mut self, first: usize, gradient: Matrix) -> Factor {
         let (rows, columns) = (gradient.rows(), gradient.columns());
         self.gradient.fill(Side::Right, first, gradient.transposed());
-        for (group, start) in (0..rows).step_by(TOGETHER).enumerate() {
-            let few = gradient.part(start..rows.min(start + TOGETHER), 0..columns);
+        for (group, start) in (0..rows).step_by(ROWS_PER_TERM).enumerate() {
+            let few = gradient.part(start..rows.min(start + ROWS_PER_TERM), 0..columns);
             add_up_rows(few, &mut self.sums.row(group)[first..first + columns]);
         }
         Factor::new(Side::Left, gradient)

@@ -62,16 +62,16 @@ impl Case {
     }
 
     /// Runs both passes with only the wanted gradients, selected by their index in [`Results`].
-    fn run_for(&self, layer: &FeedForward, is_kept: bool, is_wanted: impl Fn(usize) -> bool) -> Results {
+    fn run_for(&self, layer: &FeedForward, is_kept: bool, is_requested: impl Fn(usize) -> bool) -> Results {
         let rows = self.input.len() / self.d_model;
         let mut results = self.unknown();
         let [output, gradients @ ..] = &mut results;
         let mut pre_activation = is_kept.then(|| pool::take(rows * self.d_up));
         forward(layer, &self.input, &self.residual, pre_activation.as_deref_mut(), output);
-        let mut place = 0;
+        let mut index = 0;
         let [input, up, down, up_bias, down_bias] = gradients.each_mut().map(|gradient| {
-            place += 1;
-            is_wanted(place).then_some(&mut gradient[..])
+            index += 1;
+            is_requested(index).then_some(&mut gradient[..])
         });
         let gradients = [(input, up, up_bias), (None, down, down_bias)]
             .map(|(input, weight, bias)| linear::Gradients { input, weight, bias });
@@ -101,9 +101,9 @@ fn row_strips_match_the_unfused_layers() {
     for (d_inner, is_gated) in [(64, false), (64, true), (800, false), (800, true)] {
         let case = Case::new(601, 134, d_inner, is_gated);
         let layer = case.layer(Precision::Bf16);
-        assert!(layer.takes_strips(601) && !case.layer(Precision::F32).takes_strips(601));
+        assert!(layer.uses_strips(601) && !case.layer(Precision::F32).uses_strips(601));
         let by_strips = case.run(&layer, true);
-        assert!(by_strips == case.run(&layer, false), "pre-activations kept or computed again: {d_inner}");
+        assert!(by_strips == case.run(&layer, false), "stored and recomputed pre-activations: {d_inner}");
 
         // The same rows in two halves, too short for strips.
         let mut apart = case.unknown();
@@ -119,7 +119,7 @@ fn row_strips_match_the_unfused_layers() {
                 ..case
             };
             let layer = FeedForward { dropout: None, ..some.layer(Precision::Bf16) };
-            assert!(!layer.takes_strips(rows));
+            assert!(!layer.uses_strips(rows));
             let results = some.run(&layer, true);
             for (all, part) in apart.iter_mut().zip(&results).take(2) {
                 all[first * 134..(first + rows) * 134].copy_from_slice(part);
@@ -137,11 +137,11 @@ fn row_strips_match_the_unfused_layers() {
             let difference = difference(strips, apart);
             assert!(difference < 1e-5, "{name}, {d_inner} inner columns: {difference}");
         }
-        for (place, (strips, expected)) in by_strips.iter().zip(&in_single_precision).enumerate() {
+        for (index, (strips, expected)) in by_strips.iter().zip(&in_single_precision).enumerate() {
             let difference = difference(strips, expected);
             assert!(
                 difference < 0.02,
-                "{place}, {d_inner} inner columns: {difference} from single precision"
+                "{index}, {d_inner} inner columns: {difference} from single precision"
             );
         }
     }
@@ -159,7 +159,7 @@ fn omitted_gradients_and_biases_change_nothing_else() {
     let layer = case.layer(Precision::Bf16);
     let all = case.run(&layer, false);
     for wanted in 1..all.len() {
-        let some = case.run_for(&layer, false, |place| place == wanted);
+        let some = case.run_for(&layer, false, |index| index == wanted);
         assert!(some[0] == all[0] && some[wanted] == all[wanted], "the gradient at {wanted} alone");
     }
     let mut case = Case::new(601, 128, 64, true);

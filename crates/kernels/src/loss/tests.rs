@@ -51,22 +51,22 @@ fn check(kind: &CrossEntropy, rows: usize, vocab: usize) {
     assert!((losses.iter().map(|x| f64::from(*x)).sum::<f64>() - loss).abs() < 1e-9);
     // Central differences, at every entry of a small matrix.
     let (h, stride) = (1e-4, (logits.len() / 200).max(1));
-    let places = (0..logits.len()).step_by(stride);
-    let differences: Vec<f64> = places
+    let indices = (0..logits.len()).step_by(stride);
+    let differences: Vec<f64> = indices
         .clone()
-        .map(|place| {
+        .map(|index| {
             let at = |shift| {
-                let row = place / vocab * vocab..(place / vocab + 1) * vocab;
+                let row = index / vocab * vocab..(index / vocab + 1) * vocab;
                 let mut logits = wide[row.clone()].to_vec();
-                logits[place - row.start] += shift;
-                naive(kind, &logits, &targets[place / vocab..=place / vocab]) / counted(kind, &targets)
+                logits[index - row.start] += shift;
+                naive(kind, &logits, &targets[index / vocab..=index / vocab]) / counted(kind, &targets)
             };
             (at(h) - at(-h)) / (2.0 * h)
         })
         .collect();
     // With a single token, softmax is 1 and the gradient 0 except for rounding.
     if vocab > 1 {
-        assert_close("dx", &places.map(|place| gradient[place]).collect::<Vec<_>>(), &differences);
+        assert_close("dx", &indices.map(|index| gradient[index]).collect::<Vec<_>>(), &differences);
     }
 }
 
@@ -93,7 +93,7 @@ fn equal_logits_cost_the_logarithm_of_the_vocabulary() {
 }
 
 #[test]
-fn ignored_rows_count_for_nothing() {
+fn ignored_rows_contribute_nothing() {
     let kind = CrossEntropy { ignored: Some(-100), smoothing: 0.1 };
     let (logits, mut targets) = case(7, 11);
     targets[2] = -100;
@@ -117,10 +117,10 @@ fn score_returns_losses_and_first_argmax() {
         // Rounding makes ties.
         logits.iter_mut().for_each(|x| *x = (8.0 * *x).round() / 8.0);
         let (_, expected, _) = run(&kind, &logits, &targets);
-        let (mut losses, mut likeliest) = (vec![f32::NAN; rows], vec![-1; rows]);
-        score(&kind, &logits, &targets, &mut losses, &mut likeliest);
+        let (mut losses, mut argmax) = (vec![f32::NAN; rows], vec![-1; rows]);
+        score(&kind, &logits, &targets, &mut losses, &mut argmax);
         assert_eq!(losses, expected);
-        for (row, token) in logits.chunks(vocab).zip(likeliest) {
+        for (row, token) in logits.chunks(vocab).zip(argmax) {
             let (before, after) = row.split_at(token as usize);
             let best = after[0];
             assert!(before.iter().all(|x| *x < best) && after.iter().all(|x| *x <= best));
@@ -137,7 +137,7 @@ fn huge_logits_give_finite_losses() {
 
 #[test]
 #[should_panic(expected = "target 11 is not a token of a vocabulary of 11")]
-fn a_target_beyond_the_vocabulary_is_refused() {
+fn targets_beyond_the_vocabulary_are_refused() {
     run(&CrossEntropy::default(), &[0.0; 11], &[11]);
 }
 

@@ -61,12 +61,12 @@ fn bf16_step_is_close_to_f32_step() {
 
 #[test]
 fn step_does_not_depend_on_gradient_scale() {
-    for (precision, most) in [(Precision::F32, 1e-3), (Precision::Bf16, 0.1)] {
+    for (precision, tolerance) in [(Precision::F32, 1e-3), (Precision::Bf16, 0.1)] {
         for max_norm in [None, Some(1.0)] {
-            let usual = change(precision, max_norm, 1.0);
+            let plain = change(precision, max_norm, 1.0);
             for scale in [1e-3, 1e30] {
-                let part = difference([&usual, &change(precision, max_norm, scale)]);
-                assert!(part < most, "{part} of the change at {scale}, {precision:?}, {max_norm:?}");
+                let part = difference([&plain, &change(precision, max_norm, scale)]);
+                assert!(part < tolerance, "{part} of the change at {scale}, {precision:?}, {max_norm:?}");
             }
         }
     }

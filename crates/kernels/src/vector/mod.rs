@@ -15,7 +15,7 @@ use pulp::Arch;
 pub(super) use register::Vector;
 pub(super) use walk::{max, sum_map, update, update_all, update_and_sum};
 
-/// The most numbers in a register. A multiple of it is a number of whole registers on every machine.
+/// The maximum number of lanes of a register. A multiple of it is a number of whole registers on every machine.
 pub(super) const LANES: usize = 16;
 
 /// The environment variable that limits kernels to a smaller instruction set: `portable`, `avx2`, or `avx512` without
@@ -29,13 +29,13 @@ pub const INSTRUCTION_SET_VARIABLE: &str = "CAUSAL_ATTENTION_INSTRUCTION_SET";
 ///
 /// # Errors
 /// Returns a line with the allowed values if the variable has another value.
-pub fn asked_instruction_set() -> Result<Option<&'static str>, String> {
+pub fn requested_instruction_set() -> Result<Option<&'static str>, String> {
     const SETS: [&str; 3] = ["portable", "avx2", "avx512"];
-    let Some(asked) = std::env::var_os(INSTRUCTION_SET_VARIABLE) else { return Ok(None) };
-    let set = SETS.into_iter().find(|&set| asked == set);
+    let Some(requested) = std::env::var_os(INSTRUCTION_SET_VARIABLE) else { return Ok(None) };
+    let set = SETS.into_iter().find(|&set| requested == set);
     let problem = || {
         format!(
-            "{INSTRUCTION_SET_VARIABLE} = {asked:?} is none of {}: without it the widest is used",
+            "{INSTRUCTION_SET_VARIABLE} = {requested:?} must be one of {}; unset it to use the widest",
             SETS.join(", ")
         )
     };
@@ -45,7 +45,7 @@ pub fn asked_instruction_set() -> Result<Option<&'static str>, String> {
 /// Returns the instruction set of the kernels, detected once per process.
 pub(super) fn instruction_set() -> Arch {
     static CHOSEN: OnceLock<Arch> = OnceLock::new();
-    *CHOSEN.get_or_init(|| match asked_instruction_set() {
+    *CHOSEN.get_or_init(|| match requested_instruction_set() {
         Ok(Some("portable")) => Arch::Scalar,
         #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
         Ok(Some("avx2")) => pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),

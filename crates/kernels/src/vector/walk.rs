@@ -146,8 +146,8 @@ pub(crate) fn sum_map<S: Simd, const N: usize>(
 /// Returns the maximum of a slice, or negative infinity if it is empty; NaN is skipped.
 #[inline(always)]
 pub(crate) fn max<S: Simd>(simd: S, values: &[f32]) -> f32 {
-    let least = Vector::splat(simd, f32::NEG_INFINITY);
-    let best = fold(simd, [values], [least; 2], |best, [mut value], lanes| {
+    let lowest = Vector::splat(simd, f32::NEG_INFINITY);
+    let best = fold(simd, [values], [lowest; 2], |best, [mut value], lanes| {
         if lanes < S::F32_LANES {
             value = value.up_to(lanes, f32::NEG_INFINITY);
         }

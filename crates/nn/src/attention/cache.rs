@@ -1,4 +1,4 @@
-//! The KV cache: a token's key and value do not depend on later tokens, so they are computed once and kept. Each step
+//! The KV cache: a token's key and value do not depend on later tokens, so they are computed once and cached. Each step
 //! then costs the projections of one token and attention over the cache:
 //!
 //! ```text
@@ -15,7 +15,7 @@ use crate::error::{Error, Result, ensure};
 use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
 
 /// The smallest capacity of a cache, in positions; the capacity doubles when the cache is full.
-const LEAST_CAPACITY: usize = 64;
+const MIN_CAPACITY: usize = 64;
 
 /// The keys and values of the positions that one self-attention has read.
 #[derive(Debug, Clone, Default)]
@@ -42,14 +42,18 @@ impl<B: Backend> KeyValueCache<B> {
     pub fn append(&mut self, key: Tensor<B, 3>, value: Tensor<B, 3>) -> Result<[Tensor<B, 3>; 2]> {
         let [batch, time, width] = key.dims();
         ensure(value.dims() == key.dims(), Error::Shape, || {
-            format!("keys are {:?} and values {:?}: give both the same shape", key.dims(), value.dims())
+            format!(
+                "keys are {:?}, but values are {:?}; both must have the same shape",
+                key.dims(),
+                value.dims()
+            )
         })?;
         if let Some([filled, _]) = &self.filled {
             let [filled_batch, _, filled_width] = filled.dims();
             ensure((batch, width) == (filled_batch, filled_width), Error::Shape, || {
                 format!(
-                    "the cache holds [batch, width] = [{filled_batch}, {filled_width}], and [{batch}, {width}] is \
-                     appended: start a new cache"
+                    "the cache has [batch, width] = [{filled_batch}, {filled_width}], but [{batch}, {width}] is \
+                     appended; start a new cache"
                 )
             })?;
         }
@@ -58,7 +62,7 @@ impl<B: Backend> KeyValueCache<B> {
         let [keys, values] = match self.filled.take() {
             Some(filled) if end <= filled[0].dims()[1] => filled,
             full => {
-                let capacity = end.next_power_of_two().max(LEAST_CAPACITY);
+                let capacity = end.next_power_of_two().max(MIN_CAPACITY);
                 let empty = || Tensor::zeros([batch, capacity, width], (&key.device(), key.dtype()));
                 let copied = |full: Tensor<B, 3>| {
                     empty().slice_assign([0..batch, 0..start, 0..width], full.narrow(1, 0, start))
@@ -124,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn another_batch_size_is_refused_and_changes_nothing() {
+    fn different_batch_size_is_an_error_without_effect() {
         let device = Default::default();
         let zeros = |shape: [usize; 3]| Tensor::<NdArray, 3>::zeros(shape, &device);
         let mut cache = KeyValueCache::default();
@@ -140,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_names_its_shape() {
+    fn wrong_input_shape_is_reported() {
         let device = Default::default();
         let attention = crate::attention::MultiHeadAttentionConfig::new(6, 2).init::<NdArray>(&device);
         let zeros = |width| Tensor::zeros([1, 2, width], &device);

@@ -24,7 +24,7 @@ use crate::display::display_line;
 use crate::error::ensure;
 use crate::{Error, Result, ops};
 
-/// The way the future is hidden; both variants give the same result.
+/// The method of hiding the future; both variants give the same result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Masking {
     /// Sets scores above the diagonal to -inf before the softmax.
@@ -41,7 +41,7 @@ pub enum Masking {
 /// `scores` `[.., query_time, key_time]`, `hidden` `[query_time, key_time]`.
 ///
 /// # Errors
-/// [`Error::Shape`] if the mask has other sizes.
+/// [`Error::Shape`] if the mask does not match the last two axes.
 pub fn mask_scores<B: Backend, const D: usize>(
     scores: Tensor<B, D>,
     hidden: Tensor<B, 2, Bool>,
@@ -69,9 +69,11 @@ fn fill<B: Backend, const D: usize>(
     hidden: Tensor<B, 2, Bool>,
     value: f32,
 ) -> Result<Tensor<B, D>> {
-    let (dims, of_mask) = (tensor.dims(), hidden.dims());
-    ensure(D >= 2 && dims[D - 2..] == of_mask, Error::Shape, || {
-        format!("a mask of {of_mask:?} must have the last two axes of {dims:?}, [.., query_time, key_time]")
+    let (dims, mask_dims) = (tensor.dims(), hidden.dims());
+    ensure(D >= 2 && dims[D - 2..] == mask_dims, Error::Shape, || {
+        format!(
+            "the mask is {mask_dims:?}, but must match the last two axes of {dims:?}, [.., query_time, key_time]"
+        )
     })?;
     Ok(tensor.mask_fill(hidden.unsqueeze::<D>().expand(dims), value))
 }
@@ -91,7 +93,7 @@ pub struct CausalAttentionConfig {
     pub d_in: usize,
     /// The width of queries, keys, values and context.
     pub d_out: usize,
-    /// The longest sequence.
+    /// The length of the longest sequence.
     pub context: usize,
     /// The probability of dropping an attention weight in training.
     #[config(default = 0.0)]
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn both_maskings_give_the_same() {
+    fn both_maskings_agree() {
         let (attention, x) = (attention::<NdArray>(0.0), input());
         let by_scores = attention.forward(x.clone(), Masking::Scores).unwrap();
         let by_weights = attention.forward(x, Masking::Weights).unwrap();
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_future_has_a_weight_of_exactly_zero() {
+    fn future_keys_have_exactly_zero_weight() {
         for masking in [Masking::Scores, Masking::Weights] {
             let weights = attention::<NdArray>(0.0).forward(input(), masking).unwrap().weights;
             let future = future(7, &Default::default()).unsqueeze::<3>().expand([2, 7, 7]);
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn dropout_scales_what_it_keeps() {
+    fn dropout_scales_the_kept_values() {
         type B = Autodiff<NdArray>;
         let ones = Tensor::<B, 2>::ones([101, 103], &Default::default());
         let dropout = DropoutConfig::new(0.2).init();
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_is_no_parameter() {
+    fn mask_is_not_a_parameter() {
         let attention = attention::<NdArray>(0.0);
         assert_eq!(attention.num_params(), 3 * 5 * 3);
         assert_eq!(attention.hidden.dims(), [11, 11]);
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_beyond_the_context_names_both_lengths() {
+    fn too_long_sequence_reports_both_lengths() {
         let x = Tensor::<NdArray, 3>::zeros([2, 13, 5], &Default::default());
         let error = attention(0.0).forward(x, Masking::Scores).unwrap_err().to_string();
         assert_eq!(error, "a sequence of 13 tokens is longer than the context of 11");

@@ -38,11 +38,11 @@ impl<B: Backend> SplitHeads<B> {
     /// # Errors
     /// [`Error::Shape`] if they do not fit the module or each other.
     pub fn project_memory(&self, key: Tensor<B, 3>, value: Tensor<B, 3>, mask: Mask<B>) -> Result<Memory<B>> {
-        let ([d_in, _], of_key, of_value) = (self.key.weight.shape().dims(), key.dims(), value.dims());
-        check_width("key", of_key, d_in)?;
-        check_width("value", of_value, d_in)?;
-        ensure(of_key == of_value, Error::Shape, || {
-            format!("key {of_key:?} and value {of_value:?} must share batch and time")
+        let ([d_in, _], key_dims, value_dims) = (self.key.weight.shape().dims(), key.dims(), value.dims());
+        check_width("key", key_dims, d_in)?;
+        check_width("value", value_dims, d_in)?;
+        ensure(key_dims == value_dims, Error::Shape, || {
+            format!("key {key_dims:?} and value {value_dims:?} must share batch and time")
         })?;
         Ok(Memory { key: ops::linear(&self.key, key), value: ops::linear(&self.value, value), mask })
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_that_do_not_fit_name_their_shapes() {
+    fn mismatched_inputs_report_their_shapes() {
         let attention = SplitHeadsConfig::new(6, 6, 2).init::<NdArray>(&Default::default()).unwrap();
         let attend = |query, key, value| {
             let memory = attention.project_memory(zeros(key), zeros(value), Mask::none());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_that_do_not_divide_are_refused() {
+    fn indivisible_heads_are_refused() {
         let error = SplitHeadsConfig::new(6, 6, 4).init::<NdArray>(&Default::default()).unwrap_err();
         assert_eq!(error.to_string(), "`heads` = 4 must divide `d_model` = 6");
     }

@@ -59,8 +59,8 @@ impl<'a, B: Backend> AttentionHooks<'a, B> {
     ) -> Tensor<B, 4> {
         for HeadInput { head, input, .. } in self.inputs.iter().filter(|input| input.point == point) {
             let [batch, _, time, d_head] = part.dims();
-            let of_head = project(input.clone()).narrow(1, *head, 1);
-            part = part.slice_assign([0..batch, *head..head + 1, 0..time, 0..d_head], of_head);
+            let projected = project(input.clone()).narrow(1, *head, 1);
+            part = part.slice_assign([0..batch, *head..head + 1, 0..time, 0..d_head], projected);
         }
         self.apply(point, part)
     }
@@ -82,7 +82,7 @@ pub(super) fn with_weights<B: Backend>(
     }
     let mut recorded = Recorded(None);
     let output = attend(AttentionHooks::alone(&mut recorded))?;
-    Ok((output, recorded.0.expect("an attention that hooks record has weights")))
+    Ok((output, recorded.0.expect("recorded attention has weights")))
 }
 
 /// Attends, and projects the contexts of the heads to the output, with dropout and an optional `residual`.

@@ -26,8 +26,8 @@ pub fn padding<B: Backend>(lengths: &[usize], time: usize, device: &B::Device) -
     let lengths: Vec<i64> = lengths.iter().map(|&length| length as i64).collect();
     let batch = lengths.len();
     let lengths = Tensor::<B, 1, Int>::from_ints(lengths.as_slice(), device).reshape([batch, 1]);
-    let places = Tensor::<B, 1, Int>::arange(0..time as i64, device).reshape([1, time]);
-    places.expand([batch, time]).greater_equal(lengths.expand([batch, time]))
+    let positions = Tensor::<B, 1, Int>::arange(0..time as i64, device).reshape([1, time]);
+    positions.expand([batch, time]).greater_equal(lengths.expand([batch, time]))
 }
 
 #[cfg(test)]
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn the_future_lies_above_the_diagonal() {
+    fn the_future_is_above_the_diagonal() {
         let future = future::<NdArray>(3, &Default::default());
         let expected = [[false, true, true], [false, false, true], [false, false, false]];
         future.into_data().assert_eq(&expected.into(), true);

@@ -43,9 +43,9 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use crate::{Error, Result, error::ensure, range};
 
-/// Checks that the last axis of `what` has the width that a module takes, and that no axis is empty.
+/// Checks that the last axis of `what` has the width that a module requires, and that no axis is empty.
 pub(crate) fn check_width<const D: usize>(what: &str, dims: [usize; D], width: usize) -> Result<()> {
-    ensure(!dims.contains(&0), Error::Shape, || format!("the {what} is {dims:?}: there is nothing to read"))?;
+    ensure(!dims.contains(&0), Error::Shape, || format!("the {what} is {dims:?}, but no axis may be empty"))?;
     ensure(dims[D - 1] == width, Error::Shape, || {
         format!("the {what} is {dims:?}, but its last axis must be {width}")
     })
@@ -55,7 +55,7 @@ pub(crate) fn check_width<const D: usize>(what: &str, dims: [usize; D], width: u
 pub(crate) fn check_residual<B: Backend>(residual: Option<&Tensor<B, 3>>, output: [usize; 3]) -> Result<()> {
     let residual = residual.map_or(output, Tensor::dims);
     ensure(residual == output, Error::Shape, || {
-        format!("the residual is {residual:?}, but what is added to it is {output:?}")
+        format!("the residual is {residual:?}, but the output added to it is {output:?}")
     })
 }
 

@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_a_batch_does_not_matter(shape in shapes(), scheme in schemes()) {
+    fn batch_order_does_not_change_outputs(shape in shapes(), scheme in schemes()) {
         let attention = fused(&shape);
         let position = scores(scheme, &shape);
         let x = random([shape.batch, shape.time, shape.heads * shape.d_head]);
@@ -202,23 +202,23 @@ proptest! {
             let mask = Mask::causal().hide_keys(padding);
             attention.forward(x, &mask, &position).unwrap()
         };
-        let turned = attend(x.clone().flip([0]), padding.clone().flip([0]));
-        close(attend(x, padding).flip([0]), turned);
+        let flipped = attend(x.clone().flip([0]), padding.clone().flip([0]));
+        close(attend(x, padding).flip([0]), flipped);
     }
 
     #[test]
-    fn the_content_of_padding_does_not_matter(shape in shapes(), scheme in schemes()) {
+    fn padding_content_does_not_change_outputs(shape in shapes(), scheme in schemes()) {
         let attention = fused(&shape);
         let position = scores(scheme, &shape);
         let Shape { batch, time, heads, d_head, .. } = shape;
         let x = random([batch, time, heads * d_head]);
         let padding = hidden([batch, time]);
-        let places = padding.clone().unsqueeze_dim::<3>(2).expand([batch, time, heads * d_head]);
-        let other = x.clone().mask_where(places.clone(), random([batch, time, heads * d_head]));
+        let positions = padding.clone().unsqueeze_dim::<3>(2).expand([batch, time, heads * d_head]);
+        let other = x.clone().mask_where(positions.clone(), random([batch, time, heads * d_head]));
         // The output at a padding position itself is irrelevant.
         let attend = |x| {
             let mask = Mask::none().hide_keys(padding.clone());
-            attention.forward(x, &mask, &position).unwrap().mask_fill(places.clone(), 0.0).into_data()
+            attention.forward(x, &mask, &position).unwrap().mask_fill(positions.clone(), 0.0).into_data()
         };
         prop_assert_eq!(attend(x), attend(other));
     }

@@ -33,10 +33,12 @@ pub struct AttentionOutput<B: Backend, const D: usize> {
 /// # Errors
 /// [`Error::Shape`] if query and key differ in the width `d` or in the axes before time.
 pub fn scores<B: Backend, const D: usize>(query: Tensor<B, D>, key: Tensor<B, D>) -> Result<Tensor<B, D>> {
-    let (of_query, of_key) = (query.dims(), key.dims());
-    let fit = D >= 2 && of_query[D - 1] == of_key[D - 1] && of_query[..D - 2] == of_key[..D - 2];
+    let (query_dims, key_dims) = (query.dims(), key.dims());
+    let fit = D >= 2 && query_dims[D - 1] == key_dims[D - 1] && query_dims[..D - 2] == key_dims[..D - 2];
     ensure(fit, Error::Shape, || {
-        format!("queries {of_query:?} and keys {of_key:?} must be [.., query_time, d] and [.., key_time, d]")
+        format!(
+            "queries {query_dims:?} and keys {key_dims:?} must be [.., query_time, d] and [.., key_time, d]"
+        )
     })?;
     Ok(query.matmul(key.transpose()))
 }
@@ -62,11 +64,12 @@ pub fn context<B: Backend, const D: usize>(
     weights: Tensor<B, D>,
     value: Tensor<B, D>,
 ) -> Result<Tensor<B, D>> {
-    let (of_weights, of_value) = (weights.dims(), value.dims());
-    let fit = D >= 2 && of_weights[D - 1] == of_value[D - 2] && of_weights[..D - 2] == of_value[..D - 2];
+    let (weights_dims, value_dims) = (weights.dims(), value.dims());
+    let fit =
+        D >= 2 && weights_dims[D - 1] == value_dims[D - 2] && weights_dims[..D - 2] == value_dims[..D - 2];
     ensure(fit, Error::Shape, || {
         format!(
-            "weights {of_weights:?} and values {of_value:?} must be [.., query_time, key_time] and \
+            "weights {weights_dims:?} and values {value_dims:?} must be [.., query_time, key_time] and \
              [.., key_time, d_value]"
         )
     })?;

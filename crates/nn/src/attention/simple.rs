@@ -58,7 +58,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     #[test]
-    fn one_query_gives_its_row_of_all() {
+    fn single_query_matches_its_row_of_all() {
         let x = Tensor::<NdArray, 2>::random([5, 3], Distribution::Default, &Default::default());
         let all = attend(x.clone()).unwrap();
         for query in 0..5 {

@@ -117,7 +117,7 @@ fn configs() -> Vec<ModelConfig> {
 }
 
 #[test]
-fn hooks_that_change_nothing_give_the_same_logits() {
+fn hooks_without_changes_keep_the_logits() {
     for config in configs() {
         let (model, inputs) = model(&config);
         let expected = model.forward(inputs.clone()).unwrap();
@@ -148,26 +148,26 @@ fn every_site_is_visited_once_with_its_shape() {
     let mut expected = Vec::new();
     for (stack, time) in [(Stack::Encoder, 5), (Stack::Decoder, 7)] {
         let layers = ModelConfig::default().layers;
-        let stream = |point| [(point, vec![2, time, 20])];
+        let residual = |point| [(point, vec![2, time, 20])];
         let at = |layer: usize, points: &[(HookPoint, Vec<usize>)]| {
             let site = |(point, shape): &(HookPoint, Vec<usize>)| {
                 (HookSite { stack, layer, point: *point }, shape.clone())
             };
             points.iter().map(site).collect::<Vec<_>>()
         };
-        expected.extend(at(0, &stream(HookPoint::Embedding)));
+        expected.extend(at(0, &residual(HookPoint::Embedding)));
         for layer in 0..layers {
-            expected.extend(at(layer, &stream(HookPoint::ResidualPre)));
+            expected.extend(at(layer, &residual(HookPoint::ResidualPre)));
             expected.extend(at(layer, &attention(SelfAttention, time, time)));
             if stack == Stack::Decoder {
                 expected.extend(at(layer, &attention(CrossAttention, time, 5)));
             }
-            expected.extend(at(layer, &stream(HookPoint::ResidualMid)));
+            expected.extend(at(layer, &residual(HookPoint::ResidualMid)));
             expected.extend(at(layer, &[(HookPoint::FeedForwardHidden, vec![2, time, inner])]));
-            expected.extend(at(layer, &stream(HookPoint::FeedForwardOutput)));
-            expected.extend(at(layer, &stream(HookPoint::ResidualPost)));
+            expected.extend(at(layer, &residual(HookPoint::FeedForwardOutput)));
+            expected.extend(at(layer, &residual(HookPoint::ResidualPost)));
         }
-        expected.extend(at(layers - 1, &stream(HookPoint::Final)));
+        expected.extend(at(layers - 1, &residual(HookPoint::Final)));
     }
     assert_eq!(seen.0, expected);
 }
@@ -187,7 +187,7 @@ fn a_replaced_activation_changes_the_logits() {
 }
 
 #[test]
-fn one_head_reads_what_a_hook_gives_it() {
+fn hook_replaces_the_input_of_one_head() {
     struct Reads(AttentionPoint, Vec<Tensor<B, 4>>);
     impl Hooks<B> for Reads {
         fn wants(&self, site: HookSite) -> bool {
@@ -200,8 +200,8 @@ fn one_head_reads_what_a_hook_gives_it() {
         }
 
         fn input(&mut self, reader: HookSite, head: usize, residual: &Tensor<B, 3>) -> Option<Tensor<B, 3>> {
-            let is_meant = self.wants(reader) && head == 3 && !self.1.is_empty();
-            is_meant.then(|| residual.clone().flip([2]))
+            let is_target = self.wants(reader) && head == 3 && !self.1.is_empty();
+            is_target.then(|| residual.clone().flip([2]))
         }
     }
     let (model, inputs) = model(&configs()[4]);
@@ -242,7 +242,7 @@ fn the_default_hook_adds_no_allocation() {
         ops::feed_forward([&layer.up, &layer.down], layer.activation, &layer.dropout, input, x)
     };
     assert_eq!(hooked().into_data(), by_hand().into_data());
-    // Other tests take buffers out of the kernels' pool, which then allocates: the least of several runs counts.
-    let least = |counts: [usize; 20]| counts.into_iter().min();
-    assert_eq!(least([(); 20].map(|()| allocations(hooked))), least([(); 20].map(|()| allocations(by_hand))));
+    // Other tests take buffers out of the kernels' pool, which then allocates, so the minimum of several runs counts.
+    let min = |counts: [usize; 20]| counts.into_iter().min();
+    assert_eq!(min([(); 20].map(|()| allocations(hooked))), min([(); 20].map(|()| allocations(by_hand))));
 }

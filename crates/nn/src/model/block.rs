@@ -77,7 +77,7 @@ impl<B: Backend> Block<B> {
     /// # Errors
     /// The errors of [`ModelConfig::check`].
     pub fn new(config: &ModelConfig, reads_memory: bool, device: &B::Device) -> Result<Self> {
-        let norm = || config.stream_norm(device);
+        let norm = || config.residual_norm(device);
         Ok(Self {
             attention_norm: norm(),
             attention: config.attention().init(device)?,
@@ -105,19 +105,19 @@ impl<B: Backend> Block<B> {
         let (norm, attention) = (&self.attention_norm, &self.attention);
         let input = placement.input(norm, x.clone())?;
         let readers = (&[Query, Key, Value][..], attention.heads);
-        let of_heads =
+        let head_hooks =
             self.attention_hooks(hooks.reborrow(), HookPoint::SelfAttention, readers, (&x, norm))?;
         let input = AttentionInput { input, residual: Some(x), mask, position, cache };
-        let mut x = placement.output(norm, attention.forward_hooked(input, of_heads)?);
+        let mut x = placement.output(norm, attention.forward_hooked(input, head_hooks)?);
 
         if let (Some(norm), Some(attention), Some(memory)) =
             (&self.cross_attention_norm, &self.cross_attention, memory)
         {
             let query = placement.input(norm, x.clone())?;
             let readers = (&[Query][..], attention.heads);
-            let of_heads =
+            let head_hooks =
                 self.attention_hooks(hooks.reborrow(), HookPoint::CrossAttention, readers, (&x, norm))?;
-            x = placement.output(norm, attention.forward_memory_hooked(Some(x), query, memory, of_heads)?);
+            x = placement.output(norm, attention.forward_memory_hooked(Some(x), query, memory, head_hooks)?);
         }
 
         let x = hooks.apply(HookPoint::ResidualMid, x);

@@ -13,8 +13,9 @@ use crate::position::{Direction, Widths};
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
-/// The largest number of parameters of a model. A larger one is probably a typo: the weights alone would exceed 64 GB.
-const MOST_PARAMETERS: usize = 16_000_000_000;
+/// The maximum number of parameters of a model. A larger model is probably a typo: its weights alone would exceed 64
+/// GB.
+const MAX_PARAMETERS: usize = 16_000_000_000;
 
 impl ModelConfig {
     /// Builds the model and initialises its parameters with the backend's random numbers.
@@ -36,23 +37,21 @@ impl ModelConfig {
         self.check()?;
         let Sizes { vocab, context, source_context } = sizes;
         let source = source_context.unwrap_or(0);
-        let least_source = usize::from(self.architecture == Architecture::EncoderDecoder);
-        for (name, size, least) in
-            [("vocab", vocab, 1), ("context", context, 1), ("source_context", source, least_source)]
+        let min_source = usize::from(self.architecture == Architecture::EncoderDecoder);
+        for (name, size, min) in
+            [("vocab", vocab, 1), ("context", context, 1), ("source_context", source, min_source)]
         {
-            ensure(size >= least, Error::Shape, || {
-                format!("`{name}` of the sizes: {size} must be at least {least}")
-            })?;
+            ensure(size >= min, Error::Shape, || format!("`sizes.{name}` = {size} must be at least {min}"))?;
         }
         let longest = context.max(source);
-        let most = self.position.most_places(longest, self.largest_position);
-        let has_places =
-            self.architecture == Architecture::OneLayer || most.is_none_or(|most| longest <= most);
-        let problem = format!("must be at least as large as the longest sequence, {longest} tokens");
-        Error::check(has_places, "largest_position", self.largest_position, problem)?;
+        let limit = self.position.max_positions(longest, self.largest_position);
+        let has_positions =
+            self.architecture == Architecture::OneLayer || limit.is_none_or(|limit| longest <= limit);
+        let problem = format!("must be at least {longest}, the length of the longest sequence");
+        Error::check(has_positions, "largest_position", self.largest_position, problem)?;
         let parameters: usize = self.counts::<B>(sizes, device).iter().map(|(_, count)| count).sum();
-        let problem = format!("makes a model of {parameters} parameters: choose a smaller one");
-        Error::check(parameters <= MOST_PARAMETERS, "d_model", self.d_model, problem)?;
+        let problem = format!("gives a model of {parameters} parameters; choose a smaller value");
+        Error::check(parameters <= MAX_PARAMETERS, "d_model", self.d_model, problem)?;
         self.build(sizes, device)
     }
 
@@ -78,7 +77,7 @@ impl ModelConfig {
             true => sizes,
             false => Sizes { context: 1, source_context: sizes.source_context.map(|_| 1), ..sizes },
         };
-        let model = self.build::<B>(sizes, device).expect("a config that was checked");
+        let model = self.build::<B>(sizes, device).expect("the config was checked");
         let mut counts = Vec::new();
         each_parameter(&model, |_, shape| counts.push(shape.num_elements()));
         model.roles().into_iter().zip(counts).collect()
@@ -98,7 +97,7 @@ impl ModelConfig {
         let blocks = |reads_memory: bool| -> Result<Vec<Block<B>>> {
             (0..self.layers).map(|_| Block::new(self, reads_memory, device)).collect()
         };
-        let norm = || (self.norm == NormPlacement::Pre).then(|| self.stream_norm(device));
+        let norm = || (self.norm == NormPlacement::Pre).then(|| self.residual_norm(device));
         let widths = Widths {
             d_model: self.d_model,
             heads: self.heads,
@@ -123,7 +122,7 @@ impl ModelConfig {
     }
 
     /// Creates a norm of the residual stream.
-    pub(super) fn stream_norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
+    pub(super) fn residual_norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
         self.norm_of(self.norm_epsilon, self.bias, device)
     }
 

@@ -35,7 +35,7 @@ impl<B: Backend> Model<B> {
     /// Creates a cache without positions; for an encoder-decoder, it contains the encoded source.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] if a source is missing, has the wrong shape, or is given to a model that takes none.
+    /// [`crate::Error::Shape`] if a source is missing, has the wrong shape, or is passed to a model without an encoder.
     pub fn start(&self, source: Option<Source<B>>) -> Result<ModelCache<B>> {
         let memories = self.project_memory(source, &mut NoHooks)?;
         Ok(ModelCache { layers: vec![KeyValueCache::default(); self.masks().len()], memories })
@@ -47,8 +47,8 @@ impl<B: Backend> Model<B> {
     /// `tokens` `[batch, time]`; the result is `[batch, vocab]`.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] if `tokens` is empty, if the sequence extends beyond the last position, if the batch size
-    /// differs from that of earlier calls, or if another model created the cache and its layers differ.
+    /// [`crate::Error::Shape`] if `tokens` is empty, if the sequence extends beyond the last position, if the batch
+    /// size differs from that of earlier calls, or if another model created the cache and its layers differ.
     pub fn read(&self, tokens: Tensor<B, 2, Int>, cache: &mut ModelCache<B>) -> Result<Tensor<B, 2>> {
         let [_, time] = tokens.dims();
         check_tokens("tokens are", tokens.dims())?;
@@ -67,8 +67,8 @@ impl<B: Backend> Model<B> {
         let held = [cache.layers.len(), cache.memories.len()];
         ensure(held == [layers, memories], Error::Shape, || {
             format!(
-                "`cache` has {} layers and {} memories, but the model needs {layers} and {memories}: start it with this \
-                 model",
+                "`cache` has {} layers and {} memories, but the model needs {layers} and {memories}; create the \
+                 cache with this model",
                 held[0], held[1]
             )
         })

@@ -12,17 +12,17 @@ use crate::range::{Range, Ranged, Section};
 use crate::{Error, Result};
 
 choices! {
-    /// Which parts the model is made of.
+    /// The components of a model.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     #[serde(rename_all = "snake_case")]
     pub enum Architecture {
-        /// Embedding, causal attention, head; nothing else.
+        /// Embedding, causal attention and output layer, nothing else.
         OneLayer,
-        /// A stack of causal blocks, as GPT-2.
+        /// A stack of causal blocks, as in GPT-2.
         #[default]
         Decoder uses ["layers", "position", "norm", "norm_kind", "feed_forward", "d_inner", "activation", "tie_embeddings", "embedding_norm", "embedding_scale", "softcap"],
-        /// A stack that reads a source, and one that writes its answer.
+        /// An encoder that reads a source, and a decoder that generates the answer.
         EncoderDecoder uses ["layers", "position", "norm", "norm_kind", "feed_forward", "d_inner", "activation", "tie_embeddings", "embedding_norm", "embedding_scale", "softcap"],
     }
 }
@@ -32,80 +32,83 @@ choices! {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Which parts the model is made of.
+    /// The components of the model.
     pub architecture: Architecture,
-    /// Width of the embeddings and the residual stream. 64 learns the sequence tasks in seconds on two cores.
+    /// Width of the embeddings and the residual stream. A width of 64 learns the sequence tasks in seconds on two
+    /// cores.
     pub d_model: usize,
-    /// Number of heads. 4 leaves each head a width of 16.
+    /// Number of heads. With the defaults, each of the 4 heads has a width of 16.
     pub heads: usize,
-    /// Width of a head; 0 (the default) for `d_model` / `heads`, which must then divide.
+    /// Width of a head; 0 (the default) for `d_model` / `heads`, which must then be an integer.
     pub d_head: usize,
-    /// Number of key and value heads, which divides `heads`; 0 (the default) for as many as `heads`.
+    /// Number of key and value heads, a divisor of `heads`; 0 (the default) for the value of `heads`.
     pub key_value_heads: usize,
-    /// Number of blocks. 2 is the least that can copy what followed an earlier match.
+    /// Number of blocks. Copying the token after an earlier match (induction) takes at least 2.
     pub layers: usize,
-    /// Probability of dropping attention weights and elements of the sub-layers' outputs while
-    /// training. 0: the tasks' training sets are large enough for small models.
+    /// Probability of dropping attention weights and elements of the sub-layers' outputs in training. The default is 0,
+    /// because the training sets of the tasks are large enough for small models.
     pub dropout: f64,
-    /// Whether each head's query and key pass an RMS norm before they meet, as in Qwen3: scores stay bounded at high
-    /// learning rates. That of self-attention.
+    /// Applies an RMS norm to the query and key of each head of self-attention, as in Qwen3. It bounds the scores at
+    /// high learning rates.
     pub qk_norm: bool,
-    /// Position scheme. Learned, the simplest that works.
+    /// Position scheme. The default, learned positions, is the simplest that works.
     pub position: PositionScheme,
-    /// Base of the frequencies of rotary positions. 10000: the paper's. Llama 3 has 500000, for long texts.
+    /// Base of the frequencies of rotary positions. The default of 10000 is from the paper; Llama 3 uses 500000 for
+    /// long texts.
     pub rope_theta: f64,
-    /// With "random_sinusoidal": how many places positions are drawn from, at least as many as the longest sequence has
-    /// tokens. 2048, the paper's.
+    /// With "random_sinusoidal": the number of positions to draw from, at least the length of the longest sequence. The
+    /// default of 2048 is from the paper.
     pub largest_position: usize,
-    /// How rotary positions are slowed down, for texts longer than those of training.
+    /// Scaling of the frequencies of rotary positions, for texts longer than those in training.
     pub rope_scaling: RopeScaling,
-    /// By how much they are slowed down. 1: not at all.
+    /// Factor by which the frequencies of rotary positions are divided; 1 leaves them unchanged.
     pub rope_factor: f64,
-    /// With "llama3": planes that turn less often than this within the original context are slowed by all of the
-    /// factor.
+    /// With "llama3": planes with fewer rotations than this within the original context are scaled by the full factor.
     pub rope_low_frequency_factor: f64,
-    /// With "llama3": planes that turn more often than this keep their speed.
+    /// With "llama3": planes with more rotations than this within the original context are not scaled.
     pub rope_high_frequency_factor: f64,
-    /// With "llama3": the length that the model was first trained on.
+    /// With "llama3": the context length of the original training.
     pub rope_original_context: usize,
-    /// Where the norms stand. Pre-norm trains without warm-up.
+    /// Placement of the norms. Pre-norm trains without warm-up.
     pub norm: NormPlacement,
-    /// Which norm. An RMS norm, Llama's, has no shift whatever `bias` says.
+    /// The kind of norm. An RMS norm, as in Llama, never has a shift, regardless of `bias`.
     pub norm_kind: NormKind,
-    /// Epsilon of the norms, added to the variance or mean square. 1e-5: PyTorch's and GPT-2's default.
+    /// Epsilon of the norms, added to the variance or mean square. The default of 1e-5 is from PyTorch and GPT-2.
     pub norm_epsilon: f64,
-    /// Inner width of the feed-forward layers, in multiples of `d_model`. 4 since the first Transformer.
+    /// Inner width of the feed-forward layers, in multiples of `d_model`. The default of 4 is from the original
+    /// Transformer.
     pub feed_forward: usize,
-    /// Inner width of the feed-forward layers in numbers; 0 (the default) for `feed_forward` * `d_model`. Gated layers
-    /// usually take 8/3 of `d_model`, which gives as many weights as 4 without a gate.
+    /// Inner width of the feed-forward layers; 0 (the default) for `feed_forward` * `d_model`. Gated layers usually
+    /// have 8/3 of `d_model`, which gives as many weights as a factor of 4 without a gate.
     pub d_inner: usize,
-    /// Activation of the feed-forward layers. GPT-2's weights want "gelu_tanh", Llama's "swiglu".
+    /// Activation of the feed-forward layers. GPT-2 uses "gelu_tanh", Llama "swiglu".
     pub activation: Activation,
-    /// Whether projections and layer norms have biases, as in the first Transformer and GPT-2.
+    /// Adds biases to projections and layer norms, as in the original Transformer and GPT-2.
     pub bias: bool,
-    /// Whether the projections of queries, keys and values have biases, as Qwen2's alone do. Left out: as `bias`.
+    /// Adds biases to the projections of queries, keys and values; Qwen2 has only these. Defaults to `bias`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_key_value_bias: Option<bool>,
-    /// Whether the projection behind attention has a bias, as in Llama with `attention_bias`. Left out: as `bias`.
+    /// Adds a bias to the output projection of attention, as in Llama with `attention_bias`. Defaults to `bias`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention_output_bias: Option<bool>,
-    /// Whether the output layer has a bias. Off, as in GPT-2 and most that followed. The output layer of
-    /// the one-layer decoder has one where `bias` is on.
+    /// Adds a bias to the output layer; off by default, as in GPT-2 and most later models. In the one-layer decoder,
+    /// `bias` applies to the output layer instead.
     pub head_bias: bool,
-    /// Whether the output layer shares the weight of the token embedding. Off: small vocabularies save little by it.
+    /// Shares the weight of the token embedding with the output layer. Off by default, because small vocabularies save
+    /// little memory.
     pub tie_embeddings: bool,
-    /// What token embeddings are multiplied by. Gemma has the root of `d_model`.
+    /// Factor of the token embeddings. Gemma uses the square root of `d_model`.
     pub embedding_scale: f64,
-    /// Bounds the logits: they become `softcap` * tanh(logits / `softcap`), as in Gemma 2. 0: unbounded.
+    /// Bound of the logits, which become `softcap` * tanh(logits / `softcap`), as in Gemma 2; 0 for no bound.
     pub softcap: f64,
-    /// Whether a norm follows the embeddings, as in BERT. Off, as in GPT-2.
+    /// Adds a norm after the embeddings, as in BERT; off by default, as in GPT-2.
     pub embedding_norm: bool,
-    /// Epsilon of that norm. 1e-12: BERT's.
+    /// Epsilon of the norm after the embeddings. The default of 1e-12 is from BERT.
     pub embedding_norm_epsilon: f64,
-    /// How linear layers start. Uniform suits any width.
+    /// Initialisation of the linear layers. "uniform" suits any width.
     pub initialisation: Initialisation,
-    /// Whether the projections that end attention and feed-forward layers start at zero, so that a block starts by
-    /// passing on what it gets (Zhang et al., 2019, arXiv 1901.09321).
+    /// Initialises the output projections of attention and feed-forward layers to zero, so that each block starts as
+    /// the identity (Zhang et al., 2019, arXiv 1901.09321).
     pub zero_projections: bool,
 }
 
@@ -154,18 +157,18 @@ const MAX_WIDTH: u64 = 65_536;
 
 impl Section for ModelConfig {
     fn ranges(&self) -> Vec<Ranged> {
-        let whole = |key, value: usize, least, most| (key, Some(value.into()), Range::Whole(least, most));
+        let integer = |key, value: usize, min, max| (key, Some(value.into()), Range::Integer(min, max));
         let real = |key, value: f64, range| (key, Some(value.into()), range);
         vec![
-            whole("d_model", self.d_model, 1, MAX_WIDTH),
-            whole("heads", self.heads, 1, MAX_WIDTH),
-            whole("d_head", self.d_head, 0, MAX_WIDTH),
-            whole("key_value_heads", self.key_value_heads, 0, MAX_WIDTH),
-            whole("layers", self.layers, 1, 1_024),
-            whole("feed_forward", self.feed_forward, 1, 64),
-            whole("d_inner", self.d_inner, 0, 64 * MAX_WIDTH),
-            whole("largest_position", self.largest_position, 1, 1 << 20),
-            whole("rope_original_context", self.rope_original_context, 1, 1 << 40),
+            integer("d_model", self.d_model, 1, MAX_WIDTH),
+            integer("heads", self.heads, 1, MAX_WIDTH),
+            integer("d_head", self.d_head, 0, MAX_WIDTH),
+            integer("key_value_heads", self.key_value_heads, 0, MAX_WIDTH),
+            integer("layers", self.layers, 1, 1_024),
+            integer("feed_forward", self.feed_forward, 1, 64),
+            integer("d_inner", self.d_inner, 0, 64 * MAX_WIDTH),
+            integer("largest_position", self.largest_position, 1, 1 << 20),
+            integer("rope_original_context", self.rope_original_context, 1, 1 << 40),
             real("dropout", self.dropout, Range::FRACTION),
             real("rope_theta", self.rope_theta, Range::POSITIVE),
             real("rope_factor", self.rope_factor, Range::FROM_1),
@@ -184,7 +187,11 @@ impl Section for ModelConfig {
         let mut unread = Unread::default();
         unread
             .other_choices("architecture", self.architecture)
-            .unless(has_blocks || self.qk_norm, &["norm_epsilon"], "models of blocks, or with `qk_norm`")
+            .unless(
+                has_blocks || self.qk_norm,
+                &["norm_epsilon"],
+                "models with blocks or with `qk_norm` = true",
+            )
             .unless(self.d_inner == 0, &["feed_forward"], "`d_inner` = 0")
             .other_choices("position", position)
             .other_choices("rope_scaling", self.rope_scaling)
@@ -200,9 +207,9 @@ impl Section for ModelConfig {
 pub struct Sizes {
     /// The size of the vocabulary.
     pub vocab: usize,
-    /// The longest sequence in training.
+    /// The length of the longest sequence in training.
     pub context: usize,
-    /// The longest source in training, for a model that reads one.
+    /// The length of the longest source in training, for an encoder-decoder.
     pub source_context: Option<usize>,
 }
 

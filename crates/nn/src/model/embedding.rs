@@ -66,7 +66,7 @@ impl<B: Backend> Embeddings<B> {
         let ([_, time], [_, d_model]) = (tokens.dims(), self.token.weight.shape().dims());
         let positions = position.as_ref().map_or([time, d_model], Tensor::dims);
         ensure(positions == [time, d_model], Error::Shape, || {
-            format!("the positions are {positions:?}, but the tokens need [{time}, {d_model}]")
+            format!("the positions are {positions:?}, but the tokens require [{time}, {d_model}]")
         })?;
         let embedded = match self.scale {
             1.0 => ops::embedding(&self.token, tokens, position),

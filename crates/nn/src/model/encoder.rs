@@ -59,7 +59,7 @@ impl<B: Backend> Encoder<B> {
         check_tokens("source is", [batch, time])?;
         let lengths = &source.lengths;
         ensure(lengths.len() == batch && lengths.iter().all(|length| *length <= time), Error::Shape, || {
-            format!("`lengths` of the source: {lengths:?} must be {batch} lengths up to {time}")
+            format!("`source.lengths` = {lengths:?} must be {batch} lengths of at most {time}")
         })?;
         self.position.as_ref().map_or(Ok(()), |position| position.check(time))
     }

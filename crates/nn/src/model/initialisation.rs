@@ -13,17 +13,17 @@ use crate::choices;
 use crate::role::{ParamRole, ParamRoles};
 
 choices! {
-    /// How the linear layers start; embeddings are N(0, 0.02) in any case.
+    /// The initialisation of linear layers; embeddings are N(0, 0.02) in any case.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     #[serde(rename_all = "snake_case")]
     pub enum Initialisation {
-        /// Uniform within `1 / sqrt(d_input)`, PyTorch's default for linear layers: keeps the
-        /// stream's scale at any width.
+        /// Uniform within `1 / sqrt(d_input)`, PyTorch's default for linear layers: keeps the scale of the residual
+        /// stream at any width.
         #[default]
         Uniform,
-        /// GPT-2's: weights from N(0, 0.02), biases zero, and the projections that return to the
-        /// stream divided by `sqrt(2 layers)`. Made for widths of several hundred and more.
+        /// GPT-2's: weights from N(0, 0.02), zero biases, and projections into the residual stream divided by `sqrt(2
+        /// layers)`. Designed for widths of several hundred and more.
         Normal,
     }
 }
@@ -37,15 +37,15 @@ impl Initialisation {
         layers: usize,
         zero_projections: bool,
     ) -> M {
-        let [weights, returning] = match self {
+        let [weights, output_deviation] = match self {
             Initialisation::Uniform => [None; 2],
             Initialisation::Normal => [0.02, 0.02 / (2.0 * layers as f64).sqrt().max(1.0)].map(Some),
         };
-        let returning = if zero_projections { Some(0.0) } else { returning };
+        let output_deviation = if zero_projections { Some(0.0) } else { output_deviation };
         let mut deviations = HashMap::new();
         module.visit_roles(&mut |id, role| {
             let deviation = match role {
-                ParamRole::Matrix { writes_to_stream: true, .. } => returning,
+                ParamRole::Matrix { writes_to_stream: true, .. } => output_deviation,
                 ParamRole::Matrix { .. } | ParamRole::Head => weights,
                 ParamRole::Bias => weights.map(|_| 0.0),
                 ParamRole::Embedding | ParamRole::Gain => None,
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn normal_draws_what_gpt2_draws() {
+    fn normal_initialisation_matches_gpt2() {
         let Model::Decoder(model) = model(Initialisation::Normal) else { panic!() };
         let block = &model.blocks[5];
         let close = |value: f64, expected: f64| assert!((value / expected - 1.0).abs() < 0.05, "{value}");
@@ -118,22 +118,22 @@ mod tests {
     #[test]
     fn zero_projections_zeroes_residual_output_weights() {
         for initialisation in Initialisation::ALL {
-            let Model::Decoder(usual) = model(initialisation) else { panic!() };
+            let Model::Decoder(plain) = model(initialisation) else { panic!() };
             let config = ModelConfig { zero_projections: true, ..config(initialisation) };
             let Model::Decoder(zero) = config.init::<B>(SIZES, &Default::default()).unwrap() else {
                 panic!()
             };
-            for (zero, usual) in zero.blocks.iter().zip(&usual.blocks) {
+            for (zero, plain) in zero.blocks.iter().zip(&plain.blocks) {
                 assert_eq!(deviation(&zero.attention.output.weight), 0.0);
                 assert_eq!(deviation(&zero.feed_forward.down.weight), 0.0);
-                assert!(deviation(&usual.attention.output.weight) > 0.0);
+                assert!(deviation(&plain.attention.output.weight) > 0.0);
                 assert!(deviation(&zero.attention.qkv.weight) > 0.0);
             }
         }
     }
 
     #[test]
-    fn uniform_draws_what_pytorch_draws() {
+    fn uniform_initialisation_matches_pytorch() {
         let Model::Decoder(model) = model(Initialisation::Uniform) else { panic!() };
         let bound = 1.0 / 128f64.sqrt();
         for parameter in [&model.blocks[0].attention.qkv.weight, &model.blocks[0].feed_forward.up.weight] {
@@ -143,9 +143,9 @@ mod tests {
     }
 
     #[test]
-    fn no_parameter_is_left_to_be_drawn_later() {
-        struct Drawn;
-        impl burn::module::ModuleVisitor<B> for Drawn {
+    fn all_parameters_are_initialised_eagerly() {
+        struct IsInitialised;
+        impl burn::module::ModuleVisitor<B> for IsInitialised {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
                 assert!(param.is_initialized());
             }
@@ -154,7 +154,7 @@ mod tests {
         for architecture in Architecture::ALL {
             for initialisation in Initialisation::ALL {
                 let config = ModelConfig { architecture, initialisation, ..ModelConfig::default() };
-                config.init::<B>(sizes, &Default::default()).unwrap().visit(&mut Drawn);
+                config.init::<B>(sizes, &Default::default()).unwrap().visit(&mut IsInitialised);
             }
         }
     }

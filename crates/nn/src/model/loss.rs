@@ -27,13 +27,11 @@ pub fn cross_entropy<B: Backend>(
 ) -> Result<Tensor<B, 1>> {
     range::check("smoothing", smoothing.into(), range::Range::FRACTION)?;
     let [batch, time, vocab] = logits.dims();
-    let of_hidden = hidden.as_ref().map_or([batch, time], Tensor::dims);
-    for (name, dims) in [("targets", targets.dims()), ("hidden targets", of_hidden)] {
+    let hidden_dims = hidden.as_ref().map_or([batch, time], Tensor::dims);
+    for (name, dims) in [("targets", targets.dims()), ("hidden targets", hidden_dims)] {
         ensure(dims == [batch, time], Error::Shape, || {
             let logits = [batch, time, vocab];
-            format!(
-                "the {name} of the loss are {dims:?}, but the logits {logits:?} ask for [{batch}, {time}]"
-            )
+            format!("the {name} of the loss are {dims:?}, but logits of {logits:?} require [{batch}, {time}]")
         })?;
     }
     Ok(ops::cross_entropy(logits, targets, hidden, smoothing))
@@ -61,14 +59,14 @@ mod tests {
     }
 
     #[test]
-    fn the_loss_is_the_sum_of_negative_logarithms() {
+    fn loss_is_the_sum_of_negative_logarithms() {
         // 1 + 2 + 3 + 3 + 1 + 1 bits.
         let expected = 11.0 * std::f64::consts::LN_2;
         assert!((loss([[0, 1, 2], [3, 0, 0]], None, 0.0) - expected).abs() < 1e-5);
     }
 
     #[test]
-    fn padding_is_never_counted_whatever_stands_there() {
+    fn padding_ids_do_not_change_the_loss() {
         let hidden = [[false, true, false], [true, true, true]];
         let expected = 4.0 * std::f64::consts::LN_2;
         for padding in [0, -1, 99] {

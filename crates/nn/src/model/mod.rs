@@ -35,7 +35,7 @@ use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure, ops};
 
 /// A model of any architecture.
-#[expect(clippy::large_enum_variant, reason = "a program holds one or two models, and a box is no module")]
+#[expect(clippy::large_enum_variant, reason = "a program has one or two models, and a box is not a module")]
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub enum Model<B: Backend> {
@@ -78,7 +78,7 @@ pub fn each_parameter<B: Backend>(module: &impl Module<B>, work: impl FnMut(Para
 /// Checks that `what`, which has this shape, is not empty.
 fn check_tokens(what: &str, [batch, time]: [usize; 2]) -> Result<()> {
     ensure(batch > 0 && time > 0, Error::Shape, || {
-        format!("the {what} [{batch}, {time}]: there is nothing to read")
+        format!("the {what} [{batch}, {time}], but no axis may be empty")
     })
 }
 
@@ -120,11 +120,11 @@ impl<B: Backend> Model<B> {
         match (encoder, source) {
             (None, None) => Ok(()),
             (Some(encoder), Some(source)) => encoder.check(source),
-            (Some(_), None) => Err(Error::Shape(
-                "an encoder-decoder needs a source to answer, but there is none".to_string(),
-            )),
+            (Some(_), None) => {
+                Err(Error::Shape("an encoder-decoder needs a source, but none is given".to_string()))
+            }
             (None, Some(source)) => Err(Error::Shape(format!(
-                "a source of {:?} was given, but only an encoder-decoder reads one",
+                "a source of {:?} is given, but only an encoder-decoder reads a source",
                 source.tokens.dims()
             ))),
         }

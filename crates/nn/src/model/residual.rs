@@ -16,7 +16,7 @@ use crate::choices;
 use crate::ops::Norm;
 
 choices! {
-    /// Where the norm stands around a residual connection.
+    /// The placement of the norm around a residual connection.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     #[serde(rename_all = "snake_case")]

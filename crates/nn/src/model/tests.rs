@@ -41,7 +41,7 @@ fn future_tokens_cannot_change_past_logits() {
 }
 
 #[test]
-fn the_padding_of_a_source_cannot_change_logits() {
+fn source_padding_does_not_change_logits() {
     for position in PositionScheme::ALL {
         let model = model(Architecture::EncoderDecoder, position);
         let logits = |source| model.forward(inputs([3, 1, 4], Some((source, 3)))).unwrap().into_data();

@@ -19,15 +19,15 @@ choices! {
         /// GELU, `x (1 + erf(x / sqrt 2)) / 2`: the definition, and PyTorch's default.
         #[default]
         Gelu,
-        /// GPT-2's approximation of it, `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`.
+        /// The approximation of GELU in GPT-2, `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`.
         GeluTanh,
-        /// `max(x, 0)`, that of the first Transformer.
+        /// `max(x, 0)`, as in the original Transformer.
         Relu,
         /// `max(x, 0)^2` (So et al., 2021, arXiv 2109.08668).
         Relu2,
         /// `x / (1 + e^-x)`, also named swish (Elfwing et al., 2017, arXiv 1702.03118).
         Silu,
-        /// SiLU as a gate, `silu(gate) * up`: Llama's. The layer has half as many weights again as without a gate.
+        /// SiLU as a gate, `silu(gate) * up`, as in Llama. The layer has 1.5 times as many weights as without a gate.
         Swiglu,
         /// GELU as a gate, `gelu(gate) * up`.
         Geglu,
@@ -35,8 +35,8 @@ choices! {
 }
 
 impl Activation {
-    /// Returns true if the activation is gated. The inner layer is then twice as wide as its output: it has a gate, and
-    /// as many columns that are gated.
+    /// Returns true if the activation is gated. The inner layer is then twice as wide as its output: half of its
+    /// columns are the gate of the other half.
     pub fn is_gated(self) -> bool {
         matches!(self, Self::Swiglu | Self::Geglu)
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn all_forms_give_the_values_of_their_definition() {
+    fn activations_match_their_definitions() {
         let input =
             Tensor::<NdArray<f64>, 1>::from_data([-1.0f64, 0.0, 2.0, 3.0], (&Default::default(), DType::F64));
         // Phi(-1) = 0.158655253931, Phi(2) = 0.977249868052, Phi(3) = 0.998650101968;

@@ -21,17 +21,17 @@ pub struct Outcome {
 /// Runs an operation in both forms and compares the results. Outputs and gradients must each agree within 1e-5 of their
 /// largest element.
 pub fn check(what: &str, run: impl Fn() -> Outcome) {
-    let (fused, composed) = (Kernels::Fused.run(&run), Kernels::Composed.run(&run));
-    for (kind, fused, composed) in
-        [("output", fused.outputs, composed.outputs), ("gradient", fused.gradients, composed.gradients)]
+    let (fused, reference) = (Kernels::Fused.run(&run), Kernels::Composed.run(&run));
+    for (kind, fused, reference) in
+        [("output", fused.outputs, reference.outputs), ("gradient", fused.gradients, reference.gradients)]
     {
-        assert_eq!(fused.len(), composed.len());
-        let largest = composed.iter().flatten().fold(0.0f32, |largest, value| largest.max(value.abs()));
-        for (index, (fused, composed)) in fused.iter().zip(&composed).enumerate() {
-            assert_eq!(fused.len(), composed.len(), "{what}: {kind} {index}");
-            for (place, (a, b)) in fused.iter().zip(composed).enumerate() {
+        assert_eq!(fused.len(), reference.len());
+        let largest = reference.iter().flatten().fold(0.0f32, |largest, value| largest.max(value.abs()));
+        for (index, (fused, reference)) in fused.iter().zip(&reference).enumerate() {
+            assert_eq!(fused.len(), reference.len(), "{what}: {kind} {index}");
+            for (element, (a, b)) in fused.iter().zip(reference).enumerate() {
                 let close = (a - b).abs() <= 1e-5 * largest;
-                assert!(close, "{what}: {kind} {index} at {place} is {a}, not {b} (largest {largest})");
+                assert!(close, "{what}: {kind} {index} at {element} is {a}, not {b} (largest {largest})");
             }
         }
     }
@@ -86,10 +86,10 @@ pub(super) use outcome;
 
 #[test]
 fn fused_kernels_serve_f32_on_cpu_backends() {
-    fn is_served<B: Backend>() -> bool {
+    fn is_supported<B: Backend>() -> bool {
         host::Floats::new::<B>(&primitive(leaf::<B, 2>(1, [3, 5]))).is_some()
     }
-    assert!(is_served::<NdArray<f32>>() && is_served::<Flex>());
-    assert!(!is_served::<NdArray<f64>>());
-    assert!(!Kernels::Composed.run(is_served::<NdArray<f32>>));
+    assert!(is_supported::<NdArray<f32>>() && is_supported::<Flex>());
+    assert!(!is_supported::<NdArray<f64>>());
+    assert!(!Kernels::Composed.run(is_supported::<NdArray<f32>>));
 }

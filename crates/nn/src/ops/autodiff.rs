@@ -29,7 +29,7 @@ pub(super) fn run<H: Host, O: Operation<N>, const N: usize>(
     let primitives = tensors.each_ref().map(|tensor| tensor.as_ref().map(|it| it.primitive.clone()));
     let mut inputs = Input::read::<H, N>(&primitives)?;
     for (input, tensor) in inputs.iter_mut().zip(&tensors) {
-        input.is_wanted = tensor.as_ref().is_some_and(|tensor| tensor.is_tracked());
+        input.needs_gradient = tensor.as_ref().is_some_and(|tensor| tensor.is_tracked());
     }
     let inputs: O::Inputs<Input> = inputs.into();
     let operation = of(&inputs)?;
@@ -40,8 +40,9 @@ pub(super) fn run<H: Host, O: Operation<N>, const N: usize>(
     let step = match O::IS_CHEAP {
         true => {
             let inputs = tensors.each_ref().map(|tensor| tensor.as_ref().map(|it| it.node.id));
-            let again = Recompute { inputs, operation: operation.clone(), backend: PhantomData::<fn() -> H> };
-            step.memory_bound().retro_forward(again).parents(tensors.iter().flatten())
+            let recompute =
+                Recompute { inputs, operation: operation.clone(), backend: PhantomData::<fn() -> H> };
+            step.memory_bound().retro_forward(recompute).parents(tensors.iter().flatten())
         }
         false => step.compute_bound(),
     };
@@ -53,19 +54,19 @@ pub(super) fn run<H: Host, O: Operation<N>, const N: usize>(
                 // it.
                 output.clone().recycle_once_free();
             }
-            let (mut inputs, reads): ([Input; N], [bool; N]) = (inputs.into(), O::READS.into());
+            let (mut inputs, reads): ([Input; N], [bool; N]) = (inputs.into(), O::BACKWARD_INPUTS.into());
             for (input, _) in inputs.iter_mut().zip(reads).filter(|(_, is_read)| !is_read) {
                 input.take();
             }
             // The first input is left to the graph, which holds it anyway or recomputes it.
             let first = inputs[0].take().map(|_| step.checkpoint(first));
-            step.finish(Arc::new(Kept { operation, inputs, first, saved }), H::unwrap(output))
+            step.finish(Arc::new(StepState { operation, inputs, first, saved }), H::unwrap(output))
         }
         OpsKind::UnTracked(step) => step.finish(H::unwrap(operation.forward(&inputs).0)),
     })
 }
 
-/// An operation composed of Burn's operations on `N` inputs, some of which may be absent. The backward pass recomputes
+/// An operation made of Burn's operations on `N` inputs, some of which may be absent. The backward pass recomputes
 /// intermediate results that would take too much memory to keep, so the gradient is hand-written.
 pub(super) trait Recomputed<B: Backend, const N: usize>:
     Clone + fmt::Debug + Send + Sync + 'static
@@ -90,7 +91,8 @@ pub(super) fn run_recomputed<B: Backend, O: Recomputed<B, N>, const N: usize>(
     let nodes = present::<B, N>(&tensors).map(|tensor| tensor.node);
     let inputs = tensors.map(|tensor| Some(tensor?.primitive));
     let output = operation.forward(inputs.clone());
-    match Again::<O>(PhantomData).prepare::<BalancedCheckpointing>(nodes).compute_bound().stateful() {
+    match RecomputedStep::<O>(PhantomData).prepare::<BalancedCheckpointing>(nodes).compute_bound().stateful()
+    {
         OpsKind::Tracked(step) => step.finish((operation, inputs, output.clone()), output),
         OpsKind::UnTracked(step) => step.finish(output),
     }
@@ -104,15 +106,15 @@ fn present<B: Backend, const N: usize>(tensors: &[Option<Tracked<B>>; N]) -> [Tr
 }
 
 /// The gradient of a recomputed operation, as a step of the graph.
-struct Again<O>(PhantomData<fn() -> O>);
+struct RecomputedStep<O>(PhantomData<fn() -> O>);
 
-impl<O> fmt::Debug for Again<O> {
+impl<O> fmt::Debug for RecomputedStep<O> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(std::any::type_name::<O>())
     }
 }
 
-impl<B: Backend, O: Recomputed<B, N>, const N: usize> Backward<B, N> for Again<O> {
+impl<B: Backend, O: Recomputed<B, N>, const N: usize> Backward<B, N> for RecomputedStep<O> {
     type State = (O, [Option<FloatTensor<B>>; N], FloatTensor<B>);
 
     fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
@@ -127,9 +129,9 @@ impl<B: Backend, O: Recomputed<B, N>, const N: usize> Backward<B, N> for Again<O
     }
 }
 
-/// The data of an operation kept for the backward pass.
+/// The data of an operation that is kept for the backward pass.
 #[derive(Debug)]
-struct Kept<O: Operation<N>, const N: usize> {
+struct StepState<O: Operation<N>, const N: usize> {
     operation: O,
     inputs: [Input; N],
     first: Option<NodeId>,
@@ -146,13 +148,13 @@ impl<O> fmt::Debug for Step<O> {
 }
 
 impl<H: Host, O: Operation<N>, const N: usize> Backward<H, N> for Step<O> {
-    type State = Arc<Kept<O, N>>;
+    type State = Arc<StepState<O, N>>;
 
     fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, checkpointer: &mut Checkpointer) {
-        let kept = Arc::into_inner(ops.state).expect("a step of the graph is made once");
-        let Kept { operation, mut inputs, first, saved } = kept;
-        let read_again = |first| Floats::contiguous::<H>(checkpointer.retrieve_node_output(first));
-        inputs[0].put(first.map(read_again));
+        let kept = Arc::into_inner(ops.state).expect("a step of the graph runs once");
+        let StepState { operation, mut inputs, first, saved } = kept;
+        let retrieve = |first| Floats::contiguous::<H>(checkpointer.retrieve_node_output(first));
+        inputs[0].put(first.map(retrieve));
         let inputs: O::Inputs<Input> = inputs.into();
         let gradient = Floats::contiguous::<H>(gradients.consume::<H>(&ops.node));
         let found: [_; N] = operation.backward(&inputs, saved, &gradient).into();

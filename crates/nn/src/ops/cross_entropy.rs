@@ -25,7 +25,7 @@ pub fn cross_entropy<B: Backend>(
     let output = fused(One { input: input(&logits) }, |_| {
         Some(Fused { targets: counted(&targets, &hidden)?, kernel: settings(smoothing) })
     });
-    output.unwrap_or_else(|| composed(logits, targets, hidden, smoothing).sum())
+    output.unwrap_or_else(|| reference(logits, targets, hidden, smoothing).sum())
 }
 
 /// The loss and the prediction at each target.
@@ -34,7 +34,7 @@ pub struct TokenScores<B: Backend> {
     /// The loss `-log p(target)` in nats, zero at hidden targets, `[batch, time]`.
     pub losses: Tensor<B, 2>,
     /// The argmax token, the first one in case of ties, `[batch, time]`.
-    pub likeliest: Tensor<B, 2, Int>,
+    pub argmax: Tensor<B, 2, Int>,
 }
 
 /// Returns the loss and the argmax token at each position, without a gradient.
@@ -49,20 +49,20 @@ pub fn token_scores<B: Backend>(
     let shape = targets.dims();
     let readable = Floats::new::<B>(&primitive(logits.clone()));
     let Some((values, targets)) = readable.zip(counted(&targets, &hidden)) else {
-        let likeliest = logits.clone().argmax(2).squeeze_dim(2);
-        return TokenScores { losses: composed(logits, targets, hidden, 0.0).reshape(shape), likeliest };
+        let argmax = logits.clone().argmax(2).squeeze_dim(2);
+        return TokenScores { losses: reference(logits, targets, hidden, 0.0).reshape(shape), argmax };
     };
-    let (mut losses, mut likeliest) = (pool::take(targets.len()), vec![0; targets.len()]);
-    kernel::score(&settings(0.0), values.slice(), &targets, &mut losses, &mut likeliest);
+    let (mut losses, mut argmax) = (pool::take(targets.len()), vec![0; targets.len()]);
+    kernel::score(&settings(0.0), values.slice(), &targets, &mut losses, &mut argmax);
     let device = logits.device();
     TokenScores {
         losses: Tensor::from_data(TensorData::new(losses.into_vec(), shape), &device),
-        likeliest: Tensor::from_data(TensorData::new(likeliest, shape), &device),
+        argmax: Tensor::from_data(TensorData::new(argmax, shape), &device),
     }
 }
 
 /// Returns the loss of each target, `[batch * time, 1]`.
-fn composed<B: Backend>(
+fn reference<B: Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,
     hidden: Option<Tensor<B, 2, Bool>>,
@@ -119,14 +119,14 @@ impl Operation<1> for Fused {
     /// The log-sum-exp of each row.
     type Saved = Buffer;
 
-    const READS: One<bool> = One { input: true };
+    const BACKWARD_INPUTS: One<bool> = One { input: true };
 
     fn forward(&self, One { input }: &One<Input>) -> (Floats, Buffer) {
         let [mut losses, mut log_sum_exp] = [self.targets.len(); 2].map(pool::take);
         let logits = input.slice();
         let mut sum = pool::take(1);
         sum[0] = kernel::forward(&self.kernel, logits, &self.targets, &mut losses, &mut log_sum_exp) as f32;
-        (input.place(sum, [1]), log_sum_exp)
+        (input.with_values(sum, [1]), log_sum_exp)
     }
 
     fn backward(&self, inputs: &One<Input>, log_sum_exp: Buffer, gradient: &Floats) -> One<Option<Floats>> {
@@ -176,12 +176,12 @@ mod tests {
             None => targets,
         };
         let run = |kernels: Kernels| kernels.run(|| token_scores(logits(), targets.clone(), hidden.clone()));
-        let (fused, composed) = (run(Kernels::Fused), run(Kernels::Composed));
-        for (a, b) in numbers(fused.losses).into_iter().zip(numbers(composed.losses)) {
+        let (fused, reference) = (run(Kernels::Fused), run(Kernels::Composed));
+        for (a, b) in numbers(fused.losses).into_iter().zip(numbers(reference.losses)) {
             assert!((a - b).abs() <= 1e-5 * b.max(1.0), "{a}, not {b}");
         }
-        let likeliest = |scores: Tensor<B, 2, Int>| scores.into_data().convert::<i64>();
-        assert_eq!(likeliest(fused.likeliest), likeliest(composed.likeliest));
+        let argmax = |scores: Tensor<B, 2, Int>| scores.into_data().convert::<i64>();
+        assert_eq!(argmax(fused.argmax), argmax(reference.argmax));
     }
 
     proptest! {

@@ -22,13 +22,13 @@ thread_local! {
     /// The state of the generator of [`next_seed`], for masks that the backward pass draws again.
     static SEED: Cell<u64> = const { Cell::new(0) };
     /// True if every mask is seeded by `SEED`, and none by the backend's generator.
-    static IS_THREADS_OWN: Cell<bool> = const { Cell::new(false) };
+    static USES_THREAD_SEED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Seeds all random numbers that this thread draws on a device, including masks that the backward pass draws again.
 pub fn seed<B: Backend>(device: &B::Device, seed: u64) {
     SEED.set(seed);
-    IS_THREADS_OWN.set(false);
+    USES_THREAD_SEED.set(false);
     B::seed(device, seed);
 }
 
@@ -36,7 +36,7 @@ pub fn seed<B: Backend>(device: &B::Device, seed: u64) {
 /// Valid only if [`is_on_host`](super::is_on_host).
 pub fn seed_this_thread(seed: u64) {
     SEED.set(seed);
-    IS_THREADS_OWN.set(true);
+    USES_THREAD_SEED.set(true);
 }
 
 /// Returns a seed for a mask that the backward pass draws again, which the backend's generator cannot do. Seeds never
@@ -55,10 +55,10 @@ pub(super) fn run<B: Backend, const D: usize>(input: Tensor<B, D>, probability: 
     }
     let inputs = One { input: operation::input(&input) };
     let output = fused(inputs, |_| Some(Fused(draw::<B>(probability, &input.device())?)));
-    output.unwrap_or_else(|| composed(input, probability))
+    output.unwrap_or_else(|| reference(input, probability))
 }
 
-pub(super) fn composed<B: Backend, const D: usize>(input: Tensor<B, D>, probability: f64) -> Tensor<B, D> {
+pub(super) fn reference<B: Backend, const D: usize>(input: Tensor<B, D>, probability: f64) -> Tensor<B, D> {
     Dropout { prob: probability }.forward(input)
 }
 
@@ -66,7 +66,7 @@ pub(super) fn composed<B: Backend, const D: usize>(input: Tensor<B, D>, probabil
 /// `None` if nothing is dropped.
 pub(super) fn draw<B: Backend>(probability: f64, device: &B::Device) -> Option<kernel::Dropout> {
     (probability > 0.0 && B::ad_enabled(device)).then(|| {
-        if IS_THREADS_OWN.get() {
+        if USES_THREAD_SEED.get() {
             return kernel::Dropout { probability: probability as f32, seed: next_seed() };
         }
         let parts = Tensor::<B, 1, Int>::random([4], Distribution::Uniform(0.0, 65_536.0), device);
@@ -82,7 +82,7 @@ impl Fused {
     fn apply(&self, values: &Floats) -> Floats {
         let mut output = pool::take(values.slice().len());
         kernel::apply(self.0, values.width(), values.slice(), &mut output);
-        values.place(output, values.shape())
+        values.with_values(output, values.shape())
     }
 }
 
@@ -90,7 +90,7 @@ impl Operation<1> for Fused {
     type Inputs<T> = One<T>;
     type Saved = ();
 
-    const READS: One<bool> = One { input: false };
+    const BACKWARD_INPUTS: One<bool> = One { input: false };
 
     fn forward(&self, One { input }: &One<Input>) -> (Floats, ()) {
         (self.apply(input), ())

@@ -61,14 +61,14 @@ impl Operation<2> for Fused {
     type Inputs<T> = EmbeddingInputs<T>;
     type Saved = ();
 
-    const READS: EmbeddingInputs<bool> = EmbeddingInputs { table: true, positions: true };
+    const BACKWARD_INPUTS: EmbeddingInputs<bool> = EmbeddingInputs { table: true, positions: true };
 
     fn forward(&self, inputs: &EmbeddingInputs<Input>) -> (Floats, ()) {
         let EmbeddingInputs { table, positions } = inputs;
         let d_model = table.width();
         let mut output = pool::take(self.ids.len() * d_model);
         kernel::forward(self.sequences(), d_model, table.slice(), positions.numbers(), &mut output);
-        (table.place(output, Shape::from([self.ids.len() / self.time, self.time, d_model])), ())
+        (table.with_values(output, Shape::from([self.ids.len() / self.time, self.time, d_model])), ())
     }
 
     fn backward(

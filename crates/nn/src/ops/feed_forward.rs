@@ -48,7 +48,7 @@ pub(super) fn run<B: Backend, const D: usize>(
     };
     let settings =
         |precision| Fused { activation, dropout: draw::<B>(probability, &input.device()), precision };
-    if let Some(precision) = precision().of_kernels()
+    if let Some(precision) = precision().kernel_precision()
         && let Some(output) = fused(inputs(), |_| Some(settings(precision)))
     {
         return output;
@@ -83,7 +83,7 @@ impl Operation<6> for Fused {
     /// The pre-activation `x W_up + b_up`, if the backward pass reads it.
     type Saved = Option<Buffer>;
 
-    const READS: FeedForwardInputs<bool> = FeedForwardInputs {
+    const BACKWARD_INPUTS: FeedForwardInputs<bool> = FeedForwardInputs {
         input: true,
         up: true,
         up_bias: true,
@@ -95,12 +95,12 @@ impl Operation<6> for Fused {
     fn forward(&self, inputs: &FeedForwardInputs<Input>) -> (Floats, Option<Buffer>) {
         let (layers, input, residual) = (self.layers(inputs), inputs.input.slice(), &inputs.residual);
         let rows = input.len() / layers.up.d_in;
-        let is_kept = inputs.refs().iter().any(|input| input.is_wanted)
+        let is_kept = inputs.refs().iter().any(|input| input.needs_gradient)
             && kernel::keeps_pre_activation(self.precision, rows, [layers.up.d_in, layers.down.d_in]);
         let mut pre_activation = is_kept.then(|| pool::take(rows * layers.up.d_out));
         let mut output = pool::take(rows * layers.down.d_out);
         kernel::forward(&layers, input, residual.slice(), pre_activation.as_deref_mut(), &mut output);
-        (residual.place(output, residual.shape()), pre_activation)
+        (residual.with_values(output, residual.shape()), pre_activation)
     }
 
     fn backward(
@@ -116,7 +116,7 @@ impl Operation<6> for Fused {
             let (layers, input) = (self.layers(inputs), inputs.input.slice());
             kernel::backward(&layers, input, pre_activation, gradient.slice(), gradients);
         });
-        FeedForwardInputs { residual: inputs.residual.is_wanted.then(|| gradient.clone()), ..found }
+        FeedForwardInputs { residual: inputs.residual.needs_gradient.then(|| gradient.clone()), ..found }
     }
 }
 

@@ -72,7 +72,7 @@ mod tests {
     use burn::tensor::Tensor;
 
     #[test]
-    fn parts_are_added_as_a_tournament_is_played() {
+    fn parts_are_added_along_a_binary_tree() {
         let written = |parts: &[&str]| {
             let parts = parts.iter().map(|part| (!part.is_empty()).then(|| part.to_string()));
             sum_in_order(parts, |a, b| format!("({a}{b})")).unwrap_or_default()
@@ -91,13 +91,13 @@ mod tests {
             let device = Default::default();
             let tensor = |numbers: Vec<f32>| Tensor::<NdArray, 1>::from_data(numbers.as_slice(), &device);
             let sum = sum::<NdArray>(parts().map(|part| primitive(tensor(part))).collect());
-            let along_the_tree = sum_in_order(parts().map(Some), |mut left, right| {
+            let tree_sum = sum_in_order(parts().map(Some), |mut left, right| {
                 left.iter_mut().zip(right).for_each(|(left, right)| *left += right);
                 left
             });
             let mut numbers = Vec::new();
             append::<NdArray>(sum, &mut numbers);
-            assert_eq!(Some(numbers), along_the_tree, "{count} of {length}");
+            assert_eq!(Some(numbers), tree_sum, "{count} of {length}");
         }
     }
 }

@@ -69,7 +69,8 @@ impl Operation<3> for Settings {
     /// The mean and the inverse standard deviation of each head.
     type Saved = [Buffer; 2];
 
-    const READS: HeadNormInputs<bool> = HeadNormInputs { packed: true, query_gamma: true, key_gamma: true };
+    const BACKWARD_INPUTS: HeadNormInputs<bool> =
+        HeadNormInputs { packed: true, query_gamma: true, key_gamma: true };
 
     fn forward(&self, inputs: &HeadNormInputs<Input>) -> (Floats, [Buffer; 2]) {
         let (input, width) = (inputs.packed.slice(), inputs.packed.width());
@@ -77,7 +78,7 @@ impl Operation<3> for Settings {
         let [mut output, mut mean, mut inverse] = [input.len(), statistics, statistics].map(pool::take);
         let norms = self.norms(inputs);
         kernel::forward_heads(norms.each_ref(), self.heads, input, [&mut mean, &mut inverse], &mut output);
-        (inputs.packed.place(output, inputs.packed.shape()), [mean, inverse])
+        (inputs.packed.with_values(output, inputs.packed.shape()), [mean, inverse])
     }
 
     fn backward(

@@ -85,7 +85,7 @@ pub(super) fn has_tensors_of<B: Backend, H: Backend>() -> bool {
 }
 
 /// Returns true if the kernels can read the tensors of a backend, or the tensors inside its graph.
-pub(super) fn is_read<B: Backend>() -> bool {
+pub(super) fn is_readable<B: Backend>() -> bool {
     on_hosts!(B, H => true, true);
     false
 }
@@ -216,7 +216,7 @@ impl Floats {
 
     /// Returns the elements in row-major order.
     pub fn slice(&self) -> &[f32] {
-        self.try_slice().expect("a tensor that was readable stays so")
+        self.try_slice().expect("the tensor was readable before")
     }
 
     /// Returns the shape.
@@ -235,7 +235,7 @@ impl Floats {
     }
 
     /// Creates a tensor with these elements on the backend of this one, without a copy.
-    pub fn place(&self, values: impl Into<Vec<f32>>, shape: impl Into<Shape>) -> Self {
+    pub fn with_values(&self, values: impl Into<Vec<f32>>, shape: impl Into<Shape>) -> Self {
         let data = TensorData::new(values.into(), shape.into());
         match *self {
             #[cfg(feature = "ndarray")]
@@ -252,14 +252,14 @@ impl Floats {
     /// Returns the memory to the pool, unless another tensor shares it.
     pub fn recycle(self) {
         if let Ok(values) = self.try_into_vec() {
-            pool::give(values);
+            pool::recycle(values);
         }
     }
 
     /// Returns the memory to the pool as soon as no other tensor shares it.
     pub fn recycle_once_free(self) {
         let mut tensor = Some(self);
-        pool::give_once_free(move || {
+        pool::recycle_once_free(move || {
             tensor.take()?.try_into_vec().map_err(|shared| tensor = Some(shared)).ok()
         });
     }
@@ -270,7 +270,7 @@ impl Floats {
             #[cfg(feature = "ndarray")]
             Self::NdArray(tensor) => ndarray_vec(tensor).map_err(Self::NdArray),
             Self::Flex(tensor) if tensor.is_unique() && tensor.as_slice::<f32>().is_some() => {
-                Ok(tensor.into_data().into_vec().expect("a slice of this precision was there"))
+                Ok(tensor.into_data().into_vec().expect("the precision was checked"))
             }
             Self::Flex(tensor) => Err(Self::Flex(tensor)),
         }

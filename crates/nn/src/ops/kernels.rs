@@ -1,4 +1,4 @@
-//! The choice between fused and composed operations.
+//! The choice between fused and reference operations.
 
 use std::{cell::Cell, thread::LocalKey};
 
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use super::host;
 
-/// How the heavy operations are computed.
+/// The implementation of the expensive operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Kernels {
-    /// By the project's own kernels where they serve the backend, else composed.
+    /// The fused kernels of this project where they support the backend, otherwise Burn's operations.
     #[default]
     Fused,
-    /// By Burn's operations, one after another: for comparison, and for doubt.
+    /// Burn's operations one after another, as a reference.
     Composed,
 }
 
@@ -23,20 +23,20 @@ thread_local! {
     static KERNELS: Cell<Kernels> = const { Cell::new(Kernels::Fused) };
 }
 
-/// Returns the form in which the calling thread's operations are computed.
+/// Returns the implementation of the calling thread's operations.
 pub fn kernels() -> Kernels {
     KERNELS.get()
 }
 
 /// Returns true if the kernels compute this thread's operations, which then share no state with other threads.
 pub fn is_on_host<B: Backend>() -> bool {
-    host::is_read::<B>() && kernels() == Kernels::Fused
+    host::is_readable::<B>() && kernels() == Kernels::Fused
 }
 
 impl Kernels {
-    /// Runs `work` with its operations on this thread computed in this form.
+    /// Runs `work` with this implementation of the operations on this thread.
     ///
-    /// A gradient is computed in the form of its operation, no matter when and on which thread.
+    /// A gradient is computed by the implementation of its operation, no matter when and on which thread.
     pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
         choose(&KERNELS, self, work)
     }

@@ -84,21 +84,21 @@ impl<B: Backend> Layer<B> {
             let dropout = draw::<B>(probability, &input.device());
             Fused { layout: self.layout, dropout, precision }
         };
-        if let Some(precision) = precision().of_kernels()
+        if let Some(precision) = precision().kernel_precision()
             && let Some(output) = fused(inputs(), |_| Some(settings(precision)))
         {
             return output;
         }
-        let output = self.composed(input);
+        let output = self.reference(input);
         match residual {
-            Some(residual) => residual + dropout::composed(output, probability),
+            Some(residual) => residual + dropout::reference(output, probability),
             None => output,
         }
     }
 
     /// Applies the layer with Burn's operations. All leading axes are first folded into rows: one matrix product each
     /// for result and gradients, instead of one per batch entry and a sum over them.
-    pub fn composed<const D: usize>(self, input: Tensor<B, D>) -> Tensor<B, D> {
+    pub fn reference<const D: usize>(self, input: Tensor<B, D>) -> Tensor<B, D> {
         let weight = match self.layout {
             WeightLayout::InputOutput => self.weight,
             WeightLayout::OutputInput => self.weight.transpose(),
@@ -145,7 +145,8 @@ impl Operation<4> for Fused {
     type Inputs<T> = LinearInputs<T>;
     type Saved = ();
 
-    const READS: LinearInputs<bool> = LinearInputs { input: true, weight: true, bias: true, residual: false };
+    const BACKWARD_INPUTS: LinearInputs<bool> =
+        LinearInputs { input: true, weight: true, bias: true, residual: false };
 
     fn forward(&self, inputs: &LinearInputs<Input>) -> (Floats, ()) {
         let LinearInputs { input, weight, bias, residual } = inputs;
@@ -159,7 +160,7 @@ impl Operation<4> for Fused {
             None => Epilogue::None,
         };
         kernel::forward(&layer, input.slice(), after, &mut output);
-        (input.place(output, shape), ())
+        (input.with_values(output, shape), ())
     }
 
     fn backward(
@@ -173,7 +174,7 @@ impl Operation<4> for Fused {
             let gradients = kernel::Gradients { input, weight, bias };
             kernel::backward(&layer, inputs.input.slice(), self.dropout, gradient.slice(), gradients);
         });
-        LinearInputs { residual: inputs.residual.is_wanted.then(|| gradient.clone()), ..found }
+        LinearInputs { residual: inputs.residual.needs_gradient.then(|| gradient.clone()), ..found }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Attention masks, and the softmax that applies them.
 //!
 //! [`Mask`] describes hidden keys by rules. Only [`Mask::lower`] translates the rules to the first and last visible key
-//! of each query. All forms of attention take this result: composed, in blocks, by the kernels, with a cache.
+//! of each query. All forms of attention take this result: reference, blockwise, fused, and with a cache.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -85,14 +85,14 @@ impl<B: Backend> Mask<B> {
             if shape == wanted {
                 return Ok(());
             }
-            Err(Error::Shape(format!("`{name}` of the mask: {shape:?} must be {axes} = {wanted:?}")))
+            Err(Error::Shape(format!("`mask.{name}` is {shape:?}, but must be {axes} = {wanted:?}")))
         };
         let Self { causal, window, lengths, documents, pairs } = self;
-        Error::check(*window != Some(0), "window", 0, "must be at least 1: a query sees itself")?;
+        Error::check(*window != Some(0), "window", 0, "must be at least 1, because a query sees itself")?;
         let ordered = [("causal", *causal), ("window", window.is_some()), ("documents", documents.is_some())];
         if let Some((name, _)) = ordered.iter().find(|(_, is_set)| *is_set && query_time > key_time) {
             return Err(Error::Shape(format!(
-                "a mask with `{name}` needs as many keys as queries or more, but there are {query_time} queries \
+                "a mask with `{name}` needs at least as many keys as queries, but there are {query_time} queries \
                  and {key_time} keys"
             )));
         }
@@ -100,7 +100,7 @@ impl<B: Backend> Mask<B> {
             fits("lengths", "[batch]", &[lengths.len()], &[batch])?;
             if let Some(long) = lengths.iter().find(|length| **length > key_time) {
                 return Err(Error::Shape(format!(
-                    "`lengths` of the mask: {long} is more than the {key_time} keys"
+                    "`mask.lengths` contains {long}, more than the {key_time} keys"
                 )));
             }
         }
@@ -138,8 +138,8 @@ impl<B: Backend> Mask<B> {
     /// if all sequences are alike.
     pub fn visible_keys(&self, query_time: usize, key_time: usize) -> Vec<KeyRange> {
         let Self { causal, window, lengths, documents, .. } = self;
-        let of_lengths = lengths.as_ref().map(|lengths| lengths.len());
-        let batch = of_lengths.or(documents.as_ref().map(|documents| documents.len())).unwrap_or(1);
+        let num_lengths = lengths.as_ref().map(|lengths| lengths.len());
+        let batch = num_lengths.or(documents.as_ref().map(|documents| documents.len())).unwrap_or(1);
         let farthest = window.map_or(usize::MAX, |window| window - 1);
         let mut visible = Vec::with_capacity(batch * query_time);
         for sequence in 0..batch {
@@ -147,23 +147,23 @@ impl<B: Backend> Mask<B> {
             let documents = documents.as_ref().map(|documents| &documents[sequence]);
             let mut document = if documents.is_some() { 0..0 } else { 0..key_time };
             for query in 0..query_time {
-                let place = (key_time + query).saturating_sub(query_time);
+                let position = (key_time + query).saturating_sub(query_time);
                 if let Some(documents) = documents
-                    && !document.contains(&place)
+                    && !document.contains(&position)
                 {
-                    document = around(documents, place);
+                    document = around(documents, position);
                 }
-                let last = if *causal { place } else { place.saturating_add(farthest) };
+                let last = if *causal { position } else { position.saturating_add(farthest) };
                 let end = document.end.min(length).min(last.saturating_add(1));
-                let first = document.start.max(place.saturating_sub(farthest)).min(end);
+                let first = document.start.max(position.saturating_sub(farthest)).min(end);
                 visible.push(KeyRange { first: first as u32, end: end as u32 });
             }
         }
         visible
     }
 
-    /// Returns all hidden pairs in one tensor, whose first two axes are of size 1 if they are so in every part; `None`
-    /// if there are none.
+    /// Returns all hidden pairs in one tensor; `None` if there are none. Each of its first two axes has size 1 if it
+    /// has size 1 in every part.
     fn hidden_pairs(&self, key_time: usize) -> Option<Tensor<B, 3, Bool>> {
         let shapes = self.pairs.iter().map(|pairs| pairs.dims());
         let [batch, queries, _] = shapes.reduce(|a, b| [a[0].max(b[0]), a[1].max(b[1]), key_time])?;
@@ -186,11 +186,12 @@ impl<B: Backend> Mask<B> {
     }
 }
 
-/// Returns the range of adjacent positions around `place` that belong to the same document.
-fn around(documents: &[u32], place: usize) -> Range<usize> {
-    let is_other = |document: &u32| *document != documents[place];
-    let start = documents[..place].iter().rposition(is_other).map_or(0, |other| other + 1);
-    let end = documents[place..].iter().position(is_other).map_or(documents.len(), |other| place + other);
+/// Returns the range of adjacent positions around `position` that belong to the same document.
+fn around(documents: &[u32], position: usize) -> Range<usize> {
+    let is_other = |document: &u32| *document != documents[position];
+    let start = documents[..position].iter().rposition(is_other).map_or(0, |other| other + 1);
+    let end =
+        documents[position..].iter().position(is_other).map_or(documents.len(), |other| position + other);
     start..end
 }
 
@@ -234,7 +235,7 @@ impl<B: Backend> LoweredMask<B> {
     /// Returns everything hidden in one tensor, `[batch, 1, query_time, key_time]`; see [`Mask::hidden`].
     fn hidden(&self, device: &B::Device) -> Option<Tensor<B, 4, Bool>> {
         let Self { query_time, key_time, .. } = *self;
-        let out_of_sight = self.visible.as_ref().map(|visible| {
+        let out_of_range = self.visible.as_ref().map(|visible| {
             let batch = visible.len() / query_time;
             let ends = |end: fn(&KeyRange) -> u32| {
                 let ends: Vec<i64> = visible.iter().map(|keys| end(keys).into()).collect();
@@ -250,7 +251,7 @@ impl<B: Backend> LoweredMask<B> {
             }
         });
         let pairs = self.pairs.clone().map(|pairs| pairs.unsqueeze_dim::<4>(1)); // [batch, 1, query_time, key_time]
-        let parts = out_of_sight.into_iter().chain(pairs);
+        let parts = out_of_range.into_iter().chain(pairs);
         let batch = parts.clone().map(|part| part.dims()[0]).max()?;
         parts.map(|part| part.expand([batch, 1, query_time, key_time])).reduce(Tensor::bool_or)
     }

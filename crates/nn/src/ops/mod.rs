@@ -1,12 +1,12 @@
-//! The expensive operations of a model, one file each: composed of Burn's operations, and fused.
+//! The expensive operations of a model, one file each, in a reference form and a fused form.
 //!
-//! Each file has up to three forms of an operation. The composed form is a few lines of Burn's operations,
-//! differentiable wherever Burn is. The fused form calls the project's [kernels](crate::kernels), forward and backward.
-//! The functions that models call ([`linear()`], [`attention()`], ...) use the fused form if the kernels can read the
-//! tensors, else the composed one; [`Kernels`] makes the choice for the calling thread. They take Burn's `Linear` and
-//! `Embedding` unchanged, so that records and weights do not depend on the form.
+//! The reference form is a few lines of Burn's operations, differentiable wherever Burn is. The fused form calls the
+//! project's [kernels](crate::kernels), forward and backward. The functions that models call ([`linear()`],
+//! [`attention()`], ...) use the fused form if the kernels can read the tensors, otherwise the reference form;
+//! [`Kernels`] makes the choice for the calling thread. They take Burn's `Linear` and `Embedding` unchanged, so that
+//! records and weights do not depend on the form.
 //!
-//! All of Burn's backends support the composed form. The kernels read the tensors of burn-flex and, with the feature
+//! All of Burn's backends support the reference form. The kernels read the tensors of burn-flex and, with the feature
 //! `ndarray`, of burn-ndarray. With `wgpu` and `cuda`, differentiated attention is computed in blocks on GPUs.
 //!
 //! Modules check shapes before they call these functions; here a mismatch is a programming error and panics.

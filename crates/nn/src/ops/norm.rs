@@ -22,15 +22,15 @@ use crate::kernels::pool::{self, Buffer};
 use crate::role::{ParamRole, ParamRoles};
 
 choices! {
-    /// Which norm.
+    /// The kind of norm.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     #[serde(rename_all = "snake_case")]
     pub enum NormKind {
-        /// Layer norm: the mean is taken off, and the rest divided by its deviation.
+        /// Layer norm: subtracts the mean and divides by the standard deviation.
         #[default]
         Layer,
-        /// RMS norm: divided by the root mean square, without a shift (Llama's).
+        /// RMS norm: divides by the root mean square, without a shift, as in Llama.
         Rms,
     }
 }
@@ -141,7 +141,7 @@ impl Operation<3> for Settings {
     /// The mean and the inverse standard deviation of each row.
     type Saved = [Buffer; 2];
 
-    const READS: NormInputs<bool> = NormInputs { input: true, gamma: true, beta: true };
+    const BACKWARD_INPUTS: NormInputs<bool> = NormInputs { input: true, gamma: true, beta: true };
 
     /// The result is as large as the input, and recomputing it is cheap.
     const IS_CHEAP: bool = true;
@@ -151,7 +151,7 @@ impl Operation<3> for Settings {
         let rows = input.len() / inputs.input.width();
         let [mut output, mut mean, mut inverse_deviation] = [input.len(), rows, rows].map(pool::take);
         kernel::forward(&self.kernel(inputs), input, [&mut mean, &mut inverse_deviation], &mut output);
-        (inputs.input.place(output, inputs.input.shape()), [mean, inverse_deviation])
+        (inputs.input.with_values(output, inputs.input.shape()), [mean, inverse_deviation])
     }
 
     fn backward(

@@ -21,16 +21,16 @@ pub(super) trait Operation<const N: usize>: Clone + Debug + Send + Sync + 'stati
     type Saved: Debug + Send + Sync + 'static;
 
     /// The inputs that the backward pass reads.
-    const READS: Self::Inputs<bool>;
+    const BACKWARD_INPUTS: Self::Inputs<bool>;
 
     /// True if recomputing the result costs less than the memory of keeping it for the gradients of the operations that
     /// read it.
     const IS_CHEAP: bool = false;
 
-    /// Returns the result and the values for the backward pass, which may be incomplete if no gradient is wanted.
+    /// Returns the result and the values for the backward pass, which may be incomplete if no gradient is needed.
     fn forward(&self, inputs: &Self::Inputs<Input>) -> (Floats, Self::Saved);
 
-    /// Returns the gradients of the inputs given the gradient of the result; unwanted ones may be missing.
+    /// Returns the gradients of the inputs given the gradient of the result; unneeded ones may be missing.
     fn backward(
         &self,
         inputs: &Self::Inputs<Input>,
@@ -80,13 +80,13 @@ inputs! {
     One<1> { input }
 }
 
-/// An input of an operation in the form that the kernels read, kept for the backward pass only if that reads it. An
+/// An input of an operation in the form that the kernels read; kept for the backward pass only if needed there. An
 /// input that is never absent dereferences to its tensor.
 #[derive(Debug)]
 pub(super) struct Input {
     floats: Option<Floats>,
-    /// True if its gradient is wanted.
-    pub is_wanted: bool,
+    /// True if the gradient of the input is needed.
+    pub needs_gradient: bool,
 }
 
 impl Deref for Input {
@@ -100,12 +100,12 @@ impl Deref for Input {
 impl Input {
     /// Creates an input with an optional tensor.
     pub fn new(floats: Option<Floats>) -> Self {
-        Self { floats, is_wanted: false }
+        Self { floats, needs_gradient: false }
     }
 
     /// Wraps tensors as inputs; returns `None` if the kernels cannot read one of them.
     pub fn read<H: Host, const N: usize>(tensors: &[Option<FloatTensor<H>>; N]) -> Option<[Self; N]> {
-        let mut inputs = [const { Self { floats: None, is_wanted: false } }; N];
+        let mut inputs = [const { Self { floats: None, needs_gradient: false } }; N];
         for (input, tensor) in inputs.iter_mut().zip(tensors) {
             if let Some(tensor) = tensor {
                 input.floats = Some(Floats::new::<H>(tensor)?);
@@ -146,7 +146,7 @@ pub(super) fn gradients<O: Operation<N>, const N: usize>(
     let mut buffers = buffers.into_iter();
     let gradients = array::from_fn(|at| {
         let values = buffers.next()??;
-        Some(inputs[at].place(values, inputs[at].shape()))
+        Some(inputs[at].with_values(values, inputs[at].shape()))
     });
     gradients.into()
 }
@@ -162,7 +162,7 @@ pub(super) fn fused<B: Backend, O: Operation<N>, const N: usize, const D: usize>
 
 /// Runs an operation of one input even if the kernels are disabled. Returns `tensor` unchanged if the kernels cannot
 /// read it.
-pub(super) fn unfused<B: Backend, O: Operation<1>, const D: usize>(
+pub(super) fn run_with_kernels<B: Backend, O: Operation<1>, const D: usize>(
     tensor: &Tensor<B, D>,
     operation: O,
 ) -> Tensor<B, D> {

@@ -12,20 +12,20 @@ use serde::{Deserialize, Serialize};
 
 use super::host::{self, Floats};
 use super::kernels::choose;
-use super::operation::{Input, One, Operation, unfused};
+use super::operation::{Input, One, Operation, run_with_kernels};
 use crate::kernels::{self, pool};
 
-/// What the factors of a matrix product are rounded to.
+/// The precision to which the factors of a matrix product are rounded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
-    /// Single precision: not at all.
+    /// Single precision: no rounding.
     #[default]
     F32,
-    /// The range of single precision with 8 bits of it.
+    /// 8 significant bits with the range of single precision.
     Bf16,
-    /// 11 bits over a small range: gradients are scaled into it.
+    /// 11 significant bits with a small range, into which gradients are scaled.
     F16,
 }
 
@@ -52,16 +52,16 @@ impl Precision {
     }
 
     /// Returns true if the backend supports this precision on `device`.
-    pub fn is_served<B: Backend>(self, device: &B::Device) -> bool {
+    pub fn is_supported<B: Backend>(self, device: &B::Device) -> bool {
         match self.half() {
             None => true,
-            Some(FloatDType::BF16) if host::is_read::<B>() => true,
+            Some(FloatDType::BF16) if host::is_readable::<B>() => true,
             Some(half) => B::supports_dtype(device, DType::from(half)),
         }
     }
 
     /// Returns the corresponding precision of the kernels, or `None` if they do not support it.
-    pub fn of_kernels(self) -> Option<kernels::Precision> {
+    pub fn kernel_precision(self) -> Option<kernels::Precision> {
         match self {
             Self::F32 => Some(kernels::Precision::F32),
             Self::Bf16 => Some(kernels::Precision::Bf16),
@@ -79,11 +79,11 @@ impl Precision {
     /// which the gradient is divided afterwards. The factor is a power of two, which changes no digit. The gradient of
     /// one target's scores is then of order one, far from the smallest number in half precision.
     pub fn loss_scale(self, targets: usize) -> f64 {
-        /// The largest factor. It keeps sums over targets far from the largest number in half precision, 65,504.
-        const MOST: usize = 4_096;
+        /// The maximum factor, which keeps sums over targets far from the largest number in half precision, 65,504.
+        const MAX_SCALE: usize = 4_096;
         match self {
             Self::F32 | Self::Bf16 => 1.0,
-            Self::F16 => (1 << targets.clamp(1, MOST).ilog2()) as f64,
+            Self::F16 => (1 << targets.clamp(1, MAX_SCALE).ilog2()) as f64,
         }
     }
 
@@ -98,10 +98,10 @@ impl Precision {
 
 /// Returns the matrix product computed in the thread's precision; the result has the precision of `left`.
 pub(super) fn matmul<B: Backend, const D: usize>(left: Tensor<B, D>, right: Tensor<B, D>) -> Tensor<B, D> {
-    let round = |tensor: &Tensor<B, D>| unfused(tensor, Round);
+    let round = |tensor: &Tensor<B, D>| run_with_kernels(tensor, Round);
     match precision().half() {
         None => left.matmul(right),
-        Some(FloatDType::BF16) if host::is_read::<B>() => round(&left).matmul(round(&right)),
+        Some(FloatDType::BF16) if host::is_readable::<B>() => round(&left).matmul(round(&right)),
         Some(half) => {
             let whole = FloatDType::from(left.dtype());
             left.cast(half).matmul(right.cast(half)).cast(whole)
@@ -117,12 +117,12 @@ impl Operation<1> for Round {
     type Inputs<T> = One<T>;
     type Saved = ();
 
-    const READS: One<bool> = One { input: false };
+    const BACKWARD_INPUTS: One<bool> = One { input: false };
 
     fn forward(&self, One { input }: &One<Input>) -> (Floats, ()) {
         let mut rounded = pool::take(input.slice().len());
         kernels::round(input.slice(), &mut rounded);
-        (input.place(rounded, input.shape()), ())
+        (input.with_values(rounded, input.shape()), ())
     }
 
     fn backward(&self, _inputs: &One<Input>, (): (), gradient: &Floats) -> One<Option<Floats>> {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::ops::Kernels;
 
-    /// Compares a product's result and gradients by the kernels, by Burn's operations and in single precision.
+    /// Compares the result and gradients of a product from the kernels, Burn's operations and single precision.
     fn bf16_agrees<B: AutodiffBackend>() {
         let device = Default::default();
         B::seed(&device, 7);
@@ -167,10 +167,10 @@ mod tests {
         };
         let single = outcome(Precision::F32, Kernels::Fused);
         let fused = outcome(Precision::Bf16, Kernels::Fused);
-        let composed = outcome(Precision::Bf16, Kernels::Composed);
-        let [forward, ..] = distance(&fused, &composed);
+        let reference = outcome(Precision::Bf16, Kernels::Composed);
+        let [forward, ..] = distance(&fused, &reference);
         assert!(forward < 1e-5, "the same factors are rounded: {forward}");
-        for half in [&fused, &composed] {
+        for half in [&fused, &reference] {
             let apart = distance(half, &single);
             assert!(apart.iter().all(|apart| (1e-4..1e-2).contains(apart)), "{apart:?}");
         }

@@ -50,8 +50,8 @@ impl<B: Backend> Alibi<B> {
     /// Returns the bias by distance, `[heads, query_time + key_time - 1]`, in the layout of
     /// [`crate::ops::ScorePosition::Bias`].
     pub fn bias(&self, query_time: usize, key_time: usize) -> Tensor<B, 2> {
-        let places = 1 - query_time as i64..key_time as i64;
-        let back = Tensor::<B, 1, Int>::arange(places, &self.slopes.device());
+        let positions = 1 - query_time as i64..key_time as i64;
+        let back = Tensor::<B, 1, Int>::arange(positions, &self.slopes.device());
         let distance = match self.direction {
             Direction::Causal => back.clamp_min(0),
             Direction::Both => back.abs(),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bias_is_laid_out_by_distance() {
+    fn bias_columns_are_ordered_by_distance() {
         let bias = |direction, query_time, key_time| {
             let alibi = Alibi::<NdArray>::new(1, direction, &Default::default());
             (alibi.bias(query_time, key_time) * 256).into_data().to_vec::<f32>().unwrap()

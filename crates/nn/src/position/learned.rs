@@ -42,8 +42,8 @@ impl<B: Backend> Learned<B> {
         let ([context, _], end) = (self.weight.shape().dims(), start + time);
         ensure(end <= context, Error::Shape, || {
             format!(
-                "a sequence of {end} tokens is longer than the context of {context}, and learned positions end \
-                 there: shorten it, or train with another `position`"
+                "a sequence of {end} tokens is longer than the context of {context}, where learned positions end; \
+                 shorten it, or train with another `position`"
             )
         })?;
         Ok(self.weight.val().narrow(0, start, time))

@@ -21,7 +21,7 @@ mod sinusoidal;
 
 pub use alibi::Alibi;
 pub use learned::Learned;
-pub use random_sinusoidal::{RandomSinusoidal, evaluation_places};
+pub use random_sinusoidal::{RandomSinusoidal, evaluation_positions};
 pub use relative::Relative;
 pub use rotary::{RopeScaling, Rotary, Rotation};
 pub use sinusoidal::{Sinusoidal, sinusoids};
@@ -36,25 +36,25 @@ use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, ops::ScorePosition};
 
 choices! {
-    /// The position schemes, as `position` names them.
+    /// The position schemes: the values of `position`.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     #[serde(rename_all = "snake_case")]
     pub enum PositionScheme {
-        /// No positions: only the causal mask tells first from last.
+        /// No positions; only the causal mask conveys the order.
         None,
         /// A learned vector for each position, added to the embedding.
         #[default]
         Learned,
         /// Fixed sines and cosines, added to the embedding.
         Sinusoidal,
-        /// Those of places that are drawn, in training anew for each batch, from all up to `largest_position`.
+        /// Sines and cosines of positions drawn from all up to `largest_position`, redrawn for each batch in training.
         RandomSinusoidal uses ["largest_position"],
-        /// Queries and keys turned by an angle that grows with the position.
+        /// Queries and keys rotated by an angle proportional to the position.
         Rotary uses ["rope_theta", "rope_scaling", "rope_factor", "rope_low_frequency_factor", "rope_high_frequency_factor", "rope_original_context"],
         /// Scores lowered in proportion to the distance.
         Alibi,
-        /// A learned number for each head and range of distances, added to the scores.
+        /// A learned bias for each head and bucket of distances, added to the scores.
         Relative,
     }
 }
@@ -97,7 +97,7 @@ pub enum Position<B: Backend> {
     Rotary(Rotary<B>),
     /// Scores lowered in proportion to the distance.
     Alibi(Alibi<B>),
-    /// A learned number for each head and range of distances.
+    /// A learned bias for each head and bucket of distances.
     Relative(Relative<B>),
 }
 
@@ -123,7 +123,7 @@ impl PositionScheme {
     }
 
     /// Returns the number of positions of a model trained on sequences up to `context`; `None` if unlimited.
-    pub fn most_places(self, context: usize, largest_position: usize) -> Option<usize> {
+    pub fn max_positions(self, context: usize, largest_position: usize) -> Option<usize> {
         match self {
             Self::RandomSinusoidal => Some(largest_position),
             _ => self.ends_with_context().then_some(context),

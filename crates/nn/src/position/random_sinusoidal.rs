@@ -18,7 +18,7 @@ use crate::display::display_line;
 use crate::{Error, Result, error::ensure, ops};
 
 /// The seed of the positions in evaluation.
-const EVALUATION: u64 = 0;
+const EVALUATION_SEED: u64 = 0;
 
 /// Fixed sines and cosines of randomly drawn positions; no parameters.
 #[derive(Module, Debug)]
@@ -52,11 +52,11 @@ impl<B: Backend> RandomSinusoidal<B> {
         let device = self.table.device();
         let (seed, count) = match B::ad_enabled(&device) {
             true => (ops::next_seed(), start + time),
-            false => (EVALUATION, (start + time).max(self.context)),
+            false => (EVALUATION_SEED, (start + time).max(self.context)),
         };
-        let places = places(seed, count, largest).into_iter().skip(start).take(time);
-        let places = TensorData::new(places.map(|place| place as i64).collect(), [time]);
-        Ok(self.table.clone().select(0, Tensor::<B, 1, Int>::from_data(places, &device)))
+        let positions = positions(seed, count, largest).into_iter().skip(start).take(time);
+        let positions = TensorData::new(positions.map(|position| position as i64).collect(), [time]);
+        Ok(self.table.clone().select(0, Tensor::<B, 1, Int>::from_data(positions, &device)))
     }
 
     /// Checks that there are positions for `time` tokens.
@@ -67,8 +67,8 @@ impl<B: Backend> RandomSinusoidal<B> {
         let [largest, _] = self.table.dims();
         ensure(time <= largest, Error::Shape, || {
             format!(
-                "a sequence of {time} tokens is longer than the {largest} places of its random positions \
-                 (`largest_position`): shorten it"
+                "a sequence of {time} tokens is longer than the {largest} random positions (`largest_position`); \
+                 shorten it"
             )
         })
     }
@@ -76,16 +76,16 @@ impl<B: Backend> RandomSinusoidal<B> {
 
 /// Returns the positions drawn in evaluation for a sequence of `time` tokens, in ascending order. Sequences shorter
 /// than the context use the first positions of the draw for the context.
-pub fn evaluation_places(time: usize, largest: usize) -> Vec<usize> {
-    places(EVALUATION, time, largest)
+pub fn evaluation_positions(time: usize, largest: usize) -> Vec<usize> {
+    positions(EVALUATION_SEED, time, largest)
 }
 
 /// Draws `count` distinct positions below `largest`, in ascending order.
-fn places(seed: u64, count: usize, largest: usize) -> Vec<usize> {
-    let mut places =
+fn positions(seed: u64, count: usize, largest: usize) -> Vec<usize> {
+    let mut positions =
         index::sample(&mut ChaCha8Rng::seed_from_u64(seed), largest, count.min(largest)).into_vec();
-    places.sort_unstable();
-    places
+    positions.sort_unstable();
+    positions
 }
 
 #[cfg(test)]
@@ -103,12 +103,12 @@ mod tests {
     fn positions_are_increasing_and_cover_the_range() {
         let mut seen = [false; 23];
         for seed in 0..200 {
-            let places = places(seed, 5, 23);
-            assert!(places.is_sorted_by(|a, b| a < b) && places.len() == 5, "{places:?}");
-            places.into_iter().for_each(|place| seen[place] = true);
+            let positions = positions(seed, 5, 23);
+            assert!(positions.is_sorted_by(|a, b| a < b) && positions.len() == 5, "{positions:?}");
+            positions.into_iter().for_each(|position| seen[position] = true);
         }
         assert_eq!(seen, [true; 23]);
-        assert_eq!(places(3, 23, 23), (0..23).collect::<Vec<_>>());
+        assert_eq!(positions(3, 23, 23), (0..23).collect::<Vec<_>>());
     }
 
     #[test]
@@ -130,10 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_tokens_than_places() {
+    fn sequences_beyond_largest_position_are_errors() {
         let position = RandomSinusoidal::<NdArray>::new(5, 11, 7, &Default::default());
         assert_eq!(rows(&position, 0, 11).len(), 11);
         let error = position.embedding(5, 7).unwrap_err().to_string();
-        assert!(error.starts_with("a sequence of 12 tokens is longer than the 11 places"), "{error}");
+        assert!(
+            error.starts_with("a sequence of 12 tokens is longer than the 11 random positions"),
+            "{error}"
+        );
     }
 }

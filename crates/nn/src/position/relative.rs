@@ -15,7 +15,7 @@ use crate::role::{ParamRole, ParamRoles};
 pub const BUCKETS: usize = 32;
 
 /// The distance from which on all keys share the last bucket, as in T5.
-pub const LARGEST_DISTANCE: usize = 128;
+pub const MAX_DISTANCE: usize = 128;
 
 /// Returns the bucket of a key that is `back` positions before the query (after it if negative).
 ///
@@ -71,9 +71,9 @@ impl<B: Backend> Relative<B> {
     /// Returns the bias by distance, `[heads, query_time + key_time - 1]`, in the layout of
     /// [`crate::ops::ScorePosition::Bias`].
     pub fn bias(&self, query_time: usize, key_time: usize) -> Tensor<B, 2> {
-        let places = 1 - query_time as i64..key_time as i64;
+        let positions = 1 - query_time as i64..key_time as i64;
         let buckets: Vec<i64> =
-            places.map(|back| bucket(back, self.direction, BUCKETS, LARGEST_DISTANCE) as i64).collect();
+            positions.map(|back| bucket(back, self.direction, BUCKETS, MAX_DISTANCE) as i64).collect();
         let count = buckets.len();
         let weight = self.weight.val();
         let buckets = Tensor::<B, 1, Int>::from_data(TensorData::new(buckets, [count]), &weight.device());
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn buckets_are_exact_near_and_shared_far() {
-        let causal = |back| bucket(back, Direction::Causal, BUCKETS, LARGEST_DISTANCE);
+        let causal = |back| bucket(back, Direction::Causal, BUCKETS, MAX_DISTANCE);
         assert_eq!([0, 1, 15].map(causal), [0, 1, 15]);
         assert_eq!(causal(16), 16);
         assert!(causal(40) < causal(80), "far distances still differ");
@@ -96,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_have_buckets_of_their_own() {
-        let both = |back| bucket(back, Direction::Both, BUCKETS, LARGEST_DISTANCE);
+    fn both_directions_have_separate_buckets() {
+        let both = |back| bucket(back, Direction::Both, BUCKETS, MAX_DISTANCE);
         assert_eq!([0, 3, -3, 1_000, -1_000].map(both), [0, 3, 19, 15, 31]);
     }
 }

@@ -27,17 +27,17 @@ use crate::display::display_line;
 use crate::ops::ScorePosition;
 
 choices! {
-    /// How much more slowly rotary positions turn than their angles say.
+    /// The scaling of the frequencies of rotary positions.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     #[serde(rename_all = "snake_case")]
     pub enum RopeScaling {
-        /// As they say.
+        /// No scaling.
         #[default]
         None,
-        /// All by the same factor.
+        /// All frequencies are divided by the factor.
         Linear uses ["rope_factor"],
-        /// Slow planes by the factor, fast ones not, those between by part of it.
+        /// Low frequencies are divided by the factor, high ones are unchanged, and those between are interpolated.
         Llama3 uses ["rope_factor", "rope_low_frequency_factor", "rope_high_frequency_factor", "rope_original_context"],
     }
 }
@@ -79,30 +79,30 @@ impl Rotation {
     }
 }
 
-/// The largest number of positions whose tables are computed with the model. Few sequences are longer, and a context
+/// The maximum number of positions whose tables are computed with the model. Few sequences are longer, but a context
 /// may be a hundred times as long.
-const USUAL: usize = 8192;
+const MAX_EAGER_POSITIONS: usize = 8192;
 
 /// Cosines and sines, one row per position, as far as they were requested.
 #[derive(Debug, Clone, Default)]
 struct Tables([Vec<f32>; 2]);
 
 impl Tables {
-    /// Extends the tables to `places` positions.
-    fn extend(&mut self, rotation: Rotation, d_head: usize, places: usize) {
+    /// Extends the tables to `positions` positions.
+    fn extend(&mut self, rotation: Rotation, d_head: usize, positions: usize) {
         let frequencies = rotation.frequencies(d_head);
-        let made = self.0[0].len() / frequencies.len();
+        let computed = self.0[0].len() / frequencies.len();
         for (table, of) in self.0.iter_mut().zip([f64::cos, f64::sin]) {
-            let of_place =
-                |place| frequencies.iter().map(move |frequency| of(place as f64 * frequency) as f32);
-            table.extend((made..places).flat_map(of_place));
+            let row =
+                |position| frequencies.iter().map(move |frequency| of(position as f64 * frequency) as f32);
+            table.extend((computed..positions).flat_map(row));
         }
     }
 
-    /// Returns the first `places` rows, each table `[places, pairs]`.
-    fn tensors<B: Backend>(&self, [places, pairs]: [usize; 2], device: &B::Device) -> [Tensor<B, 2>; 2] {
+    /// Returns the first `positions` rows, each table `[positions, pairs]`.
+    fn tensors<B: Backend>(&self, [positions, pairs]: [usize; 2], device: &B::Device) -> [Tensor<B, 2>; 2] {
         self.0.each_ref().map(|table| {
-            let data = TensorData::new(table[..places * pairs].to_vec(), [places, pairs]);
+            let data = TensorData::new(table[..positions * pairs].to_vec(), [positions, pairs]);
             Tensor::from_data(data, device)
         })
     }
@@ -112,7 +112,7 @@ impl Tables {
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub struct Rotary<B: Backend> {
-    /// The cosines, `[places, d_head / 2]`, up to the context or `USUAL` positions.
+    /// The cosines, `[positions, d_head / 2]`, up to the context or `MAX_EAGER_POSITIONS` positions.
     cosine: Tensor<B, 2>,
     /// The sines, with the same shape as `cosine`.
     sine: Tensor<B, 2>,
@@ -133,16 +133,16 @@ display_line!(Rotary, self => {
 impl<B: Backend> Rotary<B> {
     /// Creates tables of `context` positions for heads of this width, which must be even.
     pub fn new(context: usize, d_head: usize, rotation: Rotation, device: &B::Device) -> Self {
-        let (mut tables, places) = (Tables::default(), context.min(USUAL));
-        tables.extend(rotation, d_head, places);
-        let [cosine, sine] = tables.tensors([places, d_head / 2], device);
+        let (mut tables, positions) = (Tables::default(), context.min(MAX_EAGER_POSITIONS));
+        tables.extend(rotation, d_head, positions);
+        let [cosine, sine] = tables.tensors([positions, d_head / 2], device);
         Self { cosine, sine, rotation, longer: Arc::default() }
     }
 
     /// Returns the tables of the first `time` positions.
     pub fn scores(&self, time: usize) -> ScorePosition<B> {
-        let [places, pairs] = self.cosine.dims();
-        if time <= places {
+        let [positions, pairs] = self.cosine.dims();
+        if time <= positions {
             let [cosine, sine] = [&self.cosine, &self.sine].map(|table| table.clone().narrow(0, 0, time));
             return ScorePosition::Rotation { cosine, sine };
         }
@@ -177,11 +177,11 @@ mod tests {
         let query = Tensor::<NdArray, 3>::from_floats([[[0.9, 0.2, 0.5, 0.7, 0.1, 0.4]]], &device);
         let key = Tensor::<NdArray, 3>::from_floats([[[0.3, 0.8, 0.6, 0.1, 0.9, 0.5]]], &device);
         // The same two vectors at every position: their scores must be constant along each diagonal.
-        let turned = |x: &Tensor<NdArray, 3>| {
+        let rotated = |x: &Tensor<NdArray, 3>| {
             let [cosine, sine] = tables(7);
             rotate(x.clone().repeat_dim(1, 7), cosine, sine).reshape([7, 6])
         };
-        let scores: Tensor<NdArray, 2> = turned(&query).matmul(turned(&key).transpose());
+        let scores: Tensor<NdArray, 2> = rotated(&query).matmul(rotated(&key).transpose());
         let inner = scores.clone().slice([0..6, 0..6]).into_data();
         let shifted = scores.clone().slice([1..7, 1..7]).into_data();
         inner.assert_approx_eq::<f32>(&shifted, Tolerance::absolute(1e-5));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_beyond_the_context_continue_it() {
+    fn longer_tables_extend_shorter_ones() {
         let longer = tables(7).map(|table| table.narrow(0, 0, 3).into_data());
         assert_eq!(longer, tables(3).map(|table| table.into_data()));
     }
@@ -200,8 +200,8 @@ mod tests {
     fn long_contexts_extend_rotary_tables_on_demand() {
         let rotation = ModelConfig::default().rotation();
         let rotary = Rotary::<NdArray>::new(131_072, 6, rotation, &Default::default());
-        assert_eq!(rotary.cosine.dims(), [USUAL, 3]);
-        for time in [USUAL + 7, USUAL + 3, 3 * USUAL] {
+        assert_eq!(rotary.cosine.dims(), [MAX_EAGER_POSITIONS, 3]);
+        for time in [MAX_EAGER_POSITIONS + 7, MAX_EAGER_POSITIONS + 3, 3 * MAX_EAGER_POSITIONS] {
             let ScorePosition::Rotation { cosine, sine } = rotary.clone().scores(time) else { panic!() };
             for (table, of) in [(cosine, f64::cos as fn(f64) -> f64), (sine, f64::sin)] {
                 assert_eq!(table.dims(), [time, 3]);
@@ -211,12 +211,12 @@ mod tests {
                 assert_eq!(last, angles.map(|angle| of(angle) as f32).collect::<Vec<_>>(), "{time}");
             }
         }
-        let made = rotary.longer.lock().unwrap().0[0].len();
-        assert_eq!(made, 4 * USUAL * 3, "what was made for one copy of a model serves all");
+        let computed = rotary.longer.lock().unwrap().0[0].len();
+        assert_eq!(computed, 4 * MAX_EAGER_POSITIONS * 3, "all copies of a model share the tables");
     }
 
     #[test]
-    fn scaling_slows_what_it_says() {
+    fn scaling_lowers_the_expected_frequencies() {
         let plain = Rotation { theta: 100.0, ..ModelConfig::default().rotation() };
         let linear = Rotation { scaling: RopeScaling::Linear, factor: 4.0, ..plain };
         assert_eq!(plain.frequencies(4), [1.0, 0.1]);

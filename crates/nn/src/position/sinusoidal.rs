@@ -14,9 +14,9 @@ use crate::display::display_line;
 
 /// Returns the interleaved sines and cosines of `time` positions, `[time, d_model]`.
 pub fn sinusoids<B: Backend>(time: usize, d_model: usize, device: &B::Device) -> Tensor<B, 2> {
-    let table = (0..time).flat_map(|place| {
+    let table = (0..time).flat_map(|position| {
         (0..d_model).map(move |column| {
-            let angle = place as f64 * frequency(10_000.0, column / 2, d_model);
+            let angle = position as f64 * frequency(10_000.0, column / 2, d_model);
             if column % 2 == 0 { angle.sin() as f32 } else { angle.cos() as f32 }
         })
     });

@@ -12,7 +12,7 @@ function addressOf() {
   for (const { kind, layer, head, strength, position } of input.heads) parts.push(["head", [kind, layer, head, strength, ...(position === null ? [] : [position])].join("_")]);
   for (const { kind, layer, head, tokens, source } of input.frozen) parts.push(["frozen", [kind, layer, head, joined(tokens), ...(source ? [joined(source)] : [])].join("_")]);
   const { kind, layer, head, query, key, view } = state;
-  parts.push(["shown", state.sample === TYPED ? [kind, layer, head, query, key, view, Number(state.difference)].join("_") : ""]);
+  parts.push(["shown", state.sample === TYPED_SAMPLE ? [kind, layer, head, query, key, view, Number(state.difference)].join("_") : ""]);
   return `#${parts.filter(([, value]) => value !== "").map(([name, value]) => `${name}=${value}`).join("&")}`;
 }
 
@@ -54,7 +54,7 @@ function readAddress(address) {
   };
   const shown = one("shown")?.split("_");
   if (!shown) return { input: found, shown: null };
-  const [query, key] = [below(shown[3], MOST_TOKENS), below(shown[4], MOST_TOKENS)];
+  const [query, key] = [below(shown[3], MAX_TOKENS), below(shown[4], MAX_TOKENS)];
   return { input: found, shown: { ...headOf(shown), query, key, view: shown[5] === "tokens" ? "tokens" : "matrix", difference: shown[6] === "1" } };
 }
 
@@ -64,7 +64,7 @@ async function restoreAddress() {
   try {
     found = readAddress(location.hash);
   } catch {
-    unknownAddress = "the address holds a state that does not fit this model, and is left out";
+    unknownAddress = "the state in the address does not fit this model and is ignored";
     const { refused, text } = remark();
     say(text, refused);
     return false;
@@ -72,7 +72,7 @@ async function restoreAddress() {
   if (!found) return false;
   await change(found.input);
   if (found.shown && answered) {
-    const { queries, keys } = maps(TYPED, found.shown.kind);
+    const { queries, keys } = maps(TYPED_SAMPLE, found.shown.kind);
     const { query, key } = found.shown;
     showTyped({ ...found.shown, position: Math.min(query, answered.tokens.length - 1), query: Math.min(query, queries.length - 1), key: Math.min(key, keys.length - 1) });
   }

@@ -1,22 +1,22 @@
 // Explanations of the panels: terms with their definitions, and the switch that hides the explanatory text.
 
-/** The definitions of the page's terms, worded for an introduction to attention. */
+/** The definitions of the page's terms, as in docs/terminology.md. */
 const TERMS = {
-  token: "A piece of the input that the model reads at once: a character, a word, a number or a few letters.",
-  query: "The position that looks: its row says how much it takes from each position.",
-  key: "A position that is looked at: its column says who takes from it.",
-  weight: "The share of a query's attention that a key gets. The weights of a query sum to 1.",
-  head: "One of several attentions that a layer computes side by side, each with weights of its own.",
-  layer: "One step of the model. Each layer reads what the layers before it wrote.",
-  probability: "How sure the model is of a next token, from 0 to 1. Over all tokens it sums to 1.",
-  loss: "The surprise at the true next tokens: minus the logarithm of their probability, in nats, in the mean. Lower is better.",
-  temperature: "Divides the logits: below 1 the likely becomes likelier, above 1 less so; 0 always takes the likeliest.",
-  "top-k": "Draws from the k likeliest tokens alone.",
-  "top-p": "Draws from the likeliest tokens whose probabilities together reach p.",
-  ablation: "Leaving a head out, and seeing how much the loss rises: what the prediction owes to it.",
-  induction: "Looking at what followed the same token when it came before: how a model continues a pattern that it sees.",
+  token: "A unit of a sequence: a character, a word, a number or a few letters.",
+  query: "The position that attends. Its row shows how much weight it puts on each key.",
+  key: "A position that is attended to. Its column shows how much weight each query puts on it.",
+  weight: "The share of a query's attention that a key gets; the weights of a query sum to 1 (softmax of its scores).",
+  head: "One of several attention operations that a layer computes in parallel, each with its own projections. Layers and heads count from 0.",
+  layer: "One stage of the model, which reads the output of all layers before it.",
+  probability: "How certain the model is of a next token, from 0 to 1; over all tokens it sums to 1.",
+  loss: "The mean negative log-probability of the true next tokens, in nats; lower is better, and 1 nat is 1.443 bits.",
+  temperature: "The divisor of the logits: values below 1 sharpen the distribution, values above 1 flatten it, and 0 always takes the most likely token.",
+  "top-k": "Sampling from the k most likely tokens only.",
+  "top-p": "Sampling from the most likely tokens whose probabilities add up to at least p.",
+  ablation: "Removing the output of a component; the rise of the loss is its importance.",
+  induction: "Attending to the token after an earlier occurrence of the current token, which continues repeated patterns.",
   pattern: "The attention weights of a head on one sequence.",
-  floor: "The loss of the best predictor there can be: what is random cannot be foreseen.",
+  floor: "The loss of the optimal predictor, which cannot predict random tokens.",
 };
 
 /** Makes each `[data-term]` show its definition on hover, focus and click. */

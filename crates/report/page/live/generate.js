@@ -48,13 +48,13 @@ function drawCandidates() {
   at("candidates").replaceChildren(...largest(plain, Math.min(CANDIDATES, plain.length)).map((id) => {
     const token = live.tokenizer.token(id);
     const share = list.get(id) ?? 0;
-    const button = element("button", { type: "button", class: "candidate", "data-id": id, "aria-label": `take ${isolated(short(token, 60))}, probability ${fixed(share, 4)}` }, tokenElement(token));
+    const button = element("button", { type: "button", class: "candidate", "data-id": id, "aria-label": `append ${isolated(short(token, 60))}, probability ${fixed(share, 4)}` }, tokenElement(token));
     button.addEventListener("click", () => {
       isFlowing = false;
       append(id);
     });
     const was = were ? ` (was ${fixed(were[id], 3)})` : "";
-    return barRow([button], share, (share > 0 ? fixed(share, 3) : "left out") + was, { "data-id": id, "data-probability": share, class: share > 0 ? "" : "cut" });
+    return barRow([button], share, (share > 0 ? fixed(share, 3) : "excluded") + was, { "data-id": id, "data-probability": share, class: share > 0 ? "" : "cut" });
   }));
   at("candidates").children[focused]?.querySelector("button").focus();
 }
@@ -108,7 +108,7 @@ async function flow() {
 
 function markFlow() {
   at("flow").setAttribute("aria-pressed", isFlowing);
-  at("flow").replaceChildren(isFlowing ? "Stop" : "Let it flow");
+  at("flow").replaceChildren(isFlowing ? "Stop" : "Generate");
 }
 
 function startGenerate() {

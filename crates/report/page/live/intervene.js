@@ -20,7 +20,7 @@ function setStrength(place, strength, options) {
 }
 
 function setChosenStrength(strength, options) {
-  const shownAlready = state.sample === TYPED;
+  const shownAlready = state.sample === TYPED_SAMPLE;
   const { kind, layer, head } = state;
   const done = setStrength({ kind, layer, head, position: scope() }, strength, options);
   if (!shownAlready) showTyped({ layer, head });
@@ -43,21 +43,21 @@ function drawIntervene() {
   at("strength-text").replaceChildren(strength === 0 ? "off" : fixed(strength, 2));
   at("strength").setAttribute("aria-valuetext", strength === 0 ? "off" : fixed(strength, 2));
   at("switch-off").setAttribute("aria-pressed", strength === 0);
-  at("switch-off").replaceChildren(strength === 0 ? "Switch on again" : "Switch off");
-  at("here-only-at").replaceChildren(`only at the query at ${state.query}`);
+  at("switch-off").replaceChildren(strength === 0 ? "Switch on" : "Switch off");
+  at("here-only-at").replaceChildren(`only for the query at position ${state.query}`);
   at("freeze").checked = input.frozen.some(isHead);
-  at("intervene-on").hidden = state.sample === TYPED;
+  at("intervene-on").hidden = state.sample === TYPED_SAMPLE;
   const whole = maps().bin === 1;
   at("difference").checked = state.difference;
   at("difference").disabled = !maps().was;
-  at("difference-field").hidden = !whole || state.sample !== TYPED;
+  at("difference-field").hidden = !whole || state.sample !== TYPED_SAMPLE;
 }
 
 /** Marks the thumbnails of changed heads. */
 function markChanged() {
   for (const [name, button] of thumbnails) {
     const [layer, head] = name.split(" ").map(Number);
-    const of = ({ kind, layer: l, head: h }) => state.sample === TYPED && kind === state.kind && l === layer && h === head;
+    const of = ({ kind, layer: l, head: h }) => state.sample === TYPED_SAMPLE && kind === state.kind && l === layer && h === head;
     button.classList.toggle("changed", input.heads.some(of) || input.frozen.some(of));
   }
 }
@@ -68,18 +68,18 @@ const headInWords = ({ kind, layer, head }) => `${data.maps[0].length > 1 ? `${K
 /** Returns all changes in words, each with a function that undoes it. */
 function changesInWords() {
   const heads = input.heads.map((place) => ({
-    text: `${headInWords(place)} ${place.strength === 0 ? "off" : `at strength ${fixed(place.strength, 2)}`}${place.position === null ? "" : ` for the query at ${place.position}`}`,
+    text: `${headInWords(place)} ${place.strength === 0 ? "off" : `at strength ${fixed(place.strength, 2)}`}${place.position === null ? "" : ` for the query at position ${place.position}`}`,
     back: () => setStrength(place, 1),
   }));
   const frozen = input.frozen.map((place) => ({
-    text: `${headInWords(place)} held fast`,
+    text: `${headInWords(place)}: pattern frozen`,
     back: () => change({ frozen: input.frozen.filter((other) => other !== place) }),
   }));
   const exchanged = input.before === null ? [] : input.before.flatMap((id, position) => {
     const place = position + input.first;
     if (input.tokens[place] === id || input.tokens[place] === undefined) return [];
     const [now, was] = [input.tokens[place], id].map((id) => isolated(short(live.tokenizer.token(id))));
-    return [{ text: `${now} instead of ${was} at ${position}`, back: () => exchange(place, id) }];
+    return [{ text: `${now} instead of ${was} at position ${position}`, back: () => exchange(place, id) }];
   });
   return [...exchanged, ...heads, ...frozen];
 }
@@ -88,7 +88,7 @@ function drawChanges() {
   const list = changesInWords();
   at("changes").hidden = list.length === 0;
   at("changes").replaceChildren(...list.map(({ text, back }) => {
-    const button = element("button", { type: "button", "aria-label": `take back: ${text}` }, "×");
+    const button = element("button", { type: "button", "aria-label": `undo: ${text}` }, "×");
     button.addEventListener("click", () => {
       back();
       at("undo").focus();
@@ -116,9 +116,9 @@ function drawEffect({ input: asked, tokens, probabilities, were }) {
   const line = [];
   if (Math.abs(most.by) >= 5e-4) {
     const { position, target } = most;
-    line.push("Changed most: after ", tokenElement(live.tokenizer.token(tokens[position])), ` at ${position} the probability of `, tokenElement(live.tokenizer.token(target)), ` goes ${from(probabilities[position], were[position], target)}. `);
+    line.push("Largest change: after ", tokenElement(live.tokenizer.token(tokens[position])), ` at ${position}, the probability of `, tokenElement(live.tokenizer.token(target)), ` changes ${from(probabilities[position], were[position], target)}. `);
   }
-  if (end !== undefined && Math.abs(probabilities[last][end] - were[last][end]) >= 5e-4) line.push("At the end that of ", tokenElement(live.tokenizer.token(end)), ` goes ${from(probabilities[last], were[last], end)}.`);
+  if (end !== undefined && Math.abs(probabilities[last][end] - were[last][end]) >= 5e-4) line.push("At the end, the probability of ", tokenElement(live.tokenizer.token(end)), ` changes ${from(probabilities[last], were[last], end)}.`);
   effect.replaceChildren(...line);
 }
 

@@ -2,13 +2,13 @@
 // show like the others.
 
 /** The index of the typed sequence. */
-const TYPED = data.readings.length;
+const TYPED_SAMPLE = data.readings.length;
 /** The maximum number of input tokens: the context, or 512 if that is more. All pairs of tokens are drawn. */
-const MOST_TOKENS = live ? Math.max(live.config.context ?? 0, 512) : 0;
+const MAX_TOKENS = live ? Math.max(live.config.context ?? 0, 512) : 0;
 /** The maximum number of input characters; a longer text has too many tokens in any case, and is not tokenized. */
-const MOST_CHARACTERS = 64 * Math.max(MOST_TOKENS, live?.config.source_context ?? 0);
+const MAX_CHARACTERS = 64 * Math.max(MAX_TOKENS, live?.config.source_context ?? 0);
 /** The maximum number of changes that can be undone. */
-const MOST_UNDONE = 200;
+const MAX_UNDO_STEPS = 200;
 
 /**
  * @typedef {{kind: string, layer: number, head: number, strength: number, position: number | null}} Strength the
@@ -38,7 +38,7 @@ const refusalViews = [];
 /** Changes the input and records the change for undo; consecutive typing is undone in one step. */
 function change(changes, { typing = false } = {}) {
   if (!(typing && undone.at(-1)?.typing)) undone.push({ input, typing });
-  if (undone.length > MOST_UNDONE) undone.shift();
+  if (undone.length > MAX_UNDO_STEPS) undone.shift();
   // The typed text stays unchanged if only heads are changed.
   const keepsText = typing || changes.tokens === undefined;
   if (!keepsText) unreadable = "";
@@ -67,18 +67,18 @@ function remark() {
   const [tokens, { context, source_context, ends_with_context: ends }] = [readTokens(), live.config];
   const refused = (text) => ({ refused: true, text });
   if (unreadable) return refused(unreadable);
-  if (tokens.length === 0) return refused("the input is empty: give at least one token to look at");
-  if (live.config.encoder_decoder && !(input.source?.length > 0)) return refused("an encoder-decoder answers a source: give it one");
+  if (tokens.length === 0) return refused("the input is empty; type at least one token");
+  if (live.config.encoder_decoder && !(input.source?.length > 0)) return refused("an encoder-decoder answers a source; type one");
   const sides = [["input", tokens.length, context], ["source", input.source?.length ?? 0, source_context]];
   const [longest] = sides.filter(([, time, context]) => context !== null && time > context);
-  const longer = longest && `the ${longest[0]} of ${longest[1]} tokens is longer than the context of ${longest[2]} that the model was trained on`;
-  if (longer && ends) return refused(`${longer}, where its learned positions end: shorten it`);
+  const longer = longest && `the ${longest[0]} of ${longest[1]} tokens is longer than the training context of ${longest[2]} tokens`;
+  if (longer && ends) return refused(`${longer}, beyond which there are no learned positions; shorten it`);
   for (const [what, time, context] of sides) {
-    const most = Math.max(context ?? 0, MOST_TOKENS);
-    if (time > most) return refused(`this page reads at most ${most} tokens, and these are ${time}: shorten the ${what}`);
+    const most = Math.max(context ?? 0, MAX_TOKENS);
+    if (time > most) return refused(`this page reads at most ${most} tokens, but the input has ${time}; shorten the ${what}`);
   }
-  if (longer) return { refused: false, text: `${longer}: its positions carry on there, but it never saw such` };
-  if (input.first > 0) return { refused: false, text: `the context of ${context} tokens was full: the last ${tokens.length} are read, the ${input.first} before are forgotten` };
+  if (longer) return { refused: false, text: `${longer}; the model extrapolates to positions it was not trained on` };
+  if (input.first > 0) return { refused: false, text: `the context of ${context} tokens is full; the last ${tokens.length} are read, the ${input.first} before them are dropped` };
   return { refused: false, text: "" };
 }
 
@@ -142,7 +142,7 @@ async function ask(asked) {
   if (refused) return;
   const given = await interventions(asked);
   const answer = await live.forward(tokens, { source: asked.source, interventions: given });
-  if (!answer.logits.every(Number.isFinite)) throw new Error("the logits for this input are not finite numbers: change the input or take back the changes");
+  if (!answer.logits.every(Number.isFinite)) throw new Error("the logits for this input are not finite; change the input or undo the changes");
   const reference = await untouched(asked, tokens);
   take({ input: asked, tokens, source: asked.source, answer, reference });
 }
@@ -162,7 +162,7 @@ function say(text, refused = false) {
 function markRefused() {
   if (isRefused) for (const id of ["input-loss", "effect"]) at(id).replaceChildren();
   if (isRefused) at("input-loss").dataset.loss = "";
-  const isStale = isRefused && state.sample === TYPED;
+  const isStale = isRefused && state.sample === TYPED_SAMPLE;
   for (const note of document.querySelectorAll(".stale-note")) note.toggleAttribute("hidden", !isStale);
   for (const id of ["explorer", "thumbnails", "predictions-count", "predictions", "prediction"]) at(id).classList.toggle("stale", isStale);
 }
@@ -195,17 +195,17 @@ function take(fresh) {
   const were = reference && probabilitiesOf(reference, reference.tokens.length);
   const probability = (rows, position, id) => rows?.[position]?.[id];
   answered = { ...fresh, probabilities, were, losses: surprises(probabilities, tokens), lossesBefore: were && surprises(were, reference.tokens) };
-  data.readings[TYPED] = {
+  data.readings[TYPED_SAMPLE] = {
     sequence: "your input",
     source: source?.map(name) ?? null,
     inputs: tokens.map(name),
     targets: tokens.map((_, position) => (position + 1 === tokens.length ? null
       : { id: tokens[position + 1], text: name(tokens[position + 1]), probability: probability(probabilities, position, tokens[position + 1]),
         was: probability(were, position, tokens[position + 1]), role: "unknown" })),
-    likeliest: probabilities.map((row, position) => largest(row, 5).map((id) => ({ id, token: name(id), probability: row[id], was: probability(were, position, id) }))),
+    most_likely: probabilities.map((row, position) => largest(row, 5).map((id) => ({ id, token: name(id), probability: row[id], was: probability(were, position, id) }))),
   };
-  data.maps[TYPED] = data.maps[0].map(({ kind }) => ({ kind, start: 0, bin: 1, visible: kind === "decoder" ? answer.visible : null }));
-  for (const { kind, visible } of data.maps[TYPED]) unpacked.set(`${TYPED} ${kind}`, answerMaps(kind, visible, answer, reference));
+  data.maps[TYPED_SAMPLE] = data.maps[0].map(({ kind }) => ({ kind, start: 0, bin: 1, visible: kind === "decoder" ? answer.visible : null }));
+  for (const { kind, visible } of data.maps[TYPED_SAMPLE]) unpacked.set(`${TYPED_SAMPLE} ${kind}`, answerMaps(kind, visible, answer, reference));
   for (const view of answerViews) view(answered);
 }
 
@@ -217,7 +217,7 @@ const mean = (values) => values.reduce((sum, value) => sum + value, 0) / Math.ma
 
 /** Returns the maps of an answer in the format of the page's own sequences; `was` returns a weight before the changes. */
 function answerMaps(kind, visible, answer, reference) {
-  const [queries, keys] = KINDS[kind].sides.map((side) => places(data.readings[TYPED][side], 1));
+  const [queries, keys] = KINDS[kind].sides.map((side) => places(data.readings[TYPED_SAMPLE][side], 1));
   const weights = answer.weights[kind];
   const sees = seeing(visible, keys.length);
   const within = (query, key) => query < queries.length && key >= sees(query)[0] && key < Math.min(keys.length, sees(query)[1]);
@@ -234,9 +234,9 @@ function answerMaps(kind, visible, answer, reference) {
 function showTyped(changes = {}) {
   if (!answered) return;
   const last = answered.tokens.length - 1;
-  if (state.sample !== TYPED) {
+  if (state.sample !== TYPED_SAMPLE) {
     ended = last;
-    update({ sample: TYPED, query: last, position: last, ...changes });
+    update({ sample: TYPED_SAMPLE, query: last, position: last, ...changes });
     return changes.key === undefined && update(strongest());
   }
   const { queries, keys } = maps();

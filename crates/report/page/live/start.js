@@ -16,10 +16,10 @@ async function startLive() {
   refusalViews.push(markRefused);
   answerViews.push(() => {
     if (isFirst) {
-      for (const id of ["sample", "predicted-sample"]) at(id).append(element("option", { value: TYPED }, "your input"));
+      for (const id of ["sample", "predicted-sample"]) at(id).append(element("option", { value: TYPED_SAMPLE }, "your input"));
     }
     // Typed input is shown, the initial input is not.
-    if (state.sample === TYPED || !isFirst) showTyped();
+    if (state.sample === TYPED_SAMPLE || !isFirst) showTyped();
     isFirst = false;
     drawChanges();
     drawIntervene();

@@ -1,26 +1,26 @@
 // A tour in five steps of the findings of the run's analysis: a head that the prediction depends on, shown on a sequence
 // where it matters, then switched off, and the head that it reads from.
 
-const DOES = {
-  previous_token: "looks at the token before",
-  induction: "looks at what followed the same token earlier",
-  duplicate: "looks at the same token earlier",
-  itself: "looks at its own token",
-  first_token: "rests on the first token",
-  separator: "looks at one token wherever it stands",
-  positional: "looks by position, whatever the tokens",
-  copying: "makes the tokens that it looks at likelier",
+const KIND_DESCRIPTIONS = {
+  previous_token: "attends to the previous token",
+  induction: "attends to the token after an earlier occurrence of the same token",
+  duplicate: "attends to earlier occurrences of the same token",
+  itself: "attends to its own token",
+  first_token: "attends to the first token, an attention sink",
+  separator: "attends to one token wherever it occurs",
+  positional: "attends by position only",
+  copying: "copies the tokens that it attends to",
 };
-const does = ({ kinds }) => kinds.map((kind) => DOES[kind]).filter(Boolean).join(" and ");
+const describe = ({ kinds }) => kinds.map((kind) => KIND_DESCRIPTIONS[kind]).filter(Boolean).join(" and ");
 const SIDES = { query: "queries", key: "keys", value: "values" };
 
 /** The importance (rise of the loss when ablated), in nats, from which a head is worth a tour. */
-const LEAST_RISE = 0.01;
+const MIN_RISE = 0.01;
 
 /** Returns the head for the tour: an induction head if there is one, else a head of a known kind, else one in the last layer. */
 function tourHead() {
-  const heads = (data.circuit?.components ?? []).filter(({ head, cross, mean_ablated_loss: ablated }) => Number.isInteger(head) && !cross && ablated - data.circuit.loss >= LEAST_RISE);
-  return heads.find(({ kinds }) => kinds.includes("induction")) ?? heads.find(does) ?? heads.toSorted((a, b) => b.layer - a.layer)[0] ?? null;
+  const heads = (data.circuit?.components ?? []).filter(({ head, cross, mean_ablated_loss: ablated }) => Number.isInteger(head) && !cross && ablated - data.circuit.loss >= MIN_RISE);
+  return heads.find(({ kinds }) => kinds.includes("induction")) ?? heads.find(describe) ?? heads.toSorted((a, b) => b.layer - a.layer)[0] ?? null;
 }
 
 const off = ({ layer, head }) => ({ kind: "decoder", layer, head, strength: 0, position: null });
@@ -65,17 +65,17 @@ function tourSteps(part, start, place) {
   const stranger = tokenElement(live.tokenizer.token(place.stranger));
   // If the query attends to its own position, the query token itself is replaced.
   const asked = place.key === place.query ? stranger.cloneNode(true) : token(place.query);
-  const all = `Over the validation sequences of the analysis mean-ablating it ${effect(part.mean_ablated_loss)} nats.`;
+  const all = `On the validation sequences, mean-ablating it ${effect(part.mean_ablated_loss)} nats.`;
   return [
     { input: plain, show: look, target: "chips", say: isInduction
-      ? [token(place.query), ` at ${place.query} comes again: it stood at ${place.key - 1}, and `, token(place.key), ` followed it. The model expects `, token(place.query + 1), ` to follow again: probability ${fixed(place.now, 2)}.`]
-      : ["After ", token(place.query), ` at ${place.query} truly follows `, token(place.query + 1), `. The model gives it a probability of ${fixed(place.now, 2)}. How does it know?`] },
-    { input: plain, show: look, target: "explorer", say: [`Look where ${name} looks: ${does(part) ? `it ${does(part)}` : "it is of no known kind"}. In the row of `, token(place.query), ` at ${place.query} it puts a weight of ${fixed(place.weight, 2)} on `, token(place.key), ` at ${place.key}, the marked cell.`] },
-    { input: { ...plain, heads: [off(part)] }, show: { ...look }, target: "try", say: [`Now ${name} is switched off. The probability of `, token(place.query + 1), ` after position ${place.query} goes from ${fixed(place.now, 3)} to ${fixed(place.then, 3)}, and the loss on this input from ${nats(place.loss)} to ${nats(place.without)}. ${all}`] },
+      ? [token(place.query), ` at ${place.query} repeats position ${place.key - 1}, where `, token(place.key), ` followed. The model expects `, token(place.query + 1), ` to follow again, with probability ${fixed(place.now, 2)}.`]
+      : ["After ", token(place.query), ` at ${place.query} follows `, token(place.query + 1), `. The model gives it a probability of ${fixed(place.now, 2)}. Why?`] },
+    { input: plain, show: look, target: "explorer", say: [`See where ${name} attends: ${describe(part) ? `it ${describe(part)}` : "it is not of a known kind"}. In the row of `, token(place.query), ` at ${place.query} it has a weight of ${fixed(place.weight, 2)} on `, token(place.key), ` at ${place.key}, the marked cell.`] },
+    { input: { ...plain, heads: [off(part)] }, show: { ...look }, target: "try", say: [`Now ${name} is ablated. The probability of `, token(place.query + 1), ` after position ${place.query} changes from ${fixed(place.now, 3)} to ${fixed(place.then, 3)}, and the loss on this input from ${nats(place.loss)} to ${nats(place.without)}. ${all}`] },
     edge
-      ? { input: plain, show: { ...look, layer: edge.from[0], head: edge.from[1] }, target: "explorer", say: [`It is on again. It does not work alone: by its ${SIDES[edge.input]} it reads ${layerHead(...edge.from)}${feeder && does(feeder) ? `, which ${does(feeder)}` : ""}. Ablating this path ${effect(edge.path_ablated_loss)}.`] }
-      : { input: plain, show: look, target: "explorer", say: [other ? `It is on again. The next part of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: mean-ablating it ${effect(other.mean_ablated_loss)}.` : "It is on again. No other part is needed for nearly all of the gain."] },
-    { input: { ...plain, tokens: tokens.with(place.key, place.stranger), before: tokens }, show: look, target: "try", say: ["Your turn. ", token(place.key), ` at ${place.key}, at which it looked, is exchanged for `, stranger, ". After ", asked, ` at ${place.query} the model ${place.expected === place.target ? "still" : "now"} expects `, tokenElement(live.tokenizer.token(place.expected)), ` (${fixed(place.sure, 2)}). Exchange another token, switch off other heads, or draw another sequence.`] },
+      ? { input: plain, show: { ...look, layer: edge.from[0], head: edge.from[1] }, target: "explorer", say: [`The head is restored. It depends on another head: through its ${SIDES[edge.input]} it reads ${layerHead(...edge.from)}${feeder && describe(feeder) ? `, which ${describe(feeder)}` : ""}. Ablating this path ${effect(edge.path_ablated_loss)}.`] }
+      : { input: plain, show: look, target: "explorer", say: [other ? `The head is restored. The next component of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: mean-ablating it ${effect(other.mean_ablated_loss)}.` : "The head is restored. On its own, it recovers nearly all of the gain."] },
+    { input: { ...plain, tokens: tokens.with(place.key, place.stranger), before: tokens }, show: look, target: "try", say: ["Your turn. ", token(place.key), ` at ${place.key}, to which it attended, is replaced by `, stranger, ". After ", asked, ` at ${place.query} the model ${place.expected === place.target ? "still" : "now"} expects `, tokenElement(live.tokenizer.token(place.expected)), ` (${fixed(place.sure, 2)}). Replace another token, ablate other heads, or try another sequence.`] },
   ];
 }
 
@@ -105,7 +105,7 @@ async function beginTour(part) {
     if (place && (!found || place.now - place.then > found.place.now - found.place.then)) found = { start, place };
     if (found && found.place.now - found.place.then > 0.5) break;
   }
-  if (!found) return say("the head that the analysis names is not at work in these sequences");
+  if (!found) return say("the head found by the analysis has little effect on these sequences");
   tour = tourSteps(part, found.start, found.place);
   await goTo(0);
   at("tour").focus();

@@ -21,11 +21,11 @@ const begin = () => (live.config.encoder_decoder ? (data.starts[0]?.tokens.slice
 function typeInput() {
   const texts = ["input-text", "input-source"].map((id) => at(id).value);
   const longest = Math.max(...texts.map((text) => text.length));
-  const isLong = longest > MOST_CHARACTERS;
+  const isLong = longest > MAX_CHARACTERS;
   const [answer, source] = texts.map((text) => (isLong ? [] : piecesOf(text)));
   const ids = (all) => all.filter(({ id }) => id !== null).map(({ id }) => id);
   const unknown = new Set([...answer, ...source].filter(({ id }) => id === null).map(({ text }) => text));
-  unreadable = isLong ? `this page reads at most ${MOST_TOKENS} tokens, and the text has ${whole(longest)} characters: shorten it` : notInVocabulary([...unknown]);
+  unreadable = isLong ? `this page reads at most ${MAX_TOKENS} tokens, but the text has ${whole(longest)} characters; shorten it` : notInVocabulary([...unknown]);
   const tokens = [...begin(), ...ids(answer)];
   typedPieces = [...begin().map((id) => ({ id })), ...answer];
   change({ tokens, first: 0, source: live.config.encoder_decoder ? ids(source) : null, before: null, ...keptPlaces(tokens) }, { typing: true });
@@ -36,7 +36,7 @@ function notInVocabulary(symbols) {
   if (symbols.length === 0) return "";
   const named = symbols.slice(0, 5).map((symbol) => isolated(short(symbol, 20))).join(", ");
   const more = symbols.length > 5 ? ` and ${whole(symbols.length - 5)} more` : "";
-  return `${named}${more} ${symbols.length === 1 ? "is" : "are"} not in the vocabulary: remove or replace what is marked`;
+  return `${named}${more} ${symbols.length === 1 ? "is" : "are"} not in the vocabulary; remove or replace the marked parts`;
 }
 
 /** Drops changes at positions that no longer exist. */
@@ -52,8 +52,8 @@ function drawChips({ typing }) {
     at("input-source").value = input.source ? textOf(input.source) : "";
   }
   const all = typedPieces ?? input.tokens.map((id) => ({ id }));
-  // An input that is too long to be read is shown in part.
-  const shown = all.length - input.first > MOST_TOKENS ? all.slice(0, MOST_TOKENS) : all;
+  // Only the start of an input that is too long to be read is shown.
+  const shown = all.length - input.first > MAX_TOKENS ? all.slice(0, MAX_TOKENS) : all;
   let place = -1;
   const chips = shown.map((piece) => {
     if (piece.id === null) {
@@ -62,7 +62,7 @@ function drawChips({ typing }) {
     place += 1;
     const token = live.tokenizer.token(piece.id);
     const classes = [place < input.first ? "forgotten" : "", input.before && input.before[place] !== piece.id ? "exchanged" : ""];
-    return tokenElement(token, { class: classes.join(" "), role: "option", id: `chip-${place}`, "data-index": place, "data-token": token, "data-id": piece.id, title: `id ${piece.id}, at ${place - input.first}` });
+    return tokenElement(token, { class: classes.join(" "), role: "option", id: `chip-${place}`, "data-index": place, "data-token": token, "data-id": piece.id, title: `id ${piece.id}, position ${place - input.first}` });
   });
   if (shown.length < all.length) chips.push(element("span", { class: "muted" }, `… and ${whole(all.length - shown.length)} more`));
   at("chips").replaceChildren(...chips);
@@ -72,7 +72,7 @@ function drawChips({ typing }) {
 
 /** Marks the chip at the position of the displayed prediction. */
 function markChip() {
-  const marked = state.sample === TYPED ? state.position + input.first : -1;
+  const marked = state.sample === TYPED_SAMPLE ? state.position + input.first : -1;
   for (const chip of at("chips").children) chip.setAttribute("aria-selected", Number(chip.dataset.index ?? -2) === marked);
   if (marked >= 0) at("chips").setAttribute("aria-activedescendant", `chip-${marked}`);
   drawExchange(marked);
@@ -93,7 +93,7 @@ function drawExchange(place) {
   const token = input.tokens[place];
   at("exchange").hidden = token === undefined || isRefused;
   if (at("exchange").hidden) return;
-  at("exchange-label").replaceChildren("Exchange ", tokenElement(live.tokenizer.token(token)), ` at ${place - input.first} for`);
+  at("exchange-label").replaceChildren("Replace ", tokenElement(live.tokenizer.token(token)), ` at position ${place - input.first} with`);
   at("exchange").dataset.place = place;
 }
 
@@ -110,7 +110,7 @@ function exchangeByField(event) {
   event.preventDefault();
   const place = Number(at("exchange").dataset.place);
   const typed = piecesOf(at("exchange-by").value);
-  const problem = typed.length !== 1 ? "type one token" : typed[0].id === null ? "this is not in the vocabulary" : "";
+  const problem = typed.length !== 1 ? "type one token" : typed[0].id === null ? "not in the vocabulary" : "";
   at("exchange-by").setCustomValidity(problem);
   if (problem) return at("exchange-by").reportValidity();
   exchange(place, typed[0].id);

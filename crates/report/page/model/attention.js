@@ -26,8 +26,8 @@ class Cache {
 }
 
 /** The masks: functions of a query's position and the number of keys that return the range of visible keys, end exclusive. */
-const EVERY_KEY = (_place, keys) => [0, keys];
-const ITSELF_AND_BEFORE = (place, _keys) => [0, place + 1];
+const NO_MASK = (_place, keys) => [0, keys];
+const CAUSAL_MASK = (place, _keys) => [0, place + 1];
 
 /** The attention heads of one layer, subject to the user's changes. */
 class Heads {
@@ -46,7 +46,7 @@ class Heads {
    *
    * @param {Float64Array} queries rows of `stride` numbers, each beginning with the queries of all heads
    * @param {Cache} cache the keys and values
-   * @param {(place: number, keys: number) => number[]} sees the mask, see `EVERY_KEY`; with causal attention the queries are at the last positions
+   * @param {(place: number, keys: number) => number[]} sees the mask, see `NO_MASK`; with causal attention the queries are at the last positions
    * @param {((head: number, back: number) => number) | null} bias see `NoPosition.bias`
    * @param {{of: (head: number) => {strength: (place: number) => number, frozen: any}}} changes see `Changes`
    * @param {?Float32Array[]} maps receives the attention map of each head, `[time, keys]`
@@ -54,7 +54,7 @@ class Heads {
    */
   attend(queries, stride, time, cache, sees, bias, changes, maps) {
     const { heads, width, keyHeads } = this;
-    const keyTime = cache.time, start = sees === EVERY_KEY ? 0 : keyTime - time;
+    const keyTime = cache.time, start = sees === NO_MASK ? 0 : keyTime - time;
     const contexts = new Float64Array(time * heads * width);
     const scale = 1 / Math.sqrt(width);
     const row = new Float64Array(keyTime);
@@ -125,7 +125,7 @@ class SelfAttention {
       for (let head = 0; head < heads + keyHeads; head++) {
         const from = at * stride + head * width;
         (head < heads ? this.queryNorm : this.keyNorm)?.apply(projected, from);
-        this.position.turn(projected, from, width, cache.time + at);
+        this.position.rotate(projected, from, width, cache.time + at);
       }
       const keys = at * stride + heads * width, to = (cache.time + at) * cache.width;
       cache.keys.set(projected.subarray(keys, keys + cache.width), to);
@@ -159,6 +159,6 @@ class CrossAttention {
   forward(input, time, start, cache, changes, maps) {
     const queries = this.query.forward(input, time);
     const moved = { of: (head) => changes.of(head, start) };
-    return this.output.forward(this.heads.attend(queries, this.query.outputs, time, cache, EVERY_KEY, null, moved, maps), time);
+    return this.output.forward(this.heads.attend(queries, this.query.outputs, time, cache, NO_MASK, null, moved, maps), time);
   }
 }

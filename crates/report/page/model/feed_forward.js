@@ -40,27 +40,27 @@ const ACTIVATIONS = {
 };
 
 /** The number of steps per unit, and the number from which erf is 1 in double precision. */
-const STEPS_IN_ONE = 64, END_OF_ERF = 6;
+const STEPS_PER_UNIT = 64, ERF_LIMIT = 6;
 /** The values of erf and of its derivative at each step. */
-const ERF = [new Float64Array(END_OF_ERF * STEPS_IN_ONE + 1), new Float64Array(END_OF_ERF * STEPS_IN_ONE + 1)];
-for (let step = 1, at = 0; step <= END_OF_ERF * STEPS_IN_ONE; step++) {
+const ERF = [new Float64Array(ERF_LIMIT * STEPS_PER_UNIT + 1), new Float64Array(ERF_LIMIT * STEPS_PER_UNIT + 1)];
+for (let step = 1, at = 0; step <= ERF_LIMIT * STEPS_PER_UNIT; step++) {
   // Simpson's rule over 8 parts of a step: the total error is below 1e-14.
   const derivative = (x) => 2 / Math.sqrt(Math.PI) * Math.exp(-x * x);
-  const from = (step - 1) / STEPS_IN_ONE, part = 1 / STEPS_IN_ONE / 8;
+  const from = (step - 1) / STEPS_PER_UNIT, part = 1 / STEPS_PER_UNIT / 8;
   for (let k = 0; k < 8; k += 2) {
     at += part / 3 * (derivative(from + k * part) + 4 * derivative(from + (k + 1) * part) + derivative(from + (k + 2) * part));
   }
   ERF[0][step] = at;
-  ERF[1][step] = derivative(step / STEPS_IN_ONE);
+  ERF[1][step] = derivative(step / STEPS_PER_UNIT);
   ERF[1][0] = derivative(0);
 }
 
 /** Computes the error function to within 1e-8, by its Taylor polynomial of third degree around the nearest step. */
 function erf(x) {
   const size = Math.abs(x);
-  if (size >= END_OF_ERF) return Math.sign(x);
-  const step = Math.round(size * STEPS_IN_ONE);
-  const near = step / STEPS_IN_ONE;
+  if (size >= ERF_LIMIT) return Math.sign(x);
+  const step = Math.round(size * STEPS_PER_UNIT);
+  const near = step / STEPS_PER_UNIT;
   const h = size - near;
   const value = ERF[0][step] + ERF[1][step] * h * (1 - near * h + (2 * near * near - 1) * h * h / 3);
   return x < 0 ? -value : value;

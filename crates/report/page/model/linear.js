@@ -34,8 +34,8 @@ class Linear {
     const { inputs, outputs } = this;
     const output = new Float64Array(count * outputs);
     let place = 0;
-    for (; place + 4 <= count; place += 4) fourPlaces(this.rows, input, output, place, inputs, outputs);
-    for (; place < count; place++) onePlace(this.rows, input, output, place, inputs, outputs);
+    for (; place + 4 <= count; place += 4) fourPositions(this.rows, input, output, place, inputs, outputs);
+    for (; place < count; place++) onePosition(this.rows, input, output, place, inputs, outputs);
     if (this.bias) {
       for (let at = 0; at < output.length; at++) output[at] += this.bias[at % outputs];
     }
@@ -44,7 +44,7 @@ class Linear {
 }
 
 /** Computes four positions, two columns at a time: eight sums in registers for six loads. */
-function fourPlaces(rows, input, output, place, inputs, outputs) {
+function fourPositions(rows, input, output, place, inputs, outputs) {
   const a = place * inputs, b = a + inputs, c = b + inputs, d = c + inputs;
   const to = place * outputs;
   let column = 0;
@@ -70,7 +70,7 @@ function fourPlaces(rows, input, output, place, inputs, outputs) {
 }
 
 /** Computes one position, as when a token is appended, four columns at a time. */
-function onePlace(rows, input, output, place, inputs, outputs) {
+function onePosition(rows, input, output, place, inputs, outputs) {
   const from = place * inputs, to = place * outputs;
   let column = 0;
   for (; column + 4 <= outputs; column += 4) {

@@ -45,7 +45,7 @@ onmessage = ({ data: [number, question, given] }) => {
     };
     this.worker.onerror = (event) => {
       event.preventDefault();
-      for (const { reject } of this.waiting.values()) reject(new Error("the page's model stopped"));
+      for (const { reject } of this.waiting.values()) reject(new Error("the model of this page has stopped; reload the page"));
       this.waiting.clear();
     };
     this.ask("take", [description, numbers]);
@@ -82,8 +82,8 @@ function readable(given, what) {
   const ids = Array.from(given ?? []);
   const { vocab } = live.config;
   const wrong = ids.findIndex((id) => !isBelow(id, vocab));
-  const problem = ids.length === 0 ? "is empty" : wrong >= 0 ? `holds ${JSON.stringify(ids[wrong])} at ${wrong}` : null;
-  if (problem) throw new RangeError(`the ${what} ${problem}: give a list of ids from 0 to ${vocab - 1}`);
+  const problem = ids.length === 0 ? "is empty" : wrong >= 0 ? `contains ${JSON.stringify(ids[wrong])} at index ${wrong}` : null;
+  if (problem) throw new RangeError(`the ${what} ${problem}; pass a list of ids from 0 to ${vocab - 1}`);
   return ids;
 }
 
@@ -111,7 +111,7 @@ class ScriptedModel {
   /** Switches off a head of the decoder's self-attention. */
   zeroHead(layer, head) {
     const { heads, layers } = live.config;
-    if (!isBelow(layer, layers) || !isBelow(head, heads)) throw new RangeError(`there is no layer ${layer} with a head ${head}: layers go to ${layers - 1}, heads to ${heads - 1}`);
+    if (!isBelow(layer, layers) || !isBelow(head, heads)) throw new RangeError(`unknown head: layer ${layer}, head ${head}; layers are 0 to ${layers - 1}, heads 0 to ${heads - 1}`);
     this.zeroed.push({ kind: "decoder", layer, head, strength: 0, positions: null });
   }
 

@@ -27,7 +27,7 @@ class Weights {
 
   tensor(name) {
     const found = this.tensors.get(name);
-    if (!found) throw new Error(`the page lacks the weights \`${name}\``);
+    if (!found) throw new Error(`this page lacks the weights \`${name}\``);
     return found;
   }
 }
@@ -75,7 +75,7 @@ class Stack {
     this.table = weights.tensor(`${prefix}embedding.token.weight`);
     this.scale = config.embedding_scale;
     this.embeddingNorm = Norm.stored(weights, `${prefix}embedding.norm`, isRms, config.embedding_norm_epsilon);
-    this.position = positionOf(weights, config, `${prefix}position`, sees === EVERY_KEY);
+    this.position = positionOf(weights, config, `${prefix}position`, sees === NO_MASK);
     this.norm = Norm.stored(weights, `${prefix}norm`, isRms, config.norm_epsilon);
     this.blocks = Array.from({ length: config.layers }, (_, layer) =>
       new Block(weights, `${prefix}blocks.${layer}`, config, this.position, sees));
@@ -83,8 +83,8 @@ class Stack {
 
   /** Computes the initial residual stream of tokens from position `start` on, `[time, d_model]`. */
   embed(tokens, start) {
-    if (start + tokens.length > this.position.most) {
-      throw new Error(`a sequence of ${start + tokens.length} tokens is longer than the context of ${this.position.most}, where its positions end`);
+    if (start + tokens.length > this.position.maxPositions) {
+      throw new Error(`a sequence of ${start + tokens.length} tokens is longer than the ${this.position.maxPositions} positions of this model`);
     }
     const width = this.table.shape[1];
     const stream = new Float64Array(tokens.length * width);
@@ -116,7 +116,7 @@ class OneLayer {
   constructor(weights, config) {
     this.table = weights.tensor("embedding.weight");
     this.position = new NoPosition();
-    this.attention = new SelfAttention(weights, "attention", config, this.position, ITSELF_AND_BEFORE);
+    this.attention = new SelfAttention(weights, "attention", config, this.position, CAUSAL_MASK);
   }
 
   forward(tokens, layers, changes, maps) {
@@ -144,8 +144,8 @@ class Model {
     this.sizes = description.sizes;
     const isOneLayer = this.config.architecture === "one_layer";
     /** @type {any} */
-    this.stack = isOneLayer ? new OneLayer(weights, this.config) : new Stack(weights, "", this.config, ITSELF_AND_BEFORE);
-    this.encoder = this.config.architecture === "encoder_decoder" ? new Stack(weights, "encoder.", this.config, EVERY_KEY) : null;
+    this.stack = isOneLayer ? new OneLayer(weights, this.config) : new Stack(weights, "", this.config, CAUSAL_MASK);
+    this.encoder = this.config.architecture === "encoder_decoder" ? new Stack(weights, "encoder.", this.config, NO_MASK) : null;
     const { values, shape: [vocab, width] } = this.stack.table;
     this.head = weights.optional("head.weight") ? Linear.stored(weights, "head") : new Linear(values, null, width, vocab);
   }
@@ -177,7 +177,7 @@ class Model {
     const { layers, changes } = this.begin(source, interventions, weights.encoder);
     const maps = this.encoder ? [weights.decoder, weights.cross] : [weights.decoder];
     const stream = this.stack.forward(tokens, layers, changes, maps);
-    const visible = tokens.map((_, place) => ITSELF_AND_BEFORE(place, tokens.length));
+    const visible = tokens.map((_, place) => CAUSAL_MASK(place, tokens.length));
     return { logits: Float32Array.from(this.logits(stream, tokens.length)), weights, visible };
   }
 

@@ -3,13 +3,13 @@
 /** No positions: only the causal mask conveys the order. The base class of all schemes. */
 class NoPosition {
   /** The maximum number of positions. */
-  most = Infinity;
+  maxPositions = Infinity;
 
   /** Adds to the embeddings of `time` tokens, `[time, width]`, the first of which is at position `start`. */
   add(_stream, _start, _time, _width) {}
 
   /** Rotates a head's query or key, `width` numbers from index `from` on, by its position. */
-  turn(_numbers, _from, _width, _place) {}
+  rotate(_numbers, _from, _width, _place) {}
 
   /**
    * Returns the bias of the score of a key `back` positions before the query; null without a bias.
@@ -24,7 +24,7 @@ class LearnedPosition extends NoPosition {
   constructor(table) {
     super();
     this.table = table.values;
-    this.most = table.shape[0];
+    this.maxPositions = table.shape[0];
   }
 
   add(stream, start, time, width) {
@@ -56,7 +56,7 @@ class RandomSinusoidalPosition extends NoPosition {
       return distances.map((distance) => (place += distance));
     });
     this.context = draws[0].length;
-    this.most = this.context + draws.length - 1;
+    this.maxPositions = this.context + draws.length - 1;
   }
 
   add(stream, start, time, width) {
@@ -79,9 +79,9 @@ class RotaryPosition extends NoPosition {
     this.tables = []; // cosine and sine of each pair, by position
   }
 
-  turn(numbers, from, width, place) {
+  rotate(numbers, from, width, place) {
     for (let made = this.tables.length; made <= place; made++) {
-      this.tables.push(Float32Array.from(this.frequencies.flatMap((turn) => [Math.cos(made * turn), Math.sin(made * turn)])));
+      this.tables.push(Float32Array.from(this.frequencies.flatMap((angle) => [Math.cos(made * angle), Math.sin(made * angle)])));
     }
     const table = this.tables[place];
     for (let k = 0; k < width; k += 2) {
@@ -97,57 +97,57 @@ function scaled(config, angle) {
   if (config.rope_scaling === "linear") return angle / config.rope_factor;
   if (config.rope_scaling !== "llama3") return angle;
   const { rope_low_frequency_factor: low, rope_high_frequency_factor: high, rope_factor, rope_original_context } = config;
-  const turns = rope_original_context * angle / (2 * Math.PI);
-  const kept = Math.min(Math.max((turns - low) / (high - low), 0), 1);
+  const rotations = rope_original_context * angle / (2 * Math.PI);
+  const kept = Math.min(Math.max((rotations - low) / (high - low), 0), 1);
   return kept * angle + (1 - kept) * angle / rope_factor;
 }
 
 /** ALiBi: scores lowered in proportion to the distance (Press et al., 2021). */
 class AlibiPosition extends NoPosition {
-  constructor(heads, looksBoth) {
+  constructor(heads, isBidirectional) {
     super();
     const geometric = (count) => Array.from({ length: count }, (_, head) => 2 ** (-8 * (head + 1) / count));
     const below = 2 ** Math.floor(Math.log2(heads));
     const slopes = [...geometric(below), ...geometric(2 * below).filter((_, at) => at % 2 === 0)].map(Math.fround);
-    this.bias = (head, back) => -slopes[head] * (looksBoth ? Math.abs(back) : Math.max(back, 0));
+    this.bias = (head, back) => -slopes[head] * (isBidirectional ? Math.abs(back) : Math.max(back, 0));
   }
 }
 
 /** Relative positions: a learned bias for each head and bucket of distances (Raffel et al., 2020). */
 class RelativePosition extends NoPosition {
-  constructor(table, looksBoth) {
+  constructor(table, isBidirectional) {
     super();
     const { values, shape: [buckets, heads] } = table;
-    this.bias = (head, back) => values[bucket(back, looksBoth, buckets) * heads + head];
+    this.bias = (head, back) => values[bucket(back, isBidirectional, buckets) * heads + head];
   }
 }
 
 /** The distance from which all keys share the last bucket. */
-const LARGEST_DISTANCE = 128;
+const MAX_DISTANCE = 128;
 
 /** Returns the bucket of a key `back` positions before the query. */
-function bucket(back, looksBoth, buckets) {
-  const half = looksBoth ? buckets / 2 : buckets;
-  const first = looksBoth && back < 0 ? half : 0;
-  const distance = looksBoth ? Math.abs(back) : Math.max(back, 0);
+function bucket(back, isBidirectional, buckets) {
+  const half = isBidirectional ? buckets / 2 : buckets;
+  const first = isBidirectional && back < 0 ? half : 0;
+  const distance = isBidirectional ? Math.abs(back) : Math.max(back, 0);
   const exact = half / 2;
   if (distance < exact) return first + distance;
   // In single precision, as in the program.
   const ratio = (number) => Math.fround(Math.log(Math.fround(number / exact)));
-  const steps = Math.fround(Math.fround(ratio(distance) / ratio(LARGEST_DISTANCE)) * (half - exact));
+  const steps = Math.fround(Math.fround(ratio(distance) / ratio(MAX_DISTANCE)) * (half - exact));
   return first + Math.min(exact + Math.trunc(steps), half - 1);
 }
 
 /** Creates the position scheme of a stack, whose tensors have names that begin with `name`. */
-function positionOf(weights, config, name, looksBoth) {
+function positionOf(weights, config, name, isBidirectional) {
   switch (config.position) {
     case "learned": return new LearnedPosition(weights.tensor(`${name}.weight`));
     case "sinusoidal": return new SinusoidalPosition();
     case "random_sinusoidal": return new RandomSinusoidalPosition(config.draws[name]);
     case "rotary": return new RotaryPosition(config);
-    case "alibi": return new AlibiPosition(config.heads, looksBoth);
-    case "relative": return new RelativePosition(weights.tensor(`${name}.weight`), looksBoth);
+    case "alibi": return new AlibiPosition(config.heads, isBidirectional);
+    case "relative": return new RelativePosition(weights.tensor(`${name}.weight`), isBidirectional);
     case "none": return new NoPosition();
-    default: throw new Error(`no position scheme ${config.position}`);
+    default: throw new Error(`unknown position scheme \`${config.position}\``);
   }
 }

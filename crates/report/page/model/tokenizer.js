@@ -107,7 +107,7 @@ function unquoted(part) {
 const pieces = (text, pattern, make) => Array.from(text.matchAll(pattern), (match) => make(match[0], match.index));
 
 /** The pattern by which GPT-2's tokenizer splits a text before it merges bytes. */
-const WORDS = /'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+/gu;
+const WORD_PATTERN = /'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+/gu;
 
 /** Byte pair encoding on bytes (Sennrich et al., 2016; Radford et al., 2019). */
 class BytePairs {
@@ -135,7 +135,7 @@ class BytePairs {
     let from = 0;
     while (from < text.length) {
       const [name, at] = this.nextSpecial(text, from);
-      for (const match of text.slice(from, at).matchAll(WORDS)) {
+      for (const match of text.slice(from, at).matchAll(WORD_PATTERN)) {
         for (const piece of this.word(match[0], from + match.index)) found.push(piece);
       }
       if (name) found.push({ id: this.special.get(name), text: name, start: at, end: at + name.length });

@@ -3,21 +3,21 @@
 use super::Comparison;
 use crate::draw::color::{MUTED, color};
 use crate::draw::{
-    Axis, HEADING, HeatMap, LABEL, MARGIN, Picture, Rect, Scale, Text, WIDTH, color_bar, stride_of,
+    Axis, HEADING, HeatMap, LABEL_SIZE, MARGIN, Picture, Rect, Scale, Text, WIDTH, color_bar, stride_of,
 };
 use crate::head_scores::range;
 use crate::scores::ScoreKind;
 
-const ROW: f64 = 22.0;
-const NAME: f64 = 190.0;
-const BAR: f64 = 80.0;
+const ROW_HEIGHT: f64 = 22.0;
+const MAX_NAME_WIDTH: f64 = 190.0;
+const BAR_WIDTH: f64 = 80.0;
 /// The minimum height of a colour bar.
-const BAR_HEIGHT: f64 = 52.0;
+const MIN_BAR_HEIGHT: f64 = 52.0;
 const ABOVE: f64 = 34.0;
 const BELOW: f64 = 22.0;
-const WIDEST: f64 = 56.0;
+const MAX_CELL_WIDTH: f64 = 56.0;
 /// The maximum number of runs drawn, best first.
-const MOST_ROWS: usize = 24;
+const MAX_RUNS: usize = 24;
 
 /// Draws the scores of `kinds`. Returns `None` if fewer than two runs have scores.
 pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> {
@@ -25,31 +25,31 @@ pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> 
     if runs.len() < 2 {
         return None;
     }
-    let left_out = runs.len().saturating_sub(MOST_ROWS);
-    runs.truncate(MOST_ROWS);
+    let omitted = runs.len().saturating_sub(MAX_RUNS);
+    runs.truncate(MAX_RUNS);
     let layers = runs.iter().map(|run| run.heads.len()).max()?;
     let heads =
         |layer: usize| runs.iter().filter_map(|run| run.heads.get(layer)).map(Vec::len).max().unwrap_or(0);
     let columns: Vec<(usize, usize)> =
         (0..layers).flat_map(|layer| (0..heads(layer)).map(move |head| (layer, head))).collect();
-    let look = Text::new(LABEL);
-    let names: Vec<String> = runs.iter().map(|run| look.fit(&run.name, NAME)).collect();
+    let look = Text::new(LABEL_SIZE);
+    let names: Vec<String> = runs.iter().map(|run| look.fit(&run.name, MAX_NAME_WIDTH)).collect();
     let left = MARGIN + names.iter().map(|name| look.width(name)).fold(0.0, f64::max) + 10.0;
-    let width = ((WIDTH - left - MARGIN - BAR) / columns.len() as f64).min(WIDEST);
-    let rows = ROW * runs.len() as f64;
-    let panel = ABOVE + rows.max(BAR_HEIGHT) + BELOW;
+    let width = ((WIDTH - left - MARGIN - BAR_WIDTH) / columns.len() as f64).min(MAX_CELL_WIDTH);
+    let rows = ROW_HEIGHT * runs.len() as f64;
+    let panel = ABOVE + rows.max(MIN_BAR_HEIGHT) + BELOW;
     let known = |score: &&ScoreKind| {
         runs.iter().any(|run| run.heads.iter().flatten().any(|head| head.get(score).is_some()))
     };
     let scores: Vec<&ScoreKind> = kinds.iter().filter(known).collect();
     let height = HEADING + panel * scores.len() as f64 + 8.0;
     let mut note =
-        "columns: layer.head; the best setting first; an empty cell is a head that the run has not"
+        "columns are heads (layer.head); best setting first; an empty cell is a head that the run lacks"
             .to_string();
-    if left_out > 0 {
-        note += &format!("; {left_out} more runs are on the page");
+    if omitted > 0 {
+        note += &format!("; {omitted} more runs are on the page");
     }
-    let mut picture = Picture::new("heads", height, "Scores of heads, run by run", &note);
+    let mut picture = Picture::new("heads", height, "Head scores by run", &note);
     for (number, &score) in scores.iter().enumerate() {
         let top = HEADING + panel * number as f64;
         let area = Rect { left, top: top + ABOVE, width: width * columns.len() as f64, height: rows };
@@ -62,7 +62,7 @@ pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> 
         let map = HeatMap { positions: [runs.len(), columns.len()], bins: [1, 1], values };
         map.draw(&mut picture, area, range, score.digits, "");
         for (row, name) in names.iter().enumerate() {
-            picture.text(name, (left - 8.0, area.top + (row as f64 + 0.5) * ROW), &look.right());
+            picture.text(name, (left - 8.0, area.top + (row as f64 + 0.5) * ROW_HEIGHT), &look.right());
         }
         let small = Text::new(10.0).color(MUTED).centered();
         for column in (0..columns.len()).step_by(stride_of(width, 24.0)) {
@@ -70,7 +70,7 @@ pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> 
             let x = area.left + (column as f64 + 0.5) * width;
             picture.text(&format!("{layer}.{head}"), (x, area.top - 9.0), &small);
         }
-        let bar = Rect { left: area.right() + 10.0, width: 10.0, height: rows.max(BAR_HEIGHT), ..area };
+        let bar = Rect { left: area.right() + 10.0, width: 10.0, height: rows.max(MIN_BAR_HEIGHT), ..area };
         color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));
     }
     Some(picture)

@@ -5,39 +5,39 @@ use std::collections::BTreeSet;
 use super::{Along, ComparedRun, Comparison, Setting, color};
 use crate::draw::color::{INK, pale};
 use crate::draw::{
-    Axis, HEADING, Interval, LABEL, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
+    Axis, HEADING, Interval, LABEL_SIZE, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
     legend,
 };
 use crate::numbers::counted;
-use crate::series::{axis_of_losses, beside_floor};
+use crate::series::{axis_of_losses, floor_distance};
 
-const CURVES: f64 = 300.0;
+const CURVES_HEIGHT: f64 = 300.0;
 /// The height of a setting's row in the lower chart.
-const ROW: f64 = 26.0;
+const ROW_HEIGHT: f64 = 26.0;
 /// The maximum number of settings with a name and a row, best first.
-const MOST_ROWS: usize = 16;
-/// The width to which the names of settings are cut.
-const NAME: f64 = 250.0;
+const MAX_SETTINGS: usize = 16;
+/// The width to which the names of settings are truncated.
+const MAX_NAME_WIDTH: f64 = 250.0;
 
 /// Draws the loss curves of all runs and their results.
 pub fn picture(comparison: &Comparison, along: Along) -> Picture {
-    let settings = &comparison.settings[..comparison.settings.len().min(MOST_ROWS)];
+    let settings = &comparison.settings[..comparison.settings.len().min(MAX_SETTINGS)];
     let is_above = comparison.is_above_floor;
     let lines = settings.len().min(super::COLORS.len() + 1);
     let top = HEADING + 14.0 + 17.0 * lines as f64;
-    let rows = ROW * settings.len() as f64;
-    let height = top + CURVES + 84.0 + rows + 56.0;
+    let rows = ROW_HEIGHT * settings.len() as f64;
+    let height = top + CURVES_HEIGHT + 84.0 + rows + 56.0;
     let of = counted(comparison.settings.len(), "setting");
     let title = format!("{}: validation loss", counted(comparison.runs.len(), "run"));
     let mut picture = Picture::new("losses", height, &title, &format!("{of}; {}", note(comparison)));
 
-    let value = |run: &ComparedRun, loss: f64| beside_floor(loss, run.floor.filter(|_| is_above));
+    let value = |run: &ComparedRun, loss: f64| floor_distance(loss, run.floor.filter(|_| is_above));
     let losses = comparison.runs.iter().flat_map(|run| run.curve.iter().map(move |row| value(run, row.loss)));
     let last_rows = comparison.runs.iter().filter_map(|run| run.curve.last());
     let last = last_rows.map(|row| along.of(row)).fold(1.0, f64::max);
-    let scale = if along == Along::Seconds { Scale::Linear } else { Scale::Whole };
+    let scale = if along == Along::Seconds { Scale::Linear } else { Scale::Integer };
     let x = Axis::new(along.title(), Interval { start: 0.0, end: last }, scale);
-    let mut chart = LineChart::new(top, CURVES, x, axis_of_losses(is_above, losses));
+    let mut chart = LineChart::new(top, CURVES_HEIGHT, x, axis_of_losses(is_above, losses));
     let look = Text::new(11.5);
     let room = WIDTH - 2.0 * MARGIN - 100.0;
     let mut names = names_within(comparison, &look, room);
@@ -46,7 +46,7 @@ pub fn picture(comparison: &Comparison, along: Along) -> Picture {
     for run in comparison.runs.iter().rev() {
         let curve = run.curve.iter().map(|row| (along.of(row), value(run, row.loss)));
         let mark = Mark::Line(if run.setting == 0 { 2.25 } else { 1.5 });
-        let name = names.get(run.setting).map_or("the other settings", String::as_str);
+        let name = names.get(run.setting).map_or("other settings", String::as_str);
         chart.series.push(Series::new(name, color(run.setting), mark, curve));
     }
     chart.draw(&mut picture);
@@ -64,11 +64,11 @@ pub fn picture(comparison: &Comparison, along: Along) -> Picture {
     picture
 }
 
-/// Draws the result of each run: a dot per run, a bar for the interval of the mean, a stroke at the mean.
+/// Draws the result of each run: one dot per run, a bar for the confidence interval of the mean, a line at the mean.
 fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], area: Rect) {
-    let look = Text::new(LABEL);
-    let names = names_within(comparison, &look, NAME).into_iter().take(settings.len());
-    let names: Vec<String> = names.map(|name| look.fit(&name, NAME)).collect();
+    let look = Text::new(LABEL_SIZE);
+    let names = names_within(comparison, &look, MAX_NAME_WIDTH).into_iter().take(settings.len());
+    let names: Vec<String> = names.map(|name| look.fit(&name, MAX_NAME_WIDTH)).collect();
     let widest = names.iter().map(|name| look.width(name)).fold(0.0, f64::max);
     let left = MARGIN + widest + 12.0;
     let area = Rect { left, width: WIDTH - MARGIN - left, ..area };
@@ -80,7 +80,7 @@ fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], ar
     let title = format!("lowest validation {} (nats per token)", comparison.measure());
     let x = Axis::new(&title, range, Scale::Linear);
     let rows = Interval { start: 0.0, end: settings.len() as f64 };
-    let y = Axis { has_words: false, labels: Some(Vec::new()), ..Axis::new("", rows, Scale::Linear) };
+    let y = Axis { is_labelled: false, labels: Some(Vec::new()), ..Axis::new("", rows, Scale::Linear) };
     let mut chart = LineChart { area, x, y, series: Vec::new() };
     let height = |setting: usize| settings.len() as f64 - setting as f64 - 0.5;
     for (number, setting) in settings.iter().enumerate() {
@@ -97,8 +97,13 @@ fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], ar
         let end = run.result.map(|result| (result, height(run.setting)));
         chart.series.push(Series::new("", color(run.setting), Mark::Dot(3.5), end));
     }
-    let note = "a dot a run; the stroke is the mean of a setting, the bar its 95 % interval";
-    picture.panel_name("Where runs end", note, (MARGIN, area.top - 16.0), WIDTH - 2.0 * MARGIN);
+    let note = "one dot per run; the line is the mean of a setting, the bar its 95 % confidence interval";
+    picture.panel_name(
+        "Lowest validation loss of each run",
+        note,
+        (MARGIN, area.top - 16.0),
+        WIDTH - 2.0 * MARGIN,
+    );
     chart.draw(picture);
     for (number, name) in names.iter().enumerate() {
         let (_, y) = chart.place(0.0, height(number));
@@ -107,7 +112,7 @@ fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], ar
 }
 
 /// Returns the names of the settings. If one of them is wider than `width`, returns the names of their runs instead,
-/// since names that are cut would look alike.
+/// since truncated names would look alike.
 fn names_within(comparison: &Comparison, look: &Text, width: f64) -> Vec<String> {
     let names: Vec<String> = comparison.settings.iter().map(|setting| setting.name.clone()).collect();
     if names.iter().all(|name| look.width(name) <= width) {

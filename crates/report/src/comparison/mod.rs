@@ -123,11 +123,11 @@ const SCRIPTS: [&str; 5] = [
     include_str!("../../page/compare.js"),
 ];
 /// The approximate maximum number of points in a curve of the page.
-const MOST_POINTS: usize = 800;
+const MAX_CURVE_POINTS: usize = 800;
 
 /// Returns a curve in the page's format: one list per column. A loss that is not finite is null.
 fn curve(run: &ComparedRun) -> Value {
-    let together = run.curve.len().div_ceil(MOST_POINTS / 4).max(1);
+    let together = run.curve.len().div_ceil(MAX_CURVE_POINTS / 4).max(1);
     let rows: Vec<&Validation> = run.curve.iter().collect();
     let kept: Vec<&Validation> =
         rows.chunks(together).flat_map(|rows| extremes(rows, |row| row.loss)).collect();

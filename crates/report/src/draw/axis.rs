@@ -10,13 +10,13 @@ use super::picture::{Picture, Rect, WIDTH};
 use super::text::Text;
 
 /// The font size of tick labels.
-pub(crate) const LABEL: f64 = 11.0;
+pub(crate) const LABEL_SIZE: f64 = 11.0;
 /// The font size of axis titles.
-const TITLE: f64 = 12.0;
+const TITLE_SIZE: f64 = 12.0;
 /// The space between an axis and its labels, and between the labels and the title.
 const GAP: f64 = 7.0;
 /// The minimum width of labels and title of a y axis. It aligns charts below each other.
-const LEAST_WIDTH: f64 = 58.0;
+const MIN_WIDTH: f64 = 58.0;
 
 /// An axis of a chart or a colour bar.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub struct Axis {
     /// The labelled values with their labels; if `None`, round values are labelled.
     pub labels: Option<Vec<(f64, String)>>,
     /// True if the title and labels are drawn; otherwise only the grid lines are.
-    pub has_words: bool,
+    pub is_labelled: bool,
     /// The colour of the title and labels on the right of a chart, to match a curve.
     pub color: Option<RGBColor>,
     /// True if larger values are drawn at the end of the axis; its last label then starts with ≥.
@@ -43,7 +43,7 @@ pub enum Scale {
     /// Evenly spaced, with labels at round values.
     Linear,
     /// Evenly spaced, with labels at round integers, for counts.
-    Whole,
+    Integer,
     /// Spaced by their decimal logarithms.
     Logarithmic,
 }
@@ -52,7 +52,7 @@ impl Axis {
     /// Creates an axis with a title and round labels.
     pub fn new(title: &str, range: Interval, scale: Scale) -> Self {
         let title = title.to_string();
-        Self { title, range, scale, labels: None, has_words: true, color: None, is_exceeded: false }
+        Self { title, range, scale, labels: None, is_labelled: true, color: None, is_exceeded: false }
     }
 
     /// Returns the position of a value as a fraction of the axis. The result is below 0 or above 1 outside the axis,
@@ -83,7 +83,7 @@ impl Axis {
         self.labelled(match self.scale {
             Scale::Logarithmic => log_ticks(self.range),
             Scale::Linear => self.range.ticks(most),
-            Scale::Whole => self.range.whole_ticks(most),
+            Scale::Integer => self.range.integer_ticks(most),
         })
     }
 
@@ -91,11 +91,11 @@ impl Axis {
     /// are round, or zero if it has room. If an end is not round, only round values are labelled.
     fn ticks_of_bar(&self, height: f64) -> Vec<(f64, String)> {
         let most = ((height / 50.0) as usize).clamp(2, 6);
-        let ticks = self.range.even_ticks(most, self.scale == Scale::Whole).unwrap_or_else(|| {
+        let ticks = self.range.even_ticks(most, self.scale == Scale::Integer).unwrap_or_else(|| {
             if [self.range.start, self.range.end].iter().any(|&end| !is_short(end)) {
                 return self.range.ticks(most + 1);
             }
-            let margin = 1.3 * LABEL / height;
+            let margin = 1.3 * LABEL_SIZE / height;
             let zero = Some(0.0).filter(|&zero| (margin..1.0 - margin).contains(&self.at(zero)));
             iter::once(self.range.start).chain(zero).chain([self.range.end]).collect()
         });
@@ -112,28 +112,28 @@ impl Axis {
     }
 
     fn widest_label(&self, height: f64) -> f64 {
-        let look = Text::new(LABEL);
+        let look = Text::new(LABEL_SIZE);
         self.ticks_upward(height).iter().map(|(_, label)| look.width(label)).fold(0.0, f64::max)
     }
 
     /// Returns the width of the labels and title next to a chart of the given height.
     pub fn width(&self, height: f64) -> f64 {
-        (self.widest_label(height) + 2.0 * GAP + TITLE).max(LEAST_WIDTH)
+        (self.widest_label(height) + 2.0 * GAP + TITLE_SIZE).max(MIN_WIDTH)
     }
 
     /// Draws grid lines across `area`, with labels and title on its left.
     pub fn draw_left(&self, picture: &mut Picture, area: Rect) {
-        let look = Text::new(LABEL).color(MUTED).right();
+        let look = Text::new(LABEL_SIZE).color(MUTED).right();
         for (tick, label) in self.ticks_upward(area.height) {
             let y = area.bottom() - self.at(tick) * area.height;
             picture.line(&[(area.left, y), (area.right(), y)], GRID, 0.75);
-            if self.has_words {
+            if self.is_labelled {
                 picture.text(&label, (area.left - GAP, y), &look);
             }
         }
-        if self.has_words {
-            let title = (self.widest_label(area.height) + 2.0 * GAP + TITLE / 2.0).max(50.0);
-            let look = Text::new(TITLE).centered().upward();
+        if self.is_labelled {
+            let title = (self.widest_label(area.height) + 2.0 * GAP + TITLE_SIZE / 2.0).max(50.0);
+            let look = Text::new(TITLE_SIZE).centered().upward();
             picture.text(&self.title, (area.left - title, area.center().1), &look);
         }
     }
@@ -141,7 +141,7 @@ impl Axis {
     /// Draws ticks, labels and title on the right of `area`.
     pub fn draw_right(&self, picture: &mut Picture, area: Rect) {
         let (right, color) = (area.right(), self.color.unwrap_or(MUTED));
-        let look = Text::new(LABEL).color(color);
+        let look = Text::new(LABEL_SIZE).color(color);
         let mut widest = 0f64;
         for (tick, label) in self.ticks_of_bar(area.height) {
             let y = area.bottom() - self.at(tick) * area.height;
@@ -151,7 +151,7 @@ impl Axis {
             // The ≥ sign fits into the space before the title.
             widest = widest.max(look.width(&label));
         }
-        let look = Text::new(TITLE).color(self.color.unwrap_or(INK)).centered().upward();
+        let look = Text::new(TITLE_SIZE).color(self.color.unwrap_or(INK)).centered().upward();
         picture.text(&self.title, (right + widest + 27.0, area.center().1), &look);
     }
 
@@ -159,10 +159,10 @@ impl Axis {
     pub fn draw_below(&self, picture: &mut Picture, area: Rect) {
         let bottom = area.bottom();
         picture.line(&[(area.left, bottom), (area.right(), bottom)], MUTED, 1.0);
-        if !self.has_words {
+        if !self.is_labelled {
             return;
         }
-        let look = Text::new(LABEL).color(MUTED).centered();
+        let look = Text::new(LABEL_SIZE).color(MUTED).centered();
         let mut end = f64::NEG_INFINITY;
         for (tick, label) in self.ticks(((area.width / 90.0) as usize).max(2)) {
             let (x, half) = (area.left + self.at(tick) * area.width, look.width(&label) / 2.0);
@@ -175,7 +175,7 @@ impl Axis {
                 end = x + half + 3.0;
             }
         }
-        picture.text(&self.title, (area.center().0, bottom + 34.0), &Text::new(TITLE).centered());
+        picture.text(&self.title, (area.center().0, bottom + 34.0), &Text::new(TITLE_SIZE).centered());
     }
 }
 
@@ -184,11 +184,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn titles_stand_beside_the_widest_label() {
+    fn titles_clear_the_widest_label() {
         let range = Interval { start: 0.0, end: 9_000_000.0 };
         let wide = Axis::new("loss", range, Scale::Linear);
         let (width, labels) = (wide.width(300.0), wide.widest_label(300.0));
-        assert!(labels > 55.0 && width >= labels + GAP + TITLE, "{labels}, {width}");
+        assert!(labels > 55.0 && width >= labels + GAP + TITLE_SIZE, "{labels}, {width}");
         let narrow = Axis::new("loss", Interval { start: 0.0, end: 1.0 }, Scale::Linear);
         assert_eq!(narrow.width(300.0), 58.0);
     }
@@ -212,7 +212,7 @@ mod tests {
             let labels = labels(0.0, end, 52.0);
             assert!(labels.len() >= 2 && labels.iter().all(|label| label.len() < 7), "{end}: {labels:?}");
         }
-        let places = Axis::new("position", Interval { start: 0.0, end: 63.0 }, Scale::Whole);
+        let places = Axis::new("position", Interval { start: 0.0, end: 63.0 }, Scale::Integer);
         let places = places.ticks_of_bar(300.0).into_iter().map(|(_, label)| label).collect::<Vec<_>>();
         assert_eq!(places, ["0", "21", "42", "63"]);
     }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_axis_has_two_distinct_labels() {
+    fn log_axes_have_two_distinct_labels() {
         for start in (-90..90).map(|i| f64::from(i) * 0.0837) {
             for length in [1e-7, 1e-4, 0.003, 0.02, 0.1, 0.31, 0.55, 0.9, 1.7, 2.49, 2.51, 4.0, 8.1, 17.0] {
                 let range = Interval { start, end: start + length };

@@ -42,8 +42,8 @@ pub fn color(fraction: f64) -> RGBColor {
 
 /// Returns the colour of a thin line: Viridis without its bright end, which is invisible on white.
 pub fn line_color(fraction: f64) -> RGBColor {
-    const BRIGHTEST: f64 = 0.88;
-    color(fraction.clamp(0.0, 1.0) * BRIGHTEST)
+    const MAX_FRACTION: f64 = 0.88;
+    color(fraction.clamp(0.0, 1.0) * MAX_FRACTION)
 }
 
 /// Returns a shade of blue above the middle of a scale and of red below it.

@@ -14,11 +14,11 @@ use super::text::Text;
 use crate::numbers::fixed;
 
 /// The minimum width of cells that are separated by lines.
-const LINED_CELL: f64 = 7.0;
+const MIN_LINED_CELL: f64 = 7.0;
 /// The minimum width of cells that show their value.
-pub(crate) const WRITTEN_CELL: f64 = 34.0;
+pub(crate) const MIN_VALUE_CELL: f64 = 34.0;
 /// The font sizes of values; the largest one that fits is used.
-const VALUES: [f64; 4] = [10.0, 9.0, 8.0, 7.0];
+const VALUE_SIZES: [f64; 4] = [10.0, 9.0, 8.0, 7.0];
 
 /// Returns the bins of keys visible to each bin of queries: those with a key that some query of the bin sees.
 pub(crate) fn binned(visible: &[Range<usize>], bins: [usize; 2]) -> Vec<Range<usize>> {
@@ -95,8 +95,8 @@ impl HeatMap {
         }
         let [rows, columns] = positions;
         let (width, height) = (area.width / columns as f64, area.height / rows as f64);
-        let line = if width >= WRITTEN_CELL { 1.0 } else { 0.5 };
-        if width.min(height) >= LINED_CELL {
+        let line = if width >= MIN_VALUE_CELL { 1.0 } else { 0.5 };
+        if width.min(height) >= MIN_LINED_CELL {
             for column in 1..columns {
                 let x = area.left + column as f64 * width;
                 picture.line(&[(x, area.top), (x, area.bottom())], BACKGROUND, line);
@@ -115,8 +115,8 @@ impl HeatMap {
                 (Some(value), Some((size, digits))) => {
                     picture.text(&fixed(*value, digits), place, &look(size));
                 }
-                (None, _) if width >= look(VALUES[0]).width(blank) => {
-                    picture.text(blank, place, &look(VALUES[0]));
+                (None, _) if width >= look(VALUE_SIZES[0]).width(blank) => {
+                    picture.text(blank, place, &look(VALUE_SIZES[0]));
                 }
                 _ => {}
             }
@@ -129,13 +129,13 @@ impl HeatMap {
             let look = Text::new(size);
             self.values.iter().flatten().all(|&value| look.width(&fixed(value, digits)) <= width - 3.0)
         };
-        let all = (0..=digits).rev().flat_map(|digits| VALUES.map(|size| (size, digits)));
-        if width >= WRITTEN_CELL { all.into_iter().find(fits) } else { None }
+        let all = (0..=digits).rev().flat_map(|digits| VALUE_SIZES.map(|size| (size, digits)));
+        if width >= MIN_VALUE_CELL { all.into_iter().find(fits) } else { None }
     }
 
     /// Returns the largest weight that a scale should resolve. It covers 98 % of the cells, and the largest weight of
     /// 95 % of the later queries. The first queries have few keys to choose from; the very first always has weight 1.
-    fn largest_to_tell(&self) -> f64 {
+    fn largest_to_resolve(&self) -> f64 {
         let [rows, columns] = self.cells();
         let later = self.values.chunks_exact(columns).skip(rows / 2);
         let largest = later.map(|row| finite(row).fold(0.0, f64::max)).collect();
@@ -159,19 +159,19 @@ pub struct WeightScale {
     /// The weight at the last colour.
     pub top: f64,
     /// True if larger weights occur; they share the last colour.
-    pub exceeded: bool,
+    pub is_exceeded: bool,
 }
 
 impl WeightScale {
     /// Returns the scale that resolves the weights of all `maps`.
     pub fn of(maps: impl IntoIterator<Item: Borrow<HeatMap>>) -> Self {
-        let (mut to_tell, mut largest) = (0f64, 0f64);
+        let (mut to_resolve, mut largest) = (0f64, 0f64);
         for map in maps {
-            to_tell = to_tell.max(map.borrow().largest_to_tell());
+            to_resolve = to_resolve.max(map.borrow().largest_to_resolve());
             largest = map.borrow().values.iter().flatten().copied().fold(largest, f64::max);
         }
-        let top = if to_tell > 0.5 { 1.0 } else { round_up(to_tell) };
-        WeightScale { top, exceeded: largest > top * 1.0001 }
+        let top = if to_resolve > 0.5 { 1.0 } else { round_up(to_resolve) };
+        WeightScale { top, is_exceeded: largest > top * 1.0001 }
     }
 
     /// Draws the cells of a map; keys invisible to a query stay white.
@@ -184,7 +184,7 @@ impl WeightScale {
     pub fn draw_bar(self, picture: &mut Picture, bar: Rect) {
         let range = Interval { start: 0.0, end: self.top };
         let axis = Axis::new("attention weight", range, Scale::Linear);
-        color_bar(picture, bar, color, &Axis { is_exceeded: self.exceeded, ..axis });
+        color_bar(picture, bar, color, &Axis { is_exceeded: self.is_exceeded, ..axis });
     }
 }
 
@@ -246,12 +246,16 @@ mod tests {
             let widest = values.iter().map(|&value| Text::new(size).width(&fixed(value, digits)));
             assert!(widest.fold(0.0, f64::max) < 35.0, "{values:?}: {size} {digits}");
         }
-        assert_eq!(map(&[-0.046]).written(35.0, 3), Some((8.0, 3)), "smaller before it is shorter");
+        assert_eq!(
+            map(&[-0.046]).written(35.0, 3),
+            Some((8.0, 3)),
+            "the font shrinks before digits are dropped"
+        );
         assert_eq!(map(&[1.0]).written(20.0, 3), None);
     }
 
     #[test]
-    fn a_weight_on_the_future_is_not_hidden() {
+    fn weights_on_future_keys_are_drawn() {
         let leaking = square(&[0.5, 0.5, 0.5, 0.5], 2, 1);
         assert_eq!(value(&leaking, 0, 1), Some(0.5));
     }
@@ -270,7 +274,7 @@ mod tests {
             let scale = WeightScale::of(std::slice::from_ref(&map));
             let saturated = map.values.iter().flatten().filter(|&&weight| weight > scale.top).count();
             assert!(saturated * 50 <= time * (time + 1) / 2, "{time}: {saturated} above {}", scale.top);
-            assert!(time == 11 || scale.top < 0.5 && scale.exceeded, "{scale:?}");
+            assert!(time == 11 || scale.top < 0.5 && scale.is_exceeded, "{scale:?}");
         }
     }
 
@@ -280,6 +284,6 @@ mod tests {
         let sharp: Vec<f32> =
             (0..time * time).map(|i| if i % time == i / time { 1.0 } else { 0.0 }).collect();
         let scale = WeightScale::of(&[square(&uniform(time), time, 1), square(&sharp, time, 1)]);
-        assert_eq!(scale, WeightScale { top: 1.0, exceeded: false });
+        assert_eq!(scale, WeightScale { top: 1.0, is_exceeded: false });
     }
 }

@@ -18,10 +18,10 @@ mod text;
 mod token_axis;
 mod token_strip;
 
-pub(crate) use axis::LABEL;
+pub(crate) use axis::LABEL_SIZE;
 pub use axis::{Axis, Scale};
 pub use heat_map::{HeatMap, WeightScale, color_bar};
-pub(crate) use heat_map::{WRITTEN_CELL, binned};
+pub(crate) use heat_map::{MIN_VALUE_CELL, binned};
 pub(crate) use line_chart::extremes;
 pub use line_chart::{LineChart, Mark, Series, legend};
 pub use number::{Interval, round_up};

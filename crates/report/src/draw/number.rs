@@ -51,21 +51,23 @@ impl Interval {
 
     /// Returns both ends and evenly spaced values between them, at most `most` steps. A step has at most two digits; a
     /// step of 1, 2, 2.5 or 5 times a power of ten is preferred, then a smaller one. If zero is in the interval, it is
-    /// among the values. Returns `None` if no step fits, or, with `whole`, no integer step.
-    pub(crate) fn even_ticks(&self, most: usize, whole: bool) -> Option<Vec<f64>> {
-        let is_whole = |value: f64| (value - value.round()).abs() < 1e-6 * value.abs().max(1.0);
+    /// among the values. Returns `None` if no step fits, or, with `only_integers`, no integer step.
+    pub(crate) fn even_ticks(&self, most: usize, only_integers: bool) -> Option<Vec<f64>> {
+        let is_integer = |value: f64| (value - value.round()).abs() < 1e-6 * value.abs().max(1.0);
         let digits = |step: f64| step / 10f64.powf(step.log10().floor());
         let is_round =
             |step: f64| [1.0, 2.0, 2.5, 5.0, 10.0].iter().any(|round| (digits(step) - round).abs() < 1e-6);
         let even = (1..=most).map(|parts| (parts, self.length() / parts as f64)).filter(|&(_, step)| {
-            is_whole(self.start / step) && is_whole(10.0 * digits(step)) && (is_whole(step) || !whole)
+            is_integer(self.start / step)
+                && is_integer(10.0 * digits(step))
+                && (is_integer(step) || !only_integers)
         });
         let (parts, step) = even.max_by_key(|&(parts, step)| (is_round(step), parts))?;
         Some((0..=parts).map(|part| self.start + part as f64 * step).collect())
     }
 
     /// Returns the [`ticks`](Self::ticks) that are integers.
-    pub fn whole_ticks(&self, most: usize) -> Vec<f64> {
+    pub fn integer_ticks(&self, most: usize) -> Vec<f64> {
         self.ticks(most).into_iter().filter(|tick| tick.fract() == 0.0).collect()
     }
 }
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!(Interval::new(0.0, 2000.0).ticks(5), [0.0, 500.0, 1000.0, 1500.0, 2000.0]);
         let ticks = Interval::new(2.27, 2.46).ticks(5);
         assert_eq!(tick_labels(&ticks), ["2.30", "2.35", "2.40", "2.45"]);
-        assert_eq!(Interval::new(0.0, 3.0).whole_ticks(10), [0.0, 1.0, 2.0, 3.0]);
+        assert_eq!(Interval::new(0.0, 3.0).integer_ticks(10), [0.0, 1.0, 2.0, 3.0]);
     }
 
     #[test]
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_tell_neighbouring_ticks_apart() {
+    fn labels_distinguish_neighbouring_ticks() {
         assert_eq!(tick_labels(&[0.0, 0.0005, 0.001]), ["0", "5e-4", "1e-3"]);
         assert_eq!(tick_labels(&[0.0, 0.25, 0.5]), ["0", "0.25", "0.50"]);
         assert_eq!(tick_labels(&[-0.5, 0.0, 0.5]), ["−0.5", "0", "0.5"]);
@@ -218,16 +220,16 @@ mod tests {
     }
 
     #[test]
-    fn a_label_says_all_of_its_tick() {
+    fn labels_show_all_digits_of_a_tick() {
         let alone = [1.0, 1.2, 1.5, 2.5, 4.38, 12_000.0, -1.5].map(|tick| tick_labels(&[tick]).concat());
         assert_eq!(alone, ["1", "1.2", "1.5", "2.5", "4.38", "12,000", "−1.5"]);
-        assert_eq!(tick_labels(&[0.5, 1.5, 2.5]), ["0.5", "1.5", "2.5"], "a whole number apart");
+        assert_eq!(tick_labels(&[0.5, 1.5, 2.5]), ["0.5", "1.5", "2.5"], "ticks one apart");
         assert_eq!(tick_labels(&[1.5, 3.0]), ["1.5", "3.0"]);
-        assert_eq!(tick_labels(&[0.1 + 0.2, 1.3]), ["0.3", "1.3"], "but not a rounding error");
+        assert_eq!(tick_labels(&[0.1 + 0.2, 1.3]), ["0.3", "1.3"], "rounding errors are hidden");
     }
 
     #[test]
-    fn three_digits_count() {
+    fn significant_keeps_three_digits() {
         let texts = [0.002982, 0.003, 1.0, 29.71, 2971.4, 29714.0, 3e-4, -0.5, 0.0].map(significant);
         assert_eq!(texts, ["0.00298", "0.003", "1", "29.7", "2971", "2.97e4", "3e-4", "−0.5", "0"]);
     }

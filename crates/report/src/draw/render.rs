@@ -153,7 +153,7 @@ pub(crate) fn raster(picture: &Picture, scale: u32) -> Result<RgbImage> {
             }
         }
     }
-    RgbImage::from_raw(width, height, means).ok_or_else(|| failed("a pixel is missing"))
+    RgbImage::from_raw(width, height, means).ok_or_else(|| failed("the buffer has too few pixels"))
 }
 
 /// A plotters backend, the size of a logical pixel on it, and the height above 0.
@@ -264,10 +264,10 @@ impl<B: DrawingBackend> Surface<B> {
         let down = (HALF_CAPITAL - 0.76) * em;
         let (x, y) = (place.0 * self.unit, (place.1 + self.above) * self.unit);
         let (x, y) = if look.upward { (x + down, y) } else { (x, y + down) };
-        let turn = if look.upward { FontTransform::Rotate270 } else { FontTransform::None };
+        let rotation = if look.upward { FontTransform::Rotate270 } else { FontTransform::None };
         let weight = if look.bold { FontStyle::Bold } else { FontStyle::Normal };
         let style = TextStyle {
-            font: FontDesc::new(FontFamily::Name(FAMILY), em * 1.24, weight).transform(turn),
+            font: FontDesc::new(FontFamily::Name(FAMILY), em * 1.24, weight).transform(rotation),
             color: look.color.to_backend_color(),
             pos: Pos::new(look.align, VPos::Top),
         };

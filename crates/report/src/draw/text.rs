@@ -140,11 +140,11 @@ fn scaled(em: f32, bold: bool) -> PxScaleFont<&'static FontRef<'static>> {
 
 /// Appends the code point of a character to a line: its digits in two rows, in a box as high as an accented capital.
 fn set_code_point(character: char, em: f32, bold: bool, line: &mut Line) {
-    const DIGIT: f32 = 0.46;
+    const DIGIT_SIZE: f32 = 0.46;
     const BASELINES: [f32; 2] = [-0.38, 0.06];
     const TOP: f32 = -0.8;
     const BOTTOM: f32 = 0.14;
-    let scaled = scaled(DIGIT * em, bold);
+    let scaled = scaled(DIGIT_SIZE * em, bold);
     let code = character as u32;
     let digits = if code > 0xffff { format!("{code:06X}") } else { format!("{code:04X}") };
     let (left, inside) = (line.width + 0.05 * em, line.width + 0.12 * em);
@@ -167,7 +167,7 @@ fn set_code_point(character: char, em: f32, bold: bool, line: &mut Line) {
 
 /// Returns a line with Arabic letters in their joined forms, or unchanged if the font lacks one of them.
 fn joined(line: &str) -> Cow<'_, str> {
-    // No mark is lost, and each stays behind its letter when the line is reversed.
+    // Keep all marks, each after its letter once the line is reversed.
     static RESHAPER: LazyLock<ArabicReshaper> = LazyLock::new(|| {
         let marks = ReshaperConfig {
             delete_harakat: false,
@@ -219,7 +219,7 @@ mod tests {
         let word = "\u{643}\u{62a}\u{627}\u{628}";
         assert_eq!(joined(word), "\u{fedb}\u{fe98}\u{fe8e}\u{fe8f}");
         assert_eq!(in_visual_order(&joined(word)), "\u{fe8f}\u{fe8e}\u{fe98}\u{fedb}");
-        assert_eq!(joined("\u{628}"), "\u{fe8f}", "a letter alone");
+        assert_eq!(joined("\u{628}"), "\u{fe8f}", "an isolated letter");
         let marked = in_visual_order(&joined("\u{628}\u{64e}\u{628}")).into_owned();
         assert!(marked.contains('\u{64e}') && marked.chars().count() == 3, "{marked:?}");
         assert_eq!(joined("kitab 1"), "kitab 1");
@@ -228,17 +228,17 @@ mod tests {
     }
 
     #[test]
-    fn characters_that_the_font_lacks_stay_apart() {
+    fn characters_missing_from_the_font_stay_distinguishable() {
         let digits =
             |text: &str| set(text, 20.0, false).glyphs.iter().map(|glyph| glyph.id).collect::<Vec<_>>();
         assert_eq!(digits("\u{5929}"), digits("5929"), "in two rows");
         assert_ne!(digits("\u{5929}"), digits("\u{592a}"));
         assert_eq!(digits("\u{1f680}"), digits("01F680"));
         let line = set("a\u{5929}\u{592a}", 20.0, false);
-        let [first, second] = line.boxes[..] else { panic!("a box each: {:?}", line.boxes) };
+        let [first, second] = line.boxes[..] else { panic!("one box per character: {:?}", line.boxes) };
         assert!(first[2] < second[0] && second[2] < line.width, "{first:?} {second:?} {}", line.width);
         assert!(line.glyphs[1].position.y < line.glyphs[4].position.y, "the first half above the second");
-        assert!(set("\u{5929}", 20.0, false).width < 26.0, "as wide as a character");
+        assert!(set("\u{5929}", 20.0, false).width < 26.0, "no wider than a character");
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_wide_is_cut_to_fit() {
+    fn wide_text_is_truncated_to_fit() {
         let look = Text::new(10.0);
         assert_eq!(look.fit("attention", 100.0), "attention");
         let cut = look.fit("attention is all you need", 60.0);

@@ -1,25 +1,25 @@
 //! The tokens along one side of a map or chart, as many as fit, with their positions. Whitespace is made visible, long
 //! tokens are shortened, and labels never touch.
 
-use super::axis::LABEL;
+use super::axis::LABEL_SIZE;
 use super::color::MUTED;
 use super::number::{Interval, tick_labels};
 use super::picture::{Picture, Place, Rect};
 use super::text::Text;
 
 /// The maximum length of a token on an axis, in characters.
-const LONGEST: usize = 10;
+const MAX_CHARACTERS: usize = 10;
 /// The font sizes of tokens, if they have room for it, and of the positions next to them.
-const TOKEN: f64 = 10.0;
-const POSITION: f64 = 8.5;
+const TOKEN_SIZE: f64 = 10.0;
+const POSITION_SIZE: f64 = 8.5;
 /// The line spacing in ems.
-const LINE: f64 = 1.18;
+const LINE_SPACING: f64 = 1.18;
 /// The maximum length of a sequence without numbered positions; longer ones are hard to count.
-const COUNTED: usize = 16;
+const MAX_UNNUMBERED_TOKENS: usize = 16;
 /// The minimum width of a cell in logical pixels; longer sequences are binned.
-const NARROWEST_CELL: f64 = 1.0;
+const MIN_CELL_WIDTH: f64 = 1.0;
 /// The space for the title, between the labels and the edge.
-const TITLE: f64 = 30.0;
+const TITLE_SPACE: f64 = 30.0;
 
 /// The tokens below an area, or on its left.
 #[derive(Debug, Clone)]
@@ -43,30 +43,34 @@ impl TokenAxis {
     /// Creates an axis of tokens along `length` logical pixels. Tokens are in their visible form and cut at the width
     /// `most`.
     pub fn new(tokens: &[String], most: f64, length: f64, is_across: bool) -> Self {
-        let tokens: Vec<_> = tokens.iter().map(|token| Text::new(TOKEN).fit(&visible(token), most)).collect();
+        let tokens: Vec<_> =
+            tokens.iter().map(|token| Text::new(TOKEN_SIZE).fit(&visible(token), most)).collect();
         let pitch = length / tokens.len().max(1) as f64;
         // The largest size at which every token fits, or the default if none is small enough.
-        let size = [TOKEN, 9.0, 8.25].into_iter().find(|size| size * LINE <= pitch).unwrap_or(TOKEN);
+        let size = [TOKEN_SIZE, 9.0, 8.25]
+            .into_iter()
+            .find(|size| size * LINE_SPACING <= pitch)
+            .unwrap_or(TOKEN_SIZE);
         let widest = tokens.iter().map(|token| Text::new(size).width(token)).fold(0.0, f64::max);
-        let (stride, is_upward) = stride_and_turn(widest, pitch, size, is_across);
+        let (stride, is_upward) = stride_and_direction(widest, pitch, size, is_across);
         // Numbers are not written upwards, so they may need a wider stride than tokens.
-        let digits = Text::new(POSITION).width(&tokens.len().to_string()) + 6.0;
+        let digits = Text::new(POSITION_SIZE).width(&tokens.len().to_string()) + 6.0;
         let every = stride * stride_of(pitch * stride as f64, digits);
         let room = if is_across && !is_upward { size } else { widest };
-        let numbered = (tokens.len() > COUNTED).then_some(every);
-        let bin = stride_of(pitch, NARROWEST_CELL);
+        let numbered = (tokens.len() > MAX_UNNUMBERED_TOKENS).then_some(every);
+        let bin = stride_of(pitch, MIN_CELL_WIDTH);
         Self { tokens, size, stride, is_upward, room, numbered, bin, is_across }
     }
 
     /// Returns the width or height of the labels and title next to the area.
     pub fn depth(&self) -> f64 {
-        let digits = Text::new(POSITION).width(&self.tokens.len().to_string());
+        let digits = Text::new(POSITION_SIZE).width(&self.tokens.len().to_string());
         let numbers = self.numbered.map_or(0.0, |_| if self.is_across { 12.0 } else { digits + 8.0 });
         match (self.is_across, self.bin > 1) {
             (true, true) => 42.0,
             (true, false) => self.room + 28.0 + numbers,
-            (false, true) => TITLE + Text::new(LABEL).width("1,000"),
-            (false, false) => TITLE + self.room + numbers,
+            (false, true) => TITLE_SPACE + Text::new(LABEL_SIZE).width("1,000"),
+            (false, false) => TITLE_SPACE + self.room + numbers,
         }
     }
 
@@ -94,7 +98,7 @@ impl TokenAxis {
     }
 
     fn draw_tokens(&self, picture: &mut Picture, area: Rect) {
-        let (look, number) = (Text::new(self.size), Text::new(POSITION).color(MUTED));
+        let (look, number) = (Text::new(self.size), Text::new(POSITION_SIZE).color(MUTED));
         let (look, outside) = match (self.is_across, self.is_upward) {
             (true, true) => (look.right().upward(), 6.0),
             (true, false) => (look.centered(), 6.0 + self.size / 2.0),
@@ -113,12 +117,12 @@ impl TokenAxis {
     }
 
     fn draw_positions(&self, picture: &mut Picture, area: Rect) {
-        let (count, look) = (self.tokens.len() as f64, Text::new(LABEL).color(MUTED));
+        let (count, look) = (self.tokens.len() as f64, Text::new(LABEL_SIZE).color(MUTED));
         let (length, look, outside) = match self.is_across {
             true => (area.width, look.centered(), 12.0),
             false => (area.height, look.right(), 7.0),
         };
-        let ticks = Interval { start: 0.0, end: count }.whole_ticks((length / 45.0) as usize);
+        let ticks = Interval { start: 0.0, end: count }.integer_ticks((length / 45.0) as usize);
         for (tick, label) in ticks.iter().zip(tick_labels(&ticks)) {
             let place = |outside: f64| self.place(area, tick / count, outside);
             picture.line(&[place(0.0), place(4.0)], MUTED, 1.0);
@@ -128,8 +132,8 @@ impl TokenAxis {
 }
 
 /// Returns the stride at which tokens `pitch` logical pixels apart are written, and true if they are written upwards.
-fn stride_and_turn(widest: f64, pitch: f64, size: f64, is_across: bool) -> (usize, bool) {
-    let (flat, lines) = (stride_of(pitch, widest + size * 0.5), stride_of(pitch, size * LINE));
+fn stride_and_direction(widest: f64, pitch: f64, size: f64, is_across: bool) -> (usize, bool) {
+    let (flat, lines) = (stride_of(pitch, widest + size * 0.5), stride_of(pitch, size * LINE_SPACING));
     if is_across && flat <= lines { (flat, false) } else { (lines, is_across) }
 }
 
@@ -145,9 +149,9 @@ pub(crate) fn visible(token: &str) -> String {
     if token.is_empty() {
         return "∅".to_string();
     }
-    match token.chars().nth(LONGEST) {
+    match token.chars().nth(MAX_CHARACTERS) {
         None => token.chars().map(shown).collect(),
-        Some(_) => token.chars().take(LONGEST - 1).map(shown).chain(['…']).collect(),
+        Some(_) => token.chars().take(MAX_CHARACTERS - 1).map(shown).chain(['…']).collect(),
     }
 }
 
@@ -194,7 +198,7 @@ mod tests {
         for pitch in [0.4, 1.5, 6.0, 13.0, 60.0] {
             for text in ["7", "␣attention"] {
                 let width = Text::new(size).width(text);
-                let (stride, is_upward) = stride_and_turn(width, pitch, size, true);
+                let (stride, is_upward) = stride_and_direction(width, pitch, size, true);
                 let needed = if is_upward { size } else { width };
                 assert!(stride as f64 * pitch > needed, "{pitch} {text}: {stride}");
             }

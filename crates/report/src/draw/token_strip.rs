@@ -27,7 +27,7 @@ pub enum Outcome {
     WrongGuess,
 }
 
-/// A position of a sequence, with a true token, a predicted token or both.
+/// A position of a sequence, with its true token, its predicted token or both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The true token.
@@ -51,21 +51,21 @@ pub struct TokenStrip {
     pub outcomes: [&'static str; 4],
 }
 
-/// The limits of a chart: the number of steps, and the largest token. Sequences beyond them are set like text.
-const CHART_STEPS: usize = 100;
-const CHART_TOKENS: f64 = 40.0;
+/// The limits of a chart: the number of steps, and the largest token. Larger charts are set like text.
+const MAX_CHART_STEPS: usize = 100;
+const MAX_CHART_TOKEN: f64 = 40.0;
 const CHART_HEIGHT: f64 = 300.0;
-/// The maximum number of steps; longer sequences are cut, which the picture's note states.
-const MOST_STEPS: usize = 1_024;
+/// The maximum number of steps; longer sequences are truncated, which the note reports.
+const MAX_STEPS: usize = 1_024;
 /// The vertical position at which a strip begins, below the legend.
 const TOP: f64 = HEADING + 34.0;
 
 /// The dimensions of cells set like text.
-const TOKEN: f64 = 11.0;
+const TOKEN_SIZE: f64 = 11.0;
 const CELL_HEIGHT: f64 = 34.0;
 const LINE_HEIGHT: f64 = CELL_HEIGHT + 9.0;
-const START: f64 = MARGIN + 100.0;
-const NARROWEST: f64 = 19.0;
+const FIRST_CELL: f64 = MARGIN + 100.0;
+const MIN_CELL_WIDTH: f64 = 19.0;
 
 /// Returns the background colour of a cell.
 pub(crate) fn tint(outcome: Outcome) -> RGBColor {
@@ -77,11 +77,11 @@ pub(crate) fn tint(outcome: Outcome) -> RGBColor {
 }
 
 impl TokenStrip {
-    /// Draws the strip with a `note`, to which it adds the number of steps if the strip is cut.
+    /// Draws the strip with a `note`, to which it adds the number of positions if the strip is truncated.
     pub fn picture(&self, name: &'static str, title: &str, note: &str) -> Picture {
-        let [most, all] = [MOST_STEPS, self.steps.len()].map(|steps| thousands(steps as f64));
-        let is_cut = self.steps.len() > MOST_STEPS;
-        let cut = if is_cut { format!("; the first {most} of {all} steps") } else { String::new() };
+        let [most, all] = [MAX_STEPS, self.steps.len()].map(|steps| thousands(steps as f64));
+        let is_cut = self.steps.len() > MAX_STEPS;
+        let cut = if is_cut { format!("; first {most} of {all} positions") } else { String::new() };
         let (numbers, lines) = (self.numbers(), self.lines());
         let text_height = lines.len() as f64 * LINE_HEIGHT + MARGIN;
         let height = numbers.as_ref().map_or(text_height, |_| CHART_HEIGHT + 52.0);
@@ -102,21 +102,21 @@ impl TokenStrip {
         self.has(|step| step.truth.is_some() && step.predicted.is_some()).then_some("true")
     }
 
-    /// Returns the tokens as numbers, true and predicted, if a chart of them is readable.
+    /// Returns the true and predicted tokens as numbers, if they are few and small enough for a chart.
     fn numbers(&self) -> Option<Vec<[Option<f64>; 2]>> {
         let number = |token: &Option<String>| {
             let number = token.as_ref().map(|text| text.parse::<u32>().map(f64::from)).transpose().ok()?;
-            number.is_none_or(|number| number <= CHART_TOKENS).then_some(number)
+            number.is_none_or(|number| number <= MAX_CHART_TOKEN).then_some(number)
         };
         let numbers = self.steps.iter().map(|step| Some([number(&step.truth)?, number(&step.predicted)?]));
-        if self.steps.len() > CHART_STEPS { None } else { numbers.collect() }
+        if self.steps.len() > MAX_CHART_STEPS { None } else { numbers.collect() }
     }
 
     fn draw_chart(&self, picture: &mut Picture, numbers: &[[Option<f64>; 2]]) {
         let largest = numbers.iter().flatten().flatten().copied().fold(0.0, f64::max);
         let x = Interval { start: -0.5, end: numbers.len() as f64 - 0.5 };
-        let y = Axis::new("token", Interval { start: -0.6, end: largest + 0.6 }, Scale::Whole);
-        let mut chart = LineChart::new(TOP, CHART_HEIGHT, Axis::new("time step", x, Scale::Whole), y);
+        let y = Axis::new("token", Interval { start: -0.6, end: largest + 0.6 }, Scale::Integer);
+        let mut chart = LineChart::new(TOP, CHART_HEIGHT, Axis::new("time step", x, Scale::Integer), y);
         let width = chart.area.width / numbers.len() as f64;
         for (i, _) in self.steps.iter().enumerate().filter(|(_, step)| step.is_shaded()) {
             picture.rect(Rect { left: chart.area.left + i as f64 * width, width, ..chart.area }, SHADE);
@@ -155,15 +155,16 @@ impl TokenStrip {
 
     /// Returns the cells line by line, each as wide as its tokens and with the index of its step.
     fn lines(&self) -> Vec<Vec<(usize, Rect)>> {
-        let (mut lines, mut left) = (vec![Vec::new()], START);
-        for (i, step) in self.steps.iter().take(MOST_STEPS).enumerate() {
-            let looks = [(&step.truth, Text::new(TOKEN)), (&step.predicted, Text::new(TOKEN).bold())];
+        let (mut lines, mut left) = (vec![Vec::new()], FIRST_CELL);
+        for (i, step) in self.steps.iter().take(MAX_STEPS).enumerate() {
+            let looks =
+                [(&step.truth, Text::new(TOKEN_SIZE)), (&step.predicted, Text::new(TOKEN_SIZE).bold())];
             let widths =
                 looks.map(|(token, look)| token.as_ref().map_or(0.0, |token| look.width(&visible(token))));
-            let width = (widths[0].max(widths[1]) + 8.0).max(NARROWEST).ceil();
+            let width = (widths[0].max(widths[1]) + 8.0).max(MIN_CELL_WIDTH).ceil();
             if left + width > WIDTH - MARGIN {
                 lines.push(Vec::new());
-                left = START;
+                left = FIRST_CELL;
             }
             let row = lines.len() - 1;
             let top = TOP + row as f64 * LINE_HEIGHT;
@@ -182,16 +183,20 @@ impl TokenStrip {
         ];
         let named = named.into_iter().filter(|&(outcome, ..)| self.has(|step| step.outcome == outcome));
         let named = named.map(|(_, name, color, mark)| Series::new(name, color, mark, []));
-        legend(picture, (START, HEADING + 10.0), &named.chain(self.shade()).collect::<Vec<_>>());
+        legend(picture, (FIRST_CELL, HEADING + 10.0), &named.chain(self.shade()).collect::<Vec<_>>());
         let gutter = Text::new(9.5).color(MUTED).right();
         for line in lines {
             let (first, Rect { top, height, .. }) = line[0];
             let any = |has: fn(&Step) -> bool| line.iter().any(|&(i, _)| has(&self.steps[i]));
             if any(|step| step.truth.is_some()) {
-                picture.text(self.truth().unwrap_or(self.shade), (START - 8.0, top + UPPER), &gutter);
+                picture.text(
+                    self.truth().unwrap_or(self.shade),
+                    (FIRST_CELL - 8.0, top + TRUTH_LINE),
+                    &gutter,
+                );
             }
             if any(|step| step.predicted.is_some()) {
-                picture.text(self.predicted, (START - 8.0, top + LOWER), &gutter);
+                picture.text(self.predicted, (FIRST_CELL - 8.0, top + PREDICTION_LINE), &gutter);
             }
             picture.text(&thousands(first as f64), (MARGIN + 30.0, top + height / 2.0), &gutter);
             line.iter().for_each(|&(i, cell)| self.steps[i].draw(picture, cell));
@@ -200,8 +205,8 @@ impl TokenStrip {
 }
 
 /// The vertical centres of the true token and of the predicted one in a cell.
-const UPPER: f64 = 10.0;
-const LOWER: f64 = CELL_HEIGHT - 10.0;
+const TRUTH_LINE: f64 = 10.0;
+const PREDICTION_LINE: f64 = CELL_HEIGHT - 10.0;
 
 impl Step {
     /// Returns true if the background of the step is shaded: it shows a given token or a guess at an undetermined one.
@@ -218,21 +223,21 @@ impl Step {
             picture.rect(cell, tint(*outcome));
         }
         let (middle, _) = cell.center();
-        let plain = Text::new(TOKEN).centered();
+        let plain = Text::new(TOKEN_SIZE).centered();
         let look = match outcome {
             Outcome::Hit => plain.color(BLUE),
             Outcome::Miss => plain.color(VERMILION).bold(),
             Outcome::Unknown if truth.is_none() => plain,
             Outcome::Unknown | Outcome::WrongGuess => plain.color(MUTED),
         };
-        for (token, look, line) in [(truth, plain, UPPER), (predicted, look, LOWER)] {
+        for (token, look, line) in [(truth, plain, TRUTH_LINE), (predicted, look, PREDICTION_LINE)] {
             if let Some(token) = token {
                 picture.text(&visible(token), (middle, cell.top + line), &look);
             }
         }
-        // A line through or below a character could change how it reads, so it gets a frame.
+        // A line through or below a character could turn it into another one, so a frame marks it.
         if *outcome == Outcome::WrongGuess {
-            let (left, top, width) = (cell.left + 1.5, cell.top + LOWER - 8.0, cell.width - 3.0);
+            let (left, top, width) = (cell.left + 1.5, cell.top + PREDICTION_LINE - 8.0, cell.width - 3.0);
             picture.frame(Rect { left, top, width, height: 16.0 }, MUTED, 0.75);
         }
     }

@@ -37,7 +37,7 @@ fn positions_without_targets_are_drawn_as_gaps() {
     losses[7] = Some(f64::INFINITY);
     drawn(&picture(&losses, true));
     let legend = drawn(&picture(&[None; 11], false));
-    assert_eq!(legend.bounds(color::BLUE).unwrap()[3], 72, "the legend alone");
+    assert_eq!(legend.bounds(color::BLUE).unwrap()[3], 72, "only the legend");
 }
 
 /// Returns gradients whose first half is clipped to `limit`.
@@ -59,18 +59,18 @@ fn clip_limit_separates_clipped_and_unclipped_norms() {
     let limit: Vec<usize> = (80..880).flat_map(|x| rows(&raster, color::VERMILION, x)).collect();
     assert!(limit.len() > 400, "a dashed line across");
     assert!(limit.iter().all(|y| y.abs_diff(limit[0]) <= 2));
-    assert!(rows(&raster, color::BLUE, 200).iter().all(|&y| y < limit[0] - 50), "cut");
-    assert!(rows(&raster, color::BLUE, 800).iter().all(|&y| y > limit[0] + 50), "not cut");
+    assert!(rows(&raster, color::BLUE, 200).iter().all(|&y| y < limit[0] - 50), "clipped");
+    assert!(rows(&raster, color::BLUE, 800).iter().all(|&y| y > limit[0] + 50), "not clipped");
     let columns = color::mix(color::VERMILION, color::BACKGROUND, 0.45);
     let [left, _, right, _] = raster.bounds(columns).unwrap();
-    assert!(left < 80 && right.abs_diff(479) < 5, "half of the steps are cut: {left} to {right}");
+    assert!(left < 80 && right.abs_diff(479) < 5, "half of the steps are clipped: {left} to {right}");
     let free = drawn(&gradients::picture("golden", &half_clipped(0.0)).unwrap());
     assert_eq!((free.count(color::VERMILION), free.count(columns)), (0, 0));
     assert!(free.height() < raster.height());
 }
 
 #[test]
-fn norms_that_vanish_or_overflow_are_drawn_around() {
+fn zero_and_nonfinite_norms_are_skipped() {
     let mut curve = half_clipped(1.0);
     for (at, norm) in [(3, 0.0), (4, f64::INFINITY), (5, f64::NAN)] {
         curve.norms[at].value = norm;
@@ -121,7 +121,7 @@ fn prompt_is_shaded_and_mismatches_are_marked() {
 }
 
 #[test]
-fn what_holds_nothing_has_no_picture() {
+fn empty_data_has_no_picture() {
     let given = Step { truth: Some("1".to_string()), predicted: None, outcome: Outcome::Unknown };
     assert!(generated::picture("golden", "", vec![given]).is_none());
     assert!(positions::picture("golden", &[], &[]).is_none());

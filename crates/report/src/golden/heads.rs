@@ -14,7 +14,7 @@ const INDUCTION: ScoreKind = ScoreKind {
     key: "induction",
     name: "induction",
     unit: "weight",
-    meaning: "weight on what followed the same token earlier",
+    meaning: "weight on the token after an earlier occurrence",
     digits: 2,
     is_weight: true,
 };
@@ -74,7 +74,7 @@ fn every_head_grid_fits_its_picture() {
 }
 
 #[test]
-fn thumbnails_stand_layer_by_head_on_one_scale() {
+fn thumbnails_share_one_scale() {
     // All heads attend uniformly, except the last one, which attends only to the query itself and so reaches the last
     // corner.
     let time = 7;
@@ -142,7 +142,7 @@ fn head_formation_is_marked_at_its_step() {
 }
 
 #[test]
-fn a_score_that_says_nothing_has_no_picture() {
+fn unknown_scores_have_no_picture() {
     let nothing = scores(&[&[None, None]], INDUCTION);
     assert!(head_scores::picture("golden", "", &KINDS, &nothing).is_none());
     let steps = [1, 2].map(|step| ScoredStep { step, heads: nothing.clone() });

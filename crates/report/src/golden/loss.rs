@@ -95,8 +95,8 @@ fn diverged_runs_show_the_curve_before_divergence() {
     assert_eq!(curve.steps().end, 1_107.0);
     let picture = curve.picture();
     let svg = vector(&picture);
-    for said in ["diverged at step 1,107", "the weights of step 500 were kept", "are cut"] {
-        assert!(svg.contains(said), "{said}");
+    for text in ["diverged at step 1,107", "the weights of step 500 were kept", "are clipped"] {
+        assert!(svg.contains(text), "{text}");
     }
     drawn(&picture);
 }
@@ -114,7 +114,7 @@ fn immediately_diverged_runs_show_their_start() {
     assert!(curve.losses().end < 5.0, "{:?}", curve.losses());
     let svg = vector(&curve.picture());
     assert!(svg.contains("validation loss 7.2e8 nats per token; 7.2e8 above the floor"), "{svg}");
-    assert!(!svg.contains("\nvalidation\n"), "no curve of it is drawn: {svg}");
+    assert!(!svg.contains("\nvalidation\n"), "no validation curve is drawn: {svg}");
     drawn(&curve.picture());
 }
 

@@ -12,7 +12,7 @@ fn predictions(truth: &[&str], predicted: &[&str], role: impl Fn(usize) -> Targe
     let mut reading = reading(truth.len(), Vec::new());
     let target = |(i, text): (usize, &&str)| Some(Target { role: role(i), ..target(text, true) });
     reading.targets = truth.iter().enumerate().map(target).collect();
-    reading.likeliest = predicted.iter().map(|text| vec![likely(text)]).collect();
+    reading.most_likely = predicted.iter().map(|text| vec![likely(text)]).collect();
     prediction::picture("golden", &reading).unwrap()
 }
 
@@ -51,7 +51,7 @@ fn miss_frames_do_not_cover_punctuation() {
                 .collect()
         };
         assert!(within(&wrong) == within(&right), "{sign}");
-        assert!(within(&wrong).iter().any(|&pixel| pixel != color::SHADE), "{sign} is seen");
+        assert!(within(&wrong).iter().any(|&pixel| pixel != color::SHADE), "{sign} is visible");
     }
 }
 
@@ -60,7 +60,7 @@ fn unknown_roles_are_not_called_undetermined() {
     let text = (["a", "b", " c", "d"], ["x", "b", " c", "d"]);
     let picture = predictions(&text.0, &text.1, |_| TargetRole::Unknown);
     let svg = vector(&picture);
-    assert!(svg.contains("3 of 4 tokens are right") && svg.contains("50.0 % probable"), "{svg}");
+    assert!(svg.contains("3 of 4 tokens correct") && svg.contains("true token 50.0 %"), "{svg}");
     assert!(!svg.contains("undetermined") && !svg.contains("by chance"));
     assert!(drawn(&picture).count(tint(Outcome::Miss)) > 50, "a miss is shown as one");
 }
@@ -69,14 +69,14 @@ fn unknown_roles_are_not_called_undetermined() {
 fn other_tokens_of_the_same_text_are_wrong() {
     let mut reading = reading(2, Vec::new());
     reading.targets = [target("a", true), target("b", true)].map(Some).to_vec();
-    reading.likeliest = vec![vec![TokenProbability { id: 7, ..likely("a") }], vec![likely("b")]];
-    assert!(vector(&prediction::picture("golden", &reading).unwrap()).contains("1 of 2 tokens is right"));
+    reading.most_likely = vec![vec![TokenProbability { id: 7, ..likely("a") }], vec![likely("b")]];
+    assert!(vector(&prediction::picture("golden", &reading).unwrap()).contains("1 of 2 tokens correct"));
 }
 
 #[test]
 fn one_token_is_counted_as_one() {
-    let says = |truth: &[&str], first: usize| vector(&predictions(truth, &["a", "b"], known_from(first)));
-    assert!(says(&["a"], 0).contains("1 of 1 token is right"));
-    assert!(says(&["a", "b"], 0).contains("2 of 2 tokens are right"));
-    assert!(says(&["a", "b"], 1).contains("1 of 1 determined target is right"));
+    let svg = |truth: &[&str], first: usize| vector(&predictions(truth, &["a", "b"], known_from(first)));
+    assert!(svg(&["a"], 0).contains("1 of 1 token correct"));
+    assert!(svg(&["a", "b"], 0).contains("2 of 2 tokens correct"));
+    assert!(svg(&["a", "b"], 1).contains("1 of 1 determined target correct"));
 }

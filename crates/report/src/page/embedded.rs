@@ -7,29 +7,29 @@ use std::ops::Range;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::{Page, Whole, colors};
+use super::{Page, PageWithDerived, colors};
 use crate::draw::{HeatMap, binned, extremes};
 use crate::reading::{AttentionKind, Reading};
 use crate::scores::known;
 use crate::series::{Point, smooth};
 
-/// The number of steps in which a byte holds the square root of a weight. The root resolves the small weights of a long
-/// sequence; large weights are off by 0.004 at most.
+/// The number of quantization steps for the square root of a weight, which a byte stores. The root resolves the small
+/// weights of a long sequence; the error of large weights is at most 0.004.
 const STEPS: f64 = 254.0;
-/// The byte of a weight that is NaN.
-const NOT_A_NUMBER: u8 = 255;
+/// The byte that encodes NaN.
+const NAN_BYTE: u8 = 255;
 /// The maximum bytes of weights for the sequence shown first, and for all others together.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// The maximum bytes of weights for each step of `film`.
-const MOST_FILM_BYTES: usize = 1 << 16;
+const MAX_FILM_BYTES: usize = 1 << 16;
 /// The maximum number of positions per bin; maps that need larger bins are omitted.
-const WIDEST_BIN: usize = 16;
+const MAX_BIN: usize = 16;
 /// The approximate maximum number of points of a curve.
-const MOST_POINTS: usize = 4_000;
+const MAX_CURVE_POINTS: usize = 4_000;
 /// The maximum number of heads in the history of scores, summed over all steps.
-const MOST_SCORED: usize = 10_000;
+const MAX_SCORED_HEADS: usize = 10_000;
 /// The maximum number of positions with predictions; further sequences are omitted.
-const MOST_PREDICTIONS: usize = 10_000;
+const MAX_PREDICTIONS: usize = 10_000;
 
 /// Returns the data of a page in base64.
 pub(super) fn data(mut page: Page) -> String {
@@ -38,20 +38,20 @@ pub(super) fn data(mut page: Page) -> String {
     let mut positions = 0;
     let kept = page.readings.iter().take_while(|reading| {
         positions += reading.inputs.len();
-        positions <= MOST_PREDICTIONS
+        positions <= MAX_PREDICTIONS
     });
     let kept = kept.count().max(page.sample + 1);
     page.readings.truncate(kept);
     let mut bytes = Vec::new();
-    let others = MOST_BYTES / page.readings.len().saturating_sub(1).max(1);
+    let others = MAX_BYTES / page.readings.len().saturating_sub(1).max(1);
     let mut maps = Vec::new();
     for (index, reading) in page.readings.iter().enumerate() {
-        let most = if index == page.sample { MOST_BYTES } else { others };
+        let most = if index == page.sample { MAX_BYTES } else { others };
         maps.push(pack(reading, most, &mut bytes));
     }
     let mut film = Vec::new();
     for (step, reading) in std::mem::take(&mut page.film) {
-        let maps = pack(&reading, MOST_FILM_BYTES, &mut bytes);
+        let maps = pack(&reading, MAX_FILM_BYTES, &mut bytes);
         film.push(json!({"step": step, "reading": reading, "maps": maps}));
     }
     let (model, model_missing, starts) = match page.model.take() {
@@ -80,7 +80,8 @@ pub(super) fn data(mut page: Page) -> String {
         "left_out": all - page.readings.len(),
         "film": film, "model": model, "model_missing": model_missing, "starts": starts,
     });
-    let json = serde_json::to_vec(&Whole { page: &page, derived }).expect("a page holds plain values");
+    let json =
+        serde_json::to_vec(&PageWithDerived { page: &page, derived }).expect("a page holds plain values");
     let all = [&(json.len() as u32).to_le_bytes()[..], &json, &bytes].concat();
     STANDARD.encode(miniz_oxide::deflate::compress_to_vec_zlib(&all, 6))
 }
@@ -98,7 +99,7 @@ fn pack(reading: &Reading, most: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
         let maps: Vec<&Vec<f32>> = reading.maps.of(kind).iter().flatten().collect();
         let visible = seen_in_any_layer(reading, kind, [queries, keys]);
         let cells = |bin: usize| binned(&visible, [bin; 2]).iter().map(Range::len).sum::<usize>();
-        let bin = (1..=WIDEST_BIN).find(|&bin| maps.len() * cells(bin) <= most / kinds.len());
+        let bin = (1..=MAX_BIN).find(|&bin| maps.len() * cells(bin) <= most / kinds.len());
         let seen = binned(&visible, [bin.unwrap_or(1); 2]);
         let is_whole = seen.iter().all(|row| row.len() == keys.div_ceil(bin.unwrap_or(1)));
         let listed = (bin.is_some() && !is_whole)
@@ -117,7 +118,7 @@ fn pack(reading: &Reading, most: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
 
 /// Returns the byte of a weight.
 fn byte(weight: f64) -> u8 {
-    if weight.is_nan() { NOT_A_NUMBER } else { (weight.clamp(0.0, 1.0).sqrt() * STEPS).round() as u8 }
+    if weight.is_nan() { NAN_BYTE } else { (weight.clamp(0.0, 1.0).sqrt() * STEPS).round() as u8 }
 }
 
 /// Returns the keys that each query sees in any layer. Keys with a nonzero weight are included, so that a leaking mask
@@ -149,15 +150,15 @@ fn rounded(value: f64) -> Option<f64> {
 /// Returns the points of a curve; if there are too many, each group of points keeps its first, lowest, highest and
 /// last.
 fn thinned(points: &[Point]) -> Vec<Point> {
-    let is_long = points.len() > MOST_POINTS;
-    let together = if is_long { points.len().div_ceil(MOST_POINTS / 4) } else { 1 };
+    let is_long = points.len() > MAX_CURVE_POINTS;
+    let together = if is_long { points.len().div_ceil(MAX_CURVE_POINTS / 4) } else { 1 };
     points.chunks(together).flat_map(|group| extremes(group, |point| point.value)).collect()
 }
 
 /// Keeps the scores at evenly spaced steps and at the last step.
 fn thin_history(page: &mut Page) {
     let heads: usize = page.heads.scores.iter().map(Vec::len).sum();
-    let every = (page.history.len() * heads.max(1)).div_ceil(MOST_SCORED).max(1);
+    let every = (page.history.len() * heads.max(1)).div_ceil(MAX_SCORED_HEADS).max(1);
     let last = page.history.len().saturating_sub(1);
     let steps = std::mem::take(&mut page.history).into_iter().enumerate();
     let kept = steps.filter(|&(index, _)| index.is_multiple_of(every) || index == last);

@@ -1,8 +1,8 @@
 //! `report.html`: one file that shows a whole run, opens from disk and lets a reader explore every head.
 //!
 //! The page is plain HTML, CSS and JavaScript (`page/` of this crate), filled with the data of [`Page`]. It loads
-//! nothing, and its content security policy forbids it to. Text of a run, such as its tokens, is embedded as data and
-//! never as markup.
+//! no external resources, which its content security policy forbids. Text of a run, such as its tokens, is embedded as
+//! data and never as markup.
 
 mod embedded;
 
@@ -116,7 +116,7 @@ const ENGINE: [&str; 7] = [
 
 /// A page with data derived from it.
 #[derive(Serialize)]
-struct Whole<'a, T> {
+struct PageWithDerived<'a, T> {
     #[serde(flatten)]
     page: &'a Page,
     #[serde(flatten)]
@@ -146,9 +146,9 @@ impl Page {
     }
 
     /// Returns all data of the page, with the attention weights of every sequence.
-    pub fn whole(&self) -> impl Serialize {
+    pub fn full_data(&self) -> impl Serialize {
         let views: Vec<_> = self.readings.iter().map(|reading| &reading.maps).collect();
-        Whole { page: self, derived: BTreeMap::from([("views", views)]) }
+        PageWithDerived { page: self, derived: BTreeMap::from([("views", views)]) }
     }
 
     /// Returns the page as one HTML file.

@@ -24,7 +24,7 @@ pub(super) const SCORE: ScoreKind = ScoreKind {
     key: "induction",
     name: "induction",
     unit: "weight",
-    meaning: "weight on what followed the same token earlier",
+    meaning: "weight on the token after an earlier occurrence",
     digits: 2,
     is_weight: true,
 };
@@ -52,7 +52,7 @@ impl Shown {
                     Some(Target { id: id as u32, text: id.to_string(), probability: 0.123, role })
                 })
                 .collect(),
-            likeliest: (0..time)
+            most_likely: (0..time)
                 .map(|i| {
                     vec![
                         TokenProbability { id: i as u32 % 7, token: (i % 7).to_string(), probability: 0.9 };
@@ -125,7 +125,7 @@ fn run_text_never_becomes_markup() {
     let texts =
         ["</script><script>alert(1)</script>", "<!--<script>", "{{script}}", "\u{2028}\u{0}\\\"'", "&lt;"];
     hostile.readings[0].inputs = texts.map(str::to_string).to_vec();
-    hostile.readings[0].likeliest[0][0].token = texts[0].to_string();
+    hostile.readings[0].most_likely[0][0].token = texts[0].to_string();
     hostile.readings[0].sequence = texts[0].to_string();
     let mut page = hostile.page();
     page.run = "</title><script>alert(2)</script>{{data}}&amp;".to_string();

@@ -14,7 +14,7 @@ pub fn picture(study: &Study) -> Picture {
     let labels = ticks.into_iter().zip(tick_labels(&percent)).map(|(tick, label)| (tick, label + " %"));
     let y = Axis { labels: Some(labels.collect()), ..Axis::new("accuracy", range, Scale::Linear) };
     let costs = log_range(study.trials.iter().map(|trial| trial.operations));
-    let x = Axis::new("floating-point operations of the training", costs, Scale::Logarithmic);
+    let x = Axis::new("training cost (floating-point operations)", costs, Scale::Logarithmic);
     let mut chart = LineChart::filling(&picture, x, y);
     let marks =
         marks(study, &chart, |_, trial| trial.accuracy.map(|accuracy| (trial.operations, Some(accuracy))));

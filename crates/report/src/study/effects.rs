@@ -5,38 +5,38 @@
 use super::{SettingValue, Study, Trial, best_in_words, drawn, final_losses, legend_of, log_range, marks};
 use crate::draw::color::VERMILION;
 use crate::draw::{
-    Axis, HEADING, Interval, LABEL, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
+    Axis, HEADING, Interval, LABEL_SIZE, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
     labels,
 };
 
 /// The number of charts in a row.
-const ACROSS: usize = 3;
-const HEIGHT: f64 = 190.0;
+const CHARTS_PER_ROW: usize = 3;
+const CHART_HEIGHT: f64 = 190.0;
 /// The height of the labels and the key's name below a chart.
 const BELOW: f64 = 56.0;
-const LEGEND: f64 = 30.0;
+const LEGEND_HEIGHT: f64 = 30.0;
 const LEFT: f64 = 62.0;
 const GAP: f64 = 22.0;
 /// The ratio above which positive numbers are drawn on a logarithmic axis.
-const WIDE: f64 = 8.0;
+const MIN_LOGARITHMIC_RATIO: f64 = 8.0;
 
 /// Draws a small chart per searched key: the loss by its value, with one mark per trial and a line through the lowest
 /// loss at each value.
 pub fn picture(study: &Study) -> Picture {
-    let rows = study.keys.len().div_ceil(ACROSS).max(1);
-    let height = HEADING + LEGEND + rows as f64 * (HEIGHT + BELOW) + 4.0;
+    let rows = study.keys.len().div_ceil(CHARTS_PER_ROW).max(1);
+    let height = HEADING + LEGEND_HEIGHT + rows as f64 * (CHART_HEIGHT + BELOW) + 4.0;
     let title = format!("{}: loss by searched key", study.name);
     let mut picture = Picture::new("effects", height, &title, &best_in_words(study));
-    let across = ACROSS.min(study.keys.len().max(1));
+    let across = CHARTS_PER_ROW.min(study.keys.len().max(1));
     let width = (WIDTH - 2.0 * MARGIN - LEFT - GAP * (across - 1) as f64) / across as f64;
     let mut named = Vec::new();
     for (index, key) in study.keys.iter().enumerate() {
-        let (row, column) = (index / ACROSS, index % ACROSS);
+        let (row, column) = (index / CHARTS_PER_ROW, index % CHARTS_PER_ROW);
         let left = MARGIN + LEFT + column as f64 * (width + GAP);
-        let top = HEADING + LEGEND + row as f64 * (HEIGHT + BELOW);
-        let area = Rect { left, top, width, height: HEIGHT };
+        let top = HEADING + LEGEND_HEIGHT + row as f64 * (CHART_HEIGHT + BELOW);
+        let area = Rect { left, top, width, height: CHART_HEIGHT };
         let (x, places, joined) = places(study, key, width);
-        let y = Axis { has_words: column == 0, ..final_losses(study) };
+        let y = Axis { is_labelled: column == 0, ..final_losses(study) };
         let mut chart = LineChart { area, x, y, series: Vec::new() };
         let loss = |trial: &Trial| trial.loss.map(|loss| drawn(study, loss));
         if joined {
@@ -80,7 +80,7 @@ pub fn learning_rate(study: &Study) -> Option<Picture> {
 /// its own label; otherwise the labels are round values.
 fn places(study: &Study, key: &str, width: f64) -> (Axis, Vec<Option<f64>>, bool) {
     let tried: Vec<_> = study.trials.iter().map(|trial| trial.setting.get(key)).collect();
-    let look = Text::new(LABEL);
+    let look = Text::new(LABEL_SIZE);
     let Some(mut values) = tried.iter().flatten().map(|value| value.number).collect::<Option<Vec<_>>>()
     else {
         let mut words: Vec<&String> = tried.iter().flatten().map(|value| &value.text).collect();
@@ -99,7 +99,7 @@ fn places(study: &Study, key: &str, width: f64) -> (Axis, Vec<Option<f64>>, bool
     values.sort_by(f64::total_cmp);
     values.dedup();
     let (low, high) = (values.first().copied().unwrap_or(0.0), values.last().copied().unwrap_or(1.0));
-    let round = match low > 0.0 && high / low > WIDE {
+    let round = match low > 0.0 && high / low > MIN_LOGARITHMIC_RATIO {
         true => Axis::new(key, log_range(values.iter().copied()), Scale::Logarithmic),
         false => Axis::new(key, Interval::new(low, high).padded(0.15, 0.15), Scale::Linear),
     };
@@ -153,7 +153,7 @@ mod tests {
             comparable(study, &study.keys[key]).iter().map(|(_, trial)| trial.number).collect::<Vec<_>>()
         };
         let mut study = study(None);
-        assert_eq!(joined(&study, 0), [2, 0], "one is pruned, one diverged");
+        assert_eq!(joined(&study, 0), [2, 0], "one trial is pruned, one diverged");
         for trial in &mut study.trials {
             let (stage, rate) = match trial.number {
                 2 => ("rates", 1e-3),
@@ -167,7 +167,7 @@ mod tests {
             }
         }
         assert_eq!(joined(&study, 0), [2, 3]);
-        assert_eq!(joined(&study, 1), [2, 0], "what the stage began with is of the stage before");
+        assert_eq!(joined(&study, 1), [2, 0], "the first settings of a stage come from the stage before");
     }
 
     #[test]

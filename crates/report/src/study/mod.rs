@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use crate::draw::color::{BLUE, MUTED, VERMILION, pale};
 use crate::draw::{Axis, HEADING, Interval, LineChart, Mark, Picture, Series, legend};
-use crate::loss::above_floor;
+use crate::loss::describe_floor_gap;
 use crate::page::{colors, filled, harmless};
-use crate::series::{axis_of_losses, beside_floor};
+use crate::series::{axis_of_losses, floor_distance};
 
 pub use rate_finder::{RatePoint, picture as rate_finder};
 
@@ -146,13 +146,14 @@ pub struct StudyPage {
 impl StudyPage {
     /// Returns the page of `study` as one HTML file.
     pub fn html(mut self, study: &Study) -> String {
-        for trial in self.result["trials"].as_array_mut().into_iter().flatten().skip(trials::MOST_DRAWN) {
+        for trial in self.result["trials"].as_array_mut().into_iter().flatten().skip(trials::MAX_DRAWN_CURVES)
+        {
             trial["curve"] = json!([]);
         }
         let Self { result, summary, config, best, pages } = self;
         let data = json!({
             "result": result, "summary": summary, "config": config, "best": best, "pages": pages,
-            "strong": trials::strong(study), "drawn": trials::MOST_DRAWN, "colors": colors(),
+            "strong": trials::strong(study), "drawn": trials::MAX_DRAWN_CURVES, "colors": colors(),
         });
         filled(TEMPLATE, &study.name, harmless(data.to_string()), SCRIPTS.join("\n"))
     }
@@ -163,17 +164,17 @@ fn best_in_words(study: &Study) -> String {
     let Some((best, loss)) = study.trials.first().and_then(|best| Some((best, best.loss?))) else {
         return String::new();
     };
-    let gap = study.floor.map_or_else(String::new, |floor| format!(", {}", above_floor(loss - floor)));
+    let gap = study.floor.map_or_else(String::new, |floor| format!(", {}", describe_floor_gap(loss - floor)));
     format!("best: trial {:03} with {loss:.4} nats per token{gap}", best.number)
 }
 
-/// Returns the colour, the mark and the name of a trial: the best one stands out, trials that were given up recede.
+/// Returns the colour, the mark and the name of a trial: the best trial stands out, trials that ended early recede.
 fn look(trial: &Trial, is_best: bool) -> (RGBColor, Mark, &'static str) {
     match trial.ended {
         _ if is_best => (VERMILION, Mark::Dot(5.5), "best"),
-        TrialEnd::Completed | TrialEnd::EarlyStopped => (BLUE, Mark::Dot(4.0), "trained to the end"),
+        TrialEnd::Completed | TrialEnd::EarlyStopped => (BLUE, Mark::Dot(4.0), "finished"),
         TrialEnd::Pruned => (pale(BLUE), Mark::Ring(3.5, 1.5), "pruned (loss at its last rung)"),
-        TrialEnd::Unfinished => (pale(BLUE), Mark::Ring(3.5, 1.5), "not finished yet"),
+        TrialEnd::Unfinished => (pale(BLUE), Mark::Ring(3.5, 1.5), "unfinished"),
         TrialEnd::Diverged => (MUTED, Mark::Cross(4.0, 1.75), "diverged"),
         TrialEnd::Failed => (MUTED, Mark::Cross(4.0, 1.75), "failed"),
     }
@@ -210,7 +211,7 @@ fn legend_of(picture: &mut Picture, left: f64, trials: &[Series], others: &[Seri
 
 /// Returns the value drawn for a loss.
 fn drawn(study: &Study, loss: f64) -> f64 {
-    beside_floor(loss, study.floor)
+    floor_distance(loss, study.floor)
 }
 
 /// Returns the y axis of losses.

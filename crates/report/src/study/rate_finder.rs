@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::log_range;
 use crate::draw::color::{BLUE, GREEN, VERMILION, pale};
-use crate::draw::{Axis, Interval, LABEL, LineChart, Mark, Picture, Scale, Series, Text};
+use crate::draw::{Axis, Interval, LABEL_SIZE, LineChart, Mark, Picture, Scale, Series, Text};
 
 /// The training loss at one learning rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -22,11 +22,11 @@ pub struct RatePoint {
 pub fn picture(name: &str, points: &[RatePoint], marks: Option<[f64; 2]>, verdict: &str) -> Option<Picture> {
     let losses = || points.iter().flat_map(|point| [point.loss, point.smoothed]);
     let low = losses().fold(f64::INFINITY, f64::min);
-    // The losses after the blow-up would squash the fall before it.
+    // Exploding losses at high rates would squash the fall before them.
     let first = points.first()?.loss;
     let high = losses().fold(low, f64::max).min(low + 1.35 * (first - low).max(0.05 * low.abs()));
     let range = Interval::new(low, high).padded(0.06, 0.06);
-    let title = format!("{name}: sweep over learning rates");
+    let title = format!("{name}: learning rate sweep");
     let mut picture = Picture::new("rate_finder", 400.0, &title, verdict);
     let rates = log_range(points.iter().map(|point| point.rate));
     let x = Axis::new("learning rate", rates, Scale::Logarithmic);
@@ -34,7 +34,7 @@ pub fn picture(name: &str, points: &[RatePoint], marks: Option<[f64; 2]>, verdic
     let mut chart = LineChart::filling(&picture, x, y);
     let curve = |value: fn(&RatePoint) -> f64| points.iter().map(move |point| (point.rate, value(point)));
     chart.series = vec![
-        Series::new("single steps", pale(BLUE), Mark::Line(1.0), curve(|point| point.loss)),
+        Series::new("individual steps", pale(BLUE), Mark::Line(1.0), curve(|point| point.loss)),
         Series::new("smoothed", BLUE, Mark::Line(2.25), curve(|point| point.smoothed)),
     ];
     let looks = [(VERMILION, "lowest"), (GREEN, "suggested")];
@@ -46,7 +46,7 @@ pub fn picture(name: &str, points: &[RatePoint], marks: Option<[f64; 2]>, verdic
     chart.draw_with_legend(&mut picture);
     for (rate, (color, _)) in marked() {
         let (x, bottom) = chart.place(rate, range.start);
-        let look = Text::new(LABEL).color(color).right();
+        let look = Text::new(LABEL_SIZE).color(color).right();
         picture.text(&format!("{rate:.1e}"), (x - 5.0, bottom - 10.0), &look);
     }
     Some(picture)

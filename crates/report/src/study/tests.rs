@@ -114,7 +114,7 @@ fn trials_without_validation_still_have_a_cross() {
     let strokes = |study: &Study| vector(&trials::picture(study)).matches(&grey).count();
     let drawn = strokes(&study);
     study.trials[3].curve.clear();
-    assert_eq!(strokes(&study), drawn, "as many crosses");
+    assert_eq!(strokes(&study), drawn, "the number of crosses is the same");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn best_trials_stand_out_and_curves_are_capped() {
     };
     study.trials.truncate(1);
     study.trials.extend(copies(38));
-    assert!(pixels(&trials::picture(&study), grey) < 20, "the edges of other colours alone");
+    assert!(pixels(&trials::picture(&study), grey) < 20, "only edges of other colours");
     study.trials.push(worse.clone());
     assert!(pixels(&trials::picture(&study), grey) > 500);
     let strong = pixels(&trials::picture(&study), finished);
@@ -139,8 +139,8 @@ fn best_trials_stand_out_and_curves_are_capped() {
     let picture = trials::picture(&study);
     assert!(pixels(&picture, VERMILION) > 500 && pixels(&picture, finished) > strong / 2);
     let svg = vector(&picture);
-    assert!(svg.contains("of 5,040 trials") && svg.contains("the curves of the best 400 are drawn"));
-    assert!(svg.contains("the others") && svg.matches("<polyline").count() < 700);
+    assert!(svg.contains("of 5,040 trials") && svg.contains("curves of the best 400 shown"));
+    assert!(svg.contains("others") && svg.matches("<polyline").count() < 700);
     let html = StudyPage { result: result(&study), ..StudyPage::default() }.html(&study);
     assert!(html.contains("\"strong\":8") && html.contains("\"curve\":[]"));
 }
@@ -151,18 +151,18 @@ fn shifted(trial: &Trial, by: f64) -> Vec<(f64, f64)> {
 }
 
 #[test]
-fn curves_of_several_seeds_say_whose_they_are() {
+fn titles_name_the_first_of_several_seeds() {
     let mut study = study(None);
-    let says = |study: &Study| vector(&trials::picture(study)).contains("of the first seed");
+    let says = |study: &Study| vector(&trials::picture(study)).contains("(first seed)");
     assert!(!says(&study));
     study.seeds = 3;
     assert!(says(&study));
     study.trials.truncate(1);
-    assert!(vector(&trials::picture(&study)).contains("validation loss of 1 trial, of"));
+    assert!(vector(&trials::picture(&study)).contains("validation loss of 1 trial (first seed)"));
 }
 
 #[test]
-fn pictures_say_in_text_what_they_show() {
+fn svg_pictures_contain_their_labels() {
     let mut study = study(Some(0.5));
     let svg = vector(&effects::picture(&study));
     for text in [
@@ -193,7 +193,7 @@ fn unfinished_trials_are_not_called_pruned() {
     study.trials[2].ended = TrialEnd::Unfinished;
     study.trials[3].ended = TrialEnd::Failed;
     for svg in [vector(&trials::picture(&study)), vector(&effects::picture(&study))] {
-        assert!(svg.contains("not finished yet") && svg.contains("failed"), "{svg}");
+        assert!(svg.contains("unfinished") && svg.contains("failed"), "{svg}");
         assert!(!svg.contains("pruned") && !svg.contains("diverged"), "{svg}");
     }
 }

@@ -6,42 +6,42 @@ use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 use crate::numbers::counted;
 
 /// The number of trials from which only the best ones are highlighted.
-const MANY: usize = 40;
-const STRONG: usize = 8;
+const MANY_TRIALS: usize = 40;
+const HIGHLIGHTED_OF_MANY: usize = 8;
 /// The maximum number of curves drawn.
-pub(super) const MOST_DRAWN: usize = 400;
+pub(super) const MAX_DRAWN_CURVES: usize = 400;
 
 /// Returns the number of highlighted trials, counted from the best one.
 pub(super) fn strong(study: &Study) -> usize {
-    if study.trials.len() < MANY { study.trials.len() } else { STRONG }
+    if study.trials.len() < MANY_TRIALS { study.trials.len() } else { HIGHLIGHTED_OF_MANY }
 }
 
 /// Draws the validation loss of every trial by the number of tokens trained on.
 pub fn picture(study: &Study) -> Picture {
-    let trials = &study.trials[..study.trials.len().min(MOST_DRAWN)];
-    let of = if study.seeds > 1 { ", of the first seed" } else { "" };
+    let trials = &study.trials[..study.trials.len().min(MAX_DRAWN_CURVES)];
+    let of = if study.seeds > 1 { " (first seed)" } else { "" };
     let count = counted(study.trials.len(), "trial");
     let title = format!("{}: validation loss of {count}{of}", study.name);
     let mut note = best_in_words(study);
     if trials.len() < study.trials.len() {
-        note += &format!("; the curves of the best {} are drawn", trials.len());
+        note += &format!("; curves of the best {} shown", trials.len());
     }
     let mut picture = Picture::new("trials", 480.0, &title, &note);
     let points = || trials.iter().flat_map(|trial| &trial.curve);
     let last = points().map(|&(tokens, _)| tokens).fold(1.0, f64::max);
-    let x = Axis::new("tokens trained on", Interval { start: 0.0, end: last }, Scale::Whole);
+    let x = Axis::new("tokens trained on", Interval { start: 0.0, end: last }, Scale::Integer);
     let mut chart = LineChart::filling(&picture, x, loss_axis(study, points().map(|&(_, loss)| loss)));
     let edge = below_the_edge(&chart, 1.0);
     let strong = strong(study);
-    let finished = if strong < trials.len() { "the next best" } else { "trained to the end" };
+    let finished = if strong < trials.len() { "next best" } else { "finished" };
     // The best trial is drawn last, on top of all others.
     for (rank, trial) in trials.iter().enumerate().rev() {
         let (color, width, name) = match trial.ended {
             _ if rank == 0 => (VERMILION, 3.0, "best"),
-            _ if rank >= strong => (mix(MUTED, BACKGROUND, 0.6), 0.75, "the others"),
+            _ if rank >= strong => (mix(MUTED, BACKGROUND, 0.6), 0.75, "others"),
             TrialEnd::Completed | TrialEnd::EarlyStopped => (mix(BLUE, pale(BLUE), 0.25), 1.5, finished),
             TrialEnd::Pruned => (pale(BLUE), 1.0, "pruned"),
-            TrialEnd::Unfinished => (pale(BLUE), 1.0, "not finished yet"),
+            TrialEnd::Unfinished => (pale(BLUE), 1.0, "unfinished"),
             TrialEnd::Diverged | TrialEnd::Failed => (pale(BLUE), 1.0, ""),
         };
         // A curve entirely above the frame is drawn along its upper edge, so that each trial is visible.
@@ -50,7 +50,7 @@ pub fn picture(study: &Study) -> Picture {
         let curve: Vec<_> =
             trial.curve.iter().map(|&(tokens, loss)| (tokens, drawn(study, loss).min(highest))).collect();
         if trial.ended.is_lost() {
-            // A trial lost before its first validation is marked below the upper edge, at the tokens where it was lost.
+            // A trial lost before its first validation is marked below the upper edge, at the number of tokens reached.
             let lost = ((trial.tokens as f64).min(last), below_the_edge(&chart, 7.0));
             let end = curve.last().map_or(lost, |&(tokens, loss)| (tokens, chart.y.clamped(loss)));
             let (color, mark, name) = look(trial, false);

@@ -1,4 +1,4 @@
-//! The pass compared with the model itself, and the effects of interventions.
+//! Compares the pass with the model itself, and tests the effects of interventions.
 
 use super::*;
 use crate::analysis::ablation::without_head;
@@ -36,11 +36,11 @@ fn tokens() -> [Tensor<B, 2, Int>; 2] {
 }
 
 fn pass(model: &Model<B>, tokens: &Tensor<B, 2, Int>, interventions: Interventions<B>) -> Activations<B> {
-    run(explained(model).unwrap(), tokens.clone(), &[], &interventions).unwrap()
+    run(explainable(model).unwrap(), tokens.clone(), &[], &interventions).unwrap()
 }
 
 fn sites(model: &Model<B>) -> Vec<Site> {
-    let layers = explained(model).unwrap().blocks.len();
+    let layers = explainable(model).unwrap().blocks.len();
     let heads = |layer| (0..5).map(move |head| (layer, head));
     let of_head = |(layer, head)| {
         let sites: [fn(usize, usize) -> Site; 5] =
@@ -56,16 +56,16 @@ fn sites(model: &Model<B>) -> Vec<Site> {
     [Site::Embedding].into_iter().chain((0..layers).flat_map(of_layer)).chain([Site::Logits]).collect()
 }
 
-fn near(left: Tensor<B, 3>, right: Tensor<B, 3>) {
+fn assert_near(left: Tensor<B, 3>, right: Tensor<B, 3>) {
     left.into_data().assert_approx_eq::<f32>(&right.into_data(), Tolerance::absolute(1e-5));
 }
 
 #[test]
-fn a_pass_makes_the_logits_of_the_model() {
+fn pass_logits_match_the_model() {
     let [tokens, _] = tokens();
     for model in models() {
         let expected = model.forward(Inputs::tokens(tokens.clone())).unwrap();
-        near(pass(&model, &tokens, Interventions::default()).logits, expected);
+        assert_near(pass(&model, &tokens, Interventions::default()).logits, expected);
     }
 }
 
@@ -84,25 +84,25 @@ fn encoder_decoder_pass_matches_forward_and_head_sums() {
     let source = Source { tokens: other.narrow(1, 0, 5), lengths: vec![4, 5] };
     let inputs = Inputs { tokens: tokens.clone(), source: Some(source.clone()) };
     let expected = model.forward(inputs).unwrap();
-    let decoder = explained(&model).unwrap();
+    let decoder = explainable(&model).unwrap();
     let memories = decoder.project_memory(Some(source), &mut crate::hooks::NoHooks).unwrap();
     let pass = |it: Interventions<B>| run(decoder, tokens.clone(), &memories, &it).unwrap();
-    let whole = pass(Interventions::default());
-    near(whole.logits.clone(), expected);
-    let hidden = whole.at(Site::CrossPattern(0, 2)).slice([0..1, 0..7, 4..5]).abs().max().into_scalar();
+    let original = pass(Interventions::default());
+    assert_near(original.logits.clone(), expected);
+    let hidden = original.at(Site::CrossPattern(0, 2)).slice([0..1, 0..7, 4..5]).abs().max().into_scalar();
     assert_eq!(hidden, 0.0, "padding gets no attention");
-    // With all heads at zero, only the bias of the output projection remains.
+    // With all heads zero-ablated, only the bias of the output projection remains.
     let zero = Tensor::zeros([1, 1, 20], &device);
     let none =
         (0..5).fold(Interventions::default(), |it, head| it.replace(Site::Cross(1, head), zero.clone()));
     let without = pass(none);
-    let heads = whole.all_heads(Site::Cross(1, 0)).sum_dim(1).squeeze_dim::<3>(1);
+    let heads = original.all_heads(Site::Cross(1, 0)).sum_dim(1).squeeze_dim::<3>(1);
     let between = |pass: &Activations<B>| pass.at(Site::Logits) - pass.at(Site::FeedForward(1));
-    near(between(&without) + heads, between(&whole));
-    // Rerouting into the query input alone.
+    assert_near(between(&without) + heads, between(&original));
+    // Rerouting into a single query equals replacing the head for that query.
     let changed = pass(Interventions::default().replace(Site::Head(0, 1), zero.clone()));
     let by_path = Interventions::default().reroute(Site::Head(0, 1), Site::CrossQuery(0, 3), zero);
-    near(pass(by_path).at(Site::CrossQuery(0, 3)), changed.at(Site::CrossQuery(0, 3)));
+    assert_near(pass(by_path).at(Site::CrossQuery(0, 3)), changed.at(Site::CrossQuery(0, 3)));
 }
 
 #[test]
@@ -111,7 +111,10 @@ fn zero_patching_a_head_equals_ablation() {
     for model in models() {
         let zero = Tensor::zeros([1, 1, 20], &Default::default());
         let replaced = pass(&model, &tokens, Interventions::default().replace(Site::Head(1, 3), zero));
-        near(replaced.logits, without_head(&model, 1, 3).forward(Inputs::tokens(tokens.clone())).unwrap());
+        assert_near(
+            replaced.logits,
+            without_head(&model, 1, 3).forward(Inputs::tokens(tokens.clone())).unwrap(),
+        );
     }
 }
 
@@ -119,15 +122,15 @@ fn zero_patching_a_head_equals_ablation() {
 fn self_patching_does_not_change_logits() {
     let [tokens, _] = tokens();
     for model in models() {
-        let whole = pass(&model, &tokens, Interventions::default());
+        let original = pass(&model, &tokens, Interventions::default());
         for site in sites(&model) {
-            let patched = pass(&model, &tokens, Interventions::default().replace(site, whole.at(site)));
-            assert_eq!(patched.logits.into_data(), whole.logits.to_data(), "{site:?}");
+            let patched = pass(&model, &tokens, Interventions::default().replace(site, original.at(site)));
+            assert_eq!(patched.logits.into_data(), original.logits.to_data(), "{site:?}");
         }
         let rerouted = Interventions::default()
-            .reroute(Site::Head(0, 1), Site::Key(1, 2), whole.at(Site::Head(0, 1)))
-            .reroute(Site::Embedding, Site::Logits, whole.at(Site::Embedding));
-        assert_eq!(pass(&model, &tokens, rerouted).logits.into_data(), whole.logits.into_data());
+            .reroute(Site::Head(0, 1), Site::Key(1, 2), original.at(Site::Head(0, 1)))
+            .reroute(Site::Embedding, Site::Logits, original.at(Site::Embedding));
+        assert_eq!(pass(&model, &tokens, rerouted).logits.into_data(), original.logits.into_data());
     }
 }
 
@@ -137,9 +140,9 @@ fn patching_everything_reproduces_the_other_run() {
     for model in models() {
         let other = pass(&model, &corrupted, Interventions::default());
         let all = |interventions: Interventions<B>, site| interventions.replace(site, other.at(site));
-        let written = |site: &Site| matches!(site, Site::Embedding | Site::Head(..) | Site::FeedForward(_));
-        let writers = sites(&model).into_iter().filter(written);
-        let patched = pass(&model, &clean, writers.fold(Interventions::default(), all));
+        let is_output = |site: &Site| matches!(site, Site::Embedding | Site::Head(..) | Site::FeedForward(_));
+        let outputs = sites(&model).into_iter().filter(is_output);
+        let patched = pass(&model, &clean, outputs.fold(Interventions::default(), all));
         assert_eq!(patched.logits.into_data(), other.logits.to_data());
         for site in [Site::Stream(0), Site::Stream(1), Site::Logits] {
             let patched = Interventions::default().replace(site, other.at(site));
@@ -154,7 +157,7 @@ fn patching_all_paths_equals_patching_the_component() {
     for model in models() {
         let other = pass(&model, &corrupted, Interventions::default());
         for from in [Site::Embedding, Site::Head(0, 2), Site::FeedForward(0), Site::Head(1, 4)] {
-            let reads = |site: &Site| match *site {
+            let is_reader = |site: &Site| match *site {
                 Site::Query(..) | Site::Key(..) | Site::Value(..) | Site::FeedForward(_) | Site::Logits => {
                     true
                 }
@@ -163,7 +166,7 @@ fn patching_all_paths_equals_patching_the_component() {
             };
             let paths = sites(&model)
                 .into_iter()
-                .filter(reads)
+                .filter(is_reader)
                 .fold(Interventions::default(), |interventions, reader| {
                     interventions.reroute(from, reader, other.at(from))
                 });
@@ -172,23 +175,23 @@ fn patching_all_paths_equals_patching_the_component() {
             let patched = pass(&model, &clean, patched).logits;
             let unchanged = pass(&model, &clean, Interventions::default()).logits;
             assert!((patched.clone() - unchanged).abs().max().into_scalar() > 1e-4, "{from:?}");
-            near(paths, patched);
+            assert_near(paths, patched);
         }
     }
 }
 
 #[test]
-fn a_place_is_patched_alone() {
+fn mixed_activations_patch_only_the_given_positions() {
     let [clean, corrupted] = tokens();
     let model = &models()[0];
-    let [whole, other] = [&clean, &corrupted].map(|tokens| pass(model, tokens, Interventions::default()));
+    let [original, other] = [&clean, &corrupted].map(|tokens| pass(model, tokens, Interventions::default()));
     let site = Site::FeedForward(0);
-    let mixed = whole.mixed(site, &other, 4..5);
+    let mixed = original.mixed(site, &other, 4..5);
     let patched = pass(model, &clean, Interventions::default().replace(site, mixed));
     let before = |pass: &Activations<B>| pass.logits.clone().narrow(1, 0, 4).into_data();
     let there = |pass: &Activations<B>| pass.logits.clone().narrow(1, 4, 1).into_data();
-    assert_eq!(before(&patched), before(&whole));
-    assert_ne!(there(&patched), there(&whole));
+    assert_eq!(before(&patched), before(&original));
+    assert_ne!(there(&patched), there(&original));
 }
 
 #[test]
@@ -197,10 +200,10 @@ fn models_without_additive_residual_stream_are_rejected() {
     let refused = |config: ModelConfig| {
         let sizes = Sizes { vocab: 13, context: 7, source_context: Some(5) };
         let model = config.init::<B>(sizes, &Default::default()).unwrap();
-        explained(&model).unwrap_err().to_string()
+        explainable(&model).unwrap_err().to_string()
     };
     let of = |architecture| ModelConfig { architecture, ..ModelConfig::default() };
     assert!(refused(of(OneLayer)).starts_with("a one-layer decoder"));
     let post = ModelConfig { norm: NormPlacement::Post, ..ModelConfig::default() };
-    assert!(refused(post).starts_with("the norms of a post-norm decoder"));
+    assert!(refused(post).starts_with("the residual stream of a post-norm decoder"));
 }

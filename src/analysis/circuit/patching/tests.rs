@@ -1,7 +1,7 @@
 //! Patching of models with known answers.
 
 use super::*;
-use crate::analysis::circuit::explained;
+use crate::analysis::circuit::explainable;
 use crate::model::{Model, ModelConfig, Sizes};
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Distribution;
@@ -10,8 +10,8 @@ use burn_ndarray::NdArray;
 type B = NdArray;
 
 /// Perturbs the weights so strongly that exchanged tokens matter.
-struct Stir;
-impl ModuleMapper<B> for Stir {
+struct Perturb;
+impl ModuleMapper<B> for Perturb {
     fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         parameter.map(|it| it.random_like(Distribution::Normal(0.0, 0.3)) + it)
     }
@@ -20,43 +20,43 @@ impl ModuleMapper<B> for Stir {
 fn model() -> Model<B> {
     let config = ModelConfig { d_model: 20, heads: 5, ..ModelConfig::default() };
     let sizes = Sizes { vocab: 13, context: 7, source_context: None };
-    config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Stir)
+    config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Perturb)
 }
 
-/// Tries all pairs of answers: which of them the exchange affects depends on the weights.
+/// Tries all pairs of answers, because the weights determine which answers the exchange affects.
 fn patched(model: &Model<B>, clean: &[u32], corrupted: &[u32]) -> Patching {
     let new = |answers: [u32; 2]| {
         let pair = Pair { clean: clean.to_vec(), corrupted: corrupted.to_vec(), answers };
-        Patching::new(explained(model).unwrap(), &[pair], &Default::default()).unwrap()
+        Patching::new(explainable(model).unwrap(), &[pair], &Default::default()).unwrap()
     };
-    (0..13).flat_map(|a| (0..13).map(move |b| [a, b])).find_map(new).expect("some answer falls")
+    (0..13).flat_map(|a| (0..13).map(move |b| [a, b])).find_map(new).expect("some difference drops")
 }
 
 #[test]
 fn residual_stream_recovers_at_changed_and_final_positions() {
     let model = model();
-    for place in [0, 2, 6] {
+    for position in [0, 2, 6] {
         let clean = vec![2, 7, 1, 8, 2, 8, 1];
         let mut corrupted = clean.clone();
-        corrupted[place] = 3;
+        corrupted[position] = 3;
         let found = patched(&model, &clean, &corrupted);
         assert_eq!((found.stream.len(), found.together, found.heads.len()), (3, 1, 2));
-        let only = |there: usize| (0..7).map(|at| f64::from(at == there)).collect::<Vec<_>>();
-        // Exact equality, because the very same numbers are computed.
-        assert_eq!(found.stream[0], only(place));
+        let only = |position: usize| (0..7).map(|at| f64::from(at == position)).collect::<Vec<_>>();
+        // Exact equality, because both passes compute the same numbers.
+        assert_eq!(found.stream[0], only(position));
         assert_eq!(found.stream[2], only(6));
-        assert!(place == 6 || found.stream[1] != only(6), "{found:?}");
+        assert!(position == 6 || found.stream[1] != only(6), "{found:?}");
         assert!(found.heads.iter().flatten().chain(&found.feed_forward).any(|&it| it != 0.0), "{found:?}");
     }
 }
 
 #[test]
-fn padding_behind_a_shorter_sequence_changes_nothing() {
+fn padding_does_not_change_logit_differences() {
     let model = model();
     let short = Pair { clean: vec![3, 1, 4], corrupted: vec![3, 7, 4], answers: [9, 2] };
     let long =
         Pair { clean: vec![2, 7, 1, 8, 2, 8, 1], corrupted: vec![2, 7, 0, 8, 2, 8, 1], answers: [8, 6] };
-    let model = explained(&model).unwrap();
+    let model = explainable(&model).unwrap();
     let both = [short, long];
     let together = Bench::new(model, &both, &Default::default()).unwrap();
     let together = together.differences(&together.clean);
@@ -67,16 +67,16 @@ fn padding_behind_a_shorter_sequence_changes_nothing() {
 }
 
 #[test]
-fn without_a_difference_there_is_nothing_to_recover() {
+fn equal_sequences_yield_no_patching() {
     let model = model();
     let same = Pair { clean: vec![3, 1, 4], corrupted: vec![3, 1, 4], answers: [9, 2] };
-    let model = explained(&model).unwrap();
+    let model = explainable(&model).unwrap();
     assert_eq!(Patching::new(model, &[same], &Default::default()).unwrap(), None);
     assert_eq!(Patching::new(model, &[], &Default::default()).unwrap(), None);
 }
 
 #[test]
-fn pairs_are_taken_where_the_own_answer_changes() {
+fn pairs_end_where_the_models_answer_changes() {
     let sample = |inputs: &[u32]| Sample {
         inputs: inputs.to_vec(),
         targets: inputs[1..].iter().copied().chain([4]).collect(),
@@ -84,7 +84,7 @@ fn pairs_are_taken_where_the_own_answer_changes() {
         source: None,
     };
     let model = model();
-    let model = explained(&model).unwrap();
+    let model = explainable(&model).unwrap();
     let answer = |tokens: &[u32]| {
         let tokens = padded::<B>(&[&tokens.to_vec()], &Default::default());
         let logits = run(model, tokens, &[], &Interventions::default()).unwrap().logits;
@@ -96,7 +96,7 @@ fn pairs_are_taken_where_the_own_answer_changes() {
     let short = [vec![5], vec![6, 6, 6], vec![1, 2]];
     let samples: Vec<Sample> = drawn.chain(short).map(|inputs| sample(&inputs)).collect();
     let pairs = Pair::by_exchange(model, &samples, &Default::default()).unwrap();
-    assert!(!pairs.is_empty(), "some answer changes");
+    assert!(!pairs.is_empty(), "no exchange changes an answer");
     for pair in &pairs {
         let differ = (0..pair.clean.len()).filter(|&at| pair.clean[at] != pair.corrupted[at]);
         assert_eq!(differ.count(), 1, "{pair:?}");
@@ -108,7 +108,7 @@ fn pairs_are_taken_where_the_own_answer_changes() {
 #[test]
 fn unchanged_answers_yield_no_patching_pair() {
     let model = model();
-    let model = explained(&model).unwrap();
+    let model = explainable(&model).unwrap();
     let same = Candidate { clean: vec![3, 1, 4], corrupted: vec![3, 1, 4], positions: 0..3 };
     assert!(Pair::answered(model, vec![same], &Default::default()).unwrap().is_empty());
 }

@@ -31,50 +31,51 @@ fn invalid_values_are_reported_with_their_line() {
     assert_begin([
         (
             wrong("a.csv", "1,2\n\n3,x\n", as_is),
-            "FILE:3: value 2: `x` is no integer; mend it, or set `data.values`",
+            "FILE:3: value 2: `x` is not an integer; fix it, or set `data.values`",
         ),
-        (wrong("a.csv", "1,2\r\n\r\n3,\"4.5\"\r\n", as_is), "FILE:3: value 2: `4.5` is no integer"),
-        (wrong("a.csv", "1.5,2\n3,4\n", as_is), "FILE:1: value 1: `1.5` is no integer"),
+        (wrong("a.csv", "1,2\r\n\r\n3,\"4.5\"\r\n", as_is), "FILE:3: value 2: `4.5` is not an integer"),
+        (wrong("a.csv", "1.5,2\n3,4\n", as_is), "FILE:1: value 1: `1.5` is not an integer"),
         (
             wrong("a.csv", "1,2\n3, -4\n", as_is),
-            "FILE:2: value 2: `-4` is outside the vocabulary: ids run from 0 to 1048575",
+            "FILE:2: value 2: `-4` is outside the vocabulary (ids 0 to 1048575); set `data.values`",
         ),
         (
             wrong("a.csv", "1,2\n3,1\n", |config| DataConfig { vocab: Count::Of(3), ..config }),
-            "FILE:2: value 1: `3` is outside the vocabulary: ids run from 0 to 2; raise `data.vocab` = 3",
+            "FILE:2: value 1: `3` is outside the vocabulary (ids 0 to 2); raise `data.vocab` = 3",
         ),
         (
             wrong("a.csv", "1,2\n3,99999999999999999999\n", as_is),
             "FILE:2: value 2: `99999999999999999999` is outside",
         ),
-        (
-            wrong("a.csv", "1,2\n3,,4\n", as_is),
-            "FILE:2: value 2: an empty value; give it a name, or leave it out",
-        ),
-        (wrong("a.csv", "\"a\nb\",c\nd,\"e\nf\"\n", second), "FILE:3: value 2: `e\\nf` goes on over several"),
+        (wrong("a.csv", "1,2\n3,,4\n", as_is), "FILE:2: value 2: is empty; name the value, or remove it"),
+        (wrong("a.csv", "\"a\nb\",c\nd,\"e\nf\"\n", second), "FILE:3: value 2: `e\\nf` spans several"),
         (
             wrong("a.csv", "3，1\n4，1\n", as_is),
-            "FILE: has one value a row: write an ASCII delimiter in place of `，`",
+            "FILE: has one value per row; use an ASCII delimiter instead of `，`",
         ),
         (
             wrong("a.csv", "say,x\n\u{feff}say,x\n", as_is),
-            "FILE:2: begins with a byte order mark, as files that were joined",
+            "FILE:2: begins with a byte order mark, as in joined files",
         ),
-        (wrong("a.csv", "\"said \\\"no, ok\\\"\",\"x\"\n", as_is), "FILE:1: escapes a quote by a backslash"),
+        (
+            wrong("a.csv", "\"said \\\"no, ok\\\"\",\"x\"\n", as_is),
+            "FILE:1: escapes a quote with a backslash",
+        ),
         (
             wrong("a.csv", &format!("Sales 2024\nuser,act\n{}", "ann,buy\n".repeat(5)), as_is),
-            "FILE:1: has 1 value, and all lines below have 2: remove it if it is a title",
+            "FILE:1: has 1 value, but all lines below have 2; remove it if it is a title",
         ),
         (
             wrong("a.csv", &vec!["7"; 300].join(","), as_is),
-            "FILE: has 1 row, of which `data.valid_fraction` = 0.4 leaves 0 for training and 1 for validation, and both need one; to read the values of this row as one",
+            "FILE: has 1 row, of which `data.valid_fraction` = 0.4 leaves 0 for training and 1 for \
+             validation, but both need one; to read the values of this row as one",
         ),
         (wrong("a.csv", "1,2\n", as_is), "FILE: has 1 row, of which"),
         (wrong("a.csv", "\n\n", as_is), "FILE: is empty"),
-        (wrong("a.csv", "sep=;\n1;2\n", as_is), "FILE:1: names the delimiter for Excel: remove this line"),
+        (wrong("a.csv", "sep=;\n1;2\n", as_is), "FILE:1: names the delimiter for Excel; remove this line"),
         (
             wrong("a.csv", "3\n", |config| DataConfig { delimiter: Delimiter::Of(b';'), ..config }),
-            "FILE: has one value a row",
+            "FILE: has one value per row",
         ),
     ]);
 }
@@ -84,12 +85,15 @@ fn a_column_that_cannot_be_read_is_named() {
     assert_begin([
         (
             wrong("a.csv", "1,2\n3\n", second),
-            "FILE:2: has 1 value and none in column 2; windows need one in every row",
+            "FILE:2: has 1 value but none in column 2; add it, because windows need one in every row",
         ),
-        (wrong("a.csv", "a,c\n3,4\n", named), "`data.column` = b is no column of FILE, which has a, c"),
+        (
+            wrong("a.csv", "a,c\n3,4\n", named),
+            "`data.column` = b is not a column of FILE; the columns are a, c",
+        ),
         (
             wrong("a.csv", "1\n2\n3\n", as_is),
-            "FILE: has one value a row, so nothing can be predicted; set `data.column` = 1",
+            "FILE: has one value per row, so there is nothing to predict; set `data.column` = 1",
         ),
         (
             wrong("a.csv", "a,9\n1,2\n3,4\n", |config| DataConfig {
@@ -97,11 +101,12 @@ fn a_column_that_cannot_be_read_is_named() {
                 column: Column::Number(9),
                 ..config
             }),
-            "FILE:2: has 2 values and none in column 9; to read the column named `9`, set `data.column` = \"9\"",
+            "FILE:2: has 2 values but none in column 9; to read the column named `9`, set `data.column` = \
+             \"9\"",
         ),
         (
             wrong("a.csv", "a,b,b\n1,2,3\n", named),
-            "`data.column` = b is the name of columns 2 and 3: give the number of one of them",
+            "`data.column` = b is the name of columns 2 and 3; use the number of one of them",
         ),
         (
             wrong("a.csv", "a,b\n1,2\n", |config| DataConfig {
@@ -109,7 +114,7 @@ fn a_column_that_cannot_be_read_is_named() {
                 column: Column::Name("b".into()),
                 ..config
             }),
-            "`data.header` = false leaves no names, and `data.column` = b is one",
+            "`data.header` = false excludes column names, but `data.column` = b is one",
         ),
     ]);
 }
@@ -119,9 +124,9 @@ fn invalid_json_is_reported_with_its_line() {
     assert_begin([
         (
             wrong("a.json", "[[1, 2],\n [99999999999999999999, 3]]", as_is),
-            "FILE:2: has a number of more digits than are read; write it in quotes, as a symbol",
+            "FILE:2: has a number with too many digits; write it in quotes, as a symbol",
         ),
-        (wrong("a.jsonl", "[1, 2]\n[-1e300]\n", as_is), "FILE:2: has a number of more digits than are read"),
+        (wrong("a.jsonl", "[1, 2]\n[-1e300]\n", as_is), "FILE:2: has a number with too many digits"),
         (
             wrong("a.jsonl", "[\"a\", 1]\n[\"1\", \"b\"]\n", as_is),
             "FILE:2: `1` occurs with and without quotes",
@@ -132,7 +137,8 @@ fn invalid_json_is_reported_with_its_line() {
         ),
         (
             wrong("a.jsonl", "[\"a\", 0.5]\n[0.1234567890123456789, \"b\"]\n", as_is),
-            "FILE:2: has a number of more digits than are read; write it in quotes, as a symbol: 0.123456789012345678",
+            "FILE:2: has a number with too many digits; write it in quotes, as a symbol: \
+             0.123456789012345678",
         ),
         (
             wrong("a.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n", as_is),
@@ -141,7 +147,8 @@ fn invalid_json_is_reported_with_its_line() {
         (wrong("a.csv", "<!DOCTYPE html>\n<p>1,2\n", as_is), "FILE: is HTML, not a table"),
         (
             wrong("a.csv", "| a | b |\n|---|---|\n| 1 | 2 |\n", as_is),
-            "FILE:2: is the rule of a Markdown table: convert the file with grep -v '^[-:| ]*$' FILE | sed",
+            "FILE:2: is the separator line of a Markdown table; convert the file with grep -v '^[-:| ]*$' \
+             FILE | sed",
         ),
         (wrong("a.jsonl", "{\"a\": {\"b\": 1}}\n", as_is), "FILE:1: is an object that holds only objects"),
         (wrong("a.jsonl", "[1, 2]\n[3, null]\n", as_is), "FILE:2: ends in null, which is not a value"),
@@ -149,21 +156,27 @@ fn invalid_json_is_reported_with_its_line() {
             wrong("a.jsonl", "{\"b\": [1, 2], \"pad_mask\": [0, 1]}\n", named),
             "FILE:1: has a field `pad_mask`, which changes",
         ),
-        (wrong("a.jsonl", "[1, 2]\n[3, \"x\"]\n", as_is), "FILE:2: value 2: `x` is no integer"),
-        (wrong("a.jsonl", "[1, 2]\n[3, 1.0]\n", as_is), "FILE:2: value 2: `1.0` is no integer"),
+        (wrong("a.jsonl", "[1, 2]\n[3, \"x\"]\n", as_is), "FILE:2: value 2: `x` is not an integer"),
+        (wrong("a.jsonl", "[1, 2]\n[3, 1.0]\n", as_is), "FILE:2: value 2: `1.0` is not an integer"),
         (wrong("a.jsonl", "[1, 2]\n[3, 4\n", as_is), "FILE:2:5: cannot be read: EOF"),
         (
             wrong("a.jsonl", "{\"a\": 1}\n", as_is),
-            "FILE:1: is an object of a: name the one to read as `data.column`",
+            "FILE:1: is an object with the fields a; set `data.column` to the field to read",
         ),
         (wrong("a.jsonl", "[[1]]\n", as_is), "FILE:1: has an array or an object in a sequence"),
-        (wrong("a.jsonl", "[1, 2]\n3\n", as_is), "FILE:2: is one value below sequences"),
-        (wrong("a.jsonl", "[1, 2]\n", named), "FILE:1: is no object, and `data.column` = b names a value"),
-        (wrong("a.jsonl", "{\"b\": 1}\n{\"a\": 1, \"b\": \"x\"}\n", named), "FILE:2: `x` is no integer"),
-        (wrong("a.jsonl", "{\"b\": 1}\n{\"a\": 1}\n", named), "FILE:2: has no value named `b`"),
+        (
+            wrong("a.jsonl", "[1, 2]\n3\n", as_is),
+            "FILE:2: is a single value, but the rows above are sequences",
+        ),
+        (
+            wrong("a.jsonl", "[1, 2]\n", named),
+            "FILE:1: is not an object, so `data.column` = b selects nothing",
+        ),
+        (wrong("a.jsonl", "{\"b\": 1}\n{\"a\": 1, \"b\": \"x\"}\n", named), "FILE:2: `x` is not an integer"),
+        (wrong("a.jsonl", "{\"b\": 1}\n{\"a\": 1}\n", named), "FILE:2: lacks the value `b`"),
         (wrong("a.json", "", as_is), "FILE: is empty"),
         (wrong("a.json", "[]", as_is), "FILE: is empty"),
-        (wrong("a.json", "[[1, 2],\n [3, \"x\"]]", as_is), "FILE:2: value 2: `x` is no integer"),
+        (wrong("a.json", "[[1, 2],\n [3, \"x\"]]", as_is), "FILE:2: value 2: `x` is not an integer"),
         (wrong("a.json", "[[1, 2],\n\n [3, 4],\n]", as_is), "FILE:4:"),
         (wrong("a.json", "[[1, 2]\n [3, 4]]", as_is), "FILE:2:2: cannot be read: expected `,` or `]`"),
         (wrong("a.json", "[[1, 2]\n]\n]", as_is), "FILE:3:1: cannot be read: trailing characters"),
@@ -175,7 +188,7 @@ fn invalid_json_is_reported_with_its_line() {
 fn lines_with_nothing_to_predict_are_rejected() {
     let file = File::new("a.csv", "a,b,<end>\n\n<end>\na,<end>\n");
     let said = file.problem(file.config());
-    assert_eq!(said, "FILE:3: has one value, so there is nothing to predict: leave it out");
+    assert_eq!(said, "FILE:3: has one value, so there is nothing to predict; remove it");
     let vocabulary = Vocabulary::integers(9, &[]);
     let file = File::new("a.csv", "1,2\n3\n4,5\n");
     let said = load_with(&file.config(), 0, &vocabulary).unwrap_err().to_string();
@@ -196,11 +209,11 @@ fn invalid_utf8_is_reported_by_line_and_byte() {
 fn a_folder_or_a_missing_file_is_refused() {
     let file = File::new("a.csv", "1,2");
     let folder = DataConfig { path: file.0.path().into(), ..file.config() };
-    assert!(file.problem(folder).contains("is a folder; give the path of one CSV or JSON file"));
+    assert!(file.problem(folder).contains("is a folder; pass the path of one CSV or JSON file"));
     let missing = DataConfig { path: file.0.path().join("b.csv"), ..file.config() };
     assert!(file.problem(missing).starts_with("cannot read `"));
     let zero = DataConfig { column: Column::Number(0), ..file.config() };
-    assert!(file.problem(zero).starts_with("`data.column` = 0 must be from 1 to"));
+    assert!(file.problem(zero).starts_with("`data.column` = 0 must be in [1, "));
 }
 
 #[test]

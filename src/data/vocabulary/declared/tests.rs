@@ -103,7 +103,7 @@ fn contradictory_and_misplaced_tokens_are_not_added() {
     };
     let said = refused("tokenizer_config.json", json!({"added_tokens_decoder": {"7": special(7, "</s>")}}));
     let expected =
-        "tokenizer.json: has the token `</s>` as 4, and tokenizer_config.json as 7: correct one of them";
+        "tokenizer.json: has the token `</s>` as 4, and tokenizer_config.json as 7; correct one of them";
     assert!(said.ends_with(expected), "{said}");
     for contents in [json!({"<x>": "7"}), json!({"<x>": -1})] {
         let said = refused("added_tokens.json", contents);

@@ -10,44 +10,45 @@ use super::{Rows, Square};
 use crate::vector::{LANES, Vector, vectorized};
 
 /// The keys visible to the queries of a sequence, with one query per lane.
-pub(super) struct Sight {
+pub(super) struct VisibleKeys {
     /// The last key visible to each query; `negative_first` is the negated first visible key.
     last: [f32; LANES],
     negative_first: [f32; LANES],
     /// Two flags: some query may not see the last key, and some query may not see the first key.
     is_cut: [bool; 2],
     /// For each key, the range from the first to the last query that may see it.
-    pub(super) seeing: [Range<usize>; LANES],
+    pub(super) queries: [Range<usize>; LANES],
 }
 
-impl Sight {
+impl VisibleKeys {
     fn new(attention: &Attention, sequence: usize) -> Self {
         let Attention { query_time, key_time, .. } = *attention;
         let sees_all = attention.visible.is_empty();
-        let mut sight = Self {
+        let mut visible = Self {
             last: [0.0; LANES],
             negative_first: [0.0; LANES],
             is_cut: [false; 2],
-            seeing: std::array::from_fn(|key| 0..if sees_all && key < key_time { query_time } else { 0 }),
+            queries: std::array::from_fn(|key| 0..if sees_all && key < key_time { query_time } else { 0 }),
         };
         if sees_all {
-            return sight;
+            return visible;
         }
         for query in 0..query_time {
             let keys = attention.keys(sequence, query);
-            (sight.last[query], sight.negative_first[query]) = (keys.end as f32 - 1.0, -(keys.start as f32));
-            sight.is_cut = [sight.is_cut[0] || keys.end < key_time, sight.is_cut[1] || keys.start > 0];
-            for seeing in &mut sight.seeing[keys] {
-                *seeing = if seeing.end == 0 { query } else { seeing.start }..query + 1;
+            (visible.last[query], visible.negative_first[query]) =
+                (keys.end as f32 - 1.0, -(keys.start as f32));
+            visible.is_cut = [visible.is_cut[0] || keys.end < key_time, visible.is_cut[1] || keys.start > 0];
+            for queries in &mut visible.queries[keys] {
+                *queries = if queries.end == 0 { query } else { queries.start }..query + 1;
             }
         }
-        sight
+        visible
     }
 }
 
 /// The visible keys, score addends and dropout factors of a head; unused ones are not filled in.
 pub(super) struct Head {
-    pub(super) sight: Sight,
+    pub(super) visible: VisibleKeys,
     /// The addends of the scores for each key and query: the bias, and negative infinity for hidden pairs.
     addends: Square,
     /// The dropout factors of the weights for each key and query.
@@ -78,8 +79,8 @@ vectorized! {
 impl Head {
     /// Returns a head with the visible keys of its sequence, and nothing filled in.
     pub(super) fn new(piece: &Piece) -> Self {
-        let sight = Sight::new(piece.attention, piece.sequence);
-        Self { sight, addends: Square::default(), factors: Square::default() }
+        let visible = VisibleKeys::new(piece.attention, piece.sequence);
+        Self { visible, addends: Square::default(), factors: Square::default() }
     }
 
     /// Computes the scores of all keys; scores of hidden keys are negative infinity.
@@ -95,7 +96,7 @@ impl Head {
     ) {
         let (key_time, scale) = (attention.key_time, attention.scale());
         products_with_rows(simd, query, key, key_time, scores);
-        let Sight { last, negative_first, is_cut: [ends_early, begins_late], .. } = &self.sight;
+        let VisibleKeys { last, negative_first, is_cut: [ends_early, begins_late], .. } = &self.visible;
         let [last, negative_first] = [last, negative_first].map(|lanes| Vector::load(simd, &lanes[first..]));
         for (j, score) in scores.iter_mut().enumerate().take(key_time) {
             *score = *score * scale;

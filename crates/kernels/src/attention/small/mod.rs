@@ -28,7 +28,7 @@ type Square = [[f32; LANES]; LANES];
 
 /// Returns true if this kernel supports the shape. It computes in f32 whatever the precision, because rounding would
 /// cost more time than it saves.
-pub(super) fn serves(attention: &Attention) -> bool {
+pub(super) fn supports(attention: &Attention) -> bool {
     attention.query_time <= LANES
         && attention.key_time <= LANES
         && matches!(attention.d_head, 8 | 16 | 32 | 64)
@@ -71,7 +71,7 @@ vectorized! {
     ) {
         let attention = piece.attention;
         let Attention { query_time, key_time, dropout, rotary, .. } = *attention;
-        let is_particular = attention.adds_to_scores() || dropout.is_some();
+        let has_options = attention.adds_to_scores() || dropout.is_some();
         let first_query = rotary.map_or(0, |rotary| rotary.first_query);
         let (mut key, mut value, mut query) = ([[0.0; D]; LANES], [[0.0; D]; LANES], [[0.0; D]; LANES]);
         let (mut query_columns, mut context_columns) = ([[0.0; LANES]; D], [[0.0; LANES]; D]);
@@ -81,7 +81,7 @@ vectorized! {
                 load_rows(piece.key, index / attention.group() * D, rotary, 0, &mut key);
                 load_rows(piece.value, index / attention.group() * D, None, 0, &mut value);
             }
-            if is_particular {
+            if has_options {
                 head::fill(piece, index, &mut head);
             }
             load_rows(piece.query, index * D, rotary, first_query, &mut query);
@@ -114,7 +114,7 @@ vectorized! {
     ) {
         let attention = piece.attention;
         let Attention { query_time, key_time, dropout, rotary, .. } = *attention;
-        let is_particular = attention.adds_to_scores() || dropout.is_some();
+        let has_options = attention.adds_to_scores() || dropout.is_some();
         let (scale, first_query) = (attention.scale(), rotary.map_or(0, |rotary| rotary.first_query));
         let ([for_query, for_key, for_value], mut bias) = (gradients, bias);
         let (mut query, mut gradient) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
@@ -127,7 +127,7 @@ vectorized! {
             if index % attention.group() == 0 {
                 shared.load(piece, key_column);
             }
-            if is_particular {
+            if has_options {
                 head::fill(piece, index, &mut head);
             }
             load_rows(piece.query, index * D, rotary, first_query, &mut query);
@@ -154,8 +154,8 @@ vectorized! {
                 let bias = &mut bias[index * attention.distances()..][..attention.distances()];
                 squares.sum_by_distance([query_time, key_time], bias);
             }
-            add_over_queries(simd, &head.sight, &squares.slopes, &query, &mut shared.key_gradient);
-            add_over_queries(simd, &head.sight, &squares.weights, &gradient, &mut shared.value_gradient);
+            add_over_queries(simd, &head.visible, &squares.slopes, &query, &mut shared.key_gradient);
+            add_over_queries(simd, &head.visible, &squares.weights, &gradient, &mut shared.value_gradient);
             if (index + 1) % attention.group() == 0 {
                 shared.write_gradients(piece, key_column, [for_key, for_value]);
             }

@@ -2,8 +2,8 @@
 
 use pulp::Simd;
 
-use super::super::rotary::{Rotary, Turn};
-use super::{Columns, Rows, Square, head::Sight};
+use super::super::rotary::{Direction, Rotary};
+use super::{Columns, Rows, Square, head::VisibleKeys};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::vector::{LANES, Vector};
 
@@ -36,15 +36,15 @@ pub(super) fn products_with_rows<S: Simd, const D: usize>(
     products: &mut [Vector<S>; LANES],
 ) {
     /// The number of independent sums, which hide the latency of the multiply-add.
-    const AT_ONCE: usize = 4;
-    for first in (0..count).step_by(AT_ONCE) {
-        let mut sums = [Vector::splat(simd, 0.0); AT_ONCE];
+    const ACCUMULATORS: usize = 4;
+    for first in (0..count).step_by(ACCUMULATORS) {
+        let mut sums = [Vector::splat(simd, 0.0); ACCUMULATORS];
         for c in 0..D {
-            for k in 0..AT_ONCE {
+            for k in 0..ACCUMULATORS {
                 sums[k] = columns[c].mul_add(rows[first + k][c], sums[k]);
             }
         }
-        products[first..first + AT_ONCE].copy_from_slice(&sums);
+        products[first..first + ACCUMULATORS].copy_from_slice(&sums);
     }
 }
 
@@ -55,35 +55,35 @@ pub(super) fn sum_over_keys<S: Simd, const D: usize>(
     weights: &[Vector<S>],
     rows: &Rows<D>,
 ) -> [Vector<S>; D] {
-    const AT_ONCE: usize = 8;
+    const ACCUMULATORS: usize = 8;
     let mut columns = [Vector::splat(simd, 0.0); D];
-    for first in (0..D).step_by(AT_ONCE) {
-        let mut sums = [Vector::splat(simd, 0.0); AT_ONCE];
+    for first in (0..D).step_by(ACCUMULATORS) {
+        let mut sums = [Vector::splat(simd, 0.0); ACCUMULATORS];
         for (weight, row) in weights.iter().zip(rows) {
-            for c in 0..AT_ONCE {
+            for c in 0..ACCUMULATORS {
                 sums[c] = weight.mul_add(row[first + c], sums[c]);
             }
         }
-        columns[first..first + AT_ONCE].copy_from_slice(&sums);
+        columns[first..first + ACCUMULATORS].copy_from_slice(&sums);
     }
     columns
 }
 
-/// Adds to each key's row the sum of weight times query row, over the key's range of queries in `sight`.
+/// Adds to each key's row the sum of weight times query row, over the key's range of queries in `visible`.
 #[inline(always)]
 pub(super) fn add_over_queries<S: Simd, const D: usize>(
     simd: S,
-    sight: &Sight,
+    visible: &VisibleKeys,
     weights: &Square,
     queries: &Rows<D>,
     sums: &mut Rows<D>,
 ) {
-    for (j, seeing) in sight.seeing.iter().enumerate() {
-        let seeing = weights[j][seeing.clone()].iter().zip(&queries[seeing.clone()]);
+    for (j, range) in visible.queries.iter().enumerate() {
+        let pairs = weights[j][range.clone()].iter().zip(&queries[range.clone()]);
         if D < Vector::<S>::LANES {
             // Rows shorter than a register are left to the compiler, which knows their length.
             let mut sum = sums[j];
-            for (weight, query) in seeing {
+            for (weight, query) in pairs {
                 for c in 0..D {
                     sum[c] += weight * query[c];
                 }
@@ -92,7 +92,7 @@ pub(super) fn add_over_queries<S: Simd, const D: usize>(
         } else {
             for c in (0..D).step_by(Vector::<S>::LANES) {
                 let mut sum = Vector::load(simd, &sums[j][c..]);
-                for (weight, query) in seeing.clone() {
+                for (weight, query) in pairs.clone() {
                     sum = Vector::load(simd, &query[c..]).mul_add(*weight, sum);
                 }
                 sum.store(&mut sums[j][c..]);
@@ -113,7 +113,7 @@ pub(super) fn load_rows<const D: usize>(
     for (index, row) in rows.iter_mut().enumerate().take(matrix.rows()) {
         row.copy_from_slice(&matrix.row(index)[column..column + D]);
         if let Some(rotary) = rotary {
-            rotary.turn(Turn::Forth, first + index, row);
+            rotary.rotate(Direction::Forward, first + index, row);
         }
     }
 }

@@ -4,13 +4,13 @@ use super::*;
 
 #[test]
 fn bf16_attention_error_stays_below_one_percent() {
-    let window = Sees::Window { first_query: 0, keys: 21 };
+    let window = Visibility::Window { first_query: 0, keys: 21 };
     for (time, d_head, scale, sees) in [
-        (13, 16, 1.0, Sees::CAUSAL),
-        (13, 24, 1.0, Sees::CAUSAL),
-        (131, 24, 1.0, Sees::CAUSAL),
+        (13, 16, 1.0, Visibility::CAUSAL),
+        (13, 24, 1.0, Visibility::CAUSAL),
+        (131, 24, 1.0, Visibility::CAUSAL),
         (201, 24, 1.0, window),
-        (131, 24, 1e30, Sees::CAUSAL),
+        (131, 24, 1e30, Visibility::CAUSAL),
     ] {
         let shape = Attention { key_value_heads: 2, ..Attention::new(2, time, time, 4, d_head) };
         let options = Options { sees, bias: true, rotary: true, dropout: true, ..CAUSAL };
@@ -39,7 +39,7 @@ fn bf16_attention_error_stays_below_one_percent() {
 }
 
 /// The largest relative error of a product of two rounded factors, each of which has a relative error of up to 2^-9.
-const PRODUCT: f64 = 1.01 / 256.0;
+const PRODUCT_ERROR: f64 = 1.01 / 256.0;
 
 #[test]
 fn bf16_attention_error_is_within_rounding_bounds() {
@@ -52,48 +52,51 @@ fn bf16_attention_error_is_within_rounding_bounds() {
         let expected = compute(&case.attention(), &case.tensors(), &gradient);
         let Tensors { query, key, value, .. } = case.tensors();
         let width = heads * d_head;
-        let [mut of_context, mut of_query, mut of_key, mut of_value] =
+        let [mut context_bound, mut query_bound, mut key_bound, mut value_bound] =
             [(); 4].map(|()| vec![0.0; time * width]);
         let scale = (d_head as f64).sqrt().recip();
         for (head, row) in (0..heads).flat_map(|head| (0..time).map(move |row| (head, row))) {
             let at = |row: usize| row * width + head * d_head..row * width + (head + 1) * d_head;
             let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-            let error =
-                |a: &[f64], b: &[f64]| PRODUCT * a.iter().zip(b).map(|(a, b)| (a * b).abs()).sum::<f64>();
+            let error = |a: &[f64], b: &[f64]| {
+                PRODUCT_ERROR * a.iter().zip(b).map(|(a, b)| (a * b).abs()).sum::<f64>()
+            };
             let (q, g) = (&query[at(row)], &gradient[at(row)]);
             let exponentials = (0..=row).map(|k| (scale * dot(q, &key[at(k)])).exp()).collect::<Vec<_>>();
             let total = exponentials.iter().sum::<f64>();
             let weights = exponentials.iter().map(|x| x / total).collect::<Vec<_>>();
             // The weight and the sum that divides it both inherit the error of the scores.
-            let of_scores = (0..=row).map(|k| scale * error(q, &key[at(k)])).fold(0.0, f64::max);
-            let of_weight = (2.0 * of_scores).exp() - 1.0;
-            let of_term = (1.0 + of_weight) * (1.0 + PRODUCT) - 1.0;
+            let score_error = (0..=row).map(|k| scale * error(q, &key[at(k)])).fold(0.0, f64::max);
+            let weight_error = (2.0 * score_error).exp() - 1.0;
+            let term_error = (1.0 + weight_error) * (1.0 + PRODUCT_ERROR) - 1.0;
             for (k, weight) in weights.iter().enumerate() {
                 for (i, (v, g)) in value[at(k)].iter().zip(g).enumerate() {
-                    of_context[at(row).start + i] += weight * v.abs() * of_term;
-                    of_value[at(k).start + i] += weight * g.abs() * of_term;
+                    context_bound[at(row).start + i] += weight * v.abs() * term_error;
+                    value_bound[at(k).start + i] += weight * g.abs() * term_error;
                 }
             }
             // The gradient of a score is its weight times the excess of `g . v` over `g . c`.
             let whole = dot(&expected.context[at(row)], g);
-            let of_whole = of_context[at(row)].iter().zip(g).map(|(error, g)| error * g.abs()).sum::<f64>();
+            let whole_error =
+                context_bound[at(row)].iter().zip(g).map(|(error, g)| error * g.abs()).sum::<f64>();
             for (k, weight) in weights.iter().enumerate() {
-                let beyond = dot(g, &value[at(k)]) - whole;
-                let of_beyond = error(g, &value[at(k)]) + of_whole;
-                let of_slope = weight * ((1.0 + of_weight) * of_beyond + of_weight * beyond.abs());
-                let slope = (weight * beyond).abs();
-                let of_term = scale * ((slope + of_slope) * (1.0 + PRODUCT) - slope);
+                let excess = dot(g, &value[at(k)]) - whole;
+                let excess_error = error(g, &value[at(k)]) + whole_error;
+                let slope_error =
+                    weight * ((1.0 + weight_error) * excess_error + weight_error * excess.abs());
+                let slope = (weight * excess).abs();
+                let term_error = scale * ((slope + slope_error) * (1.0 + PRODUCT_ERROR) - slope);
                 for i in 0..d_head {
-                    of_query[at(row).start + i] += key[at(k)][i].abs() * of_term;
-                    of_key[at(k).start + i] += q[i].abs() * of_term;
+                    query_bound[at(row).start + i] += key[at(k)][i].abs() * term_error;
+                    key_bound[at(k).start + i] += q[i].abs() * term_error;
                 }
             }
         }
         for (what, actual, expected, bounds) in [
-            ("context", &output.context, &expected.context, of_context),
-            ("query gradient", &output.query, &expected.gradients.query, of_query),
-            ("key gradient", &output.key, &expected.gradients.key, of_key),
-            ("value gradient", &output.value, &expected.gradients.value, of_value),
+            ("context", &output.context, &expected.context, context_bound),
+            ("query gradient", &output.query, &expected.gradients.query, query_bound),
+            ("key gradient", &output.key, &expected.gradients.key, key_bound),
+            ("value gradient", &output.value, &expected.gradients.value, value_bound),
         ] {
             for ((actual, expected), bound) in actual.iter().zip(expected).zip(bounds) {
                 let error = (f64::from(*actual) - expected).abs();

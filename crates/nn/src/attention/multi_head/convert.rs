@@ -74,8 +74,8 @@ impl<B: Backend> SplitHeads<B> {
         let [_, d_out] = self.output.weight.shape().dims();
         ensure([d_in, d_out] == [width; 2], Error::Shape, || {
             format!(
-                "the widths in, of all heads and out are {d_in}, {width} and {d_out}, but the fused form \
-                 needs them equal"
+                "input, heads and output have the widths {d_in}, {width} and {d_out}, but the fused form \
+                 requires equal widths"
             )
         })?;
         Ok(MultiHeadAttention {
@@ -113,7 +113,7 @@ impl<B: Backend> MultiHeadAttention<B> {
     }
 }
 
-/// Copies a layer. A plain clone of a parameter not yet initialised would draw its own numbers.
+/// Copies a layer. A clone of an uninitialised parameter would draw different numbers.
 fn copy<B: Backend>(layer: &Linear<B>) -> Linear<B> {
     columns([all(layer)])
 }
@@ -155,7 +155,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     #[test]
-    fn converted_attention_learns_by_itself() {
+    fn converted_attention_has_its_own_gradients() {
         let device = Default::default();
         let stacked = StackedHeadsConfig::new(6, 3, 2, 5)
             .with_bias(true)
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn widths_that_the_fused_form_lacks_are_refused() {
+    fn unequal_widths_cannot_be_fused() {
         let stacked = StackedHeadsConfig::new(5, 3, 2, 7).init::<NdArray>(&Default::default()).unwrap();
         let error = stacked.to_split().to_fused().unwrap_err().to_string();
         assert!(error.contains("5, 6 and 6"), "{error}");

@@ -113,8 +113,8 @@ impl MultiHeadAttentionConfig {
     /// Checks that the sizes form a valid attention.
     ///
     /// # Errors
-    /// [`Error::Argument`] if a size is zero or does not divide the size it must divide, or if another number is outside
-    /// its range.
+    /// [`Error::Argument`] if a size is zero or does not divide the size it must divide, or if another number is
+    /// outside its range.
     pub fn check(&self) -> Result<()> {
         self.head_width()?;
         let (shared, problem) = (self.shared_heads(), format!("must divide `heads` = {}", self.heads));
@@ -229,7 +229,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         let mut projections = self.project(input);
         if !hooks.inputs.is_empty() || hooks.wants(&READERS) {
             ensure(cache.is_none() || self.heads == self.key_value_heads, Error::Shape, || {
-                "hooks on queries, keys or values of heads that share keys take no cache".to_string()
+                "hooks on queries, keys or values of grouped heads cannot be used with a cache".to_string()
             })?;
             projections = self.hooked(projections, &options, &mut hooks);
             options.key_value_heads = self.heads;
@@ -250,7 +250,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         let counts = [self.heads, self.key_value_heads, self.key_value_heads];
         let by_heads = |parts: [Tensor<B, 3>; 3], at: usize| {
             let [query, key, value] = parts;
-            let part = [query, key, value].into_iter().nth(at).expect("there are three");
+            let part = [query, key, value].into_iter().nth(at).expect("one of three projections");
             hooked::by_heads(part, counts[at], self.heads)
         };
         let parts = projections.split(options);

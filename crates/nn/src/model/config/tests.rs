@@ -11,7 +11,7 @@ fn config() -> ModelConfig {
 }
 
 #[test]
-fn counted_parameters_are_those_that_exist() {
+fn parameter_count_matches_the_built_model() {
     let configs = [
         config(),
         ModelConfig { architecture: Architecture::OneLayer, ..config() },
@@ -32,12 +32,12 @@ fn counted_parameters_are_those_that_exist() {
 fn invalid_config_errors_name_key_value_and_remedy() {
     let cases = [
         (ModelConfig { heads: 7, ..config() }, "`heads` = 7 must divide `d_model` = 30"),
-        (ModelConfig { d_model: 0, ..config() }, "`d_model` = 0 must be from 1 to 65536"),
-        (ModelConfig { heads: 0, ..config() }, "`heads` = 0 must be from 1 to 65536"),
-        (ModelConfig { layers: 0, ..config() }, "`layers` = 0 must be from 1 to 1024"),
-        (ModelConfig { layers: 9_999, ..config() }, "`layers` = 9999 must be from 1 to 1024"),
-        (ModelConfig { dropout: 1.0, ..config() }, "`dropout` = 1 must lie in [0, 1)"),
-        (ModelConfig { dropout: f64::NAN, ..config() }, "`dropout` = NaN must lie in [0, 1)"),
+        (ModelConfig { d_model: 0, ..config() }, "`d_model` = 0 must be in [1, 65536]"),
+        (ModelConfig { heads: 0, ..config() }, "`heads` = 0 must be in [1, 65536]"),
+        (ModelConfig { layers: 0, ..config() }, "`layers` = 0 must be in [1, 1024]"),
+        (ModelConfig { layers: 9_999, ..config() }, "`layers` = 9999 must be in [1, 1024]"),
+        (ModelConfig { dropout: 1.0, ..config() }, "`dropout` = 1 must be in [0, 1)"),
+        (ModelConfig { dropout: f64::NAN, ..config() }, "`dropout` = NaN must be in [0, 1)"),
         (ModelConfig { key_value_heads: 4, ..config() }, "`key_value_heads` = 4 must divide `heads` = 6"),
     ];
     for (config, message) in cases {

@@ -35,17 +35,18 @@ fn attend<B: Backend>(projections: [Tensor<B, 3>; 3], options: AttentionOptions<
     attention(Projections::Separate(projections), options)
 }
 
-/// Computes attention in blocks of at most `most_scores` scores, or composed, depending on the thread's kernels.
+/// Computes attention in blocks of at most `max_scores` scores, or in the reference form, depending on the thread's
+/// kernels.
 fn by_blocks<B: Backend>(
     projections: [Tensor<B, 3>; 3],
     options: AttentionOptions<B>,
-    most_scores: usize,
+    max_scores: usize,
 ) -> Tensor<B, 3> {
     let (mask, dropout) = (options.mask.clone(), options.dropout);
     let parts = HeadParts::new(projections, options);
     merge_heads(match kernels() {
-        Kernels::Fused => blocks::attention(&parts, &mask, dropout, most_scores).expect("a known backend"),
-        Kernels::Composed => composed(parts, &mask, dropout).0,
+        Kernels::Fused => blocks::attention(&parts, &mask, dropout, max_scores).expect("a known backend"),
+        Kernels::Composed => reference(parts, &mask, dropout).0,
     })
 }
 
@@ -56,8 +57,9 @@ fn mask<B: Backend>(setting: Setting) -> Mask<B> {
     let [queries, keys, pairs, documents, padding] = setting.hides;
     mask.window = setting.window.filter(|_| query_time <= key_time);
     if documents && query_time <= key_time {
-        let of = |sequence: usize| (0..key_time).map(move |key| (key * (sequence + 3) / 40) as u32).collect();
-        mask = mask.with_documents(&(0..batch).map(of).collect::<Vec<_>>());
+        let document =
+            |sequence: usize| (0..key_time).map(move |key| (key * (sequence + 3) / 40) as u32).collect();
+        mask = mask.with_documents(&(0..batch).map(document).collect::<Vec<_>>());
     }
     if padding {
         let length = |sequence: usize| key_time.saturating_sub((seed as usize + sequence) % 7);
@@ -104,8 +106,8 @@ fn attention_agrees<B: AutodiffBackend>(setting: Setting) {
     };
     check("attention", || run(&attend));
     let rows = 1 + seed as usize % 50;
-    let most_scores = batch * heads * key_time * rows;
-    check("attention by blocks", || run(&|parts, options| by_blocks(parts, options, most_scores)));
+    let max_scores = batch * heads * key_time * rows;
+    check("attention by blocks", || run(&|parts, options| by_blocks(parts, options, max_scores)));
     if query_time == key_time {
         check("packed attention", || {
             let width = (heads + 2 * key_value_heads) * d_head;
@@ -128,7 +130,7 @@ fn settings() -> impl Strategy<Value = Setting> {
     let hides = (prop::array::uniform5(prop::bool::weighted(0.2)), prop::option::weighted(0.3, 1usize..70));
     (sizes, times, hides, position, 0u64..1_000).prop_map(
         |((batch, key_value_heads, group, d_head), (a, b, kind, causal), (hides, window), position, seed)| {
-            // Mostly square; else the queries are the last positions.
+            // Mostly square; otherwise the queries are the last positions.
             let (query_time, key_time) = if kind > 0 { (a, a) } else { (a.min(b), a.max(b)) };
             let d_head = if matches!(position, PositionKind::Rotation) { 2 * d_head } else { d_head };
             Setting {
@@ -204,8 +206,8 @@ fn blockwise_attention_reuses_dropout_mask_in_backward() {
     let agrees = || {
         let (query_leaf, key_leaf) = (query.clone().require_grad(), key.clone().require_grad());
         let gradients = loss(query_leaf.clone(), key_leaf.clone()).backward();
-        let of_query = along(query_leaf.grad(&gradients).unwrap());
-        let of_key = along(key_leaf.grad(&gradients).unwrap());
+        let query_slope = along(query_leaf.grad(&gradients).unwrap());
+        let key_slope = along(key_leaf.grad(&gradients).unwrap());
         let difference = |ahead, behind| (number(ahead) - number(behind)) / (2.0 * epsilon);
         let by_query = difference(
             loss(query.clone() + small.clone(), key.clone()),
@@ -216,7 +218,7 @@ fn blockwise_attention_reuses_dropout_mask_in_backward() {
             loss(query.clone(), key.clone() - small.clone()),
         );
         let close = |a: f64, b: f64| (a - b).abs() < 1e-7 * b.abs().max(1.0);
-        close(of_query, by_query) && close(of_key, by_key)
+        close(query_slope, by_query) && close(key_slope, by_key)
     };
     // All threads share the backend's generator, so other tests may draw from it in between.
     assert!((0..30).any(|_| agrees()));
@@ -244,17 +246,17 @@ fn blockwise_half_precision_error_is_within_rounding() {
     };
     let single = run(Precision::F32);
     // Factors and results are rounded to 8 bits and to 11 bits.
-    for (precision, most) in [(Precision::Bf16, 4.0 / 256.0), (Precision::F16, 4.0 / 2048.0)] {
+    for (precision, tolerance) in [(Precision::Bf16, 4.0 / 256.0), (Precision::F16, 4.0 / 2048.0)] {
         for (half, single) in run(precision).iter().zip(&single) {
             let largest = single.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
             let error = half.iter().zip(single).fold(0.0f32, |error, (a, b)| error.max((a - b).abs()));
-            assert!(error > 0.0 && error <= most * largest, "{precision:?}: {error} of {largest}");
+            assert!(error > 0.0 && error <= tolerance * largest, "{precision:?}: {error} of {largest}");
         }
     }
 }
 
 #[test]
-fn gradients_pass_through_the_weights_that_dropout_keeps() {
+fn gradients_pass_through_kept_weights_only() {
     fn agrees<B: AutodiffBackend>() {
         let device = Default::default();
         // With values of one, a context is the sum of the kept weights, and so is the sum of the values' gradients.

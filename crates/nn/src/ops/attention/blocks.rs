@@ -1,7 +1,7 @@
 //! Attention that never holds the weights of all queries at once (Rabe and Staats, 2021, arXiv 2112.05682). It
 //! processes queries in blocks, and the backward pass recomputes the weights of each block. Memory grows linearly with
-//! the sequence length instead of quadratically. It is composed of Burn's operations, for backends whose tensors the
-//! kernels cannot read.
+//! the sequence length instead of quadratically. It uses Burn's operations, for backends whose tensors the kernels
+//! cannot read.
 //!
 //! With the weights `W` of a block, its dropout mask `D`, contexts `O = (W ∘ D) V` and their gradients `dO`:
 //!
@@ -20,9 +20,9 @@ use crate::ops::host::{self, cast};
 use crate::ops::precision::{Precision, matmul, precision};
 use crate::ops::{Mask, dropout, float, mask::LoweredMask, primitive};
 
-/// The largest number of scores in a block, unless the block has a single query: 16 MiB, an eighth of the smallest
+/// The maximum number of scores in a block, unless the block has a single query: 16 MiB, an eighth of the smallest
 /// buffer limit of any device (WebGPU, limit `maxStorageBufferBindingSize`).
-pub(super) const MOST_SCORES: usize = 1 << 22;
+pub(super) const MAX_BLOCK_SCORES: usize = 1 << 22;
 
 /// Returns `$run` from the calling function if the tensors of `$B` are those of `Autodiff` around a known backend.
 macro_rules! on_devices {
@@ -45,19 +45,19 @@ macro_rules! on_devices {
     };
 }
 
-/// Returns the contexts of the heads, `[batch, heads, query_time, d_head]`, computed in blocks of at most `most_scores`
+/// Returns the contexts of the heads, `[batch, heads, query_time, d_head]`, computed in blocks of at most `max_scores`
 /// scores, or of one query. Returns `None` if a gradient is needed and the backend is unknown.
 pub(super) fn attention<B: Backend>(
     parts: &HeadParts<B>,
     mask: &Mask<B>,
     probability: f64,
-    most_scores: usize,
+    max_scores: usize,
 ) -> Option<Tensor<B, 4>> {
     let is_differentiated = B::ad_enabled(&parts.query.device());
     let settings = Settings {
         dropout: (probability > 0.0 && is_differentiated).then(|| (probability, dropout::next_seed())),
         precision: precision(),
-        most_scores,
+        max_scores,
     };
     let [query_time, key_time] = parts.times();
     let mask = mask.lower(query_time, key_time);
@@ -86,7 +86,7 @@ struct Settings {
     /// The probability of dropping a weight, and the seed of the first block.
     dropout: Option<(f64, u64)>,
     precision: Precision,
-    most_scores: usize,
+    max_scores: usize,
 }
 
 /// The operation on queries, keys, values and an optional bias by distance.
@@ -104,7 +104,7 @@ struct Block<B: Backend> {
     first_column: usize,
     parts: HeadParts<B>,
     weights: Tensor<B, 4>,
-    /// The factor of each weight: zero if it is dropped.
+    /// The factor of each weight: zero for a dropped weight.
     kept: Option<Tensor<B, 4>>,
 }
 
@@ -112,18 +112,17 @@ impl<B: Backend> Blocks<B> {
     /// Returns the blocks in order, each computed when needed.
     fn blocks<'a>(&'a self, parts: &'a HeadParts<B>) -> impl Iterator<Item = Block<B>> + 'a {
         let ([batch, heads, query_time, _], [_, _, key_time, _]) = (parts.query.dims(), parts.key.dims());
-        let rows =
-            (self.settings.most_scores / (batch * heads * key_time).max(1)).clamp(1, query_time.max(1));
+        let rows = (self.settings.max_scores / (batch * heads * key_time).max(1)).clamp(1, query_time.max(1));
         (0..query_time).step_by(rows).map(move |start| {
             let queries = start..(start + rows).min(query_time);
             let keys = self.mask.keys(queries.clone());
             let first_column = start + key_time - keys.end;
-            let of_keys = |part: &Tensor<B, 4>| part.clone().narrow(2, keys.start, keys.len());
+            let select_keys = |part: &Tensor<B, 4>| part.clone().narrow(2, keys.start, keys.len());
             let distances = queries.len() + keys.len() - 1;
             let parts = HeadParts {
                 query: parts.query.clone().narrow(2, start, queries.len()),
-                key: of_keys(&parts.key),
-                value: of_keys(&parts.value),
+                key: select_keys(&parts.key),
+                value: select_keys(&parts.value),
                 bias: parts.bias.clone().map(|bias| bias.narrow(1, first_column, distances)),
             };
             let weights = self.mask.block(queries.clone(), keys.clone()).softmax(parts.scores());
@@ -140,12 +139,12 @@ impl<B: Backend> Blocks<B> {
 
 impl<B: Backend> Block<B> {
     /// Applies dropout to the weights or their gradients.
-    fn dropped(&self, weights: Tensor<B, 4>) -> Tensor<B, 4> {
+    fn apply_dropout(&self, weights: Tensor<B, 4>) -> Tensor<B, 4> {
         self.kept.iter().fold(weights, |weights, kept| weights * kept.clone())
     }
 
     /// Selects the rows of this block's queries.
-    fn of_queries(&self, all: &Tensor<B, 4>) -> Tensor<B, 4> {
+    fn select_queries(&self, all: &Tensor<B, 4>) -> Tensor<B, 4> {
         all.clone().narrow(2, self.queries.start, self.queries.len())
     }
 }
@@ -160,18 +159,18 @@ fn parts<B: Backend>([query, key, value, bias]: [Option<FloatTensor<B>>; 4]) -> 
 /// Adds `rows` to the rows of `sum` that belong to these keys.
 fn add<B: Backend>(sum: Tensor<B, 4>, keys: &Range<usize>, rows: Tensor<B, 4>) -> Tensor<B, 4> {
     let [batch, heads, _, width] = rows.dims();
-    let place = [0..batch, 0..heads, keys.clone(), 0..width];
+    let rows_of_keys = [0..batch, 0..heads, keys.clone(), 0..width];
     if sum.dims() == rows.dims() {
         return sum + rows;
     }
-    let added = sum.clone().slice(place.clone()) + rows;
-    sum.slice_assign(place, added)
+    let added = sum.clone().slice(rows_of_keys.clone()) + rows;
+    sum.slice_assign(rows_of_keys, added)
 }
 
 impl<B: Backend> Recomputed<B, 4> for Blocks<B> {
     fn forward(&self, inputs: [Option<FloatTensor<B>>; 4]) -> FloatTensor<B> {
         let parts = parts(inputs);
-        let context = |block: Block<B>| matmul(block.dropped(block.weights.clone()), block.parts.value);
+        let context = |block: Block<B>| matmul(block.apply_dropout(block.weights.clone()), block.parts.value);
         let contexts = self.settings.precision.run(|| self.blocks(&parts).map(context).collect());
         primitive(Tensor::cat(contexts, 2))
     }
@@ -183,26 +182,26 @@ impl<B: Backend> Recomputed<B, 4> for Blocks<B> {
         gradient: FloatTensor<B>,
     ) -> [Option<FloatTensor<B>>; 4] {
         let (parts, result, gradient) = (parts(inputs), float(result), float(gradient));
-        let mut of_query = Vec::new();
-        let (mut of_key, mut of_value) = (parts.key.zeros_like(), parts.value.zeros_like());
-        let mut of_bias = parts.bias.as_ref().map(Tensor::zeros_like);
+        let mut query_gradient = Vec::new();
+        let (mut key_gradient, mut value_gradient) = (parts.key.zeros_like(), parts.value.zeros_like());
+        let mut bias_gradient = parts.bias.as_ref().map(Tensor::zeros_like);
         self.settings.precision.run(|| {
             for block in self.blocks(&parts) {
-                let gradient = block.of_queries(&gradient);
-                let applied = block.dropped(block.weights.clone());
+                let gradient = block.select_queries(&gradient);
+                let applied = block.apply_dropout(block.weights.clone());
                 let added = matmul(applied.swap_dims(2, 3), gradient.clone());
-                of_value = add(of_value.clone(), &block.keys, added);
-                let of_weights = matmul(gradient.clone(), block.parts.value.clone().swap_dims(2, 3));
-                let mean = (gradient * block.of_queries(&result)).sum_dim(3);
-                let of_scores = block.weights.clone() * (block.dropped(of_weights) - mean);
-                of_query.push(matmul(of_scores.clone(), block.parts.key.clone()));
-                let added = matmul(of_scores.clone().swap_dims(2, 3), block.parts.query.clone());
-                of_key = add(of_key.clone(), &block.keys, added);
-                of_bias = of_bias.take().map(|of_bias| {
-                    let [_, heads, rows, keys] = of_scores.dims();
-                    let pairs = of_scores.sum_dim(0).reshape([heads, rows * keys]);
+                value_gradient = add(value_gradient.clone(), &block.keys, added);
+                let weights_gradient = matmul(gradient.clone(), block.parts.value.clone().swap_dims(2, 3));
+                let mean = (gradient * block.select_queries(&result)).sum_dim(3);
+                let scores_gradient = block.weights.clone() * (block.apply_dropout(weights_gradient) - mean);
+                query_gradient.push(matmul(scores_gradient.clone(), block.parts.key.clone()));
+                let added = matmul(scores_gradient.clone().swap_dims(2, 3), block.parts.query.clone());
+                key_gradient = add(key_gradient.clone(), &block.keys, added);
+                bias_gradient = bias_gradient.take().map(|bias_gradient| {
+                    let [_, heads, rows, keys] = scores_gradient.dims();
+                    let pairs = scores_gradient.sum_dim(0).reshape([heads, rows * keys]);
                     let columns = bias_columns(rows, keys, &pairs.device()) + block.first_column as i64;
-                    of_bias.select_assign(1, columns, pairs, IndexingUpdateOp::Add)
+                    bias_gradient.select_assign(1, columns, pairs, IndexingUpdateOp::Add)
                 });
             }
         });
@@ -210,7 +209,8 @@ impl<B: Backend> Recomputed<B, 4> for Blocks<B> {
             // The next batch of the step must not repeat the numbers drawn after this batch's forward pass.
             B::seed(&parts.query.device(), !seed);
         }
-        let of_query = primitive(Tensor::cat(of_query, 2));
-        [Some(of_query), Some(primitive(of_key)), Some(primitive(of_value)), of_bias.map(primitive)]
+        let query_gradient = primitive(Tensor::cat(query_gradient, 2));
+        let [key_gradient, value_gradient] = [key_gradient, value_gradient].map(primitive);
+        [Some(query_gradient), Some(key_gradient), Some(value_gradient), bias_gradient.map(primitive)]
     }
 }

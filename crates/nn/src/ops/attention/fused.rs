@@ -19,7 +19,7 @@ pub fn attention<B: Backend>(
     projections: &Projections<B>,
     options: &AttentionOptions<B>,
 ) -> Option<Tensor<B, 3>> {
-    let precision = precision().of_kernels()?;
+    let precision = precision().kernel_precision()?;
     let (query, key, value) = match projections {
         Projections::Packed(packed) => (packed, None, None),
         Projections::Separate([query, key, value]) => (query, input(key), input(value)),
@@ -79,7 +79,7 @@ struct Attention {
 impl Attention {
     fn kernel<'a>(&'a self, inputs: &'a AttentionInputs<Input>) -> Kernel<'a> {
         let [batch, query_time, width] = inputs.query.shape().dims();
-        let (key_time, heads_side_by_side) = match inputs.key.get() {
+        let (key_time, packed_heads) = match inputs.key.get() {
             Some(key) => (key.shape()[1], self.heads),
             None => (query_time, self.heads + 2 * self.key_value_heads),
         };
@@ -93,7 +93,7 @@ impl Attention {
             rotary: rotary.map(|(cosines, sines)| Rotary { cosines, sines, first_query }),
             dropout: self.dropout,
             precision: self.precision,
-            ..Kernel::new(batch, query_time, key_time, self.heads, width / heads_side_by_side)
+            ..Kernel::new(batch, query_time, key_time, self.heads, width / packed_heads)
         }
     }
 }
@@ -108,7 +108,7 @@ impl Operation<6> for Attention {
     /// The context and the log-sum-exp.
     type Saved = (Floats, Buffer);
 
-    const READS: AttentionInputs<bool> =
+    const BACKWARD_INPUTS: AttentionInputs<bool> =
         AttentionInputs { query: true, key: true, value: true, bias: true, cosine: true, sine: true };
 
     fn forward(&self, inputs: &AttentionInputs<Input>) -> (Floats, Self::Saved) {
@@ -117,7 +117,7 @@ impl Operation<6> for Attention {
         let mut context = pool::take(shape.iter().product());
         let mut log_sum_exp = pool::take(attention.batch * attention.heads * attention.query_time);
         kernel::forward(&attention, parts(&attention, inputs), &mut context, &mut log_sum_exp);
-        let context = inputs.query.place(context, shape);
+        let context = inputs.query.with_values(context, shape);
         (context.clone(), (context, log_sum_exp))
     }
 
@@ -127,8 +127,8 @@ impl Operation<6> for Attention {
         (context, log_sum_exp): Self::Saved,
         gradient: &Floats,
     ) -> AttentionInputs<Option<Floats>> {
-        let is_turned_by_constants = !inputs.cosine.is_wanted && !inputs.sine.is_wanted;
-        assert!(is_turned_by_constants, "the angles of a rotation are constants");
+        let has_constant_angles = !inputs.cosine.needs_gradient && !inputs.sine.needs_gradient;
+        assert!(has_constant_angles, "the angles of a rotation are constants");
         let attention = self.kernel(inputs);
         let rows = |data| Matrix::new(data, attention.heads * attention.d_head);
         let saved = kernel::Saved {
@@ -137,7 +137,7 @@ impl Operation<6> for Attention {
             context_gradient: rows(gradient.slice()),
         };
         let found = gradients::<Self, 6>(inputs, |AttentionInputs { query, key, value, bias, .. }| {
-            let mut bias = bias.filter(|_| inputs.bias.is_wanted);
+            let mut bias = bias.filter(|_| inputs.bias.needs_gradient);
             let query = query.expect("query or packed projection is never absent");
             let gradients = attention.parts_mut(query, key.zip(value).map(|(key, value)| [key, value]));
             kernel::backward(&attention, parts(&attention, inputs), saved, gradients, bias.as_deref_mut());

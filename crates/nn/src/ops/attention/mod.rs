@@ -112,17 +112,17 @@ pub fn attention<B: Backend>(projections: Projections<B>, options: AttentionOpti
         return context;
     }
     let AttentionSteps { parts, mask, dropout } = AttentionSteps::new(projections, options);
-    if !host::is_read::<B>() && kernels() == Kernels::Fused {
-        let by_blocks = blocks::attention(&parts, &mask, dropout, blocks::MOST_SCORES);
+    if !host::is_readable::<B>() && kernels() == Kernels::Fused {
+        let by_blocks = blocks::attention(&parts, &mask, dropout, blocks::MAX_BLOCK_SCORES);
         if let Some(context) = by_blocks {
             return merge_heads(context);
         }
     }
-    let (context, _) = composed(parts, &mask, dropout);
+    let (context, _) = reference(parts, &mask, dropout);
     merge_heads(context)
 }
 
-/// Attention in three steps composed of Burn's operations: scores, pattern, context.
+/// Attention in three steps of Burn's operations: scores, pattern, context.
 #[derive(Debug, Clone)]
 pub struct AttentionSteps<B: Backend> {
     parts: HeadParts<B>,
@@ -213,7 +213,7 @@ impl<B: Backend> HeadParts<B> {
 }
 
 /// Returns the contexts of the heads, `[batch, heads, query_time, d_head]`, and the weights as applied.
-fn composed<B: Backend>(parts: HeadParts<B>, mask: &Mask<B>, dropout: f64) -> (Tensor<B, 4>, Tensor<B, 4>) {
+fn reference<B: Backend>(parts: HeadParts<B>, mask: &Mask<B>, dropout: f64) -> (Tensor<B, 4>, Tensor<B, 4>) {
     let weights = dropout::run(masked_softmax(parts.scores(), mask), dropout);
     (matmul(weights.clone(), parts.value), weights)
 }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_by_distance_lands_on_its_pair() {
+    fn bias_by_distance_is_added_to_its_pair() {
         let (query_time, key_time) = (2, 5);
         let bias = random([3, query_time + key_time - 1]);
         // With zero queries, the scores are the bias alone.
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_queries_stand_at_the_last_places() {
+    fn last_queries_have_the_last_positions() {
         let (last, time) = (2, 7);
         let (query, key, value) = (random([5, time, 12]), random([5, time, 12]), random([5, time, 12]));
         let rotation = ScorePosition::Rotation { cosine: random([time, 2]), sine: random([time, 2]) };
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_the_wrong_size_name_both_shapes() {
+    fn wrong_table_size_reports_both_shapes() {
         let bias = ScorePosition::Bias(random([3, 9]));
         assert!(bias.check(3, 4, 5, 5).is_ok());
         let message = bias.check(3, 4, 5, 7).unwrap_err().to_string();

@@ -3,7 +3,7 @@
 
 use burn::tensor::{Tensor, backend::Backend};
 
-use crate::kernels::attention::rotary::{Rotary, Turn, turn};
+use crate::kernels::attention::rotary::{Direction, Rotary, rotate_sequences};
 use crate::kernels::pool::{self, Buffer};
 use crate::ops::host::Floats;
 use crate::ops::operation::{Input, Operation, fused, input, inputs};
@@ -14,19 +14,19 @@ use crate::ops::operation::{Input, Operation, fused, input, inputs};
 /// `x` and the result `[batch, time, heads * d_head]`, tables `[time, d_head / 2]`.
 pub fn rotate<B: Backend>(x: Tensor<B, 3>, cosine: Tensor<B, 2>, sine: Tensor<B, 2>) -> Tensor<B, 3> {
     let inputs = RotationInputs { cosine: input(&cosine), sine: input(&sine), x: input(&x) };
-    fused(inputs, |_| Some(Rotate)).unwrap_or_else(|| composed(x, cosine, sine))
+    fused(inputs, |_| Some(Rotate)).unwrap_or_else(|| reference(x, cosine, sine))
 }
 
-fn composed<B: Backend>(input: Tensor<B, 3>, cosine: Tensor<B, 2>, sine: Tensor<B, 2>) -> Tensor<B, 3> {
+fn reference<B: Backend>(input: Tensor<B, 3>, cosine: Tensor<B, 2>, sine: Tensor<B, 2>) -> Tensor<B, 3> {
     let ([batch, time, width], [_, pairs]) = (input.dims(), cosine.dims());
     let points = input.reshape([batch, time, width / (2 * pairs), pairs, 2]);
     let table = |table: Tensor<B, 2>| table.reshape([1, time, 1, pairs, 1]);
     let (cosine, sine) = (table(cosine), table(sine));
     let x = points.clone().narrow(4, 0, 1); // [batch, time, heads, d_head / 2, 1]
     let y = points.narrow(4, 1, 1);
-    let turned =
+    let rotated =
         Tensor::cat(vec![x.clone() * cosine.clone() - y.clone() * sine.clone(), x * sine + y * cosine], 4);
-    turned.reshape([batch, time, width])
+    rotated.reshape([batch, time, width])
 }
 
 inputs! {
@@ -38,13 +38,13 @@ inputs! {
 struct Rotate;
 
 impl Rotate {
-    fn turned(inputs: &RotationInputs<Input>, way: Turn, values: &Floats) -> Buffer {
+    fn rotated(inputs: &RotationInputs<Input>, direction: Direction, values: &Floats) -> Buffer {
         let [_, time, width] = values.shape().dims();
         let rotary = Rotary { cosines: inputs.cosine.slice(), sines: inputs.sine.slice(), first_query: 0 };
-        let mut turned = pool::take(values.slice().len());
-        turned.copy_from_slice(values.slice());
-        turn(way, &rotary, [time, width, 2 * inputs.cosine.width()], &mut turned);
-        turned
+        let mut rotated = pool::take(values.slice().len());
+        rotated.copy_from_slice(values.slice());
+        rotate_sequences(direction, &rotary, [time, width, 2 * inputs.cosine.width()], &mut rotated);
+        rotated
     }
 }
 
@@ -52,11 +52,11 @@ impl Operation<3> for Rotate {
     type Inputs<T> = RotationInputs<T>;
     type Saved = ();
 
-    const READS: RotationInputs<bool> = RotationInputs { cosine: true, sine: true, x: false };
+    const BACKWARD_INPUTS: RotationInputs<bool> = RotationInputs { cosine: true, sine: true, x: false };
 
     fn forward(&self, inputs: &RotationInputs<Input>) -> (Floats, ()) {
         let x = &inputs.x;
-        (x.place(Self::turned(inputs, Turn::Forth, x), x.shape()), ())
+        (x.with_values(Self::rotated(inputs, Direction::Forward, x), x.shape()), ())
     }
 
     fn backward(
@@ -65,8 +65,8 @@ impl Operation<3> for Rotate {
         (): (),
         gradient: &Floats,
     ) -> RotationInputs<Option<Floats>> {
-        let turned = Self::turned(inputs, Turn::Back, gradient);
-        RotationInputs { cosine: None, sine: None, x: Some(gradient.place(turned, gradient.shape())) }
+        let rotated = Self::rotated(inputs, Direction::Inverse, gradient);
+        RotationInputs { cosine: None, sine: None, x: Some(gradient.with_values(rotated, gradient.shape())) }
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
     use crate::ops::agreement::*;
 
     #[test]
-    fn both_ways_of_turning_agree() {
+    fn fused_and_reference_rotation_agree() {
         fn agrees<B: AutodiffBackend>([batch, time, heads, pairs]: [usize; 4]) {
             check("rotation", || {
                 let x = leaf::<B, 3>(1, [batch, time, heads * 2 * pairs]).require_grad();

@@ -32,7 +32,7 @@ fn linear_applies_to_the_last_axis() {
 }
 
 #[test]
-fn the_residual_is_added() {
+fn linear_residual_adds_the_residual() {
     let dropout = DropoutConfig::new(0.5).init();
     let residual = tensor::<2>([[100.0, 200.0, 300.0]]);
     let output = linear_residual(&layer(), &dropout, tensor::<2>([[1.0, 2.0]]), Some(residual));
@@ -95,14 +95,14 @@ proptest! {
 
 /// Products of this size are split in two, and their gradients are computed in parallel.
 #[test]
-fn linear_layers_of_middling_size_agree() {
+fn medium_linear_layers_agree() {
     linear_agrees::<Ndarray>([320, 64, 192], true, 1);
     linear_agrees::<Flexible>([257, 97, 131], true, 2);
 }
 
 #[test]
 fn f16_linear_falls_back_to_reference() {
-    let is_served = || {
+    let is_supported = || {
         let weight = leaf::<Flex, 2>(1, [5, 5]);
         let read = || operation::input(&weight);
         let inputs = LinearInputs { input: read(), weight: read(), bias: None, residual: None };
@@ -112,8 +112,8 @@ fn f16_linear_falls_back_to_reference() {
         let fused: Tensor<Flex, 2> = fused(inputs, |_| Some(settings)).unwrap();
         numbers(output) == numbers(fused)
     };
-    assert!(Precision::F32.run(is_served));
-    assert!(!Precision::F16.run(is_served));
+    assert!(Precision::F32.run(is_supported));
+    assert!(!Precision::F16.run(is_supported));
 }
 
 #[test]

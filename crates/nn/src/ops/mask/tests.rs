@@ -22,7 +22,7 @@ fn the_future_of_the_last_queries_is_hidden() {
 }
 
 #[test]
-fn what_any_part_hides_is_hidden() {
+fn hidden_parts_are_combined() {
     let mask = Mask::causal()
         .hide_keys(bools(&[1, 0, 0, 0, 0, 0], [2, 3]))
         .hide_queries(bools(&[0, 0, 0, 1, 0, 0], [2, 3]));
@@ -46,7 +46,7 @@ fn window_hides_keys_beyond_its_width() {
 }
 
 #[test]
-fn documents_and_padding_are_of_each_sequence() {
+fn documents_and_padding_apply_per_sequence() {
     let documents = Mask::none().with_documents(&[vec![4, 4, 7], vec![1, 0, 1]]);
     let packed = [[0, 0, 1, 0, 0, 1, 1, 1, 0], [0, 1, 1, 1, 0, 1, 1, 1, 0]];
     assert_eq!(hidden(&documents, 3, 3), packed.concat());
@@ -85,10 +85,10 @@ fn mask_size_mismatch_reports_both_shapes() {
     let keys = Mask::none().hide_keys(bools(&[0; 6], [2, 3]));
     assert!(keys.check(2, 5, 3).is_ok());
     let message = keys.check(2, 3, 5).unwrap_err().to_string();
-    let expected = "`pairs` of the mask: [2, 1, 3] must be [batch, query_time, key_time] = [2, 1, 5]";
+    let expected = "`mask.pairs` is [2, 1, 3], but must be [batch, query_time, key_time] = [2, 1, 5]";
     assert_eq!(message, expected);
     let pairs = Mask::none().hide_pairs(bools(&[0; 6], [1, 2, 3]));
-    assert!(pairs.check(7, 2, 3).is_ok(), "one mask of all sequences");
+    assert!(pairs.check(7, 2, 3).is_ok(), "one mask for all sequences");
     assert!(pairs.check(1, 3, 2).unwrap_err().to_string().contains("[1, 3, 2]"));
     let queries = Mask::none().hide_queries(bools(&[0; 6], [2, 3]));
     assert!(queries.check(2, 3, 5).is_ok() && queries.check(2, 5, 3).is_err());
@@ -99,8 +99,8 @@ fn mask_size_mismatch_reports_both_shapes() {
     );
     let lengths = Mask::<B>::none().with_lengths(&[4, 2]);
     assert!(lengths.check(2, 3, 4).is_ok() && lengths.check(3, 3, 4).is_err());
-    assert!(lengths.check(2, 3, 3).unwrap_err().to_string().contains("`lengths` of the mask: 4"));
+    assert!(lengths.check(2, 3, 3).unwrap_err().to_string().contains("`mask.lengths` contains 4"));
     let documents = Mask::<B>::none().with_documents(&[vec![0; 4], vec![0; 3]]);
     let message = documents.check(2, 3, 4).unwrap_err().to_string();
-    assert!(message.contains("[2, 3] must be [batch][key_time] = [2, 4]"), "{message}");
+    assert!(message.contains("[2, 3], but must be [batch][key_time] = [2, 4]"), "{message}");
 }

@@ -97,9 +97,9 @@ fn norm_output_is_not_kept_for_backward() {
         let layer = layer_of(leaf::<B, 2>(4, [width, 5]).require_grad(), None);
         let output = layer.apply(normed.clone(), None);
         let normed = Floats::contiguous::<B>(primitive(normed));
-        let place = normed.slice().as_ptr();
+        let address = normed.slice().as_ptr();
         drop(normed);
-        let is_free = [(); 2].map(|()| pool::take(rows * width)).iter().any(|it| it.as_ptr() == place);
+        let is_free = [(); 2].map(|()| pool::take(rows * width)).iter().any(|it| it.as_ptr() == address);
         drop(output);
         is_free
     }

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::{Flat, Kernel, Moments, Numbers, Update, UpdateRule, moved};
+use super::{Flat, Kernel, Moments, Numbers, Update, UpdateRule, update_mean};
 use crate::kernels::optimizer as kernel;
 
 /// Adam (Kingma and Ba, 2015, algorithm 1), `w - rate m / (sqrt(v) + epsilon)` with bias-corrected moments; with weight
@@ -27,7 +27,7 @@ impl UpdateRule for Adam {
         let Self { beta1, beta2, epsilon } = *self;
         let weights = weights * (1.0 - update.learning_rate * weight_decay);
         let square = gradient.clone() * gradient.clone();
-        let (first, second) = (moved(first, beta1, gradient), moved(second, beta2, square));
+        let (first, second) = (update_mean(first, beta1, gradient), update_mean(second, beta2, square));
         let [correction1, correction2] = [beta1, beta2].map(|beta| 1.0 - beta.powi(update.step as i32));
         let denominator = second.clone().sqrt() / correction2.sqrt() + epsilon;
         let change = first.clone() / denominator * (update.learning_rate / correction1);
@@ -37,8 +37,8 @@ impl UpdateRule for Adam {
 
 fn run(update: &Update, norm: f64, mut parameters: Vec<(&Adam, Numbers<'_>)>) {
     let Update { learning_rate, step, max_norm } = *update;
-    for alike in parameters.chunk_by_mut(|one, other| one.0 == other.0) {
-        let Adam { beta1: beta_1, beta2: beta_2, epsilon } = *alike[0].0;
+    for group in parameters.chunk_by_mut(|one, other| one.0 == other.0) {
+        let Adam { beta1: beta_1, beta2: beta_2, epsilon } = *group[0].0;
         let settings = kernel::AdamW {
             learning_rate,
             beta_1,
@@ -47,7 +47,7 @@ fn run(update: &Update, norm: f64, mut parameters: Vec<(&Adam, Numbers<'_>)>) {
             step: step as u32,
             max_norm,
         };
-        let numbers = alike.iter_mut().map(|(_, numbers)| kernel::Parameter {
+        let numbers = group.iter_mut().map(|(_, numbers)| kernel::Parameter {
             values: numbers.weights,
             gradient: numbers.gradient,
             first_moment: numbers.first,

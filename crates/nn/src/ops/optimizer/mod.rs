@@ -165,11 +165,11 @@ impl Update {
             drop(gradients);
             return (self.fused(norm, parameters, device), Tensor::from_data([norm as f32], device));
         }
-        self.composed(parameters, device)
+        self.reference(parameters, device)
     }
 
     /// Updates with Burn's operations, which leave the norm on the device.
-    fn composed<B: Backend>(
+    fn reference<B: Backend>(
         &self,
         parameters: Vec<Parameter<B>>,
         device: &B::Device,
@@ -244,7 +244,7 @@ impl Update {
 }
 
 /// Updates a running mean, which starts at zero, with a new value.
-fn moved<B: Backend>(old: Option<Tensor<B, 1>>, decay: f64, new: Tensor<B, 1>) -> Tensor<B, 1> {
+fn update_mean<B: Backend>(old: Option<Tensor<B, 1>>, decay: f64, new: Tensor<B, 1>) -> Tensor<B, 1> {
     let new = new * (1.0 - decay);
     match old {
         Some(old) => old * decay + new,

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::{Flat, Kernel, Moments, Numbers, Update, UpdateRule, moved};
+use super::{Flat, Kernel, Moments, Numbers, Update, UpdateRule, update_mean};
 use crate::kernels::muon as kernel;
 use crate::ops::precision::{matmul, precision};
 
@@ -25,7 +25,7 @@ impl UpdateRule for Muon {
         let Flat { weights, gradient, first, weight_decay, .. } = parameter;
         let Self { momentum, ref columns } = *self;
         let new = gradient.clone() * (1.0 - momentum);
-        let first = moved(first, momentum, gradient);
+        let first = update_mean(first, momentum, gradient);
         let change = orthogonal(first.clone() * momentum + new, columns);
         let weights = weights * (1.0 - update.learning_rate * weight_decay);
         (weights - change * update.learning_rate, Moments { first, second: None })
@@ -35,10 +35,10 @@ impl UpdateRule for Muon {
 fn run(update: &Update, norm: f64, mut parameters: Vec<(&Muon, Numbers<'_>)>) {
     let Update { learning_rate, max_norm, .. } = *update;
     // The kernels do not support f16.
-    let precision = precision().of_kernels().unwrap_or_default();
-    for alike in parameters.chunk_by_mut(|one, other| one.0.momentum == other.0.momentum) {
-        let settings = kernel::Muon { learning_rate, momentum: alike[0].0.momentum, max_norm, precision };
-        let numbers = alike.iter_mut().map(|(rule, numbers)| kernel::Matrices {
+    let precision = precision().kernel_precision().unwrap_or_default();
+    for group in parameters.chunk_by_mut(|one, other| one.0.momentum == other.0.momentum) {
+        let settings = kernel::Muon { learning_rate, momentum: group[0].0.momentum, max_norm, precision };
+        let numbers = group.iter_mut().map(|(rule, numbers)| kernel::Matrices {
             values: numbers.weights,
             gradient: numbers.gradient,
             momentum: numbers.first,
@@ -53,7 +53,7 @@ fn run(update: &Update, norm: f64, mut parameters: Vec<(&Muon, Numbers<'_>)>) {
 fn orthogonal<B: Backend>(momentum: Tensor<B, 1>, widths: &[usize]) -> Tensor<B, 1> {
     let columns = widths.iter().sum::<usize>();
     let rows = momentum.dims()[0] / columns;
-    let of_one = |x: Tensor<B, 2>| {
+    let orthogonalise = |x: Tensor<B, 2>| {
         let [rows, columns] = x.dims();
         let norm = (x.clone() * x.clone()).sum().sqrt() + kernel::EPSILON;
         let x = x / norm.unsqueeze();
@@ -68,5 +68,5 @@ fn orthogonal<B: Backend>(momentum: Tensor<B, 1>, widths: &[usize]) -> Tensor<B,
         x * kernel::scale(rows, columns)
     };
     let parts = momentum.reshape([rows, columns]).split_with_sizes(widths.to_vec(), 1);
-    Tensor::cat(parts.into_iter().map(of_one).collect(), 1).reshape([rows * columns])
+    Tensor::cat(parts.into_iter().map(orthogonalise).collect(), 1).reshape([rows * columns])
 }

@@ -54,19 +54,19 @@ fn path<B: Backend>(
     path
 }
 
-fn both_ways_agree<B: Backend>(
+fn fused_and_reference_agree<B: Backend>(
     rule: &Rule,
     settings: (f64, Option<f64>, usize),
     shapes: &[[usize; 2]],
     seed: u64,
 ) {
     let path = |kernels: Kernels| kernels.run(|| path::<B>(rule, settings, shapes, seed));
-    let (fused, composed) = (path(Kernels::Fused), path(Kernels::Composed));
-    assert_eq!(fused.len(), composed.len());
-    for (fused, composed) in fused.iter().zip(&composed) {
-        let largest = composed.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
-        assert_eq!(fused.len(), composed.len());
-        for (a, b) in fused.iter().zip(composed) {
+    let (fused, reference) = (path(Kernels::Fused), path(Kernels::Composed));
+    assert_eq!(fused.len(), reference.len());
+    for (fused, reference) in fused.iter().zip(&reference) {
+        let largest = reference.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+        assert_eq!(fused.len(), reference.len());
+        for (a, b) in fused.iter().zip(reference) {
             assert!((a - b).abs() <= 1e-5 * largest, "{a}, not {b} (largest {largest})");
         }
     }
@@ -76,7 +76,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn the_kernels_update_as_burns_operations_do(
+    fn kernel_updates_match_burn_operations(
         shapes in prop::collection::vec([1usize..131, 1usize..70], 1..5),
         (beta1, beta2) in (0.0..0.99, 0.5..0.999),
         decay in 0.0..1.0,
@@ -87,7 +87,7 @@ proptest! {
     ) {
         let rule = Rule::Adam(Adam { beta1, beta2, epsilon: 1e-8 });
         let decay = if is_adam { 0.0 } else { decay };
-        both_ways_agree::<NdArray>(&rule, (decay, max_norm, muon), &shapes, seed);
-        both_ways_agree::<Flex>(&rule, (decay, max_norm, muon), &shapes, seed);
+        fused_and_reference_agree::<NdArray>(&rule, (decay, max_norm, muon), &shapes, seed);
+        fused_and_reference_agree::<Flex>(&rule, (decay, max_norm, muon), &shapes, seed);
     }
 }

@@ -45,7 +45,7 @@ fn weights_are_stored_as_quantized_square_roots() {
             );
         }
     }
-    assert_eq!(data.get("views"), None, "and nowhere else");
+    assert_eq!(data.get("views"), None, "weights are stored only once");
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn nan_weights_are_not_stored_as_zero() {
     let mut shown = Shown::new(1, 1, 2, 1);
     shown.readings[0].maps.attention[0][0] = vec![f32::NAN, 0.0, 1.0, 0.0];
     let (_, bytes) = read(&shown);
-    assert_eq!(bytes[..3], [NOT_A_NUMBER, 254, 0]);
+    assert_eq!(bytes[..3], [NAN_BYTE, 254, 0]);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn only_long_maps_are_binned() {
     assert_eq!([0, 1, 2].map(|sample| data["maps"][sample][0]["bin"].as_u64().unwrap()), [3, 1, 1]);
     let bins = 2_900_usize.div_ceil(3);
     assert_eq!(data["maps"][1][0]["start"], bins * (bins + 1) / 2);
-    assert_eq!(bytes[..3], [254, 0, 254], "each query of a bin puts all its weight on the bin itself");
+    assert_eq!(bytes[..3], [254, 0, 254], "the queries of a bin attend only to their bin");
 }
 
 #[test]
@@ -127,12 +127,12 @@ fn thinned_curves_keep_ends_and_extremes() {
     let value = |step: u64| if step == 70_001 { 9.0 } else { 1.0 + (step % 7) as f64 / 100.0 };
     let points: Vec<Point> = (1..=100_000).map(|step| Point { step, value: value(step) }).collect();
     let kept = thinned(&points);
-    assert!(kept.len() <= MOST_POINTS + 1, "{}", kept.len());
+    assert!(kept.len() <= MAX_CURVE_POINTS + 1, "{}", kept.len());
     assert_eq!((kept[0].step, kept[kept.len() - 1].step), (1, 100_000));
     assert!(kept.windows(2).all(|pair| pair[0].step < pair[1].step));
     assert!(kept.iter().all(|point| point.value == value(point.step)));
     assert!(kept.iter().any(|point| point.step == 70_001));
-    assert_eq!(thinned(&points[..MOST_POINTS]).len(), MOST_POINTS, "few enough points are all kept");
+    assert_eq!(thinned(&points[..MAX_CURVE_POINTS]).len(), MAX_CURVE_POINTS, "short curves keep all points");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn scores_at_very_many_steps_are_thinned() {
         (0..30_001).map(|step| ScoredStep { step: step * 10, heads: scores(step * 10) }).collect();
     let (data, _) = read(&shown);
     let steps = data["history"].as_array().unwrap();
-    assert!(steps.len() <= MOST_SCORED + 1, "{}", steps.len());
+    assert!(steps.len() <= MAX_SCORED_HEADS + 1, "{}", steps.len());
     for step in steps {
         assert_eq!(step["step"].as_f64().unwrap(), step["heads"][0][0]["induction"].as_f64().unwrap() * 10.0);
     }
