@@ -110,7 +110,7 @@ fn numbers<const N: usize, T>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> Ve
     bytes.chunks_exact(N).map(|chunk| number(chunk.try_into().unwrap())).collect()
 }
 
-/// Runs a check with fused operations and with composed ones.
+/// Runs a check with the fused and with the composed kernels.
 pub fn on_both_paths(check: impl Fn()) {
     Kernels::Fused.run(&check);
     Kernels::Composed.run(&check);

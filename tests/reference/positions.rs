@@ -10,7 +10,7 @@ use causal_attention::position::{Alibi, Direction, Rotary, alibi, relative::buck
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};
 
-/// The case's T5 bucket settings, which its tensors do not show.
+/// The T5 bucket settings of the case, which its tensors do not contain.
 const BUCKETS: usize = 16;
 const MAX_DISTANCE: usize = 24;
 

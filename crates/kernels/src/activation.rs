@@ -47,7 +47,7 @@ impl Activation {
                 (x * cdf, x.mul_add(density, cdf))
             }
             Activation::GeluTanh => {
-                // Beyond this range the curve is straight, and a cube could overflow.
+                // Outside this range, GELU is 0 or `x`; clamping keeps the cube from overflowing.
                 let near = x.replace(x.less_than(-30.0), -30.0).replace(x.greater_than(30.0), 30.0);
                 let square = near * near;
                 let s = (TWICE_SQRT_2_OVER_PI * near * square.mul_add(CUBIC, 1.0)).sigmoid();
@@ -102,7 +102,7 @@ pub fn gate_and_differentiate(
     });
 }
 
-/// Instantiates the body for each activation as a constant, so that its loops contain no branch.
+/// Instantiates the body once per activation, which is a constant there, so that its loops contain no branch.
 macro_rules! with_form {
     ($form:expr, |$known:ident| $body:expr) => {
         with_form!($form, |$known| $body, Gelu GeluTanh Relu Relu2 Silu)

@@ -60,7 +60,7 @@ pub fn backward(
     tokens_gradient: &mut [f32],
     positions_gradient: Option<&mut [f32]>,
 ) {
-    /// The columns of a piece: every piece visits all rows, and no two pieces add to the same number.
+    /// The number of columns per piece. Each piece visits all rows, and no two pieces add to the same number.
     const PIECE_COLUMNS: usize = 8 * LANES;
     let output_gradient = Matrix::new(output_gradient, d_model);
     let rows = output_gradient.rows();

@@ -3,8 +3,8 @@
 //! The kernels are a separate crate so that the compiler optimises them as one unit, and only once.
 //!
 //! Each family of operations has a forward function and a backward function; the latter documents its inputs from the
-//! forward pass. Outputs are overwritten regardless of their content. Mismatched lengths are a programming error and
-//! panic. Numbers are `f32`, matrices are row-major.
+//! forward pass. Outputs are overwritten regardless of their content. Mismatched lengths are programming errors and
+//! cause a panic. Numbers are `f32`, matrices are row-major.
 //!
 //! | module | operation |
 //! |---|---|
@@ -18,9 +18,9 @@
 //! | [`optimizer`] | AdamW with clipping by the global norm |
 //! | [`muon`] | Muon, which orthogonalises the momentum of a matrix |
 //!
-//! They are built on portable vector code (`vector`, `math`), matrix products over views of slices (`matmul` with the
-//! `gemm` crate, `bf16` with rounded factors, [`matrix`]), parallel loops (`parallel`, [`team`]) and reusable buffers
-//! ([`pool`], [`allocator`]).
+//! The kernels are built on portable vector code (`vector`, `math`), matrix products over views of slices (`matmul`
+//! with the `gemm` crate, `bf16` with rounded factors, [`matrix`]), parallel loops (`parallel`, [`team`]) and reusable
+//! buffers ([`pool`], [`allocator`]).
 //!
 //! # Bitwise reproducibility across thread counts
 //! The shape alone decides how work is divided, unless the division changes no bit. Sums are taken in a fixed order.
@@ -34,11 +34,11 @@
 //!
 //! - `cargo test -p causal-attention-kernels`, in the development profile with debug assertions and overflow checks.
 //!   [`INSTRUCTION_SET_VARIABLE`] selects the smaller instruction sets.
-//! - `tests/valgrind.sh`, which takes ten minutes: no reads outside an allocation or from uninitialised memory.
+//! - `tests/valgrind.sh`, which takes ten minutes and detects reads outside an allocation or of uninitialised memory.
 //!   Valgrind cannot detect reads of stale pool buffers, which tests fill with NaN instead.
 //!
 //! Neither covers the assembly of the matrix unit, and valgrind does not support AVX-512: those results are only
-//! compared with definitions.
+//! compared with reference code.
 #![deny(missing_docs)]
 
 #[cfg(test)]

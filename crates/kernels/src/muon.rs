@@ -3,9 +3,9 @@
 //!
 //! With gradients `G` scaled by `c` as in [`optimizer`](super::optimizer): `M = mu M + (1 - mu) c G`,
 //! `U = mu M + (1 - mu) c G` (Nesterov), `W = (1 - rate decay) W - rate 0.2 sqrt(max(rows, columns)) O(U)`, where
-//! `O(U)` approximates the `A B^T` of the singular value decomposition `U = A S B^T`: its singular values lie between
-//! 0.7 and 1.2. The factor matches the size of AdamW's updates, so rate and decay carry over (Liu et al., *Muon is
-//! scalable for LLM training*, 2025, arXiv 2502.16982, section 2.2).
+//! `O(U)` approximates the `A B^T` of the singular value decomposition `U = A S B^T`: the singular values of `O(U)` lie
+//! between 0.7 and 1.2. The factor `0.2 sqrt(max(rows, columns))` gives the updates the size of AdamW's, so rate and
+//! decay carry over (Liu et al., *Muon is scalable for LLM training*, 2025, arXiv 2502.16982, section 2.2).
 
 use rayon::prelude::*;
 
@@ -48,7 +48,7 @@ pub struct Matrices<'a> {
 pub const COEFFICIENTS: [f32; 3] = [3.4445, -4.7750, 2.0315];
 /// The number of iterations of the polynomial.
 pub const ITERATIONS: usize = 5;
-/// A small number that keeps the norm in the denominator from zero.
+/// A small number that keeps the denominator above zero.
 pub const EPSILON: f32 = 1e-7;
 
 /// Returns the factor of a matrix's orthogonalised momentum, in addition to the learning rate.
@@ -56,7 +56,7 @@ pub fn scale(rows: usize, columns: usize) -> f64 {
     0.2 * (rows.max(columns) as f64).sqrt()
 }
 
-/// Performs one step with the given global norm, which may include other parameters.
+/// Performs one step. `norm` is the global gradient norm, which may cover further parameters.
 ///
 /// # Panics
 /// Panics if the slices of a parameter differ in length, or if its widths do not fill its rows.

@@ -18,7 +18,7 @@ pub fn add(sums: &mut [f32], values: &[f32]) {
     for_each(pieces, PIECE_LENGTH, |(sums, values)| add_piece(sums, values));
 }
 
-/// Adds the `others` to `first` along a binary tree in their order: `(first + a) + (b + c)` and so on. All numbers are
+/// Adds the `others` to `first` along a binary tree in their order: `(first + a) + (b + c)` and so on. Each number is
 /// read once, and only `first` is written.
 ///
 /// # Panics
@@ -60,7 +60,7 @@ vectorized! {
     }
 }
 
-/// Computes `sums[column] = ` the sum of `matrix[.., column]`, by pieces of rows.
+/// Computes the sum of each column of a matrix, in pieces of rows.
 pub(super) fn sum_rows(matrix: Matrix, sums: &mut [f32]) {
     let (rows, columns) = (matrix.rows(), matrix.columns());
     assert_eq!(sums.len(), columns, "sums of [{columns}]");

@@ -1,4 +1,4 @@
-//! Enum-valued config keys: enums that list the keys that each variant uses, and the keys that a config does not use.
+//! Enum-valued config keys. Each variant lists the keys that it uses, so the unused keys of a config are known.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,10 +12,10 @@ pub trait Choice: Copy + PartialEq + Display + 'static {
     fn keys(self) -> &'static [&'static str];
 }
 
-/// Declares an enum whose variants are the values of a key, each with the keys that only it or some other variants use.
+/// Declares an enum whose variants are the values of a key, each with the keys that it uses and some other variant does
+/// not.
 ///
-/// The enum gets `ALL`, an implementation of [`Choice`], and a `Display` that writes the name serde gives the variant
-/// in a config.
+/// The enum gets `ALL`, an implementation of [`Choice`], and a `Display` that writes the variant's serde name.
 ///
 /// ```
 /// use causal_attention_nn::choice::Choice;
@@ -70,7 +70,7 @@ macro_rules! choices {
     };
 }
 
-/// The keys of a section that a config does not use, each with a noun phrase for the configs that do.
+/// The keys of a section that a config does not use, each with a noun phrase for the configs that use it.
 #[derive(Debug, Default)]
 pub struct Unread(BTreeMap<&'static str, String>);
 
@@ -89,7 +89,7 @@ impl Unread {
         self
     }
 
-    /// Adds keys unless they are read. An earlier entry for a key is kept.
+    /// Adds `keys` unless they are read. A key keeps its earlier entry.
     pub fn unless(&mut self, are_read: bool, keys: &[&'static str], readers: impl Into<String>) -> &mut Self {
         let readers = readers.into();
         for key in keys.iter().filter(|_| !are_read) {

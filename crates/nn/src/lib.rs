@@ -4,7 +4,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`attention`] | attention from a dot product to grouped heads: simple, trainable, causal, multi-head, cross, cached |
-//! | [`position`] | position schemes: learned, sinusoidal, rotary, ALiBi, relative biases |
+//! | [`position`] | position schemes: learned, sinusoidal, random sinusoidal, rotary, ALiBi, relative biases |
 //! | [`model`] | decoders and encoder-decoders built from a [`ModelConfig`](model::ModelConfig), with cache and loss |
 //! | [`hooks`] | reading and replacing activations during a forward pass |
 //! | [`role`] | the role of each parameter, which selects its initialisation, weight decay and Muon treatment |

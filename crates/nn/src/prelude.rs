@@ -1,4 +1,4 @@
-//! The items most needed to build a model: `use causal_attention_nn::prelude::*`.
+//! The items most often needed to build a model: `use causal_attention_nn::prelude::*`.
 
 pub use crate::attention::{
     CausalAttention, CausalAttentionConfig, KeyValueCache, Mask, MultiHeadAttention,

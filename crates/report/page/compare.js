@@ -14,8 +14,8 @@ const settingColumns = [
   { name: "runs", of: (setting) => setting.runs },
   { name: "loss", of: (setting) => setting.loss?.mean, digits: 4 },
   { name: "above the floor", of: (setting) => setting.above_floor?.mean, digits: 4 },
-  { name: "deviation", of: (setting) => setting[isAbove ? "above_floor" : "loss"]?.deviation, digits: 4 },
-  { name: "interval", of: (setting) => setting[isAbove ? "above_floor" : "loss"]?.interval?.map((end) => fixed(end, 4)).join(" to ") },
+  { name: "standard deviation", of: (setting) => setting[isAbove ? "above_floor" : "loss"]?.deviation, digits: 4 },
+  { name: "95 % interval", of: (setting) => setting[isAbove ? "above_floor" : "loss"]?.interval?.map((end) => fixed(end, 4)).join(" to ") },
   { name: "p", of: (setting) => setting.p_corrected, digits: 4 },
 ].filter((column) => settings.some((setting) => column.of(setting) !== null && column.of(setting) !== undefined));
 
@@ -85,7 +85,7 @@ function drawCurves() {
     x: [0, end],
     y: range,
     yTicks: isAbove ? logTicks(range) : undefined,
-    title: isAbove ? "above the floor (nats)" : "loss (nats per token)",
+    title: isAbove ? "loss above the floor (nats per token)" : "loss (nats per token)",
     xTitle: ofX,
     curves: drawn().map((i) => ({
       x: data.curves[i][state.x],

@@ -8,7 +8,7 @@
  */
 const at = (id) => document.getElementById(id);
 
-/** Reads the data of the page: plain JSON, or deflated: the length of the JSON, the JSON, and binary data. */
+/** Reads the data of the page: plain JSON, or a deflated block of the JSON's length, the JSON, and binary data. */
 async function embedded() {
   const text = at("data").textContent;
   if (at("data").type === "application/json") return [JSON.parse(text), null];
@@ -37,7 +37,7 @@ function shape(tag, attributes = {}, text = "") {
   return made;
 }
 
-/** Returns a token as displayed: whitespace and control characters as symbols, and none that change the direction of the line. */
+/** Returns a token as displayed, with symbols for whitespace, control characters, and characters that change the text direction. */
 function visible(token) {
   if (token === "") return "∅";
   // A variation selector is invisible without a preceding character.

@@ -95,7 +95,7 @@ function drawCurves() {
     x: [0, end * 1.02],
     y: range,
     yTicks: floor === null ? undefined : logTicks(range),
-    title: floor === null ? "loss (nats per token)" : "above the floor (nats)",
+    title: floor === null ? "loss (nats per token)" : "loss above the floor (nats per token)",
     xTitle: "tokens trained on",
     curves: ordered.map((trial) => {
       const back = trials.indexOf(trial) >= data.strong && trial.trial !== state.chosen;

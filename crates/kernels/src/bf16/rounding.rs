@@ -11,7 +11,7 @@ use crate::parallel::for_each;
 use crate::vector::instruction_set;
 use crate::vector::vectorized;
 
-/// The number of blocks of lines that are filled together: their numbers for one inner index may be adjacent in memory.
+/// The number of blocks that are filled together, because their numbers at one inner index may be adjacent in memory.
 pub(super) const BLOCK_GROUP: usize = 4;
 
 /// Rounds each number to bf16.
@@ -66,7 +66,7 @@ fn pair_neighbours(line: &[f32], slots: &mut [f32; SIDE]) {
     }
 }
 
-/// Returns up to `length` numbers from `from` on, clipped to the slice.
+/// Returns the `length` numbers that start at `from`, clipped to the slice.
 #[inline(always)]
 fn part(numbers: &[f32], from: usize, length: usize) -> &[f32] {
     &numbers[from.min(numbers.len())..(from + length).min(numbers.len())]
@@ -139,7 +139,7 @@ where
                 for lines in first..all.min(first + BLOCK_GROUP) {
                     let block = &mut blocks_of(blocks, lines)[step];
                     let at = lines * SIDE;
-                    // If the last row has enough numbers, so have the others.
+                    // If the last row has enough numbers, so do the others.
                     let is_whole = |rows: &[&[f32]; 2 * SIDE]| rows[2 * SIDE - 1].len() >= at + SIDE;
                     if is_whole(&next) {
                         next.iter().for_each(|row| (self.fetch)(&row[at..at + SIDE]));
@@ -165,7 +165,7 @@ where
     /// Fills the blocks of a matrix `[lines, inner]` whose lines are contiguous, one line at a time.
     #[inline(always)]
     fn fill_from_rows(&self, matrix: Matrix, blocks: &mut MatrixMut, transposes: bool) {
-        /// The number of rows to prefetch ahead: usually a piece of each row is read, a pattern that hardware
+        /// The number of rows to prefetch ahead: usually only a piece of each row is read, a pattern that hardware
         /// prefetchers do not predict.
         const PREFETCH_ROWS: usize = 4;
         let (lines, inner) = (matrix.rows(), matrix.columns());
@@ -194,7 +194,7 @@ fn blocks_of<'a>(blocks: &'a mut MatrixMut, lines: usize) -> &'a mut [[[f32; SID
 /// Implements [`fill`] with `VCVTNE2PS2BF16`, which rounds two registers into one.
 ///
 /// # Safety
-/// The processor must have the instructions.
+/// The processor must support AVX512-F, AVX512-BW and AVX512-BF16.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 unsafe fn fill_by_instruction(side: Side, matrix: Matrix, blocks: &mut MatrixMut) {
@@ -263,7 +263,8 @@ fn transpose(block: &mut [[f32; SIDE]; SIDE]) {
 #[target_feature(enable = "avx512f")]
 unsafe fn transpose_in_registers(block: &mut [[f32; SIDE]; SIDE]) {
     use std::arch::x86_64::{_mm512_loadu_ps, _mm512_loadu_si512, _mm512_permutex2var_ps, _mm512_storeu_ps};
-    /// The sources of the numbers of an exchanged row: `[which, step][number]`, from 16 on in the second row.
+    /// The source index of each number after an exchange between two rows, `[row][step][number]`: below 16 in the
+    /// first row, from 16 on in the second.
     const SOURCES: [[[i32; SIDE]; 4]; 2] = {
         let mut sources = [[[0; SIDE]; 4]; 2];
         let mut step = 0;

@@ -1,4 +1,4 @@
-//! Tiles of a product in registers, with the processor's instruction or its definition in software.
+//! Tiles of a product in registers, computed with the processor's instruction or in software by its definition.
 
 use pulp::Simd;
 
@@ -73,7 +73,7 @@ impl Tile<'_> {
         write(update, &sums, output);
     }
 
-    /// Adds to the sums of the first `rows` rows.
+    /// Adds the products to the sums of the first `rows` rows.
     fn sum(&self, rows: usize, sums: &mut [[f32; TILE_COLUMNS]; TILE_ROWS]) {
         #[cfg(target_arch = "x86_64")]
         if has_instruction() {
@@ -93,7 +93,7 @@ impl Tile<'_> {
     unsafe fn sum_by_instruction(&self, rows: usize, address: (*mut f32, isize), update: Update) {
         self.check(rows);
         macro_rules! by_instruction {
-            // SAFETY: as the caller promises; the tile is within its factors.
+            // SAFETY: guaranteed by the caller; `check` ensures that the tile is within its factors.
             ($rows:literal, $registers:literal) => {
                 unsafe { sum_by_instruction::<$rows, $registers>(self, address, update) }
             };
@@ -209,7 +209,7 @@ unsafe fn sum_by_instruction<const ROWS: usize, const REGISTERS: usize>(
     }
 }
 
-/// Replaces denormals by zero.
+/// Flushes denormals to zero.
 #[inline(always)]
 fn flush<S: Simd>(x: Vector<S>) -> Vector<S> {
     x.replace(x.abs().less_than(f32::MIN_POSITIVE), x * 0.0)

@@ -1,4 +1,4 @@
-//! Strips of rows through both layers, compared with one layer after the other.
+//! Compares strips of rows that pass through both layers with one layer after the other.
 
 use super::*;
 use crate::linear::WeightLayout;

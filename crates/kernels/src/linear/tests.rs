@@ -56,7 +56,7 @@ impl Case {
         output
     }
 
-    /// Computes all gradients, and compares them with those that follow from `gradient`, the gradient of `x W + b`.
+    /// Computes all gradients, and compares them with those derived from `gradient`, the gradient of `x W + b`.
     fn check_backward(&self, layer: Linear, dropout: Option<Dropout>, gradient: &[f64]) {
         let (d_in, d_out) = (self.d_in, self.d_out);
         let mut input = vec![f32::NAN; self.input.len()];
@@ -159,7 +159,7 @@ fn bf16_error_stays_within_factor_rounding() {
         ] {
             let expected = naive_product(&left, &right, inner, columns);
             let absolute = |values: Vec<f64>| values.into_iter().map(f64::abs).collect::<Vec<_>>();
-            // Each factor has a relative error of up to 2^-9; one percent more for the sums.
+            // Each factor has a relative error of up to 2^-9. The bound adds one percent for the sums.
             let bounds = naive_product(&absolute(left), &absolute(right), inner, columns);
             for ((actual, expected), bound) in actual.iter().zip(expected).zip(bounds) {
                 let error = (f64::from(*actual) - expected).abs();

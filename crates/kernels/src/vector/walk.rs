@@ -102,8 +102,8 @@ pub(crate) fn update_and_sum<S: Simd>(
     sum.sum()
 }
 
-/// Folds `f` over a state and each register of the inputs; `f` also receives the number of lanes in use, behind which
-/// the lanes are zero.
+/// Folds `f` over a state and each register of the inputs. `f` also receives the number of lanes in use; the lanes
+/// after them are zero.
 #[inline(always)]
 fn fold<S: Simd, const N: usize, T>(
     simd: S,

@@ -27,8 +27,8 @@ pub fn attend<B: Backend, const D: usize>(x: Tensor<B, D>) -> Result<AttentionOu
     Ok(AttentionOutput { scores, weights, context })
 }
 
-/// Returns one row of [`attend`]: the token's scores with every token, their softmax, and the mean of all tokens with
-/// these weights.
+/// Returns one row of [`attend`]: the scores of one query with every token, their softmax, and the mean of all tokens
+/// with these weights.
 ///
 /// # Shapes
 /// `x` `[time, d]`; scores and weights are `[time]`, the context `[d]`.
@@ -38,7 +38,7 @@ pub fn attend<B: Backend, const D: usize>(x: Tensor<B, D>) -> Result<AttentionOu
 pub fn attend_from<B: Backend>(x: Tensor<B, 2>, query: usize) -> Result<AttentionOutput<B, 1>> {
     let [time, d] = x.dims();
     ensure(query < time, Error::Shape, || {
-        format!("the query is token {query}, but the sequence is [{time}, {d}]")
+        format!("query {query} is not a position of a sequence of {time} tokens ([{time}, {d}])")
     })?;
     let token = x.clone().narrow(0, query, 1); // [1, d]
     let scores = score::scores(token, x.clone())?; // [1, time]

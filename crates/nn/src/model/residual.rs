@@ -46,7 +46,7 @@ impl NormPlacement {
         })
     }
 
-    /// Returns the residual stream after a sub-layer, given the sum of stream and output.
+    /// Returns the residual stream after a sub-layer, given the sum of the residual stream and the sub-layer's output.
     ///
     /// # Shapes
     /// `[batch, time, d_model]`, in and out.

@@ -84,7 +84,7 @@ fn elementwise<B: Backend, const D: usize>(form: Form, input: Tensor<B, D>) -> T
             let positive = input.clamp_min(0.0);
             positive.clone() * positive
         }
-        // The sigmoid is computed by tanh, which never overflows; Burn's own rounds to single precision.
+        // The sigmoid is computed through tanh, which never overflows; Burn's sigmoid rounds to single precision.
         Form::Silu => input.clone() * ((input * 0.5).tanh() + 1.0) * 0.5,
     }
 }

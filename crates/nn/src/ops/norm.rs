@@ -68,13 +68,13 @@ impl<B: Backend> ParamRoles for Norm<B> {
 }
 
 impl<B: Backend> Norm<B> {
-    /// Creates a layer norm over an axis of `d_model` elements; initially without scale and shift.
+    /// Creates a layer norm over an axis of `d_model` elements, with scales of one and shifts of zero.
     pub fn layer(d_model: usize, epsilon: f64, bias: bool, device: &B::Device) -> Self {
         let beta = bias.then(|| Initializer::Zeros.init([d_model], device));
         Self { beta, kind: NormKind::Layer, ..Self::rms(d_model, epsilon, device) }
     }
 
-    /// Creates an RMS norm over an axis of `d_model` elements; initially without scale.
+    /// Creates an RMS norm over an axis of `d_model` elements, with scales of one.
     pub fn rms(d_model: usize, epsilon: f64, device: &B::Device) -> Self {
         let gamma = Initializer::Ones.init([d_model], device);
         Self { gamma, beta: None, epsilon, kind: NormKind::Rms }

@@ -42,7 +42,7 @@ impl<B: Backend> RandomSinusoidal<B> {
         Self { table: sinusoids(largest, d_model, device), context }
     }
 
-    /// Returns the rows of `time` tokens from the token at `start` on, `[time, d_model]`.
+    /// Returns the embeddings of the `time` positions from `start` on, `[time, d_model]`.
     ///
     /// # Errors
     /// [`Error::Shape`] if there are more tokens than positions.

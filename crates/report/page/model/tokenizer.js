@@ -1,4 +1,4 @@
-// The conversion of typed text to ids and back, by the run's vocabulary.
+// The conversion of typed text to ids and back, with the run's vocabulary.
 
 /** The tokens of a run's vocabulary. */
 class Tokenizer {
@@ -15,18 +15,18 @@ class Tokenizer {
     if (stored.kind === "pairs") this.pairs = new BytePairs(stored);
   }
 
-  /** Returns the vocabulary's name of a token. */
+  /** Returns the name of a token in the vocabulary. */
   token(id) {
     return this.tokens[id] ?? "�";
   }
 
-  /** Returns the text of tokens, which `encode` can read. */
+  /** Returns tokens as text that `encode` can read. */
   join(ids) {
     if (this.pairs) return this.pairs.decode(ids);
     return ids.map((id) => this.written(this.pieces[id] ?? "")).join(this.kind === "characters" ? "" : " ");
   }
 
-  /** Returns a symbol as text: in quotes with the escapes of JSON if it would be ambiguous otherwise. */
+  /** Returns a symbol as text: in quotes, with JSON escapes, if it would be ambiguous otherwise. */
   written(piece) {
     const isPlain = !/[\p{White_Space}\p{Cc}]/u.test(piece) && !piece.startsWith('"') && !this.phrases.some(({ words: [first] }) => first === piece);
     return this.phrases.length === 0 || isPlain ? piece : JSON.stringify(piece);
@@ -93,7 +93,7 @@ class Tokenizer {
 
 const words = (text) => text.split(/\p{White_Space}+/u).filter((word) => word !== "");
 
-/** Returns the symbol in quotes that a part of a text is; null if it is not one. */
+/** Returns the symbol that a quoted part of a text stands for; null if the part is not a quoted symbol. */
 function unquoted(part) {
   try {
     const value = part.startsWith('"') ? JSON.parse(part) : null;

@@ -38,7 +38,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Creates a few sequences.
+    /// Creates the data of `samples` sequences of `time` tokens.
     pub fn new(layers: usize, heads: usize, time: usize, samples: usize) -> Self {
         let attention = maps(layers, heads, time);
         let reading = |index: usize| Reading {

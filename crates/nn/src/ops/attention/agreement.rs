@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ops::{Precision, agreement::*};
 
-/// The parameters of a tested attention.
+/// The parameters of one test case.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     batch: usize,
@@ -50,7 +50,6 @@ fn by_blocks<B: Backend>(
     })
 }
 
-/// Creates the mask of a setting.
 fn mask<B: Backend>(setting: Setting) -> Mask<B> {
     let Setting { batch, query_time, key_time, seed, .. } = setting;
     let mut mask = if setting.causal { Mask::causal() } else { Mask::none() };
@@ -245,7 +244,7 @@ fn blockwise_half_precision_error_is_within_rounding() {
         })
     };
     let single = run(Precision::F32);
-    // Factors and results are rounded to 8 bits and to 11 bits.
+    // bf16 rounds factors and results to 8 bits, and f16 to 11 bits.
     for (precision, tolerance) in [(Precision::Bf16, 4.0 / 256.0), (Precision::F16, 4.0 / 2048.0)] {
         for (half, single) in run(precision).iter().zip(&single) {
             let largest = single.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));

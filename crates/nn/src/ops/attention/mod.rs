@@ -79,7 +79,7 @@ impl<B: Backend> ScorePosition<B> {
 /// Queries, keys and values, each with its heads concatenated on the last axis.
 #[derive(Debug, Clone)]
 pub enum Projections<B: Backend> {
-    /// All three concatenated, as one projection of one sequence returns them:
+    /// All three concatenated, as a single projection of the input returns them:
     /// `[batch, time, (heads + 2 * key_value_heads) * d_head]`.
     Packed(Tensor<B, 3>),
     /// Queries `[batch, query_time, heads * d_head]`, then keys and values

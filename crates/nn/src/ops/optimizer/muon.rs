@@ -1,4 +1,4 @@
-//! Muon.
+//! The Muon optimizer.
 
 use burn::tensor::{Tensor, backend::Backend};
 
