@@ -19,8 +19,8 @@ pub fn devices_of(name: BackendName) -> Result<Vec<Device>> {
     }
 }
 
-/// Returns the device of a worker: several workers on one machine take turns among the GPUs of the same backend and
-/// kind as `device`.
+/// Returns the device of a worker: the workers of one machine are distributed round-robin over the GPUs of the same
+/// backend and kind as `device`.
 pub fn of_worker(device: Device, local_rank: usize) -> Device {
     if device.backend.is_cpu() {
         return device;
@@ -77,7 +77,7 @@ pub fn choose(backend: Option<BackendName>, wanted: Option<&DeviceChoice>) -> Re
         return Err(Error::Input(problem));
     };
     let problem = match seen.iter().any(|device| device.is(wanted)) {
-        _ if seen.is_empty() => "does not exist; this build supports no GPU of this machine".to_string(),
+        _ if seen.is_empty() => "does not exist; `backends` lists the devices of this build".to_string(),
         true => {
             format!("is not a GPU of this machine; use one of {listed}, by its kind or with its --backend")
         }

@@ -34,7 +34,8 @@ impl BackendArgs {
     pub fn choose_for_run(&self, config: &mut TrainingConfig, set: &[String]) -> Result<Device> {
         let (backend, requested) = self.requested(config, set);
         let device = choose(backend, requested.as_ref())?;
-        // A device belongs to a backend. With the backend recorded, another one can still be chosen to inspect the run.
+        // A device belongs to a backend. With the backend recorded, a different backend can still be chosen to inspect
+        // the run.
         config.backend = backend.or(requested.is_some().then_some(device.backend));
         config.device = requested;
         Ok(device)
@@ -45,7 +46,7 @@ impl BackendArgs {
         config: &TrainingConfig,
         set: &[String],
     ) -> (Option<BackendName>, Option<DeviceChoice>) {
-        // True if the config's device belongs to another backend than the requested one.
+        // True if the config's device belongs to a backend other than the requested one.
         let is_of_another =
             config.backend.is_some() && self.backend.is_some_and(|name| config.backend != Some(name));
         let of_config = config.device.clone().filter(|_| !is_of_another || sets(set, "training.device"));

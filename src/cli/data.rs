@@ -1,7 +1,7 @@
 //! `data`: a description of the training data, before any training.
 
 use super::input::ConfigArgs;
-use crate::data::DataDescription;
+use crate::data::{DataDescription, vocabulary_warnings};
 use crate::error::{Error, Result};
 use crate::terminal::{print_json, say};
 use crate::training::dataset;
@@ -18,10 +18,13 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let config = args.experiment.load()?;
+    let config = args.experiment.load_new(|_| Ok(()))?;
     let dataset = dataset(&config)?;
     let mut description = DataDescription::of(&config.data, &dataset);
     let idle = config.without_effect(Some(&dataset));
+    if config.run.start().is_none() {
+        description.warnings.extend(vocabulary_warnings(&config.data, &dataset));
+    }
     description.warnings.extend(idle.iter().map(Error::to_string));
     match args.json {
         true => print_json(&description),

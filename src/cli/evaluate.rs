@@ -13,13 +13,15 @@ use self::scored::{Scored, Selected};
 use super::input::{self, OpenedRun, RunArgs};
 use crate::backend::{Job, MemoryEstimate};
 use crate::config::{Config, differing, sets};
-use crate::data::{Dataset, Sequences};
+use crate::data::{Dataset, Sequences, Source};
 use crate::error::{Error, Result};
 use crate::evaluation::{AtLength, DeviceBatch, Evaluation, evaluate};
 use crate::files::check_output;
 use crate::numbers::{counted, floor_gap, thousands};
 use crate::terminal::{PieceProgress, print_json, say, warn};
-use crate::training::{RunFolder, Split, TrainedOn, check_precision, has_different_data, trained_on};
+use crate::training::{
+    RunFolder, Split, TrainedOn, check_precision, dataset_of, has_different_data, trained_on,
+};
 use crate::weights::{file::WeightsFile, native};
 
 /// Evaluate a run's best weights on a whole split or file: loss, perplexity, accuracy and entropy floor.
@@ -97,28 +99,16 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
     let Selected { scored, dataset, targets_in_file } = scored::select(args.split, run, &made_with)?;
     let weights = input::weights(folder, args.checkpoint)?;
     let at_lengths = lengths::Sets::load(&args.length, scored.split(), run, &dataset, &weights)?;
-    if config.data == made_with.data && scored != Scored::Whole {
-        warn_of_change(folder, &dataset);
-    } else {
+    let is_own = config.data == made_with.data;
+    if is_own {
+        warn_of_change(run, scored, &dataset);
+    }
+    if !is_own || scored == Scored::Whole {
         let guesses = dataset.guesses().cloned();
         let unknown = dataset.vocabulary.warn_of_unknown(dataset.valid.ids());
         guesses.chain(unknown).for_each(|problem| warn(&format!("warning: {problem}")));
     }
-    let is_other = scored != Scored::Train && config.data != made_with.data;
-    match is_other.then(|| trained_on(folder, &config.data, &dataset)) {
-        None | Some(TrainedOn::Sequences(0)) => {}
-        Some(TrainedOn::Sequences(seen)) => {
-            let all = counted(dataset.valid.len(), "sequence");
-            let seen = thousands(seen as f64);
-            warn(&format!(
-                "warning: the run was trained on {seen} of the {all}, so the score does not measure generalisation"
-            ));
-        }
-        Some(TrainedOn::Changed(path)) => warn(&format!(
-            "warning: `{}` has changed since the run was trained, so the run may have been trained on these sequences",
-            path.display()
-        )),
-    }
+    warn_of_seen(run, scored, is_own, &dataset);
     let (set, floor, floor_by_position) = match scored.split() {
         Split::Valid => {
             (&dataset.valid, dataset.floor.map(|floor| floor.valid), dataset.floor_by_position.clone())
@@ -156,15 +146,53 @@ pub const GENERATED_DATA_NOTICE: &str = "notice: the run was imported without da
                                          its token ids; use --set data.path=sequences.csv for your own data";
 
 /// Warns if the data differs from the run's training data although its config is unchanged.
-fn warn_of_change(folder: &RunFolder, dataset: &Dataset) {
+fn warn_of_change(OpenedRun { folder, config, .. }: &OpenedRun, scored: Scored, dataset: &Dataset) {
     if folder.is_imported() {
-        return warn(GENERATED_DATA_NOTICE);
+        return match config.data.source() {
+            Source::Sequences => warn(GENERATED_DATA_NOTICE),
+            Source::Text | Source::Table | Source::Memory => {}
+        };
     }
-    if has_different_data(folder, dataset) {
+    let path = &config.data.path;
+    let has_changed = match scored {
+        Scored::Valid | Scored::Train => has_different_data(folder, dataset),
+        // The whole file is a single split, so the splits of the run are read again. A pipe can be read only once.
+        Scored::Whole if path.is_file() || path.is_dir() => {
+            dataset_of(config, folder).map_or(true, |splits| has_different_data(folder, &splits))
+        }
+        Scored::Whole => false,
+    };
+    if has_changed {
         let run = folder.path().display();
         warn(&format!(
             "warning: the data has changed since the run `{run}` started, so the scores are for other data"
         ));
+    }
+}
+
+/// Warns if the run, or a run that it started from, was trained on the scored sequences. On the run's own data, only
+/// the runs before it count, because the warnings of `train` cover its own splits.
+fn warn_of_seen(run: &OpenedRun, scored: Scored, is_own: bool, dataset: &Dataset) {
+    let lineage = run.folder.lineage();
+    let runs = match scored {
+        Scored::Valid if is_own => &lineage[1..],
+        Scored::Valid | Scored::Whole if !is_own => &lineage[..],
+        Scored::Valid | Scored::Whole | Scored::Train => return,
+    };
+    let trained = if lineage.len() == 1 { "the run" } else { "the run or a run that it starts from" };
+    match trained_on(runs, &run.config.data, dataset) {
+        TrainedOn::Sequences(0) => {}
+        TrainedOn::Sequences(seen) => {
+            let all = counted(dataset.valid.len(), "sequence");
+            let seen = thousands(seen as f64);
+            warn(&format!(
+                "warning: {trained} was trained on {seen} of the {all}, so the score does not measure generalisation"
+            ));
+        }
+        TrainedOn::Changed(path) => warn(&format!(
+            "warning: `{}` has changed since {trained} was trained, so the scored sequences may be training data",
+            path.display()
+        )),
     }
 }
 

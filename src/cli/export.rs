@@ -21,7 +21,7 @@ pub struct Args {
     /// The run folder, or its name in runs/.
     #[arg(value_parser = run_path())]
     run: PathBuf,
-    /// The names and layout of the weights, or another kind of export.
+    /// The format: the names and layout of the weights, or `tensorboard`.
     #[arg(long, value_parser = PossibleValuesParser::new(formats()))]
     format: String,
     /// The folder to write; an existing folder is replaced only if export created it. [default: RUN/export/FORMAT]
@@ -35,7 +35,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Returns the weight formats, and the other export formats.
+/// Returns all formats: those of the weights, and `tensorboard`.
 fn formats() -> impl Iterator<Item = PossibleValue> {
     let of_weights = ExportFormat::value_variants().iter().filter_map(ValueEnum::to_possible_value);
     let help = "Curves, config and pictures as a TensorBoard event file, without weights";
@@ -47,7 +47,7 @@ pub fn run(args: Args) -> Result<()> {
     let folder = RunFolder::open(&args.run)?;
     let out = args.out.unwrap_or_else(|| folder.path().join("export").join(&args.format));
     check_output(&out, "export")?;
-    // Not a weight format: TensorBoard.
+    // `tensorboard` is the only format without weights.
     let Ok(format) = ExportFormat::from_str(&args.format, false) else {
         if args.checkpoint.is_some() {
             let problem =
@@ -65,8 +65,8 @@ pub fn run(args: Args) -> Result<()> {
     let written = write_output(&out, "export", |folder| export.write(folder))?;
     if export.is_misread {
         warn(
-            "notice: AutoTokenizer of transformers 5 reads the tokenizer of every qwen2 model as that of Qwen2; load \
-             this one with PreTrainedTokenizerFast",
+            "notice: AutoTokenizer in transformers 5 uses Qwen2's tokenizer for every qwen2 model; load this tokenizer \
+             with PreTrainedTokenizerFast",
         );
     }
     print_paths(args.json, "files", &written);

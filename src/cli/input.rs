@@ -10,7 +10,7 @@ use super::backend::BackendArgs;
 use crate::backend::{self, Device, Job, compute_as_run};
 use crate::config::{Config, PRESETS};
 use crate::data::{Notation, Vocabulary, excerpt};
-use crate::error::{Error, Result};
+use crate::error::{Error, Origin, Result};
 use crate::files::Text;
 use crate::model::{Architecture, Model};
 use crate::numbers::counted;
@@ -27,8 +27,8 @@ pub struct ConfigArgs {
     /// Uses a preset instead of a config file, e.g. --preset characters --data input.txt.
     #[arg(long, value_name = "NAME", value_parser = preset_names(), conflicts_with = "config")]
     pub preset: Option<String>,
-    /// Overrides a config key, e.g. --set data.task=random; may be repeated. Every key is also an option:
-    /// --steps 500, --learning-rate=1e-3, --layers 4. --data FILE sets the data.
+    /// Overrides a config key, e.g. --set data.task=random; may be repeated. A key with a unique name is also an
+    /// option: --batch-size 16, --learning-rate=1e-3, --layers 4. --data FILE sets the data.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 }
@@ -73,6 +73,24 @@ impl ConfigArgs {
         Ok(config)
     }
 
+    /// Reads the config of a new run or study, and applies `check` to it. If it starts from another run, it has the
+    /// vocabulary keys of that run; other values are reported.
+    ///
+    /// # Errors
+    /// Same as [`Config::load_checked`].
+    pub fn load_new(&self, check: impl Fn(&Config) -> Result<()>) -> Result<Config> {
+        let origin = |key: &str, value: &str| self.origin(key, value);
+        Ok(self.load_checked(check)?.with_start_vocabulary("`run.from`", origin))
+    }
+
+    /// Returns the place where this value of a key was written, unless it is a default.
+    fn origin(&self, key: &str, value: &str) -> Option<Origin> {
+        match &self.preset {
+            Some(name) => Config::origin_in_preset(name, &self.set, key, value),
+            None => Config::origin(self.config.as_deref(), &self.set, key, value),
+        }
+    }
+
     /// Returns the same overrides for another config file.
     pub fn of(&self, config: PathBuf) -> Self {
         Self { config: Some(config), preset: None, set: self.set.clone() }
@@ -87,10 +105,7 @@ impl ConfigArgs {
                 return Error::Input(format!("{error}, or pass your own data with --data FILE"));
             }
             let Error::Key { key, value, origin: None, .. } = &error else { return error };
-            let origin = match &self.preset {
-                Some(name) => Config::origin_in_preset(name, &self.set, key, value),
-                None => Config::origin(self.config.as_deref(), &self.set, key, value),
-            };
+            let origin = self.origin(key, value);
             error.at(origin)
         })
     }

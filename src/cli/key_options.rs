@@ -305,6 +305,21 @@ mod tests {
     }
 
     #[test]
+    fn examples_in_help_hold_for_every_command() {
+        let mut commands = 0;
+        for of in command().get_subcommands() {
+            let set = of.get_arguments().find(|arg| arg.get_id() == "set");
+            let help = set.and_then(Arg::get_help).map(ToString::to_string).unwrap_or_default();
+            let Some((_, examples)) = help.split_once("is also an option: ") else { continue };
+            let examples = examples.split(". ").next().unwrap_or_default().replace(',', "");
+            let rewritten = words(&format!("p {} {examples}", of.get_name())).unwrap();
+            assert_eq!(rewritten.matches("--set=").count(), 3, "{rewritten}");
+            commands += 1;
+        }
+        assert_eq!(commands, 4);
+    }
+
+    #[test]
     fn options_of_other_programs_suggest_the_key() {
         for (typed, expected) in [
             (

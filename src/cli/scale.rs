@@ -92,7 +92,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
         if workers.is_first() {
             args.out.iter().try_for_each(|out| check_output(out, "scale"))?;
         }
-        let mut config = args.experiment.load()?;
+        let mut config = args.experiment.load_new(|_| Ok(()))?;
         let device = args.backend.choose_for_run(&mut config.training, &args.experiment.set)?;
         config.training.check()?;
         let dataset = dataset(&config)?;

@@ -86,8 +86,10 @@ fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Mode, Device)> {
         Some(run) => {
             let folder = RunFolder::open(run)?;
             let made_with = Config::load_own(&folder.config())?;
-            let path = args.experiment.config.clone().unwrap_or_else(|| folder.config());
-            let config = Config::load(Some(&path), &args.experiment.set)?;
+            let config = match &args.experiment.config {
+                Some(_) => args.experiment.load_new(|_| Ok(()))?,
+                None => args.experiment.of(folder.config()).load()?,
+            };
             config.check_resumes(&made_with, folder.path())?;
             let done = Summary::read(&folder).map_or(0, |summary| summary.steps);
             if let Some(until) = args.until.filter(|&until| until <= done) {
@@ -193,7 +195,7 @@ const MIN_CIRCUIT_SECONDS: f64 = 60.0;
 
 /// Returns the config of a new run.
 fn new_config(args: &Args) -> Result<Config> {
-    let Some(run) = &args.from else { return args.experiment.load() };
+    let Some(run) = &args.from else { return args.experiment.load_new(|_| Ok(())) };
     if args.experiment.set.iter().any(|set| set.starts_with("run.from=")) {
         let problem = "--from and --set run.from both set the run to start from; keep one";
         return Err(Error::Input(problem.to_string()));

@@ -130,7 +130,7 @@ fn prepare(args: &Args) -> Result<Prepared> {
     };
     let mut config = match own {
         Some(own) => args.experiment.of(own).load_checked(is_searchable)?,
-        None => args.experiment.load_checked(is_searchable)?,
+        None => args.experiment.load_new(is_searchable)?,
     };
     // The config records the requested backend and device, so that resuming uses them too.
     let device = args.backend.choose_for_run(&mut config.training, &args.experiment.set)?;

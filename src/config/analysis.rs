@@ -19,8 +19,8 @@ pub struct AnalysisConfig {
     /// highest importance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<usize>,
-    /// The number of validation sequences on which heads are scored and ablated. 128: the means are accurate to a few
-    /// hundredths.
+    /// The number of validation sequences on which heads are scored and ablated. Ablations read at most a tenth as many
+    /// tokens as the run was trained on, so a short run uses fewer. 128: the means are accurate to a few hundredths.
     pub sequences: usize,
     /// Steps between scorings of the heads during training. 0: none, since a scoring costs one forward pass per
     /// sequence.

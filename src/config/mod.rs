@@ -14,6 +14,7 @@ mod optimizer;
 mod presets;
 mod run;
 mod source;
+mod start;
 mod training;
 mod tune;
 mod types;
@@ -110,7 +111,7 @@ impl Config {
     }
 
     /// Like [`Self::load`], for a run that starts from the weights of the run in the folder `from`. The section
-    /// `[model]` comes from that run, and without a path the other sections too.
+    /// `[model]` and the vocabulary come from that run, and without a path the other sections too.
     ///
     /// # Errors
     /// As [`Self::load`], and if the run cannot be read.
@@ -147,7 +148,10 @@ impl Config {
                 "`{key}` = {value}, but the weights of `{from}` were trained with {own}; predictions may be worse"
             );
         }
-        Ok(merged)
+        let own = from.join(DEFAULT_FILE);
+        let path = path.or(Some(own.as_path()));
+        let origin = |key: &str, value: &str| Self::origin(path, overrides, key, value);
+        Ok(merged.with_start_vocabulary("--from", origin))
     }
 
     /// Like [`Self::load`], for a command with additional requirements. Errors of `check` also name the place where the

@@ -32,7 +32,7 @@ impl Section for RunConfig {
 }
 
 impl RunConfig {
-    /// Returns the run whose weights this one starts from, or `None` for fresh weights.
+    /// Returns the run whose weights this one starts from, or `None` for new weights.
     pub fn start(&self) -> Option<&Path> {
         Some(self.from.as_path()).filter(|from| !is_empty(from))
     }

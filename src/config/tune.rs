@@ -18,19 +18,20 @@ pub struct TuneConfig {
     pub method: Option<Method>,
     /// The number of settings that `random` and `halving` try. 40: enough for three keys.
     pub trials: usize,
-    /// The number of runs of each setting, with the seeds `run.seed`, `run.seed` + 1 and so on, whose mean counts. The
-    /// seeds change weights, order and dropout, but not the data. 1: more settings help more than more seeds.
+    /// The number of runs per setting, with the seeds `run.seed`, `run.seed` + 1 and so on. Settings are compared by
+    /// their mean loss. The seeds change weights, order and dropout, but not the data. 1: more settings help more than
+    /// more seeds.
     pub seeds: usize,
-    /// Steps of a trial at the config's own batch size. A trial of another batch size sees as many sequences, rounded
-    /// to whole steps. Omitted: the config's steps, or a quarter of them for the recipe.
+    /// The steps of a trial at the config's own batch size. A trial of another batch size sees as many sequences,
+    /// rounded to whole steps. Omitted: the config's steps, or a quarter of them for the recipe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
     /// The number of rungs, at which trials are compared; the last is the end of a trial. Omitted: 2 for the recipe, 1
-    /// for grid and random, and for halving as many as it takes to leave one trial, if the first has at least 10 steps.
+    /// for grid and random. Halving uses enough rungs to leave one trial, as far as the first has at least 10 steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rungs: Option<usize>,
-    /// Reduction factor: at each rung the best 1/eta of the trials continue, to eta times as many steps. Omitted: 3 (Li
-    /// et al., 2018, section 3), or 2 for the recipe.
+    /// The reduction factor: at each rung, the best 1/eta of the trials continue to eta times as many steps. Omitted: 3
+    /// (Li et al., 2018, section 3), or 2 for the recipe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta: Option<usize>,
     /// True to check first that the model can overfit one batch.
@@ -74,7 +75,7 @@ impl Default for TuneConfig {
     }
 }
 
-/// The maximum of the keys that count trials, seeds and rungs, and of `eta`. Larger numbers are typos.
+/// The maximum of `trials`, `seeds`, `rungs` and `eta`. Larger numbers are typos.
 const MAX_COUNT: usize = 10_000;
 
 impl Section for TuneConfig {
@@ -108,7 +109,7 @@ impl TuneConfig {
         }
     }
 
-    /// Returns the reduction factor eta: one of eta trials continues from a rung.
+    /// Returns the reduction factor eta: one in eta trials continues to the next rung.
     pub fn eta(&self) -> usize {
         self.eta.unwrap_or(match self.method() {
             Method::Recipe => 2,
@@ -116,7 +117,7 @@ impl TuneConfig {
         })
     }
 
-    /// Checks everything that does not need the rest of the config.
+    /// Checks the section on its own, without the rest of the config.
     pub fn check(&self) -> Result<()> {
         self.check_ranges().map_err(Error::in_section("tune"))?;
         let method = self.method();

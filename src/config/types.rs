@@ -1,4 +1,4 @@
-//! The types of the values of a key, from the JSON schema of the struct that declares the key.
+//! The value types of each key, from the JSON schema of the struct that declares the key.
 
 use serde_json::Value as Json;
 use toml::Value;
@@ -6,11 +6,11 @@ use toml::Value;
 use super::keys::{Entries, SCHEMA};
 use crate::error::{Error, Result};
 
-/// The type of keys that take one of several words.
+/// The type of a key that accepts one of several words.
 const WORD: &str = "word";
 
 /// Reads the value of a key that was written as `text`. `toml` is its TOML value, if the text is valid TOML. A text key
-/// takes other TOML values literally: 2024 is a valid name.
+/// accepts other TOML values literally: 2024 is a valid name.
 pub(super) fn read(
     key: &str,
     text: &str,
@@ -37,7 +37,7 @@ pub(super) fn read(
     }
 }
 
-/// Refuses numbers, dates and booleans for text keys.
+/// Rejects numbers, dates and booleans for text keys.
 pub(super) fn check(entries: &Entries) -> Result<()> {
     for (key, entry) in entries {
         let is_scalar = !(entry.value.is_str() || entry.value.is_array() || entry.value.is_table());

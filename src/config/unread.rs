@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{Config, DEFAULT_FILE, DEFAULT_TEXT, TuneConfig};
 use crate::choice::Unread;
-use crate::data::Dataset;
+use crate::data::{Dataset, Source};
 use crate::error::{Error, keys_of_model};
 use crate::range::Section;
 
@@ -17,7 +17,7 @@ impl Config {
     /// if a table holds integers or symbols, and one sequence per row or a single one.
     pub fn without_effect(&self, dataset: Option<&Dataset>) -> Vec<Error> {
         let sections = [
-            ("data", self.data.unread_of(dataset, self.run.start().is_some())),
+            ("data", self.data.unread_of(dataset)),
             ("model", self.model.unread()),
             ("training", self.training.unread()),
             ("tune", self.tune.as_ref().map_or_else(Unread::default, Section::unread)),
@@ -25,6 +25,9 @@ impl Config {
         let default = Self { tune: Some(TuneConfig::default()), ..Self::default() }.values();
         let values = self.values();
         let given = values.iter().filter(|(key, value)| default.get(*key) != Some(value));
+        // Such a run has `data.vocab` of the run that it starts from, which reported it.
+        let is_inherited = self.run.start().is_some() && self.data.source() != Source::Sequences;
+        let given = given.filter(|(key, _)| !(is_inherited && *key == "data.vocab"));
         let messages = given.filter_map(|(key, value)| {
             let (section, name) = key.split_once('.')?;
             let (_, unread) = sections.iter().find(|(named, _)| *named == section)?;
@@ -112,6 +115,7 @@ mod tests {
             &["data.path=a.txt", "data.tokens=bpe", "data.vocab=300", "data.valid_fraction=0.2"],
             &["data.task=markov", "data.order=2"],
             &["tune.method=recipe", "tune.seeds=2"],
+            &["run.from=runs/a", "data.path=a.txt", "data.vocab=7"],
         ] {
             assert_eq!(messages("", set), [""; 0], "{set:?}");
         }

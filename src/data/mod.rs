@@ -37,7 +37,7 @@ pub use config::{
     Column, Count, DataConfig, Delimiter, Header, Periods, RowSplit, Source, Task, Tokens, Values,
 };
 pub use dataset::{Dataset, Floor};
-pub use describe::{DataDescription, EndOfText, leaked, warnings};
+pub use describe::{DataDescription, EndOfText, leaked_samples, vocabulary_warnings, warnings};
 pub(crate) use excerpt::excerpt;
 pub use loader::Loader;
 pub use sequences::Sequences;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// Returns copies of `value`, each with one list shortened or extended, or with one number or text replaced. In long
-/// lists only the first and the last element are changed.
+/// Returns copies of `value`, each with one list emptied, shortened or extended, or with one number, string or boolean
+/// replaced. In long lists, only the first and the last element are changed.
 pub(crate) fn mutations(value: &Value) -> Vec<(String, Value)> {
     let mut places = Vec::new();
     collect(value, String::new(), &mut places);

@@ -201,13 +201,18 @@ fn unpack(command: &str, names: &Names) -> String {
     format!("unpack it with `{command} {} > {}`", names.file, names.unpacked())
 }
 
-/// Returns the command that removes the quotes around each line of a table, and halves doubled quotes within.
-pub fn remove_quotes(path: &Path) -> String {
+/// Returns the command that removes the quotes around each line of a table, and halves doubled quotes within. If the
+/// lines are lists, it also removes their brackets, and the spaces before their quoted elements.
+pub fn remove_quotes(path: &Path, are_lists: bool) -> String {
     let names = Names::of(path);
     let new =
         names.with(&format!("unquoted.{}", path.extension().and_then(|it| it.to_str()).unwrap_or("csv")));
+    let (marks, lists) = match are_lists {
+        true => ("quotes and brackets", r#"; s/^ *[[({] *\(.*\)[])}] *$/\1/; s/, *"/,"/g"#),
+        false => ("quotes", ""),
+    };
     let edit = r#"s/^ *"//; s/" *$//; s/""/"/g"#;
-    format!("remove the quotes with `tr -d '\\r' < {} | sed '{edit}' > {new}`", names.file)
+    format!("remove the {marks} with `tr -d '\\r' < {} | sed '{edit}{lists}' > {new}`", names.file)
 }
 
 fn iconv(encoding: &str, names: &Names) -> String {

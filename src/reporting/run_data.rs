@@ -41,8 +41,8 @@ pub struct RunData {
 }
 
 impl RunData {
-    /// Reads the run in `folder`, and runs its best weights on `device`: on as many of its sequences as fit into
-    /// memory, and at least the first.
+    /// Reads the run in `folder`, and runs its best weights on `device`, on as many of its sequences as fit into memory
+    /// and at least on the first.
     ///
     /// # Errors
     /// If the folder lacks a required file or contains an invalid one, or if the device fails.
@@ -62,7 +62,7 @@ impl RunData {
         let longest = Sample::longest(config.model.layers * config.model.heads);
         let rows = read_metrics(&folder.metrics())?;
         let summary = Summary::read(folder)?;
-        // Set if the kept weights are not those that the run's end suggests.
+        // Set unless these are the best weights of a run that has not diverged.
         let weights = folder.describe_weights(&summary, &config);
         let by = weights.as_ref().map_or_else(String::new, |weights| format!(", with {weights}"));
         let name = |(index, sample): (usize, &Sample)| {

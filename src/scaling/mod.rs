@@ -1,13 +1,14 @@
 //! Prediction of the time per step with more workers, from the measured parts of a step.
 //!
-//! A worker computes its shards (gradient accumulation) in groups, whose size divides its threads, and adds up their
-//! gradients. It exchanges the sum with the other workers (all-reduce) and updates its weights:
+//! A worker computes its shards (gradient accumulation) in groups whose size divides its number of threads, and adds up
+//! their gradients. It exchanges the sum with the other workers (all-reduce) and updates its weights:
 //!
 //! `T(N) = k / a shards(a) + (k - 1) addition + copies + exchange(N) + update`, with `k` shards per worker in
 //! groups of `a`.
 //!
-//! The all-reduce is recursive halving and doubling (see `workers`): in each of log2 N rounds a worker swaps a half, a
-//! quarter and so on with another worker and adds the part it receives. The sums travel back in as many rounds:
+//! The all-reduce is recursive halving and doubling (see `workers`): in log2 N rounds, a worker swaps a half of the
+//! gradients, then a quarter and so on, with another worker and adds the part that it receives. The sums travel back in
+//! as many rounds:
 //!
 //! `exchange(N) = 2 log2 N latency + (N - 1) / N (2 bytes / bandwidth + row addition)`.
 //!
@@ -114,7 +115,8 @@ pub fn time_consistently(
     )))
 }
 
-/// Returns the predictions for one worker and for each number of `workers`. `shards` is the value of the config.
+/// Returns the predictions for one worker and for each number of `workers`. `shards` is the configured number of
+/// shards.
 pub fn predict(
     parts: &StepParts,
     shards: Option<usize>,
@@ -154,7 +156,7 @@ fn exchange(parts: &StepParts, link: LinkSpeed, workers: usize) -> f64 {
     rounds * link.latency + bytes_sent(parts, workers) / link.bandwidth + added
 }
 
-/// Returns the bytes that each of `workers` sends in a step, and receives.
+/// Returns the number of bytes that each of `workers` sends and receives in a step.
 fn bytes_sent(parts: &StepParts, workers: usize) -> f64 {
     2.0 * (workers - 1) as f64 / workers as f64 * parts.bytes as f64
 }
@@ -190,8 +192,8 @@ mod tests {
 
     #[test]
     fn a_step_is_the_sum_of_its_parts() {
-        // One worker: four shards of 0.5 s with three additions, and an update. Two workers: two shards and one
-        // addition each, then two messages, each with half of the 1000 bytes, and half the addition of a row.
+        // One worker: four shards of 0.5 s, three additions, and an update. Two workers: two shards and one addition
+        // each, then two messages with half of the 1000 bytes each, and half of a row addition.
         let link = LinkSpeed { bandwidth: 2000.0, latency: 0.125 };
         let scaled = predict(&parts(&[(4, 0.5)], 0.125, 0.0625), Some(4), link, [2, 8]);
         assert_eq!(scaled[0].shared, Some(ScaledStep { seconds: 2.625, efficiency: 1.0 }));

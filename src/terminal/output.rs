@@ -1,14 +1,16 @@
 //! The only place that writes to standard output and standard error.
 //!
 //! Text for people is escaped here: a quoted name, token or file may contain sequences that move the cursor, recolour
-//! the terminal or change the text direction. JSON keeps its content exactly, in its own escape syntax. Quoted text may
-//! also have any length, so lines on standard error are bounded.
+//! the terminal or change the text direction. JSON keeps its content exactly, in its own escape syntax. Generated text
+//! is escaped only on a terminal, so a file or a pipe receives it exactly. Quoted text may also have any length, so
+//! lines on standard error are bounded.
 //!
 //! If standard output is closed by its reader, a command ends at once and silently; if it cannot be written, the
 //! command ends with exit code 1. A command that trains calls [`continue_without_output`] first, because its result is
 //! a folder. It continues, and [`check_written`] reports at the end if anything could not be written.
 
-use std::io::{self, ErrorKind, Write};
+use std::borrow::Cow;
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -179,9 +181,27 @@ fn bounded(text: &str, longest: usize, written: impl Fn(char) -> String) -> Stri
     format!("{}…{}", pieces[..begin].concat(), pieces[end..].concat())
 }
 
-/// Writes generated text as it arrives, without a final line break; its line breaks and tabs are kept.
+/// Writes generated text as it arrives, without a final line break. On a terminal, control characters other than line
+/// breaks and tabs are escaped.
 pub fn print_text(text: &str) {
-    write_out(&escape(text, &['\n', '\t']));
+    write_out(&as_printed(text, is_terminal()));
+}
+
+/// Returns generated text as it is written to a terminal, or else to a file or a pipe.
+fn as_printed(text: &str, is_terminal: bool) -> Cow<'_, str> {
+    match is_terminal {
+        true => escape(text, &['\n', '\t']).into(),
+        false => text.into(),
+    }
+}
+
+/// Returns true if standard output, held or not, is a terminal.
+fn is_terminal() -> bool {
+    #[cfg(unix)]
+    if let Some(held) = HELD.get() {
+        return held.lock().unwrap_or_else(PoisonError::into_inner).is_terminal();
+    }
+    io::stdout().is_terminal()
 }
 
 /// Writes a value as indented JSON for programs.
@@ -201,8 +221,8 @@ fn write_json(json: serde_json::Result<String>) {
 
 /// Escapes control characters in JSON numerically, which keeps their meaning: serde escapes only the first thirty-two
 /// characters.
-fn escape_json(json: String) -> String {
-    let is_raw = |character: char| character != '\n' && controls(character);
+pub fn escape_json(json: String) -> String {
+    let is_raw = |character: char| character != '\n' && is_terminal_control(character);
     // Avoids a copy of large data, which is mostly numbers.
     if !json.contains(is_raw) {
         return json;
@@ -257,14 +277,14 @@ fn escape(text: &str, kept: &[char]) -> String {
 }
 
 fn shown(character: char, kept: &[char]) -> String {
-    match controls(character) && !kept.contains(&character) {
+    match is_terminal_control(character) && !kept.contains(&character) {
         true => character.escape_default().to_string(),
         false => character.to_string(),
     }
 }
 
 /// Returns true if a character controls a terminal (C0, DEL, C1), breaks a line, or changes the text direction.
-fn controls(character: char) -> bool {
+pub fn is_terminal_control(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -296,6 +316,13 @@ mod tests {
             assert_eq!(escaped, format!("a\\u{{{:x}}}b", control as u32).replace("\\u{d}", "\\r"));
         }
         assert_eq!(escape("one\nline\t", &[]), "one\\nline\\t");
+    }
+
+    #[test]
+    fn generated_text_is_exact_outside_a_terminal() {
+        let text = "a\u{200e}b\u{1b}[2J\r\n\tc";
+        assert_eq!(as_printed(text, false), text);
+        assert_eq!(as_printed(text, true), "a\\u{200e}b\\u{1b}[2J\\r\n\tc");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Training runs, driven by Burn's learner.
 //!
-//! A run begins with a folder that holds a checkpoint of step 0, and always continues from the newest checkpoint. So a
-//! run that was killed and resumed computes what an uninterrupted run computes, by construction.
+//! A run starts from a checkpoint of step 0 in its folder, and always continues from the newest checkpoint. So a run
+//! that was killed and resumed computes the same as an uninterrupted one, by construction.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `launch` | starting or resuming a run, on any backend |
 //! | `start` | the starting point: data, and fresh weights or the weights of another run |
+//! | `lineage` | the runs that a run started from, and their training data |
 //! | `control` | monitoring and stopping a run |
 //! | `trainer` | the loop over steps |
 //! | `observers` | recording, display and decisions between steps, one file each |
@@ -22,7 +23,7 @@
 //! | `checkpoint` | the state that a run resumes from |
 //! | `metrics`, `history`, `summary` | `metrics.csv`, the same file while it grows, and `summary.json` |
 //! | `tensorboard` | the same curves, the config and the pictures as an event file |
-//! | `plan`, `short_training` | the estimated cost of a run; a training that leaves no run |
+//! | `plan`, `short_training` | the estimated cost of a run; training without a run folder |
 //! | `parts` | timings of the parts of a step |
 
 #[cfg(test)]
@@ -33,6 +34,7 @@ mod ending;
 mod gradients;
 mod history;
 mod launch;
+mod lineage;
 mod loader;
 mod metrics;
 mod new_folder;
@@ -62,6 +64,7 @@ pub use checkpoint::{
 pub use control::{Control, NO_UNSAVED_WORK, defer_signal};
 pub use ending::Outcome;
 pub use launch::{Mode, RunInputs, check_precision, launch, launch_with, shared_config, train};
+pub use lineage::{TrainedOn, trained_on};
 pub use loader::train_steps;
 pub use metrics::{Row, Split, read as read_metrics};
 pub use new_folder::{PREPARED_PREFIX, RUNS, RunPath};
@@ -73,7 +76,7 @@ pub use run_folder::{EVENTS, Lock, RunFolder};
 pub use schedule::{Schedule, Scheduler};
 pub use setup::Setup;
 pub use short_training::train_briefly;
-pub use start::{TrainedOn, dataset, dataset_of, has_different_data, sizes_of, trained_on, warnings};
+pub use start::{dataset, dataset_of, has_different_data, sizes_of, warnings};
 pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::Ended;
 pub use summary::{Hashes, ImportSummary, Scores, Summary};

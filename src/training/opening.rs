@@ -1,8 +1,9 @@
 //! Opening a run folder: checks that it holds a run, and that its files belong together.
 //!
-//! The weights or the vocabulary of one run, copied to another, give a model that reads other tokens than it was
-//! trained on. So opening a folder compares the sizes and the content of the vocabulary. Loading the weights compares
-//! their content. Each error names the file at fault. A file that cannot be read at all is reported where it is needed.
+//! Weights or a vocabulary copied from another run would give a model that reads different tokens than it was trained
+//! on. Opening a folder therefore checks the sizes, and the hashes in the summary except those of weights and config.
+//! Loading the weights checks their hash. Each error names the file at fault. A file that cannot be read at all is
+//! reported where it is needed.
 
 use std::path::PathBuf;
 
@@ -26,7 +27,7 @@ use crate::weights::native::{self, Description};
 /// The remedy for weights that do not belong to the run.
 const RESTORE_REMEDY: &str = ", or remove it and let train --resume restore it from a checkpoint";
 
-/// The problem of scores that do not fit the heads of the model.
+/// The problem if scores do not match the heads of the model.
 const SCORES_PROBLEM: &str =
     "has a different number of heads than the weights next to it and belongs to another run";
 
@@ -34,7 +35,7 @@ impl RunFolder {
     /// Opens the run at `path`.
     ///
     /// # Errors
-    /// If there is no folder, no run made the folder, or its files belong to different runs.
+    /// If the folder does not exist, is not a run folder, or contains files of different runs.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let folder = Self::at(path);
         let shown = folder.path().display();
@@ -64,7 +65,7 @@ impl RunFolder {
     /// Opens `model.safetensors` without checking that the run wrote it.
     ///
     /// # Errors
-    /// If the run has none yet: it is written with the first validation.
+    /// If the run does not have weights yet: the first validation writes them.
     pub fn unverified_weights(&self) -> Result<WeightsFile> {
         if !self.model().exists() && self.checkpoints().is_dir() {
             let run = self.path().display();
@@ -79,7 +80,7 @@ impl RunFolder {
     /// Opens `model.safetensors`.
     ///
     /// # Errors
-    /// If the run has none yet, or it is not the file that the run wrote.
+    /// If the run does not have weights yet, or the file has changed since the run wrote it.
     pub fn weights(&self) -> Result<WeightsFile> {
         let file = self.unverified_weights()?;
         match self.wrote_weights(&file)? {
@@ -139,7 +140,7 @@ impl RunFolder {
         written.is_some_and(|written| sha256(&self.config()).is_ok_and(|held| held != written))
     }
 
-    /// Rejects files that the run did not write, by the hashes in its summary.
+    /// Rejects files whose hashes differ from those in the summary.
     fn check_hashes(&self, hashes: &Hashes) -> Result<()> {
         let mut foreign = Vec::new();
         for (path, written, alternative) in [
@@ -238,7 +239,7 @@ impl RunFolder {
     }
 }
 
-/// Rejects a run whose config describes a different model than its checkpoint, which has this description.
+/// Rejects a run whose config describes a different model than `written`, the description in its checkpoint.
 pub(super) fn check_model(folder: &RunFolder, config: &Config, written: &Description) -> Result<()> {
     match has_same_shape(&config.model, &written.model) {
         true => Ok(()),
@@ -266,7 +267,7 @@ fn is_readable(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {
         && tokens.into_iter().all(|&token| (token as usize) < sizes.vocab)
 }
 
-/// Returns true if an explanation is of this model and, if known, of the weights with the hash `written`.
+/// Returns true if an explanation belongs to this model and, if the hash `written` is known, to these weights.
 fn circuit_matches(circuit: &Explanation, model: &ModelConfig, written: Option<&str>) -> bool {
     let is_of_weights = |explained: &str| written.is_none_or(|written| written == explained);
     scores_match(&circuit.weights, model) && circuit.weights_sha256.as_deref().is_none_or(is_of_weights)

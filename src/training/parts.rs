@@ -36,11 +36,11 @@ pub struct StepParts {
     pub copies: f64,
     /// The optimizer's update of all weights.
     pub update: f64,
-    /// The sum of two such buffers.
+    /// The sum of two all-reduce buffers.
     pub row_addition: f64,
-    /// The size of a buffer in bytes.
+    /// The size of an all-reduce buffer in bytes.
     pub bytes: usize,
-    /// The all-reduce over the workers, if there were several.
+    /// The all-reduce over the workers, if there is more than one.
     pub exchange: Option<TimedExchange>,
 }
 
@@ -77,7 +77,7 @@ pub struct TimedExchange {
     pub workers: usize,
     /// The seconds of the all-reduce of all gradients.
     pub seconds: f64,
-    /// The seconds of one message of the all-reduce of a single number.
+    /// The seconds per message when the workers all-reduce a single number.
     pub latency: f64,
 }
 
@@ -88,15 +88,14 @@ const MIN_ROUNDS: usize = 7;
 const MAX_ROUNDS: usize = 60;
 /// The target time of all timed rounds in seconds.
 const TARGET_SECONDS: f64 = 6.0;
-/// The number of consecutive all-reduces of a single number that are timed together: one is too short.
+/// The number of consecutive all-reduces of a single number that are timed together, because one alone is too short.
 const SMALL_REDUCES: u32 = 8;
 
 /// Times the parts of a step of `config` on the device `on`, with the step split into each number of shards in
-/// `shard_counts`.
-/// Returns medians over rounds, in which all `workers` do the same work at the same time.
+/// `shard_counts`. Returns medians over rounds, in which all `workers` do the same work at the same time.
 ///
 /// # Errors
-/// On every worker, if the model cannot be made, does not fit into memory, or the device does not support the
+/// On every worker, if the model cannot be built or does not fit into memory, or if the device does not support the
 /// precision.
 pub fn time_parts(
     config: &Config,

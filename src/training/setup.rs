@@ -1,4 +1,4 @@
-//! The fixed part of a run: its config, data and length.
+//! The parts of a run that stay fixed: its config, data and length.
 
 use super::control::Control;
 use super::run_folder::RunFolder;
@@ -62,8 +62,8 @@ impl Setup {
         self.config.training.validates(step, self.total, self.steps_per_epoch)
     }
 
-    /// Returns the error of a run that diverged at `step` because of `what`. The description of the kept weights is
-    /// added when the run ends.
+    /// Returns the error of a run that diverged at `step`, with `what` as the reason. The description of the kept
+    /// weights is added when the run ends.
     pub fn diverged(&self, step: usize, what: String) -> Error {
         let (kept, weights, advice) =
             (self.folder.model(), String::new(), self.config.training.divergence_advice());

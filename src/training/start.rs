@@ -1,6 +1,6 @@
 //! The starting point of a run: its data, and either fresh weights or the best weights of another run (fine-tuning).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::backend::Backend;
@@ -8,10 +8,11 @@ use burn_flex::Flex;
 use causal_attention_kernels::has_bf16_instructions;
 
 use super::checkpoint::data_fingerprint;
+use super::lineage::{TrainedOn, trained_on};
 use super::{run_folder::RunFolder, step::Trainee};
 use crate::backend::{Device, MemoryEstimate};
 use crate::config::Config;
-use crate::data::{self, DataConfig, Dataset, Source, Vocabulary, leaked};
+use crate::data::{self, Dataset, Source, Vocabulary};
 use crate::error::{Error, Result, ensure};
 use crate::model::{Architecture, Sizes};
 use crate::numbers::{counted, thousands};
@@ -141,33 +142,6 @@ pub fn has_different_data(folder: &RunFolder, dataset: &Dataset) -> bool {
     data_fingerprint(folder).is_some_and(|fingerprint| fingerprint != dataset.fingerprint())
 }
 
-/// The sequences of a validation set that another run was trained on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TrainedOn {
-    /// The number of sequences, without those in both sets of the run: the warnings about its data count them.
-    Sequences(usize),
-    /// Unknown: this file of the run has changed since.
-    Changed(PathBuf),
-}
-
-/// Returns the validation sequences of `dataset`, read according to `data`, that the run in `folder` was trained on. If
-/// the data file of the run no longer exists, the number is 0.
-pub fn trained_on(folder: &RunFolder, data: &DataConfig, dataset: &Dataset) -> TrainedOn {
-    let own = Config::load_own(&folder.config()).ok().filter(|_| !folder.is_imported());
-    let own = own.filter(|own| own.data.source() != Source::Sequences && own.data.path.exists());
-    let Some((own, fingerprint)) = own.zip(data_fingerprint(folder)) else { return TrainedOn::Sequences(0) };
-    let changed = || TrainedOn::Changed(own.data.path.clone());
-    if own.data == *data {
-        return if dataset.fingerprint() == fingerprint { TrainedOn::Sequences(0) } else { changed() };
-    }
-    match dataset_of(&own, folder) {
-        Ok(own) if own.fingerprint() == fingerprint => {
-            TrainedOn::Sequences(leaked(&own.train, &dataset.valid))
-        }
-        _ => changed(),
-    }
-}
-
 /// Checks that the phases of the schedule fit into the run of `config` on this data.
 ///
 /// # Errors
@@ -203,25 +177,37 @@ fn epoch_warning(config: &Config, dataset: &Dataset) -> Option<String> {
     })
 }
 
+/// Returns a warning if the weights that the run starts from were trained on sequences of its validation set.
+fn seen_warning(config: &Config, dataset: &Dataset) -> Option<String> {
+    let lineage = RunFolder::open(config.run.start()?).ok()?.lineage();
+    let runs = match lineage.len() {
+        1 => "the run that this run starts from",
+        _ => "the run that this run starts from or a run before it",
+    };
+    match trained_on(&lineage, &config.data, dataset) {
+        TrainedOn::Sequences(0) => None,
+        TrainedOn::Sequences(seen) => Some(format!(
+            "{} of {} were in the training set of {runs}, so the validation loss says little about new \
+             sequences",
+            thousands(seen as f64),
+            counted(dataset.valid.len(), "validation sequence")
+        )),
+        TrainedOn::Changed(path) => Some(format!(
+            "`{}` has changed since {runs} was trained on it, so the validation set may contain sequences of \
+             that training set",
+            path.display()
+        )),
+    }
+}
+
 /// Returns the warnings before a run of `total` steps begins: about its data, and about keys that have no effect, or an
 /// unexpected one on the device `on`.
 pub fn warnings(config: &Config, dataset: &Dataset, total: usize, on: &Device) -> Vec<String> {
     let mut warnings = data::warnings(&config.data, dataset);
-    let start = config.run.start().and_then(|from| RunFolder::open(from).ok());
-    match start.map(|from| trained_on(&from, &config.data, dataset)) {
-        None | Some(TrainedOn::Sequences(0)) => {}
-        Some(TrainedOn::Sequences(seen)) => warnings.push(format!(
-            "{} of {} were in the training set of the run that this run starts from, so the validation loss \
-            says little about new sequences",
-            thousands(seen as f64),
-            counted(dataset.valid.len(), "validation sequence")
-        )),
-        Some(TrainedOn::Changed(path)) => warnings.push(format!(
-            "`{}` has changed since the run that this run starts from was trained on it, so the validation set \
-            may contain sequences of that training set",
-            path.display()
-        )),
+    if config.run.start().is_none() {
+        warnings.extend(data::vocabulary_warnings(&config.data, dataset));
     }
+    warnings.extend(seen_warning(config, dataset));
     warnings.extend(config.training.warnings(total));
     warnings.extend(epoch_warning(config, dataset));
     if config.training.precision == Precision::Bf16 && on.backend.is_cpu() && !has_bf16_instructions() {

@@ -37,7 +37,7 @@ pub struct Summary {
     pub steps_per_epoch: f64,
     /// The targets trained on in these steps.
     pub tokens: u64,
-    /// The seconds of training, without validations and checkpoints.
+    /// The seconds of training, without validations, checkpoints and the scoring of heads.
     pub seconds: f64,
     /// The seconds spent on writing checkpoints.
     #[serde(default)]

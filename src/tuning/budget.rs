@@ -52,22 +52,22 @@ impl Budget {
         Self { set, sequences, whole, first: validations.saturating_mul(interval), interval, rungs, eta }
     }
 
-    /// Returns the steps of a run of `config` that see this many sequences.
+    /// Returns the number of steps in which a run of `config` sees this many sequences.
     pub fn steps_to(&self, config: &Config, sequences: usize) -> usize {
         self.set.pace(config).steps_to(sequences)
     }
 
-    /// Returns the steps of a trial.
+    /// Returns the number of steps of a trial.
     pub fn steps(&self, config: &Config) -> usize {
         self.steps_to(config, self.sequences)
     }
 
-    /// Returns the steps to a rung, counted from 0.
+    /// Returns the number of steps to a rung; rungs count from 0.
     pub fn rung(&self, config: &Config, rung: usize) -> usize {
         self.steps_to(config, self.sequences_to(rung))
     }
 
-    /// Returns the sequences that this many steps of a trial see.
+    /// Returns the number of sequences that a trial sees in this many steps.
     pub fn sequences(&self, config: &Config, steps: usize) -> usize {
         self.set.pace(config).sequences(steps)
     }
@@ -82,7 +82,7 @@ impl Budget {
         between
     }
 
-    /// Returns the sequences of the budget to a rung.
+    /// Returns the number of sequences in the budget up to a rung.
     pub fn sequences_to(&self, rung: usize) -> usize {
         match rung + 1 < self.rungs {
             true => self.first.saturating_mul(self.eta.saturating_pow(rung as u32)).min(self.sequences),
@@ -100,7 +100,7 @@ impl Budget {
                 *length = (*length * steps as f64 / whole).round().max(1.0);
             }
         }
-        // If both are rounded up, ramps that fill the whole run are one step too long.
+        // If both ramps fill the whole run and are rounded up, they are one step too long.
         let [warmup, cooldown] = training.ramps(steps);
         if training.cooldown >= 1.0 && warmup.saturating_add(cooldown) == steps + 1 {
             training.cooldown -= 1.0;
@@ -108,12 +108,14 @@ impl Budget {
         [training.warmup, training.cooldown]
     }
 
-    /// Returns the steps between rows of the training loss, so that a trial logs as often per sequence as the config.
+    /// Returns the number of steps between rows of the training loss, so that a trial logs as often per sequence as the
+    /// config.
     pub fn log_every(&self, base: &Config, config: &Config) -> usize {
         self.steps_to(config, self.sequences(base, base.training.log_every))
     }
 
-    /// Returns the sequences that a trial of `config` has seen at each rung. A trial takes at least one step to each.
+    /// Returns the number of sequences that a trial of `config` has seen at each rung. A trial reaches the first rung
+    /// after at least one step.
     pub fn seen(&self, config: &Config) -> Vec<usize> {
         (0..self.rungs).map(|rung| self.sequences(config, self.rung(config, rung))).collect()
     }

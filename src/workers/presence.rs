@@ -1,8 +1,9 @@
 //! Detection of workers that die or hang, because the others cannot continue without them.
 //!
-//! Each worker holds the operating system's lock on its own file in a shared folder. The lock ends with the process,
-//! whatever ends it: worker 0 watches the locks of all others, the others watch the lock of worker 0. The first line of
-//! a file is the worker's state. When workers wait for each other, the worker that does not wait is the one that hangs.
+//! Each worker holds the operating system's lock on its own file in a shared folder. The operating system releases the
+//! lock when the process ends, for whatever reason. Worker 0 watches the locks of all others; the others watch the lock
+//! of worker 0. The first line of a file is the worker's state. When workers wait for each other, the worker that does
+//! not wait is the one that hangs.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -22,9 +23,9 @@ const SHARED_PREFIX: &str = ".workers-";
 
 /// The interval at which locks are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// The maximum time until a file is visible to other machines, for example on a network drive.
+/// The maximum time to wait until a file is visible to other machines, for example on a network drive.
 const MAX_DELAY: Duration = Duration::from_secs(10);
-/// The time that the other workers leave for the reporting worker to print, and for `mpirun` to end them.
+/// The time that the other workers wait, so that the reporting worker can print and `mpirun` can end them.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
 /// The states of a worker, written to the first line of its file.
@@ -247,7 +248,7 @@ fn becomes_visible(is_there: impl Fn() -> bool) -> bool {
     true
 }
 
-/// Ends this process immediately: other threads are running, and MPI would wait for a worker that never comes.
+/// Ends this process immediately: other threads are running, and MPI would wait for a worker that never answers.
 fn exit() {
     signal_hook::low_level::exit(1);
 }

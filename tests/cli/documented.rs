@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::{generate::run, text};
 
-/// The commands of the program, each with its long options.
+/// The commands of the program, each with its long options. A command with `--set` takes the keys of the config as well.
 fn commands() -> BTreeMap<String, BTreeSet<String>> {
     let here = Path::new(".");
     let help = |arguments: &[&str]| text(&run(here, arguments).stdout);
@@ -14,7 +14,15 @@ fn commands() -> BTreeMap<String, BTreeSet<String>> {
     let listed = all.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| !line.is_empty());
     let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     let names = names.filter(|name| !name.is_empty() && *name != "help");
-    names.map(|name| (name.to_string(), options(&help(&[name, "--help"])))).collect()
+    let defaults = help(&["config", "--defaults"]);
+    let keys = defaults
+        .lines()
+        .filter_map(|line| line.trim_start_matches("# ").split_once(" ="))
+        .map(|(key, _)| key);
+    let keys = keys.map(|key| format!("--{}", key.replace('_', "-"))).collect::<BTreeSet<_>>();
+    let own = |name: &str| options(&help(&[name, "--help"]));
+    let with_keys = |own: BTreeSet<String>| if own.contains("--set") { &own | &keys } else { own };
+    names.map(|name| (name.to_string(), with_keys(own(name)))).collect()
 }
 
 /// Extracts the long options in a text.

@@ -119,6 +119,17 @@ fn generate_continues_prompts_and_honours_stop_strings() {
 }
 
 #[test]
+fn generated_text_reaches_a_pipe_unescaped() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("marks.txt"), "ab\u{200e}ba \u{202e}b\n".repeat(60)).unwrap();
+    small_run(dir.path(), &["data.path=marks.txt", "data.vocab=auto", "training.steps=2"], "run");
+    let arguments = ["generate", "run", "--prompt", "a\u{200e}b", "--max-new", "20"];
+    let written = sample(dir.path(), &[&arguments[..], &["--json"]].concat());
+    let stdout = text(&run(dir.path(), &arguments).stdout);
+    assert_eq!(stdout, format!("a\u{200e}b{}\n", written["text"].as_str().unwrap()));
+}
+
+#[test]
 fn an_encoder_decoder_answers_its_prompt() {
     let dir = TempDir::new().unwrap();
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=20"];

@@ -56,7 +56,8 @@ fn keys_are_options_that_train_reads() {
     let help = text(&run(dir.path(), &["train", "--help"]).stdout);
     let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        words.contains("Every key is also an option: --steps 500") && help.lines().count() < 80,
+        words.contains("A key with a unique name is also an option: --batch-size 16")
+            && help.lines().count() < 80,
         "{help}"
     );
 }

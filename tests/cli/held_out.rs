@@ -206,7 +206,14 @@ fn changed_training_data_is_reported() {
     let from = ["train", "--from", "run", "--steps", "2", "--run"];
     let seen = "were in the training set of the run";
     assert!(warnings(&[&from[..], &["seen", "--data", "copy.txt"]].concat()).contains(seen));
+    let is_reported = |split| {
+        let stderr = warnings(&["evaluate", "run", "--split", split]);
+        stderr.contains("the data has changed since the run `run`")
+    };
+    let splits = ["valid", "train", "whole"];
+    assert_eq!(splits.map(is_reported), [false; 3]);
     fs::write(folder.join("book.txt"), WORDS.repeat(41)).unwrap();
+    assert_eq!(splits.map(is_reported), [true; 3]);
     let changed = "book.txt` has changed since the run";
     for (name, more) in [("other", &["--data", "copy.txt"][..]), ("same", &[])] {
         let stderr = warnings(&[&from[..], &[name], more].concat());

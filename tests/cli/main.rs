@@ -27,6 +27,7 @@ mod refused_imports;
 mod resume;
 mod run_folder;
 mod scale;
+mod starting;
 mod system_limits;
 mod tables;
 mod tasks;

@@ -47,7 +47,7 @@ impl Explanation {
     /// Checks that all tokens are in a vocabulary of `vocab` tokens.
     ///
     /// # Errors
-    /// Returns [`Error::File`] for the file at `path` if not.
+    /// Returns [`Error::File`] for `path` if a token is outside the vocabulary.
     pub fn check_tokens(&self, vocab: usize, path: &Path) -> Result<()> {
         let pair = self.patching.iter().map(|patching| &patching.pair);
         let pair = pair.flat_map(|pair| pair.clean.iter().chain(&pair.corrupted).chain(&pair.answers));
@@ -142,8 +142,8 @@ impl Explanation {
     }
 }
 
-/// Returns true if a lens covers the residual stream before the first of `layers` and after each, at `positions` or
-/// more.
+/// Returns true if a lens covers the residual stream before the first layer and after each of `layers`, at `positions`
+/// or more positions.
 fn fits(lens: &Lens, layers: usize, positions: usize) -> bool {
     let Lens { loss, probability, rank } = lens;
     [loss.len(), probability.len(), rank.len()] == [layers + 1; 3]

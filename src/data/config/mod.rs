@@ -226,7 +226,7 @@ impl DataConfig {
         self.path.extension().and_then(OsStr::to_str).unwrap_or_default().to_ascii_lowercase()
     }
 
-    /// Returns true if a table at `data.path` is JSON; all other tables are CSV.
+    /// Returns true if a table at `data.path` is JSON by its extension.
     pub(crate) fn is_json(&self) -> bool {
         ["json", "jsonl", "ndjson"].contains(&self.extension().as_str())
     }

@@ -6,8 +6,8 @@ use crate::data::{Dataset, Vocabulary};
 
 impl DataConfig {
     /// Returns the keys without effect. The `dataset` determines if a table holds integers or symbols, and one sequence
-    /// per row or a single one. A model that `continues` another keeps its vocabulary.
-    pub fn unread_of(&self, dataset: Option<&Dataset>, continues: bool) -> Unread {
+    /// per row or a single one.
+    pub fn unread_of(&self, dataset: Option<&Dataset>) -> Unread {
         let mut unread = Unread::default();
         // The config of in-memory data was written by the program that gave the data.
         if self.source() == Source::Memory {
@@ -21,6 +21,8 @@ impl DataConfig {
             Source::Memory => true,
             Source::Table => dataset.map(|dataset| &dataset.vocabulary).is_none_or(Vocabulary::is_integers),
         };
+        let table = dataset.and_then(|dataset| dataset.table.as_ref());
+        let is_csv = is_table && table.map_or(!self.is_json(), |table| table.format == "csv");
         let has_rows = is_table && dataset.is_some_and(|dataset| dataset.train.stream().is_none());
         let keys_of_tasks = Task::ALL.iter().flat_map(|task| task.keys()).copied().collect::<Vec<_>>();
         unread
@@ -37,9 +39,8 @@ impl DataConfig {
             )
             .unless(!is_drawn, &["valid_fraction"], "texts and tables")
             .unless(is_text, &["tokens"], "texts")
-            .unless(!(is_text && continues), &["tokens", "vocab"], "runs that start from no other")
             .unless(is_table, &["values", "column", "split"], "tables")
-            .unless(is_table && !self.is_json(), &["delimiter", "header"], "tables in CSV");
+            .unless(is_csv, &["delimiter", "header"], "tables in CSV");
         unread
     }
 }

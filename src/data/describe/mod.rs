@@ -8,8 +8,8 @@ mod warnings;
 
 use serde::Serialize;
 
-pub use self::overlap::leaked;
-pub use self::warnings::warnings;
+pub use self::overlap::leaked_samples;
+pub use self::warnings::{vocabulary_warnings, warnings};
 use super::config::{DataConfig, Source};
 use super::dataset::{Dataset, Floor};
 use super::sequences::Sequences;

@@ -15,45 +15,51 @@ pub(super) fn unseen(dataset: &Dataset) -> Vec<u32> {
     (0..vocab as u32).filter(|&id| valid[id as usize] && !train[id as usize]).collect()
 }
 
-/// Returns the number of validation samples that also occur in training. Rows must be equal, including the source;
-/// windows of a stream may occur anywhere in the training part.
-pub fn leaked(train: &Sequences, valid: &Sequences) -> usize {
+/// Returns the number of validation samples that also occur in training.
+pub(super) fn leaked(train: &Sequences, valid: &Sequences) -> usize {
+    leaked_samples(train, valid).len()
+}
+
+/// Returns the indices of the validation samples that also occur in training, in no particular order. Rows must be
+/// equal, including the source; windows of a stream may occur anywhere in the training part.
+pub fn leaked_samples(train: &Sequences, valid: &Sequences) -> Vec<usize> {
     match (train.stream(), valid.stream()) {
         (Some(train), Some(part)) => leaked_windows(train, part, valid.time()),
         _ => leaked_rows(train, valid),
     }
 }
 
-fn leaked_rows(train: &Sequences, valid: &Sequences) -> usize {
-    // Counts each validation row, and removes the count when training has the row.
-    let mut rows = HashMap::new();
+fn leaked_rows(train: &Sequences, valid: &Sequences) -> Vec<usize> {
+    // The samples with each validation row, which are removed when training has the row.
+    let mut rows: HashMap<_, Vec<usize>> = HashMap::new();
     for sample in 0..valid.len() {
-        *rows.entry(valid.sample(sample)).or_default() += 1;
+        rows.entry(valid.sample(sample)).or_default().push(sample);
     }
-    (0..train.len()).map(|sample| rows.remove(&train.sample(sample)).unwrap_or(0)).sum()
+    (0..train.len()).filter_map(|sample| rows.remove(&train.sample(sample))).flatten().collect()
 }
 
 /// Searches for the windows of one part of a stream in another part with a rolling hash (Karp & Rabin 1987), in one
-/// pass. Each match is verified token by token.
+/// pass. Each match is verified token by token. A shorter last window is completed by the tokens before it, because a
+/// few tokens occur anywhere by chance.
 fn leaked_windows(
     (ids, train): (&Ids, Range<usize>),
     (wanted_ids, valid): (&Ids, Range<usize>),
     length: usize,
-) -> usize {
+) -> Vec<usize> {
     let tokens = length + 1;
     let window = |start: usize| wanted_ids.iter(start..start + tokens);
-    // For each distinct validation window: its hash, its first start, and its number of occurrences.
-    let starts = (valid.start..).step_by(length).take_while(|start| start + tokens <= valid.end);
-    let mut wanted: Vec<_> = starts.map(|start| (window(start).fold(0, step), start, 1)).collect();
-    wanted.sort_unstable();
-    wanted.dedup_by(|next, first| {
-        let is_same = next.0 == first.0 && window(next.1).eq(window(first.1));
-        first.2 += if is_same { next.2 } else { 0 };
-        is_same
-    });
-    if wanted.is_empty() || train.len() < tokens {
-        return 0;
+    // The hash and the start of each validation window.
+    let last = valid.end.checked_sub(tokens).filter(|&last| last >= valid.start);
+    let starts = last.into_iter().flat_map(|last| (valid.start..last).step_by(length).chain([last]));
+    let mut windows: Vec<(u64, usize)> = starts.map(|start| (window(start).fold(0, step), start)).collect();
+    windows.sort_unstable();
+    if windows.is_empty() || train.len() < tokens {
+        return Vec::new();
     }
+    // Equal windows, with their hash.
+    let is_same =
+        |first: &(u64, usize), next: &(u64, usize)| first.0 == next.0 && window(first.1).eq(window(next.1));
+    let mut wanted: Vec<_> = windows.chunk_by(is_same).map(|same| (same[0].0, same)).collect();
     // Most hashes do not match: a bit table rejects them faster than a binary search.
     let bits = (16 * wanted.len()).next_power_of_two();
     let bit = |hash: u64| (hash >> 32) as usize & (bits - 1);
@@ -62,14 +68,15 @@ fn leaked_windows(
     // The factor of a window's oldest token in its hash.
     let oldest = (1..tokens).fold(1u64, |power, _| power.wrapping_mul(BASE));
     let mut hash = ids.iter(train.start..train.start + length).fold(0, step);
-    let mut leaked = 0;
+    let mut leaked = Vec::new();
     for start in train.start..train.end - length {
         hash = step(hash, ids.get(start + length));
         if may_be_wanted[bit(hash)] {
             let first = wanted.partition_point(|&(other, ..)| other < hash);
-            for (_, valid, count) in wanted[first..].iter_mut().take_while(|(other, ..)| *other == hash) {
-                if *count > 0 && window(*valid).eq(ids.iter(start..start + tokens)) {
-                    leaked += std::mem::take(count);
+            for (_, same) in wanted[first..].iter_mut().take_while(|(other, _)| *other == hash) {
+                if same.first().is_some_and(|&(_, at)| window(at).eq(ids.iter(start..start + tokens))) {
+                    let found = std::mem::take(same).iter();
+                    leaked.extend(found.map(|&(_, at)| (at - valid.start).div_ceil(length)));
                 }
             }
         }
@@ -109,6 +116,9 @@ mod tests {
         let train = Sequences::rows(rows(&[&[1, 2, 3], &[4, 5], &[4, 5], &[0, 0]]));
         let valid = Sequences::rows(rows(&[&[4, 5], &[1, 2], &[1, 2, 3], &[4, 5], &[0, 0, 0]]));
         assert_eq!(leaked(&train, &valid), 3);
+        let mut samples = leaked_samples(&train, &valid);
+        samples.sort_unstable();
+        assert_eq!(samples, [0, 2, 3]);
     }
 
     #[test]
@@ -129,6 +139,21 @@ mod tests {
         assert_eq!(unseen(&Dataset { valid, ..dataset }), [6]);
     }
 
+    #[test]
+    fn shorter_last_windows_leak_with_their_context() {
+        let count = |valid: &[u32]| {
+            let stream: Vec<u32> = (0..9).chain(valid.iter().copied()).collect();
+            let ids = Arc::new(rows(&[&stream]));
+            let train = Sequences::windows(ids.clone(), 0..9, 3);
+            let valid = Sequences::windows(ids, 9..stream.len(), 3);
+            [leaked(&train, &valid), valid.len()]
+        };
+        assert_eq!(count(&[0, 1, 2, 3, 4, 5, 6, 7, 8]), [3, 3]);
+        assert_eq!(count(&[0, 1, 2, 3, 4, 5]), [2, 2]);
+        assert_eq!(count(&[0, 1, 8, 3, 4]), [0, 2]);
+        assert_eq!(count(&[5, 6, 7]), [1, 1]);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
@@ -144,11 +169,14 @@ mod tests {
             let train = Sequences::windows(ids.clone(), 1..cut, length);
             let valid = Sequences::windows(ids, cut..stream.len(), length);
             let size = valid.time() + 1;
-            let windows = (cut..).step_by(size - 1).take_while(|start| start + size <= stream.len());
-            let right = windows
-                .filter(|&start| stream[1..cut].windows(size).any(|other| *other == stream[start..start + size]))
-                .count();
-            prop_assert_eq!(leaked(&train, &valid), right);
+            let occurs = |sample: &usize| {
+                // The last window may be shorter, and is compared with the tokens before it.
+                let start = (cut + sample * (size - 1)).min(stream.len() - size);
+                stream[1..cut].windows(size).any(|other| *other == stream[start..start + size])
+            };
+            let mut samples = leaked_samples(&train, &valid);
+            samples.sort_unstable();
+            prop_assert_eq!(samples, (0..valid.len()).filter(occurs).collect::<Vec<_>>());
         }
     }
 }

@@ -123,8 +123,8 @@ fn write_sample(f: &mut fmt::Formatter<'_>, sample: &DescribedSample, separator:
     Ok(())
 }
 
-/// Returns the tokens as labels of a page: long tokens are cut, control characters escaped, and tokens that contain the
-/// `separator` quoted.
+/// Returns the tokens as labels of a page: long tokens are truncated, control characters are escaped, and tokens that
+/// contain the `separator` are quoted.
 fn labels(tokens: &[String], separator: &str) -> Vec<String> {
     let label = |token: &String| match token.chars().nth(MAX_LABEL_LENGTH) {
         None => in_one_line(token),

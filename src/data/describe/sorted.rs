@@ -2,8 +2,8 @@
 //!
 //! This is a permutation test: the rows of both splits are randomly divided [`DIVISIONS`] times, and the actual split
 //! is compared with these divisions. The statistics are the mean length and the total variation distance
-//! `½ Σ |p(x) - q(x)|` of the tokens: of all tokens, of the last one of each row, and of each of the first
-//! [`MAX_POSITIONS`].
+//! `½ Σ |p(x) - q(x)|` of all tokens, of the last token of each row, and of the tokens at each of the first
+//! [`MAX_POSITIONS`] positions.
 
 use std::collections::HashMap;
 
@@ -27,13 +27,13 @@ const MIN_WINDOWS: usize = 32;
 /// The largest number of tokens of a row that are compared.
 const MAX_TOKENS: usize = 128;
 
-/// The smallest ratio to the largest random distance at which the splits differ.
+/// The smallest ratio of a distance to the largest random distance that counts as a difference.
 const MIN_RATIO: f64 = 1.5;
 
-/// The smallest distance at which the splits differ: a total variation, or a fraction of the mean length.
+/// The smallest distance that counts as a difference: a total variation, or a fraction of the mean length.
 const MIN_DISTANCE: f64 = 0.1;
 
-/// The statistic that differs most, with its distance and the largest distance of a random division.
+/// The statistic that differs most, with its distance and the largest distance among the random divisions.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SplitDifference {
     pub what: String,

@@ -137,6 +137,41 @@ fn texts_resembling_tables_are_warned_about() {
 }
 
 #[test]
+fn advice_for_texts_of_json_succeeds() {
+    let told = |config: &DataConfig| {
+        let warnings = describe(config, 0).unwrap().warnings;
+        warnings.into_iter().find(|told| told.contains("JSON") || told.contains("table")).unwrap_or_default()
+    };
+    let as_text = |path| DataConfig { path, source: Some(Source::Text), length: 8, ..DataConfig::default() };
+    let array = format!("[{}]", vec!["[1, 2, 3]"; 60].join(",\n"));
+    for (text, column) in [
+        ("[3, 1, 4, 1]\n".repeat(60), ""),
+        (array.clone(), ""),
+        ("{\"day\": 1, \"state\": \"sun\"}\n".repeat(60), "state"),
+        (format!("[{}]", vec!["{\"state\": \"sun\"}"; 60].join(", ")), "state"),
+    ] {
+        let (_folder, path) = file("a.txt", &text);
+        let told = told(&as_text(path.clone()));
+        assert!(told.contains("set `data.source` = \"table\""), "{told}");
+        assert_eq!(told.contains("and `data.column` to a field"), !column.is_empty(), "{told}");
+        let config = DataConfig { source: Some(Source::Table), ..as_text(path) };
+        load(&DataConfig { column: Column::Name(column.into()), ..config }, 0).unwrap();
+    }
+    let object = format!("{{\"a\": [{}]}}", vec!["1"; 200].join(",\n"));
+    let [tuples, lists] = ["(3, 1, 4)\n", "['a', 'b']\n"].map(|line| line.repeat(60));
+    for text in [tuples, lists, object, "[[1], [2]]\n".repeat(60)] {
+        let (_folder, path) = file("a.txt", &text);
+        assert!(!told(&as_text(path)).contains("data.source"), "{text}");
+    }
+    let table = "mon,sun\ntue,rain\n".repeat(30);
+    for (name, text, extension) in [("a.csv", &array, ".json"), ("a.json", &table, ".csv")] {
+        let (_folder, path) = file(name, text);
+        let expected = format!("; rename the file to {extension} and set `data.source` = \"table\"");
+        assert!(told(&as_text(path)).contains(&expected), "{name}");
+    }
+}
+
+#[test]
 fn tables_in_a_folder_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["a.csv", "b.tsv", "c.txt"] {

@@ -6,7 +6,7 @@ use super::{overlap, sorted};
 use crate::data::config::{Count, DataConfig, MAX_SIZE, RowSplit, Source, Tokens};
 use crate::data::dataset::Dataset;
 use crate::data::excerpt::and_more;
-use crate::data::table;
+use crate::data::table::{Elements, Form};
 use crate::data::vocabulary::Notation;
 use crate::numbers::{counted, part_of, thousands};
 
@@ -73,17 +73,6 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
                 .into(),
         );
     }
-    let vocab = vocabulary.size();
-    if config.source() == Source::Text
-        && config.tokens == Tokens::Bpe
-        && let Count::Of(requested) = config.vocab
-        && vocab < requested
-    {
-        let tokens = counted(vocab, "token");
-        warnings.push(format!(
-            "byte pair encoding found only {tokens} in the text, fewer than `data.vocab` = {requested}"
-        ));
-    }
     warnings.extend(vocabulary.warn_of_unknown(train.ids().chain(valid.ids())));
     warnings.extend(dataset.guesses().cloned());
     warnings.extend(of_table(config, dataset));
@@ -92,24 +81,23 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
     warnings
 }
 
-/// Returns warnings about a table with sorted rows or sparse integers.
-fn of_table(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
-    let Dataset { train, valid, vocabulary, table: Some(_), .. } = dataset else { return Vec::new() };
-    let mut warnings = Vec::new();
-    if config.split == RowSplit::Tail
-        && let Some(sorted::SplitDifference { what, distance, random }) = sorted::difference(train, valid)
+/// Returns warnings about a vocabulary that was built from the data: fewer byte pairs than requested, sparse integers.
+/// They do not apply to the vocabulary of another run.
+pub fn vocabulary_warnings(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
+    let Dataset { train, valid, vocabulary, table, .. } = dataset;
+    let (mut warnings, size) = (Vec::new(), vocabulary.size());
+    if config.source() == Source::Text
+        && config.tokens == Tokens::Bpe
+        && let Count::Of(requested) = config.vocab
+        && size < requested
     {
-        let remedy = match train.stream() {
-            None => "set `data.split` = \"shuffle\" to draw them at random",
-            Some(_) => "shuffle the rows of the file unless their order has a meaning",
-        };
+        let tokens = counted(size, "token");
         warnings.push(format!(
-            "the last rows, which are for validation, differ from the others by {distance:.2} in {what}, but \
-             random rows by at most {random:.2}, as in a sorted table; {remedy}"
+            "byte pair encoding found only {tokens} in the text, fewer than `data.vocab` = {requested}"
         ));
     }
-    let size = vocabulary.size();
-    if vocabulary.is_integers() && config.vocab == Count::Auto && size > MAX_UNCHECKED_VOCABULARY {
+    let is_sparse_table = table.is_some() && vocabulary.is_integers();
+    if is_sparse_table && config.vocab == Count::Auto && size > MAX_UNCHECKED_VOCABULARY {
         let mut occurs = vec![false; size];
         train.ids().chain(valid.ids()).for_each(|id| occurs[id as usize] = true);
         let different = occurs.into_iter().filter(|&occurs| occurs).count();
@@ -123,6 +111,24 @@ fn of_table(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// Returns a warning about a table with sorted rows.
+fn of_table(config: &DataConfig, dataset: &Dataset) -> Option<String> {
+    let Dataset { train, valid, table: Some(_), .. } = dataset else { return None };
+    if config.split == RowSplit::Tail
+        && let Some(sorted::SplitDifference { what, distance, random }) = sorted::difference(train, valid)
+    {
+        let remedy = match train.stream() {
+            None => "set `data.split` = \"shuffle\" to draw them at random",
+            Some(_) => "shuffle the rows of the file unless their order has a meaning",
+        };
+        return Some(format!(
+            "the last rows, which are for validation, differ from the others by {distance:.2} in {what}, but \
+             random rows by at most {random:.2}, as in a sorted table; {remedy}"
+        ));
+    }
+    None
 }
 
 /// Statistics of a text that holds nothing but numbers.
@@ -201,7 +207,6 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     if lines < 2 || numbers < lines || !are_split && longest > MAX_NUMBER_LENGTH {
         return None;
     }
-    let one_file = if config.path.is_dir() { "`data.path` to one of its files and " } else { "" };
     let delimiter = match separators.len() {
         0 | 1 => "",
         _ => " and `data.delimiter` to the separator of the numbers",
@@ -209,8 +214,9 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     let symbols = if are_ids && delimiter.is_empty() { "" } else { " and `data.values` = \"symbols\"" };
     let column = if are_split { "" } else { " and `data.column` = 1" };
     Some(format!(
-        "the text contains only numbers, and each {unit} is a token; set {one_file}`data.source` = \
-         \"table\"{delimiter}{symbols}{column} to make each number a token"
+        "the text contains only numbers, and each {unit} is a token; {}{delimiter}{symbols}{column} to make \
+         each number a token",
+        read_as_table(config, false)
     ))
 }
 
@@ -225,10 +231,8 @@ fn table_files_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String>
     Some(format!("`{}`{more} has the extension of a table but is read as a text; {remedy}", first.display()))
 }
 
-/// Returns a warning if the lines of a text all have the same number of values or are JSON, as it may be a table.
+/// Returns a warning if a text is JSON, or if its lines all have the same number of values, as it may be a table.
 fn table_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
-    /// The smallest number of lines that is reported.
-    const MIN_LINES: usize = 10;
     /// The largest number of tokens, of at least one byte each, that are inspected.
     const MAX_TOKENS: usize = 1 << 16;
 
@@ -236,26 +240,36 @@ fn table_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
         return None;
     }
     let (ids, part) = dataset.train.stream()?;
-    let beginning = dataset.vocabulary.decode(&ids.iter(part).take(MAX_TOKENS).collect::<Vec<_>>());
-    if config.extension() == "json" && beginning.trim_start().starts_with(['[', '{']) {
-        let problem = "the text is JSON, whose brackets, quotes and names are learned as text; set \
-                       `data.source` = \"table\" to make each value a token, or extract the texts";
-        return Some(problem.into());
-    }
-    // The last line may be incomplete.
-    let (beginning, _) = beginning.rsplit_once('\n')?;
-    if beginning.lines().count() < MIN_LINES {
-        return None;
-    }
-    let form = match table::form(beginning)? {
-        table::Form::Json => "has a JSON array or object in each line".to_string(),
-        table::Form::Delimited(fields, delimiter) => {
-            format!("has {fields} values in each line, with delimiter {delimiter}")
+    let form = Form::of(&dataset.vocabulary.decode(&ids.iter(part).take(MAX_TOKENS).collect::<Vec<_>>()))?;
+    let problem = match form {
+        Form::Json(_) => "is JSON, whose brackets, quotes and names are learned as text".to_string(),
+        Form::JsonLines(_) => {
+            "has a JSON array or object in each line but is read as a text, not as a table".to_string()
         }
+        Form::Delimited(fields, delimiter) => format!(
+            "has {fields} values in each line, with delimiter {delimiter}, but is read as a text, not as a \
+             table"
+        ),
+    };
+    let remedy = match form {
+        Form::Json(Elements::Other) | Form::JsonLines(Elements::Other) => "extract the texts".to_string(),
+        Form::Json(elements) | Form::JsonLines(elements) => {
+            let column = if elements == Elements::Records { " and `data.column` to a field" } else { "" };
+            let set = read_as_table(config, true);
+            format!("{set}{column} to make each value a token, or extract the texts")
+        }
+        Form::Delimited(..) => format!("{} to make each value a token", read_as_table(config, false)),
+    };
+    Some(format!("the text {problem}; {remedy}"))
+}
+
+/// Returns the advice to read a text as a table. A file whose extension selects the other format is renamed.
+fn read_as_table(config: &DataConfig, is_json: bool) -> String {
+    let rename = match (is_json, config.extension().as_str()) {
+        (true, "csv" | "tsv") => "rename the file to .json and ",
+        (false, "json" | "jsonl" | "ndjson") => "rename the file to .csv and ",
+        _ => "",
     };
     let one_file = if config.path.is_dir() { "`data.path` to one of its files and " } else { "" };
-    Some(format!(
-        "the text {form} but is read as a text, not as a table; set {one_file}`data.source` = \"table\" to \
-         make each value a token"
-    ))
+    format!("{rename}set {one_file}`data.source` = \"table\"")
 }

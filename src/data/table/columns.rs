@@ -128,7 +128,7 @@ impl Table<'_> {
     fn read_header(&mut self, names: &StringRecord, below: &[&Row], column: Option<usize>) {
         self.reading.header = Some(names.iter().map(str::to_string).collect());
         if let Some(((line, second), rows)) = below.split_first()
-            && header::judge(second, rows, column) == FirstLine::ProbablyNames
+            && header::may_be_names(second, rows, column)
         {
             let shown: Vec<String> = second.iter().take(4).map(excerpt).collect();
             self.reading.guesses.push(format!(

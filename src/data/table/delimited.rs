@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use csv::StringRecord;
-
 use super::header::{self, FirstLine};
 use super::no_data::{self, Names};
 use super::{Row, Table, delimiter, trimmed};
-use crate::data::config::{Column, Delimiter, Header, Values};
+use crate::data::config::{Delimiter, Header, Values};
 use crate::error::{Error, Result};
-use crate::files::{quoted, remove_quotes};
+use crate::files::quoted;
 
 /// Iterates over the rows of delimited values.
 fn rows<'t>(path: &'t Path, text: &'t str, delimiter: u8) -> impl Iterator<Item = Result<Row>> + 't {
@@ -30,18 +28,7 @@ fn rows<'t>(path: &'t Path, text: &'t str, delimiter: u8) -> impl Iterator<Item 
 impl Table<'_> {
     /// Reads the lines, of which the first may be a header.
     pub(super) fn read_delimited(&mut self, text: &str) -> Result<()> {
-        if text.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep=")) {
-            let problem = "names the delimiter for Excel; remove this line, and set `data.delimiter`";
-            return Err(self.problem(Some(1), problem));
-        }
-        if let Some(line) = text.lines().position(is_markdown_rule) {
-            let file = quoted(&self.config.path);
-            let problem = format!(
-                "is the separator line of a Markdown table; convert the file with grep -v '^[-:| ]*$' {file} \
-                 | sed 's/^ *| *//; s/ *| *$//' > NEW.csv"
-            );
-            return Err(self.problem(Some(line + 1), problem));
-        }
+        self.refuse_other_formats(text)?;
         let delimiter = self.delimiter(text);
         self.reading.delimiter = Some(Delimiter::Of(delimiter).to_string());
         let is_blank = |row: &Result<Row>| row.as_ref().is_ok_and(|(_, values)| values.is_empty());
@@ -51,7 +38,7 @@ impl Table<'_> {
         let below: Vec<&Row> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
         let width = usual_width(&below).unwrap_or(first.1.len());
         self.refuse_comment(&first, width)?;
-        self.refuse_brackets(&first)?;
+        self.refuse_brackets(&first, &below)?;
         self.refuse_title(&first, &below)?;
         self.refuse_backslashes(text, delimiter)?;
         self.refuse_quoted_rows(text, &first, &below)?;
@@ -67,16 +54,16 @@ impl Table<'_> {
         if let Some(name) = self.config.column.name() {
             let problem =
                 format!("excludes column names, but `data.column` = {name} is one; use the column's number");
-            let is_named = self.config.header != Header::Given(false);
-            Error::check_key(is_named, "data.header", false, problem)?;
+            Error::check_key(self.config.header != Header::Given(false), "data.header", false, problem)?;
             column = Some(self.named_column(&first, name)?);
         }
+        below.iter().try_for_each(|row| self.refuse_quotes(text, row, delimiter, column))?;
         let names: Vec<&str> = first.1.iter().collect();
         let are_alone = no_data::are_names_alone(&names, &below);
         let names = Names { first: &first, names: &names, are_alone };
         let column = self.read_first(first.clone(), &below, width, column)?;
         if self.reading.header.is_none() {
-            self.refuse_spaced_quotes(text, &first, delimiter, column)?;
+            self.refuse_quotes(text, &first, delimiter, column)?;
         }
         self.warn_of_joined_column(&first, &below);
         self.refuse_words_above_numbers(&below, column)?;
@@ -84,7 +71,7 @@ impl Table<'_> {
         sample.into_iter().chain(rows).try_for_each(|row| {
             let row = row?;
             self.refuse_row(&row, width, &names)?;
-            self.refuse_spaced_quotes(text, &row, delimiter, column)?;
+            self.refuse_quotes(text, &row, delimiter, column)?;
             let (line, mut values) = row;
             widths = self.reading.columns;
             last = Some(values.len());
@@ -99,6 +86,21 @@ impl Table<'_> {
         let is_cut = !text.ends_with(['\n', '\r']);
         self.warn_of_misreadings(text, last.filter(|_| is_cut), widths);
         Ok(())
+    }
+
+    /// Returns an error for a line that only Excel or Markdown reads.
+    fn refuse_other_formats(&self, text: &str) -> Result<()> {
+        if text.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep=")) {
+            let problem = "names the delimiter for Excel; remove this line, and set `data.delimiter`";
+            return Err(self.problem(Some(1), problem));
+        }
+        let Some(line) = text.lines().position(is_markdown_rule) else { return Ok(()) };
+        let file = quoted(&self.config.path);
+        let problem = format!(
+            "is the separator line of a Markdown table; convert the file with grep -v '^[-:| ]*$' {file} | \
+             sed 's/^ *| *//; s/ *| *$//' > NEW.csv"
+        );
+        Err(self.problem(Some(line + 1), problem))
     }
 
     /// Returns true for a header as R writes it, without a name for the column of row names.
@@ -129,62 +131,6 @@ impl Table<'_> {
             return Err(self.problem(Some(line), problem));
         }
         Ok(())
-    }
-
-    /// Returns an error for rows in brackets, which would become part of the first and the last value.
-    fn refuse_brackets(&self, (line, values): &Row) -> Result<()> {
-        let ends = values.get(0).zip(values.get(values.len().saturating_sub(1)));
-        let pairs = [('[', ']'), ('(', ')'), ('{', '}')];
-        let is_list = |(first, last): (&str, &str)| {
-            pairs.iter().any(|&(open, close)| {
-                first.starts_with(open)
-                    && !first.contains(close)
-                    && last.ends_with(close)
-                    && !last.contains(open)
-            })
-        };
-        if values.len() > 1 && ends.is_some_and(is_list) {
-            let problem = "is a list in brackets, which would become part of the values; remove the \
-                           brackets, or rename the file to .jsonl if each line is a JSON array";
-            return Err(self.problem(Some(*line), problem));
-        }
-        Ok(())
-    }
-
-    /// Returns an error for lines that are quoted as a whole, as each would be a single value with any delimiter. A
-    /// selected column of phrases is allowed.
-    fn refuse_quoted_rows(&self, text: &str, first: &Row, below: &[&Row]) -> Result<()> {
-        // The first line may hold names, with or without quotes.
-        let has_one_name = first.1.len() == 1;
-        let is_plain = || text.lines().nth(first.0 - 1).is_some_and(|line| !line.contains('"'));
-        let rows = || std::iter::once(first).filter(|_| below.is_empty()).chain(below.iter().copied());
-        let filled = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let lines = filled.skip(usize::from(!below.is_empty())).take(rows().count());
-        let is_quoted = |line: &str| line.len() > 1 && line.starts_with('"') && line.ends_with('"');
-        let are_whole = rows().all(|row| row.1.len() == 1) && lines.into_iter().all(is_quoted);
-        if !(are_whole && (has_one_name || is_plain())) {
-            return Ok(());
-        }
-        let inner = rows().filter_map(|row| row.1.get(0)).collect::<Vec<_>>().join("\n");
-        let delimiter::Inferred { delimiter, regularity, .. } = delimiter::infer(&inner, "csv");
-        let is_number = |value: &str| value.parse::<f64>().is_ok();
-        let are_numbers = |row: StringRecord| row.iter().all(is_number);
-        let values = delimiter::records(&inner, delimiter).flatten();
-        let are_phrases = !values.into_iter().all(are_numbers);
-        let is_chosen = match &self.config.column {
-            Column::Number(_) => are_phrases || self.config.values == Values::Symbols,
-            Column::Name(name) => are_phrases && has_one_name && first.1.get(0) == Some(name.as_str()),
-        };
-        if regularity == 0.0 || is_chosen {
-            return Ok(());
-        }
-        let and_symbols = if are_phrases { "" } else { " and `data.values` = \"symbols\"" };
-        let problem = format!(
-            "is in quotes as a whole, as are the lines below, so it is one value; {}, or set `data.column` = \
-             1{and_symbols} to make each line one token",
-            remove_quotes(&self.config.path)
-        );
-        Err(self.problem(rows().next().map(|row| row.0), problem))
     }
 
     /// Returns the delimiter from `data.delimiter`, or else inferred from the lines.

@@ -106,8 +106,35 @@ impl<'de> Visitor<'de> for UniqueVisitor {
     }
 }
 
+/// The layout of a JSON text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// One array.
+    Array,
+    /// A value in each line.
+    Lines,
+}
+
+impl Layout {
+    /// Returns the layout of a table with this extension, or `None` if it is CSV. With an extension of texts, it is JSON
+    /// if it parses as an array, or if each line parses and the first one is an array or an object.
+    pub(super) fn of(text: &str, extension: &str) -> Option<Self> {
+        let is_array = || serde_json::from_str::<Vec<IgnoredAny>>(text).is_ok();
+        let is_json = |line: &str| line.trim().is_empty() || serde_json::from_str::<IgnoredAny>(line).is_ok();
+        match extension {
+            "csv" | "tsv" => None,
+            "jsonl" | "ndjson" => Some(Layout::Lines),
+            "json" if is_lines(text) => Some(Layout::Lines),
+            "json" => Some(Layout::Array),
+            _ if !text.trim_start().starts_with(['[', '{']) => None,
+            _ if is_array() => Some(Layout::Array),
+            _ => text.lines().all(is_json).then_some(Layout::Lines),
+        }
+    }
+}
+
 /// Returns true if a text is JSON Lines: its first line is a complete value, and others follow.
-pub(super) fn is_lines(text: &str) -> bool {
+fn is_lines(text: &str) -> bool {
     match text.trim().split_once('\n') {
         None => text.trim().is_empty(),
         Some((first, _)) => serde_json::from_str::<IgnoredAny>(first).is_ok(),
@@ -198,10 +225,6 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
                 let remedy = format!("to learn from such texts, {INTO_TEXT}{or_column}");
                 return Err(format!("is an object whose `{name}` is a text; {remedy}"));
             }
-            let is_readable = |value: &Value| match value {
-                Value::Array(elements) => !elements.iter().any(|it| it.is_array() || it.is_object()),
-                value => !value.is_object(),
-            };
             let readable = members.iter().filter(|(_, value)| is_readable(value));
             let names = readable.take(9).map(|(name, _)| excerpt(name)).collect::<Vec<_>>().join(", ");
             if names.is_empty() {
@@ -232,6 +255,14 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
             let row = [text(&value)?].into_iter().collect();
             Ok(Values { row, is_one: true, literals: Literal::of(&value).into_iter().collect() })
         }
+    }
+}
+
+/// Returns true for a value, or a sequence of values.
+pub(super) fn is_readable(value: &Value) -> bool {
+    match value {
+        Value::Array(elements) => !elements.iter().any(|element| element.is_array() || element.is_object()),
+        value => !value.is_object(),
     }
 }
 

@@ -17,6 +17,8 @@
 mod columns;
 mod delimited;
 mod delimiter;
+mod enclosed;
+mod form;
 mod header;
 mod json;
 mod no_data;
@@ -31,10 +33,12 @@ use std::ops::Range;
 use csv::StringRecord;
 use serde_json::Value;
 
+pub(super) use self::form::{Elements, Form};
 use self::header::FirstLine;
+use self::json::Layout;
 pub use self::reading::TableReading;
 use self::values::Encoder;
-use super::config::{Column, DataConfig, Delimiter, Values};
+use super::config::{Column, DataConfig, Values};
 use super::damage;
 use super::dataset::Dataset;
 use super::excerpt::excerpt;
@@ -44,8 +48,8 @@ use crate::error::{Error, Result};
 use crate::files::{LFS_POINTER, Text, is_lfs_pointer};
 use crate::numbers::counted;
 
-/// Reads the table that `config` names, as JSON or CSV according to its extension. The vocabulary is the given one, or
-/// else consists of the table's values.
+/// Reads the table that `config` names, as JSON or CSV according to its extension, or else to its content. The
+/// vocabulary is the given one, or else consists of the table's values.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
     if let Some(vocabulary) = given.filter(|vocabulary| vocabulary.notation() != Notation::Words) {
         let problem = format!(
@@ -69,7 +73,8 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
             format!("is {format}, not a table; download or export the table itself"),
         ));
     }
-    let is_json = config.is_json();
+    let layout = Layout::of(&text, &config.extension());
+    let is_json = layout.is_some();
     let reading = TableReading { format: if is_json { "json" } else { "csv" }, ..TableReading::default() };
     let mut table = Table {
         config,
@@ -85,38 +90,16 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         drops_zeros: false,
         literals: HashMap::new(),
     };
-    match is_json {
-        true if config.extension() == "json" && !json::is_lines(&text) => {
-            table.read_json(json::elements(path, &text)?)
-        }
-        true => table.read_json(json::lines(path, &text)),
-        false => table.read_delimited(&text),
+    match layout {
+        Some(Layout::Array) => table.read_json(json::elements(path, &text)?),
+        Some(Layout::Lines) => table.read_json(json::lines(path, &text)),
+        None => table.read_delimited(&text),
     }?;
     table.warn_of_empty();
     let Some(encoder) = table.encoder.take() else {
         return Err(Error::file(path, "is empty; pass a table with data"));
     };
     table.into_dataset(encoder)
-}
-
-/// The format of a text that may be a table.
-pub(super) enum Form {
-    /// A JSON array or object in each line.
-    Json,
-    /// The number of values in each line, and their delimiter.
-    Delimited(usize, Delimiter),
-}
-
-/// Returns the table format that all lines of a text share, if there is one.
-pub(super) fn form(text: &str) -> Option<Form> {
-    if text.lines().all(|line| line.starts_with(['{', '[']) && serde_json::from_str::<Value>(line).is_ok()) {
-        return Some(Form::Json);
-    }
-    let delimiter = delimiter::infer(text, "csv").delimiter;
-    let mut fields =
-        delimiter::records(text, delimiter).map(|record| record.map_or(0, |record| record.len()));
-    let first = fields.next().filter(|&first| first > 1)?;
-    fields.all(|count| count == first).then_some(Form::Delimited(first, Delimiter::Of(delimiter)))
 }
 
 /// The line number in which a row begins, from 1, and its values.

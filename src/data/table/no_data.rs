@@ -1,5 +1,5 @@
-//! Checks for CSV lines that hold no data, and for data that CSV cannot represent as written. They are refused with
-//! their line number, or reported as a guess.
+//! Checks for CSV lines that hold no data, and for data that CSV cannot represent. They are refused with their line
+//! number, or reported as a guess.
 
 use std::collections::{HashMap, HashSet};
 
@@ -89,7 +89,7 @@ impl Table<'_> {
         if !is_data && is_rare && are_names_alone(&names, below) && is_sure() {
             return again().next().map_or(Ok(()), |(row, repeat)| Err(self.repeated(row, repeat, first)));
         }
-        below.iter().try_for_each(|row| self.refuse_split_quotes(row))
+        Ok(())
     }
 
     /// Returns an error for a title: a single value above rows that all have the same number of values.
@@ -114,23 +114,6 @@ impl Table<'_> {
                  set `data.delimiter` if it is the name of a single column"
             );
             return Err(self.problem(Some(first.0), problem));
-        }
-        Ok(())
-    }
-
-    /// Returns an error for quotes escaped by a backslash within quotes: CSV doubles quotes, and would split such a
-    /// value.
-    pub(super) fn refuse_backslashes(&self, text: &str, delimiter: u8) -> Result<()> {
-        for (line, number) in text.lines().zip(1..) {
-            let bytes = line.as_bytes();
-            let escapes = |(at, _): (usize, &str)| {
-                let next = bytes.get(at + 2).copied();
-                next.is_some_and(|next| next != delimiter && next != b'"' && next != b'\\')
-            };
-            if line.contains('"') && line.match_indices("\\\"").any(escapes) {
-                let problem = "escapes a quote with a backslash; use two quotes instead, as CSV does";
-                return Err(self.problem(Some(number), problem));
-            }
         }
         Ok(())
     }
@@ -206,53 +189,6 @@ impl Table<'_> {
                 first.0,
                 excerpt(name)
             ));
-        }
-    }
-
-    /// Returns an error for a value that keeps its quotes because of a space before them. Doubled quotes belong to the
-    /// value.
-    pub(super) fn refuse_spaced_quotes(
-        &self,
-        text: &str,
-        row: &Row,
-        delimiter: u8,
-        column: Option<usize>,
-    ) -> Result<()> {
-        let is_quoted = |value: &str| value.len() > 1 && value.starts_with('"') && value.ends_with('"');
-        let mut quoted = row
-            .1
-            .iter()
-            .enumerate()
-            .filter(|&(at, value)| column.is_none_or(|column| column == at) && is_quoted(value));
-        let Some(position) = row.1.position().filter(|_| delimiter != b' ') else { return Ok(()) };
-        let written = || text[position.byte() as usize..].trim_start_matches(['\r', '\n']).lines().next();
-        let is_spaced = |&(_, value): &(usize, &str)| {
-            let line = written().unwrap_or_default();
-            line.match_indices(value).any(|(at, _)| {
-                let before = line[..at].trim_end_matches(' ');
-                before.len() < at && (before.is_empty() || before.ends_with(char::from(delimiter)))
-            })
-        };
-        let Some((at, value)) = quoted.find(is_spaced) else { return Ok(()) };
-        let problem =
-            format!("{} keeps its quotes, because a space precedes them; remove the space", excerpt(value));
-        let problem = if row.1.len() == 1 { problem } else { format!("value {}: {problem}", at + 1) };
-        Err(self.problem(Some(row.0), problem))
-    }
-
-    /// Returns an error for a value in single quotes that the delimiter splits.
-    fn refuse_split_quotes(&self, (line, values): &Row) -> Result<()> {
-        let begins = |value: &str| value.starts_with('\'') && !value[1..].contains('\'');
-        let ends = |value: &str| value.ends_with('\'') && !value[..value.len() - 1].contains('\'');
-        let values: Vec<&str> = values.iter().collect();
-        let begin = values.iter().position(|value| value.len() > 1 && begins(value));
-        let end = values.iter().rposition(|value| value.len() > 1 && ends(value));
-        match (begin, end) {
-            (Some(begin), Some(end)) if begin < end => {
-                let problem = "has a value in single quotes that the delimiter splits; use double quotes";
-                Err(self.problem(Some(*line), problem))
-            }
-            _ => Ok(()),
         }
     }
 

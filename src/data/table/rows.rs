@@ -19,14 +19,14 @@ use crate::numbers::counted;
 /// The largest ratio of the longest row to the median row without a warning.
 const MAX_LENGTH_RATIO: usize = 16;
 
-/// Delimiters of other scripts, which are not single bytes.
+/// Full-width delimiters, which are not single bytes.
 const FULL_WIDTH: [char; 4] = ['，', '；', '、', '｜'];
 
 /// The smallest number of values of a row that is reported as long. A shorter row costs little.
 const MIN_LONG_ROW: usize = 256;
 
 impl<'a> Table<'a> {
-    /// Returns the two splits: rows, or parts of the one sequence.
+    /// Returns the training and validation splits: rows, or parts of a single sequence.
     pub(super) fn into_dataset(mut self, encoder: Encoder<'a>) -> Result<Dataset> {
         self.warn_of_sequences_in_cells(&encoder);
         if self.is_stream != Some(true) {
@@ -53,7 +53,7 @@ impl<'a> Table<'a> {
         self.reading.header.iter().flatten().skip(self.columns.skipped).cloned().collect()
     }
 
-    /// Returns an error if the one sequence consists of texts that do not recur, each of which would become a token.
+    /// Returns an error if a single sequence consists of texts that do not recur, each of which would become a token.
     fn refuse_texts(&self, encoder: &Encoder<'_>) -> Result<()> {
         let Encoder::Symbols(symbols) = encoder else { return Ok(()) };
         let texts = symbols.keys().filter(|symbol| symbol.split_whitespace().count() > 2).count();
@@ -145,7 +145,7 @@ impl<'a> Table<'a> {
         ));
     }
 
-    /// Warns if the table holds end tokens itself, but not as the last value of each row.
+    /// Warns if the table contains end tokens, but not as the last value of each row.
     fn warn_of_own_ends(&mut self, encoder: &Encoder<'_>) {
         let Some(end) = encoder.end().filter(|_| self.has_own_ends) else { return };
         let is_ended = |ids: &Range<usize>| {
@@ -163,9 +163,9 @@ impl<'a> Table<'a> {
     /// Warns if very few rows differ in their number of values from all others, such as a footer. `lengths` is in
     /// ascending order.
     fn warn_of_odd_rows(&mut self, lengths: &[usize]) {
-        /// The smallest number of rows of one length. Fewer prove nothing.
+        /// The smallest number of rows of the usual length for a warning.
         const MIN_USUAL_ROWS: usize = 20;
-        /// The smallest number of rows per odd row. In smaller tables, one odd row is allowed.
+        /// The smallest number of rows per odd row for a warning. In smaller tables, a single odd row is reported.
         const MIN_ROWS_PER_ODD_ROW: usize = 100;
         let usual = lengths.chunk_by(|one, next| one == next).max_by_key(|same| same.len());
         let (Some(usual), skipped) = (usual, self.columns.skipped) else { return };
@@ -198,8 +198,9 @@ impl<'a> Table<'a> {
                 return Err(self.problem(None, problem));
             }
             let problem = format!(
-                "has one value per row, so there is nothing to predict; set `data.column` = 1 to read all of \
-                 them as one sequence{or_split}"
+                "has one value per row, so there is nothing to predict; set `data.column` = {} to read all \
+                 of them as one sequence{or_split}",
+                self.columns.skipped + 1
             );
             return Err(self.problem(None, problem));
         }

@@ -1,5 +1,7 @@
 //! Tests on tables as users write them.
 
+mod advice;
+mod enclosed;
 mod refused;
 
 use proptest::prelude::*;
@@ -29,7 +31,7 @@ impl File {
         }
     }
 
-    /// Returns the error for a wrong table, with `FILE` instead of the path.
+    /// Returns the error for an invalid table, with `FILE` instead of the path.
     fn problem(&self, config: DataConfig) -> String {
         let error = load(&config, 0).unwrap_err();
         assert_eq!(error.exit_code(), 2);

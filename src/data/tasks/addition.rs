@@ -14,7 +14,7 @@
 //! "Understanding addition in transformers").
 //!
 //! **Floor:** of the `3 n + 2` targets, `2 n - 1` digits of the numbers are free. The floor is
-//! `(2 n - 1) ln 10 / (3 n + 2)` nats, both expected and on every set.
+//! `(2 n - 1) ln 10 / (3 n + 2)` nats, in expectation and on every set.
 //!
 //! The task ignores `data.vocab` and `data.length`: it has ten digits and two signs, and the number of digits
 //! determines the length of a sample.

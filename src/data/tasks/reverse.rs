@@ -5,8 +5,8 @@
 //! ```
 //!
 //! **Mechanism of a solved model:** one head that attends further back with each step: the answer at position `n + k`
-//! is the token at `n - k`. With learned or sinusoidal positions a position attends to its mirror image, and the
-//! heatmap shows an anti-diagonal.
+//! is the token at `n - k`. With learned or sinusoidal positions, each position attends to its mirror image, and the
+//! attention map shows an anti-diagonal.
 //!
 //! [`transduction`](super::transduction) describes the samples, the form for an encoder-decoder, and the **floor**.
 

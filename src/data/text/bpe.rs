@@ -1,8 +1,8 @@
 //! Byte pair encoding, trained on the user's text.
 //!
 //! Text is split into words, and words into bytes. The most frequent pair of adjacent tokens is merged into a new token
-//! until the vocabulary is full (Sennrich et al. 2016). As in GPT-2 (Radford et al. 2019) it works on bytes, so that
-//! any text can be encoded.
+//! until the vocabulary is full (Sennrich et al., 2016). As in GPT-2 (Radford et al., 2019), the units are bytes, so
+//! that any text can be encoded.
 
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};

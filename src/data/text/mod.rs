@@ -9,7 +9,9 @@ mod bpe;
 mod reading;
 mod segments;
 
-use std::{ffi::OsStr, path::Path, sync::Arc};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use walkdir::WalkDir;
 
@@ -23,7 +25,7 @@ use super::ids::Ids;
 use super::sequences::Sequences;
 use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files::{BYTE_ORDER_MARK, Text};
+use crate::files::{BYTE_ORDER_MARK, LFS_POINTER, Text, is_lfs_pointer};
 
 /// The default number of tokens of byte pair encoding. Their embedding takes a small share of the weights of a small
 /// model, and each token covers two to three characters.
@@ -142,8 +144,11 @@ fn scan(path: &Path) -> Result<Scanned> {
             let piece = piece?;
             piece.chars().for_each(|character| occurs[character as usize] = true);
             damage.scan(&piece);
-            if let (0, Some(format)) = (file.bytes, damage::markup(&piece)) {
-                marked.push((file.text.path.clone(), format));
+            if file.bytes == 0 {
+                if is_lfs_pointer(piece.as_bytes()) {
+                    return Err(Error::file(&file.text.path, LFS_POINTER));
+                }
+                marked.extend(damage::markup(&piece).map(|format| (file.text.path.clone(), format)));
             }
             file.bytes += piece.len();
             is_closed = piece.ends_with('\n');
@@ -156,16 +161,19 @@ fn scan(path: &Path) -> Result<Scanned> {
     if files.is_empty() {
         return Err(Error::key("data.path", path.display(), "is a folder without files; add texts to it"));
     }
-    if let Some((path, format)) = marked.first() {
-        let more = and_more(marked.len() - 1, "file");
-        reading.warnings.push(format!(
-            "{} is {format}{more}, so its markup is learned; convert it to plain text unless you want the \
-             markup",
-            excerpt(&path.display().to_string())
-        ));
-    }
+    reading.warnings.extend(warn_of_markup(&marked));
     reading.warnings.extend(damage.warnings());
     Ok(Scanned { files, characters: codes.filter_map(char::from_u32).collect(), reading })
+}
+
+/// Returns a warning about the files whose first characters are markup, each with its format.
+fn warn_of_markup(marked: &[(PathBuf, &str)]) -> Option<String> {
+    let (path, format) = marked.first()?;
+    let more = and_more(marked.len() - 1, "file");
+    Some(format!(
+        "{} is {format}{more}, so its markup is learned; convert it to plain text unless you want the markup",
+        excerpt(&path.display().to_string())
+    ))
 }
 
 /// Encodes all files, of `bytes` bytes in total, into one stream of ids.

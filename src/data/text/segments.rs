@@ -6,11 +6,11 @@ use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 use crate::numbers::Bytes;
 
-/// The size of a segment in bytes if a tokenizer can be cut: large enough that cuts cost little, small enough for all
-/// cores to get some.
+/// The size in bytes from which a text is cut, if it can be: large enough that cuts cost little, small enough that
+/// every core gets segments.
 pub(super) const SEGMENT_BYTES: usize = 1 << 16;
 
-/// The largest segment in bytes if a tokenizer cannot be cut. Encoding needs about a hundred times as much memory.
+/// The maximum size in bytes of a text that cannot be cut. Encoding needs about a hundred times as much memory.
 const MAX_SEGMENT_BYTES: usize = 1 << 23;
 
 /// A part of a text.

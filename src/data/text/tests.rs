@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use std::{fs, path::PathBuf};
+use std::fs;
 
 use super::*;
 use crate::data::config::{Count, Source};
@@ -356,6 +356,17 @@ fn a_text_that_cannot_be_cut_is_bounded() {
         said.contains("/a: cannot be split within 9 MB") && said.contains("split it into smaller files"),
         "{said}"
     );
+}
+
+#[test]
+fn git_lfs_pointers_are_refused() {
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 115394\n".repeat(9);
+    let texts = Texts::new(&[("a", b"to be or not to be\n"), ("b.txt", &pointer)]);
+    for name in ["b.txt", ""] {
+        let said = message(&texts.config(name));
+        let expected = format!("{}: is a Git LFS pointer", texts.0.path().join("b.txt").display());
+        assert!(said.starts_with(&expected), "{said}");
+    }
 }
 
 #[test]

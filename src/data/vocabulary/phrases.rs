@@ -2,15 +2,17 @@
 //!
 //! A symbol can be written in double quotes, with the escapes of JSON: `"place order" pay`. Output uses this form for
 //! symbols that contain spaces. Words without quotes are joined wherever they form a symbol; several possible readings
-//! are an error.
+//! are an error. Of symbols that differ only in white space, words form the one with the same white space.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 
 use serde_json::Deserializer;
 
 use super::Vocabulary;
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
+use crate::terminal::{escape_json, is_terminal_control};
 
 /// The phrases (symbols that contain spaces) of a vocabulary.
 #[derive(Debug, Default)]
@@ -19,18 +21,22 @@ pub(super) struct Phrases {
     lengths: Vec<usize>,
     /// The first words of the phrases.
     first_words: HashSet<String>,
+    /// The ids of the phrases that consist of the same words, joined by single spaces.
+    by_words: HashMap<String, Vec<u32>>,
 }
 
 impl Phrases {
     pub(super) fn of(symbols: &[String]) -> Self {
-        let phrases = || symbols.iter().filter(|symbol| symbol.contains(char::is_whitespace));
-        let lengths = phrases().map(|symbol| symbol.split_whitespace().count()).collect::<BTreeSet<_>>();
-        Self {
-            lengths: lengths.into_iter().collect(),
-            first_words: phrases()
-                .filter_map(|symbol| Some(symbol.split_whitespace().next()?.to_string()))
-                .collect(),
+        let (mut lengths, mut phrases) = (BTreeSet::new(), Self::default());
+        for (symbol, id) in symbols.iter().zip(0..) {
+            if symbol.contains(char::is_whitespace) {
+                let words: Vec<&str> = symbol.split_whitespace().collect();
+                lengths.insert(words.len());
+                phrases.first_words.extend(words.first().map(|word| word.to_string()));
+                phrases.by_words.entry(words.join(" ")).or_default().push(id);
+            }
         }
+        Self { lengths: lengths.into_iter().collect(), ..phrases }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -40,26 +46,45 @@ impl Phrases {
     /// Writes a symbol for a prompt. It is quoted if its characters would be misread, or if the words after it could
     /// form another symbol with it.
     pub(super) fn written(&self, symbol: &str) -> String {
-        let is_plain = !symbol.contains(|it: char| it.is_whitespace() || it.is_control())
+        let is_plain = !symbol.contains(|it: char| it.is_whitespace() || is_terminal_control(it))
             && !symbol.starts_with('"')
             && !self.first_words.contains(symbol);
-        if is_plain { symbol.to_string() } else { serde_json::Value::from(symbol).to_string() }
+        match is_plain {
+            true => symbol.to_string(),
+            false => escape_json(serde_json::Value::from(symbol).to_string()),
+        }
     }
 }
 
 /// A part of a prompt between spaces.
 enum Part<'t> {
-    Word(&'t str),
+    /// A word and its position in bytes.
+    Word(&'t str, usize),
     Quoted(String),
 }
 
 impl Part<'_> {
     fn text(&self) -> &str {
         match self {
-            Part::Word(word) => word,
+            Part::Word(word, _) => word,
             Part::Quoted(symbol) => symbol,
         }
     }
+
+    /// Returns a word without quotes, and its position.
+    fn word(&self) -> Option<(&str, usize)> {
+        match self {
+            Part::Word(word, position) => Some((*word, *position)),
+            Part::Quoted(_) => None,
+        }
+    }
+}
+
+/// The reading of successive words as one symbol, or of one word as symbols of one character.
+enum Reading {
+    One(Vec<u32>),
+    /// One of several phrases, which differ only in white space.
+    Ambiguous(Vec<u32>),
 }
 
 /// Returns the quoted symbol at the beginning of a text, and the text after it.
@@ -74,18 +99,10 @@ impl Vocabulary {
     /// Encodes a prompt whose symbols may contain spaces.
     pub(super) fn encode_phrases(&self, text: &str, phrases: &Phrases) -> Result<Vec<u32>> {
         let parts = self.parts(text);
-        let joined = |from: usize, length: usize| {
-            let words = parts.get(from..from + length)?.iter().map(|part| match part {
-                Part::Word(word) => Some(*word),
-                Part::Quoted(_) => None,
-            });
-            Some(words.collect::<Option<Vec<_>>>()?.join(" "))
-        };
-        let step = |from: usize, length: usize| match (&parts[from], length) {
-            (Part::Quoted(symbol), 1) => self.word(symbol).map(|id| vec![id]),
-            (Part::Word(word), 1) => self.ids_of_word(word),
-            _ => self.word(&joined(from, length)?).map(|id| vec![id]),
-        };
+        if parts.is_empty() {
+            return Ok(self.word(text).into_iter().collect());
+        }
+        let step = |from: usize, length: usize| self.reading(text, &parts, from..from + length, phrases);
         let lengths =
             || std::iter::once(1).chain(phrases.lengths.iter().copied().filter(|&length| length > 1));
         // For each part from which the rest can be read: the largest number of words of a symbol there, and true if a
@@ -103,23 +120,65 @@ impl Vocabulary {
         let mut encoded = Vec::new();
         let mut from = 0;
         while from < parts.len() {
-            let Some((length, is_ambiguous)) = readings[from] else {
-                return Err(self.unknown_part(&parts, step, lengths));
-            };
-            if is_ambiguous {
-                let phrase = joined(from, length).unwrap_or_default();
-                return Err(Error::Input(format!(
-                    "`{}` (word {}) is one symbol or the beginning of several; put each symbol in double \
-                     quotes, as `{}`, or pass ids with --tokens",
-                    excerpt(&phrase),
-                    from + 1,
-                    phrases.written(&phrase)
-                )));
+            let read = readings[from]
+                .and_then(|(length, has_shorter)| Some((length, has_shorter, step(from, length)?)));
+            match read {
+                // The symbol may itself contain quotes.
+                None => {
+                    let id = self.word(text).ok_or_else(|| self.unknown_part(&parts, step, lengths))?;
+                    return Ok(vec![id]);
+                }
+                Some((length, false, Reading::One(ids))) => {
+                    encoded.extend(ids);
+                    from += length;
+                }
+                Some((length, has_shorter, Reading::One(ids) | Reading::Ambiguous(ids))) => {
+                    let words: Vec<&str> = parts[from..from + length].iter().map(Part::text).collect();
+                    let problem = match has_shorter {
+                        true => "is one symbol or the beginning of several",
+                        false => "is one of several symbols that differ in white space",
+                    };
+                    return Err(Error::Input(format!(
+                        "`{}` (word {}) {problem}; put each symbol in double quotes, as `{}`, or pass ids \
+                         with --tokens",
+                        excerpt(&words.join(" ")),
+                        from + 1,
+                        self.decode(&ids[..1])
+                    )));
+                }
             }
-            encoded.extend(step(from, length).unwrap_or_default());
-            from += length;
         }
         Ok(encoded)
+    }
+
+    /// Returns the reading of successive parts of a prompt as one symbol, if there is one. The symbol with the same
+    /// white space takes precedence.
+    fn reading(
+        &self,
+        text: &str,
+        parts: &[Part<'_>],
+        range: Range<usize>,
+        phrases: &Phrases,
+    ) -> Option<Reading> {
+        let one = |id: u32| Reading::One(vec![id]);
+        let words = match &parts[range.clone()] {
+            [Part::Quoted(symbol)] => return self.word(symbol).map(one),
+            parts => parts.iter().map(Part::word).collect::<Option<Vec<_>>>()?,
+        };
+        let (&(_, begin), &(last, end)) = words.first().zip(words.last())?;
+        let written = &text[begin..end + last.len()];
+        let whole = Some(text).filter(|_| range.len() == parts.len());
+        if let Some(id) = whole.into_iter().chain([written]).find_map(|symbol| self.word(symbol)) {
+            return Some(one(id));
+        }
+        if let (1, Some(ids)) = (range.len(), self.ids_of_word(written)) {
+            return Some(Reading::One(ids));
+        }
+        let words = words.iter().map(|&(word, _)| word).collect::<Vec<_>>().join(" ");
+        match phrases.by_words.get(&words)?.as_slice() {
+            &[id] => Some(one(id)),
+            ids => Some(Reading::Ambiguous(ids.to_vec())),
+        }
     }
 
     /// Splits a prompt into parts. A word with quotes may itself be a symbol, or each of its characters may be one.
@@ -132,7 +191,7 @@ impl Vocabulary {
             let is_meant = |symbol: &str| self.word(symbol).is_some() || self.ids_of_word(word).is_none();
             let (part, after) = match quoted.filter(|(symbol, _)| is_meant(symbol)) {
                 Some((symbol, after)) => (Part::Quoted(symbol), after),
-                None => (Part::Word(word), after),
+                None => (Part::Word(word, text.len() - rest.len()), after),
             };
             parts.push(part);
             rest = after.trim_start();
@@ -144,7 +203,7 @@ impl Vocabulary {
     fn unknown_part<L: Iterator<Item = usize>>(
         &self,
         parts: &[Part<'_>],
-        step: impl Fn(usize, usize) -> Option<Vec<u32>>,
+        step: impl Fn(usize, usize) -> Option<Reading>,
         lengths: impl Fn() -> L,
     ) -> Error {
         let mut is_reached = vec![false; parts.len() + 1];
@@ -193,6 +252,15 @@ mod tests {
     }
 
     #[test]
+    fn invisible_characters_are_written_as_json_escapes() {
+        let symbols = vocabulary(&["a\u{200e}", "b\u{9b} c", "\u{2028}", "\u{7f}", "x\u{200d}y"]);
+        let all = [0, 1, 2, 3, 4];
+        let text = symbols.decode(&all);
+        assert_eq!(text, "\"a\\u200e\" \"b\\u009b c\" \"\\u2028\" \"\\u007f\" x\u{200d}y");
+        assert_eq!(symbols.encode(&text).unwrap(), all);
+    }
+
+    #[test]
     fn adjacent_words_encode_as_multiword_symbols() {
         let orders = vocabulary(&["place order", "place", "pay", "order now"]);
         assert_eq!(orders.encode("pay  place\torder pay").unwrap(), [2, 0, 2]);
@@ -203,6 +271,24 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("as `\"place order\"`") && said.contains("--tokens"), "{said}");
+    }
+
+    #[test]
+    fn symbols_that_differ_in_white_space_stay_distinct() {
+        let symbols = vocabulary(&["a b", "a  b", "a\u{a0}b", "c", " c"]);
+        for (id, text) in [(0, "a b"), (1, "a  b"), (2, "a\u{a0}b"), (3, "c"), (4, " c")] {
+            assert_eq!(symbols.encode(text).unwrap(), [id], "{text:?}");
+            assert_eq!(symbols.encode(&format!("{text:?}").replace("\\u{a0}", "\u{a0}")).unwrap(), [id]);
+            assert_eq!(symbols.encode(&symbols.decode(&[3, id, 3])).unwrap(), [3, id, 3]);
+        }
+        assert_eq!(symbols.encode("c a  b  a b\n").unwrap(), [3, 1, 0]);
+        let said = symbols.encode("c a\tb").unwrap_err().to_string();
+        let expected = "`a b` (word 2) is one of several symbols that differ in white space; put each symbol \
+                        in double quotes, as `\"a b\"`, or pass ids with --tokens";
+        assert_eq!(said, expected);
+        let other = vocabulary(&["say \"a\"", "x\ty"]);
+        assert_eq!(other.encode("say \"a\"").unwrap(), [0]);
+        assert_eq!(other.encode("x y x\ty").unwrap(), [1, 1]);
     }
 
     #[test]

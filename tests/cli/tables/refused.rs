@@ -125,12 +125,17 @@ fn lines_in_quotes_are_refused_with_a_command() {
     let folder = dir.path();
     let numbers = |at: usize| format!("\"{},{},{}\"\r", at % 3, at % 5, at % 7);
     let words = |at: usize| format!("\"w{},\"\"x y\"\",z\"", at % 3);
+    let lists = |at: usize| format!("\"[{}, {}]\"", at % 3, at % 5);
+    let strings = |at: usize| format!("\"[\"\"w{}\"\", \"\"x, y\"\"]\"", at % 3);
     let as_symbols = ["data.column=1", "data.values=symbols"];
     for (header, row, first, whole) in [
         ("", &numbers as &dyn Fn(usize) -> String, json!(["0", "0", "0"]), &as_symbols[..]),
         ("\"a,b,c\"\n", &numbers, json!(["0", "0", "0"]), &as_symbols),
         ("a,b,c\n", &numbers, json!(["0", "0", "0"]), &as_symbols),
         ("", &words, json!(["w0", "x y", "z"]), &["data.column=1"]),
+        ("", &lists, json!(["0", "0"]), &["data.column=1"]),
+        ("a,b\n", &lists, json!(["0", "0"]), &["data.column=1"]),
+        ("", &strings, json!(["w0", "x, y"]), &["data.column=1"]),
     ] {
         write(folder, "it's.csv", header, 200, row);
         for sets in [&[][..], &["data.delimiter=comma"]] {

@@ -23,7 +23,7 @@ fn lost_workers_resume_bitwise_at_any_count() {
         lose_a_worker(dir.path(), &run, kill, &sets);
     }
     let is_left = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
-    // Folders of workers killed before claiming them are removed after a minute.
+    // The program removes unclaimed folders of killed workers after a minute.
     for entry in fs::read_dir(dir.path()).unwrap().flatten().filter(is_left) {
         let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
         fs::File::open(entry.path()).unwrap().set_modified(an_hour_ago).unwrap();

@@ -210,7 +210,11 @@ fn workers_of_a_study_make_the_same_table() {
     assert_eq!(output.status.code(), Some(0), "a complete study is shown again");
     let mut refused = workers(dir.path(), 2, &[&tune[..], &["more", "--jobs", "3"]].concat());
     let output = refused.output().unwrap();
-    assert!(text(&output.stderr).contains("--jobs 3: mpirun started only 2 workers"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("--jobs 3: mpirun started only 2 workers"),
+        "{}",
+        text(&output.stderr)
+    );
     assert!(!dir.path().join("more").exists());
 }
 

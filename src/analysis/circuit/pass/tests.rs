@@ -10,7 +10,7 @@ use burn_ndarray::NdArray;
 
 type B = NdArray;
 
-/// Decoders with every position scheme, and one with shared keys and Llama's components.
+/// Returns decoders with every position scheme, and one with Llama's parts and shared keys and values.
 fn models() -> Vec<Model<B>> {
     let sizes = Sizes { vocab: 13, context: 7, source_context: None };
     let plain = ModelConfig { d_model: 20, heads: 5, ..ModelConfig::default() };

@@ -1,4 +1,4 @@
-//! Tests that pieces of long texts have the ids of the whole, for tokenizers of every kind.
+//! Tests that long texts have the same ids in pieces as in one, for tokenizers of every kind.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ fn both(parts: &[Value]) -> Value {
     json!({"type": "Sequence", "pretokenizers": parts})
 }
 
-/// Returns tokenizers that can be cut, each with the name of a similar model.
+/// Returns tokenizers whose texts can be cut, each with the name of a model with a similar tokenizer.
 fn cut() -> Vec<(&'static str, Vocabulary)> {
     let marked = |normalizer, pre_tokenizer| tokenizer(normalizer, pre_tokenizer, model(MARKED, &MERGES));
     let bytes_of = |pre_tokenizer| tokenizer(Value::Null, pre_tokenizer, model(BYTES, &BYTE_MERGES));

@@ -1,0 +1,113 @@
+//! The runs that a run started from, and the validation sequences that they were trained on.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use super::checkpoint::data_fingerprint;
+use super::run_folder::RunFolder;
+use super::start::dataset_of;
+use crate::config::Config;
+use crate::data::{DataConfig, Dataset, Source, leaked_samples};
+
+/// The maximum number of runs in a lineage; each may take a pass over its data.
+const MAX_RUNS: usize = 16;
+
+impl RunFolder {
+    /// Returns this run and the runs that it started from, directly or through others, newest first.
+    pub fn lineage(&self) -> Vec<Self> {
+        let is_same =
+            |run: &Self, other: &Self| run.path().canonicalize().ok() == other.path().canonicalize().ok();
+        let mut runs = vec![self.clone()];
+        while runs.len() < MAX_RUNS
+            && let Some(start) = runs.last().and_then(Self::start)
+            // A folder may have been replaced by a run that started from it.
+            && !runs.iter().any(|run| is_same(run, &start))
+        {
+            runs.push(start);
+        }
+        runs
+    }
+
+    /// Returns the run that this run started from. `None` if there is none, or if it no longer exists and its training
+    /// data is unknown. This is not reported, because a shared run often lacks its predecessors.
+    fn start(&self) -> Option<Self> {
+        let config = Config::load_own(&self.config()).ok()?;
+        Self::open(config.run.start()?).ok()
+    }
+}
+
+/// The sequences of a validation set that runs of a lineage were trained on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TrainedOn {
+    /// The number of sequences, without those in both sets of the run: the warnings about its data count them.
+    Sequences(usize),
+    /// Unknown: this file of a run has changed since.
+    Changed(PathBuf),
+}
+
+/// Returns the validation sequences of `dataset`, read according to `data`, that the runs of a lineage were trained on.
+/// A run whose data file no longer exists adds none.
+pub fn trained_on(runs: &[RunFolder], data: &DataConfig, dataset: &Dataset) -> TrainedOn {
+    let (mut samples, mut changed) = (HashSet::new(), None);
+    let mut read = Vec::new();
+    for run in runs {
+        let own = Config::load_own(&run.config()).ok().filter(|_| !run.is_imported());
+        let own = own.filter(|own| own.data.source() != Source::Sequences && own.data.path.exists());
+        let Some((own, fingerprint)) = own.zip(data_fingerprint(run)) else { continue };
+        if read.contains(&(own.data.clone(), fingerprint)) {
+            continue;
+        }
+        match samples_of(run, &own, fingerprint, data, dataset) {
+            Some(seen) => samples.extend(seen),
+            None => changed = changed.or_else(|| Some(own.data.path.clone())),
+        }
+        read.push((own.data, fingerprint));
+    }
+    match changed {
+        Some(path) if samples.is_empty() => TrainedOn::Changed(path),
+        _ => TrainedOn::Sequences(samples.len()),
+    }
+}
+
+/// Returns the indices of the validation samples that the run in `folder` was trained on with the config `own`. `None`
+/// if its data has changed since.
+fn samples_of(
+    folder: &RunFolder,
+    own: &Config,
+    fingerprint: u64,
+    data: &DataConfig,
+    dataset: &Dataset,
+) -> Option<Vec<usize>> {
+    if own.data == *data {
+        return (dataset.fingerprint() == fingerprint).then(Vec::new);
+    }
+    let own = dataset_of(own, folder).ok().filter(|own| own.fingerprint() == fingerprint)?;
+    Some(leaked_samples(&own.train, &dataset.valid))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn lineage_ends_at_missing_runs_and_cycles() {
+        let place = tempfile::tempdir().unwrap();
+        let run = |name: &str, from: &str| {
+            let folder = place.path().join(name);
+            fs::create_dir_all(folder.join("checkpoints")).unwrap();
+            let from = place.path().join(from);
+            fs::write(folder.join("config.toml"), format!("[run]\nfrom = '{}'\n", from.display())).unwrap();
+            RunFolder::at(folder)
+        };
+        let names = |run: &RunFolder| run.lineage().iter().map(RunFolder::name).collect::<Vec<_>>();
+        run("first", "lost");
+        run("second", "first");
+        assert_eq!(names(&run("third", "second")), ["third", "second", "first"]);
+        run("first", "third");
+        assert_eq!(names(&RunFolder::at(place.path().join("second"))), ["second", "first", "third"]);
+        (0..40_usize).for_each(|number| drop(run(&number.to_string(), &(number + 1).to_string())));
+        assert_eq!(names(&RunFolder::at(place.path().join("0"))).len(), MAX_RUNS);
+    }
+}
