@@ -53,7 +53,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns the attention maps, given the maps `like` of a model with the same heads, and the number of `source`
+    /// Returns the attention maps. `like` are maps of a model with the same heads, and `source` is the number of source
     /// tokens. Returns `None` if the number of stored weights differs.
     pub fn maps(&self, like: &AttentionMaps, source: usize) -> Option<AttentionMaps> {
         let lengths = [self.truth.len(), source];

@@ -7,8 +7,8 @@ use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 /// The minimum number of bytes per stray NUL byte.
 const MIN_BYTES_PER_NUL: usize = 100;
 
-/// Describes a file that cannot be read as text at `byte`, and how to convert it. `head` are its first bytes, `near`
-/// the bytes around the problem.
+/// Describes a file that cannot be read as text at `byte`, and how to convert it. `head` are the first bytes of the
+/// file, `near` the bytes around the problem.
 pub(super) fn problem(path: &Path, byte: usize, head: &[u8], near: &[u8]) -> String {
     let names = Names::of(path);
     let by_name = || named(head).map(|(what, remedy)| (what.to_string(), remedy(&names)));
@@ -41,7 +41,7 @@ impl Names {
         extensions.iter().any(|extension| own.eq_ignore_ascii_case(extension))
     }
 
-    /// Returns true if the name is a compressed tar archive.
+    /// Returns true if the name is that of a compressed tar archive.
     fn is_tar(&self) -> bool {
         let name = self.path.to_string_lossy().to_ascii_lowercase();
         name.ends_with(".tar.gz") || name.ends_with(".tgz")
@@ -91,8 +91,8 @@ pub fn quoted(path: &Path) -> String {
 /// The minimum number of non-ASCII bytes for a guess of the encoding.
 const MIN_NON_ASCII_BYTES: usize = 8;
 
-/// In text with two bytes per character, at least one character in this many is a space, a line break or a Latin
-/// letter.
+/// The maximum number of characters per common character (white space, an ASCII letter or a digit) in UTF-16 and UTF-32
+/// text.
 const MAX_CHARACTERS_PER_COMMON_ONE: usize = 20;
 
 type Remedy = fn(&Names) -> String;
@@ -157,7 +157,7 @@ fn by_contents(head: &[u8], names: &Names) -> Option<(String, String)> {
     if head.starts_with(b"PK\x03\x04") && is_office {
         return Some(("an Excel or Word file".into(), OFFICE.into()));
     }
-    // A header of 256 integers, of which the first is the version, then the ids.
+    // A header of 256 integers, of which the first is the magic number, then the ids.
     let [bits, bytes] = match word(0) {
         Some(20_240_520) => [16, 2],
         Some(20_240_801) => [32, 4],
@@ -220,7 +220,7 @@ fn iconv(encoding: &str, names: &Names) -> String {
 }
 
 /// Recognises text with four bytes per character and no byte order mark: most characters are letters and spaces. Token
-/// ids give many control characters and rare symbols.
+/// ids read this way yield many control characters and rare symbols.
 fn widest_text(head: &[u8], names: &Names) -> Option<(String, String)> {
     let is_text = |unit: fn([u8; 4]) -> u32| {
         let units =
@@ -374,7 +374,7 @@ fn other_encoding(byte: usize, near: &[u8], names: &Names) -> String {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
     detector.feed(near, true);
     let guessed = detector.guess(None, Utf8Detection::Deny).name();
-    // The encoding standard of browsers assigns characters to these bytes, iconv does not.
+    // The browsers' encoding standard assigns characters to these bytes, but iconv does not.
     let is_latin1 = near.iter().any(|byte| matches!(byte, 0x81 | 0x8d | 0x8f | 0x90 | 0x9d));
     let encoding = match guessed {
         "windows-1252" if is_latin1 => "ISO-8859-1",

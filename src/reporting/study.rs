@@ -17,7 +17,7 @@ use crate::tuning::{Findings, RateSweep, Study, Trial, Verdict, best, number, sh
 /// no trial has a loss yet.
 ///
 /// # Errors
-/// If the files cannot be written.
+/// Returns an error if the files cannot be written.
 pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
     let Some(findings) = study.findings() else { return Ok(Vec::new()) };
     let drawn_study = plain_study(&findings);

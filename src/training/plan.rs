@@ -26,9 +26,9 @@ pub struct Plan {
     pub steps_per_epoch: usize,
     /// The number of targets of a full step, padding included.
     pub tokens_per_step: usize,
-    /// The learning rate.
+    /// The learning rate schedule.
     pub schedule: Schedule,
-    /// The estimated bytes of memory.
+    /// The estimated memory.
     pub memory: MemoryEstimate,
     /// The estimated floating-point operations per step.
     pub operations_per_step: f64,
@@ -37,7 +37,7 @@ pub struct Plan {
     /// The number of steps of this model that were timed for the estimate. If a step is too slow to be timed, the
     /// number is 0, and the estimate uses the speed of matrix products.
     pub timed_steps: u32,
-    /// Warnings about the data and the keys.
+    /// Warnings about the data and the config keys.
     pub warnings: Vec<String>,
 }
 
@@ -45,10 +45,11 @@ pub struct Plan {
 const MAX_TIMED_STEP_SECONDS: f64 = 0.5;
 
 impl Plan {
-    /// Plans a run of `config` on a device, whose speed is measured briefly.
+    /// Plans a run of `config` on a device. The speed of the device is measured briefly.
     ///
     /// # Errors
-    /// If the data cannot be read, the model cannot be made, or the device does not support the precision.
+    /// Returns an error if the data cannot be read, the model cannot be created, or the device does not support the
+    /// precision.
     pub fn new(config: &Config, on: &Device) -> Result<Self> {
         check_precision(&config.training, on)?;
         let dataset = dataset(config)?;
@@ -93,7 +94,7 @@ impl Plan {
 
 /// Returns the mean seconds per step of the run's own model, and the number of timed steps.
 fn timed_step(config: &Config, dataset: &Dataset, on: &Device) -> Result<(f64, u32)> {
-    /// The maximum number of timed steps, and their maximum time.
+    /// The maximum number of timed steps, and their maximum total time.
     const MAX_TIMED: (usize, Duration) = (20, Duration::from_millis(500));
     let (mut start, mut timed, mut passed) = (Instant::now(), 0, Duration::ZERO);
     let rate = |step, _| {
@@ -122,7 +123,7 @@ impl Job for OperationsPerSecond {
     }
 }
 
-/// Returns the seconds of the fastest of several rounds of work. Slower rounds have waited for other processes.
+/// Returns the seconds of the fastest of several rounds of work. Slower rounds were delayed by other processes.
 fn fastest_of(rounds: usize, mut work: impl FnMut()) -> f64 {
     let seconds = |_| {
         let start = Instant::now();

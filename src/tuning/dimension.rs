@@ -28,7 +28,7 @@ pub struct SearchRange {
     /// The number of points in a grid.
     #[serde(default = "default_points")]
     points: usize,
-    /// True if the range has only integers, which is the case if both ends are integers.
+    /// True if both ends, and therefore all values, are integers.
     #[serde(skip)]
     is_integer: bool,
 }
@@ -36,10 +36,10 @@ pub struct SearchRange {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum SearchScale {
-    /// Evenly spaced by difference.
+    /// Evenly spaced.
     #[default]
     Linear,
-    /// Evenly spaced by ratio.
+    /// Evenly spaced on a logarithmic scale.
     Log,
 }
 
@@ -139,7 +139,7 @@ impl SearchRange {
             return toml::Value::Integer(number.round() as i64);
         }
         let power = |number: f64| number.abs().log10().floor();
-        // The logarithm of zero is infinite; two digits are enough for it.
+        // The logarithm of zero is infinite; two digits are enough for zero.
         let digits = power(number) - power((self.max - self.min) / 100.0);
         let digits = if digits.is_finite() { digits.clamp(2.0, 16.0) as usize } else { 2 };
         let readable = format!("{number:.digits$e}").parse::<f64>().unwrap_or(number);

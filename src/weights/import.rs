@@ -56,8 +56,8 @@ pub struct Imported {
 /// used, and without `tokenizer` the tokenizer there.
 ///
 /// # Errors
-/// Returns an error if a file cannot be read, is damaged, or does not match its config. A mismatch lists the tensors
-/// that are missing, unexpected or of a different shape, as many as fit on a line.
+/// Returns an error if a file cannot be read, is damaged, or does not match its config. The error about a mismatch
+/// lists the tensors that are missing, unexpected or of a different shape, as many as fit on a line.
 pub fn import(
     named: &[PathBuf],
     format: Option<ImportFormat>,
@@ -117,7 +117,7 @@ pub fn import(
     Ok(Imported { is_native, description, tensors, vocabulary, has_vocabulary, companions })
 }
 
-/// Warns of files next to the weights that are not read.
+/// Warns about files next to the weights that are not read.
 fn warn_of_ignored(folder: &Path, has_vocabulary: bool) {
     if let Some(unsupported) = tokenizer::unsupported_in(folder).filter(|_| !has_vocabulary) {
         log::warn!("{unsupported}, then import again");

@@ -1,5 +1,5 @@
-//! Checks before a run that all workers have the same code, config, data and kind of processor. Otherwise they would
-//! compute different results, or results with different bits.
+//! Checks before a run that all workers have the same code, config, data and kind of processor. Otherwise their results
+//! would differ, at least in the last bits.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub struct Identity {
     device: String,
 }
 
-/// Lists the instruction sets that select code paths in the kernels and in the libraries below them.
+/// Lists the instruction sets that select code paths in the kernels and in the libraries that they use.
 #[cfg(target_arch = "x86_64")]
 fn instructions() -> String {
     let has = [

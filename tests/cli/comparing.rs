@@ -173,7 +173,7 @@ fn compare_ignores_moved_data_and_unfinished_runs() {
         "{stderr}"
     );
 
-    // A fork of a paused run does not count as another seed.
+    // A paused run cannot be resumed with another seed.
     let config = folder.join("paused/config.toml");
     let own = fs::read_to_string(&config).unwrap();
     fs::write(&config, own.replacen("seed = 0", "seed = 7", 1)).unwrap();

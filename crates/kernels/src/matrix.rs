@@ -67,8 +67,8 @@ impl<'a> Matrix<'a> {
         self.columns
     }
 
-    /// Returns the address of the first number and the strides of rows and columns. All `rows x columns` numbers so
-    /// addressed are in the slice.
+    /// Returns the address of the first number and the strides of rows and columns. All `rows x columns` numbers
+    /// addressed this way are in the slice.
     pub(super) fn address(&self) -> (*const f32, isize, isize) {
         if self.rows > 0 && self.columns > 0 {
             let last = (self.rows - 1) * self.row_stride + (self.columns - 1) * self.column_stride;
@@ -113,7 +113,7 @@ impl<'a> MatrixMut<'a> {
         unsafe { (self.share(0..self.rows, 0..columns), self.share(0..self.rows, columns..self.columns)) }
     }
 
-    /// Cuts the matrix into tiles of one size (the last ones smaller), in row-major order.
+    /// Splits the matrix into tiles of one size (the last ones may be smaller), in row-major order.
     ///
     /// # Panics
     /// Panics if a tile is empty.
@@ -177,7 +177,7 @@ impl<'a> MatrixMut<'a> {
         self.columns
     }
 
-    /// Returns the address of the first number and the stride of rows. All numbers so addressed may be written.
+    /// Returns the address of the first number and the stride of rows. All numbers addressed this way may be written.
     pub(super) fn address(&mut self) -> (*mut f32, isize) {
         (self.start, self.row_stride as isize)
     }

@@ -26,8 +26,8 @@ function sortedBy(rows, column, descending) {
 }
 
 /**
- * Fills a table. `sort` is `{ name, descending }` of the sorting column, or null; `id` returns the id of a row, and `page`
- * the address that its first cell links to, or undefined.
+ * Fills a table. `sort` is `{ name, descending }` of the column to sort by, or null; `id` returns the id of a row, and
+ * `page` the address that its first cell links to, or undefined.
  */
 function fillTable(table, columns, rows, sort, id, page = (row) => undefined) {
   const head = element("tr");

@@ -76,8 +76,8 @@ pub fn picture(
     Some(picture)
 }
 
-/// Returns the range in which `values` of a score are shown. It starts at 0, or below if a value is negative. Attention
-/// weights reach up to 1 as soon as one of them exceeds one half.
+/// Returns the range in which `values` of a score are shown. It starts at 0, or below if a value is negative. The range
+/// of attention weights ends at 1 if one of them exceeds one half.
 pub(crate) fn range(score: &ScoreKind, values: impl Iterator<Item = f64> + Clone) -> Interval {
     let finite = values.filter(|value| value.is_finite());
     let highest = finite.clone().fold(0.0, f64::max);
@@ -92,7 +92,7 @@ pub(crate) fn range(score: &ScoreKind, values: impl Iterator<Item = f64> + Clone
     Interval { start, end }
 }
 
-/// Draws the numbers of layers and heads, at a wider stride if cells are too small for all of them.
+/// Labels layers and heads with their numbers, and skips numbers if the cells are too small for all of them.
 fn labels(picture: &mut Picture, area: Rect, layers: usize, heads: usize) {
     let look = Text::new(LABEL_SIZE).color(MUTED);
     let (width, height) = (area.width / heads as f64, area.height / layers as f64);
@@ -107,7 +107,7 @@ fn labels(picture: &mut Picture, area: Rect, layers: usize, heads: usize) {
     let title = Text::new(11.0).centered();
     let (x, y) = area.center();
     picture.text("head", (x, area.bottom() + 24.0), &title);
-    // With one or two layers, the area is lower than the title.
+    // With one or two layers, the area is not as high as the rotated title is long.
     picture.text("layer", (area.left - 30.0, y.max(area.top + 14.0)), &title.upward());
 }
 

@@ -60,8 +60,8 @@ fn reduce_to_hessenberg(a: &mut [Vec<Complex64>]) {
     }
 }
 
-/// Returns true if the element before the diagonal in row `at` is negligible, so that the block from this row on has
-/// its own eigenvalues.
+/// Returns true if the subdiagonal element of row `at` is negligible, so that the eigenvalues of the block from this
+/// row on can be computed separately.
 fn is_decoupled(a: &[Vec<Complex64>], at: usize) -> bool {
     size(a[at][at - 1]) <= f64::EPSILON * (size(a[at][at]) + size(a[at - 1][at - 1]))
 }
@@ -73,7 +73,7 @@ fn wilkinson_shift(a: &[Vec<Complex64>], last: usize) -> Complex64 {
     if size(half + root - s) < size(half - root - s) { half + root } else { half - root }
 }
 
-/// Takes a QR step on the block `rows`: `A - shift = QR` becomes `RQ + shift`, with one Givens rotation per pair of
+/// Applies a QR step to the block `rows`: `A - shift = QR` becomes `RQ + shift`, with one Givens rotation per pair of
 /// rows.
 fn qr_step(a: &mut [Vec<Complex64>], rows: Range<usize>, shift: Complex64) {
     let Range { start, end } = rows;

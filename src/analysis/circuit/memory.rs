@@ -59,8 +59,8 @@ pub fn check_memory<B: Backend>(model: &Decoder<B>, samples: &[Sample], free: f6
     )))
 }
 
-/// Returns the sequences of a set that a model is explained on, and a note if they are truncated. Time limits their
-/// number to two or more, and `free` bytes of memory limit their length.
+/// Returns the sequences of a set that a model is explained on, and a note if they are truncated. Their number, at
+/// least two, is limited by time, and their length by `free` bytes of memory.
 pub fn affordable_samples<B: Backend>(
     model: &Decoder<B>,
     set: &Sequences,

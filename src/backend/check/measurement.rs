@@ -1,4 +1,4 @@
-//! The small decoders for the check of backends, and the quantities measured on them.
+//! The small decoders of the device health check, and the quantities measured on them.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub(super) struct Measurement {
     pub logits: TensorData,
     pub loss: TensorData,
     pub gradients: Tensors,
-    /// The change of the weights by two steps of the optimizer, with the gradients of the reference.
+    /// The change of the weights by two optimizer steps with the reference's gradients.
     pub updates: Tensors,
 }
 
@@ -42,7 +42,7 @@ impl Measurement {
         device: &B::Device,
     ) -> Result<Self> {
         let model = native::apply(decoder::<B>(config, device)?, start.clone(), Path::new("the check"))?;
-        // The forward pass of inference first, then the one of training.
+        // The inference forward pass comes first, then the training forward pass.
         let inputs = DeviceBatch::<B::InnerBackend>::new(&batch(), device).inputs;
         let logits = model.valid().forward(inputs)?.into_data();
         let (loss, gradients) = differentiate(&model, device)?;
@@ -70,7 +70,7 @@ impl Measurement {
 }
 
 /// Computes the change of the weights `start` by two steps: one along `gradients`, and one half as far in the opposite
-/// direction. Both moments and their corrections then have an effect. The settings are the defaults, with a weight
+/// direction. Both moments and their bias corrections then have an effect. The settings are the defaults, with a weight
 /// decay large enough to show.
 fn updates<B: Backend>(start: &Tensors, gradients: &Tensors, device: &B::Device) -> Tensors {
     let TrainingConfig { beta1, beta2, epsilon, max_gradient_norm, .. } = TrainingConfig::default();

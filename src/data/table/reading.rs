@@ -4,28 +4,28 @@ use serde::Serialize;
 
 use csv::StringRecord;
 
-/// The largest number of rows shown.
+/// The maximum number of rows shown.
 const MAX_ROWS: usize = 3;
 
 /// The format and the first rows of a table, and the guesses made when it was read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TableReading {
-    /// `csv` or `json`.
+    /// The format, `csv` or `json`.
     pub format: &'static str,
-    /// The CSV delimiter by its name in a config.
+    /// The CSV delimiter, by its name in a config.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delimiter: Option<String>,
     /// The names of the columns; `None` if the first line is data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Vec<String>>,
-    /// The smallest and the largest number of values of a row.
+    /// The minimum and the maximum number of values per row.
     pub columns: [usize; 2],
     /// The first rows as parsed.
     pub rows: Vec<Vec<String>>,
     /// The number of rows without a value.
     #[serde(skip)]
     pub(super) empty: usize,
-    /// The number of rows without values in the last of the named columns.
+    /// The number of rows with fewer values than the table has column names.
     #[serde(skip)]
     pub(super) short: usize,
     /// True if the last line is shorter than all others and does not end in a line break.

@@ -13,7 +13,7 @@
 //! between them.
 //!
 //! **Mechanism of a solved model:** one head that attends to a fixed distance by position alone. Its heatmap is one
-//! bright diagonal, `gap - 1` positions below the main one. In measured models with more heads than necessary, several
+//! bright diagonal, `gap - 1` positions below the main one. In trained models with more heads than necessary, several
 //! heads share the work.
 //!
 //! **Floor:** the first `gap - 1` of `length` targets are free, and all others are determined. The floor is

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! **Mechanism of a solved model:** a lookup table. With order 1, the embedding and the output layer hold it, and no
-//! attention is needed. In measured models the feed-forward layers contribute as well, and to a lesser degree heads
+//! attention is needed. In trained models, the feed-forward layers contribute as well, and to a lesser degree heads
 //! that attend to their own token, which is equivalent. With order 2, a head fetches the previous token, and a
 //! feed-forward layer looks up the pair.
 //!

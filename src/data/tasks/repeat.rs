@@ -10,9 +10,9 @@
 //!
 //! **Mechanism of a solved model:** *induction* (Olsson et al. 2022, "In-context learning and induction heads"). A head
 //! of the first layer marks each position with the token before it. A head of the second layer attends to the position
-//! after the earlier occurrence of the current token, and copies the token there. One layer cannot do both. In measured
-//! models with distance biases alone (ALiBi), the first-layer head attends to the few previous tokens, and most to the
-//! nearest.
+//! after the earlier occurrence of the current token, and copies the token there. One layer cannot do both. In trained
+//! models whose only positions are distance biases (ALiBi), the first-layer head attends to the few previous tokens,
+//! and mostly to the nearest.
 //!
 //! **Floor:** the optimal predictor weights all periods. Let `w_p` be its weight of period `p` after `n` tokens,
 //! initially equal for all periods. Under period `p`, the next token is certainly `x_{n-p}` if `n >= p`, and any of the
@@ -26,8 +26,8 @@
 //! standard error is below 1e-4 nats. A few hundred motifs suffice, because almost all of the variance lies between
 //! periods.
 //!
-//! **Determined** targets have a probability of at least 0.99 under the same weights. With 16 integers, a motif of 4
-//! that has repeated for one token may be chance, but hardly one that has repeated for two.
+//! **Determined** targets have a probability of at least 0.99 under the same weights. With 16 integers, one token that
+//! repeats after a distance of 4 may be chance, but two in a row hardly are.
 
 use rand::RngExt;
 
@@ -125,16 +125,15 @@ impl SequenceTask for Repeat {
     }
 
     fn expected_floor(&self) -> (f64, Option<f64>) {
-        // Motifs drawn per period and round; then the minimum and the maximum over all periods.
+        // The number of motifs drawn per period and round, and the minimum number over all periods.
         const ROUND: usize = 16;
         const MIN_SAMPLES: usize = 1 << 10;
-        // Total tokens of all motifs, which take about a second.
+        // The maximum number of tokens over all motifs, which takes about a second.
         const TOKENS: usize = 1 << 25;
         let most = (TOKENS / self.tokens()).clamp(4 * ROUND, 1 << 20);
         let least = MIN_SAMPLES.min(most);
         let targets = self.length as f64;
-        // If there are too many periods, use an evenly spaced subset around the middle: the cost is nearly linear in
-        // the period.
+        // If there are too many periods, use an evenly spaced, centred subset: the cost is nearly linear in the period.
         let count = self.periods().count();
         let stride = (count * ROUND).div_ceil(most);
         let periods = || self.periods().skip((count - 1) % stride / 2).step_by(stride);

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! **Mechanism of a solved model:** each position of the answer attends to the smallest integer that is not below the
-//! current one. A head finds it by an order among its keys. Repeated integers must be counted: a second head, or a
-//! feed-forward layer, detects how many copies of the current integer the answer already has. In measured models, three
-//! heads of the first layer and both feed-forward layers work together.
+//! current one. A head finds it because its keys encode the order of the integers. Repeated integers must be counted: a
+//! second head, or a feed-forward layer, counts the copies of the current integer that the answer already has. In
+//! trained models, three heads of the first layer and both feed-forward layers work together.
 //!
 //! [`transduction`](super::transduction) describes the samples, the form for an encoder-decoder, and the **floor**.
 

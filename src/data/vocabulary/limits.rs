@@ -1,13 +1,13 @@
-//! Checks for parts of a tokenizer file that make its library fail or exhaust memory.
+//! Checks for parts of a tokenizer file that make the `tokenizers` library fail or exhaust memory.
 
 use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// The largest factor by which a normalizer may lengthen a text. Unicode's own normalization forms reach 18.
+/// The maximum factor by which a normalizer may lengthen a text. Unicode's own normalization forms reach 18.
 const MAX_GROWTH: usize = 64;
 
-/// The longest text that a tokenizer may prepend, in bytes.
+/// The maximum length of the text that a tokenizer may prepend, in bytes.
 const MAX_PREPENDED_LENGTH: usize = 1024;
 
 /// Returns an error if a tokenizer file replaces an empty match, or could expand a text excessively.

@@ -29,7 +29,7 @@ pub const END_OF_TEXT: &str = "<|endoftext|>";
 pub(super) struct TextTokenizer {
     pub tokenizer: Tokenizer,
     pub json: Value,
-    /// The upper bound of the ids.
+    /// The largest id plus one.
     pub size: usize,
     /// The end-of-text token.
     pub end: Option<TextEnd>,
@@ -37,7 +37,7 @@ pub(super) struct TextTokenizer {
     pub declared_end: Option<u32>,
     /// The positions at which a long text can be cut, if they are known.
     pub cuts: Option<Cuts>,
-    /// The tokens that it adds before and after a text, such as the begin-of-text token of Llama.
+    /// The tokens that the tokenizer adds before and after a text, such as the begin-of-text token of Llama.
     pub around: [Vec<u32>; 2],
     /// For each code point, true if it is known to have tokens.
     known: Mutex<Vec<bool>>,
@@ -49,7 +49,7 @@ impl TextTokenizer {
         Self::parse_with(json, |_| Ok(()))
     }
 
-    /// Parses a tokenizer, and changes it by `complete` before its properties are derived.
+    /// Parses a tokenizer, and modifies it with `complete` before its properties are derived.
     pub fn parse_with(json: Value, complete: impl FnOnce(&mut Tokenizer) -> Result<()>) -> Result<Self> {
         limits::check(&json)?;
         let parse = || {
@@ -63,7 +63,7 @@ impl TextTokenizer {
             .unwrap_or_else(|_| Err(not_a_tokenizer("a part of it is damaged")))
     }
 
-    /// Adds the end-of-text token that files next to its own file at `path` declare.
+    /// Adds the end-of-text token declared by the files next to the tokenizer file `path`.
     pub fn with_declared_end(self, path: &Path) -> Result<Vocabulary> {
         let folder = path.parent().unwrap_or(Path::new("."));
         let end = TextEnd::next_to(folder, &self.tokenizer.get_vocab(true), self.end.as_ref())?;
@@ -81,7 +81,7 @@ impl TextTokenizer {
     }
 
     /// Creates the tokenizer without settings that belong to the training of another model: padding, truncation, and
-    /// the dropout of merges, which makes encoding random. `model` is this part of its file.
+    /// the dropout of merges, which makes encoding random. `model` is the value of `model` in its file.
     pub fn new(mut tokenizer: Tokenizer, model: Option<&Value>) -> Result<Self> {
         // Texts are read whole; the model determines the length of a sequence.
         tokenizer.with_padding(None);
@@ -132,7 +132,7 @@ impl TextTokenizer {
             .is_some_and(|token| token.special)
     }
 
-    /// Returns the token that the model uses for anything without a token.
+    /// Returns the id of the unknown token, which the model uses for text that has no token.
     pub fn unknown_token(&self) -> Option<u32> {
         // A character that is in no vocabulary: the last one for private use.
         let tokens = self.tokenizer.get_model().tokenize("\u{10fffd}").ok()?;
@@ -255,7 +255,8 @@ pub fn byte_level(model: BPE) -> Tokenizer {
     tokenizer
 }
 
-/// Returns the byte that a character represents: printable bytes represent themselves, and all others count from 256.
+/// Returns the byte that a character represents: printable bytes are represented by themselves, and all others by the
+/// code points from 256 on.
 fn byte(character: char) -> Option<u8> {
     let is_printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     match u8::try_from(character) {

@@ -4,7 +4,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use pulp::Simd;
 
-/// A register of numbers.
+/// A register of `f32` lanes.
 #[derive(Clone, Copy)]
 pub(crate) struct Vector<S: Simd> {
     simd: S,
@@ -20,7 +20,7 @@ impl<S: Simd> Vector<S> {
         Self { simd, lanes: simd.splat_f32s(value) }
     }
 
-    /// Loads the first numbers of a slice, padded with zeros if the slice is too short.
+    /// Loads the first `LANES` numbers of a slice, padded with zeros if the slice is too short.
     #[inline(always)]
     pub(crate) fn load(simd: S, slice: &[f32]) -> Self {
         let lanes = match S::as_simd_f32s(slice).0 {
@@ -90,13 +90,13 @@ impl<S: Simd> Vector<S> {
         self.with(self.simd.select_f32s(mask, value.vector(self.simd).lanes, self.lanes))
     }
 
-    /// Returns the larger number of each lane, or `self` where `other` is NaN.
+    /// Returns the larger number per lane, or `self` where `other` is NaN.
     #[inline(always)]
     pub(crate) fn larger(self, other: Self) -> Self {
         self.replace(self.less_than(other), other)
     }
 
-    /// Applies a function to the bits of the numbers as integers.
+    /// Applies a function to the lanes, reinterpreted as integers.
     #[inline(always)]
     pub(crate) fn map_bits(self, f: impl FnOnce(S, S::u32s) -> S::u32s) -> Self {
         self.with(self.simd.transmute_f32s_u32s(f(self.simd, self.simd.transmute_u32s_f32s(self.lanes))))

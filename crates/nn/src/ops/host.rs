@@ -54,8 +54,8 @@ impl Host for Flex {
     }
 }
 
-/// Returns `$plain` from the calling function if `$B` has the tensors of a host. Returns `$tracked` if `$B` has the
-/// tensors of `Autodiff` around a host.
+/// Returns `$plain` from the calling function if `$B` has the tensors of a host backend. Returns `$tracked` if it has
+/// the tensors of `Autodiff` over a host backend.
 macro_rules! on_hosts {
     ($B:ty, $H:ident => $plain:expr, $tracked:expr) => {
         #[cfg(feature = "ndarray")]
@@ -84,7 +84,7 @@ pub(super) fn has_tensors_of<B: Backend, H: Backend>() -> bool {
     TypeId::of::<(FloatTensor<B>, B::FloatElem)>() == TypeId::of::<(FloatTensor<H>, H::FloatElem)>()
 }
 
-/// Returns true if the kernels can read the tensors of a backend, or the tensors inside its graph.
+/// Returns true if the kernels can read the tensors of a backend, or the tensors inside its autodiff graph.
 pub(super) fn is_readable<B: Backend>() -> bool {
     on_hosts!(B, H => true, true);
     false
@@ -93,7 +93,7 @@ pub(super) fn is_readable<B: Backend>() -> bool {
 /// Converts a value between two names of the same type.
 ///
 /// # Panics
-/// If the types differ.
+/// Panics if the types differ.
 pub(super) fn cast<T: 'static, U: 'static>(value: T) -> U {
     let mut value = Some(value);
     let same = (&mut value as &mut dyn Any).downcast_mut::<Option<U>>();
@@ -169,8 +169,8 @@ impl Floats {
         is_wanted.then(|| Self::read::<B>(tensor.clone()))?
     }
 
-    /// Wraps a tensor, or the tensor inside its graph, copying it to row-major order if needed. Returns `None` if the
-    /// kernels cannot read it.
+    /// Wraps a tensor, or the tensor inside its autodiff graph, copying it to row-major order if needed. Returns `None`
+    /// if the kernels cannot read it.
     pub fn read<B: Backend>(tensor: FloatTensor<B>) -> Option<Self> {
         on_hosts!(
             B,
@@ -183,7 +183,7 @@ impl Floats {
     /// Wraps a tensor that the kernels created, or its gradient.
     ///
     /// # Panics
-    /// If the precision is not single, which no backend causes.
+    /// Panics if the tensor is not in single precision, which no backend causes.
     pub fn contiguous<B: Backend>(tensor: FloatTensor<B>) -> Self {
         Self::read::<B>(tensor).expect("a gradient has the precision of its tensor")
     }

@@ -1,5 +1,5 @@
 //! ALiBi, attention with linear biases (Press, Smith and Lewis, 2021, arXiv 2108.12409). Each score is lowered by the
-//! distance times a slope of its head:
+//! distance times the slope of its head:
 //!
 //! ```text
 //! score(i, j) - m_h (i - j),    m_h = 2^(-8 h / heads)  for h = 1 .. heads
@@ -16,7 +16,7 @@ use crate::display::display_line;
 /// Returns the slope of each head.
 ///
 /// If the number of heads is not a power of two, the slopes of the next lower power come first. Every second slope of
-/// the next higher power follows, as the authors have it.
+/// the next higher power follows, as in the authors' code.
 pub fn slopes(heads: usize) -> Vec<f64> {
     let geometric = |heads: usize| (1..=heads).map(move |head| 2f64.powf(-8.0 * head as f64 / heads as f64));
     if heads == 0 {
@@ -32,7 +32,7 @@ pub fn slopes(heads: usize) -> Vec<f64> {
 pub struct Alibi<B: Backend> {
     /// The slopes, `[heads, 1]`.
     slopes: Tensor<B, 2>,
-    /// The direction of attention: with `Both`, keys after the query are lowered too.
+    /// The direction of attention: with `Both`, the scores of keys after the query are lowered too.
     #[module(skip)]
     direction: Direction,
 }
@@ -40,8 +40,8 @@ pub struct Alibi<B: Backend> {
 display_line!(Alibi, self => { heads: self.slopes.dims()[0], direction: self.direction });
 
 impl<B: Backend> Alibi<B> {
-    /// Creates the slopes of `heads` heads. With [`Direction::Both`], a key after the query is lowered as much as one
-    /// before it. With [`Direction::Causal`], it is hidden anyway and keeps its score.
+    /// Creates the slopes of `heads` heads. With [`Direction::Both`], the score of a key after the query is lowered as
+    /// much as that of a key before it. With [`Direction::Causal`], such a key is hidden anyway and keeps its score.
     pub fn new(heads: usize, direction: Direction, device: &B::Device) -> Self {
         let slopes: Vec<f32> = slopes(heads).into_iter().map(|slope| slope as f32).collect();
         Self { slopes: Tensor::from_data(TensorData::new(slopes, [heads, 1]), device), direction }

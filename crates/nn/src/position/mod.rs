@@ -77,9 +77,9 @@ pub struct Widths {
 /// The direction of attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Only to earlier tokens, as in a decoder.
+    /// To the current and earlier tokens, as in a decoder.
     Causal,
-    /// To earlier and later tokens, as in an encoder.
+    /// To all tokens, as in an encoder.
     Both,
 }
 

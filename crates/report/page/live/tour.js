@@ -1,5 +1,5 @@
-// A tour in five steps of the findings of the run's analysis: a head that the prediction depends on, shown on a sequence
-// where it matters, then switched off, and the head that it reads from.
+// A tour of the analysis in five steps: a head that the prediction depends on, shown on a sequence where it matters,
+// then ablated, and the head that it reads from.
 
 const KIND_DESCRIPTIONS = {
   previous_token: "attends to the previous token",
@@ -14,7 +14,7 @@ const KIND_DESCRIPTIONS = {
 const describe = ({ kinds }) => kinds.map((kind) => KIND_DESCRIPTIONS[kind]).filter(Boolean).join(" and ");
 const SIDES = { query: "queries", key: "keys", value: "values" };
 
-/** The importance (rise of the loss when ablated), in nats, from which a head is worth a tour. */
+/** The minimum importance (rise of the loss when ablated) of the head in a tour, in nats. */
 const MIN_RISE = 0.01;
 
 /** Returns the head for the tour: an induction head if there is one, else a head of a known kind, else one in the last layer. */
@@ -49,7 +49,7 @@ async function findPlace(part, { tokens, source = null }) {
   return { ...best, stranger, expected, sure: exchanged[expected], loss: mean(surprises(rows[0], tokens)), without: mean(surprises(rows[1], tokens)) };
 }
 
-/** Returns the steps of the tour, each with its text, the input to set first, and the view to show. */
+/** Returns the steps of the tour, each with the input to set first, the view to show, and the text. */
 function tourSteps(part, start, place) {
   const { tokens, source = null } = start;
   const token = (at) => tokenElement(live.tokenizer.token(tokens[at]));

@@ -1,6 +1,6 @@
-// The user's changes to the model: heads weakened, strengthened or switched off, and frozen attention patterns.
+// The user's changes to the model: scaled or ablated heads, and frozen attention patterns.
 
-/** The changes to one layer and kind of attention. */
+/** The changes to the heads of one layer and kind of attention. */
 class Changes {
   /**
    * @param {any} interventions `heads` and `frozen`, as described in the page's help

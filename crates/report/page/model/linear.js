@@ -3,7 +3,7 @@
 /** A linear layer, `input W + bias`, applied at every position. */
 class Linear {
   /**
-   * @param {Float64Array} rows the transposed weight, `[outputs, inputs]`, in which the summands of an output are contiguous
+   * @param {Float64Array} rows the transposed weight, `[outputs, inputs]`: the weights of one output are contiguous
    * @param {Float64Array | null} bias `[outputs]`
    * @param {number} inputs
    * @param {number} outputs

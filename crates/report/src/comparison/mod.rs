@@ -40,7 +40,7 @@ pub struct ComparedRun {
     pub name: String,
     /// The index of the setting.
     pub setting: usize,
-    /// The lowest validation loss, or the lowest loss above the floor if runs are compared by it; `None` if it is not
+    /// The lowest validation loss, or the lowest loss above the floor if runs are compared by that; `None` if it is not
     /// finite.
     pub result: Option<f64>,
     /// The entropy floor, if known.
@@ -54,7 +54,7 @@ pub struct ComparedRun {
 /// A validation during a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Validation {
-    /// The number of steps done.
+    /// The number of completed steps.
     pub step: usize,
     /// The number of targets trained on.
     pub tokens: u64,
@@ -114,7 +114,7 @@ fn color(setting: usize) -> RGBColor {
 }
 
 const TEMPLATE: &str = include_str!("../../page/compare.html");
-/// The scripts of the page, in the order in which they depend on each other.
+/// The scripts of the page, in dependency order.
 const SCRIPTS: [&str; 5] = [
     include_str!("../../page/data.js"),
     include_str!("../../page/color.js"),

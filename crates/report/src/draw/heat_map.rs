@@ -1,5 +1,5 @@
-//! The second of three marks: a map of coloured cells, and the colour bar next to it. Attention weights are binned
-//! until their cells are large enough to draw. All maps of a picture share one scale.
+//! The second of three kinds of charts: a map of coloured cells, and the colour bar next to it. Attention weights are
+//! binned until their cells are large enough to draw. All maps of a picture share one scale.
 
 use std::borrow::Borrow;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The first of three marks: curves, dots and columns in a frame with axes.
+//! The first of three kinds of charts: curves, dots and columns in a frame with axes.
 
 use plotters::style::RGBColor;
 

@@ -1,6 +1,6 @@
 //! Layout and measurement of text in DejaVu Sans. The fonts are embedded, so pictures look the same on every machine
 //! and need no system library. A character missing from the font is drawn as its code point in a box, in two rows of
-//! hexadecimal digits. It stays distinguishable, and an SVG holds the character itself.
+//! hexadecimal digits. Such characters stay distinguishable, and an SVG holds the character itself.
 
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -84,7 +84,7 @@ impl Text {
     }
 }
 
-/// The regular and the bold font. Invalid font data would be a bug of the `dejavu` crate.
+/// The regular and the bold font. Invalid font data would be a bug in the `dejavu` crate.
 static FONTS: LazyLock<[FontRef<'static>; 2]> = LazyLock::new(|| {
     let font = |bytes| FontRef::try_from_slice(bytes).expect("the embedded DejaVu fonts are valid");
     [font(dejavu::sans::regular()), font(dejavu::sans::bold())]

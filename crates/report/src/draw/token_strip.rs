@@ -1,7 +1,7 @@
-//! The third of three marks: the tokens of a sequence, true and predicted, over time steps.
+//! The third of three kinds of charts: the true and the predicted tokens of a sequence.
 //!
-//! Integers of a short sequence are drawn as a chart of tokens by step. All other tokens, such as characters and words
-//! of large vocabularies, are set like text, the true token above the predicted one.
+//! Small integers of a short sequence are drawn as a chart of tokens by position. All other tokens, such as characters
+//! and words, are laid out as text, with the true token above the predicted one.
 
 use plotters::style::RGBColor;
 
@@ -21,7 +21,7 @@ pub enum Outcome {
     Hit,
     /// The tokens differ.
     Miss,
-    /// The true token is undetermined or unknown, or nothing was predicted.
+    /// One of the tokens is missing, or the true token is undetermined and was guessed right.
     Unknown,
     /// The tokens differ, but the true token is undetermined.
     WrongGuess,
@@ -51,7 +51,7 @@ pub struct TokenStrip {
     pub outcomes: [&'static str; 4],
 }
 
-/// The limits of a chart: the number of steps, and the largest token. Larger charts are set like text.
+/// The limits of a chart: the number of steps, and the largest token. Beyond them, tokens are laid out as text.
 const MAX_CHART_STEPS: usize = 100;
 const MAX_CHART_TOKEN: f64 = 40.0;
 const CHART_HEIGHT: f64 = 300.0;
@@ -60,7 +60,7 @@ const MAX_STEPS: usize = 1_024;
 /// The vertical position at which a strip begins, below the legend.
 const TOP: f64 = HEADING + 34.0;
 
-/// The dimensions of cells set like text.
+/// The dimensions of cells laid out as text.
 const TOKEN_SIZE: f64 = 11.0;
 const CELL_HEIGHT: f64 = 34.0;
 const LINE_HEIGHT: f64 = CELL_HEIGHT + 9.0;
@@ -77,7 +77,7 @@ pub(crate) fn tint(outcome: Outcome) -> RGBColor {
 }
 
 impl TokenStrip {
-    /// Draws the strip with a `note`, to which it adds the number of positions if the strip is truncated.
+    /// Draws the strip. If the strip is truncated, the number of positions is appended to `note`.
     pub fn picture(&self, name: &'static str, title: &str, note: &str) -> Picture {
         let [most, all] = [MAX_STEPS, self.steps.len()].map(|steps| thousands(steps as f64));
         let is_cut = self.steps.len() > MAX_STEPS;
@@ -97,7 +97,7 @@ impl TokenStrip {
         self.steps.iter().any(is_meant)
     }
 
-    /// Returns the name of the true tokens; `None` if no step also has a predicted one.
+    /// Returns the name of the true tokens; `None` if no step has both a true and a predicted token.
     fn truth(&self) -> Option<&'static str> {
         self.has(|step| step.truth.is_some() && step.predicted.is_some()).then_some("true")
     }
@@ -235,7 +235,7 @@ impl Step {
                 picture.text(&visible(token), (middle, cell.top + line), &look);
             }
         }
-        // A line through or below a character could turn it into another one, so a frame marks it.
+        // A line through or below a character could make it look like another one, so a frame marks a wrong guess.
         if *outcome == Outcome::WrongGuess {
             let (left, top, width) = (cell.left + 1.5, cell.top + PREDICTION_LINE - 8.0, cell.width - 3.0);
             picture.frame(Rect { left, top, width, height: 16.0 }, MUTED, 0.75);

@@ -5,7 +5,7 @@ use crate::draw::color::{BACKGROUND, BLUE, MUTED, VERMILION, mix, pale};
 use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 use crate::numbers::counted;
 
-/// The number of trials from which only the best ones are highlighted.
+/// The minimum number of trials for which only the best ones are highlighted.
 const MANY_TRIALS: usize = 40;
 const HIGHLIGHTED_OF_MANY: usize = 8;
 /// The maximum number of curves drawn.
