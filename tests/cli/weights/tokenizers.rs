@@ -44,7 +44,7 @@ fn exported_tokenizers_match_transformers_and_reimport() {
             let export = path(run_name).join("export").join(format);
             let is_misread = (run_name, format) == ("qwen2", "transformers");
             assert_eq!(
-                text(&output.stderr).contains("load this one with PreTrainedTokenizerFast"),
+                text(&output.stderr).contains("load this tokenizer with PreTrainedTokenizerFast"),
                 is_misread
             );
             if !is_misread {
