@@ -1,6 +1,6 @@
-//! Errors: the place, the problem and the remedy.
+//! Errors: the location, the problem and the remedy.
 //!
-//! Every error is a single line: the place (config key, or file and line), the problem, and the remedy.
+//! Every error is a single line: the location (config key, or file and line), the problem, and the remedy.
 //! [`Error::exit_code`] is the exit code of the program. It is 2 for errors that a user can fix by changing the input,
 //! and 1 for a run that failed on its own.
 
@@ -18,9 +18,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A config key with an invalid value.
-    #[error("{}`{key}` = {value} {problem}", place(.origin))]
+    #[error("{}`{key}` = {value} {problem}", location(.origin))]
     Key {
-        /// The place where the value was written, or `None` for a default.
+        /// The location where the value was written, or `None` for a default.
         origin: Option<Origin>,
         /// The key with its section, such as `model.heads`.
         key: String,
@@ -30,11 +30,11 @@ pub enum Error {
         problem: String,
     },
 
-    /// A place in a file that cannot be parsed.
-    #[error("{}: {problem}", .place)]
+    /// A location in a file that cannot be parsed.
+    #[error("{}: {problem}", .location)]
     File {
         /// The file, line and column.
-        place: Place,
+        location: Location,
         /// The problem and the remedy.
         problem: String,
     },
@@ -112,7 +112,7 @@ impl Error {
         Error::Key { origin: None, key: key.into(), value, problem: problem.into() }
     }
 
-    /// Adds the place where the value was written to the error of a key, unless the error has one.
+    /// Adds the location where the value was written to the error of a key, unless the error has one.
     pub fn at(mut self, written: Option<Origin>) -> Self {
         if let Error::Key { origin: origin @ None, .. } = &mut self {
             *origin = written;
@@ -142,8 +142,8 @@ impl Error {
         column: Option<usize>,
         problem: impl Into<String>,
     ) -> Self {
-        let place = Place { path: path.as_ref().to_path_buf(), line, column };
-        Error::File { place, problem: problem.into() }
+        let location = Location { path: path.as_ref().to_path_buf(), line, column };
+        Error::File { location, problem: problem.into() }
     }
 
     /// Returns an error about the `value` of a key unless it `is_valid`.
@@ -291,9 +291,9 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// A place in a file, displayed as `file:line:column` as far as it is known.
+/// A location in a file, displayed as `file:line:column` as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The file.
     pub path: PathBuf,
     /// The line, counted from 1.
@@ -302,7 +302,7 @@ pub struct Place {
     pub column: Option<usize>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.path.display())?;
         for number in [self.line, self.column].into_iter().flatten() {
@@ -312,20 +312,20 @@ impl fmt::Display for Place {
     }
 }
 
-/// The place where the value of a config key was written.
+/// The location where the value of a config key was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// In a config file.
-    File(Place),
+    File(Location),
     /// On the command line, by `--set`.
     CommandLine,
     /// On the command line, by the key's own option, such as `--steps`.
     KeyOption(String),
 }
 
-fn place(origin: &Option<Origin>) -> String {
+fn location(origin: &Option<Origin>) -> String {
     match origin {
-        Some(Origin::File(place)) => format!("{place}: "),
+        Some(Origin::File(location)) => format!("{location}: "),
         Some(Origin::CommandLine) => "--set: ".to_string(),
         Some(Origin::KeyOption(option)) => format!("{option}: "),
         None => String::new(),

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::files::{is_there, open_own_to_write, read_own, write_atomically};
+use crate::files::{has_entry, open_own_to_write, read_own, write_atomically};
 
 /// A record of one step in a [`StepLog`].
 pub trait AtStep: Sized {
@@ -44,7 +44,7 @@ impl<T: AtStep> StepLog<T> {
     /// # Errors
     /// Returns an error if the file cannot be parsed.
     pub fn open(path: &Path, last: usize) -> Result<Self> {
-        let bytes = if is_there(path) { read_own(path)? } else { Vec::new() };
+        let bytes = if has_entry(path) { read_own(path)? } else { Vec::new() };
         // A crash can leave an incomplete last line, which is dropped.
         let complete = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         let mut all = T::read(&bytes[..complete], path)?;
@@ -77,7 +77,7 @@ impl<T: AtStep> StepLog<T> {
     /// Returns an error if the file cannot be written.
     pub fn push(&mut self, record: T) -> Result<()> {
         // A new file starts with its header.
-        self.is_stale |= self.all.is_empty() || !is_there(&self.path);
+        self.is_stale |= self.all.is_empty() || !has_entry(&self.path);
         let lines = record.lines();
         self.all.push(record);
         if self.is_stale {

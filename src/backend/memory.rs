@@ -221,8 +221,8 @@ mod tests {
 
     #[test]
     fn batch_rows_are_capped_by_samples_not_streams() {
-        let place = tempfile::tempdir().unwrap();
-        let text = place.path().join("text.txt");
+        let dir = tempfile::tempdir().unwrap();
+        let text = dir.path().join("text.txt");
         std::fs::write(&text, "a short text ".repeat(7)).unwrap();
         let path = format!("data.path={:?}", text.to_str().unwrap());
         let rows = |set: &[&str]| {

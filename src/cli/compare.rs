@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use causal_attention_report::comparison::Along;
+use causal_attention_report::comparison::XAxisQuantity;
 use causal_attention_report::{PictureFormat, Style};
 
 use super::input::run_path;
@@ -30,7 +30,7 @@ pub struct Args {
     out: Option<PathBuf>,
     /// The x-axis of the losses in the picture; the page offers all three.
     #[arg(long, value_parser = along(), default_value = "steps", requires = "out")]
-    along: Along,
+    along: XAxisQuantity,
     /// The file format of the pictures.
     #[arg(long, value_parser = picture_format(), default_value = "png", requires = "out")]
     format: PictureFormat,

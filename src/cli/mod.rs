@@ -110,8 +110,8 @@ pub fn main() -> ExitCode {
     }
     // A caught panic prints nothing; the location of an uncaught one is reported below.
     std::panic::set_hook(Box::new(|panic| {
-        if let (Some(location), Ok(mut place)) = (panic.location(), PANICKED_AT.lock()) {
-            *place = format!(" at {}:{}", location.file(), location.line());
+        if let (Some(location), Ok(mut at)) = (panic.location(), PANICKED_AT.lock()) {
+            *at = format!(" at {}:{}", location.file(), location.line());
         }
     }));
     // Of the processes that mpirun started, only the first runs a command that does not share its work.
@@ -128,14 +128,12 @@ pub fn main() -> ExitCode {
         }
     };
     let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let place = PANICKED_AT.lock().map(|place| place.clone()).unwrap_or_default();
+        let at = PANICKED_AT.lock().map(|at| at.clone()).unwrap_or_default();
         let message = panic_message(panic.as_ref());
         if is_out_of_threads(message) {
             return Err(Error::Threads);
         }
-        Err(Error::Failed(format!(
-            "internal error{place}: {message}; please report this line and the command"
-        )))
+        Err(Error::Failed(format!("internal error{at}: {message}; please report this line and the command")))
     });
     done.map_err(|error| key_options.with_option(error))
         .unwrap_or_else(|error| end(&error.to_string(), error.exit_code()))

@@ -1,7 +1,7 @@
 //! Parsers for the options of pictures.
 
 use causal_attention_report::PictureFormat;
-use causal_attention_report::comparison::Along;
+use causal_attention_report::comparison::XAxisQuantity;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 /// Parses the file format of a picture.
@@ -13,11 +13,11 @@ pub fn picture_format() -> impl TypedValueParser<Value = PictureFormat> {
 }
 
 /// Parses the x-axis of loss curves.
-pub fn along() -> impl TypedValueParser<Value = Along> {
+pub fn along() -> impl TypedValueParser<Value = XAxisQuantity> {
     one_of([
-        ("steps", "Training steps", Along::Steps),
-        ("tokens", "Tokens trained on", Along::Tokens),
-        ("seconds", "Training time in seconds", Along::Seconds),
+        ("steps", "Training steps", XAxisQuantity::Steps),
+        ("tokens", "Tokens trained on", XAxisQuantity::Tokens),
+        ("seconds", "Training time in seconds", XAxisQuantity::Seconds),
     ])
 }
 

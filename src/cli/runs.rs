@@ -58,12 +58,9 @@ pub fn run(args: Args) -> Result<()> {
     if args.json {
         print_json(&runs);
     } else if runs.is_empty() {
-        let places: Vec<_> = folders.iter().map(|folder| format!("`{}`", folder.display())).collect();
+        let paths: Vec<_> = folders.iter().map(|folder| format!("`{}`", folder.display())).collect();
         let which = if filters.is_empty() { "" } else { " that match --filter" };
-        return Err(Error::Input(format!(
-            "no runs{which} in {}; create one with `train`",
-            places.join(", ")
-        )));
+        return Err(Error::Input(format!("no runs{which} in {}; create one with `train`", paths.join(", "))));
     } else {
         let names =
             ["run", "data", "model", "parameters", "loss", "above floor", "tokens/s", "ended", "when"];

@@ -11,7 +11,7 @@ use crate::files::{check_output, write_output};
 use crate::numbers::{counted, fixed, thousands};
 use crate::reporting::{save_all, scaling_picture};
 use crate::scaling::{
-    LinkSpeed, MAX_NOISE_EFFICIENCY, Scaled, ScaledStep, highest_efficiency, predict, shard_counts,
+    LinkSpeed, MAX_NOISE_EFFICIENCY, Prediction, ScaledStep, highest_efficiency, predict, shard_counts,
     time_consistently,
 };
 use crate::terminal::{print_json, say, table};
@@ -175,7 +175,7 @@ fn print_parts(parts: &StepParts, sequences: usize) {
     say(&format!("  update    {} ms", milliseconds(parts.update)));
 }
 
-fn print_scaled(scaled: &[Scaled]) {
+fn print_scaled(scaled: &[Prediction]) {
     let cells = |step: Option<ScaledStep>| match step {
         Some(step) => [milliseconds(step.seconds), format!("{:.1} %", step.efficiency * 100.0)],
         None => ["-".into(), "-".into()],

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::losses::Losses;
 use super::trials::StudyResult;
 use crate::error::{Error, Result};
-use crate::files::{Text, is_there, read_json, serialize_path};
+use crate::files::{Text, has_entry, read_json, serialize_path};
 use crate::training::{RunFolder, Scores};
 
 /// A run, or a study with the result of its best trial. Losses are in nats per token; unknown values are `None`.
@@ -87,20 +87,20 @@ pub fn list(
     filters: &[(String, String)],
     sort: &str,
 ) -> Result<(Vec<Listed>, Vec<Error>)> {
-    let (mut places, mut empty) = (Vec::new(), Vec::new());
+    let (mut folders_with_runs, mut empty) = (Vec::new(), Vec::new());
     for folder in folders {
         match is_run(folder) {
-            true => places.push(folder.clone()),
+            true => folders_with_runs.push(folder.clone()),
             false => match runs_in(folder)? {
                 found if found.is_empty() => empty.push(Error::file(folder, "contains no runs")),
-                found => places.extend(found),
+                found => folders_with_runs.extend(found),
             },
         }
     }
-    places.sort();
-    places.dedup();
-    let (mut runs, damaged) = read_all(&places, Listed::read);
-    let damaged = empty.into_iter().filter(|_| !places.is_empty()).chain(damaged).collect();
+    folders_with_runs.sort();
+    folders_with_runs.dedup();
+    let (mut runs, damaged) = read_all(&folders_with_runs, Listed::read);
+    let damaged = empty.into_iter().filter(|_| !folders_with_runs.is_empty()).chain(damaged).collect();
     for key in filters.iter().map(|(key, _)| key.as_str()).chain([sort]) {
         if !runs.is_empty() && runs.iter().all(|run| run.value(key).is_none()) {
             let own = Listed::default().keys().join(", ");
@@ -119,12 +119,12 @@ pub fn list(
     Ok((runs, damaged))
 }
 
-/// Reads all folders and returns the results in the order of `places`, with the errors of the folders that failed.
+/// Reads all folders and returns the results in the order of `folders_with_runs`, with the errors of the folders that failed.
 pub(super) fn read_all<T: Send>(
-    places: &[PathBuf],
+    folders_with_runs: &[PathBuf],
     read: impl Fn(&Path) -> Result<T> + Sync + Send,
 ) -> (Vec<T>, Vec<Error>) {
-    places.par_iter().partition_map(|place| match read(place) {
+    folders_with_runs.par_iter().partition_map(|folder| match read(folder) {
         Ok(found) => Either::Left(found),
         Err(error) => Either::Right(error),
     })
@@ -173,7 +173,7 @@ pub(super) fn is_study(path: &Path) -> bool {
 
 /// Returns true if a folder is a run or a study.
 pub(super) fn is_run(path: &Path) -> bool {
-    let has = |name: &str| is_there(&path.join(name));
+    let has = |name: &str| has_entry(&path.join(name));
     path.is_dir() && has("config.toml") && (has("summary.json") || has("checkpoints") || has(TRIALS))
 }
 
@@ -204,12 +204,12 @@ fn order(a: Option<Value>, b: Option<Value>) -> Ordering {
 impl Listed {
     fn read(path: &Path) -> Result<Self> {
         let folder = RunFolder::at(path);
-        let place = folder.config();
-        let config: toml::Table = Text::open_own(&place)?
+        let config_path = folder.config();
+        let config: toml::Table = Text::open_own(&config_path)?
             .read_to_string()?
             .parse()
-            .map_err(|error: toml::de::Error| Error::file(&place, error.message().to_string()))?;
-        let summary: Value = match is_there(&folder.summary()) {
+            .map_err(|error: toml::de::Error| Error::file(&config_path, error.message().to_string()))?;
+        let summary: Value = match has_entry(&folder.summary()) {
             true => {
                 Scores::check(&folder)?;
                 read_json(&folder.summary(), "the outcome of a run")?
@@ -227,7 +227,7 @@ impl Listed {
         } else {
             text("ended").unwrap_or_else(|| "imported".to_string())
         };
-        let written = [folder.summary(), folder.metrics(), place]
+        let written = [folder.summary(), folder.metrics(), config_path]
             .into_iter()
             .find_map(|path| fs::metadata(path).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok());
         Ok(Self {
@@ -308,8 +308,8 @@ mod tests {
     use super::*;
 
     /// Writes the folder of a run with a config and a summary.
-    fn run(place: &Path, name: &str, config: &str, summary: Option<Value>) {
-        let folder = place.join(name);
+    fn run(dir: &Path, name: &str, config: &str, summary: Option<Value>) {
+        let folder = dir.join(name);
         fs::create_dir_all(folder.join("checkpoints")).unwrap();
         fs::write(folder.join("config.toml"), config).unwrap();
         if let Some(summary) = summary {
@@ -325,19 +325,19 @@ mod tests {
 
     #[test]
     fn runs_are_sorted_and_filtered_as_requested() {
-        let place = tempfile::tempdir().unwrap();
-        let place = place.path();
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
         let summary =
             |loss: f64| Some(json!({"best_valid_loss": loss, "floor": 1.0, "ended": "completed", "seed": 3}));
-        run(place, "a", &config(4), summary(1.5));
-        run(place, "b", &config(2), summary(1.25));
-        run(place, "c", &config(4), None);
-        run(&place.join("d/trials"), "000", &config(4), summary(1.75));
-        fs::write(place.join("d/config.toml"), config(8) + "[tune]\nseeds = 2\n").unwrap();
-        fs::write(place.join("d/study.csv"), "ended,loss,floor\ncompleted,1.75,1.0\n").unwrap();
-        fs::create_dir(place.join("none")).unwrap();
-        run(place, "e", "[data\n", summary(0.5));
-        let all = [place.to_path_buf()];
+        run(dir, "a", &config(4), summary(1.5));
+        run(dir, "b", &config(2), summary(1.25));
+        run(dir, "c", &config(4), None);
+        run(&dir.join("d/trials"), "000", &config(4), summary(1.75));
+        fs::write(dir.join("d/config.toml"), config(8) + "[tune]\nseeds = 2\n").unwrap();
+        fs::write(dir.join("d/study.csv"), "ended,loss,floor\ncompleted,1.75,1.0\n").unwrap();
+        fs::create_dir(dir.join("none")).unwrap();
+        run(dir, "e", "[data\n", summary(0.5));
+        let all = [dir.to_path_buf()];
         let names = |filters: &[(&str, &str)], sort: &str| {
             let filters: Vec<_> =
                 filters.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
@@ -347,14 +347,14 @@ mod tests {
         };
         assert_eq!(names(&[], "name"), ["a", "b", "c", "d"]);
         assert_eq!(names(&[], "best_valid_loss"), ["b", "a", "d", "c"]);
-        fs::write(place.join("c/config.toml"), "[data]\npath = \"/data/own/c.csv\"\n").unwrap();
+        fs::write(dir.join("c/config.toml"), "[data]\npath = \"/data/own/c.csv\"\n").unwrap();
         assert_eq!(names(&[("data.task", "sort")], "name"), ["a", "b", "d"]);
         for (wanted, expected) in
             [("c.csv", &["c"][..]), ("own/c.csv", &["c"]), ("n/c.csv", &[]), ("csv", &[])]
         {
             assert_eq!(names(&[("data.path", wanted)], "name"), expected, "{wanted}");
         }
-        fs::write(place.join("c/config.toml"), config(4)).unwrap();
+        fs::write(dir.join("c/config.toml"), config(4)).unwrap();
         assert_eq!(names(&[("model.heads", "4")], "above_floor"), ["a", "c"]);
         assert_eq!(names(&[("model.heads", "4.0"), ("ended", "completed")], "name"), ["a"]);
         let (runs, _) = list(&all, &[], "name").unwrap();

@@ -131,22 +131,22 @@ impl Comparison {
     /// # Errors
     /// If fewer than two or more than 50 runs are comparable, one is passed twice, or no run has the key.
     pub fn read(folders: &[PathBuf], by: Option<&str>) -> Result<(Self, Vec<Error>)> {
-        let mut places = Vec::new();
+        let mut run_folders = Vec::new();
         for folder in folders {
-            places.extend(runs_of(folder)?);
+            run_folders.extend(runs_of(folder)?);
         }
-        if places.len() > MAX_RUNS {
+        if run_folders.len() > MAX_RUNS {
             return Err(Error::Input(format!(
                 "{} runs are more than the maximum of {MAX_RUNS}; pass fewer (`tune` compares the trials of a study)",
-                places.len()
+                run_folders.len()
             )));
         }
         let mut seen = BTreeSet::new();
-        if let Some(twice) = places.iter().find(|place| !seen.insert(canonical(place))) {
+        if let Some(twice) = run_folders.iter().find(|folder| !seen.insert(canonical(folder))) {
             let twice = twice.display();
             return Err(Error::Input(format!("`{twice}` is passed twice; remove one")));
         }
-        let (runs, damaged) = read_all(&places, ComparedRun::read);
+        let (runs, damaged) = read_all(&run_folders, ComparedRun::read);
         if runs.len() < 2 {
             let found = counted(runs.len(), "run");
             let why = damaged.first().map_or_else(String::new, |error| format!(" ({error})"));

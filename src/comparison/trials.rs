@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::losses::Losses;
 use crate::error::{Error, Result};
-use crate::files::{is_there, read_own};
+use crate::files::{has_entry, read_own};
 
 /// The result of a study.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -39,7 +39,7 @@ impl StudyResult {
     /// If the table cannot be read.
     pub fn read(path: &Path) -> Result<Self> {
         let table = path.join("study.csv");
-        if !is_there(&table) {
+        if !has_entry(&table) {
             return Ok(Self::default());
         }
         let text = read_own(&table)?;
@@ -62,9 +62,9 @@ mod tests {
     use super::*;
 
     fn read(table: &str) -> Result<StudyResult> {
-        let place = tempfile::tempdir().unwrap();
-        std::fs::write(place.path().join("study.csv"), table).unwrap();
-        StudyResult::read(place.path())
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("study.csv"), table).unwrap();
+        StudyResult::read(dir.path())
     }
 
     #[test]

@@ -17,7 +17,7 @@ impl TrainingConfig {
     }
 
     /// Returns true if the run of `total` steps is validated after `step` steps.
-    pub fn validates(&self, step: usize, total: usize, steps_per_epoch: usize) -> bool {
+    pub fn validates_at(&self, step: usize, total: usize, steps_per_epoch: usize) -> bool {
         step.is_multiple_of(self.validation_interval(steps_per_epoch))
             || self.validate_at.contains(&step)
             || step == total
@@ -29,7 +29,7 @@ impl TrainingConfig {
         let is_monitored = self.patience > 0 && self.monitor.is_training_metric();
         step.is_multiple_of(self.log_every)
             || step == total
-            || is_monitored && self.validates(step, total, steps_per_epoch)
+            || is_monitored && self.validates_at(step, total, steps_per_epoch)
     }
 }
 

@@ -18,7 +18,7 @@ mod start;
 mod training;
 mod tune;
 mod types;
-mod unread;
+mod unused;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

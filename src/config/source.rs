@@ -1,5 +1,5 @@
 //! A config as written: a file, with overrides by `--set`. Each value keeps its text and its origin, so that an error
-//! names the place and the remedy.
+//! names the location and the remedy.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::meant::{intended_key, keys_named};
 use super::types;
 use super::{Config, DEFAULT_FILE, DEFAULT_TEXT, DURATIONS, sets};
 use crate::data::Source;
-use crate::error::{Error, INTEGER, Origin, Place, Result, ensure, excerpt, expected};
+use crate::error::{Error, INTEGER, Location, Origin, Result, ensure, excerpt, expected};
 use crate::files::Text;
 use crate::numbers::Bytes;
 
@@ -53,8 +53,8 @@ impl Written {
             Ok(written) if written.entries.is_empty() && !is_named_as_config => {
                 Err(Error::Input(format!("`{shown}` is not a config: it sets no key; {remedy}")))
             }
-            Err(Error::File { place, problem }) if !is_named_as_config => {
-                let problem = format!("`{shown}` is not a config ({place}: {problem}); {remedy}");
+            Err(Error::File { location, problem }) if !is_named_as_config => {
+                let problem = format!("`{shown}` is not a config ({location}: {problem}); {remedy}");
                 Err(Error::Input(problem))
             }
             read => read,
@@ -76,8 +76,8 @@ impl Written {
             let (name, span) = (name.get_ref(), name.span());
             let key = if within.is_empty() { name.to_string() } else { format!("{within}.{name}") };
             let line = Some(line_and_column(text, span.start).0);
-            let place = path.map(|path| Place { path: path.to_path_buf(), line, column: None });
-            let origin = place.map(Origin::File);
+            let location = path.map(|path| Location { path: path.to_path_buf(), line, column: None });
+            let origin = location.map(Origin::File);
             let shown_text = text.get(written.span()).unwrap_or_default();
             let refused = |key: &str, problem: &str| Error::key(key, shown_text, problem).at(origin.clone());
             // In a search space, `"training.batch_size" = [..]` and `training.batch_size = [..]` are equivalent.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::device::{BackendName, DeviceChoice};
 use super::optimizer::OptimizerKind;
-use crate::choice::Unread;
+use crate::choice::UnusedKeys;
 use crate::choices;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
@@ -201,16 +201,16 @@ pub(super) const MAX_STEPS: usize = 1 << 40;
 const MAX_SEQUENCES: usize = 1 << 20;
 
 impl Section for TrainingConfig {
-    fn unread(&self) -> Unread {
-        let mut unread = Unread::default();
-        unread
+    fn unused_keys(&self) -> UnusedKeys {
+        let mut unused = UnusedKeys::default();
+        unused
             .other_choices("training.optimizer", self.optimizer)
             .other_choices("training.schedule", self.schedule)
             .unless(self.patience > 0, &["min_delta"], "early stopping, which `training.patience` enables");
         if self.weight_decay == 0.0 {
-            unread.remove("weight_decay");
+            unused.remove("weight_decay");
         }
-        unread
+        unused
     }
 
     fn ranges(&self) -> Vec<Ranged> {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::training::MAX_STEPS;
-use crate::choice::Unread;
+use crate::choice::UnusedKeys;
 use crate::choices;
 use crate::error::{Error, Result};
 use crate::range::{Number, Range, Ranged, Section};
@@ -79,10 +79,10 @@ impl Default for TuneConfig {
 const MAX_COUNT: usize = 10_000;
 
 impl Section for TuneConfig {
-    fn unread(&self) -> Unread {
-        let mut unread = Unread::default();
-        unread.other_choices("tune.method", self.method());
-        unread
+    fn unused_keys(&self) -> UnusedKeys {
+        let mut unused = UnusedKeys::default();
+        unused.other_choices("tune.method", self.method());
+        unused
     }
 
     fn ranges(&self) -> Vec<Ranged> {

@@ -22,18 +22,18 @@ pub struct HiddenFolder {
 }
 
 impl HiddenFolder {
-    /// Creates a hidden folder with a name that begins with `prefix`, and the missing parents of `place`. `option` is
+    /// Creates a hidden folder with a name that begins with `prefix`, and the missing parents of `path`. `option` is
     /// the command-line option for another destination.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be written.
-    pub fn next_to(place: &Path, prefix: &str, option: &str) -> Result<Self> {
+    pub fn next_to(path: &Path, prefix: &str, option: &str) -> Result<Self> {
         let refused = |action: &str, path: &Path, error: &io::Error| {
             // Some errors would contain the path of a hidden folder, so only their kind is shown.
             let (path, error) = (path.display(), error.kind());
             Error::Input(format!("cannot {action} `{path}`: {error}; pass another folder with {option}"))
         };
-        let parent = parent_of(place).to_path_buf();
+        let parent = parent_of(path).to_path_buf();
         if parent.exists() && !parent.is_dir() {
             let parent = parent.display();
             return Err(Error::Input(format!(
@@ -58,9 +58,9 @@ impl HiddenFolder {
     ///
     /// # Errors
     /// Returns an error if the system refuses; the folder still exists under its hidden name.
-    pub fn publish_at(&mut self, place: &Path) -> io::Result<()> {
+    pub fn publish_at(&mut self, path: &Path) -> io::Result<()> {
         sync_folder(self.folder.path());
-        fs::rename(self.folder.path(), place)?;
+        fs::rename(self.folder.path(), path)?;
         self.folder.disable_cleanup(true);
         self.created_parents.0.clear();
         sync_folder(&self.parent);
@@ -86,14 +86,14 @@ fn is_old(folder: &Path) -> bool {
 const MIN_ABANDONED_AGE: Duration = Duration::from_secs(60);
 
 /// Returns the parent folder of a path in a form that can be opened: `.` for a bare name.
-pub fn parent_of(place: &Path) -> &Path {
-    place.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
+pub fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// Removes the folders next to `place` whose processes were killed: their names begin with `prefix`, and a running
+/// Removes the folders next to `path` whose processes were killed: their names begin with `prefix`, and a running
 /// process holds the operating system's lock on the file `lock` in its folder.
-pub fn remove_abandoned(place: &Path, prefix: &str, lock: &str) {
-    for entry in fs::read_dir(parent_of(place)).into_iter().flatten().flatten() {
+pub fn remove_abandoned(path: &Path, prefix: &str, lock: &str) {
+    for entry in fs::read_dir(parent_of(path)).into_iter().flatten().flatten() {
         let path = entry.path();
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if !entry.file_name().to_string_lossy().starts_with(prefix) || !is_folder {

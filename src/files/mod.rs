@@ -14,7 +14,7 @@ pub use input::{BYTE_ORDER_MARK, Input, Pieces, Text, open};
 #[cfg(test)]
 pub(crate) use mutations::mutations;
 pub use output::{check_output, remove_abandoned_outputs, write_output};
-pub use own::{is_there, open_own, open_own_to_write, read_own};
+pub use own::{has_entry, open_own, open_own_to_write, read_own};
 pub use unreadable::{quoted, remove_quotes};
 
 use std::{fs::File, io::Write, path::Path};
@@ -51,7 +51,7 @@ pub fn exists(path: &Path) -> Result<bool> {
 /// # Errors
 /// Returns an error with the position if the file is missing, cannot be read or cannot be parsed.
 pub fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T> {
-    if !is_there(path) {
+    if !has_entry(path) {
         return Err(Error::file(path, format!("is missing; it must contain {what}")));
     }
     parse_json(&read_own(path)?, path, what)
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn json_errors_state_what_is_expected() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("a.json");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
         std::fs::write(&path, "[1,\n {}]").unwrap();
         let message = |path: &Path| read_json::<Vec<f64>>(path, "the floors").unwrap_err().to_string();
         let shown = path.display();
@@ -205,8 +205,8 @@ mod tests {
 
     #[test]
     fn a_new_file_never_replaces_another() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("page.html");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("page.html");
         write_new(&path, b"first").unwrap();
         let refused = write_new(&path, b"second").unwrap_err().to_string();
         assert!(refused.contains("page.html` already exists") && refused.contains("--out FILE"), "{refused}");
@@ -214,6 +214,6 @@ mod tests {
         let late = write(&path, b"third", |hidden| hidden.persist_noclobber(&path)).unwrap_err().to_string();
         assert!(late.starts_with("cannot write `"), "{late}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "first");
-        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing hidden is left");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing hidden is left");
     }
 }

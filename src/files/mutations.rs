@@ -5,35 +5,35 @@ use serde_json::{Value, json};
 /// Returns copies of `value`, each with one list emptied, shortened or extended, or with one number, string or boolean
 /// replaced. In long lists, only the first and the last element are changed.
 pub(crate) fn mutations(value: &Value) -> Vec<(String, Value)> {
-    let mut places = Vec::new();
-    collect(value, String::new(), &mut places);
-    let changed = |place: String| {
-        let old = value.pointer(&place).expect("it was collected here").clone();
+    let mut pointers = Vec::new();
+    collect(value, String::new(), &mut pointers);
+    let changed = |pointer: String| {
+        let old = value.pointer(&pointer).expect("it was collected here").clone();
         replacements(&old).into_iter().map(move |new| {
             let mut copy = value.clone();
-            let description = format!("{place} = {}", new.to_string().chars().take(60).collect::<String>());
-            *copy.pointer_mut(&place).expect("it was collected here") = new;
+            let description = format!("{pointer} = {}", new.to_string().chars().take(60).collect::<String>());
+            *copy.pointer_mut(&pointer).expect("it was collected here") = new;
             (description, copy)
         })
     };
-    places.into_iter().flat_map(changed).collect()
+    pointers.into_iter().flat_map(changed).collect()
 }
 
-fn collect(value: &Value, place: String, places: &mut Vec<String>) {
+fn collect(value: &Value, pointer: String, pointers: &mut Vec<String>) {
     match value {
         Value::Array(values) => {
             let ends = [0, values.len().saturating_sub(1)];
             let ends = if ends[1] == 0 { &ends[..1] } else { &ends[..] };
             for &at in ends.iter().filter(|&&at| at < values.len()) {
-                collect(&values[at], format!("{place}/{at}"), places);
+                collect(&values[at], format!("{pointer}/{at}"), pointers);
             }
         }
         Value::Object(values) => {
-            values.iter().for_each(|(name, value)| collect(value, format!("{place}/{name}"), places));
+            values.iter().for_each(|(name, value)| collect(value, format!("{pointer}/{name}"), pointers));
         }
         _ => {}
     }
-    places.push(place);
+    pointers.push(pointer);
 }
 
 fn replacements(value: &Value) -> Vec<Value> {

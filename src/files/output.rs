@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use super::folder::{HiddenFolder, is_left_behind, parent_of, show_at, with_remedy};
-use super::{is_there, read_own, sha256, sync_folder, write_atomically};
+use super::{has_entry, read_own, sha256, sync_folder, write_atomically};
 use crate::error::{Error, Result};
 
 /// The command-line option for another folder.
@@ -24,16 +24,16 @@ const REPLACED: &str = ".replaced-output-";
 ///
 /// # Errors
 /// Returns [`Error::Input`] with the obstacle.
-pub fn check_output(place: &Path, command: &str) -> Result<()> {
-    remove_abandoned_outputs(place);
-    let shown = place.display();
-    if !is_there(place) || is_empty(place) {
+pub fn check_output(out: &Path, command: &str) -> Result<()> {
+    remove_abandoned_outputs(out);
+    let shown = out.display();
+    if !has_entry(out) || is_empty(out) {
         return Ok(());
     }
-    let made_by = read_own(&place.join(MADE_BY)).unwrap_or_default();
+    let made_by = read_own(&out.join(MADE_BY)).unwrap_or_default();
     let made_by = String::from_utf8_lossy(&made_by);
     let mut lines = made_by.lines();
-    if place.is_symlink() || lines.next() != Some(command) {
+    if out.is_symlink() || lines.next() != Some(command) {
         return Err(Error::Input(format!(
             "`{shown}` already exists and was not made by `{command}`; pass another folder with --out DIR"
         )));
@@ -44,8 +44,8 @@ pub fn check_output(place: &Path, command: &str) -> Result<()> {
         _ => (line, None),
     };
     let written = lines.map(hash_and_name).collect::<BTreeMap<_, _>>();
-    for name in names(place)?.iter().filter(|name| *name != MADE_BY) {
-        let path = place.join(name);
+    for name in names(out)?.iter().filter(|name| *name != MADE_BY) {
+        let path = out.join(name);
         let holds = |hash: &str| !path.is_symlink() && sha256(&path).is_ok_and(|found| found == hash);
         let problem = match written.get(name.as_str()) {
             None => format!("also contains `{name}`, which `{command}` did not write"),
@@ -65,12 +65,12 @@ pub fn check_output(place: &Path, command: &str) -> Result<()> {
 /// # Errors
 /// Returns the same errors as [`check_output`], and an error if the files cannot be written; nothing has changed then.
 pub fn write_output<T>(
-    place: &Path,
+    out: &Path,
     command: &str,
     fill: impl FnOnce(&Path) -> Result<T>,
 ) -> Result<Vec<PathBuf>> {
-    check_output(place, command)?;
-    let mut hidden = HiddenFolder::next_to(place, WRITING, OPTION)?;
+    check_output(out, command)?;
+    let mut hidden = HiddenFolder::next_to(out, WRITING, OPTION)?;
     let written = fill(hidden.path()).and_then(|_| {
         let names = names(hidden.path())?;
         let mut lines = format!("{command}\n");
@@ -81,36 +81,36 @@ pub fn write_output<T>(
         Ok(names)
     });
     let names = written.map_err(|error| {
-        let error = show_at(error, hidden.path(), place);
+        let error = show_at(error, hidden.path(), out);
         with_remedy(error, &format!("free some, or pass another folder with {OPTION}"))
     })?;
     // Files that appeared meanwhile stay.
-    check_output(place, command)?;
-    publish(&mut hidden, place).map_err(|error| match error.kind() {
+    check_output(out, command)?;
+    publish(&mut hidden, out).map_err(|error| match error.kind() {
         io::ErrorKind::ResourceBusy | io::ErrorKind::CrossesDevices => {
-            let shown = place.display();
+            let shown = out.display();
             Error::Input(format!(
                 "`{shown}` is a mount point, which cannot be replaced; pass a folder in it with {OPTION}"
             ))
         }
-        _ => Error::io("write", place, error),
+        _ => Error::io("write", out, error),
     })?;
-    Ok(names.iter().map(|name| place.join(name)).collect())
+    Ok(names.iter().map(|name| out.join(name)).collect())
 }
 
 /// Moves a folder to its destination, which is free, an empty folder, or an earlier output.
-fn publish(hidden: &mut HiddenFolder, place: &Path) -> io::Result<()> {
-    if !is_there(place) || is_empty(place) {
+fn publish(hidden: &mut HiddenFolder, out: &Path) -> io::Result<()> {
+    if !has_entry(out) || is_empty(out) {
         #[cfg(not(unix))]
-        let _ = fs::remove_dir(place);
-        return hidden.publish_at(place);
+        let _ = fs::remove_dir(out);
+        return hidden.publish_at(out);
     }
     sync_folder(hidden.path());
     // The exchange leaves the earlier folder under the hidden name, where it is removed.
-    if exchange(hidden.path(), place).is_err() {
-        return replace(hidden, place);
+    if exchange(hidden.path(), out).is_err() {
+        return replace(hidden, out);
     }
-    sync_folder(parent_of(place));
+    sync_folder(parent_of(out));
     Ok(())
 }
 
@@ -134,19 +134,19 @@ fn exchange(_: &Path, _: &Path) -> io::Result<()> {
 
 /// Replaces a folder in two steps. After a kill between them, the next command [restores the earlier folder](restore)
 /// under its name.
-fn replace(hidden: &mut HiddenFolder, place: &Path) -> io::Result<()> {
-    let old = HiddenFolder::next_to(place, REPLACED, OPTION).map_err(io::Error::other)?;
-    let aside = old.path().join(place.file_name().ok_or(io::ErrorKind::InvalidInput)?);
-    fs::rename(place, &aside)?;
-    hidden.publish_at(place).inspect_err(|_| {
-        let _ = fs::rename(&aside, place);
+fn replace(hidden: &mut HiddenFolder, out: &Path) -> io::Result<()> {
+    let old = HiddenFolder::next_to(out, REPLACED, OPTION).map_err(io::Error::other)?;
+    let aside = old.path().join(out.file_name().ok_or(io::ErrorKind::InvalidInput)?);
+    fs::rename(out, &aside)?;
+    hidden.publish_at(out).inspect_err(|_| {
+        let _ = fs::rename(&aside, out);
     })
 }
 
-/// Removes the hidden folders next to `place` whose commands were killed, after restoring the folders that they had
+/// Removes the hidden folders next to `out` whose commands were killed, after restoring the folders that they had
 /// moved aside.
-pub fn remove_abandoned_outputs(place: &Path) {
-    let parent = parent_of(place);
+pub fn remove_abandoned_outputs(out: &Path) {
+    let parent = parent_of(out);
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
         // The random suffix added by tempfile.
@@ -169,19 +169,19 @@ pub fn remove_abandoned_outputs(place: &Path) {
 fn restore(aside: &Path, parent: &Path) -> io::Result<()> {
     for entry in fs::read_dir(aside)? {
         let entry = entry?;
-        let place = parent.join(entry.file_name());
-        if !is_there(&place) {
-            fs::rename(entry.path(), place)?;
+        let out = parent.join(entry.file_name());
+        if !has_entry(&out) {
+            fs::rename(entry.path(), out)?;
         }
     }
     Ok(())
 }
 
 /// Returns true if a path is an empty folder that can be replaced, which a link or `.` cannot.
-fn is_empty(place: &Path) -> bool {
-    place.file_name().is_some()
-        && !place.is_symlink()
-        && fs::read_dir(place).is_ok_and(|mut entries| entries.next().is_none())
+fn is_empty(out: &Path) -> bool {
+    out.file_name().is_some()
+        && !out.is_symlink()
+        && fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Returns the names in a folder, sorted.

@@ -19,7 +19,7 @@ pub fn open_own(path: &Path) -> Result<File> {
 }
 
 /// Returns true if a folder has an entry of this name, even if it is a dangling link.
-pub fn is_there(path: &Path) -> bool {
+pub fn has_entry(path: &Path) -> bool {
     !path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
@@ -33,7 +33,7 @@ pub fn read_own(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a file in one of this program's folders to change it in place. The options must not truncate: the file is only
+/// Opens a file in one of this program's folders to change it in dir. The options must not truncate: the file is only
 /// checked once it is open.
 ///
 /// # Errors
@@ -107,8 +107,8 @@ mod tests {
 
     #[test]
     fn only_regular_files_of_one_name_are_opened() {
-        let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
         fs::write(at("mine"), "mine").unwrap();
         symlink(at("mine"), at("link")).unwrap();
         symlink(at("nothing"), at("dangling")).unwrap();

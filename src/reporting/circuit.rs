@@ -56,7 +56,7 @@ fn attribution(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
     let rows: Vec<_> =
         rows.map(|it| (format!("{} {}", it.part, signed(it.mean, 2)), it.first.as_slice())).collect();
     let shown = rows.iter().flat_map(|(_, row)| &row[..tokens.len()]);
-    let largest = round_up(shown.fold(0.0, |most: f64, it| most.max(it.abs())));
+    let largest = round_up(shown.fold(0.0, |largest: f64, it| largest.max(it.abs())));
     let note = "contribution of each component to the logit of the target, minus the mean over the vocabulary; next to \
                 its name, the mean over all sequences";
     let scale = ("logit", Interval { start: -largest, end: largest });

@@ -3,7 +3,7 @@
 mod shared;
 
 use causal_attention_report::Picture;
-use causal_attention_report::comparison::{self as plain, Along, Validation};
+use causal_attention_report::comparison::{self as plain, Validation, XAxisQuantity};
 use serde_json::json;
 
 use super::scores::{by_kind, kinds};
@@ -15,7 +15,7 @@ use crate::training::Row;
 const SHOWN_SCORES: [Score; 4] = [Score::Ablation, Score::Previous, Score::Induction, Score::Duplicate];
 
 /// Draws the losses of a comparison, and the scores of heads for runs that have them.
-pub fn comparison_pictures(comparison: &Comparison, along: Along) -> Vec<Picture> {
+pub fn comparison_pictures(comparison: &Comparison, along: XAxisQuantity) -> Vec<Picture> {
     plain::pictures(
         &plain_comparison(&shared::without_folders(comparison)),
         along,

@@ -6,7 +6,7 @@ use causal_attention_report::scaling::{self, Efficiency};
 use causal_attention_report::{LossCurve, Picture, Point};
 
 use crate::evaluation::{AtLength, Protocol};
-use crate::scaling::Scaled;
+use crate::scaling::Prediction;
 use crate::training::{Ended, Row, Split, Summary};
 
 /// Returns the values of a split's rows, ordered by step.
@@ -59,8 +59,8 @@ pub fn lengths_picture(run: &str, losses: &[AtLength], trained: usize) -> Pictur
 }
 
 /// Draws the predicted efficiency by number of workers for the config called `name`; `note` names the link.
-pub fn scaling_picture(name: &str, scaled: &[Scaled], note: &str) -> Picture {
-    let efficiency = |scaled: &Scaled| Efficiency {
+pub fn scaling_picture(name: &str, scaled: &[Prediction], note: &str) -> Picture {
+    let efficiency = |scaled: &Prediction| Efficiency {
         workers: scaled.workers,
         growing: scaled.growing.efficiency,
         shared: scaled.shared.map(|shared| shared.efficiency),

@@ -89,8 +89,8 @@ fn describe_weights(
 fn draws(largest: usize, sizes: Sizes) -> Value {
     let distances = |time: usize| {
         let mut last = 0;
-        let places = evaluation_positions(time, largest).into_iter();
-        places.map(|place| place - std::mem::replace(&mut last, place)).collect::<Vec<_>>()
+        let positions = evaluation_positions(time, largest).into_iter();
+        positions.map(|position| position - std::mem::replace(&mut last, position)).collect::<Vec<_>>()
     };
     let of_stack = |context: usize| {
         let longest = largest.min(MAX_INPUT_LENGTH).max(context);
@@ -123,8 +123,8 @@ fn tokenizer(vocabulary: &Vocabulary) -> Value {
     }
     let mut pieces = vec![Value::Null; names.len()];
     for (piece, id) in model["vocab"].as_object().into_iter().flatten() {
-        if let Some(place) = id.as_u64().and_then(|id| pieces.get_mut(id as usize)) {
-            *place = json!(piece);
+        if let Some(entry) = id.as_u64().and_then(|id| pieces.get_mut(id as usize)) {
+            *entry = json!(piece);
         }
     }
     let merges: Vec<Value> = model["merges"].as_array().into_iter().flatten().map(merge).collect();

@@ -16,10 +16,10 @@ mod circuit;
 mod comparison;
 mod curves;
 mod live;
-mod look;
 mod page;
 mod reading;
 mod run_data;
+mod sample_views;
 mod scores;
 mod study;
 

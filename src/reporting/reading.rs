@@ -44,7 +44,7 @@ pub fn reading(sequence: String, sample: Sample, view: View, vocabulary: &Vocabu
 
 /// Returns the readings of a sequence at the snapshots of its run, each with its number of steps. Snapshots that do not
 /// match the sequence are skipped.
-pub(super) fn film(
+pub(super) fn snapshot_frames(
     snapshots: &Snapshots,
     reading: &Reading,
     vocabulary: &Vocabulary,

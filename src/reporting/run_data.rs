@@ -9,9 +9,9 @@ use causal_attention_report::{LossCurve, Style, formation, generated, gradients,
 use super::circuit;
 use super::curves::{gradient_curve, loss_curve};
 use super::live::{MAX_STARTS, live_model};
-use super::look::Look;
 use super::page::{self, page};
-use super::reading::{continuation, film, reading};
+use super::reading::{continuation, reading, snapshot_frames};
+use super::sample_views::SampleViews;
 use super::{save_all, scores};
 use crate::analysis::circuit::Explanation;
 use crate::analysis::{Analysis, FreeRunning, HeadHistory, HeadTallies, Sample, Snapshots, View};
@@ -73,8 +73,8 @@ impl RunData {
         let first_tokens = samples.iter().any(|sample| sample.inputs.len() > longest).then_some(longest);
         let samples: Vec<Sample> = samples.into_iter().map(|sample| sample.beginning(longest)).collect();
         let shown = config.analysis.sample.min(samples.len() - 1);
-        let look = Look { folder, samples: &samples, shown, vocabulary: &vocabulary };
-        let (views, free_running) = backend::run(device, look)?;
+        let job = SampleViews { folder, samples: &samples, shown, vocabulary: &vocabulary };
+        let (views, free_running) = backend::run(device, job)?;
         let analysis = Analysis::read(&folder.analysis())?
             .unwrap_or_else(|| Analysis { first_tokens, ..scored(&views, &samples) });
         let readings = names.into_iter().zip(samples).zip(views);
@@ -84,7 +84,11 @@ impl RunData {
         let circuit = Explanation::read(&folder.circuit())?;
         circuit.iter().try_for_each(|it| it.check_tokens(vocabulary.size(), &folder.circuit()))?;
         let mut page = Page {
-            film: film(&Snapshots::open(&folder.snapshots(), usize::MAX)?, &readings[shown], &vocabulary),
+            film: snapshot_frames(
+                &Snapshots::open(&folder.snapshots(), usize::MAX)?,
+                &readings[shown],
+                &vocabulary,
+            ),
             summary: page::summary(&summary),
             circuit: circuit.as_ref().map(page::circuit),
             loss: LossCurve { weights, ..loss_curve(folder.name(), &rows, &summary) },

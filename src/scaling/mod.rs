@@ -44,7 +44,7 @@ impl LinkSpeed {
 
 /// The prediction for a number of workers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Scaled {
+pub struct Prediction {
     /// The number of workers.
     pub workers: usize,
     /// The seconds of the all-reduce in a step.
@@ -80,7 +80,7 @@ pub const MAX_NOISE_EFFICIENCY: f64 = 1.05;
 const MAX_REPEATS: usize = 4;
 
 /// Returns the highest efficiency over all numbers of workers, at least 1.
-pub fn highest_efficiency(scaled: &[Scaled]) -> f64 {
+pub fn highest_efficiency(scaled: &[Prediction]) -> f64 {
     scaled.iter().filter_map(|scaled| Some(scaled.shared?.efficiency)).fold(1.0, f64::max)
 }
 
@@ -93,7 +93,7 @@ pub fn highest_efficiency(scaled: &[Scaled]) -> f64 {
 /// If timing fails, or if repetitions differ by more than noise.
 pub fn time_consistently(
     mut time: impl FnMut() -> Result<StepParts>,
-    predict: impl Fn(&StepParts) -> Vec<Scaled>,
+    predict: impl Fn(&StepParts) -> Vec<Prediction>,
 ) -> Result<StepParts> {
     let highest = |parts: &StepParts| highest_efficiency(&predict(parts));
     let mut parts = time()?;
@@ -122,7 +122,7 @@ pub fn predict(
     shards: Option<usize>,
     link: LinkSpeed,
     workers: impl IntoIterator<Item = usize>,
-) -> Vec<Scaled> {
+) -> Vec<Prediction> {
     // A single worker, or a worker with a batch of its own, computes all shards of the config.
     let whole = shards.unwrap_or(1);
     let alone = compute_seconds(parts, whole, whole);
@@ -137,7 +137,7 @@ pub fn predict(
             ScaledStep { seconds, efficiency: alone / (workers as f64 * seconds) }
         });
         let seconds = alone + communication;
-        Scaled { workers, exchange, shared, growing: ScaledStep { seconds, efficiency: alone / seconds } }
+        Prediction { workers, exchange, shared, growing: ScaledStep { seconds, efficiency: alone / seconds } }
     };
     std::iter::once(1).chain(others).map(of).collect()
 }

@@ -1,4 +1,4 @@
-//! The only place that writes to standard output and standard error.
+//! The only key that writes to standard output and standard error.
 //!
 //! Text for people is escaped here: a quoted name, token or file may contain sequences that move the cursor, recolour
 //! the terminal or change the text direction. JSON keeps its content exactly, in its own escape syntax. Generated text
@@ -167,11 +167,11 @@ fn bounded(text: &str, longest: usize, written: impl Fn(char) -> String) -> Stri
     if pieces.iter().map(String::len).sum::<usize>() <= longest {
         return pieces.concat();
     }
-    let within = |most: usize, pieces: &mut dyn Iterator<Item = &String>| {
+    let within = |max_bytes: usize, pieces: &mut dyn Iterator<Item = &String>| {
         let mut bytes = 0;
         let fits = |piece: &&String| {
             bytes += piece.len();
-            bytes <= most
+            bytes <= max_bytes
         };
         pieces.take_while(fits).count()
     };
@@ -342,13 +342,13 @@ mod tests {
 
     #[test]
     fn long_lines_are_elided_in_the_middle() {
-        let line = |quoted: &str, count| format!("place: `{}` is wrong: remedy", quoted.repeat(count));
+        let line = |quoted: &str, count| format!("key: `{}` is wrong: remedy", quoted.repeat(count));
         for (quoted, escaped) in [("x", "x"), ("é", "é"), ("\u{1b}", "\\u{1b}"), ("🙂\n", "🙂\\n")] {
             assert_eq!(bounded(&line(quoted, 9), MAX_LINE_BYTES, |c| shown(c, &[])), line(escaped, 9));
             let cut = bounded(&line(quoted, 1_000), MAX_LINE_BYTES, |c| shown(c, &[]));
             assert!((MAX_LINE_BYTES - 16..=MAX_LINE_BYTES).contains(&cut.len()), "{}", cut.len());
             let [begin, end] = cut.split('…').collect::<Vec<_>>()[..] else { panic!("{cut}") };
-            assert!(begin.starts_with("place: `") && end.ends_with("` is wrong: remedy"), "{cut}");
+            assert!(begin.starts_with("key: `") && end.ends_with("` is wrong: remedy"), "{cut}");
             assert!(begin.len() > end.len() && !begin.ends_with('\\') && !end.starts_with("u{"), "{cut}");
         }
     }

@@ -93,11 +93,11 @@ mod tests {
 
     #[test]
     fn lineage_ends_at_missing_runs_and_cycles() {
-        let place = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let run = |name: &str, from: &str| {
-            let folder = place.path().join(name);
+            let folder = dir.path().join(name);
             fs::create_dir_all(folder.join("checkpoints")).unwrap();
-            let from = place.path().join(from);
+            let from = dir.path().join(from);
             fs::write(folder.join("config.toml"), format!("[run]\nfrom = '{}'\n", from.display())).unwrap();
             RunFolder::at(folder)
         };
@@ -106,8 +106,8 @@ mod tests {
         run("second", "first");
         assert_eq!(names(&run("third", "second")), ["third", "second", "first"]);
         run("first", "third");
-        assert_eq!(names(&RunFolder::at(place.path().join("second"))), ["second", "first", "third"]);
+        assert_eq!(names(&RunFolder::at(dir.path().join("second"))), ["second", "first", "third"]);
         (0..40_usize).for_each(|number| drop(run(&number.to_string(), &(number + 1).to_string())));
-        assert_eq!(names(&RunFolder::at(place.path().join("0"))).len(), MAX_RUNS);
+        assert_eq!(names(&RunFolder::at(dir.path().join("0"))).len(), MAX_RUNS);
     }
 }

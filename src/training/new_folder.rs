@@ -143,17 +143,17 @@ mod tests {
 
     #[test]
     fn a_folder_appears_complete_or_not_at_all() {
-        let place = tempfile::tempdir().unwrap();
-        let target = RunPath::Folder(place.path().join("run"));
+        let dir = tempfile::tempdir().unwrap();
+        let target = RunPath::Folder(dir.path().join("run"));
         let failed = RunFolder::create(&target, |folder| {
             fs::write(folder.config(), "").unwrap();
             Err(Error::Failed("stopped half way".into()))
         });
         assert!(failed.is_err());
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0, "a failed creation leaves no files");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "a failed creation leaves no files");
 
         let (folder, _lock) = RunFolder::create(&target, |folder| {
-            assert!(!place.path().join("run").exists(), "the folder appears when it is complete");
+            assert!(!dir.path().join("run").exists(), "the folder appears when it is complete");
             fs::write(folder.config(), "x").map_err(|error| Error::io("write", folder.config(), error))
         })
         .unwrap();
@@ -166,8 +166,8 @@ mod tests {
 
     #[test]
     fn leftovers_of_killed_processes_are_removed() {
-        let place = tempfile::tempdir().unwrap();
-        let hidden = |name: &str| RunFolder::at(place.path().join(format!("{PREPARED_PREFIX}{name}")));
+        let dir = tempfile::tempdir().unwrap();
+        let hidden = |name: &str| RunFolder::at(dir.path().join(format!("{PREPARED_PREFIX}{name}")));
         for name in ["living", "dead", "young", "younger", "old"] {
             fs::create_dir(hidden(name).path()).unwrap();
         }
@@ -177,7 +177,7 @@ mod tests {
         File::open(hidden("old").path()).unwrap().set_modified(an_hour_ago).unwrap();
         // Another process is about to lock this folder.
         fs::write(hidden("young").path().join(LOCK), "").unwrap();
-        RunFolder::create(&RunPath::Folder(place.path().join("run")), |_| Ok(())).unwrap();
+        RunFolder::create(&RunPath::Folder(dir.path().join("run")), |_| Ok(())).unwrap();
         let left = ["living", "dead", "young", "younger", "old"].map(|name| hidden(name).path().exists());
         assert_eq!(left, [true, false, true, true, false], "only abandoned folders are removed");
         drop(living);
@@ -185,13 +185,13 @@ mod tests {
 
     #[test]
     fn concurrent_run_creation_does_not_interfere() {
-        let place = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for thread in 0..8 {
-                let place = place.path();
+                let dir = dir.path();
                 scope.spawn(move || {
                     for number in 0..25 {
-                        let target = RunPath::Folder(place.join(format!("{thread}-{number}")));
+                        let target = RunPath::Folder(dir.join(format!("{thread}-{number}")));
                         let made = RunFolder::create(&target, |folder| {
                             write_atomically(&folder.config(), b"x")?;
                             write_atomically(&folder.samples(), b"x")
@@ -202,6 +202,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 8 * 25, "no hidden folder remains");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 8 * 25, "no hidden folder remains");
     }
 }

@@ -18,7 +18,7 @@ use crate::analysis::{Analysis, HeadHistory, Sample};
 use crate::config::Config;
 use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files::{HASH_MISMATCH, exists, is_there, open_own, sha256};
+use crate::files::{HASH_MISMATCH, exists, has_entry, open_own, sha256};
 use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::numbers::{counted, thousands};
 use crate::weights::file::WeightsFile;
@@ -42,7 +42,7 @@ impl RunFolder {
         if exists(folder.path())? {
             exists(&folder.config())?;
         }
-        let has_config = is_there(&folder.config());
+        let has_config = has_entry(&folder.config());
         let problem = if folder.path().is_file() {
             format!("`{shown}` is a file; pass the folder of a run")
         } else if !folder.path().is_dir() {
@@ -174,7 +174,7 @@ impl RunFolder {
     fn check_sizes(&self) -> Result<()> {
         let hashes = Hashes::read(self).unwrap_or_default();
         self.check_hashes(&hashes)?;
-        if is_there(&self.summary()) {
+        if has_entry(&self.summary()) {
             Scores::check(self)?;
         }
         let Ok(weights) = WeightsFile::open_own(self.model()) else { return Ok(()) };

@@ -115,7 +115,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         let is_due = if is_start {
             self.setup.config.run.start().is_some()
         } else {
-            self.setup.validates(self.state.step)
+            self.setup.validates_at(self.state.step)
         };
         if !is_due || self.is_validated() {
             return Ok(false);

@@ -28,7 +28,7 @@ use crate::backend::DeviceWatch;
 use crate::config::{Config, TrainingConfig, differing};
 use crate::data::Dataset;
 use crate::error::{Error, Result, ensure};
-use crate::files::{hash, is_there, open_own_to_write, read_own, write_atomically};
+use crate::files::{has_entry, hash, open_own_to_write, read_own, write_atomically};
 use crate::numbers::{counted, part_of};
 use crate::role::ParamRoles;
 use crate::weights::file::WeightsFile;
@@ -217,7 +217,7 @@ fn check_data(folder: &RunFolder, state: &State, dataset: &Dataset) -> Result<()
 
 /// Rejects a run that shares a growing file with another run, before any file is changed.
 fn check_growing(observers: &[Box<dyn Observer>]) -> Result<()> {
-    let growing = observers.iter().filter_map(|observer| observer.file()).filter(|path| is_there(path));
+    let growing = observers.iter().filter_map(|observer| observer.file()).filter(|path| has_entry(path));
     growing.into_iter().try_for_each(|path| open_own_to_write(&path, &mut File::options()).map(drop))
 }
 

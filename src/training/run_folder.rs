@@ -137,9 +137,9 @@ mod tests {
 
     #[test]
     fn only_stale_locks_are_taken_over() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = RunFolder::at(place.path());
-        fs::write(place.path().join("lock"), "999999\n").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(dir.path());
+        fs::write(dir.path().join("lock"), "999999\n").unwrap();
         let lock = folder.lock().expect("a lock without a holder is stale");
         let refused = folder.lock().unwrap_err().to_string();
         assert!(refused.contains(&std::process::id().to_string()), "{refused}");

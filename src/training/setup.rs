@@ -58,8 +58,8 @@ impl Setup {
     }
 
     /// Returns true if a validation follows this step.
-    pub fn validates(&self, step: usize) -> bool {
-        self.config.training.validates(step, self.total, self.steps_per_epoch)
+    pub fn validates_at(&self, step: usize) -> bool {
+        self.config.training.validates_at(step, self.total, self.steps_per_epoch)
     }
 
     /// Returns the error of a run that diverged at `step`, with `what` as the reason. The description of the kept

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::metrics::{Split, read as read_metrics};
 use super::{run_folder::RunFolder, stopping::Ended};
 use crate::error::{Error, Result};
-use crate::files::{is_there, read_json, sha256, write_atomically};
+use crate::files::{has_entry, read_json, sha256, write_atomically};
 
 /// The maximum absolute number in a summary, above any loss, count or time of a run.
 const MAX_NUMBER: f64 = 1e18;
@@ -218,7 +218,7 @@ impl Scores {
     /// # Errors
     /// If a number differs, or a file cannot be read.
     pub fn check(folder: &RunFolder) -> Result<()> {
-        if !is_there(&folder.metrics()) {
+        if !has_entry(&folder.metrics()) {
             return Ok(());
         }
         let summary: Self = read_json(&folder.summary(), "the outcome of a run")?;
@@ -262,8 +262,8 @@ mod tests {
 
     #[test]
     fn impossible_numbers_are_rejected() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = RunFolder::at(place.path());
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(dir.path());
         let whole = serde_json::json!({
             "best_valid_loss": 1.5, "best_step": 7, "last_valid_loss": 1.6, "last_train_loss": 1.4, "floor": 0.5,
             "accuracy": 0.5, "determined_accuracy": 0.75, "parameters": 11, "steps": 13, "steps_per_epoch": 3.0,

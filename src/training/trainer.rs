@@ -175,7 +175,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         let Setup { config, total, steps_per_epoch, .. } = &self.setup;
         let logs = config.training.logs(step, *total, *steps_per_epoch);
         let is_cut_short = stop == Some(Ended::Interrupted) && !self.is_paused();
-        let validates = self.setup.validates(step) && !is_cut_short;
+        let validates = self.setup.validates_at(step) && !is_cut_short;
         let is_checkpoint = match config.training.checkpoint_every {
             0 => validates,
             every => step.is_multiple_of(every),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Difference};
 use crate::error::{Error, Result, ensure};
-use crate::files::{create, exists, is_there, open_own, open_own_to_write};
+use crate::files::{create, exists, has_entry, open_own, open_own_to_write};
 use crate::training::RunFolder;
 
 /// Returns the folder of the study at `path`.
@@ -21,7 +21,7 @@ pub fn study_folder(path: &Path) -> Result<RunFolder> {
         format!("`{shown}` is a file; pass the folder of a study")
     } else if !path.is_dir() {
         format!("`{shown}`: no such study; start one with `tune --run {shown}`")
-    } else if !is_there(&folder.config()) || !trials(&folder).is_dir() {
+    } else if !has_entry(&folder.config()) || !trials(&folder).is_dir() {
         format!("`{shown}` is not a study folder: it lacks config.toml or trials/")
     } else {
         open_own(&folder.config())?;
@@ -93,7 +93,7 @@ pub(super) fn check_trial(run: &RunFolder, expected: &Config) -> Result<()> {
     ensure(is_folder, Error::Input, || {
         format!("`{shown}` is not a folder, but a trial belongs there; remove it to train the trial again")
     })?;
-    ensure(is_there(&run.config()), Error::Input, || {
+    ensure(has_entry(&run.config()), Error::Input, || {
         format!(
             "the trial `{shown}` lacks its config.toml; restore it, or remove the folder to train the trial again"
         )

@@ -99,7 +99,7 @@ pub fn overfit(candidates: &[Candidate], dataset: &Dataset, on: &Device) -> Resu
 /// Returns a few candidates, spread evenly over the search, without those that do not fit into memory.
 pub(super) fn spread(candidates: &[Candidate]) -> impl Iterator<Item = &Candidate> {
     let few = candidates.len().min(MAX_CHECKED_TRIALS);
-    let chosen = (0..few).map(move |place| &candidates[place * candidates.len() / few]);
+    let chosen = (0..few).map(move |position| &candidates[position * candidates.len() / few]);
     chosen.filter(|candidate| candidate.too_large.is_none())
 }
 
@@ -219,13 +219,13 @@ fn first_batch(dataset: &Dataset, targets: usize, sequences: usize) -> Batch {
 fn min_loss(batch: &Batch) -> f64 {
     // The counts of targets, by source and prefix.
     let mut followers: BTreeMap<_, BTreeMap<u32, usize>> = BTreeMap::new();
-    for (place, &target) in
-        batch.targets.iter().enumerate().filter(|&(place, _)| batch.roles[place] != Role::Padding)
+    for (position, &target) in
+        batch.targets.iter().enumerate().filter(|&(position, _)| batch.roles[position] != Role::Padding)
     {
-        let row = place / batch.time;
+        let row = position / batch.time;
         let source =
             batch.source.as_ref().map(|source| &source.tokens[row * source.time..(row + 1) * source.time]);
-        let prefix = &batch.inputs[row * batch.time..=place];
+        let prefix = &batch.inputs[row * batch.time..=position];
         *followers.entry((source, prefix)).or_default().entry(target).or_default() += 1;
     }
     let (mut loss, mut targets) = (0.0, 0);

@@ -161,8 +161,8 @@ mod tests {
         // A hundred losses along lines between these corners, with an even and a very uneven noise.
         let judged = |corners: &[f64], noise: f64, risen: bool| {
             let line = |step: usize| {
-                let place = step as f64 / 99.0 * (corners.len() - 1) as f64;
-                let (before, share) = (place as usize, place.fract());
+                let position = step as f64 / 99.0 * (corners.len() - 1) as f64;
+                let (before, share) = (position as usize, position.fract());
                 corners[before] * (1.0 - share) + corners.get(before + 1).unwrap_or(&0.0) * share
             };
             let spread = |step: usize| noise * ((step * 7_919 % 101) as f64 / 50.0 - 1.0);

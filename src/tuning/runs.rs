@@ -116,9 +116,9 @@ impl Runner {
             if self.working.is_empty() {
                 return Ok(None);
             }
-            for place in 0..self.working.len() {
-                if let Some(end) = self.working[place].process.end()? {
-                    let Working { run, .. } = self.working.swap_remove(place);
+            for index in 0..self.working.len() {
+                if let Some(end) = self.working[index].process.end()? {
+                    let Working { run, .. } = self.working.swap_remove(index);
                     // A failure of a run that was asked to stop is not reported.
                     let failure = run.failure(&end).map(|why| why.filter(|_| !self.is_stopping))?;
                     return Ok(Some((run, failure)));
@@ -214,7 +214,7 @@ impl TrialRun {
         // The location in the config is removed, because that file no longer exists.
         let file = format!("{}:", self.config_file().display());
         let problem = problem.map(|problem| {
-            let placed = problem.strip_prefix(&file).and_then(|place| place.split_once(": "));
+            let placed = problem.strip_prefix(&file).and_then(|rest| rest.split_once(": "));
             placed.map_or(problem, |(_, problem)| problem)
         });
         let problem =
@@ -258,9 +258,9 @@ mod tests {
     /// Trains runs with a program whose `train` executes `script` in the folder of the trials. Returns the outcome, and
     /// the reason of failure for each run.
     fn train(script: &str, runs: usize, jobs: usize) -> (Result<()>, Vec<(usize, Option<String>)>) {
-        let place = tempfile::tempdir().unwrap();
-        let program = place.path().join("program");
-        let text = format!("#!/bin/sh\ncd '{}'\n{script}\n", place.path().display());
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        let text = format!("#!/bin/sh\ncd '{}'\n{script}\n", dir.path().display());
         // A separate process writes the file, because a program still open for writing in this process cannot be
         // started.
         let writes = Command::new("sh")
@@ -268,10 +268,10 @@ mod tests {
             .args([text.as_str(), program.to_str().unwrap()])
             .status();
         assert!(writes.unwrap().success());
-        let mut runner = Runner::new(place.path(), TrialCommand::new(program), jobs).unwrap();
+        let mut runner = Runner::new(dir.path(), TrialCommand::new(program), jobs).unwrap();
         let run = |trial: usize| TrialRun {
             run: (trial, 0),
-            folder: RunFolder::at(place.path().join(trial.to_string())),
+            folder: RunFolder::at(dir.path().join(trial.to_string())),
             config: Config::default(),
             until: Some(7),
             data: None,

@@ -141,16 +141,15 @@ impl Stages {
                     return Agenda { trials, due };
                 }
                 let is_last = rung + 1 == self.rungs;
-                let places = if is_last { 1 } else { racing.len().div_ceil(self.eta) };
+                let kept = if is_last { 1 } else { racing.len().div_ceil(self.eta) };
                 let finite = |(trial, loss): (usize, Option<f64>)| {
                     Some((loss.filter(|loss| loss.is_finite())?, trial))
                 };
                 let mut ranked = losses.into_iter().filter_map(finite).collect::<Vec<_>>();
                 ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
                 // The current best continues from every rung; a replacement must be better at the end.
-                let continues = |&(place, trial): &(usize, usize)| {
-                    place < places || !is_last && Some(trial) == best_so_far
-                };
+                let continues =
+                    |&(rank, trial): &(usize, usize)| rank < kept || !is_last && Some(trial) == best_so_far;
                 let by_place = ranked.into_iter().map(|(_, trial)| trial).enumerate().filter(continues);
                 racing = by_place.map(|(_, trial)| trial).collect();
                 racing.sort_unstable();

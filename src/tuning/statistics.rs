@@ -20,10 +20,11 @@ pub fn last_spread(losses: &[f64]) -> Option<f64> {
     let last = losses.len().div_ceil(5).max(3);
     let last = &losses[losses.len().checked_sub(last)?..];
     let (middle, level) = ((last.len() - 1) as f64 / 2.0, mean(last));
-    let by_place = || last.iter().enumerate().map(|(place, loss)| (place as f64 - middle, loss - level));
-    let slope = by_place().map(|(place, loss)| place * loss).sum::<f64>()
-        / by_place().map(|(place, _)| place * place).sum::<f64>();
-    let squares = by_place().map(|(place, loss)| (loss - slope * place).powi(2)).sum::<f64>();
+    let by_place =
+        || last.iter().enumerate().map(|(position, loss)| (position as f64 - middle, loss - level));
+    let slope = by_place().map(|(position, loss)| position * loss).sum::<f64>()
+        / by_place().map(|(position, _)| position * position).sum::<f64>();
+    let squares = by_place().map(|(position, loss)| (loss - slope * position).powi(2)).sum::<f64>();
     // The line uses two degrees of freedom.
     Some((squares / (last.len() - 2) as f64).sqrt())
 }

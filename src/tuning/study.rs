@@ -20,7 +20,7 @@ use super::table;
 use super::trial::{Record, Run, Trial, ranked};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::files::{is_there, read_own, write_atomically};
+use crate::files::{has_entry, read_own, write_atomically};
 use crate::training::{Lock, RUNS, RunFolder, RunPath, data_fingerprint};
 
 /// The maximum number of interruptions of a run without a step in between, after which the run counts as failed.
@@ -125,13 +125,13 @@ impl Study {
     fn read_run(&mut self, run: Run) -> Result<()> {
         let folder = self.run_folder(run);
         let failure = failure(&folder);
-        if is_there(&failure) {
+        if has_entry(&failure) {
             let why = String::from_utf8_lossy(&read_own(&failure)?).trim().to_string();
             self.record(run, Some(Err(why)));
             return Ok(());
         }
         let mut record = None;
-        if is_there(folder.path()) {
+        if has_entry(folder.path()) {
             check_trial(&folder, &self.outline.trial_config(&self.configs[run.0], run.1))?;
             check_data(self.outline.data, data_fingerprint(&folder))?;
             record = Record::read(&folder)?.map(Ok);
@@ -229,7 +229,7 @@ impl Study {
         let path = self.folder.path();
         fs::remove_dir_all(path).map_err(|error| Error::io("remove", path, error))?;
         // The folder of unnamed runs was created by the program, so it is removed too, unless it holds other runs.
-        let _ = path.parent().filter(|place| place.ends_with(RUNS)).map(fs::remove_dir);
+        let _ = path.parent().filter(|parent| parent.ends_with(RUNS)).map(fs::remove_dir);
         Ok(())
     }
 

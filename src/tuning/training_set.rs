@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn counted_sequences_match_the_training_steps() {
-        let place = tempfile::tempdir().unwrap();
-        let text = place.path().join("text.txt");
+        let dir = tempfile::tempdir().unwrap();
+        let text = dir.path().join("text.txt");
         std::fs::write(&text, "to be or not to be, that is the question: ".repeat(17)).unwrap();
         let path = format!("data.path={:?}", text.to_str().unwrap());
         let streams = ["data.source=text", &path, "data.length=11"];

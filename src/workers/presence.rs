@@ -56,15 +56,15 @@ struct View {
 }
 
 impl Presence {
-    /// Announces this worker in a hidden folder next to `place`, and watches the others from now on. A step may take up
-    /// to `limit`. Worker 0 provides `place` and `remedy`, the advice for resuming after a worker has died.
+    /// Announces this worker in a hidden folder next to `run_path`, and watches the others from now on. A step may take up
+    /// to `limit`. Worker 0 provides `run_path` and `remedy`, the advice for resuming after a worker has died.
     ///
     /// # Errors
     /// Returns an error on every worker if one of them cannot write there or sees another folder.
-    pub fn begin(workers: &Workers, place: &Path, limit: Duration, remedy: String) -> Result<Self> {
+    pub fn begin(workers: &Workers, run_path: &Path, limit: Duration, remedy: String) -> Result<Self> {
         let made = workers.on_first(|| {
-            remove_left_behind(place);
-            let hidden = HiddenFolder::next_to(place, SHARED_PREFIX, "--run DIR")?;
+            remove_left_behind(run_path);
+            let hidden = HiddenFolder::next_to(run_path, SHARED_PREFIX, "--run DIR")?;
             let whole = hidden.path().canonicalize();
             Ok((whole.map_err(|error| Error::io("find", hidden.path(), error))?, hidden))
         })?;
@@ -118,8 +118,8 @@ impl View {
     /// Creates and locks this worker's file.
     fn create_file(&self, first_host: &str) -> Result<File> {
         let folder = self.parent();
-        let is_there = becomes_visible(|| self.folder.is_dir());
-        ensure(is_there, Error::Input, || {
+        let has_entry = becomes_visible(|| self.folder.is_dir());
+        ensure(has_entry, Error::Input, || {
             format!(
                 "does not see the files that worker 0 on {first_host} writes into `{folder}`; pass a folder \
                 shared by all machines with --run DIR"
@@ -237,9 +237,9 @@ impl View {
 }
 
 /// Waits until a file of another machine is visible; returns false after a timeout.
-fn becomes_visible(is_there: impl Fn() -> bool) -> bool {
+fn becomes_visible(has_entry: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
-    while !is_there() {
+    while !has_entry() {
         if begun.elapsed() > MAX_DELAY {
             return false;
         }
@@ -253,7 +253,7 @@ fn exit() {
     signal_hook::low_level::exit(1);
 }
 
-/// Removes the shared folders that killed workers left next to `place`, recognised by the lock on worker 0's file.
-pub fn remove_left_behind(place: &Path) {
-    remove_abandoned(place, SHARED_PREFIX, "0");
+/// Removes the shared folders that killed workers left next to `run_path`, recognised by the lock on worker 0's file.
+pub fn remove_left_behind(run_path: &Path) {
+    remove_abandoned(run_path, SHARED_PREFIX, "0");
 }

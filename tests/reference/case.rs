@@ -111,7 +111,7 @@ fn numbers<const N: usize, T>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> Ve
 }
 
 /// Runs a check with the fused and with the composed kernels.
-pub fn on_both_paths(check: impl Fn()) {
+pub fn on_both_backends(check: impl Fn()) {
     Kernels::Fused.run(&check);
     Kernels::Composed.run(&check);
 }

@@ -15,7 +15,7 @@ use causal_attention::weights::import::{Imported, import};
 use causal_attention::weights::native::{self, Tensors};
 
 use crate::CLOSE;
-use crate::case::{Case, on_both_paths};
+use crate::case::{Case, on_both_backends};
 
 /// Writes the files as transformers does: the checkpoint with or without the prefix `transformer.`, and the config. The
 /// case's tensors determine all keys of the config except the number of heads.
@@ -77,8 +77,8 @@ fn agrees<B: Backend>() {
 
 #[test]
 fn gpt2() {
-    on_both_paths(agrees::<NdArray>);
-    on_both_paths(agrees::<Flex>);
+    on_both_backends(agrees::<NdArray>);
+    on_both_backends(agrees::<Flex>);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use causal_attention::model::{NormPlacement, feed_forward::FeedForward};
 use causal_attention::ops::{Activation, Norm, NormKind, ScorePosition};
 
 use crate::CLOSE;
-use crate::case::{Case, on_both_paths};
+use crate::case::{Case, on_both_backends};
 use crate::heads::self_attention;
 
 /// The number of heads of PyTorch's layers, which no tensor of a case shows.
@@ -73,24 +73,24 @@ fn decoder_layer<B: Backend>(name: &str, placement: NormPlacement) {
 
 #[test]
 fn encoder_layer_pre_norm() {
-    on_both_paths(|| encoder_layer::<NdArray>("encoder_layer_pre_norm", NormPlacement::Pre));
-    on_both_paths(|| encoder_layer::<Flex>("encoder_layer_pre_norm", NormPlacement::Pre));
+    on_both_backends(|| encoder_layer::<NdArray>("encoder_layer_pre_norm", NormPlacement::Pre));
+    on_both_backends(|| encoder_layer::<Flex>("encoder_layer_pre_norm", NormPlacement::Pre));
 }
 
 #[test]
 fn encoder_layer_post_norm() {
-    on_both_paths(|| encoder_layer::<NdArray>("encoder_layer_post_norm", NormPlacement::Post));
-    on_both_paths(|| encoder_layer::<Flex>("encoder_layer_post_norm", NormPlacement::Post));
+    on_both_backends(|| encoder_layer::<NdArray>("encoder_layer_post_norm", NormPlacement::Post));
+    on_both_backends(|| encoder_layer::<Flex>("encoder_layer_post_norm", NormPlacement::Post));
 }
 
 #[test]
 fn decoder_layer_pre_norm() {
-    on_both_paths(|| decoder_layer::<NdArray>("decoder_layer_pre_norm", NormPlacement::Pre));
-    on_both_paths(|| decoder_layer::<Flex>("decoder_layer_pre_norm", NormPlacement::Pre));
+    on_both_backends(|| decoder_layer::<NdArray>("decoder_layer_pre_norm", NormPlacement::Pre));
+    on_both_backends(|| decoder_layer::<Flex>("decoder_layer_pre_norm", NormPlacement::Pre));
 }
 
 #[test]
 fn decoder_layer_post_norm() {
-    on_both_paths(|| decoder_layer::<NdArray>("decoder_layer_post_norm", NormPlacement::Post));
-    on_both_paths(|| decoder_layer::<Flex>("decoder_layer_post_norm", NormPlacement::Post));
+    on_both_backends(|| decoder_layer::<NdArray>("decoder_layer_post_norm", NormPlacement::Post));
+    on_both_backends(|| decoder_layer::<Flex>("decoder_layer_post_norm", NormPlacement::Post));
 }

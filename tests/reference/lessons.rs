@@ -9,7 +9,7 @@ use causal_attention::attention::mask::future;
 use causal_attention::attention::{StackedHeads, TrainableAttention, simple};
 
 use crate::CLOSE;
-use crate::case::{Case, on_both_paths};
+use crate::case::{Case, on_both_backends};
 
 /// A head from `weight.{prefix}query{suffix}` and the matching key and value.
 pub fn projection<B: Backend>(case: &Case, prefix: &str, suffix: &str) -> TrainableAttention<B> {
@@ -37,8 +37,8 @@ fn simple_attention() {
         let one = |query| simple::attend_from(x.clone(), query).unwrap().context;
         case.assert_close("expected.context", Tensor::stack::<2>((0..time).map(one).collect(), 0), CLOSE);
     }
-    on_both_paths(agrees::<NdArray>);
-    on_both_paths(agrees::<Flex>);
+    on_both_backends(agrees::<NdArray>);
+    on_both_backends(agrees::<Flex>);
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn trainable_attention() {
             case.assert_close("expected.causal_weights", causal.weights.squeeze_dim::<2>(0), CLOSE);
         }
     }
-    on_both_paths(agrees::<NdArray>);
-    on_both_paths(agrees::<Flex>);
+    on_both_backends(agrees::<NdArray>);
+    on_both_backends(agrees::<Flex>);
 }
 
 #[test]
@@ -90,8 +90,8 @@ fn causal_attention() {
         case.assert_close("expected.causal_weights", first(by_scores.weights), CLOSE);
         case.assert_close("expected.context", by_scores.context, CLOSE);
     }
-    on_both_paths(agrees::<NdArray>);
-    on_both_paths(agrees::<Flex>);
+    on_both_backends(agrees::<NdArray>);
+    on_both_backends(agrees::<Flex>);
 }
 
 #[test]
@@ -109,6 +109,6 @@ fn multi_head_wrapper() {
         case.assert_close("expected.context", stacked.forward(x.clone()).unwrap(), CLOSE);
         case.assert_close("expected.context", stacked.to_split().forward(x).unwrap(), CLOSE);
     }
-    on_both_paths(agrees::<NdArray>);
-    on_both_paths(agrees::<Flex>);
+    on_both_backends(agrees::<NdArray>);
+    on_both_backends(agrees::<Flex>);
 }

@@ -11,13 +11,13 @@ use causal_attention::role::ParamRoles;
 use causal_attention::training::Optimizer;
 
 use crate::CLOSE;
-use crate::case::{Case, on_both_paths};
+use crate::case::{Case, on_both_backends};
 use crate::heads::fused_attention;
 
 #[test]
 fn one_layer_decoder() {
-    on_both_paths(agrees::<Autodiff<NdArray>>);
-    on_both_paths(agrees::<Autodiff<Flex>>);
+    on_both_backends(agrees::<Autodiff<NdArray>>);
+    on_both_backends(agrees::<Autodiff<Flex>>);
 }
 
 /// The mean loss of a batch of sequences, `[batch, length + 1]`.

@@ -8,7 +8,7 @@ use causal_attention::ops::{ScorePosition, rotate};
 use causal_attention::position::{Alibi, Direction, Rotary, alibi, relative::bucket, sinusoids};
 
 use crate::CLOSE;
-use crate::case::{Case, on_both_paths};
+use crate::case::{Case, on_both_backends};
 
 /// The T5 bucket settings of the case, which its tensors do not contain.
 const BUCKETS: usize = 16;
@@ -52,6 +52,6 @@ fn positions() {
         let buckets = Tensor::<B, 2, Int>::from_data(TensorData::new(buckets, [time, time]), &device);
         case.assert_close("expected.relative_buckets", buckets.float(), 0.0);
     }
-    on_both_paths(agrees::<NdArray>);
-    on_both_paths(agrees::<Flex>);
+    on_both_backends(agrees::<NdArray>);
+    on_both_backends(agrees::<Flex>);
 }

@@ -72,9 +72,9 @@ macro_rules! choices {
 
 /// The keys of a section that a config does not use, each with a noun phrase for the configs that use it.
 #[derive(Debug, Default)]
-pub struct Unread(BTreeMap<&'static str, String>);
+pub struct UnusedKeys(BTreeMap<&'static str, String>);
 
-impl Unread {
+impl UnusedKeys {
     /// Adds the keys that other choices of the key `name` use but the `chosen` one does not.
     pub fn other_choices<C: Choice>(&mut self, name: &str, chosen: C) -> &mut Self {
         for key in C::all().iter().flat_map(|choice| choice.keys()) {
@@ -124,15 +124,15 @@ mod tests {
     }
 
     #[test]
-    fn unread_keys_name_the_choice_that_reads_them() {
-        let unread = |way| {
-            let mut unread = Unread::default();
-            unread.other_choices("way", way).unless(false, &["stops", "end"], "travellers");
-            ["speed", "stops", "end", "start"].map(|key| unread.readers(key).unwrap_or_default().to_string())
+    fn unused_keys_name_the_choice_that_uses_them() {
+        let unused = |way| {
+            let mut unused = UnusedKeys::default();
+            unused.other_choices("way", way).unless(false, &["stops", "end"], "travellers");
+            ["speed", "stops", "end", "start"].map(|key| unused.readers(key).unwrap_or_default().to_string())
         };
         let speed = "`way` = \"detour\" or \"round\"";
-        assert_eq!(unread(Way::Plain), [speed, "`way` = \"detour\"", "travellers", ""]);
-        assert_eq!(unread(Way::Detour), ["", "travellers", "travellers", ""]);
-        assert_eq!(unread(Way::Round), ["", "`way` = \"detour\"", "travellers", ""]);
+        assert_eq!(unused(Way::Plain), [speed, "`way` = \"detour\"", "travellers", ""]);
+        assert_eq!(unused(Way::Detour), ["", "travellers", "travellers", ""]);
+        assert_eq!(unused(Way::Round), ["", "`way` = \"detour\"", "travellers", ""]);
     }
 }

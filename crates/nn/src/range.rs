@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
-use crate::choice::Unread;
+use crate::choice::UnusedKeys;
 use crate::error::{Error, Result};
 
 /// The largest integer that TOML can represent.
@@ -144,8 +144,8 @@ pub trait Section: Default {
     fn ranges(&self) -> Vec<Ranged>;
 
     /// Returns the keys that have no effect because of the values of other keys.
-    fn unread(&self) -> Unread {
-        Unread::default()
+    fn unused_keys(&self) -> UnusedKeys {
+        UnusedKeys::default()
     }
 
     /// Checks every number, and fails on the first one outside its range.

@@ -1,7 +1,9 @@
 //! `attention`: for one sequence, the attention map of one head per layer, large and labelled.
 
 use crate::draw::color::MUTED;
-use crate::draw::{HEADING, HeatMap, MARGIN, Picture, Place, Rect, Text, TokenAxis, WIDTH, WeightScale};
+use crate::draw::{
+    Coordinates, HEADING, HeatMap, MARGIN, Picture, Rect, Text, TokenAxis, WIDTH, WeightScale,
+};
 use crate::numbers::counted;
 use crate::reading::{Layer, Reading};
 
@@ -116,7 +118,7 @@ pub(crate) fn shown<'a>(layers: &'a [Layer<'_>]) -> &'a str {
 impl Layer<'_> {
     /// Writes the shown head's name and note above a panel of `width` that starts at `left`. The text is indented by
     /// `indent`, or by less if it needs the space.
-    pub(crate) fn draw_title(&self, picture: &mut Picture, (left, y): Place, indent: f64, width: f64) {
+    pub(crate) fn draw_title(&self, picture: &mut Picture, (left, y): Coordinates, indent: f64, width: f64) {
         let (name, note) = (Text::new(13.0).bold(), Text::new(11.5).color(MUTED));
         let text = name.fit(&self.name, width);
         let after = name.width(&text) + 8.0;

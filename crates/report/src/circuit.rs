@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use plotters::style::RGBColor;
 
 use crate::draw::color::{BACKGROUND, BLUE, GREEN, INK, MUTED, VERMILION, mix, pale};
-use crate::draw::{HEADING, MARGIN, Picture, Place, Rect, Text, WIDTH};
+use crate::draw::{Coordinates, HEADING, MARGIN, Picture, Rect, Text, WIDTH};
 use crate::numbers::{counted, signed};
 
 /// The size of a box, and the vertical space between layers.
@@ -109,15 +109,15 @@ impl Circuit {
         for boxes in &levels {
             boxes.iter().for_each(|&(component, area)| self.draw_component(&mut picture, component, area));
             let (first, area) = boxes[0];
-            let place = (MARGIN, area.center().1);
-            picture.text(&format!("layer {}", first.layer), place, &Text::new(12.0).color(MUTED));
+            let origin = (MARGIN, area.center().1);
+            picture.text(&format!("layer {}", first.layer), origin, &Text::new(12.0).color(MUTED));
         }
         let mut left = MARGIN;
         for (_, name, color) in INPUTS {
-            let look = Text::new(12.0);
+            let style = Text::new(12.0);
             picture.line(&[(left, TOP - 16.0), (left + 22.0, TOP - 16.0)], color, 3.0);
-            picture.text(&format!("via {name}"), (left + 28.0, TOP - 16.0), &look);
-            left += 28.0 + look.width(&format!("via {name}")) + 20.0;
+            picture.text(&format!("via {name}"), (left + 28.0, TOP - 16.0), &style);
+            left += 28.0 + style.width(&format!("via {name}")) + 20.0;
         }
         picture
     }
@@ -133,19 +133,19 @@ impl Circuit {
             let is_upper = !matches!(component.id, ComponentId::Head(_)) && has_cross(component.layer);
             levels.entry((component.layer, is_upper)).or_default().push(component);
         }
-        let most = levels.values().map(Vec::len).max().unwrap_or(1).min(MAX_BOXES_PER_ROW) as f64;
-        let across = (WIDTH - 2.0 * MARGIN - NAMES_WIDTH) / most;
+        let max_boxes = levels.values().map(Vec::len).max().unwrap_or(1).min(MAX_BOXES_PER_ROW) as f64;
+        let across = (WIDTH - 2.0 * MARGIN - NAMES_WIDTH) / max_boxes;
         let (width, height) = (BOX_SIZE.0.min(across - 12.0), BOX_SIZE.1);
         let (mut placed, mut top) = (Vec::new(), TOP + 24.0);
         // The last layer is on top: the residual stream flows upwards.
         for mut components in levels.into_values().rev() {
             components.sort_by_key(|component| component.id);
-            let area = |place: usize| {
-                let (row, column) = ((place / MAX_BOXES_PER_ROW) as f64, (place % MAX_BOXES_PER_ROW) as f64);
+            let area = |index: usize| {
+                let (row, column) = ((index / MAX_BOXES_PER_ROW) as f64, (index % MAX_BOXES_PER_ROW) as f64);
                 let left = MARGIN + NAMES_WIDTH + (column + 0.5) * across - width / 2.0;
                 Rect { left, top: top + row * (height + ROW_GAP), width, height }
             };
-            let boxes = components.into_iter().enumerate().map(|(place, component)| (component, area(place)));
+            let boxes = components.into_iter().enumerate().map(|(index, component)| (component, area(index)));
             let boxes: Vec<_> = boxes.collect();
             top = boxes[boxes.len() - 1].1.bottom() + LAYER_GAP;
             placed.push(boxes);
@@ -163,12 +163,12 @@ impl Circuit {
         let area = |(layer, id): (usize, ComponentId)| {
             Some(boxes.iter().find(|(component, _)| (component.layer, component.id) == (layer, id))?.1)
         };
-        for (place, (input, _, color)) in INPUTS.into_iter().enumerate() {
+        for (index, (input, _, color)) in INPUTS.into_iter().enumerate() {
             for edge in self.edges.iter().filter(|edge| edge.input == input) {
                 let (Some(from), Some(to)) = (area(edge.from), area(edge.to)) else { continue };
-                let aside = (place as f64 - 1.0) * from.width / 4.0;
-                let start: Place = (from.center().0 + aside, from.top);
-                let end: Place = (to.center().0 + aside, to.bottom());
+                let aside = (index as f64 - 1.0) * from.width / 4.0;
+                let start: Coordinates = (from.center().0 + aside, from.top);
+                let end: Coordinates = (to.center().0 + aside, to.bottom());
                 let share = self.share(edge.rise);
                 picture.line(&[start, end], color, 1.0 + 4.0 * share);
                 picture.dot(end, 3.0 + 2.0 * share, color);
@@ -187,16 +187,16 @@ impl Circuit {
             ComponentId::CrossHead(head) => format!("cross head {head}"),
             ComponentId::FeedForward => "feed-forward".to_string(),
         };
-        let looks = [Text::new(13.0).bold(), Text::new(10.5), Text::new(10.5).color(INK)];
+        let styles = [Text::new(13.0).bold(), Text::new(10.5), Text::new(10.5).color(INK)];
         let width = area.width - 8.0;
         // The picture's note explains the number, so a narrow box shows it alone.
         let rise = signed(*rise, 2);
         let rise = [format!("{rise} nats if ablated"), format!("{rise} nats")];
-        let rise = rise.into_iter().find(|rise| looks[2].width(rise) <= width).unwrap_or_default();
-        for (line, (text, look)) in [name, kinds.join(", "), rise].iter().zip(looks).enumerate() {
-            let place = (area.center().0, area.top + 13.0 + 16.0 * line as f64);
-            let look = look.shrunk(text, width, 8.0);
-            picture.text(&look.fit(text, width), place, &look.centered());
+        let rise = rise.into_iter().find(|rise| styles[2].width(rise) <= width).unwrap_or_default();
+        for (line, (text, style)) in [name, kinds.join(", "), rise].iter().zip(styles).enumerate() {
+            let origin = (area.center().0, area.top + 13.0 + 16.0 * line as f64);
+            let style = style.shrunk(text, width, 8.0);
+            picture.text(&style.fit(text, width), origin, &style.centered());
         }
     }
 }

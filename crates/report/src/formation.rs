@@ -81,7 +81,7 @@ pub fn picture(loss: &LossCurve, kinds: &[ScoreKind], scored: &[ScoredStep]) -> 
     let color = |layer: usize| line_color(0.12 + 0.88 * layer as f64 / (layers - 1).max(1) as f64);
     // The moments at which heads form cross all panels, but not the titles between them.
     for (leading, step) in panels.iter().filter_map(|(_, curves)| Some((&curves[0], curves[0].formed?))) {
-        let (at, _) = top.place(step, 0.0);
+        let (at, _) = top.point(step, 0.0);
         for area in (0..panels.len()).map(panel).chain([top.area]) {
             picture.dashed((at, area.top), (at, area.bottom()), color(leading.layer), 1.0);
         }
@@ -119,7 +119,7 @@ fn names(
 ) {
     const LINE_HEIGHT: f64 = 14.0;
     // Each name with the height at which its curve ends and the height of its label.
-    let ends = curves.iter().map(|curve| (curve, chart.place(0.0, curve.last).1));
+    let ends = curves.iter().map(|curve| (curve, chart.point(0.0, curve.last).1));
     let mut names: Vec<(&ScoreCurve, f64, f64)> = ends.map(|(curve, end)| (curve, end, end)).collect();
     names.sort_by(|a, b| a.1.total_cmp(&b.1));
     for i in 1..names.len() {

@@ -30,15 +30,15 @@ pub fn picture(
     heads: &[Vec<HeadScores>],
 ) -> Option<Picture> {
     let scores = known_kinds(kinds, heads);
-    let most = heads.iter().map(Vec::len).max()?.max(1);
-    let columns = if most <= 4 { 3 } else { 2 }.min(scores.len());
+    let max_heads = heads.iter().map(Vec::len).max()?.max(1);
+    let columns = if max_heads <= 4 { 3 } else { 2 }.min(scores.len());
     if columns == 0 {
         return None;
     }
     let panel = (WIDTH - 2.0 * MARGIN) / columns as f64;
-    let width = ((panel - LEFT - BAR_WIDTH) / most as f64).min(MAX_CELL_WIDTH).floor().max(2.0);
+    let width = ((panel - LEFT - BAR_WIDTH) / max_heads as f64).min(MAX_CELL_WIDTH).floor().max(2.0);
     let height = if width >= MIN_VALUE_CELL { 26.0 } else { width.min(20.0) };
-    let cells = (width * most as f64, height * heads.len() as f64);
+    let cells = (width * max_heads as f64, height * heads.len() as f64);
     let row = ABOVE + cells.1.max(MIN_BAR_HEIGHT) + BELOW;
 
     let all = heads.iter().map(Vec::len).sum();
@@ -51,11 +51,11 @@ pub fn picture(
         let (left, top) =
             (MARGIN + (i % columns) as f64 * panel + LEFT, HEADING + (i / columns) as f64 * row);
         let area = Rect { left, top: top + ABOVE, width: cells.0, height: cells.1 };
-        let places = || (0..heads.len()).flat_map(|layer| (0..most).map(move |head| (layer, head)));
+        let positions = || (0..heads.len()).flat_map(|layer| (0..max_heads).map(move |head| (layer, head)));
         let value = |(layer, head): (usize, usize)| {
             heads[layer].get(head)?.get(score).filter(|value| value.is_finite())
         };
-        let known = || places().filter_map(|place| Some((place, value(place)?)));
+        let known = || positions().filter_map(|position| Some((position, value(position)?)));
         let text = match known().max_by(|a, b| a.1.total_cmp(&b.1)) {
             // Wide cells show their values, so the title does not repeat the highest one.
             Some(((layer, head), highest)) if width < MIN_VALUE_CELL => {
@@ -65,11 +65,11 @@ pub fn picture(
         };
         picture.panel_name(score.name, &text, (left, top + 10.0), panel - LEFT - 8.0);
 
-        let values = places().map(value).collect();
-        let map = HeatMap { positions: [heads.len(), most], bins: [1, 1], values };
+        let values = positions().map(value).collect();
+        let map = HeatMap { positions: [heads.len(), max_heads], bins: [1, 1], values };
         let range = range(score, known().map(|(_, value)| value));
         map.draw(&mut picture, area, range, score.digits, "–");
-        labels(&mut picture, area, heads.len(), most);
+        labels(&mut picture, area, heads.len(), max_heads);
         let bar = Rect { left: area.right() + 8.0, width: 10.0, height: cells.1.max(MIN_BAR_HEIGHT), ..area };
         color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));
     }
@@ -94,15 +94,15 @@ pub(crate) fn range(score: &ScoreKind, values: impl Iterator<Item = f64> + Clone
 
 /// Labels layers and heads with their numbers, and skips numbers if the cells are too small for all of them.
 fn labels(picture: &mut Picture, area: Rect, layers: usize, heads: usize) {
-    let look = Text::new(LABEL_SIZE).color(MUTED);
+    let style = Text::new(LABEL_SIZE).color(MUTED);
     let (width, height) = (area.width / heads as f64, area.height / layers as f64);
     for layer in (0..layers).step_by(stride_of(height, 13.0)) {
         let y = area.top + (layer as f64 + 0.5) * height;
-        picture.text(&layer.to_string(), (area.left - 6.0, y), &look.right());
+        picture.text(&layer.to_string(), (area.left - 6.0, y), &style.right());
     }
     for head in (0..heads).step_by(stride_of(width, 13.0)) {
         let x = area.left + (head as f64 + 0.5) * width;
-        picture.text(&head.to_string(), (x, area.bottom() + 9.0), &look.centered());
+        picture.text(&head.to_string(), (x, area.bottom() + 9.0), &style.centered());
     }
     let title = Text::new(11.0).centered();
     let (x, y) = area.center();

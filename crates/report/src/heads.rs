@@ -30,9 +30,10 @@ const MIN_CONTENT_HEIGHT: f64 = 150.0;
 
 /// Draws the maps of all heads over one sequence, layer by layer; with an encoder, for each kind of attention.
 pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
-    let most = layers.iter().map(|layer| layer.heads.len()).max().unwrap_or(1).max(1);
-    let has_two_rows = most > MAX_HEADS_PER_SINGLE_ROW && layers.len() <= MAX_LAYERS_IN_TWO_ROWS;
-    let columns = most.div_ceil(most.div_ceil(MAX_HEADS_PER_ROW).max(1 + usize::from(has_two_rows)));
+    let max_heads = layers.iter().map(|layer| layer.heads.len()).max().unwrap_or(1).max(1);
+    let has_two_rows = max_heads > MAX_HEADS_PER_SINGLE_ROW && layers.len() <= MAX_LAYERS_IN_TWO_ROWS;
+    let columns =
+        max_heads.div_ceil(max_heads.div_ceil(MAX_HEADS_PER_ROW).max(1 + usize::from(has_two_rows)));
     let widest = (TOTAL_THUMBNAIL_HEIGHT / layers.len().max(1) as f64)
         .clamp(MAX_THUMBNAIL_WIDTH_OF_MANY_LAYERS, MAX_THUMBNAIL_WIDTH);
     let names = if reading.source.is_some() { LAYER_AND_KIND_WIDTH } else { LAYER_NAME_WIDTH };
@@ -42,7 +43,7 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         let [queries, keys] = layer.tokens.map(<[String]>::len);
         (side * queries as f64 / keys as f64).clamp(side / 4.0, side * 2.0).floor()
     };
-    let rows = most.div_ceil(columns) as f64;
+    let rows = max_heads.div_ceil(columns) as f64;
     let heights: Vec<f64> =
         layers.iter().map(|layer| rows * (HEAD_LABEL_HEIGHT + height_of(layer)) + GAP).collect();
     let content = heights.iter().sum::<f64>().max(MIN_CONTENT_HEIGHT);
@@ -65,7 +66,7 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let maps: Vec<Vec<HeatMap>> = layers.iter().map(maps).collect();
     let scale = WeightScale::of(maps.iter().flatten());
     let (number, pitch) = (Text::new(9.5).color(MUTED), side + GAP);
-    let (word, every) = labels(most - 1, pitch, &number);
+    let (word, every) = labels(max_heads - 1, pitch, &number);
     let mut top = HEADING;
     for ((layer, maps), layer_height) in layers.iter().zip(&maps).zip(&heights) {
         let kind = if reading.source.is_some() { layer.kind.name() } else { "" };
@@ -91,16 +92,16 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
 
 /// Returns the word before the numbers of heads, up to the `last`, and the stride at which heads are numbered. The word
 /// is dropped first if there is too little space; then the stride widens.
-fn labels(last: usize, pitch: f64, look: &Text) -> (&'static str, usize) {
-    let width = |label: &str| look.width(label) + 4.0;
+fn labels(last: usize, pitch: f64, style: &Text) -> (&'static str, usize) {
+    let width = |label: &str| style.width(label) + 4.0;
     let word = if width(&format!("head {last}")) <= pitch { "head " } else { "" };
     (word, stride_of(pitch, width(&format!("{word}{last}"))))
 }
 
 /// Draws the name of a layer, and below it the kind of its attention, one word per line.
-fn name_layer(picture: &mut Picture, layer: usize, kind: &str, top: f64, look: &Text) {
+fn name_layer(picture: &mut Picture, layer: usize, kind: &str, top: f64, style: &Text) {
     picture.text(&format!("layer {layer}"), (MARGIN, top + 6.0), &Text::new(12.0).bold());
     for (line, word) in kind.split_whitespace().enumerate() {
-        picture.text(word, (MARGIN, top + 22.0 + line as f64 * 12.0), look);
+        picture.text(word, (MARGIN, top + 22.0 + line as f64 * 12.0), style);
     }
 }

@@ -42,8 +42,8 @@ pub fn picture(
 
     let drawn = |value: f64| if is_above_floor { value.max(MIN_DISTANCE_FROM_FLOOR) } else { value };
     let all = panels.iter().flat_map(|panel| panel.curves.iter().flat_map(|(_, points)| points));
-    let places = all.map(|&(_, value)| if is_above_floor { drawn(value).log10() } else { value });
-    let range = Interval::of(places).map_or(Interval::new(0.0, 1.0), |range| range.padded(0.05, 0.05));
+    let heights = all.map(|&(_, value)| if is_above_floor { drawn(value).log10() } else { value });
+    let range = Interval::of(heights).map_or(Interval::new(0.0, 1.0), |range| range.padded(0.05, 0.05));
     let (words, scale) = match is_above_floor {
         true => ("loss above the floor (nats)", Scale::Logarithmic),
         false => ("loss (nats per token)", Scale::Linear),

@@ -49,9 +49,9 @@ pub mod study;
 pub mod token_matrix;
 
 pub use draw::{
-    Axis, HEADING, HeatMap, Interval, LineChart, MARGIN, Mark, Outcome, Picture, PictureFormat, Place, Rect,
-    Scale, Series, Step, Style, Text, TokenAxis, TokenStrip, WIDTH, WeightScale, color, color_bar, legend,
-    round_up,
+    Axis, Coordinates, HEADING, HeatMap, Interval, LineChart, MARGIN, Mark, Outcome, Picture, PictureFormat,
+    Rect, Scale, Series, Step, Style, Text, TokenAxis, TokenStrip, WIDTH, WeightScale, color, color_bar,
+    legend, round_up,
 };
 pub use error::{Error, Result};
 pub use loss::LossCurve;

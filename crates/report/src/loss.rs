@@ -154,8 +154,8 @@ impl LossCurve {
         let named = chart.named().into_iter().chain(rates.iter().flat_map(|rates| &rates.series));
         legend(&mut picture, (chart.area.left, HEADING + 8.0), named);
         if !self.all().any(|point| point.value.is_finite()) {
-            let look = Text::new(14.0).color(MUTED).centered();
-            picture.text("no step was logged", chart.area.center(), &look);
+            let style = Text::new(14.0).color(MUTED).centered();
+            picture.text("no step was logged", chart.area.center(), &style);
         }
         picture
     }
@@ -167,7 +167,7 @@ impl LossCurve {
         let every = Interval { start: 0.0, end: self.epoch_ends.len() as f64 };
         let every = every.ticks((area.width / 34.0) as usize);
         let every = every.get(1).map_or(1.0, |tick| tick.max(1.0)) as usize;
-        let (look, above) = (Text::new(LABEL_SIZE).color(MUTED), area.top - 12.0);
+        let (style, above) = (Text::new(LABEL_SIZE).color(MUTED), area.top - 12.0);
         for (i, end) in self.epoch_ends.iter().enumerate() {
             let x = area.left + chart.x.at(*end as f64) * area.width;
             let is_labelled = (i + 1) % every == 0;
@@ -175,13 +175,13 @@ impl LossCurve {
                 picture.line(&[(x, area.top), (x, area.bottom())], GRID, 0.75);
             }
             if is_labelled {
-                picture.text(&(i + 1).to_string(), (x, above), &look.centered());
+                picture.text(&(i + 1).to_string(), (x, above), &style.centered());
             }
             if i + 1 == every {
                 // The word precedes the first number, outside the chart if there is too little room.
                 let fits = x - area.left > 62.0;
-                let (place, look) = if fits { (area.left, look) } else { (area.left - 10.0, look.right()) };
-                picture.text("epoch", (place, above), &look);
+                let (x, style) = if fits { (area.left, style) } else { (area.left - 10.0, style.right()) };
+                picture.text("epoch", (x, above), &style);
             }
         }
     }

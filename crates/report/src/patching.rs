@@ -64,12 +64,12 @@ impl Patching {
             let map = HeatMap { positions: [values.len() / columns, columns], bins: [1, 1], values };
             map.draw(&mut picture, area, range, 2, "–");
         };
-        let rows = |rows: &[Vec<f64>], most: usize| {
-            let row = |row: &Vec<f64>| (0..most).map(|at| row.get(at).copied()).collect::<Vec<_>>();
+        let rows = |rows: &[Vec<f64>], max_heads: usize| {
+            let row = |row: &Vec<f64>| (0..max_heads).map(|at| row.get(at).copied()).collect::<Vec<_>>();
             rows.iter().rev().flat_map(row).collect()
         };
         map(stream, self.tokens.len(), rows(&self.stream, self.tokens.len()));
-        map(heads, layout.most, rows(&self.heads, layout.most));
+        map(heads, layout.max_heads, rows(&self.heads, layout.max_heads));
         map(feed_forward, 1, self.feed_forward.iter().rev().map(|&share| Some(share)).collect());
 
         self.draw_names(&mut picture, &layout);
@@ -99,23 +99,23 @@ impl Patching {
 
     /// Draws the names of the maps, of their rows, and of the heads.
     fn draw_names(&self, picture: &mut Picture, layout: &Layout) {
-        let Layout { stream, heads, feed_forward, row, cell, most } = *layout;
+        let Layout { stream, heads, feed_forward, row, cell, max_heads } = *layout;
         let depth = |depth: usize| match depth {
             0 => "embedding".to_string(),
             depth => format!("after layer {}", depth - 1),
         };
-        let look = Text::new(10.0).color(MUTED);
+        let style = Text::new(10.0).color(MUTED);
         let mut name_rows = |area: Rect, count: usize, name: &dyn Fn(usize) -> String| {
             for at in (0..count).step_by(stride_of(row, 13.0)) {
-                let place = (area.left - 8.0, area.bottom() - (at as f64 + 0.5) * row);
-                picture.text(&name(at), place, &look.right());
+                let origin = (area.left - 8.0, area.bottom() - (at as f64 + 0.5) * row);
+                picture.text(&name(at), origin, &style.right());
             }
         };
         name_rows(stream, self.stream.len(), &depth);
         name_rows(heads, self.heads.len(), &|layer| format!("layer {layer}"));
-        for head in (0..most).step_by(stride_of(cell, 16.0)) {
-            let place = (heads.left + (head as f64 + 0.5) * cell, heads.bottom() + 9.0);
-            picture.text(&head.to_string(), place, &look.centered());
+        for head in (0..max_heads).step_by(stride_of(cell, 16.0)) {
+            let origin = (heads.left + (head as f64 + 0.5) * cell, heads.bottom() + 9.0);
+            picture.text(&head.to_string(), origin, &style.centered());
         }
         picture.text("head", (heads.center().0, heads.bottom() + 24.0), &Text::new(11.0).centered());
         let above = |area: Rect| (area.left, area.top - 12.0);
@@ -134,7 +134,7 @@ struct Layout {
     row: f64,
     cell: f64,
     /// The largest number of heads in a layer.
-    most: usize,
+    max_heads: usize,
 }
 
 impl Layout {
@@ -143,12 +143,12 @@ impl Layout {
         let left = MARGIN + LEFT;
         let height = row * found.stream.len() as f64;
         let stream = Rect { left, top: HEADING + NAME_HEIGHT, width: MAPS_WIDTH, height };
-        let most = found.heads.iter().map(Vec::len).max().unwrap_or(1).max(1);
-        let cell = ((MAPS_WIDTH - GAP - MAX_CELL_WIDTH) / most as f64).clamp(1.0, MAX_CELL_WIDTH);
+        let max_heads = found.heads.iter().map(Vec::len).max().unwrap_or(1).max(1);
+        let cell = ((MAPS_WIDTH - GAP - MAX_CELL_WIDTH) / max_heads as f64).clamp(1.0, MAX_CELL_WIDTH);
         let top = stream.bottom() + axis.depth() + NAME_HEIGHT + 12.0;
-        let (width, height) = (cell * most as f64, row * found.heads.len() as f64);
+        let (width, height) = (cell * max_heads as f64, row * found.heads.len() as f64);
         let heads = Rect { left, top, width, height };
         let (left, width) = (heads.right() + GAP, cell.clamp(MIN_VALUE_CELL, MAX_CELL_WIDTH));
-        Self { stream, heads, feed_forward: Rect { left, width, ..heads }, row, cell, most }
+        Self { stream, heads, feed_forward: Rect { left, width, ..heads }, row, cell, max_heads }
     }
 }

@@ -39,11 +39,11 @@ pub(crate) fn axis_of_losses(is_above_floor: bool, losses: impl Iterator<Item = 
         true => ("loss above the floor (nats)", Scale::Logarithmic),
         false => ("validation loss (nats)", Scale::Linear),
     };
-    let place = |loss: f64| if is_above_floor { loss.log10() } else { loss };
-    let mut places: Vec<f64> = losses.map(place).filter(|place| place.is_finite()).collect();
-    places.sort_by(f64::total_cmp);
-    let low = places.first().copied().unwrap_or(0.0);
-    let high = quantile(&places, 0.98).unwrap_or(1.0);
+    let height = |loss: f64| if is_above_floor { loss.log10() } else { loss };
+    let mut heights: Vec<f64> = losses.map(height).filter(|height| height.is_finite()).collect();
+    heights.sort_by(f64::total_cmp);
+    let low = heights.first().copied().unwrap_or(0.0);
+    let high = quantile(&heights, 0.98).unwrap_or(1.0);
     Axis::new(title, Interval::new(low, high).padded(0.06, 0.06), scale)
 }
 

@@ -45,10 +45,10 @@ impl TokenMatrix<'_> {
         let bar = Rect { left: area.right() + 10.0, width: 12.0, height: all.max(90.0), ..area };
         let below = (area.bottom() + axis.depth()).max(bar.bottom()) + MARGIN;
         let mut picture = Picture::new(name, below, title, note);
-        let look = Text::new(10.0).right();
+        let style = Text::new(10.0).right();
         for (row, (name, _)) in rows.iter().enumerate().step_by(stride_of(height, 12.0)) {
-            let place = (area.left - 8.0, area.top + (row as f64 + 0.5) * height);
-            picture.text(&look.fit(name, ROW_NAMES_WIDTH - 8.0), place, &look);
+            let origin = (area.left - 8.0, area.top + (row as f64 + 0.5) * height);
+            picture.text(&style.fit(name, ROW_NAMES_WIDTH - 8.0), origin, &style);
         }
         let values: Vec<Vec<f64>> = rows.iter().map(|(_, row)| row[..tokens.len()].to_vec()).collect();
         picture.image(area, move |across, down| {

@@ -139,8 +139,9 @@ pub(super) fn decoder<B: Backend>(config: &ModelConfig, device: &B::Device) -> R
 /// Returns sequences that count in different steps, with padding at the end of the last one.
 fn batch() -> Batch {
     let token = |row: usize, time: usize| ((row + time * (row + 2)) % VOCAB) as u32;
-    let tokens =
-        |ahead: usize| (0..ROWS * TIME).map(|place| token(place / TIME, place % TIME + ahead)).collect();
+    let tokens = |ahead: usize| {
+        (0..ROWS * TIME).map(|position| token(position / TIME, position % TIME + ahead)).collect()
+    };
     let mut roles = vec![Role::Undetermined; ROWS * TIME];
     roles[ROWS * TIME - 7..].fill(Role::Padding);
     Batch { rows: ROWS, time: TIME, inputs: tokens(0), targets: tokens(1), roles, source: None }

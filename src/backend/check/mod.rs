@@ -218,8 +218,8 @@ mod tests {
         };
         assert_eq!(wrong_in(&|found| &mut found.logits), ["logits"]);
         assert_eq!(wrong_in(&|found| &mut found.loss), ["loss"]);
-        for (place, (name, _)) in start.iter().enumerate() {
-            let step = wrong_in(&|found| &mut found.updates[place].1);
+        for (index, (name, _)) in start.iter().enumerate() {
+            let step = wrong_in(&|found| &mut found.updates[index].1);
             assert_eq!(step, [format!("optimizer step of {name}")]);
         }
         let of_table = wrong_in(&|found| &mut found.gradients[0].1);

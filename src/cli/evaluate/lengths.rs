@@ -39,12 +39,12 @@ fn error(length: usize, problem: &dyn Display) -> Error {
 /// Checks that a model can read all lengths, and that they are in ascending order.
 fn check_lengths(lengths: &[usize], description: &native::Description) -> Result<()> {
     let native::Description { model, sizes } = description;
-    let most = match model.architecture {
+    let max_length = match model.architecture {
         Architecture::Decoder => model.position.max_positions(sizes.context, model.largest_position),
         Architecture::OneLayer | Architecture::EncoderDecoder => None,
     };
     for (index, &length) in lengths.iter().enumerate() {
-        let problem = match most {
+        let problem = match max_length {
             _ if model.architecture == Architecture::EncoderDecoder => {
                 "not available for an encoder-decoder, whose source has a length of its own; omit it"
                     .to_string()
@@ -53,8 +53,8 @@ fn check_lengths(lengths: &[usize], description: &native::Description) -> Result
             _ if index > 0 && length <= lengths[index - 1] => {
                 "lengths must be unique and in ascending order, e.g. 64,128,256".to_string()
             }
-            Some(most) if length > most => format!(
-                "the model has {} positions, which end at {most}; use a length of at most {most}, or train with \
+            Some(max_length) if length > max_length => format!(
+                "the model has {} positions, which end at {max_length}; use a length of at most {max_length}, or train with \
                  another `model.position`",
                 model.position
             ),

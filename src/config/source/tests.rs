@@ -48,7 +48,7 @@ fn origin_of_value_is_its_written_line() {
     let text = "[training]\nprecision = \"f16\"\nwarmup = 8\nlearning_rate = 1e-3\n";
     let written = Written::parse(text, Some(Path::new("a.toml"))).unwrap();
     let line = |key: &str, value: &str| match written.origin_of_value(key, value) {
-        Some(Origin::File(place)) => place.line,
+        Some(Origin::File(location)) => location.line,
         _ => None,
     };
     assert_eq!(line("training.precision", "f16"), Some(2));

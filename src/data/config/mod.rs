@@ -2,7 +2,7 @@
 
 mod choice;
 mod table;
-mod unread;
+mod unused;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

@@ -9,8 +9,8 @@
 //!   ? ? ↑ ? ? ? ↑ ↑ ↑ ↑ ↑      the sum follows from the numbers
 //! ```
 //!
-//! **Mechanism of a solved model:** for each digit of the sum, heads fetch the two digits of the same place value, and
-//! a feed-forward layer adds them. Another head determines the carry from the next lower place (Quirke & Barez 2023,
+//! **Mechanism of a solved model:** for each digit of the sum, heads fetch the two digits of the same digit value, and
+//! a feed-forward layer adds them. Another head determines the carry from the next lower digit (Quirke & Barez 2023,
 //! "Understanding addition in transformers").
 //!
 //! **Floor:** of the `3 n + 2` targets, `2 n - 1` digits of the numbers are free. The floor is
@@ -52,7 +52,7 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
         },
         move |sample| {
             let clean = sample.to_vec();
-            // The first digit of the sum that changes has the same place value as this digit, as carries move left.
+            // The first digit of the sum that changes has the same digit value as this digit, as carries move left.
             let digit = n / 2;
             sample[digit] = (sample[digit] + 1) % 10;
             add(sample, n);
@@ -68,9 +68,9 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
 fn add(sample: &mut [u32], n: usize) {
     let (numbers, sum) = sample.split_at_mut(2 * n + 2);
     let mut carry = 0;
-    for place in 0..n {
-        let total = numbers[n - 1 - place] + numbers[2 * n - place] + carry;
-        sum[place] = total % 10;
+    for digit in 0..n {
+        let total = numbers[n - 1 - digit] + numbers[2 * n - digit] + carry;
+        sum[digit] = total % 10;
         carry = total / 10;
     }
     sum[n] = carry;

@@ -130,12 +130,12 @@ impl SequenceTask for Repeat {
         const MIN_SAMPLES: usize = 1 << 10;
         // The maximum number of tokens over all motifs, which takes about a second.
         const TOKENS: usize = 1 << 25;
-        let most = (TOKENS / self.tokens()).clamp(4 * ROUND, 1 << 20);
-        let least = MIN_SAMPLES.min(most);
+        let max_samples = (TOKENS / self.tokens()).clamp(4 * ROUND, 1 << 20);
+        let min_samples = MIN_SAMPLES.min(max_samples);
         let targets = self.length as f64;
         // If there are too many periods, use an evenly spaced, centred subset: the cost is nearly linear in the period.
         let count = self.periods().count();
-        let stride = (count * ROUND).div_ceil(most);
+        let stride = (count * ROUND).div_ceil(max_samples);
         let periods = || self.periods().skip((count - 1) % stride / 2).step_by(stride);
         let mut random = generator(0, Purpose::Expectation, [0, 0]);
         let (mut sample, mut probabilities) = (vec![0; self.tokens()], vec![0.0; self.length]);
@@ -159,7 +159,7 @@ impl SequenceTask for Repeat {
             let variance = |(sum, squares): &(f64, f64)| (squares / count - (sum / count).powi(2)).max(0.0);
             let error = (sums.iter().map(variance).sum::<f64>() / count).sqrt() / strata;
             let motifs = drawn * sums.len();
-            if motifs >= most || (motifs >= least && error < STANDARD_ERROR) {
+            if motifs >= max_samples || (motifs >= min_samples && error < STANDARD_ERROR) {
                 return (mean, Some(error));
             }
         }

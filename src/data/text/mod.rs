@@ -186,7 +186,7 @@ fn encode(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids> 
     // An end token separates files by itself.
     let end = vocabulary.end().filter(|_| files.len() > 1);
     // Each file starts with its own start token; the windows cut from it later do not.
-    let [before, _] = vocabulary.around();
+    let [before, _] = vocabulary.added_tokens();
     for file in files {
         ids.extend(before);
         let is_closed = file.is_closed || end.is_some();

@@ -28,14 +28,14 @@ impl Vocabulary {
     /// # Errors
     /// Returns the errors of [`encode`](Self::encode).
     pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>> {
-        let [before, after] = self.around();
+        let [before, after] = self.added_tokens();
         Ok([before, &self.encode(text)?, after].concat())
     }
 
     /// Returns the tokens that a tokenizer adds before and after a complete text.
-    pub fn around(&self) -> [&[u32]; 2] {
+    pub fn added_tokens(&self) -> [&[u32]; 2] {
         match &*self.0 {
-            Kind::Tokenizer(tokenizer) => tokenizer.around.each_ref().map(Vec::as_slice),
+            Kind::Tokenizer(tokenizer) => tokenizer.added_tokens.each_ref().map(Vec::as_slice),
             Kind::Integers { .. } | Kind::Symbols { .. } | Kind::Characters { .. } => [&[], &[]],
         }
     }

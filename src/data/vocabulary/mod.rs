@@ -216,7 +216,7 @@ impl Vocabulary {
     /// Returns the id of the token that a text starts with: the start token of a tokenizer, or else the end token of a
     /// previous text.
     pub fn begin(&self) -> Option<u32> {
-        self.around()[0].first().copied().or_else(|| self.end())
+        self.added_tokens()[0].first().copied().or_else(|| self.end())
     }
 
     /// Returns true if ids are integers that represent themselves.

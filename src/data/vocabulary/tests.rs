@@ -122,7 +122,7 @@ fn template_tokens_surround_only_whole_texts() {
         "special_tokens": serde_json::Map::from_iter([ids(6), ids(4)]),
     });
     let framed: Vocabulary = serde_json::from_value(stored).unwrap();
-    assert_eq!(framed.around(), [[6], [4]]);
+    assert_eq!(framed.added_tokens(), [[6], [4]]);
     assert_eq!(framed.encode_whole("ab").unwrap(), [6, 3, 4]);
     assert_eq!(framed.encode_whole("").unwrap(), [6, 4]);
     assert_eq!(framed.encode("ab").unwrap(), [3]);

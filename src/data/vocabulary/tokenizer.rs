@@ -38,7 +38,7 @@ pub(super) struct TextTokenizer {
     /// The positions at which a long text can be cut, if they are known.
     pub cuts: Option<Cuts>,
     /// The tokens that the tokenizer adds before and after a text, such as the begin-of-text token of Llama.
-    pub around: [Vec<u32>; 2],
+    pub added_tokens: [Vec<u32>; 2],
     /// For each code point, true if it is known to have tokens.
     known: Mutex<Vec<bool>>,
 }
@@ -110,17 +110,17 @@ impl TextTokenizer {
         let json = stored(&tokenizer, model)
             .map_err(|error| Error::Input(format!("the tokenizer cannot be stored: {error}")))?;
         limits::check(&json)?;
-        let around = around(&tokenizer)?;
-        if let Some(&id) = around.iter().flatten().find(|&&id| id as usize >= size) {
+        let added_tokens = added_tokens(&tokenizer)?;
+        if let Some(&id) = added_tokens.iter().flatten().find(|&&id| id as usize >= size) {
             return Err(Error::Input(format!(
                 "the tokenizer's post_processor adds the token {id} to a text, but ids run from 0 to \
                  {largest}; correct the ids of its special tokens"
             )));
         }
-        let end = TextEnd::of(&tokenizer, &around[1]);
+        let end = TextEnd::of(&tokenizer, &added_tokens[1]);
         let cuts = Cuts::of(&tokenizer, &json);
         let (declared_end, known) = (None, Mutex::default());
-        Ok(Self { tokenizer, json, size, end, declared_end, cuts, around, known })
+        Ok(Self { tokenizer, json, size, end, declared_end, cuts, added_tokens, known })
     }
 
     /// Returns true for a special token, which is not part of a text.
@@ -237,7 +237,7 @@ fn stored(tokenizer: &Tokenizer, model: Option<&Value>) -> serde_json::Result<Va
 }
 
 /// Returns the tokens that a tokenizer adds before and after a text, determined from a text of one token.
-fn around(tokenizer: &Tokenizer) -> Result<[Vec<u32>; 2]> {
+fn added_tokens(tokenizer: &Tokenizer) -> Result<[Vec<u32>; 2]> {
     let text = Encoding::from_tokens(vec![Token::new(0, "x".into(), (0, 1))], 0);
     let whole = tokenizer
         .post_process(text, None, true)

@@ -4,14 +4,14 @@ use std::io::ErrorKind;
 
 use super::*;
 
-fn write(place: &Path, command: &str, text: &str) -> Result<Vec<PathBuf>> {
-    write_output(place, command, |folder| write_atomically(&folder.join("a.txt"), text.as_bytes()))
+fn write(dir: &Path, command: &str, text: &str) -> Result<Vec<PathBuf>> {
+    write_output(dir, command, |folder| write_atomically(&folder.join("a.txt"), text.as_bytes()))
 }
 
 #[test]
 fn only_what_the_same_command_made_is_replaced() {
-    let place = tempfile::tempdir().unwrap();
-    let out = place.path().join("new/out");
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("new/out");
     assert_eq!(write(&out, "export", "one").unwrap(), [out.join("a.txt")]);
     write(&out, "export", "two").unwrap();
     assert_eq!(fs::read_to_string(out.join("a.txt")).unwrap(), "two");
@@ -31,7 +31,7 @@ fn only_what_the_same_command_made_is_replaced() {
     // A folder made by an earlier version, without hashes.
     fs::write(out.join(MADE_BY), "export\na.txt").unwrap();
     write(&out, "export", "two").unwrap();
-    let empty = place.path().join("empty");
+    let empty = dir.path().join("empty");
     fs::create_dir(&empty).unwrap();
     write(&empty, "export", "five").unwrap();
     assert_eq!(fs::read_to_string(empty.join("a.txt")).unwrap(), "five");
@@ -40,68 +40,68 @@ fn only_what_the_same_command_made_is_replaced() {
 }
 
 /// Writes an output folder `out` of `export`, and prepares its replacement next to it.
-fn two_outputs(place: &Path) -> HiddenFolder {
-    write(&place.join("out"), "export", "one").unwrap();
-    let hidden = HiddenFolder::next_to(&place.join("out"), WRITING, OPTION).unwrap();
+fn two_outputs(dir: &Path) -> HiddenFolder {
+    write(&dir.join("out"), "export", "one").unwrap();
+    let hidden = HiddenFolder::next_to(&dir.join("out"), WRITING, OPTION).unwrap();
     fs::write(hidden.path().join("a.txt"), "two").unwrap();
     hidden
 }
 
-fn names_in(place: &Path) -> Vec<String> {
-    names(place).unwrap()
+fn names_in(dir: &Path) -> Vec<String> {
+    names(dir).unwrap()
 }
 
 #[test]
 fn folders_are_replaced_with_and_without_an_exchange() {
     for way in [publish, replace] {
-        let place = tempfile::tempdir().unwrap();
-        let mut hidden = two_outputs(place.path());
-        way(&mut hidden, &place.path().join("out")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut hidden = two_outputs(dir.path());
+        way(&mut hidden, &dir.path().join("out")).unwrap();
         drop(hidden);
-        assert_eq!(fs::read_to_string(place.path().join("out/a.txt")).unwrap(), "two");
-        assert_eq!(names_in(place.path()), ["out"]);
+        assert_eq!(fs::read_to_string(dir.path().join("out/a.txt")).unwrap(), "two");
+        assert_eq!(names_in(dir.path()), ["out"]);
     }
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn an_exchange_never_leaves_the_place_empty() {
-    let place = tempfile::tempdir().unwrap();
-    let hidden = two_outputs(place.path());
-    exchange(hidden.path(), &place.path().join("out")).unwrap();
-    assert_eq!(fs::read_to_string(place.path().join("out/a.txt")).unwrap(), "two");
+    let dir = tempfile::tempdir().unwrap();
+    let hidden = two_outputs(dir.path());
+    exchange(hidden.path(), &dir.path().join("out")).unwrap();
+    assert_eq!(fs::read_to_string(dir.path().join("out/a.txt")).unwrap(), "two");
     assert_eq!(fs::read_to_string(hidden.path().join("a.txt")).unwrap(), "one");
 }
 
 #[cfg(unix)]
 #[test]
 fn replaced_folder_is_restored_after_a_kill() {
-    let place = tempfile::tempdir().unwrap();
-    write(&place.path().join("out"), "export", "one").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("out"), "export", "one").unwrap();
     // The state after a kill between two renames, next to folders of running commands and of a user.
-    let aside = place.path().join(".replaced-output-a1B2c3");
+    let aside = dir.path().join(".replaced-output-a1B2c3");
     fs::create_dir(&aside).unwrap();
-    fs::rename(place.path().join("out"), aside.join("out")).unwrap();
-    fs::create_dir(place.path().join(".writing-output-d4E5f6")).unwrap();
-    fs::write(place.path().join(".writing-output-d4E5f6/a.txt"), "half").unwrap();
-    fs::create_dir_all(place.path().join(".writing-output-notes/of mine")).unwrap();
-    fs::create_dir(place.path().join(".writing-output-young1")).unwrap();
-    let living = HiddenFolder::next_to(&place.path().join("other"), WRITING, OPTION).unwrap();
+    fs::rename(dir.path().join("out"), aside.join("out")).unwrap();
+    fs::create_dir(dir.path().join(".writing-output-d4E5f6")).unwrap();
+    fs::write(dir.path().join(".writing-output-d4E5f6/a.txt"), "half").unwrap();
+    fs::create_dir_all(dir.path().join(".writing-output-notes/of mine")).unwrap();
+    fs::create_dir(dir.path().join(".writing-output-young1")).unwrap();
+    let living = HiddenFolder::next_to(&dir.path().join("other"), WRITING, OPTION).unwrap();
     fs::write(living.path().join("a.txt"), "half").unwrap();
-    check_output(&place.path().join("out"), "export").unwrap();
-    assert_eq!(fs::read_to_string(place.path().join("out/a.txt")).unwrap(), "one");
+    check_output(&dir.path().join("out"), "export").unwrap();
+    assert_eq!(fs::read_to_string(dir.path().join("out/a.txt")).unwrap(), "one");
     let name = living.path().file_name().unwrap().to_string_lossy().into_owned();
     let mut expected = vec![name.as_str(), ".writing-output-notes", ".writing-output-young1", "out"];
     expected.sort_unstable();
-    assert_eq!(names_in(place.path()), expected);
+    assert_eq!(names_in(dir.path()), expected);
 }
 
 #[cfg(unix)]
 #[test]
 fn pipes_in_an_output_folder_never_block() {
-    let place = tempfile::tempdir().unwrap();
-    fs::create_dir(place.path().join("plots")).unwrap();
-    let pipe = place.path().join("samples.json");
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("plots")).unwrap();
+    let pipe = dir.path().join("samples.json");
     let make = |path: &Path| {
         assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
     };
@@ -109,15 +109,15 @@ fn pipes_in_an_output_folder_never_block() {
     for message in [read_own(&pipe).unwrap_err(), sha256(&pipe).unwrap_err()].map(|error| error.to_string()) {
         assert!(message.starts_with(&format!("{}: is a pipe", pipe.display())), "{message}");
     }
-    make(&place.path().join("plots").join(MADE_BY));
-    let message = check_output(&place.path().join("plots"), "plot").unwrap_err().to_string();
+    make(&dir.path().join("plots").join(MADE_BY));
+    let message = check_output(&dir.path().join("plots"), "plot").unwrap_err().to_string();
     assert!(message.contains("was not made by `plot`"), "{message}");
 }
 
 #[test]
 fn failed_writes_leave_nothing_behind() {
-    let place = tempfile::tempdir().unwrap();
-    let out = place.path().join("new/out");
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("new/out");
     let failed = write_output(&out, "export", |folder| {
         write_atomically(&folder.join("a.txt"), b"half")?;
         let full = io::Error::from(ErrorKind::StorageFull);
@@ -126,5 +126,5 @@ fn failed_writes_leave_nothing_behind() {
     let message = failed.unwrap_err().to_string();
     assert!(message.contains(&format!("`{}`", out.join("b.txt").display())), "{message}");
     assert!(message.contains("no space left"), "{message}");
-    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -7,8 +7,8 @@ use crate::files::mutations;
 #[test]
 fn damaged_explanations_are_refused_or_drawn() {
     let vocabulary = Vocabulary::integers(7, &[]);
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("circuit.json");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("circuit.json");
     let whole = serde_json::to_value(explained_induction()).unwrap();
     let read = |value: &serde_json::Value| {
         std::fs::write(&path, value.to_string()).unwrap();

@@ -16,7 +16,7 @@ use self::event::{Value, begins_with, event, events, opening, record, timeless};
 use super::metrics::{Row, Split, read as read_metrics};
 use super::run_folder::RunFolder;
 use crate::error::{Error, Result, ensure};
-use crate::files::{Text, is_there, open_own_to_write, read_own};
+use crate::files::{Text, has_entry, open_own_to_write, read_own};
 
 /// The tag of the first value of the event with config and pictures.
 const CONFIG: &str = "config";
@@ -37,7 +37,7 @@ impl EventFile {
     /// # Errors
     /// If the file cannot be read or written.
     pub fn open(path: PathBuf, rows: &[Row], now: SystemTime) -> Result<Self> {
-        let held = if is_there(&path) { read_own(&path)? } else { Vec::new() };
+        let held = if has_entry(&path) { read_own(&path)? } else { Vec::new() };
         let (mut end, mut rows_end, mut known) = (0, 0, 0);
         for (index, (found, after)) in events(&held).enumerate() {
             let is_row = known < rows.len() && timeless(found) == timeless(&scalars(rows, known, 0.0));
@@ -196,8 +196,8 @@ mod tests {
 
     #[test]
     fn rows_appear_once_after_kill_and_resume() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join(EVENTS);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(EVENTS);
         let rows: Vec<Row> =
             (1..=5).flat_map(|step| [row(step, Split::Train), row(step, Split::Valid)]).collect();
         let now = SystemTime::now();
@@ -238,8 +238,8 @@ mod tests {
 
     #[test]
     fn images_appear_once_and_survive_a_resume() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join(EVENTS);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(EVENTS);
         let rows: Vec<Row> = (1..=4).map(|step| row(step, Split::Train)).collect();
         let open = |known: usize| EventFile::open(path.clone(), &rows[..known], SystemTime::now()).unwrap();
         let pictures = [("plots/loss".to_string(), vec![0; 100])];

@@ -3,8 +3,8 @@
 use super::*;
 
 fn space(search: &str) -> Result<Space> {
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("study.toml");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("study.toml");
     std::fs::write(&file, format!("[tune.search]\n{search}")).unwrap();
     let check = |config: &Config| Space::new(config).map(drop);
     Space::new(&Config::load_checked(Some(&file), &[], check)?)

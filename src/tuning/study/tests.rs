@@ -73,8 +73,8 @@ fn incremental_and_full_evaluation_agree() {
 #[cfg(unix)]
 #[test]
 fn a_command_that_trains_nothing_ends_the_study() {
-    let place = tempfile::tempdir().unwrap();
-    let target = RunPath::Folder(place.path().join("study"));
+    let dir = tempfile::tempdir().unwrap();
+    let target = RunPath::Folder(dir.path().join("study"));
     let config = Config::parse(STUDY, Path::new("study.toml"), &[]).unwrap();
     for (number, script) in ["true", "exit 143"].into_iter().enumerate() {
         let target = RunPath::Folder(target.first().with_extension(number.to_string()));

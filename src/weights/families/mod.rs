@@ -331,10 +331,10 @@ mod tests {
     fn unmet_requirements_are_listed_closest_family_first() {
         let alibi = ModelConfig { position: PositionScheme::Alibi, ..ModelConfig::default() };
         let error = fitting(&alibi).unwrap_err().to_string();
-        let places =
+        let positions =
             ["gpt2 needs position = \"learned\"; ", "; llama needs ", "; qwen2 needs ", "qwen3 needs "]
                 .map(|part| error.find(part).unwrap_or_else(|| panic!("{part}: {error}")));
-        assert!(places.iter().all(|&place| place >= places[0]), "{error}");
+        assert!(positions.iter().all(|&position| position >= positions[0]), "{error}");
         assert!(error.len() < 490, "all families fit on the line: {} bytes", error.len());
         let words = describe_fit(&alibi);
         assert_eq!(

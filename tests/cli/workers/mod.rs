@@ -220,10 +220,10 @@ fn workers_of_a_study_make_the_same_table() {
 
 #[test]
 fn two_software_gpu_workers_match_one() {
-    let is_there = cfg!(feature = "wgpu")
+    let has_entry = cfg!(feature = "wgpu")
         && text(&program(Path::new(".")).args(["backends", "--list"]).output().unwrap().stdout)
             .contains("software");
-    if !is_there || !can_start() {
+    if !has_entry || !can_start() {
         return;
     }
     let dir = TempDir::new().unwrap();

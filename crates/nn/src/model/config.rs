@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{initialisation::Initialisation, residual::NormPlacement};
 use crate::attention::{MultiHeadAttentionConfig, SplitHeadsConfig};
-use crate::choice::Unread;
+use crate::choice::UnusedKeys;
 use crate::choices;
 use crate::ops::{Activation, NormKind};
 use crate::position::{PositionScheme, RopeScaling, Rotation};
@@ -181,11 +181,11 @@ impl Section for ModelConfig {
         ]
     }
 
-    fn unread(&self) -> Unread {
+    fn unused_keys(&self) -> UnusedKeys {
         let has_blocks = self.architecture != Architecture::OneLayer;
         let position = if has_blocks { self.position } else { PositionScheme::None };
-        let mut unread = Unread::default();
-        unread
+        let mut unused = UnusedKeys::default();
+        unused
             .other_choices("architecture", self.architecture)
             .unless(
                 has_blocks || self.qk_norm,
@@ -197,7 +197,7 @@ impl Section for ModelConfig {
             .other_choices("rope_scaling", self.rope_scaling)
             .unless(self.embedding_norm && has_blocks, &["embedding_norm_epsilon"], "`embedding_norm` = true")
             .unless(!(self.tie_embeddings && has_blocks), &["head_bias"], "`tie_embeddings` = false");
-        unread
+        unused
     }
 }
 

@@ -151,7 +151,7 @@ impl<B: Backend> Mask<B> {
                 if let Some(documents) = documents
                     && !document.contains(&position)
                 {
-                    document = around(documents, position);
+                    document = document_at(documents, position);
                 }
                 let last = if *causal { position } else { position.saturating_add(farthest) };
                 let end = document.end.min(length).min(last.saturating_add(1));
@@ -187,7 +187,7 @@ impl<B: Backend> Mask<B> {
 }
 
 /// Returns the range of adjacent positions around `position` that belong to the same document.
-fn around(documents: &[u32], position: usize) -> Range<usize> {
+fn document_at(documents: &[u32], position: usize) -> Range<usize> {
     let is_other = |document: &u32| *document != documents[position];
     let start = documents[..position].iter().rposition(is_other).map_or(0, |other| other + 1);
     let end =

@@ -32,9 +32,9 @@ pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> 
         |layer: usize| runs.iter().filter_map(|run| run.heads.get(layer)).map(Vec::len).max().unwrap_or(0);
     let columns: Vec<(usize, usize)> =
         (0..layers).flat_map(|layer| (0..heads(layer)).map(move |head| (layer, head))).collect();
-    let look = Text::new(LABEL_SIZE);
-    let names: Vec<String> = runs.iter().map(|run| look.fit(&run.name, MAX_NAME_WIDTH)).collect();
-    let left = MARGIN + names.iter().map(|name| look.width(name)).fold(0.0, f64::max) + 10.0;
+    let style = Text::new(LABEL_SIZE);
+    let names: Vec<String> = runs.iter().map(|run| style.fit(&run.name, MAX_NAME_WIDTH)).collect();
+    let left = MARGIN + names.iter().map(|name| style.width(name)).fold(0.0, f64::max) + 10.0;
     let width = ((WIDTH - left - MARGIN - BAR_WIDTH) / columns.len() as f64).min(MAX_CELL_WIDTH);
     let rows = ROW_HEIGHT * runs.len() as f64;
     let panel = ABOVE + rows.max(MIN_BAR_HEIGHT) + BELOW;
@@ -62,7 +62,7 @@ pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> 
         let map = HeatMap { positions: [runs.len(), columns.len()], bins: [1, 1], values };
         map.draw(&mut picture, area, range, score.digits, "");
         for (row, name) in names.iter().enumerate() {
-            picture.text(name, (left - 8.0, area.top + (row as f64 + 0.5) * ROW_HEIGHT), &look.right());
+            picture.text(name, (left - 8.0, area.top + (row as f64 + 0.5) * ROW_HEIGHT), &style.right());
         }
         let small = Text::new(10.0).color(MUTED).centered();
         for column in (0..columns.len()).step_by(stride_of(width, 24.0)) {

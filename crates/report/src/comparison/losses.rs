@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Along, ComparedRun, Comparison, Setting, color};
+use super::{ComparedRun, Comparison, Setting, XAxisQuantity, color};
 use crate::draw::color::{INK, pale};
 use crate::draw::{
     Axis, HEADING, Interval, LABEL_SIZE, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
@@ -20,7 +20,7 @@ const MAX_SETTINGS: usize = 16;
 const MAX_NAME_WIDTH: f64 = 250.0;
 
 /// Draws the loss curves of all runs and their results.
-pub fn picture(comparison: &Comparison, along: Along) -> Picture {
+pub fn picture(comparison: &Comparison, along: XAxisQuantity) -> Picture {
     let settings = &comparison.settings[..comparison.settings.len().min(MAX_SETTINGS)];
     let is_above = comparison.is_above_floor;
     let lines = settings.len().min(super::COLORS.len() + 1);
@@ -35,12 +35,12 @@ pub fn picture(comparison: &Comparison, along: Along) -> Picture {
     let losses = comparison.runs.iter().flat_map(|run| run.curve.iter().map(move |row| value(run, row.loss)));
     let last_rows = comparison.runs.iter().filter_map(|run| run.curve.last());
     let last = last_rows.map(|row| along.of(row)).fold(1.0, f64::max);
-    let scale = if along == Along::Seconds { Scale::Linear } else { Scale::Integer };
+    let scale = if along == XAxisQuantity::Seconds { Scale::Linear } else { Scale::Integer };
     let x = Axis::new(along.title(), Interval { start: 0.0, end: last }, scale);
     let mut chart = LineChart::new(top, CURVES_HEIGHT, x, axis_of_losses(is_above, losses));
-    let look = Text::new(11.5);
+    let style = Text::new(11.5);
     let room = WIDTH - 2.0 * MARGIN - 100.0;
-    let mut names = names_within(comparison, &look, room);
+    let mut names = names_within(comparison, &style, room);
     names.truncate(super::COLORS.len());
     // The best run is drawn last, on top of all others.
     for run in comparison.runs.iter().rev() {
@@ -55,7 +55,7 @@ pub fn picture(comparison: &Comparison, along: Along) -> Picture {
     let mut seen = BTreeSet::new();
     named.retain(|series| seen.insert(&series.name));
     for (line, series) in named.into_iter().enumerate() {
-        let name = look.fit(&series.name, room);
+        let name = style.fit(&series.name, room);
         let series = Series { name, ..series.clone() };
         legend(&mut picture, (chart.area.left, HEADING + 8.0 + 17.0 * line as f64), [&series]);
     }
@@ -66,10 +66,10 @@ pub fn picture(comparison: &Comparison, along: Along) -> Picture {
 
 /// Draws the result of each run: one dot per run, a bar for the confidence interval of the mean, a line at the mean.
 fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], area: Rect) {
-    let look = Text::new(LABEL_SIZE);
-    let names = names_within(comparison, &look, MAX_NAME_WIDTH).into_iter().take(settings.len());
-    let names: Vec<String> = names.map(|name| look.fit(&name, MAX_NAME_WIDTH)).collect();
-    let widest = names.iter().map(|name| look.width(name)).fold(0.0, f64::max);
+    let style = Text::new(LABEL_SIZE);
+    let names = names_within(comparison, &style, MAX_NAME_WIDTH).into_iter().take(settings.len());
+    let names: Vec<String> = names.map(|name| style.fit(&name, MAX_NAME_WIDTH)).collect();
+    let widest = names.iter().map(|name| style.width(name)).fold(0.0, f64::max);
     let left = MARGIN + widest + 12.0;
     let area = Rect { left, width: WIDTH - MARGIN - left, ..area };
 
@@ -106,16 +106,16 @@ fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], ar
     );
     chart.draw(picture);
     for (number, name) in names.iter().enumerate() {
-        let (_, y) = chart.place(0.0, height(number));
-        picture.text(name, (area.left - 8.0, y), &look.right());
+        let (_, y) = chart.point(0.0, height(number));
+        picture.text(name, (area.left - 8.0, y), &style.right());
     }
 }
 
 /// Returns the names of the settings. If one of them is wider than `width`, returns the names of their runs instead,
 /// since truncated names would look alike.
-fn names_within(comparison: &Comparison, look: &Text, width: f64) -> Vec<String> {
+fn names_within(comparison: &Comparison, style: &Text, width: f64) -> Vec<String> {
     let names: Vec<String> = comparison.settings.iter().map(|setting| setting.name.clone()).collect();
-    if names.iter().all(|name| look.width(name) <= width) {
+    if names.iter().all(|name| style.width(name) <= width) {
         return names;
     }
     let runs = |setting: usize| comparison.runs.iter().filter(move |run| run.setting == setting);

@@ -66,7 +66,7 @@ pub struct Validation {
 
 /// The quantity on the x axis of the loss curves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Along {
+pub enum XAxisQuantity {
     /// Training steps.
     Steps,
     /// Targets trained on.
@@ -75,7 +75,7 @@ pub enum Along {
     Seconds,
 }
 
-impl Along {
+impl XAxisQuantity {
     fn of(self, validation: &Validation) -> f64 {
         match self {
             Self::Steps => validation.step as f64,
@@ -101,7 +101,7 @@ impl Comparison {
 }
 
 /// Draws the losses, and the scores of `kinds` for runs that have them.
-pub fn pictures(comparison: &Comparison, along: Along, kinds: &[ScoreKind]) -> Vec<Picture> {
+pub fn pictures(comparison: &Comparison, along: XAxisQuantity, kinds: &[ScoreKind]) -> Vec<Picture> {
     [losses::picture(comparison, along)].into_iter().chain(heads::picture(comparison, kinds)).collect()
 }
 

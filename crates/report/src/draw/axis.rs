@@ -75,25 +75,25 @@ impl Axis {
         if (0.0..=1.0).contains(&at) || at.is_nan() { value } else { self.value_at(at.clamp(0.0, 1.0)) }
     }
 
-    /// Returns the labelled values: those given, or about `most` round ones.
-    fn ticks(&self, most: usize) -> Vec<(f64, String)> {
+    /// Returns the labelled values: those given, or about `max_ticks` round ones.
+    fn ticks(&self, max_ticks: usize) -> Vec<(f64, String)> {
         if let Some(labels) = &self.labels {
             return labels.clone();
         }
         self.labelled(match self.scale {
             Scale::Logarithmic => log_ticks(self.range),
-            Scale::Linear => self.range.ticks(most),
-            Scale::Integer => self.range.integer_ticks(most),
+            Scale::Linear => self.range.ticks(max_ticks),
+            Scale::Integer => self.range.integer_ticks(max_ticks),
         })
     }
 
     /// Returns the ticks of a colour bar of the given height: both ends, and evenly spaced values between them if these
     /// are round, or zero if it has room. If an end is not round, only round values are labelled.
     fn ticks_of_bar(&self, height: f64) -> Vec<(f64, String)> {
-        let most = ((height / 50.0) as usize).clamp(2, 6);
-        let ticks = self.range.even_ticks(most, self.scale == Scale::Integer).unwrap_or_else(|| {
+        let max_ticks = ((height / 50.0) as usize).clamp(2, 6);
+        let ticks = self.range.even_ticks(max_ticks, self.scale == Scale::Integer).unwrap_or_else(|| {
             if [self.range.start, self.range.end].iter().any(|&end| !is_short(end)) {
-                return self.range.ticks(most + 1);
+                return self.range.ticks(max_ticks + 1);
             }
             let margin = 1.3 * LABEL_SIZE / height;
             let zero = Some(0.0).filter(|&zero| (margin..1.0 - margin).contains(&self.at(zero)));
@@ -112,8 +112,8 @@ impl Axis {
     }
 
     fn widest_label(&self, height: f64) -> f64 {
-        let look = Text::new(LABEL_SIZE);
-        self.ticks_upward(height).iter().map(|(_, label)| look.width(label)).fold(0.0, f64::max)
+        let style = Text::new(LABEL_SIZE);
+        self.ticks_upward(height).iter().map(|(_, label)| style.width(label)).fold(0.0, f64::max)
     }
 
     /// Returns the width of the labels and title next to a chart of the given height.
@@ -123,36 +123,36 @@ impl Axis {
 
     /// Draws grid lines across `area`, with labels and title on its left.
     pub fn draw_left(&self, picture: &mut Picture, area: Rect) {
-        let look = Text::new(LABEL_SIZE).color(MUTED).right();
+        let style = Text::new(LABEL_SIZE).color(MUTED).right();
         for (tick, label) in self.ticks_upward(area.height) {
             let y = area.bottom() - self.at(tick) * area.height;
             picture.line(&[(area.left, y), (area.right(), y)], GRID, 0.75);
             if self.is_labelled {
-                picture.text(&label, (area.left - GAP, y), &look);
+                picture.text(&label, (area.left - GAP, y), &style);
             }
         }
         if self.is_labelled {
             let title = (self.widest_label(area.height) + 2.0 * GAP + TITLE_SIZE / 2.0).max(50.0);
-            let look = Text::new(TITLE_SIZE).centered().upward();
-            picture.text(&self.title, (area.left - title, area.center().1), &look);
+            let style = Text::new(TITLE_SIZE).centered().upward();
+            picture.text(&self.title, (area.left - title, area.center().1), &style);
         }
     }
 
     /// Draws ticks, labels and title on the right of `area`.
     pub fn draw_right(&self, picture: &mut Picture, area: Rect) {
         let (right, color) = (area.right(), self.color.unwrap_or(MUTED));
-        let look = Text::new(LABEL_SIZE).color(color);
+        let style = Text::new(LABEL_SIZE).color(color);
         let mut widest = 0f64;
         for (tick, label) in self.ticks_of_bar(area.height) {
             let y = area.bottom() - self.at(tick) * area.height;
             let sign = if self.is_exceeded && tick > self.range.end * 0.999 { "≥" } else { "" };
             picture.line(&[(right, y), (right + 4.0, y)], color, 1.0);
-            picture.text(&format!("{sign}{label}"), (right + GAP, y), &look);
+            picture.text(&format!("{sign}{label}"), (right + GAP, y), &style);
             // The ≥ sign fits into the space before the title.
-            widest = widest.max(look.width(&label));
+            widest = widest.max(style.width(&label));
         }
-        let look = Text::new(TITLE_SIZE).color(self.color.unwrap_or(INK)).centered().upward();
-        picture.text(&self.title, (right + widest + 27.0, area.center().1), &look);
+        let style = Text::new(TITLE_SIZE).color(self.color.unwrap_or(INK)).centered().upward();
+        picture.text(&self.title, (right + widest + 27.0, area.center().1), &style);
     }
 
     /// Draws the line below `area`, with ticks, labels and title under it.
@@ -162,16 +162,16 @@ impl Axis {
         if !self.is_labelled {
             return;
         }
-        let look = Text::new(LABEL_SIZE).color(MUTED).centered();
+        let style = Text::new(LABEL_SIZE).color(MUTED).centered();
         let mut end = f64::NEG_INFINITY;
         for (tick, label) in self.ticks(((area.width / 90.0) as usize).max(2)) {
-            let (x, half) = (area.left + self.at(tick) * area.width, look.width(&label) / 2.0);
+            let (x, half) = (area.left + self.at(tick) * area.width, style.width(&label) / 2.0);
             picture.line(&[(x, bottom), (x, bottom + 4.0)], MUTED, 1.0);
             // A wide last label would be cut at the edge of the picture.
             let x = x.min(WIDTH - 4.0 - half);
             // Labels given by the caller can be too many for the width.
             if x - half > end {
-                picture.text(&label, (x, bottom + 14.0), &look);
+                picture.text(&label, (x, bottom + 14.0), &style);
                 end = x + half + 3.0;
             }
         }
@@ -212,9 +212,9 @@ mod tests {
             let labels = labels(0.0, end, 52.0);
             assert!(labels.len() >= 2 && labels.iter().all(|label| label.len() < 7), "{end}: {labels:?}");
         }
-        let places = Axis::new("position", Interval { start: 0.0, end: 63.0 }, Scale::Integer);
-        let places = places.ticks_of_bar(300.0).into_iter().map(|(_, label)| label).collect::<Vec<_>>();
-        assert_eq!(places, ["0", "21", "42", "63"]);
+        let labels = Axis::new("position", Interval { start: 0.0, end: 63.0 }, Scale::Integer);
+        let labels = labels.ticks_of_bar(300.0).into_iter().map(|(_, label)| label).collect::<Vec<_>>();
+        assert_eq!(labels, ["0", "21", "42", "63"]);
     }
 
     #[test]

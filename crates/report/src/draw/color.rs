@@ -35,9 +35,9 @@ pub(crate) const CONTROL_POINTS: [u32; 10] =
 
 /// Returns the Viridis colour at `fraction`, clamped to 0..=1.
 pub fn color(fraction: f64) -> RGBColor {
-    let place = fraction.clamp(0.0, 1.0) * (CONTROL_POINTS.len() - 1) as f64;
-    let below = (place as usize).min(CONTROL_POINTS.len() - 2);
-    mix(rgb(CONTROL_POINTS[below]), rgb(CONTROL_POINTS[below + 1]), place - below as f64)
+    let position = fraction.clamp(0.0, 1.0) * (CONTROL_POINTS.len() - 1) as f64;
+    let below = (position as usize).min(CONTROL_POINTS.len() - 2);
+    mix(rgb(CONTROL_POINTS[below]), rgb(CONTROL_POINTS[below + 1]), position - below as f64)
 }
 
 /// Returns the colour of a thin line: Viridis without its bright end, which is invisible on white.

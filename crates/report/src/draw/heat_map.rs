@@ -109,14 +109,14 @@ impl HeatMap {
         let written = self.written(width, digits);
         for (cell, (value, color)) in self.values.iter().zip(colors).enumerate() {
             let (row, column) = ((cell / columns) as f64, (cell % columns) as f64);
-            let place = (area.left + (column + 0.5) * width, area.top + (row + 0.5) * height);
-            let look = |size: f64| Text::new(size).color(contrast(color)).centered();
+            let point = (area.left + (column + 0.5) * width, area.top + (row + 0.5) * height);
+            let style = |size: f64| Text::new(size).color(contrast(color)).centered();
             match (value, written) {
                 (Some(value), Some((size, digits))) => {
-                    picture.text(&fixed(*value, digits), place, &look(size));
+                    picture.text(&fixed(*value, digits), point, &style(size));
                 }
-                (None, _) if width >= look(VALUE_SIZES[0]).width(blank) => {
-                    picture.text(blank, place, &look(VALUE_SIZES[0]));
+                (None, _) if width >= style(VALUE_SIZES[0]).width(blank) => {
+                    picture.text(blank, point, &style(VALUE_SIZES[0]));
                 }
                 _ => {}
             }
@@ -126,8 +126,8 @@ impl HeatMap {
     /// Returns the font size and number of digits with which every value fits its cell; `None` if cells are too narrow.
     fn written(&self, width: f64, digits: usize) -> Option<(f64, usize)> {
         let fits = |&(size, digits): &(f64, usize)| {
-            let look = Text::new(size);
-            self.values.iter().flatten().all(|&value| look.width(&fixed(value, digits)) <= width - 3.0)
+            let style = Text::new(size);
+            self.values.iter().flatten().all(|&value| style.width(&fixed(value, digits)) <= width - 3.0)
         };
         let all = (0..=digits).rev().flat_map(|digits| VALUE_SIZES.map(|size| (size, digits)));
         if width >= MIN_VALUE_CELL { all.into_iter().find(fits) } else { None }
@@ -149,8 +149,8 @@ fn finite(values: &[Option<f64>]) -> impl Iterator<Item = f64> {
 
 fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
-    let place = (values.len() as f64 * share) as usize;
-    values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
+    let index = (values.len() as f64 * share) as usize;
+    values.get(index.min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
 }
 
 /// The range of weights that the colours of a picture span, the same for all its maps.

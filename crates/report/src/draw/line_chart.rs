@@ -4,7 +4,7 @@ use plotters::style::RGBColor;
 
 use super::axis::Axis;
 use super::color::{BACKGROUND, GRID};
-use super::picture::{HEADING, MARGIN, Picture, Place, Rect, WIDTH};
+use super::picture::{Coordinates, HEADING, MARGIN, Picture, Rect, WIDTH};
 use super::text::Text;
 
 /// A chart: its frame, its axes and its series.
@@ -80,7 +80,7 @@ impl LineChart {
     }
 
     /// Returns the position of a value: outside the area if it is outside the axes, NaN if it has none.
-    pub fn place(&self, x: f64, y: f64) -> Place {
+    pub fn point(&self, x: f64, y: f64) -> Coordinates {
         let area = self.area;
         (area.left + self.x.at(x) * area.width, area.bottom() - self.y.at(y) * area.height)
     }
@@ -112,15 +112,15 @@ impl LineChart {
 
     fn draw_one(&self, picture: &mut Picture, series: &Series) {
         let Series { color, mark, .. } = *series;
-        let places: Vec<Place> = series.points.iter().map(|&(x, y)| self.place(x, y)).collect();
+        let points: Vec<Coordinates> = series.points.iter().map(|&(x, y)| self.point(x, y)).collect();
         let (top, bottom) = (self.area.top, self.area.bottom());
         // A point on the edge is not dropped because of rounding.
-        let is_inside = |place: &Place| (top - 1e-6..=bottom + 1e-6).contains(&place.1);
-        let inside: Vec<Place> = places.iter().copied().filter(is_inside).collect();
+        let is_inside = |point: &Coordinates| (top - 1e-6..=bottom + 1e-6).contains(&point.1);
+        let inside: Vec<Coordinates> = points.iter().copied().filter(is_inside).collect();
         match mark {
             Mark::Line(width) => {
-                let is_drawn = |place: &Place| place.0.is_finite() && place.1.is_finite();
-                for stretch in places.split(|place| !is_drawn(place)).filter(|stretch| !stretch.is_empty()) {
+                let is_drawn = |point: &Coordinates| point.0.is_finite() && point.1.is_finite();
+                for stretch in points.split(|point| !is_drawn(point)).filter(|stretch| !stretch.is_empty()) {
                     self.draw_stretch(picture, stretch, color, width);
                 }
             }
@@ -137,27 +137,27 @@ impl LineChart {
             }
             Mark::Column => {
                 let mut left = self.area.left;
-                for (right, y) in places.into_iter().filter(|place| place.1.is_finite()) {
+                for (right, y) in points.into_iter().filter(|point| point.1.is_finite()) {
                     let y = y.clamp(top, bottom);
                     picture.rect(Rect { left, top: y, width: right - left, height: bottom - y }, color);
                     left = right;
                 }
             }
-            mark => inside.into_iter().for_each(|place| draw_sign(picture, mark, place, color)),
+            mark => inside.into_iter().for_each(|point| draw_sign(picture, mark, point, color)),
         }
     }
 
     /// Draws a curve without gaps, clipped at the frame.
-    fn draw_stretch(&self, picture: &mut Picture, places: &[Place], color: RGBColor, width: f64) {
+    fn draw_stretch(&self, picture: &mut Picture, points: &[Coordinates], color: RGBColor, width: f64) {
         let (top, bottom) = (self.area.top, self.area.bottom());
-        if let &[place] = places {
-            if (top..=bottom).contains(&place.1) {
-                picture.dot(place, width.max(2.0), color);
+        if let &[point] = points {
+            if (top..=bottom).contains(&point.1) {
+                picture.dot(point, width.max(2.0), color);
             }
             return;
         }
-        let mut inside: Vec<Place> = Vec::new();
-        for pair in thin(places).windows(2) {
+        let mut inside: Vec<Coordinates> = Vec::new();
+        for pair in thin(points).windows(2) {
             let Some((from, to)) = clip(pair[0], pair[1], top, bottom) else { continue };
             if inside.last() != Some(&from) {
                 picture.line(&inside, color, width);
@@ -170,7 +170,7 @@ impl LineChart {
 }
 
 /// Draws a mark at one position.
-fn draw_sign(picture: &mut Picture, mark: Mark, (x, y): Place, color: RGBColor) {
+fn draw_sign(picture: &mut Picture, mark: Mark, (x, y): Coordinates, color: RGBColor) {
     match mark {
         Mark::Dot(radius) => picture.dot((x, y), radius, color),
         Mark::Ring(radius, width) => {
@@ -195,11 +195,11 @@ fn draw_sign(picture: &mut Picture, mark: Mark, (x, y): Place, color: RGBColor) 
     }
 }
 
-/// Draws the names of series, each once, next to their marks, in a row from `place`. The row wraps at the picture's
+/// Draws the names of series, each once, next to their marks, in a row from `point`. The row wraps at the picture's
 /// right margin.
-pub fn legend<'a>(picture: &mut Picture, place: Place, named: impl IntoIterator<Item = &'a Series>) {
-    let look = Text::new(11.5);
-    let (mut x, mut y) = place;
+pub fn legend<'a>(picture: &mut Picture, point: Coordinates, named: impl IntoIterator<Item = &'a Series>) {
+    let style = Text::new(11.5);
+    let (mut x, mut y) = point;
     let mut names = vec![""];
     for Series { name, color, mark, .. } in named {
         if names.contains(&name.as_str()) {
@@ -214,22 +214,22 @@ pub fn legend<'a>(picture: &mut Picture, place: Place, named: impl IntoIterator<
             Mark::Column | Mark::Frame(_) => (*mark, 12.0),
         };
         // A name wider than the picture is cut instead of drawn beyond its edge.
-        let name = &look.fit(name, WIDTH - MARGIN - place.0 - width - 6.0);
-        let whole = width + 6.0 + look.width(name);
-        if x > place.0 && x + whole > WIDTH - MARGIN {
-            (x, y) = (place.0, y + 17.0);
+        let name = &style.fit(name, WIDTH - MARGIN - point.0 - width - 6.0);
+        let whole = width + 6.0 + style.width(name);
+        if x > point.0 && x + whole > WIDTH - MARGIN {
+            (x, y) = (point.0, y + 17.0);
         }
         draw_sign(picture, mark, (x + width / 2.0, y), *color);
-        picture.text(name, (x + width + 6.0, y), &look);
+        picture.text(name, (x + width + 6.0, y), &style);
         x += whole + 20.0;
     }
 }
 
 /// Returns the part of a segment with `top <= y <= bottom`.
-fn clip(from: Place, to: Place, top: f64, bottom: f64) -> Option<(Place, Place)> {
+fn clip(from: Coordinates, to: Coordinates, top: f64, bottom: f64) -> Option<(Coordinates, Coordinates)> {
     let at = |y: f64| (from.0 + (to.0 - from.0) * (y - from.1) / (to.1 - from.1), y);
-    let cut = |place: Place| match place.1.clamp(top, bottom) {
-        inside if inside == place.1 => place,
+    let cut = |point: Coordinates| match point.1.clamp(top, bottom) {
+        inside if inside == point.1 => point,
         edge => at(edge),
     };
     let outside = (from.1 < top && to.1 < top) || (from.1 > bottom && to.1 > bottom);
@@ -237,9 +237,9 @@ fn clip(from: Place, to: Place, top: f64, bottom: f64) -> Option<(Place, Place)>
 }
 
 /// Returns the visible points of a dense curve: of points within half a logical pixel horizontally, only the extremes.
-fn thin(places: &[Place]) -> Vec<Place> {
-    let columns = places.chunk_by(|a, b| (a.0 * 2.0).floor() == (b.0 * 2.0).floor());
-    columns.flat_map(|column| extremes(column, |place| place.1)).collect()
+fn thin(points: &[Coordinates]) -> Vec<Coordinates> {
+    let columns = points.chunk_by(|a, b| (a.0 * 2.0).floor() == (b.0 * 2.0).floor());
+    columns.flat_map(|column| extremes(column, |point| point.1)).collect()
 }
 
 /// Returns the first, lowest, highest and last point, in order; all points if there are at most four.
@@ -252,7 +252,7 @@ pub(crate) fn extremes<T: Copy>(points: &[T], value: impl Fn(&T) -> f64) -> Vec<
     let highest = (0..points.len()).max_by(by_value).unwrap_or(0);
     let mut kept = [0, lowest.min(highest), lowest.max(highest), points.len() - 1].to_vec();
     kept.dedup();
-    kept.into_iter().map(|place| points[place]).collect()
+    kept.into_iter().map(|index| points[index]).collect()
 }
 
 #[cfg(test)]
@@ -276,8 +276,8 @@ mod tests {
         legend(&mut picture, (90.0, 72.0), &series);
         let mut names = 0;
         for shape in &picture.shapes[title..] {
-            if let Shape::Text { text, place, look } = shape {
-                assert!(place.0 + look.width(text) <= WIDTH - MARGIN, "{text}");
+            if let Shape::Text { text, point, style } = shape {
+                assert!(point.0 + style.width(text) <= WIDTH - MARGIN, "{text}");
                 names += 1;
             }
         }
@@ -286,13 +286,13 @@ mod tests {
 
     #[test]
     fn thinning_keeps_the_extremes_of_a_dense_curve() {
-        let places: Vec<Place> = (0..10_000)
+        let points: Vec<Coordinates> = (0..10_000)
             .map(|i| (f64::from(i) * 1e-3, if i == 5_003 { 99.0 } else { f64::from(i % 7) }))
             .collect();
-        let kept = thin(&places);
+        let kept = thin(&points);
         assert!(kept.len() <= 4 * 21, "{}", kept.len());
         assert!(
-            kept.contains(&places[5_003]) && kept.first() == places.first() && kept.last() == places.last()
+            kept.contains(&points[5_003]) && kept.first() == points.first() && kept.last() == points.last()
         );
     }
 }

@@ -26,7 +26,7 @@ pub(crate) use line_chart::extremes;
 pub use line_chart::{LineChart, Mark, Series, legend};
 pub use number::{Interval, round_up};
 pub(crate) use number::{labels, significant, tick_labels};
-pub use picture::{HEADING, MARGIN, Picture, Place, Rect, WIDTH};
+pub use picture::{Coordinates, HEADING, MARGIN, Picture, Rect, WIDTH};
 #[cfg(test)]
 pub(crate) use render::raster;
 pub use render::{PictureFormat, Style};

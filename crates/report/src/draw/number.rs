@@ -41,23 +41,23 @@ impl Interval {
         Interval { start: self.start - below * self.length(), end: self.end + above * self.length() }
     }
 
-    /// Returns the round values within the interval, about `most` of them: 1, 2 or 5 times a power of ten apart.
-    pub fn ticks(&self, most: usize) -> Vec<f64> {
-        let step = round_up_to(self.length() / most.max(1) as f64, [1.0, 2.0, 5.0, 10.0]);
+    /// Returns the round values within the interval, about `max_ticks` of them: 1, 2 or 5 times a power of ten apart.
+    pub fn ticks(&self, max_ticks: usize) -> Vec<f64> {
+        let step = round_up_to(self.length() / max_ticks.max(1) as f64, [1.0, 2.0, 5.0, 10.0]);
         let first = (self.start / step - 1e-9).ceil() as i64;
         let last = (self.end / step + 1e-9).floor() as i64;
         (first..=last).map(|i| i as f64 * step).collect()
     }
 
-    /// Returns both ends and evenly spaced values between them, at most `most` steps. A step has at most two digits; a
+    /// Returns both ends and evenly spaced values between them, at most `max_ticks` steps. A step has at most two digits; a
     /// step of 1, 2, 2.5 or 5 times a power of ten is preferred, then a smaller one. If zero is in the interval, it is
     /// among the values. Returns `None` if no step fits, or, with `only_integers`, no integer step.
-    pub(crate) fn even_ticks(&self, most: usize, only_integers: bool) -> Option<Vec<f64>> {
+    pub(crate) fn even_ticks(&self, max_ticks: usize, only_integers: bool) -> Option<Vec<f64>> {
         let is_integer = |value: f64| (value - value.round()).abs() < 1e-6 * value.abs().max(1.0);
         let digits = |step: f64| step / 10f64.powf(step.log10().floor());
         let is_round =
             |step: f64| [1.0, 2.0, 2.5, 5.0, 10.0].iter().any(|round| (digits(step) - round).abs() < 1e-6);
-        let even = (1..=most).map(|parts| (parts, self.length() / parts as f64)).filter(|&(_, step)| {
+        let even = (1..=max_ticks).map(|parts| (parts, self.length() / parts as f64)).filter(|&(_, step)| {
             is_integer(self.start / step)
                 && is_integer(10.0 * digits(step))
                 && (is_integer(step) || !only_integers)
@@ -67,8 +67,8 @@ impl Interval {
     }
 
     /// Returns the [`ticks`](Self::ticks) that are integers.
-    pub fn integer_ticks(&self, most: usize) -> Vec<f64> {
-        self.ticks(most).into_iter().filter(|tick| tick.fract() == 0.0).collect()
+    pub fn integer_ticks(&self, max_ticks: usize) -> Vec<f64> {
+        self.ticks(max_ticks).into_iter().filter(|tick| tick.fract() == 0.0).collect()
     }
 }
 

@@ -15,7 +15,7 @@ pub const HEADING: f64 = 64.0;
 const NOTE_LINE: f64 = 17.0;
 
 /// A position in logical pixels, measured from the upper left corner.
-pub type Place = (f64, f64);
+pub type Coordinates = (f64, f64);
 
 /// A rectangle in logical pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,7 +42,7 @@ impl Rect {
     }
 
     /// Returns the centre.
-    pub fn center(&self) -> Place {
+    pub fn center(&self) -> Coordinates {
         (self.left + self.width / 2.0, self.top + self.height / 2.0)
     }
 }
@@ -53,9 +53,9 @@ pub(super) type Pixels = Box<dyn Fn(f64, f64) -> RGBColor>;
 /// A shape of a picture.
 pub(super) enum Shape {
     Rect { rect: Rect, color: RGBColor },
-    Line { places: Vec<Place>, color: RGBColor, width: f64 },
-    Dot { center: Place, radius: f64, color: RGBColor },
-    Text { text: String, place: Place, look: Text },
+    Line { points: Vec<Coordinates>, color: RGBColor, width: f64 },
+    Dot { center: Coordinates, radius: f64, color: RGBColor },
+    Text { text: String, point: Coordinates, style: Text },
     Image { rect: Rect, pixels: Pixels },
 }
 
@@ -102,13 +102,13 @@ impl Picture {
         self.line(&[(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], color, width);
     }
 
-    /// Draws a line through all `places`; draws nothing if there are fewer than two.
-    pub fn line(&mut self, places: &[Place], color: RGBColor, width: f64) {
-        self.shapes.push(Shape::Line { places: places.to_vec(), color, width });
+    /// Draws a line through all `points`; draws nothing if there are fewer than two.
+    pub fn line(&mut self, points: &[Coordinates], color: RGBColor, width: f64) {
+        self.shapes.push(Shape::Line { points: points.to_vec(), color, width });
     }
 
     /// Draws a dashed straight line.
-    pub fn dashed(&mut self, from: Place, to: Place, color: RGBColor, width: f64) {
+    pub fn dashed(&mut self, from: Coordinates, to: Coordinates, color: RGBColor, width: f64) {
         const DASH: f64 = 6.0;
         const GAP: f64 = 4.0;
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
@@ -121,19 +121,19 @@ impl Picture {
     }
 
     /// Draws a filled circle.
-    pub fn dot(&mut self, center: Place, radius: f64, color: RGBColor) {
+    pub fn dot(&mut self, center: Coordinates, radius: f64, color: RGBColor) {
         self.shapes.push(Shape::Dot { center, radius, color });
     }
 
-    /// Draws a text at `place`, horizontally by its alignment and vertically at half the height of its capitals.
-    pub fn text(&mut self, text: &str, place: Place, look: &Text) {
+    /// Draws a text at `point`, horizontally by its alignment and vertically at half the height of its capitals.
+    pub fn text(&mut self, text: &str, point: Coordinates, style: &Text) {
         // Control characters would make an SVG ill-formed.
         let text = text.replace(char::is_control, "\u{fffd}");
-        self.shapes.push(Shape::Text { text, place, look: *look });
+        self.shapes.push(Shape::Text { text, point, style: *style });
     }
 
     /// Draws a bold name with a note next to it. The note is cut if both together are wider than `width`.
-    pub fn panel_name(&mut self, name: &str, note: &str, (x, y): Place, width: f64) {
+    pub fn panel_name(&mut self, name: &str, note: &str, (x, y): Coordinates, width: f64) {
         let (bold, muted) = (Text::new(13.0).bold(), Text::new(11.0).color(MUTED));
         let after = bold.width(name) + 8.0;
         self.text(name, (x, y), &bold);

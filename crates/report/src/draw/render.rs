@@ -14,7 +14,7 @@ use plotters::style::{
 };
 
 use super::color::BACKGROUND;
-use super::picture::{Picture, Place, Rect, Shape};
+use super::picture::{Coordinates, Picture, Rect, Shape};
 use super::text::{Line, Text, font, set};
 use crate::error::{Error, Result};
 
@@ -169,7 +169,7 @@ impl<B: DrawingBackend> Surface<B> {
         picture.shapes.iter().try_for_each(|shape| self.shape(shape))
     }
 
-    fn device(&self, (x, y): Place) -> (i32, i32) {
+    fn device(&self, (x, y): Coordinates) -> (i32, i32) {
         ((x * self.unit).round() as i32, ((y + self.above) * self.unit).round() as i32)
     }
 
@@ -183,22 +183,22 @@ impl<B: DrawingBackend> Surface<B> {
                 let [from, to] = self.corners(*rect);
                 self.backend.draw_rect(from, to, &color.filled(), true).map_err(failed)
             }
-            Shape::Line { places, color, width } => self.line(places, *color, *width),
+            Shape::Line { points, color, width } => self.line(points, *color, *width),
             Shape::Dot { center, radius, color } => {
                 let radius = (radius * self.unit).round().max(1.0) as u32;
                 let center = self.device(*center);
                 self.backend.draw_circle(center, radius, &color.filled(), true).map_err(failed)
             }
-            Shape::Text { text, place, look } if self.is_bitmap => self.glyphs(text, *place, look),
-            Shape::Text { text, place, look } => self.text_element(text, *place, look),
+            Shape::Text { text, point, style } if self.is_bitmap => self.glyphs(text, *point, style),
+            Shape::Text { text, point, style } => self.text_element(text, *point, style),
             Shape::Image { rect, pixels } => self.image(*rect, pixels),
         }
     }
 
-    fn line(&mut self, places: &[Place], color: RGBColor, width: f64) -> Result<()> {
+    fn line(&mut self, points: &[Coordinates], color: RGBColor, width: f64) -> Result<()> {
         let stroke_width = (width * self.unit).round().max(1.0) as u32;
         let style = ShapeStyle { color: color.to_rgba(), filled: false, stroke_width };
-        let mut path: Vec<(i32, i32)> = places.iter().map(|&place| self.device(place)).collect();
+        let mut path: Vec<(i32, i32)> = points.iter().map(|&point| self.device(point)).collect();
         path.dedup();
         if path.len() < 2 {
             return Ok(());
@@ -222,34 +222,34 @@ impl<B: DrawingBackend> Surface<B> {
 
     /// Draws text as pixels. plotters' own rendering ignores the left side bearing of glyphs, which spaces small text
     /// unevenly.
-    fn glyphs(&mut self, text: &str, place: Place, look: &Text) -> Result<()> {
-        let em = look.size * self.unit;
-        let Line { glyphs, boxes, width } = set(text, em as f32, look.bold);
-        let back = match look.align {
+    fn glyphs(&mut self, text: &str, origin: Coordinates, style: &Text) -> Result<()> {
+        let em = style.size * self.unit;
+        let Line { glyphs, boxes, width } = set(text, em as f32, style.bold);
+        let back = match style.align {
             HPos::Left => 0.0,
             HPos::Center => width / 2.0,
             HPos::Right => width,
         };
         let drop = (HALF_CAPITAL * em) as f32;
-        let (left, top) = self.device(place);
-        let place = |x: i32, y: i32| if look.upward { (left + y, top - x) } else { (left + x, top + y) };
+        let (left, top) = self.device(origin);
+        let rotated = |x: i32, y: i32| if style.upward { (left + y, top - x) } else { (left + x, top + y) };
         for [from, above, to, below] in boxes {
             let [from, to] = [from - back, to - back].map(|x| x.round() as i32);
             let [above, below] = [above + drop, below + drop].map(|y| y.round() as i32);
             let corners = [(from, above), (to, above), (to, below), (from, below), (from, above)];
-            let path = corners.map(|(x, y)| place(x, y));
-            self.backend.draw_path(path, &look.color.mix(0.6)).map_err(failed)?;
+            let path = corners.map(|(x, y)| rotated(x, y));
+            self.backend.draw_path(path, &style.color.mix(0.6)).map_err(failed)?;
         }
         for mut glyph in glyphs {
             glyph.position = point(glyph.position.x - back, drop + glyph.position.y);
-            let Some(outline) = font(look.bold).outline_glyph(glyph) else { continue };
+            let Some(outline) = font(style.bold).outline_glyph(glyph) else { continue };
             let corner = outline.px_bounds().min;
             let mut result = Ok(());
             outline.draw(|x, y, coverage| {
                 let (x, y) = (corner.x as i32 + x as i32, corner.y as i32 + y as i32);
-                let color = look.color.mix(f64::from(coverage)).to_backend_color();
+                let color = style.color.mix(f64::from(coverage)).to_backend_color();
                 if result.is_ok() {
-                    result = self.backend.draw_pixel(place(x, y), color);
+                    result = self.backend.draw_pixel(rotated(x, y), color);
                 }
             });
             result.map_err(failed)?;
@@ -259,17 +259,17 @@ impl<B: DrawingBackend> Surface<B> {
 
     /// Draws text as an SVG element. plotters sets it in a font of size / 1.24, with its baseline 0.76 em below the
     /// anchor.
-    fn text_element(&mut self, text: &str, place: Place, look: &Text) -> Result<()> {
-        let em = look.size * self.unit;
+    fn text_element(&mut self, text: &str, origin: Coordinates, style: &Text) -> Result<()> {
+        let em = style.size * self.unit;
         let down = (HALF_CAPITAL - 0.76) * em;
-        let (x, y) = (place.0 * self.unit, (place.1 + self.above) * self.unit);
-        let (x, y) = if look.upward { (x + down, y) } else { (x, y + down) };
-        let rotation = if look.upward { FontTransform::Rotate270 } else { FontTransform::None };
-        let weight = if look.bold { FontStyle::Bold } else { FontStyle::Normal };
+        let (x, y) = (origin.0 * self.unit, (origin.1 + self.above) * self.unit);
+        let (x, y) = if style.upward { (x + down, y) } else { (x, y + down) };
+        let rotation = if style.upward { FontTransform::Rotate270 } else { FontTransform::None };
+        let weight = if style.bold { FontStyle::Bold } else { FontStyle::Normal };
         let style = TextStyle {
             font: FontDesc::new(FontFamily::Name(FAMILY), em * 1.24, weight).transform(rotation),
-            color: look.color.to_backend_color(),
-            pos: Pos::new(look.align, VPos::Top),
+            color: style.color.to_backend_color(),
+            pos: Pos::new(style.align, VPos::Top),
         };
         self.backend.draw_text(text, &style, (x.round() as i32, y.round() as i32)).map_err(failed)
     }
@@ -278,7 +278,7 @@ impl<B: DrawingBackend> Surface<B> {
         let [from, to] = self.corners(rect);
         let (width, height) = ((to.0 - from.0).max(1) as u32, (to.1 - from.1).max(1) as u32);
         let rgb = RgbImage::from_fn(width, height, |x, y| {
-            let at = |place: u32, length: u32| (f64::from(place) + 0.5) / f64::from(length);
+            let at = |pixel: u32, length: u32| (f64::from(pixel) + 0.5) / f64::from(length);
             let RGBColor(red, green, blue) = pixels(at(x, width), at(y, height));
             Rgb([red, green, blue])
         });

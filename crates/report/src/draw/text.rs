@@ -243,20 +243,20 @@ mod tests {
 
     #[test]
     fn widths_grow_with_the_text_and_the_size() {
-        let look = Text::new(10.0);
-        assert_eq!(look.width(""), 0.0);
+        let style = Text::new(10.0);
+        assert_eq!(style.width(""), 0.0);
         // Ten digits: each is 0.636 em wide in DejaVu.
-        assert!((look.width("0000000000") - 63.6).abs() < 0.1);
-        assert!((Text::new(30.0).width("attention") / look.width("attention") - 3.0).abs() < 1e-3);
-        assert!(look.bold().width("attention") > look.width("attention"));
+        assert!((style.width("0000000000") - 63.6).abs() < 0.1);
+        assert!((Text::new(30.0).width("attention") / style.width("attention") - 3.0).abs() < 1e-3);
+        assert!(style.bold().width("attention") > style.width("attention"));
     }
 
     #[test]
     fn wide_text_is_truncated_to_fit() {
-        let look = Text::new(10.0);
-        assert_eq!(look.fit("attention", 100.0), "attention");
-        let cut = look.fit("attention is all you need", 60.0);
-        assert!(cut.ends_with('…') && cut.starts_with("attent") && look.width(&cut) <= 60.0, "{cut}");
-        assert_eq!(look.fit("attention", 1.0), "");
+        let style = Text::new(10.0);
+        assert_eq!(style.fit("attention", 100.0), "attention");
+        let cut = style.fit("attention is all you need", 60.0);
+        assert!(cut.ends_with('…') && cut.starts_with("attent") && style.width(&cut) <= 60.0, "{cut}");
+        assert_eq!(style.fit("attention", 1.0), "");
     }
 }

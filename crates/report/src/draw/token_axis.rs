@@ -4,7 +4,7 @@
 use super::axis::LABEL_SIZE;
 use super::color::MUTED;
 use super::number::{Interval, tick_labels};
-use super::picture::{Picture, Place, Rect};
+use super::picture::{Coordinates, Picture, Rect};
 use super::text::Text;
 
 /// The maximum length of a token on an axis, in characters.
@@ -41,10 +41,10 @@ pub struct TokenAxis {
 
 impl TokenAxis {
     /// Creates an axis of tokens along `length` logical pixels. Tokens are in their visible form and cut at the width
-    /// `most`.
-    pub fn new(tokens: &[String], most: f64, length: f64, is_across: bool) -> Self {
+    /// `max_width`.
+    pub fn new(tokens: &[String], max_width: f64, length: f64, is_across: bool) -> Self {
         let tokens: Vec<_> =
-            tokens.iter().map(|token| Text::new(TOKEN_SIZE).fit(&visible(token), most)).collect();
+            tokens.iter().map(|token| Text::new(TOKEN_SIZE).fit(&visible(token), max_width)).collect();
         let pitch = length / tokens.len().max(1) as f64;
         // The largest size at which every token fits, or the default if none is small enough.
         let size = [TOKEN_SIZE, 9.0, 8.25]
@@ -75,7 +75,7 @@ impl TokenAxis {
     }
 
     /// Returns the position at a fraction of the side of `area`, at a distance of `outside` from it.
-    fn place(&self, area: Rect, along: f64, outside: f64) -> Place {
+    fn point(&self, area: Rect, along: f64, outside: f64) -> Coordinates {
         match self.is_across {
             true => (area.left + along * area.width, area.bottom() + outside),
             false => (area.left - outside, area.top + along * area.height),
@@ -92,41 +92,41 @@ impl TokenAxis {
         };
         let draw_labels = if self.bin > 1 { Self::draw_positions } else { Self::draw_tokens };
         draw_labels(self, picture, area);
-        let look = Text::new(11.5).centered();
-        let (look, edge) = if self.is_across { (look, 10.0) } else { (look.upward(), 7.0) };
-        picture.text(&title, self.place(area, 0.5, self.depth() - edge), &look);
+        let style = Text::new(11.5).centered();
+        let (style, edge) = if self.is_across { (style, 10.0) } else { (style.upward(), 7.0) };
+        picture.text(&title, self.point(area, 0.5, self.depth() - edge), &style);
     }
 
     fn draw_tokens(&self, picture: &mut Picture, area: Rect) {
-        let (look, number) = (Text::new(self.size), Text::new(POSITION_SIZE).color(MUTED));
-        let (look, outside) = match (self.is_across, self.is_upward) {
-            (true, true) => (look.right().upward(), 6.0),
-            (true, false) => (look.centered(), 6.0 + self.size / 2.0),
-            (false, _) => (look.right(), 6.0),
+        let (style, number) = (Text::new(self.size), Text::new(POSITION_SIZE).color(MUTED));
+        let (style, outside) = match (self.is_across, self.is_upward) {
+            (true, true) => (style.right().upward(), 6.0),
+            (true, false) => (style.centered(), 6.0 + self.size / 2.0),
+            (false, _) => (style.right(), 6.0),
         };
         let (number, beyond) =
             if self.is_across { (number.centered(), 13.0) } else { (number.right(), 12.0) };
-        let place =
-            |i: usize, outside| self.place(area, (i as f64 + 0.5) / self.tokens.len() as f64, outside);
+        let point =
+            |i: usize, outside| self.point(area, (i as f64 + 0.5) / self.tokens.len() as f64, outside);
         for (i, token) in self.tokens.iter().enumerate().step_by(self.stride) {
-            picture.text(token, place(i, outside), &look);
+            picture.text(token, point(i, outside), &style);
         }
         for i in self.numbered.into_iter().flat_map(|every| (0..self.tokens.len()).step_by(every)) {
-            picture.text(&i.to_string(), place(i, self.room + beyond), &number);
+            picture.text(&i.to_string(), point(i, self.room + beyond), &number);
         }
     }
 
     fn draw_positions(&self, picture: &mut Picture, area: Rect) {
-        let (count, look) = (self.tokens.len() as f64, Text::new(LABEL_SIZE).color(MUTED));
-        let (length, look, outside) = match self.is_across {
-            true => (area.width, look.centered(), 12.0),
-            false => (area.height, look.right(), 7.0),
+        let (count, style) = (self.tokens.len() as f64, Text::new(LABEL_SIZE).color(MUTED));
+        let (length, style, outside) = match self.is_across {
+            true => (area.width, style.centered(), 12.0),
+            false => (area.height, style.right(), 7.0),
         };
         let ticks = Interval { start: 0.0, end: count }.integer_ticks((length / 45.0) as usize);
         for (tick, label) in ticks.iter().zip(tick_labels(&ticks)) {
-            let place = |outside: f64| self.place(area, tick / count, outside);
-            picture.line(&[place(0.0), place(4.0)], MUTED, 1.0);
-            picture.text(&label, place(outside), &look);
+            let point = |outside: f64| self.point(area, tick / count, outside);
+            picture.line(&[point(0.0), point(4.0)], MUTED, 1.0);
+            picture.text(&label, point(outside), &style);
         }
     }
 }

@@ -79,9 +79,9 @@ pub(crate) fn tint(outcome: Outcome) -> RGBColor {
 impl TokenStrip {
     /// Draws the strip. If the strip is truncated, the number of positions is appended to `note`.
     pub fn picture(&self, name: &'static str, title: &str, note: &str) -> Picture {
-        let [most, all] = [MAX_STEPS, self.steps.len()].map(|steps| thousands(steps as f64));
+        let [shown, all] = [MAX_STEPS, self.steps.len()].map(|steps| thousands(steps as f64));
         let is_cut = self.steps.len() > MAX_STEPS;
-        let cut = if is_cut { format!("; first {most} of {all} positions") } else { String::new() };
+        let cut = if is_cut { format!("; first {shown} of {all} positions") } else { String::new() };
         let (numbers, lines) = (self.numbers(), self.lines());
         let text_height = lines.len() as f64 * LINE_HEIGHT + MARGIN;
         let height = numbers.as_ref().map_or(text_height, |_| CHART_HEIGHT + 52.0);
@@ -133,13 +133,13 @@ impl TokenStrip {
         let radius = (width * 0.3).clamp(2.6, 6.0);
         let truth = steps().filter_map(|(x, _, [truth, _])| Some((x, truth?)));
         chart.series.push(Series::new(self.truth().unwrap_or(""), INK, Mark::Ring(radius, 1.25), truth));
-        let looks = [
+        let styles = [
             (Outcome::Hit, BLUE, Mark::Dot(radius * 0.55)),
             (Outcome::Miss, VERMILION, Mark::Cross(radius * 0.9, 1.75)),
             (Outcome::Unknown, MUTED, Mark::Dot(radius * 0.55)),
             (Outcome::WrongGuess, MUTED, Mark::Cross(radius * 0.8, 1.25)),
         ];
-        for ((outcome, color, mark), name) in looks.into_iter().zip(self.outcomes) {
+        for ((outcome, color, mark), name) in styles.into_iter().zip(self.outcomes) {
             let points = of(outcome).filter_map(|(x, _, [_, predicted])| Some((x, predicted?)));
             chart.series.push(Series::new(name, color, mark, points));
         }
@@ -157,10 +157,10 @@ impl TokenStrip {
     fn lines(&self) -> Vec<Vec<(usize, Rect)>> {
         let (mut lines, mut left) = (vec![Vec::new()], FIRST_CELL);
         for (i, step) in self.steps.iter().take(MAX_STEPS).enumerate() {
-            let looks =
+            let styles =
                 [(&step.truth, Text::new(TOKEN_SIZE)), (&step.predicted, Text::new(TOKEN_SIZE).bold())];
             let widths =
-                looks.map(|(token, look)| token.as_ref().map_or(0.0, |token| look.width(&visible(token))));
+                styles.map(|(token, style)| token.as_ref().map_or(0.0, |token| style.width(&visible(token))));
             let width = (widths[0].max(widths[1]) + 8.0).max(MIN_CELL_WIDTH).ceil();
             if left + width > WIDTH - MARGIN {
                 lines.push(Vec::new());
@@ -224,15 +224,15 @@ impl Step {
         }
         let (middle, _) = cell.center();
         let plain = Text::new(TOKEN_SIZE).centered();
-        let look = match outcome {
+        let style = match outcome {
             Outcome::Hit => plain.color(BLUE),
             Outcome::Miss => plain.color(VERMILION).bold(),
             Outcome::Unknown if truth.is_none() => plain,
             Outcome::Unknown | Outcome::WrongGuess => plain.color(MUTED),
         };
-        for (token, look, line) in [(truth, plain, TRUTH_LINE), (predicted, look, PREDICTION_LINE)] {
+        for (token, style, line) in [(truth, plain, TRUTH_LINE), (predicted, style, PREDICTION_LINE)] {
             if let Some(token) = token {
-                picture.text(&visible(token), (middle, cell.top + line), &look);
+                picture.text(&visible(token), (middle, cell.top + line), &style);
             }
         }
         // A line through or below a character could make it look like another one, so a frame marks a wrong guess.

@@ -133,10 +133,10 @@ fn head_formation_is_marked_at_its_step() {
         let above_panel = |x: &usize| (100..285).filter(|&y| raster.pixel(*x, y) == color).count() > 80;
         (80..770).find(above_panel)
     };
-    let place = |step: f64| 76.0 + 702.0 * step / 500.0;
+    let x = |step: f64| 76.0 + 702.0 * step / 500.0;
     for step in [100, 250, 400] {
         let found = mark(step).unwrap() as f64;
-        assert!((found - place(step as f64)).abs() <= 1.5, "step {step} at {found}");
+        assert!((found - x(step as f64)).abs() <= 1.5, "step {step} at {found}");
     }
     assert_eq!(mark(600), None, "no head forms");
 }

@@ -35,13 +35,13 @@ fn floor_is_a_dashed_line_below_the_losses() {
 fn constant_learning_rate_stays_clear_of_floor() {
     let (floor, rate) = (0.5, 1e-3);
     let mut curve = loss(Some(floor));
-    for place in [0.07, 0.5, 0.64, 0.66, 0.68, 0.9] {
+    for share in [0.07, 0.5, 0.64, 0.66, 0.68, 0.9] {
         // The lowest loss puts the floor at this fraction of the axis.
-        curve.training[400].value = floor - place * 2.0;
+        curve.training[400].value = floor - share * 2.0;
         let losses = curve.losses();
-        let place = (floor - losses.start) / losses.length();
-        let apart = (rate / curve.rates_end().unwrap() - place).abs();
-        assert!(apart > 0.05 && curve.rates_end().unwrap() <= 2.0 * rate, "{place}: {apart}");
+        let share = (floor - losses.start) / losses.length();
+        let apart = (rate / curve.rates_end().unwrap() - share).abs();
+        assert!(apart > 0.05 && curve.rates_end().unwrap() <= 2.0 * rate, "{share}: {apart}");
     }
     let same = LossCurve { learning_rate: Vec::new(), ..curve };
     assert_eq!(same.rates_end(), None);

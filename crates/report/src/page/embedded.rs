@@ -46,8 +46,8 @@ pub(super) fn data(mut page: Page) -> String {
     let others = MAX_BYTES / page.readings.len().saturating_sub(1).max(1);
     let mut maps = Vec::new();
     for (index, reading) in page.readings.iter().enumerate() {
-        let most = if index == page.sample { MAX_BYTES } else { others };
-        maps.push(pack(reading, most, &mut bytes));
+        let max_bytes = if index == page.sample { MAX_BYTES } else { others };
+        maps.push(pack(reading, max_bytes, &mut bytes));
     }
     let mut film = Vec::new();
     for (step, reading) in std::mem::take(&mut page.film) {
@@ -86,10 +86,10 @@ pub(super) fn data(mut page: Page) -> String {
     STANDARD.encode(miniz_oxide::deflate::compress_to_vec_zlib(&all, 6))
 }
 
-/// Appends the maps of a reading to `bytes`, at most `most` of them, and returns where the maps of each kind are.
+/// Appends the maps of a reading to `bytes`, at most `max_bytes` of them, and returns where the maps of each kind are.
 /// `start` is their first byte, and `bin` the number of positions per bin on both axes, 0 for omitted maps. `visible`
 /// gives each query's range of keys visible in any layer; only the weights on these keys are kept.
-fn pack(reading: &Reading, most: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
+fn pack(reading: &Reading, max_bytes: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
     let has_maps = |kind: &AttentionKind| !reading.maps.of(*kind).is_empty();
     let kinds: Vec<AttentionKind> = AttentionKind::ALL.into_iter().filter(has_maps).collect();
     let source = reading.source.as_deref().unwrap_or(&[]);
@@ -99,7 +99,7 @@ fn pack(reading: &Reading, most: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
         let maps: Vec<&Vec<f32>> = reading.maps.of(kind).iter().flatten().collect();
         let visible = seen_in_any_layer(reading, kind, [queries, keys]);
         let cells = |bin: usize| binned(&visible, [bin; 2]).iter().map(Range::len).sum::<usize>();
-        let bin = (1..=MAX_BIN).find(|&bin| maps.len() * cells(bin) <= most / kinds.len());
+        let bin = (1..=MAX_BIN).find(|&bin| maps.len() * cells(bin) <= max_bytes / kinds.len());
         let seen = binned(&visible, [bin.unwrap_or(1); 2]);
         let is_whole = seen.iter().all(|row| row.len() == keys.div_ceil(bin.unwrap_or(1)));
         let listed = (bin.is_some() && !is_whole)

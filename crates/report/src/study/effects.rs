@@ -35,19 +35,19 @@ pub fn picture(study: &Study) -> Picture {
         let left = MARGIN + LEFT + column as f64 * (width + GAP);
         let top = HEADING + LEGEND_HEIGHT + row as f64 * (CHART_HEIGHT + BELOW);
         let area = Rect { left, top, width, height: CHART_HEIGHT };
-        let (x, places, joined) = places(study, key, width);
+        let (x, positions, joined) = positions(study, key, width);
         let y = Axis { is_labelled: column == 0, ..final_losses(study) };
         let mut chart = LineChart { area, x, y, series: Vec::new() };
         let loss = |trial: &Trial| trial.loss.map(|loss| drawn(study, loss));
         if joined {
             let points = comparable(study, key).into_iter();
-            let points = points.filter_map(|(rank, trial)| Some((places[rank]?, loss(trial)?)));
+            let points = points.filter_map(|(rank, trial)| Some((positions[rank]?, loss(trial)?)));
             let mut best: Vec<(f64, f64)> = points.collect();
             best.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
             best.dedup_by_key(|point| point.0);
             chart.series.push(Series::new("", VERMILION, Mark::Line(1.25), best));
         }
-        let marks = marks(study, &chart, |rank, trial| Some((places[rank]?, loss(trial))));
+        let marks = marks(study, &chart, |rank, trial| Some((positions[rank]?, loss(trial))));
         chart.series.extend(marks);
         chart.draw(&mut picture);
         named.extend(chart.series);
@@ -78,23 +78,23 @@ pub fn learning_rate(study: &Study) -> Option<Picture> {
 
 /// Returns the axis of a key's values and the position of each trial along it. The flag is true if each tried value has
 /// its own label; otherwise the labels are round values.
-fn places(study: &Study, key: &str, width: f64) -> (Axis, Vec<Option<f64>>, bool) {
+fn positions(study: &Study, key: &str, width: f64) -> (Axis, Vec<Option<f64>>, bool) {
     let tried: Vec<_> = study.trials.iter().map(|trial| trial.setting.get(key)).collect();
-    let look = Text::new(LABEL_SIZE);
+    let style = Text::new(LABEL_SIZE);
     let Some(mut values) = tried.iter().flatten().map(|value| value.number).collect::<Option<Vec<_>>>()
     else {
         let mut words: Vec<&String> = tried.iter().flatten().map(|value| &value.text).collect();
         words.sort();
         words.dedup();
-        let place = |value: &SettingValue| {
-            words.iter().position(|word| **word == value.text).map(|place| place as f64)
+        let position = |value: &SettingValue| {
+            words.iter().position(|word| **word == value.text).map(|position| position as f64)
         };
-        let places = tried.into_iter().map(|value| place(value?)).collect();
+        let positions = tried.into_iter().map(|value| position(value?)).collect();
         let room = width / words.len().max(1) as f64 - 4.0;
-        let ticks = words.iter().enumerate().map(|(place, word)| (place as f64, look.fit(word, room)));
+        let ticks = words.iter().enumerate().map(|(position, word)| (position as f64, style.fit(word, room)));
         let range = Interval { start: -0.5, end: words.len() as f64 - 0.5 };
         let axis = Axis { labels: Some(ticks.collect()), ..Axis::new(key, range, Scale::Linear) };
-        return (axis, places, true);
+        return (axis, positions, true);
     };
     values.sort_by(f64::total_cmp);
     values.dedup();
@@ -103,15 +103,15 @@ fn places(study: &Study, key: &str, width: f64) -> (Axis, Vec<Option<f64>>, bool
         true => Axis::new(key, log_range(values.iter().copied()), Scale::Logarithmic),
         false => Axis::new(key, Interval::new(low, high).padded(0.15, 0.15), Scale::Linear),
     };
-    let places = tried.into_iter().map(|value| value?.number).collect();
+    let positions = tried.into_iter().map(|value| value?.number).collect();
     let ticks: Vec<_> = values.iter().copied().zip(labels(&values)).collect();
     let at = |tick: &(f64, String)| round.at(tick.0) * width;
-    let half = |tick: &(f64, String)| look.width(&tick.1) / 2.0;
+    let half = |tick: &(f64, String)| style.width(&tick.1) / 2.0;
     let is_apart =
         |pair: &[(f64, String)]| at(&pair[1]) - at(&pair[0]) >= half(&pair[0]) + half(&pair[1]) + 8.0;
     match ticks.windows(2).all(is_apart) {
-        true => (Axis { labels: Some(ticks), ..round }, places, true),
-        false => (round, places, false),
+        true => (Axis { labels: Some(ticks), ..round }, positions, true),
+        false => (round, positions, false),
     }
 }
 
@@ -177,8 +177,8 @@ mod tests {
         for (trial, rate) in study.trials.iter_mut().zip([1e-4, 1e-3, 0.1, 0.1]) {
             trial.setting.insert(key.into(), rate_of(rate));
         }
-        let (axis, places, _) = places(&study, key, 200.0);
-        let [low, middle, high] = [0, 1, 2].map(|trial| axis.at(places[trial].unwrap()));
+        let (axis, positions, _) = positions(&study, key, 200.0);
+        let [low, middle, high] = [0, 1, 2].map(|trial| axis.at(positions[trial].unwrap()));
         assert!((2.0 * (middle - low) - (high - middle)).abs() < 1e-12);
         assert_eq!(labels(&[1e-4, 1e-3, 0.1]), ["1e-4", "1e-3", "1e-1"]);
         assert_eq!(labels(&[8.0, 16.0, 1024.0]), ["8", "16", "1024"]);

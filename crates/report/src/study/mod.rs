@@ -169,7 +169,7 @@ fn best_in_words(study: &Study) -> String {
 }
 
 /// Returns the colour, the mark and the name of a trial: the best trial stands out, trials that ended early recede.
-fn look(trial: &Trial, is_best: bool) -> (RGBColor, Mark, &'static str) {
+fn style(trial: &Trial, is_best: bool) -> (RGBColor, Mark, &'static str) {
     match trial.ended {
         _ if is_best => (VERMILION, Mark::Dot(5.5), "best"),
         TrialEnd::Completed | TrialEnd::EarlyStopped => (BLUE, Mark::Dot(4.0), "finished"),
@@ -180,16 +180,16 @@ fn look(trial: &Trial, is_best: bool) -> (RGBColor, Mark, &'static str) {
     }
 }
 
-/// Returns the marks of all trials in a chart, at the positions that `place` gives. The best trial is last, on top of
+/// Returns the marks of all trials in a chart, at the positions that `point` gives. The best trial is last, on top of
 /// the others. Values outside the axis are drawn at its edge; trials without a value are crosses below the upper edge.
 fn marks(
     study: &Study,
     chart: &LineChart,
-    place: impl Fn(usize, &Trial) -> Option<(f64, Option<f64>)>,
+    point: impl Fn(usize, &Trial) -> Option<(f64, Option<f64>)>,
 ) -> Vec<Series> {
     let marks = study.trials.iter().enumerate().rev().filter_map(|(rank, trial)| {
-        let (x, y) = place(rank, trial)?;
-        let (color, mark, name) = look(trial, rank == 0);
+        let (x, y) = point(rank, trial)?;
+        let (color, mark, name) = style(trial, rank == 0);
         let (mark, y) = match y {
             Some(y) if !trial.ended.is_lost() => (mark, chart.y.clamped(y)),
             _ => (Mark::Cross(4.0, 1.75), below_the_edge(chart, 7.0)),

@@ -37,17 +37,17 @@ pub fn picture(name: &str, points: &[RatePoint], marks: Option<[f64; 2]>, verdic
         Series::new("individual steps", pale(BLUE), Mark::Line(1.0), curve(|point| point.loss)),
         Series::new("smoothed", BLUE, Mark::Line(2.25), curve(|point| point.smoothed)),
     ];
-    let looks = [(VERMILION, "lowest"), (GREEN, "suggested")];
-    let marked = || marks.into_iter().flatten().zip(looks);
+    let styles = [(VERMILION, "lowest"), (GREEN, "suggested")];
+    let marked = || marks.into_iter().flatten().zip(styles);
     for (rate, (color, name)) in marked() {
         let line = [(rate, range.start), (rate, range.end)];
         chart.series.push(Series::new(name, color, Mark::Dashed(1.5), line));
     }
     chart.draw_with_legend(&mut picture);
     for (rate, (color, _)) in marked() {
-        let (x, bottom) = chart.place(rate, range.start);
-        let look = Text::new(LABEL_SIZE).color(color).right();
-        picture.text(&format!("{rate:.1e}"), (x - 5.0, bottom - 10.0), &look);
+        let (x, bottom) = chart.point(rate, range.start);
+        let style = Text::new(LABEL_SIZE).color(color).right();
+        picture.text(&format!("{rate:.1e}"), (x - 5.0, bottom - 10.0), &style);
     }
     Some(picture)
 }

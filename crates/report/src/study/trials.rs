@@ -1,6 +1,6 @@
 //! `trials`: the validation loss of every trial of a study.
 
-use super::{Study, TrialEnd, below_the_edge, best_in_words, drawn, legend_of, look, loss_axis};
+use super::{Study, TrialEnd, below_the_edge, best_in_words, drawn, legend_of, loss_axis, style};
 use crate::draw::color::{BACKGROUND, BLUE, MUTED, VERMILION, mix, pale};
 use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 use crate::numbers::counted;
@@ -53,7 +53,7 @@ pub fn picture(study: &Study) -> Picture {
             // A trial lost before its first validation is marked below the upper edge, at the number of tokens reached.
             let lost = ((trial.tokens as f64).min(last), below_the_edge(&chart, 7.0));
             let end = curve.last().map_or(lost, |&(tokens, loss)| (tokens, chart.y.clamped(loss)));
-            let (color, mark, name) = look(trial, false);
+            let (color, mark, name) = style(trial, false);
             chart.series.push(Series::new(name, color, mark, [end]));
         }
         chart.series.push(Series::new(name, color, Mark::Line(width), curve));

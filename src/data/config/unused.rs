@@ -1,17 +1,17 @@
 //! The keys of `[data]` that have no effect because of the values of other keys.
 
 use super::{DataConfig, Source, Task, Tokens};
-use crate::choice::{Choice, Unread};
+use crate::choice::{Choice, UnusedKeys};
 use crate::data::{Dataset, Vocabulary};
 
 impl DataConfig {
     /// Returns the keys without effect. The `dataset` determines if a table holds integers or symbols, and one sequence
     /// per row or a single one.
-    pub fn unread_of(&self, dataset: Option<&Dataset>) -> Unread {
-        let mut unread = Unread::default();
+    pub fn unused_keys(&self, dataset: Option<&Dataset>) -> UnusedKeys {
+        let mut unused = UnusedKeys::default();
         // The config of in-memory data was written by the program that gave the data.
         if self.source() == Source::Memory {
-            return unread;
+            return unused;
         }
         let is_drawn = self.source() == Source::Sequences;
         let (is_text, is_table) = (self.source() == Source::Text, self.source() == Source::Table);
@@ -25,7 +25,7 @@ impl DataConfig {
         let is_csv = is_table && table.map_or(!self.is_json(), |table| table.format == "csv");
         let has_rows = is_table && dataset.is_some_and(|dataset| dataset.train.stream().is_none());
         let keys_of_tasks = Task::ALL.iter().flat_map(|task| task.keys()).copied().collect::<Vec<_>>();
-        unread
+        unused
             .unless(is_drawn, &["task"], "runs without a `data.path`")
             .unless(is_drawn, &["seed", "train_samples", "valid_samples"], "tasks")
             .unless(is_drawn, &keys_of_tasks, "tasks")
@@ -41,6 +41,6 @@ impl DataConfig {
             .unless(is_text, &["tokens"], "texts")
             .unless(is_table, &["values", "column", "split"], "tables")
             .unless(is_csv, &["delimiter", "header"], "tables in CSV");
-        unread
+        unused
     }
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::{Config, DEFAULT_FILE, DEFAULT_TEXT, TuneConfig};
-use crate::choice::Unread;
+use crate::choice::UnusedKeys;
 use crate::data::{Dataset, Source};
 use crate::error::{Error, keys_of_model};
 use crate::range::Section;
@@ -17,10 +17,10 @@ impl Config {
     /// if a table holds integers or symbols, and one sequence per row or a single one.
     pub fn without_effect(&self, dataset: Option<&Dataset>) -> Vec<Error> {
         let sections = [
-            ("data", self.data.unread_of(dataset)),
-            ("model", self.model.unread()),
-            ("training", self.training.unread()),
-            ("tune", self.tune.as_ref().map_or_else(Unread::default, Section::unread)),
+            ("data", self.data.unused_keys(dataset)),
+            ("model", self.model.unused_keys()),
+            ("training", self.training.unused_keys()),
+            ("tune", self.tune.as_ref().map_or_else(UnusedKeys::default, Section::unused_keys)),
         ];
         let default = Self { tune: Some(TuneConfig::default()), ..Self::default() }.values();
         let values = self.values();
@@ -30,8 +30,8 @@ impl Config {
         let given = given.filter(|(key, _)| !(is_inherited && *key == "data.vocab"));
         let messages = given.filter_map(|(key, value)| {
             let (section, name) = key.split_once('.')?;
-            let (_, unread) = sections.iter().find(|(named, _)| *named == section)?;
-            let readers = unread.readers(name)?;
+            let (_, unused) = sections.iter().find(|(named, _)| *named == section)?;
+            let readers = unused.readers(name)?;
             let readers = if section == "model" { keys_of_model(readers) } else { readers.to_string() };
             Some((key, value, format!("has no effect: it applies only to {readers}")))
         });

@@ -13,7 +13,7 @@ use crate::training::RunFolder;
 use crate::weights::native;
 
 /// The job that computes the views of the first samples, as many as memory allows, and the continuation of one of them.
-pub(super) struct Look<'a> {
+pub(super) struct SampleViews<'a> {
     /// The folder of the run.
     pub folder: &'a RunFolder,
     pub samples: &'a [Sample],
@@ -22,7 +22,7 @@ pub(super) struct Look<'a> {
     pub vocabulary: &'a Vocabulary,
 }
 
-impl Job for Look<'_> {
+impl Job for SampleViews<'_> {
     type Output = (Vec<View>, FreeRunning);
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
