@@ -6,8 +6,8 @@
 #     benches/against_pytorch.sh [SHAPE..]
 #
 # Needs python3 with torch (PYTHON names another interpreter) and a C++ compiler, which torch.compile calls.
-# Runs ROUNDS pairs per shape (5) with THREADS threads each (2). EAGER=1 runs PyTorch without its compiler. PRECISION=bf16
-# rounds the operands of matrix products on both sides, in PyTorch by torch.autocast.
+# Runs ROUNDS pairs per shape (5) with THREADS threads each (2). EAGER=1 runs PyTorch without its compiler.
+# PRECISION=bf16 rounds the operands of matrix products on both sides, in PyTorch with torch.autocast.
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}

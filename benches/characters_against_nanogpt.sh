@@ -1,13 +1,14 @@
 #!/bin/sh
-# Compares the CPU setup of nanoGPT's README (4 layers, width 128, 64 characters of context, 2,000 steps) with nanoGPT
-# itself, from the start of the program to its weights. Runs alternating pairs, so that other load on the machine affects
-# both. Both evaluate with their defaults; this program also analyses the model and draws plots. Prints seconds and ratios
-# (below 1: faster).
+# Compares this program with nanoGPT on the CPU setup of nanoGPT's README (4 layers, width 128, 64 characters of
+# context, 2,000 steps), from the start of the program to the saved weights. Runs alternating pairs, so that other load
+# on the machine affects both. Both evaluate with their defaults; this program also analyses the model and draws plots.
+# Prints seconds and ratios (below 1: faster).
 #
 #     benches/characters_against_nanogpt.sh NANOGPT TEXT
 #
 # NANOGPT is a clone of karpathy/nanoGPT, TEXT is the tinyshakespeare of its data/shakespeare_char. Needs python3
-# with torch, numpy and requests (PYTHON names another interpreter). Runs ROUNDS pairs (3) with THREADS threads each (2).
+# with torch, numpy and requests (PYTHON names another interpreter). Runs ROUNDS pairs (3) with THREADS threads each
+# (2).
 set -eu
 [ $# = 2 ] || { echo "usage: $0 NANOGPT TEXT" >&2; exit 2; }
 nanogpt=$(cd "$1" && pwd)

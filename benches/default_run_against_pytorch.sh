@@ -1,7 +1,7 @@
 #!/bin/sh
-# Compares the whole default run, from the start to the last plot, with PyTorch, in alternating pairs, so that other load
-# on the machine affects both. PyTorch is imported and trains a model of the same sizes on one batch for as many steps; it
-# does not validate, save or draw. Prints seconds and ratios (below 1: faster).
+# Compares the complete default run, from the start to the last plot, with PyTorch, in alternating pairs, so that other
+# load on the machine affects both. PyTorch is imported and trains a model of the same sizes on one batch for as many
+# steps; it does not validate, save or draw. Prints seconds and ratios (below 1: faster).
 #
 #     benches/default_run_against_pytorch.sh
 #

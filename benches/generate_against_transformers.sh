@@ -1,12 +1,13 @@
 #!/bin/sh
 # Compares tokens per second with transformers' generate in alternating pairs, so that other load on the machine affects
-# both. The models are a GPT-2 with 124 million random weights and a Llama with 135 million; the prompt has 64 tokens, and
-# 128 are generated, with batch size 1. Prints the ratio of speeds for each pair (above 1: faster than transformers), the
-# time of our step relative to the limit set by memory bandwidth, and the medians.
+# both. The models are a GPT-2 with 124 million random weights and a Llama with 135 million. The prompt has 64 tokens,
+# and 128 are generated, with batch size 1. Prints the ratio of speeds for each pair (above 1: faster than
+# transformers), the time of our step relative to the limit set by memory bandwidth, and the medians.
 #
 #     benches/generate_against_transformers.sh [gpt2|llama]
 #
-# Needs python3 with torch and transformers (PYTHON names another interpreter). Runs ROUNDS pairs (5) with THREADS threads each (2).
+# Needs python3 with torch and transformers (PYTHON names another interpreter). Runs ROUNDS pairs (5) with THREADS
+# threads each (2).
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}

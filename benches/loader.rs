@@ -49,10 +49,10 @@ fn prepare(sequences: Sequences, batch_size: usize) -> f64 {
     let device = Default::default();
     let mut times = (0..BATCHES)
         .map(|index| {
-            let begun = Instant::now();
+            let start = Instant::now();
             let batch = loader.batch(index / loader.batches(), index % loader.batches());
             std::hint::black_box(DeviceBatch::<B>::new(&batch, &device));
-            begun.elapsed().as_secs_f64() * 1e6
+            start.elapsed().as_secs_f64() * 1e6
         })
         .collect::<Vec<_>>();
     times.sort_by(f64::total_cmp);

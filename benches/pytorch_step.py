@@ -4,8 +4,9 @@
     python benches/pytorch_step.py small --compile --bf16
 
 The decoder is the same: pre-norm blocks with one projection for queries, keys and values, exact GELU, learned
-positions, no dropout; Adam at 1e-3; the loss is read at each step. "llama" has rotary positions, RMS norms, SwiGLU, half
-as many key heads as query heads, and no biases. --bf16 computes the forward pass and the loss under torch.autocast.
+positions, no dropout; Adam at 1e-3; the loss is read at each step. "llama" has rotary positions, RMS norms, SwiGLU,
+half as many key-value heads as query heads, and no biases. --bf16 computes the forward pass and the loss under
+torch.autocast.
 """
 
 import argparse
@@ -139,7 +140,7 @@ def main():
     arguments.add_argument("--bf16", action="store_true")
     arguments.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments.add_argument("--rounds", type=int, default=5)
-    arguments.add_argument("--steps", type=int, help="steps in a round, the shape's own by default")
+    arguments.add_argument("--steps", type=int, help="steps per round; by default, the steps of the shape")
     arguments = arguments.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
@@ -152,7 +153,7 @@ def main():
     ids = torch.randint(vocab, (batch, length + 1))
 
     def milliseconds(count):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(count):
             optimizer.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, arguments.bf16):
@@ -161,7 +162,7 @@ def main():
             loss.backward()
             optimizer.step()
             loss.item()
-        return (time.perf_counter() - begun) / count * 1e3
+        return (time.perf_counter() - start) / count * 1e3
 
     milliseconds(min(max(3, steps // 5), 50))
     middle = statistics.median(milliseconds(steps) for _ in range(arguments.rounds))

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures the presets for character-level text on tinyshakespeare: the loss over the whole validation split after the last
+# Measures the presets for character-level text on tinyshakespeare: the loss over the validation split after the last
 # step, the lowest validation loss (the loss of the written weights), and the seconds from the start of the program to
 # these weights. Prints means over seeds, and standard deviations of the losses. The presets of a seed run one after
 # another, so that other load on the machine affects all of them.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Compares the predictions of `scale` with real runs of the same config, for two and four workers in network namespaces of
-# this machine, joined by slowed links. Needs root, Open MPI and Python, and either netem in the kernel or iptables and a C
-# compiler. Takes four minutes, during which nothing else should run: workers get priority if the kernel allows it.
+# Compares the predictions of `scale` with real runs of the same config, for two and four workers in network namespaces
+# of this machine, connected by slowed links. Needs root, Open MPI and Python, and either netem in the kernel or
+# iptables and a C compiler. Takes four minutes, during which nothing else should run: workers get priority if the
+# kernel allows it.
 #   cargo build --release --features mpi && benches/scale_check.sh [STEPS]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_HELD = 1 << 16 }; // More packets than the kernel queues.
+enum { MAX_HELD = 1 << 16 }; // Must exceed the length of the kernel's queue.
 static struct { uint32_t id; int64_t due; } held[256][MAX_HELD]; // By sender, in order of arrival.
 static uint32_t first[256], next[256];
 static int64_t busy[256]; // The time at which a sender's link is free again.
@@ -50,7 +50,8 @@ static void hold(struct nlmsghdr *h, double nanoseconds_per_byte, int64_t delay)
         uint8_t *content = (uint8_t *)a + NLA_HDRLEN;
         int size = NLA_ALIGN(a->nla_len);
         if ((a->nla_type & NLA_TYPE_MASK) == NFQA_PACKET_HDR) id = ((struct nfqnl_msg_packet_hdr *)content)->packet_id;
-        if ((a->nla_type & NLA_TYPE_MASK) == NFQA_PAYLOAD) bytes = content[2] << 8 | content[3], sender = content[15]; // from the IPv4 header
+        // The length and the last byte of the source address in the IPv4 header.
+        if ((a->nla_type & NLA_TYPE_MASK) == NFQA_PAYLOAD) bytes = content[2] << 8 | content[3], sender = content[15];
         a = (void *)((char *)a + size);
         left -= size;
     }
@@ -66,25 +67,29 @@ int main(int count, char **words) {
     int64_t delay = atof(words[2]) * 1000;
     prctl(PR_SET_TIMERSLACK, 1);
     to_kernel = socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER);
-    int room = 1 << 24;
-    setsockopt(to_kernel, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room);
+    int buffer_bytes = 1 << 24;
+    setsockopt(to_kernel, SOL_SOCKET, SO_RCVBUFFORCE, &buffer_bytes, sizeof buffer_bytes);
     struct { struct nlattr a; struct nfqnl_msg_config_cmd bind; } command = {
         {8, NFQA_CFG_CMD}, {.command = NFQNL_CFG_CMD_BIND, .pf = htons(AF_INET)}};
     send_message(NFQNL_MSG_CONFIG, &command, sizeof command);
     // Copies the first 20 bytes of each packet; packets are not segmented before they have crossed the link (GSO).
-    struct { struct nlattr a; uint32_t range; uint8_t mode, filler[3]; struct nlattr b; uint32_t mask; struct nlattr c; uint32_t flags; } how = {
+    struct {
+        struct nlattr a; uint32_t range; uint8_t mode, filler[3];
+        struct nlattr b; uint32_t mask;
+        struct nlattr c; uint32_t flags;
+    } settings = {
         {9, NFQA_CFG_PARAMS}, htonl(20), NFQNL_COPY_PACKET, {0},
         {8, NFQA_CFG_MASK}, htonl(NFQA_CFG_F_GSO), {8, NFQA_CFG_FLAGS}, htonl(NFQA_CFG_F_GSO)};
-    send_message(NFQNL_MSG_CONFIG, &how, sizeof how);
+    send_message(NFQNL_MSG_CONFIG, &settings, sizeof settings);
     struct { struct nlattr a; uint32_t max; } length = {{8, NFQA_CFG_QUEUE_MAXLEN}, htonl(MAX_HELD - 1)};
     send_message(NFQNL_MSG_CONFIG, &length, sizeof length);
     static char buffer[1 << 18];
     for (;;) {
         int64_t due = INT64_MAX, time = now();
         for (int sender = 0; sender < 256; sender++) {
-            for (; first[sender] != next[sender] && held[sender][first[sender] % MAX_HELD].due <= time; first[sender]++) {
+            while (first[sender] != next[sender] && held[sender][first[sender] % MAX_HELD].due <= time) {
                 struct { struct nlattr a; struct nfqnl_msg_verdict_hdr verdict; } accept = {
-                    {12, NFQA_VERDICT_HDR}, {htonl(NF_ACCEPT), held[sender][first[sender] % MAX_HELD].id}};
+                    {12, NFQA_VERDICT_HDR}, {htonl(NF_ACCEPT), held[sender][first[sender]++ % MAX_HELD].id}};
                 send_message(NFQNL_MSG_VERDICT, &accept, sizeof accept);
             }
             if (first[sender] != next[sender] && held[sender][first[sender] % MAX_HELD].due < due)
@@ -97,7 +102,8 @@ int main(int count, char **words) {
         for (int size; (size = recv(to_kernel, buffer, sizeof buffer, MSG_DONTWAIT)) > 0;)
             for (struct nlmsghdr *h = (void *)buffer; NLMSG_OK(h, size); h = NLMSG_NEXT(h, size)) {
                 if (h->nlmsg_type == (NFNL_SUBSYS_QUEUE << 8 | NFQNL_MSG_PACKET)) hold(h, nanoseconds_per_byte, delay);
-                if (h->nlmsg_type == NLMSG_ERROR && ((struct nlmsgerr *)NLMSG_DATA(h))->error) fprintf(stderr, "refused: %d\n", ((struct nlmsgerr *)NLMSG_DATA(h))->error);
+                int error = h->nlmsg_type == NLMSG_ERROR ? ((struct nlmsgerr *)NLMSG_DATA(h))->error : 0;
+                if (error) fprintf(stderr, "the kernel refused a message: error %d\n", error);
             }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --bench step -- small --threads 2`; without a shape: `one_layer`, `small` and `medium`. Prints one line
 //! of JSON per shape. `--composed` uses Burn's operations instead of the kernels, `--bf16` rounds the operands of
-//! products, `--muon` uses Muon. `--engine` compares a whole run (loader, learner, metrics, progress) with the bare
-//! step.
+//! products, `--muon` uses Muon. `--engine` compares a complete run (loader, learner, metrics, progress) with the
+//! bare step.
 
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ fn shapes() -> [Shape; 5] {
 }
 
 /// Returns the operations of a step (Kaplan et al., 2020, arXiv 2001.08361, section 2.1): six per token and parameter
-/// of a product, plus those of attention.
+/// of a product, plus the operations of attention.
 fn operations(shape: &Shape) -> f64 {
     let Shape { model, vocab, rows, time, .. } = shape;
     let sizes = Sizes { vocab: *vocab, context: *time, source_context: None };
@@ -119,18 +119,18 @@ impl Bare {
     }
 
     fn steps(&mut self, steps: usize) -> Duration {
-        let begun = Instant::now();
+        let start = Instant::now();
         for step in 0..steps {
-            let step_begun = Instant::now();
+            let step_start = Instant::now();
             let batches = vec![DeviceBatch::new(&self.batch, &Default::default())];
             let trainee = self.trainee.take().expect("the previous step returns the trainee");
-            let output = trainee.step(StepBatches::whole(step, batches, false));
+            let output = trainee.step(StepBatches::unsharded(step, batches, false));
             let trainee = burn::optim::Optimizer::step(&mut self.optimizer, 1e-3, trainee, output.grads);
             assert!(output.item.loss.into_scalar().is_finite());
             self.trainee = Some(trainee);
-            self.fastest = self.fastest.min(step_begun.elapsed());
+            self.fastest = self.fastest.min(step_start.elapsed());
         }
-        begun.elapsed()
+        start.elapsed()
     }
 }
 
@@ -172,9 +172,9 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
     let target = RunPath::Folder(folder.path().join("run"));
     let device = Device::processor(BackendName::Ndarray);
     let control = Control { progress: ProgressKind::Bar, ..Control::unwatched(device) };
-    let begun = Instant::now();
+    let start = Instant::now();
     launch(&experiment, Mode::New(target), &control).expect("the run completes");
-    begun.elapsed()
+    start.elapsed()
 }
 
 struct Options {
@@ -202,7 +202,7 @@ impl Options {
         while let Some(word) = words.next() {
             let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
             match word.as_str() {
-                "--bench" => {} // cargo's own
+                "--bench" => {} // added by cargo
                 "--threads" => options.threads = Some(number()),
                 "--rounds" => options.rounds = number(),
                 "--composed" => options.kernels = Kernels::Composed,
@@ -244,21 +244,21 @@ fn measure(options: &Options) {
     for shape in &options.shapes {
         let steps = shape.steps;
         let mut bare = Bare::new(shape, options.optimizer);
-        // As in a run, once its weights are initialised.
+        // A run does the same once its weights are initialised.
         allocator::keep_freed_memory();
         bare.steps(steps.div_ceil(5).max(3));
         let mut faults = 0;
-        let each = |time: Duration, steps: usize| time.as_secs_f64() * 1e3 / steps as f64;
+        let milliseconds_each = |time: Duration, steps: usize| time.as_secs_f64() * 1e3 / steps as f64;
         let (mut milliseconds, mut extra) = (Vec::new(), Vec::new());
         for _ in 0..options.rounds {
             let before = page_faults();
-            let here = each(bare.steps(steps), steps);
+            let bare_milliseconds = milliseconds_each(bare.steps(steps), steps);
             faults += page_faults().zip(before).map_or(0, |(after, before)| after - before);
-            milliseconds.push(here);
+            milliseconds.push(bare_milliseconds);
             if options.engine {
                 // The difference cancels the cost of the start and end of a run.
                 let (short, long) = (engine(shape, steps, options), engine(shape, 6 * steps, options));
-                extra.push(each(long.saturating_sub(short), 5 * steps) - here);
+                extra.push(milliseconds_each(long.saturating_sub(short), 5 * steps) - bare_milliseconds);
             }
         }
         let milliseconds = median(milliseconds);
@@ -289,7 +289,7 @@ fn main() {
     let options = Options::read();
     let Options { threads, kernels, precision, .. } = options;
     let config = TrainingConfig { threads, kernels, precision, ..TrainingConfig::default() };
-    // As in a run, on a separate thread.
+    // On a separate thread, as in a run.
     let measured = compute(&config, || {
         measure(&options);
         Ok(())

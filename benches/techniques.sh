@@ -1,13 +1,13 @@
 #!/bin/sh
-# Measures the effect of each technique of characters_quick.toml by replacing one technique at a time. Reports the loss over
-# the whole validation split, and the time from the start of the program to its written weights. The loss is compared with
-# the full preset and the same seed as a difference (mean and 95 % interval over seeds, by Student's t), the time as a
-# ratio. The variants of a seed run one after another.
+# Measures the effect of each technique of characters_quick.toml by replacing one technique at a time. Reports the loss
+# over the validation split, and the time from the start of the program to its written weights. Compares them with the
+# full preset at the same seed: the loss as a difference (mean and 95 % interval over seeds, by Student's t), the time
+# as a ratio. The variants of a seed run one after another.
 #
 #     benches/techniques.sh TEXT [VARIANT]
 #
-# TEXT is the tinyshakespeare of nanoGPT's data/shakespeare_char. VARIANT selects the variants below whose names contain it
-# (all by default). Runs SEEDS seeds (5, at most 10) with THREADS threads (2).
+# TEXT is the tinyshakespeare of nanoGPT's data/shakespeare_char. VARIANT selects the variants below whose names contain
+# it (all by default). Runs SEEDS seeds (5, at most 10) with THREADS threads (2).
 set -eu
 [ $# -ge 1 ] || { echo "usage: $0 TEXT [VARIANT]" >&2; exit 2; }
 text=$(realpath "$1")
@@ -50,9 +50,9 @@ for seed in $(seq 0 $((${SEEDS:-5} - 1))); do
 done
 awk -F'|' '
     BEGIN { split("12.706 4.303 3.182 2.776 2.571 2.447 2.365 2.306 2.262", t, " ") }
-    $2 == "full preset" { whole[$1] = $3; time[$1] = $4 }
+    $2 == "full preset" { full[$1] = $3; time[$1] = $4 }
     !($2 in n) { order[++variants] = $2 }
-    { n[$2]++; d = $3 - whole[$1]; sum[$2] += d; squares[$2] += d * d; loss[$2] += $3; ratio[$2] += $4 / time[$1] }
+    { n[$2]++; d = $3 - full[$1]; sum[$2] += d; squares[$2] += d * d; loss[$2] += $3; ratio[$2] += $4 / time[$1] }
     END {
         print ""
         for (i = 1; i <= variants; i++) {

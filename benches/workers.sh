@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures the milliseconds per training step of the medium decoder and the overhead of data parallelism: one worker with
-# all threads, compared with eight shards on one worker and with one single-threaded worker per thread. Runs them in turn,
-# ROUNDS times.
+# Measures the milliseconds per training step of the medium decoder and the overhead of data parallelism: one worker
+# with all threads, compared with eight shards on one worker and with one single-threaded worker per thread. Runs the
+# three setups in turn, ROUNDS times.
 #
 #     benches/workers.sh [WORKERS]         2 workers; needs mpirun
 set -euo pipefail

@@ -4,7 +4,7 @@
 //!
 //! Prints a table with the steps, the minutes and the loss above the floor of each task. A second table lists the
 //! circuit found: its heads as layer.head with their kinds, the most important first, and the connections between them.
-//! Fails if a loss stays 0.05 nats or more above the floor. Takes a few minutes on two cores.
+//! Fails if a loss ends 0.05 nats or more above the floor. Takes a few minutes on two cores.
 
 use std::path::Path;
 
@@ -40,10 +40,10 @@ const MAX_GAP: f64 = 0.05;
 
 /// The tasks with their number of steps, number of training sequences, and position scheme.
 const TASKS: [(Task, usize, usize, &str); 9] = [
-    // There is nothing to learn; the short run leaves less to memorise.
+    // There is nothing to learn, and a short run memorises less.
     (Task::Random, 200, 8_192, "learned"),
     (Task::Arithmetic, 1_500, 16_384, "learned"),
-    // The task needs an induction head, which forms soonest with biases by distance.
+    // The task needs an induction head, which forms soonest with distance biases.
     (Task::Repeat, 3_000, 32_768, "alibi"),
     (Task::Reverse, 1_500, 16_384, "learned"),
     (Task::Sort, 1_500, 16_384, "learned"),
@@ -111,14 +111,14 @@ fn all() -> Result<()> {
 /// Returns the circuit of a run as a table row, with `-` in its cells if the task has nothing to learn.
 fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
     let found = backend::choose(None, None).and_then(|device| explain::of_run(run, config, &device));
-    let named = found.ok().filter(|found| found.no_circuit.is_none());
-    let Some(found) = named else { return format!("| `{task}` | - | - | - |") };
-    let component = |part: &Component| match part.head {
+    let with_circuit = found.ok().filter(|found| found.no_circuit.is_none());
+    let Some(found) = with_circuit else { return format!("| `{task}` | - | - | - |") };
+    let component = |component: &Component| match component.head {
         Some(head) => {
-            let kinds: Vec<&str> = part.kinds.iter().map(|kind| kind.name()).collect();
-            format!("{}.{head} {}", part.layer, kinds.join(" and ")).trim_end().to_string()
+            let kinds: Vec<&str> = component.kinds.iter().map(|kind| kind.name()).collect();
+            format!("{}.{head} {}", component.layer, kinds.join(" and ")).trim_end().to_string()
         }
-        None => format!("feed-forward {}", part.layer),
+        None => format!("feed-forward {}", component.layer),
     };
     let connection = |Edge { from, to, input, .. }: &Edge| {
         let by = match input {
@@ -130,8 +130,12 @@ fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
     };
     let entries: Vec<String> =
         found.components.iter().map(component).chain(found.edges.iter().map(connection)).collect();
-    let (kept, parts) = (found.gain_kept * 100.0, found.components.len());
-    format!("| `{task}` | {} | {kept:.0} % | {parts} of {} |", entries.join(", "), found.model_components())
+    let (share, components) = (found.gain_kept * 100.0, found.components.len());
+    format!(
+        "| `{task}` | {} | {share:.0} % | {components} of {} |",
+        entries.join(", "),
+        found.model_components()
+    )
 }
 
 fn train(config: &Config, target: RunPath) -> Result<Outcome> {

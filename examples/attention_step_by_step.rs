@@ -99,7 +99,7 @@ fn trainable_attention(x: &Tensor<B, 2>) -> Result<TrainableAttention<B>> {
     ]);
 
     say(
-        "Each token has a query (what it looks for), a key (what it is found by) and a value (what it passes on).",
+        "Each token has a query (what it looks for), a key (what queries compare with) and a value (its content).",
     );
     let [query, key, value] = head.project(x.clone())?;
     show(&[
@@ -132,7 +132,9 @@ fn trainable_attention(x: &Tensor<B, 2>) -> Result<TrainableAttention<B>> {
 
 fn causal_attention(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
     heading("3. Causal attention");
-    say("To predict the next token, no token may attend to later ones. There are two ways to ensure this.");
+    say(
+        "A token must not attend to later ones, because the model predicts them. There are two ways to ensure this.",
+    );
     let open = head.forward(x.clone())?;
     let hidden = future(6, &x.device());
     say("Left: weights above the diagonal are set to zero. Right: scores above it are set to -inf.");
@@ -152,7 +154,9 @@ fn causal_attention(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()
 
 fn dropout(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
     heading("4. Dropout on the weights");
-    say("At 0.5, about half of the elements become zero and the others double, so the mean is preserved.");
+    say(
+        "At a rate of 0.5, about half of the elements become zero and the others double, which preserves the mean.",
+    );
     let half = DropoutConfig::new(0.5).init();
     let ones = Tensor::<B, 2>::ones([6, 6], &x.device());
     say("Left: on ones. Right: on the causal weights, so that no token depends on a single other token.");
@@ -196,7 +200,7 @@ fn many_heads(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
         table("weights of head 2", &WORDS, &WORDS, &map(1))?,
     ]);
     say(
-        "Concatenated, the contexts have width 4. One matrix for all heads gives the same in a single product.",
+        "Concatenated, the contexts have width 4. One matrix for all heads gives the same result in one product.",
     );
     let split = stacked.to_split();
     let columns = ["1.c1", "1.c2", "2.c1", "2.c2"];

@@ -4,12 +4,12 @@
 //!
 //! Trains each scheme on five tasks at one length, and evaluates it at up to 16 times that length, with three seeds.
 //! Writes two files into the folder: `lengths.csv` with a row per run, length and protocol, and `lengths.png` with the
-//! loss above the floor by length. Also prints the tables of `docs/lengths.md`. Runs already in the CSV are skipped, so
-//! that parts can be run separately:
+//! loss above the floor by length. Also prints the tables of `docs/lengths.md`. Skips runs that are already in the CSV,
+//! so parts of the example can be run separately:
 //!
-//!     cargo run --release --example lengths -- --out lengths --tasks copy_gap,sort --positions alibi,relative --seeds 1
+//!     cargo run --release --example lengths -- --out lengths --tasks copy_gap,sort --positions alibi --seeds 1
 //!
-//! The whole example takes about half an hour on one core.
+//! All runs together take about half an hour on one core.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -103,7 +103,7 @@ const EXPERIMENTS: [Experiment; 5] = [
 
 #[derive(Parser)]
 struct Args {
-    /// The folder of the table and the picture.
+    /// The folder for the table and the picture.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// The tasks. [default: all five]
@@ -115,7 +115,7 @@ struct Args {
     /// The seeds.
     #[arg(long, value_delimiter = ',', default_value = "1,2,3")]
     seeds: Vec<u64>,
-    /// Train missing runs, or only draw existing ones.
+    /// Trains missing runs, or only draws existing ones.
     #[arg(long, value_enum, default_value = "train")]
     mode: Action,
 }

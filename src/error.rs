@@ -1,8 +1,7 @@
-//! Errors: the location, the problem and the remedy.
+//! The errors of the library and the program.
 //!
-//! Every error is a single line: the location (config key, or file and line), the problem, and the remedy.
-//! [`Error::exit_code`] is the exit code of the program. It is 2 for errors that a user can fix by changing the input,
-//! and 1 for a run that failed on its own.
+//! The message of an error is a single line: the location (config key, or file and line), the problem, and the remedy.
+//! [`Error::exit_code`] is the exit code of the program: 2 for errors that the user can fix, and 1 for other failures.
 
 use std::any::Any;
 use std::fmt;
@@ -63,13 +62,13 @@ pub enum Error {
     Diverged {
         /// The steps done, including this one.
         step: usize,
-        /// The value that is not finite, or the rise of the losses.
+        /// The value that is not finite, or the increase of the losses.
         what: String,
         /// The advice, as a sentence.
         advice: String,
-        /// The file of the kept weights.
+        /// The file with the saved weights.
         kept: PathBuf,
-        /// The origin of the kept weights, such as "the weights of step 500".
+        /// A description of the saved weights, such as "the weights of step 500".
         weights: String,
     },
 
@@ -99,7 +98,7 @@ pub enum Error {
     )]
     Threads,
 
-    /// A run that failed on its own, not because of its input. The message says what is kept.
+    /// A failure during a run that was not caused by its input.
     #[error("{0}")]
     Failed(String),
 }
@@ -112,10 +111,10 @@ impl Error {
         Error::Key { origin: None, key: key.into(), value, problem: problem.into() }
     }
 
-    /// Adds the location where the value was written to the error of a key, unless the error has one.
-    pub fn at(mut self, written: Option<Origin>) -> Self {
+    /// Adds the origin of the value to an [`Error::Key`] that does not have one.
+    pub fn at(mut self, value_origin: Option<Origin>) -> Self {
         if let Error::Key { origin: origin @ None, .. } = &mut self {
-            *origin = written;
+            *origin = value_origin;
         }
         self
     }
@@ -130,7 +129,7 @@ impl Error {
         Self::Input("the model's logits are not finite, because its weights are damaged".into())
     }
 
-    /// Creates an error for a whole file.
+    /// Creates an error for a file, without a line.
     pub fn file(path: impl AsRef<Path>, problem: impl Into<String>) -> Self {
         Self::in_file(path, None, None, problem)
     }
@@ -162,7 +161,7 @@ impl Error {
         Self::check_key((min..=max).contains(&value), key, value, problem)
     }
 
-    /// Returns a function that turns an error of a field into an error of a key of the section.
+    /// Returns a function that converts errors about fields into errors about keys of the config section.
     pub fn in_section(section: &'static str) -> impl Fn(causal_attention_nn::Error) -> Self {
         move |error| match error {
             causal_attention_nn::Error::Argument { name, value, problem } => {
@@ -172,8 +171,8 @@ impl Error {
         }
     }
 
-    /// Returns the exit code of a program that ends with this error: 2 for invalid input, 1 for a run that failed on
-    /// its own.
+    /// Returns the exit code of a program that ends with this error: 2 for errors that the user can fix, and 1 for
+    /// other failures.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Key { .. }
@@ -205,7 +204,7 @@ pub fn ensure(holds: bool, kind: fn(String) -> Error, problem: impl FnOnce() -> 
     if holds { Ok(()) } else { Err(kind(problem())) }
 }
 
-/// Replaces fields of a model in a message by the keys of a config, such as "`heads`" by "`model.heads`".
+/// Replaces names of model fields in a message by config keys, such as "`heads`" by "`model.heads`".
 pub(crate) fn keys_of_model(message: &str) -> String {
     let fields = toml::Table::try_from(ModelConfig::default()).unwrap_or_default();
     let is_field = |word: &str| fields.contains_key(word);
@@ -221,19 +220,19 @@ pub(crate) fn keys_of_model(message: &str) -> String {
 pub const OUT_OF_MEMORY: &str = "out of memory; free some memory, raise the limit (`ulimit -v`), or use a smaller \
                                  model, `training.batch_size` or `data.length`";
 
-/// Returns true if a panic was caused by a thread that could not be started. The standard library and rayon return no
-/// error in that case.
+/// Returns true if a panic was caused by a failure to start a thread. The standard library and rayon panic in that
+/// case.
 pub fn is_out_of_threads(panic: &str) -> bool {
     panic.contains("failed to spawn thread") || panic.contains("ThreadPoolBuildError")
 }
 
-/// Returns the message of the system, with a remedy if there is one.
+/// Returns the message of an operating-system error. Common errors get a remedy.
 fn system_message(source: &io::Error) -> String {
     let problem = match source.kind() {
         // The error already has its own message.
         _ if source.get_ref().is_some() => return source.to_string(),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "no space left on the disk; free some and try again"
+            "no space left on the disk; free some space and try again"
         }
         ErrorKind::FileTooLarge => {
             "the file would exceed the size limit of the system; raise the limit (`ulimit -f`) or write elsewhere"
@@ -249,21 +248,21 @@ fn system_message(source: &io::Error) -> String {
     problem.to_string()
 }
 
-/// Returns a value as shown in messages: in a single line of at most `max_chars` characters.
+/// Returns a value as messages display it: on a single line of at most `max_chars` characters.
 pub fn excerpt(value: &str, max_chars: usize) -> String {
-    let escaped = |character: char| match character {
+    let escape = |character: char| match character {
         // Text that is already quoted and escaped is not escaped again.
         '\\' | '"' | '\'' => character.to_string(),
         other => other.escape_debug().to_string(),
     };
-    let mut shown: String = value.chars().take(max_chars).map(escaped).collect();
+    let mut excerpt: String = value.chars().take(max_chars).map(escape).collect();
     if value.chars().nth(max_chars).is_some() {
-        shown.push('…');
+        excerpt.push('…');
     }
-    shown
+    excerpt
 }
 
-/// An integer whose range is not known.
+/// The description of an integer whose range is unknown.
 pub const INTEGER: &str = "a non-negative integer";
 
 /// Returns the type that serde expected, in terms that require no knowledge of Rust.
@@ -339,16 +338,14 @@ mod tests {
     #[test]
     fn io_errors_suggest_a_remedy() {
         let message = |kind: ErrorKind| Error::io("write", "a/b", kind.into()).to_string();
-        assert!(
-            message(ErrorKind::StorageFull).ends_with("no space left on the disk; free some and try again")
-        );
+        assert!(message(ErrorKind::StorageFull).ends_with("on the disk; free some space and try again"));
         assert!(message(ErrorKind::IsADirectory).contains("move it or use another file name"));
         let missing = Error::io("read", "a/b", std::fs::read("/nothing/here").unwrap_err()).to_string();
         assert_eq!(missing, "cannot read `a/b`: no such file or folder; check the path");
     }
 
     #[test]
-    fn a_value_is_escaped_once() {
+    fn values_are_escaped_once() {
         assert_eq!(excerpt("\"a\\tb\" 'c'\u{1b}\n", 20), "\"a\\tb\" 'c'\\u{1b}\\n");
         assert_eq!(excerpt("abc", 2), "ab…");
     }

@@ -1,6 +1,6 @@
-//! Tests the layers of the library, of `causal-attention-nn` and of `causal-attention-report`. Each module may import
-//! only from modules before it in its list, and only `terminal` and `cli` write to the terminal. Tests may import from
-//! anywhere. The library crates do not depend on crates that only the program needs.
+//! Tests the module layers of this crate, `causal-attention-nn` and `causal-attention-report`. A module may import only
+//! from modules that precede it in the list of its crate, and only `terminal` and `cli` write to the terminal. Tests
+//! may import from anywhere. The library crates do not depend on crates that only the program needs.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use walkdir::WalkDir;
 
-/// The modules of the program, each after the modules that it may import from. `error` may use the library crates too.
+/// The modules of the program, from the lowest layer to the highest.
 const PROGRAM: [&str; 17] = [
     "error",
     "files",
@@ -73,8 +73,8 @@ const REPORT: [&str; 25] = [
     "golden",
 ];
 
-/// The library crates, each with the crates that it must not depend on. A name also covers crates whose names extend it
-/// by a hyphen, such as `burn-core`.
+/// The library crates, each with the crates that it must not depend on. A name such as `burn` also covers crates such
+/// as `burn-core`.
 const UNWANTED: [(&str, &[&str]); 3] = [
     ("kernels", &["burn", "clap", "csv", "image", "indicatif", "plotters", "schemars", "tokenizers", "toml"]),
     ("nn", &["clap", "csv", "image", "indicatif", "plotters", "schemars", "tokenizers", "toml"]),
@@ -92,24 +92,24 @@ fn is_word_character(character: char) -> bool {
 /// Returns the code of a file without its tests, with comments replaced by empty lines.
 fn code(text: &str) -> String {
     let tests = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
-    let kept =
+    let without_comment =
         |line: &'_ str| if line.trim_start().starts_with("//") { String::new() } else { line.to_string() };
-    text[..tests].lines().map(kept).collect::<Vec<_>>().join("\n")
+    text[..tests].lines().map(without_comment).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the positions of `word` as a separate word in a text, with the text after it.
-fn found<'t>(text: &'t str, word: &str) -> impl Iterator<Item = (usize, &'t str)> {
-    let is_own = |at: usize| {
+/// Returns the byte offset of each occurrence of `word` as a separate word, with the text after it.
+fn occurrences<'t>(text: &'t str, word: &str) -> impl Iterator<Item = (usize, &'t str)> {
+    let is_separate = |at: usize| {
         let before = text[..at].chars().next_back();
         before.is_none_or(|before| !is_word_character(before) && !":.!".contains(before))
     };
     text.match_indices(word)
-        .filter(move |&(at, _)| is_own(at))
+        .filter(move |&(at, _)| is_separate(at))
         .map(|(at, word)| (at, &text[at + word.len()..]))
 }
 
-/// Returns the modules that are named after a `crate::`: the first name, or the names of a list in braces.
-fn named(rest: &str) -> Vec<&str> {
+/// Returns the modules that follow a `crate::`: the first name, or the first name of each item of a list in braces.
+fn imported_modules(rest: &str) -> Vec<&str> {
     let first = |text: &'_ str| text.find(|it| !is_word_character(it)).unwrap_or(text.len());
     match rest.strip_prefix('{') {
         Some(list) => {
@@ -133,19 +133,22 @@ fn declaration(path: &Path) -> (String, impl Iterator<Item = String>) {
 fn is_for_tests(path: &Path) -> bool {
     let (name, mut parents) = declaration(path);
     parents.any(|parent| {
-        let mut behind = parent.split("#[cfg(test)]\n").skip(1);
-        behind.any(|rest| rest.lines().next().is_some_and(|line| line.ends_with(&format!("mod {name};"))))
+        let mut declarations = parent.split("#[cfg(test)]\n").skip(1);
+        declarations
+            .any(|rest| rest.lines().next().is_some_and(|line| line.ends_with(&format!("mod {name};"))))
     })
 }
 
-fn check(source: &Path, order: &[&str], writes: &[&str]) -> Vec<String> {
+/// Returns the violations in a crate. `order` lists the modules from the lowest layer to the highest, and only the
+/// `printing` modules may print.
+fn check(source: &Path, order: &[&str], printing: &[&str]) -> Vec<String> {
     let mut violations = Vec::new();
     for entry in WalkDir::new(source).sort_by_file_name() {
         let path = entry.unwrap().into_path();
-        let within = path.strip_prefix(source).unwrap();
-        let first = within.components().next().map(|it| it.as_os_str().to_string_lossy().into_owned());
+        let relative = path.strip_prefix(source).unwrap();
+        let first = relative.components().next().map(|it| it.as_os_str().to_string_lossy().into_owned());
         let module = first.unwrap_or_default().replace(".rs", "");
-        let is_test = within.iter().any(|part| part == "tests") || is_for_tests(&path);
+        let is_test = relative.iter().any(|part| part == "tests") || is_for_tests(&path);
         if path.extension().is_none_or(|extension| extension != "rs")
             || is_test
             || ["lib", "main", "layers"].contains(&module.as_str())
@@ -158,13 +161,13 @@ fn check(source: &Path, order: &[&str], writes: &[&str]) -> Vec<String> {
         let mut report = |at: usize, problem: String| {
             violations.push(format!("{}:{}: {problem}", path.display(), text[..at].lines().count()));
         };
-        for (at, rest) in found(&text, "crate::") {
-            for upper in named(rest).into_iter().filter(|name| order[layer + 1..].contains(name)) {
+        for (at, rest) in occurrences(&text, "crate::") {
+            for upper in imported_modules(rest).into_iter().filter(|name| order[layer + 1..].contains(name)) {
                 report(at, format!("imports from `{upper}`, a higher layer"));
             }
         }
-        for word in PRINTING_CALLS.into_iter().filter(|_| !writes.contains(&module.as_str())) {
-            found(&text, word)
+        for word in PRINTING_CALLS.into_iter().filter(|_| !printing.contains(&module.as_str())) {
+            occurrences(&text, word)
                 .for_each(|(at, _)| report(at, format!("calls `{word}`; log a message instead")));
         }
     }
@@ -172,19 +175,23 @@ fn check(source: &Path, order: &[&str], writes: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn modules_import_downwards_and_the_program_alone_prints() {
+fn modules_import_downwards_and_only_the_program_prints() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut violations = check(&root.join("src"), &PROGRAM, &["terminal", "cli"]);
     violations.extend(check(&root.join("crates/nn/src"), &NN, &[]));
     violations.extend(check(&root.join("crates/report/src"), &REPORT, &[]));
     assert!(violations.is_empty(), "\n{}", violations.join("\n"));
     // Checks the search itself.
-    let all =
-        |text: &'static str| found(text, "crate::").flat_map(|(_, rest)| named(rest)).collect::<Vec<_>>();
-    assert_eq!(all("use crate::{\n    error::Error,\n    ops, Result,\n};"), ["error", "ops", "Result", ""]);
-    assert_eq!(all("let x = crate::files::read(mycrate::y)"), ["files"]);
+    let modules = |text: &'static str| {
+        occurrences(text, "crate::").flat_map(|(_, rest)| imported_modules(rest)).collect::<Vec<_>>()
+    };
     assert_eq!(
-        ["    warn(&text)", "log::warn(x)", "swarn()"].map(|it| found(it, "warn(").count()),
+        modules("use crate::{\n    error::Error,\n    ops, Result,\n};"),
+        ["error", "ops", "Result", ""]
+    );
+    assert_eq!(modules("let x = crate::files::read(mycrate::y)"), ["files"]);
+    assert_eq!(
+        ["    warn(&text)", "log::warn(x)", "swarn()"].map(|it| occurrences(it, "warn(").count()),
         [1, 0, 0]
     );
 }

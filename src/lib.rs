@@ -1,6 +1,6 @@
 //! Trains causal-attention decoders on sequence prediction and shows what they learned.
 //!
-//! The README and `causal-attention --help` document the program. This is the library on which it is built.
+//! This library is the basis of the program, which the README and `causal-attention --help` document.
 //!
 //! # Attention in your own model
 //! Every module is generic over Burn's [`Backend`](burn::prelude::Backend), and can return attention weights along with
@@ -52,8 +52,8 @@
 //! ```
 //!
 //! # Data from memory, and a custom observer
-//! A [`Dataset`](data::Dataset) can be made from your own sequences, and an [`Observer`](training::observers::Observer)
-//! is called after each step.
+//! A [`Dataset`](data::Dataset) can be created from your own sequences. An
+//! [`Observer`](training::observers::Observer) is called after each step.
 //!
 //! ```
 //! use std::sync::{Arc, Mutex};

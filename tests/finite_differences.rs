@@ -1,7 +1,7 @@
 //! Gradients compared with finite differences in double precision, for every mechanism and every model.
 //!
-//! In a separate file, and so a separate process: Burn keeps one default precision per device and process, which the
-//! first backend sets.
+//! This test needs a separate process, because the first backend sets the default precision of a device for the entire
+//! process.
 
 mod kinds;
 
@@ -72,7 +72,7 @@ fn check<M: Module<B>>(what: &str, module: M, loss: impl Fn(&M) -> Tensor<B, 1>)
     }
 }
 
-/// Reduces a tensor to a number that depends on every element with a different weight.
+/// Returns a sum over all elements, each with a different weight.
 fn mixed<const D: usize>(output: Tensor<B, D>) -> Tensor<B, 1> {
     let shape = output.shape();
     let weights = (0..shape.num_elements()).map(|i| (1.7 * i as f64).sin()).collect::<Vec<f64>>();
@@ -110,7 +110,7 @@ fn attention_without_parameters() {
 }
 
 #[test]
-fn attention_of_the_lessons() {
+fn introductory_attention_layers() {
     let device = Default::default();
     let x = random([2, 7, 5]);
     let trainable = TrainableAttentionConfig::new(5, 3).with_bias(true).init(&device).unwrap();
@@ -185,7 +185,7 @@ fn every_position_scheme_in_every_architecture() {
 }
 
 #[test]
-fn every_option_of_a_model() {
+fn every_model_option() {
     // At the kink of a ReLU, a finite difference does not approximate the derivative.
     let kinds = kinds::of_every_kind(&small()).into_iter();
     kinds.filter(|kind| kind.activation != Activation::Relu).for_each(check_model);

@@ -19,21 +19,21 @@ const VOCAB: usize = 7;
 const BATCH: usize = 32;
 const TIME: usize = 9;
 
-/// The inputs of a model, its targets, and the mask of targets that do not count.
+/// The inputs of a model, its targets, and the mask of targets excluded from the loss.
 type Batch = (Inputs<B>, Tensor<B, 2, Int>, Option<Tensor<B, 2, Bool>>);
 
 /// Trains until the mean loss of the last ten batches is within 0.1 nats of `floor`.
-fn learns(
+fn train_to_floor(
     config: ModelConfig,
     sizes: Sizes,
     floor: f64,
     steps: usize,
     batch: impl Fn(&mut ChaCha8Rng) -> Batch,
 ) -> Model<B> {
-    // The backend has a single random number generator for all tests.
-    static DRAWING: Mutex<()> = Mutex::new(());
+    // All tests share the random number generator of the backend.
+    static GENERATOR_LOCK: Mutex<()> = Mutex::new(());
     let mut model: Model<B> = {
-        let _alone = DRAWING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _guard = GENERATOR_LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         B::seed(&Default::default(), 7);
         config.init(sizes, &Default::default()).unwrap()
     };
@@ -73,10 +73,10 @@ fn next_tokens(sequence: impl FnMut() -> Vec<i64>) -> Batch {
     (Inputs::tokens(tokens.clone().narrow(1, 0, TIME)), tokens.narrow(1, 1, TIME), None)
 }
 
-/// Each token is the previous one plus three, so the target depends on the last token alone.
+/// Trains on sequences in which each token is the previous one plus three, so only the last token matters.
 fn learns_successors(config: ModelConfig) {
     let sizes = Sizes { vocab: VOCAB, context: TIME, source_context: None };
-    learns(config, sizes, 0.0, 300, |random| {
+    train_to_floor(config, sizes, 0.0, 300, |random| {
         next_tokens(|| {
             let first = random.random_range(0..VOCAB as i64);
             (0..=TIME as i64).map(|position| (first + 3 * position) % VOCAB as i64).collect()
@@ -84,11 +84,12 @@ fn learns_successors(config: ModelConfig) {
     });
 }
 
-/// Each token repeats the one three positions earlier: the first two targets are random, the others determined.
+/// Trains on sequences in which each token repeats the one three positions earlier: the first two targets are random,
+/// the others determined.
 fn learns_a_period(config: ModelConfig) {
     let sizes = Sizes { vocab: VOCAB, context: TIME, source_context: None };
     let floor = 2.0 * (VOCAB as f64).ln() / TIME as f64;
-    learns(config, sizes, floor, 1000, |random| {
+    train_to_floor(config, sizes, floor, 1000, |random| {
         next_tokens(|| {
             let motif: [i64; 3] = std::array::from_fn(|_| random.random_range(0..VOCAB as i64));
             motif.into_iter().cycle().take(TIME + 1).collect()
@@ -126,8 +127,7 @@ fn source(random: &mut ChaCha8Rng) -> (Vec<i64>, usize) {
     ((0..MAX_LENGTH).map(digits).collect(), length)
 }
 
-/// Returns the padding mask of sequences with these lengths.
-fn beyond(lengths: &[usize], time: usize) -> Tensor<B, 2, Bool> {
+fn padding_mask(lengths: &[usize], time: usize) -> Tensor<B, 2, Bool> {
     causal_attention::attention::mask::padding(lengths, time, &Default::default())
 }
 
@@ -141,10 +141,10 @@ fn reversals(random: &mut ChaCha8Rng) -> Batch {
         inputs.push(std::iter::once(START as i64).chain(answer.clone()).chain(padding.clone()).collect());
         targets.push(answer.chain([END as i64]).chain(padding).collect());
     }
-    let written: Vec<usize> = lengths.iter().map(|length| length + 1).collect();
+    let target_lengths: Vec<usize> = lengths.iter().map(|length| length + 1).collect();
     let source = Source { tokens: ids(&sources), lengths };
     let inputs = Inputs { tokens: ids(&inputs), source: Some(source) };
-    (inputs, ids(&targets), Some(beyond(&written, MAX_LENGTH + 1)))
+    (inputs, ids(&targets), Some(padding_mask(&target_lengths, MAX_LENGTH + 1)))
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn encoder_decoder_learns_to_reverse_and_stop() {
     let sizes = Sizes { vocab: VOCAB, context: MAX_LENGTH + 1, source_context: Some(MAX_LENGTH) };
     let config = small(Architecture::EncoderDecoder, PositionScheme::Learned);
     // The negative floor requires a loss below 0.02, at which hardly any answer is wrong.
-    let model = learns(config, sizes, -0.08, 1000, reversals).valid();
+    let model = train_to_floor(config, sizes, -0.08, 1000, reversals).valid();
 
     let mut random = ChaCha8Rng::seed_from_u64(11);
     let (sources, lengths): (Vec<_>, Vec<_>) = (0..BATCH).map(|_| source(&mut random)).unzip();
@@ -167,10 +167,10 @@ fn encoder_decoder_learns_to_reverse_and_stop() {
             answer.push(token);
         }
     }
-    let right = (0..BATCH).filter(|&row| {
+    let correct = (0..BATCH).filter(|&row| {
         let reversed = sources[row][..lengths[row]].iter().rev();
         reversed.eq(answers[row].iter().take_while(|&&token| token != END as i64))
     });
-    let right = right.count();
-    assert!(right >= BATCH - 2, "{right} of {BATCH} answers are correct");
+    let correct = correct.count();
+    assert!(correct >= BATCH - 2, "{correct} of {BATCH} answers are correct");
 }

@@ -1,7 +1,7 @@
 //! Agreement with PyTorch, case by case, on both CPU backends.
 //!
-//! The cases are in `tests/reference/`, or in the folder that `REFERENCE_CASES` names, with other values of the same
-//! shapes.
+//! The cases are in `tests/reference/`. `REFERENCE_CASES` can name another folder, whose cases have the same shapes but
+//! other values.
 
 #[path = "reference/case.rs"]
 mod case;
@@ -20,5 +20,5 @@ mod optimisation;
 #[path = "reference/positions.rs"]
 mod positions;
 
-/// The tolerance relative to the case's largest value; it allows only for another order of summation.
+/// The tolerance relative to the largest expected value, which allows only for differences in summation order.
 const CLOSE: f64 = 1e-5;

@@ -1,7 +1,7 @@
 //! Zero ablation of single heads. The rise of the loss measures the importance of a head.
 //!
-//! A head reaches the rest of the model only through its rows of the output projection. If these rows are zero,
-//! the output of the head is zero, whatever it attends to. Biases are kept.
+//! A head affects the rest of the model only through its rows of the output projection. If these rows are zero, the
+//! output of the head is zero, whatever the head attends to. Biases are kept.
 
 use burn::prelude::*;
 
@@ -20,8 +20,8 @@ pub fn heads<B: Backend>(model: &Model<B>) -> Vec<usize> {
     attentions(&mut model.clone()).iter().map(|attention| attention.heads).collect()
 }
 
-/// Returns a copy of `model` with the output of one causal self-attention head zeroed. Layers and heads count from 0;
-/// for a layer that does not exist the model is unchanged.
+/// Returns a copy of `model` with the output of one causal self-attention head zeroed. Layers and heads count from 0.
+/// If the layer does not exist, the copy equals `model`.
 pub fn without_head<B: Backend>(model: &Model<B>, layer: usize, head: usize) -> Model<B> {
     let mut model = model.clone();
     if let Some(MultiHeadAttention { output, d_head, .. }) = attentions(&mut model).get_mut(layer) {

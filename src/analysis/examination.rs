@@ -28,7 +28,7 @@ const MAX_ABLATION_TOKENS: usize = 1 << 13;
 pub struct Analysis {
     /// The step of the best weights.
     pub step: usize,
-    /// The loss over the full validation set, which distinguishes these weights from those of another run.
+    /// The loss over the full validation set. It differs if the analysis belongs to other weights.
     #[serde(default)]
     pub loss: Option<f64>,
     /// The number of validation sequences that the heads were scored on.
@@ -49,12 +49,12 @@ pub struct Analysis {
 impl Analysis {
     /// Reads the analysis at `path`; returns `None` if the file does not exist.
     pub fn read(path: &Path) -> Result<Option<Self>> {
-        let what = "the scores of a run's heads; remove the file, and they are computed again";
+        let what = "the scores of a run's heads; remove the file to compute them again";
         path.exists().then(|| read_json(path, what)).transpose()
     }
 }
 
-/// Scores the heads of `model`, `[layer][head]`, over the first sequences of `set`. Returns the scores and the number
+/// Scores the heads of `model` over the first sequences of `set`. Returns the scores, `[layer][head]`, and the number
 /// of sequences. A batch has at most `rows` sequences, so it fits into memory if a training batch of that size does.
 ///
 /// # Errors
@@ -67,14 +67,14 @@ pub fn score_heads<B: Backend>(
     device: &B::Device,
 ) -> Result<(Vec<Vec<HeadScores>>, usize)> {
     let heads = ablation::heads(model);
-    let maps = heads.iter().sum::<usize>();
-    let longest = Sample::longest(maps);
-    let weights = |time: usize| (maps * time * time).max(1);
+    let all = heads.iter().sum::<usize>();
+    let max_length = Sample::max_length(all);
+    let weights = |time: usize| (all * time * time).max(1);
     let samples = Sample::first(set, config.sequences.min(MAX_SCORED_WEIGHTS / weights(set.time())).max(1));
-    let samples: Vec<_> = samples.into_iter().map(|sample| sample.beginning(longest)).collect();
-    let together = (MAX_BATCH_WEIGHTS / weights(set.time().min(longest))).clamp(1, rows.max(1));
+    let samples: Vec<_> = samples.into_iter().map(|sample| sample.truncated(max_length)).collect();
+    let batch_size = (MAX_BATCH_WEIGHTS / weights(set.time().min(max_length))).clamp(1, rows.max(1));
     let mut tallies = HeadTallies::default();
-    for samples in samples.chunks(together) {
+    for samples in samples.chunks(batch_size) {
         let inputs = DeviceBatch::new(&Sample::batch_of(samples), device).inputs;
         let (_, maps) = model.forward_with_maps(inputs)?;
         let attention: Vec<_> = heads.iter().copied().zip(maps.causal.into_iter().map(floats)).collect();
@@ -85,10 +85,10 @@ pub fn score_heads<B: Backend>(
 }
 
 /// Analyses `model`, the best weights of a run of `config` on `dataset`. `step` is the step of these weights, and
-/// `evaluation` their result on the full validation set.
+/// `evaluation` is their result on the full validation set.
 ///
-/// Each head is ablated on at least one validation sequence. All ablations together read at most a tenth of the run's
-/// `trained_tokens`. `ablated` receives the number of finished heads.
+/// Each head is ablated on at least one validation sequence, and on more as long as all ablations together read at most
+/// a tenth of the run's `trained_tokens`. `on_ablated` receives the number of finished heads.
 ///
 /// # Errors
 /// Same as [`score_heads`].
@@ -98,7 +98,7 @@ pub fn examine<B: Backend>(
     config: &Config,
     (step, evaluation): (usize, &Evaluation),
     trained_tokens: u64,
-    ablated: impl Fn(u64),
+    on_ablated: impl Fn(u64),
     device: &B::Device,
 ) -> Result<Analysis> {
     let (valid, rows) = (&dataset.valid, config.training.batch_size);
@@ -110,12 +110,12 @@ pub fn examine<B: Backend>(
     let rows = ablation_batch(valid.time(), rows).min(ablation_sequences);
     let batches = ablation_sequences / rows;
     let loss = |model: &Model<B>| evaluate(model, valid.batches(rows).take(batches), device).loss;
-    ablate(model, &mut heads, ablated, loss);
+    ablate(model, &mut heads, on_ablated, loss);
     Ok(Analysis {
         step,
         loss: Some(evaluation.loss),
         sequences,
-        first_tokens: Some(Sample::longest(all)).filter(|&longest| longest < valid.time()),
+        first_tokens: Some(Sample::max_length(all)).filter(|&max_length| max_length < valid.time()),
         ablation_sequences: batches * rows,
         heads,
         loss_by_position: evaluation.loss_by_position.clone(),
@@ -123,15 +123,15 @@ pub fn examine<B: Backend>(
     })
 }
 
-/// Runs `model` on one sequence and returns its view and head scores. With `ablated`, each head is also ablated, which
-/// takes one pass per head; the callback receives the number of finished heads.
+/// Runs `model` on one sequence and returns its view and head scores. With `on_ablated`, each head is also ablated,
+/// which takes one pass per head; the callback receives the number of finished heads.
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) if the model cannot read the sequence, for example because it is too long.
 pub fn inspect_sample<B: Backend>(
     model: &Model<B>,
     sample: &Sample,
-    ablated: Option<impl Fn(u64)>,
+    on_ablated: Option<impl Fn(u64)>,
     device: &B::Device,
 ) -> Result<(View, Vec<Vec<HeadScores>>)> {
     let batch = Sample::batch_of(std::slice::from_ref(sample));
@@ -140,23 +140,23 @@ pub fn inspect_sample<B: Backend>(
     let mut tallies = HeadTallies::default();
     tallies.add(&view.maps.attention, &sample.inputs);
     let mut heads = tallies.scores();
-    if let Some(done) = ablated.filter(|_| tokens > 0) {
+    if let Some(on_ablated) = on_ablated.filter(|_| tokens > 0) {
         let loss = |model: &Model<B>| evaluate(model, std::iter::once(batch.clone()), device).loss;
-        ablate(model, &mut heads, done, loss);
+        ablate(model, &mut heads, on_ablated, loss);
     }
     Ok((view, heads))
 }
 
-/// Returns the number of sequences of `time` tokens per ablation batch; a training batch has `rows` sequences.
+/// Returns the number of sequences of `time` tokens per ablation batch, at most `rows`.
 fn ablation_batch(time: usize, rows: usize) -> usize {
     MAX_ABLATION_SEQUENCES.min(MAX_ABLATION_TOKENS / time.max(1)).min(rows).max(1)
 }
 
-/// Sets each head's ablation score, the rise of the `loss`; `done` receives the number of finished heads.
+/// Sets each head's ablation score, the rise of the `loss`; `on_ablated` receives the number of finished heads.
 fn ablate<B: Backend>(
     model: &Model<B>,
     heads: &mut [Vec<HeadScores>],
-    done: impl Fn(u64),
+    on_ablated: impl Fn(u64),
     loss: impl Fn(&Model<B>) -> f64,
 ) {
     let full_loss = loss(model);
@@ -165,7 +165,7 @@ fn ablate<B: Backend>(
     for (number, (layer, (head, scores))) in (1..).zip(heads) {
         scores.0[Score::Ablation as usize] =
             Some(loss(&ablation::without_head(model, layer, head)) - full_loss);
-        done(number);
+        on_ablated(number);
     }
 }
 

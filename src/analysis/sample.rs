@@ -19,7 +19,7 @@ pub struct Sample {
     pub inputs: Vec<u32>,
     /// The true next tokens.
     pub targets: Vec<u32>,
-    /// The role of each target, which states if it can be predicted.
+    /// The role of each target, which states whether it can be predicted.
     pub roles: Vec<Role>,
     /// The encoder's input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,18 +38,18 @@ impl Sample {
         set.batches(1).take(count).map(sample).collect()
     }
 
-    /// Returns the length of the longest sequence whose attention weights, over `maps` heads, are at most
-    /// [`MAX_HELD_WEIGHTS`]. A map grows as the square of the length.
-    pub fn longest(maps: usize) -> usize {
-        (MAX_HELD_WEIGHTS / maps.max(1)).isqrt().max(1)
+    /// Returns the length of the longest sequence whose attention weights, over all `heads`, are at most
+    /// [`MAX_HELD_WEIGHTS`]. The number of weights grows with the square of the length.
+    pub fn max_length(heads: usize) -> usize {
+        (MAX_HELD_WEIGHTS / heads.max(1)).isqrt().max(1)
     }
 
-    /// Truncates the sample to at most `longest` tokens.
+    /// Truncates the sample to at most `max_length` tokens. The source is kept.
     #[must_use]
-    pub fn beginning(mut self, longest: usize) -> Self {
-        self.inputs.truncate(longest);
-        self.targets.truncate(longest);
-        self.roles.truncate(longest);
+    pub fn truncated(mut self, max_length: usize) -> Self {
+        self.inputs.truncate(max_length);
+        self.targets.truncate(max_length);
+        self.roles.truncate(max_length);
         self
     }
 
@@ -72,7 +72,7 @@ impl Sample {
         }
     }
 
-    /// Reads the samples in the file at `path`, whose data is from `source` and has a vocabulary of `vocab` tokens.
+    /// Reads the samples in the file at `path`. They are from `source` and have a vocabulary of `vocab` tokens.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, or if it contains an invalid sample or a token outside the

@@ -6,7 +6,7 @@ use std::ops::Index;
 use causal_attention_report::scores::ScoreKind;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// A score of a head. All but the ablation are means over the queries of a set of sequences.
+/// A score of a head. All except `Ablation` are means over the queries of a set of sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Score {
     /// Entropy of the weights over the keys, in nats.
@@ -107,8 +107,8 @@ impl Serialize for HeadScores {
 /// Returns the head of a layer that is shown first: the head with the highest ablation score, or with the highest
 /// induction score if no head was ablated. Ties go to the lower index.
 pub fn shown_head(layer: &[HeadScores]) -> usize {
-    let is_known = layer.iter().any(|scores| scores[Score::Ablation].is_some());
-    let score = if is_known { Score::Ablation } else { Score::Induction };
+    let is_ablated = layer.iter().any(|scores| scores[Score::Ablation].is_some());
+    let score = if is_ablated { Score::Ablation } else { Score::Induction };
     let value = |head: usize| layer[head][score].unwrap_or(f64::NEG_INFINITY);
     // Reversed, because `max_by` returns the last of equal elements.
     (0..layer.len()).rev().max_by(|&a, &b| value(a).total_cmp(&value(b))).unwrap_or(0)

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 /// The maximum number of decoder self-attention weights in a snapshot. A longer sequence is truncated.
 const MAX_SNAPSHOT_WEIGHTS: usize = 1 << 16;
-/// The quantisation level of weight 1. A byte holds the level of the square root of a weight, as in the page.
+/// The quantisation level of weight 1. A byte holds the level of the square root of a weight, as on the page.
 const MAX_LEVEL: f32 = 254.0;
 
 /// Attention and predictions on one sequence at one step.
@@ -53,8 +53,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the attention maps. `like` are maps of a model with the same heads, and `source` is the number of source
-    /// tokens. Returns `None` if the number of stored weights differs.
+    /// Returns the attention maps. `like` holds the maps of a model with the same heads, and `source` is the number of
+    /// source tokens. Returns `None` if the number of stored weights differs.
     pub fn maps(&self, like: &AttentionMaps, source: usize) -> Option<AttentionMaps> {
         let lengths = [self.truth.len(), source];
         let weights = |kind: AttentionKind| {
@@ -80,7 +80,7 @@ impl Snapshot {
     }
 }
 
-/// Returns the index of each stored weight of a map, with the end of its row. Causal rows are stored up to the query.
+/// Returns the index of each stored weight of a map, and the end of its row. Causal rows are stored up to the query.
 fn stored_weights(kind: AttentionKind, [time, source]: [usize; 2]) -> impl Iterator<Item = (usize, usize)> {
     let [queries, keys] = kind.sides(time, source);
     (0..queries).flat_map(move |query| {
@@ -89,19 +89,18 @@ fn stored_weights(kind: AttentionKind, [time, source]: [usize; 2]) -> impl Itera
     })
 }
 
-/// Truncates the `sample` that the pictures show to the length of a snapshot. Returns `None` if the encoder's source is
-/// too long.
+/// Truncates `sample` to the maximum length of a snapshot. Returns `None` if the encoder's source is too long.
 pub fn snapshot_sample(sample: Sample, heads: usize) -> Option<Sample> {
-    let longest = (2 * MAX_SNAPSHOT_WEIGHTS / heads.max(1)).isqrt().max(1);
-    let is_short = sample.source.as_ref().is_none_or(|source| source.len() <= longest);
-    is_short.then(|| sample.beginning(longest))
+    let max_length = (2 * MAX_SNAPSHOT_WEIGHTS / heads.max(1)).isqrt().max(1);
+    let is_short = sample.source.as_ref().is_none_or(|source| source.len() <= max_length);
+    is_short.then(|| sample.truncated(max_length))
 }
 
 /// Returns true if one of `count` snapshots is taken after `step` of `total` steps. The first is taken before training,
 /// the others at logarithmically spaced steps up to the last one.
 pub fn is_snapshot_step(step: usize, total: usize, count: usize) -> bool {
-    let spaces = count.saturating_sub(2).max(1) as f64;
-    let step_of = |index: usize| (total as f64).powf(index as f64 / spaces).round() as usize;
+    let intervals = count.saturating_sub(2).max(1) as f64;
+    let step_of = |index: usize| (total as f64).powf(index as f64 / intervals).round() as usize;
     match count {
         0 => false,
         1 => step == total,

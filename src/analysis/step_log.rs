@@ -12,7 +12,7 @@ pub trait AtStep: Sized {
     /// Returns the number of completed steps.
     fn step(&self) -> usize;
 
-    /// Returns the header of the file.
+    /// Returns the header of the file; empty by default.
     fn header() -> Vec<u8> {
         Vec::new()
     }
@@ -38,7 +38,7 @@ pub struct StepLog<T> {
 }
 
 impl<T: AtStep> StepLog<T> {
-    /// Opens the log at `path` and keeps the records up to step `last`; later steps will be repeated. The log is
+    /// Opens the log at `path` and keeps the records up to step `last`, because the run repeats later steps. The log is
     /// empty if the file does not exist.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl<T: AtStep> StepLog<T> {
         let mut all = T::read(&bytes[..complete], path)?;
         all.retain(|record| record.step() <= last);
         let mut log = Self { path: path.to_path_buf(), all, is_stale: false };
-        // A file of an earlier version has other columns, so new rows would not match its header.
+        // An earlier version may have written other columns, so new rows would not match the header.
         log.is_stale = !bytes.is_empty() && bytes != log.bytes();
         Ok(log)
     }

@@ -14,19 +14,19 @@ use crate::error::{Error, Result, panic_message};
 /// Runs `job` on a GPU, after a small computation has shown that the GPU works.
 pub fn run<B: Backend, J: Job>(device: &Device, handle: B::Device, job: J) -> Result<J::Output> {
     let watch = DeviceWatch::begin(device, &handle);
-    let answers = catch_unwind(AssertUnwindSafe(|| {
+    let works = catch_unwind(AssertUnwindSafe(|| {
         let one = Tensor::<B, 1>::ones([3], &handle);
         (one.clone() + one).into_data().to_vec::<f32>().is_ok_and(|sum| sum == [2.0; 3])
     }));
-    if let Ok(true) = answers {
+    if let Ok(true) = works {
         let outcome = catch_unwind(AssertUnwindSafe(|| job.run::<Autodiff<B>>(handle)));
         return finished(&watch, outcome);
     }
-    Err(cannot_start(device, &watch, answers.err()))
+    Err(cannot_start(device, &watch, works.err()))
 }
 
-/// Returns the error for a device that does not start. CubeCL starts a device on its own thread, whose panic has the
-/// cause; the panic of the waiting thread only says that no answer came.
+/// Returns the error for a device that does not start. CubeCL starts a device on a separate thread, whose panic has the
+/// cause; the panic of the waiting thread only reports that it received no answer.
 fn cannot_start(device: &Device, watch: &DeviceWatch, panic: Option<Box<dyn Any + Send>>) -> Error {
     let failure = watch.check().err().or_else(|| Some(watch.failure(panic_message(panic?.as_ref()))));
     let (name, backend) = (&device.name, device.backend);

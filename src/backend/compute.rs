@@ -34,8 +34,8 @@ pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T
     })
 }
 
-/// Runs `work` as [`compute`] does for a run of this config. If the device `on` does not support the run's precision,
-/// uses single precision and logs a notice: weights may be analysed on another machine.
+/// Runs `work` like [`compute`]. If the device `on` does not support the run's precision, uses single precision and
+/// logs a notice, because weights may be analysed on a machine other than the one that trained them.
 pub fn compute_as_run<B: Backend, T: Send>(
     config: &TrainingConfig,
     on: &Device,

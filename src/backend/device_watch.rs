@@ -20,7 +20,7 @@ static FAILURES: Mutex<Vec<Failure>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 struct Failure {
     /// The device, in the form of its thread names.
-    of: String,
+    device_id: String,
     message: String,
 }
 
@@ -29,9 +29,9 @@ struct Failure {
 pub struct DeviceWatch {
     device: Device,
     /// The device, in the form of its thread names.
-    id: String,
+    device_id: String,
     /// The number of failures before the watch began.
-    known: usize,
+    earlier_failures: usize,
 }
 
 impl DeviceWatch {
@@ -42,7 +42,7 @@ impl DeviceWatch {
         Self::of(device, format!("{}-{}", id.type_id, id.index_id))
     }
 
-    fn of(device: &Device, id: String) -> Self {
+    fn of(device: &Device, device_id: String) -> Self {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let next = take_hook();
@@ -51,7 +51,7 @@ impl DeviceWatch {
                 next(panic);
             }));
         });
-        Self { device: device.clone(), id, known: failures().len() }
+        Self { device: device.clone(), device_id, earlier_failures: failures().len() }
     }
 
     /// Checks for failures of the device. Without one, data read from the device before this call is correct.
@@ -59,7 +59,7 @@ impl DeviceWatch {
     /// # Errors
     /// Returns [`Error::DeviceMemory`] or [`Error::DeviceFailed`], depending on the message of the first failure.
     pub fn check(&self) -> Result<()> {
-        match failures()[self.known..].iter().find(|failure| failure.of == self.id) {
+        match failures()[self.earlier_failures..].iter().find(|failure| failure.device_id == self.device_id) {
             None => Ok(()),
             Some(failure) => Err(self.failure(&failure.message)),
         }
@@ -70,23 +70,23 @@ impl DeviceWatch {
         let device = self.device.to_string();
         match is_out_of_memory(message) {
             true => Error::DeviceMemory { device },
-            false => Error::DeviceFailed { device, message: beginning(message) },
+            false => Error::DeviceFailed { device, message: first_lines(message) },
         }
     }
 }
 
-/// Returns the beginning of a panic message, without the backtrace.
-fn beginning(message: &str) -> String {
+/// Returns the first lines of a panic message, without the backtrace.
+fn first_lines(message: &str) -> String {
     message.lines().map(str::trim).filter(|line| !line.is_empty()).take(3).collect::<Vec<_>>().join(" ")
 }
 
 fn record(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     // CubeCL's names for the threads of a device.
-    let of = thread.name().and_then(|name| name.strip_prefix("DSU-").or(name.strip_prefix("DSD-")));
-    if let Some(of) = of {
+    let device_id = thread.name().and_then(|name| name.strip_prefix("DSU-").or(name.strip_prefix("DSD-")));
+    if let Some(device_id) = device_id {
         let message = panic_message(panic.payload()).lines().take(16).collect::<Vec<_>>().join("\n");
-        failures().push(Failure { of: of.to_string(), message });
+        failures().push(Failure { device_id: device_id.to_string(), message });
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn watches_see_only_later_panics_of_their_device() {
+    fn watch_reports_only_later_panics_of_its_device() {
         let card = Device::fictitious_gpu();
         let fail = |thread: &str, message: &'static str| {
             let thread = thread::Builder::new().name(thread.into());

@@ -1,7 +1,7 @@
 //! The largest tensors of a run, compared with the largest buffer of a GPU.
 //!
-//! The largest buffer of a GPU is often far smaller than its memory (wgpu's default is 128 MiB). A larger tensor ends a
-//! run, so such a run is rejected before it leaves a trace.
+//! The largest buffer of a GPU is often far smaller than its memory (wgpu's default is 128 MiB). A run with a larger
+//! tensor would fail, so it is rejected before it writes any files.
 
 use super::{device::Device, memory::MemoryEstimate};
 use crate::config::Config;
@@ -19,7 +19,7 @@ impl MemoryEstimate {
         let Some(limit) = device.largest_buffer.map(|bytes| bytes as f64) else { return Ok(()) };
         let (model, training) = (&config.model, &config.training);
         let explained_limit = format!("but a tensor on {device} can have at most {}", Bytes(limit));
-        // Queries, keys and values of a layer are one tensor, as is the inner layer of a feed-forward.
+        // The queries, keys and values of a layer are one tensor, as are the inner activations of a feed-forward layer.
         let inner = model.up_width().max(model.qkv_width());
         let weights = bytes(&[model.d_model, inner.max(sizes.vocab)]);
         let problem = format!(
@@ -30,7 +30,7 @@ impl MemoryEstimate {
         );
         Error::check_key(weights <= limit, "model.d_model", model.d_model, problem)?;
 
-        // Reference operations hold all scores; a fused block of attention holds those of at least one query.
+        // Reference operations hold all scores; fused attention holds the scores of at least one query.
         let time = sizes.context.max(sizes.source_context.unwrap_or(0));
         let queries = if training.kernels == Kernels::Fused { 1 } else { time };
         let candidates = [
@@ -40,7 +40,7 @@ impl MemoryEstimate {
         ];
         let (mut bytes_per_row, mut what) =
             candidates.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).expect("three candidates");
-        // Analysis of heads computes the full attention maps, one sequence at a time.
+        // The analysis of heads computes full attention maps, one sequence at a time.
         let maps = bytes(&[model.heads, time, time]);
         if maps > limit {
             (bytes_per_row, what) = (maps, "attention maps");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn logits_and_tables_count_too() {
+    fn logits_and_embedding_tables_are_checked() {
         let message = refused(&["data.vocab=100000", "training.batch_size=8", "data.length=64"]).unwrap();
         assert!(message.contains("logits") && message.contains("training.batch_size = 5 "), "{message}");
         let message = refused(&["data.vocab=400000", "model.d_model=256"]).unwrap();

@@ -1,7 +1,7 @@
 //! An estimate of a run's memory, compared with the memory of this machine.
 //!
-//! An allocator without memory ends the process, and an overcommitting system kills it later. A run that cannot fit is
-//! therefore rejected before it leaves a trace.
+//! A failed allocation ends the process, and a system that overcommits memory kills it later. A run that cannot fit is
+//! therefore rejected before it writes any files.
 
 use burn_flex::Flex;
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System};
@@ -62,8 +62,8 @@ impl MemoryEstimate {
         let time = sizes.context + sizes.source_context.unwrap_or(0);
         // The numbers per position that a block keeps for the backward pass: queries, keys and values, the context, two
         // residuals and, unless it is recomputed, the inner layer before its activation. Reference operations also keep
-        // two norms and the activation, and reference attention the weights, with and without dropout. Where the
-        // kernels do not support attention, it runs in blocks and keeps no weights.
+        // two norms and the activation, and reference attention the attention weights, with and without dropout. Where
+        // the kernels do not support attention, it runs in blocks and keeps no attention weights.
         let training = &config.training;
         let is_fused = training.kernels == Kernels::Fused;
         let fused = device.backend.is_cpu() && is_fused && training.precision != Precision::F16;
@@ -81,11 +81,10 @@ impl MemoryEstimate {
                 attended + 2 * model.d_model + inner + repeated + maps * model.heads * time
             }
         };
-        // Short-lived tensors take another quarter by measurement; on GPUs, which allocate memory in pages, the total
-        // is twice as much.
+        // Measured: short-lived tensors add a quarter. GPUs allocate memory in pages, which doubles the total.
         let overhead = if device.backend.is_cpu() { 1.25 } else { 2.0 };
         let bytes_per_block = overhead * BYTES_PER_NUMBER * kept as f64;
-        // Logits, their softmax, its gradient, and a copy.
+        // The logits, their softmax, their gradient, and a copy.
         let bytes_of_logits = 4.0 * BYTES_PER_NUMBER * sizes.vocab as f64;
         let positions = (rows * time) as f64;
         let parameters = model.parameters_by_role::<Flex>(sizes).into_iter().map(|(role, count)| {
@@ -113,7 +112,7 @@ impl MemoryEstimate {
         let (model, all) = (&config.model, self.parameters + self.activations);
         let problem = format!(
             "with {} and a vocabulary of {} gives {} parameters, which need {} with gradients, \
-             moments and a checkpoint, but only {} are free; use a smaller model",
+             moments and a checkpoint, but only {} is free; use a smaller model",
             counted(model.layers, "layer"),
             sizes.vocab,
             thousands(model.parameters::<Flex>(sizes) as f64),
@@ -122,7 +121,7 @@ impl MemoryEstimate {
         );
         Error::check_key(self.parameters <= free, "model.d_model", model.d_model, problem)?;
         let problem = format!(
-            "with sequences of {} and a vocabulary of {} needs about {}, but only {} are free; lower it \
+            "with sequences of {} and a vocabulary of {} needs about {}, but only {} is free; lower it \
              (training.accumulate keeps the effective size), data.length or the model's sizes",
             counted(sizes.context, "token"),
             thousands(sizes.vocab as f64),
@@ -168,7 +167,7 @@ pub fn free_memory() -> f64 {
     known.into_iter().flatten().min().map_or(f64::INFINITY, |bytes| bytes as f64)
 }
 
-/// Returns the rest of this process's address space limit, or `None` without a limit.
+/// Returns the unused part of this process's address space limit, or `None` without a limit.
 fn unused_addresses(system: &mut System) -> Option<u64> {
     let limit = address_limit()?;
     let own = sysinfo::get_current_pid().ok()?;

@@ -25,8 +25,8 @@ pub fn needs(name: BackendName) -> &'static str {
     }
 }
 
-/// Returns an alternative to a backend: the best other CPU backend of this build, any other backend of it, or a build
-/// with a backend that runs anywhere.
+/// Returns an alternative to a backend: the best other CPU backend of this build, else any other backend of this build,
+/// else a build with a backend that runs anywhere.
 pub fn instead_of(backend: BackendName) -> String {
     let compiled = compiled();
     let other = compiled.iter().find(|name| name.is_cpu() && **name != backend);

@@ -18,7 +18,7 @@ const API: Backends = if cfg!(target_os = "macos") { Backends::METAL } else { Ba
 /// Returns the devices of this machine, detected once.
 pub fn devices() -> Vec<Device> {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
-    // A panic of the driver counts as an empty list.
+    // If the driver panics, the list is empty.
     DEVICES.get_or_init(|| catch_unwind(find).unwrap_or_default()).clone()
 }
 
@@ -48,7 +48,7 @@ fn find() -> Vec<Device> {
         }
         let index_of_kind = of_kind.entry(kind.name()).and_modify(|index| *index += 1).or_insert(0_usize);
         // The limits that CubeCL requests from its device. With VK_EXT_shader_64bit_indexing, CubeCL binds larger
-        // buffers (cubecl-wgpu 0.10, backend/vulkan.rs), but wgpu does not report that.
+        // buffers (cubecl-wgpu 0.10, backend/vulkan.rs), but wgpu does not report the larger limit.
         let limits = adapter.limits();
         let largest_buffer = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
         Some((info.name, kind, *index_of_kind, largest_buffer))
@@ -59,7 +59,7 @@ fn find() -> Vec<Device> {
         kind,
         index_of_kind,
         name,
-        // wgpu does not report it.
+        // wgpu does not report the memory size.
         memory: None,
         largest_buffer: Some(largest_buffer),
     };

@@ -34,7 +34,7 @@ impl BackendArgs {
     pub fn choose_for_run(&self, config: &mut TrainingConfig, set: &[String]) -> Result<Device> {
         let (backend, requested) = self.requested(config, set);
         let device = choose(backend, requested.as_ref())?;
-        // A device belongs to a backend. With the backend recorded, a different backend can still be chosen to inspect
+        // A device belongs to a backend, so the backend is recorded too. Another backend can still be chosen to inspect
         // the run.
         config.backend = backend.or(requested.is_some().then_some(device.backend));
         config.device = requested;
@@ -47,10 +47,11 @@ impl BackendArgs {
         set: &[String],
     ) -> (Option<BackendName>, Option<DeviceChoice>) {
         // True if the config's device belongs to a backend other than the requested one.
-        let is_of_another =
+        let is_of_other_backend =
             config.backend.is_some() && self.backend.is_some_and(|name| config.backend != Some(name));
-        let of_config = config.device.clone().filter(|_| !is_of_another || sets(set, "training.device"));
-        (self.backend.or(config.backend), self.device.clone().or(of_config))
+        let from_config =
+            config.device.clone().filter(|_| !is_of_other_backend || sets(set, "training.device"));
+        (self.backend.or(config.backend), self.device.clone().or(from_config))
     }
 }
 

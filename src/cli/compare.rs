@@ -21,8 +21,7 @@ pub struct Args {
     /// Two to fifty runs, or folders and studies that contain them.
     #[arg(required = true, value_name = "RUN", value_parser = run_path())]
     runs: Vec<PathBuf>,
-    /// Groups runs by this key, such as model.heads. [default: all keys in which they differ, except
-    /// run.seed]
+    /// Groups runs by this key, such as model.heads. [default: all keys in which the runs differ, except run.seed]
     #[arg(long, value_name = "KEY")]
     by: Option<String>,
     /// Writes pictures and a page to this folder; an existing folder is replaced only if compare created it.
@@ -52,21 +51,23 @@ pub fn run(args: Args) -> Result<()> {
     }
     let Some(out) = args.out else { return Ok(()) };
     let style = Style { format: args.format, ..Style::default() };
-    let made = write_output(&out, "compare", |folder| {
+    let written = write_output(&out, "compare", |folder| {
         save_all(&comparison_pictures(&comparison, args.along), folder, &style)?;
         write_atomically(&folder.join("report.html"), comparison_page(&comparison).as_bytes())
     })?;
     if !args.json {
-        made.iter().for_each(|path| say(&path.display().to_string()));
+        written.iter().for_each(|path| say(&path.display().to_string()));
     }
     Ok(())
 }
 
 /// The maximum number of characters of a value in the table of keys.
-const MAX_VALUE: usize = 24;
+const MAX_VALUE_LENGTH: usize = 24;
 
-/// The maximum number of keys in the first line, and of settings with a column in the table of keys.
+/// The maximum number of keys in the first line.
 const MAX_KEYS_IN_LINE: usize = 6;
+
+/// The maximum number of settings with a column in the table of keys.
 const MAX_SETTINGS: usize = 4;
 
 /// Prints a table of the keys in which settings differ, for keys that do not fit into a setting's line.
@@ -74,7 +75,7 @@ fn print_keys(settings: &[Setting]) {
     let shown = &settings[..settings.len().min(MAX_SETTINGS)];
     let keys = settings.iter().flat_map(|setting| setting.values.keys()).collect::<BTreeSet<_>>();
     let value = |setting: &Setting, key: &String| {
-        setting.values.get(key).map_or_else(String::new, |value| excerpt(value, MAX_VALUE))
+        setting.values.get(key).map_or_else(String::new, |value| excerpt(value, MAX_VALUE_LENGTH))
     };
     let row = |key: &String| {
         let values = shown.iter().map(|setting| value(setting, key));
@@ -96,8 +97,8 @@ fn print(comparison: &Comparison) {
         [.., _] if keys.len() > MAX_KEYS_IN_LINE => counted(keys.len(), "key"),
         keys => keys.join(", "),
     };
-    let of = counted(settings.len(), "setting");
-    say(&format!("{}, {of}: they differ in {differ}", counted(runs.len(), "run")));
+    let setting_count = counted(settings.len(), "setting");
+    say(&format!("{}, {setting_count}: they differ in {differ}", counted(runs.len(), "run")));
     say("");
     let nats = |loss: Option<f64>| loss.map_or_else(String::new, |loss| fixed(loss, 4));
     let row = |(number, setting): (usize, &Setting)| {

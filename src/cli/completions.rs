@@ -35,7 +35,7 @@ fn script(shell: Shell) -> String {
     }
 }
 
-/// Lists the values of options that have a parser of their own.
+/// Adds the possible values of options that have their own parser.
 fn with_values(mut command: clap::Command) -> clap::Command {
     let backends = BackendName::ALL.map(BackendName::name).to_vec();
     let devices = DeviceKind::ALL.map(DeviceKind::name).to_vec();

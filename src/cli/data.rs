@@ -21,11 +21,11 @@ pub fn run(args: &Args) -> Result<()> {
     let config = args.experiment.load_new(|_| Ok(()))?;
     let dataset = dataset(&config)?;
     let mut description = DataDescription::of(&config.data, &dataset);
-    let idle = config.without_effect(Some(&dataset));
+    let unused = config.without_effect(Some(&dataset));
     if config.run.start().is_none() {
         description.warnings.extend(vocabulary_warnings(&config.data, &dataset));
     }
-    description.warnings.extend(idle.iter().map(Error::to_string));
+    description.warnings.extend(unused.iter().map(Error::to_string));
     match args.json {
         true => print_json(&description),
         false => description.to_string().lines().for_each(say),

@@ -90,8 +90,11 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
         let owner = format!("the run `{}`", folder.path().display());
         return Err(difference.refused(&owner, "omit it, since `evaluate` does not change the model"));
     }
-    let tokens = ["data.tokens", "data.vocab", "data.values"].into_iter().filter(|key| sets(&args.set, key));
-    if let Some((key, (value, _))) = differing(tokens, [&config.values(), &made_with.values()]).next() {
+    let vocabulary_keys =
+        ["data.tokens", "data.vocab", "data.values"].into_iter().filter(|key| sets(&args.set, key));
+    if let Some((key, (value, _))) =
+        differing(vocabulary_keys, [&config.values(), &made_with.values()]).next()
+    {
         let problem =
             "has no effect with `evaluate`, which reads the file with the vocabulary of the run; omit it";
         return Err(Error::key(key, value, problem));
@@ -108,13 +111,13 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
         let unknown = dataset.vocabulary.warn_of_unknown(dataset.valid.ids());
         guesses.chain(unknown).for_each(|problem| warn(&format!("warning: {problem}")));
     }
-    warn_of_seen(run, scored, is_own, &dataset);
     let (set, floor, floor_by_position) = match scored.split() {
         Split::Valid => {
             (&dataset.valid, dataset.floor.map(|floor| floor.valid), dataset.floor_by_position.clone())
         }
         Split::Train => (&dataset.train, None, Vec::new()),
     };
+    warn_of_seen(run, scored, is_own, &dataset, set);
     if sets(&args.set, "training.precision") {
         check_precision(&config.training, device)?;
     }
@@ -170,20 +173,20 @@ fn warn_of_change(OpenedRun { folder, config, .. }: &OpenedRun, scored: Scored, 
     }
 }
 
-/// Warns if the run, or a run that it started from, was trained on the scored sequences. On the run's own data, only
-/// the runs before it count, because the warnings of `train` cover its own splits.
-fn warn_of_seen(run: &OpenedRun, scored: Scored, is_own: bool, dataset: &Dataset) {
+/// Warns if the run, or a run that it started from, was trained on the scored sequences. On the run's own data, checks
+/// only the runs that it started from, because `train` warns about its own splits.
+fn warn_of_seen(run: &OpenedRun, scored: Scored, is_own: bool, dataset: &Dataset, set: &Sequences) {
     let lineage = run.folder.lineage();
     let runs = match scored {
         Scored::Valid if is_own => &lineage[1..],
-        Scored::Valid | Scored::Whole if !is_own => &lineage[..],
+        _ if !is_own => &lineage[..],
         Scored::Valid | Scored::Whole | Scored::Train => return,
     };
     let trained = if lineage.len() == 1 { "the run" } else { "the run or a run that it starts from" };
-    match trained_on(runs, &run.config.data, dataset) {
+    match trained_on(runs, &run.config.data, dataset, set) {
         TrainedOn::Sequences(0) => {}
         TrainedOn::Sequences(seen) => {
-            let all = counted(dataset.valid.len(), "sequence");
+            let all = counted(set.len(), "sequence");
             let seen = thousands(seen as f64);
             warn(&format!(
                 "warning: {trained} was trained on {seen} of the {all}, so the score does not measure generalisation"

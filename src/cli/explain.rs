@@ -74,7 +74,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     let pictures = circuit_pictures(&folder.name(), &found, &vocabulary);
     let draw = |folder: &Path| save_all(&pictures, folder, &Style::default());
-    let made = match is_given {
+    let written = match is_given {
         // The run's own circuit is found on its validation set, so it is not overwritten.
         true => write_output(&out, "explain", |folder| {
             write_atomically(&folder.join("circuit.json"), &json_of(&found))?;
@@ -82,13 +82,14 @@ pub fn run(args: Args) -> Result<()> {
         })?,
         false => {
             save(&folder, &found)?;
+            folder.remove_circuit_pictures()?;
             draw(&folder.plots())?
         }
     };
     if found.no_circuit.is_none() {
         found.sentences.iter().for_each(|sentence| say(sentence));
     }
-    made.iter().for_each(|path| say(&path.display().to_string()));
+    written.iter().for_each(|path| say(&path.display().to_string()));
     check_circuit(&found)
 }
 
@@ -119,8 +120,8 @@ pub fn of_run(folder: &RunFolder, config: &Config, device: &Device) -> Result<Ex
     let dataset = dataset_of(config, folder)?;
     if has_different_data(folder, &dataset) {
         return Err(Error::Input(format!(
-            "the data has changed since the run `{}` started, and a circuit is found only on the original data; restore \
-             the file, or pass a text with --text TEXT",
+            "the data has changed since the run `{}` started, and a circuit is found only on the original data; \
+             restore the file, or pass a text with --text TEXT",
             folder.path().display()
         )));
     }
@@ -149,9 +150,9 @@ fn sample(tokens: &[u32]) -> Result<Sample> {
     Err(Error::Input(problem.into()))
 }
 
-/// The sequences that a model is explained on.
+/// The sequences on which a model is explained.
 enum Subject {
-    /// A sequence of the user.
+    /// The user's sequence.
     Given(Sample),
     /// Sequences of a run's validation set.
     Validation(Dataset),
@@ -172,11 +173,11 @@ impl Job for Explain<'_> {
         let (samples, origin) = match subject {
             Subject::Given(sample) => (vec![sample.clone()], Origin::default()),
             Subject::Validation(Dataset { train, valid, .. }) => {
-                let (samples, left_out) = affordable_samples(decoder, valid, backend::free_memory());
+                let (samples, truncation_note) = affordable_samples(decoder, valid, backend::free_memory());
                 let lens = tuned_lens_skip_reason(decoder, train);
-                left_out.iter().chain(&lens).for_each(|problem| warn(&format!("warning: {problem}")));
+                truncation_note.iter().chain(&lens).for_each(|note| warn(&format!("warning: {note}")));
                 let unigram = Some(unigram(train, &samples, description.sizes.vocab));
-                (samples, Origin { unigram, train: Some(train), task: task.as_deref(), left_out })
+                (samples, Origin { unigram, train: Some(train), task: task.as_deref(), truncation_note })
             }
         };
         input::check_length(&description, samples[0].inputs.len(), 0)?;

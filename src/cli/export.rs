@@ -35,11 +35,11 @@ pub struct Args {
     json: bool,
 }
 
-/// Returns all formats: those of the weights, and `tensorboard`.
+/// Returns the formats of weights, and `tensorboard`.
 fn formats() -> impl Iterator<Item = PossibleValue> {
-    let of_weights = ExportFormat::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    let weight_formats = ExportFormat::value_variants().iter().filter_map(ValueEnum::to_possible_value);
     let help = "Curves, config and pictures as a TensorBoard event file, without weights";
-    of_weights.chain([PossibleValue::new("tensorboard").help(help)])
+    weight_formats.chain([PossibleValue::new("tensorboard").help(help)])
 }
 
 /// Runs the command.
@@ -51,7 +51,7 @@ pub fn run(args: Args) -> Result<()> {
     let Ok(format) = ExportFormat::from_str(&args.format, false) else {
         if args.checkpoint.is_some() {
             let problem =
-                "--checkpoint has no effect with --format tensorboard, which exports the whole run; omit it";
+                "--checkpoint has no effect with --format tensorboard, which exports the entire run; omit it";
             return Err(Error::Input(problem.into()));
         }
         let written = write_output(&out, "export", |hidden| write_events(&folder, hidden.join(EVENTS)))?;

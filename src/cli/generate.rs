@@ -38,7 +38,7 @@ pub struct Args {
     options: Options,
     #[command(flatten)]
     run: RunArgs,
-    /// Prints JSON: the new ids, their probabilities, and the most likely tokens at each step.
+    /// Prints JSON: the new ids, their probabilities before sampling options, and the most likely tokens at each step.
     #[arg(long)]
     json: bool,
     /// The number of most likely tokens at each step in the JSON. [default: 5]
@@ -59,8 +59,8 @@ pub fn run(args: Args) -> Result<()> {
     check_greedy(&args.options)?;
     let run = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
-    let of_file = args.prompt_file.as_deref().map(input::read_prompt).transpose()?;
-    let given = input::tokens(&of_file.or_else(|| args.prompt.clone()), &None, &args.tokens, &vocabulary)?;
+    let from_file = args.prompt_file.as_deref().map(input::read_prompt).transpose()?;
+    let given = input::tokens(&from_file.or_else(|| args.prompt.clone()), &None, &args.tokens, &vocabulary)?;
     let companions = Companions::read(&run.folder.transformers())?;
     let given = match given.is_empty() && begin_tokens(&companions, &vocabulary).is_empty() {
         true => first_token(&vocabulary, args.options.seed),
@@ -144,18 +144,18 @@ impl Job for Generate<'_> {
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<Continuation>> {
         let Self { args, vocabulary, companions, given, .. } = &self;
         let (model, description) = input::model::<B::InnerBackend>(&self.run.folder, &device)?;
-        let answers = description.model.architecture == Architecture::EncoderDecoder;
+        let is_encoder_decoder = description.model.architecture == Architecture::EncoderDecoder;
         let prompt = Prompt {
             tokens: match given {
-                _ if answers => Vec::from_iter(vocabulary.end()),
+                _ if is_encoder_decoder => Vec::from_iter(vocabulary.end()),
                 [] => begin_tokens(companions, vocabulary),
                 given => given.to_vec(),
             },
-            source: answers.then(|| given.to_vec()),
+            source: is_encoder_decoder.then(|| given.to_vec()),
         };
         let slides = check_prompt(&description, &prompt, args.options.samples)?;
         let mut options = Options {
-            max_new: args.max_new.unwrap_or(if answers { description.sizes.context } else { 100 }),
+            max_new: args.max_new.unwrap_or(if is_encoder_decoder { description.sizes.context } else { 100 }),
             ends: companions.ends(),
             slides,
             alternatives: args.json.then(|| args.alternatives.unwrap_or(5)),
@@ -182,9 +182,9 @@ impl Generate<'_> {
         mut options: Options,
         device: &B::Device,
     ) -> Result<Vec<Continuation>> {
-        let (all, shown) = (self.args.options.samples, self.shown(prompt));
+        let (all, shown) = (self.args.options.samples, self.prompt_text(prompt));
         let (mut first, mut longest) = (true, 0);
-        // Output that a device computed after a failure is never shown.
+        // Output that a device computed after a failure is never printed.
         let watch = DeviceWatch::begin(&self.run.device, device);
         let mut on_text = |_, text: &str| {
             watch.check()?;
@@ -217,13 +217,13 @@ impl Generate<'_> {
             options.samples = options.samples.min(all - options.first_sample);
         }
         if self.streams() {
-            // Without any new text, the prompt is printed alone.
+            // If no text was generated, only the prompt is printed.
             print_text(if first { shown.trim_end() } else { "" });
             print_text("\n");
         }
         let [window, kept] = generation::window(sizes, prompt, options.slides);
-        // The last token is generated, but not read. For a longer prompt that is read whole, the notice was printed
-        // before.
+        // The last token is generated, but not read. For a longer prompt that is read completely, another notice was
+        // printed before.
         if window == sizes.context && prompt.tokens.len() + longest > window + 1 {
             warn(&format!(
                 "notice: the context of {} was full; whenever it is full, only the last {} are kept and read again",
@@ -235,7 +235,7 @@ impl Generate<'_> {
     }
 
     /// Returns the prompt's text as printed before its continuation; empty for an encoder-decoder.
-    fn shown(&self, prompt: &Prompt) -> String {
+    fn prompt_text(&self, prompt: &Prompt) -> String {
         if prompt.source.is_some() {
             return String::new();
         }
@@ -246,11 +246,11 @@ impl Generate<'_> {
     }
 }
 
-/// Returns true if the context slides over a prompt that is longer, which learned positions require. Other models read
-/// the prompt whole.
+/// Returns true if the context slides over a longer prompt, which learned positions require. Models with other position
+/// schemes read the complete prompt.
 ///
 /// # Errors
-/// Returns an error if a prompt that is read whole does not fit into memory, or if a source is too long.
+/// Returns an error if a prompt that is read completely does not fit into memory, or if a source is too long.
 fn check_prompt(description: &Description, prompt: &Prompt, samples: usize) -> Result<bool> {
     let (time, context) = (prompt.tokens.len(), description.sizes.context);
     input::check_length(description, 0, prompt.source.as_ref().map_or(0, Vec::len))?;
@@ -277,7 +277,7 @@ fn check_prompt(description: &Description, prompt: &Prompt, samples: usize) -> R
     Ok(slides)
 }
 
-/// The maximum length of a prompt that is read whole, the same as the maximum length of a config's sequences.
+/// The maximum length of a prompt that is read completely, the same as the maximum of `data.length`.
 const MAX_PROMPT_LENGTH: usize = 1 << 20;
 
 /// Checks that a prompt of `time` tokens fits into memory.
@@ -288,25 +288,25 @@ fn check_memory(Description { model, .. }: &Description, time: usize, samples: u
         let problem = format!("the prompt of {tokens} is longer than the maximum of {max}; shorten it");
         return Err(Error::Input(problem));
     }
-    // The KV cache of all blocks, and some tensors of one block, of which the feed-forward's are the widest.
-    let (held, in_use) = (2 * model.blocks(), 16);
-    let taken = 4.0 * (samples.min(1024) * time * model.d_model * (held + in_use)) as f64;
+    // The KV cache of all blocks, and some tensors of one block, the widest of which belong to the feed-forward layer.
+    let (cached, in_use) = (2 * model.blocks(), 16);
+    let needed = 4.0 * (samples.min(1024) * time * model.d_model * (cached + in_use)) as f64;
     let free = backend::free_memory();
-    if taken <= free {
+    if needed <= free {
         return Ok(());
     }
-    let [taken, free] = [taken, free].map(Bytes);
+    let [needed, free] = [needed, free].map(Bytes);
     Err(Error::Input(format!(
-        "the prompt of {tokens} needs about {taken} of memory, but only {free} are free; shorten it or lower --samples"
+        "the prompt of {tokens} needs about {needed} of memory, but only {free} is free; shorten it or lower --samples"
     )))
 }
 
-/// Returns the number of samples generated in parallel: as many as keep their KV cache and logits within a gigabyte,
-/// and few enough that the first ones are soon finished.
+/// Returns the number of samples to generate in parallel: as many as have KV caches and logits within a gigabyte, and
+/// few enough that the first samples finish soon.
 ///
 /// # Errors
-/// Returns an error if the output held until it is printed takes more memory. That is each sample, and for JSON all of
-/// them.
+/// Returns an error if the output that is held until it is printed (one sample, or for JSON all samples) takes more
+/// than a gigabyte.
 fn samples_at_once(Description { model, sizes }: &Description, options: &Options) -> Result<usize> {
     const MAX_CACHED_NUMBERS: usize = 1 << 28;
     /// The number of tokens and alternatives that fit into a gigabyte, with their text and probabilities.
@@ -315,14 +315,14 @@ fn samples_at_once(Description { model, sizes }: &Description, options: &Options
     let numbers_per_sample = 2 * model.blocks() * model.d_model * time + 4 * sizes.vocab;
     let Options { max_new, samples, alternatives, .. } = options;
     let tokens = MAX_HELD_TOKENS / alternatives.map_or(1, |count| count.saturating_add(1));
-    let held = tokens / (*max_new).max(1);
+    let max_held_samples = tokens / (*max_new).max(1);
     if let Some(count) = alternatives.filter(|&count| count > 5.max(sizes.vocab)) {
         let vocab = counted(sizes.vocab, "token");
         return Err(Error::Input(format!(
             "--alternatives {count}: the vocabulary has only {vocab}; use a lower number"
         )));
     }
-    if held < if alternatives.is_some() { *samples } else { 1 } {
+    if max_held_samples < if alternatives.is_some() { *samples } else { 1 } {
         let each =
             alternatives.map_or_else(String::new, |count| format!(", each with --alternatives {count}"));
         return Err(Error::Input(format!(
@@ -331,5 +331,5 @@ fn samples_at_once(Description { model, sizes }: &Description, options: &Options
             thousands(tokens as f64)
         )));
     }
-    Ok((MAX_CACHED_NUMBERS / numbers_per_sample.max(1)).clamp(1, 1024).min(held))
+    Ok((MAX_CACHED_NUMBERS / numbers_per_sample.max(1)).clamp(1, 1024).min(max_held_samples))
 }

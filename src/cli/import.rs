@@ -100,7 +100,7 @@ fn name(path: &Path) -> String {
 
 /// Returns the config of the run: the one next to a native file, or a new one for the model.
 ///
-/// Another program's weights do not record their training data; --set can name it.
+/// Another program's weights do not record their training data, so the user names it with `--set`.
 fn config(args: &Args, imported: &Imported) -> Result<Config> {
     let (description, sizes) = (&imported.description, imported.description.sizes);
     let config_path = args.files[0].with_file_name("config.toml");
@@ -121,9 +121,8 @@ fn config(args: &Args, imported: &Imported) -> Result<Config> {
     Ok(config)
 }
 
-/// Returns a text source with its path still to be set if there is a tokenizer, and otherwise a task over the ids.
-/// Sequences fit the context, up to a maximum length, because training on longer ones takes more memory than most
-/// machines have.
+/// Returns the data settings: with a tokenizer, a text source without a path; otherwise a task over the ids. Sequences
+/// fit the context, up to a maximum length, because training on longer ones takes more memory than most machines have.
 fn data(architecture: Architecture, context: usize, vocabulary: &Vocabulary) -> DataConfig {
     const MAX_LENGTH: usize = 1024;
     let (symbols, context) = (vocabulary.size(), context.min(MAX_LENGTH));

@@ -73,8 +73,8 @@ impl ConfigArgs {
         Ok(config)
     }
 
-    /// Reads the config of a new run or study, and applies `check` to it. If it starts from another run, it has the
-    /// vocabulary keys of that run; other values are reported.
+    /// Reads the config of a new run or study, and applies `check` to it. If the new one starts from another run, it
+    /// gets the vocabulary keys of that run, with a warning about other values.
     ///
     /// # Errors
     /// Same as [`Config::load_checked`].
@@ -83,7 +83,7 @@ impl ConfigArgs {
         Ok(self.load_checked(check)?.with_start_vocabulary("`run.from`", origin))
     }
 
-    /// Returns the place where this value of a key was written, unless it is a default.
+    /// Returns the location where this value of a key was written, unless it is a default.
     fn origin(&self, key: &str, value: &str) -> Option<Origin> {
         match &self.preset {
             Some(name) => Config::origin_in_preset(name, &self.set, key, value),
@@ -96,7 +96,7 @@ impl ConfigArgs {
         Self { config: Some(config), preset: None, set: self.set.clone() }
     }
 
-    /// Adds the place where a value was set to the error of its key.
+    /// Adds the location where a value was set to the error of its key.
     pub fn with_origin<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| {
             if let (Some(_), Error::Io { action: "read", source, .. }) = (&self.preset, &error)
@@ -173,7 +173,7 @@ impl RunArgs {
 pub fn warn_changed_config(path: &Path) {
     let config = RunFolder::at(path).config();
     warn(&format!(
-        "warning: `{}` has changed since the run ended; the results are those of the original config",
+        "warning: `{}` has changed since the run ended; the results belong to the original config",
         config.display()
     ));
 }
@@ -181,7 +181,7 @@ pub fn warn_changed_config(path: &Path) {
 /// Opens the weights of a run: the best weights, or the weights of the checkpoint at a step.
 ///
 /// # Errors
-/// Returns an error if there are none; it lists the available checkpoints.
+/// Returns an error if they do not exist; the message lists the available checkpoints.
 pub fn weights(folder: &RunFolder, checkpoint: Option<usize>) -> Result<WeightsFile> {
     let Some(step) = checkpoint else { return folder.best_weights() };
     let steps = checkpoint_steps(folder).unwrap_or_default();
@@ -219,7 +219,7 @@ pub struct InputArgs {
     source: Option<String>,
 }
 
-/// The token ids of a [`InputArgs`].
+/// The token ids of [`InputArgs`].
 #[derive(Debug)]
 pub struct EncodedInput {
     /// The text as ids.
@@ -238,12 +238,15 @@ impl InputArgs {
     pub fn read(&self, vocabulary: &Vocabulary, architecture: Architecture) -> Result<EncodedInput> {
         let tokens = tokens(&self.text, &self.text_file, &self.tokens, vocabulary)?;
         let source = self.source.as_deref().map(|text| encode(vocabulary, text)).transpose()?;
-        let answers = architecture == Architecture::EncoderDecoder;
-        let problem = match (answers, source.as_deref()) {
+        let is_encoder_decoder = architecture == Architecture::EncoderDecoder;
+        let problem = match (is_encoder_decoder, source.as_deref()) {
             (true, Some([])) => "--source is empty; pass at least one token",
             (true, None) => "an encoder-decoder answers a source; pass it with --source TEXT",
             (false, Some(_)) => "--source has no effect with a decoder; omit it",
-            _ => return Ok(EncodedInput { tokens, start: vocabulary.end().filter(|_| answers), source }),
+            _ => {
+                let start = vocabulary.end().filter(|_| is_encoder_decoder);
+                return Ok(EncodedInput { tokens, start, source });
+            }
         };
         Err(Error::Input(problem.into()))
     }
@@ -278,7 +281,7 @@ pub fn has_bounded_positions(Description { model, .. }: &Description) -> bool {
 /// # Errors
 /// Returns an error that names both lengths if the input is too long.
 pub fn check_length(description: &Description, time: usize, source_time: usize) -> Result<()> {
-    let (sizes, ends) = (description.sizes, has_bounded_positions(description));
+    let (sizes, is_bounded) = (description.sizes, has_bounded_positions(description));
     let source_context = sizes.source_context.unwrap_or(source_time);
     for (what, time, context) in [("input", time, sizes.context), ("source", source_time, source_context)] {
         let longer = format!(
@@ -286,11 +289,9 @@ pub fn check_length(description: &Description, time: usize, source_time: usize) 
             counted(time, "token"),
             counted(context, "token")
         );
-        if time > context && ends {
-            return Err(Error::Input(format!(
-                "{longer}, beyond which there are no learned positions; shorten \
-                it"
-            )));
+        if time > context && is_bounded {
+            let problem = format!("{longer}, beyond which there are no learned positions; shorten it");
+            return Err(Error::Input(problem));
         }
         if time > context {
             warn(&format!("notice: {longer}; the model extrapolates to positions it was not trained on"));
@@ -328,15 +329,38 @@ fn ids(text: &str, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
         };
         word.parse().map_err(|_| Error::Input(problem()))
     };
+    check_separators(text)?;
     let ids = words.zip(1..).map(id).collect::<Result<Vec<u32>>>()?;
     vocabulary.check(&ids)?;
     Ok(ids)
 }
 
-/// Encodes a text as a whole document. Commas may separate words if they are not words themselves.
+/// Rejects a number with a thousands separator, such as `1,000`, which would be read as the tokens 1 and 0.
+fn check_separators(text: &str) -> Result<()> {
+    let is_group = |part: &str| part.len() == 3 && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |word: &&str| {
+        let groups = || word.split(',').skip(1);
+        groups().next().is_some() && groups().all(is_group) && groups().any(|group| group.starts_with('0'))
+    };
+    match text.split_whitespace().find(is_number) {
+        Some(word) => Err(Error::Input(format!(
+            "`{}` is ambiguous: a comma separates tokens; write one number without its comma, and several \
+             tokens with spaces",
+            excerpt(word)
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Encodes a text as a complete document. Commas may separate words, unless the vocabulary has a comma.
 fn encode(vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>> {
     let ids = vocabulary.encode_whole(text).or_else(|error| match vocabulary.notation() {
-        Notation::Words => vocabulary.encode(&text.replace(',', " ")).map_err(|_| error),
+        Notation::Words => {
+            if vocabulary.is_integers() {
+                check_separators(text)?;
+            }
+            vocabulary.encode(&text.replace(',', " ")).map_err(|_| error)
+        }
         Notation::Characters | Notation::Text => Err(error),
     })?;
     if let Some(warning) = vocabulary.warn_of_unknown(ids.iter().copied()) {

@@ -76,8 +76,8 @@ pub fn run(args: Args) -> Result<()> {
     let OpenedRun { folder, config, .. } = &run;
     let out = args.out.clone().or_else(|| (!args.json).then(|| folder.path().join("inspect")));
     out.iter().try_for_each(|out| check_output(out, "inspect"))?;
-    let drawn = [("--head", args.head.is_some()), ("--format", args.format.is_some())];
-    if let (None, Some((option, _))) = (&out, drawn.iter().find(|(_, is_given)| *is_given)) {
+    let picture_options = [("--head", args.head.is_some()), ("--format", args.format.is_some())];
+    if let (None, Some((option, _))) = (&out, picture_options.iter().find(|(_, is_given)| *is_given)) {
         let problem = "has no effect with --json alone, which draws nothing; omit it, or pass --out DIR";
         return Err(Error::Input(format!("{option} {problem}")));
     }
@@ -108,16 +108,16 @@ pub fn run(args: Args) -> Result<()> {
     let Some(out) = out else { return Ok(()) };
     let style = Style { format: args.format.unwrap_or(PictureFormat::Png), ..Style::default() };
     let (name, head) = (folder.name(), args.head.or(config.analysis.head));
-    let start = sample.clone();
+    let initial = sample.clone();
     let reading = reading("the given input".to_string(), sample, view, &vocabulary);
     let mut page = page(name, (vec![reading], 0), &scores, head, config);
-    page.model = Some(live_model(&folder.best_weights()?, &vocabulary, &[start])?);
-    let made = write_output(&out, "inspect", |folder| {
+    page.model = Some(live_model(&folder.best_weights()?, &vocabulary, &[initial])?);
+    let written = write_output(&out, "inspect", |folder| {
         save_all(&page.pictures(), folder, &style)?;
         write_atomically(&folder.join("report.html"), page.html().as_bytes())
     })?;
     if !args.json {
-        made.iter().for_each(|path| say(&path.display().to_string()));
+        written.iter().for_each(|path| say(&path.display().to_string()));
     }
     Ok(())
 }
@@ -156,20 +156,20 @@ impl Job for Inspect<'_> {
     }
 }
 
-/// The number of copies of each attention weight: as computed, as stored, and as shown.
+/// The number of copies of each attention weight in memory, from its computation to the output.
 const COPIES_PER_WEIGHT: f64 = 4.0;
 
 /// Checks that the attention maps of all `heads` over `tokens` tokens fit into memory.
 fn check_memory(heads: usize, tokens: usize) -> Result<()> {
-    let (taken, free) =
+    let (needed, free) =
         (COPIES_PER_WEIGHT * 4.0 * heads as f64 * (tokens as f64).powi(2), backend::free_memory());
-    if taken <= free {
+    if needed <= free {
         return Ok(());
     }
     let (heads, tokens) = (counted(heads, "head"), counted(tokens, "token"));
     Err(Error::Input(format!(
-        "the attention maps of {heads} over {tokens} need about {} of memory, but only {} are free; shorten the input",
-        Bytes(taken),
+        "the attention maps of {heads} over {tokens} need about {} of memory, but only {} is free; shorten the input",
+        Bytes(needed),
         Bytes(free)
     )))
 }

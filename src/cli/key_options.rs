@@ -10,7 +10,7 @@ use clap::{Arg, Command};
 use crate::config::{DURATIONS, is_boolean, keys_named, nearest_key, normalised};
 use crate::error::{Error, Origin, Result, excerpt};
 
-/// Options for a key of another name, or for one of several keys of the same name.
+/// Options that differ from the name of their key, or that stand for one of several keys with the same name.
 const SHORTHANDS: [(&str, &str); 3] =
     [("data", "data.path"), ("lr", "training.learning_rate"), ("seed", "run.seed")];
 
@@ -55,7 +55,7 @@ impl KeyOptions {
         }
     }
 
-    /// Adds the key of an assignment to those that `--set` names.
+    /// Records the key of a `--set` assignment.
     fn assign(&mut self, assignment: &OsStr) {
         let assignment = assignment.to_string_lossy();
         self.assigned.extend(assignment.split_once('=').map(|(key, _)| key.trim().to_string()));
@@ -74,7 +74,7 @@ pub fn rewrite(
     let (mut rewritten, mut options) = (Vec::new(), KeyOptions::default());
     let mut command = None;
     while let Some(word) = typed.next() {
-        let Some(of) = command else {
+        let Some(subcommand) = command else {
             let named = word.to_str().and_then(|name| program.find_subcommand(name));
             command = named.filter(|_| !rewritten.is_empty());
             rewritten.push(word);
@@ -84,7 +84,7 @@ pub fn rewrite(
             rewritten.push(word);
             break;
         }
-        rewritten.extend(option(program, of, word, &mut typed, &mut options)?);
+        rewritten.extend(option(program, subcommand, word, &mut typed, &mut options)?);
     }
     rewritten.extend(typed);
     options.check_unassigned()?;
@@ -148,13 +148,19 @@ fn check_not_like_key(name: &str, given: Option<&OsStr>, command: &Command) -> R
     }
     let Some(key) = nearest(name).filter(|_| !is_like_own(name, command)) else { return Ok(()) };
     let value = given.map_or("VALUE".into(), OsStr::to_string_lossy);
+    if name == "checkpoint" && value.parse::<usize>().is_ok() {
+        return Err(Error::Input(format!(
+            "unknown option `--checkpoint`; `{}` uses the best weights of a run (see --help)",
+            command.get_name()
+        )));
+    }
     Err(unknown_option(name, &key, &excerpt(&value, 60), command))
 }
 
-/// Returns an error for values that result from a shell or a typo.
+/// Returns an error for an empty value, such as an unset shell variable, and for a delimiter that is a space.
 fn check_value(name: &str, key: &str, value: &str) -> Result<()> {
     if key == "data.delimiter" && value == " " {
-        return Err(Error::Input(format!("--{name}; the option takes the word; use --{name} space")));
+        return Err(Error::Input(format!("--{name}: a space is passed as a word; use --{name} space")));
     }
     if value.trim().is_empty() {
         let problem = "the value is empty, perhaps because of an unset shell variable; pass a value";
@@ -203,7 +209,7 @@ fn nearest(name: &str) -> Option<String> {
 
 /// Splits a long option into its name and its value.
 fn split(word: &OsStr) -> Option<(String, Option<OsString>)> {
-    // Only the name must be valid text.
+    // Only the name must be UTF-8.
     let option = word.to_string_lossy();
     let (name, value) = option
         .strip_prefix("--")?
@@ -244,9 +250,9 @@ fn key(name: &str, command: &Command) -> Result<Option<String>> {
 fn is_like_own(name: &str, command: &Command) -> bool {
     let likeness = |known: &str| strsim::jaro_winkler(name, known);
     let key = nearest_key(name).unwrap_or_default();
-    let of_key = key.split_once('.').map_or(0.0, |(_, last)| likeness(&last.replace('_', "-")));
+    let key_likeness = key.split_once('.').map_or(0.0, |(_, last)| likeness(&last.replace('_', "-")));
     let own = command.get_arguments().filter_map(Arg::get_long).map(likeness).fold(0.0, f64::max);
-    own > 0.85 && own > of_key
+    own > 0.85 && own > key_likeness
 }
 
 #[cfg(test)]
@@ -267,8 +273,8 @@ mod tests {
             "p train --data a.csv --set data.path=b.csv",
             "p evaluate run --data=a.csv --set data.path=b.csv",
         ] {
-            let said = words(typed).unwrap_err().to_string();
-            assert!(said.contains("set the same key; keep one"), "{typed}: {said}");
+            let message = words(typed).unwrap_err().to_string();
+            assert!(message.contains("set the same key; keep one"), "{typed}: {message}");
         }
         assert!(words("p train --steps 5 --set model.heads=2 --set model.layers=1").is_ok());
     }
@@ -305,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn examples_in_help_hold_for_every_command() {
+    fn help_examples_work_for_every_command() {
         let mut commands = 0;
-        for of in command().get_subcommands() {
-            let set = of.get_arguments().find(|arg| arg.get_id() == "set");
+        for subcommand in command().get_subcommands() {
+            let set = subcommand.get_arguments().find(|arg| arg.get_id() == "set");
             let help = set.and_then(Arg::get_help).map(ToString::to_string).unwrap_or_default();
             let Some((_, examples)) = help.split_once("is also an option: ") else { continue };
             let examples = examples.split(". ").next().unwrap_or_default().replace(',', "");
-            let rewritten = words(&format!("p {} {examples}", of.get_name())).unwrap();
+            let rewritten = words(&format!("p {} {examples}", subcommand.get_name())).unwrap();
             assert_eq!(rewritten.matches("--set=").count(), 3, "{rewritten}");
             commands += 1;
         }
@@ -344,8 +350,8 @@ mod tests {
             ),
             ("p tune --steps 5", "use --set training.steps=VALUE or --set tune.steps=VALUE"),
         ] {
-            let said = words(typed).unwrap_err().to_string();
-            assert!(said.contains(expected), "{typed}: {said}");
+            let message = words(typed).unwrap_err().to_string();
+            assert!(message.contains(expected), "{typed}: {message}");
         }
     }
 }

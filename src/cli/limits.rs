@@ -1,6 +1,6 @@
-//! Limits of the system: memory, threads, file sizes. At a limit the program ends with a one-line error, where the
-//! standard library would panic or abort. It also ignores library settings in files of the current folder and its
-//! parents.
+//! Limits of the system: memory, threads, file sizes. At a limit the program ends with a one-line error, whereas the
+//! standard library would panic or abort. The program also ignores config files of libraries in the current folder and
+//! its parents.
 
 use std::num::NonZero;
 use std::sync::{Once, OnceLock};
@@ -43,7 +43,7 @@ pub fn prepare() -> Result<()> {
     )))
 }
 
-/// Turns a file larger than RLIMIT_FSIZE into a write error instead of a fatal signal.
+/// Makes a write beyond RLIMIT_FSIZE return an error instead of raising a fatal signal.
 fn ignore_file_size_signal() {
     #[cfg(unix)]
     // SAFETY: ignoring a signal needs no handler.
@@ -68,8 +68,9 @@ fn report_exhausted_memory() {
     });
 }
 
-/// Prevents Burn and CubeCL from reading `burn.toml` and `cubecl.toml` in the current folder and its parents. They do
-/// so when their settings are first used, unless settings were set before; only the environment changes those.
+/// Prevents Burn and CubeCL from reading `burn.toml` and `cubecl.toml` in the current folder and its parents. Both
+/// libraries read these files at the first use of their settings, unless the settings were set before. Environment
+/// variables still apply.
 fn ignore_library_config_files() {
     BurnConfig::set(BurnConfig::default().override_from_env());
     #[cfg(any(feature = "wgpu", feature = "cuda"))]

@@ -19,7 +19,7 @@ pub fn run(args: Args) -> Result<()> {
     let mut program = command().disable_help_subcommand(true);
     // Propagates the program's name to its commands.
     program.build();
-    let shown = match &args.name {
+    let documented = match &args.name {
         None => program,
         Some(name) => {
             let found = program.find_subcommand(name).cloned();
@@ -31,7 +31,7 @@ pub fn run(args: Args) -> Result<()> {
         }
     };
     let mut page = Vec::new();
-    Man::new(shown).render(&mut page).expect("writing to a vector does not fail");
+    Man::new(documented).render(&mut page).expect("writing to a vector does not fail");
     print_text(&String::from_utf8_lossy(&page));
     Ok(())
 }

@@ -115,8 +115,8 @@ pub fn main() -> ExitCode {
         }
     }));
     // Of the processes that mpirun started, only the first runs a command that does not share its work.
-    let shares = matches!(cli.command, Command::Train(_) | Command::Tune(_) | Command::Scale(_));
-    if is_another_worker && !shares {
+    let shares_work = matches!(cli.command, Command::Train(_) | Command::Tune(_) | Command::Scale(_));
+    if is_another_worker && !shares_work {
         return ExitCode::SUCCESS;
     }
     let work = || {
@@ -157,7 +157,7 @@ fn end(message: &str, code: u8) -> ExitCode {
 /// The clap error for a missing command, for which the help text is printed.
 const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
-/// Formats a clap error as one line, without the usage, which `--help` shows.
+/// Formats a clap error as one line, without the usage, which `--help` prints.
 fn in_one_line(error: &clap::Error) -> String {
     let is_message = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
     let message = error.to_string();
@@ -176,23 +176,24 @@ fn in_one_line(error: &clap::Error) -> String {
 /// Returns the standard library's message about a malformed number, and its replacement: the accepted values.
 fn number_requirement(error: &clap::Error) -> Option<(String, &'static str)> {
     let source = error.source()?;
-    let whole = source.downcast_ref::<ParseIntError>().map(|error| match error.kind() {
+    let integer = source.downcast_ref::<ParseIntError>().map(|error| match error.kind() {
         IntErrorKind::PosOverflow => "the number is too large",
         _ => "must be a non-negative integer",
     });
-    let requirement = whole.or(source.is::<ParseFloatError>().then_some("must be a number, such as 0.5"))?;
+    let requirement =
+        integer.or(source.is::<ParseFloatError>().then_some("must be a number, such as 0.5"))?;
     Some((source.to_string(), requirement))
 }
 
 /// Converts paths to JSON, formatted as in [`serialize_path`](crate::files::serialize_path).
-fn shown(paths: &[PathBuf]) -> serde_json::Value {
+fn paths_as_json(paths: &[PathBuf]) -> serde_json::Value {
     paths.iter().map(|path| path.display().to_string()).collect()
 }
 
 /// Prints the paths of written files, one per line, or as JSON under a key.
 fn print_paths(json: bool, key: &str, paths: &[PathBuf]) {
     match json {
-        true => print_json(&json!({ key: shown(paths) })),
+        true => print_json(&json!({ key: paths_as_json(paths) })),
         false => paths.iter().for_each(|path| say(&path.display().to_string())),
     }
 }

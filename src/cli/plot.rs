@@ -39,8 +39,8 @@ pub fn run(args: Args) -> Result<()> {
     if args.format == PictureFormat::Svg && args.scale.is_some() {
         return Err(Error::Input("--scale has no effect with --format svg; omit it".into()));
     }
-    let usual = Style::default();
-    let style = Style { format: args.format, scale: args.scale.unwrap_or(usual.scale) };
+    let default = Style::default();
+    let style = Style { format: args.format, scale: args.scale.unwrap_or(default.scale) };
     let run = run_data(&folder, &device)?;
     let pictures = match &args.out {
         None => run.draw(&folder.plots(), &style)?,

@@ -59,8 +59,12 @@ pub fn run(args: Args) -> Result<()> {
         print_json(&runs);
     } else if runs.is_empty() {
         let paths: Vec<_> = folders.iter().map(|folder| format!("`{}`", folder.display())).collect();
-        let which = if filters.is_empty() { "" } else { " that match --filter" };
-        return Err(Error::Input(format!("no runs{which} in {}; create one with `train`", paths.join(", "))));
+        let paths = paths.join(", ");
+        let problem = match filters.is_empty() {
+            true => format!("no runs in {paths}; create one with `train`"),
+            false => format!("no runs in {paths} match --filter; change the filter, or omit it"),
+        };
+        return Err(Error::Input(problem));
     } else {
         let names =
             ["run", "data", "model", "parameters", "loss", "above floor", "tokens/s", "ended", "when"];
@@ -82,10 +86,10 @@ fn column(typed: &str) -> Result<String> {
         _ => None,
     });
     key.ok_or_else(|| {
-        let near = columns.iter().map(|column| (strsim::jaro_winkler(&name, column), column));
-        let near = near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|&(likeness, _)| likeness > 0.8);
-        let near = near.map(|(_, column)| column.clone()).or_else(|| nearest_key(&name));
-        let hint = near.map_or("the".to_string(), |near| format!("did you mean `{near}`? The"));
+        let nearest = columns.iter().map(|column| (strsim::jaro_winkler(&name, column), column));
+        let nearest = nearest.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|&(likeness, _)| likeness > 0.8);
+        let nearest = nearest.map(|(_, column)| column.clone()).or_else(|| nearest_key(&name));
+        let hint = nearest.map_or("the".to_string(), |key| format!("did you mean `{key}`? The"));
         Error::Input(format!(
             "unknown column `{typed}`; {hint} columns are {}, and config keys such as model.heads",
             columns.join(", ")
@@ -93,7 +97,7 @@ fn column(typed: &str) -> Result<String> {
     })
 }
 
-/// Titles of columns and their aliases, with the key of the column.
+/// The titles of columns and their aliases, with the key of the column.
 const TITLES: [(&[&str], &str); 7] = [
     (&["run", "folder"], "name"),
     (&["loss", "valid_loss", "val_loss", "best_loss", "best"], "best_valid_loss"),
@@ -152,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_have_the_names_that_people_type() {
+    fn columns_accept_their_common_names() {
         for (typed, expected) in [
             ("loss", "best_valid_loss"),
             ("best_valid_loss", "best_valid_loss"),
@@ -166,11 +170,11 @@ mod tests {
         ] {
             assert_eq!(column(typed).unwrap(), expected, "{typed}");
         }
-        let said = column("paramters").unwrap_err().to_string();
-        assert!(said.contains("did you mean `parameters`?"), "{said}");
-        let said = column("lr").unwrap_err().to_string();
-        assert!(said.contains("did you mean `training.learning_rate`?"), "{said}");
-        let said = column("colour").unwrap_err().to_string();
-        assert!(said.contains("; the columns are ") && said.contains("best_valid_loss"), "{said}");
+        let message = column("paramters").unwrap_err().to_string();
+        assert!(message.contains("did you mean `parameters`?"), "{message}");
+        let message = column("lr").unwrap_err().to_string();
+        assert!(message.contains("did you mean `training.learning_rate`?"), "{message}");
+        let message = column("colour").unwrap_err().to_string();
+        assert!(message.contains("; the columns are ") && message.contains("best_valid_loss"), "{message}");
     }
 }

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use causal_attention_report::{PictureFormat, Style};
 use serde_json::json;
 
-use super::{backend::BackendArgs, input::ConfigArgs, pictures::picture_format, shown};
+use super::{backend::BackendArgs, input::ConfigArgs, paths_as_json, pictures::picture_format};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_output};
 use crate::numbers::{counted, fixed, thousands};
@@ -84,9 +84,8 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
             ));
         }
         if !count.is_power_of_two() {
-            let problem = format!(
-                "{count} workers cannot share a step; start a power of two of them, such as 2, 4 or 8"
-            );
+            let problem =
+                format!("{count} workers cannot share a step; start a power of two, such as 2, 4 or 8");
             return Err(Error::Input(problem));
         }
         if workers.is_first() {
@@ -105,30 +104,34 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
         shard_counts(training.shards, training.batch_size, counts.last().copied().unwrap_or(1));
     let predicted =
         |parts: &StepParts| predict(parts, training.shards, link(args, parts), counts.iter().copied());
-    // All workers have the same parts, so all repeat the timing equally often.
+    // All workers have the same timings of the parts, so all of them repeat the timing equally often.
     let parts =
         time_consistently(|| time_parts(&config, &dataset, &device, &counts_of_shards, workers), predicted)?;
     if !workers.is_first() {
         return Ok(ExitCode::SUCCESS);
     }
     let (link, scaled) = (link(args, &parts), predicted(&parts));
-    let words = in_words(link);
+    let link_words = in_words(link);
     let draw = |out: &PathBuf| {
         let style = Style { format: args.format, ..Style::default() };
-        let picture = scaling_picture(&config.name(), &scaled, &format!("{device}; {words}"));
+        let picture = scaling_picture(&config.name(), &scaled, &format!("{device}; {link_words}"));
         write_output(out, "scale", |folder| save_all(&[picture], folder, &style))
     };
     let pictures = args.out.as_ref().map(draw).transpose()?.unwrap_or_default();
     if args.json {
         print_json(&json!({
-            "timed_by": workers.count(), "parts": parts, "link": link, "predicted": scaled, "pictures": shown(&pictures),
+            "timed_by": workers.count(),
+            "parts": parts,
+            "link": link,
+            "predicted": scaled,
+            "pictures": paths_as_json(&pictures),
         }));
         return Ok(ExitCode::SUCCESS);
     }
     let timed_by = counted(workers.count(), "worker");
     say(&format!("{}: parts of a step, timed on {device} by {timed_by}", config.name()));
     print_parts(&parts, training.batch_size * training.accumulate);
-    say(&format!("  link      {words}"));
+    say(&format!("  link      {link_words}"));
     say("");
     print_scaled(&scaled);
     pictures.iter().for_each(|path| say(&path.display().to_string()));
@@ -192,7 +195,7 @@ fn print_scaled(scaled: &[Prediction]) {
     let highest = highest_efficiency(scaled);
     if highest > MAX_NOISE_EFFICIENCY {
         say(
-            "above 100 %: shards run faster than the whole batch, for example because only they fit into the cache",
+            "above 100 %: shards run faster than the full batch, for example because only shards fit into the cache",
         );
     } else if highest > 1.0005 {
         say(&format!("efficiencies up to {:.0} % are within the timing noise", MAX_NOISE_EFFICIENCY * 100.0));

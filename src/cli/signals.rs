@@ -1,6 +1,6 @@
 //! Handling of Ctrl-C, SIGTERM, and SIGHUP when a terminal closes. The first signal asks the run to stop after the
-//! current step; a second one ends it immediately. The first one does so too if nothing is trained yet or everything is
-//! saved.
+//! current step; a second one ends it immediately. The first one also ends it immediately if nothing is trained yet or
+//! everything is saved.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ pub fn watch() -> Result<Arc<AtomicUsize>> {
     Ok(received)
 }
 
-/// Acknowledges the signal, because a step may take long.
+/// Acknowledges the signal, because a step may take a long time.
 fn acknowledge() {
     #[cfg(unix)]
     {

@@ -6,7 +6,7 @@ use crate::terminal::print_text;
 /// The page of the documentation that defines the terms, in tables of two columns.
 const TERMINOLOGY: &str = include_str!("../../docs/terminology.md");
 
-/// Print the definitions of the terms in help, results, pictures and pages
+/// Print the definitions of the terms in help, results, pictures and pages.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A term, or a part of it. [default: all terms]

@@ -10,8 +10,9 @@ use super::{
     evaluate::GENERATED_DATA_NOTICE,
     explain,
     input::{ConfigArgs, run_path},
+    paths_as_json,
     plot::run_data,
-    shown, signals,
+    signals,
 };
 use crate::analysis::circuit::Explanation;
 use crate::backend::{Device, of_worker};
@@ -104,8 +105,8 @@ fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Mode, Device)> {
     };
     let device = args.backend.choose_for_run(&mut config.training, &args.experiment.set)?;
     // A device requested by name is used by every worker.
-    let is_free = config.training.device.is_none();
-    let device = if is_free { of_worker(device, workers.local_rank()) } else { device };
+    let is_automatic = config.training.device.is_none();
+    let device = if is_automatic { of_worker(device, workers.local_rank()) } else { device };
     Ok((config, mode, device))
 }
 
@@ -113,11 +114,11 @@ fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Mode, Device)> {
 pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let (config, mode, device) = workers.agree(prepare(args, workers))?;
     if let Mode::New(target) = &mode
-        && let Some(twin) = target.completed_duplicate(&config)
+        && let Some(duplicate) = target.completed_duplicate(&config)
     {
         warn(&format!(
             "notice: `{}` is a finished run of the same config and seed; use --set run.seed={} for another seed",
-            twin.path().display(),
+            duplicate.path().display(),
             config.run.seed.wrapping_add(1)
         ));
     }
@@ -152,7 +153,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
         signal => ExitCode::from(signals::exit_code(signal)),
     };
     if workers.is_first() {
-        let (circuit, plots) = show(&outcome, &config, &control);
+        let (circuit, plots) = explain_and_draw(&outcome, &config, &control);
         print(&outcome, &circuit, &plots, args.json);
         if !args.json {
             say(&format!("  export    {}", describe_fit(&config.model)));
@@ -161,8 +162,8 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     Ok(exit_code)
 }
 
-/// Explains and draws a run. After a signal it draws only if that is cheap; a paused run is drawn when it completes.
-fn show(outcome: &Outcome, config: &Config, control: &Control) -> (Vec<String>, Vec<PathBuf>) {
+/// Explains and draws a run. After a signal, draws it only if that is cheap. A paused run is drawn when it completes.
+fn explain_and_draw(outcome: &Outcome, config: &Config, control: &Control) -> (Vec<String>, Vec<PathBuf>) {
     let (folder, device) = (&outcome.folder, &control.device);
     match (outcome.summary.ended, outcome.signal) {
         (Ended::Paused, 0) => Default::default(),
@@ -264,7 +265,8 @@ fn draw_or_warn(
             sentences.extend(found.sentences.iter().take(2).cloned());
             plots.extend(run.add_circuit(found, &folder.plots(), &Style::default())?);
         }
-        // Before the page, whose presence marks the run as done: --resume repairs a run that was killed in between.
+        // Written before the page, whose presence marks the run as done: --resume repairs a run that was killed in
+        // between.
         if config.training.tensorboard {
             write_events(folder, folder.events())?;
         }
@@ -299,7 +301,7 @@ fn print_plan(name: &str, device: &Device, plan: &Plan) {
         Bytes(plan.memory.activations)
     ));
     let source = match plan.timed_steps {
-        0 => format!("the matrix-product speed of {device}, a rough guess"),
+        0 => format!("the matrix-product speed of {device}, a rough estimate"),
         steps => format!("{} on {device}", counted(steps as usize, "step")),
     };
     say(&format!(
@@ -308,8 +310,8 @@ fn print_plan(name: &str, device: &Device, plan: &Plan) {
         plan.operations_per_step / 1e9
     ));
     say("  step        learning rate");
-    let marks = [0, schedule.warmup / 2, schedule.warmup, steps / 4, steps / 2, steps * 3 / 4, steps - 1];
-    for step in marks.into_iter().filter(|step| step < steps).collect::<std::collections::BTreeSet<_>>() {
+    let listed = [0, schedule.warmup / 2, schedule.warmup, steps / 4, steps / 2, steps * 3 / 4, steps - 1];
+    for step in listed.into_iter().filter(|step| step < steps).collect::<std::collections::BTreeSet<_>>() {
         say(&format!("  {:<10}  {:.3e}", thousands(step as f64), schedule.at(step)));
     }
 }
@@ -320,7 +322,7 @@ fn print(outcome: &Outcome, circuit: &[String], plots: &[PathBuf], json: bool) {
     if json {
         let mut report = json!(summary);
         report["run"] = json!(outcome.folder.path().display().to_string());
-        report["pictures"] = shown(plots);
+        report["pictures"] = paths_as_json(plots);
         report["circuit"] = json!(circuit);
         return print_json(&report);
     }
@@ -341,10 +343,10 @@ fn print(outcome: &Outcome, circuit: &[String], plots: &[PathBuf], json: bool) {
         }
     }
     if let Some(accuracy) = summary.accuracy {
-        let known = summary.determined_accuracy;
-        let known =
-            known.map_or_else(String::new, |share| format!(", {:.1} % on determined targets", share * 100.0));
-        say(&format!("  accuracy  {:.1} %{known}", accuracy * 100.0));
+        let determined = summary.determined_accuracy;
+        let determined = determined
+            .map_or_else(String::new, |share| format!(", {:.1} % on determined targets", share * 100.0));
+        say(&format!("  accuracy  {:.1} %{determined}", accuracy * 100.0));
     }
     circuit.iter().for_each(|sentence| say(&format!("  circuit   {sentence}")));
     say(&format!("  run       {}", outcome.folder.path().display()));

@@ -91,9 +91,9 @@ impl Prepared {
 
     /// Prints the warnings about the config, and the warnings and notices about the plan of its study.
     fn print_warnings(&self, outline: &Outline, candidates: &[Candidate]) {
-        let idle = outline.keys_without_effect(candidates, &self.dataset);
-        let of_config = warnings(&self.config, &self.dataset, outline.steps(), &self.device);
-        let warnings = idle.iter().chain(&outline.warnings).chain(&of_config);
+        let unused = outline.keys_without_effect(candidates, &self.dataset);
+        let config_warnings = warnings(&self.config, &self.dataset, outline.steps(), &self.device);
+        let warnings = unused.iter().chain(&outline.warnings).chain(&config_warnings);
         warnings.for_each(|warning| warn(&format!("warning: {warning}")));
         outline.notices.iter().for_each(|notice| warn(&format!("notice: {notice}")));
     }
@@ -159,12 +159,12 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
         return serve(workers, &TrialCommand::current()?, &signal).map(|()| ExitCode::SUCCESS);
     }
     let mut is_shared = false;
-    let searched = search(args, prepared, workers, &signal, &mut is_shared);
+    let result = search(args, prepared, workers, &signal, &mut is_shared);
     if !is_shared {
-        // Ends the other workers, which have nothing to do.
+        // Ends the other workers, which have no work.
         workers.from_first(None::<PathBuf>)?;
     }
-    searched
+    result
 }
 
 /// Runs the search and prints its result. Sets `is_shared` once the other workers take part.
@@ -291,7 +291,7 @@ fn resume_hint(study: &Study) -> String {
     format!("`tune --resume {}` continues the study", study.folder.path().display())
 }
 
-/// Adds to an error how to resume; finished trials are kept.
+/// Adds the command that resumes the study to an error. Finished trials are kept.
 fn with_remedy(error: Error, study: &Study) -> Error {
     let message = format!("{error}; {}", resume_hint(study));
     match error {

@@ -64,7 +64,7 @@ pub struct Experiment {
 pub struct RunCost {
     /// The number of trainable parameters.
     pub parameters: Option<usize>,
-    /// The number of steps done.
+    /// The number of completed steps.
     pub steps: usize,
     /// The number of targets trained on.
     pub tokens: u64,
@@ -111,7 +111,7 @@ impl ComparedRun {
     /// Reads the run in a folder.
     ///
     /// # Errors
-    /// If the run was imported, or its files are invalid.
+    /// Returns an error if the run was imported, or its files are invalid.
     pub fn read(path: &Path) -> Result<Self> {
         let folder = RunFolder::open(path)?;
         let config = Config::load_own(&folder.config())?;
@@ -123,12 +123,12 @@ impl ComparedRun {
         let heads = Analysis::read(&folder.analysis())?.map_or_else(Vec::new, |analysis| analysis.heads);
         let curve: Vec<Row> = rows.iter().filter(|row| row.split == Split::Valid).cloned().collect();
         let losses = curve.iter().map(|row| row.loss).filter(|loss| loss.is_finite());
-        let known = summary.as_ref();
-        let best = match known {
+        let summary = summary.as_ref();
+        let best = match summary {
             Some(summary) => summary.best_valid_loss,
             None => losses.min_by(f64::total_cmp),
         };
-        let changes = known.into_iter().flat_map(|summary| &summary.warnings);
+        let changes = summary.into_iter().flat_map(|summary| &summary.warnings);
         let changes = changes.filter(|it| it.starts_with("resumed after step")).cloned().collect();
         let contents = data_fingerprint(&folder).filter(|_| config.data.source() != Source::Sequences);
         let table = toml::Table::try_from(&config).unwrap_or_default();
@@ -137,10 +137,10 @@ impl ComparedRun {
             path: path.to_path_buf(),
             setting: 0,
             experiment: Experiment { data: data(&table), model: model(&table), seed: config.run.seed },
-            losses: Losses::new(best, known.and_then(|summary| summary.floor)),
-            accuracy: known.and_then(|summary| summary.accuracy),
-            cost: RunCost::new(known, rows.last()),
-            ended: known.map_or("unfinished".to_string(), |summary| ended(summary.ended)),
+            losses: Losses::new(best, summary.and_then(|summary| summary.floor)),
+            accuracy: summary.and_then(|summary| summary.accuracy),
+            cost: RunCost::new(summary, rows.last()),
+            ended: summary.map_or("unfinished".to_string(), |summary| ended(summary.ended)),
             config_changed: folder.has_changed_config(),
             heads,
             curve,
@@ -158,7 +158,7 @@ impl ComparedRun {
     }
 }
 
-/// Returns the outcome of a run as its summary writes it.
+/// Returns the outcome of a run as written in its summary.
 fn ended(ended: Ended) -> String {
     serde_json::to_value(ended).ok().and_then(|name| Some(name.as_str()?.to_string())).unwrap_or_default()
 }

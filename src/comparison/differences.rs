@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::compared::ComparedRun;
 use crate::data::Source;
 
-/// Keys and sections without an effect on what a run learns, and the seed, in which the runs of one setting may differ.
+/// The keys and sections in which the runs of one setting may differ: the seed, and those that do not affect what a run
+/// learns.
 const WITHOUT_EFFECT: [&str; 6] =
     ["run.seed", "run.name", "analysis.", "tune.", "training.checkpoint_every", "training.log_every"];
 
@@ -15,7 +16,7 @@ const CONTENTS: &str = "data.contents";
 /// The value of every key of a run's config.
 pub(super) type Values = BTreeMap<String, toml::Value>;
 
-/// Returns the values of each run's config. Runs on the same data have the same values for it.
+/// Returns the values of each run's config. Runs on the same data get the same values for the data keys.
 pub(super) fn values_of(runs: &[ComparedRun]) -> Vec<Values> {
     let mut values: Vec<Values> = runs.iter().map(|run| run.provenance.config.values()).collect();
     mark_contents(runs, &mut values);
@@ -35,8 +36,8 @@ fn mark_contents(runs: &[ComparedRun], values: &mut [Values]) {
     }
 }
 
-/// Unifies the data keys of runs on the same data: files with the same contents count as the same file. Seeds of the
-/// data are removed if nothing is drawn from them or if all runs draw with the same seed.
+/// Unifies the data keys of runs on the same data: files with the same contents count as the same file. Data seeds are
+/// removed if they are unused or the same for all runs.
 fn unify_data(runs: &[ComparedRun], values: &mut [Values]) {
     const SEED: &str = "data.seed";
     for at in 0..runs.len() {
@@ -60,7 +61,7 @@ fn unify_data(runs: &[ComparedRun], values: &mut [Values]) {
 /// Returns the keys in which the `values` of runs differ, without those that have no effect on what a run learns.
 pub(super) fn differing_keys(values: &[Values]) -> Vec<String> {
     let all: BTreeSet<&String> = values.iter().flat_map(BTreeMap::keys).collect();
-    let differs = |key: &&&String| values.iter().any(|of| of.get(**key) != values[0].get(**key));
+    let differs = |key: &&&String| values.iter().any(|run| run.get(**key) != values[0].get(**key));
     let has_effect = |key: &&&String| !WITHOUT_EFFECT.iter().any(|other| key.starts_with(other));
     all.iter().filter(differs).filter(has_effect).map(ToString::to_string).collect()
 }

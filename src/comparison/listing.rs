@@ -55,7 +55,7 @@ pub struct Listed {
 /// The training of a listed run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ListedTraining {
-    /// The number of steps done.
+    /// The number of completed steps.
     pub steps: Option<u64>,
     /// The number of targets trained on per second.
     pub tokens_per_second: Option<f64>,
@@ -81,7 +81,7 @@ pub struct ListedState {
 /// folders that were skipped. Keys are those of [`Listed`] or of a config, such as `model.heads`.
 ///
 /// # Errors
-/// If a folder cannot be listed, or no run has one of the keys.
+/// Returns an error if a folder cannot be listed, or no run has one of the keys.
 pub fn list(
     folders: &[PathBuf],
     filters: &[(String, String)],
@@ -119,7 +119,8 @@ pub fn list(
     Ok((runs, damaged))
 }
 
-/// Reads all folders and returns the results in the order of `folders_with_runs`, with the errors of the folders that failed.
+/// Reads all folders and returns the results in the order of `folders_with_runs`, with the errors of the folders that
+/// failed.
 pub(super) fn read_all<T: Send>(
     folders_with_runs: &[PathBuf],
     read: impl Fn(&Path) -> Result<T> + Sync + Send,
@@ -140,7 +141,7 @@ pub(super) fn runs_in(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(runs)
 }
 
-/// Returns the runs of a study. Links are ignored: they lead out of the study, or back to it.
+/// Returns the runs of a study. Links are ignored, because they point out of the study or back into it.
 pub(super) fn trials_in(study: &Path) -> Result<Vec<PathBuf>> {
     let mut runs = entries(&study.join(TRIALS))?;
     runs.retain(|path| !path.is_symlink() && is_run(path));
@@ -177,7 +178,7 @@ pub(super) fn is_run(path: &Path) -> bool {
     path.is_dir() && has("config.toml") && (has("summary.json") || has("checkpoints") || has(TRIALS))
 }
 
-/// Returns true if a value equals the typed one: numbers are compared by value, other values by their text.
+/// Returns true if a value equals the requested one: numbers are compared by value, other values by their text.
 fn equals(value: &Value, wanted: &str) -> bool {
     match (value.as_f64(), wanted.parse::<f64>()) {
         (Some(value), Ok(wanted)) => value == wanted,
@@ -185,14 +186,14 @@ fn equals(value: &Value, wanted: &str) -> bool {
     }
 }
 
-/// Returns true if a path ends with the typed components, since configs hold absolute paths.
+/// Returns true if a path ends with the requested components; configs hold absolute paths.
 fn is_end_of_path(key: &str, value: &Value, wanted: &str) -> bool {
     const PATHS: [&str; 4] = ["data.path", "data.tokens", "run.from", "path"];
     let is_end = |path: &str| !wanted.is_empty() && Path::new(path).ends_with(wanted);
     PATHS.contains(&key) && value.as_str().is_some_and(is_end)
 }
 
-/// Orders numbers by size and texts alphabetically; missing values come last.
+/// Orders numbers by value and texts alphabetically; missing values come last.
 fn order(a: Option<Value>, b: Option<Value>) -> Ordering {
     let (Some(a), Some(b)) = (&a, &b) else { return a.is_none().cmp(&b.is_none()) };
     match (a.as_f64(), b.as_f64()) {
@@ -273,7 +274,7 @@ impl Listed {
         })
     }
 
-    /// Returns the names of the keys.
+    /// Returns the keys of a listed run, without the keys of its config.
     pub fn keys(&self) -> Vec<String> {
         let value = serde_json::to_value(self).unwrap_or_default();
         value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
@@ -365,7 +366,7 @@ mod tests {
         assert_eq!((runs[2].state.ended.as_str(), runs[2].data.as_deref()), ("unfinished", Some("sort")));
         assert_eq!((runs[3].trials, runs[3].losses.best_valid_loss), (Some(1), Some(1.75)));
         assert_eq!((runs[3].seeds, runs[0].seeds), (Some(2), None));
-        let said = list(&all, &[("model.hed".into(), "4".into())], "name").unwrap_err().to_string();
-        assert!(said.contains("`model.hed`") && said.contains("best_valid_loss"), "{said}");
+        let message = list(&all, &[("model.hed".into(), "4".into())], "name").unwrap_err().to_string();
+        assert!(message.contains("`model.hed`") && message.contains("best_valid_loss"), "{message}");
     }
 }

@@ -19,13 +19,13 @@ const MAX_RUNS: usize = 50;
 /// The maximum length of a setting's name in a table or a sentence, in characters. JSON output is never cut.
 pub const MAX_NAME: usize = 60;
 /// The significance level: differences with a larger p-value are attributed to chance.
-const SIGNIFICANT: f64 = 0.05;
+const SIGNIFICANCE_LEVEL: f64 = 0.05;
 
 /// Returns, for each run, true if an earlier run has the same setting and seed, so that both are the same run.
 fn repeats(runs: &[ComparedRun], settings: &[BTreeMap<String, String>]) -> Vec<bool> {
     let is_same =
         |a: usize, b: usize| settings[a] == settings[b] && runs[a].experiment.seed == runs[b].experiment.seed;
-    // Runs that have a loss come before those that were stopped.
+    // Runs with a loss come before runs that were stopped.
     let has_ended = |index: usize| Measure::Loss.of(&runs[index]).is_some();
     let is_before = |a: usize, b: usize| (!has_ended(a), a) < (!has_ended(b), b);
     let is_repeat = |index: usize| (0..runs.len()).any(|it| is_same(it, index) && is_before(it, index));
@@ -129,7 +129,8 @@ impl Comparison {
     /// Settings are grouped by the key `by`, if given, otherwise by all keys in which runs differ.
     ///
     /// # Errors
-    /// If fewer than two or more than 50 runs are comparable, one is passed twice, or no run has the key.
+    /// Returns an error if fewer than two or more than 50 runs are comparable, one is passed twice, or no run has the
+    /// key.
     pub fn read(folders: &[PathBuf], by: Option<&str>) -> Result<(Self, Vec<Error>)> {
         let mut run_folders = Vec::new();
         for folder in folders {
@@ -228,7 +229,7 @@ impl Comparison {
         }
         for run in self.runs.iter().filter(|run| run.config_changed) {
             remarks.push(format!(
-                "the config.toml of {} has changed since the run ended; its results are those of the original config",
+                "the config.toml of {} has changed since the run ended; its results belong to the original config",
                 run.name
             ));
         }
@@ -246,13 +247,13 @@ impl Comparison {
             ));
         }
         for (number, setting) in (1..).zip(&self.settings) {
-            let lost = setting.runs - setting.loss.map_or(0, |mean| mean.count);
-            if lost > 0 {
+            let excluded = setting.runs - setting.loss.map_or(0, |mean| mean.count);
+            if excluded > 0 {
                 let of = counted(setting.runs, "run");
                 sentences.push(format!(
-                    "{}: {lost} of {of} did not end with a finite loss and {} excluded",
+                    "{}: {excluded} of {of} did not end with a finite loss and {} excluded",
                     setting.short_name(number),
-                    if lost == 1 { "is" } else { "are" }
+                    if excluded == 1 { "is" } else { "are" }
                 ));
             }
         }
@@ -293,7 +294,7 @@ fn difference_in_words(best: &Setting, (number, setting): (usize, &Setting), noi
     let (test, p) = (setting.beside_best?, setting.p_corrected?);
     let [low, high] = test.interval.map(|end| fixed(end, 4));
     let p_shown = if p < 1e-4 { "p < 0.0001".to_string() } else { format!("p = {p:.4}") };
-    let verdict = match p < SIGNIFICANT {
+    let verdict = match p < SIGNIFICANCE_LEVEL {
         true => format!("more than {noise}"),
         false => format!("not significantly more than {noise}"),
     };
@@ -340,7 +341,7 @@ fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Replaces names that occur more than once by the paths of the runs.
+/// Replaces names that occur more than once with the paths of the runs.
 fn make_names_unique(runs: &mut [ComparedRun]) {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in runs {

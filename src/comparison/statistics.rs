@@ -20,7 +20,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// Returns the mean of some values; `None` if there are none.
+    /// Returns the mean of `values`; `None` if `values` is empty.
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len();
         if count == 0 {
@@ -66,14 +66,14 @@ impl WelchTest {
     }
 }
 
-/// Returns the confidence interval around a value with this standard error, and the distribution on which it is based.
+/// Returns the confidence interval around `value`, whose standard error is `error`, and the t-distribution used.
 fn confidence_interval(value: f64, error: f64, degrees: f64) -> Option<([f64; 2], StudentsT)> {
     let students = StudentsT::new(0.0, 1.0, degrees).ok().filter(|_| degrees.is_finite())?;
     let half = students.inverse_cdf(0.5 + CONFIDENCE / 2.0) * error;
     Some(([value - half, value + half], students))
 }
 
-/// Returns the p-values corrected for multiple tests (Holm, 1979), because among several tests one is more often
+/// Returns the p-values corrected for multiple tests (Holm, 1979): with more tests, one of them is more likely to be
 /// significant by chance.
 pub fn corrected(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();

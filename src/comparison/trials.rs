@@ -1,4 +1,4 @@
-//! The result of a study in a list, from its table.
+//! The result of a study, read from its table of trials.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ impl StudyResult {
     /// Reads the table of the study at `path`. A study without a table has no trials yet.
     ///
     /// # Errors
-    /// If the table cannot be read.
+    /// Returns an error if the table cannot be read.
     pub fn read(path: &Path) -> Result<Self> {
         let table = path.join("study.csv");
         if !has_entry(&table) {
@@ -46,10 +46,11 @@ impl StudyResult {
         let rows =
             csv::Reader::from_reader(&text[..]).into_deserialize().collect::<Result<Vec<TrialRow>, _>>();
         let rows = rows.map_err(|error| {
-            let problem = format!("not a valid table of trials: {error}; regenerate it with `tune --resume`");
+            let problem =
+                format!("is not a valid table of trials: {error}; regenerate it with `tune --resume`");
             Error::file(&table, problem.replace('\n', " "))
         })?;
-        // Trials that were trained to their end rank before others, as in the study.
+        // Finished trials rank before others, as in the study.
         let ranked = rows.iter().filter_map(|row| Some((!row.is_finished(), row.loss?, row.floor)));
         let best = ranked.min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         let losses = best.map_or_else(Losses::default, |(_, loss, floor)| Losses::new(Some(loss), floor));
@@ -89,9 +90,9 @@ mod tests {
         for table in
             ["trial,loss\n0,1.5\n", "trial,ended,loss,floor\n0,completed,low,\n", "ended,loss,floor\n1\n"]
         {
-            let said = read(table).unwrap_err().to_string();
-            assert!(said.contains("study.csv") && said.contains("`tune --resume`"), "{said}");
-            assert_eq!(said.lines().count(), 1, "{said}");
+            let message = read(table).unwrap_err().to_string();
+            assert!(message.contains("study.csv") && message.contains("`tune --resume`"), "{message}");
+            assert_eq!(message.lines().count(), 1, "{message}");
         }
     }
 }

@@ -9,7 +9,7 @@ impl TrainingConfig {
         let mut warnings = Vec::new();
         if self.ramps(total)[0] >= total {
             warnings.push(format!(
-                "training.warmup = {} takes the whole run of {}, so the rate never reaches \
+                "training.warmup = {} takes the entire run of {}, so the rate never reaches \
                  training.learning_rate; use a fraction of the run, such as --set training.warmup=0.05",
                 self.warmup,
                 counted(total, "step")
@@ -44,7 +44,7 @@ impl TrainingConfig {
         warnings
     }
 
-    /// Returns advice after a divergence, as a sentence: changes of these keys that make the steps smaller.
+    /// Returns advice after a divergence, as a sentence that suggests options for smaller steps.
     pub fn divergence_advice(&self) -> String {
         let rate = format!(
             "{:.0e}",
@@ -71,7 +71,7 @@ mod tests {
     use crate::config::OptimizerKind;
 
     #[test]
-    fn validations_beyond_the_run_are_warned_about() {
+    fn validations_beyond_the_run_warn() {
         let config = TrainingConfig { validate_at: vec![5, 10, 11, 500], ..TrainingConfig::default() };
         let warned = config.warnings(10);
         assert!(
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn warmup_spanning_the_whole_run_warns() {
+    fn warmup_spanning_the_entire_run_warns() {
         let default = TrainingConfig::default;
         let warned = |config: &TrainingConfig, total| config.warnings(total).len();
         let long = TrainingConfig { warmup: 50.0, ..default() };
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_that_never_decays_is_warned_about() {
+    fn a_schedule_that_never_decays_warns() {
         let flat = TrainingConfig { learning_rate: 1e-4, ..TrainingConfig::default() };
         let [warning] = &flat.warnings(100)[..] else { panic!("{:?}", flat.warnings(100)) };
         assert!(warning.contains("--set training.min_learning_rate=1e-5"), "{warning}");

@@ -22,11 +22,11 @@ pub struct AnalysisConfig {
     /// The number of validation sequences on which heads are scored and ablated. Ablations read at most a tenth as many
     /// tokens as the run was trained on, so a short run uses fewer. 128: the means are accurate to a few hundredths.
     pub sequences: usize,
-    /// Steps between scorings of the heads during training. 0: none, since a scoring costs one forward pass per
-    /// sequence.
+    /// Steps between scorings of the heads during training. 0: never, because each scoring costs one forward pass
+    /// per sequence.
     pub every: usize,
     /// The number of steps, evenly spaced on a logarithmic scale, at which the page's sequence is recorded. The page
-    /// replays from them how heads form. 0: none. 12: they fit next to each other.
+    /// uses the snapshots to replay how heads form. 0: none. 12: the snapshots fit next to each other.
     pub snapshots: usize,
     /// True to explain the run at its end, as `explain` does. This takes seconds, on slow devices minutes.
     pub circuit: bool,

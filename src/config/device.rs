@@ -20,7 +20,7 @@ pub enum BackendName {
 }
 
 impl BackendName {
-    /// Every backend, compiled in or not, in the order of their likely speed with the fastest first.
+    /// Every backend, compiled in or not; the one that is likely fastest comes first.
     pub const ALL: [Self; 4] = [Self::Cuda, Self::Wgpu, Self::Ndarray, Self::Flex];
 
     /// Returns the name in configs, on the command line and of the cargo feature.
@@ -63,10 +63,10 @@ impl<'de> Deserialize<'de> for BackendName {
     }
 }
 
-/// The kind of a device, best first.
+/// The kind of a device. The kinds are ordered, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceKind {
-    /// A GPU with memory of its own.
+    /// A GPU with its own memory.
     Discrete,
     /// A GPU that shares the machine's memory.
     Integrated,
@@ -101,7 +101,7 @@ impl DeviceKind {
 pub enum DeviceChoice {
     /// The device with this number.
     Index(usize),
-    /// The best device of this kind. Text that names no kind matches no device.
+    /// The best device of this kind. Text that is not the name of a kind matches no device.
     Kind(String),
 }
 

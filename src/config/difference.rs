@@ -19,7 +19,7 @@ pub struct Difference {
 
 impl Difference {
     /// Returns the error for a config that must equal the config of `owner`, such as "the run `runs/a`". `remedy` is
-    /// the advice.
+    /// the advice, as a clause.
     pub fn refused(self, owner: &str, remedy: &str) -> Error {
         let Self { key, here, there } = self;
         let problem = match there.as_str() {
@@ -33,7 +33,7 @@ impl Difference {
 const NOTHING: &str = "nothing";
 
 impl Config {
-    /// Returns the first key of some sections with a different value in `other`.
+    /// Returns the first key in `sections` whose value is different in `other`.
     pub fn difference(&self, other: &Self, sections: &[&str]) -> Option<Difference> {
         let (here, there) = (self.values(), other.values());
         let mut keys = sections.iter().flat_map(|section| {
@@ -47,8 +47,8 @@ impl Config {
         Some(Difference { key: key.clone(), here: shown(here.get(key)), there: shown(there.get(key)) })
     }
 
-    /// Refuses to resume the run in `folder` with a config that differs from its `original` one. The keys of training
-    /// and analysis may change.
+    /// Refuses to resume the run in `folder` with a config that differs from the `original`. The keys of training and
+    /// analysis may change.
     ///
     /// # Errors
     /// [`Error::Key`] for the first key that differs.
@@ -61,7 +61,7 @@ impl Config {
         if let (Tokens::File(here), Tokens::File(there)) = (&self.data.tokens, &mut moved.data.tokens) {
             there.clone_from(here);
         }
-        // A file has a fixed number of samples, whatever these keys say.
+        // A file has a fixed number of samples, so these keys have no effect.
         if self.data.source() != Source::Sequences {
             moved.data.train_samples = self.data.train_samples;
             moved.data.valid_samples = self.data.valid_samples;

@@ -1,4 +1,5 @@
-//! The steps after which a run is validated and logged, as pure functions of the step, since a run may resume anywhere.
+//! The steps after which a run is validated and logged, as pure functions of the step, since a run may resume at
+//! any step.
 
 use super::TrainingConfig;
 
@@ -42,8 +43,8 @@ mod tests {
     fn default_validations_are_ten_steps_apart() {
         let default = TrainingConfig::default();
         assert_eq!([1, 3, 10, 12].map(|epoch| default.validation_interval(epoch)), [10, 12, 10, 12]);
-        let asked = TrainingConfig { validate_every: 1, ..default };
-        assert_eq!(asked.validation_interval(3), 1);
+        let configured = TrainingConfig { validate_every: 1, ..default };
+        assert_eq!(configured.validation_interval(3), 1);
         assert!(DEFAULT_TEXT.contains("# steps; 0: once an epoch, at least ten steps apart"));
     }
 }

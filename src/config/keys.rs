@@ -1,4 +1,4 @@
-//! The sections and keys with their meanings and defaults, all derived from the structs that hold their values.
+//! The sections and keys, with their meanings, defaults and ranges, derived from the structs that declare them.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -78,10 +78,10 @@ pub fn defaults() -> String {
                     # positions, so that its heads form within a minute.\n"
         .to_string();
     for section in keys_of("") {
-        let of_section = &SCHEMA["properties"][section];
-        text += &format!("\n{}[{section}]\n", comment(of_section));
+        let section_schema = &SCHEMA["properties"][section];
+        text += &format!("\n{}[{section}]\n", comment(section_schema));
         for key in keys_of(section) {
-            let schema = &of_section["properties"][key];
+            let schema = &section_schema["properties"][key];
             text += &comment(schema);
             let choices = choices(schema);
             if !choices.is_empty() {
@@ -104,10 +104,10 @@ fn comment(schema: &Json) -> String {
 
 /// Returns the choices of a key.
 fn choices(schema: &Json) -> Vec<String> {
-    let of_variants = ["oneOf", "anyOf"].into_iter().filter_map(|of| schema[of].as_array()).flatten();
+    let variants = ["oneOf", "anyOf"].into_iter().filter_map(|word| schema[word].as_array()).flatten();
     let own = schema.get("const").into_iter().chain(schema["enum"].as_array().into_iter().flatten());
     let own = own.filter(|word| !word.is_null()).map(Json::to_string);
-    own.chain(of_variants.flat_map(choices)).collect()
+    own.chain(variants.flat_map(choices)).collect()
 }
 
 /// Returns the keys of a section in order, or the sections if `section` is empty.
@@ -157,11 +157,11 @@ pub(super) struct Entry {
     pub is_set: bool,
 }
 
-/// The written values, by key with its section. A section without keys has an entry of its own.
+/// The written values, by key with its section. A section without keys has its own entry.
 pub(super) type Entries = BTreeMap<String, Entry>;
 
 impl Entry {
-    /// Creates an entry for a value that was written as `text`. The text is kept in a single line, with words in
+    /// Creates an entry for a value that was written as `text`. The text is kept on a single line, with words in
     /// quotes.
     pub fn new(value: Value, text: &str, origin: Option<Origin>) -> Self {
         let text = match &value {
@@ -187,8 +187,8 @@ pub(super) fn check_keys(entries: &Entries) -> Result<()> {
             },
             Some((section, _)) if keys_of(section).is_empty() => unknown("", section),
             Some((section, name)) if keys_of(section).contains(&name) => continue,
-            Some(("tune", name)) => match (name.strip_prefix("search."), searched_outside(name, value)) {
-                (Some(searched), _) => match unsearchable(searched) {
+            Some(("tune", name)) => match (name.strip_prefix("search."), misplaced_search_key(name, value)) {
+                (Some(searched), _) => match search_key_problem(searched) {
                     Some(problem) => problem,
                     None => continue,
                 },
@@ -204,14 +204,14 @@ pub(super) fn check_keys(entries: &Entries) -> Result<()> {
     Ok(())
 }
 
-/// Returns the problem of a searched key, or `None` if the key is known.
-fn unsearchable(searched: &str) -> Option<String> {
+/// Returns the problem of an unknown key in the search space, or `None` for a known key.
+fn search_key_problem(searched: &str) -> Option<String> {
     let (section, name) = searched.split_once('.').unwrap_or(("", searched));
     if !section.is_empty() && keys_of(section).contains(&name) {
         return None;
     }
     let hint = "search keys of [model] and [training], such as training.learning_rate";
-    Some(unknown_or(section, name, hint.to_string()))
+    Some(unknown_with_hint(section, name, hint.to_string()))
 }
 
 /// Returns the problem of an unknown name in a section: a suggestion, or the list of all keys.
@@ -221,11 +221,11 @@ fn unknown(section: &str, name: &str) -> String {
         "" => format!("the sections are {all}"),
         _ => format!("the keys of [{section}] are {all}"),
     };
-    unknown_or(section, name, hint)
+    unknown_with_hint(section, name, hint)
 }
 
-/// Returns the problem of an unknown name, with a `hint` if there is no suggestion.
-fn unknown_or(section: &str, name: &str, hint: String) -> String {
+/// Returns the problem of an unknown name: a suggestion, or else the `hint`.
+fn unknown_with_hint(section: &str, name: &str, hint: String) -> String {
     let advice = intended_key(section, name).map_or(hint, |key| format!("did you mean `{key}`?"));
     format!("is an unknown key; {advice}")
 }
@@ -235,8 +235,8 @@ fn section_of(name: &str) -> Option<&'static str> {
     keys_of("").iter().copied().find(|section| keys_of(section).contains(&name))
 }
 
-/// Returns the key of a list or a range in [tune] that belongs in [tune.search].
-fn searched_outside(name: &str, value: &Value) -> Option<String> {
+/// Returns the intended key of a list or a range in `[tune]` that belongs in `[tune.search]`.
+fn misplaced_search_key(name: &str, value: &Value) -> Option<String> {
     let is_searched = value.is_array() || value.get("min").is_some() && value.get("max").is_some();
     let (section, key) = name.split_once('.').or_else(|| Some((section_of(name)?, name)))?;
     (is_searched && keys_of(section).contains(&key)).then(|| format!("{section}.{key}"))

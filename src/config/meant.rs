@@ -8,7 +8,7 @@ const MIN_SIMILARITY: f64 = 0.8;
 /// The minimum similarity across sections, which have more names that are similar by chance.
 const MIN_SIMILARITY_ACROSS_SECTIONS: f64 = 0.92;
 
-/// The names of keys in other programs and papers.
+/// The keys, with their names in other programs and papers.
 const SYNONYMS: [(&str, &[&str]); 41] = [
     ("run.name", &["run_name", "experiment", "experiment_name", "exp_name"]),
     ("run.seed", &["random_seed", "rng_seed", "manual_seed"]),
@@ -97,7 +97,7 @@ pub fn keys_named(name: &str) -> Vec<String> {
 /// Returns the intended key of a name without a section, if the name is similar to a key.
 pub fn nearest_key(name: &str) -> Option<String> {
     let name = normalised(name);
-    let near = |key: String| key.contains('.').then_some(key);
+    let key_only = |key: String| key.contains('.').then_some(key);
     // For example `data_length`.
     let with_section = || {
         let (section, key) = name.split_once('_')?;
@@ -108,19 +108,19 @@ pub fn nearest_key(name: &str) -> Option<String> {
         .next()
         .or_else(with_section)
         .or_else(|| synonym(&name))
-        .or_else(|| anywhere(&name, 0.88))
-        .and_then(near)
+        .or_else(|| most_similar_key(&name, 0.88))
+        .and_then(key_only)
 }
 
-/// Returns the intended key of an unknown name in a section. First choice is a key of the section with this synonym or
-/// with one different letter, then a key of exactly this name in another section. A key with this synonym comes next,
-/// and a similar key last.
+/// Returns the intended key of an unknown name in a section. The first choice is a key of the section with this synonym
+/// or with one different letter, then a key of exactly this name in another section, then any key with this synonym,
+/// and last a similar key.
 pub(super) fn intended_key(section: &str, name: &str) -> Option<String> {
     let name = normalised(name);
     let with_section =
         |known: &str| if section.is_empty() { known.to_string() } else { format!("{section}.{known}") };
     let is_typo = |known: &&&str| name.len() > 2 && strsim::damerau_levenshtein(&name, known) <= 1;
-    let own = || {
+    let similar_in_section = || {
         let similarity = keys_of(section).iter().map(|&known| (strsim::jaro_winkler(&name, known), known));
         let nearest = similarity.max_by(|a, b| a.0.total_cmp(&b.0));
         nearest.filter(|&(similarity, _)| similarity >= MIN_SIMILARITY).map(|(_, known)| with_section(known))
@@ -131,9 +131,9 @@ pub(super) fn intended_key(section: &str, name: &str) -> Option<String> {
         .or_else(|| keys_of(section).iter().find(is_typo).map(|known| with_section(known)))
         .or_else(|| keys_named(&name).into_iter().next())
         .or_else(|| synonym(&name).filter(|_| keys_of("").contains(&section)))
-        .or_else(own)
+        .or_else(similar_in_section)
         .or_else(|| synonym(&name))
-        .or_else(|| anywhere(&name, MIN_SIMILARITY_ACROSS_SECTIONS))
+        .or_else(|| most_similar_key(&name, MIN_SIMILARITY_ACROSS_SECTIONS))
 }
 
 /// Returns the key that has this name in other programs.
@@ -143,7 +143,7 @@ fn synonym(name: &str) -> Option<String> {
 }
 
 /// Returns the key of any section with the highest similarity to a name, if it is at least `min_similarity`.
-fn anywhere(name: &str, min_similarity: f64) -> Option<String> {
+fn most_similar_key(name: &str, min_similarity: f64) -> Option<String> {
     let keys =
         keys_of("").iter().flat_map(|section| keys_of(section).iter().map(move |key| (*section, *key)));
     let similarity = keys.map(|(section, key)| (strsim::jaro_winkler(name, key), section, key));

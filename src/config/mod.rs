@@ -1,7 +1,7 @@
 //! The config of an experiment: its sections, loading, overrides and checks.
 //!
-//! A config is read from TOML, then changed by `--set key=value`, then checked as a whole. Each error names the place
-//! where the value was written, and what to write instead.
+//! A config is read from TOML, then changed by `--set key=value`, and then checked. Each error names the location of
+//! the value, and what to write instead.
 
 mod advice;
 mod analysis;
@@ -51,7 +51,7 @@ pub fn sets(overrides: &[String], key: &str) -> bool {
     overrides.iter().filter_map(|assignment| assignment.split_once('=')).any(|(name, _)| name.trim() == key)
 }
 
-/// Returns the keys with different values in two configs, together with both values.
+/// Returns the keys with different values in two configs, with both values.
 pub(crate) fn differing<'k>(
     keys: impl Iterator<Item = &'k str>,
     [values, others]: [&BTreeMap<String, toml::Value>; 2],
@@ -96,7 +96,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads `path`, applies the overrides `key=value` in order, and checks the whole config. Without a path, reads
+    /// Reads `path`, applies the overrides `key=value` in order, and checks the complete config. Without a path, reads
     /// `config.toml` of the current folder, or the shipped default.
     pub fn load(path: Option<&Path>, overrides: &[String]) -> Result<Self> {
         Self::load_checked(path, overrides, |_| Ok(()))
@@ -133,7 +133,7 @@ impl Config {
         }
         let mut merged = Self { run, model: original.model.clone(), ..config };
         merged.check_paths()?;
-        // The new file may be of another kind.
+        // The new file may have another format.
         if sets(overrides, "data.path") {
             merged.data.source = None;
         }
@@ -154,8 +154,8 @@ impl Config {
         Ok(merged.with_start_vocabulary("--from", origin))
     }
 
-    /// Like [`Self::load`], for a command with additional requirements. Errors of `check` also name the place where the
-    /// value was written.
+    /// Like [`Self::load`], for a command with additional requirements. Errors of `check` also name the location where
+    /// the value was written.
     ///
     /// # Errors
     /// As [`Self::load`], and the errors of `check`.
@@ -167,13 +167,13 @@ impl Config {
         Written::open(path, overrides)?.read(check)
     }
 
-    /// Returns where [`Self::load`] reads this value of a key. `None` if the value comes from elsewhere, such as a
-    /// search.
+    /// Returns the location where [`Self::load`] reads this value of a key, or `None` if the value comes from
+    /// elsewhere, such as a search.
     pub fn origin(path: Option<&Path>, overrides: &[String], key: &str, value: &str) -> Option<Origin> {
         Written::open(path, overrides).ok()?.origin_of_value(key, value)
     }
 
-    /// Parses the text of the file `path`, applies `overrides`, and checks the whole config.
+    /// Parses the text of the file `path`, applies `overrides`, and checks the complete config.
     pub fn parse(text: &str, path: &Path, overrides: &[String]) -> Result<Self> {
         Written::parse(text, Some(path))?.with(overrides)?.read(|_| Ok(()))
     }
@@ -181,8 +181,8 @@ impl Config {
     /// Checks everything that does not need the data.
     pub fn check(&self) -> Result<()> {
         let name = &self.run.name;
-        let unfit = |c: char| c.is_control() || matches!(c, '/' | '\\');
-        let is_plain = !name.contains(unfit) && !name.starts_with('.') && name == name.trim();
+        let is_forbidden = |c: char| c.is_control() || matches!(c, '/' | '\\');
+        let is_plain = !name.contains(is_forbidden) && !name.starts_with('.') && name == name.trim();
         let problem = "must be a plain folder name of up to 200 bytes; pass another folder with --run DIR";
         Error::check_key(is_plain && name.len() <= 200, "run.name", format!("\"{name}\""), problem)?;
         self.run.check_ranges().map_err(Error::in_section("run"))?;
@@ -194,7 +194,7 @@ impl Config {
         self.tune.iter().try_for_each(TuneConfig::check)
     }
 
-    /// Refuses paths whose absolute form is not UTF-8, since TOML cannot hold them.
+    /// Refuses paths whose absolute form is not UTF-8, since TOML cannot represent them.
     ///
     /// # Errors
     /// If a path is not UTF-8. The error names its key.
@@ -239,7 +239,7 @@ impl Config {
         Self { data, ..self.clone() }
     }
 
-    /// Returns the config with its source, and with absolute paths.
+    /// Returns the config with an explicit source and absolute paths.
     fn with_absolute_paths(&self) -> Self {
         self.with_paths(|path| match is_empty(path) {
             true => PathBuf::new(),
@@ -278,7 +278,7 @@ impl Config {
         }
     }
 
-    /// Returns the values of all keys that have one, by key with its section.
+    /// Returns the values of all keys that have a value, by key with its section.
     pub(crate) fn values(&self) -> BTreeMap<String, toml::Value> {
         let sections =
             toml::Table::try_from(self.with_absolute_paths()).expect("a config holds only TOML values");
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_for_fine_tuning_decides_its_source() {
+    fn fine_tuning_on_another_file_uses_its_source() {
         let run = tempfile::tempdir().unwrap();
         for (path, source, other) in [("a.txt", Source::Text, "b.csv"), ("b.csv", Source::Table, "a.txt")] {
             let text = format!("[data]\nsource = \"{source}\"\npath = \"{path}\"\n");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_on_the_struct_is_read() {
+    fn a_path_set_in_code_is_used() {
         let shipped = Config::parse(DEFAULT_TEXT, Path::new("config.toml"), &[]).unwrap();
         for mut config in [Config::default(), shipped] {
             config.data.path = "own/words.csv".into();

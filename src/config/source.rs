@@ -33,8 +33,8 @@ pub(super) struct Written {
 impl Written {
     /// Reads the file at `path`, by default the current folder's config or the shipped one, and applies the overrides.
     pub fn open(path: Option<&Path>, overrides: &[String]) -> Result<Self> {
-        let here = Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists());
-        let written = match path.or(here) {
+        let default = Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists());
+        let written = match path.or(default) {
             Some(path) => Self::read_file(path),
             // A line number would mislead, since the user has no such file.
             None => Self::parse(DEFAULT_TEXT, None),
@@ -70,18 +70,18 @@ impl Written {
         Ok(written)
     }
 
-    /// Adds the keys of a table of the file. `within` is the name of the table.
-    fn add(&mut self, within: &str, table: &DeTable<'_>, text: &str, path: Option<&Path>) -> Result<()> {
+    /// Adds the keys of a table of the file. `parent` is the name of the table.
+    fn add(&mut self, parent: &str, table: &DeTable<'_>, text: &str, path: Option<&Path>) -> Result<()> {
         for (name, written) in table {
             let (name, span) = (name.get_ref(), name.span());
-            let key = if within.is_empty() { name.to_string() } else { format!("{within}.{name}") };
+            let key = if parent.is_empty() { name.to_string() } else { format!("{parent}.{name}") };
             let line = Some(line_and_column(text, span.start).0);
             let location = path.map(|path| Location { path: path.to_path_buf(), line, column: None });
             let origin = location.map(Origin::File);
             let shown_text = text.get(written.span()).unwrap_or_default();
             let refused = |key: &str, problem: &str| Error::key(key, shown_text, problem).at(origin.clone());
             // In a search space, `"training.batch_size" = [..]` and `training.batch_size = [..]` are equivalent.
-            let is_section = within.is_empty() || key == SEARCH || within == SEARCH && !name.contains('.');
+            let is_section = parent.is_empty() || key == SEARCH || parent == SEARCH && !name.contains('.');
             if let DeValue::Table(inner) = written.get_ref()
                 && is_section
                 && !inner.is_empty()
@@ -113,13 +113,13 @@ impl Written {
         }
         for assignment in assignments {
             let refuse = |problem: &str| {
-                let begins: String = assignment.chars().take(60).collect();
-                Err(Error::Input(format!("--set {}: {problem}", begins.trim_end())))
+                let beginning: String = assignment.chars().take(60).collect();
+                Err(Error::Input(format!("--set {}: {problem}", beginning.trim_end())))
             };
             let Some((key, text)) = assignment.split_once('=') else {
                 return refuse("must be section.key=value, such as data.task=random");
             };
-            // The value is kept as written, except for spaces around the equals sign.
+            // The value keeps its spaces, except those around the equals sign.
             let (text, key) = (if key.ends_with(' ') { text.trim() } else { text }, key.trim());
             if !key.contains('.') {
                 let key = keys_named(key).into_iter().next().or_else(|| intended_key("", key));
@@ -165,7 +165,7 @@ impl Written {
             return;
         }
         let is_other = self.entries.get(&key).is_some_and(|before| before.value != value);
-        // The later of two equivalent keys wins, and a device belongs to its backend.
+        // The later of two equivalent keys wins, and a device of another backend is dropped.
         match key.as_str() {
             "training.steps" => drop(self.entries.remove("training.epochs")),
             "training.epochs" => drop(self.entries.remove("training.steps")),
@@ -183,7 +183,7 @@ impl Written {
 
     /// Returns the typed config after all checks, including `check`.
     pub fn read(mut self, check: impl Fn(&Config) -> Result<()>) -> Result<Config> {
-        let config = self.settle().and_then(|()| self.typed()).and_then(|config| {
+        let config = self.reconcile_data().and_then(|()| self.typed()).and_then(|config| {
             config.check()?;
             check(&config)?;
             Ok(config)
@@ -194,12 +194,12 @@ impl Written {
         })
     }
 
-    /// Returns where a key is written, if it is.
+    /// Returns the location where a key is written, if any.
     fn origin(&self, key: &str) -> Option<Origin> {
         self.entries.get(key)?.origin.clone()
     }
 
-    /// Returns where a key is written with this value, if it is.
+    /// Returns the location where a key is written with this value, if any.
     pub fn origin_of_value(&self, key: &str, value: &str) -> Option<Origin> {
         let [written, value] =
             [self.entries.get(key)?.text.as_str(), value].map(|text| text.trim_matches('"'));
@@ -208,10 +208,10 @@ impl Written {
         self.origin(key).filter(|_| is_same)
     }
 
-    /// Applies the consequences of overrides. A file or a task that is set decides `data.source`. If the source
+    /// Reconciles the data keys with the overrides. An overriding file or task decides `data.source`. If the source
     /// changes, `data.vocab` and the numbers of samples return to their defaults.
-    fn settle(&mut self) -> Result<()> {
-        let drawn = Source::Sequences.to_string();
+    fn reconcile_data(&mut self) -> Result<()> {
+        let generated = Source::Sequences.to_string();
         let [sets_source, sets_path, sets_task] =
             ["data.source", "data.path", "data.task"].map(|key| self.is_set(key));
         if let (true, true, Some(task)) = (sets_path, sets_task, self.entries.get("data.task")) {
@@ -219,12 +219,12 @@ impl Written {
             return Err(Error::key("data.task", &task.text, problem));
         }
         let source = match (sets_source, sets_path, sets_task) {
-            (false, true, _) if self.source == drawn => self.source_of_path(),
-            (false, false, true) => drawn.clone(),
+            (false, true, _) if self.source == generated => self.source_of_path(),
+            (false, false, true) => generated.clone(),
             _ => self.data_source(),
         };
         if source != self.source {
-            self.log_replacement(source == drawn);
+            self.log_replacement(source == generated);
             for key in ["data.vocab", "data.train_samples", "data.valid_samples", "data.task"] {
                 self.remove_unless_set(key);
             }
@@ -234,7 +234,7 @@ impl Written {
             if entry.value.is_str() {
                 entry.value = source.as_str().into();
             }
-            if source == drawn {
+            if source == generated {
                 self.remove_unless_set("data.path");
             }
         }
@@ -242,12 +242,13 @@ impl Written {
     }
 
     /// Logs that an override replaces the file of a config by a task, or its task by a file.
-    fn log_replacement(&self, is_drawn: bool) {
-        let [by, replaced] = if is_drawn { ["data.task", "data.path"] } else { ["data.path", "data.task"] };
+    fn log_replacement(&self, is_generated: bool) {
+        let [by, replaced] =
+            if is_generated { ["data.task", "data.path"] } else { ["data.path", "data.task"] };
         if let (Some(by_entry), Some(Entry { text, origin, is_set: false, .. })) =
             (self.entries.get(by).filter(|entry| entry.is_set), self.entries.get(replaced))
             // The shipped config has a task, but no path to name.
-            && (is_drawn || origin.is_some())
+            && (is_generated || origin.is_some())
         {
             let problem = format!("is replaced by `{by}` = {}", by_entry.text);
             log::info!("{}", Error::key(replaced, text, problem).at(origin.clone()));
@@ -262,14 +263,14 @@ impl Written {
 
     /// Returns the data source from `data.source`, or else from `data.path`.
     fn data_source(&self) -> String {
-        self.word("data.source").map_or_else(|| self.source_of_path(), str::to_string)
+        self.text_of("data.source").map_or_else(|| self.source_of_path(), str::to_string)
     }
 
     fn source_of_path(&self) -> String {
-        Source::of(Path::new(self.word("data.path").unwrap_or_default())).to_string()
+        Source::of(Path::new(self.text_of("data.path").unwrap_or_default())).to_string()
     }
 
-    fn word(&self, key: &str) -> Option<&str> {
+    fn text_of(&self, key: &str) -> Option<&str> {
         self.entries.get(key)?.value.as_str()
     }
 
@@ -313,8 +314,8 @@ impl Written {
             let mut table = &mut values;
             let mut parts = key.splitn(sections, '.').peekable();
             while let Some(part) = parts.next() {
-                let of_part = if parts.peek().is_some() { Value::from(Table::new()) } else { value.clone() };
-                match table.entry(part).or_insert(of_part) {
+                let new = if parts.peek().is_some() { Value::from(Table::new()) } else { value.clone() };
+                match table.entry(part).or_insert(new) {
                     Value::Table(inner) => table = inner,
                     _ => break,
                 }
@@ -363,7 +364,7 @@ fn syntax(text: &str, path: Option<&Path>, error: &toml::de::Error) -> Error {
     Error::in_file(path.unwrap_or(Path::new("")), line, column, problem)
 }
 
-/// Returns true if the error is directly after a backslash within double quotes, in the same line.
+/// Returns true if the error directly follows a backslash within double quotes on the same line.
 fn is_path_with_backslashes(text: &str, offset: usize) -> bool {
     let before = text.get(..offset).and_then(|before| before.rsplit('\n').next()).unwrap_or_default();
     let last =
@@ -377,7 +378,7 @@ fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, line.chars().count() + 1)
 }
 
-/// Converts a TOML value. Refuses numbers that no key takes or that a config could not represent.
+/// Converts a TOML value. Refuses numbers that no key accepts or that a config cannot represent.
 fn value(written: &Spanned<DeValue<'_>>) -> Result<Value, &'static str> {
     match Value::deserialize(ValueDeserializer::from(written.clone())) {
         Ok(Value::Float(number)) if !number.is_finite() => Err("must be a finite number"),

@@ -11,7 +11,7 @@ const VOCABULARY_KEYS: [&str; 3] = ["data.tokens", "data.vocab", "data.values"];
 
 impl Config {
     /// Returns this config with the vocabulary keys of the run that it starts from, whose vocabulary is used. Logs a
-    /// warning for each other value that the user set: `origin` returns the place where a value of a key was written.
+    /// warning for each different value that the user set; `origin` returns the location where a value was written.
     /// `option` is the option or the key that names the run to start from.
     pub fn with_start_vocabulary(self, option: &str, origin: impl Fn(&str, &str) -> Option<Origin>) -> Self {
         let (config, overridden) = self.start_vocabulary(option, origin);
@@ -28,20 +28,20 @@ impl Config {
         let Some(from) = self.run.start().map(Path::to_path_buf) else { return (self, Vec::new()) };
         // A run that cannot be read is reported when it is opened.
         let Ok(original) = Self::load_own(&from.join(DEFAULT_FILE)) else { return (self, Vec::new()) };
-        let kept = match original.data.source() == self.data.source() {
+        let inherited = match original.data.source() == self.data.source() {
             true => original.data,
-            // `data.vocab` of a task has another meaning than that of a table.
+            // For a task, `data.vocab` does not mean the same as for a table.
             false => DataConfig::default(),
         };
         let data = self.data.clone();
         let data = match self.data.source() {
-            Source::Text => DataConfig { tokens: kept.tokens, vocab: kept.vocab, ..data },
-            Source::Table => DataConfig { values: kept.values, vocab: kept.vocab, ..data },
+            Source::Text => DataConfig { tokens: inherited.tokens, vocab: inherited.vocab, ..data },
+            Source::Table => DataConfig { values: inherited.values, vocab: inherited.vocab, ..data },
             // The vocabulary of a task follows from its keys.
             Source::Sequences | Source::Memory => return (self, Vec::new()),
         };
-        let kept = Self { data, ..self.clone() };
-        // Not `values`, which has absolute paths.
+        let merged = Self { data, ..self.clone() };
+        // `Self::values` would return absolute paths.
         let written = toml::Table::try_from(&self.data).expect("a config holds only TOML values");
         let message = |(key, _): (&str, _)| {
             let value = written.get(key.strip_prefix("data.")?)?;
@@ -54,10 +54,10 @@ impl Config {
             let origin = Some(origin).filter(|origin| matches!(origin, Origin::File(_)));
             Some(Error::key(key, shown, problem).at(origin))
         };
-        let values = [self.values(), kept.values()];
+        let values = [self.values(), merged.values()];
         let overridden = differing(VOCABULARY_KEYS.into_iter(), values.each_ref()).filter_map(message);
         let overridden = overridden.collect();
-        (kept, overridden)
+        (merged, overridden)
     }
 }
 

@@ -43,11 +43,11 @@ pub struct TrainingConfig {
     pub batch_size: usize,
     /// Gradient accumulation steps: the number of batches whose gradients are averaged into one step. 1: none.
     pub accumulate: usize,
-    /// The number of shards of a step, each computed on its own: a power of two that divides `batch_size`. The result
+    /// The number of shards of a step, each computed separately: a power of two that divides `batch_size`. The result
     /// depends on it, but not on the number of workers. Omitted: one per worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shards: Option<usize>,
-    /// The number of seconds that a worker waits for another. 600: a large checkpoint on a slow disk takes less.
+    /// The number of seconds that a worker waits for another. 600: enough to write a large checkpoint to a slow disk.
     #[serde(skip_serializing_if = "is_default_timeout")]
     pub worker_timeout: f64,
     /// The optimizer.
@@ -82,22 +82,24 @@ pub struct TrainingConfig {
     pub label_smoothing: f64,
     /// Steps between validations. 0: once per epoch, at least ten steps apart. The last step is always validated.
     pub validate_every: usize,
-    /// Additional steps at which the run is validated. A study sets those at which it compares trials.
+    /// Additional steps at which the run is validated. A study adds its rungs, at which it compares
+    /// trials.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub validate_at: Vec<usize>,
     /// Steps between checkpoints. 0: at every validation.
     pub checkpoint_every: usize,
-    /// Steps between rows of the training loss in `metrics.csv`. 10: a smooth curve, a small file.
+    /// Steps between rows of the training loss in `metrics.csv`. 10: a smooth curve and a small file.
     pub log_every: usize,
     /// True to write an event file for TensorBoard: curves during training; config and pictures at the end.
     pub tensorboard: bool,
     /// The number of validations without improvement after which the run stops. 0: never.
     pub patience: usize,
-    /// The smallest change of the monitored metric that counts as an improvement.
+    /// The minimum change of the monitored metric that counts as an improvement.
     pub min_delta: f64,
     /// The metric that early stopping monitors, by default the validation loss.
     pub monitor: Monitor,
-    /// Minutes of training after which the run stops. 0: no limit.
+    /// Minutes of training after which the run stops. A run without a validation until then is validated first. 0: no
+    /// limit.
     pub max_minutes: f64,
 }
 
@@ -196,7 +198,7 @@ impl Default for TrainingConfig {
     }
 }
 
-/// The maximum number of steps. More are a typo: at a thousand steps per second they take 34 years.
+/// The maximum number of steps. A larger number is a typo: at a thousand steps per second, the run would take 34 years.
 pub(super) const MAX_STEPS: usize = 1 << 40;
 const MAX_SEQUENCES: usize = 1 << 20;
 
@@ -281,7 +283,7 @@ impl TrainingConfig {
             fraction if fraction < 1.0 => (fraction * total as f64).round() as usize,
             steps => steps.round() as usize,
         });
-        // If both are rounded up, fractions that sum to 1 are a step too long.
+        // Fractions that sum to 1 are one step too long if both are rounded up.
         let are_fractions =
             self.warmup < 1.0 && self.cooldown < 1.0 && self.warmup + self.cooldown < 1.0 + 1e-9;
         [warmup, if are_fractions { cooldown.min(total - warmup) } else { cooldown }]
@@ -311,7 +313,7 @@ impl TrainingConfig {
         batches.div_ceil(self.accumulate)
     }
 
-    /// Returns the optimizer steps of the whole run if an epoch has `batches` batches.
+    /// Returns the optimizer steps of the run if an epoch has `batches` batches.
     pub fn total_steps(&self, batches: usize) -> usize {
         match (self.steps, self.epochs) {
             (Some(steps), _) => steps,

@@ -27,7 +27,7 @@ pub struct TuneConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
     /// The number of rungs, at which trials are compared; the last is the end of a trial. Omitted: 2 for the recipe, 1
-    /// for grid and random. Halving uses enough rungs to leave one trial, as far as the first has at least 10 steps.
+    /// for grid and random. Halving uses enough rungs to leave one trial, if the first has at least 10 steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rungs: Option<usize>,
     /// The reduction factor: at each rung, the best 1/eta of the trials continue to eta times as many steps. Omitted: 3

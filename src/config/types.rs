@@ -10,17 +10,17 @@ use crate::error::{Error, Result};
 const WORD: &str = "word";
 
 /// Reads the value of a key that was written as `text`. `toml` is its TOML value, if the text is valid TOML. A text key
-/// accepts other TOML values literally: 2024 is a valid name.
+/// accepts other TOML values as text: 2024 is a valid name.
 pub(super) fn read(
     key: &str,
     text: &str,
     toml: Option<Result<Value, &'static str>>,
 ) -> Result<Value, &'static str> {
     let types = types(key);
-    let is_text = types.iter().any(|&of| of == "string" || of == WORD);
+    let is_text = types.iter().any(|&kind| kind == "string" || kind == WORD);
     let text = if types.contains(&WORD) { text.trim() } else { text };
     match toml {
-        Some(Ok(value)) if !is_text || takes(&types, &value) => Ok(value),
+        Some(Ok(value)) if !is_text || accepts(&types, &value) => Ok(value),
         Some(Err(problem)) if !is_text => Err(problem),
         // TOML requires a digit before the point.
         None if types.contains(&"number")
@@ -54,8 +54,8 @@ pub fn is_boolean(key: &str) -> bool {
     types(key).contains(&"boolean")
 }
 
-fn takes(types: &[&str], value: &Value) -> bool {
-    let is_one_of = |names: &[&str]| types.iter().any(|of| names.contains(of));
+fn accepts(types: &[&str], value: &Value) -> bool {
+    let is_one_of = |names: &[&str]| types.iter().any(|kind| names.contains(kind));
     match value {
         Value::String(_) => is_one_of(&["string", WORD]),
         Value::Integer(_) => is_one_of(&["integer", "number"]),
@@ -83,7 +83,7 @@ fn collect(schema: &'static Json, types: &mut Vec<&'static str>) {
     };
     let names = own.into_iter().filter_map(Json::as_str).filter(|&name| name != "null");
     types.extend(names.map(|name| if is_word && name == "string" { WORD } else { name }));
-    for variant in ["anyOf", "oneOf"].into_iter().filter_map(|of| schema[of].as_array()).flatten() {
+    for variant in ["anyOf", "oneOf"].into_iter().filter_map(|word| schema[word].as_array()).flatten() {
         collect(variant, types);
     }
     types.dedup();

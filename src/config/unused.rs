@@ -1,5 +1,4 @@
-//! Keys that are set but have no effect because of other keys. They are allowed, with a warning. Each section declares
-//! which of its keys these are.
+//! Warnings about keys that are set but have no effect because of other keys. Each section declares these keys.
 
 use std::path::Path;
 
@@ -9,7 +8,7 @@ use crate::data::{Dataset, Source};
 use crate::error::{Error, keys_of_model};
 use crate::range::Section;
 
-/// Keys that the built-in config sets for its task, so a user with other data has not written them.
+/// The keys that the built-in config sets for its task; a user with other data did not set them.
 const BUILT_IN_TASK_KEYS: [&str; 2] = ["data.vocab", "data.length"];
 
 impl Config {
@@ -25,7 +24,7 @@ impl Config {
         let default = Self { tune: Some(TuneConfig::default()), ..Self::default() }.values();
         let values = self.values();
         let given = values.iter().filter(|(key, value)| default.get(*key) != Some(value));
-        // Such a run has `data.vocab` of the run that it starts from, which reported it.
+        // The value is inherited from the run that this one starts from, which reported it.
         let is_inherited = self.run.start().is_some() && self.data.source() != Source::Sequences;
         let given = given.filter(|(key, _)| !(is_inherited && *key == "data.vocab"));
         let messages = given.filter_map(|(key, value)| {
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn read_or_default_keys_are_not_reported() {
+    fn used_and_default_keys_are_not_reported() {
         for set in [
             &["training.optimizer=sgd", "training.momentum=0.5", "training.weight_decay=0"][..],
             &["training.optimizer=sgd", "training.weight_decay=0.01"],
@@ -119,12 +118,12 @@ mod tests {
         ] {
             assert_eq!(messages("", set), [""; 0], "{set:?}");
         }
-        // The task keys of a file are not reported if the command line replaces the task by a text.
+        // Task keys in a file are not reported if the command line replaces the task with a text.
         assert_eq!(messages(DEFAULT_TEXT, &["data.path=a.txt"]), [""; 0]);
     }
 
     #[test]
-    fn the_shipped_configs_hold_no_key_without_effect() {
+    fn shipped_configs_have_no_keys_without_effect() {
         assert_eq!(messages(DEFAULT_TEXT, &[]), [""; 0]);
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/configs");
         for entry in std::fs::read_dir(folder).unwrap() {

@@ -15,8 +15,8 @@ pub enum Role {
     Undetermined = 1,
     /// Counted; the optimal predictor knows it (see [`tasks::DETERMINED`](super::tasks::DETERMINED)).
     Determined = 2,
-    /// Counted; no task rule determines if the optimal predictor knows it. All targets of texts, tables and sequences
-    /// given by a program have this role.
+    /// Counted; it is unknown whether the optimal predictor knows it. All targets of texts, tables and sequences from a
+    /// program have this role.
     Unknown = 3,
 }
 
@@ -34,18 +34,18 @@ impl Role {
 
 /// A batch of samples, in row-major order `[rows, time]`.
 ///
-/// `targets[i]` is the token that follows `inputs[..=i]` of the same row. At [`Role::Padding`], input and target are 0,
-/// a valid id without meaning. Padding is always at the end of a row, so causal attention hides it from every counted
-/// position.
+/// `targets[i]` is the token that follows `inputs[..=i]` of the same row. Where the role is [`Role::Padding`], input
+/// and target are 0, which is a valid id but has no meaning there. Padding is always at the end of a row, so causal
+/// attention hides it from every counted position.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Number of samples in the batch.
+    /// The number of samples in the batch.
     pub rows: usize,
-    /// Number of positions of the longest sample in the batch.
+    /// The number of positions of the longest sample in the batch.
     pub time: usize,
-    /// Input tokens of the model, `[rows, time]`.
+    /// The input tokens, `[rows, time]`.
     pub inputs: Vec<u32>,
-    /// Tokens to predict, `[rows, time]`.
+    /// The tokens to predict, `[rows, time]`.
     pub targets: Vec<u32>,
     /// The role of each target, `[rows, time]`.
     pub roles: Vec<Role>,
@@ -54,20 +54,20 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Returns the given rows, padded to the same length as before.
+    /// Returns the given rows, still padded to the longest sample of the entire batch.
     pub fn part(&self, rows: Range<usize>) -> Self {
-        fn of<T: Clone>(values: &[T], rows: &Range<usize>, time: usize) -> Vec<T> {
+        fn slice<T: Clone>(values: &[T], rows: &Range<usize>, time: usize) -> Vec<T> {
             values[rows.start * time..rows.end * time].to_vec()
         }
         Self {
             rows: rows.len(),
             time: self.time,
-            inputs: of(&self.inputs, &rows, self.time),
-            targets: of(&self.targets, &rows, self.time),
-            roles: of(&self.roles, &rows, self.time),
+            inputs: slice(&self.inputs, &rows, self.time),
+            targets: slice(&self.targets, &rows, self.time),
+            roles: slice(&self.roles, &rows, self.time),
             source: self.source.as_ref().map(|source| SourceBatch {
                 time: source.time,
-                tokens: of(&source.tokens, &rows, source.time),
+                tokens: slice(&source.tokens, &rows, source.time),
                 lengths: source.lengths[rows.clone()].to_vec(),
             }),
         }
@@ -89,9 +89,9 @@ impl Batch {
 /// them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceBatch {
-    /// Number of positions of the longest source in the batch.
+    /// The number of positions of the longest source in the batch.
     pub time: usize,
-    /// Tokens, padded with 0 after the end of a shorter source.
+    /// The tokens, padded with 0 after the end of a shorter source.
     pub tokens: Vec<u32>,
     /// The length of each source without its padding, which is hidden from attention, `[rows]`.
     pub lengths: Vec<usize>,

@@ -1,23 +1,23 @@
-//! Signs that a text was decoded wrongly on its way, or is not plain text.
+//! Detection of text that another program decoded wrongly, and of text that is not plain.
 //!
-//! A text in UTF-8 may still be wrong: another program read it in the wrong encoding, or it holds the markup of a
-//! document. Such a text can be learned, so these signs become warnings.
+//! A file in valid UTF-8 may still be damaged: another program decoded it with the wrong encoding, or it contains the
+//! markup of a document. A model can learn such a text, so the signs of damage are warnings, not errors.
 
 use std::collections::BTreeSet;
 
 use super::excerpt::excerpt;
 
-/// The largest number of control characters that a warning names.
+/// The maximum number of control characters that a warning names.
 const MAX_NAMED_CONTROLS: usize = 4;
 
-/// The beginnings of document formats with markup, in lower case, and the names of the formats.
+/// The first characters of markup documents, in lower case, and the names of their formats.
 const MARKUP: [(&str, &str); 4] =
     [("<!doctype html", "HTML"), ("<html", "HTML"), ("<?xml", "XML"), ("{\\rtf", "RTF")];
 
-/// The signs of damage.
+/// The signs of damage found so far.
 #[derive(Debug, Default)]
 pub(super) struct Damage {
-    is_replaced: bool,
+    has_replacements: bool,
     /// The first characters that look like UTF-8 decoded as Windows-1252.
     mojibake: Option<String>,
     controls: BTreeSet<char>,
@@ -25,9 +25,9 @@ pub(super) struct Damage {
 }
 
 impl Damage {
-    /// Looks for signs in a piece of a text.
+    /// Scans a piece of a text for signs of damage.
     pub fn scan(&mut self, piece: &str) {
-        self.is_replaced |= piece.contains(char::REPLACEMENT_CHARACTER);
+        self.has_replacements |= piece.contains(char::REPLACEMENT_CHARACTER);
         if self.mojibake.is_none() {
             self.mojibake = mojibake(piece);
         }
@@ -41,17 +41,17 @@ impl Damage {
     /// Returns a warning for each sign.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.is_replaced {
+        if self.has_replacements {
             warnings.push(
                 "the file contains replacement characters (U+FFFD), which another program wrote for \
-                 characters that it could not decode; convert the original again"
+                 characters that it could not decode; convert the original file to UTF-8 again"
                     .into(),
             );
         }
         if let Some(found) = &self.mojibake {
             warnings.push(format!(
                 "the file contains `{}`, typical of UTF-8 that was decoded as Windows-1252; convert the \
-                 original again",
+                 original file to UTF-8 again",
                 excerpt(found)
             ));
         }
@@ -67,8 +67,8 @@ impl Damage {
             let more = if self.controls.len() > MAX_NAMED_CONTROLS { ", …" } else { "" };
             let colours = if self.controls.contains(&'\x1b') { ", such as terminal colours" } else { "" };
             warnings.push(format!(
-                "the file contains control characters ({}{more}){colours}; remove them unless they have a \
-                 meaning",
+                "the file contains control characters ({}{more}){colours}; remove them unless they are \
+                 intended",
                 named.collect::<Vec<_>>().join(", ")
             ));
         }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_many_languages_have_no_signs() {
+    fn intact_texts_of_many_languages_cause_no_warnings() {
         for text in ["São Paulo, ÂNGULO, â", "NIÑO, Nº 5", "Ðaðan", "пять", "日本", "a\tb\r\nc\x0c"]
         {
             assert_eq!(warnings(text), "", "{text}");

@@ -38,29 +38,33 @@ impl Dataset {
             })?;
             let mut rows = Rows::default();
             for (sequence, number) in sequences.iter().zip(1..) {
-                let of = || format!("sequence {number} of the {name} set");
-                ensure(sequence.len() > 1, Error::Input, || format!("{} has fewer than two ids", of()))?;
-                vocabulary.check(sequence).map_err(|error| Error::Input(format!("{}: {error}", of())))?;
+                let location = || format!("sequence {number} of the {name} set");
+                ensure(sequence.len() > 1, Error::Input, || {
+                    format!("{} has fewer than two ids; extend or remove it", location())
+                })?;
+                vocabulary
+                    .check(sequence)
+                    .map_err(|error| Error::Input(format!("{}: {error}", location())))?;
                 rows.push(sequence);
             }
             Ok(Sequences::rows(rows))
         };
         let sets = (rows("training", train)?, rows("validation", valid)?);
-        Ok(Self::of_file(vocabulary, sets))
+        Ok(Self::without_floor(vocabulary, sets))
     }
 
     /// Creates a dataset from the training and validation sets, without an entropy floor.
-    pub(super) fn of_file(vocabulary: Vocabulary, (train, valid): (Sequences, Sequences)) -> Self {
+    pub(super) fn without_floor(vocabulary: Vocabulary, (train, valid): (Sequences, Sequences)) -> Self {
         Self { vocabulary, train, valid, floor: None, floor_by_position: Vec::new(), table: None, text: None }
     }
 
-    /// Returns the largest number of positions that a model needs: the longest input of both sets, including sources.
+    /// Returns the number of positions that a model needs: the longest input of both sets, including sources.
     pub fn context(&self) -> usize {
         let longest = |set: &Sequences| set.longest().max(set.source_time().unwrap_or(0));
         longest(&self.train).max(longest(&self.valid))
     }
 
-    /// Iterates over the warnings about the reading of a file, each with a remedy or the key that overrides a guess.
+    /// Iterates over the warnings from reading a file, each with a remedy or the key that overrides a guess.
     pub fn guesses(&self) -> impl Iterator<Item = &String> {
         let of_table = self.table.iter().flat_map(|table| &table.guesses);
         of_table.chain(self.text.iter().flat_map(|text| &text.warnings))
@@ -81,6 +85,6 @@ pub struct Floor {
     /// The standard error of `expected`; `None` if that is exact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standard_error: Option<f64>,
-    /// The loss on the validation set in use, to compare the loss of a run with.
+    /// The loss on the sequences of the validation set; compare the validation loss of a run with it.
     pub valid: f64,
 }

@@ -2,16 +2,16 @@
 
 use crate::numbers::counted;
 
-/// The largest number of characters that an excerpt shows.
+/// The maximum length of an excerpt, in characters.
 const MAX_CHARACTERS: usize = 40;
 
-/// Returns the value in one line, truncated if it is long.
+/// Returns the value on one line, truncated if it is long.
 pub(crate) fn excerpt(value: &str) -> String {
     crate::error::excerpt(value, MAX_CHARACTERS)
 }
 
-/// Returns the number of further cases for a message that names only the first one, such as ` (and 2 more files)`.
-/// Empty if `more` is 0.
+/// Returns a suffix for a message that names only the first of several cases, such as ` (and 2 more files)`. It is
+/// empty if `more` is 0.
 pub(crate) fn and_more(more: usize, noun: &str) -> String {
     match more {
         0 => String::new(),

@@ -29,7 +29,7 @@ impl Ids {
         }
     }
 
-    /// Replaces each id. No new id may be larger than the largest one before.
+    /// Replaces each id. The new ids must not exceed the largest of the old ones.
     pub(crate) fn replace(&mut self, by: impl Fn(u32) -> u32) {
         for index in 0..self.len() {
             let id = by(self.get(index));

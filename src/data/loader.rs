@@ -8,9 +8,10 @@ use super::batch::Batch;
 use super::seed::{Purpose, generator};
 use super::sequences::Sequences;
 
-/// Creates the training batches. Each row comes once per epoch, in an order drawn from (seed, epoch). A stream is cut
-/// into adjacent windows from an offset drawn from (seed, epoch), which come in an order drawn the same way. An epoch
-/// therefore covers the stream except for less than a window at either end, and over many epochs every offset occurs.
+/// Creates the training batches. Each row occurs once per epoch, in an order drawn from (seed, epoch). A stream is cut
+/// into adjacent windows; the offset of the first window and the order of all windows are also drawn from (seed,
+/// epoch). An epoch therefore covers the stream except for less than a window at either end, and over many epochs every
+/// offset occurs.
 ///
 /// Any batch can be requested at any time and from any thread, and is the same each time. A run can therefore resume in
 /// the middle of an epoch without reading the earlier batches.
@@ -43,9 +44,9 @@ impl Loader {
         (0..self.batches()).map(move |index| self.batch(epoch, index))
     }
 
-    /// Returns true if an epoch has a batch with this index. A stream has any number of batches: from
-    /// [`batches`](Self::batches) on they start at random offsets, so that a step with gradient accumulation is always
-    /// full.
+    /// Returns true if an epoch has a batch with this index. A stream has a batch for every index: from
+    /// [`batches`](Self::batches) on, all windows start at random offsets, so that a step with gradient accumulation is
+    /// always full.
     pub fn holds(&self, index: usize) -> bool {
         self.sequences.window_starts().is_some() || index < self.batches()
     }
@@ -57,7 +58,7 @@ impl Loader {
     /// # Panics
     /// Panics if an epoch does not [hold](Self::holds) this batch.
     pub fn batch(&self, epoch: usize, index: usize) -> Batch {
-        assert!(self.holds(index), "batch {index} of {}", self.batches());
+        assert!(self.holds(index), "batch {index} is out of range: an epoch has {}", self.batches());
         let first = index * self.batch_size;
         let permutation = self.permutation(epoch);
         let offsets: Vec<_> = match self.sequences.window_starts() {
@@ -67,8 +68,8 @@ impl Loader {
             }
             Some(starts) => {
                 let length = self.sequences.time();
-                // Adjacent windows from a random offset cover the stream except for its ends. Rows without a window
-                // left start at random.
+                // Adjacent windows from a random offset cover the stream except for its ends. Rows beyond the last of
+                // these windows start at random.
                 let random =
                     |draw: usize| generator(self.seed, Purpose::Windows, [epoch as u64, draw as u64]);
                 let offset = random(0).random_range(0..length.min(starts.len()));
@@ -94,7 +95,7 @@ impl Loader {
     fn permutation(&self, epoch: usize) -> Arc<[u32]> {
         let mut cached = self.permutation.lock().unwrap_or_else(PoisonError::into_inner);
         match &*cached {
-            Some((of, permutation)) if *of == epoch => permutation.clone(),
+            Some((cached_epoch, permutation)) if *cached_epoch == epoch => permutation.clone(),
             _ => {
                 let mut samples: Vec<u32> = (0..self.sequences.len() as u32).collect();
                 samples.shuffle(&mut generator(self.seed, Purpose::Order, [epoch as u64, 0]));

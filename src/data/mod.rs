@@ -82,15 +82,15 @@ pub fn load_with(config: &DataConfig, seed: u64, vocabulary: &Vocabulary) -> Res
 fn check_vocabulary(dataset: &Dataset, vocabulary: &Vocabulary) -> Result<()> {
     ensure(dataset.vocabulary == *vocabulary, Error::Input, || {
         format!(
-            "the section [data] gives {}, but the weights were trained on {vocabulary}; use the config of \
-             the run",
+            "the data has a vocabulary of {}, but the weights were trained on {vocabulary}; use the section \
+             [data] of the run's config",
             dataset.vocabulary
         )
     })
 }
 
 /// Reads a file as one split with the vocabulary of a run, for example a file that was held out of training. Both
-/// splits are the whole file, which may be shorter than a window.
+/// splits contain the entire file, which may be shorter than a window.
 ///
 /// # Errors
 /// Returns the errors of [`load_with`], and an error if `config` names no file.
@@ -150,10 +150,11 @@ pub fn load_at_length(config: &DataConfig, seed: u64, loaded: &Dataset, length: 
         return tasks::load(&config.at_length(length), config.seed.unwrap_or(seed));
     }
     let cut = |set: &Sequences| {
-        let problem = "each sequence of this table has its own length, which cannot be changed";
+        let problem =
+            "each sequence of this table has its own length, which cannot be changed; omit this length";
         set.in_windows_of(length).ok_or_else(|| Error::Input(problem.to_string()))
     };
-    Ok(Dataset::of_file(loaded.vocabulary.clone(), (cut(&loaded.train)?, cut(&loaded.valid)?)))
+    Ok(Dataset::without_floor(loaded.vocabulary.clone(), (cut(&loaded.train)?, cut(&loaded.valid)?)))
 }
 
 /// Draws both splits like [`load`], for an encoder-decoder. Each sample is a source and an answer that starts and ends
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_sizes_are_named() {
+    fn errors_name_impossible_sizes() {
         let default = DataConfig::default;
         let wrong = [
             (DataConfig { vocab: Count::Of(0), ..default() }, "`data.vocab` = 0 must be in [2, 1048576]"),

@@ -1,8 +1,8 @@
 //! Random generators, each a pure function of (seed, purpose, position).
 //!
-//! No generator is shared between draws for different things. Every user of random numbers creates a generator from the
-//! run's seed, the purpose of the numbers, and the position at which they are used. A set therefore does not depend on
-//! sets drawn before it, and a run can resume at any step without replaying earlier ones.
+//! Code that needs random numbers creates its own generator from the run's seed, the purpose of the numbers, and the
+//! position at which they are used. A set therefore does not depend on sets drawn before it, and a run can resume at
+//! any step without replaying earlier ones.
 
 use rand::SeedableRng;
 pub use rand::rngs::ChaCha8Rng;
@@ -28,7 +28,7 @@ pub enum Purpose {
     Tuning = 8,
     /// The length of each batch.
     Lengths = 9,
-    /// The rows of a table that are for validation.
+    /// The division of table rows into training and validation.
     Split = 10,
 }
 
@@ -49,22 +49,22 @@ mod tests {
     use rand::Rng;
 
     #[test]
-    fn generators_are_determined_by_their_whole_key() {
+    fn generators_depend_on_seed_purpose_and_position() {
         let first = |seed, purpose, position| generator(seed, purpose, position).next_u64();
-        let here = first(3, Purpose::Order, [5, 7]);
-        assert_eq!(here, first(3, Purpose::Order, [5, 7]));
+        let reference = first(3, Purpose::Order, [5, 7]);
+        assert_eq!(reference, first(3, Purpose::Order, [5, 7]));
         for other in [
             first(4, Purpose::Order, [5, 7]),
             first(3, Purpose::Windows, [5, 7]),
             first(3, Purpose::Order, [7, 5]),
             first(3, Purpose::Order, [5, 8]),
         ] {
-            assert_ne!(here, other);
+            assert_ne!(reference, other);
         }
     }
 
     #[test]
-    fn the_numbers_are_the_same_on_every_machine() {
+    fn numbers_are_the_same_on_every_machine() {
         let mut generator = generator(42, Purpose::TrainingSet, [0, 0]);
         // The first block of ChaCha with eight rounds and the key 42, 1, 0, 0, computed independently.
         let first = [2634808449, 2252095063, 3305629412, 649230165u32];

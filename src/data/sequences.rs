@@ -14,7 +14,7 @@ pub struct Sequences {
     targets: Arc<Rows>,
     /// The source of each row, for an encoder-decoder.
     source: Option<Arc<Rows>>,
-    /// The windows of a stream that are the samples; `None` if each row is a sample.
+    /// The part of the stream whose windows are the samples; `None` if each row is a sample.
     windows: Option<Windows>,
     /// The lengths of the training batches, if they vary.
     lengths: Option<Lengths>,
@@ -72,7 +72,8 @@ impl Sequences {
 
     /// Creates a split of windows of `length` targets over a part of a stream.
     pub(crate) fn windows(stream: Arc<Rows>, part: Range<usize>, length: usize) -> Self {
-        assert!(length > 0 && part.len() > 1 && part.end <= stream.ids.len(), "a stream has a target");
+        let has_target = length > 0 && part.len() > 1 && part.end <= stream.ids.len();
+        assert!(has_target, "a part of a stream has at least one target");
         Sequences { targets: stream, source: None, windows: Some(Windows { part, length }), lengths: None }
     }
 
@@ -119,7 +120,7 @@ impl Sequences {
         } else if all - train < 2 {
             format!(
                 "has {}, of which `data.valid_fraction` = {} leaves {} for validation, but 2 are needed; \
-                 raise it, or use more data",
+                 raise the fraction, or use more data",
                 counted(all, "token"),
                 config.valid_fraction,
                 all - train
@@ -226,7 +227,7 @@ impl Sequences {
         }
     }
 
-    /// Returns the source of a sample, which is empty if there is none, and its first input with all targets.
+    /// Returns the source of a sample (empty if it has none), and the first input of the sample with all its targets.
     pub(crate) fn sample(&self, sample: usize) -> (Vec<u32>, Vec<u32>) {
         let source = self.source.iter().flat_map(|source| source.ids.iter(source.range(sample)));
         (source.collect(), self.targets.ids.iter(self.range(self.offset(sample))).collect())
@@ -234,8 +235,8 @@ impl Sequences {
 
     /// Returns, for the first input and each target of a sample, true if the optimal predictor knows it.
     pub(crate) fn is_determined(&self, sample: usize) -> Vec<bool> {
-        let role = |at| self.targets.roles.get(at).copied();
-        self.range(self.offset(sample)).map(|at| role(at) == Some(Role::Determined)).collect()
+        let role = |index| self.targets.roles.get(index).copied();
+        self.range(self.offset(sample)).map(|index| role(index) == Some(Role::Determined)).collect()
     }
 
     /// Returns the offsets at which a full window can start, if the samples are windows of a stream.
@@ -287,7 +288,7 @@ impl Sequences {
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     ids: Ids,
-    /// The role of each id as a target; empty if no task rule decides it.
+    /// The role of each id as a target; empty if all roles are [`Role::Unknown`].
     roles: Vec<Role>,
     /// The end of each row.
     ends: Vec<usize>,
@@ -321,12 +322,12 @@ impl Rows {
         let time = ranges.clone().map(|range| range.len()).max().unwrap_or(1) - 1;
         let mut batch = Batch::padding(ranges.len(), time);
         for (row, range) in ranges.enumerate() {
-            let at = row * time..row * time + range.len() - 1;
-            self.ids.copy(range.start..range.end - 1, &mut batch.inputs[at.clone()]);
-            self.ids.copy(range.start + 1..range.end, &mut batch.targets[at.clone()]);
+            let positions = row * time..row * time + range.len() - 1;
+            self.ids.copy(range.start..range.end - 1, &mut batch.inputs[positions.clone()]);
+            self.ids.copy(range.start + 1..range.end, &mut batch.targets[positions.clone()]);
             match self.roles.get(range.start + 1..range.end) {
-                Some(roles) => batch.roles[at].copy_from_slice(roles),
-                None => batch.roles[at].fill(Role::Unknown),
+                Some(roles) => batch.roles[positions].copy_from_slice(roles),
+                None => batch.roles[positions].fill(Role::Unknown),
             }
         }
         batch

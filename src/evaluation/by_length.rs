@@ -41,23 +41,23 @@ impl Protocol {
 /// The scores of a model at one length.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AtLength {
-    /// Number of targets of a window.
+    /// The number of targets of a window.
     pub length: usize,
     /// The protocol that selects the counted targets.
     pub protocol: Protocol,
-    /// Number of targets at the end of a window that count.
+    /// The number of targets at the end of a window that count.
     pub stride: usize,
-    /// Mean loss over the counted targets, in nats.
+    /// The mean loss over the counted targets, in nats.
     pub loss: f64,
-    /// Loss of the optimal predictor on the same targets, if it is known.
+    /// The loss of the optimal predictor on the same targets, if it is known.
     pub floor: Option<f64>,
-    /// Difference between the loss and the floor.
+    /// The difference between the loss and the floor.
     pub gap: Option<f64>,
-    /// Fraction of the counted targets that are the argmax of the logits.
+    /// The fraction of the counted targets that are the argmax of the logits.
     pub accuracy: f64,
-    /// Accuracy over the targets that the optimal predictor knows; `None` if there are none.
+    /// The accuracy over the targets that the optimal predictor knows; `None` if there are none.
     pub determined_accuracy: Option<f64>,
-    /// Number of counted targets.
+    /// The number of counted targets.
     pub tokens: u64,
 }
 

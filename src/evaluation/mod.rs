@@ -1,4 +1,4 @@
-//! Deterministic evaluation of a model on a full set, with equal weight for every counted target.
+//! Deterministic evaluation of a model on a complete set, with equal weight for every counted target.
 //!
 //! Both the validation in `train` and the `evaluate` command use this module, so their results agree.
 
@@ -16,19 +16,19 @@ use crate::ops;
 /// The scores of a model over a set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// Mean loss over the counted targets, in nats.
+    /// The mean loss over the counted targets, in nats.
     pub loss: f64,
-    /// Fraction of the counted targets that are the argmax of the logits.
+    /// The fraction of the counted targets that are the argmax of the logits.
     pub accuracy: f64,
-    /// Accuracy over the targets that the optimal predictor knows; `None` if there are none.
+    /// The accuracy over the targets that the optimal predictor knows; `None` if there are none.
     pub determined_accuracy: Option<f64>,
-    /// Mean loss over the targets that the optimal predictor knows, in nats.
+    /// The mean loss over the targets that the optimal predictor knows, in nats.
     pub determined_loss: Option<f64>,
-    /// Number of counted targets.
+    /// The number of counted targets.
     pub tokens: u64,
-    /// Number of counted targets that the optimal predictor knows.
+    /// The number of counted targets that the optimal predictor knows.
     pub determined_tokens: u64,
-    /// Mean loss at each position of the sequence, in nats; `None` where all targets are padding.
+    /// The mean loss at each position of the sequence, in nats; `None` where all targets are padding.
     pub loss_by_position: Vec<Option<f64>>,
 }
 
@@ -36,7 +36,7 @@ pub struct Evaluation {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mean {
     sum: f64,
-    /// Converted to `f64`, which is exact up to 2^53.
+    /// The number of values. Its conversion to `f64` is exact up to 2^53.
     count: u64,
 }
 
@@ -55,9 +55,9 @@ impl Mean {
 /// Sums of losses and correct predictions over the batches of a set.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// Loss and accuracy over all counted targets.
+    /// The loss and accuracy over all counted targets.
     all: [Mean; 2],
-    /// Loss and accuracy over the targets that the optimal predictor knows.
+    /// The loss and accuracy over the targets that the optimal predictor knows.
     determined: [Mean; 2],
     positions: Vec<Mean>,
 }
@@ -88,7 +88,7 @@ impl Tally {
         Self::from_numbers(&sums.collect::<Vec<_>>())
     }
 
-    /// Returns the sums and counts as numbers that can be added elementwise, the last ones for `time` positions.
+    /// Returns the sums and counts as numbers that can be added elementwise. The numbers of `time` positions come last.
     pub fn numbers(&self, time: usize) -> Vec<f64> {
         let padding = std::iter::repeat(&Mean { sum: -0.0, count: 0 });
         let positions = self.positions.iter().chain(padding).take(time);
@@ -147,7 +147,7 @@ pub struct DeviceBatch<B: Backend> {
     pub targets: Tensor<B, 2, Int>,
     /// True where a target is padding and does not count, `[batch, time]`; `None` if all count.
     pub hidden: Option<Tensor<B, 2, Bool>>,
-    /// Number of targets that count.
+    /// The number of targets that count.
     pub tokens: usize,
 }
 
@@ -187,8 +187,8 @@ pub fn evaluate<B: Backend>(
     Tally::of(model, batches, device).evaluation()
 }
 
-/// Returns the loss of each target in nats, and the argmax token at its position, both `[rows, time]` in
-/// row-major order.
+/// Returns the loss of each target in nats and the argmax token at its position, both `[rows, time]` in row-major
+/// order.
 fn scores<B: Backend>(model: &Model<B>, batch: &Batch, device: &B::Device) -> (Vec<f32>, Vec<i64>) {
     let DeviceBatch { inputs, targets, hidden, .. } = DeviceBatch::new(batch, device);
     let logits = model.forward(inputs).expect("the model fits the sizes of its data");

@@ -1,5 +1,5 @@
-//! New folders, prepared under a hidden name next to their destination and published by one rename. A kill or a full
-//! disk at any moment thus leaves nothing behind.
+//! New folders, prepared under a hidden name next to their destination and published by one rename. After a kill or on
+//! a full disk, the destination is thus never incomplete.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -68,7 +68,7 @@ impl HiddenFolder {
     }
 }
 
-/// Returns true if the process that made a hidden folder has ended, judged by its lock on the folder. A new empty
+/// Returns true if the process that created a hidden folder has ended, judged by its lock on the folder. A new empty
 /// folder may not be locked yet.
 pub(super) fn is_left_behind(folder: &Path) -> bool {
     let is_empty = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
@@ -82,7 +82,7 @@ fn is_old(folder: &Path) -> bool {
     changed.ok().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > MIN_ABANDONED_AGE)
 }
 
-/// The age above which an unlocked folder is abandoned: a process locks its folder as soon as it has made it.
+/// The age above which an unlocked folder is abandoned: a process locks its folder immediately after creating it.
 const MIN_ABANDONED_AGE: Duration = Duration::from_secs(60);
 
 /// Returns the parent folder of a path in a form that can be opened: `.` for a bare name.

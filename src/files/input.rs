@@ -1,4 +1,4 @@
-//! Input files named by the user: a regular file, or a stream up to a limit.
+//! Input files given by the user: regular files, and streams up to a limit.
 //!
 //! A device such as `/dev/zero` never ends, and a pipe may not end either. Devices are rejected, and streams are read
 //! up to a limit that fits in memory. Configs, texts, tables, prompts and weights are opened here.
@@ -11,11 +11,11 @@ use super::own::read_own;
 use super::unreadable;
 use crate::error::{Error, Result};
 
-/// The maximum size of a stream: 1 GiB, which is held in memory.
+/// The maximum size of a stream, which is held in memory: 1 GiB.
 const MAX_STREAM_BYTES: u64 = 1 << 30;
 
-/// The maximum size of a piece of a text: long enough that the cuts hardly affect a tokenizer, short enough to keep all
-/// cores busy.
+/// The maximum size of a piece of a text: large enough that the cuts hardly affect a tokenizer, small enough to keep
+/// all cores busy.
 const MAX_PIECE_BYTES: usize = 1 << 16;
 
 /// The number of bytes at the start of a file from which its format is guessed.
@@ -29,7 +29,7 @@ pub const BYTE_ORDER_MARK: &str = "\u{feff}";
 pub enum Input {
     /// A regular file, positioned at its beginning.
     File(File),
-    /// The whole output of a pipe, such as `<(command)` or `/dev/stdin`.
+    /// The complete output of a pipe, such as `<(command)` or `/dev/stdin`.
     Stream(Vec<u8>),
 }
 
@@ -63,7 +63,7 @@ fn read_stream(stream: impl Read, path: &Path) -> Result<Vec<u8>> {
         .read_to_end(&mut bytes)
         .map_err(|error| Error::io("read", path, error))?;
     if bytes.len() as u64 > MAX_STREAM_BYTES {
-        let problem = "is a stream of more than 1 GiB, which does not fit in memory; write it to a file and pass the file";
+        let problem = "exceeds 1 GiB, the limit for streams; write it to a file and pass the file";
         return Err(Error::file(path, problem));
     }
     Ok(bytes)
@@ -92,7 +92,7 @@ impl Text {
         Ok(Text { path, stream })
     }
 
-    /// Reads a file in one of this program's own folders, which is small.
+    /// Reads a small file in one of this program's own folders into memory.
     ///
     /// # Errors
     /// Returns the same errors as [`read_own`].
@@ -108,7 +108,7 @@ impl Text {
         Ok(Text { path: path.to_path_buf(), stream: Some(read_stream(stream, path)?) })
     }
 
-    /// Returns the whole text.
+    /// Returns the complete text.
     ///
     /// # Errors
     /// Returns an error with the line and the byte if the text cannot be read, or is not UTF-8.
@@ -221,8 +221,8 @@ mod tests {
 
     #[test]
     fn pieces_concatenate_to_the_original_text() {
-        // Text without white space whose characters of three bytes do not end at a piece; then text with sparse white
-        // space. Each is also read with a byte order mark.
+        // First text without white space, in which the maximum size of a piece can cut a character; then text with
+        // sparse white space. Each is also read with a byte order mark.
         for text in ["äß€".repeat(50_000), format!("{} \n", "word".repeat(1000)).repeat(100)] {
             assert!(pieces(&text).len() > 3);
             assert_eq!(pieces(&text).concat(), text);

@@ -36,7 +36,7 @@ pub fn serialize_path<S: Serializer>(path: &Path, serializer: S) -> std::result:
 /// Returns true if `path` exists.
 ///
 /// # Errors
-/// Returns an error if the system cannot tell, for example without permission for a parent folder.
+/// Returns an error if the system cannot answer, for example without permission for a parent folder.
 pub fn exists(path: &Path) -> Result<bool> {
     match path.try_exists() {
         // A parent of the path is a file.
@@ -57,8 +57,8 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T> {
     parse_json(&read_own(path)?, path, what)
 }
 
-/// Reads a JSON file from elsewhere, which may be a link, as in the cache of Hugging Face; otherwise like
-/// [`read_json`].
+/// Reads a JSON file that another program wrote. The file may be a link, as in the cache of Hugging Face; otherwise
+/// like [`read_json`].
 ///
 /// # Errors
 /// Returns the same errors as [`read_json`].
@@ -130,16 +130,16 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     write(path, bytes, |hidden| hidden.persist(path))
 }
 
-/// Writes a new file atomically; an existing file stays, even if it appeared only a moment ago.
+/// Writes a new file atomically; an existing file stays, even if another process has just created it.
 pub fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
     check_new(path)?;
     write(path, bytes, |hidden| hidden.persist_noclobber(path))
 }
 
-/// Fails early if a new file would replace something, before any work is done for it.
+/// Fails if `path` exists, before any work is done for the new file.
 ///
 /// # Errors
-/// Returns [`Error::Input`] with the path that exists.
+/// Returns [`Error::Input`] with the path.
 pub fn check_new(path: &Path) -> Result<()> {
     let shown = path.display();
     let taken = || Error::Input(format!("`{shown}` already exists; pass another file with --out FILE"));
@@ -163,7 +163,7 @@ fn write(
     Ok(())
 }
 
-/// Writes a file in a folder that is not published yet. It need not be atomic, since nobody reads the folder.
+/// Writes a file in a folder that is not published yet. The write need not be atomic, because nobody reads the folder.
 pub fn write_unpublished(path: &Path, bytes: &[u8]) -> Result<()> {
     let written = File::create(path).and_then(|mut file| fill(&mut file, bytes));
     written.map_err(|error| Error::io("write", path, error))
@@ -210,10 +210,10 @@ mod tests {
         write_new(&path, b"first").unwrap();
         let refused = write_new(&path, b"second").unwrap_err().to_string();
         assert!(refused.contains("page.html` already exists") && refused.contains("--out FILE"), "{refused}");
-        // A file that appears after the check, while the new one is being written, stays as well.
+        // A file that appears between the check and the rename stays as well.
         let late = write(&path, b"third", |hidden| hidden.persist_noclobber(&path)).unwrap_err().to_string();
         assert!(late.starts_with("cannot write `"), "{late}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "first");
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing hidden is left");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no hidden file remains");
     }
 }

@@ -1,4 +1,4 @@
-//! Damaged copies of JSON values, for tests that readers validate the numbers in a file.
+//! Damaged copies of JSON values, which test that readers validate the contents of a file.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ fn replacements(value: &Value) -> Vec<Value> {
         }
         Value::Number(_) => vec![json!(0), json!(-1), json!(1u64 << 62), json!(1e300), Value::Null],
         Value::String(_) => vec![json!(""), json!("x".repeat(65_536))],
-        Value::Bool(is) => vec![json!(!is)],
+        Value::Bool(value) => vec![json!(!value)],
         Value::Null | Value::Object(_) => Vec::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! Output folders: written as a whole, and replaced only by the command that made them.
+//! Output folders: written completely or not at all, and replaced only by the command that wrote them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// The command-line option for another folder.
 const OPTION: &str = "--out DIR";
 
-/// The file that records the command which made an output folder, followed by the names and hashes of its files in the
+/// The file that records the command that wrote an output folder, followed by the names and hashes of its files in the
 /// format of `sha256sum`.
 const MADE_BY: &str = ".made-by";
 
@@ -20,7 +20,7 @@ const WRITING: &str = ".writing-output-";
 const REPLACED: &str = ".replaced-output-";
 
 /// Fails early if `command` may not write an output folder, before any work is done for it. The folder must be empty,
-/// or made by the same command and unchanged since.
+/// or written by the same command and unchanged since.
 ///
 /// # Errors
 /// Returns [`Error::Input`] with the obstacle.
@@ -59,11 +59,12 @@ pub fn check_output(out: &Path, command: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes the output folder of `command`: `fill` writes plain files into a hidden folder, which is then published as a
-/// whole and may replace an earlier one of the same command. Returns the paths of its files.
+/// Writes the output folder of `command`: `fill` writes plain files into a hidden folder, which is then published by
+/// one rename and may replace an earlier output of the same command. Returns the paths of its files.
 ///
 /// # Errors
-/// Returns the same errors as [`check_output`], and an error if the files cannot be written; nothing has changed then.
+/// Returns the same errors as [`check_output`], and an error if the files cannot be written. After an error, `out` is
+/// unchanged.
 pub fn write_output<T>(
     out: &Path,
     command: &str,
@@ -82,7 +83,7 @@ pub fn write_output<T>(
     });
     let names = written.map_err(|error| {
         let error = show_at(error, hidden.path(), out);
-        with_remedy(error, &format!("free some, or pass another folder with {OPTION}"))
+        with_remedy(error, &format!("free some space, or pass another folder with {OPTION}"))
     })?;
     // Files that appeared meanwhile stay.
     check_output(out, command)?;
@@ -119,10 +120,10 @@ fn publish(hidden: &mut HiddenFolder, out: &Path) -> io::Result<()> {
 fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     let path = |path: &Path| std::ffi::CString::new(path.as_os_str().as_bytes());
-    let (one, other, here) = (path(one)?, path(other)?, libc::AT_FDCWD);
-    // SAFETY: the call reads the two paths, which end with a zero and live until it returns.
+    let (one, other, cwd) = (path(one)?, path(other)?, libc::AT_FDCWD);
+    // SAFETY: the call reads only the two paths, which end with a NUL byte and are valid until it returns.
     let done = unsafe {
-        libc::syscall(libc::SYS_renameat2, here, one.as_ptr(), here, other.as_ptr(), libc::RENAME_EXCHANGE)
+        libc::syscall(libc::SYS_renameat2, cwd, one.as_ptr(), cwd, other.as_ptr(), libc::RENAME_EXCHANGE)
     };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -132,8 +133,8 @@ fn exchange(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Replaces a folder in two steps. After a kill between them, the next command [restores the earlier folder](restore)
-/// under its name.
+/// Replaces a folder with two renames. After a kill between these, the next command [restores](restore) the earlier
+/// folder.
 fn replace(hidden: &mut HiddenFolder, out: &Path) -> io::Result<()> {
     let old = HiddenFolder::next_to(out, REPLACED, OPTION).map_err(io::Error::other)?;
     let aside = old.path().join(out.file_name().ok_or(io::ErrorKind::InvalidInput)?);

@@ -1,8 +1,8 @@
 //! Files in this program's own folders: regular files, opened without following links.
 //!
-//! Something else may have been put under the name of such a file. A link would make a resumed run empty or extend
-//! another file. A pipe would block a reader forever, and a device reacts to being opened. All readers and writers of
-//! these files use [`open_own`] or [`open_own_to_write`].
+//! Another kind of file may have taken the name of such a file. Through a link, a resumed run would empty or extend
+//! another file. A pipe would block a reader forever, and a device may react to being opened. All readers and writers
+//! of these files use [`open_own`] or [`open_own_to_write`].
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -23,7 +23,7 @@ pub fn has_entry(path: &Path) -> bool {
     !path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
-/// Reads the whole content of a file in one of this program's folders.
+/// Reads the complete content of a file in one of this program's folders.
 ///
 /// # Errors
 /// Returns the same errors as [`open_own`].
@@ -33,8 +33,8 @@ pub fn read_own(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a file in one of this program's folders to change it in dir. The options must not truncate: the file is only
-/// checked once it is open.
+/// Opens a file in one of this program's folders to change it in place. The options must not truncate: the file is
+/// checked only once it is open.
 ///
 /// # Errors
 /// Returns the same errors as [`open_own`], and an error for a hard link, because the other name's content would change
@@ -52,7 +52,7 @@ pub fn open_own_to_write(path: &Path, options: &mut OpenOptions) -> Result<File>
 }
 
 fn open(path: &Path, options: &mut OpenOptions, action: &'static str) -> Result<File> {
-    // Before the file is opened: a pipe or a device may react to that.
+    // Checked before the file is opened, because a pipe or a device may react to being opened.
     match path.symlink_metadata() {
         Ok(data) => check(path, data.file_type())?,
         // A file about to be created needs no remedy.
@@ -134,6 +134,6 @@ mod tests {
         assert_eq!(read_own(&at("twin")).unwrap(), b"mine");
         let missing = open_own(&at("nothing")).unwrap_err();
         assert!(missing.to_string().ends_with("is missing; restore it from the original folder"));
-        assert!(!at("nothing").exists(), "nothing is made behind a link");
+        assert!(!at("nothing").exists(), "no file is created through a link");
     }
 }

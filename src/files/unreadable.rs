@@ -7,15 +7,15 @@ use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 /// The minimum number of bytes per stray NUL byte.
 const MIN_BYTES_PER_NUL: usize = 100;
 
-/// Describes a file that cannot be read as text at `byte`, and how to convert it. `head` are the first bytes of the
-/// file, `near` the bytes around the problem.
+/// Describes a file that cannot be read as text at `byte`, with the command that converts it. `head` holds the first
+/// bytes of the file, and `near` the bytes around the problem.
 pub(super) fn problem(path: &Path, byte: usize, head: &[u8], near: &[u8]) -> String {
     let names = Names::of(path);
-    let by_name = || named(head).map(|(what, remedy)| (what.to_string(), remedy(&names)));
-    let wide = || widest_text(head, &names).or_else(|| wide_text(head, &names));
-    let by_shape = || wide().or_else(|| ids(head, &names)).filter(|_| !is_separated(head));
-    let looks = by_contents(head, &names).or_else(by_name).or_else(by_shape);
-    match (looks, near.contains(&0)) {
+    let by_magic = || by_magic_number(head).map(|(what, remedy)| (what.to_string(), remedy(&names)));
+    let wide_text = || utf32_text(head, &names).or_else(|| utf16_text(head, &names));
+    let by_values = || wide_text().or_else(|| ids(head, &names)).filter(|_| !is_separated(head));
+    let recognised = by_contents(head, &names).or_else(by_magic).or_else(by_values);
+    match (recognised, near.contains(&0)) {
         (Some((what, remedy)), _) => format!("is not UTF-8 text; it looks like {what}; {remedy}"),
         (None, true) => with_nul(byte, head, near, &names),
         (None, false) => other_encoding(byte, near, &names),
@@ -41,7 +41,7 @@ impl Names {
         extensions.iter().any(|extension| own.eq_ignore_ascii_case(extension))
     }
 
-    /// Returns true if the name is that of a compressed tar archive.
+    /// Returns true for the name of a compressed tar archive.
     fn is_tar(&self) -> bool {
         let name = self.path.to_string_lossy().to_ascii_lowercase();
         name.ends_with(".tar.gz") || name.ends_with(".tgz")
@@ -55,7 +55,7 @@ impl Names {
         quoted(&other.unwrap_or_else(|| with(&format!("converted.{extension}"))))
     }
 
-    /// Returns the name with `.utf8` before its extension, which is kept.
+    /// Returns the name with `.utf8` inserted before its extension.
     fn utf8(&self) -> String {
         match self.path.extension().and_then(|extension| extension.to_str()) {
             Some(extension) => self.with(&format!("utf8.{extension}")),
@@ -63,7 +63,7 @@ impl Names {
         }
     }
 
-    /// Returns the name without its extension, or with the extension of a text if there was only one.
+    /// Returns the name without its last extension. A name with only one gets the extension of a text file instead.
     fn unpacked(&self) -> String {
         let inner = self.path.with_extension("");
         match self.path.extension().and_then(|extension| extension.to_str()) {
@@ -125,27 +125,28 @@ const FORMATS: [(&[u8], &str, Remedy); 22] = [
     (b"\x80\x03", "a Python pickle", |_| PICKLE.into()),
     (b"\x80\x04\x95", "a Python pickle", |_| PICKLE.into()),
     (b"\x80\x05\x95", "a Python pickle", |_| PICKLE.into()),
-    (b"\x89HDF\r\n", "HDF5", |_| "export its table as CSV first".into()),
+    (b"\x89HDF\r\n", "HDF5", |_| "export its data as CSV, and pass the CSV file".into()),
     (b"\xff\xfe\0\0", "UTF-32 (little endian)", |names| iconv("UTF-32LE", names)),
     (b"\0\0\xfe\xff", "UTF-32 (big endian)", |names| iconv("UTF-32BE", names)),
     (b"\xff\xfe", "UTF-16 (little endian)", |names| iconv("UTF-16LE", names)),
     (b"\xfe\xff", "UTF-16 (big endian)", |names| iconv("UTF-16BE", names)),
-    (b"GGUF", "GGUF (weights of llama.cpp)", |_| "pass a text instead".into()),
-    (b"SQLite format 3\0", "an SQLite database", |_| "export its text to a file".into()),
-    (b"\x89PNG", "a PNG image", |_| "pass a text instead".into()),
-    (b"\x7fELF", "a program", |_| "pass a text instead".into()),
+    (b"GGUF", "GGUF (weights of llama.cpp)", |_| "pass a text file instead".into()),
+    (b"SQLite format 3\0", "an SQLite database", |_| "export its text to a file, and pass that file".into()),
+    (b"\x89PNG", "a PNG image", |_| "pass a text file instead".into()),
+    (b"\x7fELF", "an ELF executable", |_| "pass a text file instead".into()),
 ];
 
 /// The remedy for files that only office programs read.
-const OFFICE: &str = "save its table as CSV, or its text as plain text, and pass that";
+const OFFICE: &str = "save its table as CSV or its text as plain text, and pass the new file";
 
 /// The remedy for pickled Python objects.
-const PICKLE: &str = "convert its data to CSV or plain text, for example with `pandas.read_pickle(FILE).to_csv(NEW, index=False)`";
+const PICKLE: &str = "convert its data to CSV or plain text, for example with \
+                      `pandas.read_pickle(FILE).to_csv(NEW, index=False)`";
 
 /// The offset of the magic number of a tar archive.
 const TAR_MAGIC: usize = 257;
 
-/// Recognises files by more than their first bytes: archives, arrays, files of llm.c.
+/// Recognises tar and office archives, NumPy arrays and files of llm.c, for which the first bytes do not suffice.
 fn by_contents(head: &[u8], names: &Names) -> Option<(String, String)> {
     let word = |at: usize| head.get(at..at + 4).map(|it| u32::from_le_bytes([it[0], it[1], it[2], it[3]]));
     if head.get(TAR_MAGIC..TAR_MAGIC + 5) == Some(b"ustar") {
@@ -187,12 +188,12 @@ fn array(head: &[u8], names: &Names) -> Option<(String, String)> {
         (Some('f' | 'c'), _) => {
             "floats are not tokens; quantise them, for example with numpy.digitize, and write a table".into()
         }
-        _ => "write its values as a table or a text".into(),
+        _ => "write its values as a table or a text file".into(),
     };
     Some(("a NumPy array".into(), remedy))
 }
 
-fn named(head: &[u8]) -> Option<(&'static str, Remedy)> {
+fn by_magic_number(head: &[u8]) -> Option<(&'static str, Remedy)> {
     let format = FORMATS.iter().find(|(magic, ..)| head.starts_with(magic));
     format.map(|&(_, what, remedy)| (what, remedy))
 }
@@ -221,10 +222,9 @@ fn iconv(encoding: &str, names: &Names) -> String {
 
 /// Recognises text with four bytes per character and no byte order mark: most characters are letters and spaces. Token
 /// ids read this way yield many control characters and rare symbols.
-fn widest_text(head: &[u8], names: &Names) -> Option<(String, String)> {
+fn utf32_text(head: &[u8], names: &Names) -> Option<(String, String)> {
     let is_text = |unit: fn([u8; 4]) -> u32| {
-        let units =
-            head.chunks_exact(4).map(|unit_of| unit([unit_of[0], unit_of[1], unit_of[2], unit_of[3]]));
+        let units = head.chunks_exact(4).map(|bytes| unit([bytes[0], bytes[1], bytes[2], bytes[3]]));
         let Some(text) = units.map(char::from_u32).collect::<Option<String>>() else { return false };
         let count = |is: fn(&char) -> bool| text.chars().filter(is).count();
         let all = text.chars().count();
@@ -265,8 +265,8 @@ fn is_separated(head: &[u8]) -> bool {
 }
 
 /// Recognises text with two bytes per character and no byte order mark: valid characters without controls, some of them
-/// spaces, line breaks or Latin letters. In the wrong byte order there are fewer of those.
-fn wide_text(head: &[u8], names: &Names) -> Option<(String, String)> {
+/// spaces, line breaks or Latin letters. The wrong byte order yields fewer of these.
+fn utf16_text(head: &[u8], names: &Names) -> Option<(String, String)> {
     let common = |unit: fn([u8; 2]) -> u16| {
         let units = head.chunks_exact(2).map(|pair| unit([pair[0], pair[1]])).collect::<Vec<_>>();
         // The last surrogate pair may be cut.
@@ -345,7 +345,9 @@ fn with_nul(byte: usize, head: &[u8], near: &[u8], names: &Names) -> String {
             names.file,
             names.utf8()
         ),
-        false => format!("is not text: it contains NUL bytes, the first at byte {byte}; pass a UTF-8 text"),
+        false => {
+            format!("is not text: it contains NUL bytes, the first at byte {byte}; pass a UTF-8 text file")
+        }
     }
 }
 

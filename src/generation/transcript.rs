@@ -42,9 +42,9 @@ pub(super) struct Transcript<'a> {
     pub(super) text: String,
     /// The end of each token in the text, in bytes.
     ends: Vec<usize>,
-    /// The last settled tokens, or the last prompt tokens, with which later tokens are decoded.
-    before: Vec<u32>,
-    /// The number of settled tokens and bytes, which excludes an incomplete character at the end.
+    /// The last settled tokens, or the last prompt tokens, together with which new tokens are decoded.
+    decode_context: Vec<u32>,
+    /// The number of settled tokens and bytes: those before an incomplete character at the end.
     settled: (usize, usize),
     /// The number of bytes of the text that were already returned.
     shown: usize,
@@ -62,9 +62,9 @@ impl<'a> Transcript<'a> {
             }
         };
         // The text after a special token does not start with a space either.
-        let before = last.iter().copied().filter(|&token| !vocabulary.is_special(token)).collect();
+        let decode_context = last.iter().copied().filter(|&token| !vocabulary.is_special(token)).collect();
         let (tokens, text, ends, hidden) = (Vec::new(), String::new(), Vec::new(), Vec::new());
-        Self { vocabulary, stops, tokens, text, ends, before, settled: (0, 0), shown: 0, hidden }
+        Self { vocabulary, stops, tokens, text, ends, decode_context, settled: (0, 0), shown: 0, hidden }
     }
 
     /// Appends a token. Returns true if it completes a stop string, which is removed with all text after it.
@@ -72,9 +72,9 @@ impl<'a> Transcript<'a> {
         self.tokens.push(token);
         let (first, settled) = self.settled;
         let new = &self.tokens[first..];
-        let all = self.vocabulary.decode(&[&self.before, new].concat());
+        let all = self.vocabulary.decode(&[&self.decode_context, new].concat());
         self.text.truncate(settled);
-        match all.strip_prefix(&self.vocabulary.decode(&self.before)) {
+        match all.strip_prefix(&self.vocabulary.decode(&self.decode_context)) {
             Some(text) => self.text.push_str(text),
             // A prompt may end within a character.
             None => self.text.push_str(&self.vocabulary.decode(new)),
@@ -84,7 +84,7 @@ impl<'a> Transcript<'a> {
             let (end, name) = (self.text.len(), self.vocabulary.decode(&[token]));
             self.hidden.extend(self.text.ends_with(&name).then(|| end - name.len()..end));
         }
-        if let Some(end) = self.stop(settled) {
+        if let Some(end) = self.find_stop(settled) {
             // A token is kept if any of its text is kept.
             while !self.tokens.is_empty() && self.end_of(self.tokens.len() - 1) >= end {
                 self.tokens.pop();
@@ -93,14 +93,14 @@ impl<'a> Transcript<'a> {
             return true;
         }
         if !self.text.ends_with(char::REPLACEMENT_CHARACTER) {
-            self.before = new.to_vec();
+            self.decode_context = new.to_vec();
             self.settled = (self.tokens.len(), self.text.len());
         }
         false
     }
 
     /// Returns the start of the first stop string among those that end after the `settled` bytes.
-    fn stop(&self, settled: usize) -> Option<usize> {
+    fn find_stop(&self, settled: usize) -> Option<usize> {
         match self.stops {
             Stops::Texts(stops) => {
                 let found = stops.iter().filter_map(|stop| {

@@ -146,8 +146,8 @@ struct BatchRow<'a> {
     continuation: Continuation,
 }
 
-/// Continues a prompt. `on_text` receives the index of a sample and its new text without special tokens. An error from
-/// it stops the generation.
+/// Continues a prompt. `on_text` receives the index of a sample and its new text without special tokens. If it returns
+/// an error, the generation stops with this error.
 ///
 /// # Errors
 /// Returns [`Error::Input`] if the options or the prompt are invalid, or if the logits are not finite. Returns
@@ -214,10 +214,10 @@ impl BatchRow<'_> {
     }
 
     /// Appends the next token. `indices`, the sample index and the step, seed the draw. A finished row appends an
-    /// arbitrary token to keep the length of the other rows.
+    /// arbitrary token, so that all rows have the same length.
     fn step(&mut self, all_logits: &[f32], vocabulary: &Vocabulary, options: &Options, indices: [usize; 2]) {
-        // The output matrix may be padded to more rows than there are tokens. These ids are never generated, but keep
-        // their share of the probability, as in the loss.
+        // The output matrix may be padded to more rows than there are tokens. The padded ids are never generated, but
+        // keep their share of the probability, as in the loss.
         let logits = &all_logits[..vocabulary.size().min(all_logits.len())];
         if self.is_over() {
             self.all.push(argmax(logits));

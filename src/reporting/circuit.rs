@@ -42,12 +42,12 @@ fn lens(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
     let tuned_note =
         if found.tuned_lens.is_some() { ", directly and through a trained affine map" } else { "" };
     let note = format!(
-        "probability of each target when the final norm and head read the residual stream after each \
-         layer{tuned_note}; first of {}, next to the mean loss over all",
+        "probability of each target when the final norm and unembedding read the residual stream after each \
+         layer{tuned_note}; first of {}, with mean losses over all",
         counted(found.sequences, "sequence")
     );
     let scale = ("probability", Interval { start: 0.0, end: 1.0 });
-    let lens = TokenMatrix { rows, tokens, of: "target", color };
+    let lens = TokenMatrix { rows, tokens, role: "target", color };
     lens.picture("logit_lens", &format!("{run}: logit lens"), &note, scale)
 }
 
@@ -60,7 +60,7 @@ fn attribution(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
     let note = "contribution of each component to the logit of the target, minus the mean over the vocabulary; next to \
                 its name, the mean over all sequences";
     let scale = ("logit", Interval { start: -largest, end: largest });
-    let attribution = TokenMatrix { rows, tokens, of: "input", color: diverging };
+    let attribution = TokenMatrix { rows, tokens, role: "input", color: diverging };
     attribution.picture("attribution", &format!("{run}: logit attribution"), note, scale)
 }
 

@@ -44,7 +44,8 @@ pub(super) fn gradient_curve(rows: &[Row], limit: f64, summary: &Summary) -> Gra
     }
 }
 
-/// Draws the loss of a run by sequence length for both protocols, above the floor if it is known.
+/// Draws the loss of a run by sequence length for both protocols, above the floor if the floor is known. `trained` is
+/// the trained length.
 pub fn lengths_picture(run: &str, losses: &[AtLength], trained: usize) -> Picture {
     let is_above_floor = losses.iter().all(|at| at.gap.is_some());
     let curves = [(Protocol::Windows, "non-overlapping windows"), (Protocol::Sliding, "sliding windows")];
@@ -53,8 +54,8 @@ pub fn lengths_picture(run: &str, losses: &[AtLength], trained: usize) -> Pictur
         (name.to_string(), of_protocol.map(|at| (at.length, at.gap.unwrap_or(at.loss))).collect())
     });
     let panel = LengthPanel { name: String::new(), trained, curves: curves.into() };
-    let note = "non-overlapping windows: every target counts; sliding windows: only the last eighth of each window, \
-                which has most of the length as context";
+    let note = "non-overlapping windows: every target counts; sliding windows: only the last eighth of each window \
+                counts, with at least 7/8 of the length as context";
     lengths::picture("lengths", &format!("{run}: loss by length"), note, &[panel], is_above_floor)
 }
 
@@ -62,8 +63,8 @@ pub fn lengths_picture(run: &str, losses: &[AtLength], trained: usize) -> Pictur
 pub fn scaling_picture(name: &str, scaled: &[Prediction], note: &str) -> Picture {
     let efficiency = |scaled: &Prediction| Efficiency {
         workers: scaled.workers,
-        growing: scaled.growing.efficiency,
-        shared: scaled.shared.map(|shared| shared.efficiency),
+        weak_scaling: scaled.growing.efficiency,
+        strong_scaling: scaled.shared.map(|shared| shared.efficiency),
     };
     scaling::picture(name, &scaled.iter().map(efficiency).collect::<Vec<_>>(), note)
 }

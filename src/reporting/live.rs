@@ -18,16 +18,17 @@ use crate::weights::native::{self, Description};
 const MAX_F32_PARAMETERS: usize = 1_000_000;
 /// The maximum number of parameters stored in half precision; larger models would make the page too large.
 const MAX_PARAMETERS: usize = 6_000_000;
-/// The maximum number of start sequences, and of their tokens in total.
+/// The maximum number of start sequences.
 pub const MAX_STARTS: usize = 300;
+/// The maximum total number of tokens of the start sequences.
 const MAX_START_TOKENS: usize = 30_000;
-/// The maximum input length in the page for models with a shorter context.
+/// The maximum input length on the page for models with a shorter context.
 const MAX_INPUT_LENGTH: usize = 512;
 
 /// Returns the model from a weights file, with start sequences, or the reason why it does not fit into a page.
 ///
 /// # Errors
-/// If the weights cannot be read.
+/// Returns an error if the weights cannot be read.
 pub fn live_model(
     weights: &WeightsFile,
     vocabulary: &Vocabulary,
@@ -100,8 +101,7 @@ fn draws(largest: usize, sizes: Sizes) -> Value {
 }
 
 /// Returns a vocabulary in the format of the page: the name of each token and, for GPT-2's byte-pair encoding, the
-/// merges.
-/// For other tokenizers, the page takes token ids.
+/// merges. For other tokenizers, the page accepts token ids.
 fn tokenizer(vocabulary: &Vocabulary) -> Value {
     let ids = 0..vocabulary.size() as u32;
     let names: Vec<_> = ids.clone().map(|id| vocabulary.token(id)).collect();
@@ -112,13 +112,13 @@ fn tokenizer(vocabulary: &Vocabulary) -> Value {
         let pieces = characters.or_else(|| stored.get("symbols").cloned());
         return json!({"kind": stored["kind"], "tokens": names, "pieces": pieces});
     };
-    let (model, before) = (&tokenizer["model"], &tokenizer["pre_tokenizer"]);
-    let is_read = model["type"] == "BPE"
-        && before["type"] == "ByteLevel"
-        && before["add_prefix_space"] == false
-        && before["use_regex"] != false
+    let (model, pre_tokenizer) = (&tokenizer["model"], &tokenizer["pre_tokenizer"]);
+    let is_supported = model["type"] == "BPE"
+        && pre_tokenizer["type"] == "ByteLevel"
+        && pre_tokenizer["add_prefix_space"] == false
+        && pre_tokenizer["use_regex"] != false
         && tokenizer["normalizer"].is_null();
-    if !is_read {
+    if !is_supported {
         return json!({"kind": "ids", "tokens": names});
     }
     let mut pieces = vec![Value::Null; names.len()];
@@ -141,7 +141,7 @@ fn merge(merge: &Value) -> Value {
     }
 }
 
-/// Returns as many start sequences as fit.
+/// Returns the first start sequences, up to the maximum number of sequences and tokens.
 fn start_sequences(samples: &[Sample]) -> Vec<Value> {
     let mut tokens = 0;
     let fits = samples.iter().take(MAX_STARTS).take_while(|sample| {
@@ -188,6 +188,6 @@ mod tests {
             let problem = live(d_model, vec![1.0, number]).unwrap_err();
             assert!(problem.contains("its weights are not finite"), "{number}: {problem}");
         }
-        assert!(live(8, vec![1e5]).is_ok(), "single precision holds it");
+        assert!(live(8, vec![1e5]).is_ok(), "1e5 is finite in single precision");
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! | file | from |
 //! |---|---|
-//! | `run_data`, `look`, `page` | a run folder and its weights |
+//! | `run_data`, `sample_views`, `page` | a run folder and its weights |
 //! | `curves` | the rows of a run; its losses at several lengths; a prediction for more workers |
 //! | `reading`, `scores` | a sequence with the attention and predictions of a model; the scores of heads |
 //! | `live` | the weights and the vocabulary of a model, which its page runs |
@@ -42,7 +42,7 @@ pub use study::{draw_study, rate_finder};
 /// Saves pictures into a folder, which is created if it does not exist, and returns their paths.
 ///
 /// # Errors
-/// If the pictures cannot be written.
+/// Returns an error if the pictures cannot be written.
 pub fn save_all(pictures: &[Picture], folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
     create(folder)?;
     let save = |picture: &Picture| {

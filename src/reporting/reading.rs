@@ -1,7 +1,7 @@
 //! Sequences with the attention and the predictions of a model, as text.
 
 use causal_attention_report::reading::{Reading, Target, TargetRole, TokenProbability};
-use causal_attention_report::{Outcome, Step};
+use causal_attention_report::{ComparedToken, Outcome};
 
 use crate::analysis::{FreeRunning, Sample, Snapshot, Snapshots, View};
 use crate::data::{Role, Vocabulary};
@@ -62,7 +62,7 @@ pub(super) fn snapshot_frames(
         });
         let named =
             |&(id, probability)| vec![TokenProbability { id, token: vocabulary.token(id), probability }];
-        let seen = Reading {
+        let frame = Reading {
             sequence: format!("{} after {}", reading.sequence, counted(*step, "step")),
             source: reading.source.clone(),
             inputs: reading.inputs[..truth.len()].to_vec(),
@@ -70,21 +70,21 @@ pub(super) fn snapshot_frames(
             most_likely: most_likely.iter().map(named).collect(),
             maps,
         };
-        Some((*step, seen))
+        Some((*step, frame))
     };
     snapshots.all.iter().filter_map(frame).collect()
 }
 
-/// Returns a continuation with its prompt, compared with the true one token by token.
-pub(super) fn continuation(free: &FreeRunning, vocabulary: &Vocabulary) -> Vec<Step> {
+/// Returns a prompt and its continuation, compared token by token with the true one.
+pub(super) fn continuation(free: &FreeRunning, vocabulary: &Vocabulary) -> Vec<ComparedToken> {
     let FreeRunning { prompt, generated, truth } = free;
     let text = |&token: &u32| vocabulary.token(token);
-    let given = prompt.iter().map(|token| Step {
+    let given = prompt.iter().map(|token| ComparedToken {
         truth: Some(text(token)),
         predicted: None,
         outcome: Outcome::Unknown,
     });
-    let continued = generated.iter().enumerate().map(|(i, token)| Step {
+    let continued = generated.iter().enumerate().map(|(i, token)| ComparedToken {
         truth: truth.get(i).map(text),
         predicted: Some(text(token)),
         outcome: match truth.get(i) {

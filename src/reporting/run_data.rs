@@ -41,11 +41,11 @@ pub struct RunData {
 }
 
 impl RunData {
-    /// Reads the run in `folder`, and runs its best weights on `device`, on as many of its sequences as fit into memory
-    /// and at least on the first.
+    /// Reads the run in `folder` and runs its best weights on `device`, on the first sequences of the run that fit into
+    /// memory, at least one.
     ///
     /// # Errors
-    /// If the folder lacks a required file or contains an invalid one, or if the device fails.
+    /// Returns an error if the folder lacks a required file or contains an invalid one, or if the device fails.
     pub fn read(folder: &RunFolder, device: &Device) -> Result<Self> {
         let config = Config::load_own(&folder.config())?;
         let vocabulary = Vocabulary::read(folder.vocabulary())?;
@@ -59,19 +59,20 @@ impl RunData {
         if samples.is_empty() {
             return Err(Error::file(folder.samples(), "contains no samples"));
         }
-        let longest = Sample::longest(config.model.layers * config.model.heads);
+        let max_length = Sample::max_length(config.model.layers * config.model.heads);
         let rows = read_metrics(&folder.metrics())?;
         let summary = Summary::read(folder)?;
-        // Set unless these are the best weights of a run that has not diverged.
+        // `None` for the best weights of a run that has not diverged.
         let weights = folder.describe_weights(&summary, &config);
-        let by = weights.as_ref().map_or_else(String::new, |weights| format!(", with {weights}"));
+        let weights_note = weights.as_ref().map_or_else(String::new, |weights| format!(", with {weights}"));
         let name = |(index, sample): (usize, &Sample)| {
-            let cut = if sample.inputs.len() > longest { " (truncated)" } else { "" };
-            format!("validation sequence {index}{cut}{by}")
+            let truncated = if sample.inputs.len() > max_length { " (truncated)" } else { "" };
+            format!("validation sequence {index}{truncated}{weights_note}")
         };
         let names: Vec<String> = samples.iter().enumerate().map(name).collect();
-        let first_tokens = samples.iter().any(|sample| sample.inputs.len() > longest).then_some(longest);
-        let samples: Vec<Sample> = samples.into_iter().map(|sample| sample.beginning(longest)).collect();
+        let is_truncated = samples.iter().any(|sample| sample.inputs.len() > max_length);
+        let first_tokens = is_truncated.then_some(max_length);
+        let samples: Vec<Sample> = samples.into_iter().map(|sample| sample.truncated(max_length)).collect();
         let shown = config.analysis.sample.min(samples.len() - 1);
         let job = SampleViews { folder, samples: &samples, shown, vocabulary: &vocabulary };
         let (views, free_running) = backend::run(device, job)?;
@@ -95,7 +96,7 @@ impl RunData {
             history: scores::history(&HeadHistory::open(&folder.head_scores(), usize::MAX)?.all),
             ..page(folder.name(), (readings, shown), &analysis.heads, config.analysis.head, &config)
         };
-        page.heads.measured_on = measured_on(&analysis) + &by;
+        page.heads.measured_on = measured_on(&analysis) + &weights_note;
         let starts = starts(folder, &config, &vocabulary)?;
         page.model = Some(live_model(&folder.weights()?, &vocabulary, &starts)?);
         Ok(Self { page, config, vocabulary, rows, summary, free_running, analysis, circuit })
@@ -104,7 +105,7 @@ impl RunData {
     /// Adds an explanation to the page, draws it into `folder`, and returns the paths of the pictures.
     ///
     /// # Errors
-    /// If the pictures cannot be written.
+    /// Returns an error if the pictures cannot be written.
     pub fn add_circuit(&mut self, found: Explanation, folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
         let pictures = circuit::pictures(&self.page.run, &found, &self.vocabulary);
         self.page.circuit = Some(page::circuit(&found));
@@ -115,7 +116,7 @@ impl RunData {
     /// Draws every picture for which there is data into `folder`, and returns their paths.
     ///
     /// # Errors
-    /// If the pictures cannot be written.
+    /// Returns an error if the pictures cannot be written.
     pub fn draw(&self, folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
         let Page { run, loss, readings, sample, history, .. } = &self.page;
         let Analysis { loss_by_position, floor_by_position, .. } = &self.analysis;
@@ -146,7 +147,8 @@ fn scored(views: &[View], samples: &[Sample]) -> Analysis {
     Analysis { heads: tallies.scores(), sequences, ablation_sequences, ..Analysis::default() }
 }
 
-/// Returns the sequences that the page offers as inputs: newly drawn ones for a task, the saved samples for a file.
+/// Returns the sequences that the page offers as inputs: newly generated ones for a task, the stored samples for a
+/// file.
 fn starts(folder: &RunFolder, config: &Config, vocabulary: &Vocabulary) -> Result<Vec<Sample>> {
     match config.data.source() {
         Source::Sequences => {
@@ -161,11 +163,11 @@ fn starts(folder: &RunFolder, config: &Config, vocabulary: &Vocabulary) -> Resul
 
 /// Returns the data on which the scores of a run were measured, such as "128 validation sequences".
 fn measured_on(Analysis { sequences, ablation_sequences, first_tokens, .. }: &Analysis) -> String {
-    let of =
-        first_tokens.map_or_else(String::new, |most| format!("the first {} of ", counted(most, "token")));
+    let prefix =
+        first_tokens.map_or_else(String::new, |count| format!("the first {} of ", counted(count, "token")));
     let is_all = ablation_sequences == sequences;
     let ablation = if is_all { String::new() } else { format!(", ablation on {ablation_sequences}") };
-    format!("{of}{}{ablation}", counted(*sequences, "validation sequence"))
+    format!("{prefix}{}{ablation}", counted(*sequences, "validation sequence"))
 }
 
 #[cfg(test)]

@@ -55,11 +55,11 @@ pub(super) fn heads(
 
 /// Returns the note on a head, such as "induction 0.93".
 fn note(scores: &HeadScores) -> String {
-    let said = [Score::Ablation, Score::Induction].into_iter().filter_map(|score| {
+    let notes = [Score::Ablation, Score::Induction].into_iter().filter_map(|score| {
         let value = scores[score].filter(|value| value.is_finite())?;
         Some(format!("{} {}", score.about().name, score.text(value)))
     });
-    said.collect::<Vec<_>>().join(", ")
+    notes.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! their gradients. It exchanges the sum with the other workers (all-reduce) and updates its weights:
 //!
 //! `T(N) = k / a shards(a) + (k - 1) addition + copies + exchange(N) + update`, with `k` shards per worker in
-//! groups of `a`.
+//! groups of `a`, and `shards(a)` the time of a group.
 //!
 //! The all-reduce is recursive halving and doubling (see `workers`): in log2 N rounds, a worker swaps a half of the
 //! gradients, then a quarter and so on, with another worker and adds the part that it receives. The sums travel back in
@@ -65,8 +65,8 @@ pub struct ScaledStep {
     pub efficiency: f64,
 }
 
-/// Returns the numbers of shards into which up to `max_workers` divide a step: the number of the config, or else one
-/// shard per worker.
+/// Returns the possible numbers of shards of a step on up to `max_workers` workers: the configured number, or one shard
+/// per worker.
 pub fn shard_counts(shards: Option<usize>, batch_size: usize, max_workers: usize) -> Vec<usize> {
     let is_possible = |count: &usize| *count <= max_workers && batch_size.is_multiple_of(*count);
     let one_per_worker = || (0..).map(|power| 1 << power).take_while(is_possible);
@@ -123,11 +123,11 @@ pub fn predict(
     link: LinkSpeed,
     workers: impl IntoIterator<Item = usize>,
 ) -> Vec<Prediction> {
-    // A single worker, or a worker with a batch of its own, computes all shards of the config.
-    let whole = shards.unwrap_or(1);
-    let alone = compute_seconds(parts, whole, whole);
+    // A single worker computes all shards of the config, and so does each worker with its own batch.
+    let all_shards = shards.unwrap_or(1);
+    let alone = compute_seconds(parts, all_shards, all_shards);
     let others = workers.into_iter().filter(|&count| count > 1);
-    let of = |workers: usize| {
+    let prediction = |workers: usize| {
         let exchange = exchange(parts, link, workers);
         let communication = if workers == 1 { 0.0 } else { parts.copies + exchange };
         let count = shards.unwrap_or(workers);
@@ -139,7 +139,7 @@ pub fn predict(
         let seconds = alone + communication;
         Prediction { workers, exchange, shared, growing: ScaledStep { seconds, efficiency: alone / seconds } }
     };
-    std::iter::once(1).chain(others).map(of).collect()
+    std::iter::once(1).chain(others).map(prediction).collect()
 }
 
 /// Returns the seconds that a worker needs to compute `own` of `count` shards and to update its weights.
@@ -225,9 +225,9 @@ mod tests {
         assert!(scaled.iter().all(|scaled| scaled.growing.seconds == 2.25));
     }
 
-    /// Returns a step of one shard and of two, with the seconds of each.
-    fn timed(whole: f64, half: f64) -> StepParts {
-        parts(&[(1, whole), (2, half)], 0.0, 0.0)
+    /// Returns the parts of a step of one shard or of two, with the seconds per shard.
+    fn timed(of_one: f64, of_two: f64) -> StepParts {
+        parts(&[(1, of_one), (2, of_two)], 0.0, 0.0)
     }
 
     #[test]
@@ -241,12 +241,12 @@ mod tests {
         let parts = time_consistently(|| Ok(timed(2.0, 0.5)), predicted).unwrap();
         assert!(highest_efficiency(&predicted(&parts)) > MAX_NOISE_EFFICIENCY);
 
-        let mut whole = 2.0;
-        let wild = || {
-            whole *= 2.0;
-            Ok(timed(whole, 0.5))
+        let mut seconds = 2.0;
+        let erratic = || {
+            seconds *= 2.0;
+            Ok(timed(seconds, 0.5))
         };
-        let error = time_consistently(wild, predicted).unwrap_err();
+        let error = time_consistently(erratic, predicted).unwrap_err();
         assert!(error.to_string().contains("stop them and try again"), "{error}");
         assert_eq!(error.exit_code(), 1);
     }

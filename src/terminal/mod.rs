@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `output` | the only place that writes to standard output and standard error |
+//! | `output` | the only module that writes to standard output and standard error |
 //! | `progress` | progress bars and lines |
 
 mod output;

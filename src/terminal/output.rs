@@ -1,11 +1,11 @@
-//! The only key that writes to standard output and standard error.
+//! The only module that writes to standard output and standard error.
 //!
 //! Text for people is escaped here: a quoted name, token or file may contain sequences that move the cursor, recolour
 //! the terminal or change the text direction. JSON keeps its content exactly, in its own escape syntax. Generated text
 //! is escaped only on a terminal, so a file or a pipe receives it exactly. Quoted text may also have any length, so
 //! lines on standard error are bounded.
 //!
-//! If standard output is closed by its reader, a command ends at once and silently; if it cannot be written, the
+//! If standard output is closed by its reader, a command ends immediately and silently; if it cannot be written, the
 //! command ends with exit code 1. A command that trains calls [`continue_without_output`] first, because its result is
 //! a folder. It continues, and [`check_written`] reports at the end if anything could not be written.
 
@@ -80,7 +80,7 @@ pub fn is_silent() -> bool {
     is_mute() || is_quiet()
 }
 
-/// Suppresses all output: one of several workers prints for all.
+/// Suppresses all output, on the workers that leave printing to the first one.
 pub fn mute() {
     IS_MUTE.store(true, Ordering::Relaxed);
 }
@@ -126,18 +126,20 @@ pub fn show_log() {
     }
 }
 
-/// Writes an error to standard error; as JSON if the program was asked for JSON.
+/// Writes an error to standard error, as JSON if the program was called with `--json`.
 pub fn warn_error(message: &str) {
     if !is_mute() {
         let _ = writeln!(io::stderr(), "{}", error_line(message));
     }
 }
 
-/// Returns the line of an error on standard error; JSON if the program was asked for it.
+/// Returns the line of an error on standard error, as JSON if the program was called with `--json`.
 pub fn error_line(message: &str) -> String {
     match std::env::args_os().any(|argument| argument == "--json") {
         true => json_line(message),
-        false => bounded(&format!("error: {message}"), MAX_LINE_BYTES, |character| shown(character, &[])),
+        false => bounded(&format!("error: {message}"), MAX_LINE_BYTES, |character| {
+            escape_character(character, &[])
+        }),
     }
 }
 
@@ -147,37 +149,41 @@ pub fn warn(line: &str) {
     if is_mute() || is_quiet() && line.starts_with("notice: ") {
         return;
     }
-    let _ = writeln!(io::stderr(), "{}", bounded(line, MAX_LINE_BYTES, |character| shown(character, &[])));
+    let _ = writeln!(
+        io::stderr(),
+        "{}",
+        bounded(line, MAX_LINE_BYTES, |character| escape_character(character, &[]))
+    );
 }
 
 /// Returns an error for programs as one line of JSON, at most 500 bytes long.
 fn json_line(error: &str) -> String {
-    let written = |character: char| {
+    let escaped = |character: char| {
         let json = serde_json::to_string(&character).expect("a character is a plain value");
         escape_json(json[1..json.len() - 1].to_string())
     };
     let [before, after] = ["{\"error\":\"", "\"}"];
-    format!("{before}{}{after}", bounded(error, MAX_LINE_BYTES - before.len() - after.len(), written))
+    format!("{before}{}{after}", bounded(error, MAX_LINE_BYTES - before.len() - after.len(), escaped))
 }
 
-/// Converts a text character by character with `written`, and limits it to `longest` bytes. A longer text loses its
+/// Converts a text character by character with `escaped`, and limits it to `max_bytes` bytes. A longer text loses its
 /// middle, because a message begins with the location and ends with the remedy.
-fn bounded(text: &str, longest: usize, written: impl Fn(char) -> String) -> String {
-    let pieces = text.chars().map(written).collect::<Vec<_>>();
-    if pieces.iter().map(String::len).sum::<usize>() <= longest {
+fn bounded(text: &str, max_bytes: usize, escaped: impl Fn(char) -> String) -> String {
+    let pieces = text.chars().map(escaped).collect::<Vec<_>>();
+    if pieces.iter().map(String::len).sum::<usize>() <= max_bytes {
         return pieces.concat();
     }
-    let within = |max_bytes: usize, pieces: &mut dyn Iterator<Item = &String>| {
+    let fitting = |limit: usize, pieces: &mut dyn Iterator<Item = &String>| {
         let mut bytes = 0;
         let fits = |piece: &&String| {
             bytes += piece.len();
-            bytes <= max_bytes
+            bytes <= limit
         };
         pieces.take_while(fits).count()
     };
-    let rest = longest - "…".len();
-    let begin = within(rest - rest / 3, &mut pieces.iter());
-    let end = pieces.len() - within(rest / 3, &mut pieces.iter().rev());
+    let rest = max_bytes - "…".len();
+    let begin = fitting(rest - rest / 3, &mut pieces.iter());
+    let end = pieces.len() - fitting(rest / 3, &mut pieces.iter().rev());
     format!("{}…{}", pieces[..begin].concat(), pieces[end..].concat())
 }
 
@@ -219,8 +225,8 @@ fn write_json(json: serde_json::Result<String>) {
     write_out(&format!("{}\n", escape_json(json)));
 }
 
-/// Escapes control characters in JSON numerically, which keeps their meaning: serde escapes only the first thirty-two
-/// characters.
+/// Escapes control characters in JSON numerically, which keeps their meaning. Serde escapes only the characters below
+/// U+0020.
 pub fn escape_json(json: String) -> String {
     let is_raw = |character: char| character != '\n' && is_terminal_control(character);
     // Avoids a copy of large data, which is mostly numbers.
@@ -245,12 +251,12 @@ pub fn continue_without_output() {
 /// Returns an error if standard output could not be written, for example on a full disk.
 pub fn check_written() -> Result<()> {
     match FAILURE.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        Some(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritten(&error)),
+        Some(error) if error.kind() != ErrorKind::BrokenPipe => Err(write_error(&error)),
         _ => Ok(()),
     }
 }
 
-fn unwritten(error: &io::Error) -> Error {
+fn write_error(error: &io::Error) -> Error {
     Error::Failed(format!("cannot write to standard output: {error}"))
 }
 
@@ -266,17 +272,17 @@ fn write_out(text: &str) {
     if error.kind() == ErrorKind::BrokenPipe {
         std::process::exit(CLOSED_PIPE);
     }
-    let error = unwritten(&error);
+    let error = write_error(&error);
     warn(&format!("error: {error}"));
     std::process::exit(error.exit_code().into());
 }
 
 /// Escapes control characters in a text as `\n`, `\u{1b}` and so on, except those in `kept`.
 fn escape(text: &str, kept: &[char]) -> String {
-    text.chars().map(|character| shown(character, kept)).collect()
+    text.chars().map(|character| escape_character(character, kept)).collect()
 }
 
-fn shown(character: char, kept: &[char]) -> String {
+fn escape_character(character: char, kept: &[char]) -> String {
     match is_terminal_control(character) && !kept.contains(&character) {
         true => character.escape_default().to_string(),
         false => character.to_string(),
@@ -289,7 +295,7 @@ pub fn is_terminal_control(character: char) -> bool {
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Prints a table: `l` or `r` per column for its alignment, the names of the columns, and the rows.
+/// Prints a table. `sides` has an `l` or `r` per column for its alignment.
 pub fn table(sides: &str, names: &[&str], rows: &[impl AsRef<[String]>]) {
     let names: Vec<_> = names.iter().map(ToString::to_string).collect();
     let rows = || std::iter::once(&names[..]).chain(rows.iter().map(AsRef::as_ref));
@@ -344,8 +350,11 @@ mod tests {
     fn long_lines_are_elided_in_the_middle() {
         let line = |quoted: &str, count| format!("key: `{}` is wrong: remedy", quoted.repeat(count));
         for (quoted, escaped) in [("x", "x"), ("é", "é"), ("\u{1b}", "\\u{1b}"), ("🙂\n", "🙂\\n")] {
-            assert_eq!(bounded(&line(quoted, 9), MAX_LINE_BYTES, |c| shown(c, &[])), line(escaped, 9));
-            let cut = bounded(&line(quoted, 1_000), MAX_LINE_BYTES, |c| shown(c, &[]));
+            assert_eq!(
+                bounded(&line(quoted, 9), MAX_LINE_BYTES, |c| escape_character(c, &[])),
+                line(escaped, 9)
+            );
+            let cut = bounded(&line(quoted, 1_000), MAX_LINE_BYTES, |c| escape_character(c, &[]));
             assert!((MAX_LINE_BYTES - 16..=MAX_LINE_BYTES).contains(&cut.len()), "{}", cut.len());
             let [begin, end] = cut.split('…').collect::<Vec<_>>()[..] else { panic!("{cut}") };
             assert!(begin.starts_with("key: `") && end.ends_with("` is wrong: remedy"), "{cut}");

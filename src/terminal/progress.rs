@@ -15,11 +15,11 @@ use crate::numbers::{clock, floor_gap, thousands};
 /// The ways to show progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ProgressKind {
-    /// A bar that moves.
+    /// A progress bar.
     Bar,
     /// A line at each validation.
     Plain,
-    /// Nothing.
+    /// No progress.
     None,
 }
 
@@ -63,20 +63,20 @@ pub fn bar(kind: ProgressKind, total: usize, template: &str) -> ProgressBar {
     bar.with_style(style.progress_chars("━╸─"))
 }
 
-/// The progress of a command that works in pieces: a bar, or occasional lines on standard error, because its result
-/// goes to standard output.
+/// The progress of a command that does its work in units, such as batches: a bar, or occasional lines on standard
+/// error, because the result goes to standard output.
 #[derive(Debug)]
 pub struct PieceProgress {
     kind: ProgressKind,
     bar: ProgressBar,
     unit: &'static str,
-    /// The time at which the next line is due.
+    /// The elapsed time at which the next line is due.
     due: Cell<Duration>,
 }
 
 impl PieceProgress {
-    /// Creates progress over `total` units, such as "batches". With JSON output no lines are shown, because its errors
-    /// use standard error too.
+    /// Starts the progress over `total` units, such as "batches". With JSON output no lines are printed, because its
+    /// errors use standard error too.
     pub fn new(json: bool, total: usize, unit: &'static str) -> Self {
         let kind = match ProgressKind::automatic() {
             ProgressKind::Plain if json => ProgressKind::None,
@@ -85,7 +85,7 @@ impl PieceProgress {
         Self::of(kind, total, unit)
     }
 
-    /// Creates progress of this kind over `total` units.
+    /// Starts progress of this kind over `total` units.
     pub fn of(kind: ProgressKind, total: usize, unit: &'static str) -> Self {
         let bar = bar(kind, total, &format!("{{wide_bar:.cyan/dim}} {{human_pos}}/{{human_len}} {unit}"));
         Self { kind, bar, unit, due: Cell::new(Duration::from_secs(1)) }
@@ -111,8 +111,8 @@ impl Drop for PieceProgress {
     }
 }
 
-/// Shows that work of unknown size is running: a line with the elapsed time on a terminal; in a log, a line after two
-/// seconds and then one every half minute.
+/// The progress of work of unknown size: a line with the elapsed time on a terminal; in a log, a line after two
+/// seconds and then every half minute.
 #[derive(Debug)]
 pub struct Waiting {
     bar: ProgressBar,
@@ -126,12 +126,12 @@ impl Waiting {
         if kind == ProgressKind::Bar {
             bar.enable_steady_tick(REFRESH);
         }
-        let (what, begun) = (what.to_string(), Instant::now());
+        let (what, started) = (what.to_string(), Instant::now());
         let (done, is_done) = mpsc::channel::<()>();
         let lines = move || {
             let mut wait = Duration::from_secs(2);
             while is_done.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-                warn(&format!("{what}: {}", clock(begun.elapsed().as_secs_f64())));
+                warn(&format!("{what}: {}", clock(started.elapsed().as_secs_f64())));
                 wait = Duration::from_secs(30);
             }
         };
@@ -183,7 +183,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Creates progress over `total` steps, of which `done` are completed; the entropy floor is in nats per token.
+    /// Starts the progress over `total` steps, of which `done` are completed; the entropy floor is in nats per token.
     pub fn new(kind: ProgressKind, done: usize, total: usize, floor: Option<f64>) -> Self {
         let bar = bar(kind, total, "{wide_bar:.cyan/dim} {pos}/{len}\n{msg}");
         bar.set_position(done as u64);

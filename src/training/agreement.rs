@@ -1,4 +1,4 @@
-//! Tests that training does not depend on the kernels (fused or composed) or on the number of threads.
+//! Tests that training does not depend on the kernels (fused or reference) or on the number of threads.
 
 use std::path::Path;
 
@@ -47,7 +47,7 @@ fn trainee<B: AutodiffBackend>(config: &ModelConfig) -> Trainee<B> {
     Trainee::new(model, &TrainingConfig::default())
 }
 
-/// Returns a batch of counting sequences, each with its own increment. A source holds the beginnings of the sequences.
+/// Returns a batch of counting sequences, each with its own increment. A source has the first tokens of its sequence.
 fn batch(step: usize, has_source: bool) -> Batch {
     let rows = 5;
     let token = |index: usize| {
@@ -72,10 +72,10 @@ fn run<B: AutodiffBackend>(mut trainee: Trainee<B>, steps: usize) -> (Vec<f32>, 
     let mut optimizer = Optimizer::<B>::new(&TrainingConfig::default(), trainee.model.roles());
     let mut losses = Vec::new();
     for step in 0..steps {
-        // Both kinds of kernels draw the same positions.
+        // With the same seed, both kinds of kernels draw the same random positions.
         ops::seed::<B>(&device, step as u64);
         let batches = vec![DeviceBatch::new(&batch(step, has_source), &device)];
-        let output = trainee.step(StepBatches::whole(step, batches, false));
+        let output = trainee.step(StepBatches::unsharded(step, batches, false));
         trainee = optimizer.step(1e-3, trainee, output.grads);
         losses.extend(output.item.loss.into_data().iter::<f32>());
     }
@@ -83,7 +83,7 @@ fn run<B: AutodiffBackend>(mut trainee: Trainee<B>, steps: usize) -> (Vec<f32>, 
     (losses, weights.into_iter().map(|(_, data)| data.to_vec().unwrap()).collect())
 }
 
-/// Every position scheme, both norm placements, all architectures, and shared keys and values.
+/// Returns configs with every position scheme, both norm placements, all architectures, and shared keys and values.
 fn all_kinds() -> Vec<ModelConfig> {
     let mut kinds: Vec<_> = (PositionScheme::ALL.into_iter().zip([3, 1].into_iter().cycle()))
         .map(|(position, key_value_heads)| ModelConfig {

@@ -193,7 +193,11 @@ pub fn newest(folder: &RunFolder) -> Result<(Checkpoint, Vec<String>)> {
     }
     check_exists(folder)?;
     let path = folder.path().display();
-    Err(Error::Input(format!("all checkpoints of the run `{path}` are damaged: {}", damaged.join("; "))))
+    Err(Error::Input(format!(
+        "all checkpoints of the run `{path}` are damaged: {}; restore one, or start another run from its weights with \
+         train --from {path}",
+        damaged.join("; ")
+    )))
 }
 
 /// Reads and verifies the checkpoint of `step`.
@@ -297,7 +301,11 @@ pub fn check_exists(folder: &RunFolder) -> Result<()> {
         create(&folder.checkpoints())?;
     }
     ensure(steps(folder).is_ok_and(|steps| !steps.is_empty()), Error::Input, || {
-        format!("the run `{}` does not have a checkpoint to resume from", folder.path().display())
+        let path = folder.path().display();
+        format!(
+            "the run `{path}` does not have a checkpoint to resume from; start another run from its weights with \
+             train --from {path}"
+        )
     })
 }
 

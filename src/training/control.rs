@@ -34,10 +34,10 @@ pub struct Control {
     /// The stop signal. A signal's number stops the run after the current step, 0 lets it continue, and
     /// [`NO_UNSAVED_WORK`] means that the run has not begun.
     pub signal: Arc<AtomicUsize>,
-    /// The device that computes.
+    /// The device that the run computes on.
     pub device: Device,
-    /// The step after which the run pauses although its schedule is longer, as at a rung of a study. `None` for a run
-    /// to its end.
+    /// The step after which the run pauses, although its schedule is longer, for example a rung of a study. `None` to
+    /// train to the end.
     pub until: Option<usize>,
     /// The workers that share the steps.
     pub workers: Workers,

@@ -128,9 +128,18 @@ impl<B: AutodiffBackend> Trainer<B> {
         })
     }
 
-    /// Returns a warning if the time limit ended the run after its last validation.
+    /// Returns a warning if the run stopped before its first validation, or at the time limit after its last one.
     fn unvalidated_steps_warning(&self, ended: Ended) -> Option<String> {
-        let best = self.state.best.as_ref()?;
+        let Some(best) = &self.state.best else {
+            let has_stopped = matches!(ended, Ended::Paused | Ended::Interrupted) && self.state.step > 0;
+            return has_stopped.then(|| {
+                format!(
+                    "the run stopped before its first validation; model.safetensors has the weights of step {}, \
+                     whose validation loss is unknown",
+                    thousands(self.state.step as f64)
+                )
+            });
+        };
         let last = self.history.last(Split::Valid)?.step;
         let is_between = ended == Ended::TimeLimit && last < self.state.step;
         is_between.then(|| {

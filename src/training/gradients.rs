@@ -26,7 +26,7 @@ pub(super) fn shards_per_pass<B: Backend>(model: &Trainee<B>) -> usize {
     1 << largest.clamp(2, MAX_CONCURRENT_SHARDS).ilog2()
 }
 
-/// Sums the gradients and measurements of several shards, or of sums of shards, along the tree over their order.
+/// Sums the gradients and measurements of several shards, or of sums of shards, along a binary tree over their order.
 /// Returns `None` for an empty iterator.
 pub(super) fn sum<B: AutodiffBackend>(
     model: &Trainee<B>,
@@ -50,13 +50,13 @@ pub(super) fn sum<B: AutodiffBackend>(
 /// The numbers of the signals that end a run: SIGHUP, SIGINT and SIGTERM.
 const SIGNALS: [usize; 3] = [1, 2, 15];
 
-/// The number of values after the gradients: loss, loss without smoothing, correct predictions, requests.
+/// The number of values at the end of the buffer: loss, loss without smoothing, correct predictions, requests.
 const TRAILER_LENGTH: usize = 3 + 5;
 
 /// An all-reduce of gradients and measurements over the workers, with reused buffers.
 ///
-/// The gradients pass through the host in one buffer, so that a step takes few messages. The number of workers that
-/// have a gradient follows for each parameter, since a worker without sequences has none.
+/// The gradients pass through the host in one buffer, so that a step takes few messages. Next come, per parameter, the
+/// number of workers with a gradient, because a worker without sequences has none, and finally the measurements.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
     pub(super) buffer: Vec<f32>,
@@ -149,5 +149,5 @@ impl Exchange {
     }
 }
 
-/// The neutral element of addition: 0 would turn a sum of -0 into 0.
+/// The neutral element of floating-point addition. It is -0, because adding 0 would turn -0 into 0.
 const ADDITIVE_IDENTITY: f32 = -0.0;

@@ -26,9 +26,9 @@ pub struct History {
     pub rows: Vec<Row>,
     /// True if the file has a column for the smoothed objective.
     has_objective: bool,
-    /// The number of steps with clipped gradients, and of all steps.
+    /// The number of steps with clipped gradients, and the number of all steps.
     clipped: (u64, u64),
-    /// The same numbers since the last row of training.
+    /// The same numbers since the last training row.
     clipped_since_row: (u64, u64),
 }
 
@@ -40,10 +40,10 @@ pub struct MetricsPart {
     /// The SHA-256 of these bytes.
     #[serde(default)]
     pub sha256: Option<String>,
-    /// The number of steps with clipped gradients, and of all steps.
+    /// The number of steps with clipped gradients, and the number of all steps.
     #[serde(default)]
     pub clipped: (u64, u64),
-    /// The same numbers since the last row of training.
+    /// The same numbers since the last training row.
     #[serde(default)]
     pub clipped_since_row: (u64, u64),
 }
@@ -90,7 +90,7 @@ impl History {
         Ok(Self { path, file, bytes, hash, rows, has_objective, clipped, clipped_since_row })
     }
 
-    /// Drops the rows after the checkpoint, whose steps will be repeated.
+    /// Removes the rows after the checkpoint from the file; the run repeats their steps.
     pub fn cut(&mut self) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let cut = file.set_len(self.bytes).and_then(|()| file.seek(SeekFrom::End(0)));
@@ -124,7 +124,7 @@ impl History {
         }
     }
 
-    /// Returns the share of steps with clipped gradients since the last row of training.
+    /// Returns the share of steps with clipped gradients since the last training row, and restarts the count.
     pub fn take_clip_rate(&mut self) -> f64 {
         share(std::mem::take(&mut self.clipped_since_row))
     }

@@ -28,7 +28,7 @@ use crate::weights::native::Description;
 use crate::workers::{Identity, Presence, Shards, Workers, remove_left_behind};
 
 /// The remedy for a full disk. Only the steps since the last checkpoint are lost.
-const RESUME_REMEDY: &str = "free some, then resume the run";
+const RESUME_REMEDY: &str = "free some space, then resume the run";
 
 /// The choice between a new run and a resumed one.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub enum Mode {
     Resume(RunFolder),
 }
 
-/// The inputs of a run from code, in addition to its config.
+/// The inputs that a program passes to a run, in addition to its config.
 #[derive(Default)]
 pub struct RunInputs {
     /// The data, instead of the data that the section `[data]` names.
@@ -71,7 +71,7 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
     launch_with(config, mode, control, RunInputs::default())
 }
 
-/// Like [`launch`], with data and observers from code.
+/// Like [`launch`], with data and observers from the calling program.
 ///
 /// # Errors
 /// As [`launch`].
@@ -188,7 +188,7 @@ fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dat
     share(locked, dataset, checkpoint, workers)
 }
 
-/// Locks the folder of a run that resumes.
+/// Locks the folder of a run that resumes, and reads its data.
 fn resume(
     config: &Config,
     folder: RunFolder,
@@ -239,14 +239,14 @@ fn check_workers(config: &Config, dataset: &Dataset, control: &Control, run: &Pa
     let limit = Duration::from_secs_f64(config.training.worker_timeout.min(1e9));
     let max_workers = config.training.shards.unwrap_or(1);
     let remedy = format!(
-        "the newest checkpoint is intact; resume with 1, 2, 4 or any other power of two up to {max_workers} \
-        workers: mpirun -n N causal-attention train --resume {}",
+        "resume from the newest checkpoint with 1, 2, 4 or any other power of two up to {max_workers} workers: \
+        mpirun -n N causal-attention train --resume {}",
         run.display()
     );
     workers.watch(Presence::begin(workers, run, limit, remedy)?);
-    if let Some((used, due)) = workers.withheld_cores() {
+    if let Some((used, share)) = workers.withheld_cores() {
         let used = counted(used, "core");
-        log::info!("mpirun binds each worker to {used}; use --bind-to none for {due}");
+        log::info!("mpirun binds each worker to {used}; pass --bind-to none to use {share}");
     }
     Ok(())
 }

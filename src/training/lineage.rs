@@ -7,7 +7,7 @@ use super::checkpoint::data_fingerprint;
 use super::run_folder::RunFolder;
 use super::start::dataset_of;
 use crate::config::Config;
-use crate::data::{DataConfig, Dataset, Source, leaked_samples};
+use crate::data::{DataConfig, Dataset, Sequences, Source, leaked_samples};
 
 /// The maximum number of runs in a lineage; each may take a pass over its data.
 const MAX_RUNS: usize = 16;
@@ -28,26 +28,27 @@ impl RunFolder {
         runs
     }
 
-    /// Returns the run that this run started from. `None` if there is none, or if it no longer exists and its training
-    /// data is unknown. This is not reported, because a shared run often lacks its predecessors.
+    /// Returns the run that this run started from. `None` if there is none, or if its folder no longer exists. A
+    /// missing folder is not reported, because a run is often shared without its predecessors.
     fn start(&self) -> Option<Self> {
         let config = Config::load_own(&self.config()).ok()?;
         Self::open(config.run.start()?).ok()
     }
 }
 
-/// The sequences of a validation set that runs of a lineage were trained on.
+/// The sequences of a set that runs of a lineage were trained on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrainedOn {
-    /// The number of sequences, without those in both sets of the run: the warnings about its data count them.
+    /// The number of sequences. Sequences in both sets of the current run are not counted, because the warnings about
+    /// its data report them.
     Sequences(usize),
-    /// Unknown: this file of a run has changed since.
+    /// The number is unknown, because this data file of a run has changed since the run.
     Changed(PathBuf),
 }
 
-/// Returns the validation sequences of `dataset`, read according to `data`, that the runs of a lineage were trained on.
-/// A run whose data file no longer exists adds none.
-pub fn trained_on(runs: &[RunFolder], data: &DataConfig, dataset: &Dataset) -> TrainedOn {
+/// Returns how many sequences of `set`, a set of `dataset`, the runs of a lineage were trained on. `data` is the section
+/// of the config from which `dataset` was read. A run whose data file no longer exists adds none.
+pub fn trained_on(runs: &[RunFolder], data: &DataConfig, dataset: &Dataset, set: &Sequences) -> TrainedOn {
     let (mut samples, mut changed) = (HashSet::new(), None);
     let mut read = Vec::new();
     for run in runs {
@@ -57,7 +58,7 @@ pub fn trained_on(runs: &[RunFolder], data: &DataConfig, dataset: &Dataset) -> T
         if read.contains(&(own.data.clone(), fingerprint)) {
             continue;
         }
-        match samples_of(run, &own, fingerprint, data, dataset) {
+        match samples_of(run, &own, fingerprint, (data, dataset), set) {
             Some(seen) => samples.extend(seen),
             None => changed = changed.or_else(|| Some(own.data.path.clone())),
         }
@@ -69,20 +70,20 @@ pub fn trained_on(runs: &[RunFolder], data: &DataConfig, dataset: &Dataset) -> T
     }
 }
 
-/// Returns the indices of the validation samples that the run in `folder` was trained on with the config `own`. `None`
+/// Returns the indices of the sequences of `set` that the run in `folder` was trained on with the config `own`. `None`
 /// if its data has changed since.
 fn samples_of(
     folder: &RunFolder,
     own: &Config,
     fingerprint: u64,
-    data: &DataConfig,
-    dataset: &Dataset,
+    (data, dataset): (&DataConfig, &Dataset),
+    set: &Sequences,
 ) -> Option<Vec<usize>> {
     if own.data == *data {
         return (dataset.fingerprint() == fingerprint).then(Vec::new);
     }
     let own = dataset_of(own, folder).ok().filter(|own| own.fingerprint() == fingerprint)?;
-    Some(leaked_samples(&own.train, &dataset.valid))
+    Some(leaked_samples(&own.train, set))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The batches of a run's steps, as pure functions of (seed, step). So a run that resumes at step k sees the same
-//! batches as an uninterrupted run.
+//! The batches of a run's steps, as pure functions of (seed, step). A run that resumes at step k therefore sees the
+//! same batches as an uninterrupted run.
 
 use std::ops::Range;
 
@@ -23,14 +23,14 @@ pub fn train_steps<B: Backend>(
     let training = config.training.clone();
     let TrainingConfig { batch_size, accumulate, .. } = training;
     let loader = Loader::new(dataset.train.clone(), batch_size, config.run.seed);
-    // An epoch ends with a step, as it does for a single batch of the accumulated size.
+    // A step never crosses the end of an epoch, so the last step of an epoch may accumulate fewer batches.
     let steps_per_epoch = loader.batches().div_ceil(accumulate);
     let (device, end) = (device.clone(), steps.end);
     steps.map(move |step| {
         let (epoch, first) = (step / steps_per_epoch, step % steps_per_epoch * accumulate);
-        let measured = training.logs(step + 1, end, steps_per_epoch);
-        let none = |shard| StepBatches { step, shard, batches: Vec::new(), tokens: 0, measured };
-        let mut parts = shards.own.clone().map(none).collect::<Vec<_>>();
+        let is_measured = training.logs(step + 1, end, steps_per_epoch);
+        let empty = |shard| StepBatches { step, shard, batches: Vec::new(), tokens: 0, is_measured };
+        let mut parts = shards.own.clone().map(empty).collect::<Vec<_>>();
         let mut tokens = 0;
         for index in (first..first + accumulate).filter(|&index| loader.holds(index)) {
             let batch = loader.batch(epoch, index);

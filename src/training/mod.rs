@@ -1,7 +1,7 @@
 //! Training runs, driven by Burn's learner.
 //!
-//! A run starts from a checkpoint of step 0 in its folder, and always continues from the newest checkpoint. So a run
-//! that was killed and resumed computes the same as an uninterrupted one, by construction.
+//! A run starts from a checkpoint of step 0 in its folder, and always continues from the newest checkpoint. A run that
+//! was killed and resumed therefore computes the same results as an uninterrupted one.
 //!
 //! | file | contents |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | `control` | monitoring and stopping a run |
 //! | `trainer` | the loop over steps |
 //! | `observers` | recording, display and decisions between steps, one file each |
-//! | `setup`, `resume` | the fixed part of a run, and opening it at a checkpoint |
+//! | `setup`, `resume` | the fixed part of a run, and opening a run at a checkpoint |
 //! | `records`, `ending` | rows, validations and checkpoints, and the end of a run |
 //! | `reduce` | the all-reduce of a step over one or several processes |
 //! | `step`, `loader` | one step, and its batches |
@@ -21,7 +21,7 @@
 //! | `stopping` | the ways in which a run ends |
 //! | `run_folder`, `new_folder`, `opening` | the run folder, its creation, and its opening |
 //! | `checkpoint` | the state that a run resumes from |
-//! | `metrics`, `history`, `summary` | `metrics.csv`, the same file while it grows, and `summary.json` |
+//! | `metrics`, `history`, `summary` | reading `metrics.csv`, writing it row by row, and `summary.json` |
 //! | `tensorboard` | the same curves, the config and the pictures as an event file |
 //! | `plan`, `short_training` | the estimated cost of a run; training without a run folder |
 //! | `parts` | timings of the parts of a step |

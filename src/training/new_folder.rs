@@ -64,7 +64,7 @@ impl RunPath {
         let entries = fs::read_dir(parent_of(&self.first())).ok()?.flatten();
         let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(|path| !is_prepared(path)).collect();
         paths.sort();
-        // There may be thousands of runs: of most of them, only a small file is read.
+        // There may be thousands of runs. For most of them, only the config is read.
         let is_duplicate = |folder: &RunFolder| {
             let config = read_own(&folder.config()).unwrap_or_default();
             let is_same = String::from_utf8(config).is_ok_and(|config| nameless(&config) == own);
@@ -99,7 +99,7 @@ fn already_exists(path: &Path) -> Error {
     Error::Input(format!("`{shown}` already exists; pass another folder with --run DIR{or_resume}"))
 }
 
-/// The prefix of the hidden name under which a run folder is prepared. No run has such a name.
+/// The prefix of the hidden name under which a run folder is prepared; no other run folder has a name with it.
 pub const PREPARED_PREFIX: &str = ".preparing-run-";
 
 fn is_prepared(path: &Path) -> bool {
@@ -116,7 +116,7 @@ impl RunFolder {
         remove_abandoned_outputs(&first);
         let mut hidden = HiddenFolder::next_to(&first, PREPARED_PREFIX, "--run DIR")?;
         let folder = Self::at(hidden.path());
-        let remedy = "free some, or pass another folder with --run DIR";
+        let remedy = "free some space, or pass another folder with --run DIR";
         let shown = |error| with_remedy(show_at(error, folder.path(), &first), remedy);
         let lock = folder.lock().map_err(shown)?;
         fill(&folder).map_err(shown)?;
@@ -192,11 +192,11 @@ mod tests {
                 scope.spawn(move || {
                     for number in 0..25 {
                         let target = RunPath::Folder(dir.join(format!("{thread}-{number}")));
-                        let made = RunFolder::create(&target, |folder| {
+                        let created = RunFolder::create(&target, |folder| {
                             write_atomically(&folder.config(), b"x")?;
                             write_atomically(&folder.samples(), b"x")
                         });
-                        let (folder, _lock) = made.unwrap();
+                        let (folder, _lock) = created.unwrap();
                         assert!(folder.config().is_file() && folder.samples().is_file());
                     }
                 });

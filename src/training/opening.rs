@@ -1,9 +1,9 @@
 //! Opening a run folder: checks that it holds a run, and that its files belong together.
 //!
 //! Weights or a vocabulary copied from another run would give a model that reads different tokens than it was trained
-//! on. Opening a folder therefore checks the sizes, and the hashes in the summary except those of weights and config.
-//! Loading the weights checks their hash. Each error names the file at fault. A file that cannot be read at all is
-//! reported where it is needed.
+//! on. Opening a folder therefore checks the sizes, and the hashes in the summary except the hashes of weights and
+//! config. Loading the weights checks their hash. Each error names the file at fault. An unreadable file is reported
+//! when it is needed.
 
 use std::path::PathBuf;
 
@@ -103,7 +103,7 @@ impl RunFolder {
         {
             let run = self.path().display();
             log::info!(
-                "the run `{run}` diverged before a trusted validation, so model.safetensors holds {words}"
+                "the run `{run}` diverged before any reliable validation, so model.safetensors holds {words}"
             );
         }
         self.weights()
@@ -181,12 +181,12 @@ impl RunFolder {
         let Ok(Description { model, sizes }) = native::description(&weights) else { return Ok(()) };
         let config = Config::load_own(&self.config()).ok();
         let has_own_model = config.as_ref().is_none_or(|config| has_same_shape(&config.model, &model));
-        // Weights from elsewhere may have room for more tokens than the vocabulary has.
-        let is_its_own =
+        // Weights that this run did not initialise may have embeddings for more tokens than the vocabulary has.
+        let has_own_weights =
             config.as_ref().is_some_and(|config| config.run.start().is_none()) && !self.is_imported();
         let vocab = sizes.vocab;
         let tokens = Vocabulary::read(self.vocabulary()).map_or(vocab, |vocabulary| vocabulary.size());
-        let has_own_tokens = tokens <= vocab && !(is_its_own && tokens != vocab);
+        let has_own_tokens = tokens <= vocab && !(has_own_weights && tokens != vocab);
         let source = config.map_or_else(Source::default, |config| config.data.source());
         let samples = Sample::read(&self.samples(), usize::MAX, source).unwrap_or_default();
         let analysis = Analysis::read(&self.analysis()).ok().flatten();
@@ -261,9 +261,9 @@ fn has_same_shape(config: &ModelConfig, weights: &ModelConfig) -> bool {
 fn is_readable(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {
     let tokens = sample.inputs.iter().chain(&sample.targets).chain(sample.source.iter().flatten());
     let reads_source = model.architecture == Architecture::EncoderDecoder;
-    let is_short = !model.position.ends_with_context() || sample.inputs.len() <= sizes.context;
+    let fits_context = !model.position.ends_with_context() || sample.inputs.len() <= sizes.context;
     sample.source.is_some() == reads_source
-        && is_short
+        && fits_context
         && tokens.into_iter().all(|&token| (token as usize) < sizes.vocab)
 }
 

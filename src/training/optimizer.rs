@@ -44,8 +44,8 @@ impl<B: AutodiffBackend> Optimizer<B> {
         Self { config: config.clone(), roles, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Restores the recorded moments of the parameters `names` after `updates` updates. Returns false, and stays fresh,
-    /// if the moments were recorded by another update rule.
+    /// Restores the recorded moments of the parameters `names` after `updates` updates. Returns false and restores
+    /// nothing if the moments were recorded by another update rule.
     pub fn restore(&self, updates: usize, recorded: Tensors, names: &[String], device: &B::Device) -> bool {
         let mut recorded = recorded.into_iter().collect::<BTreeMap<_, _>>();
         let mut take = |name: String| recorded.remove(&name).map(|data| Tensor::from_data(data, device));
@@ -114,7 +114,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
     }
 
     fn step_multi(&mut self, rate: f64, module: M, gradients: MultiGradientsParams) -> M {
-        // Training uses a single device, so there is nothing to add.
+        // Training uses a single device, so there is only one set of gradients.
         let first = gradients.grads.into_iter().next();
         let gradients = first.map(|(gradients, _)| gradients).unwrap_or_default();
         burn::optim::Optimizer::step(self, rate, module, gradients)

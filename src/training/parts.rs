@@ -1,4 +1,5 @@
-//! The parts of a step, each timed alone and in memory only. They predict the time with more workers.
+//! Timings of the parts of a step, each measured alone and in memory only. They predict the time of a step with more
+//! workers.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -25,7 +26,7 @@ use crate::ops;
 use crate::role::ParamRoles;
 use crate::workers::{Shards, Workers};
 
-/// The seconds of each part of a step, and the bytes that workers exchange.
+/// The seconds of each part of a step, and the number of bytes that workers exchange.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepParts {
     /// The gradients of a group of shards, by the number of shards per step and the size of the group.
@@ -50,8 +51,8 @@ impl StepParts {
     pub fn fastest(mut self, other: Self) -> Self {
         for (count, groups) in &mut self.shards {
             for (at_once, seconds) in groups {
-                let again = other.shards.get(count).and_then(|groups| groups.get(at_once));
-                *seconds = again.copied().unwrap_or(*seconds).min(*seconds);
+                let repeated = other.shards.get(count).and_then(|groups| groups.get(at_once));
+                *seconds = repeated.copied().unwrap_or(*seconds).min(*seconds);
             }
         }
         let exchange = self.exchange.zip(other.exchange).map(|(one, two)| TimedExchange {
@@ -137,9 +138,9 @@ impl Timing<'_> {
         let mut step = TimedStep::<B>::new(self, device)?;
         let timed = step.time_rounds()?;
         let bytes = step.exchange.buffer.len() * size_of::<f32>();
-        let of_all = self.workers.to_first(timed)?;
+        let timings = self.workers.to_first(timed)?;
         let groups = step.groups.iter().map(|(count, shards)| (*count, shards.len())).collect::<Vec<_>>();
-        let parts = self.workers.is_first().then(|| parts(&groups, bytes, &of_all));
+        let parts = self.workers.is_first().then(|| parts(&groups, bytes, &timings));
         let parts = self.workers.from_first(parts)?;
         parts.ok_or_else(|| Error::Failed("worker 0 has no timings".into()))
     }
@@ -157,7 +158,7 @@ impl Timing<'_> {
                 let shards = Shards { count, own: 0..own };
                 let mut steps = train_steps::<B>(self.config, self.dataset, 0..1, shards, device);
                 let mut shards = steps.next().expect("a run has a step");
-                shards.iter_mut().for_each(|shard| shard.measured = false);
+                shards.iter_mut().for_each(|shard| shard.is_measured = false);
                 groups.push((count, shards));
             }
         }
@@ -272,17 +273,19 @@ impl<B: Backend> Clock<'_, B> {
 
 /// Combines the timings of all workers and rounds. `groups` holds the shards per step and the size of each group. The
 /// timings start with the groups, followed by the other parts in their order.
-fn parts(groups: &[(usize, usize)], bytes: usize, of_all: &[Vec<Vec<f64>>]) -> StepParts {
-    let of_round = |part: usize, among: fn(f64, f64) -> f64| {
-        let among_workers =
-            |round: usize| of_all.iter().map(|rounds| rounds[round][part]).reduce(among).unwrap_or(0.0);
-        Data::new((0..of_all[0].len()).map(among_workers).collect::<Vec<_>>()).median()
+fn parts(groups: &[(usize, usize)], bytes: usize, timings: &[Vec<Vec<f64>>]) -> StepParts {
+    let median_over_rounds = |part: usize, choose: fn(f64, f64) -> f64| {
+        let over_workers =
+            |round: usize| timings.iter().map(|rounds| rounds[round][part]).reduce(choose).unwrap_or(0.0);
+        Data::new((0..timings[0].len()).map(over_workers).collect::<Vec<_>>()).median()
     };
-    // All workers wait for the slowest. An all-reduce ends at the same time on all workers, and starts with the last.
-    let (slowest, last) = (|part| of_round(part, f64::max), |part| of_round(part, f64::min));
-    let [addition, copies, row_addition, exchange, tiny, update] =
+    // All workers wait for the slowest one. An all-reduce begins when the last worker joins and ends on all workers at
+    // the same time, so its shortest time counts.
+    let slowest = |part| median_over_rounds(part, f64::max);
+    let shortest = |part| median_over_rounds(part, f64::min);
+    let [addition, copies, row_addition, exchange, small_reduces, update] =
         std::array::from_fn(|part| groups.len() + part);
-    let workers = of_all.len();
+    let workers = timings.len();
     let messages = 2.0 * workers.ilog2() as f64;
     let mut shards = BTreeMap::<_, BTreeMap<_, _>>::new();
     for (part, &(count, at_once)) in groups.iter().enumerate() {
@@ -297,8 +300,8 @@ fn parts(groups: &[(usize, usize)], bytes: usize, of_all: &[Vec<Vec<f64>>]) -> S
         bytes,
         exchange: (workers > 1).then(|| TimedExchange {
             workers,
-            seconds: last(exchange),
-            latency: last(tiny) / f64::from(SMALL_REDUCES) / messages,
+            seconds: shortest(exchange),
+            latency: shortest(small_reduces) / f64::from(SMALL_REDUCES) / messages,
         }),
     }
 }

@@ -20,7 +20,7 @@ use crate::error::Result;
 pub struct Plan {
     /// The number of trained parameters.
     pub parameters: usize,
-    /// The number of steps of the whole run.
+    /// The number of steps of the run.
     pub steps: usize,
     /// The number of steps per epoch.
     pub steps_per_epoch: usize,

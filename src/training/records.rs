@@ -135,7 +135,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         Ok(is_stale)
     }
 
-    /// Scores the whole validation set, unless a signal interrupts it. Returns true if early stopping ends the run.
+    /// Scores the entire validation set, unless a signal interrupts it. Returns true if early stopping ends the run.
     ///
     /// # Errors
     /// If the loss is not finite, or the run ends with exploded losses.
@@ -166,7 +166,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         }
         self.log(self.row(Split::Valid, loss, accuracy))?;
         let mut decisions = Vec::with_capacity(self.observers.len());
-        let (is_last, status) = (self.is_last(), self.status());
+        let (is_last, status) = (self.is_last() || self.requests.is_late, self.status());
         let Self { observers, setup, state, history, .. } = self;
         for observer in observers {
             let is_ending = is_last || decisions.contains(&Decision::Stop);
@@ -246,7 +246,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             sync_rows()?;
             checkpoint::write(&folder, (&weights, &description), &moments, &kept)?;
             if is_best {
-                // Write the checkpoint before the weights that it explains.
+                // The checkpoint is written first, because it holds the hash of the best weights.
                 checkpoint::keep_weights(&folder, kept.step)?;
             }
             checkpoint::prune(&folder)

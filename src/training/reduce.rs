@@ -22,12 +22,12 @@ pub struct Requests {
     pub wants_loss: bool,
 }
 
-/// A step as this process sees it.
+/// The step whose gradients are reduced.
 #[derive(Debug, Clone, Copy)]
 pub struct StepInfo {
     /// The index of the step, from 0.
     pub step: usize,
-    /// The counted targets of the whole step.
+    /// The number of counted targets of the step, over all shards.
     pub tokens: usize,
     /// True if the accuracy is measured.
     pub is_measured: bool,

@@ -52,7 +52,7 @@ impl<B: AutodiffBackend> Trainer<B> {
     ///
     /// # Errors
     /// If no checkpoint is intact, the run has nothing left to do, its data has changed, or its files cannot be read.
-    /// In that case no file has been changed.
+    /// No file is changed in that case.
     pub fn open(config: &Config, run: Opening, device: &B::Device, control: &Control) -> Result<Self> {
         let Opening { folder, dataset, checkpoint, observers: own } = run;
         let (training, workers) = (&config.training, &control.workers);
@@ -149,7 +149,7 @@ fn reduce<B: AutodiffBackend>(control: &Control) -> Box<dyn Reduce<B>> {
     }
 }
 
-/// Returns the hash of the seed and the model of a run, which checkpoints keep as `began_with`.
+/// Returns the hash of the seed and the model of a run, which checkpoints store as `began_with`.
 pub(super) fn hash_of_start(config: &Config) -> String {
     let is_kept = |key: &String| key == "run.seed" || key.starts_with("model.");
     let kept: Vec<String> = config
@@ -230,6 +230,7 @@ fn rewind(folder: &RunFolder, config: &Config, state: &mut State) -> Result<()> 
     for path in ended.into_iter().filter(|path| path.exists()) {
         fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
     }
+    folder.remove_all_pictures()?;
     let text = config.to_toml();
     if read_own(&folder.config()).ok().as_deref() != Some(text.as_bytes()) {
         write_atomically(&folder.config(), text.as_bytes())?;
@@ -257,7 +258,7 @@ fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
     Ok(())
 }
 
-/// Returns the changes for a run that resumes after its `last` logged step: the learning rate, and the count of epochs.
+/// Describes what changes for a run that resumes after its `last` logged step: the learning rate or the epoch.
 fn changes(last: &Row, schedule: &Schedule, steps_per_epoch: usize) -> Vec<String> {
     let mut changes = Vec::new();
     let rate = schedule.at(last.step.saturating_sub(1));
@@ -298,12 +299,12 @@ fn check_unfinished(
     let (done, stopping) = (state.step, state.part::<EarlyStopping>(early_stopping::NAME)?);
     let is_validated = rows.iter().any(|row| row.split == Split::Valid && row.step == done);
     let has_best = state.best.is_some();
-    let is_whole =
+    let is_complete =
         folder.report().exists() && folder.model().exists() && (folder.analysis().exists() || !has_best);
     let summary = Summary::read(folder).ok().filter(|summary| summary.steps == done);
     // A signal prevented the last validation.
     let is_cut_short = summary.as_ref().is_some_and(|summary| summary.ended == Ended::Interrupted);
-    let ended = summary.filter(|_| is_whole);
+    let ended = summary.filter(|_| is_complete);
     let run = format!("the run `{}`", folder.path().display());
     let steps = counted(done, "step");
     Err(match ended.map(|summary| summary.ended) {

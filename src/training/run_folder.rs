@@ -3,8 +3,8 @@
 //! While a process works in the folder, `lock` holds its process id under the operating system's file lock, which ends
 //! with the process.
 
-use std::fs::{File, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -24,6 +24,36 @@ impl RunFolder {
     /// Returns the folder at `path`, whatever its contents.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
+    }
+
+    /// Removes the pictures of an explanation, which would not describe other weights or sequences.
+    ///
+    /// # Errors
+    /// If a picture cannot be removed.
+    pub fn remove_circuit_pictures(&self) -> Result<()> {
+        self.remove_pictures(&CIRCUIT_PICTURES)
+    }
+
+    /// Removes all pictures of the run.
+    ///
+    /// # Errors
+    /// If a picture cannot be removed.
+    pub fn remove_all_pictures(&self) -> Result<()> {
+        self.remove_pictures(&CIRCUIT_PICTURES)?;
+        self.remove_pictures(&RUN_PICTURES)
+    }
+
+    fn remove_pictures(&self, names: &[&str]) -> Result<()> {
+        for (name, format) in names.iter().flat_map(|name| [(name, "png"), (name, "svg")]) {
+            let path = self.plots().join(format!("{name}.{format}"));
+            match fs::remove_file(&path) {
+                Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                    return Err(Error::io("remove", &path, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Locks the folder for this process.
@@ -73,6 +103,23 @@ impl RunFolder {
 
 /// The name of an event file, as TensorBoard expects it.
 pub const EVENTS: &str = "events.out.tfevents";
+
+/// The names of the pictures of an explanation.
+const CIRCUIT_PICTURES: [&str; 4] = ["circuit", "logit_lens", "attribution", "patching"];
+
+/// The names of the other pictures of a run.
+const RUN_PICTURES: [&str; 10] = [
+    "loss",
+    "attention",
+    "attention_over_time",
+    "heads",
+    "prediction",
+    "head_scores",
+    "generated",
+    "formation",
+    "positions",
+    "gradients",
+];
 
 /// Defines a method per file of a run folder that returns its path.
 macro_rules! files {

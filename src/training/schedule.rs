@@ -24,7 +24,7 @@ pub struct Schedule {
     pub warmup: usize,
     /// The number of steps of the linear decay that ends a trapezoid.
     pub cooldown: usize,
-    /// The number of steps of the whole run. The rate stays at the floor after them.
+    /// The number of steps of the run. After them, the rate stays at the floor.
     pub total: usize,
 }
 
@@ -49,11 +49,11 @@ impl Schedule {
         if step < warmup {
             return peak * (step + 1) as f64 / (warmup as f64 + 1.0);
         }
-        // 2. Beyond the end.
+        // 2. After the end.
         if step > total && kind != ScheduleKind::Constant {
             return floor;
         }
-        // 3. Between, from the peak to the floor.
+        // 3. From the peak to the floor.
         let ratio = (step - warmup) as f64 / (total.saturating_sub(warmup)).max(1) as f64;
         match kind {
             ScheduleKind::Constant => peak,

@@ -24,7 +24,7 @@ pub struct Setup {
     pub description: Description,
     /// The number of steps per epoch.
     pub steps_per_epoch: usize,
-    /// The number of steps of the whole run.
+    /// The number of steps of the run.
     pub total: usize,
     /// The learning rate of each step.
     pub schedule: Schedule,

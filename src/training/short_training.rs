@@ -1,4 +1,4 @@
-//! A short training in memory only, which leaves no run and changes no files.
+//! Short training in memory only: it creates no run and changes no files.
 
 use burn::tensor::backend::AutodiffBackend;
 use burn::{optim::Optimizer as _, train::TrainStep};
@@ -21,7 +21,7 @@ use crate::workers::Shards;
 /// receives each step with its loss in nats per token, and returns the learning rate of the update, or `None` to stop.
 ///
 /// # Errors
-/// If the model cannot be made, does not fit into memory, or the device does not support the precision.
+/// If the model cannot be built, does not fit into memory, or the device does not support the precision.
 pub fn train_briefly(
     config: &Config,
     dataset: &Dataset,
@@ -43,11 +43,11 @@ pub fn train_briefly(
                 let mut run_steps =
                     train_steps(config, dataset, 0..usize::MAX, Shards::one(), &device).flatten();
                 for step in 0.. {
-                    let again = |batch| {
+                    let repeated = |batch| {
                         let batches = vec![DeviceBatch::new(batch, &device)];
-                        StepBatches::whole(step, batches, false)
+                        StepBatches::unsharded(step, batches, false)
                     };
-                    let Some(batches) = batch.map(again).or_else(|| run_steps.next()) else { break };
+                    let Some(batches) = batch.map(repeated).or_else(|| run_steps.next()) else { break };
                     let output = trainee.step(batches);
                     let loss = output.item.loss.into_data().iter::<f64>().next().unwrap_or(f64::NAN);
                     let Some(rate) = rate(step, loss) else { break };

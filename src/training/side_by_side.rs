@@ -1,5 +1,5 @@
-//! Computing shards of a step in parallel, each on its own thread, so that no shard waits for another shard's part of a
-//! matrix product.
+//! Computing shards of a step in parallel, each on its own thread. Threads that split each matrix product instead would
+//! wait for each other.
 
 use burn::tensor::backend::Backend;
 
@@ -8,7 +8,7 @@ use crate::kernels::team;
 use crate::ops;
 
 /// Returns the number of a worker's `shards` to compute at once, by [`concurrent_shards`]. Returns 1 if the backend
-/// does not compute on the host, or if memory holds the gradients of fewer shards, at most `max_shards`.
+/// does not compute on the host, or if the number exceeds `max_shards`, whose gradients fit into memory.
 pub fn at_once<B: Backend>(shards: usize, max_shards: usize) -> usize {
     let at_once = concurrent_shards(team::threads(), shards);
     if at_once <= max_shards && ops::is_on_host::<B>() { at_once } else { 1 }
@@ -42,7 +42,7 @@ mod tests {
         assert_eq!(
             Kernels::Composed.run(|| of(2, 8, 8)),
             1,
-            "composed operations draw from a shared generator"
+            "reference kernels draw from a shared generator"
         );
     }
 

@@ -58,7 +58,7 @@ pub fn sizes_of(config: &Config, dataset: &Dataset) -> Result<Sizes> {
 /// weights are drawn on the host from the seed alone, so they are the same on every backend.
 ///
 /// # Errors
-/// If the model cannot be made, or the weights do not fit it.
+/// If the model cannot be built, or the weights do not fit it.
 pub fn initial_weights(config: &Config, sizes: Sizes) -> Result<Tensors> {
     /// Serialises the draws: the host has one generator for all threads.
     static GENERATOR: Mutex<()> = Mutex::new(());
@@ -78,7 +78,7 @@ pub fn initial_weights(config: &Config, sizes: Sizes) -> Result<Tensors> {
 /// Returns the model of `config` with these weights, which were read from the file `origin`.
 ///
 /// # Errors
-/// If the model cannot be made, or the weights do not fit it.
+/// If the model cannot be built, or the weights do not fit it.
 pub(super) fn trainee_of<B: Backend>(
     config: &Config,
     sizes: Sizes,
@@ -94,7 +94,7 @@ pub(super) fn trainee_of<B: Backend>(
 /// device `on`.
 ///
 /// # Errors
-/// If the model cannot be made, or its training does not fit into memory.
+/// If the model cannot be built, or its training does not fit into memory.
 pub(super) fn initial_trainee<B: Backend>(
     config: &Config,
     dataset: &Dataset,
@@ -184,7 +184,7 @@ fn seen_warning(config: &Config, dataset: &Dataset) -> Option<String> {
         1 => "the run that this run starts from",
         _ => "the run that this run starts from or a run before it",
     };
-    match trained_on(&lineage, &config.data, dataset) {
+    match trained_on(&lineage, &config.data, dataset, &dataset.valid) {
         TrainedOn::Sequences(0) => None,
         TrainedOn::Sequences(seen) => Some(format!(
             "{} of {} were in the training set of {runs}, so the validation loss says little about new \

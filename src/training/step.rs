@@ -1,7 +1,7 @@
 //! A single training step over one step's batches.
 //!
-//! A step averages the gradient over all counted targets of its batches. So four batches of 8 sequences update the
-//! weights exactly as one batch of 32 does.
+//! A step averages the gradient over all counted targets of its batches, so four batches of 8 sequences give the same
+//! update as one batch of 32.
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -23,17 +23,17 @@ pub struct StepBatches<B: Backend> {
     pub shard: usize,
     /// The batches whose gradients are averaged. A shard of a small batch may have none.
     pub batches: Vec<DeviceBatch<B>>,
-    /// The counted targets of the whole step, over which the shards average.
+    /// The number of counted targets of the step, over all shards; the shards average over it.
     pub tokens: usize,
     /// True if the accuracy is measured, which costs a pass over the logits.
-    pub measured: bool,
+    pub is_measured: bool,
 }
 
 impl<B: Backend> StepBatches<B> {
     /// Returns a step that is not sharded.
-    pub fn whole(step: usize, batches: Vec<DeviceBatch<B>>, measured: bool) -> Self {
+    pub fn unsharded(step: usize, batches: Vec<DeviceBatch<B>>, is_measured: bool) -> Self {
         let tokens = batches.iter().map(|batch| batch.tokens).sum();
-        Self { step, shard: 0, batches, tokens, measured }
+        Self { step, shard: 0, batches, tokens, is_measured }
     }
 }
 
@@ -48,7 +48,7 @@ pub struct StepOutput<B: Backend> {
     pub plain: Option<Tensor<B, 1>>,
     /// The number of correct predictions among the counted targets, `[1]`, if measured.
     pub correct: Option<Tensor<B, 1>>,
-    /// The counted targets of the whole step.
+    /// The number of counted targets of the step, over all shards.
     pub tokens: usize,
     /// The norm of all gradients before clipping, `[1]`, once the optimizer has computed it.
     pub gradient_norm: Option<Tensor<B, 1>>,
@@ -64,7 +64,7 @@ impl<B: Backend> ItemLazy for StepOutput<B> {
     }
 }
 
-/// A model as Burn's learner sees it: with its training loss.
+/// A model with its training loss, as Burn's learner requires it.
 #[derive(Module, Debug)]
 pub struct Trainee<B: Backend> {
     /// The model.
@@ -89,8 +89,8 @@ impl<B: Backend> Trainee<B> {
 const FITS: &str = "the model is built for the sizes of its data";
 
 impl<B: AutodiffBackend> Trainee<B> {
-    /// Returns the gradients of `loss`. The backward pass scales the loss by `scale`, and the gradients are scaled
-    /// back.
+    /// Returns the gradients of `loss`. The backward pass scales the loss by `scale`, and then the gradients by its
+    /// inverse.
     fn gradients(&self, loss: Tensor<B, 1>, scale: f64) -> GradientsParams {
         if scale == 1.0 {
             return GradientsParams::from_grads(loss.backward(), self);
@@ -104,8 +104,7 @@ impl<B: AutodiffBackend> Trainee<B> {
         gradients
     }
 
-    /// Returns the sum of gradients of this model along the tree over their order, in the memory of the first if
-    /// possible.
+    /// Sums gradients of this model along a binary tree over their order, in the memory of the first one if possible.
     pub(super) fn sum(&self, mut parts: Vec<GradientsParams>) -> GradientsParams {
         let mut sums = GradientsParams::new();
         each_parameter(self, |id, _| {
@@ -131,7 +130,7 @@ impl<B: AutodiffBackend> TrainStep for Trainee<B> {
         let mut gradients: Option<GradientsParams> = None;
         let parts = step.batches.into_iter().map(|batch| {
             let logits = self.model.forward(batch.inputs).expect(FITS);
-            let measured = step.measured.then(|| {
+            let measured = step.is_measured.then(|| {
                 let hidden = batch.hidden.clone().map(Tensor::inner);
                 measure(logits.clone().inner(), batch.targets.clone().inner(), hidden, self.is_smoothed())
             });

@@ -15,9 +15,9 @@ const MAX_NUMBER: f64 = 1e18;
 /// The result of a run. Losses and the floor are in nats per token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The lowest validation loss, which the weights in `model.safetensors` have.
+    /// The lowest validation loss, reached by the weights in `model.safetensors`.
     pub best_valid_loss: Option<f64>,
-    /// The steps done when the lowest validation loss was reached.
+    /// The number of steps after which the validation loss was lowest.
     pub best_step: Option<usize>,
     /// The last validation loss.
     pub last_valid_loss: Option<f64>,
@@ -79,7 +79,7 @@ pub(super) fn speed(tokens: u64, seconds: f64) -> f64 {
     if seconds > 0.0 && speed.is_finite() { speed } else { 0.0 }
 }
 
-/// The default for runs from before workers were recorded.
+/// Returns the number of workers of old runs, whose summaries do not record it.
 fn one() -> usize {
     1
 }
@@ -201,7 +201,7 @@ impl Summary {
     }
 }
 
-/// The numbers of a summary that `metrics.csv` has too, in any version of the program.
+/// The numbers of a summary that are also in `metrics.csv`, in any version of the program.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Scores {
@@ -264,7 +264,7 @@ mod tests {
     fn impossible_numbers_are_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let folder = RunFolder::at(dir.path());
-        let whole = serde_json::json!({
+        let valid = serde_json::json!({
             "best_valid_loss": 1.5, "best_step": 7, "last_valid_loss": 1.6, "last_train_loss": 1.4, "floor": 0.5,
             "accuracy": 0.5, "determined_accuracy": 0.75, "parameters": 11, "steps": 13, "steps_per_epoch": 3.0,
             "tokens": 17, "seconds": 1.5, "checkpoint_seconds": 0.5, "tokens_per_second": 19.0, "clip_rate": 0.25,
@@ -274,10 +274,10 @@ mod tests {
             std::fs::write(folder.summary(), value.to_string()).unwrap();
             Summary::read(&folder)
         };
-        read(&whole).unwrap();
-        let refused = mutations(&whole).iter().filter(|(_, damaged)| read(damaged).is_err()).count();
+        read(&valid).unwrap();
+        let refused = mutations(&valid).iter().filter(|(_, damaged)| read(damaged).is_err()).count();
         assert!(refused > 40, "{refused}");
-        let mut empty = whole.clone();
+        let mut empty = valid.clone();
         empty["steps_per_epoch"] = 0.into();
         let error = read(&empty).unwrap_err().to_string();
         assert!(

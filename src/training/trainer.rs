@@ -33,7 +33,7 @@ use crate::workers::Shards;
 /// The maximum number of steps whose losses stay on the device unread.
 const MAX_UNREAD: usize = 256;
 
-/// A run in training.
+/// The state of a run in memory.
 pub struct Trainer<B: AutodiffBackend> {
     /// The fixed part of the run.
     pub setup: Setup,
@@ -43,7 +43,7 @@ pub struct Trainer<B: AutodiffBackend> {
     pub parallel: Parallel<B>,
     /// The part of the run that a checkpoint keeps.
     pub state: State,
-    /// The start of this part of the run.
+    /// The start of this session of the run.
     pub clock: Clock,
     /// The rows of `metrics.csv`.
     pub history: History,
@@ -65,7 +65,7 @@ pub struct Learning<B: AutodiffBackend> {
     pub learner: Learner<LearningComponentsMarker<B, Scheduler, Trainee<B>, Optimizer<B>>>,
     /// The learner's optimizer, through its shared handle.
     pub optimizer: Optimizer<B>,
-    /// The model's parameters in visiting order.
+    /// The names of the model's parameters in visiting order.
     pub parameter_names: Vec<String>,
     /// The device.
     pub device: B::Device,
@@ -83,7 +83,7 @@ pub struct Parallel<B: AutodiffBackend> {
     pub reduce: Box<dyn Reduce<B>>,
 }
 
-/// The start of this part of a run. A resumed run has earlier parts.
+/// The start of a session of a run. A resumed run has several sessions.
 pub struct Clock {
     /// The time of the start.
     pub begun: Instant,
@@ -175,7 +175,9 @@ impl<B: AutodiffBackend> Trainer<B> {
         let Setup { config, total, steps_per_epoch, .. } = &self.setup;
         let logs = config.training.logs(step, *total, *steps_per_epoch);
         let is_cut_short = stop == Some(Ended::Interrupted) && !self.is_paused();
-        let validates = self.setup.validates_at(step) && !is_cut_short;
+        // Without a validation, the weights of the end could be worse than those of the start.
+        let is_first_validation = stop == Some(Ended::TimeLimit) && self.state.best.is_none();
+        let validates = (self.setup.validates_at(step) || is_first_validation) && !is_cut_short;
         let is_checkpoint = match config.training.checkpoint_every {
             0 => validates,
             every => step.is_multiple_of(every),
@@ -187,7 +189,8 @@ impl<B: AutodiffBackend> Trainer<B> {
         self.requests.wants_loss || self.unread.len() >= MAX_UNREAD
     }
 
-    /// Does the work that is due before the next step. Returns the reason for the end of a run without a next step.
+    /// Does the work that is due before the first step of this session. Returns the way in which the run ends if no
+    /// step follows.
     fn prepare(&mut self) -> Result<Option<Ended>> {
         let stopping = self.state.part::<EarlyStopping>(early_stopping::NAME)?;
         if stopping.is_stale(&self.setup.config.training) {
@@ -208,7 +211,7 @@ impl<B: AutodiffBackend> Trainer<B> {
     /// Returns the gradients of a step, summed over the shards of all processes.
     fn learn(&mut self, shards: Vec<StepBatches<B>>) -> Result<Learned<B>> {
         let first = shards.first().expect("every worker has a shard");
-        let info = StepInfo { step: first.step, tokens: first.tokens, is_measured: first.measured };
+        let info = StepInfo { step: first.step, tokens: first.tokens, is_measured: first.is_measured };
         let (is_late, mut wants_loss) = (self.is_late(), false);
         self.observers.iter_mut().for_each(|observer| wants_loss |= observer.wants_loss());
         let requests = Requests { signal: 0, is_late, wants_loss };

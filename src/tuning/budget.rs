@@ -12,8 +12,8 @@ pub struct Budget {
     set: TrainingSet,
     /// The number of sequences in a trial.
     sequences: usize,
-    /// The number of sequences in a whole run of the config.
-    pub whole: usize,
+    /// The number of sequences in a full run of the config.
+    pub full: usize,
     /// The number of sequences to the first rung, if there are several.
     first: usize,
     /// The number of sequences between two validations.
@@ -37,22 +37,22 @@ impl Budget {
         sequences_per_step: impl IntoIterator<Item = usize>,
     ) -> Self {
         let pace = set.pace(base);
-        let (sequences, whole) = (pace.sequences(steps), pace.sequences(set.whole_steps(base)));
+        let (sequences, full) = (pace.sequences(steps), pace.sequences(set.full_steps(base)));
         let first = sequences.div_ceil(eta.saturating_pow(rungs.saturating_sub(1) as u32)).max(1);
         let own = pace.sequences_per_step;
         let multiple = |common: usize, next| common.checked_mul(next / greatest_common_divisor(common, next));
         let common = sequences_per_step.into_iter().try_fold(own, multiple);
         let common = common.filter(|&common| common <= first).unwrap_or(own);
         // As many validations as in the config's own run.
-        let asked = pace.sequences(base.training.validation_interval(pace.steps_per_epoch));
-        let scaled = asked as f64 * (sequences as f64 / whole.max(1) as f64);
+        let own_interval = pace.sequences(base.training.validation_interval(pace.steps_per_epoch));
+        let scaled = own_interval as f64 * (sequences as f64 / full.max(1) as f64);
         let scaled = (scaled as usize).clamp(1, first).next_multiple_of(common);
         let interval = if scaled <= first { scaled } else { (first / common * common).max(common) };
         let validations = (first as f64 / interval as f64).round().max(1.0) as usize;
-        Self { set, sequences, whole, first: validations.saturating_mul(interval), interval, rungs, eta }
+        Self { set, sequences, full, first: validations.saturating_mul(interval), interval, rungs, eta }
     }
 
-    /// Returns the number of steps in which a run of `config` sees this many sequences.
+    /// Returns the number of steps after which a run of `config` has seen this many sequences.
     pub fn steps_to(&self, config: &Config, sequences: usize) -> usize {
         self.set.pace(config).steps_to(sequences)
     }
@@ -91,16 +91,18 @@ impl Budget {
     }
 
     /// Returns the warm-up and the cool-down of a config in a run of `steps` steps. Values below 1 are fractions of the
-    /// run and stay as they are. Values in steps are scaled by the ratio of the run to the whole run of `base`.
-    pub fn ramps(&self, base: &Config, config: &Config, steps: usize) -> [f64; 2] {
-        let whole = self.steps_to(base, self.whole) as f64;
+    /// run and stay as they are. Values in steps are scaled by the ratio of `steps` to a full run: of `base` for
+    /// its own values, and of `config` for values that are `searched`.
+    pub fn ramps(&self, base: &Config, config: &Config, searched: [bool; 2], steps: usize) -> [f64; 2] {
         let mut training = config.training.clone();
-        for length in [&mut training.warmup, &mut training.cooldown] {
+        for (length, is_searched) in [&mut training.warmup, &mut training.cooldown].into_iter().zip(searched)
+        {
             if *length >= 1.0 {
-                *length = (*length * steps as f64 / whole).round().max(1.0);
+                let full = self.steps_to(if is_searched { config } else { base }, self.full) as f64;
+                *length = (*length * steps as f64 / full).round().max(1.0);
             }
         }
-        // If both ramps fill the whole run and are rounded up, they are one step too long.
+        // If both ramps together fill the run and are rounded up, they are one step too long.
         let [warmup, cooldown] = training.ramps(steps);
         if training.cooldown >= 1.0 && warmup.saturating_add(cooldown) == steps + 1 {
             training.cooldown -= 1.0;
@@ -108,7 +110,7 @@ impl Budget {
         [training.warmup, training.cooldown]
     }
 
-    /// Returns the number of steps between rows of the training loss, so that a trial logs as often per sequence as the
+    /// Returns the number of steps between logged training losses, so that a trial logs as often per sequence as the
     /// config.
     pub fn log_every(&self, base: &Config, config: &Config) -> usize {
         self.steps_to(config, self.sequences(base, base.training.log_every))

@@ -1,4 +1,4 @@
-//! The dimension of a search: the values of one key, as a list or as a range of numbers.
+//! A dimension of the search space: the values of one key, as a list or as a range of numbers.
 
 use rand::RngExt;
 use serde::Deserialize;
@@ -48,7 +48,7 @@ fn default_points() -> usize {
 }
 
 impl Dimension {
-    /// Parses a list or a range. The error is a clause that follows the value.
+    /// Parses a list or a range. The error message begins with a verb, for use after `key = value`.
     pub fn parse(value: &toml::Value) -> Result<Self, String> {
         match value {
             toml::Value::Array(values) if values.is_empty() => {
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_that_is_written_twice_is_one() {
+    fn repeated_values_count_once() {
         let list = "values = [1, 1.0, 2, \"a\", \"a\"]".parse::<toml::Table>().unwrap();
         assert_eq!(Dimension::parse(&list["values"]).unwrap().points.len(), 3);
     }

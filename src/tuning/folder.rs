@@ -41,7 +41,7 @@ pub fn best(folder: &RunFolder) -> PathBuf {
     folder.path().join("best.toml")
 }
 
-/// Returns the path of `trials/`, which has one run folder per run.
+/// Returns the path of `trials/`, which contains one folder per run.
 pub(super) fn trials(folder: &RunFolder) -> PathBuf {
     folder.path().join("trials")
 }
@@ -55,7 +55,7 @@ pub(super) fn failure(run: &RunFolder) -> PathBuf {
 /// The prefix of the names of lock files.
 pub(super) const LOCK_PREFIX: &str = ".alive";
 
-/// Locks the file that marks runs of a worker as being in progress in the folder `trials`.
+/// Locks a worker's file in the folder `trials`; the lock means that the worker has runs in progress.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -91,7 +91,9 @@ pub(super) fn check_trial(run: &RunFolder, expected: &Config) -> Result<()> {
     let shown = run.path().display();
     let is_folder = run.path().symlink_metadata().is_ok_and(|data| data.is_dir());
     ensure(is_folder, Error::Input, || {
-        format!("`{shown}` is not a folder, but a trial belongs there; remove it to train the trial again")
+        format!(
+            "`{shown}` is not a folder, but the study expects a trial there; remove it to train the trial again"
+        )
     })?;
     ensure(has_entry(&run.config()), Error::Input, || {
         format!(
@@ -102,8 +104,8 @@ pub(super) fn check_trial(run: &RunFolder, expected: &Config) -> Result<()> {
     match original.difference(expected, &["run", "data", "model", "training"]) {
         None => Ok(()),
         Some(Difference { key, here, there }) => Err(Error::Input(format!(
-            "the trial `{shown}` has `{key}` = {here}, but the study set {there}; restore its config.toml, or remove \
-             the folder to train the trial again"
+            "the trial `{shown}` has `{key}` = {here}, but the study requires {there}; restore its config.toml, or \
+             remove the folder to train the trial again"
         ))),
     }
 }

@@ -3,11 +3,11 @@
 //! | file | contents |
 //! |---|---|
 //! | `dimension`, `space` | lists and ranges, and the combinations of them that make valid configs |
-//! | `stages`, `recipe` | the trials and the length of each, as a pure function of the available results |
+//! | `stages`, `recipe` | the trials and their lengths, as a pure function of the available results |
 //! | `training_set`, `budget` | the sequences per step; the length of trials and the rungs where they are compared |
 //! | `outline` | the plan of a study, before any trial runs |
 //! | `runs` | trials as ordinary runs, several at the same time |
-//! | `trial`, `statistics`, `table` | the results of a trial's runs, and their steadiness; `study.csv` |
+//! | `trial`, `statistics`, `table` | the results of a trial's runs, and their stability; `study.csv` |
 //! | `study`, `folder` | the state of a study and its next trials; the folder of a study |
 //! | `overfit`, `rate` | the overfit check, and a sweep over learning rates, both in memory only |
 
@@ -38,7 +38,7 @@ pub use runs::{Runner, TrialRun};
 pub use space::{Setting, Space, setting_shown};
 pub use stages::{Agenda, Proposed, Stages};
 pub use study::{Findings, Study};
-pub use trial::{Record, Run, Steadiness, Trial, TrialCost, TrialScore, ranked};
+pub use trial::{Record, Run, Stability, Trial, TrialCost, TrialScore, ranked};
 
 #[cfg(test)]
 mod testing {

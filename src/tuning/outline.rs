@@ -16,8 +16,7 @@ use crate::training::{RunFolder, sizes_of};
 
 /// The maximum number of steps of a trial.
 const MAX_TRIAL_STEPS: usize = 1_000_000_000;
-/// The difference between the sequences of a trial and the budget, as a fraction of the budget, above which a warning
-/// is logged.
+/// The maximum deviation of a trial's sequences from the budget without a warning, as a fraction of the budget.
 const MAX_DEVIATION: f64 = 0.1;
 
 /// The plan of a study before its first trial.
@@ -27,14 +26,14 @@ pub struct Outline {
     pub stages: Stages,
     /// The settings of the search.
     pub tune: TuneConfig,
-    /// The config on which trials are based.
+    /// The config on which the trials are based.
     pub(super) base: Config,
     pub(super) budget: Budget,
     /// The fingerprint of data read from files; `None` for generated data, which the config fully determines.
     pub(super) data: Option<u64>,
-    /// The patience of the config itself; the recipe replaces it for its trials only.
+    /// The patience of the config itself; the recipe changes it for its trials only.
     patience: usize,
-    /// The maximum number of training sequences of the whole study, and that number without rungs.
+    /// The maximum number of training sequences of the study, and the number without rungs.
     pub study_sequences: (usize, usize),
     /// The warnings about the plan.
     pub warnings: Vec<String>,
@@ -42,7 +41,7 @@ pub struct Outline {
     pub notices: Vec<String>,
 }
 
-/// A trial of the first round.
+/// A trial of the first stage.
 #[derive(Debug)]
 pub struct Candidate {
     /// The number, counted from 0.
@@ -64,13 +63,13 @@ impl Outline {
         let tune = config.tune.clone().unwrap_or_default();
         tune.check()?;
         check_shapes(config, &tune)?;
-        let alone = Config { tune: None, ..config.clone() };
-        let (base, share) = match tune.method() {
-            Method::Recipe => (recipe::base(&alone), 4),
-            Method::Grid | Method::Random | Method::Halving => (alone, 1),
+        let own = Config { tune: None, ..config.clone() };
+        let (base, divisor) = match tune.method() {
+            Method::Recipe => (recipe::base(&own), 4),
+            Method::Grid | Method::Random | Method::Halving => (own, 1),
         };
         let set = TrainingSet::of(&base, dataset);
-        let steps = tune.steps.unwrap_or((set.whole_steps(&base) / share).max(1));
+        let steps = tune.steps.unwrap_or((set.full_steps(&base) / divisor).max(1));
         // A larger value is more likely a typo, and sums over trials would not fit into an integer.
         let problem = format!("is too long for a trial; use at most {MAX_TRIAL_STEPS}");
         Error::check_key(steps <= MAX_TRIAL_STEPS, "tune.steps", steps, problem)?;
@@ -95,31 +94,31 @@ impl Outline {
         let minutes = config.training.max_minutes;
         let limit = (minutes > 0.0).then(|| {
             format!(
-                "training.max_minutes = {minutes} does not limit the trials, whose ends must not depend on the speed of \
-                 the machine; best.toml keeps it"
+                "`training.max_minutes` = {minutes} does not limit trials, because their results must not depend on \
+                 the speed of the machine; best.toml keeps it"
             )
         });
         let warnings = few.clone().filter(|_| !is_race).into_iter().chain(unequal).chain(limit).collect();
         let notices = few.filter(|_| is_race).into_iter().collect();
         let patience = config.training.patience;
         let outline = Self { stages, tune, base, budget, data, patience, study_sequences, warnings, notices };
-        let asked = outline.tune.rungs.unwrap_or_default();
+        let rungs = outline.tune.rungs.unwrap_or_default();
         let fits = outline.tune.rungs.is_none() || outline.rungs().is_sorted_by(|a, b| a < b);
         let problem = format!(
-            "is too many for trials of {}, since each rung has `tune.eta` = {} times the steps of the one \
-            before; lower it, or raise `tune.steps`",
+            "is too many for trials of {}, because each rung has `tune.eta` = {} times the steps of the \
+            previous one; lower it, or raise `tune.steps`",
             counted(steps, "step"),
             outline.stages.eta
         );
-        Error::check_key(fits, "tune.rungs", asked, problem)?;
+        Error::check_key(fits, "tune.rungs", rungs, problem)?;
         for config in &configs {
-            let steps = outline.budget.steps_to(config, outline.budget.whole);
-            outline.whole_config(config).training.check_schedule(steps)?;
+            let steps = outline.budget.steps_to(config, outline.budget.full);
+            outline.full_config(config).training.check_schedule(steps)?;
         }
         Ok(outline)
     }
 
-    /// Returns the trials of the first round, each with the result of a memory check for `device`.
+    /// Returns the trials of the first stage, each with the result of a memory check for `device`.
     ///
     /// # Errors
     /// If the run from which trials start cannot be read.
@@ -172,7 +171,7 @@ impl Outline {
         config.training.validate_at = self.budget.validate_at(&config);
         config.training.validate_every = self.budget.steps_to(&config, self.budget.interval);
         config.training.log_every = self.budget.log_every(&self.base, &config);
-        [config.training.warmup, config.training.cooldown] = self.budget.ramps(&self.base, &config, steps);
+        [config.training.warmup, config.training.cooldown] = self.ramps(&config, steps);
         (config.training.steps, config.training.epochs) = (Some(steps), None);
         // A time limit would make the end of a trial depend on the speed of the machine.
         config.training.max_minutes = 0.0;
@@ -185,11 +184,17 @@ impl Outline {
         config
     }
 
-    /// Returns the config of a whole run of a setting, which sees as many sequences as the study's own run.
-    pub fn whole_config(&self, config: &Config) -> Config {
+    /// Returns the warm-up and the cool-down of a config in a run of `steps` steps.
+    fn ramps(&self, config: &Config, steps: usize) -> [f64; 2] {
+        let searched = ["training.warmup", "training.cooldown"].map(|key| self.tune.search.contains_key(key));
+        self.budget.ramps(&self.base, config, searched, steps)
+    }
+
+    /// Returns the config of a full run of a setting, which sees as many sequences as a run of the study's config.
+    pub fn full_config(&self, config: &Config) -> Config {
         let mut config = config.clone();
-        let steps = self.budget.steps_to(&config, self.budget.whole);
-        [config.training.warmup, config.training.cooldown] = self.budget.ramps(&self.base, &config, steps);
+        let steps = self.budget.steps_to(&config, self.budget.full);
+        [config.training.warmup, config.training.cooldown] = self.ramps(&config, steps);
         if self.tune.method() == Method::Recipe {
             config.training.patience = self.patience;
         }
@@ -201,8 +206,8 @@ impl Outline {
     }
 }
 
-/// Returns the maximum number of training sequences of all trials, one run each, and that number without rungs. `paced`
-/// has the sequences per step and at each rung of every known setting.
+/// Returns the maximum number of training sequences of all trials, one run each, and the number without rungs. `paced`
+/// lists, for each known setting, the sequences per step and the sequences seen at each rung.
 fn study_sequences(stages: &Stages, budget: &Budget, paced: &[(usize, Vec<usize>)]) -> (usize, usize) {
     let known = || paced.iter().map(|(_, seen)| seen);
     // Later stages train with the best batch size of the first.
@@ -220,7 +225,7 @@ fn study_sequences(stages: &Stages, budget: &Budget, paced: &[(usize, Vec<usize>
     (max, all)
 }
 
-/// Returns a message if trials of `steps` steps are too short for the rungs that leave one trial.
+/// Returns a message if trials of `steps` steps are too short for as many rungs as halving needs to reach one trial.
 fn few_rungs(stages: &Stages, steps: usize) -> Option<String> {
     let full = stages.full_rungs?;
     let few = match stages.rungs {
@@ -237,7 +242,7 @@ fn few_rungs(stages: &Stages, steps: usize) -> Option<String> {
 }
 
 /// Returns a warning if trials are compared after different numbers of sequences, because they have few large steps.
-/// `own` is the pace of the config itself; `paced` has the sequences per step and at each rung of every known setting.
+/// `own` is the pace of the config itself; `paced` is as in [`study_sequences`].
 fn unequal_sequences(
     stages: &Stages,
     budget: &Budget,
@@ -252,7 +257,7 @@ fn unequal_sequences(
     let mut remedy = match stages.rungs {
         1 => {
             let largest = paced.iter().map(|(step, _)| step).max()?;
-            // At most half a step too many or too few.
+            // A trial can be half a step too long or too short.
             let sequences = (*largest as f64 * 0.5 / MAX_DEVIATION).ceil() as usize;
             format!("raise `tune.steps` to {}", sequences.div_ceil(own.sequences_per_step))
         }
@@ -288,7 +293,7 @@ mod tests {
 
     fn outline_of(text: &str) -> Result<Outline> {
         let config = Config::parse(text, Path::new("study.toml"), &[])?;
-        // A vocabulary of the run to start from is not needed here.
+        // The data is loaded without the vocabulary of the run to start from.
         Outline::new(&config, &crate::data::load(&config.data, config.run.seed)?)
     }
 
@@ -311,7 +316,7 @@ mod tests {
                 "[training]\n{training}\n[tune]\nmethod = \"grid\"\n[tune.search]\n\"training.learning_rate\" = [1e-3]"
             );
             let warnings = outline_of(&text).unwrap().warnings;
-            warnings.iter().any(|warning| warning.starts_with("training.max_minutes = 0.5 does not limit"))
+            warnings.iter().any(|warning| warning.starts_with("`training.max_minutes` = 0.5 does not limit"))
         };
         assert!(is_warned_of("max_minutes = 0.5") && !is_warned_of("max_minutes = 0.0"));
     }
@@ -366,7 +371,7 @@ mod tests {
         let largest = outline
             .budget
             .seen(&outline.base.with(&[("training.batch_size".into(), 64.into())].into()).unwrap());
-        assert_eq!(largest.last(), Some(&64), "a step instead of the 40 sequences of a trial");
+        assert_eq!(largest.last(), Some(&64), "one step exceeds the 40 sequences of a trial");
         let new_trials = outline.stages.new_trials();
         let later = new_trials[1..].iter().sum::<usize>() * 64;
         assert_eq!(outline.study_sequences.1, 40 + 48 + 32 + 64 + later);

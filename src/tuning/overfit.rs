@@ -1,8 +1,8 @@
-//! The overfit check before a search: a model that can learn anything can memorise one small batch.
+//! The overfit check before a search: a model that can learn at all can memorise one small batch.
 //!
-//! Its training loss must come close to the lowest possible loss on the batch, the entropy of the targets given their
+//! The training loss must come close to the lowest possible loss on the batch, the entropy of the targets given their
 //! prefixes. If no trial's model succeeds, the check tries other learning rates and no clipping. The change that
-//! succeeds is the most likely reason.
+//! succeeds indicates the most likely reason.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ const MAX_CHECKED_TRIALS: usize = 8;
 /// The maximum number of targets in the batch: enough to rule out chance, few enough to train within seconds.
 const BATCH_TARGETS: usize = 256;
 const MAX_BATCH_SEQUENCES: usize = 8;
-/// The maximum number of targets in the check that labels follow from their inputs.
+/// The maximum number of targets in the check of whether the inputs determine the labels.
 const LABEL_CHECK_TARGETS: usize = 4_096;
 const MAX_LABEL_CHECK_SEQUENCES: usize = 512;
 /// The largest entropy of targets given their prefixes, as a fraction of a uniform guess's loss, at which labels count
@@ -32,7 +32,7 @@ const MAX_GAP: f64 = 0.1;
 /// The maximum number of steps, and the steps of linear warm-up.
 const MAX_STEPS: usize = 300;
 const WARMUP_STEPS: usize = 10;
-/// The learning rates tried if a trial's own rate fails: multiples of it, then fixed rates.
+/// The learning rates tried if a trial's own rate fails: multiples of this rate, then fixed rates.
 const RATE_FACTORS: [f64; 6] = [0.1, 10.0, 0.01, 100.0, 0.001, 1_000.0];
 const USUAL_RATES: [f64; 5] = [1e-3, 1e-2, 1e-4, 1e-1, 1e-5];
 
@@ -51,7 +51,7 @@ pub struct OverfitCheck {
     pub first: f64,
     /// The loss at the end of the check.
     pub reached: f64,
-    /// The number of steps done.
+    /// The number of completed steps.
     pub steps: usize,
     /// The learning rate.
     pub learning_rate: f64,
@@ -138,7 +138,7 @@ fn reason(
             false => {
                 Error::key(key, format!("{value:e}"), format!("{fault}: {works}; {remedy} it, {SKIP_REMEDY}"))
             }
-            // A searched value is not one that the user wrote for this key.
+            // The user did not set a searched key itself, but its values in [tune.search].
             true => Error::Input(format!(
                 "{works}, so {value:e} {fault}; {remedy} the values of `{key}` in [tune.search], {SKIP_REMEDY}"
             )),
@@ -186,17 +186,17 @@ fn learn(config: &Config, dataset: &Dataset, batch: &Batch, on: &Device) -> Resu
     Ok(found)
 }
 
-/// Checks that there are labels, and that they follow from the inputs in a few hundred sequences.
+/// Checks on a few hundred sequences that there are labels, and that the inputs determine them.
 fn check_labels(dataset: &Dataset, batch: &Batch) -> Result<()> {
     let wide = first_batch(dataset, LABEL_CHECK_TARGETS, MAX_LABEL_CHECK_SEQUENCES);
-    let (chance, guess) = (min_loss(&wide), (dataset.vocabulary.size() as f64).ln());
-    if targets(batch) > 0 && chance <= MAX_ENTROPY_FRACTION * guess {
+    let (entropy, uniform) = (min_loss(&wide), (dataset.vocabulary.size() as f64).ln());
+    if targets(batch) > 0 && entropy <= MAX_ENTROPY_FRACTION * uniform {
         return Ok(());
     }
     Err(Error::Input(format!(
         "overfit check: the labels cannot be learned: in {}, equal inputs have different targets, so no model can \
-         reach a loss below {chance:.2} nats per token, where a uniform guess has {guess:.2}; check [data], for \
-         example try a longer `data.length`, {SKIP_REMEDY}",
+         reach a loss below {entropy:.2} nats per token (a uniform guess: {uniform:.2}); check [data], for example \
+         try a longer `data.length`, {SKIP_REMEDY}",
         counted(wide.rows, "sequence")
     )))
 }
@@ -205,7 +205,7 @@ fn targets(batch: &Batch) -> usize {
     batch.roles.iter().filter(|&&role| role != Role::Padding).count()
 }
 
-/// Returns the first sequences of the training set; of long sequences, only the beginning has targets.
+/// Returns the first sequences of the training set. In long sequences, only the beginning has targets.
 fn first_batch(dataset: &Dataset, targets: usize, sequences: usize) -> Batch {
     let rows = (targets / dataset.train.time().max(1)).clamp(1, sequences);
     let mut batch = dataset.train.batches(rows).next().expect("a set has a sequence");

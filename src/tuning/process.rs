@@ -32,7 +32,7 @@ enum Request {
     Leave,
 }
 
-/// The environment variable that marks a process as training a trial.
+/// The environment variable that is set in a process that trains a trial.
 const TRIAL: &str = "CAUSAL_ATTENTION_TRIAL";
 
 /// The command that trains a trial. It behaves like `causal-attention` when `train` and its arguments are appended.
@@ -56,11 +56,11 @@ impl TrialCommand {
     /// Returns the running program as a command.
     ///
     /// # Errors
-    /// If the system does not report the program's path.
+    /// If the operating system does not return the program's path.
     pub fn current() -> Result<Self> {
-        std::env::current_exe()
-            .map(Self::new)
-            .map_err(|error| Error::Failed(format!("cannot find this program to run trials with: {error}")))
+        std::env::current_exe().map(Self::new).map_err(|error| {
+            Error::Failed(format!("cannot find the path of this program: {error}; mount /proc"))
+        })
     }
 }
 
@@ -166,7 +166,7 @@ impl Process {
     pub(super) fn stop(&mut self) {
         match self {
             #[cfg(unix)]
-            // SAFETY: kill reads no memory, and a child that was not waited for keeps its number.
+            // SAFETY: kill reads no memory, and a child that was not waited for keeps its process id.
             Self::Local(child) => unsafe {
                 libc::kill(child.id() as libc::pid_t, libc::SIGTERM);
             },
@@ -203,13 +203,13 @@ pub(super) fn enlist(workers: &Workers, study: &Path, trials: &Path) -> Result<(
     Ok(())
 }
 
-/// Lets the other workers exit, including those that were never enlisted.
+/// Makes the other workers exit, including those that were never enlisted.
 pub(super) fn dismiss(workers: &Workers) {
     (1..workers.count()).for_each(|rank| drop(workers.send(rank, &Request::Leave)));
 }
 
-/// Trains the runs that worker 0 requests with `program`, until it reports that none are left. A `signal` is forwarded
-/// to the running process.
+/// Trains the runs that worker 0 requests with `program`, until worker 0 reports that none are left. A `signal` is
+/// forwarded to the running process.
 ///
 /// # Errors
 /// If a process cannot be started, or worker 0 cannot be reached.

@@ -17,14 +17,14 @@ use crate::training::train_briefly;
 const MIN_RATE: f64 = 1e-6;
 const MAX_RATE: f64 = 10.0;
 const MAX_STEPS: usize = 200;
-/// The number of neighbours on each side that a smoothed loss is averaged with.
+/// The number of losses on each side that are averaged into a smoothed loss.
 const NEIGHBOURS: usize = 6;
 /// The thresholds of a significant fall or rise: a fraction of the first loss, and a number of standard deviations of
 /// the noise between batches. With pure noise, the lowest of two hundred means falls that far in fewer than one of a
 /// thousand sweeps.
 const MIN_CHANGE: f64 = 0.03;
 const MIN_DEVIATIONS: f64 = 5.0;
-/// The multiple of the first loss at which the sweep ends.
+/// The multiple of the highest early loss at which the sweep ends.
 const MAX_LOSS_RATIO: f64 = 1.5;
 
 /// The result of a sweep.
@@ -38,7 +38,7 @@ pub enum Verdict {
         /// The suggested rate for training, a tenth of that.
         suggested: f64,
     },
-    /// The loss never falls by more than the noise between batches, so no rate is known to train the model.
+    /// The loss never falls by more than the noise between batches, so the sweep suggests no rate.
     NeverFalls,
     /// The loss still falls at the highest rate.
     NeverRises,
@@ -59,19 +59,20 @@ pub struct RateSweep {
 /// If the model cannot be built.
 pub fn sweep(config: &Config, dataset: &Dataset, on: &Device) -> Result<RateSweep> {
     let (mut rates, mut losses): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
-    let mut risen = false;
+    let mut has_risen = false;
     let next = |step, loss: f64| {
         if loss.is_finite() {
             rates.push(MIN_RATE * (MAX_RATE / MIN_RATE).powf(step as f64 / (MAX_STEPS - 1) as f64));
             losses.push(loss);
         }
-        let begun = &losses[..losses.len().min(NEIGHBOURS + 1)];
-        risen = !loss.is_finite() || loss > MAX_LOSS_RATIO * begun.iter().copied().fold(0.0, f64::max);
-        rates.last().copied().filter(|_| !risen && step + 1 < MAX_STEPS)
+        let beginning = &losses[..losses.len().min(NEIGHBOURS + 1)];
+        has_risen =
+            !loss.is_finite() || loss > MAX_LOSS_RATIO * beginning.iter().copied().fold(0.0, f64::max);
+        rates.last().copied().filter(|_| !has_risen && step + 1 < MAX_STEPS)
     };
     train_briefly(config, dataset, on, None, next)?;
     let smoothed = smooth(&losses);
-    let verdict = judge(&rates, &losses, &smoothed, risen);
+    let verdict = judge(&rates, &losses, &smoothed, has_risen);
     let points = rates.into_iter().zip(losses).zip(smoothed);
     let points = points.map(|((rate, loss), smoothed)| RatePoint { rate, loss, smoothed });
     Ok(RateSweep { points: points.collect(), verdict })
@@ -86,35 +87,35 @@ impl Verdict {
             }
             Self::NeverFalls => format!(
                 "the curve has no minimum: no rate from {MIN_RATE:e} to {MAX_RATE:e} lowers the loss by more \
-                 than the noise between batches; try a larger training.batch_size"
+                 than the noise between batches; try a larger `training.batch_size`"
             ),
             Self::NeverRises => format!(
-                "the curve has no minimum: the loss falls up to a rate of {MAX_RATE:e}; try a larger \
-                 training.max_gradient_norm, since clipping may limit the steps"
+                "the curve has no minimum: the loss still falls at a rate of {MAX_RATE:e}, possibly because \
+                 clipping limits the steps; try a larger `training.max_gradient_norm`"
             ),
         }
     }
 }
 
-/// Returns the mean of each loss and its neighbours on both sides, as far as they exist at the ends.
+/// Returns the mean of each loss and its neighbours on both sides; a loss near an end has fewer neighbours.
 fn smooth(losses: &[f64]) -> Vec<f64> {
     let near =
         |index: usize| &losses[index.saturating_sub(NEIGHBOURS)..(index + NEIGHBOURS + 1).min(losses.len())];
     (0..losses.len()).map(|index| mean(near(index))).collect()
 }
 
-/// Returns the result of a sweep. A fall or a rise counts if it exceeds the noise between batches; `risen` is true if
-/// the sweep ended because the loss rose.
-fn judge(rates: &[f64], losses: &[f64], smoothed: &[f64], risen: bool) -> Verdict {
+/// Returns the result of a sweep. A fall or a rise counts if it exceeds the noise between batches; `has_risen` is true
+/// if the sweep ended because the loss rose.
+fn judge(rates: &[f64], losses: &[f64], smoothed: &[f64], has_risen: bool) -> Verdict {
     let Some(lowest) = (0..smoothed.len()).min_by(|&a, &b| smoothed[a].total_cmp(&smoothed[b])) else {
         return Verdict::NeverFalls;
     };
     let (first, min_loss) = (smoothed[0], smoothed[lowest]);
     let highest_after = smoothed[lowest..].iter().copied().fold(min_loss, f64::max);
-    let enough = (MIN_CHANGE * first).max(MIN_DEVIATIONS * noise(losses));
-    if first - min_loss < enough {
+    let threshold = (MIN_CHANGE * first).max(MIN_DEVIATIONS * noise(losses));
+    if first - min_loss < threshold {
         Verdict::NeverFalls
-    } else if !risen && highest_after - min_loss < enough {
+    } else if !has_risen && highest_after - min_loss < threshold {
         Verdict::NeverRises
     } else {
         Verdict::Minimum { rate: rates[lowest], suggested: rates[lowest] / 10.0 }
@@ -152,14 +153,14 @@ mod tests {
 
     #[test]
     fn curves_without_a_minimum_are_reported() {
-        // Nothing is learned, however much the loss of single sequences varies.
+        // The model learns nothing, but the loss varies between batches.
         for (batch_size, seed) in [(16, 0), (1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (2, 5)] {
             let sets = [format!("training.batch_size={batch_size}"), format!("run.seed={seed}")];
             let frozen = ["training.optimizer=sgd", "training.max_gradient_norm=1e-9", &sets[0], &sets[1]];
             assert_eq!(swept(&frozen).verdict, Verdict::NeverFalls, "{sets:?}");
         }
-        // A hundred losses along lines between these corners, with an even and a very uneven noise.
-        let judged = |corners: &[f64], noise: f64, risen: bool| {
+        // A hundred losses along lines between these corners, without noise or with strong noise.
+        let judged = |corners: &[f64], noise: f64, has_risen: bool| {
             let line = |step: usize| {
                 let position = step as f64 / 99.0 * (corners.len() - 1) as f64;
                 let (before, share) = (position as usize, position.fract());
@@ -168,7 +169,7 @@ mod tests {
             let spread = |step: usize| noise * ((step * 7_919 % 101) as f64 / 50.0 - 1.0);
             let losses = (0..100).map(|step| line(step) + spread(step)).collect::<Vec<_>>();
             let rates = (0..100).map(|step| 1e-5 * 1.1_f64.powi(step)).collect::<Vec<_>>();
-            judge(&rates, &losses, &smooth(&losses), risen)
+            judge(&rates, &losses, &smooth(&losses), has_risen)
         };
         for noise in [0.0, 0.2] {
             assert_eq!(judged(&[3.0, 2.0, 1.0], noise, false), Verdict::NeverRises);
@@ -180,7 +181,7 @@ mod tests {
             );
             assert_eq!(judged(&[3.0, 2.95, 5.0], noise, false), Verdict::NeverFalls);
         }
-        // A fall of a tenth: significant without noise, lost in noise five times as large.
+        // A fall of a tenth is significant without noise, but not with noise five times as large.
         assert!(matches!(judged(&[3.0, 2.7, 4.0], 0.0, false), Verdict::Minimum { .. }));
         assert_eq!(judged(&[3.0, 2.7, 4.0], 1.5, false), Verdict::NeverFalls);
         assert!(Verdict::NeverRises.describe().contains("no minimum"));

@@ -5,7 +5,7 @@ use super::space::Setting;
 use crate::config::Config;
 
 const BATCH_SIZES: [i64; 3] = [16, 32, 64];
-/// The three textbook values and a higher one that small decoders tolerate.
+/// The three textbook values, and a higher one that works for small decoders.
 const RATES: [f64; 4] = [1e-4, 5e-4, 1e-3, 3e-3];
 const HEADS: [i64; 3] = [2, 4, 8];
 const DROPOUT: [f64; 3] = [0.1, 0.2, 0.3];
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stages_keep_the_best_and_change_own_keys() {
+    fn stages_change_only_their_own_keys() {
         let config = base(&Config::default());
         let best = start(&config);
         let counts = stages(&config).into_iter().map(|stage| {
@@ -105,7 +105,7 @@ mod tests {
             assert_eq!(settings[0], best);
             for (index, setting) in settings.iter().enumerate() {
                 assert!(config.with(setting).is_ok());
-                assert!(!settings[..index].contains(setting), "{setting:?} comes twice");
+                assert!(!settings[..index].contains(setting), "{setting:?} occurs twice");
                 let changed = setting.iter().filter(|(key, value)| best[*key] != **value);
                 let keys = &stage.choices[0];
                 assert!(changed.into_iter().all(|(key, _)| keys.contains_key(key)));

@@ -41,7 +41,7 @@ pub struct TrialRun {
 pub struct Runner {
     /// The command that trains a run.
     program: TrialCommand,
-    /// The workers that train, of which this process is the first. Without others it trains all runs itself.
+    /// The workers that train; this process is worker 0. Without other workers, it trains all runs itself.
     workers: Workers,
     /// The number of runs trained at the same time.
     jobs: usize,
@@ -70,7 +70,7 @@ impl Runner {
     pub fn new(trials: &Path, program: TrialCommand, jobs: usize) -> Result<Self> {
         refuse_within_trial()?;
         let alive = lock_alive(trials, 0)?;
-        // The lock files of other workers of a killed study, on whichever machine.
+        // The lock files of other workers of a killed study, on any machine.
         let mut others = fs::read_dir(trials).into_iter().flatten().flatten().filter_map(|entry| {
             entry.file_name().to_str()?.strip_prefix(LOCK_PREFIX)?.strip_prefix('-')?.parse().ok()
         });
@@ -148,12 +148,12 @@ impl Runner {
         if let Some(step) = run.until {
             arguments.extend(["--until".into(), step.to_string()]);
         }
-        let is_open =
+        let is_unset =
             run.config.training.threads.is_none() && std::env::var_os("RAYON_NUM_THREADS").is_none();
         // Runs share the cores. The results do not depend on the number of threads.
         let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let threads = self.workers.threads().unwrap_or((cores / self.jobs).max(1));
-        let threads = is_open.then_some(threads);
+        let threads = is_unset.then_some(threads);
         match self.workers.count() > 1 && job > 0 {
             true => Process::start_remote(&self.workers, job, arguments, threads),
             false => Process::start(&self.program, &arguments, threads, &self.alive),
@@ -194,8 +194,8 @@ impl TrialRun {
         let _ = fs::remove_file(self.config_file());
     }
 
-    /// Returns the reason why the run could not be trained, from the end of its process. Returns `None` if it ended,
-    /// paused, diverged or was interrupted.
+    /// Returns the reason why the run could not be trained, from the exit of its process. Returns `None` if the run
+    /// ended, paused, diverged or was interrupted.
     ///
     /// # Errors
     /// If the cause of the failure is not specific to the trial.
@@ -214,8 +214,8 @@ impl TrialRun {
         // The location in the config is removed, because that file no longer exists.
         let file = format!("{}:", self.config_file().display());
         let problem = problem.map(|problem| {
-            let placed = problem.strip_prefix(&file).and_then(|rest| rest.split_once(": "));
-            placed.map_or(problem, |(_, problem)| problem)
+            let located = problem.strip_prefix(&file).and_then(|rest| rest.split_once(": "));
+            located.map_or(problem, |(_, problem)| problem)
         });
         let problem =
             problem.map_or_else(|| format!("its process ended with {}", end.describe()), str::to_string);
@@ -244,7 +244,7 @@ impl TrialRun {
 /// If the fingerprints differ.
 pub fn check_data(here: Option<u64>, there: Option<u64>) -> Result<()> {
     ensure(here.zip(there).is_none_or(|(here, there)| here == there), Error::Input, || {
-        "the data has changed since the study started; restore the data of its trials, or start another study"
+        "the data has changed since the study started; restore the original data, or start another study"
             .into()
     })
 }
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     /// Trains runs with a program whose `train` executes `script` in the folder of the trials. Returns the outcome, and
-    /// the reason of failure for each run.
+    /// for each run the reason if it failed.
     fn train(script: &str, runs: usize, jobs: usize) -> (Result<()>, Vec<(usize, Option<String>)>) {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("program");
@@ -295,8 +295,8 @@ mod tests {
             1,
             1,
         );
-        let asked = "train --progress none CONFIG --run DIR --until 7";
-        assert_eq!(ended, [(0, Some(asked.to_string()))]);
+        let arguments = "train --progress none CONFIG --run DIR --until 7";
+        assert_eq!(ended, [(0, Some(arguments.to_string()))]);
     }
 
     #[test]

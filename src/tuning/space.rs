@@ -33,7 +33,7 @@ pub struct Combinations {
 }
 
 impl Space {
-    /// Creates the space of a config's `[tune.search]`; an absent table gives a space without keys.
+    /// Creates the space of a config's `[tune.search]`; without this table, the space has no keys.
     ///
     /// # Errors
     /// [`Error::Key`] for a key that is not searchable, an empty list or range, and a value that is invalid in every
@@ -168,7 +168,7 @@ fn incomparable(key: &str) -> Option<&'static str> {
             Some("cannot be searched: every trial has the same budget, `tune.steps`")
         }
         ("training", "validate_every" | "validate_at" | "checkpoint_every" | "log_every") => {
-            Some("cannot be searched: it changes the measurement, not the training")
+            Some("cannot be searched: it changes when losses are measured, not the training")
         }
         ("training", "backend" | "device" | "threads" | "kernels") => {
             Some("cannot be searched: it changes the speed of training, not its result")

@@ -2,12 +2,12 @@
 //!
 //! A study is a list of stages. In each stage, trials race in rungs (successive halving: Jamieson and Talwalkar, 2016).
 //! All trials run to the first rung, and the better ones continue to the next, which is `eta` times as far. The last
-//! rung is the end of a trial. A grid, a random search and a halving have one stage. The textbook recipe has several,
-//! each around the best setting of the stage before.
+//! rung is the end of a trial. Grid search, random search and halving have one stage. The textbook recipe has several
+//! stages, each around the best setting of the previous one.
 //!
-//! The stages are always replayed from the beginning. Trials with a missing result are due; once they are done, the
-//! stages are replayed again, further than before. A study that was killed therefore proposes the same trials as
-//! without the interruption, and the number of parallel runs has no effect on them.
+//! The stages are always replayed from the beginning. Trials with a missing result are due; once these have run, the
+//! stages are replayed again, further than before. A study that was killed therefore proposes the same trials as an
+//! uninterrupted one, and the number of parallel runs has no effect on the proposals.
 
 use std::iter::successors;
 
@@ -27,7 +27,7 @@ pub struct Stages {
     stages: Vec<Stage>,
     /// The number of times that trials are compared; the last comparison is at their end.
     pub rungs: usize,
-    /// The number of rungs of a halving that leave one trial, if its trials are too short for them.
+    /// The number of rungs that halving needs to reach one trial, if the trials are too short for it.
     pub full_rungs: Option<usize>,
     /// One in `eta` trials continues from each rung to the next.
     pub eta: usize,
@@ -42,7 +42,7 @@ pub struct Proposed {
     pub stage: Option<&'static str>,
     /// The rung to which the trial is to run, counted from 0.
     pub rung: usize,
-    /// True if the trial still competes; otherwise it is done, or beaten and given up.
+    /// True if the trial still competes; otherwise it is complete or pruned.
     pub is_racing: bool,
 }
 
@@ -64,21 +64,21 @@ impl Stages {
         let space = Space::new(&Config { tune: Some(tune.clone()), ..base.clone() })?;
         let eta = tune.eta();
         let draw = || space.draw(tune.trials, base.run.seed);
-        let (combinations, usual) = match tune.method() {
+        let (combinations, default_rungs) = match tune.method() {
             Method::Recipe => (Combinations::default(), Some(2)),
             Method::Grid => (space.grid()?, Some(1)),
             Method::Random => (draw()?, Some(1)),
             Method::Halving => (draw()?, None),
         };
         let Combinations { settings: choices, refused } = combinations;
-        let wanted = rungs_to_one(choices.len(), eta);
-        let rungs = tune.rungs.or(usual).unwrap_or_else(|| wanted.min(max_rungs(steps, eta)));
-        let is_short = tune.rungs.or(usual).is_none() && rungs < wanted;
+        let needed = rungs_to_one(choices.len(), eta);
+        let rungs = tune.rungs.or(default_rungs).unwrap_or_else(|| needed.min(max_rungs(steps, eta)));
+        let is_short = tune.rungs.or(default_rungs).is_none() && rungs < needed;
         let (start, stages) = match tune.method() {
             Method::Recipe => (recipe::start(base), recipe::stages(base)),
             _ => (Setting::new(), vec![Stage { name: None, choices, refused }]),
         };
-        Ok(Self { start, stages, rungs, full_rungs: is_short.then_some(wanted), eta })
+        Ok(Self { start, stages, rungs, full_rungs: is_short.then_some(needed), eta })
     }
 
     /// Returns the keys in which trials differ.
@@ -86,7 +86,7 @@ impl Stages {
         self.settings().into_iter().next().into_iter().flatten().map(|(key, _)| key).collect()
     }
 
-    /// Returns all settings that may be tried, as far as they are known; for the recipe, those around its start.
+    /// Returns all settings that may be tried, as far as they are known; for the recipe, the variants of its start.
     pub fn settings(&self) -> Vec<Setting> {
         self.stages.iter().flat_map(|stage| stage.settings(&self.start)).collect()
     }
@@ -150,8 +150,8 @@ impl Stages {
                 // The current best continues from every rung; a replacement must be better at the end.
                 let continues =
                     |&(rank, trial): &(usize, usize)| rank < kept || !is_last && Some(trial) == best_so_far;
-                let by_place = ranked.into_iter().map(|(_, trial)| trial).enumerate().filter(continues);
-                racing = by_place.map(|(_, trial)| trial).collect();
+                let survivors = ranked.into_iter().map(|(_, trial)| trial).enumerate().filter(continues);
+                racing = survivors.map(|(_, trial)| trial).collect();
                 racing.sort_unstable();
             }
             if let Some(&winner) = racing.first() {
@@ -162,7 +162,7 @@ impl Stages {
     }
 }
 
-/// Returns the number of rungs until one trial is left.
+/// Returns the number of rungs after which one trial is left.
 fn rungs_to_one(trials: usize, eta: usize) -> usize {
     let survivors = |&left: &usize| (left > 1).then(|| left.div_ceil(eta));
     successors(Some(trials), survivors).count()

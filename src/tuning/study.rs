@@ -316,7 +316,7 @@ impl Study {
         write_atomically(&self.folder.path().join("study.csv"), &table)?;
         let ranked = ranked(self.trials());
         let Some(first) = ranked.first().filter(|first| first.score.loss.is_some()) else { return Ok(()) };
-        let config = self.outline.whole_config(&self.configs[first.trial]);
+        let config = self.outline.full_config(&self.configs[first.trial]);
         write_atomically(&best(&self.folder), config.to_toml().as_bytes())
     }
 

@@ -1,4 +1,4 @@
-//! The training set from the view of a trial's steps: the number of sequences in each step.
+//! The numbers of training sequences in the steps and epochs of a trial.
 
 use crate::config::Config;
 use crate::data::{Dataset, Source};
@@ -9,15 +9,15 @@ pub struct TrainingSet {
     /// The number of rows or windows of a file; `None` for a generated set, whose size is the trial's own
     /// `data.train_samples`.
     pub samples: Option<usize>,
-    /// True if the data is a stream that windows cover. Batches of windows are always full, so an epoch is rounded up
-    /// to full batches.
+    /// True if the data is a stream of tokens, read in windows. Batches of windows are always full, so an epoch is
+    /// rounded up to full batches.
     pub is_stream: bool,
 }
 
 /// The numbers of sequences in the steps and epochs of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
-    /// The number of sequences in a step, except the last step of an epoch of rows.
+    /// The number of sequences in a step; the last step of an epoch of rows may have fewer.
     pub sequences_per_step: usize,
     /// The number of steps in an epoch.
     pub steps_per_epoch: usize,
@@ -39,7 +39,7 @@ impl TrainingSet {
     }
 
     /// Returns the number of steps of a run of `config` itself.
-    pub fn whole_steps(self, config: &Config) -> usize {
+    pub fn full_steps(self, config: &Config) -> usize {
         config.training.total_steps(self.samples(config).div_ceil(config.training.batch_size))
     }
 
@@ -55,18 +55,18 @@ impl TrainingSet {
 }
 
 impl Pace {
-    /// Returns the number of sequences that this many steps see.
+    /// Returns the number of sequences in this many steps.
     pub fn sequences(self, steps: usize) -> usize {
         let begun = (steps % self.steps_per_epoch * self.sequences_per_step).min(self.epoch);
         (steps / self.steps_per_epoch).saturating_mul(self.epoch).saturating_add(begun)
     }
 
-    /// Returns the largest number of steps that see at most this many sequences.
+    /// Returns the largest number of steps with at most this many sequences.
     pub fn steps_within(self, sequences: usize) -> usize {
         sequences / self.epoch * self.steps_per_epoch + sequences % self.epoch / self.sequences_per_step
     }
 
-    /// Returns the number of steps, at least one, after which a trial is closest to this many sequences.
+    /// Returns the number of steps, at least one, whose number of sequences is closest to this one.
     pub fn steps_to(self, sequences: usize) -> usize {
         let before = self.steps_within(sequences);
         let below = sequences - self.sequences(before);
@@ -77,7 +77,6 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-
     use burn_ndarray::NdArray;
 
     use super::*;
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn trials_count_by_their_own_training_set() {
+    fn pace_depends_on_a_trials_training_set() {
         let config = config(&["training.batch_size=48"]);
         let dataset = dataset(&config).unwrap();
         let set = TrainingSet::of(&config, &dataset);

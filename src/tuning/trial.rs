@@ -1,4 +1,4 @@
-//! The results of a trial from its runs: the losses at the rungs, and at the end the scores and the steadiness.
+//! The results of a trial from its runs: the losses at the rungs, and at the end the scores and the stability.
 
 use std::borrow::Cow;
 
@@ -37,13 +37,13 @@ pub struct Trial {
     /// The validation scores.
     #[serde(flatten)]
     pub score: TrialScore,
-    /// The steadiness of the training loss.
+    /// The stability of the training loss.
     #[serde(flatten)]
-    pub steadiness: Steadiness,
+    pub stability: Stability,
     /// The cost of the training.
     #[serde(flatten)]
     pub cost: TrialCost,
-    /// The validation loss by number of tokens trained on, of the first seed.
+    /// The validation loss by number of trained tokens, of the run with the first seed.
     pub curve: Vec<(f64, f64)>,
 }
 
@@ -62,12 +62,13 @@ pub struct TrialScore {
     pub accuracy: Option<f64>,
 }
 
-/// The steadiness of the training loss of a trial.
+/// The stability of the training loss of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Steadiness {
-    /// The standard deviation of the training loss over the last fifth of the logged steps.
+pub struct Stability {
+    /// The standard deviation of the training loss around its trend, over the last fifth of the logged steps.
     pub train_spread: Option<f64>,
-    /// The number of logged steps whose training loss is far above the steps before; `None` if the log is too short.
+    /// The number of logged steps whose training loss is far above that of the preceding steps; `None` if the log is
+    /// too short.
     pub spikes: Option<usize>,
 }
 
@@ -128,7 +129,7 @@ impl Record {
         Cow::Owned(Self { rows, summary })
     }
 
-    /// Returns true if the run cannot be continued.
+    /// Returns true if the run has ended and cannot be resumed.
     fn is_over(&self) -> bool {
         matches!(self.summary.ended, Ended::Completed | Ended::EarlyStopped | Ended::Diverged)
     }
@@ -195,7 +196,7 @@ impl Trial {
                 gap: loss.zip(floor).map(|(loss, floor)| loss - floor),
                 accuracy: average(best(|row| row.accuracy)),
             },
-            steadiness: Steadiness {
+            stability: Stability {
                 train_spread: average(values(&|run| last_spread(&run.train_losses()))),
                 spikes: spikes.map(|spikes| spikes.iter().sum::<f64>() as usize),
             },
@@ -218,7 +219,7 @@ fn end_of(known: &[&Record], runs: usize, is_racing: bool) -> TrialEnd {
     } else if known.iter().all(|run| run.is_over()) {
         TrialEnd::Completed
     } else if !is_racing {
-        // A paused run out of the race is never resumed.
+        // A paused run that no longer competes is never resumed.
         TrialEnd::Pruned
     } else {
         TrialEnd::Unfinished
@@ -250,15 +251,15 @@ mod tests {
 
     #[test]
     fn rung_loss_ignores_later_validations() {
-        let there = |ended, steps| [10, 20, 30, 40].map(|step| run(ended, steps, &VALIDATIONS).loss_at(step));
+        let loss = |ended, steps| [10, 20, 30, 40].map(|step| run(ended, steps, &VALIDATIONS).loss_at(step));
         let [first, second, third] = [3.0, 2.0, 2.0].map(Some);
-        assert_eq!(there(Ended::Completed, 40), [first, second, third, third]);
-        assert_eq!(there(Ended::Paused, 30), [first, second, third, None]);
-        assert_eq!(there(Ended::Interrupted, 35), [first, second, third, None]);
-        assert_eq!(there(Ended::EarlyStopped, 30), [first, second, third, third]);
-        assert_eq!(there(Ended::Diverged, 35), [first, second, third, Some(f64::INFINITY)]);
+        assert_eq!(loss(Ended::Completed, 40), [first, second, third, third]);
+        assert_eq!(loss(Ended::Paused, 30), [first, second, third, None]);
+        assert_eq!(loss(Ended::Interrupted, 35), [first, second, third, None]);
+        assert_eq!(loss(Ended::EarlyStopped, 30), [first, second, third, third]);
+        assert_eq!(loss(Ended::Diverged, 35), [first, second, third, Some(f64::INFINITY)]);
         let diverged = Some(f64::INFINITY);
-        assert_eq!(there(Ended::Diverged, 30), [first, second, diverged, diverged], "found at a rung");
+        assert_eq!(loss(Ended::Diverged, 30), [first, second, diverged, diverged], "detected at a rung");
     }
 
     #[test]
@@ -271,9 +272,9 @@ mod tests {
         assert_eq!(score.loss_spread, Some(2f64.sqrt()));
         assert_eq!((both.cost.steps, both.cost.tokens, both.cost.parameters), (60, 420, 11));
         assert_eq!(trial(&[Some(&one)]).score.loss_spread, None);
-        let gone = run(Ended::Diverged, 25, &VALIDATIONS[..2]);
-        let gone = trial(&[Some(&one), Some(&gone)]);
-        assert_eq!((gone.ended, gone.score.loss), (TrialEnd::Diverged, None));
+        let diverged = run(Ended::Diverged, 25, &VALIDATIONS[..2]);
+        let diverged = trial(&[Some(&one), Some(&diverged)]);
+        assert_eq!((diverged.ended, diverged.score.loss), (TrialEnd::Diverged, None));
     }
 
     #[test]
@@ -281,9 +282,12 @@ mod tests {
         let mut further = run(Ended::Completed, 40, &VALIDATIONS);
         further.rows[1].seconds = 0.75;
         let trial = |run: &Record| combine(0, &[Some(run)], false, false).unwrap();
-        let there = trial(&further.until(20));
-        assert_eq!((there.ended, there.score.loss, there.curve.len()), (TrialEnd::Pruned, Some(2.0), 2));
-        assert_eq!((there.cost.steps, there.cost.tokens, there.cost.seconds), (20, 140, 0.75));
+        let at_rung = trial(&further.until(20));
+        assert_eq!(
+            (at_rung.ended, at_rung.score.loss, at_rung.curve.len()),
+            (TrialEnd::Pruned, Some(2.0), 2)
+        );
+        assert_eq!((at_rung.cost.steps, at_rung.cost.tokens, at_rung.cost.seconds), (20, 140, 0.75));
         assert_eq!(trial(&further.until(40)), trial(&further));
     }
 
@@ -295,7 +299,7 @@ mod tests {
         assert_eq!(combine(0, &[None], false, false), None);
         let failed = combine(0, &[None], false, true).unwrap();
         assert_eq!(
-            (failed.ended, failed.score.loss, failed.steadiness.spikes),
+            (failed.ended, failed.score.loss, failed.stability.spikes),
             (TrialEnd::Failed, None, None)
         );
     }

@@ -1,6 +1,6 @@
 //! Named tensors in foreign files: one or several safetensors files, the index of such shards, or PyTorch files.
 //!
-//! A PyTorch file is a pickle, which can name any code. It is parsed, never executed: the reader knows the few
+//! A PyTorch file is a pickle, which can name any code. It is parsed, never executed: the reader supports only the few
 //! functions that create tensors and dictionaries. It checks every declared length against the file's size.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,21 +36,21 @@ pub struct Checkpoint {
     indexed: Vec<(PathBuf, BTreeMap<String, PathBuf>)>,
 }
 
-/// Returns true if a file has one of the usual names, so that its folder describes the model.
+/// Returns true if a file has one of the usual names, in which case the name of its folder identifies the model.
 pub fn has_usual_name(path: &Path) -> bool {
     path.file_name().is_some_and(|name| FILES.iter().any(|usual| name == *usual))
 }
 
-/// Opens the weights files. A folder stands for the weights in it, an index for its shards.
+/// Opens weights files. A folder is replaced by the weights in it, and an index by its shards.
 ///
 /// # Errors
-/// Returns an error if a folder contains no weights, an index cannot be read or names a file elsewhere, or a file
-/// cannot be opened.
-pub fn open(named: &[PathBuf]) -> Result<Checkpoint> {
+/// Returns an error if a folder contains no weights, an index cannot be read or names a file outside its folder, or a
+/// file cannot be opened.
+pub fn open(paths: &[PathBuf]) -> Result<Checkpoint> {
     let (mut files, mut indexed) = (Vec::new(), Vec::new());
-    for path in named {
+    for path in paths {
         let is_folder = path.is_dir();
-        let path = if is_folder { usual(path)? } else { path.clone() };
+        let path = if is_folder { find_weights(path)? } else { path.clone() };
         match path.extension().is_some_and(|extension| extension == "json") {
             true => {
                 let shards = shards(&path)?;
@@ -68,20 +68,20 @@ pub fn open(named: &[PathBuf]) -> Result<Checkpoint> {
 }
 
 /// Returns the weights in a folder: the first file with a usual name.
-fn usual(folder: &Path) -> Result<PathBuf> {
+fn find_weights(folder: &Path) -> Result<PathBuf> {
     exists(&folder.join(FILES[0]))?;
     let found = FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
     let problem = || format!("contains no weights file; expected one of {}", FILES.join(", "));
     found.ok_or_else(|| Error::file(folder, problem()))
 }
 
-/// Refuses a folder with both an index of `shards` and a whole file that is not one of them. transformers reads the
-/// whole file, and its weights may differ.
+/// Refuses a folder with both an index of `shards` and a single weights file that is not one of them. transformers
+/// reads the single file, whose weights may differ.
 fn refuse_both(index: &Path, shards: &BTreeMap<String, PathBuf>) -> Result<()> {
     const INDEX: &str = ".index.json";
     let name = index.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let Some(whole) = name.strip_suffix(INDEX) else { return Ok(()) };
-    let path = index.with_file_name(whole);
+    let Some(single) = name.strip_suffix(INDEX) else { return Ok(()) };
+    let path = index.with_file_name(single);
     if path.is_file() && !shards.values().any(|shard| *shard == path) {
         let problem = format!("is next to {name}, which names other files; remove one of the two");
         return Err(Error::file(path, problem));
@@ -111,11 +111,11 @@ fn shards(index: &Path) -> Result<BTreeMap<String, PathBuf>> {
 }
 
 /// Returns the tensors of all files except those whose name is `ignored`. Also returns the model's arguments if a
-/// PyTorch file has them next to the weights, as nanoGPT's does.
+/// PyTorch file has them next to the weights, as a nanoGPT checkpoint does.
 ///
 /// # Errors
-/// Returns an error if a file cannot be read, is damaged, or contains code. The same applies if a tensor is in two
-/// files, or if a file lacks a tensor that an index assigns to it.
+/// Returns an error if a file cannot be read, is damaged, or contains code, if a tensor is in two files, or if a file
+/// lacks a tensor that an index assigns to it.
 pub fn read(
     Checkpoint { files, indexed }: &Checkpoint,
     ignored: impl Fn(&str) -> bool,
@@ -162,7 +162,7 @@ pub fn read(
     Ok((all, arguments))
 }
 
-/// Returns true if a file starts as PyTorch's do: a zip archive, or a pickle.
+/// Returns true if a file starts like a PyTorch file, which is a zip archive or a pickle.
 fn is_pytorch(bytes: &[u8]) -> bool {
     // The length of a safetensors header ends in zero bytes and is followed by an opening brace.
     let is_safetensors = bytes.get(8) == Some(&b'{');
@@ -224,6 +224,7 @@ fn read_pytorch(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Option<Value>)> 
 /// Returns the unpacked size of a zip archive, according to its central directory; `None` if the file is not a zip
 /// archive.
 fn listed_bytes(archive: &WeightsFile) -> Option<u64> {
+    /// Decodes a little-endian integer.
     fn number(bytes: &[u8], at: usize, count: usize) -> Option<u64> {
         let bytes = bytes.get(at..at + count)?;
         Some(bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))

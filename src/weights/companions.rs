@@ -16,7 +16,7 @@ pub const FILE: &str = "transformers.json";
 
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
-/// The files that are stored whole: the first is next to the weights, the others next to the tokenizer.
+/// The files that are stored completely: the first is next to the weights, the others next to the tokenizer.
 const FILES: [&str; 3] = [GENERATION, "tokenizer_config.json", "special_tokens_map.json"];
 
 /// The keys of `config.json` and `generation_config.json` that name tokens: an id, a list of ids, or null; -1 means
@@ -52,7 +52,7 @@ impl Companions {
     /// `config_path`; ids that it omits default to the `family`'s, as in transformers.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read, or has something other than an id where one is expected.
+    /// Returns an error if a file cannot be read, or if a value that must be an id is not one.
     pub fn collect(
         family: Family,
         (config, config_path): (&Value, &Path),
@@ -65,7 +65,7 @@ impl Companions {
         let defaults = defaults.map(|(key, id)| (key.to_string(), id.into()));
         let declared = IDS.iter().filter_map(|&key| Some((key.to_string(), config.get(key)?.clone())));
         let ids: Map<_, _> = defaults.into_iter().chain(declared).collect();
-        check(&ids, config_path)?;
+        check_ids(&ids, config_path)?;
         if !ids.is_empty() {
             files.insert(CONFIG.to_string(), Contents::Json(ids));
         }
@@ -73,7 +73,7 @@ impl Companions {
             let path = folder.join(name);
             if path.is_file() {
                 let contents = read_given_json(&path, "an object, as transformers writes it")?;
-                check(&contents, &path)?;
+                check_ids(&contents, &path)?;
                 files.insert(name.to_string(), Contents::Json(contents));
             }
         }
@@ -105,7 +105,7 @@ impl Companions {
             return Ok(Self::default());
         }
         let read = read(path, "the metadata of transformers next to weights and tokenizer")?;
-        read.0.values().filter_map(Contents::json).try_for_each(|contents| check(contents, path))?;
+        read.0.values().filter_map(Contents::json).try_for_each(|contents| check_ids(contents, path))?;
         Ok(read)
     }
 
@@ -125,7 +125,7 @@ impl Companions {
         self.ids("eos_token_id")
     }
 
-    /// Returns ids by key. If there is a `generation_config.json`, it alone counts, as in transformers.
+    /// Returns ids by key. If there is a `generation_config.json`, only this file is used, as in transformers.
     fn ids(&self, key: &str) -> Option<Vec<u32>> {
         let file = |name| self.0.get(name).and_then(Contents::json);
         let value = match file(GENERATION) {
@@ -136,7 +136,7 @@ impl Companions {
         Some(values.iter().filter_map(Value::as_u64).filter_map(|id| id.try_into().ok()).collect())
     }
 
-    /// Replaces the ids in `config` by the ids of the imported `config.json`.
+    /// Replaces the ids in `config` with the ids of the imported `config.json`.
     pub fn put_ids(&self, config: &mut Value) {
         if let (Some(config), Some(ids)) =
             (config.as_object_mut(), self.0.get(CONFIG).and_then(Contents::json))
@@ -159,7 +159,7 @@ impl Companions {
     }
 }
 
-/// Refuses values that are not ids where ids are expected.
-fn check(contents: &Map<String, Value>, path: &Path) -> Result<()> {
+/// Refuses values that must be ids but are not.
+fn check_ids(contents: &Map<String, Value>, path: &Path) -> Result<()> {
     IDS.iter().try_for_each(|key| Keys::of(contents, path).ids(key))
 }

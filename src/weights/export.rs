@@ -104,7 +104,7 @@ pub fn export(
         ("special_tokens_map.json", companions.file("special_tokens_map.json")),
     ];
     files.extend(tokenizer_files.into_iter().filter_map(|(name, value)| Some((name, pretty(&value?)))));
-    // For weights that this program may import again, as in a run folder.
+    // Native weights may be imported again, so the metadata is next to them, as in a run folder.
     if format == ExportFormat::Safetensors {
         files.extend(companions.to_json().map(|json| (companions::FILE, json)));
     }

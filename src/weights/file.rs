@@ -235,10 +235,10 @@ const CHUNK_BYTES: usize = 1 << 20;
 const SIGNATURE_BYTES: usize = 64;
 /// The size in bytes of the header's length field.
 const LENGTH_BYTES: usize = 8;
-/// The maximum end of a header.
+/// The maximum offset of the end of a header.
 const MAX_HEADER_END: usize = 100_000_000;
 
-/// Decodes a tensor to 32-bit floats, which a backend takes over without a copy.
+/// Decodes a tensor to 32-bit floats, which a backend uses without a copy.
 pub(super) fn floats(bytes: &[u8], dtype: DType, shape: &[usize]) -> TensorData {
     let mut values = Vec::with_capacity(shape.iter().product());
     widen(bytes, dtype, &mut values);

@@ -52,19 +52,19 @@ pub struct Imported {
     pub companions: Companions,
 }
 
-/// Opens a model. Without `format` the format is detected. Without `config` the `config.json` next to the first file is
-/// used, and without `tokenizer` the tokenizer there.
+/// Opens a model. Without `format` the format is detected. Without `config` or `tokenizer`, the `config.json` or the
+/// tokenizer next to the first file is used.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read, is damaged, or does not match its config. The error about a mismatch
-/// lists the tensors that are missing, unexpected or of a different shape, as many as fit on a line.
+/// lists up to 32 tensors that are missing, unexpected or of a different shape.
 pub fn import(
-    named: &[PathBuf],
+    paths: &[PathBuf],
     format: Option<ImportFormat>,
     config: Option<&Path>,
     tokenizer: Option<&Path>,
 ) -> Result<Imported> {
-    let checkpoint = checkpoint::open(named)?;
+    let checkpoint = checkpoint::open(paths)?;
     let files = &checkpoint.files;
     let Some(first) = files.first() else {
         return Err(Error::Input("no file to import; pass a weights file or its folder".into()));
@@ -96,7 +96,7 @@ pub fn import(
     let found = match tokenizer {
         Some(path) => Some(tokenizer::read(path)?),
         None if is_native && stored.is_file() => Some(Vocabulary::read_given(&stored)?),
-        // The file may be an export of this program; another program's file of this name is ignored.
+        // The vocabulary may be an export of this program; a file of this name from another program is ignored.
         None => match Vocabulary::read_given(&stored) {
             Ok(vocabulary) => Some(vocabulary),
             Err(_) => tokenizer::find(folder)?,
@@ -105,20 +105,20 @@ pub fn import(
     let vocab = description.sizes.vocab;
     if let Some(found) = found.as_ref().filter(|found| found.size() > vocab) {
         return Err(Error::Input(format!(
-            "the tokenizer has {}, but the model only {}, so it belongs to another model; pass the \
+            "the tokenizer has {}, but the model has only {}, so it belongs to another model; pass the \
              right one with --tokenizer",
             counted(found.size(), "token"),
             thousands(vocab as f64)
         )));
     }
     let has_vocabulary = found.is_some();
-    warn_of_ignored(folder, has_vocabulary);
+    warn_about_ignored(folder, has_vocabulary);
     let vocabulary = found.unwrap_or_else(|| Vocabulary::integers(vocab, &[]));
     Ok(Imported { is_native, description, tensors, vocabulary, has_vocabulary, companions })
 }
 
 /// Warns about files next to the weights that are not read.
-fn warn_of_ignored(folder: &Path, has_vocabulary: bool) {
+fn warn_about_ignored(folder: &Path, has_vocabulary: bool) {
     if let Some(unsupported) = tokenizer::unsupported_in(folder).filter(|_| !has_vocabulary) {
         log::warn!("{unsupported}, then import again");
     }
@@ -132,21 +132,21 @@ fn warn_of_ignored(folder: &Path, has_vocabulary: bool) {
     }
 }
 
-/// The expected content of a config file, for errors.
+/// The expected content of a config file, for error messages.
 const CONFIG: &str = "the config of a model, as transformers writes it";
 
-/// Reads a foreign model. Its config is `named`, the config in the checkpoint, or the config next to it.
+/// Reads a foreign model. Its config is `given_config`, the config in the checkpoint, or the config next to it.
 fn read_foreign(
     checkpoint: &Checkpoint,
     format: Option<ImportFormat>,
-    named: Option<&Path>,
+    given_config: Option<&Path>,
     tokenizer: &Path,
 ) -> Result<(Vec<LazyTensor>, Description, Companions)> {
     let first = checkpoint.files[0].path();
     let (tensors, arguments) = checkpoint::read(checkpoint, families::is_buffer)?;
     let is_nanogpt = arguments.is_some();
     let adjacent = first.with_file_name("config.json");
-    let (config, config_path): (Value, &Path) = match (named, arguments) {
+    let (config, config_path): (Value, &Path) = match (given_config, arguments) {
         (Some(path), _) => (parse_json(Text::open(path)?.read_to_string()?.as_bytes(), path, CONFIG)?, path),
         (None, Some(arguments)) => (arguments, first),
         (None, None) if adjacent.is_file() => (read_given_json(&adjacent, CONFIG)?, &adjacent),

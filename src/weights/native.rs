@@ -51,7 +51,7 @@ pub fn names<B: Backend, M: Module<B>>(module: &M) -> Vec<String> {
     module.collect(None, None, true).iter().map(TensorSnapshot::full_path).collect()
 }
 
-/// Replaces a module's parameters by `tensors`, which were read from the file `origin`.
+/// Replaces a module's parameters with `tensors`, which were read from the file `origin`.
 ///
 /// # Errors
 /// Returns an error that lists up to 32 tensors that are missing, unexpected or of a different shape.
@@ -72,7 +72,7 @@ fn apply_lazy<B: Backend, M: Module<B>>(
         TensorSnapshot::from_closure(Rc::new(read), DType::F32, shape, path, Vec::new(), ParamId::new())
     };
     let result = module.apply(tensors.map(snapshot).collect(), None, None, true);
-    let misfit = |error: &ApplyError| match error {
+    let describe = |error: &ApplyError| match error {
         ApplyError::ShapeMismatch { path, expected, found } => {
             format!("`{path}` has shape {:?}, not {:?}", found.to_vec(), expected.to_vec())
         }
@@ -80,7 +80,7 @@ fn apply_lazy<B: Backend, M: Module<B>>(
     };
     let missing = result.missing.iter().map(|(name, _)| format!("`{name}` is missing"));
     let unused = result.unused.iter().map(|name| format!("`{name}` is unexpected"));
-    let problems: Vec<_> = missing.chain(result.errors.iter().map(misfit)).chain(unused).collect();
+    let problems: Vec<_> = missing.chain(result.errors.iter().map(describe)).chain(unused).collect();
     super::refuse(origin, &problems, "contains the weights of another model")?;
     Ok(module)
 }
@@ -101,8 +101,7 @@ pub fn entry(description: &Description) -> (String, String) {
     (DESCRIPTION.to_string(), json)
 }
 
-/// Writes tensors to a new safetensors file with one metadata entry. It writes them one by one, so memory never holds
-/// the whole file or all tensors.
+/// Writes tensors to a new safetensors file with one metadata entry. Only one tensor at a time is in memory.
 ///
 /// # Errors
 /// Returns an error if a tensor cannot be read, or if the file cannot be written.
@@ -169,8 +168,8 @@ pub fn read(file: &WeightsFile) -> Result<(Tensors, Description)> {
     Ok((tensors(file)?, description))
 }
 
-/// Validates a weights file and returns its tensors and description. Refuses the weights of a diverged run, and a
-/// description of a model much larger than the weights, which may be damaged.
+/// Validates a weights file and returns its tensors and description. Refuses the weights of a diverged run. Also
+/// refuses a description of a model much larger than the weights, because the file may be damaged.
 ///
 /// # Errors
 /// Same as [`read`].
@@ -181,11 +180,11 @@ pub fn checked(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Description)> {
     let description = description(file)?;
     let Description { model, sizes } = &description;
     model.check().map_err(|error| file.error(Error::from(error).to_string()))?;
-    let held: usize = tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum();
+    let stored: usize = tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum();
     let largest = sizes.vocab.max(sizes.context).max(sizes.source_context.unwrap_or(0));
-    let limit = held.max(SMALL_MODEL_PARAMETERS).saturating_mul(2);
+    let limit = stored.max(SMALL_MODEL_PARAMETERS).saturating_mul(2);
     if largest > u32::MAX as usize || model.parameters::<Flex>(*sizes) > limit {
-        let problem = format!("is damaged: it describes a model much larger than its {held} values");
+        let problem = format!("is damaged: it describes a model much larger than its {stored} values");
         return Err(file.error(problem));
     }
     let mut non_finite = Vec::new();

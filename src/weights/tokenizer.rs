@@ -102,9 +102,9 @@ mod tests {
         read(folder.path()).unwrap()
     }
 
-    /// The expected ids are those of transformers 5.24.
+    /// The expected ids come from transformers 5.24.
     #[test]
-    fn the_class_splits_and_normalizes_a_text() {
+    fn tokenizer_class_determines_splitting_and_normalization() {
         let accent = "e\u{301}";
         for class in ["Qwen2Tokenizer", "Qwen2TokenizerFast"] {
             let qwen = read_with(&json!({"tokenizer_class": class}));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn config_sets_the_tokens_around_texts() {
+    fn config_sets_begin_and_end_tokens() {
         let ids = |config: Value| read_with(&config).encode_whole("12").unwrap();
         assert_eq!(ids(json!({"tokenizer_class": "GPT2Tokenizer"})), [6]);
         assert_eq!(ids(json!({"add_bos_token": true})), [13, 6]);

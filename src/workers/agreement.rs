@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::files::sha256;
 
-/// The identity of a worker: its host, program, config, data and device.
+/// The properties of a worker that must equal those of worker 0, and its host for messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Identity {
     host: String,
@@ -47,8 +47,9 @@ impl Identity {
     /// # Errors
     /// Returns an error if the program file cannot be read.
     pub fn new(config: &Config, data: u64, device: &Device) -> Result<Self> {
-        let program = std::env::current_exe()
-            .map_err(|error| Error::Failed(format!("cannot find this program to compare it: {error}")))?;
+        let program = std::env::current_exe().map_err(|error| {
+            Error::Failed(format!("cannot find the path of this program: {error}; mount /proc"))
+        })?;
         let device = match device.backend.is_cpu() {
             true => format!("{} with {}", device.backend.name(), instructions()),
             false => format!("{} on {}", device.backend.name(), device.name),
@@ -72,23 +73,23 @@ impl Identity {
     }
 
     fn compare(&self, first: &Self) -> Result<()> {
-        let of_first = format!("worker 0 on {}", first.host);
+        let first_name = format!("worker 0 on {}", first.host);
         let problem = if self.program != first.program {
             format!(
-                "is a different build of this program than {of_first}; start the same build on every machine"
+                "runs a different build of this program than {first_name}; start the same build on every machine"
             )
         } else if self.config != first.config {
             let mut lines = self.config.lines().zip(first.config.lines());
             let differing = lines.find(|(here, there)| here != there);
             let (here, there) = differing.unwrap_or(("a key", "a different key"));
             format!(
-                "has the config `{here}` where {of_first} has `{there}`; use the same config on every worker"
+                "has the config `{here}` where {first_name} has `{there}`; use the same config on every worker"
             )
         } else if self.data != first.data {
-            format!("reads different data than {of_first}; use the same files on every worker")
+            format!("reads different data than {first_name}; use the same files on every worker")
         } else if self.device != first.device {
             format!(
-                "computes with {}, but {of_first} computes with {}, so results would differ in the last bits; \
+                "computes with {}, but {first_name} computes with {}, so results would differ in the last bits; \
                 use machines of the same kind",
                 self.device, first.device
             )
@@ -113,7 +114,7 @@ mod tests {
             device: "ndarray with AVX2".into(),
         };
         let (own, first) = (identity("here"), identity("there"));
-        assert!(own.compare(&first).is_ok(), "machines may have any name");
+        assert!(own.compare(&first).is_ok(), "host names may differ");
         let error = |change: fn(&mut Identity)| {
             let mut own = own.clone();
             change(&mut own);
@@ -121,7 +122,7 @@ mod tests {
         };
         assert!(
             error(|own| own.program.push('x'))
-                .starts_with("is a different build of this program than worker 0 on there")
+                .starts_with("runs a different build of this program than worker 0 on there")
         );
         assert!(
             error(|own| own.config = "a = 1\nb = 3\n".into()).starts_with("has the config `b = 3` where")

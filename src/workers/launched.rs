@@ -32,11 +32,11 @@ fn rank_and_size() -> Option<(usize, usize)> {
 /// Mutes every process started by `mpirun` except the first; returns true if this process is muted. A build without MPI
 /// ignores the variables of a launcher, because they may be left over from another program.
 pub fn mute_all_but_first() -> bool {
-    let is_another = cfg!(feature = "mpi") && rank_and_size().is_some_and(|(rank, _)| rank > 0);
-    if is_another {
+    let is_muted = cfg!(feature = "mpi") && rank_and_size().is_some_and(|(rank, _)| rank > 0);
+    if is_muted {
         mute();
     }
-    is_another
+    is_muted
 }
 
 /// Returns the number of processes that `mpirun` started, or `None` if it did not start this one.

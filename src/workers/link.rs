@@ -10,7 +10,7 @@ use crate::error::Result;
 
 /// A connection to the other workers. Messages to one worker arrive in the order in which they are sent.
 pub trait Link: Debug + Send + Sync {
-    /// Sends `out` to a worker, which at the same time sends as many bytes as `into` holds.
+    /// Sends `out` to a worker, and fills `into` with the bytes that this worker sends at the same time.
     fn swap(&self, peer: usize, out: &[u8], into: &mut [u8], wait: &mut Wait) -> Result<()>;
 
     /// Sends a message.
@@ -23,8 +23,8 @@ pub trait Link: Debug + Send + Sync {
     fn poll(&self, peer: usize) -> Result<Option<Vec<u8>>>;
 }
 
-/// The waiting strategy of a worker: it spins at first, because replies within a step come soon, then yields, then
-/// sleeps. After a second it also checks that the other workers still run.
+/// The waiting strategy of a worker: it spins at first, because replies within a step arrive soon, then yields, then
+/// sleeps. After a second, it also marks the worker as waiting and enforces the time limit.
 #[derive(Debug)]
 pub struct Wait {
     began: Option<Instant>,
@@ -37,7 +37,7 @@ impl Wait {
     }
 
     /// Waits for a moment after an unsuccessful poll.
-    pub fn again(&mut self) {
+    pub fn back_off(&mut self) {
         let passed = self.began.get_or_insert_with(Instant::now).elapsed();
         match passed.as_micros() {
             0..50 => std::hint::spin_loop(),
@@ -47,7 +47,7 @@ impl Wait {
         if passed > Duration::from_secs(1)
             && let Some(presence) = &mut *self.presence.lock().unwrap_or_else(PoisonError::into_inner)
         {
-            presence.waits(passed);
+            presence.set_waiting(passed);
         }
     }
 
@@ -56,7 +56,7 @@ impl Wait {
         if self.began.take().is_some_and(|began| began.elapsed() > Duration::from_secs(1))
             && let Some(presence) = &mut *self.presence.lock().unwrap_or_else(PoisonError::into_inner)
         {
-            presence.works();
+            presence.set_working();
         }
     }
 }

@@ -50,13 +50,13 @@ pub struct Workers {
     local: (usize, usize),
     /// The connection to the other workers, if there are any.
     link: Option<Arc<dyn Link>>,
-    /// True if all workers have failed together.
+    /// True if [`Self::agree`] has returned an error on all workers.
     has_failed: Arc<AtomicBool>,
     /// The detection of workers that died or hang.
     presence: Arc<Mutex<Option<Presence>>>,
 }
 
-/// The error of a worker, in the form that it sends to the others.
+/// The error of a worker, as sent to the others.
 #[derive(Debug, Serialize, serde::Deserialize)]
 struct SharedError {
     message: String,
@@ -64,7 +64,7 @@ struct SharedError {
 }
 
 impl SharedError {
-    fn error(self) -> Error {
+    fn into_error(self) -> Error {
         if self.exit_code == 2 { Error::Input(self.message) } else { Error::Failed(self.message) }
     }
 }
@@ -95,7 +95,7 @@ impl Workers {
         let mpi::Started { rank, count, local, link } = mpi::start()?;
         if count == 1 {
             mpi::finish();
-            // The launcher's variables may have muted this process, but there is no other one to print.
+            // The launcher's variables may have muted this process, but no other process prints.
             unmute();
             return Ok(Self::alone());
         }
@@ -145,15 +145,16 @@ impl Workers {
         (self.count > 1).then(|| (all / self.local.1).clamp(1, allowed))
     }
 
-    /// Returns the cores that this worker may use and the larger number that it could use, if mpirun withholds some.
+    /// Returns the number of cores that this worker uses and its share of the machine's cores, if mpirun allows it
+    /// fewer than that share.
     pub fn withheld_cores(&self) -> Option<(usize, usize)> {
-        let (used, due) = (self.threads()?, (cores() / self.local.1).max(1));
-        (used < due).then_some((used, due))
+        let (used, share) = (self.threads()?, (cores() / self.local.1).max(1));
+        (used < share).then_some((used, share))
     }
 
-    /// Sums the `values` of all workers element by element, along a binary tree over their numbers (an all-reduce):
-    /// every worker then has the same bits. All workers pass the same number of values. `add` adds the second slice to
-    /// the first, element by element.
+    /// Sums the `values` of all workers element by element, along a binary tree over their ranks (an all-reduce). Every
+    /// worker gets the same bits. All workers must pass the same number of values. `add` adds the second slice to the
+    /// first, element by element.
     ///
     /// # Errors
     /// Returns an error if a worker does not answer.
@@ -181,8 +182,7 @@ impl Workers {
         read(0, &link.receive(0, &mut self.wait())?)
     }
 
-    /// Gathers the values of all workers on worker 0, in the order of their numbers. The other workers get an empty
-    /// list.
+    /// Gathers the values of all workers on worker 0, ordered by rank. The other workers get an empty list.
     ///
     /// # Errors
     /// Returns an error if a worker does not answer.
@@ -199,7 +199,7 @@ impl Workers {
         Ok(values)
     }
 
-    /// Sends a message to another worker, which polls for it.
+    /// Sends a message to another worker, which receives it with [`Self::poll`].
     ///
     /// # Errors
     /// Returns an error if the worker does not answer.
@@ -218,7 +218,7 @@ impl Workers {
         text.map(|text| read(rank, &text)).transpose()
     }
 
-    /// Returns each worker's result. If one of them failed, all fail, and worker 0 reports the error.
+    /// Returns this worker's result, unless a worker has failed: then all fail, and worker 0 reports the error.
     ///
     /// # Errors
     /// Returns the error of the first worker that failed.
@@ -234,14 +234,14 @@ impl Workers {
             (None, result) => result,
             // Worker 0 keeps its own error unchanged.
             (Some(_), Err(error)) if self.is_first() => Err(error),
-            (Some(shared_error), _) => Err(shared_error.error()),
+            (Some(shared_error), _) => Err(shared_error.into_error()),
         }
     }
 
-    /// Runs work on worker 0 only. If it fails, all workers fail.
+    /// Calls `work` on worker 0 only. If it fails, all workers fail.
     ///
     /// # Errors
-    /// Returns the error of the work.
+    /// Returns the error of `work`.
     pub fn on_first<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
         self.agree(self.is_first().then(work).transpose())
     }
@@ -255,16 +255,16 @@ impl Workers {
         SharedError { message, exit_code: error.exit_code() }
     }
 
-    /// Starts watching the other workers: if one of them dies or hangs, all end.
+    /// Starts watching the other workers: if one of them dies or hangs, all exit.
     pub fn watch(&self, presence: Presence) {
         *self.presence.lock().unwrap_or_else(PoisonError::into_inner) = Some(presence);
     }
 
-    /// Ends this worker's part with its result, once worker 0 has finished as well. Worker 0 may spend a long time on
+    /// Ends this worker and returns `result`, after worker 0 has finished as well. Worker 0 may spend a long time on
     /// analysis and plots.
     ///
     /// # Errors
-    /// Returns the error of the result. The message of a failure on this worker alone names its number and host.
+    /// Returns the error of `result`. If only this worker failed, the message names its rank and host.
     pub fn finish<T>(&self, result: Result<T>) -> Result<T> {
         if self.link.is_none() {
             return result;
@@ -280,10 +280,10 @@ impl Workers {
                 return result;
             }
             unmute();
-            return result.map_err(|error| self.shared_error(&error).error());
+            return result.map_err(|error| self.shared_error(&error).into_error());
         }
         if let (true, Err(error)) = (self.is_first(), &result) {
-            // Report before another worker ends, because mpirun then ends the rest.
+            // Worker 0 reports before any worker exits, because mpirun then ends the rest.
             log::error!("{error}");
             mute();
         }

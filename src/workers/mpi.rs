@@ -55,7 +55,9 @@ fn drop_done<'a, D: ?Sized, S: Scope<'a>>(requests: &mut VecDeque<Request<'a, D,
 /// Starts MPI.
 pub(super) fn start() -> Result<Started> {
     let Some((universe, threading)) = initialize_with_threading(Threading::Serialized) else {
-        return Err(Error::Failed("MPI is already initialised".into()));
+        return Err(Error::Failed(
+            "MPI is already initialised; call Workers::start once, before other uses of MPI".into(),
+        ));
     };
     if threading < Threading::Serialized {
         return Err(Error::Failed(
@@ -105,7 +107,7 @@ impl Link for Mpi {
                 if receives.is_empty() && sends.is_empty() {
                     break;
                 }
-                wait.again();
+                wait.back_off();
             }
         });
         wait.done();
@@ -128,7 +130,7 @@ impl Link for Mpi {
                 if sends.is_none() {
                     break;
                 }
-                wait.again();
+                wait.back_off();
             }
         });
         wait.done();
@@ -141,7 +143,7 @@ impl Link for Mpi {
                 wait.done();
                 return Ok(message);
             }
-            wait.again();
+            wait.back_off();
         }
     }
 

@@ -25,7 +25,8 @@ const SHARED_PREFIX: &str = ".workers-";
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum time to wait until a file is visible to other machines, for example on a network drive.
 const MAX_DELAY: Duration = Duration::from_secs(10);
-/// The time that the other workers wait, so that the reporting worker can print and `mpirun` can end them.
+/// The time that the other workers wait before they exit, so that one worker can report the error and `mpirun` can end
+/// them.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
 /// The states of a worker, written to the first line of its file.
@@ -56,19 +57,19 @@ struct View {
 }
 
 impl Presence {
-    /// Announces this worker in a hidden folder next to `run_path`, and watches the others from now on. A step may take up
+    /// Announces this worker in a hidden folder next to `run_path`, and starts to watch the others. A step may take up
     /// to `limit`. Worker 0 provides `run_path` and `remedy`, the advice for resuming after a worker has died.
     ///
     /// # Errors
-    /// Returns an error on every worker if one of them cannot write there or sees another folder.
+    /// Returns an error on every worker if one of them cannot write into the folder or does not share it.
     pub fn begin(workers: &Workers, run_path: &Path, limit: Duration, remedy: String) -> Result<Self> {
-        let made = workers.on_first(|| {
+        let created = workers.on_first(|| {
             remove_left_behind(run_path);
             let hidden = HiddenFolder::next_to(run_path, SHARED_PREFIX, "--run DIR")?;
-            let whole = hidden.path().canonicalize();
-            Ok((whole.map_err(|error| Error::io("find", hidden.path(), error))?, hidden))
+            let canonical = hidden.path().canonicalize();
+            Ok((canonical.map_err(|error| Error::io("find", hidden.path(), error))?, hidden))
         })?;
-        let (folder, shared) = made.unzip();
+        let (folder, shared) = created.unzip();
         let (folder, first_host, remedy) = workers.from_first((folder, host(), remedy))?;
         let folder = folder.ok_or_else(|| Error::Failed("worker 0 has no shared folder".into()))?;
         let view = View { folder, rank: workers.rank(), count: workers.count(), remedy };
@@ -83,7 +84,7 @@ impl Presence {
     }
 
     /// Records that this worker has waited for another for `passed`.
-    pub(super) fn waits(&mut self, passed: Duration) {
+    pub(super) fn set_waiting(&mut self, passed: Duration) {
         if !std::mem::replace(&mut self.is_waiting, true) {
             self.write(WAITING);
         }
@@ -93,7 +94,7 @@ impl Presence {
     }
 
     /// Records that the wait of this worker is over.
-    pub(super) fn works(&mut self) {
+    pub(super) fn set_working(&mut self) {
         self.is_waiting = false;
         self.write(WORKING);
     }
@@ -118,10 +119,10 @@ impl View {
     /// Creates and locks this worker's file.
     fn create_file(&self, first_host: &str) -> Result<File> {
         let folder = self.parent();
-        let has_entry = becomes_visible(|| self.folder.is_dir());
-        ensure(has_entry, Error::Input, || {
+        let is_visible = becomes_visible(|| self.folder.is_dir());
+        ensure(is_visible, Error::Input, || {
             format!(
-                "does not see the files that worker 0 on {first_host} writes into `{folder}`; pass a folder \
+                "cannot see the files that worker 0 on {first_host} writes into `{folder}`; pass a folder \
                 shared by all machines with --run DIR"
             )
         })?;
@@ -204,20 +205,21 @@ impl View {
     /// Ends this worker after a wait longer than the limit.
     fn end_hanging(&self, passed: Duration) {
         let is_working = |rank: usize| self.is_in_state(rank, WORKING);
-        // Only the first waiting worker reports, and only once: a worker that hung wakes up when all are ended.
+        // Only the first waiting worker reports, and only once, because a hanging worker may wake up while all exit.
         let is_reported = (0..self.count).any(|rank| self.is_in_state(rank, LEFT));
         if !is_reported && (0..self.count).find(|&rank| !is_working(rank)) == Some(self.rank) {
-            let hangs = (0..self.count).filter(|&rank| is_working(rank)).map(|rank| self.name(rank));
-            let hangs = hangs.collect::<Vec<_>>();
+            let hanging = (0..self.count).filter(|&rank| is_working(rank)).map(|rank| self.name(rank));
+            let hanging = hanging.collect::<Vec<_>>();
             let seconds = passed.as_secs();
-            self.report_and_exit(&match hangs.as_slice() {
+            self.report_and_exit(&match hanging.as_slice() {
                 [] => format!(
                     "the workers have waited for each other for {seconds} s (check the network between them)"
                 ),
-                [one] => format!("{one} has not answered for {seconds} s (training.worker_timeout)"),
-                many => {
-                    format!("{} have not answered for {seconds} s (training.worker_timeout)", many.join(", "))
-                }
+                [one] => format!("{one} has not answered for {seconds} s (`training.worker_timeout`)"),
+                many => format!(
+                    "{} have not answered for {seconds} s (`training.worker_timeout`)",
+                    many.join(", ")
+                ),
             });
         }
         thread::sleep(GRACE_PERIOD);
@@ -231,15 +233,15 @@ impl View {
             let _ = file.write_all(LEFT.as_bytes());
         }
         unmute();
-        log::error!("{problem}, so all workers exit: {}", self.remedy);
+        log::error!("{problem}, so all workers exit; {}", self.remedy);
         exit();
     }
 }
 
 /// Waits until a file of another machine is visible; returns false after a timeout.
-fn becomes_visible(has_entry: impl Fn() -> bool) -> bool {
+fn becomes_visible(is_visible: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
-    while !has_entry() {
+    while !is_visible() {
         if begun.elapsed() > MAX_DELAY {
             return false;
         }

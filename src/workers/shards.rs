@@ -6,7 +6,7 @@ use super::Workers;
 use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
 
-/// The shards of each step, and the ones computed by this worker.
+/// The number of shards of a step, and the shards computed by this worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shards {
     /// The number of shards, a power of two.
@@ -26,22 +26,22 @@ impl Shards {
     /// # Errors
     /// Returns [`Error::Key`] if the shards cannot be divided equally.
     pub fn new(config: &TrainingConfig, workers: &Workers) -> Result<Self> {
-        let (count, among) = (config.shards.unwrap_or(1), workers.count());
+        let (count, num_workers) = (config.shards.unwrap_or(1), workers.count());
         let problem = match config.shards {
-            Some(_) => format!(
-                "cannot be divided among {among} workers; start a power of two of them, up to {count}"
-            ),
+            Some(_) => {
+                format!("cannot be divided among {num_workers} workers; use a power of two, up to {count}")
+            }
             None => format!(
-                "is the default, which cannot be divided among {among} workers; start the run without mpirun"
+                "is the default, which cannot be divided among {num_workers} workers; start the run without mpirun"
             ),
         };
-        Error::check_key(count.is_multiple_of(among), "training.shards", count, problem)?;
-        let each = count / among;
+        Error::check_key(count.is_multiple_of(num_workers), "training.shards", count, problem)?;
+        let each = count / num_workers;
         Ok(Self { count, own: workers.rank() * each..(workers.rank() + 1) * each })
     }
 
-    /// Returns the rows of a shard in a batch of `rows`, where a full batch has `full`. The last shards of a smaller
-    /// batch may be empty.
+    /// Returns the range of a shard's rows in a batch of `rows` rows; a full batch has `full` rows. The last shards of
+    /// a smaller batch may be empty.
     pub fn rows(&self, shard: usize, rows: usize, full: usize) -> Range<usize> {
         let each = full / self.count;
         (shard * each).min(rows)..if shard + 1 == self.count { rows } else { ((shard + 1) * each).min(rows) }

@@ -3,16 +3,17 @@
 //!
 //! In the first round, pairs of workers (0 and 1, 2 and 3, ...) sum one half of the elements each; in the next round,
 //! pairs of pairs sum a quarter each, until each worker holds its part of the total. The parts then travel back. Each
-//! element is thus summed along one binary tree over the workers, and each of N workers sends 2 (N - 1) / N of the
-//! data. The all-reduce of a library may choose another order of summation. In a pair, one worker adds `a + b` and the
-//! other `b + a`, which gives the same bits.
+//! element is thus summed along one binary tree over the workers, and each of N workers sends 2 (N - 1) / N times the
+//! data. MPI's own all-reduce is not used, because it may choose another order of summation. In a pair, one worker
+//! computes `a + b` and the other `b + a`, which gives the same bits.
 
 use std::ops::Range;
 
 use super::link::{Link, Wait};
 use crate::error::Result;
 
-/// Sums the `values` of all workers, whose `count` is a power of two; `add` adds values to others element by element.
+/// Sums the `values` of all workers, whose `count` is a power of two. `add` adds the second slice to the first, element
+/// by element.
 pub(super) fn over_workers<T: bytemuck::Pod>(
     link: &dyn Link,
     (rank, count): (usize, usize),
@@ -33,8 +34,8 @@ pub(super) fn over_workers<T: bytemuck::Pod>(
         add(&mut values[own.clone()], received);
         outer.push(std::mem::replace(&mut part, own));
     }
-    for (peer, whole) in rounds.rev().zip(outer.into_iter().rev()) {
-        let (before, after) = values[whole.clone()].split_at_mut(halves(&whole).0.len());
+    for (peer, part) in rounds.rev().zip(outer.into_iter().rev()) {
+        let (before, after) = values[part.clone()].split_at_mut(halves(&part).0.len());
         let (own, others) = if rank < peer { (before, after) } else { (after, before) };
         link.swap(peer, bytemuck::cast_slice(own), bytemuck::cast_slice_mut(others), wait)?;
     }
@@ -56,7 +57,7 @@ mod tests {
     use crate::kernels::sums;
     use crate::ops::sum_in_order;
 
-    /// A channel to each worker and one from it; workers are threads here.
+    /// A link over a channel to each worker and one from it; the workers of the test are threads.
     #[derive(Debug)]
     struct Channels {
         to: Vec<Mutex<Sender<Vec<u8>>>>,

@@ -20,7 +20,7 @@ use crate::{generate::run, program, small_run};
 /// The maximum length of an error line, in bytes.
 const MAX_LINE: usize = 500;
 /// The maximum time that any input may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Reads every file below a folder.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -40,8 +40,8 @@ fn restore(folder: &Path, before: &BTreeMap<PathBuf, Vec<u8>>) {
     }
 }
 
-/// Returns true if these arguments ask for a change of the file at `path`, relative to the working directory.
-fn asks_to_change(arguments: &[OsString], path: &Path) -> bool {
+/// Returns true if the command may change the file at `path`, relative to the working directory.
+fn is_output_of(arguments: &[OsString], path: &Path) -> bool {
     match arguments[0].to_str() {
         Some("train") => path.starts_with("run") && arguments.iter().any(|argument| argument == "--resume"),
         Some("plot") => path.starts_with("run/plots"),
@@ -61,7 +61,7 @@ fn is_refused(folder: &Path, arguments: &[OsString]) -> bool {
     let mut child = command.spawn().unwrap();
     let begin = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIME_LIMIT {
             child.kill().unwrap();
             panic!("{arguments:?} takes too long");
         }
@@ -72,10 +72,10 @@ fn is_refused(folder: &Path, arguments: &[OsString]) -> bool {
     let errors =
         stderr.lines().filter(|line| !line.starts_with("warning: ") && !line.starts_with("notice: "));
     let errors = errors.collect::<Vec<_>>();
-    let mut shown = String::new();
+    let mut stdout = String::new();
     printed.rewind().unwrap();
-    printed.read_to_string(&mut shown).unwrap();
-    for text in [&stderr, &shown] {
+    printed.read_to_string(&mut stdout).unwrap();
+    for text in [&stderr, &stdout] {
         assert!(text.chars().all(|c| c == '\n' || c == '\t' || !c.is_control()), "{arguments:?}: {text:?}");
         assert!(!text.contains(['\u{202e}', '\u{2066}']), "{arguments:?}: {text:?}");
     }
@@ -85,8 +85,8 @@ fn is_refused(folder: &Path, arguments: &[OsString]) -> bool {
             let after = files(folder);
             for (path, bytes) in &before {
                 let is_kept = after.get(path) == Some(bytes);
-                let may_change = || asks_to_change(arguments, path.strip_prefix(folder).unwrap());
-                assert!(is_kept || may_change(), "{arguments:?} has changed {}: {stderr}", path.display());
+                let is_output = || is_output_of(arguments, path.strip_prefix(folder).unwrap());
+                assert!(is_kept || is_output(), "{arguments:?} has changed {}: {stderr}", path.display());
             }
             restore(folder, &before);
             false
@@ -106,8 +106,8 @@ fn is_refused(folder: &Path, arguments: &[OsString]) -> bool {
     }
 }
 
-/// Draws cases until `count` of them were refused. At least one in six must be; the others change nothing relevant.
-fn refuse<T: std::fmt::Debug>(
+/// Draws cases until `count` of them are refused. At least one in six must be refused; the others are valid by chance.
+fn assert_refusals<T: std::fmt::Debug>(
     count: usize,
     strategy: impl Strategy<Value = T>,
     mut is_refused: impl FnMut(T) -> bool,
@@ -121,7 +121,7 @@ fn refuse<T: std::fmt::Debug>(
     }
 }
 
-/// Commands on a run `run` that finish quickly and write nothing.
+/// Commands on the run `run` that finish quickly.
 const COMMANDS: [&[&str]; 22] = [
     &["train", "run/config.toml", "--dry-run"],
     &["train", "--from", "run", "--dry-run"],
@@ -221,10 +221,10 @@ fn key(folder: &Path) -> impl Strategy<Value = String> + use<> {
     select(keys)
 }
 
-fn small_place() -> TempDir {
+fn small_run_dir() -> TempDir {
     let dir = TempDir::new().unwrap();
     let run = small_run(dir.path(), &["training.steps=2", "model.layers=1", "analysis.every=1"], "run");
-    // Artefacts that only cost time.
+    // Reading these files would only slow the tests down.
     fs::remove_dir_all(run.join("plots")).unwrap();
     fs::remove_file(run.join("report.html")).unwrap();
     dir
@@ -232,7 +232,7 @@ fn small_place() -> TempDir {
 
 #[test]
 fn meaningless_arguments_are_refused() {
-    let dir = small_place();
+    let dir = small_run_dir();
     // Replaces one value, appends others, and adds options that may not exist.
     let option = select(vec![
         "--set",
@@ -247,7 +247,7 @@ fn meaningless_arguments_are_refused() {
     ]);
     let more = prop::collection::vec((option, invalid_value()), 0..3);
     let case = (select(COMMANDS.to_vec()), any::<Index>(), prop::option::of(invalid_value()), more);
-    refuse(350, case, |(command, index, value, more)| {
+    assert_refusals(350, case, |(command, index, value, more)| {
         let mut arguments = command.iter().map(OsString::from).collect::<Vec<_>>();
         let changed = 1 + index.index(arguments.len() - 1);
         // Options that keep a command short are never replaced.
@@ -263,9 +263,9 @@ fn meaningless_arguments_are_refused() {
 
 #[test]
 fn invalid_keys_and_configs_are_refused() {
-    let dir = small_place();
+    let dir = small_run_dir();
     let config = dir.path().join("run/config.toml");
-    let whole = fs::read(&config).unwrap();
+    let intact = fs::read(&config).unwrap();
     let command = select(vec![&["train", "--dry-run"][..], &["tune", "--dry-run"], &["data"]]);
     let set = (key(dir.path()), invalid_value()).prop_map(|(key, value)| {
         let mut set = OsString::from(format!("{key}="));
@@ -274,8 +274,8 @@ fn invalid_keys_and_configs_are_refused() {
     });
     let sets = prop::collection::vec(set, 1..3).prop_map(|sets| (sets.concat(), None));
     let damages = damage().prop_map(|damage| (Vec::new(), Some(damage)));
-    refuse(350, (command, prop_oneof![2 => sets, 1 => damages]), |(command, (sets, damage))| {
-        fs::write(&config, damage.map_or(whole.clone(), |damage| damage.of(&whole))).unwrap();
+    assert_refusals(350, (command, prop_oneof![2 => sets, 1 => damages]), |(command, (sets, damage))| {
+        fs::write(&config, damage.map_or(intact.clone(), |damage| damage.of(&intact))).unwrap();
         let arguments = command.iter().map(OsString::from).chain(["run/config.toml".into()]).chain(sets);
         is_refused(dir.path(), &arguments.collect::<Vec<_>>())
     });
@@ -289,12 +289,12 @@ enum Damage {
     Replace(Index, Vec<u8>),
     Insert(Index, Vec<u8>),
     Remove(Index, usize),
-    Whole(Vec<u8>),
+    Overwrite(Vec<u8>),
 }
 
 fn damage() -> impl Strategy<Value = Damage> {
     let noise = || prop::collection::vec(any::<u8>(), 1..64);
-    let telling = select(vec![
+    let special = select(vec![
         b"\"".to_vec(),
         b"}".to_vec(),
         b"1e999".to_vec(),
@@ -305,7 +305,7 @@ fn damage() -> impl Strategy<Value = Damage> {
         vec![0xff; 8],
         vec![b'['; 5_000],
     ]);
-    let bytes = prop_oneof![noise(), telling];
+    let bytes = prop_oneof![noise(), special];
     let bytes = std::rc::Rc::new(bytes);
     prop_oneof![
         (any::<Index>(), 0..8u8).prop_map(|(index, bit)| Damage::Flip(index, bit)),
@@ -313,13 +313,14 @@ fn damage() -> impl Strategy<Value = Damage> {
         (any::<Index>(), bytes.clone()).prop_map(|(index, bytes)| Damage::Replace(index, bytes)),
         (any::<Index>(), bytes.clone()).prop_map(|(index, bytes)| Damage::Insert(index, bytes)),
         (any::<Index>(), 1..200usize).prop_map(|(index, count)| Damage::Remove(index, count)),
-        bytes.prop_map(Damage::Whole),
+        bytes.prop_map(Damage::Overwrite),
     ]
 }
 
 impl Damage {
-    fn of(&self, whole: &[u8]) -> Vec<u8> {
-        let mut bytes = whole.to_vec();
+    /// Returns a damaged copy of a file's bytes.
+    fn of(&self, intact: &[u8]) -> Vec<u8> {
+        let mut bytes = intact.to_vec();
         let last = bytes.len();
         match self {
             Self::Flip(index, bit) => bytes[index.index(last)] ^= 1 << bit,
@@ -336,7 +337,7 @@ impl Damage {
                 let start = index.index(last);
                 bytes.drain(start..last.min(start + count));
             }
-            Self::Whole(new) => bytes.clone_from(new),
+            Self::Overwrite(new) => bytes.clone_from(new),
         }
         bytes
     }
@@ -352,8 +353,8 @@ fn with_damage(folder: &Path, file: &Path, damage: &Damage, command: &[&str]) ->
 }
 
 #[test]
-fn run_folders_that_are_damaged_are_refused() {
-    let dir = small_place();
+fn damaged_run_folders_are_refused() {
+    let dir = small_run_dir();
     let all = files(dir.path()).into_keys().filter(|path| !path.ends_with("lock")).collect::<Vec<_>>();
     let command = select(vec![
         &["evaluate", "run"][..],
@@ -366,14 +367,14 @@ fn run_folders_that_are_damaged_are_refused() {
         &["train", "--from", "run", "--dry-run"],
         &["tune", "--resume", "run"],
     ]);
-    refuse(100, (select(all), damage(), command), |(file, damage, command)| {
+    assert_refusals(100, (select(all), damage(), command), |(file, damage, command)| {
         with_damage(dir.path(), &file, &damage, command)
     });
 }
 
 #[test]
-fn data_and_weights_that_are_damaged_are_refused() {
-    let dir = small_place();
+fn damaged_data_and_weights_are_refused() {
+    let dir = small_run_dir();
     let folder = dir.path();
     assert!(run(folder, &["export", "run", "--format", "gpt2", "--out", "gpt2"]).status.success());
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers");
@@ -392,7 +393,7 @@ fn data_and_weights_that_are_damaged_are_refused() {
         ("rows.jsonl", "data run/config.toml --set data.path=rows.jsonl --set data.vocab=auto"),
         ("text.txt", "data run/config.toml --set data.path=text.txt --set data.vocab=auto"),
     ]);
-    refuse(200, (commands, damage()), |((file, command), damage)| {
+    assert_refusals(200, (commands, damage()), |((file, command), damage)| {
         with_damage(folder, &folder.join(file), &damage, &command.split(' ').collect::<Vec<_>>())
     });
 }

@@ -81,7 +81,7 @@ fn assert_refuses_to_compare(folder: &Path) {
 }
 
 #[test]
-fn different_runs_compare_in_lines_that_fit() {
+fn comparisons_of_different_runs_print_short_lines() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=2"], "one");
     let other =
@@ -97,7 +97,7 @@ fn different_runs_compare_in_lines_that_fit() {
 }
 
 #[test]
-fn runs_of_one_setting_and_seed_count_once() {
+fn duplicate_runs_count_once() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     small_run(folder, &["training.steps=2"], "one");
@@ -175,17 +175,17 @@ fn compare_ignores_moved_data_and_unfinished_runs() {
 
     // A paused run cannot be resumed with another seed.
     let config = folder.join("paused/config.toml");
-    let own = fs::read_to_string(&config).unwrap();
-    fs::write(&config, own.replacen("seed = 0", "seed = 7", 1)).unwrap();
+    let original = fs::read_to_string(&config).unwrap();
+    fs::write(&config, original.replacen("seed = 0", "seed = 7", 1)).unwrap();
     let output = program(folder).args(["train", "--resume", "paused"]).output().unwrap();
     let stderr = text(&output.stderr);
     assert!(
         output.status.code() == Some(2) && stderr.contains("has a different `run.seed` or [model]"),
         "{stderr}"
     );
-    fs::write(&config, &own).unwrap();
-    // The checkpoint records changes of the config and of the command line alike.
-    fs::write(&config, own.replacen("batch_size = 32", "batch_size = 16", 1)).unwrap();
+    fs::write(&config, &original).unwrap();
+    // The checkpoint records changes in the config and on the command line.
+    fs::write(&config, original.replacen("batch_size = 32", "batch_size = 16", 1)).unwrap();
     let resume = ["train", "--resume", "paused", "--learning-rate", "0.03", "--quiet"];
     assert!(program(folder).args(resume).status().unwrap().success());
     let sentences = compared(&["one", "paused"])["sentences"].to_string();
@@ -195,7 +195,7 @@ fn compare_ignores_moved_data_and_unfinished_runs() {
 }
 
 #[test]
-fn a_finished_run_counts_before_a_paused_one() {
+fn finished_runs_count_rather_than_paused_ones() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     let train = |run: &str, more: &[&str]| {
@@ -206,16 +206,16 @@ fn a_finished_run_counts_before_a_paused_one() {
         assert!(command.output().unwrap().status.success(), "{run}");
     };
     train("paused", &["--until", "5"]);
-    train("whole", &[]);
+    train("finished", &[]);
     train("other", &["--learning-rate", "1e-4"]);
     let compared = |runs: [&str; 3]| -> Value {
         serde_json::from_str(&stdout_of(folder, &[&["compare", "--json"], &runs[..]].concat())).unwrap()
     };
-    let [one, two] = [["paused", "whole", "other"], ["whole", "paused", "other"]].map(compared);
+    let [one, two] = [["paused", "finished", "other"], ["finished", "paused", "other"]].map(compared);
     assert_eq!(one["settings"], two["settings"]);
     assert!(one["sentences"].to_string().contains("paused is not counted"), "{one}");
     // A folder without runs is reported.
     fs::create_dir(folder.join("empty")).unwrap();
-    let listed = program(folder).args(["runs", "whole", "empty"]).output().unwrap();
+    let listed = program(folder).args(["runs", "finished", "empty"]).output().unwrap();
     assert!(text(&listed.stderr).contains("empty: contains no runs"), "{}", text(&listed.stderr));
 }

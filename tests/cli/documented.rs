@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::{generate::run, text};
 
-/// The commands of the program, each with its long options. A command with `--set` takes the keys of the config as well.
+/// The commands of the program, each with its long options. A command with `--set` also takes config keys as options.
 fn commands() -> BTreeMap<String, BTreeSet<String>> {
     let here = Path::new(".");
     let help = |arguments: &[&str]| text(&run(here, arguments).stdout);
@@ -87,7 +87,7 @@ fn documented_commands_and_options_exist() {
     for bench in fs::read_dir(root.join("benches")).unwrap().map(|entry| entry.unwrap().path()) {
         all.extend(options(&fs::read_to_string(bench).unwrap_or_default()));
     }
-    let mut named = BTreeSet::new();
+    let mut documented = BTreeSet::new();
     for page in pages.iter().filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
         for code in code(&fs::read_to_string(page).unwrap()) {
             // Arguments of cargo itself come before the two dashes.
@@ -103,7 +103,7 @@ fn documented_commands_and_options_exist() {
             let first = typed.split(' ').next().unwrap_or_default();
             let known = match commands.get(first) {
                 Some(own) => {
-                    named.insert(first.to_string());
+                    documented.insert(first.to_string());
                     own
                 }
                 None if first.starts_with("--") => &all,
@@ -113,15 +113,15 @@ fn documented_commands_and_options_exist() {
                 }
             };
             for option in options(typed) {
-                assert!(known.contains(&option), "{}: `{typed}` has no {option}", page.display());
+                assert!(known.contains(&option), "{}: `{typed}`: unknown option {option}", page.display());
             }
         }
     }
-    assert_eq!(named, commands.keys().cloned().collect(), "every command is documented");
+    assert_eq!(documented, commands.keys().cloned().collect(), "every command is documented");
 }
 
 #[test]
-fn page_defines_its_terms_as_the_docs() {
+fn page_and_docs_define_terms_alike() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let docs = fs::read_to_string(root.join("docs/terminology.md")).unwrap();
     let rows = docs.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "));

@@ -36,9 +36,9 @@ fn runs_resume_after_a_full_disk() {
         eprintln!("notice: full disks are not tested, because this user may not mount one");
         return;
     };
-    let undisturbed = TempDir::new().unwrap();
+    let uninterrupted = TempDir::new().unwrap();
     let sets = [&SMALL[..], &["training.steps=40", "training.checkpoint_every=10"]].concat();
-    assert!(train(undisturbed.path(), &sets, &["--run", "run"]).status.success());
+    assert!(train(uninterrupted.path(), &sets, &["--run", "run"]).status.success());
 
     // Room for the folder and its first checkpoint, but not for later files.
     let filler = disk.0.path().join("filler");
@@ -50,15 +50,15 @@ fn runs_resume_after_a_full_disk() {
         stderr.contains("cannot write `run/") && stderr.contains("no space left on the disk"),
         "{stderr}"
     );
-    assert!(stderr.contains("free some, then resume the run") && !stderr.contains("/."), "{stderr}");
+    assert!(stderr.contains("free some space, then resume the run") && !stderr.contains("/."), "{stderr}");
 
     fs::remove_file(&filler).unwrap();
     let output = train(disk.0.path(), &[], &["--resume", "run"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let weights = |dir: &Path| fs::read(dir.join("run/model.safetensors")).unwrap();
     assert!(
-        weights(disk.0.path()) == weights(undisturbed.path()),
-        "the run ends with the weights of an undisturbed one"
+        weights(disk.0.path()) == weights(uninterrupted.path()),
+        "the run ends with the weights of an uninterrupted one"
     );
 
     // Pictures report a full disk too.

@@ -1,4 +1,4 @@
-//! First guesses by users of other programs: keys as options, data as config, names of runs, presets.
+//! Commands as users of other programs would guess them: keys as options, data as the config, run names and presets.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::generate::{json, run};
 use crate::{SMALL, program, small_run, summary, text, train};
 
-/// The error of a refused command: one line, with exit code 2.
+/// Runs a command, asserts that it is refused in one line with exit code 2, and returns the line.
 fn refused(dir: &Path, arguments: &[&str]) -> String {
     let output = run(dir, arguments);
     let stderr = text(&output.stderr);
@@ -22,7 +22,7 @@ fn names() -> String {
 }
 
 #[test]
-fn toml_like_paths_are_data_paths() {
+fn data_paths_may_look_like_toml_values() {
     let dir = TempDir::new().unwrap();
     for name in ["2024", "1e5", "true", "2024-01-05", "[a, b]"] {
         fs::create_dir(dir.path().join(name)).unwrap();
@@ -40,7 +40,7 @@ fn toml_like_paths_are_data_paths() {
 }
 
 #[test]
-fn keys_are_options_that_train_reads() {
+fn config_keys_are_also_train_options() {
     let dir = TempDir::new().unwrap();
     let options = ["--steps", "2", "--learning-rate=1e-2", "--seed", "7", "--name", "mine", "--layers=1"];
     let output = train(dir.path(), &SMALL, &options);
@@ -63,7 +63,7 @@ fn keys_are_options_that_train_reads() {
 }
 
 #[test]
-fn foreign_option_names_suggest_our_key() {
+fn option_names_of_other_programs_suggest_our_keys() {
     let dir = TempDir::new().unwrap();
     for (typed, expected) in [
         (&["--max-steps", "5"][..], "--set training.steps=5 or --steps 5"),
@@ -106,7 +106,7 @@ fn foreign_option_names_suggest_our_key() {
 }
 
 #[test]
-fn data_given_as_config_points_to_its_option() {
+fn data_passed_as_config_suggests_the_data_option() {
     let dir = TempDir::new().unwrap();
     let write = |name: &str, text: &[u8]| fs::write(dir.path().join(name), text).unwrap();
     write("my.txt", b"To be, or not to be\n");
@@ -171,9 +171,9 @@ fn bare_run_names_resolve_below_runs() {
 fn presets_are_part_of_the_program() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("input.txt"), names()).unwrap();
-    let shown = text(&run(dir.path(), &["config", "--preset", "characters"]).stdout);
+    let printed = text(&run(dir.path(), &["config", "--preset", "characters"]).stdout);
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/configs/characters.toml");
-    assert_eq!(shown, fs::read_to_string(shipped).unwrap());
+    assert_eq!(printed, fs::read_to_string(shipped).unwrap());
     let by_preset = run(
         dir.path(),
         &["train", "--preset", "characters", "--data", "input.txt", "--steps", "3", "--dry-run"],

@@ -1,4 +1,4 @@
-//! `inspect`: the model on given input, and its refusals.
+//! `inspect`: results on user input, and refusals.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::{program, small_run, stdout_of, text};
 
 #[test]
-fn inspect_shows_any_input_of_the_users() {
+fn inspect_reports_weights_scores_and_probabilities() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=9"], "run");
     let json: Value =
@@ -28,7 +28,7 @@ fn inspect_shows_any_input_of_the_users() {
                 "no query attends to a future key: {row:?}"
             );
         }
-        // Only the second 1, at position 3, repeats a token: the one at position 1, which position 2 follows.
+        // The 1 at position 3 is the only repeated token. It first occurs at position 1, followed by position 2.
         let scores = &json["scores"][layer][head];
         let close = |name: &str, expected: f64| {
             assert!((scores[name].as_f64().unwrap() - expected).abs() < 1e-6, "{name}: {scores}");
@@ -42,7 +42,7 @@ fn inspect_shows_any_input_of_the_users() {
     let sums =
         rows.iter().map(|row| row.as_array().unwrap().iter().map(|p| p.as_f64().unwrap()).sum::<f64>());
     assert!(rows.len() == 5 && sums.clone().all(|sum| (sum - 1.0).abs() < 1e-5));
-    // `score` and `inspect` use different paths: the fast one, and the one that returns attention weights.
+    // `score` uses the fast forward pass, and `inspect` the one that returns attention weights.
     let scored: Value =
         serde_json::from_str(&stdout_of(dir.path(), &["score", "run", "--tokens", "3 1 4 1 5", "--json"]))
             .unwrap();
@@ -68,7 +68,7 @@ fn inspect_shows_any_input_of_the_users() {
 }
 
 #[test]
-fn uninspectable_inputs_are_refused_in_one_line() {
+fn invalid_inspect_input_is_refused_in_one_line() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=3"], "run");
     fs::write(dir.path().join("file"), "").unwrap();
@@ -103,7 +103,7 @@ fn uninspectable_inputs_are_refused_in_one_line() {
         );
     }
 
-    // The state of a killed run.
+    // A killed run has no summary.
     let summary = dir.path().join("run/summary.json");
     fs::rename(&summary, dir.path().join("summary")).unwrap();
     let output = program(dir.path()).args(["plot", "run"]).output().unwrap();

@@ -1,4 +1,4 @@
-//! Runs that are killed or interrupted at any moment resume to the same result as an undisturbed run.
+//! Runs that are killed or interrupted at any moment resume to the same result as an uninterrupted run.
 #![cfg(unix)]
 
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::{SMALL, assert_same_end, program, resume, small_run, summary, text, without_data_warnings};
+use crate::{SMALL, assert_same_result, program, resume, small_run, summary, text, without_data_warnings};
 
 /// A run too long to complete in twenty pieces. It uses dropout, lengths and positions drawn per batch, bf16, and Muon
 /// with AdamW for the remaining parameters.
@@ -28,7 +28,7 @@ const LONG: [&str; 11] = [
     "training.schedule=trapezoid",
 ];
 
-/// A run that never ends, and writes no row and no validation.
+/// A run that never ends and writes no metrics.
 const ENDLESS: [&str; 4] = [
     "training.steps=100000000",
     "training.log_every=100000000",
@@ -46,7 +46,7 @@ fn start(folder: &Path, name: &str, sets: &[&str]) -> Command {
     command
 }
 
-/// Sends a signal to a process; for one that has ended, the exit status shows it.
+/// Sends a signal to a process. The exit status of the process reveals whether it had ended before.
 fn send(child: &Child, signal: &str) {
     let id = child.id().to_string();
     Command::new("kill").args([&format!("-{signal}"), &id]).stderr(Stdio::null()).status().unwrap();
@@ -61,8 +61,8 @@ enum Moment {
     Written(u64),
 }
 
-/// A fixed sequence of moments, from the fractional parts of multiples of the golden ratio. Two come before the run
-/// exists; then every other one is in its first milliseconds, and the rest are among its steps.
+/// A fixed sequence of moments, from the fractional parts of multiples of the golden ratio. The first two are before the
+/// run exists. Of the others, every second one is in the first milliseconds, and the rest are between steps.
 fn moments() -> impl Iterator<Item = Moment> {
     (1..=20).map(|index: u32| {
         let part = (f64::from(index) * 0.618_033_988_75).fract();
@@ -82,7 +82,7 @@ fn wait_for(moment: Moment, child: &mut Child, run: &Path) -> bool {
     let siblings = || fs::read_dir(run.parent().unwrap()).unwrap().flatten().map(|entry| entry.file_name());
     let before = siblings().collect::<Vec<_>>();
     while child.try_wait().unwrap().is_none() {
-        // Rows after the checkpoint are dropped first.
+        // A resumed run first drops the rows after its checkpoint.
         least = least.min(written());
         let is_now = match moment {
             Moment::Prepared => siblings().any(|name| !before.contains(&name)),
@@ -120,7 +120,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Starts or resumes a run and sends it a signal. Returns `None` if the run paused before the moment.
-fn hit(folder: &Path, name: &str, signal: &str, moment: Moment) -> Option<Output> {
+fn signal_once(folder: &Path, name: &str, signal: &str, moment: Moment) -> Option<Output> {
     let run = folder.join(name);
     let mut command = if run.exists() { resume(folder, name) } else { start(folder, name, &LONG) };
     // The previous signal may have come just after the folder was created.
@@ -142,7 +142,7 @@ fn signal_twenty_times(
     folder: &Path,
     name: &str,
     signal: &str,
-    is_hit: impl Fn(ExitStatus) -> bool,
+    is_expected: impl Fn(ExitStatus) -> bool,
 ) -> PathBuf {
     let run = folder.join(name);
     for moment in moments() {
@@ -151,7 +151,7 @@ fn signal_twenty_times(
             copy(&run, before.path());
         }
         let ended = (0..100).find_map(|_| {
-            let ended = hit(folder, name, signal, moment);
+            let ended = signal_once(folder, name, signal, moment);
             if ended.is_none() {
                 // Restores the run, so that every moment is tested.
                 assert_eq!(summary(&run)["ended"], "paused");
@@ -164,7 +164,7 @@ fn signal_twenty_times(
         });
         let ended = ended.unwrap_or_else(|| panic!("{moment:?} never came before the run paused"));
         assert!(
-            is_hit(ended.status),
+            is_expected(ended.status),
             "{moment:?} missed the running process: {} {}",
             ended.status,
             text(&ended.stderr)
@@ -189,27 +189,27 @@ fn signal_twenty_times(
 }
 
 #[test]
-fn runs_survive_kills_and_interrupts_at_any_moment() {
-    let undisturbed = TempDir::new().unwrap();
-    let undisturbed = small_run(undisturbed.path(), &LONG, "run");
+fn killed_and_interrupted_runs_resume_to_identical_results() {
+    let uninterrupted = TempDir::new().unwrap();
+    let uninterrupted = small_run(uninterrupted.path(), &LONG, "run");
     let killed = TempDir::new().unwrap();
     let run = signal_twenty_times(killed.path(), "killed", "KILL", |status| status.signal() == Some(9));
-    assert_same_end(&run, &undisturbed);
+    assert_same_result(&run, &uninterrupted);
     let snapshots = |run: &Path| fs::read(run.join("snapshots.jsonl")).unwrap();
-    assert!(snapshots(&run) == snapshots(&undisturbed), "the snapshots of a killed run agree byte for byte");
+    assert!(snapshots(&run) == snapshots(&uninterrupted), "the snapshots of a killed run agree byte for byte");
     let stopped = TempDir::new().unwrap();
     // In the first milliseconds the program lacks its signal handler.
     let run = signal_twenty_times(stopped.path(), "stopped", "INT", |status| {
         status.code() == Some(130) || status.signal() == Some(2)
     });
-    assert_same_end(&run, &undisturbed);
+    assert_same_result(&run, &uninterrupted);
     assert!(
-        snapshots(&run) == snapshots(&undisturbed),
+        snapshots(&run) == snapshots(&uninterrupted),
         "the snapshots of an interrupted run agree byte for byte"
     );
 }
 
-/// Steps of many batches, none of which ends during a test.
+/// A run whose first step has so many batches that it does not end during a test.
 const SLOW: [&str; 6] = [
     "data.train_samples=32000",
     "training.accumulate=4000",
@@ -255,9 +255,9 @@ fn early_interrupted_runs_are_saved_and_plotted() {
     // Under `nohup` a run ignores SIGHUP, as intended.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
-    let hears_hangups = u64::from_str_radix(ignored, 16).unwrap() & 1 == 0;
+    let receives_hangups = u64::from_str_radix(ignored, 16).unwrap() & 1 == 0;
     let signals = [("INT", 130), ("TERM", 143), ("HUP", 129)];
-    for (signal, code) in signals.into_iter().take(if hears_hangups { 3 } else { 2 }) {
+    for (signal, code) in signals.into_iter().take(if receives_hangups { 3 } else { 2 }) {
         let child = started(dir.path(), signal, &ENDLESS);
         send(&child, signal);
         let ended = child.wait_with_output().unwrap();
@@ -271,7 +271,7 @@ fn early_interrupted_runs_are_saved_and_plotted() {
 }
 
 #[test]
-fn one_signal_ends_a_wait_for_data() {
+fn one_signal_stops_waiting_for_data() {
     let dir = TempDir::new().unwrap();
     let pipe = dir.path().join("pipe.txt");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -337,7 +337,7 @@ fn interrupted_validations_are_repeated() {
     // The only validation takes seconds, the steps almost no time.
     let sets = ["training.steps=2", "data.valid_samples=20000", "analysis.snapshots=0", "analysis.every=0"];
     let sets = [&sets[..], &["model.d_model=64", "model.layers=4"]].concat();
-    let undisturbed = small_run(dir.path(), &sets, "undisturbed");
+    let uninterrupted = small_run(dir.path(), &sets, "uninterrupted");
     let run = dir.path().join("run");
     let child = started(dir.path(), "run", &sets);
     while !fs::read_to_string(run.join("metrics.csv")).is_ok_and(|rows| rows.contains(",train,")) {
@@ -349,7 +349,7 @@ fn interrupted_validations_are_repeated() {
     assert_eq!(summary(&run)["ended"], "interrupted");
     let resumed = resume(dir.path(), "run").output().unwrap();
     assert!(resumed.status.success(), "{}", text(&resumed.stderr));
-    assert_same_end(&run, &undisturbed);
+    assert_same_result(&run, &uninterrupted);
 }
 
 #[test]

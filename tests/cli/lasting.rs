@@ -32,7 +32,7 @@ fn a_dry_run_counts_tokens_of_shorter_sequences() {
 }
 
 #[test]
-fn resuming_a_finished_cosine_notes_rising_rate() {
+fn resuming_after_cosine_decay_reports_rising_rate() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=24"], "run");
     let resumed = resume(dir.path(), "run").args(["--set", "training.steps=48"]).output().unwrap();
@@ -48,7 +48,7 @@ fn resuming_a_finished_cosine_notes_rising_rate() {
 }
 
 #[test]
-fn epochs_never_go_back_when_batches_shrink() {
+fn epochs_never_decrease_when_batches_shrink() {
     let dir = TempDir::new().unwrap();
     let run = small_run(dir.path(), &["training.steps=48"], "run");
     let sets = ["--set", "training.steps=60", "--set", "training.batch_size=4"];
@@ -64,7 +64,7 @@ fn epochs_never_go_back_when_batches_shrink() {
 }
 
 #[test]
-fn patience_counts_training_losses_that_are_rarely_logged() {
+fn patience_counts_rarely_logged_training_losses() {
     let dir = TempDir::new().unwrap();
     let sets = ["training.monitor=train_loss", "training.patience=2", "training.min_delta=100"];
     let more = ["training.log_every=1000", "training.steps=240"];
@@ -107,7 +107,7 @@ fn resume_regenerates_removed_weights() {
 fn implausible_schedules_are_warned_about() {
     let dir = TempDir::new().unwrap();
     for (set, part) in [
-        ("training.warmup=3", "training.warmup = 3 takes the whole run of 3 steps"),
+        ("training.warmup=3", "training.warmup = 3 takes the entire run of 3 steps"),
         ("training.learning_rate=1e-4", "--set training.min_learning_rate=1e-5"),
     ] {
         let sets = [&SMALL[..], &["training.steps=3", set]].concat();

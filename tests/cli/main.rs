@@ -91,12 +91,12 @@ fn summary(run: &Path) -> serde_json::Value {
     serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap()
 }
 
-fn assert_same_end(run: &Path, undisturbed: &Path) {
+fn assert_same_result(run: &Path, uninterrupted: &Path) {
     let weights = |run: &Path| fs::read(run.join("model.safetensors")).unwrap();
-    assert!(weights(run) == weights(undisturbed), "the weights agree byte for byte");
-    assert_eq!(rows(run), rows(undisturbed));
+    assert!(weights(run) == weights(uninterrupted), "the weights agree byte for byte");
+    assert_eq!(rows(run), rows(uninterrupted));
     assert_eq!(summary(run)["ended"], "completed");
-    assert_eq!(summary(run)["best_step"], summary(undisturbed)["best_step"]);
+    assert_eq!(summary(run)["best_step"], summary(uninterrupted)["best_step"]);
 }
 
 /// Runs a command in `folder` and returns its standard output.

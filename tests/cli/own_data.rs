@@ -1,4 +1,4 @@
-//! Users' own files, as described in the README, and their contents.
+//! Training on a user's own files, as described in the README.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ use super::{SMALL, program, resume, small_run, text, without_data_warnings};
 const WORDS: &str = "to be or not to be, that is the question. ";
 
 /// Runs the program, asserts success, and returns its output.
-fn done(folder: &Path, arguments: &[&str]) -> String {
+fn succeeds(folder: &Path, arguments: &[&str]) -> String {
     let output = program(folder).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     assert_eq!(without_data_warnings(&output.stderr), "", "{arguments:?}");
@@ -47,8 +47,8 @@ fn own_data_works_with_the_shipped_config() {
 
         let bpe = data(&["data.source=text", "data.path=input.txt", "data.tokens=bpe"]);
         assert!(bpe["vocab"].as_u64().unwrap() > 256, "{}", bpe["vocab"]);
-        let asked = data(&["data.source=text", "data.path=input.txt", "data.tokens=bpe", "data.vocab=260"]);
-        assert_eq!(asked["vocab"], 260);
+        let chosen = data(&["data.source=text", "data.path=input.txt", "data.tokens=bpe", "data.vocab=260"]);
+        assert_eq!(chosen["vocab"], 260);
         let table = data(&["data.source=table", "data.path=rows.csv"]);
         assert_eq!(table["vocab"], 301, "the vocabulary size follows from the table");
         // A file's source follows from its extension.
@@ -142,19 +142,19 @@ const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": nul
 fn runs_keep_their_own_tokenizer() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("words.txt"), WORDS.repeat(40)).unwrap();
-    let by_pairs = ["data.path=words.txt", "data.tokens=bpe", "data.vocab=280", "training.steps=3"];
-    let made = small_run(dir.path(), &by_pairs, "made");
-    let stored: Value = serde_json::from_slice(&fs::read(made.join("vocabulary.json")).unwrap()).unwrap();
+    let bpe = ["data.path=words.txt", "data.tokens=bpe", "data.vocab=280", "training.steps=3"];
+    let bpe_run = small_run(dir.path(), &bpe, "bpe");
+    let stored: Value = serde_json::from_slice(&fs::read(bpe_run.join("vocabulary.json")).unwrap()).unwrap();
     let tokenizer = dir.path().join("tokenizer.json");
     fs::write(&tokenizer, stored["tokenizer"].to_string()).unwrap();
 
     let sets = ["data.path=words.txt", "data.tokens=tokenizer.json", "training.max_minutes=1e-9"];
     small_run(dir.path(), &sets, "run");
     fs::remove_file(&tokenizer).unwrap();
-    done(dir.path(), &["evaluate", "run"]);
-    done(dir.path(), &["inspect", "run", "--text", "to be"]);
-    done(dir.path(), &["generate", "run", "--prompt", "to be", "--max-new", "3"]);
-    done(dir.path(), &["score", "run", "--text", "to be"]);
+    succeeds(dir.path(), &["evaluate", "run"]);
+    succeeds(dir.path(), &["inspect", "run", "--text", "to be"]);
+    succeeds(dir.path(), &["generate", "run", "--prompt", "to be", "--max-new", "3"]);
+    succeeds(dir.path(), &["score", "run", "--text", "to be"]);
     let output = resume(dir.path(), "run").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
 
@@ -172,7 +172,7 @@ fn relative_data_paths_work_from_any_folder() {
     fs::create_dir(&elsewhere).unwrap();
     fs::write(dir.path().join("words.txt"), WORDS.repeat(40)).unwrap();
     small_run(dir.path(), &["data.path=words.txt", "training.max_minutes=1e-9"], "run");
-    done(&elsewhere, &["evaluate", "../run"]);
+    succeeds(&elsewhere, &["evaluate", "../run"]);
     let output = resume(&elsewhere, "../run").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
 
@@ -188,13 +188,13 @@ fn relative_data_paths_work_from_any_folder() {
     assert!(stderr.contains("the data has changed"), "{stderr}");
     fs::rename(dir.path().join("moved.txt"), dir.path().join("words.txt")).unwrap();
 
-    // The original config may be given again, relative to the same folder.
+    // The original config may be passed again, relative to the same folder.
     let mut config = String::from("[data]\nsource = \"text\"\npath = \"words.txt\"\nlength = 12\n");
     config += "[model]\nd_model = 16\nheads = 2\n";
     config += "[training]\nbatch_size = 8\nmax_minutes = 1e-9\nbackend = \"ndarray\"\n";
     fs::write(dir.path().join("own.toml"), config).unwrap();
-    done(dir.path(), &["train", "own.toml", "--run", "own", "--progress", "none"]);
-    done(dir.path(), &["train", "own.toml", "--resume", "own", "--progress", "none"]);
+    succeeds(dir.path(), &["train", "own.toml", "--run", "own", "--progress", "none"]);
+    succeeds(dir.path(), &["train", "own.toml", "--resume", "own", "--progress", "none"]);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn file_contents_are_quoted_in_one_short_line() {
 }
 
 #[test]
-fn characters_a_tokenizer_drops_are_located() {
+fn characters_dropped_by_a_tokenizer_are_located() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("a.txt"), format!("{}\naé\n", "ab ".repeat(200))).unwrap();
     fs::write(dir.path().join("tokenizer.json"), TOKENIZER).unwrap();

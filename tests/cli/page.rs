@@ -1,4 +1,4 @@
-//! The page of a run in a browser: its displays, its computations and its refusals. It reveals no local folders.
+//! The report page of a run in a browser: what it displays, computes and refuses. It does not reveal local folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(crate) fn installed(names: &[&str]) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Clicks and points through a page in a real browser, with a script from `tests/page/`.
+/// Runs a script from `tests/page/` that operates a page in a real browser.
 pub(crate) fn browse(script: &str, arguments: &[PathBuf]) {
     let (Some(node), Some(chromium)) =
         (installed(&["node"]), installed(&["chromium", "chromium-browser", "google-chrome"]))
@@ -29,9 +29,9 @@ pub(crate) fn browse(script: &str, arguments: &[PathBuf]) {
         return;
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page").join(script);
-    let explored = Command::new(node).arg(script).arg(chromium).args(arguments).output().unwrap();
-    let printed = text(&explored.stdout) + &text(&explored.stderr);
-    assert!(explored.status.success() && printed.contains("checks of"), "{printed}");
+    let output = Command::new(node).arg(script).arg(chromium).args(arguments).output().unwrap();
+    let printed = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success() && printed.contains("checks of"), "{printed}");
 }
 
 /// Explores the page of `run` and compares it with `report --json`.
@@ -41,7 +41,7 @@ fn explore(folder: &Path, run: &str) {
     browse("explore.mjs", &[folder.join(run).join("report.html"), expected]);
 }
 
-/// Types into the page of `run` and compares it with `inspect --json` on the same input.
+/// Types input into the page of `run` and compares the results with `inspect --json` on the same input.
 fn type_into(
     folder: &Path,
     run: &str,
@@ -54,9 +54,9 @@ fn type_into(
     let source_arguments = source.map(|source| ["--source", source]);
     let arguments = [&arguments[..], source_arguments.as_ref().map_or(&[], |it| &it[..])].concat();
     let inspected: Value = serde_json::from_str(&stdout_of(folder, &arguments)).unwrap();
-    // The start token of an answer is not text.
+    // The start token of an answer is not typed.
     let text = texts[usize::from(source.is_some())..].join(" ");
-    // A page shows control and format characters as escapes.
+    // A page displays control and format characters as escapes.
     let escaped = |text: &&str| text.replace('\u{7}', "\\u{7}").replace('\u{202e}', "\\u{202e}");
     let texts: Vec<String> = texts.iter().map(escaped).collect();
     let probabilities = inspected["probabilities"].as_array().unwrap().last().unwrap();
@@ -76,7 +76,7 @@ fn run_report_is_correct_and_reproducible() {
     assert!(size < 3_000_000, "{size} bytes");
     explore(dir.path(), "run");
 
-    // Regenerated from the folder alone, byte for byte.
+    // The report can be regenerated from the folder alone, byte for byte.
     let before = fs::read(dir.path().join("run/report.html")).unwrap();
     fs::remove_file(dir.path().join("run/report.html")).unwrap();
     stdout_of(dir.path(), &["report", "run"]);
@@ -116,7 +116,7 @@ fn immediate_divergence_reports_the_untrained_weights() {
 fn encoder_decoder_page_shows_every_attention_kind() {
     let dir = TempDir::new().unwrap();
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=9"];
-    // A smoothed objective has a separate curve.
+    // With label smoothing, the objective has a separate curve.
     let more = ["analysis.samples=2", "training.label_smoothing=0.1", "training.log_every=1"];
     small_run(dir.path(), &[&sets[..], &more].concat(), "run");
     let page: Value = serde_json::from_str(&stdout_of(dir.path(), &["report", "run", "--json"])).unwrap();
@@ -194,7 +194,7 @@ fn page(path: &Path) -> String {
 }
 
 #[test]
-fn pages_and_pictures_name_no_folder() {
+fn pages_and_pictures_reveal_no_local_folders() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     let text = "the folder of a text is nobody's business but its owner's\n".repeat(60);

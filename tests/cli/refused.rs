@@ -49,7 +49,7 @@ fn invalid_keys_are_refused_and_leave_nothing() {
     refuses(
         dir.path(),
         large.as_flattened(),
-        &["`training.batch_size` = 512", "sequences of 30,000 tokens", "are free; lower it", "data.length"],
+        &["`training.batch_size` = 512", "sequences of 30,000 tokens", "is free; lower it", "data.length"],
     );
 }
 

@@ -100,7 +100,7 @@ fn unsupported_config_features_are_refused_by_key() {
         ),
         (
             smollm3("no_rope_layers", json!([1])),
-            "`no_rope_layers` is [1], but only models whose 2 layers all rotate (value 1) are supported",
+            "`no_rope_layers` is [1], but only rotary positions in all 2 layers (value 1) are supported",
         ),
         (json!({"pretraining_tp": 2}), "`pretraining_tp` is 2, but only 1 is"),
         (json!({"partial_rotary_factor": 0.5}), "`partial_rotary_factor` is 0.5, but only 1 is"),
@@ -114,11 +114,11 @@ fn unsupported_config_features_are_refused_by_key() {
         ),
         (
             smollm3("no_rope_layers", json!([1, 0])),
-            "`no_rope_layers` is [1,0], but only models whose 2 layers all rotate",
+            "`no_rope_layers` is [1,0], but only rotary positions in all 2 layers",
         ),
         (
             smollm3("no_rope_layer_interval", json!(2)),
-            "`no_rope_layer_interval` is 2, so some layers do not rotate",
+            "`no_rope_layer_interval` is 2, so some layers lack rotary positions",
         ),
     ]);
 }

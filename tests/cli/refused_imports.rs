@@ -115,12 +115,12 @@ fn models_outside_every_family_are_not_exported() {
     assert!(!dir.path().join("rotary/export").exists());
 }
 
-/// Asserts that an import is refused: one line containing all `parts`, exit code 2 and no folder.
+/// Asserts that an import is refused in one line that contains all `parts`, with exit code 2 and without a run folder.
 fn refuses(dir: &Path, arguments: &[&str], parts: &[&str]) {
     refuses_as(dir, "run", arguments, parts);
 }
 
-/// Same as [`refuses`], for an import as the run `name`.
+/// Same as [`refuses`], for an import into the run folder `name`.
 pub fn refuses_as(dir: &Path, name: &str, arguments: &[&str], parts: &[&str]) {
     let output = run(dir, &[&["import", "--backend", "ndarray", "--run", name], arguments].concat());
     let stderr = text(&output.stderr);
@@ -137,14 +137,14 @@ fn incomplete_model_folders_name_the_missing_part() {
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/qwen3");
     let path = |name: &str| dir.path().join("model").join(name);
     fs::create_dir(dir.path().join("model")).unwrap();
-    let whole = fs::read(peers.join("model.safetensors")).unwrap();
-    fs::write(path("model.safetensors"), &whole).unwrap();
+    let intact = fs::read(peers.join("model.safetensors")).unwrap();
+    fs::write(path("model.safetensors"), &intact).unwrap();
     refuses(dir.path(), &["model"], &["does not describe its model, and there is no config.json next to it"]);
     fs::copy(peers.join("config.json"), path("config.json")).unwrap();
 
-    fs::write(path("model.safetensors"), &whole[..whole.len() - 5]).unwrap();
+    fs::write(path("model.safetensors"), &intact[..intact.len() - 5]).unwrap();
     refuses(dir.path(), &["model"], &["model.safetensors: is not a valid safetensors file"]);
-    let mut broken = whole.clone();
+    let mut broken = intact.clone();
     let end = broken.len();
     broken[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
     fs::write(path("model.safetensors"), &broken).unwrap();
@@ -154,7 +154,7 @@ fn incomplete_model_folders_name_the_missing_part() {
     fs::write(path("model.safetensors.index.json"), r#"{"weight_map": {}}"#).unwrap();
     refuses(dir.path(), &["model"], &["model.safetensors.index.json: `weight_map` lists no tensors"]);
     fs::remove_file(path("model.safetensors.index.json")).unwrap();
-    fs::write(path("model.safetensors"), &whole).unwrap();
+    fs::write(path("model.safetensors"), &intact).unwrap();
     let config = fs::read_to_string(path("config.json")).unwrap();
     let tied = "\"tie_word_embeddings\": true";
     assert!(config.contains(tied));
@@ -165,7 +165,7 @@ fn incomplete_model_folders_name_the_missing_part() {
     let symbols = (0..30).map(|id| (char::from(b'A' + id).to_string(), json!(id)));
     fs::write(path("vocab.json"), json!(serde_json::Map::from_iter(symbols)).to_string()).unwrap();
     fs::write(path("merges.txt"), "").unwrap();
-    refuses(dir.path(), &["model"], &["the tokenizer has 30 tokens, but the model only 29"]);
+    refuses(dir.path(), &["model"], &["the tokenizer has 30 tokens, but the model has only 29"]);
     fs::remove_file(path("vocab.json")).unwrap();
 
     for (shard, part) in [
@@ -180,7 +180,7 @@ fn incomplete_model_folders_name_the_missing_part() {
         fs::write(path("model.safetensors.index.json"), index.to_string()).unwrap();
         refuses(dir.path(), &["model"], &[part]);
     }
-    // One tensor is missing from all files, and another is in a different file than the index says.
+    // One tensor is missing from all files, and another is not in the file that the index names.
     fs::copy(peers.join("expected.safetensors"), path("other.safetensors")).unwrap();
     let index = json!({"weight_map": {"model.norm.weight": "other.safetensors", "model.embed_tokens.weight": "model.safetensors",
         "lm_head.weight": "model.safetensors"}});
@@ -208,23 +208,23 @@ fn llama(dir: &Path) -> PathBuf {
 fn two_sets_of_weights_are_refused() {
     let dir = TempDir::new().unwrap();
     let model = llama(dir.path());
-    let (whole, shard) = (model.join("model.safetensors"), model.join("model-00001-of-00001.safetensors"));
-    fs::copy(&whole, &shard).unwrap();
+    let (single, shard) = (model.join("model.safetensors"), model.join("model-00001-of-00001.safetensors"));
+    fs::copy(&single, &shard).unwrap();
     let index = json!({"weight_map": {"model.norm.weight": "model-00001-of-00001.safetensors"}});
     fs::write(model.join("model.safetensors.index.json"), index.to_string()).unwrap();
     let expected =
         "model/model.safetensors: is next to model.safetensors.index.json, which names other files; remove";
     refuses(dir.path(), &["model"], &[expected]);
-    for (name, file) in [("whole", "model.safetensors"), ("index", "model.safetensors.index.json")] {
+    for (name, file) in [("single", "model.safetensors"), ("index", "model.safetensors.index.json")] {
         let output = run(dir.path(), &["import", &format!("model/{file}"), "--run", name]);
         assert!(output.status.success(), "a named file can be imported: {}", text(&output.stderr));
     }
-    fs::remove_file(whole).unwrap();
+    fs::remove_file(single).unwrap();
     assert!(run(dir.path(), &["import", "model", "--run", "shards"]).status.success());
 }
 
 #[test]
-fn a_mistral_has_a_window_by_default() {
+fn mistral_configs_have_a_window_by_default() {
     let dir = TempDir::new().unwrap();
     let path = llama(dir.path()).join("config.json");
     let config = serde_json::from_slice::<Value>(&fs::read(&path).unwrap()).unwrap();
@@ -263,17 +263,21 @@ fn git_lfs_pointers_are_named() {
 }
 
 #[test]
-fn an_id_of_two_tokens_is_refused() {
+fn duplicate_token_ids_are_refused() {
     let dir = TempDir::new().unwrap();
     let tokenizer = json!({"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
         "added_tokens": [], "pre_tokenizer": null, "post_processor": null, "decoder": null,
         "model": {"type": "BPE", "vocab": {"U": 0, "R": 1, "UR": 2, "X": 2}, "merges": [["U", "R"]]}});
     fs::write(llama(dir.path()).join("tokenizer.json"), tokenizer.to_string()).unwrap();
-    refuses(dir.path(), &["model"], &["model/tokenizer.json: gives the id 2 to `UR` and to `X`"]);
+    refuses(
+        dir.path(),
+        &["model"],
+        &["model/tokenizer.json: the tokenizer assigns the id 2 to both `UR` and `X`"],
+    );
 }
 
 #[test]
-fn pytorch_names_belong_to_no_family() {
+fn pytorch_names_cannot_be_imported() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=2"], "own");
     let exported = run(dir.path(), &["export", "own", "--format", "pytorch-names", "--out", "names"]);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::{SMALL, assert_same_end, program, resume, rows, small_run, summary, text, train};
+use crate::{SMALL, assert_same_result, program, resume, rows, small_run, summary, text, train};
 
 /// A run that can be extended without changing its earlier steps, with dropout. Each validation improves on all
 /// previous ones.
@@ -60,8 +60,8 @@ fn cut_in_half(path: &Path) {
 #[test]
 fn resume_falls_back_from_a_damaged_checkpoint() {
     let dir = TempDir::new().unwrap();
-    let undisturbed = TempDir::new().unwrap();
-    let undisturbed = growing_run(undisturbed.path(), "run", 200);
+    let uninterrupted = TempDir::new().unwrap();
+    let uninterrupted = growing_run(uninterrupted.path(), "run", 200);
     let run = growing_run(dir.path(), "run", 120);
     assert_eq!(checkpoints(&run), ["0080", "0105", "0120"], "the last two checkpoints and the best one");
     cut_in_half(&weights_of(&run, "0120"));
@@ -84,7 +84,7 @@ fn resume_falls_back_from_a_damaged_checkpoint() {
 
     let stderr = resume_with(dir.path(), &["training.max_minutes=0"]);
     assert_eq!(stderr, "");
-    assert_same_end(&run, &undisturbed);
+    assert_same_result(&run, &uninterrupted);
 
     for checkpoint in fs::read_dir(run.join("checkpoints")).unwrap() {
         fs::write(checkpoint.unwrap().path().join("state.json"), "{}").unwrap();
@@ -98,14 +98,14 @@ fn resume_falls_back_from_a_damaged_checkpoint() {
 fn damaged_best_weights_never_replace_good_ones() {
     let dir = TempDir::new().unwrap();
     let run = growing_run(dir.path(), "run", 120);
-    let a_step = ["training.steps=200", "training.max_minutes=1e-9"];
+    let one_step = ["training.steps=200", "training.max_minutes=1e-9"];
     for _ in 0..2 {
-        resume_with(dir.path(), &a_step);
+        resume_with(dir.path(), &one_step);
     }
     assert_eq!(checkpoints(&run), ["0120", "0121", "0122"]);
     let good = fs::read(run.join("model.safetensors")).unwrap();
     cut_in_half(&weights_of(&run, "0120"));
-    let stderr = resume_with(dir.path(), &a_step);
+    let stderr = resume_with(dir.path(), &one_step);
     assert!(
         stderr.contains("step-00000120/model.safetensors: is damaged") && stderr.contains("is kept"),
         "{stderr}"
@@ -113,9 +113,9 @@ fn damaged_best_weights_never_replace_good_ones() {
     assert!(fs::read(run.join("model.safetensors")).unwrap() == good);
     assert_eq!(summary(&run)["best_step"], 120);
 
-    // Lost in both files: the next validation selects new best weights.
+    // If both files are damaged, the next validation selects new best weights.
     cut_in_half(&run.join("model.safetensors"));
-    let stderr = resume_with(dir.path(), &a_step);
+    let stderr = resume_with(dir.path(), &one_step);
     assert!(
         stderr.contains("is damaged")
             && stderr.contains("the next validation selects the best weights again"),
@@ -154,7 +154,7 @@ fn plot_failure_does_not_change_the_outcome() {
     assert_eq!(summary(&run)["ended"], "completed");
 }
 
-/// Every file of a folder, with its contents.
+/// Reads every file below a folder.
 fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = walkdir::WalkDir::new(folder).into_iter().map(Result::unwrap);
     let files = files.filter(|entry| entry.file_type().is_file()).map(walkdir::DirEntry::into_path);
@@ -196,7 +196,7 @@ fn runs_that_cannot_resume_stay_untouched() {
     for (sets, part) in cases {
         refuses(dir.path(), sets, &[part]);
     }
-    // The patience ends in the last validation, so that the run is complete.
+    // The last validation exhausts the patience, so the run is complete.
     let sets =
         ["training.steps=20", "training.validate_every=10", "training.patience=1", "training.min_delta=99"];
     small_run(dir.path(), &sets, "stale");
@@ -247,7 +247,7 @@ fn resuming_on_changed_data_is_refused() {
 #[test]
 fn resume_redraws_missing_plots() {
     let dir = TempDir::new().unwrap();
-    for (name, set) in [("whole", "training.steps=24"), ("early", "training.patience=1")] {
+    for (name, set) in [("completed", "training.steps=24"), ("early", "training.patience=1")] {
         let run = small_run(dir.path(), &[set, "training.validate_every=2", "training.min_delta=10"], name);
         let (before, ended) = (rows(&run), summary(&run)["ended"].clone());
         fs::remove_file(run.join("report.html")).unwrap();
@@ -262,9 +262,9 @@ fn resume_redraws_missing_plots() {
 }
 
 #[test]
-fn paused_runs_resume_to_the_same_end() {
+fn paused_runs_resume_to_the_same_result() {
     let dir = TempDir::new().unwrap();
-    let undisturbed = growing_run(dir.path(), "undisturbed", 80);
+    let uninterrupted = growing_run(dir.path(), "uninterrupted", 80);
     let keys = [&SMALL[..], &GROWING[..], &["training.steps=80"]].concat();
     let output = train(dir.path(), &keys, &["--run", "run", "--until", "33"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -277,7 +277,7 @@ fn paused_runs_resume_to_the_same_end() {
     let stderr = text(&refused.stderr);
     assert!(refused.status.code() == Some(2) && stderr.contains("has already done 33 steps"), "{stderr}");
     resume_with(dir.path(), &[]);
-    assert_same_end(&run, &undisturbed);
+    assert_same_result(&run, &uninterrupted);
 }
 
 #[test]

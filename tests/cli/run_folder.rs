@@ -1,4 +1,4 @@
-//! A run folder with modified files, and the messages about the run.
+//! Run folders with modified files, and the errors and warnings of commands on runs and configs.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::{SMALL, program, small_run, summary, text, train};
 
-/// Asserts that a command on `run` is refused in one line, and returns the line.
+/// Asserts that a command is refused in one line, and returns the line.
 fn refused(dir: &Path, command: &[&str]) -> String {
     let output = program(dir).args(command).output().unwrap();
     let stderr = text(&output.stderr);
@@ -35,8 +35,8 @@ fn pipes_in_checkpoints_never_block() {
     let checkpoint = run.join("checkpoints/step-00000004");
     let replace = |name: &str| {
         fs::rename(checkpoint.join(name), run.join(name).with_extension("kept")).unwrap();
-        let made = std::process::Command::new("mkfifo").arg(checkpoint.join(name)).status();
-        assert!(made.unwrap().success());
+        let status = std::process::Command::new("mkfifo").arg(checkpoint.join(name)).status();
+        assert!(status.unwrap().success());
     };
     for name in ["model.safetensors", "manifest.json"] {
         replace(name);
@@ -50,7 +50,7 @@ fn pipes_in_checkpoints_never_block() {
     assert!(stderr.contains("resuming from run/checkpoints/step-00000000"), "{stderr}");
 }
 
-/// The same for the files of the run itself.
+/// Reading a pipe in the run folder would block forever, too.
 #[cfg(unix)]
 #[test]
 fn pipes_and_missing_run_files_are_named() {
@@ -81,7 +81,7 @@ fn pipes_and_missing_run_files_are_named() {
     }
 }
 
-/// Removes a key from a run's summary, as in older versions.
+/// Removes a key from a run's summary, as if an older version had written it.
 fn forget(run: &Path, key: &str) {
     let mut summary = summary(run);
     summary.as_object_mut().unwrap().remove(key).unwrap();
@@ -107,9 +107,9 @@ fn files_of_another_run_are_refused() {
     // The same shapes, but other weights.
     let twin = small_run(dir.path(), &[steps, "analysis.every=2", "run.seed=1"], "twin");
     let shorter = small_run(dir.path(), &["training.steps=3", "analysis.every=2"], "shorter");
-    let of_a_course = ["analysis.json", "metrics.csv", "head_scores.csv"];
-    let of_twins = [&twin, &shorter].into_iter().flat_map(|run| of_a_course.map(|file| (run, file)));
-    for (other, file) in files.map(|file| (&other, file)).into_iter().chain(of_twins) {
+    let histories = ["analysis.json", "metrics.csv", "head_scores.csv"];
+    let twin_files = [&twin, &shorter].into_iter().flat_map(|run| histories.map(|file| (run, file)));
+    for (other, file) in files.map(|file| (&other, file)).into_iter().chain(twin_files) {
         let run = dir.path().join("mixed");
         copy_run(&own, &run);
         fs::copy(other.join(file), run.join(file)).unwrap();
@@ -138,14 +138,14 @@ fn edited_numbers_are_named_with_their_file() {
     small_run(dir.path(), &["training.steps=4", "run.seed=1"], "twin");
     let edit = |file: &str, pointer: &str| {
         let path = run.join(file);
-        let kept = fs::read(&path).unwrap();
-        let mut json: serde_json::Value = serde_json::from_slice(&kept).unwrap();
+        let original = fs::read(&path).unwrap();
+        let mut json: serde_json::Value = serde_json::from_slice(&original).unwrap();
         *json.pointer_mut(pointer).unwrap() = 0.25.into();
         fs::write(path, json.to_string()).unwrap();
-        kept
+        original
     };
     for key in ["best_valid_loss", "accuracy", "last_valid_loss", "last_train_loss"] {
-        let kept = edit("summary.json", &format!("/{key}"));
+        let original = edit("summary.json", &format!("/{key}"));
         let expected = format!("run/summary.json: `{key}` differs from metrics.csv");
         for command in
             [&["evaluate", "run"][..], &["plot", "run"], &["compare", "run", "twin"], &["runs", "."]]
@@ -153,7 +153,7 @@ fn edited_numbers_are_named_with_their_file() {
             let stderr = text(&program(dir.path()).args(command).output().unwrap().stderr);
             assert!(stderr.contains(&expected), "{command:?}: {stderr}");
         }
-        fs::write(run.join("summary.json"), kept).unwrap();
+        fs::write(run.join("summary.json"), original).unwrap();
     }
     edit("analysis.json", "/heads/0/0/entropy");
     for command in [&["evaluate", "run"][..], &["report", "run"], &["compare", "run", "twin"]] {
@@ -170,7 +170,7 @@ fn foreign_metrics_are_refused_without_a_summary() {
     let dir = TempDir::new().unwrap();
     let run = small_run(dir.path(), &["training.steps=4", "training.log_every=1"], "run");
     let longer = small_run(dir.path(), &["training.steps=9", "training.log_every=1", "run.seed=1"], "longer");
-    // The state of a killed run.
+    // A killed run has no summary.
     fs::remove_file(run.join("summary.json")).unwrap();
     let resume = ["train", "--resume", "run", "--set", "training.steps=6"];
     let own = fs::read(run.join("metrics.csv")).unwrap();
@@ -180,7 +180,7 @@ fn foreign_metrics_are_refused_without_a_summary() {
     let stderr = refused(dir.path(), &resume);
     assert!(stderr.contains("run/metrics.csv: has changed, or belongs to another run"), "{stderr}");
     assert!(fs::read(run.join("metrics.csv")).unwrap() == foreign, "the foreign file is not truncated");
-    // Rows of steps that will be repeated may follow.
+    // Further rows are allowed, because the resumed run repeats their steps.
     fs::write(run.join("metrics.csv"), [&own[..], b"5,1,train,2.0,0"].concat()).unwrap();
     assert!(program(dir.path()).args(resume).output().unwrap().status.success());
 }
@@ -322,19 +322,19 @@ fn overlong_trapezoid_is_refused_before_creating_files() {
 #[test]
 fn slow_bf16_warns_and_unknown_instructions_are_refused() {
     let dir = TempDir::new().unwrap();
-    let on = |set: &str| {
+    let dry_run = |set: &str| {
         let mut command = program(dir.path());
         command.args(["train", "--backend", "ndarray", "--dry-run", "--set", "training.precision=bf16"]);
         command.env("CAUSAL_ATTENTION_INSTRUCTION_SET", set).output().unwrap()
     };
-    let output = on("portable");
+    let output = dry_run("portable");
     let stderr = text(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     assert!(
         stderr.contains("warning: training.precision = bf16 is slower than f32 on this processor"),
         "{stderr}"
     );
-    let refused = on("avx3");
+    let refused = dry_run("avx3");
     let stderr = text(&refused.stderr);
     assert_eq!((refused.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
     let part = "error: CAUSAL_ATTENTION_INSTRUCTION_SET = \"avx3\" must be one of portable, avx2, avx512";
@@ -350,13 +350,13 @@ fn training_warnings_are_printed_and_saved() {
         let stderr = text(&output.stderr);
         assert!(output.status.success(), "{stderr}");
         for part in
-            ["warning: validation has 384 targets", "warning: training.warmup = 50 takes the whole run"]
+            ["warning: validation has 384 targets", "warning: training.warmup = 50 takes the entire run"]
         {
             assert!(stderr.contains(part), "{more:?}: {stderr}");
         }
     }
-    let kept = summary(&dir.path().join("run"))["warnings"].to_string();
-    assert!(kept.contains("384 targets") && kept.contains("training.warmup"), "{kept}");
+    let saved = summary(&dir.path().join("run"))["warnings"].to_string();
+    assert!(saved.contains("384 targets") && saved.contains("training.warmup"), "{saved}");
 }
 
 #[test]

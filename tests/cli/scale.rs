@@ -1,4 +1,4 @@
-//! Predictions for more workers.
+//! `scale`: predictions of step times for more workers.
 
 use std::fs;
 

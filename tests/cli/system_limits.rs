@@ -74,7 +74,7 @@ fn without_memory_the_program_ends_in_one_line() {
 fn address_space_limit_counts_as_memory() {
     let dir = TempDir::new().unwrap();
     let output = limited(dir.path(), &format!("ulimit -v {}", 500 * 1024), &large_training());
-    assert_one_line(&output, 2, "are free; lower it");
+    assert_one_line(&output, 2, "is free; lower it");
     assert!(text(&output.stderr).contains("`training.batch_size` = 64"), "{}", text(&output.stderr));
     assert!(!dir.path().join("run").exists(), "a failed start leaves no run folder");
 }

@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 use super::{text, train};
 
-/// The explanation of a small decoder that has learned a task.
-fn found(task: &str, sets: &[&str]) -> Explanation {
+/// Trains a small decoder on a task, asserts that it has learned the task, and returns its explanation.
+fn explain(task: &str, sets: &[&str]) -> Explanation {
     let dir = TempDir::new().unwrap();
     let chosen = format!("data.task={task}");
     let small = [
@@ -27,13 +27,13 @@ fn found(task: &str, sets: &[&str]) -> Explanation {
     let summary: serde_json::Value = serde_json::from_slice(&read("summary.json")).unwrap();
     let (loss, floor) = (summary["best_valid_loss"].as_f64().unwrap(), summary["floor"].as_f64().unwrap());
     assert!(loss - floor < 0.05, "{task}: {loss} is not within 0.05 of {floor}");
-    if let Some(right) = summary["determined_accuracy"].as_f64() {
-        assert!(right > 0.98, "{task}: {summary}");
+    if let Some(accuracy) = summary["determined_accuracy"].as_f64() {
+        assert!(accuracy > 0.98, "{task}: {summary}");
     }
     serde_json::from_slice(&read("circuit.json")).unwrap()
 }
 
-/// Returns true if the most important head of a layer, within a circuit, is of a kind.
+/// Returns true if the most important head of the circuit in this layer is of this kind.
 fn first_head_has_kind(found: &Explanation, layer: usize, kind: Kind) -> bool {
     let head = found.components.iter().find(|part| part.layer == layer && part.head.is_some());
     head.is_some_and(|head| head.kinds.contains(&kind))
@@ -42,22 +42,22 @@ fn first_head_has_kind(found: &Explanation, layer: usize, kind: Kind) -> bool {
 #[test]
 fn fixed_positions_are_read_by_a_positional_head() {
     for task in ["reverse", "copy_gap"] {
-        let found = found(task, &[]);
+        let found = explain(task, &[]);
         assert!(first_head_has_kind(&found, 0, Kind::Positional), "{task}: {:?}", found.sentences);
     }
 }
 
 #[test]
 fn addition_uses_positional_heads_and_an_mlp() {
-    let found = found("addition", &["data.digits=1"]);
+    let found = explain("addition", &["data.digits=1"]);
     let fetches = found.components.iter().any(|part| part.kinds.contains(&Kind::Positional));
     let adds = found.components.iter().any(|part| part.feed_forward);
     assert!(fetches && adds, "{:?}", found.sentences);
 }
 
 #[test]
-fn counting_fetches_an_earlier_token_and_adds() {
-    let found = found("arithmetic", &[]);
+fn arithmetic_uses_an_attention_head_and_an_mlp() {
+    let found = explain("arithmetic", &[]);
     assert!(found.components[0].feed_forward, "{:?}", found.sentences);
     let fetches = found.components.iter().any(|part| (part.layer, part.head.is_some()) == (0, true));
     assert!(fetches, "{:?}", found.sentences);
@@ -65,7 +65,7 @@ fn counting_fetches_an_earlier_token_and_adds() {
 
 #[test]
 fn second_order_markov_uses_a_previous_token_head() {
-    let found = found("markov", &["data.vocab=6", "data.order=2"]);
+    let found = explain("markov", &["data.vocab=6", "data.order=2"]);
     assert!(first_head_has_kind(&found, 0, Kind::PreviousToken), "{:?}", found.sentences);
     assert!(
         found.components.iter().any(|part| part.feed_forward),
@@ -77,7 +77,7 @@ fn second_order_markov_uses_a_previous_token_head() {
 #[test]
 fn recall_uses_a_copying_head_with_key_composition() {
     let sets = ["data.length=16", "data.train_samples=32768", "model.position=alibi", "training.steps=2000"];
-    let found = found("recall", &sets);
+    let found = explain("recall", &sets);
     assert!(first_head_has_kind(&found, 1, Kind::Copying), "{:?}", found.sentences);
     let by_key = found.edges.iter().any(|edge| edge.input == Input::Key && edge.to[0] == 1);
     assert!(by_key, "{:?}", found.sentences);

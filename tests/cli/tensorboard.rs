@@ -17,10 +17,10 @@ const EVENTS: &str = "events.out.tfevents";
 fn events(path: &Path) -> Vec<Vec<u8>> {
     let file = fs::read(path).unwrap();
     let (mut rest, mut found) = (&file[..], Vec::new());
-    while let Some((length, behind)) = rest.split_first_chunk::<8>() {
+    while let Some((length, after)) = rest.split_first_chunk::<8>() {
         let size = u64::from_le_bytes(*length) as usize;
-        found.push(behind[4 + 9..4 + size].to_vec());
-        rest = &behind[4 + size + 4..];
+        found.push(after[4 + 9..4 + size].to_vec());
+        rest = &after[4 + size + 4..];
     }
     found
 }
@@ -38,7 +38,7 @@ fn compare_with_tensorboard(run: &Path, events: &Path) {
 }
 
 #[test]
-fn killed_and_resumed_run_shows_steps_once() {
+fn killed_and_resumed_run_logs_each_step_once() {
     let dir = TempDir::new().unwrap();
     let sets = [&SMALL[..], &["training.tensorboard=true", "training.steps=600"]].concat();
     let more = ["training.validate_every=40", "training.checkpoint_every=15"];
@@ -66,10 +66,10 @@ fn killed_and_resumed_run_shows_steps_once() {
     assert!(exported.status.success(), "{}", text(&exported.stderr));
     let export = path.join("export/tensorboard");
     assert_eq!(text(&exported.stdout).trim(), format!("run/export/tensorboard/{EVENTS}"));
-    let shown = events(&path.join(EVENTS));
+    let written = events(&path.join(EVENTS));
     let rows = fs::read_to_string(path.join("metrics.csv")).unwrap().lines().count() - 1;
-    assert_eq!(shown.len(), 1 + rows + 1, "the header, the rows, and the config with pictures");
-    assert!(shown == events(&export.join(EVENTS)), "the file written during training equals the export");
+    assert_eq!(written.len(), 1 + rows + 1, "the header, the rows, and the config with pictures");
+    assert!(written == events(&export.join(EVENTS)), "the file written during training equals the export");
     compare_with_tensorboard(&path, &path);
     compare_with_tensorboard(&path, &export);
 }
@@ -81,7 +81,7 @@ fn curves_of_imports_and_checkpoints_are_not_exported() {
     assert!(!path.join(EVENTS).exists(), "the file is written only if `training.tensorboard` is set");
     let import = ["import", "run/model.safetensors", "--format", "native", "--run", "imported"];
     assert!(run(dir.path(), &import).status.success());
-    for (arguments, named) in [
+    for (arguments, expected) in [
         (&["export", "imported", "--format", "tensorboard"][..], "was imported, so it lacks curves"),
         (
             &["export", "run", "--format", "tensorboard", "--checkpoint", "2"],
@@ -91,6 +91,6 @@ fn curves_of_imports_and_checkpoints_are_not_exported() {
         let output = run(dir.path(), arguments);
         let stderr = text(&output.stderr);
         assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{arguments:?}: {stderr}");
-        assert!(stderr.contains(named), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
     }
 }

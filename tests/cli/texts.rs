@@ -27,7 +27,7 @@ fn refused(folder: &Path, file: &str, more: &[&str]) -> String {
 
 #[cfg(unix)]
 #[test]
-fn advice_for_unreadable_files_succeeds_on_them() {
+fn advice_for_unreadable_files_works() {
     let dir = TempDir::new().unwrap();
     let long = LINE.repeat(60);
     let latin1 = long.chars().map(|character| character as u8).collect::<Vec<_>>();
@@ -114,18 +114,18 @@ fn gaps_in_token_ids_keep_output_clean() {
 }
 
 #[test]
-fn hostile_tokenizers_are_refused_by_name() {
+fn hostile_tokenizers_are_refused() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("ab.txt"), "ab ba\n".repeat(200)).unwrap();
     let replace = |pattern: &str, content: &str| json!({"type": "Replace", "pattern": {"String": pattern}, "content": content});
-    let frame = json!({"type": "TemplateProcessing",
+    let template = json!({"type": "TemplateProcessing",
         "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
         "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
         "special_tokens": {"<s>": {"id": "<s>", "ids": [77], "tokens": ["<s>"]}}});
     let cases = [
         ("normalizer", replace("", "x"), "normalizer has an empty pattern"),
-        ("normalizer", replace("a", &"a".repeat(100_000)), "normalizer makes a text more than 64 times"),
-        ("post_processor", frame, "post_processor adds the token 77 to a text, but ids run from 0 to 5"),
+        ("normalizer", replace("a", &"a".repeat(100_000)), "normalizer can make a text more than 64 times"),
+        ("post_processor", template, "post_processor adds the token 77 to a text, but ids run from 0 to 5"),
     ];
     for (part, value, expected) in cases {
         let changed = tokenizer(|tokenizer| tokenizer[part] = value.clone());
@@ -143,20 +143,20 @@ fn files_without_an_end_token_are_warned_about() {
         fs::write(dir.path().join("texts").join(name), "ab ba\n".repeat(200)).unwrap();
     }
     let arguments = ["data", "--set", "data.path=texts", "--set", "data.tokens=tokenizer.json"];
-    let shown = |change: fn(&mut Value)| {
+    let described = |change: fn(&mut Value)| {
         fs::write(dir.path().join("tokenizer.json"), tokenizer(change)).unwrap();
         text(&run(dir.path(), &arguments).stdout)
     };
-    let tag = shown(|tokenizer| tokenizer["added_tokens"][1]["special"] = json!(false));
-    assert!(tag.contains("warning: the tokenizer does not declare an end-of-text token"), "{tag}");
-    let special = shown(|_| {});
+    let ordinary = described(|tokenizer| tokenizer["added_tokens"][1]["special"] = json!(false));
+    assert!(ordinary.contains("warning: the tokenizer does not declare an end-of-text token"), "{ordinary}");
+    let special = described(|_| {});
     assert!(
         special.contains("end of text <eos> (id 5), declared by the tokenizer's special tokens"),
         "{special}"
     );
     assert!(!special.contains("does not declare"), "{special}");
     fs::write(dir.path().join("tokenizer_config.json"), r#"{"eos_token": "</s>"}"#).unwrap();
-    assert!(shown(|_| {}).contains("end of text </s> (id 4), declared by tokenizer_config.json"));
+    assert!(described(|_| {}).contains("end of text </s> (id 4), declared by tokenizer_config.json"));
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn import_keeps_chat_template_and_end_token() {
 }
 
 #[test]
-fn gguf_is_named_with_what_to_import() {
+fn gguf_files_are_refused_with_a_remedy() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("model.gguf"), b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0").unwrap();
     let output = run(dir.path(), &["import", "model.gguf"]);
@@ -236,10 +236,10 @@ fn long_prompts_keep_only_the_last_tokens() {
         "{stderr}"
     );
     assert_eq!(written["prompt"].as_array().unwrap().len(), 14);
-    let end = sample(&["--prompt", "bbbbba ab\nab"]).0;
-    assert_eq!(written["tokens"], end["tokens"]);
-    let slow = sample(&["--prompt", "abbbbbba ab\nab", "--no-cache"]).0;
-    assert_eq!(written["tokens"], slow["tokens"]);
+    let shortened = sample(&["--prompt", "bbbbba ab\nab"]).0;
+    assert_eq!(written["tokens"], shortened["tokens"]);
+    let uncached = sample(&["--prompt", "abbbbbba ab\nab", "--no-cache"]).0;
+    assert_eq!(written["tokens"], uncached["tokens"]);
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn oversized_prompts_are_refused() {
 }
 
 #[test]
-fn a_path_with_backslashes_asks_for_single_quotes() {
+fn paths_with_backslashes_suggest_single_quotes() {
     let dir = TempDir::new().unwrap();
     for path in [r"C:\Users\x.txt", r"C:\data\x.txt", r"D:\x\y.txt", r"C:\temp\new.txt"] {
         fs::write(dir.path().join("config.toml"), format!("[data]\npath = \"{path}\"\n")).unwrap();
@@ -292,11 +292,11 @@ fn byte_order_marks_within_texts_are_refused() {
 }
 
 #[test]
-fn invisible_characters_are_shown_as_escapes() {
+fn invisible_characters_are_printed_as_escapes() {
     let dir = TempDir::new().unwrap();
     let line = "x\u{200b}y\u{a0}z\u{ad}\u{200e}\n";
     fs::write(dir.path().join("a.txt"), line.repeat(200)).unwrap();
     let output = program(dir.path()).args(["data", "--data", "a.txt"]).output().unwrap();
-    let page = text(&output.stdout);
-    assert!(page.contains("\\n x y z \\u{a0} \\u{ad} \\u{200b} \\u{200e}\n"), "{page}");
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("\\n x y z \\u{a0} \\u{ad} \\u{200b} \\u{200e}\n"), "{stdout}");
 }

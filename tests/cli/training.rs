@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::{SMALL, assert_same_end, program, rows, small_run, summary, text, train};
+use crate::{SMALL, assert_same_result, program, rows, small_run, summary, text, train};
 
 #[test]
 fn run_folder_contains_every_artifact() {
@@ -191,7 +191,7 @@ fn any_number_of_threads_trains_the_same_weights() {
     for set in ["training.optimizer=adamw", "training.optimizer=muon", "training.precision=bf16"] {
         let one = run(set, 1);
         for threads in [2, 3] {
-            assert_same_end(&run(set, threads), &one);
+            assert_same_result(&run(set, threads), &one);
         }
     }
 }

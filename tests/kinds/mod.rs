@@ -1,4 +1,4 @@
-//! Models of every kind.
+//! Model configs that cover all pairs of option values.
 
 use std::collections::BTreeSet;
 
@@ -16,31 +16,31 @@ const POSITIONS: [PositionScheme; 6] = {
 /// two keys. `base` has an even number of heads.
 pub fn of_every_kind(base: &ModelConfig) -> Vec<ModelConfig> {
     let kind = |i: usize| {
-        // Selects one of a key's two values; the test below checks that all pairs occur.
-        let takes = |key: usize| {
+        // Selects the first or the second value of a key; the test below checks that all pairs occur.
+        let second = |key: usize| {
             let stride = [5, 7, 9, 11, 19, 21, 23, 25, 29, 31][key];
             (i * i * stride / 64 + i * stride / 16) % 2 == 1
         };
-        let norm_kind = if takes(0) { NormKind::Rms } else { NormKind::Layer };
+        let norm_kind = if second(0) { NormKind::Rms } else { NormKind::Layer };
         ModelConfig {
             activation: Activation::ALL[i % Activation::ALL.len()],
             position: POSITIONS[i % 6],
             norm_kind,
-            qk_norm: takes(1),
-            d_head: if takes(2) { base.d_model / base.heads + 2 } else { 0 },
-            key_value_heads: if takes(3) { base.heads / 2 } else { 0 },
-            bias: takes(4),
+            qk_norm: second(1),
+            d_head: if second(2) { base.d_model / base.heads + 2 } else { 0 },
+            key_value_heads: if second(3) { base.heads / 2 } else { 0 },
+            bias: second(4),
             query_key_value_bias: [None, Some(true), Some(false)][i / 7 % 3],
             attention_output_bias: [None, Some(true), Some(false)][(i / 7 + i) % 3],
-            norm: if takes(5) { NormPlacement::Post } else { NormPlacement::Pre },
-            rope_theta: if takes(6) { 500.0 } else { 10_000.0 },
+            norm: if second(5) { NormPlacement::Post } else { NormPlacement::Pre },
+            rope_theta: if second(6) { 500.0 } else { 10_000.0 },
             rope_scaling: [RopeScaling::None, RopeScaling::Linear, RopeScaling::Llama3][i / 6 % 3],
             rope_factor: 2.0,
             rope_original_context: 16,
-            embedding_scale: if takes(6) { (base.d_model as f64).sqrt() } else { 1.0 },
-            softcap: if takes(7) { 20.0 } else { 0.0 },
-            tie_embeddings: takes(8),
-            d_inner: if takes(9) { 2 * base.d_model + 3 } else { 0 },
+            embedding_scale: if second(6) { (base.d_model as f64).sqrt() } else { 1.0 },
+            softcap: if second(7) { 20.0 } else { 0.0 },
+            tie_embeddings: second(8),
+            d_inner: if second(9) { 2 * base.d_model + 3 } else { 0 },
             ..base.clone()
         }
     };
@@ -70,13 +70,13 @@ fn every_pair_of_key_values_occurs() {
         ]
     };
     let values: Vec<_> = kinds.iter().map(values).collect();
-    let apart = PositionScheme::ALL.into_iter().filter(|scheme| !POSITIONS.contains(scheme));
-    assert_eq!(apart.collect::<Vec<_>>(), [PositionScheme::RandomSinusoidal]);
+    let untested = PositionScheme::ALL.into_iter().filter(|scheme| !POSITIONS.contains(scheme));
+    assert_eq!(untested.collect::<Vec<_>>(), [PositionScheme::RandomSinusoidal]);
     for (one, other) in (0..14).flat_map(|one| (0..one).map(move |other| (one, other))) {
-        let distinct = |key: usize| values.iter().map(|of| &of[key]).collect::<BTreeSet<_>>();
-        let met = values.iter().map(|of| (&of[one], &of[other])).collect::<BTreeSet<_>>();
-        let all = distinct(one).len() * distinct(other).len();
-        assert_eq!(met.len(), all, "keys {one} and {other}: {met:?}");
+        let distinct = |key: usize| values.iter().map(|config| &config[key]).collect::<BTreeSet<_>>();
+        let pairs = values.iter().map(|config| (&config[one], &config[other])).collect::<BTreeSet<_>>();
+        let expected = distinct(one).len() * distinct(other).len();
+        assert_eq!(pairs.len(), expected, "keys {one} and {other}: {pairs:?}");
     }
     let rotary = kinds.iter().filter(|kind| kind.position == PositionScheme::Rotary);
     let scalings = rotary.map(|kind| format!("{:?}", kind.rope_scaling)).collect::<BTreeSet<_>>();

@@ -76,16 +76,16 @@ function parts() {
   const softmax = read("model/live").match(/\/\*\* The probabilities of logits[\s\S]*?\n}\n/)[0];
   const scripts = [softmax, ...["live/session", "live/generate", "live/address"].map(read)].join("\n");
   return new Function("live", "data", "state", `"use strict"; ${scripts}
-    return { softmax, kept, largest, drawnFrom, readAddress, addressOf: (given) => { input = given; return addressOf(); }, surprises };`)(live, data, state);
+    return { softmax, truncated, largest, sampleFrom, readAddress, addressOf: (given) => { input = given; return addressOf(); }, surprisals };`)(live, data, state);
 }
-const { softmax, kept, largest, drawnFrom, readAddress, addressOf, surprises } = parts();
+const { softmax, truncated, largest, sampleFrom, readAddress, addressOf, surprisals } = parts();
 const logits = Float32Array.from([Math.log(1), Math.log(4), Math.log(2), Math.log(1)]);
 const rounded = (candidates) => candidates.map(({ id, probability }) => [id, Number(probability.toFixed(5))]);
 
 test("temperature, top-k and top-p truncate the distribution", () => {
   assert.deepEqual(Array.from(softmax(logits, 1), (p) => Number(p.toFixed(5))), [0.125, 0.5, 0.25, 0.125]);
   assert.deepEqual(largest([1, 3, 3, 2], 3), [1, 2, 3], "ties keep the first");
-  const keep = (changes) => rounded(kept(logits, { temperature: 1, topK: 0, topP: 1, ...changes }));
+  const keep = (changes) => rounded(truncated(logits, { temperature: 1, topK: 0, topP: 1, ...changes }));
   assert.deepEqual(keep({}), [[1, 0.5], [2, 0.25], [0, 0.125], [3, 0.125]]);
   assert.deepEqual(keep({ temperature: 0 }), [[1, 1]]);
   // At half the temperature 1 : 4 : 2 : 1 becomes 1 : 16 : 4 : 1.
@@ -104,7 +104,7 @@ test("NaN weights are not zero", () => {
 
 test("candidates are sampled by their probability", () => {
   const random = Math.random;
-  const draw = (number) => { Math.random = () => number; return drawnFrom(kept(logits, { temperature: 1, topK: 0, topP: 1 })); };
+  const draw = (number) => { Math.random = () => number; return sampleFrom(truncated(logits, { temperature: 1, topK: 0, topP: 1 })); };
   try {
     assert.deepEqual([0, 0.49, 0.51, 0.74, 0.76, 0.9999].map(draw), [1, 1, 2, 2, 0, 3]);
   } finally {
@@ -112,8 +112,8 @@ test("candidates are sampled by their probability", () => {
   }
 });
 
-test("surprises are negative log-probabilities", () => {
-  assert.deepEqual(surprises([[0.5, 0.25], [1, 0], [0.5, 0.5]], [0, 1, 0]), [Math.log(4), -Math.log(1)]);
+test("surprisals are negative log-probabilities", () => {
+  assert.deepEqual(surprisals([[0.5, 0.25], [1, 0], [0.5, 0.5]], [0, 1, 0]), [Math.log(4), -Math.log(1)]);
 });
 
 test("addresses restore inputs and reject invalid states", () => {

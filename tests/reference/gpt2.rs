@@ -15,7 +15,7 @@ use causal_attention::weights::import::{Imported, import};
 use causal_attention::weights::native::{self, Tensors};
 
 use crate::CLOSE;
-use crate::case::{Case, on_both_backends};
+use crate::case::{Case, with_both_kernels};
 
 /// Writes the files as transformers does: the checkpoint with or without the prefix `transformer.`, and the config. The
 /// case's tensors determine all keys of the config except the number of heads.
@@ -34,7 +34,7 @@ fn write_checkpoint(case: &Case, folder: &Path, prefix: &str) {
     fs::write(folder.join("config.json"), config.to_string()).unwrap();
 }
 
-/// Imports a folder with a detected format, and reads its weights.
+/// Imports a folder in the detected format, and reads its weights.
 fn read(folder: &Path) -> (Imported, Tensors) {
     let imported = import(&[folder.to_path_buf()], None, None, None).unwrap();
     let read = |tensor: &LazyTensor| (tensor.name.clone(), tensor.read().unwrap());
@@ -68,17 +68,17 @@ fn agrees<B: Backend>() {
     assert_eq!(expected.len(), 24);
     for cache in [true, false] {
         let options = Options { sampling: Sampling::GREEDY, max_new: 24, cache, ..Options::default() };
-        let written =
+        let generated =
             generate((&model, description.sizes), &vocabulary, &prompt, &options, &device, |_, _| Ok(()))
                 .unwrap();
-        assert_eq!(written[0].tokens, expected, "with cache: {cache}");
+        assert_eq!(generated[0].tokens, expected, "with cache: {cache}");
     }
 }
 
 #[test]
 fn gpt2() {
-    on_both_backends(agrees::<NdArray>);
-    on_both_backends(agrees::<Flex>);
+    with_both_kernels(agrees::<NdArray>);
+    with_both_kernels(agrees::<Flex>);
 }
 
 #[test]
@@ -94,10 +94,10 @@ fn exports_reimport_bitwise() {
         folder
     };
     for format in [ExportFormat::Gpt2, ExportFormat::Transformers, ExportFormat::Safetensors] {
-        let (again, read) = read(exported(format).path());
-        assert_eq!(again.is_native, format == ExportFormat::Safetensors);
-        assert_eq!(again.description, description);
-        assert!(again.description.model.tie_embeddings);
+        let (reimported, read) = read(exported(format).path());
+        assert_eq!(reimported.is_native, format == ExportFormat::Safetensors);
+        assert_eq!(reimported.description, description);
+        assert!(reimported.description.model.tie_embeddings);
         assert_eq!(read, tensors, "{format:?}");
     }
     let plain = fs::read(exported(ExportFormat::PytorchNames).path().join("model.safetensors")).unwrap();

@@ -10,7 +10,7 @@ use causal_attention::attention::{
 use causal_attention::ops::ScorePosition;
 
 use crate::CLOSE;
-use crate::case::{Case, on_both_backends};
+use crate::case::{Case, with_both_kernels};
 use crate::lessons::{head, projection};
 
 /// The linear layer `weight.{name}.weight`, with its bias if the case has one.
@@ -61,8 +61,8 @@ fn multi_head_concat() {
         let output = fused.forward(x, &Mask::causal(), &ScorePosition::None).unwrap();
         case.assert_close("expected.output", output, CLOSE);
     }
-    on_both_backends(agrees::<NdArray>);
-    on_both_backends(agrees::<Flex>);
+    with_both_kernels(agrees::<NdArray>);
+    with_both_kernels(agrees::<Flex>);
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn multi_head_split() {
         case.assert_close("expected.weights", weights, CLOSE);
         case.assert_close("expected.output", split.forward(x).unwrap(), CLOSE);
     }
-    on_both_backends(agrees::<NdArray>);
-    on_both_backends(agrees::<Flex>);
+    with_both_kernels(agrees::<NdArray>);
+    with_both_kernels(agrees::<Flex>);
 }
 
 #[test]
@@ -101,8 +101,8 @@ fn multi_head_fused() {
         case.assert_close("expected.weights", weights, CLOSE);
         case.assert_close("expected.output", attention.forward(x, &mask, &position).unwrap(), CLOSE);
     }
-    on_both_backends(agrees::<NdArray>);
-    on_both_backends(agrees::<Flex>);
+    with_both_kernels(agrees::<NdArray>);
+    with_both_kernels(agrees::<Flex>);
 }
 
 #[test]
@@ -120,6 +120,6 @@ fn cross_attention() {
         case.assert_close("expected.output", output, CLOSE);
         case.assert_close("expected.weights", weights, CLOSE);
     }
-    on_both_backends(agrees::<NdArray>);
-    on_both_backends(agrees::<Flex>);
+    with_both_kernels(agrees::<NdArray>);
+    with_both_kernels(agrees::<Flex>);
 }

@@ -1,4 +1,4 @@
-//! Whole layers of an encoder and of a decoder with cross-attention, pre- and post-norm.
+//! Complete encoder layers, and decoder layers with cross-attention, each with pre- and post-norm.
 
 use burn::module::Param;
 use burn::nn::DropoutConfig;
@@ -12,10 +12,10 @@ use causal_attention::model::{NormPlacement, feed_forward::FeedForward};
 use causal_attention::ops::{Activation, Norm, NormKind, ScorePosition};
 
 use crate::CLOSE;
-use crate::case::{Case, on_both_backends};
+use crate::case::{Case, with_both_kernels};
 use crate::heads::self_attention;
 
-/// The number of heads of PyTorch's layers, which no tensor of a case shows.
+/// The number of heads of PyTorch's layers, which cannot be derived from the tensors of a case.
 const HEADS: usize = 4;
 
 fn norm<B: Backend>(case: &Case, name: &str) -> Norm<B> {
@@ -73,24 +73,24 @@ fn decoder_layer<B: Backend>(name: &str, placement: NormPlacement) {
 
 #[test]
 fn encoder_layer_pre_norm() {
-    on_both_backends(|| encoder_layer::<NdArray>("encoder_layer_pre_norm", NormPlacement::Pre));
-    on_both_backends(|| encoder_layer::<Flex>("encoder_layer_pre_norm", NormPlacement::Pre));
+    with_both_kernels(|| encoder_layer::<NdArray>("encoder_layer_pre_norm", NormPlacement::Pre));
+    with_both_kernels(|| encoder_layer::<Flex>("encoder_layer_pre_norm", NormPlacement::Pre));
 }
 
 #[test]
 fn encoder_layer_post_norm() {
-    on_both_backends(|| encoder_layer::<NdArray>("encoder_layer_post_norm", NormPlacement::Post));
-    on_both_backends(|| encoder_layer::<Flex>("encoder_layer_post_norm", NormPlacement::Post));
+    with_both_kernels(|| encoder_layer::<NdArray>("encoder_layer_post_norm", NormPlacement::Post));
+    with_both_kernels(|| encoder_layer::<Flex>("encoder_layer_post_norm", NormPlacement::Post));
 }
 
 #[test]
 fn decoder_layer_pre_norm() {
-    on_both_backends(|| decoder_layer::<NdArray>("decoder_layer_pre_norm", NormPlacement::Pre));
-    on_both_backends(|| decoder_layer::<Flex>("decoder_layer_pre_norm", NormPlacement::Pre));
+    with_both_kernels(|| decoder_layer::<NdArray>("decoder_layer_pre_norm", NormPlacement::Pre));
+    with_both_kernels(|| decoder_layer::<Flex>("decoder_layer_pre_norm", NormPlacement::Pre));
 }
 
 #[test]
 fn decoder_layer_post_norm() {
-    on_both_backends(|| decoder_layer::<NdArray>("decoder_layer_post_norm", NormPlacement::Post));
-    on_both_backends(|| decoder_layer::<Flex>("decoder_layer_post_norm", NormPlacement::Post));
+    with_both_kernels(|| decoder_layer::<NdArray>("decoder_layer_post_norm", NormPlacement::Post));
+    with_both_kernels(|| decoder_layer::<Flex>("decoder_layer_post_norm", NormPlacement::Post));
 }

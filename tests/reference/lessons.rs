@@ -1,4 +1,4 @@
-//! The introductory attention layers: without weights, with weights, causal, and two heads side by side.
+//! The introductory attention layers: without weights, with weights, causal, and two concatenated heads.
 
 use burn::nn::DropoutConfig;
 use burn::tensor::{Tensor, backend::Backend};
@@ -9,7 +9,7 @@ use causal_attention::attention::mask::future;
 use causal_attention::attention::{StackedHeads, TrainableAttention, simple};
 
 use crate::CLOSE;
-use crate::case::{Case, on_both_backends};
+use crate::case::{Case, with_both_kernels};
 
 /// A head from `weight.{prefix}query{suffix}` and the matching key and value.
 pub fn projection<B: Backend>(case: &Case, prefix: &str, suffix: &str) -> TrainableAttention<B> {
@@ -37,8 +37,8 @@ fn simple_attention() {
         let one = |query| simple::attend_from(x.clone(), query).unwrap().context;
         case.assert_close("expected.context", Tensor::stack::<2>((0..time).map(one).collect(), 0), CLOSE);
     }
-    on_both_backends(agrees::<NdArray>);
-    on_both_backends(agrees::<Flex>);
+    with_both_kernels(agrees::<NdArray>);
+    with_both_kernels(agrees::<Flex>);
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn trainable_attention() {
             case.assert_close("expected.causal_weights", causal.weights.squeeze_dim::<2>(0), CLOSE);
         }
     }
-    on_both_backends(agrees::<NdArray>);
-    on_both_backends(agrees::<Flex>);
+    with_both_kernels(agrees::<NdArray>);
+    with_both_kernels(agrees::<Flex>);
 }
 
 #[test]
@@ -75,10 +75,10 @@ fn causal_attention() {
         let projection = projection::<B>(&case, "", "");
         let first = |all: Tensor<B, 3>| all.narrow(0, 0, 1).squeeze_dim::<2>(0);
 
-        let open = projection.forward(x.clone()).unwrap();
-        case.assert_close("expected.scores", first(open.scores), CLOSE);
-        case.assert_close("expected.weights", first(open.weights.clone()), CLOSE);
-        let masked = mask_weights(open.weights, future(time, &Default::default())).unwrap();
+        let unmasked = projection.forward(x.clone()).unwrap();
+        case.assert_close("expected.scores", first(unmasked.scores), CLOSE);
+        case.assert_close("expected.weights", first(unmasked.weights.clone()), CLOSE);
+        let masked = mask_weights(unmasked.weights, future(time, &Default::default())).unwrap();
         case.assert_close("expected.masked_weights", first(masked), CLOSE);
 
         let head = head(projection, time);
@@ -90,8 +90,8 @@ fn causal_attention() {
         case.assert_close("expected.causal_weights", first(by_scores.weights), CLOSE);
         case.assert_close("expected.context", by_scores.context, CLOSE);
     }
-    on_both_backends(agrees::<NdArray>);
-    on_both_backends(agrees::<Flex>);
+    with_both_kernels(agrees::<NdArray>);
+    with_both_kernels(agrees::<Flex>);
 }
 
 #[test]
@@ -109,6 +109,6 @@ fn multi_head_wrapper() {
         case.assert_close("expected.context", stacked.forward(x.clone()).unwrap(), CLOSE);
         case.assert_close("expected.context", stacked.to_split().forward(x).unwrap(), CLOSE);
     }
-    on_both_backends(agrees::<NdArray>);
-    on_both_backends(agrees::<Flex>);
+    with_both_kernels(agrees::<NdArray>);
+    with_both_kernels(agrees::<Flex>);
 }

@@ -11,13 +11,13 @@ use causal_attention::role::ParamRoles;
 use causal_attention::training::Optimizer;
 
 use crate::CLOSE;
-use crate::case::{Case, on_both_backends};
+use crate::case::{Case, with_both_kernels};
 use crate::heads::fused_attention;
 
 #[test]
 fn one_layer_decoder() {
-    on_both_backends(agrees::<Autodiff<NdArray>>);
-    on_both_backends(agrees::<Autodiff<Flex>>);
+    with_both_kernels(agrees::<Autodiff<NdArray>>);
+    with_both_kernels(agrees::<Autodiff<Flex>>);
 }
 
 /// The mean loss of a batch of sequences, `[batch, length + 1]`.

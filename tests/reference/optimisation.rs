@@ -15,7 +15,7 @@ use causal_attention::training::{Optimizer, Schedule};
 use causal_attention::weights::native;
 
 use crate::CLOSE;
-use crate::case::{Case, on_both_backends};
+use crate::case::{Case, with_both_kernels};
 
 #[test]
 fn warmup_cosine() {
@@ -62,8 +62,8 @@ fn adamw_clipped() {
         case.assert_close("expected.norms", Tensor::cat(norms, 0), CLOSE);
         case.assert_close("expected.path", Tensor::cat(path, 0), CLOSE);
     }
-    on_both_backends(agrees::<Autodiff<NdArray>>);
-    on_both_backends(agrees::<Autodiff<Flex>>);
+    with_both_kernels(agrees::<Autodiff<NdArray>>);
+    with_both_kernels(agrees::<Autodiff<Flex>>);
 }
 
 /// Twenty steps of a small decoder, compared with `tests/peers/make_muon.py`.
@@ -120,6 +120,6 @@ fn muon_with_adamw() {
             }
         }
     }
-    on_both_backends(agrees::<Autodiff<NdArray>>);
-    on_both_backends(agrees::<Autodiff<Flex>>);
+    with_both_kernels(agrees::<Autodiff<NdArray>>);
+    with_both_kernels(agrees::<Autodiff<Flex>>);
 }

@@ -8,14 +8,14 @@ use causal_attention::ops::{ScorePosition, rotate};
 use causal_attention::position::{Alibi, Direction, Rotary, alibi, relative::bucket, sinusoids};
 
 use crate::CLOSE;
-use crate::case::{Case, on_both_backends};
+use crate::case::{Case, with_both_kernels};
 
-/// The T5 bucket settings of the case, which its tensors do not contain.
+/// The settings of the T5 buckets, which cannot be derived from the tensors of the case.
 const BUCKETS: usize = 16;
 const MAX_DISTANCE: usize = 24;
 
-/// Expands a bias by distance to `time` queries and keys: `[heads, time, time]`.
-fn spread<B: Backend>(by_distance: Tensor<B, 2>, time: usize) -> Tensor<B, 3> {
+/// Expands a bias per distance to `[heads, time, time]`.
+fn expand<B: Backend>(by_distance: Tensor<B, 2>, time: usize) -> Tensor<B, 3> {
     let row = |query| by_distance.clone().narrow(1, query, time).flip([1]);
     Tensor::stack((0..time).map(row).collect(), 1)
 }
@@ -43,15 +43,15 @@ fn positions() {
         let slopes = Tensor::<B, 1>::from_data(TensorData::new(slopes, [heads]), &device);
         case.assert_close("expected.alibi_slopes", slopes, CLOSE);
         let bias = Alibi::<B>::new(heads, Direction::Causal, &device).bias(time, time);
-        case.assert_close("expected.alibi_bias", spread(bias, time), CLOSE);
+        case.assert_close("expected.alibi_bias", expand(bias, time), CLOSE);
 
         let [time, _] = case.shape("expected.relative_buckets");
-        let back = (0..time as i64).flat_map(|query| (0..time as i64).map(move |key| query - key));
-        let buckets: Vec<i64> =
-            back.map(|back| bucket(back, Direction::Causal, BUCKETS, MAX_DISTANCE) as i64).collect();
+        let distances = (0..time as i64).flat_map(|query| (0..time as i64).map(move |key| query - key));
+        let bucket = |distance| bucket(distance, Direction::Causal, BUCKETS, MAX_DISTANCE) as i64;
+        let buckets: Vec<i64> = distances.map(bucket).collect();
         let buckets = Tensor::<B, 2, Int>::from_data(TensorData::new(buckets, [time, time]), &device);
         case.assert_close("expected.relative_buckets", buckets.float(), 0.0);
     }
-    on_both_backends(agrees::<NdArray>);
-    on_both_backends(agrees::<Flex>);
+    with_both_kernels(agrees::<NdArray>);
+    with_both_kernels(agrees::<Flex>);
 }

@@ -1,4 +1,4 @@
-//! Enum-valued config keys. Each variant lists the keys that it uses, so the unused keys of a config are known.
+//! Enum-valued config keys. Each variant lists the keys that it uses, which determines the unused keys of a config.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -8,12 +8,12 @@ pub trait Choice: Copy + PartialEq + Display + 'static {
     /// All variants.
     fn all() -> &'static [Self];
 
-    /// Returns the keys of the section that this variant uses, without those that every variant uses.
+    /// Returns the keys of the section that this variant uses, except the keys that every variant uses.
     fn keys(self) -> &'static [&'static str];
 }
 
-/// Declares an enum whose variants are the values of a key, each with the keys that it uses and some other variant does
-/// not.
+/// Declares an enum whose variants are the values of a key. A variant lists the keys that it uses, except the keys that
+/// every variant uses.
 ///
 /// The enum gets `ALL`, an implementation of [`Choice`], and a `Display` that writes the variant's serde name.
 ///
@@ -37,11 +37,11 @@ pub trait Choice: Copy + PartialEq + Display + 'static {
 #[macro_export]
 macro_rules! choices {
     ($(#[$meta:meta])* $visibility:vis enum $name:ident {
-        $($(#[$of_variant:meta])* $variant:ident $(uses [$($key:literal),+ $(,)?])?),+ $(,)?
+        $($(#[$variant_meta:meta])* $variant:ident $(uses [$($key:literal),+ $(,)?])?),+ $(,)?
     }) => {
         $(#[$meta])*
         $visibility enum $name {
-            $($(#[$of_variant])* $variant),+
+            $($(#[$variant_meta])* $variant),+
         }
 
         impl $name {

@@ -25,18 +25,18 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns an error for the `value` of an argument unless `is_right`. `problem` is a clause that follows the value,
+    /// Returns an error for the `value` of an argument unless `is_valid`. `problem` is a clause that follows the value,
     /// such as "must divide `d_model` = 64".
     ///
     /// # Errors
-    /// [`Error::Argument`] if `is_right` is false.
+    /// [`Error::Argument`] if `is_valid` is false.
     pub fn check(
-        is_right: bool,
+        is_valid: bool,
         name: &'static str,
         value: impl fmt::Display,
         problem: impl Into<String>,
     ) -> Result<()> {
-        match is_right {
+        match is_valid {
             true => Ok(()),
             false => Err(Error::Argument { name, value: value.to_string(), problem: problem.into() }),
         }

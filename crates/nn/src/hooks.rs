@@ -1,8 +1,8 @@
 //! Hooks: read or replace activations during a forward pass.
 //!
 //! Every forward pass of a model runs through the same code, which asks a [`Hooks`] value at each [`HookSite`] whether
-//! it wants the activation there. An unwanted activation is not computed separately, so [`NoHooks`] costs nothing and
-//! attention stays fused. The sites follow the hook points of TransformerLens.
+//! it wants the activation there. Activations that nobody wants are not computed separately, so [`NoHooks`] costs
+//! nothing and attention stays fused. The sites follow the hook points of TransformerLens.
 //!
 //! ```
 //! use burn::prelude::*;
@@ -85,11 +85,11 @@ pub enum HookPoint {
     FeedForwardOutput,
     /// The residual stream after a block, `[batch, time, d_model]`.
     ResidualPost,
-    /// The residual stream before the final norm and the head, `[batch, time, d_model]`.
+    /// The residual stream before the final norm and the output layer, `[batch, time, d_model]`.
     Final,
 }
 
-/// The position of an activation in a model.
+/// The location of an activation in a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HookSite {
     /// The stack.
@@ -128,9 +128,9 @@ pub trait Hooks<B: Backend> {
         activation
     }
 
-    /// Returns the residual stream that one reader sees instead of `residual`, or `None` to keep it: path patching
-    /// (Wang et al., 2022, arXiv 2211.00593). Readers are the [`AttentionPoint::Query`], `Key` and `Value` of each
-    /// `head`, [`HookPoint::FeedForwardHidden`] and [`HookPoint::Final`]; the last two are called with head 0.
+    /// Returns a replacement of `residual` for a single reader, or `None` to keep it: path patching (Wang et al., 2022,
+    /// arXiv 2211.00593). Readers are the [`AttentionPoint::Query`], `Key` and `Value` of each `head`,
+    /// [`HookPoint::FeedForwardHidden`] and [`HookPoint::Final`]; the last two are called with head 0.
     ///
     /// # Shapes
     /// `[batch, time, d_model]`, in and out.
@@ -189,7 +189,7 @@ impl<'a, B: Backend> BlockHooks<'a, B> {
         if self.hooks.wants(site) { self.hooks.hook_heads(site, activation) } else { activation }
     }
 
-    /// Returns the residual stream that a reader sees instead of `residual`; see [`Hooks::input`].
+    /// Returns a replacement of `residual` for a single reader; see [`Hooks::input`].
     pub fn input(&mut self, reader: HookPoint, head: usize, residual: &Tensor<B, 3>) -> Option<Tensor<B, 3>> {
         let site = self.site(reader);
         self.hooks.input(site, head, residual)

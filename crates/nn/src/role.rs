@@ -1,8 +1,8 @@
 //! The role of each parameter of a module.
 //!
 //! Initialisation, weight decay and Muon select a parameter's treatment by its [`ParamRole`], never by the name of its
-//! field. A module lists the roles by destructuring itself without `..`, so that a new parameter without a role does
-//! not compile.
+//! field. A module lists the roles by destructuring itself without `..`, so a new parameter without a role is a compile
+//! error.
 
 use burn::module::ParamId;
 use burn::nn::{Embedding, Linear};
@@ -13,7 +13,7 @@ use burn::tensor::backend::Backend;
 pub enum ParamRole {
     /// A lookup table of rows: token embeddings, position embeddings or biases by distance.
     Embedding,
-    /// The matrix of the head, which maps the residual stream to logits.
+    /// The matrix of the output layer, which maps the residual stream to logits.
     Head,
     /// The weight matrix of a layer within a block.
     Matrix {
@@ -72,7 +72,7 @@ impl<B: Backend> ParamRoles for Embedding<B> {
 }
 
 /// Visits the parameters of a linear layer whose weight has the given role.
-pub(crate) fn linear<B: Backend>(
+pub(crate) fn visit_linear<B: Backend>(
     layer: &Linear<B>,
     role: ParamRole,
     visit: &mut dyn FnMut(ParamId, ParamRole),
@@ -84,18 +84,18 @@ pub(crate) fn linear<B: Backend>(
 
 /// Visits the parameters of a layer that reads the residual stream; `columns` are the widths of its concatenated
 /// matrices.
-pub(crate) fn reading<B: Backend>(
+pub(crate) fn visit_reader<B: Backend>(
     layer: &Linear<B>,
     columns: Vec<usize>,
     visit: &mut dyn FnMut(ParamId, ParamRole),
 ) {
-    linear(layer, ParamRole::Matrix { columns, writes_to_stream: false }, visit);
+    visit_linear(layer, ParamRole::Matrix { columns, writes_to_stream: false }, visit);
 }
 
 /// Visits the parameters of a layer whose output is added to the residual stream.
-pub(crate) fn writing<B: Backend>(layer: &Linear<B>, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+pub(crate) fn visit_writer<B: Backend>(layer: &Linear<B>, visit: &mut dyn FnMut(ParamId, ParamRole)) {
     let [_, d_model] = layer.weight.lazy_shape().dims();
-    linear(layer, ParamRole::Matrix { columns: vec![d_model], writes_to_stream: true }, visit);
+    visit_linear(layer, ParamRole::Matrix { columns: vec![d_model], writes_to_stream: true }, visit);
 }
 
 #[cfg(test)]
@@ -131,8 +131,8 @@ mod tests {
             each_parameter(&model, |id, shape| found.push((id, shape)));
             model.visit_roles(&mut |id, role| roles.push((id, role)));
             assert_eq!(found.len(), roles.len(), "{config:?}");
-            for ((id, shape), (of, role)) in found.iter().zip(&roles) {
-                assert_eq!((id, role.decays()), (of, shape.num_dims() == 2), "{role:?} of {shape:?}");
+            for ((id, shape), (role_id, role)) in found.iter().zip(&roles) {
+                assert_eq!((id, role.decays()), (role_id, shape.num_dims() == 2), "{role:?} of {shape:?}");
                 if let ParamRole::Matrix { columns, .. } = role {
                     assert_eq!(columns.iter().sum::<usize>(), shape[1], "{role:?} of {shape:?}");
                 }

@@ -2,20 +2,23 @@
 
 /** Returns the red, green and blue channels of `#rrggbb`. */
 const channels = (code) => [1, 3, 5].map((from) => parseInt(code.slice(from, from + 2), 16));
+/** The control points of the colour scale for attention weights. */
 const points = data.colors.map((code) => channels(code));
 
 /** Returns the red, green and blue channels at a fraction of the colour scale. */
 function color(fraction) {
-  const place = Math.min(Math.max(fraction, 0), 1) * (points.length - 1);
-  const below = Math.min(Math.floor(place), points.length - 2);
-  return points[below].map((from, channel) => Math.round(from + (points[below + 1][channel] - from) * (place - below)));
+  const position = Math.min(Math.max(fraction, 0), 1) * (points.length - 1);
+  const below = Math.min(Math.floor(position), points.length - 2);
+  return points[below].map((from, channel) => Math.round(from + (points[below + 1][channel] - from) * (position - below)));
 }
 
-/** Relative luminance and contrast ratio, as defined by WCAG. */
+/** Returns the relative luminance of a colour, as defined by WCAG. */
 function luminance(rgb) {
   const linear = rgb.map((channel) => (channel <= 10 ? channel / 255 / 12.92 : ((channel / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
 }
+
+/** Returns the contrast ratio of two colours, as defined by WCAG. */
 function contrast(a, b) {
   const [low, high] = [luminance(a), luminance(b)].sort((a, b) => a - b);
   return (high + 0.05) / (low + 0.05);
@@ -27,7 +30,7 @@ const mix = (from, to, share) => from.map((channel, i) => Math.round(channel + (
 /** Returns the colour of a layer's lines, moved away from the background until the contrast suffices. */
 function layerColor(layer) {
   const paper = channels(themed("paper"));
-  const away = matches("dark") ? [255, 255, 255] : [0, 0, 0];
+  const away = hasTheme("dark") ? [255, 255, 255] : [0, 0, 0];
   const share = data.layers.length > 1 ? layer / (data.layers.length - 1) : 0.4;
   const start = color(0.1 + share * 0.8);
   let moved = 0;
@@ -36,13 +39,13 @@ function layerColor(layer) {
 }
 
 /** Returns true if the page is drawn in the given theme, `light` or `dark`. */
-function matches(theme) {
-  const { theme: set, printed } = document.documentElement.dataset;
+function hasTheme(theme) {
+  const { theme: chosen, printed } = document.documentElement.dataset;
   if (printed) return theme === "light";
-  return (set ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === theme;
+  return (chosen ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === theme;
 }
 
-/** Makes the button `theme` cycle through the themes, and redraws on every change: by the button, by the system, or for printing, which is light. */
+/** Makes the button `theme` switch between the themes. Redraws when the button, the system or printing changes the theme. */
 function followTheme(redraw) {
   at("theme").addEventListener("click", () => {
     const root = document.documentElement;

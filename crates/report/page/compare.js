@@ -1,4 +1,4 @@
-// The page of a comparison. Everything shown is derived from `state`; every control calls `update`.
+// The page of a comparison. Everything on display is derived from `state`; every control calls `update`.
 //
 // Hooks for tests: `html[data-ready="true"]` once everything is drawn; `#settings tbody tr`, best first;
 // `#runs tbody tr[data-row]` in the order of the table; the selects `x` and `score`; `#ends circle[data-run]`;
@@ -6,7 +6,7 @@
 
 const { runs, settings, keys, measure, sentences } = data.comparison;
 const isAbove = measure === "above_floor";
-const ended = (run) => (isAbove ? run.above_floor : run.best_valid_loss);
+const lowestLoss = (run) => (isAbove ? run.above_floor : run.best_valid_loss);
 const withHeads = runs.filter((run) => run.heads.length > 0);
 
 const settingColumns = [
@@ -21,23 +21,23 @@ const settingColumns = [
 
 const runColumns = [
   { name: "run", of: (run) => run.name },
-  ...Object.keys(settings[0].values).map((name) => ({ name, of: (run) => number(settings[run.setting].values[name]) })),
+  ...Object.keys(settings[0].values).map((name) => ({ name, of: (run) => parsed(settings[run.setting].values[name]) })),
   { name: "seed", of: (run) => run.seed },
   { name: "data", of: (run) => run.data },
   { name: "model", of: (run) => run.model },
   { name: "loss", of: (run) => run.best_valid_loss, digits: 4 },
   { name: "above the floor", of: (run) => run.above_floor, digits: 4 },
   { name: "accuracy", of: (run) => run.accuracy, digits: 4 },
-  { name: "parameters", of: (run) => run.parameters, text: whole },
-  { name: "steps", of: (run) => run.steps, text: whole },
-  { name: "tokens", of: (run) => run.tokens, text: whole },
+  { name: "parameters", of: (run) => run.parameters, text: integer },
+  { name: "steps", of: (run) => run.steps, text: integer },
+  { name: "tokens", of: (run) => run.tokens, text: integer },
   { name: "seconds", of: (run) => run.seconds, digits: 1 },
-  { name: "tokens/s", of: (run) => run.tokens_per_second, text: (value) => whole(Math.round(value)) },
+  { name: "tokens/s", of: (run) => run.tokens_per_second, text: (value) => integer(Math.round(value)) },
   { name: "ended", of: (run) => run.ended.replace("_", " ") },
 ].filter((column) => runs.some((run) => column.of(run) !== null && column.of(run) !== undefined));
 
-/** Converts a numeric config value to a number, so that its column sorts by size. */
-function number(text) {
+/** Converts a config value to a number if it is one, so that its column sorts by size. */
+function parsed(text) {
   return text !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
 }
 
@@ -61,10 +61,10 @@ function draw(changed) {
   for (const [parts, view] of views) if (parts.some((part) => changed.includes(part))) view();
 }
 
-/** Returns the colour of a setting; the darkest one is replaced by the theme's text colour. */
+/** Returns the colour of a setting; a nearly black one is replaced by the theme's text colour. */
 const settingColor = (setting) => (luminance(channels(data.setting_colors[setting])) < 0.03 ? "var(--ink)" : data.setting_colors[setting]);
 
-/** Returns the loss as plotted; the loss above the entropy floor is plotted as its decimal logarithm. */
+/** Returns the loss as plotted: if it is compared above the entropy floor, the decimal logarithm of the difference. */
 function height(run, loss) {
   if (loss === null || loss === undefined) return null;
   return isAbove ? Math.log10(Math.max(loss - run.floor, 1e-4)) : loss;
@@ -74,19 +74,19 @@ function height(run, loss) {
 const drawn = () => runs.map((run, i) => i).sort((a, b) => Number(a === state.chosen) - Number(b === state.chosen) || b - a);
 
 function drawCurves() {
-  const all = runs.flatMap((run, i) => data.curves[i].loss.map((loss) => height(run, loss)).filter(known)).sort((a, b) => a - b);
+  const all = runs.flatMap((run, i) => data.curves[i].loss.map((loss) => height(run, loss)).filter(isNumber)).sort((a, b) => a - b);
   const [low, high] = all.length > 0 ? [all[0], all[Math.min(Math.floor(all.length * 0.98), all.length - 1)]] : [0, 1]; // as in the pictures
-  const around = (high - low) * 0.06 || 0.1;
-  const range = [low - around, high + around];
+  const margin = (high - low) * 0.06 || 0.1;
+  const range = [low - margin, high + margin];
   const end = Math.max(...data.curves.map((curve) => curve[state.x].at(-1) ?? 0), 1);
-  const ofX = { step: "step", tokens: "tokens trained on", seconds: "seconds of training" }[state.x];
+  const xTitle = { step: "step", tokens: "tokens trained on", seconds: "training time (s)" }[state.x];
   at("curves-heading").replaceChildren(isAbove ? "Validation loss above the floor" : "Validation loss");
   drawChart(at("curves"), {
     x: [0, end],
     y: range,
     yTicks: isAbove ? logTicks(range) : undefined,
     title: isAbove ? "loss above the floor (nats per token)" : "loss (nats per token)",
-    xTitle: ofX,
+    xTitle,
     curves: drawn().map((i) => ({
       x: data.curves[i][state.x],
       y: data.curves[i].loss.map((loss) => height(runs[i], loss)),
@@ -98,14 +98,14 @@ function drawCurves() {
 
 function drawEnds() {
   const intervals = settings.map((setting) => setting[isAbove ? "above_floor" : "loss"]?.interval);
-  const values = [...runs.map(ended), ...intervals.flatMap((interval) => interval ?? [])].filter(known);
+  const values = [...runs.map(lowestLoss), ...intervals.flatMap((interval) => interval ?? [])].filter(isNumber);
   const [low, high] = values.length > 0 ? [Math.min(...values), Math.max(...values)] : [0, 1];
-  const around = (high - low) * 0.06 || Math.abs(high) * 0.05 || 0.1;
+  const margin = (high - low) * 0.06 || Math.abs(high) * 0.05 || 0.1;
   const svg = at("ends");
   svg.style.height = `${Math.min(60 + 26 * settings.length, 900)}px`;
-  const place = (setting) => settings.length - setting - 0.5;
-  const order = drawn().filter((i) => known(ended(runs[i])));
-  const range = [low - around, high + around];
+  const heightOf = (setting) => settings.length - setting - 0.5;
+  const order = drawn().filter((i) => isNumber(lowestLoss(runs[i])));
+  const range = [low - margin, high + margin];
   drawChart(svg, {
     x: range,
     y: [0, settings.length],
@@ -114,21 +114,21 @@ function drawEnds() {
     title: "setting",
     xTitle: isAbove ? "loss above the floor (nats per token)" : "lowest validation loss (nats per token)",
     curves: [
-      ...intervals.flatMap((interval, setting) => (interval ? [{ x: interval, y: [place(setting), place(setting)], color: settingColor(setting), width: 1.5 }] : [])),
-      ...order.map((i) => ({ x: [ended(runs[i])], y: [place(runs[i].setting)], color: settingColor(runs[i].setting), width: 0, radius: i === state.chosen ? 7 : 4.5 })),
+      ...intervals.flatMap((interval, setting) => (interval ? [{ x: interval, y: [heightOf(setting), heightOf(setting)], color: settingColor(setting), width: 1.5 }] : [])),
+      ...order.map((i) => ({ x: [lowestLoss(runs[i])], y: [heightOf(runs[i].setting)], color: settingColor(runs[i].setting), width: 0, radius: i === state.chosen ? 7 : 4.5 })),
     ],
   });
   svg.querySelectorAll("circle").forEach((circle, i) => {
     circle.dataset.run = order[i];
     circle.style.cursor = "pointer";
-    circle.append(shape("title", {}, `${runs[order[i]].name}: ${fixed(ended(runs[order[i]]), 4)}`));
+    circle.append(svgElement("title", {}, `${runs[order[i]].name}: ${fixed(lowestLoss(runs[order[i]]), 4)}`));
   });
 }
 
 function read() {
   const run = runs[state.chosen];
   at("reading").dataset.run = String(state.chosen);
-  const loss = known(ended(run)) ? `${isAbove ? "above the floor" : "loss"} ${fixed(ended(run), 4)}` : run.ended;
+  const loss = isNumber(lowestLoss(run)) ? `${isAbove ? "above the floor" : "loss"} ${fixed(lowestLoss(run), 4)}` : run.ended;
   at("reading").replaceChildren(`${isolated(run.name)} · ${data.names[run.setting]} · seed ${run.seed} · ${loss}`);
 }
 
@@ -136,18 +136,18 @@ function drawHeads() {
   const about = data.scores.find((score) => score.key === state.score);
   at("meaning").replaceChildren(about.meaning);
   const layers = Math.max(...withHeads.map((run) => run.heads.length));
-  const places = Array.from({ length: layers }, (_, layer) => {
+  const positions = Array.from({ length: layers }, (_, layer) => {
     const heads = Math.max(...withHeads.map((run) => run.heads[layer]?.length ?? 0));
     return Array.from({ length: heads }, (_, head) => [layer, head]);
   }).flat();
   const value = (run, [layer, head]) => run.heads[layer]?.[head]?.[about.key];
-  const all = withHeads.flatMap((run) => places.map((place) => value(run, place))).filter(known);
+  const all = withHeads.flatMap((run) => positions.map((position) => value(run, position))).filter(isNumber);
   const [low, high] = [Math.min(0, ...all), Math.max(...all, 1e-9)];
-  const head = element("tr", {}, element("th", { scope: "col" }, "run"), ...places.map((place) => element("th", { scope: "col" }, place.join("."))));
+  const head = element("tr", {}, element("th", { scope: "col" }, "run"), ...positions.map((position) => element("th", { scope: "col" }, position.join("."))));
   const rows = withHeads.map((run) => {
-    const cells = places.map((place) => {
-      const score = value(run, place);
-      if (!known(score)) return element("td", {}, "–");
+    const cells = positions.map((position) => {
+      const score = value(run, position);
+      if (!isNumber(score)) return element("td", {}, "–");
       const ground = color((score - low) / (high - low));
       const ink = contrast(ground, [255, 255, 255]) > contrast(ground, [0, 0, 0]) ? "#fff" : "#000";
       return element("td", { style: `background: rgb(${ground.join(",")}); color: ${ink}` }, fixed(score, about.digits));
@@ -169,9 +169,9 @@ function start() {
   });
   at("legend").append(...data.names.slice(0, 8).flatMap((name, i) => [element("span", { style: `color: ${settingColor(i)}` }, "● "), i < 7 ? name : "other settings", "  "]));
   const option = (value, name) => element("option", { value }, name);
-  at("x").append(option("step", "steps"), option("tokens", "tokens"), option("seconds", "seconds"));
+  at("x").append(option("step", "steps"), option("tokens", "tokens"), option("seconds", "training time"));
   at("x").addEventListener("change", (event) => update({ x: event.target.value }));
-  const scores = data.scores.filter((score) => withHeads.some((run) => run.heads.flat().some((head) => known(head[score.key]))));
+  const scores = data.scores.filter((score) => withHeads.some((run) => run.heads.flat().some((head) => isNumber(head[score.key]))));
   at("score").append(...scores.map((score) => option(score.key, score.name)));
   at("heads-section").hidden = scores.length === 0;
   if (scores.length > 0) {

@@ -1,4 +1,4 @@
-// The training curves: the loss and, below it on the same time axis, the scores of all heads.
+// The training curves: the loss and, below it on the same step axis, the scores of all heads.
 
 const { history } = data;
 /** Converts a list of points to the coordinates of a curve. */
@@ -15,8 +15,8 @@ const loss = {
 const scoredSteps = history.map(({ step }) => step);
 const lossSteps = [...new Set([loss.training, loss.validation, loss.rate].flatMap(({ x }) => x))].sort((a, b) => a - b);
 loss.end = Math.max(1, lossSteps.at(-1) ?? 1, scoredSteps.at(-1) ?? 1, loss.diverged ?? 1, ...data.loss.epoch_ends.slice(-1));
-let lossPlace = null;
-let historyPlace = null;
+let lossScales = null;
+let historyScales = null;
 
 /**
  * Returns the series of the loss chart, with their names in the legend and the reading.
@@ -24,11 +24,11 @@ let historyPlace = null;
  * @returns {any[]}
  */
 function lossSeries() {
-  const noisy = loss.smoothed.x.length > 0;
+  const isSmoothed = loss.smoothed.x.length > 0;
   return [
     { name: "learning rate", key: "learningRate", ...loss.rate, color: "var(--purple)", width: 1.25, right: [0, data.rates_end] },
-    { name: noisy ? "training, individual steps" : "training", key: "training", ...loss.training, color: "var(--blue)", width: noisy ? 0.75 : 2, faint: noisy },
-    ...(noisy ? [{ name: data.window ? `smoothed over ${whole(data.window)} steps` : "smoothed", ...loss.smoothed, color: "var(--blue)", width: 2 }] : []),
+    { name: isSmoothed ? "training, individual steps" : "training", key: "training", ...loss.training, color: "var(--blue)", width: isSmoothed ? 0.75 : 2, faint: isSmoothed },
+    ...(isSmoothed ? [{ name: data.window ? `smoothed over ${integer(data.window)} steps` : "smoothed", ...loss.smoothed, color: "var(--blue)", width: 2 }] : []),
     { name: "training objective (with label smoothing)", key: "objective", ...loss.objective, color: "var(--muted)", width: 1 },
     { name: "validation", key: "validation", ...loss.validation, color: "var(--vermilion)", width: 2, dots: loss.validation.x.length <= 60 },
   ].filter((series) => series.x.length > 0);
@@ -39,7 +39,7 @@ function drawLoss() {
   const faint = (series) => (series.faint ? `color-mix(in srgb, ${series.color} 40%, transparent)` : series.color);
   const diverged = loss.diverged === null ? [] : [{ x: [loss.diverged, loss.diverged], y: data.loss_range, color: "var(--muted)", width: 1.5, dash: "6 4" }];
   const curves = [...floor, ...diverged, ...lossSeries().map((series) => ({ ...series, color: faint(series) }))];
-  lossPlace = drawChart(at("loss-chart"), { x: [0, loss.end], y: data.loss_range, title: "loss (nats per token)", curves });
+  lossScales = drawChart(at("loss-chart"), { x: [0, loss.end], y: data.loss_range, title: "loss (nats per token)", curves });
   const entry = (color, text, kind = "", attributes = {}) => {
     const line = element("i", { class: kind });
     line.style.color = color;
@@ -49,7 +49,7 @@ function drawLoss() {
   at("loss-legend").replaceChildren(
     ...left.map((series) => entry(faint(series), series.name)),
     ...floor.map(() => entry("var(--green)", `floor ${fixed(loss.floor, 4)} nats`, "dashed", { id: "floor", "data-value": loss.floor })),
-    ...diverged.map(() => entry("var(--muted)", `diverged at step ${whole(loss.diverged)}`, "dashed", { id: "diverged", "data-step": loss.diverged })),
+    ...diverged.map(() => entry("var(--muted)", `diverged at step ${integer(loss.diverged)}`, "dashed", { id: "diverged", "data-step": loss.diverged })),
     ...right.map((series) => entry(series.color, `${series.name} (right axis)`)),
   );
 }
@@ -67,18 +67,18 @@ function readLoss() {
   reading.dataset.step = step;
   for (const { key, value } of values) reading.dataset[key] = value;
   const text = (series) => `${series.key === "learningRate" ? "learning rate" : series.key} ${series.right ? significant(series.value) : fixed(series.value, 4)}`;
-  reading.replaceChildren(`step ${whole(step)}: ${values.reverse().map(text).join(" · ")}`);
-  drawCursor(at("loss-chart"), lossPlace, step, values.map(({ value, color, right }) => ({ value, color, range: right })));
+  reading.replaceChildren(`step ${integer(step)}: ${values.reverse().map(text).join(" · ")}`);
+  drawCursor(at("loss-chart"), lossScales, step, values.map(({ value, color, right }) => ({ value, color, range: right })));
 }
 
 const about = (key) => data.scores.find((score) => score.key === key);
 /** The scores that were measured during the run. */
 const courseScores = data.scores.filter(({ key }) => history.some(({ heads }) => heads.flat().some((head) => head[key] !== null)));
 
-/** Returns the axis range of a score: from 0 or below; for attention weights up to 1 if any exceeds 0.5. */
+/** Returns the axis range of a score. It contains 0, and attention weights end at 1 if any exceeds 0.5. */
 function scoreRange(score, values) {
   const known = values.filter((value) => value !== null);
-  const [low, high] = [Math.min(0, ...known), known.reduce((most, value) => Math.max(most, value), 0)];
+  const [low, high] = [Math.min(0, ...known), known.reduce((largest, value) => Math.max(largest, value), 0)];
   const start = low < 0 ? -roundUp(-low) : 0;
   return [start, score.is_weight && high > 0.5 ? Math.max(high, 1) : high === 0 && start < 0 ? 0 : roundUp(high)];
 }
@@ -88,19 +88,19 @@ const allHeads = data.layers.flatMap((heads, layer) => Array.from({ length: head
 function drawHistory() {
   if (courseScores.length === 0) return;
   const score = about(state.score);
-  const chosen = ({ layer, head }) => layer === state.layer && head === state.head;
-  const ordered = [...allHeads].sort((a, b) => Number(chosen(a)) - Number(chosen(b)));
-  const curves = ordered.map((place) => ({
+  const isChosen = ({ layer, head }) => layer === state.layer && head === state.head;
+  const ordered = [...allHeads].sort((a, b) => Number(isChosen(a)) - Number(isChosen(b)));
+  const curves = ordered.map((curve) => ({
     x: scoredSteps,
-    y: history.map(({ heads }) => heads[place.layer][place.head][score.key]),
-    color: layerColor(place.layer),
-    width: chosen(place) ? 3.5 : allHeads.length > 24 ? 0.8 : 1.4,
+    y: history.map(({ heads }) => heads[curve.layer][curve.head][score.key]),
+    color: layerColor(curve.layer),
+    width: isChosen(curve) ? 3.5 : allHeads.length > 24 ? 0.8 : 1.4,
   }));
   const range = scoreRange(score, curves.flatMap(({ y }) => y));
-  historyPlace = drawChart(at("history-chart"), { x: [0, loss.end], y: range, title: `${score.name} (${score.unit})`, curves });
+  historyScales = drawChart(at("history-chart"), { x: [0, loss.end], y: range, title: `${score.name} (${score.unit})`, curves });
 }
 
-/** Shows the score of the head under the cursor at the nearest scored step. */
+/** Shows the score of the head pointed at, or of the chosen one, at the scored step nearest to the cursor. */
 function readHistory() {
   if (courseScores.length === 0) return;
   const score = about(state.score);
@@ -109,22 +109,22 @@ function readHistory() {
   const value = history[i].heads[layer][head][score.key];
   const reading = at("history-reading");
   Object.assign(reading.dataset, { step: scoredSteps[i], layer, head, value });
-  reading.replaceChildren(`step ${whole(scoredSteps[i])}: ${layerHead(layer, head)}, ${score.name} ${fixed(value, score.digits)}`);
-  drawCursor(at("history-chart"), historyPlace, scoredSteps[i], value === null ? [] : [{ value, color: layerColor(layer) }]);
+  reading.replaceChildren(`step ${integer(scoredSteps[i])}: ${layerHead(layer, head)}, ${score.name} ${fixed(value, score.digits)}`);
+  drawCursor(at("history-chart"), historyScales, scoredSteps[i], value === null ? [] : [{ value, color: layerColor(layer) }]);
 }
 
 /** Returns the head whose curve is nearest to a point of the chart. */
 function headAt(x, y) {
-  const { heads } = history[nearest(scoredSteps, historyPlace.step(x))];
+  const { heads } = history[nearest(scoredSteps, historyScales.step(x))];
   const value = ({ layer, head }) => heads[layer][head][state.score];
-  const away = (place) => (value(place) === null ? Infinity : Math.abs(historyPlace.y(value(place)) - y));
-  return allHeads.reduce((best, head) => (away(head) < away(best) ? head : best));
+  const distance = (head) => (value(head) === null ? Infinity : Math.abs(historyScales.y(value(head)) - y));
+  return allHeads.reduce((best, head) => (distance(head) < distance(best) ? head : best));
 }
 
 function startCourse() {
   const lossChart = at("loss-chart");
-  lossChart.addEventListener("pointermove", (event) => update({ step: lossPlace.step(offset(event, lossChart).x) }));
-  lossChart.addEventListener("pointerdown", (event) => update({ step: lossPlace.step(offset(event, lossChart).x) }));
+  lossChart.addEventListener("pointermove", (event) => update({ step: lossScales.step(offset(event, lossChart).x) }));
+  lossChart.addEventListener("pointerdown", (event) => update({ step: lossScales.step(offset(event, lossChart).x) }));
   lossChart.addEventListener("keydown", (event) => moveStep(event, lossSteps));
 
   at("history").hidden = courseScores.length === 0;
@@ -132,11 +132,11 @@ function startCourse() {
   at("score").append(...courseScores.map((score) => element("option", { value: score.key }, score.name)));
   at("score").addEventListener("change", (event) => update({ score: event.target.value }));
   const chart = at("history-chart");
-  const point = (event) => {
+  const pointAt = (event) => {
     const { x, y } = offset(event, chart);
-    update({ step: historyPlace.step(x), pointed: headAt(x, y) });
+    update({ step: historyScales.step(x), pointed: headAt(x, y) });
   };
-  chart.addEventListener("pointermove", point);
+  chart.addEventListener("pointermove", pointAt);
   chart.addEventListener("pointerleave", () => update({ pointed: null }));
   chart.addEventListener("click", (event) => {
     const { x, y } = offset(event, chart);
@@ -145,11 +145,11 @@ function startCourse() {
   chart.addEventListener("keydown", (event) => {
     if (moveStep(event, scoredSteps)) return;
     const { layer, head } = state.pointed ?? state;
-    const now = allHeads.findIndex((place) => place.layer === layer && place.head === head);
-    const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-    if (by) {
+    const now = allHeads.findIndex((other) => other.layer === layer && other.head === head);
+    const direction = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (direction) {
       event.preventDefault();
-      update({ pointed: allHeads[(now + by + allHeads.length) % allHeads.length] });
+      update({ pointed: allHeads[(now + direction + allHeads.length) % allHeads.length] });
     } else if (event.key === "Enter" && state.pointed) {
       update({ ...state.pointed, pointed: null });
     }
@@ -159,8 +159,8 @@ function startCourse() {
 /** Moves the cursor along `steps` by a key; returns true if the key moves the cursor. */
 function moveStep(event, steps) {
   const now = nearest(steps, state.step ?? loss.end);
-  const far = event.shiftKey ? 10 : 1;
-  const next = { ArrowLeft: now - far, ArrowRight: now + far, Home: 0, End: steps.length - 1 }[event.key];
+  const distance = event.shiftKey ? 10 : 1;
+  const next = { ArrowLeft: now - distance, ArrowRight: now + distance, Home: 0, End: steps.length - 1 }[event.key];
   if (next === undefined || steps.length === 0) return false;
   event.preventDefault();
   update({ step: steps[Math.min(Math.max(next, 0), steps.length - 1)] });

@@ -8,7 +8,7 @@
  */
 const at = (id) => document.getElementById(id);
 
-/** Reads the data of the page: plain JSON, or a deflated block of the JSON's length, the JSON, and binary data. */
+/** Reads the data of the page: plain JSON, or the JSON's length, the JSON and binary data, compressed with deflate. */
 async function embedded() {
   const text = at("data").textContent;
   if (at("data").type === "application/json") return [JSON.parse(text), null];
@@ -23,43 +23,43 @@ const [data, bytes] = await embedded();
 
 /** Creates an element; its children are text and elements, never markup. */
 function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
+  const created = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) created.setAttribute(name, value);
+  created.append(...children);
+  return created;
 }
 
 /** Creates an SVG element with text. */
-function shape(tag, attributes = {}, text = "") {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.textContent = text;
-  return made;
+function svgElement(tag, attributes = {}, text = "") {
+  const created = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) created.setAttribute(name, value);
+  created.textContent = text;
+  return created;
 }
 
-/** Returns a token as displayed, with symbols for whitespace, control characters, and characters that change the text direction. */
+/** Returns a token as displayed, with symbols for whitespace, control characters and invisible characters. */
 function visible(token) {
   if (token === "") return "∅";
   // A variation selector is invisible without a preceding character.
   if (/^[\ufe00-\ufe0f]+$/.test(token)) return "·";
-  const signs = { " ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡" };
+  const symbols = { " ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡" };
   return Array.from(token, (character) => {
-    if (signs[character]) return signs[character];
+    if (symbols[character]) return symbols[character];
     const code = character.codePointAt(0);
     if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-    const silent = (code >= 0x80 && code <= 0xa0) || code === 0xad || code === 0x61c || (code >= 0x200b && code <= 0x200f) ||
+    const isInvisible = (code >= 0x80 && code <= 0xa0) || code === 0xad || code === 0x61c || (code >= 0x200b && code <= 0x200f) ||
       (code >= 0x2028 && code <= 0x202f) || (code >= 0x2060 && code <= 0x206f) || code === 0x3000 || code === 0xfeff;
-    return silent ? "·" : character;
+    return isInvisible ? "·" : character;
   }).join("");
 }
 
-/** Returns a token as displayed, truncated to `most` characters. */
-function short(token, most = 10) {
+/** Returns a token as displayed, truncated to `maxLength` characters. */
+function short(token, maxLength = 10) {
   const shown = Array.from(visible(token));
-  return shown.length > most ? shown.slice(0, most - 1).join("") + "…" : shown.join("");
+  return shown.length > maxLength ? shown.slice(0, maxLength - 1).join("") + "…" : shown.join("");
 }
 
-/** Isolates the direction of text, for lines of plain text. */
+/** Isolates the text direction of a part of a line. */
 const isolated = (text) => `\u2068${text}\u2069`;
 
 /** Creates the element of a token. */
@@ -67,12 +67,13 @@ function tokenElement(token, attributes = {}) {
   return element("span", { ...attributes, class: `token ${attributes.class ?? ""}`.trim(), dir: "ltr" }, short(token, 60));
 }
 
-const whole = (number) => number.toLocaleString("en-US");
+/** Formats an integer with thousands separators. */
+const integer = (number) => number.toLocaleString("en-US");
 const layerHead = (layer, head) => `layer ${layer}, head ${head}`;
 
 /**
- * Formats a number with `digits` decimals and a typographic minus sign, which a rounded zero lacks. Numbers of 1e5 and
- * above, as in a diverged run, are in scientific notation.
+ * Formats a number with `digits` decimals and a typographic minus sign, but never as a negative zero. Numbers from 1e5
+ * on, as in a diverged run, are in scientific notation.
  */
 function fixed(number, digits) {
   if (number === null || number === undefined) return "–";

@@ -1,4 +1,5 @@
-// The run as a film: the model's output for one sequence at several training steps, each added as a sequence of the page.
+// The film of the run: the model's output for one sequence at several training steps. Each step is added as a sequence of
+// the page.
 
 /** The index of the film's first sequence. */
 const FIRST_FILM_SAMPLE = data.readings.length;
@@ -11,17 +12,17 @@ for (const { targets, most_likely } of data.readings) {
   for (const token of [...targets, ...most_likely.flat()]) if (token !== null) token.probability ??= NaN;
 }
 /** The frames of the film, ordered by step; the last one has the weights that the page shows. */
-const frames = (data.film ?? []).map(({ step }, number) => ({ sample: FIRST_FILM_SAMPLE + number, name: `step ${whole(step)}`, step }));
+const frames = (data.film ?? []).map(({ step }, number) => ({ sample: FIRST_FILM_SAMPLE + number, name: `step ${integer(step)}`, step }));
 if (frames.length > 0) frames.push({ sample: data.sample, name: "end", step: null });
 
-/** Draws the film strip of the chosen head, with one colour scale for all frames. */
+/** Draws the maps of the chosen head, with one colour scale for all frames. */
 function drawFilm() {
   if (frames.length === 0) return;
   const kind = frames.every(({ sample }) => maps(sample, state.kind).bin > 0) ? state.kind : "decoder";
   const all = frames.map(({ sample }) => maps(sample, kind));
-  const drawn = all.filter(({ bin }) => bin > 0);
-  const top = Math.max(...drawn.map((shown) => scaleTop(shown)));
-  for (const shown of drawn) shown.top = top;
+  const available = all.filter(({ bin }) => bin > 0);
+  const top = Math.max(...available.map((shown) => scaleTop(shown)));
+  for (const shown of available) shown.top = top;
   at("film-head").replaceChildren(layerHead(state.layer, state.head));
   at("film-strip").replaceChildren(...frames.map(({ sample, name }, number) => {
     const button = element("button", { type: "button", "data-frame": number, "data-sample": sample });
@@ -50,23 +51,24 @@ function markFilm() {
   at("film-reading").replaceChildren(name === undefined ? "" : name === "end" ? "the weights of this page" : name);
 }
 
-let isPlaying = null;
+/** The timer of the film while it plays; null otherwise. */
+let playTimer = null;
 
 /** Plays the film, starting over if the last frame is shown; stops the film if it is playing. */
 function play() {
   const stop = () => {
-    clearInterval(isPlaying);
-    isPlaying = null;
+    clearInterval(playTimer);
+    playTimer = null;
     at("film-play").setAttribute("aria-pressed", "false");
     at("film-play").replaceChildren("Play");
   };
-  if (isPlaying !== null) return stop();
-  const now = () => frames.findIndex(({ sample }) => sample === state.sample);
-  if (now() < 0 || now() === frames.length - 1) showFrame(0);
+  if (playTimer !== null) return stop();
+  const current = () => frames.findIndex(({ sample }) => sample === state.sample);
+  if (current() < 0 || current() === frames.length - 1) showFrame(0);
   at("film-play").setAttribute("aria-pressed", "true");
   at("film-play").replaceChildren("Stop");
-  isPlaying = setInterval(() => {
-    const next = now() + 1;
+  playTimer = setInterval(() => {
+    const next = current() + 1;
     // Another sequence was chosen meanwhile, or the film has ended.
     if (next === 0 || next === frames.length) return stop();
     showFrame(next);

@@ -1,4 +1,4 @@
-// All heads: their maps as thumbnails and their scores, sortable by any score.
+// All heads: their maps as thumbnails and a table of their scores, both sortable by any score.
 
 /** Returns all heads sorted by the chosen score, highest or lowest first; heads without a score come last. */
 function sortedHeads() {

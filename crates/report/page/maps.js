@@ -6,17 +6,17 @@ const KINDS = {
   encoder: { name: "Encoder self-attention", sides: ["source", "source"] },
 };
 
-/** Groups the positions along an axis into cells of `bin` positions. */
-function places(tokens, bin) {
+/** Groups the tokens along an axis into cells of `bin` positions, each with its text, its positions as displayed, and its first position. */
+function axisCells(tokens, bin) {
   return Array.from({ length: Math.ceil(tokens.length / bin) }, (_, i) => {
     const from = i * bin;
-    const within = tokens.slice(from, from + bin);
-    return { text: within.length > 1 ? within.map((token) => short(token, 8)).join(" ") : within[0], at: within.length > 1 ? `${from}–${from + within.length - 1}` : String(from), from };
+    const binned = tokens.slice(from, from + bin);
+    return { text: binned.length > 1 ? binned.map((token) => short(token, 8)).join(" ") : binned[0], positions: binned.length > 1 ? `${from}–${from + binned.length - 1}` : String(from), from };
   });
 }
 
-/** Returns a function that maps a query to its range of visible keys, end exclusive: as listed, or all keys. */
-const seeing = (visible, keys) => (query) => visible?.[query] ?? [0, keys];
+/** Returns the function that maps a query to its range of visible keys, end exclusive: the listed range, or all keys. */
+const keyRanges = (visible, keys) => (query) => visible?.[query] ?? [0, keys];
 
 const unpacked = new Map();
 
@@ -25,21 +25,21 @@ function maps(sample = state.sample, kind = state.kind) {
   const name = `${sample} ${kind}`;
   if (!unpacked.has(name)) {
     const { start, bin, visible } = data.maps[sample].find((maps) => maps.kind === kind) ?? { start: 0, bin: 0, visible: null };
-    const [queries, keys] = KINDS[kind].sides.map((side) => (bin > 0 ? places(data.readings[sample][side], bin) : []));
-    const sees = seeing(visible, keys.length);
+    const [queries, keys] = KINDS[kind].sides.map((side) => (bin > 0 ? axisCells(data.readings[sample][side], bin) : []));
+    const keyRange = keyRanges(visible, keys.length);
     // The offset of each query's cells: only visible cells are stored.
     const begins = [0];
-    queries.forEach((_, query) => begins.push(begins[query] + sees(query)[1] - sees(query)[0]));
+    queries.forEach((_, query) => begins.push(begins[query] + keyRange(query)[1] - keyRange(query)[0]));
     const size = begins[queries.length];
-    const before = data.layers.map((_, layer) => data.layers.slice(0, layer).reduce((sum, heads) => sum + heads, 0));
+    const earlierHeads = data.layers.map((_, layer) => data.layers.slice(0, layer).reduce((sum, heads) => sum + heads, 0));
     /** Returns the byte of a cell; null if the query cannot see the key. */
     const byte = (layer, head, query, key) => {
-      const [first, end] = sees(query);
+      const [first, end] = keyRange(query);
       if (key < first || key >= end) return null;
-      return bytes[start + (before[layer] + head) * size + begins[query] + key - first];
+      return bytes[start + (earlierHeads[layer] + head) * size + begins[query] + key - first];
     };
-    const weight = (...place) => weightOf(byte(...place));
-    unpacked.set(name, { queries, keys, bin, sees, byte, weight, top: null });
+    const weight = (layer, head, query, key) => weightOf(byte(layer, head, query, key));
+    unpacked.set(name, { queries, keys, bin, keyRange, byte, weight, top: null });
   }
   return unpacked.get(name);
 }
@@ -52,15 +52,16 @@ const byteOf = (weight) => (weight === null ? null : Number.isNaN(weight) ? NAN_
 
 /** Returns the quantile at `share` of the weights, from the counts of their bytes. */
 function quantile(counts, share) {
-  const place = Math.floor(counts.reduce((sum, count) => sum + count, 0) * share);
-  let seen = 0;
-  return weightOf(Math.max(counts.findIndex((count) => (seen += count) > place), 0));
+  const rank = Math.floor(counts.reduce((sum, count) => sum + count, 0) * share);
+  let sum = 0;
+  return weightOf(Math.max(counts.findIndex((count) => (sum += count) > rank), 0));
 }
 
 /**
- * Returns the weight at the end of the colour scale, the same for all heads of a sequence. It covers the largest weight
- * of most queries in the second half; early queries have few keys, and the first one always has a weight of 1.
- * It also covers nearly all cells, so that a head with evenly spread attention is not drawn in a single colour.
+ * Returns the weight at the end of the colour scale, the same for all heads of a sequence. It is at least the largest
+ * weight of most queries in the second half: early queries have few keys, and the first one puts a weight of 1 on its only
+ * key. It is also at least the weight of nearly all cells, so that the cells of a head with evenly spread attention do not
+ * all have the last colour of the scale.
  */
 function scaleTop(shown = maps()) {
   if (shown.top === null) {
@@ -68,14 +69,14 @@ function scaleTop(shown = maps()) {
     for (const { layer, head } of allHeads) {
       const [cells, rows] = [new Array(256).fill(0), new Array(256).fill(0)];
       shown.queries.forEach((_, query) => {
-        let most = 0;
+        let largestByte = 0;
         shown.keys.forEach((_, key) => {
           const byte = shown.byte(layer, head, query, key);
           if (byte === null || byte === NAN_BYTE) return;
           cells[byte] += 1;
-          most = Math.max(most, byte);
+          largestByte = Math.max(largestByte, byte);
         });
-        if (query >= Math.floor(shown.queries.length / 2)) rows[most] += 1;
+        if (query >= Math.floor(shown.queries.length / 2)) rows[largestByte] += 1;
       });
       largest = Math.max(largest, quantile(cells, 0.98), quantile(rows, 0.95));
     }
@@ -84,31 +85,31 @@ function scaleTop(shown = maps()) {
   return shown.top;
 }
 
-/** The colours of the scale as pixels, in steps too fine to see. */
+/** The colours of the scale as pixels, in invisibly fine steps. */
 const palette = new Uint32Array(1024).map((_, i, all) => {
   const [red, green, blue] = color(i / (all.length - 1));
   return new Uint32Array(new Uint8Array([red, green, blue, 255]).buffer)[0];
 });
 
 /** Returns true if maps show the differences of weights from those before the changes. */
-const isDifference = () => state.difference && Boolean(maps().was);
+const isDifference = () => state.difference && Boolean(maps().weightBefore);
 
 /** Returns the largest absolute difference of a weight over all heads, rounded up. */
 function differenceTop(shown = maps()) {
   if (shown.differenceTop === undefined) {
-    let most = 0;
+    let largest = 0;
     for (const { layer, head } of allHeads) {
       shown.queries.forEach((_, query) => shown.keys.forEach((_, key) => {
-        most = Math.max(most, Math.abs(shown.weight(layer, head, query, key) - shown.was(layer, head, query, key)) || 0);
+        largest = Math.max(largest, Math.abs(shown.weight(layer, head, query, key) - shown.weightBefore(layer, head, query, key)) || 0);
       }));
     }
-    shown.isSame = most === 0;
-    shown.differenceTop = roundUp(most);
+    shown.isSame = largest === 0;
+    shown.differenceTop = roundUp(largest);
   }
   return shown.differenceTop;
 }
 
-/** Returns the colour of a difference from -1 to 1: vermilion for less, blue for more, the background for none. */
+/** Returns the colour of a difference from -1 to 1: vermilion for negative, blue for positive, the background colour for 0. */
 const differenceColor = (share) => mix(channels(themed("paper")), channels(themed(share < 0 ? "vermilion" : "blue")), Math.min(Math.abs(share), 1));
 
 /** Returns the colours of the difference scale, from -1 to 1, as pixels. */
@@ -119,7 +120,7 @@ function differencePalette() {
 /** Draws the map of a head with one pixel per cell: transparent where the query cannot see the key, grey where the weight is NaN. */
 function mapImage(layer, head, shown = maps()) {
   const difference = shown === maps() && isDifference() ? differencePalette() : null;
-  const finest = (palette.length - 1) / scaleTop(shown);
+  const scale = (palette.length - 1) / scaleTop(shown);
   const [width, height] = [shown.keys.length, shown.queries.length];
   const image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
@@ -133,8 +134,8 @@ function mapImage(layer, head, shown = maps()) {
         continue;
       }
       pixels[query * width + key] = difference
-        ? difference[255 + Math.round(((value - shown.was(layer, head, query, key)) / differenceTop(shown)) * 255)]
-        : palette[Math.min(Math.round(value * finest), palette.length - 1)];
+        ? difference[255 + Math.round(((value - shown.weightBefore(layer, head, query, key)) / differenceTop(shown)) * 255)]
+        : palette[Math.min(Math.round(value * scale), palette.length - 1)];
     }
   }
   const canvas = element("canvas", { width, height });
@@ -151,5 +152,5 @@ function strongestKey(layer, head, query, shown = maps()) {
   return strongest;
 }
 
-/** Returns a cell of an axis in words: its tokens and their positions. */
-const placeInWords = (place) => [tokenElement(place.text), ` at ${place.at}`];
+/** Describes a cell of an axis: its tokens and their positions. */
+const cellInWords = (cell) => [tokenElement(cell.text), ` at ${cell.positions}`];

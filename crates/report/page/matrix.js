@@ -2,11 +2,11 @@
 
 const LABEL_FONT = '11px ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace';
 const TITLE_FONT = '12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
-/** The smallest distance between labels, and the smallest width of cells with grid lines, in CSS pixels. */
+/** The minimum distance between labels, and the minimum size of cells with grid lines, in CSS pixels. */
 const LABEL_SPACING = 13;
-const MIN_LINED_CELL = 10;
+const MIN_GRID_CELL = 10;
 let layout = null;
-/** The width available for the map, cached on resize: reading it while tokens change would force a layout. */
+/** The width available for the map, cached on resize, since reading it while tokens change would force a layout. */
 let stageWidth = 0;
 
 /** Computes the layout of the cells in CSS pixels, from the available width and the labels. */
@@ -14,14 +14,14 @@ function matrixLayout(canvas) {
   const { queries, keys, bin } = maps();
   const pen = canvas.getContext("2d");
   pen.font = LABEL_FONT;
-  const labels = (places) => places.map((place) => (bin > 1 ? whole(place.from) : short(place.text)));
+  const labels = (cells) => cells.map((cell) => (bin > 1 ? integer(cell.from) : short(cell.text)));
   const [down, across] = [labels(queries), labels(keys)];
   const widest = (texts) => Math.max(...texts.map((text) => pen.measureText(text).width));
   const left = widest(down) + 28;
   const room = Math.min(stageWidth || at("stage").clientWidth, 640) - left - 2;
   const cell = Math.min(room / keys.length, 48, Math.max(640 / queries.length, room / keys.length / 2));
   const [width, height] = [cell * keys.length, cell * queries.length];
-  // Every label if there is room, else every second, fifth, tenth...
+  // Draw every label if there is room, else every second, fifth, tenth...
   const step = (size) => [1, 2, 5, 10, 20, 50, 100, 200, 500].find((step) => step * cell >= size) ?? 1000;
   const flat = step(widest(across) + 6) <= step(LABEL_SPACING);
   const strides = { down: step(LABEL_SPACING), across: flat ? step(widest(across) + 6) : step(LABEL_SPACING) };
@@ -33,18 +33,18 @@ function drawMatrix() {
   const canvas = at("matrix");
   layout = matrixLayout(canvas);
   const { queries, keys, left, top, cell, width, height, below } = layout;
-  const sharp = window.devicePixelRatio || 1;
-  const whole = { width: left + width + 2, height: top + height + below };
+  const pixelRatio = window.devicePixelRatio || 1;
+  const size = { width: left + width + 2, height: top + height + below };
   for (const side of ["width", "height"]) {
-    canvas[side] = Math.round(whole[side] * sharp);
-    canvas.style[side] = `${whole[side]}px`;
+    canvas[side] = Math.round(size[side] * pixelRatio);
+    canvas.style[side] = `${size[side]}px`;
   }
   Object.assign(canvas.dataset, { left, top, cell, queries: queries.length, keys: keys.length });
   const pen = canvas.getContext("2d");
-  pen.scale(sharp, sharp);
-  pen.imageSmoothingEnabled = cell * sharp < 1;
+  pen.scale(pixelRatio, pixelRatio);
+  pen.imageSmoothingEnabled = cell * pixelRatio < 1;
   pen.drawImage(thumbnails.get(`${state.layer} ${state.head}`).querySelector("canvas"), left, top, width, height);
-  if (cell >= MIN_LINED_CELL) {
+  if (cell >= MIN_GRID_CELL) {
     pen.strokeStyle = themed("paper");
     pen.lineWidth = 0.5;
     pen.beginPath();
@@ -100,55 +100,55 @@ function drawCell(pen) {
   const { query, key } = state;
   pen.strokeStyle = themed("muted");
   pen.lineWidth = 1;
-  // A row spans the keys that its query sees, a column the queries that see its key.
-  const { sees, queries } = maps();
-  const [first, end] = sees(query);
-  const isSeen = queries.map((_, by) => key >= sees(by)[0] && key < sees(by)[1]);
-  const [begin, last] = [isSeen.indexOf(true), isSeen.lastIndexOf(true)];
+  // The row is marked at the keys that the query can see, the column at the queries that can see the key.
+  const { keyRange, queries } = maps();
+  const [first, end] = keyRange(query);
+  const seesKey = queries.map((_, other) => key >= keyRange(other)[0] && key < keyRange(other)[1]);
+  const [begin, last] = [seesKey.indexOf(true), seesKey.lastIndexOf(true)];
   pen.strokeRect(left + first * cell, top + query * cell, (end - first) * cell, Math.max(cell, 1));
   pen.strokeRect(left + key * cell, top + begin * cell, Math.max(cell, 1), (last + 1 - begin) * cell);
-  const grown = Math.max(cell, 6);
+  const markSize = Math.max(cell, 6);
   pen.strokeStyle = "#ff7a1a";
   pen.lineWidth = 2;
-  pen.strokeRect(left + (key + 0.5) * cell - grown / 2, top + (query + 0.5) * cell - grown / 2, grown, grown);
+  pen.strokeRect(left + (key + 0.5) * cell - markSize / 2, top + (query + 0.5) * cell - markSize / 2, markSize, markSize);
 }
 
 function drawBar() {
   const canvas = at("bar");
   const image = new ImageData(canvas.width, 1);
-  const isDifferent = isDifference();
-  const shade = (share) => (isDifferent ? differenceColor(2 * share - 1) : color(share));
+  const isChange = isDifference();
+  const shade = (share) => (isChange ? differenceColor(2 * share - 1) : color(share));
   for (let x = 0; x < canvas.width; x++) image.data.set([...shade(x / (canvas.width - 1)), 255], x * 4);
   canvas.getContext("2d").putImageData(image, 0, 0);
-  const top = isDifferent ? differenceTop() : scaleTop();
-  at("bar-bottom").replaceChildren(isDifferent ? `−${significant(top)}` : "0");
-  at("bar-top").replaceChildren(isDifferent ? `+${significant(top)}` : top < 1 ? `≥ ${significant(top)}` : "1");
-  at("bar-of").replaceChildren(!isDifferent ? "attention weight" : maps().isSame ? "change of the weight: none in any head" : "change of the weight");
+  const top = isChange ? differenceTop() : scaleTop();
+  at("bar-bottom").replaceChildren(isChange ? `−${significant(top)}` : "0");
+  at("bar-top").replaceChildren(isChange ? `+${significant(top)}` : top < 1 ? `≥ ${significant(top)}` : "1");
+  at("bar-of").replaceChildren(!isChange ? "attention weight" : maps().isSame ? "change of the weight (0 in all heads)" : "change of the weight");
 }
 
-/** Formats a weight to the precision of its byte. */
-const weightText = (weight) => (Number.isNaN(weight) ? "NaN" : weight < 0.01 ? significant(Number(weight.toPrecision(2))) : fixed(weight, 3));
+/** Formats a weight with the precision of its byte. */
+const formatWeight = (weight) => (Number.isNaN(weight) ? "NaN" : weight < 0.01 ? significant(Number(weight.toPrecision(2))) : fixed(weight, 3));
 
-/** Shows the weight under the cursor, and the strongest keys of its query or the strongest queries of its key. */
+/** Shows the weight under the cursor, and the keys with the highest weights of its query, or the queries with the highest weights on its key. */
 function readCell() {
   const { queries, keys, bin, weight } = maps();
   const { sample, kind, layer, head } = state;
-  const by = state.view === "tokens" && state.direction === "by";
-  const others = by ? queries : keys;
-  const linked = (place) => (by ? weight(layer, head, place, state.key) : weight(layer, head, state.query, place));
-  const rows = others.map((place, i) => ({ place, i, value: linked(i) || 0 }));
+  const listsQueries = state.view === "tokens" && state.direction === "by";
+  const others = listsQueries ? queries : keys;
+  const linked = (i) => (listsQueries ? weight(layer, head, i, state.key) : weight(layer, head, state.query, i));
+  const rows = others.map((cell, i) => ({ cell, i, value: linked(i) || 0 }));
   rows.sort((a, b) => b.value - a.value);
-  const [query, key] = by ? [rows[0].i, state.key] : [state.query, state.key];
+  const [query, key] = listsQueries ? [rows[0].i, state.key] : [state.query, state.key];
   const value = weight(layer, head, query, key);
   const reading = at("reading");
   Object.assign(reading.dataset, { sample, kind, layer, head, query, key, queryToken: queries[query].text, keyToken: keys[key].text, weight: value ?? "" });
-  const was = value === null ? null : (maps().was?.(layer, head, query, key) ?? null);
-  const seen = value === null ? "not visible" : `weight ${weightText(value)}${was === null ? "" : ` (${weightText(was)} before the changes)`}`;
-  const together = bin > 1 ? ", averaged over the queries, on all of these keys" : "";
-  reading.replaceChildren("query ", ...placeInWords(queries[query]), " → key ", ...placeInWords(keys[key]), `: ${seen}${together}`);
-  at("keys-title").replaceChildren(by ? "highest weights from" : "attends most to");
-  at("keys").replaceChildren(...rows.slice(0, 6).filter((row) => row.value > 0).map(({ place, value }) =>
-    barRow([tokenElement(place.text), element("span", {}, `at ${place.at}`)], value, weightText(value))));
+  const before = value === null ? null : (maps().weightBefore?.(layer, head, query, key) ?? null);
+  const description = value === null ? "not visible" : `weight ${formatWeight(value)}${before === null ? "" : ` (${formatWeight(before)} before the changes)`}`;
+  const binNote = bin > 1 ? " (sum over these keys, mean over these queries)" : "";
+  reading.replaceChildren("query ", ...cellInWords(queries[query]), " → key ", ...cellInWords(keys[key]), `: ${description}${binNote}`);
+  at("keys-title").replaceChildren(listsQueries ? "queries with the highest weights" : "keys with the highest weights");
+  at("keys").replaceChildren(...rows.slice(0, 6).filter((row) => row.value > 0).map(({ cell, value }) =>
+    barRow([tokenElement(cell.text), element("span", {}, `at ${cell.positions}`)], value, formatWeight(value))));
 }
 
 /** Creates a row of a list: a label, a bar for a share, and text. */
@@ -161,20 +161,20 @@ function barRow(label, share, text, attributes = {}) {
 function startMatrix() {
   new ResizeObserver(() => { stageWidth = at("stage").clientWidth; }).observe(at("stage"));
   const canvas = at("matrix");
-  const point = (event) => {
+  const pointAt = (event) => {
     const { x, y } = offset(event, canvas);
     const { left, top, cell, queries, keys } = layout;
     const [key, query] = [Math.floor((x - left) / cell), Math.floor((y - top) / cell)];
     if (key >= 0 && key < keys.length && query >= 0 && query < queries.length) update({ query, key });
   };
-  canvas.addEventListener("pointermove", point);
-  canvas.addEventListener("pointerdown", point);
+  canvas.addEventListener("pointermove", pointAt);
+  canvas.addEventListener("pointerdown", pointAt);
   canvas.addEventListener("keydown", (event) => {
-    const far = event.shiftKey ? 10 : 1;
-    const [down, across] = { ArrowUp: [-far, 0], ArrowDown: [far, 0], ArrowLeft: [0, -far], ArrowRight: [0, far] }[event.key] ?? [0, 0];
+    const steps = event.shiftKey ? 10 : 1;
+    const [down, across] = { ArrowUp: [-steps, 0], ArrowDown: [steps, 0], ArrowLeft: [0, -steps], ArrowRight: [0, steps] }[event.key] ?? [0, 0];
     if (down === 0 && across === 0) return;
     event.preventDefault();
-    const within = (position, places) => Math.min(Math.max(position, 0), places.length - 1);
-    update({ query: within(state.query + down, layout.queries), key: within(state.key + across, layout.keys) });
+    const clamped = (index, cells) => Math.min(Math.max(index, 0), cells.length - 1);
+    update({ query: clamped(state.query + down, layout.queries), key: clamped(state.key + across, layout.keys) });
   });
 }

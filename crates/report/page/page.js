@@ -1,4 +1,4 @@
-// The page of a run. Everything shown is derived from `state`; every control calls `update`.
+// The page of a run. Everything on display is derived from `state`; every control calls `update`.
 //
 // Hooks for tests. The ids of controls: `theme` (button); `sample`, `predicted-sample`, `sort`
 // and `score` (selects, by index and by the key of a score); radio buttons named `kind` (`decoder`, `cross`,
@@ -19,9 +19,8 @@
 // - `#predictions > [data-index]` with class `hit`, `miss`, `unknowable` or `open`; `#prediction` describes one of them:
 //   `data-position`, `data-after`, `data-truth`, `data-truth-probability`, `data-predicted`,
 //   `data-probability`.
-//
-// - `#film-step`, `#film-play` and `#film-strip > button`: one per frame, with `data-frame` and `data-sample`, the
-//   last one for the end of the run; `#film-reading` with `data-frame`, -1 if another sequence is shown.
+// - `#film-step`, `#film-play` and `#film-strip > button`: one per frame, with `data-frame` and `data-sample`,
+//   where the last frame is the end of the run; `#film-reading` with `data-frame`, -1 if another sequence is shown.
 //
 // If the page contains the model (`live/`):
 //
@@ -32,7 +31,8 @@
 // - `#strength`, `#switch-off`, `#here-only`, `#freeze`, `#difference`; `#changes > li`, `#undo`, `#restore`, `#link`.
 // - `#tour-begin`, `#tour`, `#tour-text`, `#tour-next`, `#tour-back`, `#tour-end`.
 //
-// Data attributes hold tokens as in the vocabulary, not as displayed. The only global is `window.model`, if there is a model.
+// Data attributes hold tokens as in the vocabulary, not as displayed. The only global variable is `window.model`, which
+// exists if the page contains the model.
 
 const state = {
   sample: data.sample,
@@ -47,7 +47,7 @@ const state = {
   ascending: false,
   score: (courseScores.find((score) => score.key === "induction") ?? courseScores[0])?.key ?? "",
   step: null, // the cursor of both charts; null until it is moved
-  pointed: null, // the head whose curve is pointed at; null for none
+  pointed: null, // the head whose curve the pointer is on; null for none
   position: 0, // the position of the displayed prediction
   difference: false, // true if maps show differences from before the changes
 };
@@ -85,24 +85,24 @@ const mapViews = [
   [["theme", "sample", "kind", "sort", "ascending", "difference"], orderThumbnails],
   [["layer", "head"], markThumbnail],
   [["theme", "sample", "kind", "difference"], () => live && markChanged()],
-  [["sample", "kind", "layer", "head", "query", "key", "view", "difference"], () => live && answered && writeAddress()],
+  [["sample", "kind", "layer", "head", "query", "key", "view", "difference"], () => live && shownAnswer && writeAddress()],
   [["sample", "kind", "direction"], drawTokens],
   [["theme", "size", "view", "sample", "kind", "layer", "head", "query", "key", "difference"], () => state.view === "matrix" && drawMatrix()],
   [["sample", "kind", "layer", "head", "query", "key", "view", "direction"], readCell],
-  [["theme", "sample", "kind", "layer", "head", "query", "key", "direction", "view"], () => state.view === "tokens" && lightTokens()],
+  [["theme", "sample", "kind", "layer", "head", "query", "key", "direction", "view"], () => state.view === "tokens" && highlightTokens()],
 ];
 
 /** Changes the state and redraws the views that depend on it. */
 function update(changes) {
   const next = { ...state, ...changes };
-  // A layer opens with the head that the pictures show.
-  const opens = next.layer !== state.layer || next.kind !== state.kind;
-  if (opens && changes.head === undefined) next.head = data.shown[next.kind][next.layer];
+  // A new layer starts with the head that the pictures show.
+  const isNewLayer = next.layer !== state.layer || next.kind !== state.kind;
+  if (isNewLayer && changes.head === undefined) next.head = data.shown[next.kind][next.layer];
   if (next.sample !== state.sample && changes.position === undefined) next.position = 0;
   if (next.sample !== state.sample || next.kind !== state.kind) {
     const { queries, keys } = maps(next.sample, next.kind);
-    const within = (position, places) => Math.max(Math.min(position, places.length - 1), 0);
-    Object.assign(next, { query: within(next.query, queries), key: within(next.key, keys) });
+    const clamped = (index, cells) => Math.max(Math.min(index, cells.length - 1), 0);
+    Object.assign(next, { query: clamped(next.query, queries), key: clamped(next.key, keys) });
   }
   const changed = Object.keys(next).filter((part) => JSON.stringify(next[part]) !== JSON.stringify(state[part]));
   Object.assign(state, next);
@@ -111,20 +111,20 @@ function update(changes) {
 
 function draw(changed) {
   /** @param {[string[], () => void]} view */
-  const touched = ([parts]) => parts.some((part) => changed.includes(part));
-  for (const [, view] of views.filter(touched)) view();
-  if (maps().bin > 0) for (const [, view] of mapViews.filter(touched)) view();
+  const isAffected = ([parts]) => parts.some((part) => changed.includes(part));
+  for (const [, view] of views.filter(isAffected)) view();
+  if (maps().bin > 0) for (const [, view] of mapViews.filter(isAffected)) view();
 }
 
-/** Describes what the explorer shows of a sample, and hides the explorer if the page lacks the maps. */
+/** Adds a note if the maps of the sample are binned, and hides the explorer if the page lacks them. */
 function drawControls() {
   const { bin } = maps();
   for (const id of ["explorer", "thumbnails"]) at(id).hidden = bin === 0;
   const note = at("maps-note");
   note.hidden = bin === 1;
   note.replaceChildren(bin === 0
-    ? "To keep the page small, this sequence has no maps; its predictions are below."
-    : `To keep the page small, ${bin} adjacent tokens share a cell, which shows the weight on all keys of its column, averaged over the queries of its row.`);
+    ? "To keep the page small, this sequence has no attention maps; its predictions are below."
+    : `To keep the page small, ${bin} adjacent tokens share a cell. A cell shows the total weight on the keys of its column, averaged over the queries of its row.`);
 }
 
 /** Updates the controls to match the state. */
@@ -139,7 +139,7 @@ function markControls() {
   at("tokens-view").hidden = state.view !== "tokens";
 }
 
-/** Creates radio buttons for 0 to `count - 1`, again only if `count` changes, and checks the chosen one. */
+/** Creates radio buttons for 0 to `count - 1` if `count` has changed, and checks the chosen one. */
 function choices(id, name, count, chosen) {
   const box = at(id);
   if (box.querySelectorAll("input").length !== count) {
@@ -152,11 +152,11 @@ function choices(id, name, count, chosen) {
   box.querySelectorAll("input")[chosen].checked = true;
 }
 
-/** Returns the name of a sequence in the select, with a note if its maps are binned or missing. */
+/** Returns the name of a sequence as an option, with a note if its maps are binned or missing. */
 function sampleName(sample) {
   const { bin } = data.maps[sample][0];
-  const without = bin === 0 ? " (predictions only)" : bin > 1 ? ` (maps in bins of ${bin})` : "";
-  return isolated(data.readings[sample].sequence) + without;
+  const note = bin === 0 ? " (predictions only)" : bin > 1 ? ` (maps in bins of ${bin})` : "";
+  return isolated(data.readings[sample].sequence) + note;
 }
 
 function startControls() {
@@ -166,7 +166,7 @@ function startControls() {
     element("label", {}, element("input", { type: "radio", name: "kind", value: kind }), element("span", {}, KINDS[kind].name))));
   at("kinds").addEventListener("change", (event) => update({ kind: event.target.value }));
   at("left-out").hidden = data.left_out === 0;
-  at("left-out").replaceChildren(`${whole(data.left_out)} more sequences are omitted to keep the page small.`);
+  at("left-out").replaceChildren(`To keep the page small, it omits ${integer(data.left_out)} more ${data.left_out === 1 ? "sequence" : "sequences"}.`);
   for (const id of ["sample", "predicted-sample"]) {
     at(id).append(...data.readings.map((reading, i) => element("option", { value: i }, sampleName(i))));
     at(id).addEventListener("change", (event) => update({ sample: Number(event.target.value) }));
@@ -175,7 +175,7 @@ function startControls() {
     at(id).addEventListener("change", (event) => update({ [event.target.name]: Number(event.target.value) }));
   }
   at("views").addEventListener("change", (event) => {
-    // The token view shows the strongest link of its token.
+    // The token view selects the key with the largest weight.
     update({ view: event.target.value, ...(event.target.value === "tokens" ? strongest() : {}) });
   });
   followTheme(() => draw(["theme"]));
@@ -183,8 +183,8 @@ function startControls() {
 
 function drawSummary() {
   at("run").append(data.run);
-  const counted = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`;
-  at("lead").append(`${counted(data.layers.length, "layer")}, ${counted(allHeads.length, "head")}`);
+  const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+  at("lead").append(`${count(data.layers.length, "layer")}, ${count(allHeads.length, "head")}`);
   at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
   const [line, ...parts] = data.circuit?.sentences ?? [];
   at("circuit").hidden = line === undefined;
@@ -195,7 +195,7 @@ function drawSummary() {
   at("course-title").closest("section").hidden = data.summary.length === 0 && lossSteps.length === 0;
   const { weights } = data.loss;
   at("weights-note").hidden = loss.diverged === null && !weights;
-  const diverged = loss.diverged === null ? "" : `The run diverged at step ${whole(loss.diverged)}. `;
+  const diverged = loss.diverged === null ? "" : `The run diverged at step ${integer(loss.diverged)}. `;
   at("weights-note").replaceChildren(`${diverged}This page shows ${weights}.`);
   at("config").append(data.config);
   at("precision").append("Attention weights are stored in one byte each, accurate to 0.004 or better; other numbers have seven significant digits. All maps of a sequence share one colour scale.");

@@ -1,6 +1,6 @@
 // The model's predictions along a sequence, each given the true preceding tokens.
 
-/** Returns the outcome of a prediction. Only a task with a known rule has undetermined targets. */
+/** Returns the outcome of a prediction. Only tasks with a known rule have undetermined targets. */
 function outcome(target, [most_likely]) {
   if (target === null) return "open";
   if (target.role === "undetermined") return "unknowable";
@@ -9,8 +9,8 @@ function outcome(target, [most_likely]) {
 
 const OUTCOMES = { hit: "correct", miss: "wrong", unknowable: "undetermined", open: "the next token is unknown" };
 
-/** Summarises the outcomes of a sequence in words. */
-function counted({ targets }, outcomes) {
+/** Summarises the outcomes of a sequence. */
+function outcomeSummary({ targets }, outcomes) {
   const count = (kind) => outcomes.filter((outcome) => outcome === kind).length;
   const [right, judged, unknowable] = [count("hit"), count("hit") + count("miss"), count("unknowable")];
   const known = targets.filter((target) => target !== null);
@@ -38,7 +38,7 @@ function drawPredictions() {
     cell.append(spoken(", predicted "), predicted === undefined ? "–" : tokenElement(predicted, { class: "predicted" }));
     return cell;
   }));
-  at("predictions-count").replaceChildren(counted(reading, outcomes));
+  at("predictions-count").replaceChildren(outcomeSummary(reading, outcomes));
   at("predictions-legend").replaceChildren(
     element("li", {}, "top: true token; bottom: most likely token"),
     ...Object.keys(OUTCOMES).filter((kind) => outcomes.includes(kind)).map((kind) =>
@@ -58,16 +58,16 @@ function readPrediction() {
     predicted: probable[0]?.token ?? "", probability: probable[0]?.probability ?? "",
   });
   const line = ["after ", tokenElement(after), ` at position ${position}`];
-  if (target !== null) line.push(": true token ", tokenElement(target.text), `, probability ${fixed(target.probability, 4)}${target.was === undefined ? "" : ` (was ${fixed(target.was, 4)})`}`);
+  if (target !== null) line.push(": true token ", tokenElement(target.text), `, probability ${fixed(target.probability, 4)}${target.probabilityBefore === undefined ? "" : ` (was ${fixed(target.probabilityBefore, 4)})`}`);
   line.push("; most likely tokens:");
   box.querySelector(".reading").replaceChildren(...line);
-  at("probabilities").replaceChildren(...probable.map(({ token, probability, was }) =>
-    barRow([tokenElement(token)], probability, fixed(probability, 4) + (was === undefined ? "" : ` (was ${fixed(was, 4)})`), token === target?.text ? { class: "true" } : {})));
+  at("probabilities").replaceChildren(...probable.map(({ token, probability, probabilityBefore: before }) =>
+    barRow([tokenElement(token)], probability, fixed(probability, 4) + (before === undefined ? "" : ` (was ${fixed(before, 4)})`), token === target?.text ? { class: "true" } : {})));
   const list = at("predictions");
   for (const cell of list.children) cell.setAttribute("aria-selected", Number(cell.dataset.index) === position);
   list.setAttribute("aria-activedescendant", `prediction-${position}`);
 }
 
 function startPredictions() {
-  choosable(at("predictions"), () => state.position, (position) => update({ position }));
+  makeSelectable(at("predictions"), () => state.position, (position) => update({ position }));
 }

@@ -1,4 +1,4 @@
-// The page of a study. Everything shown is derived from `state`; every control calls `update`.
+// The page of a study. Everything on display is derived from `state`; every control calls `update`.
 //
 // Hooks for tests: `html[data-ready="true"]` once everything is drawn; `#trials tbody tr[data-row]`
 // in the order of the table, the chosen one with `aria-selected="true"`; `#trials th button[data-column]`;
@@ -16,10 +16,10 @@ const columns = [
   { name: "spread over seeds", of: (trial) => trial.loss_spread, digits: 4 },
   { name: "above the floor", of: (trial) => (floor === null || trial.loss === null ? null : trial.loss - floor), digits: 4, axis: true, log: true },
   { name: "accuracy", of: (trial) => trial.accuracy, digits: 4, axis: true },
-  { name: "last steps", of: (trial) => trial.train_spread, digits: 4, axis: true, log: true },
+  { name: "train spread", of: (trial) => trial.train_spread, digits: 4, axis: true, log: true },
   { name: "spikes", of: (trial) => trial.spikes },
-  { name: "parameters", of: (trial) => trial.parameters, text: whole, log: true },
-  { name: "steps", of: (trial) => trial.steps, text: whole },
+  { name: "parameters", of: (trial) => trial.parameters, text: integer, log: true },
+  { name: "steps", of: (trial) => trial.steps, text: integer },
   { name: "operations", of: (trial) => trial.operations, log: true },
   { name: "seconds", of: (trial) => trial.seconds, digits: 1, log: true },
   { name: "ended", of: (trial) => trial.ended.replace("_", " ") },
@@ -53,26 +53,26 @@ function draw(changed) {
 }
 
 /** Returns the colour of a trial, faded if the trial did not complete and is not chosen. */
-function look(trial) {
+function trialColor(trial) {
   const color = trial.trial === best ? "var(--vermilion)" : "var(--blue)";
-  const back = !["completed", "early_stopped"].includes(trial.ended) && trial.trial !== state.chosen;
-  return back ? `color-mix(in srgb, ${color} 35%, var(--paper))` : color;
+  const isFaded = !["completed", "early_stopped"].includes(trial.ended) && trial.trial !== state.chosen;
+  return isFaded ? `color-mix(in srgb, ${color} 35%, var(--paper))` : color;
 }
 
-/** Returns an axis for values: linear, logarithmic for positive numbers of a wide range, or categorical for words. */
+/** Returns an axis for values: linear, logarithmic for positive numbers of a wide range, or categorical for text. */
 function axis(column, values) {
-  const words = values.some((value) => value !== null && !known(value));
-  if (words) {
+  const hasText = values.some((value) => value !== null && !isNumber(value));
+  if (hasText) {
     const names = [...new Set(values.filter((value) => value !== null).map(String))].sort();
-    return { at: (value) => names.indexOf(String(value)), range: [-0.5, names.length - 0.5], ticks: names.map((label, value) => ({ value, label })) };
+    return { position: (value) => names.indexOf(String(value)), range: [-0.5, names.length - 0.5], ticks: names.map((label, value) => ({ value, label })) };
   }
-  const numbers = values.filter(known);
+  const numbers = values.filter(isNumber);
   const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
   const log = low > 0 && high / low > 8 && (column.log || column.key);
-  const at = (value) => (log ? Math.log10(value) : value);
-  const around = (at(high) - at(low)) * 0.06 || Math.abs(at(high)) * 0.05 || 0.5;
-  const range = [at(low) - around, at(high) + around];
-  return { at, range, ticks: log ? logTicks(range) : ticks(range, 7) };
+  const position = (value) => (log ? Math.log10(value) : value);
+  const margin = (position(high) - position(low)) * 0.06 || Math.abs(position(high)) * 0.05 || 0.5;
+  const range = [position(low) - margin, position(high) + margin];
+  return { position, range, ticks: log ? logTicks(range) : ticks(range, 7) };
 }
 
 function drawCurves() {
@@ -80,35 +80,35 @@ function drawCurves() {
   const height = (loss) => (floor === null ? loss : Math.log10(Math.max(loss - floor, 1e-4)));
   const all = trials.flatMap((trial) => trial.curve.map(([, loss]) => height(loss))).sort((a, b) => a - b);
   const [low, high] = [all[0], all[Math.min(Math.floor(all.length * 0.98), all.length - 1)]]; // as in the pictures
-  const around = (high - low) * 0.06 || 0.1;
-  const range = [low - around, high + around];
+  const margin = (high - low) * 0.06 || 0.1;
+  const range = [low - margin, high + margin];
   const end = Math.max(...trials.flatMap((trial) => trial.curve.map(([tokens]) => tokens)), 1);
   const heading = floor === null ? "Validation loss by tokens" : "Validation loss above the floor by tokens";
   at("curves-heading").replaceChildren(result.seeds > 1 ? `${heading} (first seed)` : heading);
-  // A curve that is entirely above the frame is drawn along its upper edge, so that every trial is visible.
-  const places = (curve) => {
+  // A curve that is entirely above the frame is drawn along the frame's upper edge, so that every trial is visible.
+  const visibleHeights = (curve) => {
     const heights = curve.map(([, loss]) => height(loss));
     return heights.every((value) => value > range[1]) ? heights.map(() => range[1]) : heights;
   };
   drawChart(at("curves"), {
-    // Room for the last dots.
+    // Leave room for the last dots.
     x: [0, end * 1.02],
     y: range,
     yTicks: floor === null ? undefined : logTicks(range),
     title: floor === null ? "loss (nats per token)" : "loss above the floor (nats per token)",
     xTitle: "tokens trained on",
     curves: ordered.map((trial) => {
-      const back = trials.indexOf(trial) >= data.strong && trial.trial !== state.chosen;
+      const isFaded = trials.indexOf(trial) >= data.highlighted && trial.trial !== state.chosen;
       return {
         x: trial.curve.map(([tokens]) => tokens),
-        y: places(trial.curve),
-        color: back ? "color-mix(in srgb, var(--muted) 40%, var(--paper))" : look(trial),
-        width: trial.trial === state.chosen ? 3.5 : back ? 0.75 : 1.4,
+        y: visibleHeights(trial.curve),
+        color: isFaded ? "color-mix(in srgb, var(--muted) 40%, var(--paper))" : trialColor(trial),
+        width: trial.trial === state.chosen ? 3.5 : isFaded ? 0.75 : 1.4,
       };
     }),
   });
-  at("curves-note").hidden = data.strong >= trials.length;
-  at("curves-note").replaceChildren(`The best ${data.strong} trials are coloured, the others grey; at most ${whole(data.drawn)} curves are drawn.`);
+  at("curves-note").hidden = data.highlighted >= trials.length;
+  at("curves-note").replaceChildren(`The best ${data.highlighted} trials are coloured, the others are grey; at most ${integer(data.max_curves)} curves are drawn.`);
 }
 
 function drawDots() {
@@ -125,9 +125,9 @@ function drawDots() {
     title: y.name,
     xTitle: x.name,
     curves: ordered.map((trial) => ({
-      x: [across.at(x.of(trial))],
-      y: [up.at(y.of(trial))],
-      color: look(trial),
+      x: [across.position(x.of(trial))],
+      y: [up.position(y.of(trial))],
+      color: trialColor(trial),
       width: 0,
       radius: trial.trial === state.chosen ? 7 : 4.5,
     })),
@@ -135,18 +135,18 @@ function drawDots() {
   at("dots").querySelectorAll("circle").forEach((circle, i) => {
     circle.dataset.trial = ordered[i].trial;
     circle.style.cursor = "pointer";
-    circle.append(shape("title", {}, `trial ${ordered[i].trial}: ${y.name} ${shown(y, y.of(ordered[i]))}`));
+    circle.append(svgElement("title", {}, `trial ${ordered[i].trial}: ${y.name} ${cellText(y, y.of(ordered[i]))}`));
   });
 }
 
 function drawTable() {
-  // A trial that was trained to its end has its own page.
+  // A trial that was trained to the end has a page.
   fillTable(at("trials"), columns, trials, state.sort, (trial) => trial.trial, (trial) => data.pages[trial.trial]);
 }
 
 function read() {
   const trial = trials.find((trial) => trial.trial === state.chosen);
-  const values = keys.map((key) => `${key.split(".")[1]} ${shown({}, trial.setting[key])}`);
+  const values = keys.map((key) => `${key.split(".")[1]} ${cellText({}, trial.setting[key])}`);
   at("reading").dataset.trial = trial.trial;
   const loss = trial.loss === null ? trial.ended : `loss ${fixed(trial.loss, 4)}`;
   at("reading").replaceChildren(`trial ${String(trial.trial).padStart(3, "0")}: ${[...values, loss].join(" · ")}`);

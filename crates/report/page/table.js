@@ -1,33 +1,33 @@
-// A table with sortable columns and selectable rows. A column is `{ name, of, text, digits }`: `of` returns its value for a
-// row, and `text` or `digits` is its format.
+// A table with sortable columns and selectable rows. A column is `{ name, of, text, digits }`: `of` returns the value of a
+// row; `text` formats it, or `digits` is its number of decimals.
 
 /** Returns true if a value is a finite number. */
-const known = (value) => typeof value === "number" && Number.isFinite(value);
+const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 
 /** Formats a value of a column. */
-function shown(column, value) {
+function cellText(column, value) {
   if (value === null || value === undefined) return "–";
-  if (!known(value)) return String(value);
+  if (!isNumber(value)) return String(value);
   if (column.text) return column.text(value);
   return column.digits === undefined ? significant(value) : fixed(value, column.digits);
 }
 
-/** Returns rows sorted by a column: numbers before words, and missing values last in either direction. */
+/** Returns rows sorted by a column: ascending, numbers come before text; missing values are last in both directions. */
 function sortedBy(rows, column, descending) {
   const missing = (value) => value === null || value === undefined;
   const order = (a, b) => {
     const [left, right] = [column.of(a), column.of(b)];
     if (missing(left) || missing(right)) return Number(missing(left)) - Number(missing(right));
-    const words = known(left) === known(right) ? String(left).localeCompare(String(right)) : Number(known(right)) - Number(known(left));
-    const rising = known(left) && known(right) ? left - right : words;
-    return descending ? -rising : rising;
+    const textOrder = isNumber(left) === isNumber(right) ? String(left).localeCompare(String(right)) : Number(isNumber(right)) - Number(isNumber(left));
+    const ascendingOrder = isNumber(left) && isNumber(right) ? left - right : textOrder;
+    return descending ? -ascendingOrder : ascendingOrder;
   };
   return [...rows].sort(order);
 }
 
 /**
- * Fills a table. `sort` is `{ name, descending }` of the column to sort by, or null; `id` returns the id of a row, and
- * `page` the address that its first cell links to, or undefined.
+ * Fills a table. `sort` is null or `{ name, descending }`, with the name of the column to sort by. `id` returns the id of
+ * a row, and `page` the address that its first cell links to, or undefined.
  */
 function fillTable(table, columns, rows, sort, id, page = (row) => undefined) {
   const head = element("tr");
@@ -39,7 +39,7 @@ function fillTable(table, columns, rows, sort, id, page = (row) => undefined) {
   const column = columns.find((column) => column.name === sort?.name);
   const body = (column ? sortedBy(rows, column, sort.descending) : rows).map((row) => {
     const cells = columns.map((column, i) => {
-      const text = shown(column, column.of(row));
+      const text = cellText(column, column.of(row));
       if (i > 0) return element("td", {}, text);
       const address = page(row);
       return element("th", { scope: "row" }, address ? element("a", { href: address }, text) : text);
@@ -57,18 +57,18 @@ function markRow(table, chosen) {
   }
 }
 
-/** Calls `sort` with the name of a clicked column, which keeps the focus, and `choose` with the id of a chosen row. */
+/** Calls `sort` with the name of a clicked column, whose heading keeps the focus, and `choose` with the id of a chosen row. */
 function followTable(table, sort, choose) {
-  const chosen = (event) => {
+  const chooseRow = (event) => {
     const row = event.target.closest("tr[data-row]");
     if (row) choose(row.dataset.row);
   };
   table.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-column]");
-    if (!button) return chosen(event);
+    if (!button) return chooseRow(event);
     const name = button.dataset.column;
     sort(name);
     table.querySelector(`button[data-column="${CSS.escape(name)}"]`).focus();
   });
-  table.addEventListener("keydown", (event) => event.key === "Enter" && !event.target.closest("button, a") && chosen(event));
+  table.addEventListener("keydown", (event) => event.key === "Enter" && !event.target.closest("button, a") && chooseRow(event));
 }

@@ -1,33 +1,35 @@
-// The token view: pointing at a token highlights the tokens that it attends to, or those that attend to it.
+// The token view: pointing at a token highlights the tokens that it attends to, or the tokens that attend to it.
 
-/** Returns true if queries and keys are the same tokens, which one list shows. */
+/** Returns true if queries and keys are the same tokens, so that the view has one list. */
 const isSelf = () => KINDS[state.kind].sides[0] === KINDS[state.kind].sides[1];
-const isBy = () => state.direction === "by";
+/** Returns true if the view highlights the queries that attend to the token, instead of its keys. */
+const showsQueries = () => state.direction === "by";
 /** Returns the index of the token pointed at. */
-const pointed = () => (isBy() ? state.key : state.query);
+const pointed = () => (showsQueries() ? state.key : state.query);
 
-/** Creates the tokens to point at and, if others are highlighted, a second list for these; `lightTokens` colours them. */
+/** Creates the list of tokens to point at and, if queries and keys differ, a second list of tokens to highlight. */
 function drawTokens() {
   const { queries, keys } = maps();
-  const options = (places, name) => places.map((place, i) =>
-    tokenElement(place.text, { role: "option", id: `${name}-${i}`, "data-index": i, "data-token": place.text, title: `position ${place.at}` }));
-  at("tokens").replaceChildren(...options(isBy() ? keys : queries, "token"));
+  const options = (cells, name) => cells.map((cell, i) =>
+    tokenElement(cell.text, { role: "option", id: `${name}-${i}`, "data-index": i, "data-token": cell.text, title: `position ${cell.positions}` }));
+  at("tokens").replaceChildren(...options(showsQueries() ? keys : queries, "token"));
   at("lit").hidden = isSelf();
-  at("lit").replaceChildren(...(isSelf() ? [] : options(isBy() ? queries : keys, "lit")));
-  at("tokens-title").replaceChildren(isSelf() ? "" : `Hover over a ${isBy() ? "key" : "query"} to highlight its ${isBy() ? "queries" : "keys"}.`);
+  at("lit").replaceChildren(...(isSelf() ? [] : options(showsQueries() ? queries : keys, "lit")));
+  at("tokens-title").replaceChildren(isSelf() ? "" : `Hover over a ${showsQueries() ? "key" : "query"} to highlight its ${showsQueries() ? "queries" : "keys"}.`);
 }
 
-function lightTokens() {
+/** Colours the highlighted tokens by their weights. */
+function highlightTokens() {
   const { weight } = maps();
   const { layer, head } = state;
-  const lit = Array.from((isSelf() ? at("tokens") : at("lit")).children);
-  const weights = lit.map((_, i) => (isBy() ? weight(layer, head, i, state.key) : weight(layer, head, state.query, i)));
-  const most = Math.max(...weights.map((weight) => weight || 0), 1e-9);
+  const highlighted = Array.from((isSelf() ? at("tokens") : at("lit")).children);
+  const weights = highlighted.map((_, i) => (showsQueries() ? weight(layer, head, i, state.key) : weight(layer, head, state.query, i)));
+  const largest = Math.max(...weights.map((weight) => weight || 0), 1e-9);
   const [paper, blue] = [channels(themed("paper")), channels(themed("blue"))];
-  lit.forEach((token, i) => {
+  highlighted.forEach((token, i) => {
     const weight = weights[i];
     // Highlights are relative to the strongest link, so that evenly spread attention is visible too.
-    const share = (weight || 0) / most;
+    const share = (weight || 0) / largest;
     const ground = mix(paper, blue, share);
     token.style.background = share > 0.01 ? `rgb(${ground.join(",")})` : "";
     token.style.color = share > 0.01 ? (contrast(ground, [0, 0, 0]) > contrast(ground, [255, 255, 255]) ? "#000" : "#fff") : "";
@@ -39,14 +41,13 @@ function lightTokens() {
   at("tokens").setAttribute("aria-activedescendant", `token-${pointed()}`);
 }
 
-/** Makes the options of a list selectable by arrow keys and by the pointer events `pointers`. */
-function choosable(list, current, choose, pointers = ["pointermove", "pointerdown"]) {
-  const position = (event) => event.target.closest("[data-index]")?.dataset.index;
-  // Excludes events that also fire when the list scrolls under a resting pointer, since scrolling selects nothing.
-  for (const kind of pointers) {
-    list.addEventListener(kind, (event) => {
-      const pointed = position(event);
-      if (pointed !== undefined && Number(pointed) !== current()) choose(Number(pointed));
+/** Makes the options of a list selectable by arrow keys and by the pointer events `events`. */
+function makeSelectable(list, current, choose, events = ["pointermove", "pointerdown"]) {
+  // The default events do not fire when the list scrolls under a resting pointer, since scrolling selects nothing.
+  for (const name of events) {
+    list.addEventListener(name, (event) => {
+      const index = event.target.closest("[data-index]")?.dataset.index;
+      if (index !== undefined && Number(index) !== current()) choose(Number(index));
     });
   }
   list.addEventListener("keydown", (event) => {
@@ -60,12 +61,12 @@ function choosable(list, current, choose, pointers = ["pointermove", "pointerdow
   });
 }
 
-/** Returns the option above or below another one. */
+/** Returns the index of the nearest option in the line above (`direction` -1) or below (1) the current one. */
 function above(list, now, direction) {
   const boxes = Array.from(list.children, (child) => child.getBoundingClientRect());
   const from = boxes[now];
   const middle = (box) => box.left + box.width / 2;
-  const lines = boxes.map((box) => Math.round((box.top - from.top) * direction)).filter((away) => away > 4);
+  const lines = boxes.map((box) => Math.round((box.top - from.top) * direction)).filter((distance) => distance > 4);
   if (lines.length === 0) return now;
   const line = Math.min(...lines);
   const onLine = boxes.map((box, i) => ({ box, i })).filter(({ box }) => Math.abs((box.top - from.top) * direction - line) <= 4);
@@ -73,18 +74,18 @@ function above(list, now, direction) {
     Math.abs(middle(option.box) - middle(from)) < Math.abs(middle(best.box) - middle(from)) ? option : best).i;
 }
 
-/** Returns the strongest link of the token pointed at, which the token view shows. */
+/** Returns the key with the largest weight of the query, if the token view highlights keys, as a change of the state. */
 function strongest(changes = {}) {
   const next = { ...state, ...changes };
   return next.direction === "by" ? {} : { key: strongestKey(next.layer, next.head, next.query) };
 }
 
 function startTokens() {
-  choosable(at("tokens"), pointed, (place) => update(isBy() ? { key: place } : { query: place, ...strongest({ query: place }) }));
+  makeSelectable(at("tokens"), pointed, (index) => update(showsQueries() ? { key: index } : { query: index, ...strongest({ query: index }) }));
   at("directions").addEventListener("change", (event) => {
-    // The token pointed at stays the same if there is one list.
-    const place = pointed();
+    // With one list, the token pointed at stays the same.
+    const index = pointed();
     const direction = event.target.value;
-    update({ direction, ...(isSelf() ? { query: place, key: place } : {}), ...(direction === "to" ? strongest({ direction, query: isSelf() ? place : state.query }) : {}) });
+    update({ direction, ...(isSelf() ? { query: index, key: index } : {}), ...(direction === "to" ? strongest({ direction, query: isSelf() ? index : state.query }) : {}) });
   });
 }

@@ -1,4 +1,4 @@
-//! `attention`: for one sequence, the attention map of one head per layer, large and labelled.
+//! `attention`: the labelled attention map of one head per layer on one sequence.
 
 use crate::draw::color::MUTED;
 use crate::draw::{
@@ -17,7 +17,7 @@ const MAX_MAP_WIDTH: f64 = 700.0;
 const MAX_LABEL_FRACTION: f64 = 0.2;
 /// The space between maps.
 const GAP: f64 = 18.0;
-/// The height of a map's own title.
+/// The height of the title above a map.
 const TITLE_HEIGHT: f64 = 24.0;
 /// The width of the colour bar with its labels.
 const BAR_WIDTH: f64 = 74.0;
@@ -35,15 +35,15 @@ impl Layout {
         let [queries, keys] = layer.tokens;
         let axis =
             |tokens, length, is_across| TokenAxis::new(tokens, width * MAX_LABEL_FRACTION, length, is_across);
-        // The size of the labels depends on the width left for the cells, and vice versa.
+        // The size of the labels depends on the width of the cells, and vice versa.
         let left = |length| axis(queries, length, false).depth();
         let left = left(width - left(width));
         let cell = ((width - left) / keys.len() as f64).min(MAX_CELL_WIDTH);
         let side = (cell * keys.len() as f64).max(MIN_MAP_WIDTH).min(width - left).floor();
         // Cells are square, unless that would make the map very flat or very tall.
         let height = side * queries.len() as f64 / keys.len() as f64;
-        let least = (queries.len() as f64 * 14.0).clamp(1.0, side);
-        let height = height.clamp(least.min(height.max(60.0)), side * 1.25).floor();
+        let min_height = (queries.len() as f64 * 14.0).clamp(1.0, side);
+        let height = height.clamp(min_height.min(height.max(60.0)), side * 1.25).floor();
         Self { queries: axis(queries, height, false), keys: axis(keys, side, true), cells: (side, height) }
     }
 
@@ -60,8 +60,8 @@ impl Layout {
     }
 }
 
-/// Draws one head per layer as a map over a sequence; with an encoder, one head per kind of attention. All maps share
-/// the scale of all heads, as in `heads`.
+/// Draws the map of one head per layer on a sequence; with an encoder, for each kind of attention. All maps share the
+/// scale of the picture `heads`, which fits all heads.
 pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let columns = match (&reading.source, layers.last().map_or(1, |last| last.index + 1)) {
         (None, 4) => 2,
@@ -72,10 +72,13 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         layers.iter().map(|layer| Layout::new(layer, width.min(MAX_MAP_WIDTH))).collect();
     let rows = layouts.chunks(columns).map(|row| row.iter().map(Layout::height).fold(0.0, f64::max));
     let rows: Vec<f64> = rows.collect();
-    let title = format!("{run}: attention, {}", shown(layers));
+    let title = format!("{run}: attention, {}", title_of(layers));
     let is_binned = layouts.iter().any(|layout| layout.queries.bin.max(layout.keys.bin) > 1);
-    let bins =
-        if is_binned { "; a bin is the weight on all its keys, averaged over its queries" } else { "" };
+    let bins = if is_binned {
+        "; a bin has the total weight on its keys, averaged over its queries"
+    } else {
+        ""
+    };
     let note = format!(
         "{}, {}; rows are queries, columns are keys; all heads share one colour scale{bins}",
         reading.sequence,
@@ -110,14 +113,14 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     picture
 }
 
-/// Returns the heads that a title names: the head itself if there is only one.
-pub(crate) fn shown<'a>(layers: &'a [Layer<'_>]) -> &'a str {
+/// Describes the shown heads in a title: the name of the head if there is only one.
+pub(crate) fn title_of<'a>(layers: &'a [Layer<'_>]) -> &'a str {
     if let [layer] = layers { &layer.name } else { "one head per layer" }
 }
 
 impl Layer<'_> {
-    /// Writes the shown head's name and note above a panel of `width` that starts at `left`. The text is indented by
-    /// `indent`, or by less if it needs the space.
+    /// Draws the name and note of the shown head above a panel of `width` that starts at `left`. The text is indented
+    /// by `indent`, or by less if it needs the space.
     pub(crate) fn draw_title(&self, picture: &mut Picture, (left, y): Coordinates, indent: f64, width: f64) {
         let (name, note) = (Text::new(13.0).bold(), Text::new(11.5).color(MUTED));
         let text = name.fit(&self.name, width);

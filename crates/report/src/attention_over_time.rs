@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::attention::shown;
+use crate::attention::title_of;
 use crate::draw::color::line_color;
 use crate::draw::{
     Axis, HEADING, Interval, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, TokenAxis, WIDTH,
@@ -20,8 +20,8 @@ const LEFT: f64 = 58.0;
 const ABOVE: f64 = 28.0;
 const GAP: f64 = 14.0;
 
-/// Draws the maps of `attention` as curves: for every second query, the weight on each key position. Long sequences
-/// show fewer queries, which the picture's note states.
+/// Draws the maps of the picture `attention` as curves: for every second query, the weight on each key position. Long
+/// sequences have fewer curves, and the note reports the stride.
 pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let (columns, height) = match layers.len() {
         0..=1 => (1, 330.0),
@@ -36,15 +36,15 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let row = ABOVE + height + below + GAP;
     let longest = layers.iter().map(|layer| layer.tokens[0].len()).max().unwrap_or(1);
     let stride = stride_of(MAX_LINES, longest as f64).max(2);
-    let every = if stride == 2 { "for every second query" } else { &format!("every {stride} queries") };
-    let title = format!("{run}: attention by key position, {}", shown(layers));
+    let interval = if stride == 2 { "for every second query" } else { &format!("every {stride} queries") };
+    let title = format!("{run}: attention by key position, {}", title_of(layers));
     let tokens = counted(reading.inputs.len(), "token");
     let ends = if reading.source.is_some() { "" } else { ", ending at the query itself" };
-    let note = format!("{}, {tokens}; one line {every}{ends}", reading.sequence);
+    let note = format!("{}, {tokens}; one line {interval}{ends}", reading.sequence);
     let rows = layers.len().div_ceil(columns) as f64;
     let mut picture = Picture::new("attention_over_time", HEADING + rows * row, &title, &note);
 
-    let top = top(layers, stride);
+    let top = largest_weight(layers, stride);
     for (i, (layer, axis)) in layers.iter().zip(&axes).enumerate() {
         let [queries, keys] = layer.tokens.map(<[String]>::len);
         let left = MARGIN + LEFT + (i % columns) as f64 * (width + LEFT);
@@ -55,14 +55,14 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
             let color = line_color(query as f64 / (queries.max(2) - 1) as f64);
             let weights = &layer.heads[layer.shown][query * keys..(query + 1) * keys];
             let point = |key: usize| (key as f64, f64::from(weights[key]));
-            // A line spans the keys visible to the query, plus any masked keys with a nonzero weight. In causal
-            // attention it ends at a dot at the query itself.
+            // A line spans the keys visible to the query, and masked keys with a nonzero weight. In causal attention, a
+            // dot marks the query's own position.
             let Range { start, end } = layer.visible[query].clone();
             let start = weights.iter().position(|&weight| weight != 0.0).unwrap_or(start).min(start);
             let end = weights.iter().rposition(|&weight| weight != 0.0).map_or(0, |last| last + 1).max(end);
-            let own =
+            let own_position =
                 layer.is_causal().then(|| Series::new("", color, Mark::Dot(line * 1.6), [point(query)]));
-            [Some(Series::new("", color, Mark::Line(line), (start..end).map(point))), own]
+            [Some(Series::new("", color, Mark::Line(line), (start..end).map(point))), own_position]
                 .into_iter()
                 .flatten()
         });
@@ -80,9 +80,9 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     picture
 }
 
-/// Returns the top of all panels' weight axes: the largest weight among the drawn queries. The first queries are
-/// skipped because they have few keys to choose from.
-fn top(layers: &[Layer<'_>], stride: usize) -> f64 {
+/// Returns the end of the weight axis of all panels: the largest weight of the drawn queries, rounded up. Early queries
+/// are skipped because they have few keys.
+fn largest_weight(layers: &[Layer<'_>], stride: usize) -> f64 {
     let drawn = layers.iter().flat_map(|layer| {
         let [queries, keys] = layer.tokens.map(<[String]>::len);
         let first = if layer.is_causal() { queries / 8 } else { 0 };

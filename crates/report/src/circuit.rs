@@ -19,16 +19,16 @@ const NAMES_WIDTH: f64 = 60.0;
 /// The vertical position below the legend.
 const TOP: f64 = HEADING + 40.0;
 
-/// The smallest set of components found that reproduces a model's predictions.
+/// The smallest set of components that an analysis found to reproduce a model's predictions.
 #[derive(Debug, Clone, Default)]
 pub struct Circuit {
     /// The components.
     pub components: Vec<Component>,
-    /// The connections between their heads.
+    /// The connections between heads of the circuit.
     pub edges: Vec<Edge>,
     /// The number of components in the model (heads and feed-forward layers).
     pub model_components: usize,
-    /// The loss of the baseline minus the loss of the model.
+    /// The gain: the loss of the baseline minus the loss of the model.
     pub gain: f64,
     /// The fraction of the gain that the components recover.
     pub gain_kept: f64,
@@ -45,7 +45,7 @@ pub struct Component {
     pub id: ComponentId,
     /// The kinds of the head, such as "previous token".
     pub kinds: Vec<String>,
-    /// The rise of the loss when the component alone is mean-ablated.
+    /// The rise of the loss when only this component is mean-ablated.
     pub rise: f64,
 }
 
@@ -69,7 +69,7 @@ pub struct Edge {
     pub to: (usize, ComponentId),
     /// The input through which the connection runs.
     pub input: HeadInput,
-    /// The rise of the loss when the connection alone is ablated.
+    /// The rise of the loss when only this connection is ablated.
     pub rise: f64,
 }
 
@@ -92,13 +92,13 @@ const INPUTS: [(HeadInput, &str, RGBColor); 3] = [
 ];
 
 impl Circuit {
-    /// Draws the components and the connections between their heads. Each layer with components is one level, or two if
-    /// it has cross-attention.
+    /// Draws the components and the connections between heads. Each layer with components is one level, or two levels
+    /// if it has cross-attention.
     pub fn picture(&self, run: &str) -> Picture {
         let (levels, bottom) = self.levels();
         let note = format!(
-            "{} of {} recover {:.0} % of the gain over {}; a number is the change of the loss when the component alone \
-             is mean-ablated; the width of a line is the change of the loss when the connection alone is ablated",
+            "{} of {} recover {:.0} % of the gain over {}; a number is the change of the loss when only that component \
+             is mean-ablated; the width of a line is the change of the loss when only that connection is ablated",
             self.components.len(),
             counted(self.model_components, "component"),
             self.gain_kept * 100.0,
@@ -122,11 +122,13 @@ impl Circuit {
         picture
     }
 
-    /// Returns the boxes of each level, first layer first, and the lower edge of the picture. Cross-attention reads the
-    /// self-attention heads of its own layer, so such a layer has a second level above the first.
+    /// Returns the boxes of each level, first layer first, and the height of the picture. Cross-attention reads the
+    /// self-attention heads of the same layer, so a layer with cross-attention has a second level above the first.
     fn levels(&self) -> (Vec<Vec<(&Component, Rect)>>, f64) {
         let has_cross = |layer: usize| {
-            self.components.iter().any(|it| it.layer == layer && matches!(it.id, ComponentId::CrossHead(_)))
+            self.components
+                .iter()
+                .any(|other| other.layer == layer && matches!(other.id, ComponentId::CrossHead(_)))
         };
         let mut levels = BTreeMap::<(usize, bool), Vec<&Component>>::new();
         for component in &self.components {
@@ -134,24 +136,24 @@ impl Circuit {
             levels.entry((component.layer, is_upper)).or_default().push(component);
         }
         let max_boxes = levels.values().map(Vec::len).max().unwrap_or(1).min(MAX_BOXES_PER_ROW) as f64;
-        let across = (WIDTH - 2.0 * MARGIN - NAMES_WIDTH) / max_boxes;
-        let (width, height) = (BOX_SIZE.0.min(across - 12.0), BOX_SIZE.1);
-        let (mut placed, mut top) = (Vec::new(), TOP + 24.0);
+        let pitch = (WIDTH - 2.0 * MARGIN - NAMES_WIDTH) / max_boxes;
+        let (width, height) = (BOX_SIZE.0.min(pitch - 12.0), BOX_SIZE.1);
+        let (mut levels_of_boxes, mut top) = (Vec::new(), TOP + 24.0);
         // The last layer is on top: the residual stream flows upwards.
         for mut components in levels.into_values().rev() {
             components.sort_by_key(|component| component.id);
             let area = |index: usize| {
                 let (row, column) = ((index / MAX_BOXES_PER_ROW) as f64, (index % MAX_BOXES_PER_ROW) as f64);
-                let left = MARGIN + NAMES_WIDTH + (column + 0.5) * across - width / 2.0;
+                let left = MARGIN + NAMES_WIDTH + (column + 0.5) * pitch - width / 2.0;
                 Rect { left, top: top + row * (height + ROW_GAP), width, height }
             };
             let boxes = components.into_iter().enumerate().map(|(index, component)| (component, area(index)));
             let boxes: Vec<_> = boxes.collect();
             top = boxes[boxes.len() - 1].1.bottom() + LAYER_GAP;
-            placed.push(boxes);
+            levels_of_boxes.push(boxes);
         }
-        placed.reverse();
-        (placed, top - LAYER_GAP + MARGIN)
+        levels_of_boxes.reverse();
+        (levels_of_boxes, top - LAYER_GAP + MARGIN)
     }
 
     /// Returns the size of a change of the loss as a fraction of the gain.
@@ -166,9 +168,9 @@ impl Circuit {
         for (index, (input, _, color)) in INPUTS.into_iter().enumerate() {
             for edge in self.edges.iter().filter(|edge| edge.input == input) {
                 let (Some(from), Some(to)) = (area(edge.from), area(edge.to)) else { continue };
-                let aside = (index as f64 - 1.0) * from.width / 4.0;
-                let start: Coordinates = (from.center().0 + aside, from.top);
-                let end: Coordinates = (to.center().0 + aside, to.bottom());
+                let shift = (index as f64 - 1.0) * from.width / 4.0;
+                let start: Coordinates = (from.center().0 + shift, from.top);
+                let end: Coordinates = (to.center().0 + shift, to.bottom());
                 let share = self.share(edge.rise);
                 picture.line(&[start, end], color, 1.0 + 4.0 * share);
                 picture.dot(end, 3.0 + 2.0 * share, color);
@@ -178,7 +180,7 @@ impl Circuit {
 
     fn draw_component(&self, picture: &mut Picture, component: &Component, area: Rect) {
         let Component { id, kinds, rise, .. } = component;
-        // A component that makes the model worse is drawn in vermilion.
+        // Vermilion marks a component whose ablation lowers the loss.
         let hue = if *rise < 0.0 { VERMILION } else { BLUE };
         picture.rect(area, mix(BACKGROUND, pale(hue), 0.2 + 0.8 * self.share(*rise)));
         picture.frame(area, MUTED, 1.0);
@@ -189,7 +191,7 @@ impl Circuit {
         };
         let styles = [Text::new(13.0).bold(), Text::new(10.5), Text::new(10.5).color(INK)];
         let width = area.width - 8.0;
-        // The picture's note explains the number, so a narrow box shows it alone.
+        // The picture's note explains the number, so a narrow box has only the number.
         let rise = signed(*rise, 2);
         let rise = [format!("{rise} nats if ablated"), format!("{rise} nats")];
         let rise = rise.into_iter().find(|rise| styles[2].width(rise) <= width).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `formation`: the scores of heads by step, below the loss and on the same time axis. It shows whether the loss falls
-//! when a head forms.
+//! `formation`: the scores of heads by step, below the loss and on the same step axis, to compare the steps at which
+//! heads form with the steps at which the loss falls.
 
 use plotters::style::RGBColor;
 
@@ -31,7 +31,7 @@ struct ScoreCurve {
     points: Vec<(f64, f64)>,
     highest: f64,
     last: f64,
-    /// The step at which the value first passes half of its rise; `None` if it rises too little.
+    /// The step at which the value first exceeds half of its rise; `None` if it rises too little.
     formed: Option<f64>,
 }
 
@@ -47,8 +47,8 @@ fn curves(score: &ScoreKind, steps: &[ScoredStep]) -> Vec<ScoreCurve> {
         let (first, last) = (known.first()?.1, known.last()?.1);
         let highest = known.iter().fold(first, |highest, point| highest.max(point.1));
         let lowest = known.iter().fold(first, |lowest, point| lowest.min(point.1));
-        let half_way = known.iter().find(|point| point.1 > (first + highest) / 2.0);
-        let formed = half_way.filter(|_| highest - lowest >= MIN_RISE).map(|point| point.0);
+        let midpoint = known.iter().find(|point| point.1 > (first + highest) / 2.0);
+        let formed = midpoint.filter(|_| highest - lowest >= MIN_RISE).map(|point| point.0);
         Some(ScoreCurve { layer, head, points, highest, last, formed })
     };
     let mut curves: Vec<ScoreCurve> = heads.filter_map(curve).collect();
@@ -79,11 +79,11 @@ pub fn picture(loss: &LossCurve, kinds: &[ScoreKind], scored: &[ScoredStep]) -> 
     };
     let layers = scored[0].heads.len();
     let color = |layer: usize| line_color(0.12 + 0.88 * layer as f64 / (layers - 1).max(1) as f64);
-    // The moments at which heads form cross all panels, but not the titles between them.
+    // The lines at the steps where heads form cross all panels, but not the titles between them.
     for (leading, step) in panels.iter().filter_map(|(_, curves)| Some((&curves[0], curves[0].formed?))) {
-        let (at, _) = top.point(step, 0.0);
+        let (x, _) = top.point(step, 0.0);
         for area in (0..panels.len()).map(panel).chain([top.area]) {
-            picture.dashed((at, area.top), (at, area.bottom()), color(leading.layer), 1.0);
+            picture.dashed((x, area.top), (x, area.bottom()), color(leading.layer), 1.0);
         }
     }
     top.draw_with_legend(&mut picture);
@@ -105,20 +105,20 @@ pub fn picture(loss: &LossCurve, kinds: &[ScoreKind], scored: &[ScoredStep]) -> 
         });
         let chart = LineChart { area, x, y: Axis::new("", range, Scale::Linear), series: series.collect() };
         chart.draw(&mut picture);
-        names(&mut picture, &chart, &curves[..curves.len().min(MAX_NAMED_HEADS)], &color);
+        draw_names(&mut picture, &chart, &curves[..curves.len().min(MAX_NAMED_HEADS)], &color);
     }
     Some(picture)
 }
 
-/// Draws names next to the ends of the curves, spread so that they do not touch.
-fn names(
+/// Draws names next to the ends of the curves, far enough apart that they do not touch.
+fn draw_names(
     picture: &mut Picture,
     chart: &LineChart,
     curves: &[ScoreCurve],
     color: &impl Fn(usize) -> RGBColor,
 ) {
     const LINE_HEIGHT: f64 = 14.0;
-    // Each name with the height at which its curve ends and the height of its label.
+    // The curves, with the height of their ends and the height of their names.
     let ends = curves.iter().map(|curve| (curve, chart.point(0.0, curve.last).1));
     let mut names: Vec<(&ScoreCurve, f64, f64)> = ends.map(|(curve, end)| (curve, end, end)).collect();
     names.sort_by(|a, b| a.1.total_cmp(&b.1));

@@ -1,31 +1,31 @@
 //! `generated`: the free-running continuation of a model, compared with the true one.
 
-use crate::draw::{Outcome, Picture, Step, TokenStrip};
+use crate::draw::{ComparedToken, Outcome, Picture, TokenStrip};
 use crate::numbers::{counted, thousands};
 
 /// Draws a free-running continuation: the model reads its own output, so one wrong token can lead to others. The
-/// prompt comes from `sequence`; its steps lack a predicted token. Returns `None` if nothing was generated.
-pub fn picture(run: &str, sequence: &str, steps: Vec<Step>) -> Option<Picture> {
-    let generated = || steps.iter().filter(|step| step.predicted.is_some());
-    let pairs = || generated().filter(|step| step.truth.is_some());
-    let (written, compared) = (generated().count(), pairs().count());
-    if written == 0 {
+/// prompt comes from `sequence`; its tokens have no prediction. Returns `None` if nothing was generated.
+pub fn picture(run: &str, sequence: &str, tokens: Vec<ComparedToken>) -> Option<Picture> {
+    let generated = || tokens.iter().filter(|token| token.predicted.is_some());
+    let pairs = || generated().filter(|token| token.truth.is_some());
+    let (generated_count, compared_count) = (generated().count(), pairs().count());
+    if generated_count == 0 {
         return None;
     }
-    let prompt = steps.len() - written;
-    let tokens = counted(compared, "token");
-    let result = match pairs().position(|step| step.outcome != Outcome::Hit) {
-        _ if compared == 0 => format!("{} generated", counted(written, "token")),
-        None => format!("all {tokens} correct"),
+    let prompt = tokens.len() - generated_count;
+    let all = counted(compared_count, "token");
+    let result = match pairs().position(|token| token.outcome != Outcome::Hit) {
+        _ if compared_count == 0 => format!("{} generated", counted(generated_count, "token")),
+        None => format!("all {all} correct"),
         Some(first) => format!(
-            "{} of {tokens} correct; first difference at position {}",
-            pairs().filter(|step| step.outcome == Outcome::Hit).count(),
+            "{} of {all} correct; first difference at position {}",
+            pairs().filter(|token| token.outcome == Outcome::Hit).count(),
             thousands((prompt + first) as f64)
         ),
     };
     let note = format!("{sequence}, after {}: {result}", counted(prompt, "token"));
     let strip = TokenStrip {
-        steps,
+        tokens,
         predicted: "generated",
         shade: "prompt",
         outcomes: ["correct", "different", "generated", ""],

@@ -1,4 +1,4 @@
-//! Golden tests of whole pictures: their sizes, and pixels of known colours.
+//! Golden tests of complete pictures: their sizes, and the pixels of known colours.
 
 mod course;
 mod heads;
@@ -16,13 +16,13 @@ use crate::page::{Heads, Page};
 use crate::reading::{AttentionMaps, Reading, Target, TargetRole, TokenProbability};
 use crate::{attention, attention_over_time, heads as all_heads};
 
-/// The pixels of a drawn picture.
+/// Access to the pixels of a drawn picture.
 trait Pixels {
     fn pixel(&self, x: usize, y: usize) -> RGBColor;
     fn count(&self, color: RGBColor) -> usize;
     /// The bounding box of a colour, in pixels: left, top, right, bottom.
     fn bounds(&self, color: RGBColor) -> Option<[usize; 4]>;
-    /// Returns true if the border is empty: nothing is drawn over the edge.
+    /// Returns true if the outermost pixels are empty, so that no shape is cut at the edge.
     fn has_clear_border(&self) -> bool;
 }
 
@@ -60,7 +60,7 @@ fn drawn(picture: &Picture) -> RgbImage {
     let raster = raster(picture, 1).unwrap();
     assert_eq!(raster.dimensions(), picture.size());
     assert_eq!(raster.width(), 900);
-    assert!(raster.has_clear_border(), "{} runs over its edge", picture.name);
+    assert!(raster.has_clear_border(), "{} is cut at its edge", picture.name);
     raster
 }
 
@@ -89,7 +89,7 @@ fn reading(time: usize, attention: Vec<Vec<Vec<f32>>>) -> Reading {
     }
 }
 
-/// Returns the two pictures of one head per layer: its map and its curves.
+/// Draws the two pictures of one head per layer: the maps and the curves.
 fn maps(reading: &Reading) -> [Picture; 2] {
     let layers = reading.layers(&Default::default(), &[]);
     [attention::picture("golden", reading, &layers), attention_over_time::picture("golden", reading, &layers)]
@@ -175,7 +175,7 @@ fn long_notes_are_never_truncated() {
     let [picture, _] = maps(&reading);
     let svg = vector(&picture);
     let words = svg.lines().filter(|line| !line.starts_with('<')).collect::<Vec<_>>().join(" ");
-    assert!(words.contains("on all its keys, averaged over its queries") && !words.contains('…'), "{words}");
+    assert!(words.contains("on its keys, averaged over its queries") && !words.contains('…'), "{words}");
     assert!(drawn(&picture).height() >= short, "further lines add height");
 }
 

@@ -7,17 +7,17 @@ use crate::series::{Point, noisy, quantile, sorted, values};
 const NORM_HEIGHT: f64 = 240.0;
 const CLIP_RATE_HEIGHT: f64 = 84.0;
 const GAP: f64 = 22.0;
-/// The height of the legend above the first area.
+/// The height of the legend above the chart of norms.
 const LEGEND_HEIGHT: f64 = 30.0;
 
-/// The gradients during a run.
+/// The gradient norm and the clip rate during a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GradientCurve {
     /// The norm at the logged steps, in order.
     pub norms: Vec<Point>,
     /// The fraction of steps clipped since the previous logged step.
     pub clip_rates: Vec<Point>,
-    /// The norm to which gradients are clipped; 0 for no clipping.
+    /// The norm to which gradients are clipped; 0 without clipping.
     pub limit: f64,
     /// The fraction of all steps that were clipped.
     pub clipped: f64,
@@ -53,16 +53,16 @@ pub fn picture(run: &str, curve: &GradientCurve) -> Option<Picture> {
         let share = Interval { start: 0.0, end: 1.0 };
         let y = Axis { labels: Some(ticks.to_vec()), ..Axis::new("steps clipped", share, Scale::Linear) };
         let columns = Series::new("", mix(VERMILION, BACKGROUND, 0.45), Mark::Column, values(rates));
-        let below = LineChart { area, x, y, series: vec![columns] };
-        below.y.draw_left(&mut picture, area);
-        below.draw_series(&mut picture);
-        below.x.draw_below(&mut picture, area);
+        let lower = LineChart { area, x, y, series: vec![columns] };
+        lower.y.draw_left(&mut picture, area);
+        lower.draw_series(&mut picture);
+        lower.x.draw_below(&mut picture, area);
     }
     chart.draw_with_legend(&mut picture);
     Some(picture)
 }
 
-/// Returns the range of the norms' logarithms, without the few outliers far below the others.
+/// Returns the range of the norms' logarithms, without the lowest outliers.
 fn logarithms(norms: &[Point], limit: Option<f64>) -> Interval {
     let norms: Vec<f64> = sorted(norms.iter()).into_iter().filter(|&norm| norm > 0.0).collect();
     let (Some(low), Some(high)) = (quantile(&norms, 0.002), norms.last().copied()) else {

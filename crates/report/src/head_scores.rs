@@ -21,7 +21,7 @@ const MAX_CELL_WIDTH: f64 = 64.0;
 const MIN_BAR_HEIGHT: f64 = 52.0;
 const LABEL_SIZE: f64 = 10.0;
 
-/// Draws the scores of all heads, `[layer][head]`, with one panel per kind of `kinds`. `measured_on` names the data,
+/// Draws the scores of all heads, `[layer][head]`, with one panel per kind of score. `measured_on` names the data,
 /// such as "128 validation sequences". Returns `None` if no score is known.
 pub fn picture(
     run: &str,
@@ -56,28 +56,28 @@ pub fn picture(
             heads[layer].get(head)?.get(score).filter(|value| value.is_finite())
         };
         let known = || positions().filter_map(|position| Some((position, value(position)?)));
-        let text = match known().max_by(|a, b| a.1.total_cmp(&b.1)) {
-            // Wide cells show their values, so the title does not repeat the highest one.
+        let note = match known().max_by(|a, b| a.1.total_cmp(&b.1)) {
+            // Wide cells are labelled with their values, so the title does not repeat the highest one.
             Some(((layer, head), highest)) if width < MIN_VALUE_CELL => {
                 format!("{}; highest {} ({})", score.unit, score.text(highest), head_name(layer, head))
             }
             _ => score.unit.to_string(),
         };
-        picture.panel_name(score.name, &text, (left, top + 10.0), panel - LEFT - 8.0);
+        picture.panel_name(score.name, &note, (left, top + 10.0), panel - LEFT - 8.0);
 
         let values = positions().map(value).collect();
         let map = HeatMap { positions: [heads.len(), max_heads], bins: [1, 1], values };
         let range = range(score, known().map(|(_, value)| value));
         map.draw(&mut picture, area, range, score.digits, "–");
-        labels(&mut picture, area, heads.len(), max_heads);
+        draw_labels(&mut picture, area, heads.len(), max_heads);
         let bar = Rect { left: area.right() + 8.0, width: 10.0, height: cells.1.max(MIN_BAR_HEIGHT), ..area };
         color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));
     }
     Some(picture)
 }
 
-/// Returns the range in which `values` of a score are shown. It starts at 0, or below if a value is negative. The range
-/// of attention weights ends at 1 if one of them exceeds one half.
+/// Returns the range in which `values` of a score are drawn. It starts at 0, or below 0 if a value is negative. The
+/// range of attention weights ends at 1 if one of them exceeds 0.5.
 pub(crate) fn range(score: &ScoreKind, values: impl Iterator<Item = f64> + Clone) -> Interval {
     let finite = values.filter(|value| value.is_finite());
     let highest = finite.clone().fold(0.0, f64::max);
@@ -92,8 +92,8 @@ pub(crate) fn range(score: &ScoreKind, values: impl Iterator<Item = f64> + Clone
     Interval { start, end }
 }
 
-/// Labels layers and heads with their numbers, and skips numbers if the cells are too small for all of them.
-fn labels(picture: &mut Picture, area: Rect, layers: usize, heads: usize) {
+/// Labels layers and heads with their numbers; if the cells are too small for all numbers, some are skipped.
+fn draw_labels(picture: &mut Picture, area: Rect, layers: usize, heads: usize) {
     let style = Text::new(LABEL_SIZE).color(MUTED);
     let (width, height) = (area.width / heads as f64, area.height / layers as f64);
     for layer in (0..layers).step_by(stride_of(height, 13.0)) {
@@ -107,7 +107,7 @@ fn labels(picture: &mut Picture, area: Rect, layers: usize, heads: usize) {
     let title = Text::new(11.0).centered();
     let (x, y) = area.center();
     picture.text("head", (x, area.bottom() + 24.0), &title);
-    // With one or two layers, the area is not as high as the rotated title is long.
+    // With one or two layers, the rotated title is longer than the area is high.
     picture.text("layer", (area.left - 30.0, y.max(area.top + 14.0)), &title.upward());
 }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn score_ranges_fit_shares_and_negative_losses() {
+    fn score_ranges_fit_weights_and_negative_losses() {
         assert_eq!(range(&kind(true), [0.1, 0.7].into_iter()), Interval { start: 0.0, end: 1.0 });
         assert_eq!(range(&kind(true), [0.1, 0.19].into_iter()), Interval { start: 0.0, end: 0.2 });
         assert_eq!(

@@ -1,4 +1,4 @@
-//! `heads`: the attention maps of all layers and heads of one sequence as thumbnails, in one grid on one scale.
+//! `heads`: the attention maps of all heads on one sequence, as thumbnails in one grid and on one scale.
 
 use crate::draw::{
     HEADING, HeatMap, MARGIN, Picture, Rect, Text, WIDTH, WeightScale, color::MUTED, stride_of,
@@ -14,13 +14,14 @@ const LAYER_AND_KIND_WIDTH: f64 = 88.0;
 const GAP: f64 = 8.0;
 /// The height of the head number above each thumbnail.
 const HEAD_LABEL_HEIGHT: f64 = 18.0;
-/// The maximum width of a thumbnail. It shrinks as the number of layers grows, which limits the height of the picture.
+/// The maximum width of a thumbnail in a model of few and of many layers, which limits the height of the picture.
 const MAX_THUMBNAIL_WIDTH: f64 = 300.0;
 const MAX_THUMBNAIL_WIDTH_OF_MANY_LAYERS: f64 = 120.0;
+/// The height of the thumbnails of all layers between these limits.
 const TOTAL_THUMBNAIL_HEIGHT: f64 = 900.0;
-/// The maximum number of heads in a single row. A model of few layers shows more heads in two rows per layer.
+/// The maximum number of heads in a single row. A model of few layers has more heads in two rows per layer.
 const MAX_HEADS_PER_SINGLE_ROW: usize = 8;
-/// The maximum number of heads in a row for any model, so that each map stays visible.
+/// The maximum number of heads in a row of any model, so that each map stays visible.
 const MAX_HEADS_PER_ROW: usize = 32;
 const MAX_LAYERS_IN_TWO_ROWS: usize = 4;
 /// The minimum width of a cell in logical pixels; longer sequences are binned.
@@ -66,7 +67,7 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let maps: Vec<Vec<HeatMap>> = layers.iter().map(maps).collect();
     let scale = WeightScale::of(maps.iter().flatten());
     let (number, pitch) = (Text::new(9.5).color(MUTED), side + GAP);
-    let (word, every) = labels(max_heads - 1, pitch, &number);
+    let (prefix, stride) = labels(max_heads - 1, pitch, &number);
     let mut top = HEADING;
     for ((layer, maps), layer_height) in layers.iter().zip(&maps).zip(&heights) {
         let kind = if reading.source.is_some() { layer.kind.name() } else { "" };
@@ -75,8 +76,8 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         for (head, map) in maps.iter().enumerate() {
             let left = MARGIN + names + (head % columns) as f64 * pitch;
             let top = top + (head / columns) as f64 * (HEAD_LABEL_HEIGHT + height) + HEAD_LABEL_HEIGHT;
-            if (head % columns).is_multiple_of(every) {
-                picture.text(&format!("{word}{head}"), (left, top - 7.0), &number);
+            if (head % columns).is_multiple_of(stride) {
+                picture.text(&format!("{prefix}{head}"), (left, top - 7.0), &number);
             }
             scale.draw(&mut picture, Rect { left, top, width: side, height }, map);
         }
@@ -90,15 +91,15 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     picture
 }
 
-/// Returns the word before the numbers of heads, up to the `last`, and the stride at which heads are numbered. The word
-/// is dropped first if there is too little space; then the stride widens.
+/// Returns the prefix of the heads' numbers, up to the number `last`, and the stride at which heads are numbered. If
+/// there is too little space, the prefix is dropped first; then the stride increases.
 fn labels(last: usize, pitch: f64, style: &Text) -> (&'static str, usize) {
     let width = |label: &str| style.width(label) + 4.0;
-    let word = if width(&format!("head {last}")) <= pitch { "head " } else { "" };
-    (word, stride_of(pitch, width(&format!("{word}{last}"))))
+    let prefix = if width(&format!("head {last}")) <= pitch { "head " } else { "" };
+    (prefix, stride_of(pitch, width(&format!("{prefix}{last}"))))
 }
 
-/// Draws the name of a layer, and below it the kind of its attention, one word per line.
+/// Draws the name of a layer, and below it the kind of attention, one word per line.
 fn name_layer(picture: &mut Picture, layer: usize, kind: &str, top: f64, style: &Text) {
     picture.text(&format!("layer {layer}"), (MARGIN, top + 6.0), &Text::new(12.0).bold());
     for (line, word) in kind.split_whitespace().enumerate() {

@@ -1,4 +1,4 @@
-//! `lengths`: the loss beyond the trained length (length extrapolation), in one or several panels.
+//! `lengths`: the loss by sequence length, up to lengths beyond the training context (length extrapolation).
 
 use plotters::style::RGBColor;
 
@@ -11,10 +11,10 @@ use crate::draw::{
 /// The minimum distance from the floor at which losses are drawn.
 const MIN_DISTANCE_FROM_FLOOR: f64 = 1e-4;
 
-/// The names in the order of a legend, each with its values by length.
+/// Curves in the order of a legend: a name, and the loss by length.
 pub type Curves = Vec<(String, Vec<(usize, f64)>)>;
 
-/// A chart of the loss by sequence length, one of several next to each other.
+/// A chart of the loss by sequence length.
 #[derive(Debug, Clone, Default)]
 pub struct LengthPanel {
     /// The name above the chart.
@@ -25,8 +25,8 @@ pub struct LengthPanel {
     pub curves: Curves,
 }
 
-/// Draws charts next to each other on one scale. With a floor, they show losses above it by length, on logarithmic
-/// axes; without, the losses on linear axes.
+/// Draws charts next to each other on one scale: losses above the floor on logarithmic axes if `is_above_floor`, else
+/// losses on linear axes.
 pub fn picture(
     name: &'static str,
     title: &str,
@@ -36,31 +36,32 @@ pub fn picture(
 ) -> Picture {
     let columns = panels.len().clamp(1, 3);
     let rows = panels.len().div_ceil(columns);
-    let (top, each) = (HEADING + 30.0, if columns == 1 { 300.0 } else { 190.0 });
+    let (top, chart_height) = (HEADING + 30.0, if columns == 1 { 300.0 } else { 190.0 });
     let (name_height, below) = (if columns == 1 { 0.0 } else { 22.0 }, 50.0);
-    let mut picture = Picture::new(name, top + rows as f64 * (name_height + each + below), title, note);
+    let mut picture =
+        Picture::new(name, top + rows as f64 * (name_height + chart_height + below), title, note);
 
     let drawn = |value: f64| if is_above_floor { value.max(MIN_DISTANCE_FROM_FLOOR) } else { value };
     let all = panels.iter().flat_map(|panel| panel.curves.iter().flat_map(|(_, points)| points));
     let heights = all.map(|&(_, value)| if is_above_floor { drawn(value).log10() } else { value });
     let range = Interval::of(heights).map_or(Interval::new(0.0, 1.0), |range| range.padded(0.05, 0.05));
-    let (words, scale) = match is_above_floor {
+    let (axis_title, scale) = match is_above_floor {
         true => ("loss above the floor (nats)", Scale::Logarithmic),
         false => ("loss (nats per token)", Scale::Linear),
     };
-    let y = Axis::new(words, range, scale);
-    let first = MARGIN + y.width(each);
+    let y = Axis::new(axis_title, range, scale);
+    let first = MARGIN + y.width(chart_height);
     let gap = 16.0;
     let width = (WIDTH - MARGIN - first - gap * (columns - 1) as f64) / columns as f64;
 
-    let mut shown = Vec::new();
+    let mut all_series = Vec::new();
     for (index, panel) in panels.iter().enumerate() {
         let (column, row) = (index % columns, index / columns);
         let area = Rect {
             left: first + column as f64 * (width + gap),
-            top: top + row as f64 * (name_height + each + below) + name_height,
+            top: top + row as f64 * (name_height + chart_height + below) + name_height,
             width,
-            height: each,
+            height: chart_height,
         };
         if name_height > 0.0 {
             picture.text(&panel.name, (area.left, area.top - 12.0), &Text::new(13.0).bold());
@@ -78,14 +79,14 @@ pub fn picture(
             chart.series.push(Series::new("", color, Mark::Dot(radius), points));
         }
         chart.draw(&mut picture);
-        shown.extend(chart.series);
+        all_series.extend(chart.series);
     }
-    shown.sort_by_key(|series| !matches!(series.mark, Mark::Line(_)));
-    legend(&mut picture, (first, HEADING + 8.0), &shown);
+    all_series.sort_by_key(|series| !matches!(series.mark, Mark::Line(_)));
+    legend(&mut picture, (first, HEADING + 8.0), &all_series);
     picture
 }
 
-/// Returns the logarithmic axis of all lengths of a panel, the trained length included. Every length with enough room
+/// Returns the logarithmic axis of all lengths of a panel, including the trained length. Every length with enough room
 /// is labelled.
 fn lengths_axis(panel: &LengthPanel) -> Axis {
     let mut lengths: Vec<usize> =
@@ -99,8 +100,8 @@ fn lengths_axis(panel: &LengthPanel) -> Axis {
     Axis { labels: Some(labels), ..Axis::new("length", range, Scale::Logarithmic) }
 }
 
-/// Returns the colour of a curve, after Okabe and Ito like all data colours. Curves past the end of the palette share
-/// the last colour.
+/// Returns the colour of a curve, from Okabe and Ito like all data colours. Curves beyond the palette share the last
+/// colour.
 fn color_of(index: usize) -> RGBColor {
     const OTHERS: [RGBColor; 2] = [RGBColor(86, 180, 233), RGBColor(230, 159, 0)];
     let colors = [BLUE, VERMILION, GREEN, PURPLE, OTHERS[0], OTHERS[1], INK];

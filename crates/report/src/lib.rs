@@ -1,26 +1,26 @@
 #![doc = include_str!("../README.md")]
 //! ## Modules
 //!
-//! A [`Picture`] combines three marks, [`LineChart`], [`HeatMap`] and [`TokenStrip`], over an [`Axis`] or a
-//! [`TokenAxis`]. Each module below draws one picture from plain data, or none if there is nothing to show:
+//! A [`Picture`] combines three marks, [`LineChart`], [`HeatMap`] and [`TokenStrip`], with an [`Axis`] or a
+//! [`TokenAxis`]. Each module below draws pictures from plain data, or returns none if there is nothing to draw:
 //!
 //! | module | shows |
 //! |---|---|
 //! | [`loss`] | training and validation loss by step, the entropy floor, the learning rate |
 //! | [`gradients`] | the gradient norm, and the fraction of steps that are clipped |
-//! | [`attention`], [`attention_over_time`] | one head per layer, large: its map, and its weights as curves |
+//! | [`attention`], [`attention_over_time`] | one head per layer: its map, and its weights as curves |
 //! | [`heads`] | the maps of all layers and heads on one scale |
 //! | [`head_scores`], [`formation`] | the scores of heads, layer by head; the same by step, below the loss |
 //! | [`prediction`], [`generated`] | predicted tokens next to the true ones; a free-running continuation |
 //! | [`circuit`], [`patching`] | the components of a circuit; the activations that carry an answer |
 //! | [`token_matrix`] | values over the tokens of a sequence, such as a logit lens |
-//! | [`positions`], [`lengths`] | the loss by position, and beyond the trained length |
+//! | [`positions`], [`lengths`] | the loss by position, and at lengths beyond the training context |
 //! | [`scaling`] | the predicted efficiency of more workers |
 //! | [`study`] | the trials of a hyper-parameter search, and a sweep over learning rates |
 //! | [`comparison`] | the losses and the head scores of several runs |
 //!
-//! [`page::Page`] is an interactive page about a run; [`study`] and [`comparison`] have pages of their own. [`numbers`]
-//! holds their number formats.
+//! [`page::Page`] is the interactive page of a run; [`study`] and [`comparison`] also create pages. [`numbers`] holds
+//! the number formats.
 #![deny(missing_docs)]
 
 pub mod attention;
@@ -49,9 +49,9 @@ pub mod study;
 pub mod token_matrix;
 
 pub use draw::{
-    Axis, Coordinates, HEADING, HeatMap, Interval, LineChart, MARGIN, Mark, Outcome, Picture, PictureFormat,
-    Rect, Scale, Series, Step, Style, Text, TokenAxis, TokenStrip, WIDTH, WeightScale, color, color_bar,
-    legend, round_up,
+    Axis, ComparedToken, Coordinates, HEADING, HeatMap, Interval, LineChart, MARGIN, Mark, Outcome, Picture,
+    PictureFormat, Rect, Scale, Series, Style, Text, TokenAxis, TokenStrip, WIDTH, WeightScale, color,
+    color_bar, legend, round_up,
 };
 pub use error::{Error, Result};
 pub use loss::LossCurve;

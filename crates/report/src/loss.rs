@@ -25,12 +25,12 @@ pub struct LossCurve {
     pub learning_rate: Vec<Point>,
     /// The last step of each epoch.
     pub epoch_ends: Vec<u64>,
-    /// The loss of the optimal predictor, if known.
+    /// The entropy floor, if known.
     pub floor: Option<f64>,
-    /// The step at which the run diverged.
+    /// The step at which the run diverged; `None` if it did not.
     pub diverged: Option<u64>,
-    /// The weights that were kept, such as "the weights of step 500"; `None` for the best weights
-    /// of a run that has not diverged.
+    /// A description of the stored weights, such as "the weights of step 500"; `None` for the best weights of a run
+    /// that has not diverged.
     pub weights: Option<String>,
 }
 
@@ -50,27 +50,28 @@ impl LossCurve {
         Interval { start: 0.0, end: last.max().unwrap_or(1).max(1) as f64 }
     }
 
-    /// Returns the range of losses that is shown, from just below the floor and the curves. Losses far above all others
-    /// are clipped so that they do not squash the rest: the start, spikes, and the end of a diverged run.
+    /// Returns the range of the loss axis, which starts just below the floor and the curves. Losses far above all
+    /// others are outside the range, so that they do not flatten the curves: at the start, in spikes, and at the end of
+    /// a diverged run.
     pub(crate) fn losses(&self) -> Interval {
         let all = sorted(self.all());
         let first = self.all().find(|point| point.value.is_finite());
         let (Some(first), Some(&lowest), Some(&highest)) = (first, all.first(), all.last()) else {
             return Interval { start: 0.0, end: self.floor.unwrap_or(1.0).max(1e-3) * 1.5 };
         };
-        // Training lowers the loss, so typical losses lie below the first one. So do the losses of a diverged run
-        // before it diverged, however many steps follow.
+        // Training lowers the loss, so typical losses are below the first one. In a diverged run, only the losses
+        // before the divergence are, so the median is ignored.
         let median = quantile(&all, 0.5).filter(|_| self.diverged.is_none());
-        let usual = [Some(first.value), median].into_iter().flatten().fold(lowest, f64::max);
-        let usual = quantile(&all, 0.97).unwrap_or(highest).min(usual);
+        let typical = [Some(first.value), median].into_iter().flatten().fold(lowest, f64::max);
+        let typical = quantile(&all, 0.97).unwrap_or(highest).min(typical);
         let low = self.floor.map_or(lowest, |floor| floor.min(lowest));
-        let cut = (low + 1.6 * (usual - low)).max(self.floor.unwrap_or(low));
+        let cut = (low + 1.6 * (typical - low)).max(self.floor.unwrap_or(low));
         // Clipping hides the start of the run, so it must save at least a third of the height.
         let high = if highest - low > 1.5 * (cut - low) { cut } else { highest };
         Interval::new(low, high).padded(0.07, 0.05)
     }
 
-    /// Returns the chart of the losses and the floor for the given range of steps, from `top` down.
+    /// Returns the chart of the losses and the floor for a range of steps, with its upper edge at `top`.
     pub(crate) fn chart(&self, steps: Interval, top: f64, height: f64) -> LineChart {
         let y = Axis::new("loss (nats per token)", self.losses(), Scale::Linear);
         let mut chart = LineChart::new(top, height, Axis::new("step", steps, Scale::Integer), y);
@@ -97,13 +98,13 @@ impl LossCurve {
             let line = [(step as f64, losses.start), (step as f64, losses.end)];
             Series::new(&name, MUTED, Mark::Dashed(1.5), line)
         }));
-        // The legend omits curves that lie entirely above the axes.
+        // Curves entirely above the axes are omitted, so that the legend does not list them.
         chart.series.retain(|series| series.points.iter().any(|&(_, loss)| loss <= losses.end));
         chart
     }
 
-    /// Returns the upper end of the axis of learning rates. It exceeds the highest rate and keeps that rate away from
-    /// the floor's line.
+    /// Returns the upper end of the axis of learning rates. It is above the highest rate, and such that a constant rate
+    /// does not coincide with the floor's line.
     pub(crate) fn rates_end(&self) -> Option<f64> {
         let highest = *sorted(self.learning_rate.iter()).last()?;
         let losses = self.losses();
@@ -112,7 +113,7 @@ impl LossCurve {
         ends.take(3).find(|end| (highest / end - floor).abs() > 0.05)
     }
 
-    /// Returns the note below a picture's title.
+    /// Returns the note below the title: the stored weights, the validation loss and the clipped losses.
     pub(crate) fn note(&self) -> String {
         let mut parts = Vec::new();
         parts.extend(self.diverged.map(|step| format!("diverged at step {}", thousands(step as f64))));
@@ -145,7 +146,7 @@ impl LossCurve {
             let series = vec![Series::new("learning rate (right axis)", PURPLE, Mark::Line(1.25), rates)];
             LineChart { y, series, ..chart.clone() }
         });
-        self.epochs(&mut picture, &chart);
+        self.draw_epochs(&mut picture, &chart);
         chart.draw(&mut picture);
         if let Some(rates) = &rates {
             rates.y.draw_right(&mut picture, rates.area);
@@ -160,25 +161,25 @@ impl LossCurve {
         picture
     }
 
-    /// Draws a thin line at the end of each epoch, with its number above if there is room.
-    fn epochs(&self, picture: &mut Picture, chart: &LineChart) {
+    /// Draws a thin line at the end of each epoch, with the number of the epoch above it if there is room.
+    fn draw_epochs(&self, picture: &mut Picture, chart: &LineChart) {
         let area = chart.area;
         let room = area.width / self.epoch_ends.len().max(1) as f64;
-        let every = Interval { start: 0.0, end: self.epoch_ends.len() as f64 };
-        let every = every.ticks((area.width / 34.0) as usize);
-        let every = every.get(1).map_or(1.0, |tick| tick.max(1.0)) as usize;
+        let epochs = Interval { start: 0.0, end: self.epoch_ends.len() as f64 };
+        let ticks = epochs.ticks((area.width / 34.0) as usize);
+        let stride = ticks.get(1).map_or(1.0, |tick| tick.max(1.0)) as usize;
         let (style, above) = (Text::new(LABEL_SIZE).color(MUTED), area.top - 12.0);
         for (i, end) in self.epoch_ends.iter().enumerate() {
             let x = area.left + chart.x.at(*end as f64) * area.width;
-            let is_labelled = (i + 1) % every == 0;
+            let is_labelled = (i + 1) % stride == 0;
             if is_labelled || room >= 14.0 {
                 picture.line(&[(x, area.top), (x, area.bottom())], GRID, 0.75);
             }
             if is_labelled {
                 picture.text(&(i + 1).to_string(), (x, above), &style.centered());
             }
-            if i + 1 == every {
-                // The word precedes the first number, outside the chart if there is too little room.
+            if i + 1 == stride {
+                // The word is to the left of the first number, outside the chart if there is too little room.
                 let fits = x - area.left > 62.0;
                 let (x, style) = if fits { (area.left, style) } else { (area.left - 10.0, style.right()) };
                 picture.text("epoch", (x, above), &style);

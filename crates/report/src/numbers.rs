@@ -16,8 +16,8 @@ pub fn counted(count: usize, noun: &str) -> String {
 }
 
 /// Formats a part of a count: `1,024 of 12,345 tokens`.
-pub fn part_of(part: usize, whole: usize, noun: &str) -> String {
-    format!("{} of {}", thousands(part as f64), counted(whole, noun))
+pub fn part_of(part: usize, total: usize, noun: &str) -> String {
+    format!("{} of {}", thousands(part as f64), counted(total, noun))
 }
 
 /// Formats seconds as a clock: `0:07`, `12:34`, `1:02:03`, and from one day on `3 d 1:02:03`.
@@ -31,20 +31,20 @@ pub fn clock(seconds: f64) -> String {
     }
 }
 
-/// Formats a difference with its sign: `+0.0123`. A difference that rounds to zero has a plus; a large one is in powers
-/// of ten: `+7.2e8`.
+/// Formats a difference with its sign: `+0.0123`. A difference that rounds to zero has a plus sign. A large difference
+/// is in powers of ten: `+7.2e8`.
 pub fn signed(difference: f64, decimals: usize) -> String {
     if difference.abs() >= 1e5 {
         return format!("{difference:+.1e}");
     }
-    let shown = format!("{difference:+.decimals$}");
-    match shown.strip_prefix('-') {
+    let text = format!("{difference:+.decimals$}");
+    match text.strip_prefix('-') {
         Some(zero) if zero.parse() == Ok(0.0) => format!("+{zero}"),
-        _ => shown,
+        _ => text,
     }
 }
 
-/// Formats a number with a true minus sign: `−0.0123`. A value that rounds to zero is formatted without a sign.
+/// Formats a number with a true minus sign: `−0.0123`. A number that rounds to zero has no sign.
 pub fn fixed(value: f64, decimals: usize) -> String {
     signed(value, decimals).trim_start_matches('+').replace('-', "−")
 }

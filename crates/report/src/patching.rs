@@ -35,11 +35,11 @@ pub struct Patching {
     pub feed_forward: Vec<f64>,
     /// The fraction recovered by the residual stream of one pair, `[depth][position]`.
     pub stream: Vec<Vec<f64>>,
-    /// The number of positions of the residual stream patched together.
+    /// The number of adjacent positions of the residual stream that are patched together.
     pub together: usize,
-    /// The tokens of the pair, such as "a", or "a→b" if the corrupted token differs.
+    /// The tokens of that pair, such as "a", or "a→b" if the corrupted token differs.
     pub tokens: Vec<String>,
-    /// The answers to the clean and to the corrupted sequence of the pair.
+    /// The answers to the clean and the corrupted sequence of that pair.
     pub answers: [String; 2],
 }
 
@@ -64,8 +64,9 @@ impl Patching {
             let map = HeatMap { positions: [values.len() / columns, columns], bins: [1, 1], values };
             map.draw(&mut picture, area, range, 2, "–");
         };
-        let rows = |rows: &[Vec<f64>], max_heads: usize| {
-            let row = |row: &Vec<f64>| (0..max_heads).map(|at| row.get(at).copied()).collect::<Vec<_>>();
+        let rows = |rows: &[Vec<f64>], columns: usize| {
+            let row =
+                |row: &Vec<f64>| (0..columns).map(|column| row.get(column).copied()).collect::<Vec<_>>();
             rows.iter().rev().flat_map(row).collect()
         };
         map(stream, self.tokens.len(), rows(&self.stream, self.tokens.len()));
@@ -81,13 +82,13 @@ impl Patching {
     }
 
     fn note(&self) -> String {
-        let spans = match self.together {
+        let span = match self.together {
             1 => String::new(),
             together => format!(", {} patched together", counted(together, "position")),
         };
         format!(
             "fraction of the logit difference between both answers that one clean activation restores in the corrupted \
-             sequence; mean difference {} clean, {} corrupted, over {}; residual stream: one pair{spans}, answer {} \
+             sequence; mean difference {} clean, {} corrupted, over {}; residual stream: one pair{span}, answer {} \
              instead of {}",
             fixed(self.clean, 2),
             fixed(self.corrupted, 2),
@@ -106,9 +107,9 @@ impl Patching {
         };
         let style = Text::new(10.0).color(MUTED);
         let mut name_rows = |area: Rect, count: usize, name: &dyn Fn(usize) -> String| {
-            for at in (0..count).step_by(stride_of(row, 13.0)) {
-                let origin = (area.left - 8.0, area.bottom() - (at as f64 + 0.5) * row);
-                picture.text(&name(at), origin, &style.right());
+            for index in (0..count).step_by(stride_of(row, 13.0)) {
+                let origin = (area.left - 8.0, area.bottom() - (index as f64 + 0.5) * row);
+                picture.text(&name(index), origin, &style.right());
             }
         };
         name_rows(stream, self.stream.len(), &depth);
@@ -125,7 +126,7 @@ impl Patching {
     }
 }
 
-/// The positions of the three maps.
+/// The rectangles of the three maps.
 struct Layout {
     stream: Rect,
     heads: Rect,
@@ -138,15 +139,15 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(found: &Patching, axis: &TokenAxis) -> Self {
-        let row = (MAX_STREAM_HEIGHT / found.stream.len() as f64).min(MAX_ROW_HEIGHT);
+    fn new(patching: &Patching, axis: &TokenAxis) -> Self {
+        let row = (MAX_STREAM_HEIGHT / patching.stream.len() as f64).min(MAX_ROW_HEIGHT);
         let left = MARGIN + LEFT;
-        let height = row * found.stream.len() as f64;
+        let height = row * patching.stream.len() as f64;
         let stream = Rect { left, top: HEADING + NAME_HEIGHT, width: MAPS_WIDTH, height };
-        let max_heads = found.heads.iter().map(Vec::len).max().unwrap_or(1).max(1);
+        let max_heads = patching.heads.iter().map(Vec::len).max().unwrap_or(1).max(1);
         let cell = ((MAPS_WIDTH - GAP - MAX_CELL_WIDTH) / max_heads as f64).clamp(1.0, MAX_CELL_WIDTH);
         let top = stream.bottom() + axis.depth() + NAME_HEIGHT + 12.0;
-        let (width, height) = (cell * max_heads as f64, row * found.heads.len() as f64);
+        let (width, height) = (cell * max_heads as f64, row * patching.heads.len() as f64);
         let heads = Rect { left, top, width, height };
         let (left, width) = (heads.right() + GAP, cell.clamp(MIN_VALUE_CELL, MAX_CELL_WIDTH));
         Self { stream, heads, feed_forward: Rect { left, width, ..heads }, row, cell, max_heads }

@@ -1,14 +1,14 @@
-//! `positions`: the loss by position in the sequence, compared with its floor.
+//! `positions`: the loss by position in the sequence, compared with the floor.
 
 use crate::draw::color::{BLUE, GREEN};
 use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 use crate::numbers::fixed;
 
-/// The maximum number of positions that are marked with dots, and their floors with short lines.
+/// The maximum number of positions at which losses are marked with dots, and floors with short lines.
 const MAX_MARKED_POSITIONS: usize = 130;
 
-/// Draws the loss at each position of a sequence, where it is known, and its `floor`, which may be empty. Returns
-/// `None` for an empty sequence.
+/// Draws the known losses by position, and the `floor` at each position, which may be empty. Returns `None` for an
+/// empty sequence.
 pub fn picture(run: &str, losses: &[Option<f64>], floor: &[f64]) -> Option<Picture> {
     let losses = losses.iter().map(|loss| loss.unwrap_or(f64::NAN));
     let losses: Vec<(f64, f64)> = losses.enumerate().map(|(i, loss)| (i as f64, loss)).collect();
@@ -40,7 +40,7 @@ pub fn picture(run: &str, losses: &[Option<f64>], floor: &[f64]) -> Option<Pictu
     Some(picture)
 }
 
-/// Returns a range that starts at zero, unless all losses are far from it.
+/// Returns the range of the losses. It starts at zero, unless all losses are far from zero.
 fn range<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> Interval {
     let losses = points.map(|point| point.1).filter(|loss| loss.is_finite());
     let (low, high) = losses.fold((f64::INFINITY, 0f64), |(low, high), loss| (low.min(loss), high.max(loss)));

@@ -32,7 +32,7 @@ impl AttentionKind {
         }
     }
 
-    /// Returns the sequences of the queries and of the keys, for a decoder over `inputs` and an encoder over `source`.
+    /// Returns the sides of the queries and of the keys; a decoder reads `inputs`, and an encoder reads `source`.
     pub fn sides<T: Copy>(self, inputs: T, source: T) -> [T; 2] {
         match self {
             Self::Decoder => [inputs, inputs],
@@ -69,9 +69,9 @@ impl AttentionMaps {
     /// Returns the keys visible to each query of a layer; `sizes` are the numbers of queries and keys.
     pub(crate) fn visible(&self, kind: AttentionKind, layer: usize, sizes: [usize; 2]) -> Vec<Range<usize>> {
         let [queries, keys] = sizes;
-        let given = self.visible.get(layer).filter(|_| kind == AttentionKind::Decoder);
+        let ranges = self.visible.get(layer).filter(|_| kind == AttentionKind::Decoder);
         (0..queries)
-            .map(|query| match (kind, given.and_then(|visible| visible.get(query))) {
+            .map(|query| match (kind, ranges.and_then(|visible| visible.get(query))) {
                 (AttentionKind::Decoder, Some(visible)) => visible.clone(),
                 (AttentionKind::Decoder, None) => 0..query + 1,
                 (AttentionKind::Cross | AttentionKind::Encoder, _) => 0..keys,
@@ -126,7 +126,7 @@ pub struct Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetRole {
-    /// Even the optimal predictor is uncertain of the token.
+    /// Even the optimal predictor cannot know the token.
     Undetermined,
     /// The optimal predictor knows the token.
     Determined,
@@ -159,7 +159,7 @@ pub struct Layer<'a> {
 }
 
 impl Layer<'_> {
-    /// Returns true for self-attention in which no query sees later positions.
+    /// Returns true for causal self-attention, in which no query can see later positions.
     pub(crate) fn is_causal(&self) -> bool {
         self.kind == AttentionKind::Decoder
     }
@@ -171,8 +171,8 @@ impl Layer<'_> {
 }
 
 impl Reading {
-    /// Returns the layers of every kind of attention. Each shows its head of `shown`, or the sharpest head if none is
-    /// given. `notes` are shown next to the names of causal self-attention heads.
+    /// Returns the layers of all kinds of attention. Each shows the head given in `shown`, by default its sharpest
+    /// head. `notes` are drawn next to the names of causal self-attention heads.
     pub fn layers(&self, shown: &ShownHeads, notes: &[String]) -> Vec<Layer<'_>> {
         let mut layers = Vec::new();
         for kind in AttentionKind::ALL {

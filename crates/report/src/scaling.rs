@@ -8,10 +8,10 @@ use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 pub struct Efficiency {
     /// The number of workers.
     pub workers: usize,
-    /// The efficiency if each worker has the batch size of the config (weak scaling).
-    pub growing: f64,
-    /// The efficiency if all workers share that batch (strong scaling); `None` if it is not divisible by them.
-    pub shared: Option<f64>,
+    /// The efficiency if each worker has the batch size of the config.
+    pub weak_scaling: f64,
+    /// The efficiency if all workers share one batch of that size; `None` if it is not divisible by their number.
+    pub strong_scaling: Option<f64>,
 }
 
 /// Draws the predicted efficiency by the number of workers for the config called `name`.
@@ -28,10 +28,10 @@ pub fn picture(name: &str, scaled: &[Efficiency], note: &str) -> Picture {
         points.collect::<Vec<_>>()
     };
     let curves = [
-        ("batch size of the config per worker (weak scaling)", BLUE, curve(|scaled| Some(scaled.growing))),
-        ("batch size of the config in total (strong scaling)", VERMILION, curve(|scaled| scaled.shared)),
+        ("batch size of the config per worker (weak scaling)", BLUE, curve(|at| Some(at.weak_scaling))),
+        ("batch size of the config in total (strong scaling)", VERMILION, curve(|at| at.strong_scaling)),
     ];
-    // Several workers need fewer additions of shards in total, which can raise the efficiency above 100 %.
+    // Several workers add fewer shards in total than one worker, which can raise the efficiency above 100 %.
     let highest = curves.iter().flat_map(|curve| &curve.2).fold(100.0, |high: f64, point| high.max(point.1));
     let y = Axis::new("efficiency (%)", Interval::new(0.0, highest).padded(0.0, 0.06), Scale::Linear);
     let mut chart = LineChart::filling(&picture, x, y);

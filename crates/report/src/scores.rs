@@ -1,4 +1,4 @@
-//! The scores by which heads are compared, and their values per step of a run.
+//! The scores by which heads are compared, and their values by step.
 
 use serde::{Serialize, Serializer};
 
@@ -33,7 +33,7 @@ impl ScoreKind {
 pub struct HeadScores(pub(crate) Vec<(&'static str, Option<f64>)>);
 
 impl HeadScores {
-    /// Creates the scores of a head, in the order in which a page holds them.
+    /// Creates the scores of a head.
     pub fn new(scores: impl IntoIterator<Item = (ScoreKind, Option<f64>)>) -> Self {
         Self(scores.into_iter().map(|(kind, value)| (kind.key, value)).collect())
     }
@@ -53,7 +53,7 @@ impl Serialize for HeadScores {
 /// The scores of all heads at one step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScoredStep {
-    /// The number of steps done.
+    /// The number of completed steps.
     pub step: usize,
     /// The scores, `[layer][head]`.
     pub heads: Vec<Vec<HeadScores>>,

@@ -22,17 +22,17 @@ pub(crate) fn sorted<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<f64> {
     values
 }
 
-/// Returns the value below which a fraction `share` of all values lies.
+/// Returns the quantile at `share` of sorted values.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     sorted.get((sorted.len().saturating_sub(1) as f64 * share).round() as usize).copied()
 }
 
-/// Returns the distance of a loss from the floor, at least 1e-4; if the floor is unknown, returns the loss.
+/// Returns the distance of a loss above the floor, at least 1e-4, or the loss itself if the floor is unknown.
 pub(crate) fn floor_distance(loss: f64, floor: Option<f64>) -> f64 {
     floor.map_or(loss, |floor| (loss - floor).max(1e-4))
 }
 
-/// Returns the y axis of losses from [`floor_distance`]. It is logarithmic for losses above a floor, to separate losses
+/// Returns the y axis for values of [`floor_distance`]. It is logarithmic for losses above a floor, to separate losses
 /// near the floor, and linear otherwise.
 pub(crate) fn axis_of_losses(is_above_floor: bool, losses: impl Iterator<Item = f64>) -> Axis {
     let (title, scale) = match is_above_floor {
@@ -58,10 +58,9 @@ const MIN_POINTS_TO_SMOOTH: usize = 20;
 const WINDOW_FRACTION: f64 = 0.05;
 const MIN_WINDOW_POINTS: f64 = 10.0;
 
-/// Smooths values by local linear regression: at each step, the value of the line with the best fit to the points of a
-/// window around the step. At the ends of the run the window is not centred but keeps its length, so that trends stay
-/// undistorted. Values above `edge` count as `edge`. Also returns the length of the window in steps. Returns `None` if
-/// there are too few points.
+/// Smooths values by local linear regression in a window around each step. At the ends of the run the window is not
+/// centred but keeps its length, so that trends are not distorted. Values above `edge` count as `edge`. Returns the
+/// length of the window in steps and the smoothed points, or `None` if there are too few points.
 pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<(u64, Vec<Point>)> {
     let finite = points.iter().filter(|point| point.value.is_finite());
     let finite: Vec<(f64, f64)> = finite.map(|point| (point.step as f64, point.value.min(edge))).collect();
@@ -69,9 +68,9 @@ pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<(u64, Vec<Point>)> {
     if finite.len() < MIN_POINTS_TO_SMOOTH {
         return None;
     }
-    let between = (last - first) / (finite.len() - 1) as f64;
+    let spacing = (last - first) / (finite.len() - 1) as f64;
     let window =
-        round_up((WINDOW_FRACTION * last).max(MIN_WINDOW_POINTS * between)).min(last - first).round();
+        round_up((WINDOW_FRACTION * last).max(MIN_WINDOW_POINTS * spacing)).min(last - first).round();
     // Prefix sums give the sums of any window. Steps are measured from the middle of the run for numerical accuracy.
     let middle = (first + last) / 2.0;
     let mut sums = vec![[0.0; 5]];
@@ -92,7 +91,7 @@ pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<(u64, Vec<Point>)> {
     Some((window as u64, fitted.collect()))
 }
 
-/// Returns the series of individual steps and, if there are many, of their smoothed curve. The picture clips values
+/// Returns the series of the individual steps and, if there are many, of the smoothed curve. The picture clips values
 /// above `edge`.
 pub(crate) fn noisy(name: &str, points: &[Point], edge: f64) -> Vec<Series> {
     match smooth(points, edge) {
@@ -111,13 +110,13 @@ pub(crate) fn noisy(name: &str, points: &[Point], edge: f64) -> Vec<Series> {
 mod tests {
     use super::*;
 
-    fn course(steps: u64, value: impl Fn(u64) -> f64) -> Vec<Point> {
+    fn points_of(steps: u64, value: impl Fn(u64) -> f64) -> Vec<Point> {
         (1..=steps).map(|i| Point { step: 10 * i, value: value(i) }).collect()
     }
 
     #[test]
     fn smoothing_preserves_linear_trends_to_both_ends() {
-        let points = course(500, |i| 4.0 - 0.003 * i as f64);
+        let points = points_of(500, |i| 4.0 - 0.003 * i as f64);
         let (window, smoothed) = smooth(&points, f64::INFINITY).unwrap();
         assert_eq!(window, 250);
         let close = |(a, b): (&Point, &Point)| a.step == b.step && (a.value - b.value).abs() < 1e-9;
@@ -127,7 +126,7 @@ mod tests {
     #[test]
     fn smoothed_ends_are_robust_to_outliers() {
         for count in [40, 64, 400] {
-            let mut points = course(count, |i| 2.0 + 0.1 * (i as f64 * 2.4).sin());
+            let mut points = points_of(count, |i| 2.0 + 0.1 * (i as f64 * 2.4).sin());
             points[0].value = 3.0;
             points[count as usize - 1].value = 3.0;
             let smoothed = smooth(&points, f64::INFINITY).unwrap().1;
@@ -137,8 +136,8 @@ mod tests {
     }
 
     #[test]
-    fn few_points_are_smoothed_too() {
-        let points = course(20, |i| if i % 2 == 0 { 1.0 } else { 3.0 });
+    fn twenty_points_are_enough_for_smoothing() {
+        let points = points_of(20, |i| if i % 2 == 0 { 1.0 } else { 3.0 });
         let smoothed = smooth(&points, f64::INFINITY).unwrap().1;
         assert!(smoothed.iter().all(|point| (point.value - 2.0).abs() < 0.4), "{smoothed:?}");
         assert_eq!(smooth(&points[..19], f64::INFINITY), None);
@@ -146,7 +145,7 @@ mod tests {
 
     #[test]
     fn smoothing_clamps_outliers_and_skips_nan() {
-        let mut points = course(100, |_| 2.0);
+        let mut points = points_of(100, |_| 2.0);
         points[50].value = 1e9;
         points[51].value = f64::NAN;
         let smoothed = smooth(&points, 4.0).unwrap().1;

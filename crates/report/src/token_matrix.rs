@@ -7,7 +7,7 @@ use crate::draw::{
     Axis, HEADING, Interval, MARGIN, Picture, Rect, Scale, Text, TokenAxis, WIDTH, color_bar, stride_of,
 };
 
-/// The width to the left of a row, and the width of the colour bar.
+/// The widths of the row names and of the colour bar.
 const ROW_NAMES_WIDTH: f64 = 190.0;
 const BAR_WIDTH: f64 = 80.0;
 const MAX_ROW_HEIGHT: f64 = 20.0;
@@ -21,7 +21,7 @@ pub struct TokenMatrix<'a> {
     /// The tokens.
     pub tokens: &'a [String],
     /// The role of the tokens, such as "target".
-    pub of: &'a str,
+    pub role: &'a str,
     /// The colour at a fraction of the scale.
     pub color: fn(f64) -> RGBColor,
 }
@@ -35,14 +35,14 @@ impl TokenMatrix<'_> {
         note: &str,
         (unit, range): (&str, Interval),
     ) -> Picture {
-        let Self { rows, tokens, of, color } = self;
+        let Self { rows, tokens, role, color } = self;
         let width = WIDTH - 2.0 * MARGIN - ROW_NAMES_WIDTH - BAR_WIDTH;
         let axis = TokenAxis::new(tokens, 60.0, width, true);
         let height = (MAX_HEIGHT / rows.len() as f64).min(MAX_ROW_HEIGHT);
-        let all = height * rows.len() as f64;
-        let area = Rect { left: MARGIN + ROW_NAMES_WIDTH, top: HEADING + 6.0, width, height: all };
+        let total_height = height * rows.len() as f64;
+        let area = Rect { left: MARGIN + ROW_NAMES_WIDTH, top: HEADING + 6.0, width, height: total_height };
         // The colour bar is higher than the area if there are few rows.
-        let bar = Rect { left: area.right() + 10.0, width: 12.0, height: all.max(90.0), ..area };
+        let bar = Rect { left: area.right() + 10.0, width: 12.0, height: total_height.max(90.0), ..area };
         let below = (area.bottom() + axis.depth()).max(bar.bottom()) + MARGIN;
         let mut picture = Picture::new(name, below, title, note);
         let style = Text::new(10.0).right();
@@ -57,7 +57,7 @@ impl TokenMatrix<'_> {
             color((value - range.start) / range.length())
         });
         picture.frame(area, GRID, 1.0);
-        axis.draw(&mut picture, area, of);
+        axis.draw(&mut picture, area, role);
         color_bar(&mut picture, bar, color, &Axis::new(unit, range, Scale::Linear));
         picture
     }

@@ -34,7 +34,7 @@ pub(super) fn residual_streams<B: Backend>(model: &Decoder<B>) -> impl Iterator<
     (0..model.blocks.len()).map(Site::Stream).chain([Site::Logits])
 }
 
-/// Returns the mean loss over the targets of a batch that count.
+/// Returns the mean loss over the non-padding targets of a batch.
 pub(super) fn loss_of<B: Backend>(logits: Tensor<B, 3>, batch: &DeviceBatch<B>) -> f64 {
     let scores = ops::token_scores(logits, batch.targets.clone(), batch.hidden.clone());
     scores.losses.into_data().iter::<f64>().sum::<f64>() / batch.tokens.max(1) as f64
@@ -50,8 +50,8 @@ pub(super) struct Bench<'a, B: Backend> {
     pub full: Activations<B>,
     /// The mean output of each head and feed-forward layer.
     pub means: Vec<(Site, Tensor<B, 3>)>,
-    /// 1 for targets that count and 0 for others, `[batch, time, 1]`.
-    pub counts: Tensor<B, 3>,
+    /// 1 for targets and 0 for padding, `[batch, time, 1]`.
+    target_mask: Tensor<B, 3>,
 }
 
 impl<'a, B: Backend> Bench<'a, B> {
@@ -59,21 +59,21 @@ impl<'a, B: Backend> Bench<'a, B> {
         let batch = DeviceBatch::<B>::new(&Sample::batch_of(samples), device);
         let memories = model.project_memory(batch.inputs.source.clone(), &mut NoHooks)?;
         let full = run(model, batch.inputs.tokens.clone(), &memories, &Interventions::default())?;
-        let counts = match &batch.hidden {
+        let target_mask = match &batch.hidden {
             Some(hidden) => hidden.clone().bool_not().float(),
             None => batch.targets.ones_like().float(),
         };
-        let counts = counts.unsqueeze_dim(2);
-        let mut bench = Self { model, batch, memories, full, means: Vec::new(), counts };
+        let target_mask = target_mask.unsqueeze_dim(2);
+        let mut bench = Self { model, batch, memories, full, means: Vec::new(), target_mask };
         bench.means = components(model).map(|site| (site, bench.mean(bench.full.at(site)))).collect();
         Ok(bench)
     }
 
     /// Averages an activation at each position over the sequences, or over the positions of a single sequence.
     pub fn mean(&self, activation: Tensor<B, 3>) -> Tensor<B, 3> {
-        let over = usize::from(self.batch.inputs.tokens.dims()[0] == 1);
-        let count = self.counts.clone().sum_dim(over).clamp_min(1.0);
-        (activation * self.counts.clone()).sum_dim(over) / count
+        let dim = usize::from(self.batch.inputs.tokens.dims()[0] == 1);
+        let count = self.target_mask.clone().sum_dim(dim).clamp_min(1.0);
+        (activation * self.target_mask.clone()).sum_dim(dim) / count
     }
 
     /// Returns the mean output of a component.
@@ -107,15 +107,15 @@ impl<'a, B: Backend> Bench<'a, B> {
         Ok(self.run(&self.ablations(&all))?.logits)
     }
 
-    /// Returns the loss of each target that counts. `samples` must be those from which the bench was created.
+    /// Returns the loss of each non-padding target. `samples` must be those from which the bench was created.
     pub fn losses(&self, logits: Tensor<B, 3>, samples: &[Sample]) -> Vec<f64> {
         let [_, time] = self.batch.targets.dims();
         let scores = ops::token_scores(logits, self.batch.targets.clone(), self.batch.hidden.clone());
         let losses = floats(scores.losses);
         let sample_losses = |(sample, losses): (&Sample, &[f32])| {
-            let counted =
+            let unpadded =
                 sample.roles.iter().zip(losses.to_vec()).filter(|(role, _)| **role != Role::Padding);
-            counted.map(|(_, loss)| f64::from(loss)).collect::<Vec<_>>()
+            unpadded.map(|(_, loss)| f64::from(loss)).collect::<Vec<_>>()
         };
         samples.iter().zip(losses.chunks(time)).flat_map(sample_losses).collect()
     }
@@ -129,10 +129,10 @@ impl<'a, B: Backend> Bench<'a, B> {
         Ok(ranked)
     }
 
-    /// Prunes components, as ranked by [`rank`](Self::rank), and returns the remaining ones and their loss. It stops
-    /// when ablating any further component changes the full model's loss by more than `tolerance`, up or down.
+    /// Prunes components, as ranked by [`rank`](Self::rank), and returns the remaining ones and their loss. Stops when
+    /// ablating any further component changes the full model's loss by more than `tolerance`, up or down.
     ///
-    /// A lower loss is not better: a circuit without a harmful component is not what the model computes.
+    /// A lower loss is not better: a circuit without a harmful component differs from what the model computes.
     pub fn prune(
         &self,
         mut ranked: Vec<(f64, Site)>,
@@ -174,7 +174,7 @@ impl<'a, B: Backend> Bench<'a, B> {
         self.run(&interventions)
     }
 
-    /// Returns the loss with some inputs of the head `to` taken from another pass.
+    /// Returns the loss with the given inputs of the head `to` taken from the pass `other`.
     pub fn loss_with_inputs(&self, to: Site, inputs: &[Input], other: &Activations<B>) -> Result<f64> {
         let site = |input: &Input| match (to, input) {
             (Site::Cross(layer, head), _) => Site::CrossQuery(layer, head),
@@ -192,14 +192,15 @@ impl<'a, B: Backend> Bench<'a, B> {
     pub fn pattern_variation(&self, pattern: Site) -> Option<f64> {
         let pattern = self.full.at(pattern);
         let [batch, _, _] = pattern.dims();
-        let variation = (pattern.clone() - self.mean(pattern)).abs().sum_dim(2) * self.counts.clone() / 2.0;
         let variation =
-            f64::from(floats(variation.sum())[0]) / f64::from(floats(self.counts.clone().sum())[0]);
+            (pattern.clone() - self.mean(pattern)).abs().sum_dim(2) * self.target_mask.clone() / 2.0;
+        let variation =
+            f64::from(floats(variation.sum())[0]) / f64::from(floats(self.target_mask.clone().sum())[0]);
         (batch > 1).then_some(variation)
     }
 
     /// Returns the largest weight of a head on one token of the vocabulary, averaged over queries. The first position
-    /// does not count. `None` unless the weight exceeds three times the weight under uniform attention.
+    /// is ignored. `None` unless the weight exceeds three times the weight under uniform attention.
     pub fn separator_weight(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> Option<f64> {
         let pattern = floats(self.full.at(Site::Pattern(layer, head)));
         let time = self.batch.inputs.tokens.dims()[1];
@@ -220,7 +221,7 @@ impl<'a, B: Backend> Bench<'a, B> {
     }
 
     /// Returns the weights of a cross-attention head on the first source token and on source tokens equal to the
-    /// target. Both are averaged over the targets that count.
+    /// target. Both are averaged over the non-padding targets.
     pub fn source_weights(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> [f64; 2] {
         let pattern = self.full.at(Site::CrossPattern(layer, head));
         let [_, time, keys] = pattern.dims();

@@ -6,13 +6,13 @@ use std::ops::Range;
 use num_complex::Complex64;
 
 /// Returns `|z|`, which num-complex provides only with its `std` feature.
-pub(super) fn size(z: Complex64) -> f64 {
+pub(super) fn modulus(z: Complex64) -> f64 {
     z.re.hypot(z.im)
 }
 
 /// Returns the square root of `z` with a non-negative real part.
 fn root(z: Complex64) -> Complex64 {
-    let (re, im) = (((size(z) + z.re) / 2.0).max(0.0).sqrt(), ((size(z) - z.re) / 2.0).max(0.0).sqrt());
+    let (re, im) = (((modulus(z) + z.re) / 2.0).max(0.0).sqrt(), ((modulus(z) - z.re) / 2.0).max(0.0).sqrt());
     Complex64::new(re, im.copysign(z.im))
 }
 
@@ -24,7 +24,7 @@ pub(super) fn eigenvalues(mut a: Vec<Vec<Complex64>>) -> Vec<Complex64> {
     while rows > 0 {
         let last = rows - 1;
         let start = (1..rows).rev().find(|&at| is_decoupled(&a, at)).unwrap_or(0);
-        // No finite matrix needs this many steps.
+        // In practice, finite matrices converge in fewer steps.
         if start == last || steps > 60 {
             found.push(a[last][last]);
             (rows, steps) = (last, 0);
@@ -33,7 +33,7 @@ pub(super) fn eigenvalues(mut a: Vec<Vec<Complex64>>) -> Vec<Complex64> {
         steps += 1;
         let near = wilkinson_shift(&a, last);
         // An occasional exceptional shift breaks a cycle of Wilkinson shifts.
-        let shift = if steps % 11 == 10 { near + size(a[last][last - 1]) } else { near };
+        let shift = if steps % 11 == 10 { near + modulus(a[last][last - 1]) } else { near };
         qr_step(&mut a, start..rows, shift);
     }
     found
@@ -44,8 +44,8 @@ fn reduce_to_hessenberg(a: &mut [Vec<Complex64>]) {
     let rows = a.len();
     for column in 0..rows.saturating_sub(2) {
         let below = column + 1;
-        let pivot = (below..rows).max_by(|&i, &j| size(a[i][column]).total_cmp(&size(a[j][column])));
-        let Some(pivot) = pivot.filter(|&pivot| size(a[pivot][column]) > 0.0) else { continue };
+        let pivot = (below..rows).max_by(|&i, &j| modulus(a[i][column]).total_cmp(&modulus(a[j][column])));
+        let Some(pivot) = pivot.filter(|&pivot| modulus(a[pivot][column]) > 0.0) else { continue };
         a.swap(below, pivot);
         a.iter_mut().for_each(|row| row.swap(below, pivot));
         for row in below + 1..rows {
@@ -63,14 +63,14 @@ fn reduce_to_hessenberg(a: &mut [Vec<Complex64>]) {
 /// Returns true if the subdiagonal element of row `at` is negligible, so that the eigenvalues of the block from this
 /// row on can be computed separately.
 fn is_decoupled(a: &[Vec<Complex64>], at: usize) -> bool {
-    size(a[at][at - 1]) <= f64::EPSILON * (size(a[at][at]) + size(a[at - 1][at - 1]))
+    modulus(a[at][at - 1]) <= f64::EPSILON * (modulus(a[at][at]) + modulus(a[at - 1][at - 1]))
 }
 
 /// Returns the eigenvalue of the 2×2 block ending at `last` that is closer to the last element.
 fn wilkinson_shift(a: &[Vec<Complex64>], last: usize) -> Complex64 {
     let (p, q, r, s) = (a[last - 1][last - 1], a[last - 1][last], a[last][last - 1], a[last][last]);
     let (half, root) = ((p + s) / 2.0, root((p - s) * (p - s) / 4.0 + q * r));
-    if size(half + root - s) < size(half - root - s) { half + root } else { half - root }
+    if modulus(half + root - s) < modulus(half - root - s) { half + root } else { half - root }
 }
 
 /// Applies a QR step to the block `rows`: `A - shift = QR` becomes `RQ + shift`, with one Givens rotation per pair of
@@ -82,7 +82,7 @@ fn qr_step(a: &mut [Vec<Complex64>], rows: Range<usize>, shift: Complex64) {
     let mut rotations = Vec::with_capacity(last);
     for k in start..last {
         let (x, y) = (a[k][k], a[k + 1][k]);
-        let length = size(x).hypot(size(y)).max(f64::MIN_POSITIVE);
+        let length = modulus(x).hypot(modulus(y)).max(f64::MIN_POSITIVE);
         let (c, s) = (x / length, y / length);
         let (above, under) = a.split_at_mut(k + 1);
         for (upper, lower) in above[k][k..end].iter_mut().zip(&mut under[0][k..end]) {
@@ -155,7 +155,7 @@ mod tests {
         let sum: Complex64 = found.iter().sum();
         let squares: Complex64 = found.iter().map(|value| value * value).sum();
         assert!(
-            size(sum - trace) < 1e-9 && size(squares - square) < 1e-9,
+            modulus(sum - trace) < 1e-9 && modulus(squares - square) < 1e-9,
             "{sum} {trace} {squares} {square}"
         );
     }

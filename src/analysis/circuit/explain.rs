@@ -28,7 +28,7 @@ const MAX_PATH_HEADS: usize = 12;
 /// The minimum copying score of a copying head; random weights score about 0.
 const MIN_COPYING_SCORE: f64 = 0.5;
 
-/// The origin of the sequences, as far as it is known.
+/// The origin of the sequences. Unknown fields are `None`.
 #[derive(Clone, Default)]
 pub struct Origin<'a> {
     /// The unigram baseline's losses on the sequences' targets, as [`unigram`](super::unigram) returns them.
@@ -37,11 +37,11 @@ pub struct Origin<'a> {
     pub train: Option<&'a Sequences>,
     /// The task that generated the sequences.
     pub task: Option<&'a dyn SequenceTask>,
-    /// A note if only the beginnings of the sequences are explained.
-    pub left_out: Option<String>,
+    /// A note if the sequences are truncated.
+    pub truncation_note: Option<String>,
 }
 
-/// Explains a model on `samples`. If the gain over a baseline may be due to chance, the explanation holds the reason
+/// Explains a model on `samples`. If the gain over a baseline may be due to chance, the explanation states the reason
 /// instead of a circuit.
 ///
 /// # Errors
@@ -49,7 +49,7 @@ pub struct Origin<'a> {
 pub fn explain<B: Backend>(
     model: &Model<B>,
     samples: &[Sample],
-    Origin { unigram, train, task, left_out }: Origin,
+    Origin { unigram, train, task, truncation_note }: Origin,
     device: &B::Device,
 ) -> Result<Explanation> {
     let model = explainable(model)?;
@@ -87,7 +87,7 @@ pub fn explain<B: Backend>(
             0.0
         },
         no_circuit: gain.no_circuit,
-        left_out,
+        left_out: truncation_note,
         weights_sha256: None,
         components: circuit.components,
         edges: circuit.edges,

@@ -53,15 +53,15 @@ pub struct Edge {
     pub path_ablated_loss: f64,
 }
 
-/// The explanation of a decoder: `circuit.json`. Losses are in nats per token. Deserialization checks that the sizes of
-/// the lists agree.
+/// The explanation of a decoder: `circuit.json`. Losses are in nats per token. Deserialization checks that the lists
+/// and numbers are consistent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Explanation {
     /// The SHA-256 of the explained weights.
     #[serde(default)]
     pub weights_sha256: Option<String>,
-    /// A note if only the beginnings of the sequences are explained.
+    /// A note if the sequences are truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
     /// The number of sequences that the circuit was found on.
@@ -79,7 +79,7 @@ pub struct Explanation {
     /// The share of the gain over the baseline that the circuit recovers. At 1 its loss equals the full model's; above
     /// 1 it is lower.
     pub gain_kept: f64,
-    /// The reason if no circuit is reported; components, edges and patching are then empty.
+    /// The reason why no circuit is reported, if any; components, edges and patching are then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_circuit: Option<String>,
     /// The components of the circuit, the most important first. Importance is the change of the loss when a component

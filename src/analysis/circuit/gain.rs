@@ -30,8 +30,7 @@ const MAX_COUNTED_TARGETS: usize = 1 << 22;
 pub enum Baseline {
     /// Every token of the vocabulary is equally likely.
     Uniform,
-    /// Tokens are predicted by their frequency in the training set. If the set is unknown, their frequency in the
-    /// preceding input counts.
+    /// Each token is as likely as its frequency in the training set or, if the set is unknown, in the preceding input.
     Unigram,
     /// The model with all heads and feed-forward layers mean-ablated.
     MeanAblated,
@@ -65,7 +64,7 @@ pub(super) struct Gain {
 
 impl Gain {
     /// Compares a model with its baselines on the targets of `samples`. `unigram` holds the losses of the training
-    /// set's unigram baseline on these targets, if it is known.
+    /// set's unigram baseline on these targets; `None` if the training set is unknown.
     pub fn new<B: Backend>(bench: &Bench<B>, samples: &[Sample], unigram: Option<Vec<f64>>) -> Result<Self> {
         let [_, _, vocab] = bench.full.logits.dims();
         let model_losses = bench.losses(bench.full.logits.clone(), samples);
@@ -120,8 +119,8 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Returns the targets that count, in order, each with the index of its sample.
-fn counted(samples: &[Sample]) -> impl Iterator<Item = (usize, u32)> {
+/// Returns the non-padding targets, in order, each with the index of its sample.
+fn unpadded_targets(samples: &[Sample]) -> impl Iterator<Item = (usize, u32)> {
     let targets = |(number, sample): (usize, &Sample)| {
         let targets = sample.targets.clone().into_iter().zip(sample.roles.clone());
         targets.filter(|(_, role)| *role != Role::Padding).map(move |(target, _)| (number, target))
@@ -129,15 +128,16 @@ fn counted(samples: &[Sample]) -> impl Iterator<Item = (usize, u32)> {
     samples.iter().enumerate().flat_map(targets)
 }
 
-/// Returns a group for each target such that gains of different groups are independent. The group is the sequence. For
-/// few sequences it is the token, because equal targets of one sequence have similar predictions.
+/// Returns a group for each target such that gains of different groups are independent. The group is the sequence or,
+/// if there are few sequences, the target token, because equal targets of one sequence have similar predictions.
 fn groups(samples: &[Sample]) -> Vec<usize> {
     let by_sequence = samples.len() >= MIN_SEQUENCE_GROUPS;
-    counted(samples).map(|(sample, target)| if by_sequence { sample } else { target as usize }).collect()
+    let group = |(sample, target): (usize, u32)| if by_sequence { sample } else { target as usize };
+    unpadded_targets(samples).map(group).collect()
 }
 
 /// Returns the smallest mean of `gains` that is significant, given the standard errors between groups and between
-/// targets. Returns `None` if there is a single group.
+/// targets. Returns `None` if all targets are in one group.
 fn min_significant_gain(gains: &[f64], groups: &[usize]) -> Option<f64> {
     let (mean, count) = (mean(gains), gains.len() as f64);
     let mut sums = BTreeMap::<usize, f64>::new();
@@ -159,8 +159,8 @@ fn min_significant_gain(gains: &[f64], groups: &[usize]) -> Option<f64> {
     Some(error(between, group_count - 1.0)?.max(error(within, count - 1.0)?).max(MIN_GAIN))
 }
 
-/// Returns the loss of the unigram baseline on each target of `samples`. It counts the targets of the training set,
-/// over `vocab` tokens, with add-one smoothing.
+/// Returns the loss of the unigram baseline on each target of `samples`. The baseline counts the targets of the
+/// training set, over `vocab` tokens, with add-one smoothing.
 pub fn unigram(train: &Sequences, samples: &[Sample], vocab: usize) -> Vec<f64> {
     let mut counts = vec![1.0; vocab];
     // The first batches of a large set are enough.
@@ -171,7 +171,7 @@ pub fn unigram(train: &Sequences, samples: &[Sample], vocab: usize) -> Vec<f64> 
         }
     }
     let all = counts.iter().sum::<f64>();
-    counted(samples).map(|(_, target)| (all / counts[target as usize]).ln()).collect()
+    unpadded_targets(samples).map(|(_, target)| (all / counts[target as usize]).ln()).collect()
 }
 
 /// Returns the losses of an adaptive unigram baseline, which counts the tokens of each sample up to the target.

@@ -1,6 +1,7 @@
 //! The logit lens and direct logit attribution.
 //!
-//! The *logit lens* (nostalgebraist, 2020) applies the final norm and the head to the residual stream after each block.
+//! The *logit lens* (nostalgebraist, 2020) applies the final norm and the unembedding to the residual stream after each
+//! block.
 //! *Direct logit attribution* (Elhage et al., 2021) decomposes the target's logit. The residual stream `x` is the sum
 //! of the components' outputs. With the norm's divisor `s` frozen, the logit minus its mean over the vocabulary
 //! is linear in `x`:
@@ -22,21 +23,22 @@ use crate::analysis::view::floats;
 use crate::evaluation::DeviceBatch;
 use crate::model::Decoder;
 
-/// The predictions of the final norm and the head from the residual stream at each depth: before the first block, then
-/// after each.
+/// The predictions of the final norm and the unembedding from the residual stream at each depth: before the first
+/// block, then after each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lens {
-    /// Mean loss at each depth, in nats per token.
+    /// The mean loss at each depth, in nats per token.
     pub loss: Vec<f64>,
     /// The probability of each target of the first sequence, `[depth][position]`.
     pub probability: Vec<Vec<f64>>,
-    /// The rank of each target: the number of tokens that are at least as likely, including itself. 1 is the argmax.
+    /// The rank of each target, `[depth][position]`: the number of tokens that are at least as likely, including the
+    /// target itself. The argmax has rank 1.
     pub rank: Vec<Vec<usize>>,
 }
 
 impl Lens {
-    /// Applies the lens to the residual streams of a pass over `batch`. The stream before each block is first mapped by
-    /// `maps`, if any.
+    /// Applies the lens to the residual streams of a pass over `batch`. If `maps` is not empty, its maps are first
+    /// applied to the residual stream before each block.
     pub(super) fn new<B: Backend>(
         model: &Decoder<B>,
         pass: &Activations<B>,
@@ -68,7 +70,7 @@ impl Lens {
 pub struct Attribution {
     /// The name of the component, such as "layer 0 head 1"; "biases" for the sum of all biases.
     pub part: String,
-    /// The mean over all targets that count.
+    /// The mean over all non-padding targets.
     pub mean: f64,
     /// The contribution at each position of the first sequence.
     pub first: Vec<f64>,
@@ -81,24 +83,24 @@ pub fn attribute<B: Backend>(
     batch: &DeviceBatch<B>,
 ) -> Vec<Attribution> {
     let [_, time] = batch.targets.dims();
-    let counts: Vec<bool> = match &batch.hidden {
+    let is_target: Vec<bool> = match &batch.hidden {
         Some(hidden) => hidden.clone().bool_not().into_data().iter().collect(),
         None => vec![true; batch.targets.shape().num_elements()],
     };
     let attribution = |(site, added): (Option<Site>, Tensor<B, 2>)| {
         let added: Vec<f64> = floats(added).into_iter().map(f64::from).collect();
-        let counted = added.iter().zip(&counts).filter(|(_, counts)| **counts);
+        let unpadded = added.iter().zip(&is_target).filter(|(_, is_target)| **is_target);
         Attribution {
             part: site.map_or("biases".to_string(), |site| site.to_string()),
-            mean: counted.map(|(added, _)| added).sum::<f64>() / batch.tokens.max(1) as f64,
+            mean: unpadded.map(|(added, _)| added).sum::<f64>() / batch.tokens.max(1) as f64,
             first: added[..time].to_vec(),
         }
     };
     contributions(model, pass, batch.targets.clone()).into_iter().map(attribution).collect()
 }
 
-/// Returns the contribution of each component to the logit of each target, `[batch, time]`. An entry without a site
-/// holds the sum of all biases, if there are any.
+/// Returns the contribution of each component to the logit of each target, `[batch, time]`. If the model has biases, an
+/// entry without a site holds their sum.
 pub fn contributions<B: Backend>(
     model: &Decoder<B>,
     pass: &Activations<B>,

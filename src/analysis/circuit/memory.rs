@@ -42,7 +42,7 @@ fn estimate<B: Backend>(model: &Decoder<B>, rows: usize, time: usize, source: us
 /// Checks that explaining a decoder on `samples` fits into `free` bytes of memory.
 ///
 /// # Errors
-/// Returns [`Error::Input`] with the required and the free memory if it does not.
+/// Returns [`Error::Input`] with the required and the free memory if the explanation does not fit.
 pub fn check_memory<B: Backend>(model: &Decoder<B>, samples: &[Sample], free: f64) -> Result<()> {
     let time = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(0);
     let source = samples.iter().map(|sample| sample.source.as_ref().map_or(0, Vec::len)).max().unwrap_or(0);
@@ -51,7 +51,7 @@ pub fn check_memory<B: Backend>(model: &Decoder<B>, samples: &[Sample], free: f6
         return Ok(());
     }
     Err(Error::Input(format!(
-        "explaining {} of {} needs about {} of memory, but only {} are free; shorten the input",
+        "explaining {} of {} needs about {} of memory, but only {} is free; shorten the input",
         counted(samples.len(), "sequence"),
         counted(time, "token"),
         Bytes(required),
@@ -59,8 +59,8 @@ pub fn check_memory<B: Backend>(model: &Decoder<B>, samples: &[Sample], free: f6
     )))
 }
 
-/// Returns the sequences of a set that a model is explained on, and a note if they are truncated. Their number, at
-/// least two, is limited by time, and their length by `free` bytes of memory.
+/// Returns the sequences of a set that a model is explained on, and a note if they are truncated. Computing time limits
+/// the number of sequences, which is at least two; `free` bytes of memory limit their length.
 pub fn affordable_samples<B: Backend>(
     model: &Decoder<B>,
     set: &Sequences,
@@ -72,21 +72,21 @@ pub fn affordable_samples<B: Backend>(
     let tokens = MAX_OPERATIONS / (8 * count * model.num_params()).max(1);
     let first = Sample::first(set, 2);
     let source = first.iter().map(|sample| sample.source.as_ref().map_or(0, Vec::len)).max().unwrap_or(0);
-    let mut longest = Sample::longest(count).min(set.time());
-    while longest > 1 && estimate(model, 2, longest, source) > free {
-        longest /= 2;
+    let mut length = Sample::max_length(count).min(set.time());
+    while length > 1 && estimate(model, 2, length, source) > free {
+        length /= 2;
     }
-    let is_truncated = longest < set.time();
-    let mut rows = (tokens.min(MAX_TOKENS) / longest.max(1)).max(2);
-    while rows > 2 && estimate(model, rows, longest, source) > free {
+    let is_truncated = length < set.time();
+    let mut rows = (tokens.min(MAX_TOKENS) / length.max(1)).max(2);
+    while rows > 2 && estimate(model, rows, length, source) > free {
         rows /= 2;
     }
-    let samples = Sample::first(set, rows).into_iter().map(|sample| sample.beginning(longest)).collect();
+    let samples = Sample::first(set, rows).into_iter().map(|sample| sample.truncated(length)).collect();
     let note = || {
         format!(
             "only the first {} of {} of each sequence are explained, without activation patching by the \
              task's rule: the attention weights of all heads over full sequences take too much memory",
-            thousands(longest as f64),
+            thousands(length as f64),
             counted(set.time(), "token")
         )
     };
@@ -95,12 +95,12 @@ pub fn affordable_samples<B: Backend>(
 
 /// Returns the reason why the tuned lens is skipped; `None` if the training sequences are short enough for it.
 pub fn tuned_lens_skip_reason<B: Backend>(model: &Decoder<B>, train: &Sequences) -> Option<String> {
-    let longest = Sample::longest(components(model).count());
-    (train.time() > longest).then(|| {
+    let max_length = Sample::max_length(components(model).count());
+    (train.time() > max_length).then(|| {
         format!(
             "the tuned lens is skipped: the training sequences have {}, but it is trained on at most {}",
             counted(train.time(), "token"),
-            thousands(longest as f64)
+            thousands(max_length as f64)
         )
     })
 }

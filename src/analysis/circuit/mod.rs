@@ -6,13 +6,13 @@
 //! | `pass` | a forward pass that records and replaces activations, used for all interventions |
 //! | `lens` | the logit lens after each block, and direct logit attribution |
 //! | `tuned` | the tuned lens: the prediction after each block through a trained affine map |
-//! | `weights` | QK and OV circuits of heads from their weights, and how heads compose |
+//! | `weights` | QK and OV circuits of heads from their weights, and the composition of heads |
 //! | `eigenvalues` | the eigenvalues of a matrix |
 //! | `patching` | activation patching between a clean and a corrupted sequence |
 //! | `bench` | a decoder on fixed sequences, with any of its components mean-ablated |
-//! | `gain` | the gain over trivial predictors, and its significance test |
+//! | `gain` | the gain over simple baselines, and its significance test |
 //! | `kind` | the known kinds of heads |
-//! | `explain` | the search for the smallest set of components that keeps the prediction, their kinds and connections |
+//! | `explain` | the search for a small set of components that preserves the prediction, their kinds and connections |
 //! | `explanation` | the result, as plain data |
 //! | `stored` | the result as read from a file, with checks |
 //! | `memory` | an estimate of the memory that an explanation needs |

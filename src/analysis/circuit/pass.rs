@@ -25,9 +25,9 @@ pub enum Site {
     /// The queries of a head, before rotary positions, `[batch, time, d_head]`; as a reader, the input of the query
     /// projection.
     Query(usize, usize),
-    /// The keys of a head, as for the queries. Heads that share keys have separate sites.
+    /// The keys of a head, with the shape and reader of [`Site::Query`]. Heads that share keys have separate sites.
     Key(usize, usize),
-    /// The values of a head, as for the queries.
+    /// The values of a head, with the shape and reader of [`Site::Query`].
     Value(usize, usize),
     /// The attention weights of a head, `[batch, query_time, key_time]`.
     Pattern(usize, usize),
@@ -92,7 +92,8 @@ impl<B: Backend> Interventions<B> {
 }
 
 impl Site {
-    /// Returns the site of a head, or the single site of an activation that is not per head.
+    /// Returns the site of an activation at a hook; `None` if it is not recorded. Activations that are not per head
+    /// ignore `head`.
     fn of(HookSite { stack, layer, point }: HookSite, head: usize) -> Option<Self> {
         use AttentionPoint::{Key, Output, Pattern, Query, Value};
         use HookPoint::{CrossAttention, SelfAttention};
@@ -160,7 +161,7 @@ impl<B: Backend> Hooks<B> for Recorder<'_, B> {
         let reader = Site::of_reader(reader, head)?;
         let paths = self.interventions.paths.iter().filter(|(_, to, _)| *to == reader);
         let changes = paths.filter_map(|(from, _, new)| {
-            let old = at(self.recorded.get(from)?);
+            let old = select_head(self.recorded.get(from)?);
             Some(new.clone().expand(old.shape()) - old)
         });
         changes.reduce(|sum, change| sum + change).map(|change| residual.clone() + change)
@@ -168,11 +169,11 @@ impl<B: Backend> Hooks<B> for Recorder<'_, B> {
 }
 
 /// Selects one head of `[batch, heads, rows, columns]`.
-fn at<B: Backend>((heads, head): &(Tensor<B, 4>, usize)) -> Tensor<B, 3> {
+fn select_head<B: Backend>((heads, head): &(Tensor<B, 4>, usize)) -> Tensor<B, 3> {
     heads.clone().narrow(1, *head, 1).squeeze_dim(1)
 }
 
-/// Replaces one head of `heads`, `[batch, heads, rows, columns]`, by `new`.
+/// Replaces one head of `heads`, `[batch, heads, rows, columns]`, with `new`.
 fn replace_head<B: Backend>(heads: Tensor<B, 4>, head: usize, new: Tensor<B, 3>) -> Tensor<B, 4> {
     let [batch, _, rows, columns] = heads.dims();
     let new = new.expand([batch, rows, columns]).unsqueeze_dim(1);
@@ -195,7 +196,7 @@ impl<B: Backend> Activations<B> {
     /// # Panics
     /// Panics if the model lacks the layer or the head.
     pub fn at(&self, site: Site) -> Tensor<B, 3> {
-        at(&self.recorded[&site])
+        select_head(&self.recorded[&site])
     }
 
     /// Returns the activations of all heads of the layer of `site`, `[batch, heads, ..]`.

@@ -26,7 +26,7 @@ use crate::analysis::{MAX_HELD_WEIGHTS, Sample};
 use crate::data::tasks::SequenceTask;
 use crate::model::Decoder;
 
-/// The minimum mean drop of the logit difference that can be recovered meaningfully.
+/// The minimum mean drop of the logit difference. The recovered share of a smaller drop is not meaningful.
 const MIN_DROP: f64 = 0.1;
 /// The maximum number of spans that the positions of the residual stream are split into.
 const MAX_SPANS: usize = 64;
@@ -42,7 +42,7 @@ pub struct Pair {
     pub answers: [u32; 2],
 }
 
-/// Two sequences, and the positions at which their answers may be compared.
+/// Two sequences, and the positions at which their answers are compared.
 struct Candidate {
     clean: Vec<u32>,
     corrupted: Vec<u32>,
@@ -68,7 +68,7 @@ impl Pair {
             let [clean, corrupted] = [clean, corrupted].map(|tokens| tokens[..=target].to_vec());
             Some(Candidate { clean, corrupted, positions: target..target + 1 })
         };
-        Self::answered(model, samples.iter().filter_map(candidate).collect(), device)
+        Self::from_candidates(model, samples.iter().filter_map(candidate).collect(), device)
     }
 
     /// Creates pairs from sequences without a rule: the middle token of each sequence is replaced by the next different
@@ -90,12 +90,12 @@ impl Pair {
             let positions = middle + 1..clean.len();
             Some(Candidate { clean, corrupted, positions })
         };
-        Self::answered(model, samples.iter().filter_map(candidate).collect(), device)
+        Self::from_candidates(model, samples.iter().filter_map(candidate).collect(), device)
     }
 
-    /// Keeps the candidates for which the model's argmax tokens differ. Each ends at the position where the exchange
-    /// changes the logit difference most.
-    fn answered<B: Backend>(
+    /// Creates pairs from the candidates for which the model's argmax tokens differ. Each pair ends at the position
+    /// where the exchange changes the logit difference most.
+    fn from_candidates<B: Backend>(
         model: &Decoder<B>,
         candidates: Vec<Candidate>,
         device: &B::Device,
@@ -126,8 +126,8 @@ impl Pair {
     }
 }
 
-/// Collates sequences into a tensor `[batch, time]`. Shorter sequences are padded at the end, which causal
-/// attention never sees.
+/// Collates sequences into a tensor `[batch, time]`. Shorter sequences are padded at the end, where padding does not
+/// affect earlier positions.
 fn padded<B: Backend>(sequences: &[&Vec<u32>], device: &B::Device) -> Tensor<B, 2, Int> {
     let time = sequences.iter().map(|tokens| tokens.len()).max().unwrap_or(0);
     let row = |tokens: &&Vec<u32>| {

@@ -38,7 +38,7 @@ impl Explanation {
     /// Reads the explanation at `path`; returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, or if the sizes of its lists disagree.
+    /// Returns an error if the file cannot be read, or if its lists or numbers are inconsistent.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let what = "the circuit of a run; remove the file and run `explain` again";
         path.exists().then(|| read_json(path, what)).transpose()
@@ -69,18 +69,18 @@ impl Explanation {
             Some(head) => !it.feed_forward && has_head(it.layer, head) && (!it.cross || self.cross_heads > 0),
             None => it.feed_forward && !it.cross && it.layer < layers,
         };
-        let is_end = |[layer, head]: [usize; 2], cross: bool| {
+        let is_in_circuit = |[layer, head]: [usize; 2], cross: bool| {
             self.components.iter().any(|it| (it.layer, it.head, it.cross) == (layer, Some(head), cross))
         };
         let is_consistent = self.components.is_empty() == self.no_circuit.is_some();
         let has_leftovers = self.no_circuit.is_some() && (!self.edges.is_empty() || self.patching.is_some());
         let has_gain = self.no_circuit.is_some() || self.baseline > self.loss;
         let share = (self.baseline - self.loss_of_circuit) / (self.baseline - self.loss);
-        let is_share =
+        let has_share =
             self.no_circuit.is_some() || (self.gain_kept - share).abs() <= 1e-6 * share.abs().max(1.0);
         let losses = [self.loss, self.baseline, self.loss_of_circuit];
         let positions = self.next.len();
-        let is_attributed = |it: &super::Attribution| {
+        let covers_positions = |it: &super::Attribution| {
             it.first.len() >= positions && it.part.chars().count() <= MAX_NAME_LENGTH
         };
         let checks = [
@@ -88,14 +88,19 @@ impl Explanation {
                 layers > 0 && self.weights.iter().all(|heads| !heads.is_empty()),
                 "`weights` lacks layers or heads",
             ),
-            (positions > 0 && self.inputs.len() == positions, "`inputs` and `next` differ in length"),
+            (
+                positions > 0 && self.inputs.len() == positions,
+                "`inputs` and `next` are empty or of different lengths",
+            ),
             (self.components.iter().all(is_component), "`components` contains a component outside the model"),
             (is_consistent && !has_leftovers, "`components` and `no_circuit` contradict each other"),
             (has_gain, "`baseline` is not above `loss`"),
-            (is_share, "`gain_kept` does not match the losses"),
+            (has_share, "`gain_kept` does not match the losses"),
             (losses.iter().all(|&loss| loss >= 0.0), "a loss is negative"),
             (
-                self.edges.iter().all(|it| is_end(it.from, it.from_cross) && is_end(it.to, it.to_cross)),
+                self.edges
+                    .iter()
+                    .all(|it| is_in_circuit(it.from, it.from_cross) && is_in_circuit(it.to, it.to_cross)),
                 "`edges` connects heads outside `components`",
             ),
             (fits(&self.lens, layers, positions), "`lens` does not match the number of layers or positions"),
@@ -104,7 +109,7 @@ impl Explanation {
                 "`tuned_lens` does not match the number of layers or positions",
             ),
             (
-                !self.attribution.is_empty() && self.attribution.iter().all(is_attributed),
+                !self.attribution.is_empty() && self.attribution.iter().all(covers_positions),
                 "`attribution` lacks components or positions",
             ),
             (

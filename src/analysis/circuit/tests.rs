@@ -35,7 +35,7 @@ fn matrix(
     Param::from_tensor(Tensor::<B, 1>::from_floats(values.as_slice(), &Default::default()).reshape(shape))
 }
 
-/// A decoder whose heads and feed-forward layers all output zero.
+/// Returns a decoder whose heads and feed-forward layers all output zero.
 fn silent(layers: usize) -> Decoder<B> {
     let config = ModelConfig {
         d_model: D_MODEL,
@@ -86,7 +86,7 @@ fn set_head(
     attention.output.weight = matrix([HEADS * TIME, D_MODEL], output, 1.0);
 }
 
-/// Creates sequences of repeated motifs of distinct tokens; the first period does not count.
+/// Creates sequences of repeated motifs of distinct tokens; the targets in the first period are padding.
 fn motifs(period: usize) -> Vec<Sample> {
     let motif = |first: usize, step: usize| {
         let token = |position: usize| ((first + position % period * step) % VOCAB) as u32;
@@ -127,7 +127,7 @@ fn handmade_induction_circuit_is_found_with_its_path() {
     // Without the previous token in the reader's input, the norm makes the other values larger, which lowers the loss.
     assert!(others.iter().all(|other| other.path_ablated_loss < found.loss), "{others:?}");
     assert_eq!((edge.from, edge.to, edge.input), ([0, 1], [1, 0], Input::Key));
-    // The sender writes seven directions, and the reader's subspace includes all of them.
+    // The sender's output has seven directions, and the reader's subspace includes all of them.
     assert!((edge.composition - 7f64.sqrt().recip()).abs() < 1e-5, "{edge:?}");
     assert!(edge.composition > 2.0 * edge.random && edge.path_ablated_loss > found.loss + 1.0, "{edge:?}");
     assert!((found.gain_kept - 1.0).abs() < 1e-4 && found.loss < 0.2, "{found:?}");
@@ -153,7 +153,8 @@ fn patching_finds_both_heads_of_the_circuit() {
     let mut model = silent(2);
     set_head(&mut model, [0, 1], [POSITION, POSITION, TIME], 1, PREVIOUS);
     set_head(&mut model, [1, 0], [TOKEN, PREVIOUS, VOCAB], 0, NEXT);
-    // The keys are exchanged: a 0 is followed by 1 or by 3.
+    // Tokens 0 and 2 are exchanged: the earlier 0 is followed by 1 in the clean sequence, and by 3 in the corrupted
+    // one.
     let pair = Pair { clean: vec![0, 1, 2, 3, 0], corrupted: vec![2, 1, 0, 3, 0], answers: [1, 3] };
     let found = Patching::new(&model, &[pair], &Default::default()).unwrap().unwrap();
     assert!(found.heads[0][1] > 0.9 && found.heads[1][0] > 0.9, "{found:?}");
@@ -168,7 +169,7 @@ fn handmade_previous_token_copy_is_one_head() {
     let found = explained_on(model, &[2]);
     let [component] = found.components.as_slice() else { panic!("{:?}", found.components) };
     assert_eq!((component.layer, component.head), (1, Some(0)));
-    // With a period of two, the previous token also followed the earlier occurrence of the current token.
+    // With a period of two, the token after the earlier occurrence equals the previous token.
     let kinds = &component.kinds;
     assert!(kinds.starts_with(&[Kind::PreviousToken]) && kinds.ends_with(&[Kind::Copying]));
     assert!(found.edges.is_empty(), "{:?}", found.edges);

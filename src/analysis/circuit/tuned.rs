@@ -9,8 +9,8 @@
 //! ```
 //!
 //! on sequences of the training set only. The tuned lens measures what an affine map can decode from the residual
-//! stream, and so shows at which depth the prediction is present. Where the logit lens decodes less, the prediction is
-//! encoded in other directions.
+//! stream, and so shows at which depth the prediction is present. Where the logit lens decodes less, the residual
+//! stream encodes the prediction in other directions.
 
 use burn::module::{AutodiffModule, Module, Param};
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
@@ -56,8 +56,8 @@ pub(super) struct Translator<B: Backend> {
 }
 
 impl<B: Backend> Translator<B> {
-    /// Trains the maps for the residual stream before each block. Returns `None` if the model is too wide to train
-    /// them in the time allowed.
+    /// Trains the maps for the residual stream before each block. Returns `None` if the model is so wide that training
+    /// exceeds the maximum number of operations.
     ///
     /// # Errors
     /// Same as [`run`].
@@ -86,11 +86,11 @@ impl<B: Backend> Translator<B> {
         }
         let at = |depth: usize| Tensor::cat(kept.iter().map(|streams| streams[depth].clone()).collect(), 0);
         let streams: Vec<_> = (0..model.blocks.len()).map(at).collect();
-        Ok(Some(Self::trained(model, &streams, &at(model.blocks.len()), step_tokens)))
+        Ok(Some(Self::train_maps(model, &streams, &at(model.blocks.len()), step_tokens)))
     }
 
     /// Trains one map per stream to match the prediction from `last`; all are `[tokens, d_model]`.
-    fn trained(
+    fn train_maps(
         model: &Decoder<B>,
         streams: &[Tensor<B, 2>],
         last: &Tensor<B, 2>,
@@ -101,7 +101,7 @@ impl<B: Backend> Translator<B> {
         let step_tokens = step_tokens.min(tokens);
         // Gradients of a mean over many tokens are small, so Adam's default epsilon would dominate.
         let adam = AdamConfig::new().with_epsilon(1e-12);
-        let start = |stream: &Tensor<B, 2>| {
+        let initialise = |stream: &Tensor<B, 2>| {
             let scale = f64::from(floats(stream.clone().powf_scalar(2.0).mean().sqrt())[0]);
             let zeros = |rows: usize| {
                 Param::from_tensor(Tensor::<Autodiff<B>, 2>::zeros([rows, d_model], &last.device()))
@@ -109,7 +109,7 @@ impl<B: Backend> Translator<B> {
             let map = Translator { scale: scale.max(1e-6), weight: zeros(d_model), bias: zeros(1) };
             (map, adam.init())
         };
-        let mut maps: Vec<_> = streams.iter().map(start).collect();
+        let mut maps: Vec<_> = streams.iter().map(initialise).collect();
         for step in 0..STEPS {
             let first = step * step_tokens % (tokens - step_tokens + 1);
             let part = |rows: &Tensor<B, 2>| rows.clone().narrow(0, first, step_tokens);
@@ -191,7 +191,7 @@ mod tests {
             // The last residual stream flipped, shifted and scaled down.
             let stream = (last.clone().flip([1]) + 0.7) * 0.1;
             let [map] =
-                Translator::trained(model, std::slice::from_ref(&stream), &last, 256).try_into().unwrap();
+                Translator::train_maps(model, std::slice::from_ref(&stream), &last, 256).try_into().unwrap();
             let zeros = |rows: usize| Param::from_tensor(Tensor::zeros([rows, 20], &Default::default()));
             let identity = Translator { weight: zeros(20), bias: zeros(1), ..map.clone() };
             let loss = |map: &Translator<B>| loss(map, model, &stream, &last);

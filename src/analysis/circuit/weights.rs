@@ -13,7 +13,7 @@ use num_complex::Complex64;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
-use super::eigenvalues::{eigenvalues, size};
+use super::eigenvalues::{eigenvalues, modulus};
 use crate::analysis::view::floats;
 use crate::data::seed::{Purpose, generator};
 use crate::model::{Decoder, block::Block};
@@ -145,17 +145,17 @@ impl<B: Backend> HeadMatrices<B> {
         let small = self.output.clone().matmul(logits.clone()).matmul(self.value.clone());
         let mut eigenvalues = eigenvalues(complex(small));
         // Logits minus their mean have at most rank `vocab - 1`. Further eigenvalues are zero up to rounding.
-        eigenvalues.sort_by(|a, b| size(*b).total_cmp(&size(*a)));
+        eigenvalues.sort_by(|a, b| modulus(*b).total_cmp(&modulus(*a)));
         eigenvalues.truncate(vocab.saturating_sub(1).max(1));
         let sum = eigenvalues.iter().map(|value| value.re).sum::<f64>();
-        let sizes = eigenvalues.iter().map(|value| size(*value)).sum::<f64>();
+        let moduli = eigenvalues.iter().map(|value| modulus(*value)).sum::<f64>();
         // Eigenvalues that are zero up to rounding are neither positive nor negative.
-        let min_size = 1e-6 * sizes / eigenvalues.len() as f64;
-        let signed = || eigenvalues.iter().filter(|value| size(**value) > min_size);
+        let min_modulus = 1e-6 * moduli / eigenvalues.len() as f64;
+        let signed = || eigenvalues.iter().filter(|value| modulus(**value) > min_modulus);
         HeadWeights {
             qk: singular_values(&self.query, &self.key.clone().transpose()),
             ov: singular_values(&self.value, &self.output),
-            copying: sum / sizes.max(f64::MIN_POSITIVE),
+            copying: sum / moduli.max(f64::MIN_POSITIVE),
             positive: signed().filter(|value| value.re > 0.0).count() as f64 / signed().count().max(1) as f64,
         }
     }
@@ -201,8 +201,8 @@ pub(super) fn unembedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
     }
 }
 
-/// Returns `W_U W_E`, `[d_model, d_model]`: from head outputs to logits, minus their mean, and from tokens to head
-/// inputs.
+/// Returns `W_U W_E`, `[d_model, d_model]`: the map from head outputs to logits, minus the mean over the logits,
+/// followed by the map from tokens to head inputs.
 pub fn to_embedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
     let rows = unembedding(model);
     let logits = folded(model.norm.as_ref(), (rows.clone() - rows.mean_dim(0)).transpose());
@@ -273,7 +273,7 @@ mod tests {
         let logits = Tensor::eye(3, &Default::default());
         let weights = second.weights(&logits, 9);
         assert!((weights.qk[0] - 5.0).abs() < 1e-6 && weights.qk[1].abs() < 1e-3, "{weights:?}");
-        // Its OV circuit keeps two of three dimensions unchanged, as in a copying head.
+        // The OV circuit of the second keeps two of three dimensions unchanged, as in a copying head.
         assert_eq!((weights.copying, weights.positive), (1.0, 1.0));
         let opposite = HeadMatrices { output: -second.output.clone(), ..second.clone() };
         assert_eq!(

@@ -71,7 +71,7 @@ impl Measurement {
 
 /// Computes the change of the weights `start` by two steps: one along `gradients`, and one half as far in the opposite
 /// direction. Both moments and their bias corrections then have an effect. The settings are the defaults, with a weight
-/// decay large enough to show.
+/// decay large enough to affect the result.
 fn updates<B: Backend>(start: &Tensors, gradients: &Tensors, device: &B::Device) -> Tensors {
     let TrainingConfig { beta1, beta2, epsilon, max_gradient_norm, .. } = TrainingConfig::default();
     let rule = Rule::Adam(Adam { beta1, beta2, epsilon });
@@ -136,7 +136,7 @@ pub(super) fn decoder<B: Backend>(config: &ModelConfig, device: &B::Device) -> R
     Ok(config.init(Sizes { vocab: VOCAB, context: TIME, source_context: None }, device)?)
 }
 
-/// Returns sequences that count in different steps, with padding at the end of the last one.
+/// Returns sequences that count up in steps of different sizes, with padding at the end of the last one.
 fn batch() -> Batch {
     let token = |row: usize, time: usize| ((row + time * (row + 2)) % VOCAB) as u32;
     let tokens = |ahead: usize| {

@@ -21,10 +21,11 @@ type Reference = Autodiff<burn_flex::Flex>;
 /// The largest difference that passes, relative to the largest value. A GPU's matrix units may round factors to 11 bits
 /// (TF32), 5e-4 each; a wrong operation differs by much more.
 const MAX_DIFFERENCE: f64 = 5e-3;
-/// The dropout probability of the check, and the number of its elements.
+/// The dropout probability of the check.
 const DROPOUT_RATE: f64 = 0.25;
+/// The number of elements of the dropout check.
 const DROPOUT_ELEMENTS: usize = 1 << 16;
-/// Six standard deviations of the dropped share.
+/// The largest deviation of the dropped share that passes: six standard deviations.
 const MAX_DROPOUT_DIFFERENCE: f64 = 0.0102;
 /// Matrix products `[rows, inner, columns]` whose sizes are mostly not multiples of a large power of two: kernels cut
 /// them into tiles, and errors occur in the remainders at the edges.
@@ -121,7 +122,7 @@ impl Part {
         let scale = largest(expected).max(min_scale);
         let same_shape = found.shape == expected.shape;
         let differences = found.iter::<f64>().zip(expected.iter::<f64>()).map(|(a, b)| (a - b).abs());
-        // The largest difference, or NaN if there is one.
+        // NaN if any difference is NaN.
         let largest =
             differences.fold(0.0, |max: f64, next| if next > max || next.is_nan() { next } else { max });
         let difference = if same_shape { largest / scale } else { f64::INFINITY };
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_broken_operation_is_caught() {
-        // Maps every token to the first one, which then receives the gradients of all.
+        // Maps every token to the first one, which then receives the gradients of all tokens.
         let check = compare::<Autodiff<NdArray>>(&Default::default(), |found| {
             let (name, gradient) = &mut found.gradients[0];
             assert_eq!(name, "embedding.token.weight");

@@ -46,16 +46,15 @@ fn check_lengths(lengths: &[usize], description: &native::Description) -> Result
     for (index, &length) in lengths.iter().enumerate() {
         let problem = match max_length {
             _ if model.architecture == Architecture::EncoderDecoder => {
-                "not available for an encoder-decoder, whose source has a length of its own; omit it"
-                    .to_string()
+                "not available for an encoder-decoder, whose source has its own length; omit it".to_string()
             }
             _ if length < 2 => "must be at least 2".to_string(),
             _ if index > 0 && length <= lengths[index - 1] => {
                 "lengths must be unique and in ascending order, e.g. 64,128,256".to_string()
             }
             Some(max_length) if length > max_length => format!(
-                "the model has {} positions, which end at {max_length}; use a length of at most {max_length}, or train with \
-                 another `model.position`",
+                "the model has {} positions, which end at {max_length}; use a length of at most {max_length}, or train \
+                 with another `model.position`",
                 model.position
             ),
             _ => continue,
@@ -65,29 +64,29 @@ fn check_lengths(lengths: &[usize], description: &native::Description) -> Result
     Ok(())
 }
 
-/// Checks that the data can be generated at all lengths, and fits into the free memory. `drawn` contains the config of
-/// generated data and the number of its samples; a batch has up to `max_tokens` tokens.
-fn check_room(
+/// Checks that the data can be generated at all lengths, and fits into the free memory. `generated` contains the config
+/// of generated data and the number of its samples; a batch has up to `max_tokens` tokens.
+fn check_memory(
     lengths: &[usize],
     native::Description { model, sizes }: &native::Description,
-    drawn: Option<(&DataConfig, usize)>,
+    generated: Option<(&DataConfig, usize)>,
     max_tokens: usize,
 ) -> Result<()> {
-    // Generated data of all lengths is kept; a batch takes the memory of one block and the head.
-    let drawn_bytes = drawn.map_or(0.0, |(_, samples)| BYTES_PER_TARGET * samples as f64);
+    // Generated data of all lengths is kept. A batch needs memory for the tensors of one block and of the head.
+    let generated_bytes = generated.map_or(0.0, |(_, samples)| BYTES_PER_TARGET * samples as f64);
     let widths = 4 * model.d_model + model.qkv_width() + model.up_width() + model.inner_width();
-    let a_token = 4.0 * (widths + 3 * sizes.vocab) as f64;
-    let (free, mut taken) = (free_memory(), 0.0);
+    let bytes_per_token = 4.0 * (widths + 3 * sizes.vocab) as f64;
+    let (free, mut kept) = (free_memory(), 0.0);
     for &length in lengths {
-        if let Some((data, _)) = drawn {
+        if let Some((data, _)) = generated {
             data.at_length(length).check().map_err(|problem| error(length, &problem))?;
         }
-        taken += drawn_bytes * length as f64;
-        let needed = taken + a_token * max_tokens.max(length) as f64;
+        kept += generated_bytes * length as f64;
+        let needed = kept + bytes_per_token * max_tokens.max(length) as f64;
         if needed > free {
             let (needed, free) = (Bytes(needed), Bytes(free));
             let problem = format!(
-                "sequences of this length need about {needed} of memory, but only {free} are free; use shorter \
+                "sequences of this length need about {needed} of memory, but only {free} is free; use shorter \
                  lengths, or fewer sequences with --set data.valid_samples=N"
             );
             return Err(error(length, &problem));
@@ -128,7 +127,7 @@ impl Sets {
     /// Loads the split at all lengths. `dataset` holds the data at the run's own length.
     ///
     /// # Errors
-    /// Returns an error for a length that the model cannot read, or that the data does not have.
+    /// Returns an error for a length that the model cannot read, or for which the data does not suffice.
     pub fn load(
         lengths: &[usize],
         split: Split,
@@ -146,8 +145,8 @@ impl Sets {
             }
             Split::Train => (config.data.clone(), config.data.train_samples),
         };
-        let drawn = (data.source() == Source::Sequences).then_some((&data, samples));
-        check_room(lengths, &description, drawn, max_tokens)?;
+        let generated = (data.source() == Source::Sequences).then_some((&data, samples));
+        check_memory(lengths, &description, generated, max_tokens)?;
         let load = |&length: &usize| load_split(split, length, &data, config.run.seed, dataset);
         Ok(Self {
             sets: lengths.iter().map(load).collect::<Result<_>>()?,
@@ -194,8 +193,8 @@ pub fn print(lengths: &[AtLength], trained: usize) {
         (Protocol::Windows, "non-overlapping windows: all targets"),
         (
             Protocol::Sliding,
-            "sliding windows, an eighth of the length apart: the last eighth of the targets of each, and the remaining \
-             targets at the end",
+            "sliding windows, an eighth of the length apart: the last eighth of the targets of each window, and \
+             the remaining targets at the end",
         ),
     ] {
         say(&format!("  {what}"));
@@ -225,9 +224,9 @@ pub fn print(lengths: &[AtLength], trained: usize) {
 /// Returns an error if the picture cannot be written.
 pub fn draw(folder: &RunFolder, lengths: &[AtLength], trained: usize, out: &Path, json: bool) -> Result<()> {
     let picture = lengths_picture(&folder.name(), lengths, trained);
-    let made = write_output(out, "evaluate", |hidden| save_all(&[picture], hidden, &Style::default()))?;
+    let written = write_output(out, "evaluate", |hidden| save_all(&[picture], hidden, &Style::default()))?;
     if !json {
-        made.iter().for_each(|path| say(&path.display().to_string()));
+        written.iter().for_each(|path| say(&path.display().to_string()));
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ pub enum Scored {
 }
 
 impl Scored {
-    /// Returns the set of a [`Dataset`] that holds the part; for a whole file, both sets do.
+    /// Returns the set of a [`Dataset`] that holds the part. For the whole file, both sets hold it.
     pub fn split(self) -> Split {
         match self {
             Self::Valid | Self::Whole => Split::Valid,
@@ -54,7 +54,7 @@ pub struct Selected {
 }
 
 /// Loads the data of a run that was `made_with` a config, which the command line may have changed. Without a `split`,
-/// it selects the validation set of the run's own data, and the whole of any other file.
+/// it selects the validation set of the run's own data, and all of any other file.
 ///
 /// # Errors
 /// Returns an error if the run's vocabulary cannot read the data.
@@ -77,7 +77,7 @@ pub fn select(split: Option<Scored>, run: &OpenedRun, made_with: &Config) -> Res
     Ok(Selected { scored, dataset, targets_in_file })
 }
 
-/// Returns true if the file is a copy of the run's training file; a copy is not held out, whatever its path.
+/// Returns true if the file is a copy of the run's data file. A copy is not held out, even under another path.
 fn is_copy(OpenedRun { folder, config, .. }: &OpenedRun, made_with: &Config) -> bool {
     let path = config.data.path.clone();
     // A pipe can be read only once.
@@ -93,7 +93,7 @@ fn is_copy(OpenedRun { folder, config, .. }: &OpenedRun, made_with: &Config) -> 
 fn targets(scored: Scored, Dataset { train, valid, .. }: &Dataset) -> usize {
     match scored {
         Scored::Whole => valid.targets(),
-        // The first token of a stream's second part is not a target of any window.
+        // The first token after the cut of a stream is not a target of any window.
         Scored::Valid | Scored::Train => {
             train.targets() + valid.targets() + usize::from(valid.stream().is_some())
         }

@@ -1,4 +1,4 @@
-//! The output of `tune`: the overfit check, the outline of a study, and the closing table.
+//! The output of `tune`: the overfit check, the outline of a study, and the final table.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::numbers::{clock, counted, thousands};
 use crate::terminal::{say, table};
 use crate::tuning::{Outline, OverfitCheck, Study, Trial, best, setting_shown, shown};
 
-/// The maximum number of trials in the closing table.
+/// The maximum number of trials in the final table.
 const MAX_TRIALS_SHOWN: usize = 20;
 
 /// Prints the result of the overfit check before the first trial.
@@ -58,12 +58,16 @@ pub(super) fn skipped(outline: &Outline) -> Option<String> {
     refused.first().map(|reason| format!("{count} that the config rejects: {reason}"))
 }
 
-/// Prints the closing table, best trial first, and the paths of the results.
+/// Prints the final table, best trial first, and the paths of the results.
 pub(super) fn print_study(study: &Study, ranked: &[&Trial], pictures: &[PathBuf]) {
     print_table(&study.outline.stages.keys(), ranked);
     let failed = ranked.iter().filter(|trial| trial.ended == TrialEnd::Failed).count();
     if let (Some(why), 1..) = (study.first_failure(), failed) {
-        say(&format!("{failed} could not be trained: {why}; remove trials/*.failed and rerun with --resume"));
+        say(&format!(
+            "{} could not be trained (first reason: {why}); to retry, remove {}/trials/*.failed and pass --resume",
+            counted(failed, "trial"),
+            study.folder.path().display()
+        ));
     }
     say(&format!("  study     {}", study.folder.path().display()));
     print_pictures(&study.folder, pictures);
@@ -80,7 +84,7 @@ fn print_table(keys: &[String], ranked: &[&Trial]) {
         value.map_or_else(|| "-".to_string(), shown)
     }
     let names = keys.iter().map(|key| key.split_once('.').map_or(key.as_str(), |(_, name)| name));
-    let measured = ["loss", "gap", "last steps", "spikes", "parameters", "time", "ended"];
+    let measured = ["loss", "gap", "train spread", "spikes", "parameters", "time", "ended"];
     let names: Vec<_> = ["trial"].into_iter().chain(names).chain(measured).collect();
     let row = |trial: &&Trial| {
         let setting = keys.iter().map(|key| trial.setting.get(key).map(shown).unwrap_or_default());
@@ -90,8 +94,8 @@ fn print_table(keys: &[String], ranked: &[&Trial]) {
         let measured = [
             cell(trial.score.loss, |loss| format!("{loss:.4}")) + &spread,
             cell(trial.score.gap, |gap| format!("{gap:.4}")),
-            cell(trial.steadiness.train_spread, |spread| format!("±{spread:.4}")),
-            cell(trial.steadiness.spikes, |spikes| spikes.to_string()),
+            cell(trial.stability.train_spread, |spread| format!("±{spread:.4}")),
+            cell(trial.stability.spikes, |spikes| spikes.to_string()),
             cell(parameters, |parameters| thousands(parameters as f64)),
             if cost.seconds < 10.0 { format!("{:.1}s", cost.seconds) } else { clock(cost.seconds) },
             trial.ended.name().to_string(),

@@ -45,10 +45,10 @@ impl StudyProgress {
 /// Formats the result of a run.
 fn line(study: &Study, run: &TrialRun) -> String {
     let setting = &study.agenda.trials[run.run.0].setting;
-    let named = format!("trial {}  {}", run.folder.name(), setting_shown(setting));
+    let title = format!("trial {}  {}", run.folder.name(), setting_shown(setting));
     let record = match study.runs.get(&run.run) {
-        None => return format!("{named}  interrupted"),
-        Some(Err(why)) => return format!("{named}  failed: {why}"),
+        None => return format!("{title}  interrupted"),
+        Some(Err(why)) => return format!("{title}  failed: {why}"),
         Some(Ok(record)) => record,
     };
     let summary = &record.summary;
@@ -62,5 +62,5 @@ fn line(study: &Study, run: &TrialRun) -> String {
         Ended::Paused => "paused at a rung",
         Ended::Interrupted | Ended::TimeLimit => "interrupted",
     };
-    format!("{named}  step {}  {loss}  {end}", summary.steps)
+    format!("{title}  step {}  {loss}  {end}", summary.steps)
 }

@@ -44,8 +44,8 @@ fn schema_bounds_match_the_checks() {
     assert_eq!(SCHEMA["properties"]["training"]["properties"]["learning_rate"]["exclusiveMinimum"], 0.0);
 }
 
-/// Checks that values within the bounds of a key's schema are accepted and those outside refused. Returns the number of
-/// bounds.
+/// Checks that values within the bounds of a key's schema are accepted and values outside them refused. Returns the
+/// number of bounds.
 fn check_bounds(section: &str, key: &str) -> usize {
     let schema = &SCHEMA["properties"][section]["properties"][key];
     let is_refused = |value| is_out_of_range(section, key, value);
@@ -66,11 +66,11 @@ fn check_bounds(section: &str, key: &str) -> usize {
         bounds += 1;
     }
     let is_number = is_real(schema) || schema["type"] == "integer" || schema["type"][0] == "integer";
-    let has_least = bound("minimum").or(bound("exclusiveMinimum")).is_some();
-    assert!(!is_number || has_least, "{section}.{key} has no range");
-    for lost in ["1e308", "1e-60"].iter().filter(|_| is_real(schema)) {
-        let set = format!("{section}.{key}={lost}");
-        assert!(Config::parse("", "a.toml".as_ref(), &[set]).is_err(), "{section}.{key} = {lost}");
+    let has_min = bound("minimum").or(bound("exclusiveMinimum")).is_some();
+    assert!(!is_number || has_min, "{section}.{key} has no range");
+    for unrepresentable in ["1e308", "1e-60"].iter().filter(|_| is_real(schema)) {
+        let set = format!("{section}.{key}={unrepresentable}");
+        assert!(Config::parse("", "a.toml".as_ref(), &[set]).is_err(), "{section}.{key} = {unrepresentable}");
     }
     bounds
 }

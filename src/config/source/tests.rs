@@ -1,3 +1,5 @@
+//! Tests of config files and their overrides.
+
 use super::*;
 use crate::data::{Column, Task, Tokens};
 
@@ -65,13 +67,13 @@ fn unknown_keys_suggest_similar_or_list_all() {
         message("[model]\nhed = 4"),
         "a.toml:2: `model.hed` = 4 is an unknown key; did you mean `model.heads`?"
     );
-    let far = message("[model]\nzzz = 4");
+    let unlike = message("[model]\nzzz = 4");
     assert!(
-        far.contains("is an unknown key; the keys of [model] are architecture, d_model, heads,"),
-        "{far}"
+        unlike.contains("is an unknown key; the keys of [model] are architecture, d_model, heads,"),
+        "{unlike}"
     );
-    let far = message("[training]\nzzz = 4");
-    assert!(far.contains("accumulate") && far.len() <= 500, "{} bytes: {far}", far.len());
+    let unlike = message("[training]\nzzz = 4");
+    assert!(unlike.contains("accumulate") && unlike.len() <= 500, "{} bytes: {unlike}", unlike.len());
     let section = message("[zzz]\nheads = 4");
     assert!(section.contains("the sections are run, data, model, training, analysis, tune"), "{section}");
     let searched = message("[tune.search]\nzzz = [1]");
@@ -152,8 +154,8 @@ fn task_and_file_are_mutually_exclusive() {
     assert!(both.starts_with("a.toml:2: `data.source` = \"sequences\" does not read a file"), "{both}");
     let config =
         |text: &str, set: &str| Config::parse(text, Path::new("a.toml"), &[set.into()]).unwrap().data;
-    let drawn = config("data.path = \"a.txt\"", "data.task=sort");
-    assert_eq!((drawn.source(), drawn.path.as_os_str().len()), (Source::Sequences, 0));
+    let generated = config("data.path = \"a.txt\"", "data.task=sort");
+    assert_eq!((generated.source(), generated.path.as_os_str().len()), (Source::Sequences, 0));
     let read = config("data.task = \"sort\"", "data.path=a.txt");
     assert_eq!((read.source(), read.task), (Source::Text, Task::default()));
 }
@@ -166,8 +168,8 @@ fn misplaced_keys_suggest_their_section() {
     assert!(message("[training]\nheads = 4").ends_with("did you mean `model.heads`?"));
     assert!(message("[modle]\nheads = 4").ends_with("did you mean `model`?"));
     assert!(message("[training]\noptimiser = \"adam\"").ends_with("did you mean `training.optimizer`?"));
-    let far = message("[run]\ncolour = \"red\"");
-    assert!(far.ends_with("the keys of [run] are name, seed, from"), "{far}");
+    let unlike = message("[run]\ncolour = \"red\"");
+    assert!(unlike.ends_with("the keys of [run] are name, seed, from"), "{unlike}");
 }
 
 #[test]

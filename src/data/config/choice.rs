@@ -16,11 +16,11 @@ pub enum Source {
     /// A sequence task, drawn from the run's seed.
     #[default]
     Sequences,
-    /// A text file, or a folder of them.
+    /// A text file, or a folder of text files.
     Text,
     /// A table: CSV or JSON.
     Table,
-    /// Sequences that a program passed to training; no command can read them again.
+    /// Sequences that a program gave to training; no command can read them again.
     Memory,
 }
 
@@ -53,7 +53,7 @@ choices! {
     pub enum Task {
         /// Independent integers: nothing to learn.
         Random,
-        /// Counting with a step that each sequence draws.
+        /// Counting with a random step per sequence.
         Arithmetic,
         /// A motif of random period, repeated.
         #[default]
@@ -158,10 +158,10 @@ pub enum Count {
 }
 
 impl Count {
-    /// Returns the number, or `suits` for `"auto"`.
-    pub fn or(self, suits: usize) -> usize {
+    /// Returns the number, or `default` for `"auto"`.
+    pub fn or(self, default: usize) -> usize {
         match self {
-            Count::Auto => suits,
+            Count::Auto => default,
             Count::Of(count) => count,
         }
     }

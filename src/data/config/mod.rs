@@ -16,11 +16,11 @@ use crate::range::{Number, Range, Ranged, Section};
 pub use self::choice::{Column, Count, Periods, Source, Task, Tokens, Values};
 pub use self::table::{Delimiter, Header, RowSplit};
 
-/// The largest vocabulary and the longest sequence of a config: 2^20, about four times the vocabulary of the largest
-/// published models.
+/// The maximum size of a vocabulary and of a sequence: 2^20, about four times the largest vocabulary of published
+/// models.
 pub(super) const MAX_SIZE: usize = 1 << 20;
 
-/// The largest number of sequences of a task. Each task also limits their total number of tokens.
+/// The maximum number of sequences of a task. The total number of tokens is limited separately.
 const MAX_SAMPLES: usize = 1 << 28;
 /// The `valid_fraction` of a file that is read as one split. A config cannot set it.
 pub(super) const WHOLE_FILE: f64 = 1.0;
@@ -68,8 +68,8 @@ pub struct DataConfig {
     pub order: usize,
     /// `copy_gap`: the distance after which a token recurs. `"auto"`: three quarters of the length.
     pub gap: Count,
-    /// `addition`: digits of each number. 3: a million sums, of which a training set shows so few that the model must
-    /// learn to add.
+    /// `addition`: digits of each number. 3: a million sums, of which a training set contains so few that the model
+    /// must learn to add.
     pub digits: usize,
     /// The user's own file: a text, a folder of texts, or a table. Empty: a task.
     pub path: PathBuf,
@@ -206,7 +206,7 @@ impl DataConfig {
         Error::key("data.lengths", format!("[{shortest}, {longest}]"), problem)
     }
 
-    /// Returns true if the whole file is one split.
+    /// Returns true if the entire file is one split.
     pub(super) fn is_one_split(&self) -> bool {
         self.valid_fraction == WHOLE_FILE
     }

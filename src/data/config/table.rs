@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The delimiters with a name.
+/// The delimiters that have a name in a config.
 const NAMED_DELIMITERS: [(&str, u8); 5] =
     [("comma", b','), ("tab", b'\t'), ("semicolon", b';'), ("space", b' '), ("pipe", b'|')];
 
@@ -73,7 +73,7 @@ pub enum Header {
     Given(bool),
 }
 
-/// The rows of a table that are kept for validation.
+/// The rows of a table that are held out for validation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RowSplit {

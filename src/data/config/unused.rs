@@ -5,11 +5,11 @@ use crate::choice::{Choice, UnusedKeys};
 use crate::data::{Dataset, Vocabulary};
 
 impl DataConfig {
-    /// Returns the keys without effect. The `dataset` determines if a table holds integers or symbols, and one sequence
-    /// per row or a single one.
+    /// Returns the keys without effect. The `dataset` determines whether a table holds integers or symbols, and whether
+    /// it holds one sequence per row or a single one.
     pub fn unused_keys(&self, dataset: Option<&Dataset>) -> UnusedKeys {
         let mut unused = UnusedKeys::default();
-        // The config of in-memory data was written by the program that gave the data.
+        // The program that gave in-memory data also wrote its config.
         if self.source() == Source::Memory {
             return unused;
         }

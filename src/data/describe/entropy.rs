@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::data::sequences::Sequences;
 
-/// The largest vocabulary whose pairs are counted in a dense table: 128 MB.
+/// The maximum vocabulary whose pairs are counted in a dense table: 128 MB.
 const MAX_DENSE_VOCABULARY: usize = 1 << 12;
 
 /// Returns the entropies in nats per token: unigram `H(x)`, and bigram `H(x_t | x_{t-1})`.
@@ -50,14 +50,14 @@ mod tests {
     fn entropies_match_hand_computed_counts() {
         // Targets 1 1 0 0 0 0; pairs 0-1 0-1 1-0 1-0 0-0 0-0.
         let split = split(&[&[0, 1, 0], &[0, 1, 0, 0, 0]]);
-        let right = (2.0 * 3f64.ln() + 4.0 * 1.5f64.ln()) / 6.0;
+        let expected_unigram = (2.0 * 3f64.ln() + 4.0 * 1.5f64.ln()) / 6.0;
         // After 0, both tokens are equally likely; after 1, always 0.
-        let right_pairs = 4.0 * 2f64.ln() / 6.0;
-        // Small and large vocabularies are counted in different ways.
+        let expected_bigram = 4.0 * 2f64.ln() / 6.0;
+        // The pairs of small and large vocabularies are stored in different tables.
         for vocab in [2, MAX_DENSE_VOCABULARY + 1] {
             let [unigram, bigram] = of_targets(&split, vocab);
-            assert!((unigram - right).abs() < 1e-12);
-            assert!((bigram - right_pairs).abs() < 1e-12);
+            assert!((unigram - expected_unigram).abs() < 1e-12);
+            assert!((bigram - expected_bigram).abs() < 1e-12);
         }
     }
 }

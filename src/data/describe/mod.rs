@@ -17,9 +17,9 @@ use super::table::TableReading;
 use super::text::TextReading;
 use super::vocabulary::{Notation, Vocabulary};
 
-/// The largest number of samples shown.
+/// The maximum number of samples in a description.
 const MAX_SAMPLES: usize = 3;
-/// The largest number of vocabulary tokens shown.
+/// The maximum number of vocabulary tokens in a description.
 const MAX_VOCABULARY_TOKENS: usize = 100;
 
 /// A preview of the training data. Displays as a page of text, and serializes for programs.
@@ -42,7 +42,7 @@ pub struct DataDescription {
     /// The shortest and the longest length of a training batch, if each batch draws its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lengths: Option<[usize; 2]>,
-    /// The largest number of positions that a model needs.
+    /// The number of positions that a model needs.
     pub context: usize,
     /// The vocabulary.
     #[serde(flatten)]
@@ -62,18 +62,18 @@ pub struct DataDescription {
 /// A vocabulary with its first tokens.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DescribedVocabulary {
-    /// The contents in plain English, such as `65 characters`.
+    /// The kind and the number of tokens, such as `65 characters`.
     #[serde(rename = "vocabulary")]
     pub name: String,
     /// The number of tokens, which is the vocabulary size of the model.
     #[serde(rename = "vocab")]
     pub size: usize,
-    /// Labels of the first tokens.
+    /// The labels of the first tokens.
     pub tokens: Vec<String>,
     /// The end-of-text token of a tokenizer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_of_text: Option<EndOfText>,
-    /// The separator of labels on a page.
+    /// The separator between the labels of a printed sample.
     #[serde(skip)]
     separator: &'static str,
 }
@@ -98,9 +98,9 @@ impl DescribedVocabulary {
 /// The overlap of the validation set and the training set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Overlap {
-    /// Number of validation sequences that also occur in training.
+    /// The number of validation sequences that also occur in training.
     pub leaked: usize,
-    /// Labels of the validation tokens that never occur in training.
+    /// The labels of the validation tokens that never occur in training.
     pub unseen: Vec<String>,
 }
 
@@ -109,10 +109,10 @@ pub struct Overlap {
 pub struct Baselines {
     /// The entropy floor (the loss of the optimal predictor), if it is known.
     pub floor: Option<Floor>,
-    /// Unigram entropy of the training targets.
+    /// The unigram entropy of the training targets.
     pub unigram_entropy: f64,
-    /// Bigram entropy of the training targets: given the previous token. On other data such a predictor has a higher
-    /// loss, especially if pairs are rare.
+    /// The bigram entropy of the training targets: their entropy given the previous token. On other data, a predictor
+    /// with these bigram frequencies has a higher loss, especially if pairs are rare.
     pub bigram_entropy: f64,
 }
 
@@ -128,7 +128,7 @@ pub struct EndOfText {
 }
 
 impl EndOfText {
-    /// Returns the end-of-text token of a vocabulary that reads text with a tokenizer.
+    /// Returns the end-of-text token of a vocabulary, if a tokenizer declares one.
     pub fn of(vocabulary: &Vocabulary) -> Option<Self> {
         let (id, declared_by) = (vocabulary.end()?, vocabulary.end_declared_by()?.to_string());
         Some(EndOfText { id, token: vocabulary.token(id), declared_by })
@@ -138,11 +138,11 @@ impl EndOfText {
 /// The size of a split.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DescribedSplit {
-    /// Number of sequences, or of adjacent windows.
+    /// The number of sequences, or of adjacent windows.
     pub samples: usize,
-    /// Number of targets that count.
+    /// The number of targets that count in the loss.
     pub targets: usize,
-    /// Number of targets that the optimal predictor knows.
+    /// The number of targets that the optimal predictor knows.
     pub determined: usize,
 }
 

@@ -30,7 +30,7 @@ pub fn leaked_samples(train: &Sequences, valid: &Sequences) -> Vec<usize> {
 }
 
 fn leaked_rows(train: &Sequences, valid: &Sequences) -> Vec<usize> {
-    // The samples with each validation row, which are removed when training has the row.
+    // The validation samples by row. An entry is removed when the row is found in training.
     let mut rows: HashMap<_, Vec<usize>> = HashMap::new();
     for sample in 0..valid.len() {
         rows.entry(valid.sample(sample)).or_default().push(sample);
@@ -39,8 +39,8 @@ fn leaked_rows(train: &Sequences, valid: &Sequences) -> Vec<usize> {
 }
 
 /// Searches for the windows of one part of a stream in another part with a rolling hash (Karp & Rabin 1987), in one
-/// pass. Each match is verified token by token. A shorter last window is completed by the tokens before it, because a
-/// few tokens occur anywhere by chance.
+/// pass. Each match is verified token by token. A shorter last window is extended by the tokens before it, because a
+/// few tokens can match by chance.
 fn leaked_windows(
     (ids, train): (&Ids, Range<usize>),
     (wanted_ids, valid): (&Ids, Range<usize>),
@@ -56,22 +56,22 @@ fn leaked_windows(
     if windows.is_empty() || train.len() < tokens {
         return Vec::new();
     }
-    // Equal windows, with their hash.
+    // The windows in groups of equal ones, with the hash of each group.
     let is_same =
         |first: &(u64, usize), next: &(u64, usize)| first.0 == next.0 && window(first.1).eq(window(next.1));
     let mut wanted: Vec<_> = windows.chunk_by(is_same).map(|same| (same[0].0, same)).collect();
-    // Most hashes do not match: a bit table rejects them faster than a binary search.
-    let bits = (16 * wanted.len()).next_power_of_two();
-    let bit = |hash: u64| (hash >> 32) as usize & (bits - 1);
-    let mut may_be_wanted = vec![false; bits];
-    wanted.iter().for_each(|&(hash, ..)| may_be_wanted[bit(hash)] = true);
+    // Most hashes do not match, and a table rejects them faster than a binary search.
+    let buckets = (16 * wanted.len()).next_power_of_two();
+    let bucket = |hash: u64| (hash >> 32) as usize & (buckets - 1);
+    let mut may_be_wanted = vec![false; buckets];
+    wanted.iter().for_each(|&(hash, ..)| may_be_wanted[bucket(hash)] = true);
     // The factor of a window's oldest token in its hash.
     let oldest = (1..tokens).fold(1u64, |power, _| power.wrapping_mul(BASE));
     let mut hash = ids.iter(train.start..train.start + length).fold(0, step);
     let mut leaked = Vec::new();
     for start in train.start..train.end - length {
         hash = step(hash, ids.get(start + length));
-        if may_be_wanted[bit(hash)] {
+        if may_be_wanted[bucket(hash)] {
             let first = wanted.partition_point(|&(other, ..)| other < hash);
             for (_, same) in wanted[first..].iter_mut().take_while(|(other, _)| *other == hash) {
                 if same.first().is_some_and(|&(_, at)| window(at).eq(ids.iter(start..start + tokens))) {
@@ -85,7 +85,7 @@ fn leaked_windows(
     leaked
 }
 
-/// Odd and without a pattern, so that the upper bits of a hash depend on every token.
+/// The base of the rolling hash: odd and without a pattern, so that the upper bits of a hash depend on every token.
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn digit(id: u32) -> u64 {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_leak_when_training_has_exactly_the_same() {
+    fn rows_leak_only_if_training_has_equal_rows() {
         let train = Sequences::rows(rows(&[&[1, 2, 3], &[4, 5], &[4, 5], &[0, 0]]));
         let valid = Sequences::rows(rows(&[&[4, 5], &[1, 2], &[1, 2, 3], &[4, 5], &[0, 0, 0]]));
         assert_eq!(leaked(&train, &valid), 3);
@@ -133,14 +133,14 @@ mod tests {
         let (train, valid) =
             (Sequences::rows(rows(&[&[1, 2, 1]])), Sequences::rows(rows(&[&[4, 1], &[2, 3]])));
         let vocabulary = Vocabulary::integers(7, &[]);
-        let dataset = Dataset::of_file(vocabulary, (train, valid));
+        let dataset = Dataset::without_floor(vocabulary, (train, valid));
         assert_eq!(unseen(&dataset), [3, 4]);
         let valid = Sequences::pairs(rows(&[&[6, 1]]), rows(&[&[1, 2]]));
         assert_eq!(unseen(&Dataset { valid, ..dataset }), [6]);
     }
 
     #[test]
-    fn shorter_last_windows_leak_with_their_context() {
+    fn shorter_last_windows_are_extended_backwards() {
         let count = |valid: &[u32]| {
             let stream: Vec<u32> = (0..9).chain(valid.iter().copied()).collect();
             let ids = Arc::new(rows(&[&stream]));
@@ -170,7 +170,7 @@ mod tests {
             let valid = Sequences::windows(ids, cut..stream.len(), length);
             let size = valid.time() + 1;
             let occurs = |sample: &usize| {
-                // The last window may be shorter, and is compared with the tokens before it.
+                // A shorter last window is extended by the tokens before it.
                 let start = (cut + sample * (size - 1)).min(stream.len() - size);
                 stream[1..cut].windows(size).any(|other| *other == stream[start..start + size])
             };

@@ -9,13 +9,13 @@ use crate::{
     numbers::{counted, part_of},
 };
 
-/// The largest number of tokens shown per sample.
+/// The maximum number of tokens printed per sample.
 const MAX_SAMPLE_TOKENS: usize = 64;
 
-/// The largest number of values shown per table row.
+/// The maximum number of values printed per table row.
 const MAX_ROW_VALUES: usize = 16;
 
-/// The largest number of characters shown per token.
+/// The maximum number of characters printed per token.
 const MAX_LABEL_LENGTH: usize = 40;
 
 impl Display for DataDescription {
@@ -34,10 +34,10 @@ impl Display for DataDescription {
             }
         }
         if let Some(text) = self.text.as_ref().filter(|text| text.files > 1) {
-            let (all, size) = (counted(text.files, "file"), counted(text.bytes, "byte"));
+            let (count, size) = (counted(text.files, "file"), counted(text.bytes, "byte"));
             let more = if text.files > text.first.len() { ", …" } else { "" };
             let first = text.first.iter().map(|name| in_one_line(name)).collect::<Vec<_>>().join(", ");
-            line("files", &format_args!("{all}, {size}: {first}{more}"))?;
+            line("files", &format_args!("{count}, {size}: {first}{more}"))?;
         }
         line("training", &self.train)?;
         line("validation", &self.valid)?;
@@ -53,10 +53,10 @@ impl Display for DataDescription {
         }
         let Baselines { floor, unigram_entropy: unigram, bigram_entropy: bigram } = self.baselines;
         if let Some(Floor { valid, expected, standard_error }) = floor {
-            let on = "nats per token on this validation set";
+            let unit = "nats per token on this validation set";
             let error = standard_error
                 .map_or(String::new(), |error| format!(" (estimated, standard error {error:.0e})"));
-            line("floor", &format_args!("{valid:.4} {on}, {expected:.4} in expectation{error}"))?;
+            line("floor", &format_args!("{valid:.4} {unit}, {expected:.4} in expectation{error}"))?;
         }
         line("entropy", &format_args!("{unigram:.4} nats per token (unigram), {bigram:.4} (bigram)"))?;
         let leaked = part_of(self.overlap.leaked, self.valid.samples, "validation sample");
@@ -111,20 +111,20 @@ fn write_sample(f: &mut fmt::Formatter<'_>, sample: &DescribedSample, separator:
     }
     writeln!(f, "  {}", shortened(&sample.tokens, separator, MAX_SAMPLE_TOKENS))?;
     if sample.determined.contains(&true) {
-        let shown = labels(&sample.tokens, separator);
+        let labels = labels(&sample.tokens, separator);
         let mark = |(label, is_known): (&String, &bool)| {
             let mark = if *is_known { "^" } else { " " };
             mark.repeat(label.chars().count())
         };
-        let marks = shown.iter().zip(&sample.determined).take(MAX_SAMPLE_TOKENS).map(mark);
+        let marks = labels.iter().zip(&sample.determined).take(MAX_SAMPLE_TOKENS).map(mark);
         let marks = marks.collect::<Vec<_>>().join(&" ".repeat(separator.len()));
         writeln!(f, "  {}", marks.trim_end())?;
     }
     Ok(())
 }
 
-/// Returns the tokens as labels of a page: long tokens are truncated, control characters are escaped, and tokens that
-/// contain the `separator` are quoted.
+/// Returns the tokens as printed on the page: long tokens are truncated, control characters are escaped, and tokens
+/// that contain spaces are quoted if the `separator` is a space.
 fn labels(tokens: &[String], separator: &str) -> Vec<String> {
     let label = |token: &String| match token.chars().nth(MAX_LABEL_LENGTH) {
         None => in_one_line(token),
@@ -142,6 +142,6 @@ fn in_one_line(text: &str) -> String {
 
 /// Joins the first tokens, with an ellipsis if there are more.
 fn shortened(tokens: &[String], separator: &str, max: usize) -> String {
-    let shown = labels(&tokens[..tokens.len().min(max)], separator).join(separator);
-    if tokens.len() > max { format!("{shown}{separator}…") } else { shown }
+    let first = labels(&tokens[..tokens.len().min(max)], separator).join(separator);
+    if tokens.len() > max { format!("{first}{separator}…") } else { first }
 }

@@ -1,7 +1,7 @@
-//! A test for validation rows that differ from the training rows by more than chance, as in a sorted table.
+//! A test of whether validation rows differ from training rows by more than chance, as in a sorted table.
 //!
-//! This is a permutation test: the rows of both splits are randomly divided [`DIVISIONS`] times, and the actual split
-//! is compared with these divisions. The statistics are the mean length and the total variation distance
+//! This is a permutation test: the rows of both splits are pooled and divided at random [`DIVISIONS`] times, and the
+//! actual split is compared with these divisions. The statistics are the mean length and the total variation distance
 //! `½ Σ |p(x) - q(x)|` of all tokens, of the last token of each row, and of the tokens at each of the first
 //! [`MAX_POSITIONS`] positions.
 
@@ -15,28 +15,28 @@ use crate::data::sequences::Sequences;
 /// The number of random divisions.
 const DIVISIONS: usize = 19;
 
-/// The largest number of positions at the beginning of a row that are compared separately.
+/// The maximum number of positions at the beginning of a row that are compared separately.
 const MAX_POSITIONS: usize = 8;
 
-/// The largest number of rows of a split that are compared, evenly spaced.
+/// The maximum number of evenly spaced rows of a split that are compared.
 const MAX_ROWS: usize = 2048;
 
-/// The smallest number of windows that the validation part of a stream is cut into.
+/// The minimum number of windows into which the validation part of a stream is cut.
 const MIN_WINDOWS: usize = 32;
 
-/// The largest number of tokens of a row that are compared.
+/// The maximum number of tokens of a row that are compared.
 const MAX_TOKENS: usize = 128;
 
-/// The smallest ratio of a distance to the largest random distance that counts as a difference.
+/// The minimum ratio of a distance to the largest random distance that counts as a difference.
 const MIN_RATIO: f64 = 1.5;
 
-/// The smallest distance that counts as a difference: a total variation, or a fraction of the mean length.
+/// The minimum distance that counts as a difference: a total variation, or a fraction of the mean length.
 const MIN_DISTANCE: f64 = 0.1;
 
 /// The statistic that differs most, with its distance and the largest distance among the random divisions.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SplitDifference {
-    pub what: String,
+    pub statistic: String,
     pub distance: f64,
     pub random: f64,
 }
@@ -68,13 +68,13 @@ pub(super) fn difference(train: &Sequences, valid: &Sequences) -> Option<SplitDi
         .filter(|(index, _)| !is_stream || *index == 1)
         .filter(|(_, (distance, random))| *distance >= MIN_DISTANCE && *distance > MIN_RATIO * random);
     let (index, (distance, random)) = differing.max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
-    let what = match index {
+    let statistic = match index {
         0 => "the mean length".to_string(),
         1 => "the tokens".to_string(),
         2 => "the last token".to_string(),
         _ => format!("token {}", index - 2),
     };
-    Some(SplitDifference { what, distance, random })
+    Some(SplitDifference { statistic, distance, random })
 }
 
 fn compared_rows(split: &Sequences) -> impl Iterator<Item = Vec<u32>> {
@@ -87,7 +87,7 @@ fn distances(train: &[Vec<u32>], valid: &[Vec<u32>]) -> Vec<f64> {
     let mean = |rows: &[Vec<u32>]| rows.iter().map(Vec::len).sum::<usize>() as f64 / rows.len() as f64;
     let [train_mean, valid_mean] = [mean(train), mean(valid)];
     let of_lengths = (train_mean - valid_mean).abs() / train_mean.min(valid_mean);
-    // If all rows end in the same token, it may be an end token; then the token before it is compared.
+    // A token at the end of all rows may be an end token, so the tokens before it are compared instead.
     let is_ended = {
         let mut lasts = train.iter().chain(valid).filter_map(|row| row.last());
         let first = lasts.next();
@@ -117,8 +117,8 @@ fn total_variation(first: impl Iterator<Item = u32>, second: impl Iterator<Item 
         counts.entry(token).or_default()[side] += 1;
         totals[side] += 1;
     }
-    // Counts are summed as integers: the order of a map changes the last bits of a float sum, and thereby the choice
-    // between equal distances.
+    // Counts are summed as integers: the order of the map would change the last bits of a float sum, and thereby the
+    // choice between equal distances.
     let [first, second] = totals.map(|total| total as u128);
     if first * second == 0 {
         return 0.0;
@@ -133,18 +133,18 @@ mod tests {
     use super::*;
     use crate::data::sequences::Rows;
 
-    /// Compares the last tenth of the rows with the others.
-    fn differs(rows: Vec<Vec<u32>>) -> Option<String> {
+    /// Returns the statistic by which the last tenth of the rows differs from the other rows.
+    fn difference_of(rows: Vec<Vec<u32>>) -> Option<String> {
         let cut = rows.len() * 9 / 10;
         let split = |part: &[Vec<u32>]| {
             let mut rows = Rows::default();
             part.iter().for_each(|row| rows.push(row));
             Sequences::rows(rows)
         };
-        difference(&split(&rows[..cut]), &split(&rows[cut..])).map(|difference| difference.what)
+        difference(&split(&rows[..cut]), &split(&rows[cut..])).map(|difference| difference.statistic)
     }
 
-    /// Returns independent tokens below 7.
+    /// Returns a pseudo-random token below 7.
     fn noise(row: u32, position: u32) -> u32 {
         let mixed = (row + 1).wrapping_mul(2_654_435_761).rotate_left(position * 5 + 3).wrapping_mul(40_503);
         (mixed >> 8) % 7
@@ -164,15 +164,15 @@ mod tests {
             rows.sort_by_key(|row| row.get(sorted).copied());
             rows
         };
-        assert_eq!(differs(rows(99)), None);
+        assert_eq!(difference_of(rows(99)), None);
         for column in [0, 2] {
-            assert_eq!(differs(rows(column)), Some(format!("token {}", column + 1)));
+            assert_eq!(difference_of(rows(column)), Some(format!("token {}", column + 1)));
         }
-        // Of equal distances, the one with a position is reported.
-        assert_eq!(differs(rows(4)), Some("token 5".into()));
+        // Among equal distances, the distance at a position is reported.
+        assert_eq!(difference_of(rows(4)), Some("token 5".into()));
         let by_length = (0..500).map(|row| vec![3; 2 + row / 50]).collect();
-        assert_eq!(differs(by_length), Some("the mean length".into()));
-        // A counter has a new value in each row, however the rows are divided.
-        assert_eq!(differs((0..500).map(|row| vec![row, noise(row, 1)]).collect()), None);
+        assert_eq!(difference_of(by_length), Some("the mean length".into()));
+        // A counter has a new value in each row, so every division has the same distance.
+        assert_eq!(difference_of((0..500).map(|row| vec![row, noise(row, 1)]).collect()), None);
     }
 }

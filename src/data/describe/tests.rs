@@ -36,7 +36,7 @@ fn tasks_show_floor_and_mark_determined_tokens() {
 }
 
 #[test]
-fn leaked_sequences_are_counted_and_warned_about() {
+fn leaked_sequences_are_counted_and_reported() {
     // A large training set has all 240 sequences of `arithmetic`.
     let config = DataConfig { task: Task::Arithmetic, ..DataConfig::default() };
     let description = describe(&config, 0).unwrap();
@@ -57,7 +57,7 @@ fn short_texts_with_unseen_characters_give_warnings() {
         "  to␣be␣or␣not␣to␣be\\nto␣be",
         "unseen      missing from training: ! ? a i q s u",
         "warning: too little data: training has 3 windows of `data.length` = 64",
-        "warning: validation has 16 targets; a mean loss over fewer than 1,000 is uncertain",
+        "warning: validation has 16 targets, and a mean loss over fewer than 1,000 is uncertain",
         "validation  1 sample, 16 targets",
         "warning: training lacks 7 tokens of validation, which the model cannot learn",
     ] {
@@ -97,7 +97,7 @@ fn table_columns_and_pairs_are_described() {
 }
 
 #[test]
-fn programs_get_the_same_as_json() {
+fn description_serializes_to_json() {
     let json = serde_json::to_value(describe(&DataConfig::default(), 0).unwrap()).unwrap();
     assert_eq!(json["name"], "repeat");
     assert_eq!(json["train"]["samples"], 8192);
@@ -106,7 +106,7 @@ fn programs_get_the_same_as_json() {
 }
 
 #[test]
-fn texts_resembling_tables_are_warned_about() {
+fn texts_resembling_tables_cause_warnings() {
     let verse = "Now is the winter, of our discontent\nMade glorious summer\n".repeat(9);
     let table = "day,state\nmon,sun\ntue,rain\n".repeat(9);
     let json = "{\"state\": \"sun\"}\n[3, 1]\n".repeat(9);
@@ -114,10 +114,13 @@ fn texts_resembling_tables_are_warned_about() {
     let (_folder, path) = file("rows.json", &format!("[{}]", vec!["[1, 2, 3]"; 20].join(", ")));
     let as_text = DataConfig { path, source: Some(Source::Text), length: 8, ..DataConfig::default() };
     let warnings = describe(&as_text, 0).unwrap().warnings;
-    assert!(warnings.iter().any(|told| told.contains("the text is JSON")), "{warnings:?}");
+    assert!(warnings.iter().any(|warning| warning.contains("the text is JSON")), "{warnings:?}");
     let (_folder, path) = file("ids.txt", &(ids + "\n"));
     let warnings = describe(&DataConfig { path, length: 8, ..DataConfig::default() }, 0).unwrap().warnings;
-    assert!(warnings.iter().any(|told| told.contains("`tr -s ' ' '\\n' < FILE > NEW.csv`")), "{warnings:?}");
+    assert!(
+        warnings.iter().any(|warning| warning.contains("`tr -s ' ' '\\n' < FILE > NEW.csv`")),
+        "{warnings:?}"
+    );
     for (text, expected) in [
         (&verse, None),
         (&table, Some("2 values in each line")),
@@ -126,21 +129,22 @@ fn texts_resembling_tables_are_warned_about() {
         let (_folder, path) = file("a.dat", text);
         let config = DataConfig { path, length: 8, ..DataConfig::default() };
         let warnings = describe(&config, 0).unwrap().warnings;
-        let told = warnings.iter().find(|warning| warning.contains("not as a table"));
+        let warning = warnings.iter().find(|warning| warning.contains("not as a table"));
         assert_eq!(
-            told.is_some_and(|told| told.contains(expected.unwrap_or("\0"))),
+            warning.is_some_and(|warning| warning.contains(expected.unwrap_or("\0"))),
             expected.is_some(),
             "{warnings:?}"
         );
-        assert_eq!(told.is_some(), expected.is_some(), "{warnings:?}");
+        assert_eq!(warning.is_some(), expected.is_some(), "{warnings:?}");
     }
 }
 
 #[test]
 fn advice_for_texts_of_json_succeeds() {
-    let told = |config: &DataConfig| {
+    let advice = |config: &DataConfig| {
         let warnings = describe(config, 0).unwrap().warnings;
-        warnings.into_iter().find(|told| told.contains("JSON") || told.contains("table")).unwrap_or_default()
+        let is_advice = |warning: &String| warning.contains("JSON") || warning.contains("table");
+        warnings.into_iter().find(is_advice).unwrap_or_default()
     };
     let as_text = |path| DataConfig { path, source: Some(Source::Text), length: 8, ..DataConfig::default() };
     let array = format!("[{}]", vec!["[1, 2, 3]"; 60].join(",\n"));
@@ -151,9 +155,9 @@ fn advice_for_texts_of_json_succeeds() {
         (format!("[{}]", vec!["{\"state\": \"sun\"}"; 60].join(", ")), "state"),
     ] {
         let (_folder, path) = file("a.txt", &text);
-        let told = told(&as_text(path.clone()));
-        assert!(told.contains("set `data.source` = \"table\""), "{told}");
-        assert_eq!(told.contains("and `data.column` to a field"), !column.is_empty(), "{told}");
+        let advice = advice(&as_text(path.clone()));
+        assert!(advice.contains("set `data.source` = \"table\""), "{advice}");
+        assert_eq!(advice.contains("and `data.column` to a field"), !column.is_empty(), "{advice}");
         let config = DataConfig { source: Some(Source::Table), ..as_text(path) };
         load(&DataConfig { column: Column::Name(column.into()), ..config }, 0).unwrap();
     }
@@ -161,13 +165,13 @@ fn advice_for_texts_of_json_succeeds() {
     let [tuples, lists] = ["(3, 1, 4)\n", "['a', 'b']\n"].map(|line| line.repeat(60));
     for text in [tuples, lists, object, "[[1], [2]]\n".repeat(60)] {
         let (_folder, path) = file("a.txt", &text);
-        assert!(!told(&as_text(path)).contains("data.source"), "{text}");
+        assert!(!advice(&as_text(path)).contains("data.source"), "{text}");
     }
     let table = "mon,sun\ntue,rain\n".repeat(30);
     for (name, text, extension) in [("a.csv", &array, ".json"), ("a.json", &table, ".csv")] {
         let (_folder, path) = file(name, text);
         let expected = format!("; rename the file to {extension} and set `data.source` = \"table\"");
-        assert!(told(&as_text(path)).contains(&expected), "{name}");
+        assert!(advice(&as_text(path)).contains(&expected), "{name}");
     }
 }
 
@@ -180,7 +184,9 @@ fn tables_in_a_folder_are_reported() {
     let config = DataConfig { path: folder.path().into(), length: 8, ..DataConfig::default() };
     let warnings = describe(&config, 0).unwrap().warnings;
     assert!(
-        warnings.iter().any(|told| told.contains("a.csv` (and 1 more file) has the extension of a table")),
+        warnings
+            .iter()
+            .any(|warning| warning.contains("a.csv` (and 1 more file) has the extension of a table")),
         "{warnings:?}"
     );
 }

@@ -10,21 +10,22 @@ use crate::data::table::{Elements, Form};
 use crate::data::vocabulary::Notation;
 use crate::numbers::{counted, part_of, thousands};
 
-/// The largest integer vocabulary that is not checked for unused ids.
+/// The maximum size of an integer vocabulary that is not checked for unused ids.
 const MAX_UNCHECKED_VOCABULARY: usize = 1000;
 
-/// A vocabulary is sparse if fewer than one in this many integers occur.
+/// A vocabulary is sparse if fewer than `1 / SPARSITY` of its integers occur.
 const SPARSITY: usize = 10;
 
-/// The smallest number of training windows without a warning. A model memorises fewer before it learns anything else.
+/// The minimum number of training windows without a warning. A model memorises fewer windows before it learns anything
+/// else.
 const MIN_WINDOWS: usize = 20;
 
-/// The smallest number of validation targets without a warning. With fewer, the standard error of the mean loss is
-/// about 0.05 nats or more.
+/// The minimum number of validation targets without a warning. With fewer targets, the standard error of the mean loss
+/// is about 0.05 nats or more.
 const MIN_TARGETS: usize = 1000;
 
-/// Returns warnings about a dataset that was loaded from `config`, one sentence each: too little data, validation
-/// samples that also occur in training, tokens that training lacks. This takes one pass over the data.
+/// Returns warnings about a dataset that was loaded from `config`, such as too little data, validation samples that
+/// also occur in training, and tokens that training lacks. This takes several passes over the data.
 pub fn warnings(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
     let Dataset { train, valid, .. } = dataset;
     of(config, dataset, overlap::leaked(train, valid), overlap::unseen(dataset).len())
@@ -46,7 +47,8 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
     if valid.targets() < min {
         let targets = counted(valid.targets(), "target");
         warnings.push(format!(
-            "validation has {targets}; a mean loss over fewer than {} is uncertain",
+            "validation has {targets}, and a mean loss over fewer than {} is uncertain; use more validation \
+             data",
             thousands(min as f64)
         ));
     }
@@ -59,7 +61,9 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
     }
     if unseen > 0 {
         let tokens = counted(unseen, "token");
-        warnings.push(format!("training lacks {tokens} of validation, which the model cannot learn"));
+        warnings.push(format!(
+            "training lacks {tokens} of validation, which the model cannot learn; use more training data"
+        ));
     }
     let vocabulary = &dataset.vocabulary;
     if config.source() == Source::Text
@@ -93,7 +97,8 @@ pub fn vocabulary_warnings(config: &DataConfig, dataset: &Dataset) -> Vec<String
     {
         let tokens = counted(size, "token");
         warnings.push(format!(
-            "byte pair encoding found only {tokens} in the text, fewer than `data.vocab` = {requested}"
+            "byte pair encoding found only {tokens} in the text, fewer than `data.vocab` = {requested}; use \
+             more text, or lower `data.vocab`"
         ));
     }
     let is_sparse_table = table.is_some() && vocabulary.is_integers();
@@ -103,8 +108,8 @@ pub fn vocabulary_warnings(config: &DataConfig, dataset: &Dataset) -> Vec<String
         let different = occurs.into_iter().filter(|&occurs| occurs).count();
         if SPARSITY * different < size {
             warnings.push(format!(
-                "of {} only {} occur, but the model has weights for all; set `data.values` = \"symbols\" to \
-                 number those that occur",
+                "of {} only {} occur, but the model has weights for all of them; set `data.values` = \
+                 \"symbols\" to number only those that occur",
                 counted(size, "integer"),
                 thousands(different as f64)
             ));
@@ -117,21 +122,22 @@ pub fn vocabulary_warnings(config: &DataConfig, dataset: &Dataset) -> Vec<String
 fn of_table(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     let Dataset { train, valid, table: Some(_), .. } = dataset else { return None };
     if config.split == RowSplit::Tail
-        && let Some(sorted::SplitDifference { what, distance, random }) = sorted::difference(train, valid)
+        && let Some(difference) = sorted::difference(train, valid)
     {
+        let sorted::SplitDifference { statistic, distance, random } = difference;
         let remedy = match train.stream() {
             None => "set `data.split` = \"shuffle\" to draw them at random",
             Some(_) => "shuffle the rows of the file unless their order has a meaning",
         };
         return Some(format!(
-            "the last rows, which are for validation, differ from the others by {distance:.2} in {what}, but \
-             random rows by at most {random:.2}, as in a sorted table; {remedy}"
+            "the last rows, which are for validation, differ from the others by {distance:.2} in \
+             {statistic}, but random rows by at most {random:.2}, as in a sorted table; {remedy}"
         ));
     }
     None
 }
 
-/// Statistics of a text that holds nothing but numbers.
+/// Statistics of a text that contains only numbers.
 #[derive(Default)]
 struct NumericText {
     lines: usize,
@@ -145,7 +151,7 @@ struct NumericText {
 }
 
 impl NumericText {
-    /// Counts the numbers of a text; `None` if it holds anything else.
+    /// Counts the numbers of a text; `None` if the text contains anything else.
     fn read(dataset: &Dataset) -> Option<Self> {
         /// The characters of numbers, separators and line breaks.
         const NUMBER_CHARACTERS: &str = "0123456789+-.eE \t,;|\r\n";
@@ -183,20 +189,20 @@ impl NumericText {
     }
 }
 
-/// Returns a warning if a text holds nothing but numbers, as it may be a table.
+/// Returns a warning if a text contains only numbers, because it may be a table.
 fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
-    /// The longest line read as a number. Longer ones are digits of one number, such as pi.
+    /// The maximum length of a line that is one value. Longer lines are digits of one number, such as pi.
     const MAX_NUMBER_LENGTH: usize = 24;
-    /// The smallest number of numbers in one line that is reported.
+    /// The minimum count of numbers in a text of one line for a warning.
     const MIN_NUMBERS: usize = 20;
 
     if config.source() != Source::Text || config.tokens != Tokens::Characters {
         return None;
     }
     let NumericText { lines, numbers, longest, are_ids, separators } = NumericText::read(dataset)?;
-    let are_split = !separators.is_empty();
+    let is_separated = !separators.is_empty();
     let unit = if are_ids { "digit" } else { "character" };
-    if lines < 2 && numbers >= MIN_NUMBERS && are_split {
+    if lines < 2 && numbers >= MIN_NUMBERS && is_separated {
         let separators: String = separators.into_iter().collect();
         return Some(format!(
             "the text is one line of numbers, and each {unit} is a token; write each number on its own line \
@@ -204,7 +210,7 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
              number a token"
         ));
     }
-    if lines < 2 || numbers < lines || !are_split && longest > MAX_NUMBER_LENGTH {
+    if lines < 2 || numbers < lines || !is_separated && longest > MAX_NUMBER_LENGTH {
         return None;
     }
     let delimiter = match separators.len() {
@@ -212,7 +218,7 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
         _ => " and `data.delimiter` to the separator of the numbers",
     };
     let symbols = if are_ids && delimiter.is_empty() { "" } else { " and `data.values` = \"symbols\"" };
-    let column = if are_split { "" } else { " and `data.column` = 1" };
+    let column = if is_separated { "" } else { " and `data.column` = 1" };
     Some(format!(
         "the text contains only numbers, and each {unit} is a token; {}{delimiter}{symbols}{column} to make \
          each number a token",
@@ -231,9 +237,9 @@ fn table_files_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String>
     Some(format!("`{}`{more} has the extension of a table but is read as a text; {remedy}", first.display()))
 }
 
-/// Returns a warning if a text is JSON, or if its lines all have the same number of values, as it may be a table.
+/// Returns a warning if a text is JSON, or if all its lines have the same number of values, because it may be a table.
 fn table_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
-    /// The largest number of tokens, of at least one byte each, that are inspected.
+    /// The maximum number of tokens that are inspected.
     const MAX_TOKENS: usize = 1 << 16;
 
     if config.source() != Source::Text || matches!(config.tokens, Tokens::File(_)) {
@@ -263,7 +269,7 @@ fn table_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     Some(format!("the text {problem}; {remedy}"))
 }
 
-/// Returns the advice to read a text as a table. A file whose extension selects the other format is renamed.
+/// Returns the advice to read a text as a table. It includes renaming a file whose extension selects the other format.
 fn read_as_table(config: &DataConfig, is_json: bool) -> String {
     let rename = match (is_json, config.extension().as_str()) {
         (true, "csv" | "tsv") => "rename the file to .json and ",

@@ -3,7 +3,7 @@
 use super::*;
 use crate::data::{Role, sequences::Rows};
 
-/// Returns 11 rows of different lengths: row `r` counts up from 100 r.
+/// Returns 11 rows of different lengths: row `r` counts up from `100 * r`.
 fn ragged() -> Sequences {
     let mut rows = Rows::default();
     for row in 0..11 {
@@ -70,7 +70,7 @@ fn batches_draw_lengths_reproducibly() {
 }
 
 #[test]
-fn windows_of_random_length_stay_within_stream() {
+fn windows_of_random_length_stay_within_training_part() {
     let mut config = crate::data::DataConfig { length: 7, lengths: Some([3, 19]), ..Default::default() };
     config.valid_fraction = 0.2;
     let mut ids = crate::data::ids::Ids::default();

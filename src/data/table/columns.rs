@@ -12,11 +12,11 @@ use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
-/// The largest number of columns listed in an error.
+/// The maximum number of columns that an error lists.
 const MAX_LISTED: usize = 20;
 
 impl Table<'_> {
-    /// Reads the first row, as column names or as data, and returns the selected column.
+    /// Reads the first row as column names or as data, and returns the index of the selected column.
     pub(super) fn read_first(
         &mut self,
         first: Row,
@@ -46,15 +46,15 @@ impl Table<'_> {
                     {
                         self.reading.guesses.push(format!(
                             "`data.column` = {number} is the number of a column, but another column has the \
-                             name `{name}`; set `data.column` = \"{name}\", in quotes, to read that one"
+                             name `{name}`; set `data.column` = \"{name}\", in quotes, to read the latter"
                         ));
                     }
                     let named = known.get(number - 1..number).unwrap_or_default();
-                    let positions = self.positions(&first, named)?;
-                    column = positions.first().copied().or(column);
+                    let indices = self.indices(&first, named)?;
+                    column = indices.first().copied().or(column);
                 }
                 Column::Name(_) if known.is_empty() => {}
-                Column::Name(_) => self.columns.order = Some(self.positions(&first, known)?),
+                Column::Name(_) => self.columns.order = Some(self.indices(&first, known)?),
             }
             self.read_header(&first.1, below, column);
         } else {
@@ -86,8 +86,8 @@ impl Table<'_> {
             Header::Auto if self.given.is_some_and(is_known) => FirstLine::Names,
             Header::Auto => header::judge(&first.1, below, column),
         };
-        let shown: Vec<String> = first.1.iter().take(4).map(excerpt).collect();
-        let line = format!("line {} (`{}`)", first.0, shown.join(", "));
+        let excerpts: Vec<String> = first.1.iter().take(4).map(excerpt).collect();
+        let line = format!("line {} (`{}`)", first.0, excerpts.join(", "));
         match judged {
             FirstLine::Names => true,
             FirstLine::Data => false,
@@ -116,8 +116,8 @@ impl Table<'_> {
             }
             FirstLine::Unknown => {
                 self.reading.guesses.push(format!(
-                    "{line} is read as data, but the lines below do not determine if it is a \
-                     header; set `data.header` = true if it is, or false if it is data"
+                    "{line} is read as data, but the lines below do not show whether it is a header; set \
+                     `data.header` = true if it is a header, or false if it is data"
                 ));
                 false
             }
@@ -130,15 +130,15 @@ impl Table<'_> {
         if let Some(((line, second), rows)) = below.split_first()
             && header::may_be_names(second, rows, column)
         {
-            let shown: Vec<String> = second.iter().take(4).map(excerpt).collect();
+            let excerpts: Vec<String> = second.iter().take(4).map(excerpt).collect();
             self.reading.guesses.push(format!(
                 "line {line} (`{}`), below the header, is read as data, but its values do not recur below; \
                  remove it if it holds units or further names",
-                shown.join(", ")
+                excerpts.join(", ")
             ));
         }
         if let Some(order) = &self.columns.order {
-            let names = order.iter().filter_map(|&at| names.get(at));
+            let names = order.iter().filter_map(|&index| names.get(index));
             self.reading.header = Some(names.map(str::to_string).collect());
         } else if column.is_none() && header::has_index(names, below) {
             self.columns.skipped = 1;
@@ -147,35 +147,36 @@ impl Table<'_> {
                     .to_string(),
             );
         }
-        let unselected = names.iter().enumerate().filter(|&(at, _)| column != Some(at)).map(|(_, name)| name);
+        let unselected =
+            names.iter().enumerate().filter(|&(index, _)| column != Some(index)).map(|(_, name)| name);
         self.reading.guesses.extend(targets::warn_of_split(unselected, column.is_none()));
         let masks = names
             .iter()
             .enumerate()
-            .filter(|&(at, name)| column.is_some_and(|column| column != at) && targets::is_mask(name));
-        self.columns.masks = masks.map(|(at, name)| (at, name.to_string())).collect();
+            .filter(|&(index, name)| column.is_some_and(|column| column != index) && targets::is_mask(name));
+        self.columns.masks = masks.map(|(index, name)| (index, name.to_string())).collect();
     }
 
-    /// Returns the positions of the named columns in a header. Duplicate names are matched in order.
-    fn positions(&self, (line, header): &Row, names: &[String]) -> Result<Vec<usize>> {
-        let mut free: HashMap<&str, Vec<usize>> = HashMap::new();
-        (0..header.len()).rev().for_each(|at| free.entry(&header[at]).or_default().push(at));
-        let positions: Vec<_> = names.iter().map(|name| free.get_mut(name.as_str())?.pop()).collect();
-        let missing = names.iter().zip(&positions).filter(|(_, position)| position.is_none());
+    /// Returns the indices of the named columns in a header. Duplicate names are matched in order.
+    fn indices(&self, (line, header): &Row, names: &[String]) -> Result<Vec<usize>> {
+        let mut unmatched: HashMap<&str, Vec<usize>> = HashMap::new();
+        (0..header.len()).rev().for_each(|index| unmatched.entry(&header[index]).or_default().push(index));
+        let indices: Vec<_> = names.iter().map(|name| unmatched.get_mut(name.as_str())?.pop()).collect();
+        let missing = names.iter().zip(&indices).filter(|(_, index)| index.is_none());
         let missing: Vec<&str> = missing.map(|(name, _)| name.as_str()).collect();
         if missing.is_empty() {
-            if let Some((name, more)) =
-                names.iter().find_map(|name| Some((name, free.get(name.as_str())?.last()?)))
+            if let Some((name, surplus)) =
+                names.iter().find_map(|name| Some((name, unmatched.get(name.as_str())?.last()?)))
             {
                 let problem = format!(
                     "has more columns named `{}` than the weights were trained on, so they cannot be \
                      distinguished; rename or remove column {}",
                     excerpt(name),
-                    more + 1
+                    surplus + 1
                 );
                 return Err(self.problem(Some(*line), problem));
             }
-            return Ok(positions.into_iter().flatten().collect());
+            return Ok(indices.into_iter().flatten().collect());
         }
         let problem = format!(
             "lacks {} ({}) that the weights were trained on, and has {}; rename its columns, or add the \
@@ -187,17 +188,18 @@ impl Table<'_> {
         Err(self.problem(Some(*line), problem))
     }
 
-    /// Returns the position of the column with this name in the first line.
+    /// Returns the index of the column with this name in the first line.
     pub(super) fn named_column(&self, first: &Row, name: &str) -> Result<usize> {
-        let mut positions =
-            first.1.iter().enumerate().filter(|(_, value)| *value == name).map(|(position, _)| position);
-        let position = positions.next();
-        if let Some(twin) = positions.next() {
-            let [first, twin] = [position.unwrap_or_default() + 1, twin + 1];
-            let problem = format!("is the name of columns {first} and {twin}; use the number of one of them");
+        let mut indices =
+            first.1.iter().enumerate().filter(|(_, value)| *value == name).map(|(index, _)| index);
+        let index = indices.next();
+        if let Some(second) = indices.next() {
+            let [first, second] = [index.unwrap_or_default() + 1, second + 1];
+            let problem =
+                format!("is the name of columns {first} and {second}; use the number of one of them");
             return Err(Error::key("data.column", name, problem));
         }
-        position.ok_or_else(|| {
+        index.ok_or_else(|| {
             let path = self.config.path.display();
             let problem = format!("is not a column of {path}; the columns are {}", listed(&first.1));
             Error::key("data.column", name, problem)

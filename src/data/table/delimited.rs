@@ -1,4 +1,4 @@
-//! Reads CSV, and its variants with tabs, semicolons, spaces or bars.
+//! Reads CSV and its variants with tabs, semicolons, spaces or pipes as delimiters.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,17 +16,17 @@ fn rows<'t>(path: &'t Path, text: &'t str, delimiter: u8) -> impl Iterator<Item 
         let failed = |error| Error::file(path, format!("cannot be read as a table: {error}"));
         let values = record.map_err(failed)?;
         let line = values.position().map_or(1, |position| {
-            // A record includes the blank lines before it.
+            // The position of a record includes the blank lines before it.
             let rest = &text[position.byte() as usize..];
-            let blank = &rest[..rest.len() - rest.trim_start_matches(['\r', '\n']).len()];
-            position.line() as usize + blank.matches('\n').count()
+            let blank_lines = &rest[..rest.len() - rest.trim_start_matches(['\r', '\n']).len()];
+            position.line() as usize + blank_lines.matches('\n').count()
         });
         Ok((line, trimmed(values)))
     })
 }
 
 impl Table<'_> {
-    /// Reads the lines, of which the first may be a header.
+    /// Reads the lines. The first line may be a header.
     pub(super) fn read_delimited(&mut self, text: &str) -> Result<()> {
         self.refuse_other_formats(text)?;
         let delimiter = self.delimiter(text);
@@ -59,8 +59,8 @@ impl Table<'_> {
         }
         below.iter().try_for_each(|row| self.refuse_quotes(text, row, delimiter, column))?;
         let names: Vec<&str> = first.1.iter().collect();
-        let are_alone = no_data::are_names_alone(&names, &below);
-        let names = Names { first: &first, names: &names, are_alone };
+        let recur_together = no_data::names_recur_together(&names, &below);
+        let names = Names { first: &first, names: &names, recur_together };
         let column = self.read_first(first.clone(), &below, width, column)?;
         if self.reading.header.is_none() {
             self.refuse_quotes(text, &first, delimiter, column)?;
@@ -88,7 +88,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Returns an error for a line that only Excel or Markdown reads.
+    /// Returns an error for a line of Excel or Markdown that is not part of CSV.
     fn refuse_other_formats(&self, text: &str) -> Result<()> {
         if text.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep=")) {
             let problem = "names the delimiter for Excel; remove this line, and set `data.delimiter`";
@@ -103,7 +103,7 @@ impl Table<'_> {
         Err(self.problem(Some(line + 1), problem))
     }
 
-    /// Returns true for a header as R writes it, without a name for the column of row names.
+    /// Returns true for a header as written by R, which lacks a name for the column of row names.
     fn lacks_name_of_row_names(&self, first: &Row, below: &[&Row], width: usize) -> bool {
         first.1.len() + 1 == width
             && header::is_index(below)
@@ -111,7 +111,7 @@ impl Table<'_> {
             && header::judge(&first.1, &shifted(below).iter().collect::<Vec<_>>(), None) == FirstLine::Names
     }
 
-    /// Returns an error for a comment above a table with another number of columns.
+    /// Returns an error for a comment above the table if its number of values differs from the rows below.
     fn refuse_comment(&self, (line, values): &Row, width: usize) -> Result<()> {
         let is_comment = values.get(0).is_some_and(|value| value.starts_with('#'));
         let problem =
@@ -119,13 +119,13 @@ impl Table<'_> {
         if is_comment && values.len() != width { Err(self.problem(Some(*line), problem)) } else { Ok(()) }
     }
 
-    /// Returns an error for a line of words above numbers alone: a title, units or a comment.
+    /// Returns an error for a line of words above numbers only: a title, units or a comment.
     fn refuse_words_above_numbers(&self, below: &[&Row], column: Option<usize>) -> Result<()> {
         if self.given.is_none()
             && self.config.values == Values::Auto
             && let Some(line) = header::words_above_numbers(below, column)
         {
-            let problem = "contains words, but the lines below it only numbers; remove it if it is a title, \
+            let problem = "contains words above lines of numbers; remove it if it is a title, \
                            units or a comment, or set `data.values` = \"symbols\" to read each value as a \
                            name";
             return Err(self.problem(Some(line), problem));
@@ -144,12 +144,12 @@ impl Table<'_> {
         if let Some(rival) = rival {
             self.reading.guesses.push(format!(
                 "the inferred delimiter is {}, but {} splits the lines equally well; set `data.delimiter` to \
-                 one of the two",
+                 one of them",
                 name(delimiter),
                 name(rival)
             ));
         }
-        // Sequences of symbols differ in length, and so do sentences with commas.
+        // Lines that are split into different numbers of values may be sequences of symbols, or sentences with commas.
         let mut sample = delimiter::records(text, delimiter).take(delimiter::SAMPLE_LINES).flatten();
         let is_phrase = |value: &str| value.contains(char::is_whitespace);
         if regularity < 0.9 && sample.any(|row| row.len() > 1 && row.iter().any(is_phrase)) {

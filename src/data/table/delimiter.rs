@@ -1,17 +1,17 @@
 //! Inference of the delimiter of a CSV table from its lines.
 //!
-//! Each candidate splits the first [`SAMPLE_LINES`] lines outside quotes. The delimiter is the candidate that splits
-//! the largest fraction of lines into the same number of fields, at least two. If sequences of different lengths share
-//! no number of fields, it is the candidate that splits the most lines. The extension breaks ties, and a tab that
-//! splits half of the lines of a `.tsv` is always chosen. Words may contain spaces, so in `.csv` and `.tsv` spaces
+//! Each candidate splits the first [`SAMPLE_LINES`] lines outside quotes. A candidate ranks by the fraction of lines
+//! that it splits into the same number of fields (at least two), and with half the weight by the fraction of lines that
+//! it splits at all, which decides for sequences of different lengths. The extension breaks ties. A tab that splits
+//! half of the lines of a `.tsv` is always chosen. Words may contain spaces, so in `.csv` and `.tsv` files spaces
 //! separate only numbers.
 
 use csv::{ReaderBuilder, StringRecord, Trim};
 
-/// The number of lines that are inspected.
+/// The maximum number of lines that are inspected.
 pub(super) const SAMPLE_LINES: usize = 1000;
 
-/// The candidates in the order in which they break ties.
+/// The candidates, from the most to the least preferred one among equals.
 const CANDIDATES: [u8; 5] = *b"\t;|, ";
 const CSV_CANDIDATES: [u8; 5] = *b",;\t| ";
 
@@ -19,9 +19,9 @@ const CSV_CANDIDATES: [u8; 5] = *b",;\t| ";
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Inferred {
     pub delimiter: u8,
-    /// Another delimiter that splits every line into the same number of fields.
+    /// Another delimiter that also splits all lines into equal numbers of fields.
     pub rival: Option<u8>,
-    /// The fraction of lines with the most frequent number of fields; 0 if this number is one.
+    /// The fraction of lines with the most frequent number of fields; 0 if no line is split.
     pub regularity: f64,
 }
 
@@ -30,13 +30,13 @@ pub(super) struct Inferred {
 struct DelimiterCandidate {
     delimiter: u8,
     regularity: f64,
-    /// The fraction of lines that it splits.
+    /// The fraction of lines that the candidate splits.
     split: f64,
-    /// True if all its fields below the first line are numbers.
+    /// True if all fields below the first line are numbers.
     is_numeric: bool,
 }
 
-/// Infers the delimiter of a text from a file with this extension.
+/// Infers the delimiter of `text`, the content of a file with this extension.
 pub(super) fn infer(text: &str, extension: &str) -> Inferred {
     let end = text.match_indices('\n').nth(SAMPLE_LINES - 1).map_or(text.len(), |(end, _)| end);
     let sample = &text[..end];
@@ -60,21 +60,21 @@ pub(super) fn infer(text: &str, extension: &str) -> Inferred {
         is_even && other.delimiter != best.delimiter && other.delimiter != b' '
     });
     let (delimiter, rival) = match rival.map(|rival| rival.delimiter) {
-        // For example 0,5;1,5 in countries with a decimal comma.
+        // Numbers with a decimal comma, such as 0,5;1,5.
         Some(b';') if best.delimiter == b',' && has_decimal_commas(sample) => (b';', Some(b',')),
         rival => (best.delimiter, rival),
     };
     Inferred { delimiter, rival, regularity: best.regularity }
 }
 
-/// Iterates over the records of a text, with the spaces around their values.
+/// Iterates over the records of a text, and keeps the spaces around values.
 pub(super) fn untrimmed(text: &str, delimiter: u8) -> impl Iterator<Item = csv::Result<StringRecord>> {
     let mut builder = ReaderBuilder::new();
     builder.has_headers(false).flexible(true).delimiter(delimiter);
     builder.from_reader(text.as_bytes()).into_records()
 }
 
-/// Iterates over the records of a text. Several spaces count as one delimiter.
+/// Iterates over the records of a text, with trimmed values. Adjacent spaces count as one delimiter.
 pub(super) fn records(text: &str, delimiter: u8) -> impl Iterator<Item = csv::Result<StringRecord>> {
     let mut builder = ReaderBuilder::new();
     builder.has_headers(false).flexible(true).trim(Trim::All).delimiter(delimiter);
@@ -119,7 +119,7 @@ impl DelimiterCandidate {
         DelimiterCandidate { delimiter, regularity, split: part(split), is_numeric }
     }
 
-    /// Ranks by regularity first, then by the fraction of lines that are split.
+    /// Weights the regularity twice as much as the fraction of lines that are split.
     fn rank(&self) -> f64 {
         2.0 * self.regularity + self.split
     }
@@ -136,7 +136,7 @@ fn has_decimal_commas(sample: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn of(text: &str, extension: &str) -> char {
+    fn inferred(text: &str, extension: &str) -> char {
         infer(text, extension).delimiter.into()
     }
 
@@ -151,33 +151,33 @@ mod tests {
             ("\"a \"\",\"\" b\"\tc", '\t'),
             ("a|b c", '|'),
         ] {
-            assert_eq!(of(line, "csv"), expected, "{line}");
+            assert_eq!(inferred(line, "csv"), expected, "{line}");
         }
     }
 
     #[test]
-    fn many_lines_outvote_the_first_one() {
+    fn most_lines_determine_the_delimiter() {
         let ham = "ham\tOk, see you at 5, then\nspam\tWIN, now\nham\tno commas\n".repeat(40);
         for extension in ["tsv", "csv", "txt", ""] {
-            assert_eq!(of(&ham, extension), '\t', "{extension}");
+            assert_eq!(inferred(&ham, extension), '\t', "{extension}");
         }
-        assert_eq!(of(&format!("# written on 5, May\n{}", "1;2;3\n".repeat(40)), "csv"), ';');
+        assert_eq!(inferred(&format!("# written on 5, May\n{}", "1;2;3\n".repeat(40)), "csv"), ';');
     }
 
     #[test]
     fn spaces_separate_numbers_but_not_phrases() {
         let words = "place order\nsend invoice\npay\n".repeat(40);
-        assert_eq!((of(&words, "csv"), of(&words, "tsv")), (',', '\t'));
-        assert_eq!(of(&"place order\nsend it\n".repeat(40), "csv"), ',');
-        assert_eq!((of("a b\n1 2\n3 4 5\n", "csv"), of("1 2\n3 4 5\n", "")), (' ', ' '));
-        assert_eq!(of("a b\nc d\n", "txt"), ' ');
-        assert_eq!(of("New York, 5\nBerlin, 6\n", "txt"), ',');
+        assert_eq!((inferred(&words, "csv"), inferred(&words, "tsv")), (',', '\t'));
+        assert_eq!(inferred(&"place order\nsend it\n".repeat(40), "csv"), ',');
+        assert_eq!((inferred("a b\n1 2\n3 4 5\n", "csv"), inferred("1 2\n3 4 5\n", "")), (' ', ' '));
+        assert_eq!(inferred("a b\nc d\n", "txt"), ' ');
+        assert_eq!(inferred("New York, 5\nBerlin, 6\n", "txt"), ',');
     }
 
     #[test]
     fn ragged_sequences_use_the_most_splitting_delimiter() {
-        assert_eq!(of("3,1,4\n1\n5,9\n2\n", "csv"), ',');
-        assert_eq!(of("a;b c;d\nb\na;c\n", "txt"), ';');
+        assert_eq!(inferred("3,1,4\n1\n5,9\n2\n", "csv"), ',');
+        assert_eq!(inferred("a;b c;d\nb\na;c\n", "txt"), ';');
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
             let inferred = infer(both, extension);
             assert_eq!((inferred.delimiter, inferred.rival), (delimiter, Some(rival)), "{extension}");
         }
-        assert_eq!(of("0,5;1,25\n3,5;4,0\n", "csv"), ';');
+        assert_eq!(inferred("0,5;1,25\n3,5;4,0\n", "csv"), ';');
         assert_eq!(infer("1, 2, 3\n4, 5, 6\n", "csv").rival, None);
     }
 }

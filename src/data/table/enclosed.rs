@@ -12,12 +12,12 @@ use crate::files::remove_quotes;
 /// The brackets around lists.
 const BRACKETS: [(char, char); 3] = [('[', ']'), ('(', ')'), ('{', '}')];
 
-/// The quotes that CSV reads as a part of the value, with their names.
+/// The quotes that CSV treats as part of the value, with their names.
 const OTHER_QUOTES: [(char, char, &str); 4] =
     [('\'', '\'', "single"), ('‘', '’', "curly"), ('“', '”', "curly"), ('„', '“', "curly")];
 
-/// Returns the position of the first value that begins with `open`, and of the last value that ends with `close`, if
-/// the former is before the latter. `is_part` judges the rest of each value.
+/// Returns the index of the first value that begins with `open`, and of the last value that ends with `close`, if the
+/// former is before the latter. `is_part` must hold for the rest of both values.
 fn enclosed(
     row: &StringRecord,
     [open, close]: [char; 2],
@@ -32,8 +32,8 @@ fn enclosed(
     Some([begin, end])
 }
 
-/// Returns the position at which a list in brackets begins that the delimiter splits. Brackets that are values of their
-/// own do not enclose a list.
+/// Returns the index of the value with which a list in brackets begins, if the delimiter splits the list. Brackets that
+/// are separate values do not enclose a list.
 fn list_begin(row: &StringRecord) -> Option<usize> {
     BRACKETS.into_iter().find_map(|(open, close)| {
         let [begin, end] = enclosed(row, [open, close], |_| true)?;
@@ -51,32 +51,33 @@ pub(super) fn are_lists<'r>(rows: impl Iterator<Item = &'r StringRecord>) -> boo
     lists > 0 && 2 * lists >= split
 }
 
-/// Iterates over the number of bytes of white space before a value in a line, wherever the value begins a cell.
+/// Iterates over the occurrences of a value at the beginning of a cell, and returns the number of bytes of white space
+/// before each.
 fn gaps(line: &str, value: &str, delimiter: u8) -> impl Iterator<Item = usize> {
     let delimiter = char::from(delimiter);
     let is_space = move |character: char| character.is_whitespace() && character != delimiter;
-    line.match_indices(value).filter_map(move |(at, _)| {
-        let before = line[..at].trim_end_matches(is_space);
-        (before.is_empty() || before.ends_with(delimiter)).then_some(at - before.len())
+    line.match_indices(value).filter_map(move |(start, _)| {
+        let before = line[..start].trim_end_matches(is_space);
+        (before.is_empty() || before.ends_with(delimiter)).then_some(start - before.len())
     })
 }
 
-/// Returns the position of a value in double quotes after a space, and of the value that ends with these quotes: a
-/// later one if the delimiter splits the quoted value. If a column is selected, the quotes must affect its value.
+/// Returns the index of a value in double quotes after a space, and of the value that ends with these quotes, which is
+/// a later one if the delimiter splits the quoted value. If a column is selected, the quotes must affect its value.
 fn spaced_quotes(row: &StringRecord, line: &str, delimiter: u8, column: Option<usize>) -> Option<[usize; 2]> {
     let values: Vec<&str> = row.iter().collect();
-    (0..values.len()).filter(|&at| values[at].starts_with('"')).find_map(|at| {
-        let is_whole = values[at].len() > 1 && values[at].ends_with('"');
-        let end = match is_whole {
-            true => at,
-            false => at + 1 + values[at + 1..].iter().position(|value| value.ends_with('"'))?,
+    (0..values.len()).filter(|&begin| values[begin].starts_with('"')).find_map(|begin| {
+        let is_complete = values[begin].len() > 1 && values[begin].ends_with('"');
+        let end = match is_complete {
+            true => begin,
+            false => begin + 1 + values[begin + 1..].iter().position(|value| value.ends_with('"'))?,
         };
-        let is_read = column.is_none_or(|column| column == at || !is_whole && column > at);
-        (is_read && gaps(line, values[at], delimiter).any(|gap| gap > 0)).then_some([at, end])
+        let is_read = column.is_none_or(|column| column == begin || !is_complete && column > begin);
+        (is_read && gaps(line, values[begin], delimiter).any(|gap| gap > 0)).then_some([begin, end])
     })
 }
 
-/// Returns true if a backslash escapes the delimiter within a value, as MySQL and Spark write it.
+/// Returns true if a backslash escapes the delimiter within a value, as written by MySQL and Spark.
 fn has_escaped_delimiter(line: &str, delimiter: u8) -> bool {
     let escape = ['\\', char::from(delimiter)].into_iter().collect::<String>();
     line.match_indices(&escape).any(|(at, _)| {
@@ -89,8 +90,8 @@ fn has_escaped_delimiter(line: &str, delimiter: u8) -> bool {
 }
 
 impl Table<'_> {
-    /// Returns an error for lists in brackets, which would become a part of the first and the last value. A selected
-    /// column before the list is allowed.
+    /// Returns an error for lists in brackets, because the brackets would become part of the first and the last value.
+    /// A selected column before the list is allowed.
     pub(super) fn refuse_brackets(&self, first: &Row, below: &[&Row]) -> Result<()> {
         let named = || first.1.iter().position(|name| self.config.column.name() == Some(name));
         let column = self.numbered_column().or_else(named);
@@ -99,25 +100,25 @@ impl Table<'_> {
             |row: &&Row| list_begin(&row.1).is_some_and(|begin| column.is_none_or(|column| column >= begin));
         let Some(list) = rows().find(is_list) else { return Ok(()) };
         if list_begin(&first.1) == Some(0) || are_lists(rows().map(|row| &row.1)) {
-            let problem = "has a list in brackets, which would become a part of its values; remove the \
+            let problem = "has a list in brackets, which would become part of its values; remove the \
                            brackets, or rename the file to .jsonl if each line is a JSON array or object";
             return Err(self.problem(Some(list.0), problem));
         }
         Ok(())
     }
 
-    /// Returns an error for lines that are quoted as a whole, as each would be a single value with any delimiter. A
-    /// selected column of phrases is allowed.
+    /// Returns an error for lines that are entirely enclosed in quotes, because each would be a single value with any
+    /// delimiter. A selected column of phrases is allowed.
     pub(super) fn refuse_quoted_rows(&self, text: &str, first: &Row, below: &[&Row]) -> Result<()> {
-        // The first line may hold names, with or without quotes.
+        // The first line may contain names, with or without quotes.
         let has_one_name = first.1.len() == 1;
         let is_plain = || text.lines().nth(first.0 - 1).is_some_and(|line| !line.contains('"'));
         let rows = || std::iter::once(first).filter(|_| below.is_empty()).chain(below.iter().copied());
         let filled = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let lines = filled.skip(usize::from(!below.is_empty())).take(rows().count());
         let is_quoted = |line: &str| line.len() > 1 && line.starts_with('"') && line.ends_with('"');
-        let are_whole = rows().all(|row| row.1.len() == 1) && lines.into_iter().all(is_quoted);
-        if !(are_whole && (has_one_name || is_plain())) {
+        let are_quoted = rows().all(|row| row.1.len() == 1) && lines.into_iter().all(is_quoted);
+        if !(are_quoted && (has_one_name || is_plain())) {
             return Ok(());
         }
         let inner = rows().filter_map(|row| row.1.get(0)).collect::<Vec<_>>().join("\n");
@@ -133,15 +134,15 @@ impl Table<'_> {
         }
         let and_symbols = if are_phrases { "" } else { " and `data.values` = \"symbols\"" };
         let problem = format!(
-            "is in quotes as a whole, as are the lines below, so it is one value; {}, or set `data.column` = \
-             1{and_symbols} to make each line one token",
+            "is entirely in quotes, as are the lines below, so each line is one value; {}, or set \
+             `data.column` = 1{and_symbols} to make each line one token",
             remove_quotes(&self.config.path, are_lists(values.iter()))
         );
         Err(self.problem(rows().next().map(|row| row.0), problem))
     }
 
-    /// Returns an error for quotes escaped by a backslash within quotes, and for delimiters escaped by a backslash: CSV
-    /// doubles quotes and encloses delimiters, and would split such values.
+    /// Returns an error for quotes and delimiters that are escaped by a backslash, because the delimiter would split
+    /// such values: CSV doubles quotes, and encloses values with delimiters in quotes.
     pub(super) fn refuse_backslashes(&self, text: &str, delimiter: u8) -> Result<()> {
         for (line, number) in text.lines().zip(1..).filter(|(line, _)| line.contains('\\')) {
             let bytes = line.as_bytes();
@@ -175,14 +176,16 @@ impl Table<'_> {
         let Some(position) = row.1.position().filter(|_| has_quotes) else { return Ok(()) };
         let rest = text[position.byte() as usize..].trim_start_matches(['\r', '\n']);
         let line = rest.lines().next().unwrap_or_default();
-        if let Some([at, end]) = spaced_quotes(&row.1, line, delimiter, column).filter(|_| delimiter != b' ')
+        if let Some([begin, end]) =
+            spaced_quotes(&row.1, line, delimiter, column).filter(|_| delimiter != b' ')
         {
-            let quoted: Vec<&str> = row.1.iter().skip(at).take(end + 1 - at).collect();
-            let shown = excerpt(&quoted.join(&char::from(delimiter).to_string()));
-            let number = if row.1.len() == 1 { String::new() } else { format!("value {}: ", at + 1) };
-            let is_split = if end > at { " and is split" } else { "" };
+            let quoted: Vec<&str> = row.1.iter().skip(begin).take(end + 1 - begin).collect();
+            let excerpt = excerpt(&quoted.join(&char::from(delimiter).to_string()));
+            let number = if row.1.len() == 1 { String::new() } else { format!("value {}: ", begin + 1) };
+            let is_split = if end > begin { " and is split" } else { "" };
             let problem = format!(
-                "{number}{shown} keeps its quotes{is_split}, because a space precedes them; remove the space"
+                "{number}{excerpt} keeps its quotes{is_split}, because a space precedes them; remove the \
+                 space"
             );
             return Err(self.problem(Some(row.0), problem));
         }

@@ -1,4 +1,4 @@
-//! Recognition of tables among texts.
+//! Recognition of tables that are read as texts.
 
 use csv::StringRecord;
 use serde::de::IgnoredAny;
@@ -7,7 +7,7 @@ use serde_json::{Deserializer, Value};
 use super::{delimiter, enclosed, json};
 use crate::data::config::Delimiter;
 
-/// The smallest number of delimited lines that suggests a table.
+/// The minimum number of delimited lines that suggests a table.
 const MIN_LINES: usize = 10;
 
 /// The format of a text that may be a table.
@@ -26,7 +26,7 @@ pub(in crate::data) enum Form {
 pub(in crate::data) enum Elements {
     /// Values, or sequences of values.
     Sequences,
-    /// Objects, of which a field can be read.
+    /// Objects with at least one field that a table can hold.
     Records,
     /// Elements that a table cannot hold.
     Other,
@@ -43,7 +43,7 @@ impl Elements {
 }
 
 impl Form {
-    /// Returns the table format of a text by its `beginning`, which may be cut anywhere.
+    /// Returns the table format of a text, judged by its `beginning`, which may end anywhere.
     pub(in crate::data) fn of(beginning: &str) -> Option<Self> {
         // The last line may be incomplete.
         let lines = beginning.rsplit_once('\n').map_or("", |(lines, _)| lines);
@@ -64,7 +64,7 @@ fn json_lines(lines: &str) -> Option<Elements> {
     Some(if elements.iter().all(|&other| other == first) { first } else { Elements::Other })
 }
 
-/// Returns the form of a single array or object, which may be cut.
+/// Returns the form of a single array or object, which may be incomplete.
 fn json(beginning: &str) -> Option<Form> {
     let text = beginning.trim_start();
     let is_json = || serde_json::from_str::<IgnoredAny>(text).map_or_else(|error| error.is_eof(), |_| true);

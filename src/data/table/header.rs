@@ -1,14 +1,14 @@
 //! Detection of a header in the first line of a CSV table.
 //!
-//! 1. A word above numbers or dates is a name; a number or a date in the first line is data. A selected column decides
-//!    alone, otherwise all columns do.
+//! 1. A word above numbers or dates is a name; a number or a date in the first line is data. If a column is selected,
+//!    only this column is considered, otherwise all columns.
 //! 2. Words above words: the line is data if one of its values recurs below or occurs twice in the line. Otherwise, if
-//!    fewer than [`MAX_UNIQUE`] of the values below occur once in some column, the line probably holds names, which is
-//!    reported as a guess.
-//! 3. Otherwise the lines do not determine it, and the line is read as data.
+//!    in some column less than [`MAX_UNIQUE`] of the values below occur only once, the line probably holds names, which
+//!    is reported as a guess.
+//! 3. In all other cases the line is read as data, and reported as uncertain.
 //!
-//! A line of data is reported as a possible header if its words do not occur in their columns, whose other values
-//! recur.
+//! A line of data is also reported as a possible header if its words do not occur in their columns although the other
+//! values of these columns recur.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,24 +16,24 @@ use csv::StringRecord;
 
 use super::Row;
 
-/// The largest fraction of unique values in a column at which a value of the first line is expected to recur.
+/// The fraction of unique values in a column below which a value of the first line is expected to recur.
 const MAX_UNIQUE: f64 = 0.05;
 
-/// The smallest number of rows below the first line that a guess requires.
+/// The minimum number of rows below the first line for a guess.
 const MIN_ROWS: usize = 20;
 
-/// The smallest number of rows that judge a line of numbers as unlike them.
+/// The minimum number of rows for comparing a line of numbers with the numbers below it.
 const MIN_NUMERIC_ROWS: usize = 5;
 
-/// The judgement of the first line by the lines below it.
+/// The result of comparing the first line with the lines below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FirstLine {
     Names,
     ProbablyNames,
     Data,
-    /// Numbers that resemble a header: read as data, but uncertain.
+    /// Numbers that may be column names: read as data, but uncertain.
     Numbers,
-    /// Words that do not occur in their columns, where values recur: read as data, but uncertain.
+    /// Words that do not occur in their columns, although other values recur: read as data, but uncertain.
     NewWords,
     Unknown,
 }
@@ -51,7 +51,7 @@ pub(super) fn judge(first: &StringRecord, below: &[&Row], column: Option<usize>)
 fn has_new_words(first: &StringRecord, below: &[&Row]) -> bool {
     let words = first.iter().enumerate().filter(|&(_, value)| kind(value) == ValueKind::Word);
     let recurring: Vec<(usize, &str)> =
-        words.filter(|&(column, _)| is_expected_again(below, column)).collect();
+        words.filter(|&(column, _)| is_expected_to_recur(below, column)).collect();
     let is_new = |&&(column, word): &&(usize, &str)| !values(below, column).any(|value| value == word);
     let new = recurring.iter().filter(is_new).count();
     new > 0 && 2 * new >= recurring.len()
@@ -62,18 +62,18 @@ fn by_rules(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Firs
     if below.is_empty() {
         return FirstLine::Data;
     }
-    if let Some(numbered) = numbered(first, below, column) {
-        return numbered;
+    if let Some(judged) = by_counting(first, below, column) {
+        return judged;
     }
-    let own = column.map_or(FirstLine::Unknown, |column| by_kind(first, below, &[column]));
-    match own {
+    let by_selected = column.map_or(FirstLine::Unknown, |column| by_kind(first, below, &[column]));
+    match by_selected {
         FirstLine::Unknown => {}
         FirstLine::Data if is_unlike(first, below) => return FirstLine::Numbers,
         known => return known,
     }
     match (by_kind(first, below, &all), column) {
         (FirstLine::Unknown, Some(column)) => by_recurrence(first, below, &[column]),
-        // Numbers recur by chance, for example as the column names 1, 2 and 3 next to the name of a column of numbers.
+        // Numbers recur by chance, such as the column names 1, 2 and 3 next to a word that names a column of numbers.
         (FirstLine::Unknown, None) => match by_recurrence(first, below, &all) {
             FirstLine::Data if names_numbers(first, below) => FirstLine::Unknown,
             judged => judged,
@@ -83,17 +83,17 @@ fn by_rules(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Firs
     }
 }
 
-/// Judges a first line that counts from 0 or 1, as pandas numbers unnamed columns. A name for the row names may precede
-/// the numbers. Such a line is a header, or a possible one, above an unnamed index, above words alone, or above numbers
-/// that rarely count the same way.
-fn numbered(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Option<FirstLine> {
-    /// The smallest number of numbers. Fewer may count by chance.
+/// Judges a first line that counts from 0 or 1, as pandas numbers unnamed columns. The name of an index column may
+/// precede the numbers. The line is a header above an unnamed index, probably a header above words only, and possibly a
+/// header above numbers that rarely count up.
+fn by_counting(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Option<FirstLine> {
+    /// The minimum number of numbers. Fewer may count up by chance.
     const MIN_NUMBERS: usize = 3;
     let is_unnamed = first.get(0) == Some("");
-    // Where values recur, `has_new_words` judges the word.
+    // `has_new_words` judges words in columns whose values recur.
     let is_new_word = |word: &str| {
         let recurs = || values(below, 0).any(|value| value == word);
-        kind(word) == ValueKind::Word && !is_expected_again(below, 0) && !recurs()
+        kind(word) == ValueKind::Word && !is_expected_to_recur(below, 0) && !recurs()
     };
     let skipped = usize::from(is_unnamed || first.get(0).is_some_and(is_new_word));
     let numbers: Vec<usize> =
@@ -102,13 +102,13 @@ fn numbered(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Opti
     if numbers.len() < 2 || !numbers.iter().copied().eq(start..start + numbers.len()) {
         return None;
     }
-    let holds_words =
+    let are_words_below =
         || below.iter().flat_map(|row| row.1.iter()).all(|value| kind(value) == ValueKind::Word);
     let counts = |row: &StringRecord| {
         let numbers: Option<Vec<i64>> = row.iter().skip(skipped).map(|value| value.parse().ok()).collect();
         numbers.is_some_and(|numbers| numbers.windows(2).all(|pair| pair[1] - pair[0] == 1))
     };
-    let is_alone = || {
+    let is_unlike_rows = || {
         let wide = below.iter().filter(|row| row.1.len() == first.len()).count();
         let counting = below.iter().filter(|row| counts(&row.1)).count();
         let is_rare = (counting as f64) < MAX_UNIQUE * below.len() as f64;
@@ -116,15 +116,17 @@ fn numbered(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Opti
     };
     match is_unnamed {
         true => has_index(first, below).then_some(FirstLine::Names),
-        false if holds_words() => Some(FirstLine::ProbablyNames),
-        false if column.is_none() && numbers.len() >= MIN_NUMBERS && is_alone() => Some(FirstLine::Numbers),
+        false if are_words_below() => Some(FirstLine::ProbablyNames),
+        false if column.is_none() && numbers.len() >= MIN_NUMBERS && is_unlike_rows() => {
+            Some(FirstLine::Numbers)
+        }
         false => None,
     }
 }
 
 /// Returns true if each number of the first line is outside the range of its column, and each date is above numbers.
-/// The number must be far outside, or the values of the column must recur. The numbers must also rise or fall like
-/// years, or be next to a word that does not recur in its column.
+/// Each number must be far outside the range, or the values of its column must recur. The numbers must also rise or
+/// fall like years, or be next to a word that does not recur in its column.
 fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
     let of_kind = |wanted| first.iter().enumerate().filter(move |&(_, value)| kind(value) == wanted);
     let is_outside = |(column, value): (usize, &str)| {
@@ -146,11 +148,11 @@ fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
     let order: Vec<f64> = of_kind(ValueKind::Numeric).filter_map(|(_, value)| value.parse().ok()).collect();
     let count = of_kind(ValueKind::Numeric).count();
     let (rises, falls) = (order.is_sorted_by(|a, b| a < b), order.is_sorted_by(|a, b| a > b));
-    let is_named = words.clone().next().is_some() && !words.any(recurs);
-    count > 0 && (count > 1 && rises || count > 2 && falls || is_named) && numbers.all(is_outside)
+    let are_words_new = words.clone().next().is_some() && !words.any(recurs);
+    count > 0 && (count > 1 && rises || count > 2 && falls || are_words_new) && numbers.all(is_outside)
 }
 
-/// Returns true if a word of the first line is above numbers alone.
+/// Returns true if a word of the first line is above numbers only.
 fn names_numbers(first: &StringRecord, below: &[&Row]) -> bool {
     (0..first.len()).any(|column| by_kind(first, below, &[column]) == FirstLine::Names)
 }
@@ -184,26 +186,26 @@ fn values<'a>(below: &'a [&Row], column: usize) -> impl Iterator<Item = &'a str>
 }
 
 fn by_kind(first: &StringRecord, below: &[&Row], columns: &[usize]) -> FirstLine {
-    let (mut is_named, mut is_data, mut is_above_words) = (false, false, false);
+    let (mut has_names, mut has_data, mut is_above_words) = (false, false, false);
     for &column in columns {
         let kinds: Vec<_> =
             values(below, column).map(kind).filter(|&kind| kind != ValueKind::Missing).collect();
         let are = |wanted: ValueKind| !kinds.is_empty() && kinds.iter().all(|&kind| kind == wanted);
         let is_numeric = are(ValueKind::Numeric);
         match first.get(column).map(kind) {
-            Some(ValueKind::Word) => is_named |= is_numeric,
+            Some(ValueKind::Word) => has_names |= is_numeric,
             Some(ValueKind::Numeric) if kinds.len() >= MIN_NUMERIC_ROWS && are(ValueKind::Word) => {
                 is_above_words = true
             }
-            Some(ValueKind::Numeric) => is_data = true,
+            Some(ValueKind::Numeric) => has_data = true,
             Some(ValueKind::Missing) | None => {}
         }
     }
-    match (is_named, is_data) {
+    match (has_names, has_data) {
         (false, false) if is_above_words => FirstLine::ProbablyNames,
         (true, false) => FirstLine::Names,
         (false, true) => FirstLine::Data,
-        // A number among names, such as a year that names a column.
+        // For example a year that names a column, next to other names.
         (true, true) | (false, false) => FirstLine::Unknown,
     }
 }
@@ -213,7 +215,7 @@ fn by_recurrence(first: &StringRecord, below: &[&Row], columns: &[usize]) -> Fir
     if recurs_below(first, below, columns) || filled(first, columns).any(|name| !unique.insert(name)) {
         return FirstLine::Data;
     }
-    match columns.iter().any(|&column| is_expected_again(below, column)) {
+    match columns.iter().any(|&column| is_expected_to_recur(below, column)) {
         true => FirstLine::ProbablyNames,
         false => FirstLine::Unknown,
     }
@@ -224,7 +226,7 @@ fn filled<'l>(line: &'l StringRecord, columns: &'l [usize]) -> impl Iterator<Ite
     columns.iter().filter_map(|&column| line.get(column)).filter(|value| !value.is_empty())
 }
 
-/// Returns true if one of the values of a line recurs in another line: in the column, if there is only one, or
+/// Returns true if a value of a line recurs in another line: in the same column if only one is considered, or else
 /// anywhere.
 fn recurs_below(line: &StringRecord, below: &[&Row], columns: &[usize]) -> bool {
     let recurs = |name: &str| {
@@ -243,14 +245,14 @@ pub(super) fn may_be_names(line: &StringRecord, below: &[&Row], column: Option<u
     let is_unlike_others = || match by_kind(line, below, &columns) {
         FirstLine::Names => below.len() >= MIN_NUMERIC_ROWS,
         FirstLine::ProbablyNames => true,
-        FirstLine::Unknown => columns.iter().any(|&column| is_expected_again(below, column)),
+        FirstLine::Unknown => columns.iter().any(|&column| is_expected_to_recur(below, column)),
         FirstLine::Data | FirstLine::Numbers | FirstLine::NewWords => false,
     };
     !recurs_below(line, below, &columns) && is_unlike_others()
 }
 
-/// Returns true if hardly any value of a column occurs only once, so that a further value would probably recur.
-pub(super) fn is_expected_again(below: &[&Row], column: usize) -> bool {
+/// Returns true if hardly any value of a column occurs only once, so that the value in the first line should recur.
+pub(super) fn is_expected_to_recur(below: &[&Row], column: usize) -> bool {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     values(below, column).for_each(|value| *counts.entry(value).or_default() += 1);
     let all: usize = counts.values().sum();
@@ -258,14 +260,14 @@ pub(super) fn is_expected_again(below: &[&Row], column: usize) -> bool {
     all >= MIN_ROWS && (once as f64) < MAX_UNIQUE * all as f64
 }
 
-/// Returns true if a header lacks a name for the first column, and this column is an index as written by pandas. Its
-/// values are unique, or count up and restart. Rows may have been shuffled, dropped or joined.
+/// Returns true if the first column has no name and is an index as written by pandas. The values of an index are
+/// unique, or count up and restart. Rows may have been shuffled, dropped or joined.
 pub(super) fn has_index(names: &StringRecord, below: &[&Row]) -> bool {
     let is_unnamed = |name: &str| name.is_empty() || name.starts_with("Unnamed: ");
     names.len() > 1 && names.get(0).is_some_and(is_unnamed) && (is_index(below) || counts_and_restarts(below))
 }
 
-/// Returns true if the first column counts rows, and restarts where another table was joined.
+/// Returns true if the first column counts rows. The count may restart where another table was joined.
 fn counts_and_restarts(below: &[&Row]) -> bool {
     let numbers = values(below, 0).map(|value| value.parse().ok()).collect::<Option<Vec<i64>>>();
     numbers.filter(|numbers| numbers.len() >= MIN_NUMERIC_ROWS).is_some_and(|numbers| {
@@ -282,10 +284,10 @@ pub(super) fn is_index(below: &[&Row]) -> bool {
         && below.iter().all(|row| row.1.get(0).is_some_and(|value| is_label(value) && seen.insert(value)))
 }
 
-/// Returns the line number of a row of words near the beginning, above numbers alone: units, a comment or a second
-/// header. Considers one column, or all.
+/// Returns the line number of a row of words near the beginning, above numbers only: units, a comment or a second
+/// header. Considers the given column, or all columns.
 pub(super) fn words_above_numbers(below: &[&Row], column: Option<usize>) -> Option<usize> {
-    /// The largest number of rows between a header and the data.
+    /// The maximum number of rows between a header and the data.
     const MAX_TITLES: usize = 3;
     let has_words = |row: &&&Row| match column {
         Some(column) => row.1.get(column).is_some_and(|value| kind(value) == ValueKind::Word),

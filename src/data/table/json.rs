@@ -1,7 +1,7 @@
 //! Reads JSON Lines, and JSON files that hold one array.
 //!
 //! ```text
-//! a line each          [3, 1, 4]                       {"day": 1, "state": "sun"}
+//! JSON Lines           [3, 1, 4]                       {"day": 1, "state": "sun"}
 //! one array            [[3, 1, 4], [1, 5], [9]]        [{"day": 1, "state": "sun"}, …]        [3, 1, 4]
 //! ```
 
@@ -21,7 +21,7 @@ use crate::error::{Error, Result, expected};
 pub(super) const INTO_TEXT: &str =
     "write them into a .txt file, one per line, and set `data.path` to that file";
 
-/// The error for a number that would be rounded, so that other numbers could become the same symbol.
+/// The error for a number that would be rounded, so that different numbers could become the same symbol.
 pub(super) const TOO_LONG: &str = "has a number with too many digits; write it in quotes, as a symbol";
 
 /// The integers below this number are exact. Larger ones are read as floats, which keep 16 digits.
@@ -116,8 +116,8 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    /// Returns the layout of a table with this extension, or `None` if it is CSV. With an extension of texts, it is JSON
-    /// if it parses as an array, or if each line parses and the first one is an array or an object.
+    /// Returns the layout of a table with this extension, or `None` if it is CSV. A table with the extension of a text
+    /// is JSON if it parses as an array, or if each line parses and the first one is an array or an object.
     pub(super) fn of(text: &str, extension: &str) -> Option<Self> {
         let is_array = || serde_json::from_str::<Vec<IgnoredAny>>(text).is_ok();
         let is_json = |line: &str| line.trim().is_empty() || serde_json::from_str::<IgnoredAny>(line).is_ok();
@@ -133,7 +133,7 @@ impl Layout {
     }
 }
 
-/// Returns true if a text is JSON Lines: its first line is a complete value, and others follow.
+/// Returns true for an empty text, and for JSON Lines: the first line is a complete value, and others follow.
 fn is_lines(text: &str) -> bool {
     match text.trim().split_once('\n') {
         None => text.trim().is_empty(),
@@ -154,23 +154,23 @@ pub(super) fn elements<'t>(
     path: &'t Path,
     text: &'t str,
 ) -> Result<impl Iterator<Item = Result<Parsed<'t>>>> {
-    // Find syntax errors between the elements first, without storing them.
+    // This pass finds syntax errors between the elements, without storing the values.
     serde_json::from_str::<Vec<IgnoredAny>>(text).map_err(|error| invalid_json(path, 1, &error))?;
-    // `at` is the read position, `counted` the position up to which `line` counts the line breaks.
-    let mut at = text.find('[').map_or(0, |opening| opening + 1);
+    // `line` counts the line breaks before the position `counted`.
+    let mut position = text.find('[').map_or(0, |opening| opening + 1);
     let (mut counted, mut line) = (0, 1);
     Ok(std::iter::from_fn(move || {
-        at += text[at..].find(|next: char| next != ',' && !next.is_ascii_whitespace())?;
-        line += text[counted..at].matches('\n').count();
-        counted = at;
-        if text[at..].starts_with(']') {
+        position += text[position..].find(|next: char| next != ',' && !next.is_ascii_whitespace())?;
+        line += text[counted..position].matches('\n').count();
+        counted = position;
+        if text[position..].starts_with(']') {
             return None;
         }
-        let mut values = Deserializer::from_str(&text[at..]).into_iter();
+        let mut values = Deserializer::from_str(&text[position..]).into_iter();
         let value = values.next()?.map_err(|error| invalid_json(path, line, &error));
-        let start = at;
-        at += values.byte_offset();
-        Some(value.map(|Unique(value)| Parsed { line, value, text: &text[start..at] }))
+        let start = position;
+        position += values.byte_offset();
+        Some(value.map(|Unique(value)| Parsed { line, value, text: &text[start..position] }))
     }))
 }
 
@@ -179,11 +179,11 @@ pub(super) struct Values {
     pub row: StringRecord,
     /// True for a single value, false for a sequence.
     pub is_one: bool,
-    /// The numbers and booleans of the row, and the strings that read like them.
+    /// The numbers and booleans of the row, and the strings with the same text as a number or a boolean.
     pub literals: Vec<Literal>,
 }
 
-/// A value whose text does not show if it was a string.
+/// A value that may be a string or not: a number, a boolean, or a string with such a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Literal {
     pub text: String,
@@ -208,7 +208,7 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
     let value = match (value, name) {
         (Value::Object(mut members), Some(name)) => {
             let read = members.remove(name);
-            let read = read.ok_or_else(|| format!("lacks the value `{}`", excerpt(name)))?;
+            let read = read.ok_or_else(|| format!("lacks the value `{}`; add it", excerpt(name)))?;
             targets::check(&members, &read)?;
             read
         }
@@ -238,7 +238,10 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
         }
         (_, Some(name)) => {
             let name = excerpt(name);
-            return Err(format!("is not an object, so `data.column` = {name} selects nothing"));
+            return Err(format!(
+                "is not an object, so `data.column` = {name} selects nothing; write an object with this \
+                 field, or set `data.column` to a number"
+            ));
         }
         (value, None) => value,
     };
@@ -266,19 +269,19 @@ pub(super) fn is_readable(value: &Value) -> bool {
     }
 }
 
-/// Returns the row with its first fraction as the JSON `text` writes it, such as 1e0 for 1.0. `None` if both are the
-/// same.
+/// Returns the row with its first fraction as written in the JSON `text`, such as 1e0 for 1.0. `None` if both forms are
+/// equal.
 pub(super) fn as_written(row: &StringRecord, text: &str) -> Option<StringRecord> {
-    let (at, value) = row.iter().enumerate().find(|(_, value)| is_fraction(value))?;
-    let same = |word: &&str| word.parse::<Number>().is_ok_and(|it| it.to_string() == value);
-    let written = fractions(text).find(same).filter(|&written| written != value)?;
-    Some(row.iter().enumerate().map(|(index, value)| if index == at { written } else { value }).collect())
+    let (first, value) = row.iter().enumerate().find(|(_, value)| is_fraction(value))?;
+    let is_equal = |word: &&str| word.parse::<Number>().is_ok_and(|it| it.to_string() == value);
+    let written = fractions(text).find(is_equal).filter(|&written| written != value)?;
+    Some(row.iter().enumerate().map(|(index, value)| if index == first { written } else { value }).collect())
 }
 
-/// Returns the first fraction of the row that the JSON `text` writes with more digits than a float keeps.
+/// Returns the first fraction of the row that is written in the JSON `text` with more digits than a float keeps.
 pub(super) fn rounded<'t>(row: &StringRecord, text: &'t str) -> Option<&'t str> {
-    /// Every float is determined by this many significant digits.
-    const DIGITS: usize = 17;
+    /// The number of significant digits that identify any float.
+    const FLOAT_DIGITS: usize = 17;
     let digits = |word: &str| {
         let number = word.split(['e', 'E']).next().unwrap_or(word);
         let digits = number.chars().filter(char::is_ascii_digit).skip_while(|&digit| digit == '0');
@@ -287,7 +290,7 @@ pub(super) fn rounded<'t>(row: &StringRecord, text: &'t str) -> Option<&'t str> 
     let is_read =
         |word: &str| word.parse::<Number>().is_ok_and(|it| row.iter().any(|value| value == it.to_string()));
     match row.iter().any(is_fraction) {
-        true => fractions(text).find(|word| digits(word) > DIGITS && is_read(word)),
+        true => fractions(text).find(|word| digits(word) > FLOAT_DIGITS && is_read(word)),
         false => None,
     }
 }
@@ -298,7 +301,7 @@ fn is_fraction(word: &str) -> bool {
 
 /// Iterates over the fractions of a JSON text.
 fn fractions(text: &str) -> impl Iterator<Item = &str> {
-    // Every second part is a string, which holds no numbers. Escaped quotes can only hide a number.
+    // Every second part is a string. An escaped quote can only hide a number.
     let words = text.split('"').step_by(2).flat_map(|part| {
         part.split(|character: char| !(character.is_ascii_alphanumeric() || "+-.".contains(character)))
     });

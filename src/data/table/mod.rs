@@ -2,8 +2,9 @@
 //!
 //! Each line, or each array of a JSON file, is a sequence. Sequences of different lengths are followed by an end token,
 //! so that a model learns where they end. The last `data.valid_fraction` of the sequences is for validation. With
-//! `data.column`, that column is one sequence from the first line to the last, cut into windows like a text. The same
-//! applies to a JSON array of numbers. A column of JSON objects may also hold arrays, each of which is a sequence.
+//! `data.column`, the selected column is one sequence from the first line to the last, cut into windows like a text. A
+//! JSON array of numbers is also read as one sequence. A field of JSON objects may also hold arrays, each of which is a
+//! sequence.
 //!
 //! ```text
 //! 3,1,4,1        {"day": 1, "state": "sun"}       {"steps": [3, 1, 4, 1]}
@@ -12,7 +13,7 @@
 //! ```
 //!
 //! The delimiter of CSV and the presence of a header are inferred (`delimiter`, `header`) unless `data.delimiter` and
-//! `data.header` are set. The `data` command shows what was inferred, and uncertain guesses become warnings.
+//! `data.header` are set. The `data` command prints the inferred values, and uncertain guesses become warnings.
 
 mod columns;
 mod delimited;
@@ -49,7 +50,7 @@ use crate::files::{LFS_POINTER, Text, is_lfs_pointer};
 use crate::numbers::counted;
 
 /// Reads the table that `config` names, as JSON or CSV according to its extension, or else to its content. The
-/// vocabulary is the given one, or else consists of the table's values.
+/// vocabulary is `given`, or else consists of the values of the table.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
     if let Some(vocabulary) = given.filter(|vocabulary| vocabulary.notation() != Notation::Words) {
         let problem = format!(
@@ -102,10 +103,10 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     table.into_dataset(encoder)
 }
 
-/// The line number in which a row begins, from 1, and its values.
+/// The number of the line in which a row begins, from 1, and the values of the row.
 type Row = (usize, StringRecord);
 
-/// Removes empty values at the end of a row, with which programs pad lines to the same length.
+/// Removes empty values at the end of a row. Some programs pad lines to the same length with them.
 fn trimmed(mut values: StringRecord) -> StringRecord {
     let filled = values.iter().zip(1..).filter(|(value, _)| !value.is_empty()).last();
     values.truncate(filled.map_or(0, |(_, count)| count));
@@ -132,7 +133,7 @@ struct Table<'a> {
     reading: TableReading,
     /// True if an integer with leading zeros was read as a number.
     drops_zeros: bool,
-    /// The numbers and booleans of JSON, and the strings that read like them, which map to true.
+    /// The numbers and booleans of JSON, and the strings with the same text, by their text. True for a string.
     literals: HashMap<String, bool>,
 }
 
@@ -141,9 +142,9 @@ struct Table<'a> {
 struct Columns {
     /// The number of columns at the left that are skipped as an index.
     skipped: usize,
-    /// The position of each column of the run's table, if this table has another order.
+    /// For each column of the run's table, its index in this table, if this table has another order.
     order: Option<Vec<usize>>,
-    /// Columns next to the selected one that must be 1 throughout.
+    /// The indices and names of mask columns other than the selected column. They must keep all targets.
     masks: Vec<(usize, String)>,
 }
 
@@ -152,7 +153,7 @@ impl<'a> Table<'a> {
         Error::in_file(&self.config.path, line, None, problem)
     }
 
-    /// Returns the position of the column that is selected by number.
+    /// Returns the index of the column that `data.column` selects by its number.
     fn numbered_column(&self) -> Option<usize> {
         match self.config.column {
             Column::Number(number) => Some(number - 1),
@@ -172,7 +173,7 @@ impl<'a> Table<'a> {
         sample.into_iter().chain(values).try_for_each(|value| self.push_json(value?))
     }
 
-    /// Warns if the first of several arrays may hold names. It is read as data, because JSON lacks headers.
+    /// Warns if the first of several arrays may hold column names. It is read as data, because JSON has no headers.
     fn warn_of_json_header(&mut self, sample: &[Result<json::Parsed<'_>>]) {
         let array = |parsed: &Result<json::Parsed<'_>>| {
             let json::Parsed { line, value, .. } = parsed.as_ref().ok().filter(|it| it.value.is_array())?;
@@ -182,12 +183,12 @@ impl<'a> Table<'a> {
         let Some((first, below)) = rows.as_deref().and_then(<[Row]>::split_first) else { return };
         let judged = header::judge(&first.1, &below.iter().collect::<Vec<_>>(), self.numbered_column());
         if !matches!(judged, FirstLine::Data | FirstLine::Unknown) {
-            let shown: Vec<String> = first.1.iter().take(4).map(excerpt).collect();
+            let excerpts: Vec<String> = first.1.iter().take(4).map(excerpt).collect();
             self.reading.guesses.push(format!(
                 "the array in line {} (`{}`) is read as data, but its values may be column names, since they \
                  differ from those below; remove this array if it is a header",
                 first.0,
-                shown.join(", ")
+                excerpts.join(", ")
             ));
         }
     }
@@ -201,7 +202,7 @@ impl<'a> Table<'a> {
         let column = self.numbered_column().or(is_one.then_some(0));
         let row = (line, row);
         self.push(&row, column).map_err(|error| {
-            // The error quotes the number as the file writes it.
+            // The error must quote the number as written in the file.
             let written = json::as_written(&row.1, text).map(|values| self.push(&(line, values), column));
             written.and_then(Result::err).unwrap_or(error)
         })?;
@@ -225,9 +226,9 @@ impl<'a> Table<'a> {
         for json::Literal { text, is_quoted } in literals {
             match self.literals.get(&text) {
                 Some(&was_quoted) if was_quoted != is_quoted => {
-                    let shown = excerpt(&text);
+                    let excerpt = excerpt(&text);
                     let problem = format!(
-                        "`{shown}` occurs with and without quotes, which would be one symbol; write all of \
+                        "`{excerpt}` occurs with and without quotes, which would be one symbol; write all of \
                          them the same way"
                     );
                     return Err(self.problem(Some(line), problem));
@@ -243,16 +244,16 @@ impl<'a> Table<'a> {
     fn push(&mut self, (line, values): &Row, column: Option<usize>) -> Result<()> {
         let is_value = column.is_some();
         if *self.is_stream.get_or_insert(is_value) != is_value {
-            let what = if is_value {
+            let problem = if is_value {
                 "is a single value, but the rows above are sequences"
             } else {
                 "is a sequence, but the rows above are single values"
             };
-            return Err(self.problem(Some(*line), format!("{what}; use one kind of row throughout")));
+            return Err(self.problem(Some(*line), format!("{problem}; use one kind of row throughout")));
         }
         let (start, all) = (self.ids.len(), values.len());
-        let keeps_target = |(at, name): &(usize, String)| {
-            values.get(*at).is_some_and(|value| targets::keeps_all(name, &serde_json::Value::from(value)))
+        let keeps_target = |(index, name): &(usize, String)| {
+            values.get(*index).is_some_and(|value| targets::keeps_all(name, &serde_json::Value::from(value)))
         };
         let masking = self.columns.masks.iter().find(|mask| !keeps_target(mask));
         if let Some((_, name)) = masking {
@@ -272,7 +273,7 @@ impl<'a> Table<'a> {
                         );
                         return Err(self.problem(Some(*line), problem + &remedy));
                     }
-                    Err(format!("{problem}; add it, because windows need one in every row"))
+                    Err(format!("{problem}; add it, because a column needs a value in every row"))
                 }
                 Some(value) => self.id(value).map_err(|problem| match all {
                     1 => problem,
@@ -288,16 +289,16 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Returns the id of a value, or the reason why it has none.
+    /// Returns the id of a value, or an error message without the location.
     fn id(&mut self, value: &str) -> Result<u32, String> {
         if value.contains('\n') && !self.is_json {
-            let shown = excerpt(value);
+            let excerpt = excerpt(value);
             return Err(format!(
-                "`{shown}` spans several lines; close its quote, or write the value on one line"
+                "`{excerpt}` spans several lines; close its quote, or write the value on one line"
             ));
         }
         if value.is_empty() {
-            return Err("is empty; name the value, or remove it".into());
+            return Err("is empty; write a value, or remove it".into());
         }
         self.has_own_ends |= value == END;
         let (config, given) = (self.config, self.given);

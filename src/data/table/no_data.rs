@@ -1,5 +1,5 @@
-//! Checks for CSV lines that hold no data, and for data that CSV cannot represent. They are refused with their line
-//! number, or reported as a guess.
+//! Checks for CSV lines that are not data, such as titles and repeated headers, and for values that CSV cannot keep
+//! distinct. Such lines are refused with their number, or reported as a guess.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,30 +13,30 @@ use crate::error::{Error, Result};
 use crate::files::BYTE_ORDER_MARK;
 use crate::numbers::counted;
 
-/// The smallest number of rows per repeated header in joined files.
+/// The minimum number of rows per repeated header in joined files.
 const MIN_ROWS_PER_HEADER: usize = 20;
 
 /// The names in the first line of a table, to which each row is compared.
 pub(super) struct Names<'a> {
     pub(super) first: &'a Row,
     pub(super) names: &'a [&'a str],
-    /// True if every row that has one of the names repeats all of them.
-    pub(super) are_alone: bool,
+    /// True if every row that contains one of the names repeats all of them.
+    pub(super) recur_together: bool,
 }
 
 /// The form in which a row repeats the names of the first line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// The same names, except for upper and lower case.
+    /// The same names, except for the case of letters.
     Same,
     /// The names in another order, or among others.
     Changed,
-    /// The names after the values of a line without a line break.
+    /// The names directly after the values of a line that lacks its line break.
     Appended,
 }
 
 impl Repeat {
-    /// Returns the form in which a row repeats these names, if all of them are words.
+    /// Returns the form in which a row repeats these names. Names that are not all words are never repeated.
     fn of(row: &StringRecord, names: &[&str]) -> Option<Self> {
         let is_one = names.len() == 1;
         let is_same = |value: &str, name: &str| value == name || !is_one && value.eq_ignore_ascii_case(name);
@@ -56,8 +56,8 @@ impl Repeat {
     }
 }
 
-/// Returns true if every row that has one of the names repeats all of them.
-pub(super) fn are_names_alone(names: &[&str], below: &[&Row]) -> bool {
+/// Returns true if every row that contains one of the names repeats all of them.
+pub(super) fn names_recur_together(names: &[&str], below: &[&Row]) -> bool {
     let lower: HashSet<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
     let has_one = |row: &Row| row.1.iter().any(|value| lower.contains(&value.to_ascii_lowercase()));
     names.iter().all(|name| kind(name) == ValueKind::Word)
@@ -83,10 +83,10 @@ impl Table<'_> {
         // Rare words can occur together by chance.
         let is_sure = || {
             let is_same = again().all(|(_, repeat)| repeat == Repeat::Same);
-            is_same || (0..names.len()).any(|column| header::is_expected_again(below, column))
+            is_same || (0..names.len()).any(|column| header::is_expected_to_recur(below, column))
         };
         let is_data = names.len() < 2 || self.config.header == Header::Given(false);
-        if !is_data && is_rare && are_names_alone(&names, below) && is_sure() {
+        if !is_data && is_rare && names_recur_together(&names, below) && is_sure() {
             return again().next().map_or(Ok(()), |(row, repeat)| Err(self.repeated(row, repeat, first)));
         }
         Ok(())
@@ -94,13 +94,13 @@ impl Table<'_> {
 
     /// Returns an error for a title: a single value above rows that all have the same number of values.
     pub(super) fn refuse_title(&self, first: &Row, below: &[&Row]) -> Result<()> {
-        /// The smallest number of rows. Fewer rows of one width prove nothing.
+        /// The minimum number of rows. Fewer rows may have the same number of values by chance.
         const MIN_ROWS: usize = 5;
         let mut widths = below.iter().map(|row| row.1.len()).filter(|&width| width > 0);
         let width = widths.next().unwrap_or(0);
         let title = first.1.get(0).filter(|_| first.1.len() == 1);
         let is_title = title.is_some_and(|title| kind(title) == ValueKind::Word);
-        // Numbers below a name may have decimal commas.
+        // Numbers below a column name may contain decimal commas.
         let is_of_words =
             below.first().is_some_and(|row| row.1.iter().all(|value| kind(value) == ValueKind::Word));
         if is_title
@@ -118,8 +118,8 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Returns an error for a row that is not data: a footer that counts rows, or the header of a joined file. The
-    /// header may differ from the first line if no other row has its names.
+    /// Returns an error for a row that is not data: a footer that counts rows, or the header of a joined file. If the
+    /// names only recur together, that header may differ from the first line.
     pub(super) fn refuse_row(&self, row: &Row, width: usize, names: &Names<'_>) -> Result<()> {
         let counts_rows = |value: &str| {
             let inner = value.strip_prefix('(').and_then(|value| value.strip_suffix(')'));
@@ -140,8 +140,8 @@ impl Table<'_> {
         if self.reading.header.is_none() {
             return Ok(());
         }
-        let &Names { first, names, are_alone } = names;
-        match are_alone.then(|| Repeat::of(&row.1, names)).flatten() {
+        let &Names { first, names, recur_together } = names;
+        match recur_together.then(|| Repeat::of(&row.1, names)).flatten() {
             Some(repeat) => Err(self.repeated(row, repeat, first)),
             None if self.columns.order.is_none() && row.1 == first.1 => {
                 Err(self.repeated(row, Repeat::Same, first))
@@ -170,8 +170,8 @@ impl Table<'_> {
         self.problem(Some(row.0), problem)
     }
 
-    /// Warns if the first value of a single column recurs far more rarely than any other: it may be the header of
-    /// joined files.
+    /// Warns if the first value of a single column recurs, but far more rarely than any other value: it may be the
+    /// header of joined files.
     pub(super) fn warn_of_joined_column(&mut self, first: &Row, below: &[&Row]) {
         let is_auto = self.config.header == Header::Auto && self.reading.header.is_none();
         let name = first.1.get(0).filter(|name| kind(name) == ValueKind::Word);
@@ -192,13 +192,13 @@ impl Table<'_> {
         }
     }
 
-    /// Warns about rows without any value, which are skipped, and rows without values in the last columns.
+    /// Warns about rows without any value, which are skipped, and about rows without values in the last columns.
     pub(super) fn warn_of_empty(&mut self) {
         let TableReading { empty, short, header, guesses, .. } = &mut self.reading;
         if let (1.., Some(last)) = (*short, header.as_ref().and_then(|names| names.last())) {
             guesses.push(format!(
-                "{} values in the last columns, up to `{}`, and {} read as {}; write a value of its own for \
-                 missing entries if the columns have a meaning",
+                "{} values in the last columns, up to `{}`, and {} read as {}; write a symbol for missing \
+                 values if the columns have different meanings",
                 if *short == 1 { "1 row lacks".into() } else { format!("{} lack", counted(*short, "row")) },
                 excerpt(last),
                 if *short == 1 { "is" } else { "are" },
@@ -207,13 +207,13 @@ impl Table<'_> {
         }
         match *empty {
             0 => {}
-            1 => guesses.push("1 row is empty and skipped".into()),
-            _ => guesses.push(format!("{} are empty and skipped", counted(*empty, "row"))),
+            1 => guesses.push("1 row is empty and is skipped".into()),
+            _ => guesses.push(format!("{} are empty and are skipped", counted(*empty, "row"))),
         }
     }
 
-    /// Warns about likely misreadings: windows across blank lines, and a last line that is shorter than all others,
-    /// which have the given `widths`.
+    /// Warns about likely misreadings: blank lines, comments, and a truncated last line. `last` is the number of values
+    /// of a last line without a line break; all other lines have `min` to `max` values.
     pub(super) fn warn_of_misreadings(&mut self, text: &str, last: Option<usize>, [min, max]: [usize; 2]) {
         let header = usize::from(self.reading.header.is_some());
         let guesses = &mut self.reading.guesses;
@@ -256,7 +256,7 @@ impl Table<'_> {
             self.reading.is_cut = true;
             guesses.push(format!(
                 "the last line has {} and no line break, but all others have {}, so the file may be \
-                 truncated",
+                 truncated; complete or remove this line",
                 counted(last, "value"),
                 counted(max, "value")
             ));

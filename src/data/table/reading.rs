@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use csv::StringRecord;
 
-/// The maximum number of rows shown.
+/// The maximum number of rows in the summary.
 const MAX_ROWS: usize = 3;
 
 /// The format and the first rows of a table, and the guesses made when it was read.
@@ -22,7 +22,7 @@ pub struct TableReading {
     pub columns: [usize; 2],
     /// The first rows as parsed.
     pub rows: Vec<Vec<String>>,
-    /// The number of rows without a value.
+    /// The number of rows without any value.
     #[serde(skip)]
     pub(super) empty: usize,
     /// The number of rows with fewer values than the table has column names.

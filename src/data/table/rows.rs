@@ -16,17 +16,17 @@ use crate::data::vocabulary::END;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
-/// The largest ratio of the longest row to the median row without a warning.
+/// The maximum ratio of the longest row to the median row without a warning.
 const MAX_LENGTH_RATIO: usize = 16;
 
-/// Full-width delimiters, which are not single bytes.
+/// Full-width delimiters. They are not single bytes, so `data.delimiter` cannot select them.
 const FULL_WIDTH: [char; 4] = ['，', '；', '、', '｜'];
 
-/// The smallest number of values of a row that is reported as long. A shorter row costs little.
+/// The minimum number of values of a row that is reported as long. A shorter row costs little.
 const MIN_LONG_ROW: usize = 256;
 
 impl<'a> Table<'a> {
-    /// Returns the training and validation splits: rows, or parts of a single sequence.
+    /// Returns the training and validation splits, as rows or as parts of a single sequence.
     pub(super) fn into_dataset(mut self, encoder: Encoder<'a>) -> Result<Dataset> {
         self.warn_of_sequences_in_cells(&encoder);
         if self.is_stream != Some(true) {
@@ -39,13 +39,13 @@ impl<'a> Table<'a> {
         }
         if self.config.split == RowSplit::Shuffle {
             let problem =
-                "applies to tables with a sequence per row, but this one is a single sequence; remove it";
+                "applies to tables with a sequence per row, but this table is a single sequence; remove it";
             return Err(Error::key("data.split", "\"shuffle\"", problem));
         }
         self.refuse_texts(&encoder)?;
         let vocabulary = encoder.finish(&mut self.ids, false)?.with_columns(self.columns());
         let sets = Sequences::cut(self.config, self.ids)?;
-        Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::of_file(vocabulary, sets) })
+        Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::without_floor(vocabulary, sets) })
     }
 
     /// Returns the names of the columns in reading order.
@@ -53,7 +53,8 @@ impl<'a> Table<'a> {
         self.reading.header.iter().flatten().skip(self.columns.skipped).cloned().collect()
     }
 
-    /// Returns an error if a single sequence consists of texts that do not recur, each of which would become a token.
+    /// Returns an error if a single sequence consists mostly of texts that do not recur, because each text would become
+    /// a token.
     fn refuse_texts(&self, encoder: &Encoder<'_>) -> Result<()> {
         let Encoder::Symbols(symbols) = encoder else { return Ok(()) };
         let texts = symbols.keys().filter(|symbol| symbol.split_whitespace().count() > 2).count();
@@ -79,14 +80,17 @@ impl<'a> Table<'a> {
         let median = lengths.get(lengths.len() / 2).copied().unwrap_or(0);
         if longest > MAX_SIZE {
             let values = counted(longest, "value");
-            let long = format!("has a row of {values}; set `data.column` to read one column in windows");
-            return Err(self.problem(None, long));
+            let problem = format!(
+                "has a row of {values}, but the maximum is {MAX_SIZE}; set `data.column` to read one column \
+                 in windows"
+            );
+            return Err(self.problem(None, problem));
         }
         if longest >= MIN_LONG_ROW && longest > MAX_LENGTH_RATIO * median {
             let line = self.rows.iter().find(|(_, ids)| ids.len() == longest).map_or(0, |(line, _)| *line);
             self.reading.guesses.push(format!(
-                "line {line} has {}, but half of the rows have {median} or fewer, so the context and each \
-                 batch with that row grow to its length; remove the line unless it is correct",
+                "line {line} has {}, but half of the rows have {median} or fewer, so this row alone sets the \
+                 context and the length of its batch; remove the line unless it is correct",
                 counted(longest, "value")
             ));
         } else if !self.reading.is_cut && !self.has_own_ends {
@@ -97,7 +101,8 @@ impl<'a> Table<'a> {
         if !is_ended && shortest < longest {
             self.reading.guesses.push(format!(
                 "rows have {shortest} to {}, but the vocabulary of the weights does not have a token that \
-                 ends a row, so the ends of rows are neither learned nor scored",
+                 ends a row, so the ends of rows are neither learned nor scored; to include them, train on \
+                 rows of different lengths",
                 counted(longest, "value")
             ));
         }
@@ -121,10 +126,11 @@ impl<'a> Table<'a> {
             false => [&self.rows[..train_rows], &self.rows[train_rows..]],
         };
         let sets = (set(train), set(valid));
-        Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::of_file(vocabulary, sets) })
+        Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::without_floor(vocabulary, sets) })
     }
 
-    /// Warns if values consist of integers or of few words, separated by spaces: each may be a whole sequence.
+    /// Warns if values consist of integers or of a few recurring words, separated by spaces: each value may be an
+    /// entire sequence.
     fn warn_of_sequences_in_cells(&mut self, encoder: &Encoder<'_>) {
         let Encoder::Symbols(symbols) = encoder else { return };
         let spaced: Vec<&String> = symbols.keys().filter(|symbol| symbol.contains(' ')).collect();
@@ -137,11 +143,12 @@ impl<'a> Table<'a> {
             return;
         }
         let example = spaced.iter().min().map(|symbol| excerpt(symbol)).unwrap_or_default();
+        let unit = if are_integers { "integer" } else { "word" };
         self.reading.guesses.push(format!(
-            "a value such as `{example}` is one token, and {} consist of {}; to make each of these a token, \
-             write each such value as its own row, with commas instead of spaces",
+            "a value such as `{example}` is one token, but {} consist of the same {}; to make each {unit} a \
+             token, write each of these values as a separate row, with commas instead of spaces",
             counted(spaced.len(), "value"),
-            counted(words.len(), if are_integers { "integer" } else { "word" })
+            counted(words.len(), unit)
         ));
     }
 
@@ -160,12 +167,12 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Warns if very few rows differ in their number of values from all others, such as a footer. `lengths` is in
+    /// Warns if very few rows, such as a footer, have another number of values than all other rows. `lengths` is in
     /// ascending order.
     fn warn_of_odd_rows(&mut self, lengths: &[usize]) {
-        /// The smallest number of rows of the usual length for a warning.
+        /// The minimum number of rows of the usual length for a warning.
         const MIN_USUAL_ROWS: usize = 20;
-        /// The smallest number of rows per odd row for a warning. In smaller tables, a single odd row is reported.
+        /// The minimum number of rows per odd row for a warning. In smaller tables, only a single odd row is reported.
         const MIN_ROWS_PER_ODD_ROW: usize = 100;
         let usual = lengths.chunk_by(|one, next| one == next).max_by_key(|same| same.len());
         let (Some(usual), skipped) = (usual, self.columns.skipped) else { return };
@@ -184,28 +191,29 @@ impl<'a> Table<'a> {
         ));
     }
 
-    /// Returns an error if nothing can be predicted in some row, or if there are too few rows. The longest row has
-    /// `longest` tokens.
+    /// Returns an error if a row has nothing to predict, or if there are too few rows. The longest row has `longest`
+    /// tokens.
     fn check_rows(&self, encoder: &Encoder<'_>, longest: usize, with_end: bool) -> Result<()> {
         if longest < 2 {
             let or_split =
-                if self.is_json { "" } else { ", or `data.delimiter` to the separator of the values" };
-            let wide = |symbol: &String| symbol.chars().find(|it| FULL_WIDTH.contains(it));
+                if self.is_json { "" } else { ", or set `data.delimiter` to the separator of the values" };
+            let full_width = |symbol: &String| symbol.chars().find(|it| FULL_WIDTH.contains(it));
             if let Encoder::Symbols(symbols) = encoder
-                && let Some(wide) = symbols.keys().find_map(wide)
+                && let Some(delimiter) = symbols.keys().find_map(full_width)
             {
-                let problem = format!("has one value per row; use an ASCII delimiter instead of `{wide}`");
+                let problem =
+                    format!("has one value per row; use an ASCII delimiter instead of `{delimiter}`");
                 return Err(self.problem(None, problem));
             }
             let problem = format!(
                 "has one value per row, so there is nothing to predict; set `data.column` = {} to read all \
-                 of them as one sequence{or_split}",
+                 values as one sequence{or_split}",
                 self.columns.skipped + 1
             );
             return Err(self.problem(None, problem));
         }
         if let (false, Some((line, _))) = (with_end, self.rows.iter().find(|(_, ids)| ids.len() == 1)) {
-            let problem = "has one value, so there is nothing to predict; remove it";
+            let problem = "has one value, so there is nothing to predict; remove this row";
             return Err(self.problem(Some(*line), problem));
         }
         let all = self.rows.len();
@@ -219,15 +227,15 @@ impl<'a> Table<'a> {
                  `data.column` = 1"
             }
             1 => "add rows",
-            _ => "lower it, or add rows",
+            _ => "lower `data.valid_fraction`, or add rows",
         };
-        let few = format!(
+        let problem = format!(
             "has {}, of which `data.valid_fraction` = {} leaves {train_rows} for training and {} for \
-             validation, but both need one; {remedy}",
+             validation, but each needs at least one; {remedy}",
             counted(all, "row"),
             self.config.valid_fraction,
             all - train_rows
         );
-        Err(self.problem(None, few))
+        Err(self.problem(None, problem))
     }
 }

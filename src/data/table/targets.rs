@@ -1,5 +1,5 @@
-//! Fields of a record that mask or weight targets, or set their positions. Each record is read as a sequence in which
-//! all targets count equally, so fields with another meaning are refused.
+//! Checks for fields of a record that mask or weight targets, or set their positions. All targets of a sequence count
+//! equally, so records with such fields are refused. Fields that split the records into sets cause a warning.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use crate::data::excerpt::excerpt;
 const WEIGHTS: [&str; 7] =
     ["weights", "loss_weight", "sample_weight", "token_weight", "sampleweight", "is_target", "prompt_length"];
 
-/// A mask that does not weight targets.
+/// A mask that has no effect on the weights of targets.
 const NEUTRAL_MASK: &str = "special_tokens_mask";
 
 /// Fields that must be equal to the sequence itself.
@@ -31,14 +31,14 @@ const SPLITS: [&str; 9] = [
     "is_test",
 ];
 
-/// Returns a warning if one of the columns or fields assigns records to sets, which is decided by order here. `is_read`
-/// is true if the columns are values of the sequences.
+/// Returns a warning if one of the columns or fields assigns records to sets, because the order of the records decides
+/// instead. `is_read` is true if the columns are values of the sequences.
 pub(super) fn warn_of_split<'n>(names: impl IntoIterator<Item = &'n str>, is_read: bool) -> Option<String> {
     let name = names.into_iter().find(|name| SPLITS.contains(&&*plain(name)))?;
     let name = excerpt(name);
-    let use_of = if is_read { "is read as a value in each row" } else { "is not read" };
+    let usage = if is_read { "is read as a value in each row" } else { "is not read" };
     Some(format!(
-        "`{name}` {use_of}, and the last rows are for validation; to keep the split that `{name}` describes, \
+        "`{name}` {usage}, and the last rows are for validation; to keep the split that `{name}` defines, \
          write its validation rows last, and set `data.valid_fraction` to their share"
     ))
 }
@@ -63,22 +63,22 @@ pub(super) fn refusal(name: &str) -> String {
 /// Returns true if a field of this name weights targets.
 pub(super) fn is_mask(name: &str) -> bool {
     let name = plain(name);
-    let is_marking = ["mask", "masks", "_weights"].iter().any(|ending| name.ends_with(ending));
-    name != NEUTRAL_MASK && (is_marking || WEIGHTS.contains(&&*name))
+    let has_ending = ["mask", "masks", "_weights"].iter().any(|ending| name.ends_with(ending));
+    name != NEUTRAL_MASK && (has_ending || WEIGHTS.contains(&&*name))
 }
 
 /// Returns true if a mask of this name keeps all targets. Padding masks mark the positions to ignore.
 pub(super) fn keeps_all(name: &str, value: &Value) -> bool {
     let name = name.to_ascii_lowercase();
-    let counting = if name.contains("pad") || name.contains("ignore") { 0.0 } else { 1.0 };
+    let kept = if name.contains("pad") || name.contains("ignore") { 0.0 } else { 1.0 };
     match value {
         Value::Null => true,
-        Value::Bool(marked) => f64::from(u8::from(*marked)) == counting,
-        Value::Number(weight) => weight.as_f64() == Some(counting),
+        Value::Bool(marked) => f64::from(u8::from(*marked)) == kept,
+        Value::Number(weight) => weight.as_f64() == Some(kept),
         Value::String(text) => match text.to_ascii_lowercase().as_str() {
-            "true" => counting == 1.0,
-            "false" => counting == 0.0,
-            number => number.parse() == Ok(counting),
+            "true" => kept == 1.0,
+            "false" => kept == 0.0,
+            number => number.parse() == Ok(kept),
         },
         Value::Array(all) => all.iter().all(|one| keeps_all(&name, one)),
         Value::Object(_) => false,
@@ -92,13 +92,15 @@ fn plain(name: &str) -> String {
 
 fn changes_meaning(name: &str, value: &Value, read: &Value) -> bool {
     let name = plain(name);
-    // Next to a sequence, a number named `weight` weights it; in a table of measurements it may be any weight.
+    // A field `weight` next to a sequence weights the sequence. A column `weight` of a table may be a measurement, so
+    // `is_mask` does not cover this name.
     if is_mask(&name) || name == "weight" {
         return !keeps_all(&name, value);
     }
     if name == "position_ids" {
-        let is_counted = |all: &Vec<Value>| (0..).zip(all).all(|(at, id)| id.as_u64() == Some(at));
-        return !value.is_null() && !value.as_array().is_some_and(is_counted);
+        let is_default =
+            |all: &Vec<Value>| (0..).zip(all).all(|(position, id)| id.as_u64() == Some(position));
+        return !value.is_null() && !value.as_array().is_some_and(is_default);
     }
     let is_label = LABELS.contains(&&*name);
     is_label && (value.is_array() && value != read || value.as_i64() == Some(IGNORE_INDEX))

@@ -1,4 +1,4 @@
-//! Tests on tables as users write them.
+//! Tests of tables as users write them.
 
 mod advice;
 mod enclosed;
@@ -52,7 +52,7 @@ fn samples(vocabulary: &Vocabulary, split: &Sequences) -> Vec<String> {
     rows.collect()
 }
 
-fn both(config: &DataConfig) -> [Vec<String>; 2] {
+fn both_splits(config: &DataConfig) -> [Vec<String>; 2] {
     let dataset = load(config, 0).unwrap();
     [&dataset.train, &dataset.valid].map(|split| samples(&dataset.vocabulary, split))
 }
@@ -66,7 +66,7 @@ fn last_lines_become_validation_sequences() {
         ("a.jsonl", "[3,1,4]\n[1, 5, 9]\n\n [2,6,5]\n[3,5,8]\r\n[9,7,9]"),
     ] {
         let file = File::new(name, text);
-        let [train, valid] = both(&file.config());
+        let [train, valid] = both_splits(&file.config());
         assert_eq!(train, ["3 1 4", "1 5 9", "2 6 5"], "{name}");
         assert_eq!(valid, ["3 5 8", "9 7 9"], "{name}");
         let dataset = load(&file.config(), 0).unwrap();
@@ -77,7 +77,7 @@ fn last_lines_become_validation_sequences() {
 #[test]
 fn ragged_lines_end_with_an_end_token() {
     for text in ["3,1,4\n1\n5,9\n2\n", "3,1,4\n1,,\n5,9,\n2,,\n"] {
-        let [train, valid] = both(&File::new("a.csv", text).config());
+        let [train, valid] = both_splits(&File::new("a.csv", text).config());
         assert_eq!(train, ["3 1 4 <end>", "1 <end>"]);
         assert_eq!(valid, ["5 9 <end>", "2 <end>"]);
     }
@@ -91,7 +91,7 @@ fn existing_end_tokens_are_not_duplicated() {
     let again = load_with(&config, 0, &dataset.vocabulary).unwrap();
     assert_eq!(samples(&dataset.vocabulary, &dataset.train)[..2], ["a b <end>", "b <end>"]);
     assert_eq!(again.fingerprint(), dataset.fingerprint());
-    // Another table with the same vocabulary, without end tokens of its own.
+    // Another table with the same vocabulary, but without end tokens.
     let other = load_with(&File::new("b.csv", "a,b\nb\na,a,b\n").config(), 0, &dataset.vocabulary).unwrap();
     assert_eq!(samples(&dataset.vocabulary, &other.train)[..1], ["a b <end>"]);
 }
@@ -131,7 +131,7 @@ fn a_column_is_one_sequence_in_windows() {
         (File::new("a.json", json), Column::Name("state".into())),
         (File::new("a.ndjson", arrays), Column::Number(2)),
     ] {
-        let [train, valid] = both(&DataConfig { column, ..file.config() });
+        let [train, valid] = both_splits(&DataConfig { column, ..file.config() });
         assert_eq!((train, valid), (vec!["0 1 2 0".to_string()], vec!["1 2 0 1".to_string()]));
     }
 }
@@ -147,8 +147,8 @@ fn numbered_columns_are_reloaded_by_name() {
     assert_eq!(load_with(&config, 0, &dataset.vocabulary).unwrap().fingerprint(), dataset.fingerprint());
     let other = File::new("b.csv", "day,mood\n1,0\n2,1\n");
     let config = DataConfig { column, ..other.config() };
-    let said = load_with(&config, 0, &dataset.vocabulary).unwrap_err().to_string();
-    assert!(said.contains("b.csv:1: lacks 1 column (state) that the weights"), "{said}");
+    let error = load_with(&config, 0, &dataset.vocabulary).unwrap_err().to_string();
+    assert!(error.contains("b.csv:1: lacks 1 column (state) that the weights"), "{error}");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn json_arrays_match_json_lines() {
             named,
         ),
     ] {
-        let [train, valid] = both(&DataConfig { column, ..File::new(name, text).config() });
+        let [train, valid] = both_splits(&DataConfig { column, ..File::new(name, text).config() });
         assert_eq!(
             (train, valid),
             (rows.to_vec(), vec!["6 5 <end>".into(), "3 5 <end>".to_string()]),
@@ -187,7 +187,7 @@ fn json_arrays_match_json_lines() {
             name,
         ),
     ] {
-        let [train, valid] = both(&DataConfig { column, ..File::new("a.json", text).config() });
+        let [train, valid] = both_splits(&DataConfig { column, ..File::new("a.json", text).config() });
         assert_eq!((train, valid), (vec!["0 1 2 0".to_string()], vec!["1 2 0 1".to_string()]));
     }
 }
@@ -201,7 +201,7 @@ fn a_table_is_read_from_a_stream() {
     let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader)).into();
     let config =
         DataConfig { source: Some(Source::Table), path, valid_fraction: 0.4, ..DataConfig::default() };
-    assert_eq!(both(&config), [vec!["3 1 4".to_string()], vec!["1 5 9".into(), "2 6 5".into()]]);
+    assert_eq!(both_splits(&config), [vec!["3 1 4".to_string()], vec!["1 5 9".into(), "2 6 5".into()]]);
 }
 
 /// Generates table-like bytes, and arbitrary bytes.
@@ -242,7 +242,7 @@ proptest! {
     }
 }
 
-/// Returns the warnings about the reading of a table.
+/// Returns the warnings from reading a table.
 fn guesses(name: &'static str, text: &str, column: Column) -> String {
     let file = File::new(name, text);
     let dataset = load(&DataConfig { column, ..file.config() }, 0).unwrap();
@@ -269,7 +269,7 @@ fn units_below_a_header_are_reported() {
 }
 
 #[test]
-fn ambiguous_columns_of_a_run_are_refused() {
+fn duplicate_columns_absent_from_run_are_refused() {
     let [run, other] = ["open,move\n", "open,open,move\n"].map(|header| {
         let row = if header.len() > 10 { "lo,lo,up\nhi,lo,up\n" } else { "lo,up\nhi,up\n" };
         File::new("t.csv", header.to_string() + &row.repeat(20))
@@ -296,18 +296,18 @@ fn sequences_in_cells_are_reported() {
     let notes = |row: usize| {
         format!("{} {} {}", ["C4", "E4"][row % 2], ["G4", "A4", "C4"][row % 3], ["G4", "E4"][row / 6 % 2])
     };
-    assert!(cells(notes).contains("12 values consist of 4 words"), "{}", cells(notes));
+    assert!(cells(notes).contains("12 values consist of the same 4 words"), "{}", cells(notes));
     let items = |row: usize| format!("{} {}", row % 5, row % 7);
-    assert!(cells(items).contains("35 values consist of 7 integers"), "{}", cells(items));
+    assert!(cells(items).contains("35 values consist of the same 7 integers"), "{}", cells(items));
     let phrases = |row: usize| ["ok thanks", "where are you", "no"][row % 3].to_string();
     assert!(!cells(phrases).contains("is one token"), "{}", cells(phrases));
 }
 
 #[test]
-fn own_ends_of_some_rows_are_reported() {
-    let own = "a,b,<end>\nb,<end>\n".repeat(9);
-    assert_eq!(guesses("t.csv", &own, Column::default()), "");
-    let some = own.clone() + "a,b,c\n";
+fn end_tokens_in_only_some_rows_are_reported() {
+    let all = "a,b,<end>\nb,<end>\n".repeat(9);
+    assert_eq!(guesses("t.csv", &all, Column::default()), "");
+    let some = all.clone() + "a,b,c\n";
     assert!(guesses("t.csv", &some, Column::default()).contains("line 19 does not end with it"));
 }
 
@@ -320,7 +320,7 @@ fn leading_zeros_are_reported_for_a_given_vocabulary() {
 }
 
 #[test]
-fn doubtful_readings_are_warned_about() {
+fn doubtful_readings_cause_warnings() {
     let rows = "ann,buy,ok\nbob,sell,no\nann,sell,no\n".repeat(9);
     let guesses = |text: &str, column: Column| {
         let file = File::new("a.csv", text);
@@ -337,8 +337,8 @@ fn doubtful_readings_are_warned_about() {
         ),
         (format!("{rows}#bob,buy,ok\n"), "1 line begins with `#` and is read as data"),
     ] {
-        let told = guesses(&text, none());
-        assert!(told.contains(expected), "{expected}: {told}");
+        let warnings = guesses(&text, none());
+        assert!(warnings.contains(expected), "{expected}: {warnings}");
     }
     let numbered = format!("0,1,2\n{rows}");
     assert!(

@@ -32,7 +32,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Returns the id of a value, or the reason why it has none.
+    /// Returns the id of a value, or an error message without the location.
     pub fn id(&mut self, value: &str) -> Result<u32, String> {
         match self {
             Encoder::Integers { vocab, largest } => {
@@ -42,17 +42,22 @@ impl<'a> Encoder<'a> {
             }
             Encoder::Symbols(ids) => match (ids.get(value), ids.len()) {
                 (Some(&id), _) => Ok(id),
-                (None, MAX_SIZE) => Err(format!("the table has more than {MAX_SIZE} symbols")),
+                (None, MAX_SIZE) => {
+                    Err(format!("the table has more than {MAX_SIZE} symbols; merge rare ones"))
+                }
                 (None, id) => Ok(*ids.entry(value.to_string()).or_insert(id as u32)),
             },
             Encoder::Given(vocabulary) => vocabulary.word(value).ok_or_else(|| {
                 let value = excerpt(value);
-                format!("`{value}` is not in the vocabulary of {vocabulary} that the weights were trained on")
+                format!(
+                    "`{value}` is not in the vocabulary of {vocabulary} that the weights were trained on; \
+                     replace or remove it"
+                )
             }),
         }
     }
 
-    /// Returns the current id of the end token, if it occurs as a value.
+    /// Returns the current id of the end token, if there is one.
     pub fn end(&self) -> Option<u32> {
         match self {
             Encoder::Integers { .. } => None,
@@ -91,17 +96,17 @@ impl<'a> Encoder<'a> {
 
 /// Parses an integer below `vocab`.
 fn integer(value: &str, vocab: Count) -> Result<u32, String> {
-    let (shown, last) = (excerpt(value), vocab.or(MAX_SIZE) - 1);
+    let (excerpt, last) = (excerpt(value), vocab.or(MAX_SIZE) - 1);
     let remedy = match (value.parse::<i128>(), vocab) {
         (Ok(integer), _) if (0..=last as i128).contains(&integer) => return Ok(integer as u32),
         (Ok(0..), Count::Of(vocab)) => format!("raise `data.vocab` = {vocab}, or set it to \"auto\""),
-        (Ok(_), _) => "set `data.values` = \"symbols\" to number the integers that occur".to_string(),
+        (Ok(_), _) => "set `data.values` = \"symbols\" to number only the integers that occur".to_string(),
         (Err(_), _) => {
             return Err(format!(
-                "`{shown}` is not an integer; fix it, or set `data.values` = \"symbols\" to read each value \
-                 as a name"
+                "`{excerpt}` is not an integer; fix it, or set `data.values` = \"symbols\" to read each \
+                 value as a name"
             ));
         }
     };
-    Err(format!("`{shown}` is outside the vocabulary (ids 0 to {last}); {remedy}"))
+    Err(format!("`{excerpt}` is outside the vocabulary (ids 0 to {last}); {remedy}"))
 }

@@ -2,19 +2,19 @@
 //!
 //! Both numbers have `data.digits` uniformly drawn digits, written with the most significant digit first, as usual. The
 //! sum has one more digit and is written in reverse, so that each carry is known before the digit that it changes. With
-//! 3 digits, 123 + 907 = 1030:
+//! 3 digits, 123 + 907 = 1030 becomes:
 //!
 //! ```text
 //! 1 2 3 + 9 0 7 = 0 3 0 1
-//!   ? ? ↑ ? ? ? ↑ ↑ ↑ ↑ ↑      the sum follows from the numbers
+//!   ? ? ↑ ? ? ? ↑ ↑ ↑ ↑ ↑      the numbers determine the sum
 //! ```
 //!
-//! **Mechanism of a solved model:** for each digit of the sum, heads fetch the two digits of the same digit value, and
-//! a feed-forward layer adds them. Another head determines the carry from the next lower digit (Quirke & Barez 2023,
-//! "Understanding addition in transformers").
+//! **Mechanism of a solved model:** for each digit of the sum, heads fetch the digits with the same place value from
+//! both numbers, and a feed-forward layer adds them. Another head determines the carry from the next lower digit
+//! (Quirke & Barez 2023, "Understanding addition in transformers").
 //!
-//! **Floor:** of the `3 n + 2` targets, `2 n - 1` digits of the numbers are free. The floor is
-//! `(2 n - 1) ln 10 / (3 n + 2)` nats, in expectation and on every set.
+//! **Floor:** of the `3 n + 2` targets, `2 n - 1` digits of the numbers are random. The floor is
+//! `(2 n - 1) ln 10 / (3 n + 2)` nats, both expected and on every set.
 //!
 //! The task ignores `data.vocab` and `data.length`: it has ten digits and two signs, and the number of digits
 //! determines the length of a sample.
@@ -37,7 +37,7 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
     let n = config.digits;
     Error::check_range("data.digits", n, 1, 1000)?;
     let symbols = ('0'..='9').chain(['+', '=']).map(String::from).collect();
-    // Target t is token t + 1. The free targets are the first number without its first digit, and the second number.
+    // Target t is token t + 1. The random targets are the first number without its first digit, and the second number.
     let mut probabilities = vec![1.0; 3 * n + 2];
     probabilities[..n - 1].fill(0.1);
     probabilities[n..2 * n].fill(0.1);
@@ -52,7 +52,8 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
         },
         move |sample| {
             let clean = sample.to_vec();
-            // The first digit of the sum that changes has the same digit value as this digit, as carries move left.
+            // Carries only affect higher digits, so the first digit of the sum that changes has the same place value as
+            // this digit.
             let digit = n / 2;
             sample[digit] = (sample[digit] + 1) % 10;
             add(sample, n);

@@ -1,16 +1,16 @@
-//! Counting with a step that each sequence draws: `x_t = x_0 + t · step mod vocab`.
+//! Counting with a random step per sequence: `x_t = x_0 + t · step mod vocab`.
 //!
 //! The first two tokens determine the step (from 1 to `vocab - 1`, each equally likely), and all later tokens follow
 //! from it. With 10 integers and a step of 3:
 //!
 //! ```text
 //! 4 7 0 3 6 9 2 …
-//!   ? ↑ ↑ ↑ ↑ ↑      the second token shows the step
+//!   ? ↑ ↑ ↑ ↑ ↑      the second token determines the step
 //! ```
 //!
 //! **Mechanism of a solved model:** a head attends to the previous token, and a feed-forward layer adds the difference
-//! of the two tokens to the current one, as `2 x_t - x_{t-1}`. Small models learn addition modulo a number as a
-//! rotation, and their embeddings become waves (Nanda et al. 2023, "Progress measures for grokking via mechanistic
+//! of the two tokens to the current one, as `2 x_t - x_{t-1}`. Small models learn modular addition as a rotation, with
+//! sines and cosines of the tokens as embeddings (Nanda et al. 2023, "Progress measures for grokking via mechanistic
 //! interpretability"). With learned positions, measured small decoders also fetch earlier tokens by position: any of
 //! them determines the step.
 //!
@@ -39,15 +39,15 @@ pub(super) fn task(config: &DataConfig) -> FixedProbabilities {
             }
         },
         move |sample| {
-            // Count with another step through the same current token.
+            // Count with another step, so that the current token stays the same.
             let (vocab, current) = (vocab as i64, sample.len() as i64 - 2);
             let token = i64::from(*sample.get(current as usize)?);
             let step = (i64::from(sample[1]) - i64::from(sample[0])).rem_euclid(vocab);
-            let other = step % (vocab - 1) + 1;
+            let new_step = step % (vocab - 1) + 1;
             for (position, x) in (0..).zip(sample.iter_mut()) {
-                *x = (token + (position - current) * other).rem_euclid(vocab) as u32;
+                *x = (token + (position - current) * new_step).rem_euclid(vocab) as u32;
             }
-            (current > 0 && other != step).then_some(current as usize)
+            (current > 0 && new_step != step).then_some(current as usize)
         },
     )
 }

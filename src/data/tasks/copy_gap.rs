@@ -1,22 +1,21 @@
 //! Each token is repeated after a constant gap: `x_t = x_{t - gap}`.
 //!
 //! The first `data.gap` tokens are independent, and the rest of the sample repeats them in order. The task tests
-//! long-range dependencies: attention reaches any distance in one step, while a recurrent network must carry the token
-//! all the way. With a gap of 5:
+//! long-range dependencies: attention reaches any distance in one step, while a recurrent network must keep the token
+//! in its state. With a gap of 5:
 //!
 //! ```text
 //! 7 1 4 4 9 7 1 4
 //!   ? ? ? ? ↑ ↑ ↑      the token 5 positions back
 //! ```
 //!
-//! By default, the gap is three quarters of the length, so that a token is far from its copy, with irrelevant tokens
-//! between them.
+//! By default, the gap is three quarters of the length, so that many irrelevant tokens separate a token from its copy.
 //!
 //! **Mechanism of a solved model:** one head that attends to a fixed distance by position alone. Its heatmap is one
 //! bright diagonal, `gap - 1` positions below the main one. In trained models with more heads than necessary, several
 //! heads share the work.
 //!
-//! **Floor:** the first `gap - 1` of `length` targets are free, and all others are determined. The floor is
+//! **Floor:** the first `gap - 1` of `length` targets are random, and all others are determined. The floor is
 //! `(gap - 1) ln vocab / length` nats, both expected and on every set.
 
 use rand::RngExt;

@@ -1,6 +1,6 @@
 //! A brute-force optimal predictor that enumerates all sequences of a task with their probabilities. The probability of
-//! a target is a ratio of two totals. The numerator adds the sequences that agree up to and including the target, and
-//! the denominator those that agree before it.
+//! a target is a ratio of two sums over sequences. The numerator sums the sequences that agree up to and including the
+//! target; the denominator sums the sequences that agree up to the token before the target.
 
 use std::collections::HashMap;
 
@@ -24,9 +24,9 @@ pub fn agrees(task: &dyn SequenceTask, all: &[(Vec<u32>, f64)]) {
     for (sequence, p) in all {
         task.probabilities(sequence, &mut given);
         for (time, &given) in given.iter().enumerate() {
-            let right = prefixes[&sequence[..time + 2]] / prefixes[&sequence[..=time]];
-            assert!((given - right).abs() < 1e-9, "{sequence:?} at {time}: {given}, not {right}");
-            expected -= p * right.ln() / (task.tokens() - 1) as f64;
+            let exact = prefixes[&sequence[..time + 2]] / prefixes[&sequence[..=time]];
+            assert!((given - exact).abs() < 1e-9, "{sequence:?} at {time}: {given}, not {exact}");
+            expected -= p * exact.ln() / (task.tokens() - 1) as f64;
         }
     }
     // The expected floor must equal the enumerated expectation.
@@ -34,9 +34,9 @@ pub fn agrees(task: &dyn SequenceTask, all: &[(Vec<u32>, f64)]) {
     assert!((floor - expected).abs() < 1e-3, "expected floor {floor}, not {expected}");
     // The drawn sequences must follow the enumerated distribution: a chi-square test over sequences, with a margin of
     // five standard deviations. No other sequence may be drawn.
-    let whole: Vec<(&[u32], f64)> =
+    let complete: Vec<(&[u32], f64)> =
         prefixes.iter().filter(|(s, _)| s.len() == task.tokens()).map(|(s, p)| (*s, *p)).collect();
-    let draws = 100 * whole.len().max(50);
+    let draws = 100 * complete.len().max(50);
     let mut counts: HashMap<Vec<u32>, f64> = HashMap::new();
     let mut random = generator(5, Purpose::TrainingSet, [0, 0]);
     let mut sample = vec![0; task.tokens()];
@@ -45,22 +45,22 @@ pub fn agrees(task: &dyn SequenceTask, all: &[(Vec<u32>, f64)]) {
         assert!(prefixes.contains_key(&sample[..]), "{sample:?} cannot be drawn");
         *counts.entry(sample.clone()).or_default() += 1.0;
     }
-    let (mut square, mut freedom, mut rare, mut rare_counts) = (0.0, -1.0, 0.0, 0.0);
-    for (sequence, p) in whole {
-        let (right, count) = (p * draws as f64, counts.get(sequence).copied().unwrap_or(0.0));
-        if right < 5.0 {
-            (rare, rare_counts) = (rare + right, rare_counts + count);
+    let (mut chi_square, mut degrees, mut rare, mut rare_counts) = (0.0, -1.0f64, 0.0, 0.0);
+    for (sequence, p) in complete {
+        let (expected, count) = (p * draws as f64, counts.get(sequence).copied().unwrap_or(0.0));
+        if expected < 5.0 {
+            (rare, rare_counts) = (rare + expected, rare_counts + count);
         } else {
-            square += (count - right).powi(2) / right;
-            freedom += 1.0;
+            chi_square += (count - expected).powi(2) / expected;
+            degrees += 1.0;
         }
     }
     if rare > 0.0 {
-        square += (rare_counts - rare).powi(2) / rare;
-        freedom += 1.0;
+        chi_square += (rare_counts - rare).powi(2) / rare;
+        degrees += 1.0;
     }
-    let freedom: f64 = freedom;
-    assert!(square <= freedom + 5.0 * (2.0 * freedom).sqrt(), "chi-square {square} for {freedom}");
+    let limit = degrees + 5.0 * (2.0 * degrees).sqrt();
+    assert!(chi_square <= limit, "chi-square {chi_square} with {degrees} degrees of freedom");
     // Every id must be in the vocabulary.
     let size = task.vocabulary().size() as u32;
     assert!(all.iter().all(|(sequence, _)| sequence.iter().all(|&id| id < size)));

@@ -1,7 +1,7 @@
 //! A random walk: the previous `data.order` tokens determine the distribution of the next token.
 //!
 //! The transition matrix is drawn from the run's seed and shared by all sequences. For each context of `data.order`
-//! tokens it holds a distribution of the next token, drawn uniformly from all distributions (a flat Dirichlet). The
+//! tokens, it holds a distribution of the next token, drawn uniformly from all distributions (a flat Dirichlet). The
 //! first `data.order` tokens are independent and uniform. For example, with 3 integers and order 1:
 //!
 //! ```text
@@ -15,10 +15,11 @@
 //! that attend to their own token, which is equivalent. With order 2, a head fetches the previous token, and a
 //! feed-forward layer looks up the pair.
 //!
-//! **Floor:** a target `x_t` with `t >= order` has its probability in the matrix, an earlier one `1 / V`. The expected
-//! loss of a target is the entropy of its row, averaged over the distribution `π_t` of contexts at this position. This
-//! distribution is uniform at first, and the matrix advances it from position to position. The sum over positions is
-//! exact, and its mean approaches the *entropy rate* of the chain as the length grows. Hardly any target is determined.
+//! **Floor:** the probability of a target `x_t` is an entry of the matrix if `t >= order`, and `1 / V` otherwise. The
+//! expected loss of a target is the entropy of its row, averaged over the distribution `π_t` of contexts at its
+//! position. This distribution is uniform at first, and the matrix advances it from position to position. The expected
+//! floor, the mean over positions, is exact. It approaches the *entropy rate* of the chain as the length grows. Hardly
+//! any target is determined.
 
 use rand::RngExt;
 
@@ -28,7 +29,7 @@ use crate::data::seed::{ChaCha8Rng, Purpose, generator};
 use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 
-/// The largest number of entries of a transition matrix: 2^22, or 32 MB.
+/// The maximum number of entries of a transition matrix: 2^22, or 32 MB.
 const MAX_ENTRIES: usize = 1 << 22;
 
 /// The task `markov`.
@@ -56,7 +57,8 @@ impl Markov {
         let entries = u32::try_from(order).ok().and_then(|order| vocab.checked_pow(order + 1));
         let Some(entries @ ..=MAX_ENTRIES) = entries else {
             let problem = format!(
-                "with `data.vocab` = {vocab} needs a matrix of more than {MAX_ENTRIES} entries; lower either"
+                "with `data.vocab` = {vocab} needs a matrix of more than {MAX_ENTRIES} entries; lower one of \
+                 them"
             );
             return Err(Error::key("data.order", order, problem));
         };
@@ -102,16 +104,16 @@ impl SequenceTask for Markov {
             sample[position] = match position.checked_sub(self.order) {
                 None => random.random_range(0..self.vocab as u32),
                 Some(start) => {
-                    let at: f64 = random.random();
-                    self.row(&sample[start..position]).partition_point(|&sum| sum <= at) as u32
+                    let uniform: f64 = random.random();
+                    self.row(&sample[start..position]).partition_point(|&sum| sum <= uniform) as u32
                 }
             };
         }
     }
 
     fn probabilities(&self, sample: &[u32], probabilities: &mut [f64]) {
-        for (position, given) in (1..sample.len()).zip(probabilities) {
-            *given = match position.checked_sub(self.order) {
+        for (position, p) in (1..sample.len()).zip(probabilities) {
+            *p = match position.checked_sub(self.order) {
                 None => 1.0 / self.vocab as f64,
                 Some(start) => probability(self.row(&sample[start..position]), sample[position] as usize),
             };
@@ -121,8 +123,8 @@ impl SequenceTask for Markov {
     fn corrupt(&self, sample: &mut [u32]) -> Option<usize> {
         let most_likely = |context: &[u32]| {
             let row = self.row(context);
-            let chance = |&token: &usize| probability(row, token);
-            (0..self.vocab).max_by(|a, b| chance(a).total_cmp(&chance(b))).unwrap_or(0) as u32
+            let key = |&token: &usize| probability(row, token);
+            (0..self.vocab).max_by(|a, b| key(a).total_cmp(&key(b))).unwrap_or(0) as u32
         };
         // Find the last target that is the argmax of its row, then change the oldest token of its context.
         let is_most_likely = |&next: &usize| most_likely(&sample[next - self.order..next]) == sample[next];
@@ -143,30 +145,30 @@ impl SequenceTask for Markov {
     fn expected_floor(&self) -> (f64, Option<f64>) {
         let vocab = self.vocab;
         let rows = || self.cumulative.chunks_exact(vocab);
-        let surprise = |p: f64| if p > 0.0 { -p * p.ln() } else { 0.0 };
-        let entropy = |row: &[f64]| (0..vocab).map(|token| surprise(probability(row, token))).sum::<f64>();
+        let term = |p: f64| if p > 0.0 { -p * p.ln() } else { 0.0 };
+        let entropy = |row: &[f64]| (0..vocab).map(|token| term(probability(row, token))).sum::<f64>();
         let entropies: Vec<f64> = rows().map(entropy).collect();
         let contexts = entropies.len();
-        // `now` is the distribution of contexts, and `entropies` the expected loss of a target after each.
-        let mut now = vec![1.0 / contexts as f64; contexts];
+        // `current` is the distribution of contexts at a position, and `entropies` the expected loss after each context.
+        let mut current = vec![1.0 / contexts as f64; contexts];
         let mut next = vec![0.0; contexts];
         let mut total = (self.order as f64 - 1.0) * (vocab as f64).ln();
         for position in self.order..=self.length {
-            let cost: f64 = now.iter().zip(&entropies).map(|(p, entropy)| p * entropy).sum();
-            total += cost;
+            let loss: f64 = current.iter().zip(&entropies).map(|(p, entropy)| p * entropy).sum();
+            total += loss;
             next.fill(0.0);
-            for (context, (row, p)) in rows().zip(&now).enumerate() {
+            for (context, (row, p)) in rows().zip(&current).enumerate() {
                 // The oldest token leaves the context, and the new token enters it.
                 let shifted = context % (contexts / vocab) * vocab;
                 for token in 0..vocab {
                     next[shifted + token] += p * probability(row, token);
                 }
             }
-            let change: f64 = now.iter().zip(&next).map(|(a, b)| (a - b).abs()).sum();
-            std::mem::swap(&mut now, &mut next);
+            let change: f64 = current.iter().zip(&next).map(|(a, b)| (a - b).abs()).sum();
+            std::mem::swap(&mut current, &mut next);
             if change < 1e-12 {
                 // At equilibrium, all remaining targets have the same expected loss.
-                total += cost * (self.length - position) as f64;
+                total += loss * (self.length - position) as f64;
                 break;
             }
         }
@@ -207,20 +209,20 @@ mod tests {
 
     #[test]
     fn floor_of_long_walks_approaches_entropy_rate() {
-        // The entropy rate follows from the stationary distribution, which many single steps approximate.
+        // The entropy rate follows from the stationary distribution, which 1000 steps approximate.
         let markov = Markov::new(&config(7, 100_000, 1), 3).unwrap();
-        let mut now = [1.0 / 7.0; 7];
+        let mut current = [1.0 / 7.0; 7];
         for _ in 0..1000 {
             let mut next = [0.0; 7];
-            for (from, p) in now.iter().enumerate() {
+            for (from, p) in current.iter().enumerate() {
                 for (to, next) in next.iter_mut().enumerate() {
                     *next += p * probability(markov.row(&[from as u32]), to);
                 }
             }
-            now = next;
+            current = next;
         }
         let mut rate = 0.0;
-        for (from, p) in now.iter().enumerate() {
+        for (from, p) in current.iter().enumerate() {
             for to in 0..7 {
                 let q = probability(markov.row(&[from as u32]), to);
                 rate -= p * q * q.ln();
@@ -242,16 +244,9 @@ mod tests {
     #[test]
     fn invalid_or_oversized_orders_are_rejected() {
         let refused = |config: DataConfig| Markov::new(&config, 0).unwrap_err().to_string();
-        assert_eq!(
-            refused(config(16, 8, 0)),
-            "`data.order` = 0 must be at least 1 and at most `data.length` \
-                                               = 8"
-        );
-        assert_eq!(
-            refused(config(16, 8, 9)),
-            "`data.order` = 9 must be at least 1 and at most `data.length` \
-                                               = 8"
-        );
+        let range = "must be at least 1 and at most `data.length` = 8";
+        assert_eq!(refused(config(16, 8, 0)), format!("`data.order` = 0 {range}"));
+        assert_eq!(refused(config(16, 8, 9)), format!("`data.order` = 9 {range}"));
         assert!(refused(config(1000, 8, 2)).starts_with("`data.order` = 2 with `data.vocab` = 1000 needs"));
         assert!(refused(config(2, 100, 64)).starts_with("`data.order` = 64 with `data.vocab` = 2 needs"));
     }

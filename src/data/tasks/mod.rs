@@ -1,15 +1,16 @@
 //! Sequence tasks with a known optimal predictor.
 //!
-//! Each task draws sequences `x_0 … x_n` from its own distribution. The optimal predictor of `x_t` knows this
-//! distribution and the previous tokens: it predicts each token with its probability `P(x_t | x_0 … x_{t-1})`. Its
-//! expected loss `-ln P` is a lower bound for every model, the *entropy floor* of the task. The floor is reported
-//! twice. The expected floor is the entropy of `x_1 … x_n` given `x_0`, divided by `n`. The floor on the sequences of a
-//! validation set differs from it by chance, just as the loss of a run on this set does.
+//! Each task draws sequences `x_0 … x_n` from a distribution. The optimal predictor knows this distribution: it
+//! predicts each token `x_t` with the probability `P(x_t | x_0 … x_{t-1})`. The expected loss `-ln P` of the optimal
+//! predictor is a lower bound for every model, the *entropy floor* of the task. Two values of the floor are reported.
+//! The expected floor is the entropy of `x_1 … x_n` given `x_0`, divided by `n`. The floor on the sequences of a
+//! validation set differs from the expected floor by chance, just as the loss of a run on this set differs from the
+//! expected loss.
 //!
 //! | task | sequences |
 //! |---|---|
 //! | [`random`] | independent integers |
-//! | [`arithmetic`] | counting with a step that each sequence draws |
+//! | [`arithmetic`] | counting with a random step per sequence |
 //! | [`repeat`] | a motif of random period, repeated |
 //! | [`reverse`] | a prefix, then the reversed prefix |
 //! | [`sort`] | a prefix, then the prefix in ascending order |
@@ -41,18 +42,18 @@ use crate::error::{Error, Result};
 use crate::numbers::counted;
 use crate::terminal::{ProgressKind, Waiting};
 
-/// The largest number of ids of a drawn set: 2^28, or 800 MB with their roles.
+/// The maximum number of ids of a drawn set: 2^28, or 800 MB with their roles.
 const MAX_IDS: usize = 1 << 28;
 
-/// The largest number of ids that are drawn without a progress line, in about a second.
+/// The maximum number of ids that are drawn without a progress line. Drawing them takes about a second.
 const MAX_SILENT_IDS: usize = 1 << 23;
 
 /// A target is determined if the optimal predictor gives it at least this probability: 0.99.
 ///
-/// In most tasks, the probability of such a target is exactly 1 (the answer of `sort`). It is slightly lower where a
-/// rare coincidence can imitate the pattern: a motif of `repeat` that seems to repeat could still be chance. At 0.99
-/// every good predictor ranks the token first, so 100 % accuracy on determined targets is attainable. A model that
-/// misses such a target has not learned something that it could have learned.
+/// In most tasks, the probability of a determined target is exactly 1, such as for the answer of `sort`. It is slightly
+/// lower where the same tokens can also occur by chance: a motif of `repeat` may only seem to repeat. At 0.99, every
+/// good predictor ranks the token first, so 100 % accuracy on determined targets is attainable. A model that misses a
+/// determined target has not learned the task completely.
 pub const DETERMINED: f64 = 0.99;
 
 /// Creates the task that `config` names, with its sizes and the `seed` of the run.
@@ -110,9 +111,9 @@ pub trait SequenceTask {
     /// exact.
     fn expected_floor(&self) -> (f64, Option<f64>);
 
-    /// Corrupts a sample at the tokens that determine one target, and returns the index of this target: after
-    /// `Some(t)`, `x_{t+1}` is a different token. The corrupted sample could also have been drawn, so it is not out of
-    /// distribution for a model. Returns `None` if no target depends on a token that can be exchanged.
+    /// Corrupts a sample at the tokens that determine one target, and returns the index `t` of this target: `x_{t+1}`
+    /// of the corrupted sample is a different token. The corrupted sample could also have been drawn, so it is not out
+    /// of distribution for a model. Returns `None` if no target depends on a token that can be exchanged.
     fn corrupt(&self, sample: &mut [u32]) -> Option<usize>;
 }
 
@@ -167,8 +168,8 @@ impl SequenceTask for FixedProbabilities {
     }
 
     fn expected_floor(&self) -> (f64, Option<f64>) {
-        let surprise = self.probabilities.iter().map(|p| (1.0 / p).ln());
-        (surprise.sum::<f64>() / self.probabilities.len() as f64, None)
+        let losses = self.probabilities.iter().map(|p| (1.0 / p).ln());
+        (losses.sum::<f64>() / self.probabilities.len() as f64, None)
     }
 
     fn corrupt(&self, sample: &mut [u32]) -> Option<usize> {
@@ -180,9 +181,9 @@ impl SequenceTask for FixedProbabilities {
 pub(super) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
     let task = build(config, seed)?;
     let (samples, tokens) = (config.train_samples + config.valid_samples, task.tokens());
-    let what = format!("drawing {} of {}", counted(samples, "sequence"), counted(tokens, "token"));
+    let activity = format!("drawing {} of {}", counted(samples, "sequence"), counted(tokens, "token"));
     let is_slow = samples * tokens > MAX_SILENT_IDS;
-    let _waiting = is_slow.then(|| Waiting::new(ProgressKind::automatic(), &what));
+    let _waiting = is_slow.then(|| Waiting::new(ProgressKind::automatic(), &activity));
     let set = |samples, purpose| {
         let mut random = generator(seed, purpose, [0, 0]);
         let (rows, losses) = draw_set(&*task, 0..samples, |_, sample| task.draw(&mut random, sample));
@@ -198,10 +199,10 @@ pub(super) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
     let floor = floor_by_position.iter().sum::<f64>() / floor_by_position.len() as f64;
     let (expected, standard_error) = task.expected_floor();
     let floor = Some(Floor { expected, standard_error, valid: floor });
-    Ok(Dataset { floor, floor_by_position, ..Dataset::of_file(task.vocabulary(), (train, valid)) })
+    Ok(Dataset { floor, floor_by_position, ..Dataset::without_floor(task.vocabulary(), (train, valid)) })
 }
 
-/// Draws the splits of the task that `config` names in the form for an encoder-decoder.
+/// Draws the splits of the task that `config` names as sources and answers for an encoder-decoder.
 pub(super) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
     match config.task {
         Task::Reverse => Ok(transduction::load_pairs(config, seed, reverse::answer)),
@@ -217,22 +218,22 @@ pub(super) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
 /// Draws samples of the training set at another length, each seeded by its index.
 fn rows_at(config: &DataConfig, seed: u64, length: usize, samples: &[usize]) -> Rows {
     let task = build(&config.at_length(length), seed).expect("the task supports both ends of the lengths");
-    let random = |number| generator(seed, Purpose::TrainingSet, [length as u64, number as u64]);
-    draw_set(&*task, samples.iter().copied(), |number, sample| task.draw(&mut random(number), sample)).0
+    let random = |index| generator(seed, Purpose::TrainingSet, [length as u64, index as u64]);
+    draw_set(&*task, samples.iter().copied(), |index, sample| task.draw(&mut random(index), sample)).0
 }
 
-/// Draws the samples with the given indices. Also returns the optimal predictor's loss at each position, in nats per
-/// token.
+/// Draws the samples with the given indices. Also returns the mean loss of the optimal predictor at each position, in
+/// nats per token.
 fn draw_set(
     task: &dyn SequenceTask,
-    numbers: impl ExactSizeIterator<Item = usize>,
+    indices: impl ExactSizeIterator<Item = usize>,
     mut draw: impl FnMut(usize, &mut [u32]),
 ) -> (Rows, Vec<f64>) {
     let (mut sample, mut probabilities) = (vec![0; task.tokens()], vec![0.0; task.tokens() - 1]);
     let (mut rows, mut losses) = (Rows::default(), vec![0.0; probabilities.len()]);
-    let samples = numbers.len() as f64;
-    for number in numbers {
-        draw(number, &mut sample);
+    let samples = indices.len() as f64;
+    for index in indices {
+        draw(index, &mut sample);
         task.probabilities(&sample, &mut probabilities);
         let role = |&p: &f64| if p >= DETERMINED { Role::Determined } else { Role::Undetermined };
         rows.push_with_roles(&sample, probabilities.iter().map(role));

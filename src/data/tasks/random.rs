@@ -4,13 +4,13 @@
 //! reveals the future; a training loss below it is memorisation. With 10 integers:
 //!
 //! ```text
-//! 7 0 3 3 9 1 …      each could have been any of the ten
+//! 7 0 3 3 9 1 …      each token may be any of the ten integers
 //! ```
 //!
 //! **Mechanism of a solved model:** none; the model ignores its input and predicts equal probabilities.
 //!
-//! **Floor:** each target has probability `1 / vocab` whatever precedes it. The floor is `ln vocab`, both expected and
-//! on every set.
+//! **Floor:** each target has the probability `1 / vocab`, independent of the tokens before it. The floor is
+//! `ln vocab`, both expected and on every set.
 
 use rand::RngExt;
 

@@ -1,23 +1,22 @@
 //! Pairs of a key and a value, then keys: *associative recall*.
 //!
-//! Keys are the lower half of the vocabulary, values the upper half. The first half of a sample shows pairs of distinct
-//! keys and random values. The second half asks for some of these keys, each equally likely and possibly more than
-//! once, and answers with their values. With 8 integers:
+//! Keys are the lower half of the vocabulary, values the upper half. The first half of a sample consists of pairs of
+//! distinct keys and random values. The second half repeats random keys of these pairs, each followed by its value.
+//! With 8 integers:
 //!
 //! ```text
 //! 2 7  0 5  3 5    0 5  3 5  0 5  2
-//!   ?  ? ?  ? ?    ? ↑  ? ↑  ? ↑  ?      the value of a key, known from its pair
+//!   ?  ? ?  ? ?    ? ↑  ? ↑  ? ↑  ?      the value of a repeated key is known from its pair
 //! ```
 //!
-//! **Mechanism of a solved model:** as in [`repeat`](super::repeat), one head marks each value with the key before it.
-//! Another head searches these marks for the current key. Unlike in `repeat`, only the key helps, because the order of
-//! the questions is random (Arora et al. 2023, "Zoology").
+//! **Mechanism of a solved model:** as in [`repeat`](super::repeat), a head of the first layer stores the key at the
+//! position of its value. A head of the second layer attends to the position with the current key. Unlike in `repeat`,
+//! the position does not help, because the order of the repeated keys is random (Arora et al. 2023, "Zoology").
 //!
-//! **Floor:** with `K` keys, `V` values, `n` pairs and `m` answered questions, three kinds of targets are free: the
-//! keys after the first one, the values, and the keys of the questions. Each pair leaves one key fewer for the next.
-//! The floor is `Σ_{i=1}^{n-1} ln(K - i) + n ln V + q ln n` nats per sample. Here `q` is `m`, or `m + 1` if the last
-//! key lacks a position for its answer. All samples have the same floor, so the expected floor equals the floor on
-//! every set.
+//! **Floor:** with `K` keys, `V` values, `n` pairs and `q` repeated keys, three kinds of targets are random: the keys
+//! of the pairs after the first one, the values of the pairs, and the repeated keys. Each pair leaves one key fewer for
+//! the next. The floor is `Σ_{i=1}^{n-1} ln(K - i) + n ln V + q ln n` nats per sample. The last repeated key may lack a
+//! position for its value. All samples have the same floor, so the expected floor equals the floor on every set.
 
 use rand::{RngExt, seq::index};
 
@@ -51,20 +50,20 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
         Vocabulary::integers(vocab, &[]),
         probabilities,
         move |random, sample| {
-            let (shown, asked) = sample.split_at_mut(2 * pairs);
+            let (first, questions) = sample.split_at_mut(2 * pairs);
             let chosen = index::sample(random, keys, pairs);
-            for (pair, key) in shown.chunks_exact_mut(2).zip(chosen) {
+            for (pair, key) in first.chunks_exact_mut(2).zip(chosen) {
                 pair[0] = key as u32;
                 pair[1] = random.random_range(keys as u32..vocab as u32);
             }
-            for question in asked.chunks_mut(2) {
+            for question in questions.chunks_mut(2) {
                 let pair = 2 * random.random_range(0..pairs as u32) as usize;
-                question.copy_from_slice(&shown[pair..pair + question.len()]);
+                question.copy_from_slice(&first[pair..pair + question.len()]);
             }
         },
         move |sample| {
-            // Swapping the last question's key with another one in everything before it changes the answer to the other
-            // value.
+            // In all tokens before the last question, swap its key with a key that has another value. The answer
+            // becomes that value.
             let last = (sample.len() / 2 - 1) * 2;
             let (key, value) = (sample[last], sample[last + 1]);
             let other = sample.chunks_exact(2).find(|pair| pair[1] != value)?.to_vec();

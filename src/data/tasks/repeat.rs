@@ -1,22 +1,22 @@
 //! A motif of random period, repeated to the end.
 //!
-//! The period `p` is drawn uniformly from `data.period`, then a motif of `p` independent integers, which is repeated to
-//! the end of the sample. With a period of 3:
+//! Each sample draws a period `p` uniformly from `data.period`, and a motif of `p` independent integers. The motif is
+//! repeated to the end of the sample. With a period of 3:
 //!
 //! ```text
 //! 7 1 4 7 1 4 7 1 …
-//! ? ? ? ? ↑ ↑ ↑ ↑    known once the motif has begun to repeat
+//!   ? ? ? ↑ ↑ ↑ ↑    known once the motif has begun to repeat
 //! ```
 //!
 //! **Mechanism of a solved model:** *induction* (Olsson et al. 2022, "In-context learning and induction heads"). A head
-//! of the first layer marks each position with the token before it. A head of the second layer attends to the position
+//! of the first layer stores the previous token at each position. A head of the second layer attends to the position
 //! after the earlier occurrence of the current token, and copies the token there. One layer cannot do both. In trained
-//! models whose only positions are distance biases (ALiBi), the first-layer head attends to the few previous tokens,
-//! and mostly to the nearest.
+//! models with distance biases (ALiBi) as the only position scheme, the first-layer head attends to a few previous
+//! tokens, and mostly to the nearest.
 //!
 //! **Floor:** the optimal predictor weights all periods. Let `w_p` be its weight of period `p` after `n` tokens,
 //! initially equal for all periods. Under period `p`, the next token is certainly `x_{n-p}` if `n >= p`, and any of the
-//! `V` integers otherwise: `q_p(y) = [y = x_{n-p}]` or `1 / V`. So
+//! `V` integers otherwise: `q_p(y) = [y = x_{n-p}]` or `1 / V`. Therefore
 //!
 //! ```text
 //! P(y | x_0 … x_{n-1}) = Σ_p w_p q_p(y),      then   w_p ← w_p q_p(x_n) / P(x_n)
@@ -27,7 +27,7 @@
 //! periods.
 //!
 //! **Determined** targets have a probability of at least 0.99 under the same weights. With 16 integers, one token that
-//! repeats after a distance of 4 may be chance, but two in a row hardly are.
+//! recurs after a distance of 4 may be chance, but two successive ones hardly are.
 
 use rand::RngExt;
 
@@ -73,6 +73,7 @@ impl Repeat {
         self.shortest..=self.longest
     }
 
+    /// Draws a sample with the given period.
     fn draw_with_period(&self, period: usize, random: &mut ChaCha8Rng, sample: &mut [u32]) {
         for position in 0..sample.len() {
             sample[position] = match position.checked_sub(period) {
@@ -98,23 +99,23 @@ impl SequenceTask for Repeat {
     }
 
     fn probabilities(&self, sample: &[u32], probabilities: &mut [f64]) {
-        let any = 1.0 / self.vocab as f64;
-        // Periods beyond the position are equivalent: `beyond` is their number, `weight` the weight of each.
-        let (mut beyond, mut weight) = (self.periods().count(), 1.0 / self.periods().count() as f64);
-        // (period, weight) of the other periods that the sample agrees with.
-        let mut agreeing: Vec<(usize, f64)> = Vec::new();
+        let uniform = 1.0 / self.vocab as f64;
+        // Periods above the position are equivalent: `longer` is their number, `weight` the weight of each.
+        let (mut longer, mut weight) = (self.periods().count(), 1.0 / self.periods().count() as f64);
+        // (period, weight) of the other periods that are consistent with the sample.
+        let mut consistent: Vec<(usize, f64)> = Vec::new();
         for (position, probability) in (1..sample.len()).zip(probabilities) {
             if self.periods().contains(&position) {
-                beyond -= 1;
-                agreeing.push((position, weight));
+                longer -= 1;
+                consistent.push((position, weight));
             }
-            agreeing.retain(|(period, _)| sample[position - period] == sample[position]);
-            weight *= any;
-            let total = beyond as f64 * weight + agreeing.iter().map(|(_, weight)| weight).sum::<f64>();
+            consistent.retain(|(period, _)| sample[position - period] == sample[position]);
+            weight *= uniform;
+            let total = longer as f64 * weight + consistent.iter().map(|(_, weight)| weight).sum::<f64>();
             *probability = total;
             // Normalising at each step prevents an underflow of the weights.
             weight /= total;
-            agreeing.iter_mut().for_each(|(_, weight)| *weight /= total);
+            consistent.iter_mut().for_each(|(_, weight)| *weight /= total);
         }
     }
 
@@ -125,35 +126,36 @@ impl SequenceTask for Repeat {
     }
 
     fn expected_floor(&self) -> (f64, Option<f64>) {
-        // The number of motifs drawn per period and round, and the minimum number over all periods.
-        const ROUND: usize = 16;
+        // The number of motifs drawn per period and round.
+        const MOTIFS_PER_ROUND: usize = 16;
+        // The minimum number of motifs over all periods.
         const MIN_SAMPLES: usize = 1 << 10;
         // The maximum number of tokens over all motifs, which takes about a second.
-        const TOKENS: usize = 1 << 25;
-        let max_samples = (TOKENS / self.tokens()).clamp(4 * ROUND, 1 << 20);
+        const MAX_TOKENS: usize = 1 << 25;
+        let max_samples = (MAX_TOKENS / self.tokens()).clamp(4 * MOTIFS_PER_ROUND, 1 << 20);
         let min_samples = MIN_SAMPLES.min(max_samples);
         let targets = self.length as f64;
-        // If there are too many periods, use an evenly spaced, centred subset: the cost is nearly linear in the period.
+        // If there are too many periods, use an evenly spaced, centred subset: the loss is nearly linear in the period.
         let count = self.periods().count();
-        let stride = (count * ROUND).div_ceil(max_samples);
+        let stride = (count * MOTIFS_PER_ROUND).div_ceil(max_samples);
         let periods = || self.periods().skip((count - 1) % stride / 2).step_by(stride);
         let mut random = generator(0, Purpose::Expectation, [0, 0]);
         let (mut sample, mut probabilities) = (vec![0; self.tokens()], vec![0.0; self.length]);
-        // The sum of the costs and of their squares for each period.
+        // For each period, the sum of the losses and the sum of their squares.
         let mut sums: Vec<(f64, f64)> = periods().map(|_| (0.0, 0.0)).collect();
         let strata = sums.len() as f64;
         let mut drawn = 0;
         loop {
             for (period, (sum, squares)) in periods().zip(&mut sums) {
-                for _ in 0..ROUND {
+                for _ in 0..MOTIFS_PER_ROUND {
                     self.draw_with_period(period, &mut random, &mut sample);
                     self.probabilities(&sample, &mut probabilities);
-                    let cost = -probabilities.iter().map(|p| p.ln()).sum::<f64>() / targets;
-                    *sum += cost;
-                    *squares += cost * cost;
+                    let loss = -probabilities.iter().map(|p| p.ln()).sum::<f64>() / targets;
+                    *sum += loss;
+                    *squares += loss * loss;
                 }
             }
-            drawn += ROUND;
+            drawn += MOTIFS_PER_ROUND;
             let count = drawn as f64;
             let mean = sums.iter().map(|(sum, _)| sum / count).sum::<f64>() / strata;
             let variance = |(sum, squares): &(f64, f64)| (squares / count - (sum / count).powi(2)).max(0.0);
@@ -180,7 +182,7 @@ mod tests {
 
     #[test]
     fn floor_estimate_of_long_sequences_is_unbiased() {
-        // For any motif, its tokens cost ln V each and all others almost nothing.
+        // The loss of each token of the motif is ln V, and the loss of all others is almost 0.
         let length = 1 << 16;
         let (floor, _) = repeat(16, length, [length / 4, length / 2]).expected_floor();
         assert!((floor - 0.375 * 16f64.ln()).abs() < 5e-4, "{floor}");
@@ -210,10 +212,11 @@ mod tests {
             task.draw(&mut random, &mut sample);
             task.probabilities(&sample, &mut probabilities);
             let sum: f64 = probabilities.iter().map(|p| -p.ln()).sum();
-            let agrees = |period: &usize| (*period..30).all(|at| sample[at] == sample[at - period]);
-            let agreeing = (2..=7).filter(agrees).map(|period| 2f64.powi(-(period as i32)));
-            let cost = -(agreeing.sum::<f64>() / 6.0).ln() - 2f64.ln();
-            assert!((cost - sum).abs() < 1e-9, "{cost}, not {sum}");
+            let is_consistent =
+                |period: &usize| (*period..30).all(|index| sample[index] == sample[index - period]);
+            let consistent = (2..=7).filter(is_consistent).map(|period| 2f64.powi(-(period as i32)));
+            let loss = -(consistent.sum::<f64>() / 6.0).ln() - 2f64.ln();
+            assert!((loss - sum).abs() < 1e-9, "{loss}, not {sum}");
         }
     }
 
@@ -221,8 +224,8 @@ mod tests {
     fn long_periods_have_a_finite_floor() {
         let task = repeat(100_000, 4096, [1000, 1010]);
         let (floor, _) = task.expected_floor();
-        let right = 1004.0 * 100_000f64.ln() / 4096.0;
-        assert!((floor - right).abs() < 1e-2, "{floor}, not about {right}");
+        let expected = 1004.0 * 100_000f64.ln() / 4096.0;
+        assert!((floor - expected).abs() < 1e-2, "{floor}, not about {expected}");
     }
 
     #[test]

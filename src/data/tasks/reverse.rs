@@ -4,11 +4,11 @@
 //! 7 1 4 4 | 4 4 1 7
 //! ```
 //!
-//! **Mechanism of a solved model:** one head that attends further back with each step: the answer at position `n + k`
-//! is the token at `n - k`. With learned or sinusoidal positions, each position attends to its mirror image, and the
-//! attention map shows an anti-diagonal.
+//! **Mechanism of a solved model:** one head that attends two positions further back with each step: the answer at
+//! position `n + k` is the token at `n - k`. With learned or sinusoidal positions, each position attends to its mirror
+//! image, and the attention pattern is an anti-diagonal.
 //!
-//! [`transduction`](super::transduction) describes the samples, the form for an encoder-decoder, and the **floor**.
+//! [`transduction`](super::transduction) describes the samples for decoders and encoder-decoders, and the **floor**.
 
 /// Reverses a sequence in place.
 pub(super) fn answer(sequence: &mut [u32]) {

@@ -4,12 +4,12 @@
 //! 7 1 4 4 | 1 4 4 7
 //! ```
 //!
-//! **Mechanism of a solved model:** each position of the answer attends to the smallest integer that is not below the
-//! current one. A head finds it because its keys encode the order of the integers. Repeated integers must be counted: a
-//! second head, or a feed-forward layer, counts the copies of the current integer that the answer already has. In
-//! trained models, three heads of the first layer and both feed-forward layers work together.
+//! **Mechanism of a solved model:** each position of the answer attends to the smallest integer of the prefix that is
+//! not below the current integer. A head finds this integer because its keys encode the order of the integers. Repeated
+//! integers must be counted: a second head, or a feed-forward layer, counts the copies of the current integer in the
+//! answer. In trained models, three heads of the first layer and both feed-forward layers work together.
 //!
-//! [`transduction`](super::transduction) describes the samples, the form for an encoder-decoder, and the **floor**.
+//! [`transduction`](super::transduction) describes the samples for decoders and encoder-decoders, and the **floor**.
 
 /// Sorts a sequence in place.
 pub(super) fn answer(sequence: &mut [u32]) {

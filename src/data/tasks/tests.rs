@@ -1,4 +1,4 @@
-//! Properties that all tasks share.
+//! Tests of properties that all tasks share.
 
 use super::*;
 use crate::data::{Count, load, load_pairs};
@@ -20,7 +20,7 @@ const ALL: [Task; 9] = [
 ];
 
 #[test]
-fn names_match_the_config() {
+fn task_names_match_the_config() {
     for task in ALL {
         assert_eq!(serde_json::to_value(task).unwrap(), task.to_string());
     }
@@ -84,7 +84,7 @@ fn validation_floor_is_near_its_expectation() {
 fn corrupted_samples_are_valid_with_another_answer() {
     use std::collections::HashSet;
     for task in ALL {
-        // `recall` needs at least two pairs to have another key.
+        // `recall` needs at least two pairs for another key.
         let length = if task == Task::Recall { 8 } else { 6 };
         let config = DataConfig { vocab: Count::Of(4), length, digits: 1, order: 2, ..config(task) };
         let built = build(&config, 3).unwrap();
@@ -95,22 +95,25 @@ fn corrupted_samples_are_valid_with_another_answer() {
             sample
         };
         let all: HashSet<_> = std::iter::repeat_with(&mut draw).take(10_000).collect();
-        let mut known = 0;
+        let mut corrupted_samples = 0;
         for clean in std::iter::repeat_with(draw).take(100) {
             let mut corrupted = clean.clone();
             let Some(target) = built.corrupt(&mut corrupted) else { continue };
             assert_ne!(corrupted[target + 1], clean[target + 1], "{task:?}: {clean:?} {corrupted:?}");
-            let is_drawn = task == Task::Markov || all.contains(&corrupted); // Every walk is possible.
-            assert!(is_drawn, "{task:?} never draws {corrupted:?}");
+            // Every walk of `markov` is possible.
+            let is_possible = task == Task::Markov || all.contains(&corrupted);
+            assert!(is_possible, "{task:?} never draws {corrupted:?}");
             // Both answers follow from the tokens before them.
             for sample in [clean, corrupted] {
-                let mut given = vec![0.0; sample.len() - 1];
-                built.probabilities(&sample, &mut given);
-                assert!(given[target] > if task == Task::Markov { 0.25 } else { 0.4 }, "{task:?} {sample:?}");
+                let mut probabilities = vec![0.0; sample.len() - 1];
+                built.probabilities(&sample, &mut probabilities);
+                let probability = probabilities[target];
+                assert!(probability > if task == Task::Markov { 0.25 } else { 0.4 }, "{task:?} {sample:?}");
             }
-            known += 1;
+            corrupted_samples += 1;
         }
-        assert!(if task == Task::Random { known == 0 } else { known > 40 }, "{task:?}: {known}");
+        let is_expected = if task == Task::Random { corrupted_samples == 0 } else { corrupted_samples > 40 };
+        assert!(is_expected, "{task:?}: {corrupted_samples}");
     }
 }
 

@@ -1,15 +1,15 @@
 //! The common part of `reverse` and `sort`: a sequence and an answer of the same length.
 //!
-//! For a decoder, one sample holds both, with a separator `|` between them:
+//! For a decoder, a sample contains the sequence and the answer, with a separator `|` between them:
 //!
 //! ```text
 //! 3 1 2 | 1 2 3
-//!   ? ? ↑ ↑ ↑ ↑      the prefix is free, all other targets are determined
+//!   ? ? ↑ ↑ ↑ ↑      the prefix is random, all other targets are determined
 //! ```
 //!
-//! The prefix has `data.length / 2` integers, so the separator is always at the same position. For an encoder-decoder,
-//! the sequence is the source, with 1 to `data.length` integers (each length equally likely). The answer is enclosed in
-//! two end tokens: the first starts it, and the second marks it as complete.
+//! The sequence is the prefix of the sample. It has `data.length / 2` integers, so the separator is always at the same
+//! position. For an encoder-decoder, the sequence is the source, with 1 to `data.length` integers (each length equally
+//! likely). The answer is enclosed in two end tokens: the first one starts the answer, and the second one ends it.
 //!
 //! ```text
 //! source  3 1 2
@@ -17,7 +17,7 @@
 //! target  1 2 3 <end>
 //! ```
 //!
-//! **Floor:** a prefix of `n` integers below `V` gives `2 n` targets, of which `n - 1` are free. The floor is
+//! **Floor:** a prefix of `n` integers below `V` gives `2 n` targets, of which `n - 1` are random. The floor is
 //! `(n - 1) ln V / 2 n` nats, both expected and on every set. An encoder-decoder only predicts the answer, so its floor
 //! is zero.
 
@@ -61,14 +61,14 @@ pub(super) fn task(config: &DataConfig, answer: fn(&mut [u32])) -> Result<FixedP
             prefix[length / 2] = (prefix[length / 2] + 1) % symbols as u32;
             rest[1..].copy_from_slice(prefix);
             answer(&mut rest[1..]);
-            // Before the first token that differs, the prefix is the only difference.
+            // Before the first token of the answer that differs, only the prefix has changed.
             let first = answered.iter().zip(rest).position(|(clean, corrupted)| clean != corrupted)?;
             Some(length + first - 1)
         },
     ))
 }
 
-/// Draws the splits for an encoder-decoder: sources, and the answers that `answer` computes from them.
+/// Draws the splits for an encoder-decoder. `answer` turns a copy of a source into its answer in place.
 pub(super) fn load_pairs(config: &DataConfig, seed: u64, answer: fn(&mut [u32])) -> Dataset {
     let vocabulary = Vocabulary::integers(config.symbols(), &[END]);
     let draw = |samples: usize, purpose| {
@@ -89,5 +89,5 @@ pub(super) fn load_pairs(config: &DataConfig, seed: u64, answer: fn(&mut [u32]))
     let valid = draw(config.valid_samples, Purpose::ValidationSet);
     let floor = Some(Floor { expected: 0.0, standard_error: None, valid: 0.0 });
     let floor_by_position = vec![0.0; valid.time()];
-    Dataset { floor, floor_by_position, ..Dataset::of_file(vocabulary, (train, valid)) }
+    Dataset { floor, floor_by_position, ..Dataset::without_floor(vocabulary, (train, valid)) }
 }

@@ -13,13 +13,13 @@ use super::File;
 use crate::data::vocabulary::{END_OF_TEXT, byte_level};
 use crate::error::{Error, Result};
 
-/// Learns a vocabulary of `vocab` tokens from the first `bytes` of the files. With several files, one of the tokens is
+/// Trains a tokenizer with `vocab` tokens on the first `bytes` of the files. With several files, one of the tokens is
 /// an end-of-text token. The vocabulary is smaller if the text has too few pairs that occur twice.
 pub(super) fn train(files: &[File], bytes: usize, vocab: usize) -> Result<Tokenizer> {
     let special = if files.len() > 1 { vec![AddedToken::from(END_OF_TEXT, true)] } else { vec![] };
     let trainer = BpeTrainer::builder()
         .vocab_size(vocab)
-        // A pair that occurs once is not a pattern.
+        // A pair that occurs only once is not a pattern.
         .min_frequency(2)
         .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
         .special_tokens(special)
@@ -31,14 +31,14 @@ pub(super) fn train(files: &[File], bytes: usize, vocab: usize) -> Result<Tokeni
     Ok(tokenizer)
 }
 
-/// Iterates over pieces of the first `bytes` of the files, or up to three bytes fewer to keep characters whole. Read
-/// errors are skipped here, as the later encoding reports them.
+/// Iterates over pieces of the first `bytes` of the files, or up to three bytes fewer so that no character is split. A
+/// read error ends the iteration without a report, because the later encoding reports the error.
 fn beginning(files: &[File], bytes: usize) -> impl Iterator<Item = String> + Send {
     let pieces = files.iter().filter_map(|file| file.text.pieces().ok()).flatten().map_while(Result::ok);
-    pieces.scan(bytes, |left, mut piece| {
-        let whole = piece.len();
-        piece.truncate(piece.floor_char_boundary(*left));
-        *left = left.saturating_sub(whole);
+    pieces.scan(bytes, |remaining, mut piece| {
+        let length = piece.len();
+        piece.truncate(piece.floor_char_boundary(*remaining));
+        *remaining = remaining.saturating_sub(length);
         (!piece.is_empty()).then_some(piece)
     })
 }

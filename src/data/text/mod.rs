@@ -2,8 +2,8 @@
 //!
 //! All files form one stream of tokens. Training reads windows of the first part at random offsets, and validation
 //! reads the rest in adjacent windows. Files are separated by the end token if the tokenizer has one, or else by a line
-//! break. A file is streamed in pieces, once to scan its contents and once to encode it, so that memory only holds the
-//! tokens.
+//! break. A file is streamed in pieces, once to scan its contents and once to encode it, so that only the tokens are
+//! kept in memory.
 
 mod bpe;
 mod reading;
@@ -27,14 +27,14 @@ use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::{BYTE_ORDER_MARK, LFS_POINTER, Text, is_lfs_pointer};
 
-/// The default number of tokens of byte pair encoding. Their embedding takes a small share of the weights of a small
+/// The default number of tokens of byte pair encoding. Their embedding is a small share of the weights of a small
 /// model, and each token covers two to three characters.
 const DEFAULT_BPE_TOKENS: usize = 1024;
 
-/// The bytes read per round, in segments that a tokenizer encodes in parallel.
+/// The number of bytes read per round, in segments that a tokenizer encodes in parallel.
 const ROUND_BYTES: usize = 32 * SEGMENT_BYTES;
 
-/// Reads the text that `config` names, with the given vocabulary or the one that `data.tokens` selects.
+/// Reads the text that `config` names, with the `given` vocabulary or the one that `data.tokens` selects.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
     let Scanned { files, characters, reading } = scan(&config.path)?;
     let bytes = reading.bytes;
@@ -42,19 +42,19 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         return Err(Error::file(&config.path, "is empty; pass a text"));
     }
     if given.is_none() && BYTE_ORDER_MARK.chars().all(|mark| characters.contains(&mark)) {
-        files.iter().try_for_each(refuse_mark)?;
+        files.iter().try_for_each(refuse_byte_order_mark)?;
     }
     let vocabulary = match (given, &config.tokens) {
         (Some(vocabulary), _) if vocabulary.notation() == Notation::Words => {
             let problem = format!(
-                "reads text, but the weights need {vocabulary}; pass a table, or if the file is a table, add \
-                 --set data.source=table"
+                "reads text, but the weights were trained on {vocabulary}; pass a table, or if the file is a \
+                 table, add --set data.source=table"
             );
             return Err(Error::key("data.source", "text", problem));
         }
         (Some(vocabulary), _) => vocabulary.clone(),
         (None, Tokens::Characters) => Vocabulary::characters(characters)?,
-        // The validation text must not influence its own tokens.
+        // The validation part must not influence the tokens, so only the training part is used.
         (None, Tokens::Bpe) => {
             let vocab = config.vocab.or(DEFAULT_BPE_TOKENS);
             let tokenizer = bpe::train(&files, config.train_part(bytes), vocab)?;
@@ -67,11 +67,11 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         (None, Tokens::File(path)) => Vocabulary::read_tokenizer(path)?,
     };
     let sets = Sequences::cut(config, encode(&files, bytes, &vocabulary)?)?;
-    Ok(Dataset { text: Some(Arc::new(reading)), ..Dataset::of_file(vocabulary, sets) })
+    Ok(Dataset { text: Some(Arc::new(reading)), ..Dataset::without_floor(vocabulary, sets) })
 }
 
 /// Returns an error with the line number of a byte order mark within a file.
-fn refuse_mark(file: &File) -> Result<()> {
+fn refuse_byte_order_mark(file: &File) -> Result<()> {
     let mut line = 1;
     for piece in file.text.pieces()? {
         let piece = piece?;
@@ -85,23 +85,23 @@ fn refuse_mark(file: &File) -> Result<()> {
     Ok(())
 }
 
-/// A file that was scanned once.
+/// A scanned file.
 #[derive(Debug)]
 struct File {
     text: Text,
     bytes: usize,
-    /// True if the file needs no line break after it: it is the last one, is empty, or ends in a line break.
+    /// True if no line break is added after the file: it is the last file, is empty, or ends in a line break.
     is_closed: bool,
 }
 
 impl File {
-    /// Iterates over the pieces of the text, and a line break after it unless the text `is_closed`.
+    /// Iterates over the pieces of the text, followed by a line break unless the text `is_closed`.
     fn pieces(&self, is_closed: bool) -> Result<impl Iterator<Item = Result<String>> + Send> {
         Ok(self.text.pieces()?.chain((!is_closed).then(|| Ok("\n".to_string()))))
     }
 }
 
-/// The files of a text after the first pass over them.
+/// The result of the first pass over the files of a text.
 struct Scanned {
     files: Vec<File>,
     /// The characters that occur, in ascending order.
@@ -115,15 +115,16 @@ fn scan(path: &Path) -> Result<Scanned> {
     let walk = WalkDir::new(path).follow_links(true).sort_by_file_name().into_iter();
     let mut files: Vec<File> = Vec::new();
     let mut occurs = vec![false; char::MAX as usize + 1];
+    // True if the previous file needs no line break after it.
     let mut is_closed = true;
     let (mut damage, mut reading) = (Damage::default(), TextReading::default());
-    let mut marked = Vec::new();
+    let mut with_markup = Vec::new();
     for entry in walk.filter_entry(|entry| entry.depth() == 0 || visible(entry.file_name())) {
         let entry = entry.map_err(|error| {
-            let at = error.path().unwrap_or(path).to_path_buf();
+            let failed = error.path().unwrap_or(path).to_path_buf();
             match error.into_io_error() {
-                Some(error) => Error::io("read", at, error),
-                None => Error::file(at, "is a link to a folder that contains it; remove the link"),
+                Some(error) => Error::io("read", failed, error),
+                None => Error::file(failed, "is a link to a folder that contains it; remove the link"),
             }
         })?;
         let kind = entry.file_type();
@@ -148,7 +149,7 @@ fn scan(path: &Path) -> Result<Scanned> {
                 if is_lfs_pointer(piece.as_bytes()) {
                     return Err(Error::file(&file.text.path, LFS_POINTER));
                 }
-                marked.extend(damage::markup(&piece).map(|format| (file.text.path.clone(), format)));
+                with_markup.extend(damage::markup(&piece).map(|format| (file.text.path.clone(), format)));
             }
             file.bytes += piece.len();
             is_closed = piece.ends_with('\n');
@@ -161,15 +162,15 @@ fn scan(path: &Path) -> Result<Scanned> {
     if files.is_empty() {
         return Err(Error::key("data.path", path.display(), "is a folder without files; add texts to it"));
     }
-    reading.warnings.extend(warn_of_markup(&marked));
+    reading.warnings.extend(warn_of_markup(&with_markup));
     reading.warnings.extend(damage.warnings());
     Ok(Scanned { files, characters: codes.filter_map(char::from_u32).collect(), reading })
 }
 
-/// Returns a warning about the files whose first characters are markup, each with its format.
-fn warn_of_markup(marked: &[(PathBuf, &str)]) -> Option<String> {
-    let (path, format) = marked.first()?;
-    let more = and_more(marked.len() - 1, "file");
+/// Returns a warning about the files that begin with markup, given with their formats.
+fn warn_of_markup(files: &[(PathBuf, &str)]) -> Option<String> {
+    let (path, format) = files.first()?;
+    let more = and_more(files.len() - 1, "file");
     Some(format!(
         "{} is {format}{more}, so its markup is learned; convert it to plain text unless you want the markup",
         excerpt(&path.display().to_string())
@@ -180,12 +181,12 @@ fn warn_of_markup(marked: &[(PathBuf, &str)]) -> Option<String> {
 fn encode(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids> {
     let mut ids = Ids::default();
     if vocabulary.notation() == Notation::Characters && ids.try_reserve(bytes + files.len()).is_err() {
-        let problem = "has more characters than fit in memory; use a part of it";
+        let problem = "has more characters than fit in memory; use a part of the text";
         return Err(Error::file(&files[0].text.path, problem));
     }
-    // An end token separates files by itself.
+    // An end token separates files without a line break.
     let end = vocabulary.end().filter(|_| files.len() > 1);
-    // Each file starts with its own start token; the windows cut from it later do not.
+    // Each file begins with the tokens that the tokenizer adds before a text; most windows of the file do not.
     let [before, _] = vocabulary.added_tokens();
     for file in files {
         ids.extend(before);
@@ -243,10 +244,10 @@ fn unknown_character(
 ) -> Error {
     let remedy = match vocabulary.notation() {
         Notation::Text => "; remove it, or use a tokenizer with an unknown token",
-        _ => " that the weights were trained on",
+        _ => " that the weights were trained on; remove or replace it",
     };
-    let shown = character.escape_debug();
-    let problem = format!("`{shown}` is not in the vocabulary of {vocabulary}{remedy}");
+    let character = character.escape_debug();
+    let problem = format!("`{character}` is not in the vocabulary of {vocabulary}{remedy}");
     Error::in_file(path, Some(line), Some(column), problem)
 }
 

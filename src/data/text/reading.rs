@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::data::config::Source;
 
-/// The largest number of files that are named.
+/// The maximum number of files that the summary names.
 const MAX_NAMED_FILES: usize = 5;
 
 /// The files of a text, and warnings about them.
@@ -19,7 +19,7 @@ pub struct TextReading {
     /// The number of files with the extension of a table, and the first such file.
     #[serde(skip)]
     pub(crate) tables: (usize, PathBuf),
-    /// The first files in reading order. In a folder, the paths are relative to it.
+    /// The first files in reading order. Their paths are relative to the folder, if `data.path` is one.
     pub first: Vec<String>,
     /// Warnings to read before training.
     #[serde(skip)]
@@ -27,7 +27,7 @@ pub struct TextReading {
 }
 
 impl TextReading {
-    /// Counts a file, and keeps the names of the first ones.
+    /// Counts a file, and keeps its name if it is one of the first.
     pub(super) fn add(&mut self, name: String, path: &Path, bytes: usize) {
         self.files += 1;
         self.bytes += bytes;

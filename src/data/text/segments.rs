@@ -1,4 +1,4 @@
-//! Splits a text into segments that a tokenizer encodes to the same ids as in the whole text.
+//! Splits a text into segments that a tokenizer encodes to the same ids as the entire text.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 use crate::numbers::Bytes;
 
-/// The size in bytes from which a text is cut, if it can be: large enough that cuts cost little, small enough that
+/// The size in bytes from which a text is cut where possible: large enough that cuts cost little, small enough that
 /// every core gets segments.
 pub(super) const SEGMENT_BYTES: usize = 1 << 16;
 
@@ -17,7 +17,7 @@ const MAX_SEGMENT_BYTES: usize = 1 << 23;
 #[derive(Debug)]
 pub(super) struct Segment {
     pub text: String,
-    /// True if the text has a part before this one.
+    /// True if another segment of the text precedes this one.
     pub is_continued: bool,
 }
 
@@ -51,7 +51,7 @@ impl<I: Iterator<Item = Result<String>>> Iterator for Segments<'_, I> {
                 if self.rest.len() > MAX_SEGMENT_BYTES {
                     let problem = format!(
                         "cannot be split within {} without changing this tokenizer's ids, and is too long \
-                         for memory in one piece; split it into smaller files and set `data.path` to their \
+                         to encode in one piece; split it into smaller files and set `data.path` to their \
                          folder",
                         Bytes(MAX_SEGMENT_BYTES as f64)
                     );

@@ -1,4 +1,4 @@
-//! Tests on texts of users.
+//! Tests of texts as users write them.
 
 use proptest::prelude::*;
 
@@ -42,7 +42,7 @@ fn ids(split: &Sequences) -> Vec<u32> {
     [batch.inputs[0]].into_iter().chain(counted.map(|(target, _)| *target)).collect()
 }
 
-/// Decodes both splits, where the first validation token follows the last training token.
+/// Decodes both splits as one text: the first validation token follows the last training token.
 fn read_back(dataset: &Dataset) -> String {
     let all = [ids(&dataset.train), ids(&dataset.valid)].concat();
     dataset.vocabulary.check(&all).unwrap();
@@ -73,7 +73,7 @@ fn every_tokenizer_reproduces_the_text() {
     for config in [texts.config("a"), bpe] {
         let dataset = load(&config, 0).unwrap();
         assert_eq!(read_back(&dataset), long);
-        // A stored vocabulary alone gives the same ids.
+        // The stored vocabulary is sufficient to get the same ids.
         let stored = serde_json::to_string(&dataset.vocabulary).unwrap();
         let vocabulary: Vocabulary = serde_json::from_str(&stored).unwrap();
         let again = load_with(&config, 0, &vocabulary).unwrap();
@@ -98,7 +98,7 @@ fn trained_tokenizers_are_deterministic_and_reloadable() {
 }
 
 #[test]
-fn validation_does_not_choose_the_tokens() {
+fn validation_text_does_not_influence_the_tokens() {
     let train = "ab ".repeat(900);
     let texts = Texts::new(&[("a", (train + &"xy ".repeat(100)).as_bytes())]);
     let config = DataConfig { tokens: Tokens::Bpe, vocab: Count::Of(300), ..texts.config("a") };
@@ -120,7 +120,7 @@ fn folder_files_join_with_newlines_or_end_tokens() {
 }
 
 #[test]
-fn each_file_starts_with_the_tokenizers_prefix() {
+fn each_file_starts_with_the_start_token() {
     let texts = Texts::new(&[("a", &b"one two\n"[..]), ("b", b"three four five\n")]);
     let config = DataConfig { length: 1, tokens: Tokens::Bpe, ..texts.config("") };
     let mut stored = serde_json::to_value(load(&config, 0).unwrap().vocabulary).unwrap();
@@ -179,7 +179,7 @@ fn unusable_text_and_settings_are_refused() {
 #[test]
 fn invalid_utf8_is_reported_with_its_offset() {
     let bytes = "ä b\n".repeat(50_000).into_bytes();
-    // An invalid byte in the middle, and a truncated character at the very end.
+    // An invalid byte in the middle, and a truncated character at the end.
     for (at, wrong, line) in [(100_005, vec![0xff], 20_002), (bytes.len(), vec![0xc3], 50_001)] {
         let mut bytes = bytes.clone();
         bytes.splice(at..at, wrong);
@@ -187,8 +187,8 @@ fn invalid_utf8_is_reported_with_its_offset() {
         let path = texts.0.path().join("a");
         let expected =
             format!("{}:{line}: is not UTF-8 at byte {at}; it looks like damaged UTF-8", path.display());
-        let said = message(&texts.config("a"));
-        assert!(said.starts_with(&expected), "{said}");
+        let problem = message(&texts.config("a"));
+        assert!(problem.starts_with(&expected), "{problem}");
     }
 }
 
@@ -220,11 +220,14 @@ fn sockets_and_devices_in_a_folder_are_refused() {
     let texts = Texts::new(&[]);
     let path = texts.0.path().join("socket");
     let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let said = message(&texts.config(""));
-    assert!(said.starts_with(&format!("{}: is a pipe, a socket or a device", path.display())), "{said}");
+    let problem = message(&texts.config(""));
+    assert!(
+        problem.starts_with(&format!("{}: is a pipe, a socket or a device", path.display())),
+        "{problem}"
+    );
     std::os::unix::fs::symlink("/dev/zero", texts.0.path().join("a")).unwrap();
-    let said = message(&texts.config(""));
-    assert!(said.contains("/a: is a pipe, a socket or a device"), "{said}");
+    let problem = message(&texts.config(""));
+    assert!(problem.contains("/a: is a pipe, a socket or a device"), "{problem}");
 }
 
 #[cfg(unix)]
@@ -323,8 +326,7 @@ proptest! {
     }
 }
 
-/// A tokenizer like the one of Llama 2: spaces become marks, one mark is prepended, and nothing is split before the
-/// merges.
+/// A tokenizer as in Llama 2: spaces become marks, one mark is prepended, and the text is not split before the merges.
 const LLAMA_2: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
     "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
         {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
@@ -346,15 +348,16 @@ fn long_text_encodes_like_one_string() {
 }
 
 #[test]
-fn a_text_that_cannot_be_cut_is_bounded() {
+fn long_texts_that_cannot_be_cut_are_refused() {
     let tokenizer = LLAMA_2.replace(r#""▁▁": 6"#, r#""b▁": 6"#).replace(r#"["▁", "▁"]"#, r#"["b", "▁"]"#);
     let long = "ab ".repeat(3_000_000);
     let texts = Texts::new(&[("a", long.as_bytes()), ("tokenizer.json", tokenizer.as_bytes())]);
     let config = DataConfig { tokens: texts.tokens("tokenizer.json"), ..texts.config("a") };
-    let said = message(&config);
+    let problem = message(&config);
     assert!(
-        said.contains("/a: cannot be split within 9 MB") && said.contains("split it into smaller files"),
-        "{said}"
+        problem.contains("/a: cannot be split within 9 MB")
+            && problem.contains("split it into smaller files"),
+        "{problem}"
     );
 }
 
@@ -363,9 +366,9 @@ fn git_lfs_pointers_are_refused() {
     let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 115394\n".repeat(9);
     let texts = Texts::new(&[("a", b"to be or not to be\n"), ("b.txt", &pointer)]);
     for name in ["b.txt", ""] {
-        let said = message(&texts.config(name));
+        let problem = message(&texts.config(name));
         let expected = format!("{}: is a Git LFS pointer", texts.0.path().join("b.txt").display());
-        assert!(said.starts_with(&expected), "{said}");
+        assert!(problem.starts_with(&expected), "{problem}");
     }
 }
 

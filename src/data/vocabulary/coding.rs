@@ -45,8 +45,8 @@ impl Vocabulary {
         matches!(&*self.0, Kind::Tokenizer(tokenizer) if tokenizer.is_special(id))
     }
 
-    /// Encodes each text, in parallel if by a tokenizer. [Unknown](Self::unknown) characters are dropped without a
-    /// check.
+    /// Encodes each text; a tokenizer encodes them in parallel. Drops [unknown](Self::unknown) characters without an
+    /// error.
     ///
     /// # Errors
     /// Returns the errors of [`encode`](Self::encode).
@@ -61,25 +61,31 @@ impl Vocabulary {
                 Ok(texts.map(|text: &str| text.chars().filter_map(id).collect()).collect())
             }
             Kind::Tokenizer(tokenizer) => {
-                let encode = || tokenizer.tokenizer.encode_batch_fast(texts.collect::<Vec<_>>(), false);
-                // The library panics if parts of a tokenizer do not fit each other.
+                let texts = texts.collect::<Vec<_>>();
+                let encode = || tokenizer.tokenizer.encode_batch_fast(texts.clone(), false);
+                // The library panics if the parts of a tokenizer are inconsistent.
                 let encoded = match catch_unwind(AssertUnwindSafe(encode)) {
                     Ok(encoded) => encoded.map_err(|error| error.to_string()),
                     Err(panic) => Err(panic_message(panic.as_ref()).to_string()),
                 };
-                let encoded = encoded.map_err(|problem| {
-                    let problem = excerpt(&problem);
-                    Error::Input(format!(
-                        "the tokenizer cannot read the text: {problem}; save the tokenizer again"
-                    ))
+                let encoded = encoded.map_err(|problem| match tokenizer.word_without_token(&texts) {
+                    Some(word) => Error::Input(format!(
+                        "the tokenizer has no token for `{}`, and its unknown token is not in its \
+                         vocabulary; use a tokenizer with an unknown token",
+                        excerpt(word)
+                    )),
+                    None => Error::Input(format!(
+                        "the tokenizer cannot encode the text: {}; save the tokenizer again",
+                        excerpt(&problem)
+                    )),
                 })?;
                 Ok(encoded.iter().map(|encoding| encoding.get_ids().to_vec()).collect())
             }
         }
     }
 
-    /// Returns the last position at which a text can be cut so that both parts have the ids of the whole. The second
-    /// part must be encoded as [`continued`](Self::continued).
+    /// Returns the last position at which a text can be cut so that both parts together have the ids of the entire
+    /// text. The second part must be encoded as [`continued`](Self::continued).
     pub(crate) fn last_cut(&self, text: &str) -> Option<usize> {
         match &*self.0 {
             Kind::Tokenizer(tokenizer) => tokenizer.cuts.as_ref()?.last_in(text),
@@ -87,8 +93,7 @@ impl Vocabulary {
         }
     }
 
-    /// Returns the text after a [cut](Self::last_cut) as it must be encoded: without a space that the tokenizer
-    /// prepends.
+    /// Returns the text after a [cut](Self::last_cut), without its leading space if the tokenizer prepends one itself.
     pub(crate) fn continued<'a>(&self, text: &'a str) -> &'a str {
         match &*self.0 {
             Kind::Tokenizer(tokenizer) if tokenizer.cuts.as_ref().is_some_and(|cuts| cuts.drops_space) => {
@@ -118,7 +123,7 @@ impl Vocabulary {
         }
     }
 
-    /// Returns a warning if the tokenizer lacks tokens for much of a text with these ids.
+    /// Returns a warning if many of the ids are the unknown token.
     pub(crate) fn warn_of_unknown(&self, ids: impl Iterator<Item = u32>) -> Option<String> {
         /// The percentage of unknown tokens above which the tokenizer probably does not suit the text.
         const MAX_PERCENT: usize = 1;
@@ -127,8 +132,8 @@ impl Vocabulary {
         ids.for_each(|id| (all, count) = (all + 1, count + usize::from(id == unknown)));
         (100 * count > MAX_PERCENT * all).then(|| {
             format!(
-                "{} {} `{}`, because the tokenizer lacks tokens for them, so their content is lost; use a \
-                 tokenizer for the language of the text",
+                "{} {} `{}`, because the tokenizer lacks tokens for parts of the text, whose content is \
+                 lost; use a tokenizer for its language",
                 part_of(count, all, "token"),
                 if count == 1 { "is" } else { "are" },
                 self.token(unknown)
@@ -140,7 +145,7 @@ impl Vocabulary {
     pub(crate) fn word(&self, word: &str) -> Option<u32> {
         match &*self.0 {
             Kind::Integers { integers, special, .. } => match special.iter().position(|name| name == word) {
-                Some(at) => Some((integers + at) as u32),
+                Some(index) => Some((integers + index) as u32),
                 None => word.parse().ok().filter(|&id: &u32| (id as usize) < *integers),
             },
             Kind::Symbols { ids, .. } => ids.get(word).copied(),
@@ -172,9 +177,9 @@ impl Vocabulary {
         }
     }
 
-    pub(super) fn not_in(&self, what: &str, unit: &str, position: usize) -> Error {
-        let what = excerpt(what);
-        Error::Input(format!("`{what}` ({unit} {position}) is not in the vocabulary of {self}"))
+    pub(super) fn not_in(&self, part: &str, unit: &str, position: usize) -> Error {
+        let part = excerpt(part);
+        Error::Input(format!("`{part}` ({unit} {position}) is not in the vocabulary of {self}"))
     }
 
     /// Checks that ids given as numbers are in the vocabulary.
@@ -222,7 +227,7 @@ impl Vocabulary {
         }
     }
 
-    /// Returns the text of one token as within a text. A decoder drops the space of a token that it sees first.
+    /// Returns the text of a token as it occurs within a text. Decoded alone, a token may lose its leading space.
     pub fn piece(&self, id: u32) -> String {
         let text = self.decode(&[id]);
         let starts_word = match &*self.0 {
@@ -234,23 +239,23 @@ impl Vocabulary {
         if starts_word && !text.starts_with(' ') { format!(" {text}") } else { text }
     }
 
-    /// Returns a label for one id in which every character is visible: a space is `␣`, a line break `\n`, and a byte
-    /// that is only a part of a character `\xe2`.
+    /// Returns a label for an id with only visible characters: a space is written as `␣`, a line break as `\n`, and an
+    /// incomplete character as its bytes, such as `\xe2`.
     pub fn token(&self, id: u32) -> String {
         let replacement = || char::REPLACEMENT_CHARACTER.to_string();
         match &*self.0 {
             Kind::Integers { integers, special, .. } => match (id as usize).checked_sub(*integers) {
                 None => id.to_string(),
-                Some(at) => special.get(at).cloned().unwrap_or_else(replacement),
+                Some(index) => special.get(index).cloned().unwrap_or_else(replacement),
             },
             Kind::Symbols { symbols, .. } => match symbols.get(id as usize) {
-                // The spaces within a phrase stay as they are.
+                // The spaces between the words of a phrase are kept.
                 Some(symbol) => symbol.split(' ').map(visible).collect::<Vec<_>>().join(" "),
                 None => replacement(),
             },
             Kind::Characters { .. } => visible(&self.decode(&[id])),
             Kind::Tokenizer(tokenizer) => match self.piece(id) {
-                // A part of a character is shown as its bytes, and a token that decodes to nothing by its name.
+                // An incomplete character is written as its bytes, and a token that decodes to nothing as its name.
                 text if text.is_empty() || text.contains(char::REPLACEMENT_CHARACTER) => {
                     let name = tokenizer.tokenizer.id_to_token(id).unwrap_or_else(replacement);
                     tokenizer.bytes(&name).map_or(name, |bytes| visible_bytes(&bytes))
@@ -263,15 +268,15 @@ impl Vocabulary {
 
 /// Replaces each space and control character by a visible form.
 fn visible(text: &str) -> String {
-    let seen = |character: char| match character {
+    let label = |character: char| match character {
         ' ' => "␣".to_string(),
         other if other.is_control() || is_invisible(other) => other.escape_default().to_string(),
         other => other.to_string(),
     };
-    text.chars().map(seen).collect()
+    text.chars().map(label).collect()
 }
 
-/// Returns true for an invisible format character, or a space that looks like another one.
+/// Returns true for an invisible format character, and for a white-space character other than the plain space.
 fn is_invisible(character: char) -> bool {
     matches!(
         character,
@@ -281,7 +286,7 @@ fn is_invisible(character: char) -> bool {
     )
 }
 
-/// Converts bytes to a visible form; invalid UTF-8 is shown as `\xe2`.
+/// Converts bytes to a visible form; each byte of invalid UTF-8 is written as in `\xe2`.
 fn visible_bytes(bytes: &[u8]) -> String {
     let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
     bytes.utf8_chunks().map(|chunk| visible(chunk.valid()) + &hexadecimal(chunk.invalid())).collect()
@@ -323,14 +328,14 @@ mod tests {
     }
 
     #[test]
-    fn labels_show_every_character() {
+    fn labels_contain_only_visible_characters() {
         let vocabulary = Vocabulary::characters("a \n\u{7}".chars()).unwrap();
         let labels: Vec<String> = (0..5).map(|id| vocabulary.token(id)).collect();
         assert_eq!(labels, ["\\u{7}", "\\n", "␣", "a", "\u{fffd}"]);
     }
 
     #[test]
-    fn tokens_that_start_a_word_show_their_space() {
+    fn labels_of_word_starts_include_the_space() {
         let json = r#"{"kind": "tokenizer", "tokenizer": {"version": "1.0", "truncation": null, "padding": null,
             "normalizer": null, "added_tokens": [], "post_processor": null,
             "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": true},
@@ -342,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_characters_are_shown_as_bytes() {
+    fn incomplete_characters_are_labelled_by_their_bytes() {
         // The GPT-2 names of the bytes e2 80, of the last byte of a dash, and of a space before e2.
         let json = r#"{"kind": "tokenizer", "tokenizer": {"version": "1.0", "truncation": null, "padding": null,
             "normalizer": null, "added_tokens": [], "pre_tokenizer": null, "post_processor": null,

@@ -1,8 +1,8 @@
-//! Positions at which a long text can be cut so that its pieces have the same ids as in the whole text.
+//! Positions at which a long text can be cut so that the pieces have the same ids as the entire text.
 //!
 //! A tokenizer normalizes a text, splits it into words and encodes each word separately. A cut between the end of a
-//! word and white space changes nothing if no part of the tokenizer sees both sides of it. This is known for common
-//! kinds of parts. A tokenizer with any other part encodes each text whole.
+//! word and white space does not change the ids if no part of the tokenizer processes both sides of the cut together.
+//! This module knows common kinds of parts. A tokenizer with any other part encodes each text in one piece.
 
 use std::sync::LazyLock;
 
@@ -10,16 +10,16 @@ use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind};
 use serde_json::Value;
 use tokenizers::{ModelWrapper, Tokenizer};
 
-/// The longest added token that is searched for around a cut, in bytes.
+/// The maximum length of an added token, in bytes. A text is not cut if the tokenizer has a longer one.
 const MAX_ADDED_LENGTH: usize = 1024;
 
 /// The rules for cutting a text: always before white space that follows a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cuts {
     /// True if the word before the cut must end in a letter.
-    letters: bool,
+    needs_letter: bool,
     /// True if the white space must be a plain space.
-    spaces: bool,
+    needs_plain_space: bool,
     /// True if the tokenizer prepends a space to each piece, so that the text's own space must be dropped.
     pub drops_space: bool,
     /// The added tokens, which are matched before any splitting.
@@ -27,7 +27,7 @@ pub(super) struct Cuts {
 }
 
 impl Cuts {
-    /// Returns the rules for cutting a text of a tokenizer with the file contents `json`, if they are known.
+    /// Returns the rules for cutting a text, if they are known for the tokenizer. `json` is the content of its file.
     pub fn of(tokenizer: &Tokenizer, json: &Value) -> Option<Self> {
         let added = tokenizer.get_added_vocabulary().get_added_tokens_decoder().values();
         let added: Vec<_> = added.map(|token| token.content.to_lowercase()).collect();
@@ -35,26 +35,26 @@ impl Cuts {
             return None;
         }
         let Normalized { space, prepended } = Normalized::of(parts(&json["normalizer"], "normalizers"))?;
-        let cuts = Self { letters: false, spaces: true, drops_space: false, added };
+        let cuts = Self { needs_letter: false, needs_plain_space: true, drops_space: false, added };
         let pre_tokenizers = parts(&json["pre_tokenizer"], "pretokenizers");
         if space == " " && prepended.is_none() && !pre_tokenizers.is_empty() {
             return cuts.split_by(&pre_tokenizers, tokenizer);
         }
-        // The prepended text must equal the normalized space.
+        // The prepended text must equal the normalized form of a space.
         if prepended.as_ref().is_some_and(|prepended| *prepended != space) {
             return None;
         }
-        // A split at spaces never matches if another character replaces them, as in Gemma.
-        let is_idle =
+        // A split at spaces never matches if the normalizer replaces all spaces, as in Gemma.
+        let never_matches =
             |part: &&Value| part["type"] == "Split" && part["pattern"]["String"] == " " && space != " ";
-        let splits_nothing = pre_tokenizers.iter().all(is_idle);
+        let splits_nothing = pre_tokenizers.iter().all(never_matches);
         let drops_space = prepended.is_some();
         (splits_nothing && keeps_words_apart(tokenizer, &space)).then_some(Self { drops_space, ..cuts })
     }
 
-    /// Adds the rules of the pre-tokenizers, if the normalizer keeps spaces as they are.
+    /// Adds the rules of the pre-tokenizers. The normalizer must keep spaces unchanged.
     fn split_by(self, parts: &[&Value], tokenizer: &Tokenizer) -> Option<Self> {
-        let mut cuts = Self { spaces: false, ..self };
+        let mut cuts = Self { needs_plain_space: false, ..self };
         let mut is_split = false;
         for part in parts {
             let flag = |key: &str| part[key].as_bool();
@@ -62,22 +62,24 @@ impl Cuts {
                 "Whitespace" | "WhitespaceSplit" | "BertPreTokenizer" => is_split = true,
                 "Digits" | "Punctuation" => {}
                 "ByteLevel" => {
-                    // It prepends a space to a piece that begins with other white space.
-                    cuts.spaces |= flag("add_prefix_space")?;
+                    // The prefix space is also prepended to a piece that begins with other white space.
+                    cuts.needs_plain_space |= flag("add_prefix_space")?;
                     is_split |= flag("use_regex").unwrap_or(true);
                 }
-                "CharDelimiterSplit" if part["delimiter"] == " " => (is_split, cuts.spaces) = (true, true),
+                "CharDelimiterSplit" if part["delimiter"] == " " => {
+                    (is_split, cuts.needs_plain_space) = (true, true);
+                }
                 "Metaspace" if parts.len() == 1 => {
-                    cuts.spaces = true;
+                    cuts.needs_plain_space = true;
                     let mark = part["replacement"].as_str()?;
                     is_split = flag("split").unwrap_or(true) || keeps_words_apart(tokenizer, mark);
                 }
                 "Split" if flag("invert") == Some(false) => {
                     let pattern = part["pattern"]["Regex"].as_str()?;
-                    if !spans_no_words(pattern)? {
+                    if !keeps_words_separate(pattern)? {
                         return None;
                     }
-                    cuts.letters = true;
+                    cuts.needs_letter = true;
                     let is_apart = matches!(part["behavior"].as_str(), Some("Isolated" | "Removed"));
                     is_split |= is_apart && (pattern.ends_with("|\\s+") || pattern == "\\s+");
                 }
@@ -90,10 +92,10 @@ impl Cuts {
     /// Returns the last position within a text, except its beginning and end, at which it can be cut.
     pub fn last_in(&self, text: &str) -> Option<usize> {
         let mut after = None::<char>;
-        for (at, character) in text.char_indices().rev() {
-            let end = at + character.len_utf8();
-            if after.is_some_and(|after| self.is_between(character, after))
-                && self.is_clear_of_added(text, end)
+        for (start, character) in text.char_indices().rev() {
+            let end = start + character.len_utf8();
+            if after.is_some_and(|after| self.allows_cut(character, after))
+                && self.has_no_added_token(text, end)
             {
                 return Some(end);
             }
@@ -102,16 +104,22 @@ impl Cuts {
         None
     }
 
-    fn is_between(&self, before: char, after: char) -> bool {
-        let ends_word =
-            if self.letters { holds(&LETTERS, before) } else { !before.is_whitespace() && before != '▁' };
-        // ASCII white space is white space for all parts.
-        ends_word && if self.spaces { after == ' ' } else { matches!(after, ' ' | '\n' | '\r' | '\t') }
+    /// Returns true if the rules allow a cut between two characters, apart from added tokens.
+    fn allows_cut(&self, before: char, after: char) -> bool {
+        let ends_word = if self.needs_letter {
+            contains(&LETTERS, before)
+        } else {
+            !before.is_whitespace() && before != '▁'
+        };
+        // All parts of a tokenizer treat ASCII white space as white space.
+        let is_space =
+            if self.needs_plain_space { after == ' ' } else { matches!(after, ' ' | '\n' | '\r' | '\t') };
+        ends_word && is_space
     }
 
-    /// Returns true if the white space at a position is followed by a visible word, and no added token touches it.
-    /// Added tokens may absorb the white space around them.
-    fn is_clear_of_added(&self, text: &str, at: usize) -> bool {
+    /// Returns true if a word follows the white space at a position, and no added token touches that white space. Added
+    /// tokens may absorb the white space around them.
+    fn has_no_added_token(&self, text: &str, at: usize) -> bool {
         let gap = text[at..].len() - text[at..].trim_start().len();
         let end = at + gap;
         if end == text.len() {
@@ -129,7 +137,7 @@ impl Cuts {
     }
 }
 
-/// Flattens a part into its sequence of parts; empty for null.
+/// Flattens a part of a tokenizer's file into a list of parts; empty for null.
 fn parts<'a>(part: &'a Value, sequence: &str) -> Vec<&'a Value> {
     match part {
         Value::Null => Vec::new(),
@@ -147,33 +155,34 @@ struct Normalized {
 }
 
 impl Normalized {
-    /// Returns `None` if a part could see both sides of a cut.
+    /// Returns `None` if a normalizer might process both sides of a cut together.
     fn of(parts: Vec<&Value>) -> Option<Self> {
-        let mut made = Self { space: " ".into(), prepended: None };
+        let mut normalized = Self { space: " ".into(), prepended: None };
         for part in parts {
             match part["type"].as_str()? {
                 "NFC" | "NFD" | "NFKC" | "NFKD" | "Lowercase" | "BertNormalizer" => {}
-                "Prepend" if made.prepended.is_none() => {
-                    made.prepended = Some(part["prepend"].as_str()?.into())
+                "Prepend" if normalized.prepended.is_none() => {
+                    normalized.prepended = Some(part["prepend"].as_str()?.into())
                 }
                 "Replace" => {
                     let (pattern, content) = (part["pattern"]["String"].as_str()?, part["content"].as_str()?);
-                    if pattern == made.space {
-                        made.space = content.into();
-                    } else if pattern.contains(char::is_whitespace) || pattern.contains(&made.space) {
+                    if pattern == normalized.space {
+                        normalized.space = content.into();
+                    } else if pattern.contains(char::is_whitespace) || pattern.contains(&normalized.space) {
                         return None;
                     }
-                    made.prepended = made.prepended.map(|prepended| prepended.replace(pattern, content));
+                    normalized.prepended =
+                        normalized.prepended.map(|prepended| prepended.replace(pattern, content));
                 }
                 _ => return None,
             }
         }
-        (!made.space.is_empty()).then_some(made)
+        (!normalized.space.is_empty()).then_some(normalized)
     }
 }
 
-/// Returns true if every token of a byte pair encoding has the mark only at its beginning. Then no merge joins the end
-/// of a word with the mark after it.
+/// Returns true if all tokens of a byte pair encoding contain the mark only at the beginning. Then no merge joins the
+/// end of a word with the mark after it.
 fn keeps_words_apart(tokenizer: &Tokenizer, mark: &str) -> bool {
     let ModelWrapper::BPE(_) = tokenizer.get_model() else { return false };
     let tokens = tokenizer.get_vocab(false);
@@ -181,14 +190,14 @@ fn keeps_words_apart(tokenizer: &Tokenizer, mark: &str) -> bool {
     mark.chars().count() == 1 && tokens.contains_key(mark) && tokens.keys().all(is_apart)
 }
 
-/// Returns true if no match of a pattern contains a letter followed by white space, and no match depends on its
-/// surroundings. Returns `None` if this is unknown.
-fn spans_no_words(pattern: &str) -> Option<bool> {
-    // `(?!\S)` concerns white space at the end of a text or before more white space, and no such cut has a letter.
+/// Returns true if no match of a pattern contains a letter followed by white space. Returns `None` if this is unknown,
+/// or if a match depends on its surroundings.
+fn keeps_words_separate(pattern: &str) -> Option<bool> {
+    // `(?!\S)` holds before white space and at the end of a text alike, so a cut before white space does not affect it.
     // Possessive quantifiers match a subset of greedy ones.
     let plain = pattern.replace("(?!\\S)", "").replace("?+", "?").replace("++", "+").replace("*+", "*");
     let parsed = regex_syntax::parse(&plain).ok()?;
-    (parsed.properties().look_set().is_empty()).then(|| !Edges::of(&parsed).spans)
+    (parsed.properties().look_set().is_empty()).then(|| !Edges::of(&parsed).spans_words)
 }
 
 /// The characters that patterns treat as letters and as white space.
@@ -202,20 +211,22 @@ fn class(pattern: &str) -> ClassUnicode {
     }
 }
 
-fn holds(class: &ClassUnicode, character: char) -> bool {
+fn contains(class: &ClassUnicode, character: char) -> bool {
     let (start, end) = (ClassUnicodeRange::start, ClassUnicodeRange::end);
     let ranges = class.ranges();
-    let at = ranges.partition_point(|range| end(range) < character);
-    ranges.get(at).is_some_and(|range| start(range) <= character)
+    let index = ranges.partition_point(|range| end(range) < character);
+    ranges.get(index).is_some_and(|range| start(range) <= character)
 }
 
-/// Properties of the matches of a part of a pattern.
+/// Properties of the matches of a part of a pattern: true if at least one match has the property.
 #[derive(Debug, Clone, Copy, Default)]
 struct Edges {
+    /// The match is empty.
     is_optional: bool,
     begins_with_space: bool,
     ends_with_letter: bool,
-    spans: bool,
+    /// The match contains a letter followed by white space.
+    spans_words: bool,
 }
 
 impl Edges {
@@ -223,19 +234,19 @@ impl Edges {
         match hir.kind() {
             HirKind::Empty | HirKind::Look(_) => Self { is_optional: true, ..Self::default() },
             HirKind::Literal(literal) => {
-                // Invalid UTF-8 is treated as both a letter and white space.
+                // Invalid UTF-8 is treated as a letter followed by white space.
                 let text = std::str::from_utf8(&literal.0).unwrap_or("a a");
                 text.chars().map(Self::of_character).reduce(Self::then).unwrap_or_default()
             }
             HirKind::Class(Class::Unicode(class)) => {
-                let meets = |other: &ClassUnicode| {
+                let overlaps = |other: &ClassUnicode| {
                     let mut both = class.clone();
                     both.intersect(other);
                     !both.ranges().is_empty()
                 };
                 Self {
-                    begins_with_space: meets(&SPACES),
-                    ends_with_letter: meets(&LETTERS),
+                    begins_with_space: overlaps(&SPACES),
+                    ends_with_letter: overlaps(&LETTERS),
                     ..Self::default()
                 }
             }
@@ -257,7 +268,7 @@ impl Edges {
                     is_optional: all.is_optional || one.is_optional,
                     begins_with_space: all.begins_with_space || one.begins_with_space,
                     ends_with_letter: all.ends_with_letter || one.ends_with_letter,
-                    spans: all.spans || one.spans,
+                    spans_words: all.spans_words || one.spans_words,
                 })
             }
         }
@@ -265,8 +276,8 @@ impl Edges {
 
     fn of_character(character: char) -> Self {
         Self {
-            begins_with_space: holds(&SPACES, character),
-            ends_with_letter: holds(&LETTERS, character),
+            begins_with_space: contains(&SPACES, character),
+            ends_with_letter: contains(&LETTERS, character),
             ..Self::default()
         }
     }
@@ -277,7 +288,9 @@ impl Edges {
             is_optional: self.is_optional && next.is_optional,
             begins_with_space: self.begins_with_space || self.is_optional && next.begins_with_space,
             ends_with_letter: next.ends_with_letter || next.is_optional && self.ends_with_letter,
-            spans: self.spans || next.spans || self.ends_with_letter && next.begins_with_space,
+            spans_words: self.spans_words
+                || next.spans_words
+                || self.ends_with_letter && next.begins_with_space,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Tokens and settings that files of transformers declare next to a tokenizer's own file.
 //!
 //! transformers adds the tokens that `tokenizer_config.json`, `added_tokens.json` and `special_tokens_map.json`
-//! declare. Its tokenizer classes also replace some settings of `tokenizer.json`. Both change ids, so both are applied
-//! here.
+//! declare. Its tokenizer classes also replace some settings of `tokenizer.json`. Both change ids, so this module
+//! applies both.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -25,9 +25,9 @@ const WITH_PREFIX_SPACE: [&str; 5] =
     ["GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "GPTNeoXTokenizer", "CodeGenTokenizer"];
 
 /// The classes that set the options of a BERT normalizer.
-const OF_BERT: [&str; 3] = ["BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"];
+const WITH_BERT_NORMALIZER: [&str; 3] = ["BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"];
 
-/// The class for Qwen2, Qwen2.5 and Qwen3.
+/// The class of Qwen2, Qwen2.5 and Qwen3.
 const QWEN: &str = "Qwen2Tokenizer";
 
 /// The pattern by which Qwen splits a text into words.
@@ -43,7 +43,7 @@ pub(super) struct Declared {
     special: Map<String, Value>,
     /// The declared tokens by id.
     tokens: BTreeMap<u32, AddedToken>,
-    /// The file that declares the tokens.
+    /// The name of the file that declares `tokens`.
     file: &'static str,
     /// The tokenizer's class in transformers, without the suffix `Fast`; empty if unknown.
     class: String,
@@ -57,7 +57,7 @@ impl Declared {
     pub fn next_to(tokenizer: &Path) -> Result<Self> {
         let folder = tokenizer.parent().unwrap_or(Path::new(".")).to_path_buf();
         let (config, special) = (read(&folder.join(CONFIG))?, read(&folder.join(SPECIAL))?);
-        // A folder with other data may have a config of its own.
+        // In a folder with other data, `config.json` may be the config of another program.
         let model = read(&folder.join("config.json")).unwrap_or_default();
         let declared = [&config, &model].into_iter().find_map(|file| file.get("tokenizer_class")?.as_str());
         let class = declared.or_else(|| usual_class(model.get("model_type")?.as_str()?));
@@ -70,14 +70,15 @@ impl Declared {
         self.config.get(key).and_then(Value::as_bool)
     }
 
-    /// Sets the parts of a tokenizer's file as its class does. Warns of a setting that is not applied.
+    /// Changes the parts of a tokenizer's file that its class in transformers changes. Warns about a setting that is
+    /// not applied.
     pub fn set_parts(&self, json: &mut Value) {
         let class = self.class.as_str();
         if WITH_PREFIX_SPACE.contains(&class) && json["pre_tokenizer"]["type"] == "ByteLevel" {
             let has_space = self.flag("add_prefix_space").unwrap_or(false);
             json["pre_tokenizer"]["add_prefix_space"] = json!(has_space);
         }
-        if OF_BERT.contains(&class) && json["normalizer"]["type"] == "BertNormalizer" {
+        if WITH_BERT_NORMALIZER.contains(&class) && json["normalizer"]["type"] == "BertNormalizer" {
             let normalizer = &mut json["normalizer"];
             normalizer["lowercase"] = json!(self.flag("do_lower_case").unwrap_or(true));
             normalizer["strip_accents"] = json!(self.flag("strip_accents"));
@@ -92,7 +93,7 @@ impl Declared {
         }
     }
 
-    /// Sets the parts of a tokenizer that was made from `vocab.json` and `merges.txt`, as its class does.
+    /// Sets the parts of a tokenizer that was converted from `vocab.json` and `merges.txt`, as its class does.
     pub fn set_parts_of_pair(&self, json: &mut Value) {
         if self.class == QWEN {
             json["normalizer"] = json!({"type": "NFC"});
@@ -120,7 +121,7 @@ impl Declared {
             match tokenizer.token_to_id(&token.content) {
                 Some(known) if known != id => {
                     return Err(Error::Input(format!(
-                        "has the token `{}` as {known}, and {} as {id}; correct one of them",
+                        "gives the token `{}` the id {known}, but {} gives it {id}; correct one of them",
                         excerpt(&token.content),
                         self.file
                     )));
@@ -145,14 +146,14 @@ impl Declared {
         match missing.iter().find(|(id, token)| tokenizer.token_to_id(&token.content) != Some(*id)) {
             None => Ok(()),
             Some((id, token)) => Err(Error::Input(format!(
-                "cannot take `{}` as the token {id} of {}; add it to the tokenizer itself, or correct the id",
+                "cannot add `{}` with the id {id} from {}; add it to the tokenizer itself, or correct the id",
                 excerpt(&token.content),
                 self.file
             ))),
         }
     }
 
-    /// Warns of a declared token whose id is neither the token's own nor the `next` free one.
+    /// Warns about a declared token that the tokenizer lacks and whose id is not the `next` free one.
     fn warn_of_misfit(&self, tokenizer: &Tokenizer, id: u32, token: &AddedToken, next: u32) {
         let key = if self.file == CONFIG { "`added_tokens_decoder` names" } else { "names" };
         let problem = match tokenizer.id_to_token(id) {
@@ -200,7 +201,7 @@ impl Declared {
         Ok(())
     }
 
-    /// Returns the name of a special token, such as the one of the key `bos_token`.
+    /// Returns the name of the special token that a key such as `bos_token` declares.
     fn special_token(&self, key: &str) -> Option<&str> {
         match self.config.get(key).or_else(|| self.special.get(key)) {
             Some(token) => token_name(token),
@@ -218,7 +219,7 @@ fn read(path: &Path) -> Result<Map<String, Value>> {
     }
 }
 
-/// Returns the tokenizer class that transformers uses for a model whose files name none.
+/// Returns the tokenizer class that transformers uses for a model type if no file names a class.
 fn usual_class(model_type: &str) -> Option<&'static str> {
     match model_type {
         "gpt2" => Some("GPT2Tokenizer"),
@@ -240,8 +241,8 @@ fn special_names(file: &Map<String, Value>) -> impl Iterator<Item = &str> {
     named.chain(listed).filter_map(token_name)
 }
 
-/// Returns the tokens of `tokenizer_config.json` by id, and the name of the file. If the file lists no tokens, those of
-/// `added_tokens.json` are returned, as in transformers.
+/// Returns the declared tokens by id, and the name of the file that declares them: `tokenizer_config.json`, or
+/// `added_tokens.json` if the former lists no tokens (as in transformers).
 fn declared_tokens(
     folder: &Path,
     config: &Map<String, Value>,
@@ -278,10 +279,10 @@ fn declared_tokens(
 /// Converts an entry of `added_tokens_decoder`.
 fn added_token(token: &Value) -> Option<AddedToken> {
     let flag = |key: &str| token.get(key).and_then(Value::as_bool);
-    let is = |key: &str| flag(key).unwrap_or(false);
-    let made = AddedToken::from(token.get("content")?.as_str()?, is("special"));
-    let made = made.single_word(is("single_word")).lstrip(is("lstrip")).rstrip(is("rstrip"));
-    Some(made.normalized(flag("normalized").unwrap_or(!is("special"))))
+    let is_set = |key: &str| flag(key).unwrap_or(false);
+    let added = AddedToken::from(token.get("content")?.as_str()?, is_set("special"));
+    let added = added.single_word(is_set("single_word")).lstrip(is_set("lstrip")).rstrip(is_set("rstrip"));
+    Some(added.normalized(flag("normalized").unwrap_or(!is_set("special"))))
 }
 
 #[cfg(test)]

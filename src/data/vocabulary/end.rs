@@ -43,20 +43,21 @@ impl TextEnd {
         Self { id, declared_by: declared_by.into() }
     }
 
-    /// Returns the end that the tokenizer itself declares: the token that it appends to a text, or a special token with
-    /// a known name.
+    /// Returns the end-of-text token that the tokenizer itself declares: the token that it appends to a text (`after`),
+    /// or a special token with a known name.
     pub fn of(tokenizer: &Tokenizer, after: &[u32]) -> Option<Self> {
         if let Some(&id) = after.first() {
             return Some(Self::new(id, "the tokenizer's post_processor"));
         }
         let added = tokenizer.get_added_vocabulary().get_added_tokens_decoder();
-        let is_text = |id: &u32| added.get(id).is_some_and(|token| !token.special);
+        let is_plain = |id: &u32| added.get(id).is_some_and(|token| !token.special);
         let ids = KNOWN_NAMES.iter().filter_map(|name| tokenizer.token_to_id(name));
-        ids.filter(|id| !is_text(id)).map(|id| Self::new(id, "the tokenizer's special tokens")).next()
+        ids.filter(|id| !is_plain(id)).map(|id| Self::new(id, "the tokenizer's special tokens")).next()
     }
 
-    /// Returns the end, among `tokens`, that the files of transformers in the folder of a tokenizer declare. `own` is
-    /// the end that the tokenizer itself declares. Warns of an id and of an `eos_token` that the tokenizer lacks.
+    /// Returns the end-of-text token, among `tokens`, that the files of transformers in the folder of a tokenizer
+    /// declare. `own` is the end-of-text token that the tokenizer itself declares. Warns about ids and an `eos_token`
+    /// that the tokenizer lacks.
     ///
     /// # Errors
     /// Returns an error if a file that belongs to the tokenizer cannot be read.
@@ -67,7 +68,7 @@ impl TextEnd {
             let id = ids.as_u64().or_else(|| ids.get(0)?.as_u64())?;
             (id < size).then_some(id as u32)
         };
-        let (mut end, mut lacking) = (None, None);
+        let (mut end, mut missing) = (None, None);
         for name in
             ["tokenizer_config.json", "generation_config.json", "config.json", "special_tokens_map.json"]
         {
@@ -77,7 +78,7 @@ impl TextEnd {
             }
             let read = read_given_json::<Map<String, Value>>(&path, "an object, as transformers writes it");
             let contents = match read {
-                // A folder with other data may have a config of its own.
+                // In a folder with other data, `config.json` may be the config of another program.
                 Err(_) if name == "config.json" || end.is_some() => continue,
                 read => read?,
             };
@@ -94,23 +95,23 @@ impl TextEnd {
                 _ => {
                     let token = contents.get("eos_token").and_then(token_name);
                     let id = token.and_then(|token| tokens.get(token).copied());
-                    if let Some(token) = token.filter(|_| id.is_none() && lacking.is_none()) {
-                        lacking = Some((path, token.to_string()));
+                    if let Some(token) = token.filter(|_| id.is_none() && missing.is_none()) {
+                        missing = Some((path, token.to_string()));
                     }
                     id
                 }
             };
             end = end.or(declared.map(|id| Self::new(id, name)));
         }
-        if let Some((path, token)) = lacking {
-            warn_of_lacking(&path, &token, tokens, end.as_ref().or(own));
+        if let Some((path, token)) = missing {
+            warn_of_missing(&path, &token, tokens, end.as_ref().or(own));
         }
         Ok(end)
     }
 }
 
-/// Warns of an `eos_token` that the tokenizer lacks, and names the `end` that is used instead.
-fn warn_of_lacking(path: &Path, token: &str, tokens: &HashMap<String, u32>, end: Option<&TextEnd>) {
+/// Warns about an `eos_token` that the tokenizer lacks, and names the `end` that is used instead.
+fn warn_of_missing(path: &Path, token: &str, tokens: &HashMap<String, u32>, end: Option<&TextEnd>) {
     let instead = match end {
         Some(end) => {
             let name = tokens.iter().find(|(_, id)| **id == end.id).map(|(name, _)| excerpt(name));
@@ -140,12 +141,12 @@ fn ids(file: &Map<String, Value>) -> impl Iterator<Item = (&'static str, u64)> {
 mod tests {
     use std::fs;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use crate::data::Vocabulary;
 
-    /// Reads a `tokenizer.json` with single letters and these added tokens, each special or not, and the files next to
-    /// it.
+    /// Reads a `tokenizer.json` with single letters and the given added tokens (each marked as special or not), and the
+    /// files next to it.
     fn read(added: &[(&str, bool)], processor: Value, files: &[(&str, Value)]) -> Vocabulary {
         let folder = tempfile::tempdir().unwrap();
         let token = |(&(content, special), id): (&(&str, bool), usize)| {
@@ -170,11 +171,9 @@ mod tests {
         Vocabulary::read_tokenizer(&folder.path().join("tokenizer.json")).unwrap()
     }
 
-    use serde_json::Value;
-
     fn end(added: &[(&str, bool)], files: &[(&str, Value)]) -> Option<(String, String)> {
         let vocabulary = read(added, Value::Null, files);
-        // A run stores the end token.
+        // The stored vocabulary must keep the end token.
         let again: Vocabulary = serde_json::from_value(json!(vocabulary)).unwrap();
         assert_eq!(again.end(), vocabulary.end());
         vocabulary.end().map(|id| (vocabulary.token(id), vocabulary.end_declared_by().unwrap().to_string()))
@@ -183,27 +182,30 @@ mod tests {
     #[test]
     fn end_token_follows_the_declaring_files() {
         let gemma = [("<eos>", true), ("</s>", false)];
-        let said = |token: &str, by: &str| Some((token.to_string(), by.to_string()));
+        let declared = |token: &str, by: &str| Some((token.to_string(), by.to_string()));
         let special = "the tokenizer's special tokens";
-        assert_eq!(end(&gemma, &[]), said("<eos>", special), "a tag of HTML is text");
+        assert_eq!(end(&gemma, &[]), declared("<eos>", special), "an HTML tag is not an end token");
         assert_eq!(end(&[("</s>", false)], &[]), None);
         for name in ["<｜end▁of▁sentence｜>", "<EOT>", "[SEP]"] {
-            assert_eq!(end(&[("<pad>", true), (name, true)], &[]), said(name, special));
+            assert_eq!(end(&[("<pad>", true), (name, true)], &[]), declared(name, special));
         }
         let two = [("</s>", true), ("<|im_end|>", true)];
         let (config, map) = ("tokenizer_config.json", "special_tokens_map.json");
         let named = json!({"eos_token": "<|im_end|>"});
         let object = json!({"eos_token": {"content": "<|im_end|>", "special": true}});
-        assert_eq!(end(&two, &[(config, named.clone())]), said("<|im_end|>", config));
-        assert_eq!(end(&two, &[(config, object)]), said("<|im_end|>", config));
-        assert_eq!(end(&two, &[(map, named)]), said("<|im_end|>", map));
+        assert_eq!(end(&two, &[(config, named.clone())]), declared("<|im_end|>", config));
+        assert_eq!(end(&two, &[(config, object)]), declared("<|im_end|>", config));
+        assert_eq!(end(&two, &[(map, named)]), declared("<|im_end|>", map));
         let ids = json!({"eos_token_id": [3, 2]});
         assert_eq!(
             end(&two, &[("generation_config.json", ids)]),
-            said("<|im_end|>", "generation_config.json")
+            declared("<|im_end|>", "generation_config.json")
         );
         let unknown = json!({"eos_token": "<other>", "eos_token_id": 77});
-        assert_eq!(end(&two, &[(config, unknown.clone()), ("config.json", unknown)]), said("</s>", special));
+        assert_eq!(
+            end(&two, &[(config, unknown.clone()), ("config.json", unknown)]),
+            declared("</s>", special)
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// The maximum factor by which a normalizer may lengthen a text. Unicode's own normalization forms reach 18.
+/// The maximum factor by which a tokenizer may lengthen a text. The normalization forms of Unicode reach 18.
 const MAX_GROWTH: usize = 64;
 
 /// The maximum length of the text that a tokenizer may prepend, in bytes.
@@ -20,7 +20,7 @@ pub(super) fn check(json: &Value) -> Result<()> {
     Ok(())
 }
 
-/// A literal pattern, and its replacement.
+/// A literal pattern and its replacement.
 type Replacement<'a> = (&'a str, &'a str);
 
 fn collect<'a>(value: &'a Value, part: &str, found: &mut Vec<Replacement<'a>>) -> Result<()> {
@@ -38,20 +38,20 @@ fn collect<'a>(value: &'a Value, part: &str, found: &mut Vec<Replacement<'a>>) -
     }
     if let Some(pattern) = value["pattern"]["Regex"].as_str() {
         // For patterns with look-around, the library reports a better error.
-        let least = regex_syntax::parse(pattern).ok().map(|parsed| parsed.properties().minimum_len());
-        let least = least.map(Option::unwrap_or_default);
-        if least == Some(0) && value["type"] == "Replace" {
+        let min_length = regex_syntax::parse(pattern).ok().map(|parsed| parsed.properties().minimum_len());
+        let min_length = min_length.map(Option::unwrap_or_default);
+        if min_length == Some(0) && value["type"] == "Replace" {
             return Err(refused(
                 part,
                 &format!("has the pattern `{pattern}`, which also matches the empty string"),
             ));
         }
-        if content.len() > MAX_GROWTH * least.unwrap_or(1) {
-            return Err(grows(part));
+        if content.len() > MAX_GROWTH * min_length.unwrap_or(1) {
+            return Err(grows_too_much(part));
         }
     }
     if value["prepend"].as_str().is_some_and(|text| text.len() > MAX_PREPENDED_LENGTH) {
-        return Err(grows(part));
+        return Err(grows_too_much(part));
     }
     value.as_object().into_iter().flatten().try_for_each(|(_, value)| collect(value, part, found))
 }
@@ -63,7 +63,7 @@ fn check_growth(part: &str, replacements: &[Replacement<'_>]) -> Result<()> {
         for (pattern, content) in &replacements[index..] {
             let grown = text.len() + text.matches(pattern).count() * content.len();
             if grown > (MAX_GROWTH + 1) * replacements[index].0.len() {
-                return Err(grows(part));
+                return Err(grows_too_much(part));
             }
             text = text.replace(pattern, content);
         }
@@ -71,12 +71,12 @@ fn check_growth(part: &str, replacements: &[Replacement<'_>]) -> Result<()> {
     Ok(())
 }
 
-fn grows(part: &str) -> Error {
-    refused(part, &format!("makes a text more than {MAX_GROWTH} times as long"))
+fn grows_too_much(part: &str) -> Error {
+    refused(part, &format!("can make a text more than {MAX_GROWTH} times as long"))
 }
 
 fn refused(part: &str, problem: &str) -> Error {
-    Error::Input(format!("cannot be used: its {part} {problem}; correct that part of the file"))
+    Error::Input(format!("the tokenizer's {part} {problem}; correct that part of its file"))
 }
 
 #[cfg(test)]
@@ -85,9 +85,9 @@ mod tests {
 
     use super::*;
 
-    fn said(normalizers: &[Value]) -> String {
+    fn message(normalizers: &[Value]) -> String {
         let json = json!({"normalizer": {"type": "Sequence", "normalizers": normalizers}});
-        check(&json).map_or_else(|error| error.to_string(), |()| "nothing".into())
+        check(&json).map_or_else(|error| error.to_string(), |()| "allowed".into())
     }
 
     fn replace(pattern: &str, content: &str) -> Value {
@@ -95,26 +95,22 @@ mod tests {
     }
 
     #[test]
-    fn a_normalizer_that_multiplies_its_input_is_refused() {
+    fn normalizers_that_expand_texts_excessively_are_refused() {
         let regex = |pattern: &str| json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": " "});
         let llama = [json!({"type": "Prepend", "prepend": "▁"}), replace(" ", "▁")];
-        for fine in [&llama[..], &[regex(" {2,}"), replace("``", "\""), replace("a", &"b".repeat(64))]] {
-            assert_eq!(said(fine), "nothing");
+        for allowed in [&llama[..], &[regex(" {2,}"), replace("``", "\""), replace("a", &"b".repeat(64))]] {
+            assert_eq!(message(allowed), "allowed");
         }
         let doubling = vec![replace("a", "aa"); 7];
-        let doubled_in_turn = (0..7).map(|turn| replace(["a", "b"][turn % 2], ["bb", "aa"][turn % 2]));
-        let grown = [doubling, doubled_in_turn.collect(), vec![replace("a", &"b".repeat(66))]];
-        for normalizers in grown {
-            assert!(
-                said(&normalizers).contains("its normalizer makes a text more than 64 times"),
-                "{normalizers:?}"
-            );
+        let alternating = (0..7).map(|turn| replace(["a", "b"][turn % 2], ["bb", "aa"][turn % 2]));
+        let growing = [doubling, alternating.collect(), vec![replace("a", &"b".repeat(66))]];
+        for normalizers in growing {
+            let expected = "the tokenizer's normalizer can make a text more than 64 times";
+            assert!(message(&normalizers).contains(expected), "{normalizers:?}");
         }
-        assert!(said(&[json!({"type": "Prepend", "prepend": "x".repeat(1025)})]).contains(
-            "makes a text more \
-                                                                                           than"
-        ));
-        assert!(said(&[replace("", "x")]).contains("has an empty pattern"));
-        assert!(said(&[regex("x*")]).contains("the pattern `x*`, which also matches the empty string"));
+        let prepend = json!({"type": "Prepend", "prepend": "x".repeat(1025)});
+        assert!(message(&[prepend]).contains("can make a text more than"));
+        assert!(message(&[replace("", "x")]).contains("has an empty pattern"));
+        assert!(message(&[regex("x*")]).contains("the pattern `x*`, which also matches the empty string"));
     }
 }

@@ -1,4 +1,4 @@
-//! The meaning of ids: integers, characters, symbols, or pieces of text.
+//! The vocabulary: the meaning of ids as integers, characters, symbols, or pieces of text.
 
 mod coding;
 mod cuts;
@@ -105,22 +105,25 @@ impl Vocabulary {
         for (symbol, id) in symbols.iter().zip(0..) {
             if ids.insert(symbol.clone(), id).is_some() {
                 let symbol = excerpt(symbol);
-                return Err(Error::Input(format!("the symbol `{symbol}` appears twice in the vocabulary")));
+                let problem = format!("the symbol `{symbol}` occurs twice in the vocabulary; remove one");
+                return Err(Error::Input(problem));
             }
         }
         if symbols.is_empty() {
             return Err(Error::Input("a vocabulary needs at least one symbol".into()));
         }
         if let Some(end) = end.filter(|&end| end as usize >= symbols.len()) {
-            let symbols = counted(symbols.len(), "symbol");
-            return Err(Error::Input(format!("the end token {end} is outside the vocabulary of {symbols}")));
+            return Err(Error::Input(format!(
+                "the end token {end} is outside the vocabulary (ids 0 to {}); correct its id",
+                symbols.len() - 1
+            )));
         }
         let phrases = Phrases::of(&symbols);
         Ok(Vocabulary(Arc::new(Kind::Symbols { symbols, ids, phrases, end, columns: Vec::new() })))
     }
 
     /// Adds the column names of the table that the vocabulary was built from, in reading order. A shared vocabulary,
-    /// such as the given one of a run, keeps its own names.
+    /// such as the vocabulary of an existing run, keeps its own names.
     pub(super) fn with_columns(mut self, names: Vec<String>) -> Self {
         if let Some(Kind::Integers { columns, .. } | Kind::Symbols { columns, .. }) =
             Arc::get_mut(&mut self.0)
@@ -130,7 +133,7 @@ impl Vocabulary {
         self
     }
 
-    /// Returns the column names of the table that the vocabulary was built from; empty if it has none.
+    /// Returns the column names of the table that the vocabulary was built from; empty without a header or a table.
     pub(super) fn columns(&self) -> &[String] {
         match &*self.0 {
             Kind::Integers { columns, .. } | Kind::Symbols { columns, .. } => columns,
@@ -148,13 +151,13 @@ impl Vocabulary {
         if is_lfs_pointer(text.as_bytes()) {
             return Err(Error::file(path, LFS_POINTER));
         }
-        let refused = |error: Error| Error::file(path, error.to_string());
+        let in_file = |error: Error| Error::file(path, error.to_string());
         let mut json: serde_json::Value =
-            serde_json::from_str(&text).map_err(|error| refused(not_a_tokenizer(&error.to_string())))?;
+            serde_json::from_str(&text).map_err(|error| in_file(not_a_tokenizer(&error.to_string())))?;
         let declared = Declared::next_to(path)?;
         declared.set_parts(&mut json);
-        let read = TextTokenizer::parse_with(json, |tokenizer| declared.add_tokens(tokenizer));
-        read.map_err(refused)?.with_declared_end(path)
+        let parsed = TextTokenizer::parse_with(json, |tokenizer| declared.add_tokens(tokenizer));
+        parsed.map_err(in_file)?.with_declared_end(path)
     }
 
     /// Creates a vocabulary from a tokenizer in the format of `tokenizer.json`, converted from the `vocab.json` at
@@ -169,8 +172,8 @@ impl Vocabulary {
             declared.add_tokens(tokenizer)?;
             declared.add_around(tokenizer)
         };
-        let made = TextTokenizer::parse_with(json, complete);
-        made.map_err(|error| Error::file(path, error.to_string()))?.with_declared_end(path)
+        let parsed = TextTokenizer::parse_with(json, complete);
+        parsed.map_err(|error| Error::file(path, error.to_string()))?.with_declared_end(path)
     }
 
     /// Creates a vocabulary of the tokens of a tokenizer.
@@ -197,7 +200,7 @@ impl Vocabulary {
     pub fn end(&self) -> Option<u32> {
         match &*self.0 {
             Kind::Integers { integers, special, .. } => {
-                special.iter().position(|name| name == END).map(|at| (integers + at) as u32)
+                special.iter().position(|name| name == END).map(|index| (integers + index) as u32)
             }
             Kind::Characters { .. } => None,
             Kind::Symbols { end, .. } => *end,
@@ -219,7 +222,7 @@ impl Vocabulary {
         self.added_tokens()[0].first().copied().or_else(|| self.end())
     }
 
-    /// Returns true if ids are integers that represent themselves.
+    /// Returns true if each id represents an integer of the same value.
     pub(crate) fn is_integers(&self) -> bool {
         matches!(&*self.0, Kind::Integers { .. })
     }

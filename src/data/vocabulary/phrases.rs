@@ -2,7 +2,7 @@
 //!
 //! A symbol can be written in double quotes, with the escapes of JSON: `"place order" pay`. Output uses this form for
 //! symbols that contain spaces. Words without quotes are joined wherever they form a symbol; several possible readings
-//! are an error. Of symbols that differ only in white space, words form the one with the same white space.
+//! are an error. Among symbols that differ only in white space, the one written with the same white space is chosen.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -43,8 +43,8 @@ impl Phrases {
         self.lengths.is_empty()
     }
 
-    /// Writes a symbol for a prompt. It is quoted if its characters would be misread, or if the words after it could
-    /// form another symbol with it.
+    /// Writes a symbol for a prompt. The symbol is quoted if its characters would be misread, or if it could form
+    /// another symbol together with the words after it.
     pub(super) fn written(&self, symbol: &str) -> String {
         let is_plain = !symbol.contains(|it: char| it.is_whitespace() || is_terminal_control(it))
             && !symbol.starts_with('"')
@@ -80,10 +80,11 @@ impl Part<'_> {
     }
 }
 
-/// The reading of successive words as one symbol, or of one word as symbols of one character.
+/// The reading of successive words as one symbol, or of one word as one-character symbols.
 enum Reading {
+    /// The ids of the only reading.
     One(Vec<u32>),
-    /// One of several phrases, which differ only in white space.
+    /// The ids of several phrases that differ only in white space.
     Ambiguous(Vec<u32>),
 }
 
@@ -105,8 +106,8 @@ impl Vocabulary {
         let step = |from: usize, length: usize| self.reading(text, &parts, from..from + length, phrases);
         let lengths =
             || std::iter::once(1).chain(phrases.lengths.iter().copied().filter(|&length| length > 1));
-        // For each part from which the rest can be read: the largest number of words of a symbol there, and true if a
-        // smaller number is also possible.
+        // For each part from which the rest of the prompt can be read: the largest number of parts that form a symbol
+        // there, and true if a smaller number is also possible.
         let mut readings: Vec<Option<(usize, bool)>> = vec![None; parts.len()];
         readings.push(Some((0, false)));
         for from in (0..parts.len()).rev() {
@@ -188,8 +189,8 @@ impl Vocabulary {
         while !rest.is_empty() {
             let (word, after) = rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len()));
             let quoted = if word.starts_with('"') { quoted(rest) } else { None };
-            let is_meant = |symbol: &str| self.word(symbol).is_some() || self.ids_of_word(word).is_none();
-            let (part, after) = match quoted.filter(|(symbol, _)| is_meant(symbol)) {
+            let is_quotation = |symbol: &str| self.word(symbol).is_some() || self.ids_of_word(word).is_none();
+            let (part, after) = match quoted.filter(|(symbol, _)| is_quotation(symbol)) {
                 Some((symbol, after)) => (Part::Quoted(symbol), after),
                 None => (Part::Word(word, text.len() - rest.len()), after),
             };
@@ -199,7 +200,7 @@ impl Vocabulary {
         parts
     }
 
-    /// Returns the error for a prompt that cannot be read, which names the first part that no symbol covers.
+    /// Returns the error for a prompt that cannot be read. It names the part after the longest readable beginning.
     fn unknown_part<L: Iterator<Item = usize>>(
         &self,
         parts: &[Part<'_>],
@@ -265,12 +266,12 @@ mod tests {
         let orders = vocabulary(&["place order", "place", "pay", "order now"]);
         assert_eq!(orders.encode("pay  place\torder pay").unwrap(), [2, 0, 2]);
         assert_eq!(orders.encode("place order now").unwrap(), [1, 3]);
-        let said = orders.encode("pay pluck order").unwrap_err().to_string();
+        let message = orders.encode("pay pluck order").unwrap_err().to_string();
         assert!(
-            said.starts_with("`pluck` (word 2) is not in the vocabulary of 4 symbols; put symbols with"),
-            "{said}"
+            message.starts_with("`pluck` (word 2) is not in the vocabulary of 4 symbols; put symbols with"),
+            "{message}"
         );
-        assert!(said.contains("as `\"place order\"`") && said.contains("--tokens"), "{said}");
+        assert!(message.contains("as `\"place order\"`") && message.contains("--tokens"), "{message}");
     }
 
     #[test]
@@ -282,10 +283,10 @@ mod tests {
             assert_eq!(symbols.encode(&symbols.decode(&[3, id, 3])).unwrap(), [3, id, 3]);
         }
         assert_eq!(symbols.encode("c a  b  a b\n").unwrap(), [3, 1, 0]);
-        let said = symbols.encode("c a\tb").unwrap_err().to_string();
+        let message = symbols.encode("c a\tb").unwrap_err().to_string();
         let expected = "`a b` (word 2) is one of several symbols that differ in white space; put each symbol \
                         in double quotes, as `\"a b\"`, or pass ids with --tokens";
-        assert_eq!(said, expected);
+        assert_eq!(message, expected);
         let other = vocabulary(&["say \"a\"", "x\ty"]);
         assert_eq!(other.encode("say \"a\"").unwrap(), [0]);
         assert_eq!(other.encode("x y x\ty").unwrap(), [1, 1]);
@@ -294,14 +295,14 @@ mod tests {
     #[test]
     fn words_with_two_readings_are_refused_until_quoted() {
         let places = vocabulary(&["new", "york", "new york"]);
-        let said = places.encode("york new york").unwrap_err().to_string();
+        let message = places.encode("york new york").unwrap_err().to_string();
         let expected =
             "`new york` (word 2) is one symbol or the beginning of several; put each symbol in double quotes";
-        assert!(said.starts_with(expected), "{said}");
+        assert!(message.starts_with(expected), "{message}");
         assert_eq!(places.encode(r#""new york" "new" "york""#).unwrap(), [2, 0, 1]);
         assert_eq!(places.decode(&[2, 0, 1]), r#""new york" "new" york"#);
         assert_eq!(places.encode(&places.decode(&[2, 0, 1])).unwrap(), [2, 0, 1]);
         let marks = vocabulary(&["\"", "a", "b", "a b"]);
-        assert_eq!(marks.encode("\"ab\"").unwrap(), [0, 1, 2, 0], "characters of a word need no spaces");
+        assert_eq!(marks.encode("\"ab\"").unwrap(), [0, 1, 2, 0], "one-character symbols need no spaces");
     }
 }

@@ -1,7 +1,7 @@
 //! The file format of a vocabulary.
 //!
-//! A vocabulary is stored as `vocabulary.json` next to the weights. It contains everything that is needed to encode a
-//! prompt and to decode the output of the model. The file names its kind:
+//! A vocabulary is stored as `vocabulary.json` next to the weights. The file contains all data that is needed to encode
+//! a prompt and to decode the output of the model. The key `kind` selects one of four formats:
 //!
 //! ```json
 //! {"kind": "integers", "integers": 16, "special": ["|"]}
@@ -10,8 +10,8 @@
 //! {"kind": "tokenizer", "tokenizer": { the contents of a tokenizer.json }, "end": 2}
 //! ```
 //!
-//! `end` is the end-of-text token, if files next to the tokenizer declared it. `columns` are the names in the header of
-//! the training table, by which columns of other tables are found.
+//! `end` is the id of the end token; for a tokenizer, it is stored only if files next to the tokenizer declared it.
+//! `columns` are the names in the header of the training table, by which columns of other tables are found.
 
 use std::path::Path;
 
@@ -100,7 +100,10 @@ impl TryFrom<Stored> for Vocabulary {
                     Some(1..=0x1_0000_0000) => {
                         Ok(Vocabulary::integers(integers, &special).with_columns(columns))
                     }
-                    _ => Err(Error::Input(format!("{integers} integers are not a vocabulary"))),
+                    _ => Err(Error::Input(format!(
+                        "`integers` = {integers} is out of range: with `special`, a vocabulary has 1 to \
+                         4294967296 ids"
+                    ))),
                 }
             }
             Stored::Characters { characters } => Vocabulary::characters(characters.chars()),
@@ -126,7 +129,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn a_damaged_file_is_read_or_refused(
+        fn damaged_files_never_cause_a_panic(
             text in prop_oneof![
                 "\\{\"kind\": ?\"(integers|symbols|characters|tokenizer)\".{0,60}",
                 "\\{\"kind\":\"symbols\",\"symbols\":\\[(\"[a-c]\",){0,3}\"d\"\\],\"end\":(null|[0-9]{1,11})\\}",

@@ -50,7 +50,7 @@ fn size_covers_the_largest_id_despite_gaps() {
     assert_eq!(vocabulary.token(4), "␣");
 }
 
-/// Returns the vocabulary of a tokenizer with these tokens and `more` keys in its model.
+/// Returns the vocabulary of a BPE tokenizer with the tokens `vocab`; `more` adds keys to its model.
 fn pairs(vocab: &str, more: &str) -> Result<Vocabulary> {
     Vocabulary::tokenizer(tokenizer_of_pairs(vocab, more))
 }
@@ -59,8 +59,8 @@ fn pairs(vocab: &str, more: &str) -> Result<Vocabulary> {
 fn non_object_errors_name_no_rust_type() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "[]").unwrap();
-    let said = Vocabulary::read_tokenizer(file.path()).unwrap_err().to_string();
-    assert!(said.contains("expected an object") && !said.contains("struct"), "{said}");
+    let message = Vocabulary::read_tokenizer(file.path()).unwrap_err().to_string();
+    assert!(message.contains("expected an object") && !message.contains("struct"), "{message}");
 }
 
 fn tokenizer_of_pairs(vocab: &str, more: &str) -> Tokenizer {
@@ -90,11 +90,11 @@ fn characters_a_tokenizer_would_drop_are_refused() {
     );
     let with_unknown = pairs(&format!(r#"{AB}, "?": 3"#), r#", "unk_token": "?""#).unwrap();
     assert_eq!(with_unknown.encode("aéb").unwrap(), [0, 3, 1]);
-    let told = |ids: &[u32]| with_unknown.warn_of_unknown(ids.iter().copied());
-    assert_eq!((with_unknown.unknown_token(), told(&[0; 99])), (Some(3), None));
+    let warning = |ids: &[u32]| with_unknown.warn_of_unknown(ids.iter().copied());
+    assert_eq!((with_unknown.unknown_token(), warning(&[0; 99])), (Some(3), None));
     assert!(
-        told(&[0, 3, 3])
-            .is_some_and(|told| told.starts_with("2 of 3 tokens are `?`, because the tokenizer lacks tokens"))
+        warning(&[0, 3, 3])
+            .is_some_and(|text| text.starts_with("2 of 3 tokens are `?`, because the tokenizer lacks tokens"))
     );
 
     let mut with_end = tokenizer_of_pairs(AB, "");
@@ -104,7 +104,7 @@ fn characters_a_tokenizer_would_drop_are_refused() {
     assert_eq!(
         with_end.encode("a</s>s").unwrap_err().to_string(),
         "`s` (character 6) is not in the vocabulary of 4 tokens",
-        "on its own it is not part of the token"
+        "`s` alone is not part of the added token"
     );
 }
 
@@ -121,13 +121,13 @@ fn template_tokens_surround_only_whole_texts() {
         "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
         "special_tokens": serde_json::Map::from_iter([ids(6), ids(4)]),
     });
-    let framed: Vocabulary = serde_json::from_value(stored).unwrap();
-    assert_eq!(framed.added_tokens(), [[6], [4]]);
-    assert_eq!(framed.encode_whole("ab").unwrap(), [6, 3, 4]);
-    assert_eq!(framed.encode_whole("").unwrap(), [6, 4]);
-    assert_eq!(framed.encode("ab").unwrap(), [3]);
+    let with_template: Vocabulary = serde_json::from_value(stored).unwrap();
+    assert_eq!(with_template.added_tokens(), [[6], [4]]);
+    assert_eq!(with_template.encode_whole("ab").unwrap(), [6, 3, 4]);
+    assert_eq!(with_template.encode_whole("").unwrap(), [6, 4]);
+    assert_eq!(with_template.encode("ab").unwrap(), [3]);
     assert_eq!(tokenizer().encode_whole("ab").unwrap(), [3], "a tokenizer may add no tokens");
-    assert_eq!((framed.is_special(6), framed.is_special(4)), (true, false));
+    assert_eq!((with_template.is_special(6), with_template.is_special(4)), (true, false));
 }
 
 #[test]
@@ -137,15 +137,15 @@ fn ids_with_large_gaps_are_refused() {
 }
 
 #[test]
-fn an_id_of_two_tokens_is_refused() {
+fn tokens_that_share_an_id_are_refused() {
     let error = pairs(r#""a": 0, "b": 1, "ab": 1"#, "").unwrap_err().to_string();
-    let expected =
-        "gives the id 1 to `ab` and to `b`; give each token its own id, or save the tokenizer again";
+    let expected = "the tokenizer assigns the id 1 to both `ab` and `b`; give each token its own id, or save the \
+         tokenizer again";
     assert_eq!(error, expected);
 }
 
 #[test]
-fn a_vocabulary_that_contradicts_itself_is_refused() {
+fn contradictory_vocabularies_are_refused() {
     for wrong in [
         r#"{"kind": "integers", "integers": 0, "special": []}"#,
         r#"{"kind": "integers", "integers": 18446744073709551615, "special": ["a"]}"#,

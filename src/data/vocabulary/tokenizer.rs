@@ -1,4 +1,5 @@
-//! A tokenizer adapted to vocabularies: deterministic, with dense ids, and without silently dropped characters.
+//! A tokenizer as a vocabulary: deterministic, without large gaps in its ids, and with an error instead of silently
+//! dropped characters.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,13 +34,13 @@ pub(super) struct TextTokenizer {
     pub size: usize,
     /// The end-of-text token.
     pub end: Option<TextEnd>,
-    /// The id of the end-of-text token, if other files than the tokenizer's own declare it.
+    /// The id of the end-of-text token, if a file next to the tokenizer's own file declares it.
     pub declared_end: Option<u32>,
-    /// The positions at which a long text can be cut, if they are known.
+    /// The rules for cutting a long text, if they are known.
     pub cuts: Option<Cuts>,
     /// The tokens that the tokenizer adds before and after a text, such as the begin-of-text token of Llama.
     pub added_tokens: [Vec<u32>; 2],
-    /// For each code point, true if it is known to have tokens.
+    /// For each code point, true if it was checked and has tokens.
     known: Mutex<Vec<bool>>,
 }
 
@@ -74,8 +75,11 @@ impl TextTokenizer {
     pub fn with_end(self, end: Option<TextEnd>) -> Result<Self> {
         let Some(end) = end else { return Ok(self) };
         if end.id as usize >= self.size {
-            let size = counted(self.size, "token");
-            return Err(Error::Input(format!("the end token {} is outside the tokenizer's {size}", end.id)));
+            return Err(Error::Input(format!(
+                "the end token {} is outside the vocabulary (ids 0 to {}); correct its id",
+                end.id,
+                self.size - 1
+            )));
         }
         Ok(Self { declared_end: Some(end.id), end: Some(end), ..self })
     }
@@ -83,7 +87,7 @@ impl TextTokenizer {
     /// Creates the tokenizer without settings that belong to the training of another model: padding, truncation, and
     /// the dropout of merges, which makes encoding random. `model` is the value of `model` in its file.
     pub fn new(mut tokenizer: Tokenizer, model: Option<&Value>) -> Result<Self> {
-        // Texts are read whole; the model determines the length of a sequence.
+        // Texts are encoded in full length; the config determines the length of a sequence.
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| Error::Input(error.to_string()))?;
         if let ModelWrapper::BPE(model) = tokenizer.get_model()
@@ -95,20 +99,24 @@ impl TextTokenizer {
         }
         let tokens = tokenizer.get_vocab(true);
         let Some(&largest) = tokens.values().max() else {
-            return Err(Error::Input("the tokenizer does not have any tokens".into()));
+            let problem = "the tokenizer does not have any tokens; train it, or use another one";
+            return Err(Error::Input(problem.into()));
         };
         // Some gaps are common, and the model has rows for them. The library iterates over all ids when it stores them.
         let (count, size) = (tokens.len(), largest as usize + 1);
         if size > 2 * count {
             return Err(Error::Input(format!(
-                "the tokenizer numbers its {} up to {largest}: a model would have weights for all ids \
-                 between; number the tokens from 0 without gaps",
+                "the tokenizer numbers its {} up to {largest}, so a model would have weights for many unused \
+                 ids; number the tokens from 0 without gaps",
                 counted(count, "token")
             )));
         }
         check_ids(&tokens)?;
-        let json = stored(&tokenizer, model)
-            .map_err(|error| Error::Input(format!("the tokenizer cannot be stored: {error}")))?;
+        let json = stored(&tokenizer, model).map_err(|error| {
+            Error::Input(format!(
+                "the tokenizer cannot be stored: {error}; save it with the `tokenizers` library"
+            ))
+        })?;
         limits::check(&json)?;
         let added_tokens = added_tokens(&tokenizer)?;
         if let Some(&id) = added_tokens.iter().flatten().find(|&&id| id as usize >= size) {
@@ -123,7 +131,16 @@ impl TextTokenizer {
         Ok(Self { tokenizer, json, size, end, declared_end, cuts, added_tokens, known })
     }
 
-    /// Returns true for a special token, which is not part of a text.
+    /// Returns the first word that cannot be encoded because the model has neither a token for it nor an unknown token.
+    pub fn word_without_token<'t>(&self, texts: &[&'t str]) -> Option<&'t str> {
+        let lacks = |word: &&str| {
+            let encoded = self.tokenizer.encode_fast(*word, false);
+            encoded.is_err_and(|error| error.to_string().to_lowercase().contains("missing"))
+        };
+        texts.iter().flat_map(|text| text.split_whitespace()).find(lacks)
+    }
+
+    /// Returns true for a special token, such as an end-of-text token.
     pub fn is_special(&self, id: u32) -> bool {
         self.tokenizer
             .get_added_vocabulary()
@@ -132,9 +149,9 @@ impl TextTokenizer {
             .is_some_and(|token| token.special)
     }
 
-    /// Returns the id of the unknown token, which the model uses for text that has no token.
+    /// Returns the id of the unknown token, which the tokenizer uses for text without a token.
     pub fn unknown_token(&self) -> Option<u32> {
-        // A character that is in no vocabulary: the last one for private use.
+        // The last code point for private use is in no vocabulary.
         let tokens = self.tokenizer.get_model().tokenize("\u{10fffd}").ok()?;
         match &tokens[..] {
             [token] if !token.value.contains('\u{10fffd}') => Some(token.id),
@@ -153,21 +170,22 @@ impl TextTokenizer {
         known.resize(char::MAX as usize + 1, false);
         text.char_indices().find(|&(byte, character)| {
             let is_known = &mut known[character as usize];
-            *is_known = *is_known || !self.is_without_token(model, character);
-            !*is_known && !self.is_of_added(text, byte, character)
+            *is_known = *is_known || !self.lacks_token(model, character);
+            !*is_known && !self.is_in_added_token(text, byte, character)
         })
     }
 
     /// Returns true if the normalizer and the pre-tokenizer turn a character into something for which the model lacks a
     /// token.
-    fn is_without_token(&self, model: &BPE, character: char) -> bool {
+    fn lacks_token(&self, model: &BPE, character: char) -> bool {
         let mut words = NormalizedString::from(character.to_string());
         if self.tokenizer.get_normalizer().is_some_and(|normalizer| normalizer.normalize(&mut words).is_err())
         {
             return false;
         }
         let mut words = PreTokenizedString::from(words);
-        if self.tokenizer.get_pre_tokenizer().is_some_and(|cutter| cutter.pre_tokenize(&mut words).is_err()) {
+        let pre_tokenizer = self.tokenizer.get_pre_tokenizer();
+        if pre_tokenizer.is_some_and(|pre_tokenizer| pre_tokenizer.pre_tokenize(&mut words).is_err()) {
             return false;
         }
         // Three copies cover the beginning, the middle and the end of a word.
@@ -179,9 +197,9 @@ impl TextTokenizer {
         words.into_iter().any(|(word, ..)| word.chars().any(is_unknown))
     }
 
-    /// Returns true if the character at a byte of a text is within an added token. Added tokens are matched before the
-    /// model reads the text between them.
-    fn is_of_added(&self, text: &str, byte: usize, character: char) -> bool {
+    /// Returns true if the character at a byte offset is part of an added token. Added tokens are matched before the
+    /// model encodes the text between them.
+    fn is_in_added_token(&self, text: &str, byte: usize, character: char) -> bool {
         let added = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder().values();
         added.map(|token| token.content.as_str()).any(|token| {
             let mut starts = token.match_indices(character).filter_map(|(at, _)| byte.checked_sub(at));
@@ -205,7 +223,7 @@ pub(super) fn not_a_tokenizer(problem: &str) -> Error {
     Error::Input(format!("is not a tokenizer: {problem}; save it with the `tokenizers` library"))
 }
 
-/// Returns an error if two tokens share an id, as only one of them would be stored.
+/// Returns an error if two tokens share an id, because only one of them would be stored.
 fn check_ids(tokens: &HashMap<String, u32>) -> Result<()> {
     let mut seen = HashSet::with_capacity(tokens.len());
     let Some(shared) = tokens.values().filter(|&&id| !seen.insert(id)).min() else { return Ok(()) };
@@ -213,22 +231,23 @@ fn check_ids(tokens: &HashMap<String, u32>) -> Result<()> {
     names.sort_unstable();
     let names: Vec<_> = names.into_iter().take(2).map(|name| format!("`{}`", excerpt(name))).collect();
     Err(Error::Input(format!(
-        "gives the id {shared} to {}; give each token its own id, or save the tokenizer again",
-        names.join(" and to ")
+        "the tokenizer assigns the id {shared} to both {}; give each token its own id, or save the tokenizer \
+         again",
+        names.join(" and ")
     )))
 }
 
-/// Converts a tokenizer to the contents of a file. The library prints a warning to standard output if a model has gaps
-/// in its ids; the `model` part of its own file is kept in this case.
+/// Converts a tokenizer to the contents of its file. The library prints a warning to standard output when it serializes
+/// a model with gaps in its ids; the given `model` part is then used instead.
 fn stored(tokenizer: &Tokenizer, model: Option<&Value>) -> serde_json::Result<Value> {
     let ids = tokenizer.get_vocab(false);
     let has_gaps = |ids: &HashMap<String, u32>| ids.values().any(|&id| id as usize >= ids.len());
     let Some(model) = model.filter(|model| model.is_object() && has_gaps(&ids)) else {
         return serde_json::to_value(tokenizer);
     };
-    let mut without = tokenizer.clone();
-    without.with_model(BPE::default());
-    let (mut json, mut model) = (serde_json::to_value(&without)?, model.clone());
+    let mut without_model = tokenizer.clone();
+    without_model.with_model(BPE::default());
+    let (mut json, mut model) = (serde_json::to_value(&without_model)?, model.clone());
     if model.get("dropout").is_some() {
         model["dropout"] = Value::Null;
     }
@@ -239,15 +258,17 @@ fn stored(tokenizer: &Tokenizer, model: Option<&Value>) -> serde_json::Result<Va
 /// Returns the tokens that a tokenizer adds before and after a text, determined from a text of one token.
 fn added_tokens(tokenizer: &Tokenizer) -> Result<[Vec<u32>; 2]> {
     let text = Encoding::from_tokens(vec![Token::new(0, "x".into(), (0, 1))], 0);
-    let whole = tokenizer
-        .post_process(text, None, true)
-        .map_err(|error| Error::Input(format!("the tokenizer's post_processor fails: {error}")))?;
-    let (ids, is_added) = (whole.get_ids(), whole.get_special_tokens_mask());
+    let processed = tokenizer.post_process(text, None, true).map_err(|error| {
+        Error::Input(format!(
+            "the tokenizer's post_processor fails: {error}; correct `post_processor` in its file"
+        ))
+    })?;
+    let (ids, is_added) = (processed.get_ids(), processed.get_special_tokens_mask());
     let before = is_added.iter().take_while(|&&is_added| is_added == 1).count();
     Ok([ids[..before].to_vec(), ids.get(before + 1..).unwrap_or_default().to_vec()])
 }
 
-/// Creates a byte-level BPE tokenizer like that of GPT-2.
+/// Creates a byte-level BPE tokenizer as in GPT-2.
 pub fn byte_level(model: BPE) -> Tokenizer {
     let mut tokenizer = Tokenizer::new(model);
     let bytes_as_characters = ByteLevel::new(false, true, true);

@@ -1,4 +1,4 @@
-//! Output folders are replaced as a whole, or not at all.
+//! Tests that output folders are replaced completely or not at all.
 
 use std::io::ErrorKind;
 
@@ -9,7 +9,7 @@ fn write(dir: &Path, command: &str, text: &str) -> Result<Vec<PathBuf>> {
 }
 
 #[test]
-fn only_what_the_same_command_made_is_replaced() {
+fn only_output_of_the_same_command_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("new/out");
     assert_eq!(write(&out, "export", "one").unwrap(), [out.join("a.txt")]);
@@ -35,8 +35,8 @@ fn only_what_the_same_command_made_is_replaced() {
     fs::create_dir(&empty).unwrap();
     write(&empty, "export", "five").unwrap();
     assert_eq!(fs::read_to_string(empty.join("a.txt")).unwrap(), "five");
-    let hidden = fs::read_dir(out.parent().unwrap()).unwrap().count();
-    assert_eq!(hidden, 1, "nothing hidden is left");
+    let entries = fs::read_dir(out.parent().unwrap()).unwrap().count();
+    assert_eq!(entries, 1, "no hidden folder remains");
 }
 
 /// Writes an output folder `out` of `export`, and prepares its replacement next to it.
@@ -53,10 +53,10 @@ fn names_in(dir: &Path) -> Vec<String> {
 
 #[test]
 fn folders_are_replaced_with_and_without_an_exchange() {
-    for way in [publish, replace] {
+    for replace_with in [publish, replace] {
         let dir = tempfile::tempdir().unwrap();
         let mut hidden = two_outputs(dir.path());
-        way(&mut hidden, &dir.path().join("out")).unwrap();
+        replace_with(&mut hidden, &dir.path().join("out")).unwrap();
         drop(hidden);
         assert_eq!(fs::read_to_string(dir.path().join("out/a.txt")).unwrap(), "two");
         assert_eq!(names_in(dir.path()), ["out"]);
@@ -65,7 +65,7 @@ fn folders_are_replaced_with_and_without_an_exchange() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn an_exchange_never_leaves_the_place_empty() {
+fn an_exchange_never_removes_the_destination() {
     let dir = tempfile::tempdir().unwrap();
     let hidden = two_outputs(dir.path());
     exchange(hidden.path(), &dir.path().join("out")).unwrap();
@@ -75,7 +75,7 @@ fn an_exchange_never_leaves_the_place_empty() {
 
 #[cfg(unix)]
 #[test]
-fn replaced_folder_is_restored_after_a_kill() {
+fn a_replaced_folder_is_restored_after_a_kill() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("out"), "export", "one").unwrap();
     // The state after a kill between two renames, next to folders of running commands and of a user.
@@ -86,11 +86,11 @@ fn replaced_folder_is_restored_after_a_kill() {
     fs::write(dir.path().join(".writing-output-d4E5f6/a.txt"), "half").unwrap();
     fs::create_dir_all(dir.path().join(".writing-output-notes/of mine")).unwrap();
     fs::create_dir(dir.path().join(".writing-output-young1")).unwrap();
-    let living = HiddenFolder::next_to(&dir.path().join("other"), WRITING, OPTION).unwrap();
-    fs::write(living.path().join("a.txt"), "half").unwrap();
+    let running = HiddenFolder::next_to(&dir.path().join("other"), WRITING, OPTION).unwrap();
+    fs::write(running.path().join("a.txt"), "half").unwrap();
     check_output(&dir.path().join("out"), "export").unwrap();
     assert_eq!(fs::read_to_string(dir.path().join("out/a.txt")).unwrap(), "one");
-    let name = living.path().file_name().unwrap().to_string_lossy().into_owned();
+    let name = running.path().file_name().unwrap().to_string_lossy().into_owned();
     let mut expected = vec![name.as_str(), ".writing-output-notes", ".writing-output-young1", "out"];
     expected.sort_unstable();
     assert_eq!(names_in(dir.path()), expected);

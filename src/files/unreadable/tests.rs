@@ -1,4 +1,4 @@
-//! The recognised formats of bytes that are not text, and the commands that convert them.
+//! Tests the recognised formats of bytes that are not text, and the commands that convert them.
 
 use super::*;
 
@@ -7,27 +7,27 @@ fn message(name: &str, bytes: &[u8]) -> String {
     problem(Path::new(name), byte, bytes, bytes)
 }
 
-fn wider(text: &str, order: fn(u32) -> [u8; 4]) -> Vec<u8> {
+fn utf32(text: &str, order: fn(u32) -> [u8; 4]) -> Vec<u8> {
     text.chars().flat_map(|character| order(character.into())).collect()
 }
 
-fn wide(text: &str, order: fn(u16) -> [u8; 2]) -> Vec<u8> {
+fn utf16(text: &str, order: fn(u16) -> [u8; 2]) -> Vec<u8> {
     text.encode_utf16().flat_map(order).collect()
 }
 
 #[test]
-fn bytes_are_named_by_what_they_look_like() {
+fn binary_formats_are_recognised() {
     let ids = |ids: &[u16]| ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<_>>();
     let text = "To be, or not to be: naïve 日本 🙂.\n";
     let cases = [
-        (wide(text, u16::to_le_bytes), "UTF-16 (little endian, without"),
-        (wide(text, u16::to_be_bytes), "UTF-16 (big endian, without"),
-        (wide(&format!("\u{feff}{text}"), u16::to_le_bytes), "UTF-16 (little endian);"),
-        (wide("天地玄黄\n宇宙洪荒\n", u16::to_le_bytes), "UTF-16 (little endian, without"),
-        (wider(text, u32::to_le_bytes), "UTF-32 (little endian, without a byte order mark); convert"),
-        (wider(text, u32::to_be_bytes), "UTF-32 (big endian, without a byte order mark); convert"),
-        (wider("天地玄黄\n宇宙洪荒\n", u32::to_le_bytes), "UTF-32 (little endian, without"),
-        (wider("Hi\n", u32::to_be_bytes), "UTF-32 (big endian, without"),
+        (utf16(text, u16::to_le_bytes), "UTF-16 (little endian, without"),
+        (utf16(text, u16::to_be_bytes), "UTF-16 (big endian, without"),
+        (utf16(&format!("\u{feff}{text}"), u16::to_le_bytes), "UTF-16 (little endian);"),
+        (utf16("天地玄黄\n宇宙洪荒\n", u16::to_le_bytes), "UTF-16 (little endian, without"),
+        (utf32(text, u32::to_le_bytes), "UTF-32 (little endian, without a byte order mark); convert"),
+        (utf32(text, u32::to_be_bytes), "UTF-32 (big endian, without a byte order mark); convert"),
+        (utf32("天地玄黄\n宇宙洪荒\n", u32::to_le_bytes), "UTF-32 (little endian, without"),
+        (utf32("Hi\n", u32::to_be_bytes), "UTF-32 (big endian, without"),
         (ids(&[18, 47, 56, 57, 58, 1, 15, 47, 0, 64]), "token ids (uint16, as nanoGPT writes them)"),
         (ids(&[5962, 22307, 25, 198, 8421, 356, 5120, 597, 2252, 11, 3285]), "token ids (uint16"),
         ([128_000u32, 9906, 1917, 13].iter().flat_map(|id| id.to_le_bytes()).collect(), "token ids (uint32)"),
@@ -85,7 +85,7 @@ fn bytes_are_named_by_what_they_look_like() {
 }
 
 #[test]
-fn encodings_of_one_byte_are_guessed_by_language() {
+fn single_byte_encodings_are_guessed_by_language() {
     // "Съешь же ещё этих мягких французских булок" in KOI8-R and in windows-1251.
     let koi8 = b"\xf3\xdf\xc5\xdb\xd8 \xd6\xc5 \xc5\xdd\xa3 \xdc\xd4\xc9\xc8 \xcd\xd1\xc7\xcb\xc9\xc8 \
         \xc6\xd2\xc1\xce\xc3\xd5\xda\xd3\xcb\xc9\xc8 \xc2\xd5\xcc\xcf\xcb";
@@ -102,8 +102,8 @@ fn encodings_of_one_byte_are_guessed_by_language() {
             message.contains("`iconv -f ") && message.contains("-t UTF-8 FILE > FILE.utf8.txt`;");
         assert!(is_command, "{message}");
     }
-    for little in [&b"r\xe9sum\xe9"[..], b"\xfd\xfe\xe4"] {
-        let message = message("a", little);
+    for short in [&b"r\xe9sum\xe9"[..], b"\xfd\xfe\xe4"] {
+        let message = message("a", short);
         assert!(
             message.contains("`iconv -f ENCODING -t UTF-8 FILE") && !message.contains("looks like"),
             "{message}"

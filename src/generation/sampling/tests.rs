@@ -8,8 +8,8 @@ const DRAWS: u32 = 100_000;
 
 /// Draws a hundred thousand tokens and compares their counts with independently computed probabilities.
 ///
-/// Under the right distribution, a chi-square beyond mean + 5 standard deviations occurs less than once in ten thousand
-/// runs, and the seed is fixed. A distribution that is off by 2 % exceeds this threshold.
+/// With the correct distribution, a chi-square above mean + 5 standard deviations occurs less than once in ten thousand
+/// runs, and the seed is fixed. A distribution that deviates by 2 % exceeds this threshold.
 fn assert_draws_follow(sampling: Sampling, seen: &[u32], expected: &[f64]) {
     let probabilities = sampling.probabilities(&LOGITS, seen);
     for (token, (&found, &expected)) in probabilities.iter().zip(expected).enumerate() {

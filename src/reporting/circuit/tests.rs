@@ -9,7 +9,7 @@ fn damaged_explanations_are_refused_or_drawn() {
     let vocabulary = Vocabulary::integers(7, &[]);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("circuit.json");
-    let whole = serde_json::to_value(explained_induction()).unwrap();
+    let original = serde_json::to_value(explained_induction()).unwrap();
     let read = |value: &serde_json::Value| {
         std::fs::write(&path, value.to_string()).unwrap();
         let found = Explanation::read(&path)?.expect("there is a file");
@@ -20,21 +20,21 @@ fn damaged_explanations_are_refused_or_drawn() {
             picture.to_svg().unwrap();
         }
     };
-    draw(&read(&whole).unwrap());
+    draw(&read(&original).unwrap());
     for (key, edited, problem) in
         [("gain_kept", 0.5, "does not match the losses"), ("loss_of_circuit", -1.0, "loss is negative")]
     {
-        let mut value = whole.clone();
+        let mut value = original.clone();
         value[key] = edited.into();
         if key == "loss_of_circuit" {
-            let [loss, baseline] = ["loss", "baseline"].map(|of| whole[of].as_f64().unwrap());
+            let [loss, baseline] = ["loss", "baseline"].map(|key| original[key].as_f64().unwrap());
             value["gain_kept"] = ((baseline - edited) / (baseline - loss)).into();
         }
         let error = read(&value).unwrap_err().to_string();
         assert!(error.contains(problem), "{key}: {error}");
     }
     let (mut drawn, mut refused) = (0, 0);
-    for (mutation, damaged) in mutations(&whole) {
+    for (mutation, damaged) in mutations(&original) {
         match read(&damaged) {
             Ok(found) => {
                 draw(&found);

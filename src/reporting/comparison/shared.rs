@@ -46,11 +46,11 @@ fn unique_names<'a>(paths: &BTreeSet<&'a Path>) -> BTreeMap<&'a Path, String> {
     let all: Vec<(&Path, Vec<String>)> = paths.iter().map(|&path| (path, parts(path))).collect();
     let name = |(path, own): &(&'a Path, Vec<String>)| {
         let others = || all.iter().filter(|(other, _)| other != path);
-        let is_alone = |&count: &usize| {
+        let is_unique = |&count: &usize| {
             let tail = &own[own.len() - count..];
             others().all(|(_, other)| !other.ends_with(tail))
         };
-        let count = (1..=own.len()).find(is_alone).unwrap_or(own.len());
+        let count = (1..=own.len()).find(is_unique).unwrap_or(own.len());
         (*path, own[own.len() - count..].join("/"))
     };
     all.iter().map(name).collect()

@@ -11,13 +11,13 @@ use crate::numbers::{fixed, thousands};
 pub const NAME: &str = "explosion";
 
 /// The minimum difference between an exploded loss and the loss of an untrained model, in nats. A model that merely
-/// memorises its training set has a lower training loss, and a model that learns nothing stays near 0.
+/// memorises its training set has a lower training loss, and a model that learns nothing has a difference near 0.
 const EXPLODED_ABOVE: f64 = 1.0;
 
 /// The number of consecutive validations with exploded losses after which a run stops: a spike may recover.
 const MAX_EXPLODED: usize = 3;
 
-/// A detector of training losses that are finite but far above their start.
+/// A detector of losses that are finite but far above the losses at the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explosion {
     /// The loss of the first training step.
@@ -39,17 +39,17 @@ impl Explosion {
 
     /// Records a validation. Losses have exploded if the validation loss and the last training loss are far above both
     /// the `uniform` loss and the losses at the start. The `uniform` loss is the logarithm of the vocabulary size, and
-    /// `start` is the validation loss at the start, if known. Returns the loss before the explosion if the losses have
+    /// `start` is the validation loss at the start, if known. Returns the highest of these losses if the losses have
     /// exploded.
     pub fn validate(&mut self, loss: f64, uniform: f64, start: Option<f64>) -> Option<f64> {
-        let began = [self.first, start].into_iter().flatten().fold(uniform, f64::max);
-        let limit = began + EXPLODED_ABOVE;
+        let initial = [self.first, start].into_iter().flatten().fold(uniform, f64::max);
+        let limit = initial + EXPLODED_ABOVE;
         let is_exploded = loss > limit && self.last.is_some_and(|last| last > limit);
         self.validations = if is_exploded { self.validations + 1 } else { 0 };
-        is_exploded.then_some(began)
+        is_exploded.then_some(initial)
     }
 
-    /// Returns true if the losses stay exploded, while a spike would have recovered.
+    /// Returns true if the losses have stayed exploded for longer than a spike lasts.
     pub fn is_lasting(&self) -> bool {
         self.validations >= MAX_EXPLODED
     }
@@ -65,7 +65,7 @@ impl Observer for Explosion {
         let Some(loss) = rows.last().map(|row| row.loss) else { return Ok(Decision::Continue) };
         let uniform = (setup.description.sizes.vocab as f64).ln();
         let start = rows.first().filter(|row| row.step == 0).map(|row| row.loss);
-        let Some(began) = self.validate(loss, uniform, start) else { return Ok(Decision::Continue) };
+        let Some(initial) = self.validate(loss, uniform, start) else { return Ok(Decision::Continue) };
         let is_warm = state.step >= setup.schedule.warmup;
         if !(moment.is_ending || is_warm && self.is_lasting()) {
             return Ok(Decision::Distrust);
@@ -76,7 +76,7 @@ impl Observer for Explosion {
             "the loss has risen to {} nats in training and {} in validation, from {} at the start",
             shown(train),
             shown(loss),
-            shown(began)
+            shown(initial)
         );
         Err(setup.diverged(state.step, what))
     }

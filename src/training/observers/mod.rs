@@ -76,12 +76,13 @@ pub enum Decision {
 
 /// An observer of a run. Every method has a default that does nothing.
 pub trait Observer: Send {
-    /// Returns the file that grows with the run, if there is one.
+    /// Returns the path of the observer's file, to which the run appends, if there is one.
     fn file(&self) -> Option<PathBuf> {
         None
     }
 
-    /// Cuts the file to the step from which the run continues, whose `rows` remain. Only worker 0 calls this method.
+    /// Truncates the file to the step from which the run continues; `rows` are the rows up to this step. Only worker 0
+    /// calls this method.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -129,7 +130,7 @@ pub trait Observer: Send {
         Ok(())
     }
 
-    /// Observes a validation, the last of the rows.
+    /// Observes a validation, the last row of the moment.
     ///
     /// # Errors
     /// [`Error::Diverged`](crate::Error::Diverged) if the run must not continue.
@@ -177,7 +178,7 @@ pub(super) fn default_observers(setup: &Setup, state: &State) -> Result<Vec<Box<
     Ok(vec![
         Box::new(tensorboard::TensorBoard::new(setup)),
         Box::new(EarlyStopping::default()),
-        Box::new(progress::ShownProgress::new(setup, state)),
+        Box::new(progress::ProgressDisplay::new(setup, state)),
         Box::new(Explosion::default()),
         Box::new(head_scores::HeadScoreLog::open(setup, state)?),
         Box::new(snapshots::SnapshotLog::open(setup, state)?),

@@ -7,9 +7,9 @@ use crate::training::checkpoint::State;
 use crate::training::setup::Setup;
 
 /// The progress display of a run.
-pub struct ShownProgress(Progress);
+pub struct ProgressDisplay(Progress);
 
-impl ShownProgress {
+impl ProgressDisplay {
     /// Creates the display of a run from the step of a checkpoint.
     pub fn new(setup: &Setup, state: &State) -> Self {
         let floor = setup.dataset.floor.map(|floor| floor.valid);
@@ -17,7 +17,7 @@ impl ShownProgress {
     }
 }
 
-impl Observer for ShownProgress {
+impl Observer for ProgressDisplay {
     fn wants_loss(&mut self) -> bool {
         self.0.wants_loss()
     }

@@ -28,18 +28,18 @@ fn row(split: Split, loss: f64, accuracy: f64) -> Row {
 
 #[test]
 fn losses_explode_far_above_uniform_and_their_start() {
-    let seen = |first, last, valid, start| {
+    let has_exploded = |first, last, valid, start| {
         let mut explosion = Explosion::default();
         explosion.train(first, true);
         explosion.train(last, false);
         explosion.validate(valid, 2.8, start).is_some()
     };
-    assert!(seen(2.9, 5e6, 5e6, None));
-    assert!(!seen(2.9, 0.1, 9.0, None), "a memorised training set is not an explosion");
-    assert!(!seen(2.9, 3.0, 3.1, None), "an untrained model is not an explosion");
-    assert!(!seen(300.0, 200.0, 200.0, None), "untrained weights may have a large loss");
-    assert!(!seen(9.0, 12.5, 12.5, Some(12.0)), "weights of other data may have a large loss");
-    assert!(seen(9.0, 13.5, 13.5, Some(12.0)));
+    assert!(has_exploded(2.9, 5e6, 5e6, None));
+    assert!(!has_exploded(2.9, 0.1, 9.0, None), "a memorised training set is not an explosion");
+    assert!(!has_exploded(2.9, 3.0, 3.1, None), "an untrained model is not an explosion");
+    assert!(!has_exploded(300.0, 200.0, 200.0, None), "untrained weights may have a large loss");
+    assert!(!has_exploded(9.0, 12.5, 12.5, Some(12.0)), "weights of other data may have a large loss");
+    assert!(has_exploded(9.0, 13.5, 13.5, Some(12.0)));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn patience_resets_when_the_monitor_changes() {
     }
     assert!(stopping.is_stale(&accuracy));
     let loss = TrainingConfig { monitor: Monitor::ValidLoss, ..accuracy.clone() };
-    assert!(!stopping.is_stale(&loss), "no value of the loss is known yet");
+    assert!(!stopping.is_stale(&loss), "the loss has not been monitored yet");
     assert!(!stopping.observe(&[row(Split::Valid, 2.0, 0.5)], &loss), "the first value is the best");
     assert_eq!((stopping.best, stopping.stale), (Some(2.0), 0));
 
@@ -116,7 +116,7 @@ fn patience_resets_when_the_monitor_changes() {
     assert_eq!((stopping.best, stopping.stale), (Some(2.0), 0));
 }
 
-/// An observer that counts the steps of a run over all its parts.
+/// An observer that counts the steps of a run across resumes.
 struct Steps(std::sync::Arc<std::sync::Mutex<Vec<usize>>>, usize);
 
 impl Observer for Steps {
@@ -136,7 +136,7 @@ impl Observer for Steps {
 }
 
 #[test]
-fn custom_observer_state_survives_a_resume() {
+fn custom_observer_state_is_restored_on_resume() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let counted = std::sync::Arc::default();

@@ -19,8 +19,8 @@ pub(super) enum Value<'a> {
     Png(&'a [u8]),
 }
 
-/// Returns the event that opens a file.
-pub(super) fn opening(time: f64) -> Vec<u8> {
+/// Returns the first event of a file, which names the version of the format.
+pub(super) fn version_event(time: f64) -> Vec<u8> {
     [double(1, time), bytes(3, b"brain.Event:2")].concat()
 }
 
@@ -32,14 +32,14 @@ pub(super) fn event(time: f64, step: u64, values: &[(&str, Value)]) -> Vec<u8> {
 }
 
 /// Returns the bytes of an event after its time, which comes first.
-pub(super) fn timeless(event: &[u8]) -> &[u8] {
+pub(super) fn without_time(event: &[u8]) -> &[u8] {
     event.get(9..).unwrap_or_default()
 }
 
 /// Returns true if an event belongs to this step and its first value has this tag.
 pub(super) fn begins_with(event: &[u8], step: u64, tag: &str) -> bool {
     let tag = bytes(1, tag.as_bytes());
-    let Some(rest) = timeless(event).strip_prefix(&number(2, step)[..]) else { return false };
+    let Some(rest) = without_time(event).strip_prefix(&number(2, step)[..]) else { return false };
     // Skips the keys and lengths of two messages, at most eleven bytes each.
     rest.windows(tag.len()).take(22).any(|window| window == tag)
 }
@@ -48,12 +48,12 @@ fn field(value: &Value) -> Vec<u8> {
     match value {
         Value::Scalar(scalar) => [key(2, 5), scalar.to_le_bytes().to_vec()].concat(),
         Value::Text(text) => {
-            // A tensor of one string (7), which the plugin "text" displays.
+            // A tensor of one string (type 7), which the plugin "text" displays.
             let plugin = bytes(9, &bytes(1, &bytes(1, b"text")));
             [bytes(8, &[number(1, 7), bytes(8, text.as_bytes())].concat()), plugin].concat()
         }
         Value::Png(png) => {
-            // The first chunk holds width and height. 3: red, green and blue.
+            // The first chunk of a PNG holds width and height. Colour space 3 is RGB.
             let size = |at: usize| {
                 png.get(at..at + 4)
                     .map_or(0, |size| size.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)))
@@ -108,9 +108,9 @@ pub(super) fn events(file: &[u8]) -> impl Iterator<Item = (&[u8], usize)> {
         let (sum, rest) = rest.split_first_chunk::<4>()?;
         let size = usize::try_from(u64::from_le_bytes(*length)).ok()?;
         let (event, rest) = rest.split_at_checked(size)?;
-        let is_whole = *sum == checksum(length) && rest.starts_with(&checksum(event));
+        let is_intact = *sum == checksum(length) && rest.starts_with(&checksum(event));
         at += 16 + size;
-        is_whole.then_some((event, at))
+        is_intact.then_some((event, at))
     })
 }
 
@@ -128,8 +128,8 @@ mod tests {
         assert_eq!(written[44..], 0x0fd7_fffa_u32.to_le_bytes());
         assert_eq!(varint(300), [0xac, 0x02]);
         let event = event(1.5, 300, &[("loss", Value::Scalar(0.25))]);
-        // Field 1 a double, field 2 a varint, field 5 a message that contains a message with field 1 a text and field 2
-        // a float.
+        // Field 1 is a double and field 2 a varint. Field 5 is a message that contains a message, whose field 1 is a
+        // text and whose field 2 is a float.
         let values = [0x2a, 13, 0x0a, 11, 0x0a, 4, b'l', b'o', b's', b's', 0x15, 0, 0, 0x80, 0x3e];
         assert_eq!(event, [&[0x09], &1.5_f64.to_le_bytes()[..], &[0x10, 0xac, 0x02], &values].concat());
         assert!(begins_with(&event, 300, "loss"));

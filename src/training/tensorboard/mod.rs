@@ -1,8 +1,8 @@
-//! The event file of a run for TensorBoard: its curves while it trains, and at its end its config and pictures.
+//! The event file of a run for TensorBoard: the curves during training, and the config and pictures at the end.
 //!
 //! Each row of `metrics.csv` has one event, in the same order, with the same values and the time of writing. A run that
-//! resumes keeps the events of its remaining rows, cuts later events, and writes missing ones. So every step appears
-//! exactly once, whenever the run was killed. The file is never replaced by another one, because a
+//! resumes keeps the events of its remaining rows, removes later events, and writes missing ones. Every step therefore
+//! appears exactly once, no matter when the run was killed. The file is never replaced by another one, because a
 //! running TensorBoard would miss the new file.
 
 mod event;
@@ -12,7 +12,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use self::event::{Value, begins_with, event, events, opening, record, timeless};
+use self::event::{Value, begins_with, event, events, record, version_event, without_time};
 use super::metrics::{Row, Split, read as read_metrics};
 use super::run_folder::RunFolder;
 use crate::error::{Error, Result, ensure};
@@ -31,8 +31,8 @@ pub struct EventFile {
 }
 
 impl EventFile {
-    /// Opens the file and makes it hold `rows`, the last of which was written at the time `now`. Events of these rows
-    /// that the file already holds are kept unchanged.
+    /// Opens the file and updates it to the events of `rows`, the last of which was written at the time `now`. Events
+    /// of these rows that the file already holds are kept unchanged.
     ///
     /// # Errors
     /// If the file cannot be read or written.
@@ -40,13 +40,14 @@ impl EventFile {
         let held = if has_entry(&path) { read_own(&path)? } else { Vec::new() };
         let (mut end, mut rows_end, mut known) = (0, 0, 0);
         for (index, (found, after)) in events(&held).enumerate() {
-            let is_row = known < rows.len() && timeless(found) == timeless(&scalars(rows, known, 0.0));
-            let is_shown = known > 0 && begins_with(found, rows[known - 1].step as u64, CONFIG);
-            let is_opening = index == 0 && timeless(found) == timeless(&opening(0.0));
+            let is_row =
+                known < rows.len() && without_time(found) == without_time(&scalars(rows, known, 0.0));
+            let has_pictures = known > 0 && begins_with(found, rows[known - 1].step as u64, CONFIG);
+            let is_version = index == 0 && without_time(found) == without_time(&version_event(0.0));
             known += usize::from(is_row);
-            match is_row || is_opening {
+            match is_row || is_version {
                 true => rows_end = after,
-                false if is_shown => {}
+                false if has_pictures => {}
                 false => break,
             }
             end = after;
@@ -57,7 +58,7 @@ impl EventFile {
         let mut opened = Self { path, file, rows_end: rows_end as u64 };
         let now = seconds(now);
         if end == 0 {
-            opened.write_row(&opening(now))?;
+            opened.write_row(&version_event(now))?;
         }
         let last = rows.last().map_or(0.0, |row| row.seconds);
         (known..rows.len()).try_for_each(|index| {
@@ -74,11 +75,11 @@ impl EventFile {
         self.write_row(&scalars(rows, rows.len() - 1, seconds(SystemTime::now())))
     }
 
-    /// Writes config and pictures (names and bytes of PNGs) at a step. They replace the ones that the file already has.
+    /// Writes config and pictures (names and bytes of PNGs) at a step, in place of earlier ones.
     ///
     /// # Errors
     /// If they cannot be written.
-    fn show(&mut self, step: usize, config: &str, pictures: &[(String, Vec<u8>)]) -> Result<()> {
+    fn write_pictures(&mut self, step: usize, config: &str, pictures: &[(String, Vec<u8>)]) -> Result<()> {
         let io = |error| Error::io("write", &self.path, error);
         self.file.set_len(self.rows_end).and_then(|()| self.file.seek(SeekFrom::End(0))).map_err(io)?;
         // In Markdown, four spaces mark a line of code.
@@ -99,14 +100,14 @@ impl EventFile {
     }
 }
 
-/// Writes everything that the run in `folder` has for TensorBoard into the event file at `path`, or only the missing
-/// events.
+/// Writes the curves, config and pictures of the run in `folder` into the event file at `path`. If the file exists,
+/// adds the missing events.
 ///
 /// # Errors
 /// If the run has no curves, or a file cannot be read or written.
 pub fn write_events(folder: &RunFolder, path: PathBuf) -> Result<()> {
     ensure(!folder.is_imported(), Error::Input, || {
-        format!("the run `{}` was imported, so it lacks curves", folder.path().display())
+        format!("the run `{}` was imported, so it lacks curves; pass a trained run", folder.path().display())
     })?;
     let rows = read_metrics(&folder.metrics())?;
     let metrics = folder.metrics();
@@ -123,7 +124,7 @@ pub fn write_events(folder: &RunFolder, path: PathBuf) -> Result<()> {
     }
     pictures.sort();
     let last = rows.last().map_or(0, |row| row.step);
-    EventFile::open(path, &rows, written)?.show(last, &config, &pictures)
+    EventFile::open(path, &rows, written)?.write_pictures(last, &config, &pictures)
 }
 
 /// Returns the event of a row, with the speed since the previous row of training.
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
     use crate::training::EVENTS;
 
-    /// Returns the steps of the events in a file, in order. The flag is true if the event shows config and pictures.
+    /// Returns the steps of the events in a file, in order. The flag is true if the event has config and pictures.
     fn steps(path: &Path) -> Vec<(u64, bool)> {
         let held = fs::read(path).unwrap();
         let known = |found: &[u8]| {
@@ -206,16 +207,16 @@ mod tests {
             file.push(&rows[..known]).unwrap();
         }
         drop(file);
-        let whole = fs::read(&path).unwrap();
+        let complete = fs::read(&path).unwrap();
         let expected: Vec<_> = rows.iter().map(|row| (row.step as u64, false)).collect();
         assert_eq!(steps(&path), expected);
-        // Killed after any number of bytes, and resumed from the checkpoint after step 3, with six rows.
-        for bytes in (0..whole.len()).step_by(7) {
-            fs::write(&path, &whole[..bytes]).unwrap();
+        // The run is killed after any number of bytes, and resumes from the checkpoint of step 3, with six rows.
+        for bytes in (0..complete.len()).step_by(7) {
+            fs::write(&path, &complete[..bytes]).unwrap();
             let mut file = EventFile::open(path.clone(), &rows[..6], now).unwrap();
             assert_eq!(steps(&path), expected[..6], "{bytes}");
             let kept = fs::read(&path).unwrap();
-            let same = kept.iter().zip(&whole).take_while(|(kept, written)| kept == written).count();
+            let same = kept.iter().zip(&complete).take_while(|(kept, written)| kept == written).count();
             assert!(
                 same >= bytes.min(kept.len()).saturating_sub(300),
                 "{bytes}: intact records keep their bytes"
@@ -230,14 +231,14 @@ mod tests {
         other[3].loss = 9.0;
         EventFile::open(path.clone(), &other[..5], now).unwrap();
         assert_eq!(steps(&path), expected[..5]);
-        // The content of another kind of file is not kept either.
+        // The content of a file in another format is not kept either.
         fs::write(&path, "no events").unwrap();
         EventFile::open(path.clone(), &rows, now).unwrap();
         assert_eq!(steps(&path), expected);
     }
 
     #[test]
-    fn images_appear_once_and_survive_a_resume() {
+    fn pictures_appear_once_and_remain_after_a_resume() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(EVENTS);
         let rows: Vec<Row> = (1..=4).map(|step| row(step, Split::Train)).collect();
@@ -245,11 +246,11 @@ mod tests {
         let pictures = [("plots/loss".to_string(), vec![0; 100])];
         // Written twice, as after a kill.
         for _ in 0..2 {
-            open(2).show(2, "[run]\nname = \"a\"", &pictures).unwrap();
+            open(2).write_pictures(2, "[run]\nname = \"a\"", &pictures).unwrap();
         }
         assert_eq!(steps(&path), [(1, false), (2, false), (2, true)]);
         open(2).push(&rows[..3]).unwrap();
-        open(4).show(4, "[run]", &pictures).unwrap();
+        open(4).write_pictures(4, "[run]", &pictures).unwrap();
         let all = [(1, false), (2, false), (2, true), (3, false), (4, false), (4, true)];
         assert_eq!(steps(&path), all);
         open(3);

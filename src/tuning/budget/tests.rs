@@ -1,4 +1,4 @@
-//! Tests of the number of trials that continue, and of their length.
+//! Tests of the length of trials, their rungs and the sequences of a stage.
 
 use super::*;
 use crate::config::ScheduleKind;
@@ -23,8 +23,7 @@ fn trials_get_equal_sequences_at_every_rung() {
         let budget = Budget::new(&base, rows(32_768), 1_000, (rungs, 3), batch_sizes);
         for batch_size in [16, 32, 64] {
             let trial = config(batch_size, 500);
-            let seen =
-                (budget.steps(&trial) * batch_size, budget.steps_to(&trial, budget.whole) * batch_size);
+            let seen = (budget.steps(&trial) * batch_size, budget.steps_to(&trial, budget.full) * batch_size);
             assert_eq!(seen, (32_000, 128_000));
         }
         let sequences = |step: &dyn Fn(&Config) -> usize| {
@@ -42,7 +41,7 @@ fn trials_get_equal_sequences_at_every_rung() {
     let by_epochs = config(32, 0);
     let budget = Budget::new(&by_epochs, rows(3_200), 1_000, (1, 3), []);
     assert_eq!(budget.steps_to(&by_epochs, budget.interval), 25);
-    // These batch sizes lack a common multiple within reach, so each comes as close as its steps allow.
+    // The common multiple of these batch sizes is too large, so each trial comes as close as its steps allow.
     let odd = Budget::new(&base, rows(32_768), 1_000, (2, 3), [31, 37, 41, 43]);
     assert_eq!(odd.steps_to(&config(37, 500), odd.interval), (4_000.0_f64 / 37.0).round() as usize);
 }
@@ -100,11 +99,11 @@ fn token_streams_and_custom_sizes_keep_the_budget() {
     base.training.steps = Some(100);
     let budget = Budget::new(&base, TrainingSet { is_stream: true, ..rows(57) }, 100, (2, 3), [16, 48]);
     // Validations are at least ten steps apart.
-    assert_eq!((budget.sequences, budget.whole, budget.interval), (4_800, 4_800, 480));
+    assert_eq!((budget.sequences, budget.full, budget.interval), (4_800, 4_800, 480));
     assert_eq!([16, 48, 96].map(|batch_size| budget.steps(&config(batch_size, 0))), [300, 100, 50]);
     base.training.steps = None;
     base.training.epochs = Some(7);
-    assert_eq!(Budget::new(&base, TrainingSet { is_stream: true, ..rows(57) }, 14, (1, 3), []).whole, 7 * 96);
+    assert_eq!(Budget::new(&base, TrainingSet { is_stream: true, ..rows(57) }, 14, (1, 3), []).full, 7 * 96);
 
     let mut base = config(50, 0);
     base.data.train_samples = 100;
@@ -125,22 +124,29 @@ fn warmup_and_logging_scale_with_trial_length() {
     for (batch_size, warmup, log_every) in [(32, 50.0, 10), (16, 100.0, 20), (64, 25.0, 5)] {
         let mut trial = config(batch_size, 500);
         trial.training.warmup = 200.0;
-        assert_eq!(budget.ramps(&base, &trial, budget.steps(&trial))[0], warmup);
-        assert_eq!(budget.ramps(&base, &trial, budget.steps_to(&trial, budget.whole))[0], 4.0 * warmup);
+        assert_eq!(budget.ramps(&base, &trial, [false; 2], budget.steps(&trial))[0], warmup);
+        assert_eq!(
+            budget.ramps(&base, &trial, [false; 2], budget.steps_to(&trial, budget.full))[0],
+            4.0 * warmup
+        );
         assert_eq!(budget.log_every(&base, &trial), log_every);
         trial.training.warmup = 0.05;
-        assert_eq!(budget.ramps(&base, &trial, budget.steps(&trial))[0], 0.05);
+        assert_eq!(budget.ramps(&base, &trial, [false; 2], budget.steps(&trial))[0], 0.05);
     }
-    // A cool-down in steps also keeps its share, and ramps that fill the whole run fill a trial.
+    // A cool-down in steps also keeps its fraction, and ramps that fill the full run also fill a trial.
     let mut full = config(96, 500);
     full.training.schedule = ScheduleKind::Trapezoid;
     (full.training.warmup, full.training.cooldown) = (2_000.0, 2_000.0);
     let steps = budget.steps(&full);
-    let [warmup, cooldown] = budget.ramps(&base, &full, steps);
+    let [warmup, cooldown] = budget.ramps(&base, &full, [false; 2], steps);
     assert_eq!((steps, warmup, cooldown), (333, 167.0, 166.0));
     let mut short = config(1_024, 500);
     short.training.warmup = 1.0;
-    assert_eq!(budget.ramps(&base, &short, 31)[0], 1.0, "a value below 1 would be a fraction of the run");
+    assert_eq!(
+        budget.ramps(&base, &short, [false; 2], 31)[0],
+        1.0,
+        "a value below 1 would be a fraction of the run"
+    );
 }
 
 #[test]

@@ -67,8 +67,8 @@ fn draws_are_in_range_and_depend_on_seed() {
     let below = rates.iter().filter(|&&rate| rate < 1e-3).count();
     assert!((20..44).contains(&below), "half of a logarithmic range is below its middle: {below}");
     for setting in &drawn.settings {
-        let whole = |key: &str| setting[key].as_integer().unwrap();
-        assert_eq!(whole("model.d_model") % whole("model.heads"), 0);
+        let integer = |key: &str| setting[key].as_integer().unwrap();
+        assert_eq!(integer("model.d_model") % integer("model.heads"), 0);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tests of studies with simulated losses: the trials that continue, and that nothing is due twice.
+//! Tests of studies with simulated losses: which trials continue, and that no trial is due twice.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -29,7 +29,7 @@ fn play(stages: &Stages, loss: impl Fn(&Setting, usize) -> f64) -> Played {
         for &trial in &agenda.due {
             let Proposed { setting, rung, .. } = &agenda.trials[trial];
             let before = known.insert((trial, *rung), loss(setting, *rung));
-            assert_eq!(before, None, "nothing is due twice");
+            assert_eq!(before, None, "no trial is due twice at a rung");
         }
         waves.push(agenda.due);
     }
@@ -61,8 +61,8 @@ fn short_trials_race_in_fewer_rungs() {
     };
     assert_eq!(rungs(100), (3, Some(4)), "11 steps to the first rung; 3 would be too few");
     assert_eq!([rungs(29), rungs(269), rungs(270)], [(1, Some(4)), (3, Some(4)), (4, None)]);
-    let asked = SPACE.replace("[tune]\n", "[tune]\nrungs = 1\n");
-    assert_eq!(stages(&asked, 29).full_rungs, None, "the config asks for one rung");
+    let one_rung = SPACE.replace("[tune]\n", "[tune]\nrungs = 1\n");
+    assert_eq!(stages(&one_rung, 29).full_rungs, None, "the config sets one rung");
     assert_eq!([1, 2, 3, 4, 9, 10].map(|trials| rungs_to_one(trials, 3)), [1, 2, 2, 3, 3, 4]);
 }
 
@@ -84,30 +84,30 @@ fn diverged_trials_are_never_promoted() {
 #[test]
 fn known_results_are_never_due_again() {
     let stages = stages(SPACE, 1_000);
-    let whole = play(&stages, bowl);
+    let complete = play(&stages, bowl);
     // Every other trial of the second wave is known, as if the study had been killed during that wave.
     let known = |trial: usize, rung| rung == 0 || rung == 1 && trial.is_multiple_of(2);
-    let loss = |trial: usize, rung| bowl(&whole.trials[trial].setting, rung);
+    let loss = |trial: usize, rung| bowl(&complete.trials[trial].setting, rung);
     let agenda = stages.agenda(|trial, rung| known(trial, rung).then(|| loss(trial, rung)));
-    let rest = whole.waves[1].iter().copied().filter(|&trial| !known(trial, 1)).collect::<Vec<_>>();
+    let rest = complete.waves[1].iter().copied().filter(|&trial| !known(trial, 1)).collect::<Vec<_>>();
     let settings = |trials: Vec<Proposed>| trials.into_iter().map(|trial| trial.setting).collect::<Vec<_>>();
-    assert_eq!((agenda.due, settings(agenda.trials)), (rest, settings(whole.trials)));
+    assert_eq!((agenda.due, settings(agenda.trials)), (rest, settings(complete.trials)));
 }
 
 #[test]
 fn beaten_trials_stop_racing_at_once() {
     let stages = self::stages(SPACE, 1_000);
-    let whole = play(&stages, bowl);
-    let loss = |trial: usize, rung| bowl(&whole.trials[trial].setting, rung);
+    let complete = play(&stages, bowl);
+    let loss = |trial: usize, rung| bowl(&complete.trials[trial].setting, rung);
     let racing = |agenda: &Agenda| {
         (0..agenda.trials.len()).filter(|&trial| agenda.trials[trial].is_racing).collect::<Vec<_>>()
     };
     // As if the study had been killed during the third wave.
-    let known = |trial, rung| rung < 2 || (trial, rung) == (whole.waves[2][0], 2);
+    let known = |trial, rung| rung < 2 || (trial, rung) == (complete.waves[2][0], 2);
     let agenda = stages.agenda(|trial, rung| known(trial, rung).then(|| loss(trial, rung)));
-    assert_eq!(racing(&agenda), whole.waves[2], "one of them exists and can still be resumed");
+    assert_eq!(racing(&agenda), complete.waves[2], "one of them exists and can still be resumed");
     for trial in 0..27 {
-        let furthest = (0..3).rev().find(|&rung| whole.waves[rung].contains(&trial));
+        let furthest = (0..3).rev().find(|&rung| complete.waves[rung].contains(&trial));
         assert_eq!(Some(agenda.trials[trial].rung), furthest, "{trial}");
     }
     assert_eq!(
@@ -130,7 +130,7 @@ fn recipe_finds_the_best_without_repeating_settings() {
     let loss = |setting: &Setting, _: usize| {
         let number = |key: &str| {
             let value = &setting[key];
-            value.as_float().or(value.as_integer().map(|whole| whole as f64)).unwrap()
+            value.as_float().or(value.as_integer().map(|integer| integer as f64)).unwrap()
         };
         (number("training.batch_size") - 16.0).abs() / 16.0
             + (number("training.learning_rate") / 5e-4).ln().abs()
@@ -170,13 +170,13 @@ fn recipe_never_drops_a_slow_starting_best() {
     };
     let played = play(&stages, loss);
     let ended = |stage: usize| played.waves[2 * stage + 1].clone();
-    assert_eq!(ended(0).len(), 3, "two of three, and the config's own");
+    assert_eq!(ended(0).len(), 3, "two of three trials, and the config's own values");
     assert!(ended(0).contains(&0) && played.trials[0].setting == own);
     assert!((1..4).all(|stage| !ended(stage).contains(&0)), "its result is known from the first stage");
     // Every stage starts from these values, and no stage exceeds its announced size.
-    let far = |setting: &Setting| setting.iter().filter(|(key, value)| own[*key] != **value).count();
+    let changes = |setting: &Setting| setting.iter().filter(|(key, value)| own[*key] != **value).count();
     assert!(
-        played.trials.iter().all(|trial| far(&trial.setting) <= 2),
+        played.trials.iter().all(|trial| changes(&trial.setting) <= 2),
         "only heads and width change together"
     );
     let (new_trials, extra_survivors) = (stages.new_trials(), stages.extra_survivors());

@@ -1,4 +1,4 @@
-//! Packs a parameter from the tensors of another program, and unpacks it again.
+//! Packs a native parameter from foreign tensors, and unpacks it again.
 
 use super::super::file::LazyTensor;
 use crate::error::Result;
@@ -78,7 +78,7 @@ impl Entry {
             for (at, tensor) in theirs.iter().enumerate() {
                 let data = tensor.read()?;
                 let theirs = data.as_slice::<f32>().expect("weights are 32-bit floats");
-                self.pairs(at, |here, there| ours[here] = theirs[there]);
+                self.pairs(at, |native, foreign| ours[native] = theirs[foreign]);
             }
             Ok(TensorData::new(ours, shape.clone()))
         })
@@ -97,30 +97,30 @@ impl Entry {
                 let data = ours.read()?;
                 let ours = data.as_slice::<f32>().expect("weights are 32-bit floats");
                 let mut theirs = vec![0.0; shape.iter().product()];
-                entry.pairs(at, |here, there| theirs[there] = ours[here]);
+                entry.pairs(at, |native, foreign| theirs[foreign] = ours[native]);
                 Ok(TensorData::new(theirs, shape.clone()))
             })
         };
         (0..self.parts.len()).map(part).collect()
     }
 
-    /// Calls `pair` with the indices of each number of a part: in the parameter, and in the part's own tensor.
+    /// Calls `pair` with the two indices of each value of a part: in the parameter, and in the foreign tensor.
     fn pairs(&self, part: usize, mut pair: impl FnMut(usize, usize)) {
         let columns: usize = self.parts.iter().map(|part| part.columns).sum();
         let start: usize = self.parts[..part].iter().map(|part| part.columns).sum();
         let part = &self.parts[part];
         let rows = self.rows.unwrap_or(1);
         for column in 0..part.columns {
-            let here = start
+            let native = start
                 + part.rotary_width.map_or(column, |width| {
                     let (head, i) = (column / width, column % width);
                     let half = width / 2;
                     head * width + 2 * (i % half) + i / half
                 });
             for row in 0..rows {
-                let there =
+                let foreign =
                     if part.is_transposed { column * rows + row } else { row * part.columns + column };
-                pair(row * columns + here, there);
+                pair(row * columns + native, foreign);
             }
         }
     }

@@ -95,7 +95,8 @@ pub(super) fn read(
     let size = |key: &str, found: Option<usize>| match keys.size(key)?.or(found.filter(|&found| found > 0)) {
         Some(size) => Ok(size),
         None => Err(keys.error(format!(
-            "the model size `{key}` is missing, and no tensor shows it; pass a config.json with --config"
+            "the model size `{key}` is missing, and the tensors do not determine it; pass a config.json with \
+             --config"
         ))),
     };
     let d_model = size("n_embd", axis("wte.weight", 1))?;
@@ -125,8 +126,8 @@ pub(super) fn read(
     }
     if declared.is_none() && has_own {
         log::warn!(
-            "the config does not set `tie_word_embeddings`; the model keeps its own `lm_head.weight`, which differs from \
-             the embedding"
+            "the config does not set `tie_word_embeddings`; the model keeps its own `lm_head.weight`, which differs \
+             from the embedding"
         );
     }
     let is_tied = declared != Some(false) && !has_own;
@@ -153,8 +154,8 @@ pub(super) fn read(
     Ok(Description { model, sizes: Sizes { vocab, context, source_context: None } })
 }
 
-/// Lists the keys that GPT-2 may be unable to express, with true for those that it cannot, and the values that it
-/// requires. Missing biases are not an obstacle: they are exported as zeros.
+/// Lists the keys that GPT-2 restricts, each with true if GPT-2 cannot express the model's value, and with the required
+/// value. Missing biases are not an obstacle: they are exported as zeros.
 pub(super) fn obstacles(model: &ModelConfig) -> Vec<Obstacle> {
     vec![
         ("position", model.position != PositionScheme::Learned, "\"learned\""),

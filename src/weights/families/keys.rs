@@ -10,14 +10,14 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy)]
 pub struct Keys<'a> {
     entries: &'a Map<String, Value>,
-    /// The key of the object itself, unless it is the whole config.
+    /// The key of the object itself; `None` for the top level of the config.
     within: Option<&'a str>,
     /// The file of the config.
     file: &'a Path,
 }
 
 impl<'a> Keys<'a> {
-    /// Wraps a whole config, read from `file`.
+    /// Wraps the top level of a config, read from `file`.
     ///
     /// # Errors
     /// Returns an error if the config is not an object.
@@ -82,7 +82,7 @@ impl<'a> Keys<'a> {
         self.value(key).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
     }
 
-    /// Reads a size: an integer from 1 to `u32::MAX`, so that the product of two sizes fits.
+    /// Reads a size: an integer from 1 to `u32::MAX`, so that the product of two sizes does not overflow.
     pub fn size(&self, key: &str) -> Result<Option<usize>> {
         let max = u64::from(u32::MAX);
         let size = |value: &Value| value.as_u64().filter(|size| (1..=max).contains(size))?.try_into().ok();
@@ -114,12 +114,12 @@ impl<'a> Keys<'a> {
         self.typed(key, "a list", |value| value.as_array().map(Vec::as_slice))
     }
 
-    /// Refuses values that are neither a token id, where -1 means none, nor a list of ids.
+    /// Refuses a value that is neither a token id, where -1 means none, nor a list of ids.
     pub fn ids(&self, key: &str) -> Result<()> {
         let is_id = |value: &Value| value.as_i64().is_some_and(|id| (-1..=i64::from(u32::MAX)).contains(&id));
-        let is_right =
+        let is_valid =
             |value: &Value| is_id(value) || value.as_array().is_some_and(|ids| ids.iter().all(is_id));
-        self.typed(key, "a token id or a list of token ids", |value| is_right(value).then_some(())).map(drop)
+        self.typed(key, "a token id or a list of token ids", |value| is_valid(value).then_some(())).map(drop)
     }
 
     /// Returns the keys of a nested object.

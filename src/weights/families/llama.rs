@@ -1,5 +1,4 @@
-//! Llama (Touvron et al., 2023, arXiv 2302.13971) and related families, under transformers' names. One table holds
-//! their differences.
+//! Llama (Touvron et al., 2023, arXiv 2302.13971) and related families, under transformers' names.
 //!
 //! | theirs | ours |
 //! |---|---|
@@ -195,8 +194,8 @@ pub(super) fn is_computed(name: &str) -> bool {
     name.ends_with(".rotary_emb.inv_freq")
 }
 
-/// Lists the keys that a family may be unable to express, with true for those that it cannot, and the values that it
-/// requires.
+/// Lists the keys that a family restricts, each with true if the family cannot express the model's value, and with the
+/// required value.
 pub(super) fn obstacles(family: Family, model: &ModelConfig) -> Vec<Obstacle> {
     let Differences { biases, qk_norm, .. } = differences(family);
     let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);

@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `entry` | packs a parameter from foreign tensors, and unpacks it |
+//! | `entry` | packs a native parameter from foreign tensors, and unpacks it |
 //! | `gpt2` | GPT-2, and nanoGPT's layout of it |
 //! | `keys` | typed access to the keys of a config |
 //! | `llama` | Llama, Qwen2, Qwen3 and SmolLM3 |
@@ -29,7 +29,7 @@ use crate::model::{Architecture, ModelConfig};
 use entry::Entry;
 use keys::Keys;
 
-/// A key of the model config, true if a family cannot express its value, and the value that the family requires.
+/// A key of the model config, true if a family cannot express the model's value, and the required value.
 type Obstacle = (&'static str, bool, &'static str);
 
 /// A family of models.
@@ -45,14 +45,14 @@ pub enum Family {
     Qwen2,
     /// Qwen3.
     Qwen3,
-    /// SmolLM3, provided that all layers rotate.
+    /// SmolLM3, if all layers use rotary positions.
     Smollm3,
 }
 
 impl Family {
     /// The families that `config.json` can name.
     const IMPORTED: [Self; 5] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3, Self::Smollm3];
-    /// The families that a model is exported as: a SmolLM3 whose layers all rotate is a Llama.
+    /// The families that a model is exported as. A supported SmolLM3 model is exported as Llama.
     const EXPORTED: [Self; 4] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3];
 
     /// Returns the family's `model_type`.
@@ -102,12 +102,12 @@ impl Family {
         })
     }
 
-    /// Returns the prefix of tensor names in a whole model, without the head.
+    /// Returns the prefix of all tensor names except the head's.
     fn prefix(self) -> &'static str {
         if matches!(self, Self::Gpt2 | Self::Nanogpt) { "transformer." } else { "model." }
     }
 
-    /// Rewrites a problem of native keys in terms of the foreign config's keys.
+    /// Replaces native keys in the text of a problem with the keys of the foreign config.
     fn with_foreign_keys(self, keys: Keys, problem: String) -> String {
         let family_keys: &[_] = if self.prefix() == "model." { &llama::KEYS } else { &gpt2::KEYS };
         let within = ["rope_parameters", "rope_scaling"].into_iter().find(|key| keys.value(key).is_some());
@@ -154,7 +154,7 @@ pub fn is_buffer(name: &str) -> bool {
     gpt2::is_mask(name) || llama::is_computed(name)
 }
 
-/// Strips the prefixes of wrappers: `torch.compile`, data parallelism, the model with its head.
+/// Strips the prefixes of wrappers: `torch.compile`, data parallelism, and the model with a head.
 fn bare(name: &str) -> String {
     let prefixes = ["_orig_mod.", "module.", "transformer.", "model."];
     prefixes.iter().fold(name, |name, prefix| name.strip_prefix(prefix).unwrap_or(name)).to_string()
@@ -176,8 +176,8 @@ fn has_separate_head(tensors: &BTreeMap<String, LazyTensor>, table: &str) -> Res
 /// its path; `origin` is the file named in errors about tensors. The weights are read on demand.
 ///
 /// # Errors
-/// Returns an error if the config requires something unsupported, or an error that lists up to 32 tensors that are
-/// missing, unexpected or of a different shape.
+/// Returns an error if the config has an unsupported option, or an error that lists up to 32 tensors that are missing,
+/// unexpected or of a different shape.
 pub fn import(
     family: Family,
     tensors: BTreeMap<String, LazyTensor>,
@@ -245,8 +245,8 @@ pub fn fitting(model: &ModelConfig) -> Result<Family> {
     }
 }
 
-/// Describes the transformers families that a model can be exported as; if there is none, describes the requirements
-/// of the closest one.
+/// Describes the transformers families that a model can be exported as; if there is none, the requirements of the
+/// closest one.
 pub fn describe_fit(model: &ModelConfig) -> String {
     let needs = needs(model);
     let fitting: Vec<_> =

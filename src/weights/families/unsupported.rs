@@ -1,5 +1,5 @@
 //! Config options that are not supported. They are refused by key in every family, even where transformers ignores
-//! them, because the file then is not what it claims to be.
+//! them, because they indicate a model of another kind.
 
 use serde_json::{Value, json};
 
@@ -83,7 +83,7 @@ fn refuse_window(keys: Keys) -> Result<()> {
     Ok(())
 }
 
-/// Refuses options that this implementation does not compute.
+/// Refuses unsupported options.
 pub(super) fn refuse(family: Family, keys: Keys) -> Result<()> {
     FALSE_KEYS.iter().try_for_each(|key| keys.only(key, &json!(false)))?;
     ONE_KEYS.iter().try_for_each(|key| keys.only(key, &json!(1)))?;
@@ -108,14 +108,14 @@ pub(super) fn refuse(family: Family, keys: Keys) -> Result<()> {
             let count = keys.required_size("num_hidden_layers")?;
             if layers.len() != count || layers.iter().any(|layer| *layer != json!(1)) {
                 let problem =
-                    format!(", but only models whose {count} layers all rotate (value 1) are supported");
+                    format!(", but only rotary positions in all {count} layers (value 1) are supported");
                 return Err(keys.refused("no_rope_layers", json!(layers), &problem));
             }
         }
         None if family == Family::Smollm3 => {
             let interval = keys.size("no_rope_layer_interval")?.unwrap_or(4);
             if interval <= keys.required_size("num_hidden_layers")? {
-                let problem = ", so some layers do not rotate, which is not supported";
+                let problem = ", so some layers lack rotary positions, which is not supported";
                 return Err(keys.refused("no_rope_layer_interval", interval, problem));
             }
         }

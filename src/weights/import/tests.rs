@@ -1,4 +1,4 @@
-//! Foreign weights, intact and damaged.
+//! Imports of foreign weights, intact and damaged.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ fn nanogpt() -> Imported {
     import(&[peers().join("nanogpt.pt")], None, None, None).unwrap()
 }
 
-/// A float32 tensor of a file: name, shape, type, bytes.
+/// A tensor of a file: name, shape, type, bytes.
 type Stored = (String, Vec<usize>, Dtype, Vec<u8>);
 
 fn stored(imported: &Imported) -> Vec<Stored> {
@@ -80,8 +80,8 @@ fn streamed_safetensors_equal_the_serialized_bytes() {
     assert!(fs::read(&path).unwrap() == at_once);
     if cfg!(target_os = "linux") {
         let written = native::write(Path::new("/dev/full"), &tensors, native::entry(&description));
-        let said = written.unwrap_err().to_string();
-        assert!(said.contains("no space left on the disk; free some"), "{said}");
+        let message = written.unwrap_err().to_string();
+        assert!(message.contains("no space left on the disk; free some"), "{message}");
     }
 }
 
@@ -199,7 +199,7 @@ fn tokenizer_imports_in_both_formats_if_it_fits() {
     fs::write(path("merges.txt"), "").unwrap();
     let error =
         import(&[path("model.safetensors")], Some(ImportFormat::Gpt2), None, None).unwrap_err().to_string();
-    assert!(error.contains("has 12 tokens, but the model only 11"), "{error}");
+    assert!(error.contains("has 12 tokens, but the model has only 11"), "{error}");
     let error =
         import(&[path("model.safetensors")], Some(ImportFormat::Gpt2), None, Some(&path("config.json")));
     assert!(error.unwrap_err().to_string().contains("is not a tokenizer"));
@@ -234,14 +234,14 @@ fn oversized_unused_pytorch_entries_are_refused() {
         let read = import(std::slice::from_ref(&path), None, None, None).map(drop);
         assert_eq!(read.is_err(), is_refused, "{size}: {read:?}");
         if let Err(error) = read {
-            let said = error.to_string();
-            assert!(said.contains("it unpacks to 3.0 GB, far more than the"), "{said}");
-            assert_eq!((error.exit_code(), said.lines().count()), (2, 1));
+            let message = error.to_string();
+            assert!(message.contains("it unpacks to 3.0 GB, far more than the"), "{message}");
+            assert_eq!((error.exit_code(), message.lines().count()), (2, 1));
         }
     }
 }
 
-/// Damages a file: truncates it at an offset, or flips a bit there.
+/// Damages a file: flips a bit of the byte `at`, or truncates the file there.
 fn damaged(mut bytes: Vec<u8>, at: usize, bit: Option<u8>) -> Vec<u8> {
     let at = at % bytes.len();
     match bit {
@@ -251,7 +251,7 @@ fn damaged(mut bytes: Vec<u8>, at: usize, bit: Option<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Possible config values where a size or a flag is expected.
+/// Values for config keys that expect a size or a flag.
 const VALUES: [&str; 14] = [
     "null",
     "true",
@@ -305,7 +305,7 @@ proptest! {
     #[test]
     fn damaged_files_are_read_or_refused(
         which in 0..3usize,
-        // One format has names and structure in its first bytes, the other in its last.
+        // Safetensors files have their names and structure at the start, PyTorch files at the end.
         at in prop_oneof![0usize..4000, any::<usize>()],
         bit in proptest::option::of(0u8..8),
     ) {

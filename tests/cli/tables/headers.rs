@@ -1,4 +1,4 @@
-//! Headers: the first line is a header, is not one, or is ambiguous.
+//! Detection of headers: the first line is a header, data, or ambiguous.
 
 use serde_json::json;
 use tempfile::TempDir;
@@ -109,7 +109,7 @@ fn row_names_are_not_values() {
 }
 
 #[test]
-fn words_new_to_their_columns_are_warned_about() {
+fn first_line_words_absent_below_are_warned_about() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     for (header, values) in [("class", 5), ("city", 3), ("name", 2)] {
@@ -135,7 +135,7 @@ fn words_new_to_their_columns_are_warned_about() {
 }
 
 #[test]
-fn a_header_in_arrays_of_json_is_named() {
+fn header_in_json_arrays_is_reported() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     let row = |at: usize| json!([(at % 2).to_string() + "st", (at % 5).to_string(), "06"]);

@@ -1,4 +1,4 @@
-//! Tables as other programs write them: accepted formats, refusals, and their advice.
+//! Tables as other programs write them: accepted formats, warnings and refusals.
 
 mod headers;
 mod refused;
@@ -18,7 +18,7 @@ fn described(folder: &Path, file: &str, sets: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The single line with which `data` refuses a file.
+/// Asserts that `data` refuses a file in one line, and returns the line.
 fn refused(folder: &Path, file: &str, sets: &[&str]) -> String {
     let output = data(folder, file, sets).output().unwrap();
     let stderr = text(&output.stderr);
@@ -35,7 +35,7 @@ fn data(folder: &Path, file: &str, sets: &[&str]) -> std::process::Command {
     command
 }
 
-/// Writes a file with one line per row number.
+/// Writes a header and one line for each row number below `rows`.
 fn write(folder: &Path, name: &str, header: &str, rows: usize, row: impl Fn(usize) -> String) {
     let rows = (0..rows).fold(header.to_string(), |mut rows, number| {
         let _ = writeln!(rows, "{}", row(number));
@@ -54,7 +54,7 @@ fn warns(described: &Value, part: &str) -> bool {
 }
 
 #[test]
-fn the_delimiter_follows_many_lines_and_is_shown() {
+fn delimiter_is_inferred_from_many_lines_and_printed() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     let orders = ["place order", "send invoice", "send reminder", "pay", "cancel order", "make delivery"];
@@ -72,9 +72,10 @@ fn the_delimiter_follows_many_lines_and_is_shown() {
     assert_eq!(read["table"]["delimiter"], "tab");
     assert_eq!(read["table"]["rows"][0], json!(["ham", "Ok, see you at 5, then"]));
     assert_eq!((&read["table"]["columns"], &read["vocab"]), (&json!([2, 2]), &json!(5)));
-    let page = text(&data(folder, "messages.tsv", &[]).output().unwrap().stdout);
-    assert!(page.contains("\nformat      csv with delimiter tab, 2 columns\nheader      none\n"), "{page}");
-    assert!(page.contains("\nfirst rows  ham | Ok, see you at 5, then\n"), "{page}");
+    let stdout = text(&data(folder, "messages.tsv", &[]).output().unwrap().stdout);
+    let format = "\nformat      csv with delimiter tab, 2 columns\nheader      none\n";
+    assert!(stdout.contains(format), "{stdout}");
+    assert!(stdout.contains("\nfirst rows  ham | Ok, see you at 5, then\n"), "{stdout}");
 
     let stderr = refused(folder, "messages.tsv", &["data.delimiter=tabs"]);
     assert!(
@@ -84,7 +85,7 @@ fn the_delimiter_follows_many_lines_and_is_shown() {
 }
 
 #[test]
-fn a_validation_fraction_leaves_exactly_the_rest() {
+fn train_split_gets_all_remaining_rows() {
     let dir = TempDir::new().unwrap();
     write(dir.path(), "ten.csv", "", 10, |row| format!("{row},1"));
     for (fraction, train) in [("0.8", 2), ("0.9", 1), ("0.7", 3), ("0.1", 9)] {
@@ -112,11 +113,11 @@ fn line_breaks_in_symbols_and_paths_are_escaped() {
     write(dir.path(), "a\nb.jsonl", "", 60, |_| "[\"x\\ny\", \"z\\tz\"]".into());
     fs::write(dir.path().join("config.toml"), "[data]\npath = \"a\\nb.jsonl\"\n").unwrap();
     let output = program(dir.path()).arg("data").output().unwrap();
-    let page = text(&output.stdout);
-    assert!(page.starts_with("source      table a\\nb.jsonl\n"), "{page}");
+    let stdout = text(&output.stdout);
+    assert!(stdout.starts_with("source      table a\\nb.jsonl\n"), "{stdout}");
     assert!(
-        page.contains("symbols: x\\ny z\\tz\n") && page.contains("first rows  x\\ny | z\\tz\n"),
-        "{page}"
+        stdout.contains("symbols: x\\ny z\\tz\n") && stdout.contains("first rows  x\\ny | z\\tz\n"),
+        "{stdout}"
     );
     fs::write(dir.path().join("config.toml"), "[data]\npath = \"c\\nd.csv\"\n").unwrap();
     let stderr = text(&program(dir.path()).arg("data").output().unwrap().stderr);

@@ -36,8 +36,8 @@ fn masking_fields_are_refused_unless_trivial() {
         assert!(stderr.contains(&format!("remove `{field}` from every record")), "{stderr}");
     }
     let harmless = |row| {
-        let (ones, all_count, whole) = ([1; 4], [true; 4], [1.0; 4]);
-        json!({ "labels": record(row), "attention_mask": ones, "loss_mask": all_count, "weights": whole, "id": row })
+        let (ones, all_true, equal) = ([1; 4], [true; 4], [1.0; 4]);
+        json!({ "labels": record(row), "attention_mask": ones, "loss_mask": all_true, "weights": equal, "id": row })
     };
     assert!(read("a.jsonl", &harmless).status.success() && read("a.jsonl", &|_| json!({})).status.success());
 
@@ -47,7 +47,7 @@ fn masking_fields_are_refused_unless_trivial() {
 }
 
 #[test]
-fn fields_with_other_names_of_targets_are_refused() {
+fn masking_fields_with_other_names_are_refused() {
     let dir = TempDir::new().unwrap();
     for field in [
         "\"label\":-100",
@@ -97,7 +97,7 @@ fn titles_units_and_brackets_are_not_values() {
 }
 
 #[test]
-fn a_key_that_occurs_twice_is_refused() {
+fn duplicate_json_keys_are_refused() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     let twice = |at: usize| match at {
@@ -120,7 +120,7 @@ fn a_key_that_occurs_twice_is_refused() {
 
 #[cfg(unix)]
 #[test]
-fn lines_in_quotes_are_refused_with_a_command() {
+fn fully_quoted_lines_are_refused_with_a_command() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     let numbers = |at: usize| format!("\"{},{},{}\"\r", at % 3, at % 5, at % 7);
@@ -128,7 +128,7 @@ fn lines_in_quotes_are_refused_with_a_command() {
     let lists = |at: usize| format!("\"[{}, {}]\"", at % 3, at % 5);
     let strings = |at: usize| format!("\"[\"\"w{}\"\", \"\"x, y\"\"]\"", at % 3);
     let as_symbols = ["data.column=1", "data.values=symbols"];
-    for (header, row, first, whole) in [
+    for (header, row, first, as_column) in [
         ("", &numbers as &dyn Fn(usize) -> String, json!(["0", "0", "0"]), &as_symbols[..]),
         ("\"a,b,c\"\n", &numbers, json!(["0", "0", "0"]), &as_symbols),
         ("a,b,c\n", &numbers, json!(["0", "0", "0"]), &as_symbols),
@@ -140,17 +140,18 @@ fn lines_in_quotes_are_refused_with_a_command() {
         write(folder, "it's.csv", header, 200, row);
         for sets in [&[][..], &["data.delimiter=comma"]] {
             let stderr = refused(folder, "it's.csv", sets);
-            assert!(stderr.contains("it's.csv:2: is in quotes as a whole"), "{stderr}");
+            assert!(stderr.contains("it's.csv:2: is entirely in quotes"), "{stderr}");
             let command = stderr.split('`').nth(1).unwrap();
             let run = std::process::Command::new("sh").args(["-c", command]).current_dir(folder).status();
             assert!(run.unwrap().success(), "{command}");
             let keys: Vec<_> = stderr.split('`').skip(3).step_by(2).collect();
             assert_eq!(
                 keys,
-                whole.iter().map(|set| set.split_once('=').unwrap().0).collect::<Vec<_>>(),
+                as_column.iter().map(|set| set.split_once('=').unwrap().0).collect::<Vec<_>>(),
                 "{stderr}"
             );
-            assert_eq!(described(folder, "it's.csv", whole)["table"]["columns"], json!([1, 1]), "{stderr}");
+            let column = described(folder, "it's.csv", as_column);
+            assert_eq!(column["table"]["columns"], json!([1, 1]), "{stderr}");
         }
         let read = described(folder, "it's.unquoted.csv", &[]);
         assert_eq!(read["table"]["rows"][0], first, "{header}");
@@ -168,7 +169,7 @@ fn numbers_are_quoted_as_written() {
 }
 
 #[test]
-fn non_data_csv_lines_are_refused_by_number() {
+fn csv_lines_without_data_are_refused_by_number() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     let words = ["up", "down", "left"];

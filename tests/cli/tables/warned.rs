@@ -1,4 +1,4 @@
-//! Warnings about tables that may be misread, whose advice can be followed.
+//! Warnings about tables that may be misread, and the effects of following their advice.
 
 use std::fs;
 
@@ -21,8 +21,8 @@ fn advice_on_unusual_data_can_be_followed() {
     assert_eq!((&table["context"], &table["table"]["columns"]), (&json!(5000), &json!([3, 5000])));
     assert!(warns(&table, "line 301 has 5,000 values") && warns(&table, "remove the line"), "{table}");
     write(folder, "rows.txt", "", 300, row);
-    let mended = described(folder, "rows.txt", &["data.source=table"]);
-    assert_eq!((&mended["context"], &mended["vocab"]), (&json!(2), &json!(7)));
+    let fixed = described(folder, "rows.txt", &["data.source=table"]);
+    assert_eq!((&fixed["context"], &fixed["vocab"]), (&json!(2), &json!(7)));
 
     write(folder, "sparse.csv", "session_id;item_id\n", 400, |row| {
         format!("{};{}", row % 10, [666_146, 31_331, 81_766, 12][row / 10 % 4])
@@ -62,8 +62,8 @@ fn sorted_tables_warn_until_shuffled() {
     let shuffled = described(folder, "sorted.csv", &["data.split=shuffle"]);
     assert!(!warns(&shuffled, "data.split") && !warns(&shuffled, "lacks"), "{shuffled}");
     assert_eq!(shuffled["valid"], sorted["valid"]);
-    let again = described(folder, "sorted.csv", &["data.split=shuffle", "run.seed=5"]);
-    assert_eq!(again["samples"], shuffled["samples"], "the split does not depend on the seed");
+    let reseeded = described(folder, "sorted.csv", &["data.split=shuffle", "run.seed=5"]);
+    assert_eq!(reseeded["samples"], shuffled["samples"], "the split does not depend on the seed");
     write(folder, "mixed.csv", "a,b,label\n", 1000, |number| row(number * 617 % 1000));
     assert!(!warns(&described(folder, "mixed.csv", &[]), "data.split"));
     for (file, is_sorted) in [("sorted.csv", true), ("mixed.csv", false)] {
@@ -79,7 +79,7 @@ fn sorted_tables_warn_until_shuffled() {
 }
 
 #[test]
-fn split_numbers_lost_zeros_and_comments_are_named() {
+fn split_numbers_lost_zeros_and_comments_are_reported() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     write(folder, "prices.csv", "price\n", 200, |row| format!("{},{}", row % 30, 10 + row % 7));
@@ -115,7 +115,7 @@ fn lengths_without_effect_on_rows_are_reported() {
 }
 
 #[test]
-fn numeric_text_warns_with_working_keys() {
+fn advice_on_numeric_text_names_working_keys() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     type File<'a> = (&'a str, &'a dyn Fn(usize) -> String, &'a [&'a str]);
@@ -175,7 +175,7 @@ fn skipped_values_of_a_table_are_reported() {
         read
     };
     let numbers = (0..100).map(|row| format!("{},{}\n", row % 5, row % 3)).collect::<String>();
-    assert_warns(&format!("{numbers},\n,\n"), &[], "2 rows are empty and skipped");
+    assert_warns(&format!("{numbers},\n,\n"), &[], "2 rows are empty and are skipped");
     assert_warns(
         &format!("{numbers}4"),
         &[],

@@ -1,4 +1,4 @@
-//! Interrupted studies resume to the same result as undisturbed ones.
+//! Interrupted studies resume to the same result as uninterrupted ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,9 +11,9 @@ use tempfile::TempDir;
 use super::{STUDY, command, errors, refusal, rows, study_dir, succeeds, with};
 use crate::{program, text};
 
-fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+fn wait_for(what: &str, mut has_happened: impl FnMut() -> bool) {
     let start = Instant::now();
-    while !there() {
+    while !has_happened() {
         assert!(start.elapsed() < Duration::from_secs(120), "{what} did not happen in time");
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -25,9 +25,9 @@ fn summaries(study: &Path) -> usize {
 }
 
 #[test]
-fn studies_survive_repeated_kills() {
+fn killed_studies_resume_to_the_same_result() {
     let dir = study_dir();
-    succeeds(dir.path(), &["study.toml", "--run", "undisturbed"]);
+    succeeds(dir.path(), &["study.toml", "--run", "uninterrupted"]);
     let study = dir.path().join("killed");
     let spawn = |arguments: &[&str]| -> Child {
         command(dir.path(), arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
@@ -37,18 +37,18 @@ fn studies_survive_repeated_kills() {
     wait_for("the study", || study.join("config.toml").exists());
     child.kill().unwrap();
     child.wait().unwrap();
-    for done in [1, 2, 4, 6] {
+    for runs in [1, 2, 4, 6] {
         let mut child = spawn(&["--resume", "killed", "--jobs", "2"]);
-        wait_for("a run", || summaries(&study) >= done || child.try_wait().unwrap().is_some());
+        wait_for("a run", || summaries(&study) >= runs || child.try_wait().unwrap().is_some());
         let _ = child.kill();
         child.wait().unwrap();
     }
     let before = rows_if_any(&study);
     succeeds(dir.path(), &["--resume", "killed"]);
-    assert_eq!(rows(&study), rows(&dir.path().join("undisturbed")));
+    assert_eq!(rows(&study), rows(&dir.path().join("uninterrupted")));
     assert!(before.len() <= rows(&study).len());
     let best = |study: &str| fs::read_to_string(dir.path().join(study).join("best.toml")).unwrap();
-    assert_eq!(best("killed"), best("undisturbed"));
+    assert_eq!(best("killed"), best("uninterrupted"));
 
     // For a complete study, only the pictures are redrawn.
     fs::remove_file(study.join("plots/trials.png")).unwrap();
@@ -63,7 +63,7 @@ fn studies_survive_repeated_kills() {
 fn killed_overfit_check_is_repeated() {
     let dir = study_dir();
     let sets = ["tune.overfit_check=true", "tune.trials=2", "tune.method=random", "training.steps=40"];
-    succeeds(dir.path(), &with(&["study.toml", "--run", "undisturbed"], &sets));
+    succeeds(dir.path(), &with(&["study.toml", "--run", "uninterrupted"], &sets));
     let study = dir.path().join("killed");
     let mut child = command(dir.path(), &with(&["study.toml", "--run", "killed"], &sets))
         .stdout(Stdio::null())
@@ -75,9 +75,9 @@ fn killed_overfit_check_is_repeated() {
     child.wait().unwrap();
     assert!(!study.join("overfit_check.json").exists(), "the overfit check was interrupted");
     assert!(succeeds(dir.path(), &["--resume", "killed"]).contains("memorised"));
-    assert_eq!(rows(&study), rows(&dir.path().join("undisturbed")));
-    let found = |study: &str| fs::read(dir.path().join(study).join("overfit_check.json")).unwrap();
-    assert_eq!(found("killed"), found("undisturbed"));
+    assert_eq!(rows(&study), rows(&dir.path().join("uninterrupted")));
+    let result = |study: &str| fs::read(dir.path().join(study).join("overfit_check.json")).unwrap();
+    assert_eq!(result("killed"), result("uninterrupted"));
     assert!(
         !succeeds(dir.path(), &["--resume", "killed"]).contains("memorised"),
         "the overfit check is not repeated"
@@ -92,7 +92,7 @@ fn rows_if_any(study: &Path) -> Vec<BTreeMap<String, String>> {
 #[test]
 fn interrupted_study_sets_exit_code_and_resumes() {
     let dir = study_dir();
-    succeeds(dir.path(), &["study.toml", "--run", "undisturbed"]);
+    succeeds(dir.path(), &["study.toml", "--run", "uninterrupted"]);
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
         let name = format!("stopped-by-{signal}");
         let child = command(dir.path(), &["study.toml", "--run", &name])
@@ -112,16 +112,16 @@ fn interrupted_study_sets_exit_code_and_resumes() {
         );
         assert!(rows(&study).len() < 8);
         succeeds(dir.path(), &["--resume", &name, "--jobs", "2"]);
-        assert_eq!(rows(&study), rows(&dir.path().join("undisturbed")));
+        assert_eq!(rows(&study), rows(&dir.path().join("uninterrupted")));
     }
 }
 
 #[cfg(unix)]
 #[test]
-fn process_group_interrupts_never_harm_a_study() {
+fn study_resumes_after_process_group_interrupts() {
     use std::os::unix::process::CommandExt;
     let dir = study_dir();
-    succeeds(dir.path(), &["study.toml", "--run", "undisturbed"]);
+    succeeds(dir.path(), &["study.toml", "--run", "uninterrupted"]);
     let study = dir.path().join("study");
     let mut arguments = vec!["study.toml", "--run", "study", "--jobs", "2"];
     for milliseconds in [0, 3, 6, 9, 12, 15, 20, 30] {
@@ -130,7 +130,7 @@ fn process_group_interrupts_never_harm_a_study() {
         let alive = study.join("trials/.alive");
         let _ = fs::remove_file(&alive);
         let child = command.spawn().unwrap();
-        // Created when a run starts, including when a study is resumed.
+        // This file is created when a trial starts, also in a resumed study.
         wait_for("a run", || alive.exists());
         std::thread::sleep(Duration::from_millis(milliseconds));
         Command::new("kill").args(["-INT", "--", &format!("-{}", child.id())]).status().unwrap();
@@ -142,10 +142,10 @@ fn process_group_interrupts_never_harm_a_study() {
         arguments = vec!["--resume", "study", "--jobs", "2"];
     }
     succeeds(dir.path(), &["--resume", "study"]);
-    assert_eq!(rows(&study), rows(&dir.path().join("undisturbed")));
+    assert_eq!(rows(&study), rows(&dir.path().join("uninterrupted")));
 }
 
-/// A finished study of two short trials: its parent, its folder and its table.
+/// Completes a study of two short trials, and returns its parent folder, its folder and its rows.
 fn study_of_two() -> (TempDir, PathBuf, Vec<BTreeMap<String, String>>) {
     let dir = study_dir();
     let sets = ["tune.trials=2", "training.steps=20", "tune.method=random"];
@@ -169,8 +169,8 @@ fn resumed_study_keeps_its_backend() {
     if !cfg!(feature = "flex") {
         return;
     }
-    let elsewhere = ["tune", "--resume", "study", "--backend", "flex"];
-    let stderr = text(&program(dir.path()).args(elsewhere).output().unwrap().stderr);
+    let other_backend = ["tune", "--resume", "study", "--backend", "flex"];
+    let stderr = text(&program(dir.path()).args(other_backend).output().unwrap().stderr);
     assert!(
         stderr.contains("`training.backend` = \"flex\" differs") && stderr.lines().count() == 1,
         "{stderr}"
@@ -183,8 +183,8 @@ fn study_resumes_after_a_full_disk() {
         eprintln!("notice: full disks are not tested, because this user may not mount one");
         return;
     };
-    let undisturbed = study_dir();
-    succeeds(undisturbed.path(), &["study.toml", "--run", "study"]);
+    let uninterrupted = study_dir();
+    succeeds(uninterrupted.path(), &["study.toml", "--run", "study"]);
     fs::write(disk.path().join("study.toml"), STUDY).unwrap();
     let filler = disk.path().join("filler");
     fs::write(&filler, vec![1; (8 << 20) - (900 << 10)]).unwrap();
@@ -195,7 +195,7 @@ fn study_resumes_after_a_full_disk() {
     );
     fs::remove_file(filler).unwrap();
     succeeds(disk.path(), &["--resume", "study"]);
-    assert_eq!(rows(&disk.path().join("study")), rows(&undisturbed.path().join("study")));
+    assert_eq!(rows(&disk.path().join("study")), rows(&uninterrupted.path().join("study")));
 }
 
 #[cfg(unix)]
@@ -217,15 +217,15 @@ fn killed_trial_is_recorded_and_study_continues() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let ended = rows(&dir.path().join("study")).into_iter().map(|row| row["ended"].clone());
     assert_eq!(ended.collect::<Vec<_>>(), ["failed", "completed"]);
-    let why = fs::read_to_string(dir.path().join("study/trials/000.failed")).unwrap();
-    assert!(why.contains("it may have run out of memory"), "{why}");
-    // A removed failure is tried again, from the last checkpoint.
+    let reason = fs::read_to_string(dir.path().join("study/trials/000.failed")).unwrap();
+    assert!(reason.contains("it may have run out of memory"), "{reason}");
+    // Without the record of its failure, the trial resumes from its last checkpoint.
     fs::remove_file(dir.path().join("study/trials/000.failed")).unwrap();
     succeeds(dir.path(), &["--resume", "study"]);
     assert!(rows(&dir.path().join("study")).iter().all(|row| row["ended"] == "completed"));
 }
 
-/// A text, and the arguments of a study of some trials on it.
+/// Writes a text, and returns it with the arguments of a study that trains on it.
 fn study_of_a_text<'a>(dir: &Path, run: &'a str) -> (String, Vec<&'a str>) {
     let text = "to be or not to be, that is the question: ".repeat(97);
     fs::write(dir.join("text.txt"), &text).unwrap();
@@ -247,9 +247,9 @@ fn has_failures(study: &Path) -> bool {
 }
 
 #[test]
-fn study_stops_while_its_data_is_changed() {
+fn study_stops_when_its_data_changes() {
     let dir = study_dir();
-    let (text, arguments) = study_of_a_text(dir.path(), "undisturbed");
+    let (text, arguments) = study_of_a_text(dir.path(), "uninterrupted");
     succeeds(dir.path(), &arguments);
     let (_, arguments) = study_of_a_text(dir.path(), "study");
     let study = dir.path().join("study");
@@ -268,7 +268,7 @@ fn study_stops_while_its_data_is_changed() {
 
     fs::write(dir.path().join("text.txt"), text).unwrap();
     succeeds(dir.path(), &["--resume", "study"]);
-    assert_eq!(rows(&study), rows(&dir.path().join("undisturbed")));
+    assert_eq!(rows(&study), rows(&dir.path().join("uninterrupted")));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Studies whose trials all diverge, lack their config, or are links.
+//! Studies whose trials all diverge, and resumed studies with a missing config or with links.
 
 use std::fs;
 
@@ -40,7 +40,7 @@ fn a_trial_without_its_config_is_named() {
 
 #[cfg(unix)]
 #[test]
-fn a_resumed_study_writes_through_no_link() {
+fn resumed_studies_never_write_through_links() {
     use std::os::unix::fs::symlink;
     let dir = study_dir();
     succeeds(dir.path(), &["study.toml", "--run", "study"]);
@@ -50,16 +50,16 @@ fn a_resumed_study_writes_through_no_link() {
         fs::rename(&own, &aside).unwrap();
         fs::copy(&aside, &mine).unwrap();
         fs::write(&mine, [&fs::read(&aside).unwrap()[..], b"# mine"].concat()).unwrap();
-        let held = fs::read(&mine).unwrap();
+        let contents = fs::read(&mine).unwrap();
         symlink(&mine, &own).unwrap();
         let stderr = refusal(dir.path(), &["--resume", "study"]);
         assert!(stderr.contains(&format!("study/{name}: is a link")), "{stderr}");
-        assert_eq!(fs::read(&mine).unwrap(), held);
+        assert_eq!(fs::read(&mine).unwrap(), contents);
         fs::remove_file(&own).unwrap();
         fs::rename(&aside, &own).unwrap();
     }
     for (name, problem) in
-        [("trials/001", "is not a folder, but a trial belongs there"), ("trials", "is a link")]
+        [("trials/001", "is not a folder, but the study expects a trial there"), ("trials", "is a link")]
     {
         let (own, aside) = (study.join(name), dir.path().join("aside"));
         fs::rename(&own, &aside).unwrap();

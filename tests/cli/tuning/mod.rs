@@ -151,7 +151,7 @@ fn study_writes_results_and_a_trainable_config() {
         "{stdout}"
     );
 
-    // The best setting can be trained as a whole run, with the result of its trial.
+    // Training the best setting separately reproduces the result of its trial.
     let best = fs::read_to_string(study.join("best.toml")).unwrap();
     assert!(!best.contains("[tune"), "{best}");
     trains(dir.path(), "study/best.toml", "again");
@@ -187,7 +187,7 @@ fn assert_continues_alone(dir: &Path, pruned: &BTreeMap<String, String>) {
 }
 
 #[test]
-fn coprime_batch_sizes_compare_after_equal_sequences() {
+fn rungs_compare_equal_sequence_counts_across_batch_sizes() {
     let dir = study_dir();
     let sets = [
         "tune.search.training.batch_size=[17, 23, 29, 31]",
@@ -201,7 +201,7 @@ fn coprime_batch_sizes_compare_after_equal_sequences() {
     succeeds(dir.path(), &arguments);
     let study = dir.path().join("study");
     let pruned = rows(&study).into_iter().filter(|row| row["ended"] == "pruned").collect::<Vec<_>>();
-    let mut first = Vec::new();
+    let mut shares = Vec::new();
     for row in &pruned {
         let number = |key: &str| row[key].parse::<usize>().unwrap();
         let run = study.join("trials").join(format!("00{}", row["trial"]));
@@ -210,17 +210,18 @@ fn coprime_batch_sizes_compare_after_equal_sequences() {
         assert!(last.starts_with(&format!("{},", row["steps"])), "every rung ends with a validation: {last}");
         // The last batch of an epoch is smaller.
         let (steps, batch_size) = (number("steps"), number("training.batch_size"));
-        let an_epoch = 512_usize.div_ceil(batch_size);
-        let seen = steps / an_epoch * 512 + steps % an_epoch * batch_size;
-        first.push(seen as f64 / (180.0 * 16.0 / 9.0));
+        let epoch_steps = 512_usize.div_ceil(batch_size);
+        let seen = steps / epoch_steps * 512 + steps % epoch_steps * batch_size;
+        shares.push(seen as f64 / (180.0 * 16.0 / 9.0));
         let alone = dir.path().join(format!("alone-{}", row["trial"]));
         trains(dir.path(), run.join("config.toml").to_str().unwrap(), alone.to_str().unwrap());
         let seen = crate::rows(&run);
         assert_eq!(crate::rows(&alone)[..seen.len()], seen);
     }
     assert!(
-        first.len() >= 2 && first.iter().all(|share| (share.log(3.0) - share.log(3.0).round()).abs() < 0.06),
-        "{first:?}"
+        shares.len() >= 2
+            && shares.iter().all(|share| (share.log(3.0) - share.log(3.0).round()).abs() < 0.06),
+        "{shares:?}"
     );
 }
 
@@ -242,7 +243,7 @@ fn results_are_independent_of_jobs_and_average_seeds() {
     };
     let ([a, b], [floor, other]) = ([loss(0).0, loss(1).0], [loss(0).1, loss(1).1]);
     assert!(a != b && floor == other, "the seeds share a validation set: {floor} and {other}");
-    // Each seed, trained alone, is the same run.
+    // Training a seed alone reproduces its run.
     let config = "one/trials/000-seed-1/config.toml";
     trains(dir.path(), config, "alone");
     let seen = crate::rows(&dir.path().join("one/trials/000-seed-1"));
@@ -252,7 +253,7 @@ fn results_are_independent_of_jobs_and_average_seeds() {
     assert!((one[0]["loss"].parse::<f64>().unwrap() - mean).abs() < 1e-12);
     assert!((one[0]["loss_spread"].parse::<f64>().unwrap() - spread).abs() < 1e-12);
 
-    // A list has the mean of the best trial, not the loss of its best seed.
+    // The list of runs contains the mean loss of the best trial, not the loss of its best seed.
     let best = one.iter().filter(|row| row["ended"] == "completed");
     let best = best.map(|row| row["loss"].parse::<f64>().unwrap()).min_by(f64::total_cmp).unwrap();
     let list = |more: &[&str]| {
@@ -302,7 +303,7 @@ fn diverged_trial_is_recorded_and_study_continues() {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("every trial diverged") && stderr.contains("learning_rate"), "{stderr}");
     assert!(!dir.path().join("lost/best.toml").exists());
-    // A study is not a run, and the error reports this.
+    // The error reports that a study is not a run.
     let output = program(dir.path()).args(["plot", "lost"]).output().unwrap();
     let stderr = text(&output.stderr);
     assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
@@ -321,12 +322,12 @@ fn untrainable_trial_is_recorded_and_study_continues() {
     ];
     let mut arguments = with(&["study.toml", "--run", "study"], &sets);
     let stdout = succeeds(dir.path(), &arguments);
-    assert!(stdout.contains("could not be trained") && stdout.contains("are free; use"), "{stdout}");
+    assert!(stdout.contains("could not be trained") && stdout.contains("is free; use"), "{stdout}");
     let study = dir.path().join("study");
     let ended = || rows(&study).into_iter().map(|row| row["ended"].clone()).collect::<Vec<_>>();
     assert_eq!(ended(), ["completed", "failed"], "{stdout}");
-    let why = fs::read_to_string(study.join("trials/001.failed")).unwrap();
-    assert!(why.lines().count() == 1 && why.contains("are free; use"), "{why}");
+    let reason = fs::read_to_string(study.join("trials/001.failed")).unwrap();
+    assert!(reason.lines().count() == 1 && reason.contains("is free; use"), "{reason}");
     let before = fs::read(study.join("study.csv")).unwrap();
     succeeds(dir.path(), &["--resume", "study"]);
     assert_eq!(fs::read(study.join("study.csv")).unwrap(), before, "the failed trial is not tried again");
@@ -336,7 +337,7 @@ fn untrainable_trial_is_recorded_and_study_continues() {
     // If no trial can be trained, the study is refused before anything is written.
     let stderr = refusal(dir.path(), &lost);
     assert!(
-        stderr.starts_with("error: `model.d_model` = 65536") && stderr.contains("are free; use"),
+        stderr.starts_with("error: `model.d_model` = 65536") && stderr.contains("is free; use"),
         "{stderr}"
     );
     assert!(!dir.path().join("lost").exists());
@@ -345,7 +346,7 @@ fn untrainable_trial_is_recorded_and_study_continues() {
             tune(dir.path(), &with(&[&arguments[..1], &arguments[3..], &["--dry-run"]].concat(), &[]));
         let stderr = text(&output.stderr);
         assert!(
-            output.status.success() && stderr.contains(count) && stderr.contains("are free; use"),
+            output.status.success() && stderr.contains(count) && stderr.contains("is free; use"),
             "{stderr}"
         );
     }
@@ -356,7 +357,7 @@ fn recipe_keeps_the_best_of_each_stage() {
     let dir = study_dir();
     let (before, _) = STUDY.split_once("[tune]").unwrap();
     fs::write(dir.path().join("plain.toml"), before).unwrap();
-    // An older name of the key, which is still accepted.
+    // Without a search space, the method is the recipe.
     let sets = ["tune.steps=20", "tune.overfit_check=false"];
     succeeds(dir.path(), &with(&["plain.toml", "--run", "study", "--jobs", "2"], &sets));
     let rows = rows(&dir.path().join("study"));
@@ -364,9 +365,11 @@ fn recipe_keeps_the_best_of_each_stage() {
     stages.dedup();
     assert_eq!(stages, ["batch size", "learning rate", "heads and width", "dropout"]);
     let best = |stages: &[&str]| {
-        let of =
+        let trials =
             rows.iter().filter(|row| stages.contains(&row["stage"].as_str()) && row["ended"] != "pruned");
-        of.min_by(|a, b| a["loss"].parse::<f64>().unwrap().total_cmp(&b["loss"].parse().unwrap())).unwrap()
+        trials
+            .min_by(|a, b| a["loss"].parse::<f64>().unwrap().total_cmp(&b["loss"].parse().unwrap()))
+            .unwrap()
     };
     let batch = &best(&stages[..1])["training.batch_size"];
     assert!(

@@ -1,4 +1,4 @@
-//! Plans of studies: what is skipped, counted and warned of, in a dry run and in the study itself.
+//! Plans of studies: skipped combinations, sequence counts and warnings, in a dry run and in the study itself.
 
 use std::fs;
 
@@ -66,8 +66,8 @@ fn unused_trials_of_grids_are_reported() {
         let name = format!("study-{expected}");
         let runs = [&["grid.toml", "--dry-run"][..], &["grid.toml", "--run", &name]];
         let outputs = runs.map(|arguments| text(&tune(dir.path(), &with(arguments, sets)).stderr));
-        let warned = outputs.iter().filter(|stderr| stderr.contains("`tune.trials`")).count();
-        let right = outputs.iter().filter(|stderr| stderr.contains(warning)).count();
-        assert_eq!((warned, right), (expected, expected), "{outputs:?}");
+        let mentions = outputs.iter().filter(|stderr| stderr.contains("`tune.trials`")).count();
+        let warnings = outputs.iter().filter(|stderr| stderr.contains(warning)).count();
+        assert_eq!((mentions, warnings), (expected, expected), "{outputs:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Refusals of studies, after which no files are left.
+//! Refused studies, which leave no files behind.
 
 use std::{fs, path::Path};
 
@@ -120,7 +120,7 @@ fn resuming_a_mismatched_study_changes_nothing() {
     let stderr = refusal(dir.path(), &["--resume", "study"]);
     assert!(
         stderr.contains("`study/trials/000`")
-            && stderr.contains("`training.batch_size` = 8, but the study set 16"),
+            && stderr.contains("`training.batch_size` = 8, but the study requires 16"),
         "{stderr}"
     );
     assert_eq!(fs::read(study.join("study.csv")).unwrap(), before);
@@ -178,11 +178,11 @@ fn dry_run_warns_about_data_and_memory() {
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success() && stdout.contains("  trials   1, each of "), "{stdout}{stderr}");
     let warnings = stderr.lines().collect::<Vec<_>>();
-    let (of_data, of_memory) = (warnings.first().unwrap(), warnings.last().unwrap());
-    assert!(of_data.starts_with("warning: validation has "), "{stderr}");
+    let (data_warning, memory_warning) = (warnings.first().unwrap(), warnings.last().unwrap());
+    assert!(data_warning.starts_with("warning: validation has "), "{stderr}");
     let too_large =
         "warning: 1 of 1 trial cannot be trained on this machine; the first: `model.d_model` = 65536 with ";
-    assert!(of_memory.starts_with(too_large), "{stderr}");
+    assert!(memory_warning.starts_with(too_large), "{stderr}");
 
     let stderr = refusal(dir.path(), &with(&["study.toml", "--run", "study"], &sets));
     assert!(stderr.contains("`model.d_model` = 65536 with 64 layers"), "{stderr}");

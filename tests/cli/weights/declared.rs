@@ -1,4 +1,4 @@
-//! Files next to a model that an import applies or names.
+//! Files next to a model, which an import applies or reports.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn tokenizer() -> Value {
 }
 
 #[test]
-fn declared_tokens_survive_import_and_export() {
+fn declared_tokens_are_kept_by_import_and_export() {
     let dir = model(&[
         ("tokenizer.json", tokenizer()),
         ("tokenizer_config.json", json!({"eos_token": "<|im_end|>", "tokenizer_class": "GPT2Tokenizer"})),
@@ -51,21 +51,21 @@ fn declared_tokens_survive_import_and_export() {
     for (folder, name) in [("model", "first"), ("first/export/transformers", "second")] {
         let imported = run(dir.path(), &["import", folder, "--run", name]);
         assert!(imported.status.success() && text(&imported.stderr).is_empty(), "{imported:?}");
-        let shown = text(&imported.stdout);
+        let stdout = text(&imported.stdout);
         assert!(
-            shown.contains("end of text: <|im_end|> (id 7), declared by tokenizer_config.json"),
-            "{shown}"
+            stdout.contains("end of text: <|im_end|> (id 7), declared by tokenizer_config.json"),
+            "{stdout}"
         );
         let scored = printed(dir.path(), &["score", name, "--text", "a <|im_end|>b", "--json"]);
         assert_eq!(scored["tokens"], json!([0, 2, 7, 1]));
         stdout_of(dir.path(), &["export", name, "--format", "transformers"]);
-        // Another program's files lack it.
+        // Other programs do not write this file.
         fs::remove_file(dir.path().join(name).join("export/transformers/vocabulary.json")).unwrap();
     }
 }
 
 #[test]
-fn unapplied_import_files_are_named() {
+fn unapplied_import_files_are_reported() {
     let config = "tokenizer_config.json";
     let cases = [
         (
@@ -94,7 +94,7 @@ fn unapplied_import_files_are_named() {
 }
 
 #[test]
-fn a_tokenizer_to_convert_is_named() {
+fn unsupported_tokenizers_are_reported_with_a_command() {
     for (name, kind) in [("tokenizer.model", "SentencePiece"), ("vocab.txt", "WordPiece")] {
         let dir = model(&[(name, json!(""))]);
         let imported = run(dir.path(), &["import", "model", "--run", "run"]);

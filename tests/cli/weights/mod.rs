@@ -65,24 +65,24 @@ fn gpt2_export_reimports_bitwise_and_trains_further() {
 }
 
 #[test]
-fn run_started_from_another_resumes() {
+fn runs_started_from_another_run_can_resume() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=6"], "first");
     let train = |more: &[&str]| {
         let output = run(dir.path(), &[&["train", "--backend", "ndarray"], more].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
     };
-    // Sequences shorter than the positions of the weights.
+    // The sequences are shorter than the context of the weights.
     let sets = ["--set", "data.length=9", "--set", "training.schedule=constant", "--set"];
     let from = |name, steps| [&["--from", "first", "--run", name][..], &sets, &[steps]].concat();
-    train(&from("whole", "training.steps=8"));
+    train(&from("uninterrupted", "training.steps=8"));
     train(&from("parts", "training.steps=4"));
     train(&["--resume", "parts", "--set", "training.steps=8"]);
-    let (whole, description) = read(&dir.path().join("whole"));
+    let (weights, description) = read(&dir.path().join("uninterrupted"));
     assert_eq!(description.sizes.context, 12, "the context is kept");
     let last = |name: &str| rows(&dir.path().join(name)).pop().unwrap();
-    assert_eq!(last("whole"), last("parts"));
-    assert!(!whole.is_empty());
+    assert_eq!(last("uninterrupted"), last("parts"));
+    assert!(!weights.is_empty());
 
     let output = run(dir.path(), &["train", "--from", "first", "--set", "data.length=13"]);
     let stderr = text(&output.stderr);
@@ -97,8 +97,8 @@ fn peak_memory(dir: &Path, arguments: &[&str]) -> f64 {
     let mut peak = 0.0;
     while child.try_wait().unwrap().is_none() {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB"));
-        peak = most.map_or(peak, |most| 1024.0 * most.trim().parse::<f64>().unwrap());
+        let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB"));
+        peak = kilobytes.map_or(peak, |number| 1024.0 * number.trim().parse::<f64>().unwrap());
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     assert!(child.wait().unwrap().success(), "{arguments:?}");
@@ -107,7 +107,7 @@ fn peak_memory(dir: &Path, arguments: &[&str]) -> f64 {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn weights_are_in_memory_once() {
+fn weights_are_held_in_memory_only_once() {
     let dir = TempDir::new().unwrap();
     // A model that exports as a Llama, whose matrices are packed from several tensors.
     let write = |name: &str, d_model: usize| {
@@ -133,7 +133,7 @@ fn weights_are_in_memory_once() {
             peak_memory(dir.path(), &arguments.iter().map(String::as_str).collect::<Vec<_>>())
         };
         let ratio = (peak("large") - peak("small")) / (large - small);
-        assert!(ratio < 1.3, "{arguments:?}: {ratio} of the weights");
+        assert!(ratio < 1.3, "{arguments:?}: {ratio} times the size of the weights");
     };
     check(&["import", "NAME.safetensors", "--run", "NAME"]);
     check(&["generate", "NAME", "--tokens", "1 2", "--max-new", "2"]);
@@ -153,8 +153,8 @@ fn changed_imported_weights_and_vocabulary_are_refused() {
         [("model.safetensors", "has changed since"), ("vocabulary.json", "has changed, or belongs")]
     {
         let path = dir.path().join("run").join(file);
-        let whole = fs::read(&path).unwrap();
-        let mut changed = whole.clone();
+        let original = fs::read(&path).unwrap();
+        let mut changed = original.clone();
         // Flips the last bit of the last weight, or replaces a line break by a space.
         match file {
             "model.safetensors" => *changed.last_mut().unwrap() ^= 1,
@@ -165,7 +165,7 @@ fn changed_imported_weights_and_vocabulary_are_refused() {
         let stderr = text(&refused.stderr);
         assert_eq!(refused.status.code(), Some(2), "{stderr}");
         assert!(stderr.contains(&format!("run/{file}: ")) && stderr.contains(problem), "{stderr}");
-        fs::write(&path, whole).unwrap();
+        fs::write(&path, original).unwrap();
     }
     assert!(evaluate().status.success());
 }

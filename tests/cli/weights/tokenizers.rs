@@ -22,7 +22,7 @@ fn exported_tokenizers_match_transformers_and_reimport() {
     let llama =
         ["model.position=rotary", "model.norm_kind=rms", "model.activation=swiglu", "model.bias=false"];
     let bytes = [&["data.tokens=bpe", "data.vocab=280"][..], &llama].concat();
-    // A family with a tokenizer class in transformers.
+    // Families with a tokenizer class in transformers.
     let [qwen2, qwen3] =
         ["model.query_key_value_bias=true", "model.qk_norm=true"].map(|set| [&[set][..], &llama].concat());
     for (run_name, sets) in
@@ -104,7 +104,7 @@ impl Llama {
     }
 
     /// Runs the program, and returns its output.
-    fn done(&self, arguments: &[&str]) -> String {
+    fn succeeds(&self, arguments: &[&str]) -> String {
         stdout_of(self.dir(), arguments)
     }
 }
@@ -140,7 +140,7 @@ fn tokenizer() -> Value {
 #[test]
 fn special_tokens_are_used_as_transformers_does() {
     let model = Llama::new();
-    model.done(&["import", "model", "--run", "run"]);
+    model.succeeds(&["import", "model", "--run", "run"]);
     assert_eq!(ids(model.dir(), "run", "ab"), json!([25, 0, 1]));
     let inspected = json(model.dir(), &["inspect", "run", "--text", "ab", "--no-ablation", "--json"]);
     assert_eq!(inspected["tokens"], json!([25, 0, 1]), "{inspected}");
@@ -149,17 +149,17 @@ fn special_tokens_are_used_as_transformers_does() {
     let generate = ["generate", "run", "--tokens", &prompt, "--greedy", "--max-new", "20"];
     let sample =
         |more: &[&str]| json(model.dir(), &[&generate[..], &["--json"], more].concat())["samples"][0].take();
-    let (stopped, on) = (sample(&[]), sample(&["--ignore-end"]));
+    let (stopped, continued) = (sample(&[]), sample(&["--ignore-end"]));
     assert_eq!((&stopped["ended"], flat(&stopped["tokens"]).len()), (&json!("stop_token"), 7));
-    assert_eq!(flat(&on["tokens"]).len(), 20);
-    let exact = on["text"].as_str().unwrap();
+    assert_eq!(flat(&continued["tokens"]).len(), 20);
+    let exact = continued["text"].as_str().unwrap();
     assert!(exact.contains("</s>"), "{exact}");
-    let shown = model.done(&[&generate[..], &["--ignore-end"]].concat());
-    assert!(shown.trim_end().ends_with(&exact.replace("</s>", "").replace("<s>", "")), "{shown}: {exact}");
-    let given = json(model.dir(), &["generate", "run", "--prompt", "ab", "--max-new", "1", "--json"]);
-    assert_eq!(given["samples"][0]["prompt"], json!([25, 0, 1]));
-    let shown = model.done(&["generate", "run", "--prompt", "ab", "--max-new", "1", "--samples", "2"]);
-    assert!(shown.starts_with("--- sample 1\nab"), "{shown}");
+    let printed = model.succeeds(&[&generate[..], &["--ignore-end"]].concat());
+    assert!(printed.trim_end().ends_with(&exact.replace("</s>", "").replace("<s>", "")), "{printed}: {exact}");
+    let prompted = json(model.dir(), &["generate", "run", "--prompt", "ab", "--max-new", "1", "--json"]);
+    assert_eq!(prompted["samples"][0]["prompt"], json!([25, 0, 1]));
+    let printed = model.succeeds(&["generate", "run", "--prompt", "ab", "--max-new", "1", "--samples", "2"]);
+    assert!(printed.starts_with("--- sample 1\nab"), "{printed}");
     // Without a prompt, the text starts with the begin-of-text token.
     assert_eq!(
         sample_of(model.dir(), &["--greedy", "--max-new", "3"]),
@@ -170,15 +170,15 @@ fn special_tokens_are_used_as_transformers_does() {
 #[test]
 fn special_tokens_are_exported_unchanged() {
     let model = Llama::new();
-    model.done(&["import", "model", "--run", "run"]);
+    model.succeeds(&["import", "model", "--run", "run"]);
     fs::write(model.dir().join("text.txt"), "abcabcabd".repeat(60)).unwrap();
     let sets = ["data.path=text.txt", "data.length=12", "training.steps=1"].map(|set| ["--set", set]);
-    model.done(
+    model.succeeds(
         &[&["train", "--from", "run", "--run", "tuned", "--backend", "ndarray"], sets.as_flattened()]
             .concat(),
     );
     for name in ["run", "tuned"] {
-        model.done(&["export", name, "--format", "transformers", "--out", &format!("{name}-out")]);
+        model.succeeds(&["export", name, "--format", "transformers", "--out", &format!("{name}-out")]);
         let contents = |folder: &Path, file: &str| -> Value {
             serde_json::from_slice(&fs::read(folder.join(file)).unwrap()).unwrap()
         };
@@ -199,8 +199,8 @@ fn special_tokens_are_exported_unchanged() {
         }
     }
 
-    model.done(&["export", "run", "--format", "safetensors", "--out", "own"]);
-    model.done(&["import", "own", "--run", "own-again"]);
+    model.succeeds(&["export", "run", "--format", "safetensors", "--out", "own"]);
+    model.succeeds(&["import", "own", "--run", "own-again"]);
     let kept = |run: &str| fs::read(model.dir().join(run).join("transformers.json")).unwrap();
     assert_eq!(kept("run"), kept("own-again"));
 }
@@ -209,8 +209,8 @@ fn special_tokens_are_exported_unchanged() {
 fn special_tokens_default_to_family_or_tokenizer() {
     let model = Llama::new();
     fs::write(model.dir().join("text.txt"), "abcabcabd".repeat(60)).unwrap();
-    // Without these files, special tokens come from the config, or else from the family's defaults. A run trained here
-    // starts a text as its tokenizer does.
+    // Without these files, special tokens come from the config, or else from the defaults of the family. A run that was
+    // not imported uses the special tokens of its tokenizer.
     for name in ["generation_config.json", "tokenizer_config.json", "special_tokens_map.json"] {
         fs::remove_file(model.folder().join(name)).unwrap();
     }
@@ -221,14 +221,14 @@ fn special_tokens_default_to_family_or_tokenizer() {
         config.as_object_mut().unwrap().remove(key);
     }
     model.write("config.json", &config);
-    model.done(&["import", "model", "--run", "plain"]);
+    model.succeeds(&["import", "model", "--run", "plain"]);
     let llama =
         ["model.position=rotary", "model.norm_kind=rms", "model.activation=swiglu", "model.bias=false"];
     let sets =
         ["data.path=text.txt", "data.tokens=model/tokenizer.json", "data.vocab=auto", "training.steps=1"];
     small_run(model.dir(), &[&sets[..], &llama[..]].concat(), "made");
     for (name, tokens, ids) in [("plain", ["b", "c"], [1, 2]), ("made", ["<s>", "</s>"], [25, 12])] {
-        model.done(&["export", name, "--format", "transformers", "--out", &format!("{name}-out")]);
+        model.succeeds(&["export", name, "--format", "transformers", "--out", &format!("{name}-out")]);
         for ((key, token), id) in ["bos_token", "eos_token"].into_iter().zip(tokens).zip(ids) {
             assert_eq!(contents(&format!("{name}-out/tokenizer_config.json"))[key], token, "{name}");
             assert_eq!(contents(&format!("{name}-out/config.json"))[format!("{key}_id")], id, "{name}");
@@ -247,7 +247,7 @@ fn invalid_token_ids_are_refused_by_file() {
     refuses_as(model.dir(), "again", &["model"], &["generation_config.json:2:"]);
 }
 
-/// The generated tokens of the run `run`, for a single sample.
+/// Generates a single sample with the run `run`, and returns its tokens.
 fn sample_of(dir: &Path, arguments: &[&str]) -> Value {
     json(dir, &[&["generate", "run", "--json"], arguments].concat())["samples"][0]["tokens"].take()
 }

@@ -70,7 +70,7 @@ fn transformers_reproduces_logits_of_our_export() {
 }
 
 #[test]
-fn export_names_the_keys_no_family_has() {
+fn export_reports_keys_that_no_family_supports() {
     let dir = TempDir::new().unwrap();
     let sets = [
         &LLAMA.map(|set| format!("model.{set}"))[..],
@@ -96,13 +96,13 @@ fn small_models_match_stored_transformers_results() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families").join(name);
         agrees_with_transformers(dir.path(), &folder);
         // Exported tensors are bit-identical to those that transformers stored.
-        let [there, here] = [folder, dir.path().join(name).join("export/transformers")].map(|folder| {
+        let [stored, exported] = [folder, dir.path().join(name).join("export/transformers")].map(|folder| {
             let tensors = weights_file(&folder).tensors().unwrap().into_iter();
             tensors.map(|tensor| (tensor.name.clone(), tensor.read().unwrap())).collect::<Tensors>()
         });
-        assert_eq!(there, here);
+        assert_eq!(stored, exported);
 
-        // The model trains further, and exports as the same family.
+        // After further training, the model is exported as the same family.
         let tuned = format!("{name}-tuned");
         let sets = ["training.steps=2", "data.length=12", "data.train_samples=32", "data.valid_samples=16"];
         let sets = sets.map(|set| ["--set", set]);
@@ -116,8 +116,8 @@ fn small_models_match_stored_transformers_results() {
     }
 }
 
-/// Randomly initialised models of every family from transformers, if it is installed: imported, compared, exported, and
-/// compared there.
+/// Imports randomly initialised models of every family from transformers, if it is installed, and compares their
+/// results; then exports the models and compares their results in transformers.
 #[test]
 fn every_family_agrees_with_transformers_in_both_directions() {
     let dir = TempDir::new().unwrap();
@@ -138,8 +138,7 @@ fn every_family_agrees_with_transformers_in_both_directions() {
     assert!(peer("families.py", &exported.iter().map(String::as_str).collect::<Vec<_>>()));
 }
 
-/// Imports a model saved by transformers, detected from its folder, and compares all its results; then exports it and
-/// imports it again.
+/// Imports a model saved by transformers and compares all its results; then exports it and imports it again.
 fn agrees_with_transformers(dir: &Path, folder: &Path) {
     let name = folder.file_name().unwrap().to_str().unwrap();
     let imported = run(dir, &["import", folder.to_str().unwrap(), "--run", name]);
@@ -205,16 +204,16 @@ fn assert_reimports(dir: &Path, name: &str, folder: &Path) {
     let contents = |folder: &Path, file: &str| -> serde_json::Value {
         serde_json::from_slice(&fs::read(folder.join(file)).unwrap()).unwrap()
     };
-    let [there, here] = [folder, &export].map(|folder| {
+    let [stored, exported] = [folder, &export].map(|folder| {
         let config = contents(folder, "config.json");
         let ids = ["bos_token_id", "eos_token_id", "pad_token_id"].map(|key| config[key].clone());
         (ids, contents(folder, "generation_config.json"))
     });
-    assert_eq!(there, here, "{name}");
-    let again = format!("{name}-again");
-    assert!(run(dir, &["import", export.to_str().unwrap(), "--run", &again]).status.success());
+    assert_eq!(stored, exported, "{name}");
+    let reimported = format!("{name}-again");
+    assert!(run(dir, &["import", export.to_str().unwrap(), "--run", &reimported]).status.success());
     let bytes = |run: &str| fs::read(dir.join(run).join("model.safetensors")).unwrap();
-    assert!(read(&dir.join(name)).0 == read(&dir.join(&again)).0, "{name}: the weights are identical");
-    // All models give the same bytes again, config included, except SmolLM3, which exports as a Llama.
-    assert!(name == "smollm3" || bytes(name) == bytes(&again), "{name}");
+    assert!(read(&dir.join(name)).0 == read(&dir.join(&reimported)).0, "{name}: the weights are identical");
+    // The files are byte-identical, config included, except for SmolLM3, which is exported as a Llama.
+    assert!(name == "smollm3" || bytes(name) == bytes(&reimported), "{name}");
 }

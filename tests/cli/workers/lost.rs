@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tempfile::TempDir;
 
 use super::{can_start, done, errors_of, train, workers};
-use crate::{assert_same_end, program, summary, text};
+use crate::{assert_same_result, program, summary, text};
 
 #[test]
 fn lost_workers_resume_bitwise_at_any_count() {
@@ -17,7 +17,7 @@ fn lost_workers_resume_bitwise_at_any_count() {
     }
     let dir = TempDir::new().unwrap();
     let sets = ["training.steps=1500"];
-    done(train(dir.path(), 1, "undisturbed", &sets));
+    done(train(dir.path(), 1, "uninterrupted", &sets));
     let run = dir.path().join("run");
     for kill in 1..=20_u32 {
         lose_a_worker(dir.path(), &run, kill, &sets);
@@ -42,7 +42,7 @@ fn lost_workers_resume_bitwise_at_any_count() {
         let siblings = fs::read_dir(dir.path()).unwrap().flatten();
         assert_eq!(siblings.filter(is_left).count(), 0, "no temporary folders remain next to the run");
     }
-    assert_same_end(&run, &dir.path().join("undisturbed"));
+    assert_same_result(&run, &dir.path().join("uninterrupted"));
     assert!(
         !fs::read_dir(&run).unwrap().flatten().any(|entry| is_left(&entry)),
         "no temporary folders remain in the run"

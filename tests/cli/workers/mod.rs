@@ -14,7 +14,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::{SMALL, assert_same_end, program, rows, summary, text};
+use crate::{SMALL, assert_same_result, program, rows, summary, text};
 
 /// Eight shards of one sequence, with two gradient accumulation steps.
 const SHARDS: [&str; 10] = [
@@ -107,7 +107,7 @@ fn any_number_of_workers_makes_the_same_bytes() {
         let alone = run(1);
         for count in [2, 4, 8] {
             let shared = run(count);
-            assert_same_end(&shared, &alone);
+            assert_same_result(&shared, &alone);
             let held = |run: &Path| summary(run)["weights_sha256"].clone();
             assert_eq!(held(&shared), held(&alone), "{backend}, {count} workers");
             assert_eq!(summary(&shared)["workers"], count);

@@ -86,14 +86,14 @@ fn workers_with_mismatched_setup_are_refused() {
         command
     };
     let path = other.to_str().unwrap();
-    refused(both(&[path], &[]), &["worker 1 on ", "is a different build of this program than worker 0"]);
+    refused(both(&[path], &[]), &["worker 1 on ", "runs a different build of this program than worker 0"]);
     let lines = ["worker 1 on ", "has the config `seed = 5` where worker 0", "has `seed = 0`"];
     refused(both(&[binary], &["run.seed=5"]), &lines);
     if can_hide_folders() {
         let hidden =
             format!("mount -t tmpfs none '{}' && cd '{}' && exec \"$@\"", made.display(), made.display());
         let second = ["unshare", "-m", "sh", "-c", &hidden, "sh", binary];
-        refused(both(&second, &[]), &["worker 1 on ", "does not see the files that worker 0", "--run DIR"]);
+        refused(both(&second, &[]), &["worker 1 on ", "cannot see the files that worker 0", "--run DIR"]);
     }
 }
 

@@ -6,10 +6,10 @@
 //! ```
 //!
 //! They agree because `exp(-inf) = 0`: the softmax itself divides by the sum of the remaining exponentials. The second
-//! form saves a pass, and hidden keys influence no number at all.
+//! form saves a pass, and hidden keys do not influence any number.
 //!
-//! In training, dropout sets weights to zero with probability `p` and scales the others by `1 / (1 - p)`. No token can
-//! then rely on a single other one.
+//! In training, dropout sets weights to zero with probability `p` and scales the others by `1 / (1 - p)`. So no token
+//! can rely on a single other token.
 
 use burn::config::Config;
 use burn::module::Module;
@@ -209,8 +209,8 @@ mod tests {
         for masking in [Masking::Scores, Masking::Weights] {
             let weights = attention::<NdArray>(0.0).forward(input(), masking).unwrap().weights;
             let future = future(7, &Default::default()).unsqueeze::<3>().expand([2, 7, 7]);
-            let shown = weights.mask_fill(future.bool_not(), 0.0);
-            assert_eq!(shown.into_data(), TensorData::zeros::<f32, _>([2, 7, 7]), "{masking:?}");
+            let of_future = weights.mask_fill(future.bool_not(), 0.0);
+            assert_eq!(of_future.into_data(), TensorData::zeros::<f32, _>([2, 7, 7]), "{masking:?}");
         }
     }
 

@@ -21,7 +21,7 @@ use crate::{Error, Result, error::ensure};
 /// [`Error::Shape`] if `x` has only one axis.
 pub fn attend<B: Backend, const D: usize>(x: Tensor<B, D>) -> Result<AttentionOutput<B, D>> {
     let scores = score::scores(x.clone(), x.clone())?;
-    // Not scaled by the root of the width: scaling corrects the variance of random projections, and there are none.
+    // The scores are not scaled: scaling corrects the variance of random projections, and there are none here.
     let weights = softmax(scores.clone(), D - 1);
     let context = score::context(weights.clone(), x)?;
     Ok(AttentionOutput { scores, weights, context })

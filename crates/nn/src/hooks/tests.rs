@@ -1,4 +1,4 @@
-//! Hooks see every activation, change the ones they replace, and cost nothing if they want none.
+//! Tests that hooks receive every activation, change only what they replace, and cost nothing if they want nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -24,17 +24,17 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-#[expect(unsafe_code, reason = "an allocator can only be counted by one that wraps it")]
+#[expect(unsafe_code, reason = "counting allocations requires an allocator that wraps the system's")]
 // SAFETY: all calls go to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from the system's allocator.
+        // SAFETY: the caller upholds the contract of `dealloc`, and `pointer` came from the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -1,6 +1,6 @@
 //! The stacked decoder: token and position embeddings, blocks of causal attention and feed-forward layers, a final
-//! norm, a head (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners", with pre-norm blocks and
-//! learned positions).
+//! norm, an output layer (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners", with pre-norm
+//! blocks and learned positions).
 //!
 //! With an encoder it is an encoder-decoder (Vaswani et al., 2017, arXiv 1706.03762). The encoder reads a source in
 //! both directions. The decoder generates the answer token by token, and each of its blocks attends to the output of
@@ -35,7 +35,7 @@ pub struct Decoder<B: Backend> {
     pub blocks: Vec<Block<B>>,
     /// The final norm of a pre-norm stack.
     pub norm: Option<Norm<B>>,
-    /// The head, `d_model` to `vocab`; absent if tied to the token embedding.
+    /// The output layer, `d_model` to `vocab`; absent if tied to the token embedding.
     pub head: Option<Linear<B>>,
     /// The soft cap of the logits; 0 for none.
     pub softcap: f64,
@@ -51,7 +51,7 @@ impl<B: Backend> ParamRoles for Decoder<B> {
         position.visit_roles(visit);
         blocks.visit_roles(visit);
         norm.visit_roles(visit);
-        head.iter().for_each(|head| role::linear(head, ParamRole::Head, visit));
+        head.iter().for_each(|head| role::visit_linear(head, ParamRole::Head, visit));
     }
 }
 
@@ -74,8 +74,8 @@ impl<B: Backend> Decoder<B> {
             .collect()
     }
 
-    /// Returns the residual stream after the last block. With caches, one per block, the tokens follow those of earlier
-    /// calls.
+    /// Returns the residual stream after the last block. With caches, one per block, the tokens continue the sequences
+    /// of earlier calls.
     ///
     /// # Shapes
     /// `tokens` `[batch, time]`; the result is `[batch, time, d_model]`.
@@ -114,8 +114,8 @@ impl<B: Backend> Decoder<B> {
         Mask::causal()
     }
 
-    /// Returns the logits of a residual stream, after final norm, head and soft cap: `[batch, time, d_model]` to
-    /// `[batch, time, vocab]`.
+    /// Returns the logits of a residual stream, after final norm, output layer and soft cap: `[batch, time, d_model]`
+    /// to `[batch, time, vocab]`.
     pub fn logits(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let x = match &self.norm {
             Some(norm) => norm.forward(x),

@@ -11,7 +11,7 @@ use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
 /// Creates a token embedding from N(0, 0.02), as in GPT-2. Burn's default N(0, 1) would dominate the outputs of the
-/// first layers, and make the initial logits very large with a tied head.
+/// first layers, and make the initial logits very large with a tied output layer.
 pub fn token_embedding<B: Backend>(vocab: usize, d_model: usize, device: &B::Device) -> Embedding<B> {
     EmbeddingConfig::new(vocab, d_model)
         .with_initializer(Initializer::Normal { mean: 0.0, std: 0.02 })

@@ -1,6 +1,6 @@
 //! The feed-forward layer, a two-layer network applied to each position separately:
 //! `dropout(f(x W_up + b_up) W_down + b_down)` (Vaswani et al., 2017, arXiv 1706.03762, section 3.3, with ReLU for `f`;
-//! see [`Activation`] for later ones).
+//! see [`Activation`] for other functions).
 
 use burn::module::{Module, ParamId};
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
@@ -41,8 +41,8 @@ impl<B: Backend> ParamRoles for FeedForward<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
         let Self { up, down, dropout: _, activation: _ } = self;
         let ([_, width], [inner, _]) = (up.weight.lazy_shape().dims(), down.weight.lazy_shape().dims());
-        role::reading(up, vec![inner; width / inner], visit);
-        role::writing(down, visit);
+        role::visit_reader(up, vec![inner; width / inner], visit);
+        role::visit_writer(down, visit);
     }
 }
 
@@ -77,12 +77,12 @@ impl<B: Backend> FeedForward<B> {
         let [d_model, _] = self.up.weight.shape().dims();
         check_width("input", input.dims(), d_model)?;
         check_residual(Some(&residual), input.dims())?;
-        let whole = |input, residual| {
+        let fused = |input, residual| {
             ops::feed_forward([&self.up, &self.down], self.activation, &self.dropout, input, residual)
         };
         let output = match [FeedForwardHidden, FeedForwardOutput].map(|point| hooks.wants(point)) {
-            [false, false] => return Ok(whole(input, residual)),
-            [false, true] => whole(input, residual.zeros_like()),
+            [false, false] => return Ok(fused(input, residual)),
+            [false, true] => fused(input, residual.zeros_like()),
             [true, _] => {
                 let hidden = self.activation.forward(ops::linear(&self.up, input));
                 let hidden = hooks.apply(FeedForwardHidden, hidden); // [batch, time, d_inner]

@@ -22,8 +22,8 @@ choices! {
         /// stream at any width.
         #[default]
         Uniform,
-        /// GPT-2's: weights from N(0, 0.02), zero biases, and projections into the residual stream divided by `sqrt(2
-        /// layers)`. Designed for widths of several hundred and more.
+        /// As in GPT-2: weights from N(0, 0.02), zero biases, and projections into the residual stream divided by
+        /// `sqrt(2 layers)`. Designed for widths of several hundred and more.
         Normal,
     }
 }
@@ -56,7 +56,8 @@ impl Initialisation {
     }
 }
 
-/// Draws parameters with their standard deviations. A parameter without one is only read, so that Burn initialises it.
+/// Draws parameters with their standard deviations. A parameter without a standard deviation is only read, so that Burn
+/// initialises it.
 struct Draw {
     deviations: HashMap<ParamId, f64>,
 }

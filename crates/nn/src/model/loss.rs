@@ -1,8 +1,8 @@
 //! The loss: cross-entropy in nats.
 //!
 //! `-log p(target)`, summed over the counted targets. The caller divides by their number, so that batches of different
-//! sizes, or parts of a batch, are weighted by their tokens. Padding is never counted; Burn's own mean loss divides by
-//! it too (tracel-ai/burn issue 5568).
+//! sizes, or parts of a batch, are weighted by their tokens. Padding is never counted, whereas Burn's own mean loss
+//! includes padding in the divisor (tracel-ai/burn issue 5568).
 
 use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 

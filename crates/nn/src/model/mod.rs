@@ -39,7 +39,7 @@ use crate::{Error, Result, error::ensure, ops};
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub enum Model<B: Backend> {
-    /// The one-layer decoder: embedding, causal attention, head.
+    /// The one-layer decoder: embedding, causal attention, output layer.
     OneLayer(OneLayerDecoder<B>),
     /// A stack of causal blocks, optionally with an encoder.
     Decoder(Decoder<B>),
@@ -64,7 +64,7 @@ impl<B: Backend> Inputs<B> {
 }
 
 /// Calls `work` with the id and the shape of each parameter of a module, in field order. Gradients are stored by id
-/// alone, so an id finds its gradient whatever rank is requested.
+/// alone, so the id is enough to find a gradient, whatever rank is requested.
 pub fn each_parameter<B: Backend>(module: &impl Module<B>, work: impl FnMut(ParamId, Shape)) {
     struct Each<F>(F);
     impl<B: Backend, F: FnMut(ParamId, Shape)> ModuleVisitor<B> for Each<F> {
@@ -75,7 +75,7 @@ pub fn each_parameter<B: Backend>(module: &impl Module<B>, work: impl FnMut(Para
     module.visit(&mut Each(work));
 }
 
-/// Checks that `what`, which has this shape, is not empty.
+/// Checks that no axis of a shape is empty; `what` begins the error, such as "tokens are".
 fn check_tokens(what: &str, [batch, time]: [usize; 2]) -> Result<()> {
     ensure(batch > 0 && time > 0, Error::Shape, || {
         format!("the {what} [{batch}, {time}], but no axis may be empty")

@@ -1,4 +1,4 @@
-//! The smallest decoder with attention: embedding, causal attention, linear head, without positions, residual
+//! The smallest decoder with attention: embedding, causal attention, output layer, without positions, residual
 //! connection and feed-forward layer.
 
 use burn::module::{Module, ParamId};
@@ -20,7 +20,7 @@ pub struct OneLayerDecoder<B: Backend> {
     pub embedding: Embedding<B>,
     /// The causal self-attention.
     pub attention: MultiHeadAttention<B>,
-    /// The head, `d_model` to `vocab`.
+    /// The output layer, `d_model` to `vocab`.
     pub head: Linear<B>,
 }
 
@@ -31,12 +31,13 @@ impl<B: Backend> ParamRoles for OneLayerDecoder<B> {
         let Self { embedding, attention, head } = self;
         embedding.visit_roles(visit);
         attention.visit_roles(visit);
-        role::linear(head, ParamRole::Head, visit);
+        role::visit_linear(head, ParamRole::Head, visit);
     }
 }
 
 impl<B: Backend> OneLayerDecoder<B> {
-    /// Returns the output of the attention for each token. With a cache, the tokens follow those of earlier calls.
+    /// Returns the output of the attention for each token. With a cache, the tokens continue the sequences of earlier
+    /// calls.
     ///
     /// # Shapes
     /// `tokens` `[batch, time]`; the result is `[batch, time, d_model]`.
@@ -54,7 +55,7 @@ impl<B: Backend> OneLayerDecoder<B> {
         let embedded = hooks.apply(HookPoint::Embedding, embedded);
         let (mask, position) = (self.mask(), ScorePosition::None);
         let input = AttentionInput { cache, ..AttentionInput::new(embedded, &mask, &position) };
-        // Without a residual connection, the head reads the output of the attention alone.
+        // Without a residual connection, the output layer reads only the output of the attention.
         let x = self.attention.forward_hooked(input, AttentionHooks::alone(&mut *hooks.hooks))?;
         Ok(hooks.apply(HookPoint::Final, x))
     }

@@ -9,8 +9,8 @@ use burn_ndarray::NdArray;
 use super::{linear::Layer, *};
 use crate::kernels::{linear::WeightLayout, random::random};
 
-pub type Ndarray = Autodiff<NdArray>;
-pub type Flexible = Autodiff<Flex>;
+pub type AutodiffNdArray = Autodiff<NdArray>;
+pub type AutodiffFlex = Autodiff<Flex>;
 
 /// The results of an operation: its outputs with and without differentiation, and its gradients.
 pub struct Outcome {
@@ -85,7 +85,7 @@ macro_rules! outcome {
 pub(super) use outcome;
 
 #[test]
-fn fused_kernels_serve_f32_on_cpu_backends() {
+fn fused_kernels_support_f32_on_cpu_backends() {
     fn is_supported<B: Backend>() -> bool {
         host::Floats::new::<B>(&primitive(leaf::<B, 2>(1, [3, 5]))).is_some()
     }

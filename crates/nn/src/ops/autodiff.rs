@@ -20,11 +20,11 @@ use super::operation::{Input, Operation};
 /// A tensor of the graph.
 type Tracked<B> = FloatTensor<Autodiff<B>>;
 
-/// Runs the operation that `of` creates for its inputs, and registers its gradient in the graph. Returns `None` if the
-/// kernels do not support the inputs.
+/// Runs the operation that `create` returns for its inputs, and registers its gradient in the graph. Returns `None` if
+/// the kernels do not support the inputs.
 pub(super) fn run<H: Host, O: Operation<N>, const N: usize>(
     tensors: [Option<Tracked<H>>; N],
-    of: impl FnOnce(&O::Inputs<Input>) -> Option<O>,
+    create: impl FnOnce(&O::Inputs<Input>) -> Option<O>,
 ) -> Option<Tracked<H>> {
     let primitives = tensors.each_ref().map(|tensor| tensor.as_ref().map(|it| it.primitive.clone()));
     let mut inputs = Input::read::<H, N>(&primitives)?;
@@ -32,7 +32,7 @@ pub(super) fn run<H: Host, O: Operation<N>, const N: usize>(
         input.needs_gradient = tensor.as_ref().is_some_and(|tensor| tensor.is_tracked());
     }
     let inputs: O::Inputs<Input> = inputs.into();
-    let operation = of(&inputs)?;
+    let operation = create(&inputs)?;
     let first = tensors[0].as_ref().expect("the first input is never absent");
     let nodes = present::<H, N>(&tensors).map(|tensor| tensor.node);
     // Only `O::IS_CHEAP` decides on recomputation, whatever the checkpointing strategy of the backend.
@@ -171,8 +171,8 @@ impl<H: Host, O: Operation<N>, const N: usize> Backward<H, N> for Step<O> {
     }
 }
 
-/// Adds a gradient to those from other readers of the same input. `tensor` is the node of the input with the gradient
-/// as its value. The sum reuses memory; Burn would allocate it.
+/// Adds a gradient to the gradients from other readers of the same input. `tensor` is the node of the input with the
+/// gradient as its value. The sum reuses memory; Burn would allocate it.
 fn add<B: Backend>(gradients: &mut Gradients, tensor: Tracked<B>) {
     let id = tensor.node.id;
     let Some(sum) = gradients.remove(&tensor) else {

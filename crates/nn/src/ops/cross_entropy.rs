@@ -195,14 +195,14 @@ mod tests {
             seed in 0u64..1_000,
         ) {
             let smoothing = if smooth { 0.1 } else { 0.0 };
-            cross_entropy_agrees::<Ndarray>(sizes, hides, smoothing, seed);
-            cross_entropy_agrees::<Flexible>(sizes, hides, smoothing, seed);
+            cross_entropy_agrees::<AutodiffNdArray>(sizes, hides, smoothing, seed);
+            cross_entropy_agrees::<AutodiffFlex>(sizes, hides, smoothing, seed);
         }
 
         #[test]
         fn scores_of_tokens_agree(sizes in [1usize..4, 1usize..131, 1usize..70], hides: bool, seed in 0u64..1_000) {
-            scores_agree::<Ndarray>(sizes, hides, seed);
-            scores_agree::<Flexible>(sizes, hides, seed);
+            scores_agree::<AutodiffNdArray>(sizes, hides, seed);
+            scores_agree::<AutodiffFlex>(sizes, hides, seed);
         }
     }
 }

@@ -120,7 +120,7 @@ mod tests {
             assert!((dropped - 0.25).abs() < 6.0 * (0.25 * 0.75 / output.len() as f64).sqrt(), "{dropped}");
             assert!(output.iter().all(|&value| value == 0.0 || (value - 4.0 / 3.0).abs() < 1e-6));
         }
-        agrees::<Ndarray>();
-        agrees::<Flexible>();
+        agrees::<AutodiffNdArray>();
+        agrees::<AutodiffFlex>();
     }
 }

@@ -130,8 +130,8 @@ mod tests {
         fn embeddings_agree(
             sizes in [1usize..4, 1usize..131, 1usize..70, 1usize..30], positions: bool, seed in 0u64..1_000,
         ) {
-            embedding_agrees::<Ndarray>(sizes, positions, seed);
-            embedding_agrees::<Flexible>(sizes, positions, seed);
+            embedding_agrees::<AutodiffNdArray>(sizes, positions, seed);
+            embedding_agrees::<AutodiffFlex>(sizes, positions, seed);
         }
     }
 }

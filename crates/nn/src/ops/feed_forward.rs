@@ -16,7 +16,7 @@ use crate::kernels::linear::{self, WeightLayout};
 use crate::kernels::pool::{self, Buffer};
 
 /// Applies a feed-forward layer with its residual connection,
-/// `residual + dropout(linear(down, activation(linear(up, input))))`. This keeps less for the backward pass than two
+/// `residual + dropout(linear(down, activation(linear(up, input))))`. This stores less for the backward pass than two
 /// separate layers.
 ///
 /// # Shapes
@@ -169,8 +169,8 @@ mod tests {
         fn feed_forward_layers_agree(
             sizes in [1usize..131, 1usize..40, 1usize..150], bias: bool, seed in 0u64..1_000,
         ) {
-            feed_forward_agrees::<Ndarray>(sizes, bias, seed);
-            feed_forward_agrees::<Flexible>(sizes, bias, seed);
+            feed_forward_agrees::<AutodiffNdArray>(sizes, bias, seed);
+            feed_forward_agrees::<AutodiffFlex>(sizes, bias, seed);
         }
     }
 
@@ -189,7 +189,7 @@ mod tests {
                 assert!((sum - gradient).abs() < 1e-3 && (100.0..280.0).contains(&sum), "{sum} {gradient}");
             }
         }
-        agrees::<Ndarray>();
-        agrees::<Flexible>();
+        agrees::<AutodiffNdArray>();
+        agrees::<AutodiffFlex>();
     }
 }

@@ -15,11 +15,11 @@ use crate::kernels::{pool, sums};
 pub fn sum<B: Backend>(parts: Vec<FloatTensor<B>>) -> FloatTensor<B> {
     if !parts.iter().all(|part| host::slice::<B>(part).is_some()) {
         let sum = sum_in_order(parts.into_iter().map(Some), B::float_add);
-        return sum.expect("a sum has a part");
+        return sum.expect("a sum has at least one part");
     }
     let device = B::float_device(&parts[0]);
     let mut parts = parts.into_iter().map(Floats::contiguous::<B>);
-    let first = parts.next().expect("a sum has a part");
+    let first = parts.next().expect("a sum has at least one part");
     let (shape, others, mut sum) = (first.shape(), parts.collect::<Vec<_>>(), first.into_vec());
     sums::add_all(&mut sum, &others.iter().map(Floats::slice).collect::<Vec<_>>());
     others.into_iter().for_each(Floats::recycle);

@@ -47,7 +47,7 @@ inputs!(HeadNormInputs<3> { packed, query_gamma, key_gamma });
 
 #[derive(Debug, Clone, Copy)]
 struct Settings {
-    /// The number of query heads, and of key heads.
+    /// The numbers of query heads and of key heads.
     heads: [usize; 2],
     epsilons: [f64; 2],
 }
@@ -133,8 +133,8 @@ mod tests {
 
         #[test]
         fn norms_of_heads_agree(sizes in [1usize..71, 1usize..4, 1usize..4, 2usize..37], seed in 0u64..1_000) {
-            agrees::<Ndarray>(sizes, seed);
-            agrees::<Flexible>(sizes, seed);
+            agrees::<AutodiffNdArray>(sizes, seed);
+            agrees::<AutodiffFlex>(sizes, seed);
         }
     }
 }

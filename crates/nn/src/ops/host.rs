@@ -79,7 +79,7 @@ macro_rules! on_hosts {
 }
 pub(super) use on_hosts;
 
-/// Returns true if the float tensors of a backend have the type and precision of those of `H`.
+/// Returns true if the float tensors of `B` and `H` have the same type and precision.
 pub(super) fn has_tensors_of<B: Backend, H: Backend>() -> bool {
     TypeId::of::<(FloatTensor<B>, B::FloatElem)>() == TypeId::of::<(FloatTensor<H>, H::FloatElem)>()
 }
@@ -90,7 +90,7 @@ pub(super) fn is_readable<B: Backend>() -> bool {
     false
 }
 
-/// Converts a value between two names of the same type.
+/// Converts a value between two type parameters that name the same type.
 ///
 /// # Panics
 /// Panics if the types differ.
@@ -183,7 +183,7 @@ impl Floats {
     /// Wraps a tensor that the kernels created, or its gradient.
     ///
     /// # Panics
-    /// Panics if the tensor is not in single precision, which no backend causes.
+    /// Panics if the tensor is not in single precision, which never happens on supported backends.
     pub fn contiguous<B: Backend>(tensor: FloatTensor<B>) -> Self {
         Self::read::<B>(tensor).expect("a gradient has the precision of its tensor")
     }

@@ -115,8 +115,9 @@ impl<B: Backend> Mask<B> {
         }
         for pairs in pairs {
             let [sequences, queries, keys] = pairs.dims();
-            let whole = |size: usize, all: usize| if size == 1 { 1 } else { all };
-            let wanted = [whole(sequences, batch), whole(queries, query_time), whole(keys, key_time)];
+            let broadcast = |size: usize, all: usize| if size == 1 { 1 } else { all };
+            let wanted =
+                [broadcast(sequences, batch), broadcast(queries, query_time), broadcast(keys, key_time)];
             fits("pairs", "[batch, query_time, key_time]", &pairs.dims(), &wanted)?;
         }
         Ok(())
@@ -261,8 +262,8 @@ impl<B: Backend> LoweredMask<B> {
         let [batch, heads, query_time, key_time] = scores.dims();
         let Some(hidden) = self.hidden(&scores.device()) else { return softmax(scores, 3) };
         let hidden = hidden.expand([batch, heads, query_time, key_time]);
-        // The lowest finite number is used, since -inf would make a row without visible keys NaN. Next to a visible
-        // key, its exponential is exactly zero all the same.
+        // The lowest finite number is used, since -inf would make a row without visible keys NaN. If the row has a
+        // visible key, the exponential of this number is exactly zero all the same.
         let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
         let weights = softmax(scores.mask_fill(hidden.clone(), lowest), 3);
         let sees_nothing = |keys: &KeyRange| keys.range().is_empty();

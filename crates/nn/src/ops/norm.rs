@@ -5,8 +5,8 @@
 //! RMS norm:    y = x / sqrt(mean(x^2) + epsilon) gamma
 //! ```
 //!
-//! Ba, Kiros and Hinton, 2016 (arXiv 1607.06450), and Zhang and Sennrich, 2019 (arXiv 1910.07467), whose RMS norm omits
-//! the mean, and with it a pass over the elements.
+//! The layer norm is from Ba, Kiros and Hinton, 2016 (arXiv 1607.06450). The RMS norm of Zhang and Sennrich, 2019
+//! (arXiv 1910.07467), omits the mean, which saves a pass over the elements.
 
 use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Tensor, backend::Backend};

@@ -151,13 +151,13 @@ pub(super) fn gradients<O: Operation<N>, const N: usize>(
     gradients.into()
 }
 
-/// Runs the operation that `of` creates for its inputs. Returns `None` if the kernels do not support the inputs or are
-/// disabled.
+/// Runs the operation that `create` returns for its inputs. Returns `None` if the kernels do not support the inputs or
+/// are disabled.
 pub(super) fn fused<B: Backend, O: Operation<N>, const N: usize, const D: usize>(
     tensors: O::Inputs<Option<FloatTensor<B>>>,
-    of: impl FnOnce(&O::Inputs<Input>) -> Option<O>,
+    create: impl FnOnce(&O::Inputs<Input>) -> Option<O>,
 ) -> Option<Tensor<B, D>> {
-    (kernels() == Kernels::Fused).then(|| run::<B, O, N>(tensors.into(), of))?.map(float)
+    (kernels() == Kernels::Fused).then(|| run::<B, O, N>(tensors.into(), create))?.map(float)
 }
 
 /// Runs an operation of one input even if the kernels are disabled. Returns `tensor` unchanged if the kernels cannot
@@ -173,19 +173,23 @@ pub(super) fn run_with_kernels<B: Backend, O: Operation<1>, const D: usize>(
 
 fn run<B: Backend, O: Operation<N>, const N: usize>(
     tensors: [Option<FloatTensor<B>>; N],
-    of: impl FnOnce(&O::Inputs<Input>) -> Option<O>,
+    create: impl FnOnce(&O::Inputs<Input>) -> Option<O>,
 ) -> Option<FloatTensor<B>> {
-    on_hosts!(B, H => plain::<H, O, N>(cast(tensors), of).map(cast), autodiff::run::<H, O, N>(cast(tensors), of).map(cast));
+    on_hosts!(
+        B,
+        H => plain::<H, O, N>(cast(tensors), create).map(cast),
+        autodiff::run::<H, O, N>(cast(tensors), create).map(cast)
+    );
     None
 }
 
 /// Runs an operation without a gradient.
 fn plain<H: Host, O: Operation<N>, const N: usize>(
     tensors: [Option<FloatTensor<H>>; N],
-    of: impl FnOnce(&O::Inputs<Input>) -> Option<O>,
+    create: impl FnOnce(&O::Inputs<Input>) -> Option<O>,
 ) -> Option<FloatTensor<H>> {
     let inputs = Input::read::<H, N>(&tensors)?.into();
-    let operation = of(&inputs)?;
+    let operation = create(&inputs)?;
     Some(H::unwrap(operation.forward(&inputs).0))
 }
 

@@ -76,8 +76,8 @@ impl Precision {
     }
 
     /// Returns the factor by which a mean loss over `targets` is multiplied before its gradient is computed, and by
-    /// which the gradient is divided afterwards. The factor is a power of two, which changes no digit. The gradient of
-    /// one target's scores is then of order one, far from the smallest number in half precision.
+    /// which the gradient is divided afterwards. The factor is a power of two, so that scaling is exact. The gradient
+    /// of one target's scores is then of order one, far from the smallest number in half precision.
     pub fn loss_scale(self, targets: usize) -> f64 {
         /// The maximum factor, which keeps sums over targets far from the largest number in half precision, 65,504.
         const MAX_SCALE: usize = 4_096;
@@ -103,8 +103,8 @@ pub(super) fn matmul<B: Backend, const D: usize>(left: Tensor<B, D>, right: Tens
         None => left.matmul(right),
         Some(FloatDType::BF16) if host::is_readable::<B>() => round(&left).matmul(round(&right)),
         Some(half) => {
-            let whole = FloatDType::from(left.dtype());
-            left.cast(half).matmul(right.cast(half)).cast(whole)
+            let original = FloatDType::from(left.dtype());
+            left.cast(half).matmul(right.cast(half)).cast(original)
         }
     }
 }
@@ -154,8 +154,8 @@ mod tests {
             let input = input.clone().detach().require_grad();
             let output = precision.run(|| kernels.run(|| crate::ops::linear(&layer, input.clone())));
             let gradients = (output.clone() * direction.clone()).sum().backward();
-            let of_weight = layer.weight.val().grad(&gradients).unwrap();
-            [output.inner(), input.grad(&gradients).unwrap(), of_weight]
+            let weight_gradient = layer.weight.val().grad(&gradients).unwrap();
+            [output.inner(), input.grad(&gradients).unwrap(), weight_gradient]
         };
         let distance = |a: &[Tensor<B::InnerBackend, 2>; 3], b: &[Tensor<B::InnerBackend, 2>; 3]| {
             [0, 1, 2].map(|i| {

@@ -5,7 +5,8 @@
 //! score(i, j) - m_h (i - j),    m_h = 2^(-8 h / heads)  for h = 1 .. heads
 //! ```
 //!
-//! Heads with steep slopes attend nearby, heads with flat ones far away. ALiBi was designed for length extrapolation.
+//! Heads with steep slopes attend to near tokens only, heads with flat slopes also to distant ones. ALiBi was designed
+//! for length extrapolation.
 
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};

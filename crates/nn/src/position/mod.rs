@@ -4,13 +4,13 @@
 //! |---|---|---|
 //! | [`Learned`] | the embedding | returns an error |
 //! | [`Sinusoidal`] | the embedding | continues |
-//! | [`RandomSinusoidal`] | the embedding | continues up to `largest_position`, whose range training has covered |
+//! | [`RandomSinusoidal`] | the embedding | continues up to `largest_position`; training covers these positions |
 //! | [`Rotary`] | queries and keys | continues |
 //! | [`Alibi`] | the scores | continues; designed for length extrapolation |
 //! | [`Relative`] | the scores | continues, with one bias for all large distances |
 //!
-//! [`Position`] is any of them, and computes its contribution to embeddings and scores. [`PositionScheme`] is the
-//! config key `position`.
+//! [`Position`] is one of these schemes and computes its contribution to embeddings and scores. [`PositionScheme`] is
+//! the config key `position`.
 
 pub mod alibi;
 mod learned;
@@ -48,7 +48,8 @@ choices! {
         Learned,
         /// Fixed sines and cosines, added to the embedding.
         Sinusoidal,
-        /// Sines and cosines of positions drawn from all up to `largest_position`, redrawn for each batch in training.
+        /// Sines and cosines of positions drawn at random below `largest_position`; training draws new ones for each
+        /// batch.
         RandomSinusoidal uses ["largest_position"],
         /// Queries and keys rotated by an angle proportional to the position.
         Rotary uses ["rope_theta", "rope_scaling", "rope_factor", "rope_low_frequency_factor", "rope_high_frequency_factor", "rope_original_context"],
@@ -117,7 +118,7 @@ impl<B: Backend> ParamRoles for Position<B> {
 }
 
 impl PositionScheme {
-    /// Returns true if positions end with the training context, which no sequence can then exceed.
+    /// Returns true if no sequence can be longer than the training context.
     pub fn ends_with_context(self) -> bool {
         self == Self::Learned
     }
@@ -136,22 +137,21 @@ impl PositionScheme {
     /// [`Error::Argument`] for rotary positions and heads of odd width.
     pub fn check(self, d_head: usize) -> Result<()> {
         let has_pairs = self != PositionScheme::Rotary || d_head.is_multiple_of(2);
-        let problem = format!(
-            "rotates pairs of elements, so heads must have an even width, but they are {d_head} wide"
-        );
+        let problem =
+            format!("needs heads of even width, but they are {d_head} wide; set `d_head` to an even number");
         Error::check(has_pairs, "position", "\"rotary\"", problem)
     }
 
-    /// Creates the scheme for sequences up to `context`; returns `None` for [`PositionScheme::None`]. `attention` must
-    /// have passed [`Self::check`].
+    /// Creates the scheme for sequences up to `context`; returns `None` for [`PositionScheme::None`]. The head width
+    /// must have passed [`Self::check`].
     pub fn init<B: Backend>(
         self,
-        attention: Widths,
+        widths: Widths,
         context: usize,
         direction: Direction,
         device: &B::Device,
     ) -> Option<Position<B>> {
-        let Widths { d_model, heads, d_head, rotation, largest_position } = attention;
+        let Widths { d_model, heads, d_head, rotation, largest_position } = widths;
         Some(match self {
             PositionScheme::None => return None,
             PositionScheme::Learned => Position::Learned(Learned::new(context, d_model, device)),
@@ -167,8 +167,8 @@ impl PositionScheme {
     }
 }
 
-/// Returns the contributions of `time` positions from `start` on: to their embeddings, and to their scores over all
-/// positions up to the last.
+/// Returns what `time` positions from `start` on add to their embeddings, and their effect on the scores over all
+/// positions up to the last one.
 ///
 /// # Errors
 /// [`Error::Shape`] if the sequence extends beyond the last position.

@@ -6,8 +6,8 @@
 //! w_i = theta^(-2i / d_head)
 //! ```
 //!
-//! The dot product of two rotated vectors depends only on the difference of their angles, and so on the distance. Pairs
-//! are interleaved (elements `2i` and `2i + 1`), as in the paper.
+//! The dot product of two rotated vectors depends only on the difference of their angles, and therefore on the
+//! distance. Pairs are interleaved (elements `2i` and `2i + 1`), as in the paper.
 //!
 //! A model trained on short sequences extrapolates to longer ones if its rotations are slowed down: in all planes by
 //! one factor (Chen et al., 2023, arXiv 2306.15595), or, as in Llama 3.1, only in planes that rotate less than once
@@ -37,7 +37,8 @@ choices! {
         None,
         /// All frequencies are divided by the factor.
         Linear uses ["rope_factor"],
-        /// Low frequencies are divided by the factor, high ones are unchanged, and those between are interpolated.
+        /// Low frequencies are divided by the factor, high ones are unchanged, and the ones in between are
+        /// interpolated.
         Llama3 uses ["rope_factor", "rope_low_frequency_factor", "rope_high_frequency_factor", "rope_original_context"],
     }
 }
@@ -70,9 +71,9 @@ impl Rotation {
             RopeScaling::None => frequency,
             RopeScaling::Linear => frequency / self.factor,
             RopeScaling::Llama3 => {
-                let turns = self.original_context as f64 * frequency / TAU;
+                let rotations = self.original_context as f64 * frequency / TAU;
                 let (low, high) = (self.low_frequency_factor, self.high_frequency_factor);
-                let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                let kept = ((rotations - low) / (high - low)).clamp(0.0, 1.0);
                 kept * frequency + (1.0 - kept) * frequency / self.factor
             }
         }
@@ -83,7 +84,7 @@ impl Rotation {
 /// may be a hundred times as long.
 const MAX_EAGER_POSITIONS: usize = 8192;
 
-/// Cosines and sines, one row per position, as far as they were requested.
+/// Cosines and sines, one row per position, up to the longest sequence so far.
 #[derive(Debug, Clone, Default)]
 struct Tables([Vec<f32>; 2]);
 
@@ -92,9 +93,10 @@ impl Tables {
     fn extend(&mut self, rotation: Rotation, d_head: usize, positions: usize) {
         let frequencies = rotation.frequencies(d_head);
         let computed = self.0[0].len() / frequencies.len();
-        for (table, of) in self.0.iter_mut().zip([f64::cos, f64::sin]) {
-            let row =
-                |position| frequencies.iter().map(move |frequency| of(position as f64 * frequency) as f32);
+        for (table, function) in self.0.iter_mut().zip([f64::cos, f64::sin]) {
+            let row = |position| {
+                frequencies.iter().map(move |frequency| function(position as f64 * frequency) as f32)
+            };
             table.extend((computed..positions).flat_map(row));
         }
     }
@@ -203,12 +205,12 @@ mod tests {
         assert_eq!(rotary.cosine.dims(), [MAX_EAGER_POSITIONS, 3]);
         for time in [MAX_EAGER_POSITIONS + 7, MAX_EAGER_POSITIONS + 3, 3 * MAX_EAGER_POSITIONS] {
             let ScorePosition::Rotation { cosine, sine } = rotary.clone().scores(time) else { panic!() };
-            for (table, of) in [(cosine, f64::cos as fn(f64) -> f64), (sine, f64::sin)] {
+            for (table, function) in [(cosine, f64::cos as fn(f64) -> f64), (sine, f64::sin)] {
                 assert_eq!(table.dims(), [time, 3]);
                 let last = table.narrow(0, time - 1, 1).into_data().to_vec::<f32>().unwrap();
                 let angles =
                     rotation.frequencies(6).into_iter().map(|frequency| (time - 1) as f64 * frequency);
-                assert_eq!(last, angles.map(|angle| of(angle) as f32).collect::<Vec<_>>(), "{time}");
+                assert_eq!(last, angles.map(|angle| function(angle) as f32).collect::<Vec<_>>(), "{time}");
             }
         }
         let computed = rotary.longer.lock().unwrap().0[0].len();
@@ -224,8 +226,8 @@ mod tests {
         // With an original context of 20 rotations of the first plane, the planes rotate 20, 6.3, 2 and 0.63 times.
         let original_context = (20.0 * TAU) as usize;
         let llama3 = Rotation { scaling: RopeScaling::Llama3, original_context, ..linear };
-        let turns = |frequency: f64| original_context as f64 * frequency / TAU;
-        let between = turns(0.1);
+        let rotations = |frequency: f64| original_context as f64 * frequency / TAU;
+        let between = rotations(0.1);
         let kept = (between - 1.0) / 3.0;
         let expected = [1.0, 10f64.powf(-0.5), kept * 0.1 + (1.0 - kept) * 0.025, 10f64.powf(-1.5) / 4.0];
         for (frequency, expected) in llama3.frequencies(8).into_iter().zip(expected) {

@@ -4,8 +4,8 @@
 //! [sin(t w_0), cos(t w_0), sin(t w_1), cos(t w_1), ..],    w_i = 10000^(-2i / d_model)
 //! ```
 //!
-//! Wavelengths range from `2 pi` to `10000 2 pi`. The row of `t + k` is a fixed rotation of the row of `t`, so that a
-//! distance looks the same everywhere.
+//! Wavelengths range from `2 pi` to `10000 2 pi`. The row of `t + k` is the row of `t` after a rotation that depends
+//! only on `k`, so a distance has the same effect at every position.
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData, backend::Backend};

@@ -1,9 +1,9 @@
-// The address of the page holds the input and its changes, so that a link restores them.
+// The state in the address of the page: the input, its changes and the view, so that a link restores them.
 
-/** Formats numbers for an address. */
+/** Formats numbers for the address. */
 const joined = (numbers) => numbers.join(".");
 
-/** Returns the fragment of the address that holds the state. */
+/** Returns the state as the fragment of an address. */
 function addressOf() {
   const parts = [["tokens", joined(input.tokens)]];
   if (input.first > 0) parts.push(["first", input.first]);
@@ -25,17 +25,17 @@ function below(text, end) {
 
 const ids = (text) => (text === "" ? [] : text.split(".").map((id) => below(id, live.config.vocab)));
 
-/** Parses the kind, layer and head in a part of an address. */
+/** Parses the kind of attention, layer and head in a part of an address. */
 function headOf([kind, layer, head]) {
   if (!data.maps[0].some((maps) => maps.kind === kind)) throw new RangeError(kind);
-  const place = { kind, layer: below(layer, data.layers.length) };
-  return { ...place, head: below(head, data.layers[place.layer]) };
+  const index = below(layer, data.layers.length);
+  return { kind, layer: index, head: below(head, data.layers[index]) };
 }
 
 /** Parses an address; returns null if it holds no input, and throws if it is invalid. */
 function readAddress(address) {
   if (!address.startsWith("#tokens=")) return null;
-  const all = address.slice(1).split("&").map((part) => { const at = part.indexOf("="); return [part.slice(0, at), part.slice(at + 1)]; });
+  const all = address.slice(1).split("&").map((part) => { const split = part.indexOf("="); return [part.slice(0, split), part.slice(split + 1)]; });
   const one = (name) => all.find(([other]) => other === name)?.[1];
   const each = (name) => all.filter(([other]) => other === name).map(([, value]) => value.split("_"));
   const tokens = ids(one("tokens"));
@@ -58,36 +58,37 @@ function readAddress(address) {
   return { input: found, shown: { ...headOf(shown), query, key, view: shown[5] === "tokens" ? "tokens" : "matrix", difference: shown[6] === "1" } };
 }
 
-/** Restores the state from the address; returns true if the address holds a valid one. */
+/** Restores the state from the address; returns true if the address holds a valid state. */
 async function restoreAddress() {
   let found = null;
   try {
     found = readAddress(location.hash);
   } catch {
-    unknownAddress = "the state in the address does not fit this model and is ignored";
-    const { refused, text } = remark();
-    say(text, refused);
+    addressProblem = "the state in the address does not fit this model and is ignored; use a link from this page";
+    const { refused, text } = inputRemark();
+    showNote(text, refused);
     return false;
   }
   if (!found) return false;
   await change(found.input);
-  if (found.shown && answered) {
+  if (found.shown && shownAnswer) {
     const { queries, keys } = maps(TYPED_SAMPLE, found.shown.kind);
     const { query, key } = found.shown;
-    showTyped({ ...found.shown, position: Math.min(query, answered.tokens.length - 1), query: Math.min(query, queries.length - 1), key: Math.min(key, keys.length - 1) });
+    showTyped({ ...found.shown, position: Math.min(query, shownAnswer.tokens.length - 1), query: Math.min(query, queries.length - 1), key: Math.min(key, keys.length - 1) });
   }
   return true;
 }
 
-/** The error of the address, cleared by the next change. */
-let unknownAddress = "";
-let isWriting = null;
+/** The error about the address, cleared by the next change; empty if there is none. */
+let addressProblem = "";
+/** The timer of the next write; null if none is due. */
+let writeTimer = null;
 
 /** Writes the state into the address, at most a few times per second, since browsers refuse more. */
 function writeAddress() {
-  isWriting ??= setTimeout(() => {
-    isWriting = null;
-    // A refused input is not a state to return to.
+  writeTimer ??= setTimeout(() => {
+    writeTimer = null;
+    // A link must not restore a refused input.
     if (isRefused) return;
     const address = addressOf();
     at("link").setAttribute("href", address);

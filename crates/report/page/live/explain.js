@@ -22,15 +22,15 @@ const TERMS = {
 /** Makes each `[data-term]` show its definition on hover, focus and click. */
 function startTerms() {
   const box = at("definition");
-  let shown = null;
+  let shownTerm = null;
   const hide = () => {
-    shown?.removeAttribute("aria-describedby");
-    shown = null;
+    shownTerm?.removeAttribute("aria-describedby");
+    shownTerm = null;
     box.hidden = true;
   };
   const show = (term) => {
     hide();
-    shown = term;
+    shownTerm = term;
     box.replaceChildren(TERMS[term.dataset.term]);
     term.setAttribute("aria-describedby", "definition");
     box.hidden = false;
@@ -41,7 +41,7 @@ function startTerms() {
   };
   for (const term of document.querySelectorAll("[data-term]")) {
     term.addEventListener("pointerenter", () => show(term));
-    term.addEventListener("pointerleave", () => shown === term && document.activeElement !== term && hide());
+    term.addEventListener("pointerleave", () => shownTerm === term && document.activeElement !== term && hide());
     term.addEventListener("focus", () => show(term));
     term.addEventListener("blur", hide);
     term.addEventListener("click", () => show(term));

@@ -7,10 +7,10 @@ let isFlowing = false;
 const sampling = () => ({ temperature: Number(at("temperature").value), topK: Number(at("top-k").value), topP: Number(at("top-p").value) });
 
 /**
- * Returns the tokens to sample from with their probabilities: temperature, then top-k, then top-p, in the order of the
+ * Returns the tokens to sample from with their probabilities. Temperature, top-k and top-p apply in this order, as in the
  * program.
  */
-function kept(logits, { temperature, topK, topP }) {
+function truncated(logits, { temperature, topK, topP }) {
   if (temperature === 0) return [{ id: largest(logits, 1)[0], probability: 1 }];
   const probabilities = softmax(logits, temperature);
   const order = largest(logits, topK || logits.length);
@@ -20,16 +20,16 @@ function kept(logits, { temperature, topK, topP }) {
   return order.slice(0, count).map((id) => ({ id, probability: probabilities[id] / all / reached }));
 }
 
-/** Samples one of the candidates by their probabilities. */
-function drawnFrom(candidates) {
-  let left = Math.random();
-  return (candidates.find(({ probability }) => (left -= probability) < 0) ?? candidates[0]).id;
+/** Samples the id of a candidate by the candidates' probabilities. */
+function sampleFrom(candidates) {
+  let rest = Math.random();
+  return (candidates.find(({ probability }) => (rest -= probability) < 0) ?? candidates[0]).id;
 }
 
-/** The logits of the token that follows the input. */
+/** The logits of the token that follows the input; null if there are none. */
 let next = null;
 
-function takeNext({ answer, tokens }) {
+function updateNext({ answer, tokens }) {
   next = answer.logits.slice(answer.logits.length - answer.logits.length / tokens.length);
   if (!isFlowing) drawCandidates();
 }
@@ -41,54 +41,53 @@ function drawCandidates() {
     at(id).setAttribute("aria-valuetext", text);
   }
   if (!next) return at("candidates").replaceChildren();
-  const list = new Map(kept(next, sampling()).map(({ id, probability }) => [id, probability]));
-  const plain = softmax(next, 1);
-  const were = isFlowing ? null : answered?.were?.at(-1);
+  const shares = new Map(truncated(next, sampling()).map(({ id, probability }) => [id, probability]));
+  const untruncated = softmax(next, 1);
+  const before = isFlowing ? null : shownAnswer?.probabilitiesBefore?.at(-1);
   const focused = at("candidates").contains(document.activeElement) ? Array.from(at("candidates").children).findIndex((row) => row.contains(document.activeElement)) : -1;
-  at("candidates").replaceChildren(...largest(plain, Math.min(CANDIDATES, plain.length)).map((id) => {
+  at("candidates").replaceChildren(...largest(untruncated, Math.min(CANDIDATES, untruncated.length)).map((id) => {
     const token = live.tokenizer.token(id);
-    const share = list.get(id) ?? 0;
+    const share = shares.get(id) ?? 0;
     const button = element("button", { type: "button", class: "candidate", "data-id": id, "aria-label": `append ${isolated(short(token, 60))}, probability ${fixed(share, 4)}` }, tokenElement(token));
     button.addEventListener("click", () => {
       isFlowing = false;
       append(id);
     });
-    const was = were ? ` (was ${fixed(were[id], 3)})` : "";
+    const was = before ? ` (was ${fixed(before[id], 3)})` : "";
     return barRow([button], share, (share > 0 ? fixed(share, 3) : "excluded") + was, { "data-id": id, "data-probability": share, class: share > 0 ? "" : "cut" });
   }));
   at("candidates").children[focused]?.querySelector("button").focus();
 }
 
-/** Appends a token to the input. If the context is full, its second half is read again, as in the program. */
-function append(id, changes = {}) {
-  return change({ ...written(id), ...changes });
-}
+/** Appends a token to the input. */
+const append = (id) => change(extended(id));
 
-function written(id) {
+/** Returns the input with one more token. If the context is full, its second half is read again, as in the program. */
+function extended(id) {
   const tokens = [...input.tokens, id];
   const { context } = live.config;
-  const full = context !== null && tokens.length - input.first > context;
-  const first = full ? tokens.length - Math.ceil(context / 2) : input.first;
-  return { tokens, first, before: null, ...(full ? { heads: input.heads.filter(({ position }) => position === null), frozen: [] } : {}) };
+  const isFull = context !== null && tokens.length - input.first > context;
+  const first = isFull ? tokens.length - Math.ceil(context / 2) : input.first;
+  return { tokens, first, before: null, ...(isFull ? { heads: input.heads.filter(({ position }) => position === null), frozen: [] } : {}) };
 }
 
-/** Generates with the KV cache until stopped; maps are drawn after the stop. */
+/** Generates tokens with the KV cache until stopped; the maps are drawn afterwards. */
 async function flow() {
   isFlowing = true;
   markFlow();
   try {
     await isComputing;
-    undone.push({ input, typing: false });
+    undoStack.push({ input, typing: false });
     next = await live.begin(readTokens(), { source: input.source, interventions: await interventions(input) });
     const { tokens } = input;
-    let [mine, drawnAt] = [input, performance.now()];
-    while (isFlowing && input === mine && input.tokens.length < tokens.length + 1000) {
-      const id = drawnFrom(kept(next, sampling()));
+    let [extendedInput, drawnAt] = [input, performance.now()];
+    while (isFlowing && input === extendedInput && input.tokens.length < tokens.length + 1000) {
+      const id = sampleFrom(truncated(next, sampling()));
       next = await live.append(id);
-      if (input !== mine) break;
-      input = mine = { ...input, ...written(id) };
+      if (input !== extendedInput) break;
+      input = extendedInput = { ...input, ...extended(id) };
       // The start token of an answer is also its end token.
-      if (id === begin()[0]) break;
+      if (id === answerStart()[0]) break;
       // Generate as many tokens as fit between two frames.
       if (performance.now() < drawnAt + 24) continue;
       for (const view of inputViews) view({ typing: false });
@@ -98,7 +97,7 @@ async function flow() {
       drawnAt = performance.now();
     }
   } catch (error) {
-    say(error.message, true);
+    showNote(error.message, true);
   }
   isFlowing = false;
   markFlow();
@@ -117,13 +116,13 @@ function startGenerate() {
   at("one-token").addEventListener("click", async () => {
     isFlowing = false;
     await isComputing;
-    if (next && !remark().refused) append(drawnFrom(kept(next, sampling())));
+    if (next && !inputRemark().refused) append(sampleFrom(truncated(next, sampling())));
   });
   at("flow").addEventListener("click", () => {
     if (isFlowing) isFlowing = false;
-    else if (next && !remark().refused) flow();
+    else if (next && !inputRemark().refused) flow();
   });
-  answerViews.push(takeNext);
+  answerViews.push(updateNext);
   refusalViews.push(() => {
     if (!isRefused) return;
     next = null;

@@ -1,44 +1,44 @@
-// Interventions: a head switched off, weakened or strengthened, at all queries or at one; its attention pattern frozen; and
-// the list of changes, each with a button that undoes it.
+// Interventions: switches a head off, scales its output at all queries or at one, or freezes its attention pattern; and
+// lists all changes, each with a button that undoes it.
 
-/** Returns the query that a change applies to; null for all queries. */
-const scope = () => (at("here-only").checked ? state.query : null);
+/** Returns the position of the query that a change applies to; null for all queries. */
+const changedQuery = () => (at("here-only").checked ? state.query : null);
 
 const isSame = (a, b) => a.kind === b.kind && a.layer === b.layer && a.head === b.head && a.position === b.position;
 const isHead = ({ kind, layer, head }) => kind === state.kind && layer === state.layer && head === state.head;
 
 /** Returns the strength of the chosen head at a query; null for all queries. */
 function strengthOf(position) {
-  const place = { kind: state.kind, layer: state.layer, head: state.head, position };
-  return input.heads.find((other) => isSame(other, place))?.strength ?? 1;
+  const target = { kind: state.kind, layer: state.layer, head: state.head, position };
+  return input.heads.find((other) => isSame(other, target))?.strength ?? 1;
 }
 
-/** Sets the strength of a head; 1 is the strength as trained. */
-function setStrength(place, strength, options) {
-  const others = input.heads.filter((other) => !isSame(other, place));
-  return change({ heads: strength === 1 ? others : [...others, { ...place, strength }] }, options);
+/** Sets the strength of a head, at one query or at all queries; 1 is the strength as trained. */
+function setStrength(target, strength, options) {
+  const others = input.heads.filter((other) => !isSame(other, target));
+  return change({ heads: strength === 1 ? others : [...others, { ...target, strength }] }, options);
 }
 
 function setChosenStrength(strength, options) {
-  const shownAlready = state.sample === TYPED_SAMPLE;
+  const isShown = state.sample === TYPED_SAMPLE;
   const { kind, layer, head } = state;
-  const done = setStrength({ kind, layer, head, position: scope() }, strength, options);
-  if (!shownAlready) showTyped({ layer, head });
-  return done;
+  const computed = setStrength({ kind, layer, head, position: changedQuery() }, strength, options);
+  if (!isShown) showTyped({ layer, head });
+  return computed;
 }
 
 /** Freezes the pattern of the chosen head on the current tokens, or unfreezes it. */
 function freeze(isFrozen) {
   const { kind, layer, head } = state;
   const others = input.frozen.filter((other) => !isHead(other));
-  // A refused input has no pattern: freeze the displayed one.
-  const { tokens, source } = isRefused && answered ? answered : { tokens: readTokens(), source: input.source };
+  // A refused input has no pattern: freeze the pattern on display.
+  const { tokens, source } = isRefused && shownAnswer ? shownAnswer : { tokens: readTokens(), source: input.source };
   change({ frozen: isFrozen ? [...others, { kind, layer, head, tokens, source }] : others });
 }
 
 /** Updates the controls to match the chosen head. */
 function drawIntervene() {
-  const strength = strengthOf(scope());
+  const strength = strengthOf(changedQuery());
   at("strength").value = strength;
   at("strength-text").replaceChildren(strength === 0 ? "off" : fixed(strength, 2));
   at("strength").setAttribute("aria-valuetext", strength === 0 ? "off" : fixed(strength, 2));
@@ -47,39 +47,39 @@ function drawIntervene() {
   at("here-only-at").replaceChildren(`only for the query at position ${state.query}`);
   at("freeze").checked = input.frozen.some(isHead);
   at("intervene-on").hidden = state.sample === TYPED_SAMPLE;
-  const whole = maps().bin === 1;
+  const isUnbinned = maps().bin === 1;
   at("difference").checked = state.difference;
-  at("difference").disabled = !maps().was;
-  at("difference-field").hidden = !whole || state.sample !== TYPED_SAMPLE;
+  at("difference").disabled = !maps().weightBefore;
+  at("difference-field").hidden = !isUnbinned || state.sample !== TYPED_SAMPLE;
 }
 
 /** Marks the thumbnails of changed heads. */
 function markChanged() {
   for (const [name, button] of thumbnails) {
     const [layer, head] = name.split(" ").map(Number);
-    const of = ({ kind, layer: l, head: h }) => state.sample === TYPED_SAMPLE && kind === state.kind && l === layer && h === head;
-    button.classList.toggle("changed", input.heads.some(of) || input.frozen.some(of));
+    const isShown = ({ kind, layer: l, head: h }) => state.sample === TYPED_SAMPLE && kind === state.kind && l === layer && h === head;
+    button.classList.toggle("changed", input.heads.some(isShown) || input.frozen.some(isShown));
   }
 }
 
-/** Returns a head in words, with its kind if there are several kinds. */
+/** Describes a head, with its kind of attention if the model has several. */
 const headInWords = ({ kind, layer, head }) => `${data.maps[0].length > 1 ? `${KINDS[kind].name}, ` : ""}${layerHead(layer, head)}`;
 
-/** Returns all changes in words, each with a function that undoes it. */
+/** Describes all changes, each with a function that undoes it. */
 function changesInWords() {
-  const heads = input.heads.map((place) => ({
-    text: `${headInWords(place)} ${place.strength === 0 ? "off" : `at strength ${fixed(place.strength, 2)}`}${place.position === null ? "" : ` for the query at position ${place.position}`}`,
-    back: () => setStrength(place, 1),
+  const heads = input.heads.map((head) => ({
+    text: `${headInWords(head)} ${head.strength === 0 ? "off" : `at strength ${fixed(head.strength, 2)}`}${head.position === null ? "" : ` for the query at position ${head.position}`}`,
+    undo: () => setStrength(head, 1),
   }));
-  const frozen = input.frozen.map((place) => ({
-    text: `${headInWords(place)}: pattern frozen`,
-    back: () => change({ frozen: input.frozen.filter((other) => other !== place) }),
+  const frozen = input.frozen.map((head) => ({
+    text: `${headInWords(head)}: pattern frozen`,
+    undo: () => change({ frozen: input.frozen.filter((other) => other !== head) }),
   }));
   const exchanged = input.before === null ? [] : input.before.flatMap((id, position) => {
-    const place = position + input.first;
-    if (input.tokens[place] === id || input.tokens[place] === undefined) return [];
-    const [now, was] = [input.tokens[place], id].map((id) => isolated(short(live.tokenizer.token(id))));
-    return [{ text: `${now} instead of ${was} at position ${position}`, back: () => exchange(place, id) }];
+    const index = position + input.first;
+    if (input.tokens[index] === id || input.tokens[index] === undefined) return [];
+    const [current, original] = [input.tokens[index], id].map((id) => isolated(short(live.tokenizer.token(id))));
+    return [{ text: `${current} instead of ${original} at position ${position}`, undo: () => exchange(index, id) }];
   });
   return [...exchanged, ...heads, ...frozen];
 }
@@ -87,45 +87,50 @@ function changesInWords() {
 function drawChanges() {
   const list = changesInWords();
   at("changes").hidden = list.length === 0;
-  at("changes").replaceChildren(...list.map(({ text, back }) => {
+  at("changes").replaceChildren(...list.map(({ text, undo: undoChange }) => {
     const button = element("button", { type: "button", "aria-label": `undo: ${text}` }, "×");
     button.addEventListener("click", () => {
-      back();
+      undoChange();
       at("undo").focus();
     });
     return element("li", {}, text, " ", button);
   }));
-  at("undo").disabled = undone.length === 0;
+  at("undo").disabled = undoStack.length === 0;
   at("restore").disabled = list.length === 0;
 }
 
-/** Shows the largest change of a target's probability at any position, and of any token's at the last position. */
-function drawEffect({ input: asked, tokens, probabilities, were }) {
+/**
+ * Shows the largest change of the probability of a target at any position, and the largest change of the probability of
+ * any token at the last position.
+ */
+function drawEffect({ input: request, tokens, probabilities, probabilitiesBefore }) {
   const effect = at("effect");
-  effect.hidden = !were;
-  if (!were) return effect.replaceChildren();
+  effect.hidden = !probabilitiesBefore;
+  if (!probabilitiesBefore) return effect.replaceChildren();
   const last = tokens.length - 1;
   const differences = tokens.slice(0, last).map((_, position) => {
-    const target = (asked.before ?? tokens)[position + 1];
-    return { position, target, by: were[position] && target !== undefined ? probabilities[position][target] - were[position][target] : 0 };
+    const target = (request.before ?? tokens)[position + 1];
+    return { position, target, change: probabilitiesBefore[position] && target !== undefined ? probabilities[position][target] - probabilitiesBefore[position][target] : 0 };
   });
-  const most = differences.reduce((best, other) => (Math.abs(other.by) > Math.abs(best.by) ? other : best), { by: 0 });
-  const end = were.length === probabilities.length
-    ? largest(probabilities[last].map((value, id) => Math.abs(value - were[last][id])), 1)[0] : undefined;
-  const from = (row, before, id) => `from ${fixed(before[id], 3)} to ${fixed(row[id], 3)}`;
+  const biggest = differences.reduce((best, other) => (Math.abs(other.change) > Math.abs(best.change) ? other : best), { change: 0 });
+  const lastToken = probabilitiesBefore.length === probabilities.length
+    ? largest(probabilities[last].map((value, id) => Math.abs(value - probabilitiesBefore[last][id])), 1)[0] : undefined;
+  const fromTo = (row, before, id) => `from ${fixed(before[id], 3)} to ${fixed(row[id], 3)}`;
   const line = [];
-  if (Math.abs(most.by) >= 5e-4) {
-    const { position, target } = most;
-    line.push("Largest change: after ", tokenElement(live.tokenizer.token(tokens[position])), ` at ${position}, the probability of `, tokenElement(live.tokenizer.token(target)), ` changes ${from(probabilities[position], were[position], target)}. `);
+  if (Math.abs(biggest.change) >= 5e-4) {
+    const { position, target } = biggest;
+    line.push("Largest change: after ", tokenElement(live.tokenizer.token(tokens[position])), ` at position ${position}, the probability of `, tokenElement(live.tokenizer.token(target)), ` changes ${fromTo(probabilities[position], probabilitiesBefore[position], target)}. `);
   }
-  if (end !== undefined && Math.abs(probabilities[last][end] - were[last][end]) >= 5e-4) line.push("At the end, the probability of ", tokenElement(live.tokenizer.token(end)), ` changes ${from(probabilities[last], were[last], end)}.`);
+  if (lastToken !== undefined && Math.abs(probabilities[last][lastToken] - probabilitiesBefore[last][lastToken]) >= 5e-4) {
+    line.push("At the last position, the probability of ", tokenElement(live.tokenizer.token(lastToken)), ` changes ${fromTo(probabilities[last], probabilitiesBefore[last], lastToken)}.`);
+  }
   effect.replaceChildren(...line);
 }
 
 function startIntervene() {
   at("intervene").hidden = false;
   at("strength").addEventListener("input", (event) => setChosenStrength(Number(event.target.value), { typing: true }));
-  at("switch-off").addEventListener("click", () => setChosenStrength(strengthOf(scope()) === 0 ? 1 : 0));
+  at("switch-off").addEventListener("click", () => setChosenStrength(strengthOf(changedQuery()) === 0 ? 1 : 0));
   at("here-only").addEventListener("change", drawIntervene);
   at("freeze").addEventListener("change", (event) => {
     freeze(event.target.checked);
@@ -135,8 +140,8 @@ function startIntervene() {
   at("undo").addEventListener("click", undo);
   at("restore").addEventListener("click", () => {
     const { tokens, first, before } = input;
-    const exchanged = before ? { tokens: [...tokens.slice(0, first), ...before, ...tokens.slice(first + before.length)] } : {};
-    change({ ...exchanged, heads: [], frozen: [], before: null });
+    const restored = before ? { tokens: [...tokens.slice(0, first), ...before, ...tokens.slice(first + before.length)] } : {};
+    change({ ...restored, heads: [], frozen: [], before: null });
   });
   inputViews.push(drawIntervene, drawChanges, markChanged);
   answerViews.push(drawEffect);

@@ -1,4 +1,4 @@
-// The live part of the page, or the reason why the page has no model.
+// Starts the live part of the page, or gives the reason why the page has no model.
 
 async function startLive() {
   startExplain();
@@ -18,7 +18,7 @@ async function startLive() {
     if (isFirst) {
       for (const id of ["sample", "predicted-sample"]) at(id).append(element("option", { value: TYPED_SAMPLE }, "your input"));
     }
-    // Typed input is shown, the initial input is not.
+    // Show answers to the user's input, but not the answer to the initial input.
     if (state.sample === TYPED_SAMPLE || !isFirst) showTyped();
     isFirst = false;
     drawChanges();

@@ -1,5 +1,5 @@
-// A tour of the analysis in five steps: a head that the prediction depends on, shown on a sequence where it matters,
-// then ablated, and the head that it reads from.
+// A tour of the analysis in five steps: a prediction, the head that it depends on, the ablation of this head, the head
+// whose output it reads, and a replaced token.
 
 const KIND_DESCRIPTIONS = {
   previous_token: "attends to the previous token",
@@ -11,103 +11,108 @@ const KIND_DESCRIPTIONS = {
   positional: "attends by position only",
   copying: "copies the tokens that it attends to",
 };
+/** Describes the known kinds of a head; empty if there are none. */
 const describe = ({ kinds }) => kinds.map((kind) => KIND_DESCRIPTIONS[kind]).filter(Boolean).join(" and ");
-const SIDES = { query: "queries", key: "keys", value: "values" };
+const INPUT_NAMES = { query: "queries", key: "keys", value: "values" };
 
-/** The minimum importance (rise of the loss when ablated) of the head in a tour, in nats. */
-const MIN_RISE = 0.01;
+/** The minimum importance (rise of the loss when ablated) of the tour's head, in nats. */
+const MIN_IMPORTANCE = 0.01;
 
 /** Returns the head for the tour: an induction head if there is one, else a head of a known kind, else one in the last layer. */
 function tourHead() {
-  const heads = (data.circuit?.components ?? []).filter(({ head, cross, mean_ablated_loss: ablated }) => Number.isInteger(head) && !cross && ablated - data.circuit.loss >= MIN_RISE);
+  const heads = (data.circuit?.components ?? []).filter(({ head, cross, mean_ablated_loss: ablated }) => Number.isInteger(head) && !cross && ablated - data.circuit.loss >= MIN_IMPORTANCE);
   return heads.find(({ kinds }) => kinds.includes("induction")) ?? heads.find(describe) ?? heads.toSorted((a, b) => b.layer - a.layer)[0] ?? null;
 }
 
-const off = ({ layer, head }) => ({ kind: "decoder", layer, head, strength: 0, position: null });
+/** Returns the change that ablates a head. */
+const ablation = ({ layer, head }) => ({ kind: "decoder", layer, head, strength: 0, position: null });
 
 /** Finds the position in a sequence where a head raises the probability of the true next token most. */
-async function findPlace(part, { tokens, source = null }) {
-  const isInduction = part.kinds.includes("induction");
-  const given = { source, interventions: { heads: [{ ...off(part), positions: null }], frozen: [] } };
-  const [whole, without] = [await live.forward(tokens, { source }), await live.forward(tokens, given)];
-  const rows = [whole, without].map((answer) => probabilitiesOf(answer, tokens.length));
-  const map = whole.weights.decoder[part.layer][part.head];
-  const row = (query) => Array.from(map.subarray(query * tokens.length, query * tokens.length + query + 1));
+async function findExample(component, { tokens, source = null }) {
+  const isInduction = component.kinds.includes("induction");
+  const interventions = { heads: [{ ...ablation(component), positions: null }], frozen: [] };
+  const [plain, ablated] = [await live.forward(tokens, { source }), await live.forward(tokens, { source, interventions })];
+  const rows = [plain, ablated].map((answer) => probabilitiesOf(answer, tokens.length));
+  const map = plain.weights.decoder[component.layer][component.head];
+  const weightsOf = (query) => Array.from(map.subarray(query * tokens.length, query * tokens.length + query + 1));
   let best = null;
   for (let query = 1; query + 1 < tokens.length; query++) {
-    const key = largest(row(query), 1)[0];
+    const weights = weightsOf(query);
+    const key = largest(weights, 1)[0];
     // The token that an induction head attends to follows an earlier occurrence of the query token.
     if (isInduction && !(key > 0 && tokens[key - 1] === tokens[query] && tokens[key] === tokens[query + 1])) continue;
-    const [now, then] = rows.map((row) => row[query][tokens[query + 1]]);
-    if (!best || now - then > best.now - best.then) best = { query, key, now, then, weight: row(query)[key], target: tokens[query + 1] };
+    const [probability, ablatedProbability] = rows.map((row) => row[query][tokens[query + 1]]);
+    const gain = probability - ablatedProbability;
+    if (!best || gain > best.gain) best = { query, key, probability, ablatedProbability, gain, weight: weights[key], target: tokens[query + 1] };
   }
   if (!best) return null;
-  // Replace the token that the head attends to: what does the model expect now?
-  const stranger = tokens.find((id) => id !== tokens[best.key] && id !== tokens[best.query]) ?? (tokens[best.key] + 1) % live.config.vocab;
-  const exchanged = probabilitiesOf(await live.forward(tokens.with(best.key, stranger), { source }), tokens.length)[best.query];
-  const [expected] = largest(exchanged, 1);
-  return { ...best, stranger, expected, sure: exchanged[expected], loss: mean(surprises(rows[0], tokens)), without: mean(surprises(rows[1], tokens)) };
+  // The prediction after the token that the head attends to is replaced.
+  const replacement = tokens.find((id) => id !== tokens[best.key] && id !== tokens[best.query]) ?? (tokens[best.key] + 1) % live.config.vocab;
+  const replaced = probabilitiesOf(await live.forward(tokens.with(best.key, replacement), { source }), tokens.length)[best.query];
+  const [predicted] = largest(replaced, 1);
+  const [loss, ablatedLoss] = rows.map((row) => mean(surprisals(row, tokens)));
+  return { ...best, replacement, predicted, predictedProbability: replaced[predicted], loss, ablatedLoss };
 }
 
 /** Returns the steps of the tour, each with the input to set first, the view to show, and the text. */
-function tourSteps(part, start, place) {
-  const { tokens, source = null } = start;
-  const token = (at) => tokenElement(live.tokenizer.token(tokens[at]));
-  const name = layerHead(part.layer, part.head);
+function tourSteps(component, sequence, example) {
+  const { tokens, source = null } = sequence;
+  const { query, key } = example;
+  const tokenAt = (position) => tokenElement(live.tokenizer.token(tokens[position]));
+  const name = layerHead(component.layer, component.head);
   const plain = { tokens, source, first: 0, before: null, heads: [], frozen: [] };
-  const isInduction = part.kinds.includes("induction");
-  const look = { kind: "decoder", layer: part.layer, head: part.head, query: place.query, key: place.key, position: place.query, view: "matrix", difference: false };
-  const edge = data.circuit.edges.find(({ to, from_cross, to_cross }) => to[0] === part.layer && to[1] === part.head && !from_cross && !to_cross);
-  const feeder = edge && data.circuit.components.find(({ layer, head, cross }) => layer === edge.from[0] && head === edge.from[1] && !cross);
-  const other = data.circuit.components.find((other) => other !== part && !other.cross);
+  const isInduction = component.kinds.includes("induction");
+  const view = { kind: "decoder", layer: component.layer, head: component.head, query, key, position: query, view: "matrix", difference: false };
+  const edge = data.circuit.edges.find(({ to, from_cross, to_cross }) => to[0] === component.layer && to[1] === component.head && !from_cross && !to_cross);
+  const earlier = edge && data.circuit.components.find(({ layer, head, cross }) => layer === edge.from[0] && head === edge.from[1] && !cross);
+  const other = data.circuit.components.find((other) => other !== component && !other.cross);
   const nats = (value) => fixed(value, 2);
-  const effect = (loss) => `${loss < data.circuit.loss ? "lowers" : "raises"} the loss from ${nats(data.circuit.loss)} to ${nats(loss)}`;
-  const stranger = tokenElement(live.tokenizer.token(place.stranger));
+  const effect = (loss) => `${loss < data.circuit.loss ? "lowers" : "raises"} the loss from ${nats(data.circuit.loss)} to ${nats(loss)} nats`;
+  const replacement = tokenElement(live.tokenizer.token(example.replacement));
   // If the query attends to its own position, the query token itself is replaced.
-  const asked = place.key === place.query ? stranger.cloneNode(true) : token(place.query);
-  const all = `On the validation sequences, mean-ablating it ${effect(part.mean_ablated_loss)} nats.`;
+  const queryToken = key === query ? replacement.cloneNode(true) : tokenAt(query);
+  const kind = describe(component) ? `It ${describe(component)}.` : "It is not of a known kind.";
   return [
-    { input: plain, show: look, target: "chips", say: isInduction
-      ? [token(place.query), ` at ${place.query} repeats position ${place.key - 1}, where `, token(place.key), ` followed. The model expects `, token(place.query + 1), ` to follow again, with probability ${fixed(place.now, 2)}.`]
-      : ["After ", token(place.query), ` at ${place.query} follows `, token(place.query + 1), `. The model gives it a probability of ${fixed(place.now, 2)}. Why?`] },
-    { input: plain, show: look, target: "explorer", say: [`See where ${name} attends: ${describe(part) ? `it ${describe(part)}` : "it is not of a known kind"}. In the row of `, token(place.query), ` at ${place.query} it has a weight of ${fixed(place.weight, 2)} on `, token(place.key), ` at ${place.key}, the marked cell.`] },
-    { input: { ...plain, heads: [off(part)] }, show: { ...look }, target: "try", say: [`Now ${name} is ablated. The probability of `, token(place.query + 1), ` after position ${place.query} changes from ${fixed(place.now, 3)} to ${fixed(place.then, 3)}, and the loss on this input from ${nats(place.loss)} to ${nats(place.without)}. ${all}`] },
+    { input: plain, show: view, target: "chips", text: isInduction
+      ? [tokenAt(query), ` at position ${query} repeats position ${key - 1}, which was followed by `, tokenAt(key), `. The model predicts that it follows again, with probability ${fixed(example.probability, 2)}.`]
+      : [tokenAt(query), ` at position ${query} is followed by `, tokenAt(query + 1), `. The model predicts this token with probability ${fixed(example.probability, 2)}; the next steps show why.`] },
+    { input: plain, show: view, target: "explorer", text: [`The map shows where ${name} attends. ${kind} In the marked cell, `, tokenAt(query), ` at position ${query} attends to `, tokenAt(key), ` at position ${key} with a weight of ${fixed(example.weight, 2)}.`] },
+    { input: { ...plain, heads: [ablation(component)] }, show: { ...view }, target: "try", text: [`Now ${name} is ablated. The probability of `, tokenAt(query + 1), ` after position ${query} changes from ${fixed(example.probability, 3)} to ${fixed(example.ablatedProbability, 3)}, and the loss on this input from ${nats(example.loss)} to ${nats(example.ablatedLoss)} nats. On the validation sequences, mean-ablating this head ${effect(component.mean_ablated_loss)}.`] },
     edge
-      ? { input: plain, show: { ...look, layer: edge.from[0], head: edge.from[1] }, target: "explorer", say: [`The head is restored. It depends on another head: through its ${SIDES[edge.input]} it reads ${layerHead(...edge.from)}${feeder && describe(feeder) ? `, which ${describe(feeder)}` : ""}. Ablating this path ${effect(edge.path_ablated_loss)}.`] }
-      : { input: plain, show: look, target: "explorer", say: [other ? `The head is restored. The next component of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: mean-ablating it ${effect(other.mean_ablated_loss)}.` : "The head is restored. On its own, it recovers nearly all of the gain."] },
-    { input: { ...plain, tokens: tokens.with(place.key, place.stranger), before: tokens }, show: look, target: "try", say: ["Your turn. ", token(place.key), ` at ${place.key}, to which it attended, is replaced by `, stranger, ". After ", asked, ` at ${place.query} the model ${place.expected === place.target ? "still" : "now"} expects `, tokenElement(live.tokenizer.token(place.expected)), ` (${fixed(place.sure, 2)}). Replace another token, ablate other heads, or try another sequence.`] },
+      ? { input: plain, show: { ...view, layer: edge.from[0], head: edge.from[1] }, target: "explorer", text: [`The head is restored. Its ${INPUT_NAMES[edge.input]} depend on the output of ${layerHead(...edge.from)}${earlier && describe(earlier) ? `, which ${describe(earlier)}` : ""}. Ablating the path between the two heads ${effect(edge.path_ablated_loss)}.`] }
+      : { input: plain, show: view, target: "explorer", text: [other ? `The head is restored. Another component of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: mean-ablating it ${effect(other.mean_ablated_loss)}.` : "The head is restored. It recovers nearly all of the gain alone."] },
+    { input: { ...plain, tokens: tokens.with(key, example.replacement), before: tokens }, show: view, target: "try", text: ["Your turn. ", tokenAt(key), ` at position ${key}, to which the head attended, is replaced by `, replacement, ". After ", queryToken, ` at position ${query}, the model ${example.predicted === example.target ? "still" : "now"} predicts `, tokenElement(live.tokenizer.token(example.predicted)), ` with probability ${fixed(example.predictedProbability, 2)}. Replace another token, ablate other heads, or try another sequence.`] },
   ];
 }
 
 let tour = null;
 let tourStep = 0;
 
-/** Shows a step of the tour. */
-async function goTo(step) {
+async function showTourStep(step) {
   tourStep = step;
-  const { input: wanted, show, target, say: words } = tour[step];
+  const { input: wanted, show, target, text } = tour[step];
   at("tour-step").replaceChildren(`Step ${step + 1} of ${tour.length}`);
-  at("tour-text").replaceChildren(...words);
+  at("tour-text").replaceChildren(...text);
   at("tour-back").disabled = step === 0;
   at("tour-next").replaceChildren(step + 1 === tour.length ? "End the tour" : "Next");
   at("tour").hidden = false;
   await change(wanted);
   showTyped(show);
-  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  at(target).scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
+  const isMotionReduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  at(target).scrollIntoView({ block: "start", behavior: isMotionReduced ? "auto" : "smooth" });
 }
 
-async function beginTour(part) {
+async function beginTour(component) {
   let found = null;
   // Search the first sequences for one in which the head has a large effect.
-  for (const start of data.starts.slice(0, 20)) {
-    const place = await findPlace(part, start);
-    if (place && (!found || place.now - place.then > found.place.now - found.place.then)) found = { start, place };
-    if (found && found.place.now - found.place.then > 0.5) break;
+  for (const sequence of data.starts.slice(0, 20)) {
+    const example = await findExample(component, sequence);
+    if (example && (!found || example.gain > found.example.gain)) found = { sequence, example };
+    if (found && found.example.gain > 0.5) break;
   }
-  if (!found) return say("the head found by the analysis has little effect on these sequences");
-  tour = tourSteps(part, found.start, found.place);
-  await goTo(0);
+  if (!found) return showNote("the tour found no example for its head in the sequences of this page");
+  tour = tourSteps(component, found.sequence, found.example);
+  await showTourStep(0);
   at("tour").focus();
 }
 
@@ -117,12 +122,12 @@ function endTour() {
 }
 
 function startTour() {
-  const part = tourHead();
-  at("tour-begin").hidden = part === null || data.starts.length === 0;
-  if (!part) return;
-  at("tour-begin").addEventListener("click", () => beginTour(part));
-  at("tour-back").addEventListener("click", () => goTo(Math.max(tourStep - 1, 0)));
-  at("tour-next").addEventListener("click", () => (tourStep + 1 < tour.length ? goTo(tourStep + 1) : endTour()));
+  const component = tourHead();
+  at("tour-begin").hidden = component === null || data.starts.length === 0;
+  if (!component) return;
+  at("tour-begin").addEventListener("click", () => beginTour(component));
+  at("tour-back").addEventListener("click", () => showTourStep(Math.max(tourStep - 1, 0)));
+  at("tour-next").addEventListener("click", () => (tourStep + 1 < tour.length ? showTourStep(tourStep + 1) : endTour()));
   at("tour-end").addEventListener("click", endTour);
   at("tour").addEventListener("keydown", (event) => event.key === "Escape" && endTour());
 }

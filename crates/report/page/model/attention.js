@@ -16,20 +16,20 @@ class Cache {
     const needed = (this.time + time) * this.width;
     if (needed <= this.keys.length) return;
     const larger = (part) => {
-      const room = new Float64Array(Math.max(needed, 2 * part.length, 64 * this.width));
-      room.set(part);
-      return room;
+      const copy = new Float64Array(Math.max(needed, 2 * part.length, 64 * this.width));
+      copy.set(part);
+      return copy;
     };
     this.keys = larger(this.keys);
     this.values = larger(this.values);
   }
 }
 
-/** The masks: functions of a query's position and the number of keys that return the range of visible keys, end exclusive. */
-const NO_MASK = (_place, keys) => [0, keys];
-const CAUSAL_MASK = (place, _keys) => [0, place + 1];
+/** A mask maps the position of a query and the number of keys to the range of visible keys, end exclusive. */
+const NO_MASK = (_position, keys) => [0, keys];
+const CAUSAL_MASK = (position, _keys) => [0, position + 1];
 
-/** The attention heads of one layer, subject to the user's changes. */
+/** The attention heads of one layer, with the user's changes applied. */
 class Heads {
   /**
    * @param {{heads: number, d_head: number}} config
@@ -44,17 +44,17 @@ class Heads {
   /**
    * Computes the context vectors of the last `time` positions.
    *
-   * @param {Float64Array} queries rows of `stride` numbers, each beginning with the queries of all heads
+   * @param {Float64Array} queries rows of `stride` numbers, which begin with the queries of all heads
    * @param {Cache} cache the keys and values
-   * @param {(place: number, keys: number) => number[]} sees the mask, see `NO_MASK`; with causal attention the queries are at the last positions
+   * @param {(position: number, keys: number) => number[]} mask with a causal mask, the queries are at the last positions
    * @param {((head: number, back: number) => number) | null} bias see `NoPosition.bias`
-   * @param {{of: (head: number) => {strength: (place: number) => number, frozen: any}}} changes see `Changes`
+   * @param {{of: (head: number) => {strength: (position: number) => number, frozen: any}}} changes see `Changes`
    * @param {?Float32Array[]} maps receives the attention map of each head, `[time, keys]`
    * @returns {Float64Array} `[time, heads * d_head]`
    */
-  attend(queries, stride, time, cache, sees, bias, changes, maps) {
+  attend(queries, stride, time, cache, mask, bias, changes, maps) {
     const { heads, width, keyHeads } = this;
-    const keyTime = cache.time, start = sees === NO_MASK ? 0 : keyTime - time;
+    const keyTime = cache.time, start = mask === NO_MASK ? 0 : keyTime - time;
     const contexts = new Float64Array(time * heads * width);
     const scale = 1 / Math.sqrt(width);
     const row = new Float64Array(keyTime);
@@ -63,18 +63,18 @@ class Heads {
       const map = maps && new Float32Array(time * keyTime);
       const { frozen, strength } = changes.of(head);
       for (let query = 0; query < time; query++) {
-        const place = start + query;
-        const [first, end] = sees(place, keyTime);
+        const position = start + query;
+        const [first, end] = mask(position, keyTime);
         const from = query * stride + head * width;
-        if (!frozen?.row(place, end, row)) {
+        if (!frozen?.row(position, end, row)) {
           for (let key = first; key < end; key++) {
             const score = dot(queries, from, cache.keys, key * cache.width + shared, width) * scale;
-            row[key] = bias ? score + bias(head, place - key) : score;
+            row[key] = bias ? score + bias(head, position - key) : score;
           }
           softmaxOf(row, first, end);
         }
         if (map) map.set(row.subarray(first, end), query * keyTime + first);
-        const factor = strength(place);
+        const factor = strength(position);
         if (factor === 0) continue;
         const to = (query * heads + head) * width;
         for (let key = first; key < end; key++) {
@@ -100,14 +100,14 @@ function softmaxOf(numbers, first, end) {
 
 /** Self-attention with one projection for queries, keys and values. */
 class SelfAttention {
-  constructor(weights, name, config, position, sees) {
+  constructor(weights, name, config, position, mask) {
     this.qkv = Linear.stored(weights, `${name}.qkv`);
     this.output = Linear.stored(weights, `${name}.output`);
     const norm = (part) => Norm.stored(weights, `${name}.${part}`, true, config.norm_epsilon);
     this.queryNorm = norm("query_norm");
     this.keyNorm = norm("key_norm");
     this.position = position;
-    this.sees = sees;
+    this.mask = mask;
     this.heads = new Heads(config, config.key_value_heads);
   }
 
@@ -115,7 +115,7 @@ class SelfAttention {
     return new Cache(this.heads.keyHeads * this.heads.width);
   }
 
-  /** Maps `[time, d_model]` to the same shape, for the positions that follow those in the cache. */
+  /** Maps `[time, d_model]` to the same shape, for the positions that follow the cached ones. */
   forward(input, time, cache, changes, maps) {
     const { heads, width, keyHeads } = this.heads;
     const projected = this.qkv.forward(input, time);
@@ -132,7 +132,7 @@ class SelfAttention {
       cache.values.set(projected.subarray(keys + cache.width, keys + 2 * cache.width), to);
     }
     cache.time += time;
-    const contexts = this.heads.attend(projected, stride, time, cache, this.sees, this.position.bias, changes, maps);
+    const contexts = this.heads.attend(projected, stride, time, cache, this.mask, this.position.bias, changes, maps);
     return this.output.forward(contexts, time);
   }
 }
@@ -158,7 +158,7 @@ class CrossAttention {
 
   forward(input, time, start, cache, changes, maps) {
     const queries = this.query.forward(input, time);
-    const moved = { of: (head) => changes.of(head, start) };
-    return this.output.forward(this.heads.attend(queries, this.query.outputs, time, cache, NO_MASK, null, moved, maps), time);
+    const shifted = { of: (head) => changes.of(head, start) };
+    return this.output.forward(this.heads.attend(queries, this.query.outputs, time, cache, NO_MASK, null, shifted, maps), time);
   }
 }

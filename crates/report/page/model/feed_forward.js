@@ -1,4 +1,4 @@
-// The feed-forward layer: the same small network at every position, `f(x W_up + b_up) W_down + b_down`.
+// The feed-forward layer, `f(x W_up + b_up) W_down + b_down` at every position.
 
 class FeedForward {
   /** Loads the layer named `name`. */
@@ -14,12 +14,12 @@ class FeedForward {
     const inner = this.up.forward(input, time);
     const width = this.down.inputs;
     const active = this.isGated ? new Float64Array(time * width) : inner;
-    for (let place = 0; place < time; place++) {
+    for (let position = 0; position < time; position++) {
       for (let k = 0; k < width; k++) {
-        const at = place * width + k;
+        const at = position * width + k;
         // In a gated layer the first half of each row is the gate of the second half.
-        const gate = this.isGated ? inner[2 * place * width + k] : inner[at];
-        active[at] = this.activation(gate) * (this.isGated ? inner[2 * place * width + width + k] : 1);
+        const gate = this.isGated ? inner[2 * position * width + k] : inner[at];
+        active[at] = this.activation(gate) * (this.isGated ? inner[2 * position * width + width + k] : 1);
       }
     }
     return this.down.forward(active, time);
@@ -39,12 +39,12 @@ const ACTIVATIONS = {
   swiglu: silu,
 };
 
-/** The number of steps per unit, and the number from which erf is 1 in double precision. */
+/** The number of steps per unit, and the number from which on erf is 1 in double precision. */
 const STEPS_PER_UNIT = 64, ERF_LIMIT = 6;
 /** The values of erf and of its derivative at each step. */
 const ERF = [new Float64Array(ERF_LIMIT * STEPS_PER_UNIT + 1), new Float64Array(ERF_LIMIT * STEPS_PER_UNIT + 1)];
 for (let step = 1, at = 0; step <= ERF_LIMIT * STEPS_PER_UNIT; step++) {
-  // Simpson's rule over 8 parts of a step: the total error is below 1e-14.
+  // Simpson's rule on 8 parts of a step; the total error is below 1e-14.
   const derivative = (x) => 2 / Math.sqrt(Math.PI) * Math.exp(-x * x);
   const from = (step - 1) / STEPS_PER_UNIT, part = 1 / STEPS_PER_UNIT / 8;
   for (let k = 0; k < 8; k += 2) {
@@ -55,7 +55,7 @@ for (let step = 1, at = 0; step <= ERF_LIMIT * STEPS_PER_UNIT; step++) {
   ERF[1][0] = derivative(0);
 }
 
-/** Computes the error function to within 1e-8, by its Taylor polynomial of third degree around the nearest step. */
+/** Computes the error function to within 1e-8, with its third-degree Taylor polynomial around the nearest step. */
 function erf(x) {
   const size = Math.abs(x);
   if (size >= ERF_LIMIT) return Math.sign(x);

@@ -1,4 +1,5 @@
-// The matrix products of the model. Numbers are in double precision: sums stay accurate, and loads need no conversion.
+// The matrix products of the model. Numbers are in double precision, so that sums are accurate and loads need no
+// conversion.
 
 /** A linear layer, `input W + bias`, applied at every position. */
 class Linear {
@@ -33,9 +34,9 @@ class Linear {
   forward(input, count) {
     const { inputs, outputs } = this;
     const output = new Float64Array(count * outputs);
-    let place = 0;
-    for (; place + 4 <= count; place += 4) fourPositions(this.rows, input, output, place, inputs, outputs);
-    for (; place < count; place++) onePosition(this.rows, input, output, place, inputs, outputs);
+    let position = 0;
+    for (; position + 4 <= count; position += 4) fourPositions(this.rows, input, output, position, inputs, outputs);
+    for (; position < count; position++) onePosition(this.rows, input, output, position, inputs, outputs);
     if (this.bias) {
       for (let at = 0; at < output.length; at++) output[at] += this.bias[at % outputs];
     }
@@ -44,9 +45,9 @@ class Linear {
 }
 
 /** Computes four positions, two columns at a time: eight sums in registers for six loads. */
-function fourPositions(rows, input, output, place, inputs, outputs) {
-  const a = place * inputs, b = a + inputs, c = b + inputs, d = c + inputs;
-  const to = place * outputs;
+function fourPositions(rows, input, output, position, inputs, outputs) {
+  const a = position * inputs, b = a + inputs, c = b + inputs, d = c + inputs;
+  const to = position * outputs;
   let column = 0;
   for (; column + 2 <= outputs; column += 2) {
     const first = column * inputs, second = first + inputs;
@@ -69,9 +70,9 @@ function fourPositions(rows, input, output, place, inputs, outputs) {
   }
 }
 
-/** Computes one position, as when a token is appended, four columns at a time. */
-function onePosition(rows, input, output, place, inputs, outputs) {
-  const from = place * inputs, to = place * outputs;
+/** Computes one position, four columns at a time, as when a token is appended. */
+function onePosition(rows, input, output, position, inputs, outputs) {
+  const from = position * inputs, to = position * outputs;
   let column = 0;
   for (; column + 4 <= outputs; column += 4) {
     const first = column * inputs;

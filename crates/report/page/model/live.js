@@ -1,4 +1,4 @@
-// The model of the page, which computes in a worker so that the page never waits for it.
+// The model of the page, which computes in a worker so that the page stays responsive.
 
 /** The probabilities of logits that are divided by a temperature. */
 function softmax(logits, temperature) {
@@ -9,16 +9,16 @@ function softmax(logits, temperature) {
   return probabilities.map((probability) => probability / sum);
 }
 
-/** Returns the function that answers requests in the worker; the first request passes the model. */
+/** Returns the function that answers requests in the worker; the first request loads the model. */
 function work(engine) {
   let model = null, writer = null;
   const answers = {
-    take: ([description, bytes]) => { model = new (engine().Model)(description, bytes); return null; },
+    load: ([description, bytes]) => { model = new (engine().Model)(description, bytes); return null; },
     forward: ([tokens, options]) => model.forward(tokens, options),
     begin: ([tokens, options]) => { writer = model.write(tokens, options); return writer.next(); },
     append: ([id]) => writer.append(id),
   };
-  return (question, given) => answers[question](given);
+  return (name, given) => answers[name](given);
 }
 
 /** The page's model in its worker; requests are answered in order. */
@@ -31,30 +31,31 @@ class Live {
       encoder_decoder: config.architecture === "encoder_decoder",
     };
     this.tokenizer = new Tokenizer(stored);
-    this.waiting = new Map();
+    // The promises of pending requests, by their numbers.
+    this.pending = new Map();
     this.number = 0;
     const source = `"use strict";\n${engine}\n${work}\nconst answer = work(engine);
-onmessage = ({ data: [number, question, given] }) => {
-  try { postMessage([number, answer(question, given), null]); } catch (error) { postMessage([number, null, error.message]); }
+onmessage = ({ data: [number, name, given] }) => {
+  try { postMessage([number, answer(name, given), null]); } catch (error) { postMessage([number, null, error.message]); }
 };`;
     this.worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
     this.worker.onmessage = ({ data: [number, answer, problem] }) => {
-      const { resolve, reject } = this.waiting.get(number);
-      this.waiting.delete(number);
+      const { resolve, reject } = this.pending.get(number);
+      this.pending.delete(number);
       if (problem === null) resolve(answer); else reject(new Error(problem));
     };
     this.worker.onerror = (event) => {
       event.preventDefault();
-      for (const { reject } of this.waiting.values()) reject(new Error("the model of this page has stopped; reload the page"));
-      this.waiting.clear();
+      for (const { reject } of this.pending.values()) reject(new Error("the model of this page has stopped; reload the page"));
+      this.pending.clear();
     };
-    this.ask("take", [description, numbers]);
+    this.ask("load", [description, numbers]);
   }
 
-  ask(question, given) {
+  ask(name, given) {
     return new Promise((resolve, reject) => {
-      this.waiting.set(++this.number, { resolve, reject });
-      this.worker.postMessage([this.number, question, given]);
+      this.pending.set(++this.number, { resolve, reject });
+      this.worker.postMessage([this.number, name, given]);
     });
   }
 
@@ -77,17 +78,17 @@ const live = data.model ? new Live(data.model, bytes.slice(data.model.start), da
 
 const isBelow = (number, end) => Number.isInteger(number) && number >= 0 && number < end;
 
-/** Returns a list of ids that the model can read; throws if it is not one. */
-function readable(given, what) {
+/** Returns a list of ids that the model can read; throws if the argument is not one. */
+function checkedIds(given, what) {
   const ids = Array.from(given ?? []);
   const { vocab } = live.config;
-  const wrong = ids.findIndex((id) => !isBelow(id, vocab));
-  const problem = ids.length === 0 ? "is empty" : wrong >= 0 ? `contains ${JSON.stringify(ids[wrong])} at index ${wrong}` : null;
+  const invalid = ids.findIndex((id) => !isBelow(id, vocab));
+  const problem = ids.length === 0 ? "is empty" : invalid >= 0 ? `contains ${JSON.stringify(ids[invalid])} at index ${invalid}` : null;
   if (problem) throw new RangeError(`the ${what} ${problem}; pass a list of ids from 0 to ${vocab - 1}`);
   return ids;
 }
 
-/** The scripting interface of the model, described in the page's help. */
+/** The scripting interface of the model, as described in the page's help. */
 class ScriptedModel {
   constructor() {
     this.zeroed = [];
@@ -95,27 +96,27 @@ class ScriptedModel {
 
   /** Runs tokens, or a source and an answer for an encoder-decoder; returns plain arrays `[time][vocab]` and `[layer][head][query][key]`. */
   async forward(...given) {
-    const source = live.config.encoder_decoder ? readable(given.shift(), "source") : null;
-    const tokens = readable(given[0], source ? "answer" : "input");
+    const source = live.config.encoder_decoder ? checkedIds(given.shift(), "source") : null;
+    const tokens = checkedIds(given[0], source ? "answer" : "input");
     const { logits, weights } = await live.forward(tokens, { source, interventions: { heads: this.zeroed, frozen: [] } });
     const rows = (values, count) => Array.from({ length: count }, (_, row) => Array.from(values.subarray(row * values.length / count, (row + 1) * values.length / count)));
     const maps = (layers, count) => layers.map((heads) => heads.map((map) => rows(map, count)));
-    const ofLogits = rows(logits, tokens.length);
+    const logitRows = rows(logits, tokens.length);
     const others = source ? { cross: maps(weights.cross, tokens.length), encoder: maps(weights.encoder, source.length) } : {};
     return {
-      logits: ofLogits, probabilities: ofLogits.map((row) => Array.from(softmax(row, 1))),
+      logits: logitRows, probabilities: logitRows.map((row) => Array.from(softmax(row, 1))),
       weights: maps(weights.decoder, tokens.length), ...others,
     };
   }
 
-  /** Switches off a head of the decoder's self-attention. */
+  /** Zero-ablates a head of the decoder's self-attention in later calls. */
   zeroHead(layer, head) {
     const { heads, layers } = live.config;
     if (!isBelow(layer, layers) || !isBelow(head, heads)) throw new RangeError(`unknown head: layer ${layer}, head ${head}; layers are 0 to ${layers - 1}, heads 0 to ${heads - 1}`);
     this.zeroed.push({ kind: "decoder", layer, head, strength: 0, positions: null });
   }
 
-  /** Switches all heads on again. */
+  /** Undoes all ablations. */
   restore() {
     this.zeroed = [];
   }

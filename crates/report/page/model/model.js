@@ -1,4 +1,4 @@
-// The whole model: embedding, blocks, final norm and head; with an encoder it answers a source.
+// The model: embedding, blocks, final norm and head, and the encoder of an encoder-decoder.
 
 /** The tensors of the trained weights by name. */
 class Weights {
@@ -27,7 +27,7 @@ class Weights {
 
   tensor(name) {
     const found = this.tensors.get(name);
-    if (!found) throw new Error(`this page lacks the weights \`${name}\``);
+    if (!found) throw new Error(`this page lacks the weights \`${name}\`; regenerate the page`);
     return found;
   }
 }
@@ -41,23 +41,23 @@ function half(bits) {
 
 /** A block: attention and feed-forward layers with residual connections and pre-norm or post-norm. */
 class Block {
-  constructor(weights, name, config, position, sees) {
+  constructor(weights, name, config, position, mask) {
     const norm = (part) => Norm.stored(weights, `${name}.${part}`, config.norm_kind === "rms", config.norm_epsilon);
     this.isPre = config.norm === "pre";
     this.norms = [norm("attention_norm"), norm("cross_attention_norm"), norm("feed_forward_norm")];
-    this.attention = new SelfAttention(weights, `${name}.attention`, config, position, sees);
+    this.attention = new SelfAttention(weights, `${name}.attention`, config, position, mask);
     this.cross = this.norms[1] && new CrossAttention(weights, `${name}.cross_attention`, config);
     this.feedForward = new FeedForward(weights, `${name}.feed_forward`, config.activation);
   }
 
   /** Computes `x + f(norm(x))`, or `norm(x + f(x))` with post-norm. */
   add(norm, stream, layer) {
-    const made = layer(this.isPre ? norm.forward(stream) : stream);
-    for (let at = 0; at < stream.length; at++) made[at] += stream[at];
-    return this.isPre ? made : norm.forward(made);
+    const sum = layer(this.isPre ? norm.forward(stream) : stream);
+    for (let at = 0; at < stream.length; at++) sum[at] += stream[at];
+    return this.isPre ? sum : norm.forward(sum);
   }
 
-  /** Computes the next residual stream `[time, d_model]` of the positions that follow those in the cache. */
+  /** Computes the residual stream `[time, d_model]` after the block, for the positions that follow the cached ones. */
   forward(stream, time, { cache, memory }, [changes, crossChanges], [maps, crossMaps]) {
     const start = cache.time;
     let x = this.add(this.norms[0], stream, (input) => this.attention.forward(input, time, cache, changes, maps));
@@ -70,21 +70,21 @@ class Block {
 
 /** Token and position embeddings, blocks, and an optional final norm. */
 class Stack {
-  constructor(weights, prefix, config, sees) {
+  constructor(weights, prefix, config, mask) {
     const isRms = config.norm_kind === "rms";
     this.table = weights.tensor(`${prefix}embedding.token.weight`);
     this.scale = config.embedding_scale;
     this.embeddingNorm = Norm.stored(weights, `${prefix}embedding.norm`, isRms, config.embedding_norm_epsilon);
-    this.position = positionOf(weights, config, `${prefix}position`, sees === NO_MASK);
+    this.position = positionOf(weights, config, `${prefix}position`, mask === NO_MASK);
     this.norm = Norm.stored(weights, `${prefix}norm`, isRms, config.norm_epsilon);
     this.blocks = Array.from({ length: config.layers }, (_, layer) =>
-      new Block(weights, `${prefix}blocks.${layer}`, config, this.position, sees));
+      new Block(weights, `${prefix}blocks.${layer}`, config, this.position, mask));
   }
 
   /** Computes the initial residual stream of tokens from position `start` on, `[time, d_model]`. */
   embed(tokens, start) {
     if (start + tokens.length > this.position.maxPositions) {
-      throw new Error(`a sequence of ${start + tokens.length} tokens is longer than the ${this.position.maxPositions} positions of this model`);
+      throw new Error(`a sequence of ${start + tokens.length} tokens is longer than the ${this.position.maxPositions} positions of this model; shorten it`);
     }
     const width = this.table.shape[1];
     const stream = new Float64Array(tokens.length * width);
@@ -95,7 +95,7 @@ class Stack {
     return this.embeddingNorm?.forward(stream) ?? stream;
   }
 
-  /** Computes the residual stream after the last block and norm; appends the maps of each layer to `maps` if given. */
+  /** Computes the residual stream after the last block and norm. Appends the maps of each layer to `maps` if given. */
   forward(tokens, layers, changes, maps) {
     let stream = this.embed(tokens, layers[0].cache.time);
     this.blocks.forEach((block, layer) => {
@@ -111,7 +111,7 @@ class Stack {
   }
 }
 
-/** The one-layer decoder: embedding, attention and head, without positions or a residual stream. */
+/** The one-layer decoder: embedding and attention, without positions or a residual stream. */
 class OneLayer {
   constructor(weights, config) {
     this.table = weights.tensor("embedding.weight");
@@ -155,29 +155,29 @@ class Model {
     const layers = this.stack.newLayers();
     const changes = layers.map((_, layer) => [new Changes(interventions, "decoder", layer), new Changes(interventions, "cross", layer)]);
     if (this.encoder) {
-      const ofEncoder = this.encoder.newLayers();
-      const there = ofEncoder.map((_, layer) => [new Changes(interventions, "encoder", layer)]);
-      const read = this.encoder.forward(source, ofEncoder, there, maps && [maps]);
-      this.stack.blocks.forEach((block, at) => { layers[at].memory = block.cross.project(read, source.length); });
+      const encoderLayers = this.encoder.newLayers();
+      const encoderChanges = encoderLayers.map((_, layer) => [new Changes(interventions, "encoder", layer)]);
+      const memory = this.encoder.forward(source, encoderLayers, encoderChanges, maps && [maps]);
+      this.stack.blocks.forEach((block, layer) => { layers[layer].memory = block.cross.project(memory, source.length); });
     }
     return { layers, changes };
   }
 
-  /** Computes the logits of the residual stream at `time` positions, `[time, vocab]`. */
+  /** Computes the logits `[time, vocab]` from the residual stream at `time` positions. */
   logits(stream, time) {
     const logits = this.head.forward(stream, time);
     const cap = this.config.softcap;
     return cap > 0 && this.config.architecture !== "one_layer" ? logits.map((logit) => cap * Math.tanh(logit / cap)) : logits;
   }
 
-  /** Computes all logits and maps of a sequence, and the keys that each query of the decoder's self-attention sees. */
+  /** Computes the logits and maps of a sequence, and the range of keys visible to each query of the decoder's self-attention. */
   forward(tokens, { source = null, interventions = null } = {}) {
     const weights = { decoder: [] };
     if (this.encoder) Object.assign(weights, { cross: [], encoder: [] });
     const { layers, changes } = this.begin(source, interventions, weights.encoder);
     const maps = this.encoder ? [weights.decoder, weights.cross] : [weights.decoder];
     const stream = this.stack.forward(tokens, layers, changes, maps);
-    const visible = tokens.map((_, place) => CAUSAL_MASK(place, tokens.length));
+    const visible = tokens.map((_, query) => CAUSAL_MASK(query, tokens.length));
     return { logits: Float32Array.from(this.logits(stream, tokens.length)), weights, visible };
   }
 
@@ -187,7 +187,7 @@ class Model {
   }
 }
 
-/** A text generated token by token with a KV cache; when the context is full, its second half is read again. */
+/** Generates a text token by token with a KV cache. When the context is full, its second half is read again. */
 class Writer {
   constructor(model, tokens, { layers, changes }) {
     this.model = model;
@@ -195,8 +195,8 @@ class Writer {
     this.changes = changes;
     this.tokens = [...tokens];
     this.first = 0;
-    this.unread = 0;
-    // A prompt longer than the context is read as a whole, unless positions end with the context.
+    this.readCount = 0;
+    // A prompt longer than the context is read completely, unless positions end with the context.
     this.context = Math.max(model.sizes.context, tokens.length);
   }
 
@@ -204,12 +204,12 @@ class Writer {
   next() {
     const time = this.tokens.length;
     if (time - this.first > this.context) {
-      this.first = this.unread = time - Math.ceil(this.model.sizes.context / 2);
+      this.first = this.readCount = time - Math.ceil(this.model.sizes.context / 2);
       for (const layer of this.layers) layer.cache.time = 0;
     }
-    const read = this.tokens.slice(this.unread);
-    const stream = this.model.stack.forward(read, this.layers, this.changes, null);
-    this.unread = time;
+    const unread = this.tokens.slice(this.readCount);
+    const stream = this.model.stack.forward(unread, this.layers, this.changes, null);
+    this.readCount = time;
     return Float32Array.from(this.model.logits(stream.slice(-this.model.head.inputs), 1));
   }
 

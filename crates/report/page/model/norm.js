@@ -1,4 +1,4 @@
-// Norms of the residual stream and of heads, applied to each position separately.
+// Norms of the residual stream and of queries and keys, applied to each position separately.
 
 /** Layer norm or, with `isRms`, RMS norm, which divides by the root mean square and subtracts no mean. */
 class Norm {
@@ -22,7 +22,7 @@ class Norm {
     return new Norm(gamma, weights.optional(`${name}.beta`)?.values ?? null, isRms, epsilon);
   }
 
-  /** Normalises each vector of the input, `[.., width]`. */
+  /** Normalises each vector of the input `[.., width]`. */
   forward(input) {
     const output = input.slice();
     for (let from = 0; from < input.length; from += this.gamma.length) this.apply(output, from);

@@ -1,18 +1,18 @@
-// Position schemes. A scheme adds to the embeddings, rotates queries and keys, or adds to the scores.
+// Position schemes. A scheme adds vectors to the embeddings, rotates queries and keys, or adds a bias to the scores.
 
-/** No positions: only the causal mask conveys the order. The base class of all schemes. */
+/** No position scheme: only the causal mask conveys the order. The base class of all schemes. */
 class NoPosition {
   /** The maximum number of positions. */
   maxPositions = Infinity;
 
-  /** Adds to the embeddings of `time` tokens, `[time, width]`, the first of which is at position `start`. */
+  /** Adds the positions to the embeddings of `time` tokens, `[time, width]`, beginning with position `start`. */
   add(_stream, _start, _time, _width) {}
 
   /** Rotates a head's query or key, `width` numbers from index `from` on, by its position. */
-  rotate(_numbers, _from, _width, _place) {}
+  rotate(_numbers, _from, _width, _position) {}
 
   /**
-   * Returns the bias of the score of a key `back` positions before the query; null without a bias.
+   * Returns the bias of a head's score for a key `back` positions before the query; null for schemes without a bias.
    *
    * @type {((head: number, back: number) => number) | null}
    */
@@ -37,34 +37,34 @@ const frequency = (theta, pair, width) => theta ** (-2 * pair / width);
 /** Sinusoidal positions: fixed sines and cosines (Vaswani et al., 2017). */
 class SinusoidalPosition extends NoPosition {
   add(stream, start, time, width) {
-    for (let place = 0; place < time; place++) {
+    for (let row = 0; row < time; row++) {
       for (let k = 0; k < width; k++) {
-        const angle = (start + place) * frequency(10_000, k >> 1, width);
-        stream[place * width + k] += Math.fround(k % 2 === 0 ? Math.sin(angle) : Math.cos(angle));
+        const angle = (start + row) * frequency(10_000, k >> 1, width);
+        stream[row * width + k] += Math.fround(k % 2 === 0 ? Math.sin(angle) : Math.cos(angle));
       }
     }
   }
 }
 
-/** Sines and cosines of randomly drawn positions (Ruoss et al., 2023), as drawn by the program for each length. */
+/** Sinusoidal positions at random distances (Ruoss et al., 2023); the program stores the distances for each length. */
 class RandomSinusoidalPosition extends NoPosition {
   /** @param {number[][]} draws the distances between successive positions, for the context and for each longer sequence */
   constructor(draws) {
     super();
     this.draws = draws.map((distances) => {
-      let place = 0;
-      return distances.map((distance) => (place += distance));
+      let position = 0;
+      return distances.map((distance) => (position += distance));
     });
     this.context = draws[0].length;
     this.maxPositions = this.context + draws.length - 1;
   }
 
   add(stream, start, time, width) {
-    const places = this.draws[Math.max(start + time - this.context, 0)];
-    for (let at = 0; at < time; at++) {
+    const positions = this.draws[Math.max(start + time - this.context, 0)];
+    for (let row = 0; row < time; row++) {
       for (let k = 0; k < width; k++) {
-        const angle = places[start + at] * frequency(10_000, k >> 1, width);
-        stream[at * width + k] += Math.fround(k % 2 === 0 ? Math.sin(angle) : Math.cos(angle));
+        const angle = positions[start + row] * frequency(10_000, k >> 1, width);
+        stream[row * width + k] += Math.fround(k % 2 === 0 ? Math.sin(angle) : Math.cos(angle));
       }
     }
   }
@@ -79,11 +79,11 @@ class RotaryPosition extends NoPosition {
     this.tables = []; // cosine and sine of each pair, by position
   }
 
-  rotate(numbers, from, width, place) {
-    for (let made = this.tables.length; made <= place; made++) {
-      this.tables.push(Float32Array.from(this.frequencies.flatMap((angle) => [Math.cos(made * angle), Math.sin(made * angle)])));
+  rotate(numbers, from, width, position) {
+    for (let next = this.tables.length; next <= position; next++) {
+      this.tables.push(Float32Array.from(this.frequencies.flatMap((angle) => [Math.cos(next * angle), Math.sin(next * angle)])));
     }
-    const table = this.tables[place];
+    const table = this.tables[position];
     for (let k = 0; k < width; k += 2) {
       const x = numbers[from + k], y = numbers[from + k + 1];
       numbers[from + k] = x * table[k] - y * table[k + 1];
@@ -98,8 +98,8 @@ function scaled(config, angle) {
   if (config.rope_scaling !== "llama3") return angle;
   const { rope_low_frequency_factor: low, rope_high_frequency_factor: high, rope_factor, rope_original_context } = config;
   const rotations = rope_original_context * angle / (2 * Math.PI);
-  const kept = Math.min(Math.max((rotations - low) / (high - low), 0), 1);
-  return kept * angle + (1 - kept) * angle / rope_factor;
+  const unscaled = Math.min(Math.max((rotations - low) / (high - low), 0), 1);
+  return unscaled * angle + (1 - unscaled) * angle / rope_factor;
 }
 
 /** ALiBi: scores lowered in proportion to the distance (Press et al., 2021). */
@@ -107,8 +107,8 @@ class AlibiPosition extends NoPosition {
   constructor(heads, isBidirectional) {
     super();
     const geometric = (count) => Array.from({ length: count }, (_, head) => 2 ** (-8 * (head + 1) / count));
-    const below = 2 ** Math.floor(Math.log2(heads));
-    const slopes = [...geometric(below), ...geometric(2 * below).filter((_, at) => at % 2 === 0)].map(Math.fround);
+    const power = 2 ** Math.floor(Math.log2(heads));
+    const slopes = [...geometric(power), ...geometric(2 * power).filter((_, at) => at % 2 === 0)].map(Math.fround);
     this.bias = (head, back) => -slopes[head] * (isBidirectional ? Math.abs(back) : Math.max(back, 0));
   }
 }
@@ -122,7 +122,7 @@ class RelativePosition extends NoPosition {
   }
 }
 
-/** The distance from which all keys share the last bucket. */
+/** The distance from which on all keys share the last bucket. */
 const MAX_DISTANCE = 128;
 
 /** Returns the bucket of a key `back` positions before the query. */
@@ -130,6 +130,7 @@ function bucket(back, isBidirectional, buckets) {
   const half = isBidirectional ? buckets / 2 : buckets;
   const first = isBidirectional && back < 0 ? half : 0;
   const distance = isBidirectional ? Math.abs(back) : Math.max(back, 0);
+  // The distances below `exact` have a bucket each.
   const exact = half / 2;
   if (distance < exact) return first + distance;
   // In single precision, as in the program.
@@ -138,7 +139,7 @@ function bucket(back, isBidirectional, buckets) {
   return first + Math.min(exact + Math.trunc(steps), half - 1);
 }
 
-/** Creates the position scheme of a stack, whose tensors have names that begin with `name`. */
+/** Creates the position scheme of a stack; the names of its tensors begin with `name`. */
 function positionOf(weights, config, name, isBidirectional) {
   switch (config.position) {
     case "learned": return new LearnedPosition(weights.tensor(`${name}.weight`));

@@ -15,7 +15,7 @@ class Tokenizer {
     if (stored.kind === "pairs") this.pairs = new BytePairs(stored);
   }
 
-  /** Returns the name of a token in the vocabulary. */
+  /** Returns a token as in the vocabulary. */
   token(id) {
     return this.tokens[id] ?? "�";
   }
@@ -74,13 +74,13 @@ class Tokenizer {
     return { id: id ?? null, text: part, start, end: start + part.length };
   }
 
-  /** Returns the tokens between two spaces. Commas separate tokens unless a comma is a token itself. */
+  /** Returns the tokens of a word between two spaces. Commas separate tokens unless a comma is a token itself. */
   word(word, start) {
     const parts = (pattern) => pieces(word, pattern, (part, at) => this.found(part, start + at));
     const isKnown = (found) => found.length > 0 && found.every(({ id }) => id !== null);
-    const whole = [this.found(word, start)];
-    if (isKnown(whole)) return whole;
-    // Symbols of one character need no spaces; among integers `11` is never `1 1`.
+    const unsplit = [this.found(word, start)];
+    if (isKnown(unsplit)) return unsplit;
+    // Symbols of one character need no spaces, but integers do: `11` is never `1 1`.
     const split = (text, at) => (this.kind === "integers" ? [] : pieces(text, /./gsu, (part, from) => this.found(part, at + from)));
     const symbols = split(word, start);
     if (isKnown(symbols)) return symbols;
@@ -103,7 +103,7 @@ function unquoted(part) {
   }
 }
 
-/** Calls `make` with the text and start of each match of a pattern, and returns the results. */
+/** Calls `make` with the text and the offset of each match of a pattern, and returns the results. */
 const pieces = (text, pattern, make) => Array.from(text.matchAll(pattern), (match) => make(match[0], match.index));
 
 /** The pattern by which GPT-2's tokenizer splits a text before it merges bytes. */
@@ -117,9 +117,9 @@ class BytePairs {
     this.ranks = new Map(merges.map(([left, right], rank) => [`${left} ${right}`, rank]));
     this.special = new Map(special);
     // A character for each byte: the byte itself if it is printable, else a character from 256 on.
-    const isSeen = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
+    const isPrintable = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
     let next = 256;
-    this.characters = Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(isSeen(byte) ? byte : next++));
+    this.characters = Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(isPrintable(byte) ? byte : next++));
     this.bytes = new Map(this.characters.map((character, byte) => [character, byte]));
   }
 
@@ -146,11 +146,11 @@ class BytePairs {
 
   /** Returns the next special token in a text and its offset; null and the end of the text if there is none. */
   nextSpecial(text, from) {
-    const places = Array.from(this.special.keys(), (name) => [name, text.indexOf(name, from)]).filter(([, at]) => at >= 0);
-    return places.sort((a, b) => a[1] - b[1] || b[0].length - a[0].length)[0] ?? [null, text.length];
+    const matches = Array.from(this.special.keys(), (name) => [name, text.indexOf(name, from)]).filter(([, at]) => at >= 0);
+    return matches.sort((a, b) => a[1] - b[1] || b[0].length - a[0].length)[0] ?? [null, text.length];
   }
 
-  /** Returns the tokens of a word: the pair that was merged first in training is merged first. */
+  /** Returns the tokens of a word, whose pairs are merged in the order of the tokenizer's training. */
   word(word, start) {
     const bytes = Array.from(new TextEncoder().encode(word));
     let parts = bytes.map((byte) => this.characters[byte]);
@@ -165,18 +165,18 @@ class BytePairs {
       }
       parts = joined;
     }
-    // The offset in the word of each byte's character; a part may end within a character.
-    const places = Array.from(word, (character) => Array(new TextEncoder().encode(character).length).fill(character.length))
+    // For each byte, the offset of its character in the word; a part may end within a character.
+    const offsets = Array.from(word, (character) => Array(new TextEncoder().encode(character).length).fill(character.length))
       .reduce(({ all, at }, units) => {
         for (let byte = 0; byte < units.length; byte++) all.push(at);
         return { all, at: at + units[0] };
       }, { all: [], at: 0 }).all;
     let done = 0;
     return parts.map((part) => {
-      const before = places[done];
+      const first = offsets[done];
       done += part.length;
-      const behind = places[done] ?? word.length;
-      return { id: this.ids.get(part) ?? null, text: word.slice(before, behind), start: start + before, end: start + behind };
+      const end = offsets[done] ?? word.length;
+      return { id: this.ids.get(part) ?? null, text: word.slice(first, end), start: start + first, end: start + end };
     });
   }
 }

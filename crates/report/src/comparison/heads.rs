@@ -6,6 +6,7 @@ use crate::draw::{
     Axis, HEADING, HeatMap, LABEL_SIZE, MARGIN, Picture, Rect, Scale, Text, WIDTH, color_bar, stride_of,
 };
 use crate::head_scores::range;
+use crate::numbers::counted;
 use crate::scores::ScoreKind;
 
 const ROW_HEIGHT: f64 = 22.0;
@@ -13,8 +14,9 @@ const MAX_NAME_WIDTH: f64 = 190.0;
 const BAR_WIDTH: f64 = 80.0;
 /// The minimum height of a colour bar.
 const MIN_BAR_HEIGHT: f64 = 52.0;
-const ABOVE: f64 = 34.0;
-const BELOW: f64 = 22.0;
+/// The space above and below the map of a panel.
+const ABOVE_MAP: f64 = 34.0;
+const BELOW_MAP: f64 = 22.0;
 const MAX_CELL_WIDTH: f64 = 56.0;
 /// The maximum number of runs drawn, best first.
 const MAX_RUNS: usize = 24;
@@ -37,22 +39,22 @@ pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> 
     let left = MARGIN + names.iter().map(|name| style.width(name)).fold(0.0, f64::max) + 10.0;
     let width = ((WIDTH - left - MARGIN - BAR_WIDTH) / columns.len() as f64).min(MAX_CELL_WIDTH);
     let rows = ROW_HEIGHT * runs.len() as f64;
-    let panel = ABOVE + rows.max(MIN_BAR_HEIGHT) + BELOW;
-    let known = |score: &&ScoreKind| {
+    let panel = ABOVE_MAP + rows.max(MIN_BAR_HEIGHT) + BELOW_MAP;
+    let is_measured = |score: &&ScoreKind| {
         runs.iter().any(|run| run.heads.iter().flatten().any(|head| head.get(score).is_some()))
     };
-    let scores: Vec<&ScoreKind> = kinds.iter().filter(known).collect();
+    let scores: Vec<&ScoreKind> = kinds.iter().filter(is_measured).collect();
     let height = HEADING + panel * scores.len() as f64 + 8.0;
     let mut note =
         "columns are heads (layer.head); best setting first; an empty cell is a head that the run lacks"
             .to_string();
     if omitted > 0 {
-        note += &format!("; {omitted} more runs are on the page");
+        note += &format!("; the page has {}", counted(omitted, "more run"));
     }
     let mut picture = Picture::new("heads", height, "Head scores by run", &note);
     for (number, &score) in scores.iter().enumerate() {
         let top = HEADING + panel * number as f64;
-        let area = Rect { left, top: top + ABOVE, width: width * columns.len() as f64, height: rows };
+        let area = Rect { left, top: top + ABOVE_MAP, width: width * columns.len() as f64, height: rows };
         picture.panel_name(score.name, score.meaning, (MARGIN, top + 8.0), WIDTH - 2.0 * MARGIN);
         let values: Vec<Option<f64>> = runs
             .iter()

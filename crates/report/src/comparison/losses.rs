@@ -1,4 +1,4 @@
-//! `losses`: the validation losses of all runs in one chart, and below it the result of each run by setting.
+//! `losses`: the loss curves of all runs in one chart, and below it the result of each run by setting.
 
 use std::collections::BTreeSet;
 
@@ -16,27 +16,28 @@ const CURVES_HEIGHT: f64 = 300.0;
 const ROW_HEIGHT: f64 = 26.0;
 /// The maximum number of settings with a name and a row, best first.
 const MAX_SETTINGS: usize = 16;
-/// The width to which the names of settings are truncated.
+/// The maximum width of the names of settings; wider names are truncated.
 const MAX_NAME_WIDTH: f64 = 250.0;
 
 /// Draws the loss curves of all runs and their results.
-pub fn picture(comparison: &Comparison, along: XAxisQuantity) -> Picture {
+pub fn picture(comparison: &Comparison, x_axis: XAxisQuantity) -> Picture {
     let settings = &comparison.settings[..comparison.settings.len().min(MAX_SETTINGS)];
     let is_above = comparison.is_above_floor;
     let lines = settings.len().min(super::COLORS.len() + 1);
     let top = HEADING + 14.0 + 17.0 * lines as f64;
     let rows = ROW_HEIGHT * settings.len() as f64;
     let height = top + CURVES_HEIGHT + 84.0 + rows + 56.0;
-    let of = counted(comparison.settings.len(), "setting");
+    let settings_count = counted(comparison.settings.len(), "setting");
     let title = format!("{}: validation loss", counted(comparison.runs.len(), "run"));
-    let mut picture = Picture::new("losses", height, &title, &format!("{of}; {}", note(comparison)));
+    let mut picture =
+        Picture::new("losses", height, &title, &format!("{settings_count}; {}", note(comparison)));
 
     let value = |run: &ComparedRun, loss: f64| floor_distance(loss, run.floor.filter(|_| is_above));
     let losses = comparison.runs.iter().flat_map(|run| run.curve.iter().map(move |row| value(run, row.loss)));
     let last_rows = comparison.runs.iter().filter_map(|run| run.curve.last());
-    let last = last_rows.map(|row| along.of(row)).fold(1.0, f64::max);
-    let scale = if along == XAxisQuantity::Seconds { Scale::Linear } else { Scale::Integer };
-    let x = Axis::new(along.title(), Interval { start: 0.0, end: last }, scale);
+    let last = last_rows.map(|row| x_axis.of(row)).fold(1.0, f64::max);
+    let scale = if x_axis == XAxisQuantity::Seconds { Scale::Linear } else { Scale::Integer };
+    let x = Axis::new(x_axis.title(), Interval { start: 0.0, end: last }, scale);
     let mut chart = LineChart::new(top, CURVES_HEIGHT, x, axis_of_losses(is_above, losses));
     let style = Text::new(11.5);
     let room = WIDTH - 2.0 * MARGIN - 100.0;
@@ -44,7 +45,7 @@ pub fn picture(comparison: &Comparison, along: XAxisQuantity) -> Picture {
     names.truncate(super::COLORS.len());
     // The best run is drawn last, on top of all others.
     for run in comparison.runs.iter().rev() {
-        let curve = run.curve.iter().map(|row| (along.of(row), value(run, row.loss)));
+        let curve = run.curve.iter().map(|row| (x_axis.of(row), value(run, row.loss)));
         let mark = Mark::Line(if run.setting == 0 { 2.25 } else { 1.5 });
         let name = names.get(run.setting).map_or("other settings", String::as_str);
         chart.series.push(Series::new(name, color(run.setting), mark, curve));
@@ -60,12 +61,12 @@ pub fn picture(comparison: &Comparison, along: XAxisQuantity) -> Picture {
         legend(&mut picture, (chart.area.left, HEADING + 8.0 + 17.0 * line as f64), [&series]);
     }
     let area = Rect { top: chart.area.bottom() + 84.0, height: rows, ..chart.area };
-    ends(&mut picture, comparison, settings, area);
+    draw_results(&mut picture, comparison, settings, area);
     picture
 }
 
 /// Draws the result of each run: one dot per run, a bar for the confidence interval of the mean, a line at the mean.
-fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], area: Rect) {
+fn draw_results(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], area: Rect) {
     let style = Text::new(LABEL_SIZE);
     let names = names_within(comparison, &style, MAX_NAME_WIDTH).into_iter().take(settings.len());
     let names: Vec<String> = names.map(|name| style.fit(&name, MAX_NAME_WIDTH)).collect();
@@ -84,18 +85,18 @@ fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], ar
     let mut chart = LineChart { area, x, y, series: Vec::new() };
     let height = |setting: usize| settings.len() as f64 - setting as f64 - 0.5;
     for (number, setting) in settings.iter().enumerate() {
-        let at = height(number);
+        let y = height(number);
         if let Some([low, high]) = setting.interval {
-            chart.series.push(Series::new("", pale(color(number)), Mark::Line(7.0), [(low, at), (high, at)]));
+            chart.series.push(Series::new("", pale(color(number)), Mark::Line(7.0), [(low, y), (high, y)]));
         }
         if let Some(mean) = setting.mean {
-            let stroke = [(mean, at - 0.32), (mean, at + 0.32)];
+            let stroke = [(mean, y - 0.32), (mean, y + 0.32)];
             chart.series.push(Series::new("", INK, Mark::Line(1.5), stroke));
         }
     }
     for run in shown {
-        let end = run.result.map(|result| (result, height(run.setting)));
-        chart.series.push(Series::new("", color(run.setting), Mark::Dot(3.5), end));
+        let point = run.result.map(|result| (result, height(run.setting)));
+        chart.series.push(Series::new("", color(run.setting), Mark::Dot(3.5), point));
     }
     let note = "one dot per run; the line is the mean of a setting, the bar its 95 % confidence interval";
     picture.panel_name(
@@ -112,18 +113,18 @@ fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], ar
 }
 
 /// Returns the names of the settings. If one of them is wider than `width`, returns the names of their runs instead,
-/// since truncated names would look alike.
+/// since truncated names could be equal.
 fn names_within(comparison: &Comparison, style: &Text, width: f64) -> Vec<String> {
     let names: Vec<String> = comparison.settings.iter().map(|setting| setting.name.clone()).collect();
     if names.iter().all(|name| style.width(name) <= width) {
         return names;
     }
     let runs = |setting: usize| comparison.runs.iter().filter(move |run| run.setting == setting);
-    let of_runs = |setting| runs(setting).map(|run| run.name.as_str()).collect::<Vec<_>>().join(", ");
-    (0..names.len()).map(of_runs).collect()
+    let run_names = |setting| runs(setting).map(|run| run.name.as_str()).collect::<Vec<_>>().join(", ");
+    (0..names.len()).map(run_names).collect()
 }
 
-/// Returns the note below the title.
+/// Returns the lowest mean result and its setting, for the note below the title.
 fn note(comparison: &Comparison) -> String {
     let best = comparison.settings.first().and_then(|best| Some((best, best.mean?)));
     best.map_or_else(String::new, |(best, mean)| {

@@ -1,4 +1,4 @@
-//! `losses` and `heads`: runs compared with each other, as pictures and as a page.
+//! Comparisons of runs: the pictures `losses` and `heads`, and a page.
 
 mod heads;
 mod losses;
@@ -40,8 +40,8 @@ pub struct ComparedRun {
     pub name: String,
     /// The index of the setting.
     pub setting: usize,
-    /// The lowest validation loss, or the lowest loss above the floor if runs are compared by that; `None` if it is not
-    /// finite.
+    /// The lowest validation loss, or its distance above the floor if runs are compared by the distance; `None` if it
+    /// is not finite.
     pub result: Option<f64>,
     /// The entropy floor, if known.
     pub floor: Option<f64>,
@@ -88,7 +88,7 @@ impl XAxisQuantity {
         match self {
             Self::Steps => "step",
             Self::Tokens => "tokens trained on",
-            Self::Seconds => "seconds of training",
+            Self::Seconds => "training time (s)",
         }
     }
 }
@@ -101,8 +101,8 @@ impl Comparison {
 }
 
 /// Draws the losses, and the scores of `kinds` for runs that have them.
-pub fn pictures(comparison: &Comparison, along: XAxisQuantity, kinds: &[ScoreKind]) -> Vec<Picture> {
-    [losses::picture(comparison, along)].into_iter().chain(heads::picture(comparison, kinds)).collect()
+pub fn pictures(comparison: &Comparison, x_axis: XAxisQuantity, kinds: &[ScoreKind]) -> Vec<Picture> {
+    [losses::picture(comparison, x_axis)].into_iter().chain(heads::picture(comparison, kinds)).collect()
 }
 
 /// The colours of the best settings; all others are grey.
@@ -127,10 +127,10 @@ const MAX_CURVE_POINTS: usize = 800;
 
 /// Returns a curve in the page's format: one list per column. A loss that is not finite is null.
 fn curve(run: &ComparedRun) -> Value {
-    let together = run.curve.len().div_ceil(MAX_CURVE_POINTS / 4).max(1);
+    let group_size = run.curve.len().div_ceil(MAX_CURVE_POINTS / 4).max(1);
     let rows: Vec<&Validation> = run.curve.iter().collect();
     let kept: Vec<&Validation> =
-        rows.chunks(together).flat_map(|rows| extremes(rows, |row| row.loss)).collect();
+        rows.chunks(group_size).flat_map(|rows| extremes(rows, |row| row.loss)).collect();
     let column = |of: fn(&Validation) -> Value| kept.iter().map(|row| of(row)).collect::<Vec<_>>();
     json!({
         "step": column(|row| json!(row.step)), "tokens": column(|row| json!(row.tokens)),

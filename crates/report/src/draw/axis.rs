@@ -23,11 +23,11 @@ const MIN_WIDTH: f64 = 58.0;
 pub struct Axis {
     /// The quantity and its unit.
     pub title: String,
-    /// The range of values; for a logarithmic axis, of their decimal logarithms.
+    /// The range of values; on a logarithmic axis, the range of their decimal logarithms.
     pub range: Interval,
     /// The spacing of values.
     pub scale: Scale,
-    /// The labelled values with their labels; if `None`, round values are labelled.
+    /// The labelled values with their labels; round values if `None`.
     pub labels: Option<Vec<(f64, String)>>,
     /// True if the title and labels are drawn; otherwise only the grid lines are.
     pub is_labelled: bool,
@@ -69,13 +69,14 @@ impl Axis {
         if self.scale == Scale::Logarithmic { 10f64.powf(value) } else { value }
     }
 
-    /// Returns the nearest value on the axis, or NaN if there is none.
+    /// Returns the value clamped to the axis. A value without a logarithm on a logarithmic axis is unchanged.
     pub fn clamped(&self, value: f64) -> f64 {
-        let at = self.at(value);
-        if (0.0..=1.0).contains(&at) || at.is_nan() { value } else { self.value_at(at.clamp(0.0, 1.0)) }
+        let fraction = self.at(value);
+        let is_inside = (0.0..=1.0).contains(&fraction) || fraction.is_nan();
+        if is_inside { value } else { self.value_at(fraction.clamp(0.0, 1.0)) }
     }
 
-    /// Returns the labelled values: those given, or about `max_ticks` round ones.
+    /// Returns the labelled values: the given ones, or about `max_ticks` round ones.
     fn ticks(&self, max_ticks: usize) -> Vec<(f64, String)> {
         if let Some(labels) = &self.labels {
             return labels.clone();
@@ -87,8 +88,8 @@ impl Axis {
         })
     }
 
-    /// Returns the ticks of a colour bar of the given height: both ends, and evenly spaced values between them if these
-    /// are round, or zero if it has room. If an end is not round, only round values are labelled.
+    /// Returns the ticks of a colour bar of the given height: both ends, and between them evenly spaced round values,
+    /// or zero if it has room. If an end is not round, only round values are labelled.
     fn ticks_of_bar(&self, height: f64) -> Vec<(f64, String)> {
         let max_ticks = ((height / 50.0) as usize).clamp(2, 6);
         let ticks = self.range.even_ticks(max_ticks, self.scale == Scale::Integer).unwrap_or_else(|| {
@@ -167,7 +168,7 @@ impl Axis {
         for (tick, label) in self.ticks(((area.width / 90.0) as usize).max(2)) {
             let (x, half) = (area.left + self.at(tick) * area.width, style.width(&label) / 2.0);
             picture.line(&[(x, bottom), (x, bottom + 4.0)], MUTED, 1.0);
-            // A wide last label would be cut at the edge of the picture.
+            // The edge of the picture would cut a wide last label.
             let x = x.min(WIDTH - 4.0 - half);
             // Labels given by the caller can be too many for the width.
             if x - half > end {

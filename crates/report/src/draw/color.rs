@@ -13,7 +13,8 @@ pub const GRID: RGBColor = RGBColor(226, 229, 234);
 /// A tinted area behind data.
 pub const SHADE: RGBColor = RGBColor(240, 241, 244);
 
-// Data colours after Okabe and Ito, "Color Universal Design" (2008), distinguishable with every kind of colour vision.
+// Data colours after Okabe and Ito, "Color Universal Design" (2008), which are distinguishable with every kind of
+// colour vision.
 /// Training, and correct predictions.
 pub const BLUE: RGBColor = RGBColor(0, 114, 178);
 /// Validation, and wrong predictions.
@@ -28,7 +29,7 @@ pub const ORANGE: RGBColor = RGBColor(201, 138, 0);
 pub const SKY: RGBColor = RGBColor(62, 152, 204);
 
 /// The control points of Viridis as `0xRRGGBB`, evenly spaced from the lowest value to the highest. This colour map is
-/// perceptually uniform and survives greyscale and colour blindness. Colours between control points are interpolated
+/// perceptually uniform, also in greyscale and with colour blindness. Colours between control points are interpolated
 /// linearly.
 pub(crate) const CONTROL_POINTS: [u32; 10] =
     [0x440154, 0x482878, 0x3e4989, 0x31688e, 0x26828e, 0x1f9e89, 0x35b779, 0x6ece58, 0xb5de2b, 0xfde725];
@@ -46,7 +47,7 @@ pub fn line_color(fraction: f64) -> RGBColor {
     color(fraction.clamp(0.0, 1.0) * MAX_FRACTION)
 }
 
-/// Returns a shade of blue above the middle of a scale and of red below it.
+/// Returns a shade of blue above the middle of a scale, and a shade of vermilion below it.
 pub fn diverging(fraction: f64) -> RGBColor {
     mix(BACKGROUND, if fraction < 0.5 { VERMILION } else { BLUE }, (2.0 * fraction - 1.0).abs().min(1.0))
 }
@@ -56,7 +57,7 @@ fn rgb(code: u32) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
-/// Returns `from` mixed with `to`, whose `share` is 0 to 1.
+/// Mixes `from` with `to`; `share` is the share of `to`, from 0 to 1.
 pub fn mix(from: RGBColor, to: RGBColor, share: f64) -> RGBColor {
     let channel =
         |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8;
@@ -68,7 +69,7 @@ pub fn pale(color: RGBColor) -> RGBColor {
     mix(color, BACKGROUND, 0.68)
 }
 
-/// Returns black or white, whichever is more readable on `color`.
+/// Returns dark or white ink, whichever is more readable on `color`.
 pub fn contrast(color: RGBColor) -> RGBColor {
     if luminance(color) > 0.36 { INK } else { BACKGROUND }
 }
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_grow_brighter_with_the_weight() {
+    fn higher_weights_have_brighter_colours() {
         let steps: Vec<f64> = (0..=40).map(|i| luminance(color(f64::from(i) / 40.0))).collect();
         assert!(steps.windows(2).all(|pair| pair[0] < pair[1]), "{steps:?}");
     }

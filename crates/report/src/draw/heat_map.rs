@@ -1,5 +1,5 @@
-//! The second of three kinds of charts: a map of coloured cells, and the colour bar next to it. Attention weights are
-//! binned until their cells are large enough to draw. All maps of a picture share one scale.
+//! Heat maps: coloured cells, and the colour bar next to them. Attention weights are binned until the cells are large
+//! enough to draw. All maps of a picture share one scale.
 
 use std::borrow::Borrow;
 use std::ops::Range;
@@ -13,14 +13,15 @@ use super::picture::{Picture, Rect};
 use super::text::Text;
 use crate::numbers::fixed;
 
-/// The minimum width of cells that are separated by lines.
-const MIN_LINED_CELL: f64 = 7.0;
-/// The minimum width of cells that show their value.
+/// The minimum size of cells with grid lines.
+const MIN_GRID_CELL: f64 = 7.0;
+/// The minimum width of cells that are labelled with their value.
 pub(crate) const MIN_VALUE_CELL: f64 = 34.0;
 /// The font sizes of values; the largest one that fits is used.
 const VALUE_SIZES: [f64; 4] = [10.0, 9.0, 8.0, 7.0];
 
-/// Returns the bins of keys visible to each bin of queries: those with a key that some query of the bin sees.
+/// Returns the range of key bins visible to each bin of queries. A key bin is visible if any query of the bin can see
+/// one of its keys.
 pub(crate) fn binned(visible: &[Range<usize>], bins: [usize; 2]) -> Vec<Range<usize>> {
     let [queries, keys] = bins;
     let union = |rows: &[Range<usize>]| {
@@ -36,16 +37,16 @@ pub(crate) fn binned(visible: &[Range<usize>], bins: [usize; 2]) -> Vec<Range<us
 pub struct HeatMap {
     /// The number of rows and columns.
     pub positions: [usize; 2],
-    /// The number of rows and columns per cell; the last cell may hold fewer.
+    /// The number of rows and columns per cell; the last cells may have fewer.
     pub bins: [usize; 2],
     /// The values of the cells, row by row; `None` for an empty cell.
     pub values: Vec<Option<f64>>,
 }
 
 impl HeatMap {
-    /// Creates a map of attention weights, `[query, key]` row by row. A bin holds the weight on all its keys, averaged
-    /// over its queries. If the keys `visible` to each query are given, cells that no query sees are empty, unless
-    /// their weight is nonzero. A leaking mask therefore shows.
+    /// Creates a map of attention weights, `[query, key]` row by row. The value of a bin is the total weight on its
+    /// keys, averaged over its queries. If the keys `visible` to each query are given, cells that no query can see are
+    /// empty. Cells with a nonzero weight are never empty, so that leaks of the mask are visible.
     pub fn of_weights(
         weights: &[f32],
         positions: [usize; 2],
@@ -63,8 +64,8 @@ impl HeatMap {
         }
         let mean = |(cell, sum): (usize, f64)| {
             let (query, key) = (cell / columns, cell % columns);
-            let together = bins[0].min(positions[0] - query * bins[0]);
-            (visible[query].contains(&key) || sum != 0.0).then_some(sum / together as f64)
+            let queries = bins[0].min(positions[0] - query * bins[0]);
+            (visible[query].contains(&key) || sum != 0.0).then_some(sum / queries as f64)
         };
         map.values = sums.into_iter().enumerate().map(mean).collect();
         map
@@ -75,8 +76,9 @@ impl HeatMap {
         [0, 1].map(|side| self.positions[side].div_ceil(self.bins[side]))
     }
 
-    /// Draws the map in colours that span `range`. Wide cells show their value, with as many `digits` after the point
-    /// as fit. Cells without a value are shaded and labelled `blank`, or stay white if `blank` is empty.
+    /// Draws the map in colours that span `range`. Wide cells are labelled with their value, with at most `digits`
+    /// digits after the point. Cells without a value are shaded and labelled `blank`, or stay white if `blank` is
+    /// empty.
     pub fn draw(&self, picture: &mut Picture, area: Rect, range: Interval, digits: usize, blank: &str) {
         let ground = if blank.is_empty() { BACKGROUND } else { SHADE };
         let fill = |value: &Option<f64>| match value {
@@ -96,7 +98,7 @@ impl HeatMap {
         let [rows, columns] = positions;
         let (width, height) = (area.width / columns as f64, area.height / rows as f64);
         let line = if width >= MIN_VALUE_CELL { 1.0 } else { 0.5 };
-        if width.min(height) >= MIN_LINED_CELL {
+        if width.min(height) >= MIN_GRID_CELL {
             for column in 1..columns {
                 let x = area.left + column as f64 * width;
                 picture.line(&[(x, area.top), (x, area.bottom())], BACKGROUND, line);
@@ -106,12 +108,12 @@ impl HeatMap {
                 picture.line(&[(area.left, y), (area.right(), y)], BACKGROUND, line);
             }
         }
-        let written = self.written(width, digits);
+        let format = self.label_format(width, digits);
         for (cell, (value, color)) in self.values.iter().zip(colors).enumerate() {
             let (row, column) = ((cell / columns) as f64, (cell % columns) as f64);
             let point = (area.left + (column + 0.5) * width, area.top + (row + 0.5) * height);
             let style = |size: f64| Text::new(size).color(contrast(color)).centered();
-            match (value, written) {
+            match (value, format) {
                 (Some(value), Some((size, digits))) => {
                     picture.text(&fixed(*value, digits), point, &style(size));
                 }
@@ -124,7 +126,7 @@ impl HeatMap {
     }
 
     /// Returns the font size and number of digits with which every value fits its cell; `None` if cells are too narrow.
-    fn written(&self, width: f64, digits: usize) -> Option<(f64, usize)> {
+    fn label_format(&self, width: f64, digits: usize) -> Option<(f64, usize)> {
         let fits = |&(size, digits): &(f64, usize)| {
             let style = Text::new(size);
             self.values.iter().flatten().all(|&value| style.width(&fixed(value, digits)) <= width - 3.0)
@@ -133,8 +135,9 @@ impl HeatMap {
         if width >= MIN_VALUE_CELL { all.into_iter().find(fits) } else { None }
     }
 
-    /// Returns the largest weight that a scale should resolve. It covers 98 % of the cells, and the largest weight of
-    /// 95 % of the later queries. The first queries have few keys to choose from; the very first always has weight 1.
+    /// Returns the largest weight that a scale should resolve. It is at least the weight of 98 % of the cells, and the
+    /// largest weight of 95 % of the later queries. Early queries have few keys, and the first one puts a weight of 1
+    /// on its only key.
     fn largest_to_resolve(&self) -> f64 {
         let [rows, columns] = self.cells();
         let later = self.values.chunks_exact(columns).skip(rows / 2);
@@ -188,7 +191,7 @@ impl WeightScale {
     }
 }
 
-/// Draws a colour bar, `color` from bottom to top, with the values of `axis` on its right.
+/// Draws a colour bar with the values of `axis` on its right; `color` maps the fraction from the bottom to a colour.
 pub fn color_bar(picture: &mut Picture, bar: Rect, color: fn(f64) -> RGBColor, axis: &Axis) {
     picture.image(bar, move |_, down| color(1.0 - down));
     axis.draw_right(picture, bar);
@@ -240,18 +243,18 @@ mod tests {
             bins: [1, 1],
             values: values.iter().copied().map(Some).collect(),
         };
-        assert_eq!(map(&[0.05, 0.01]).written(35.0, 3), Some((10.0, 3)));
+        assert_eq!(map(&[0.05, 0.01]).label_format(35.0, 3), Some((10.0, 3)));
         for values in [&[-0.046, 0.05][..], &[-12.345], &[123.0, f64::NAN], &[-1e-3; 9]] {
-            let (size, digits) = map(values).written(35.0, 3).unwrap();
+            let (size, digits) = map(values).label_format(35.0, 3).unwrap();
             let widest = values.iter().map(|&value| Text::new(size).width(&fixed(value, digits)));
             assert!(widest.fold(0.0, f64::max) < 35.0, "{values:?}: {size} {digits}");
         }
         assert_eq!(
-            map(&[-0.046]).written(35.0, 3),
+            map(&[-0.046]).label_format(35.0, 3),
             Some((8.0, 3)),
             "the font shrinks before digits are dropped"
         );
-        assert_eq!(map(&[1.0]).written(20.0, 3), None);
+        assert_eq!(map(&[1.0]).label_format(20.0, 3), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The first of three kinds of charts: curves, dots and columns in a frame with axes.
+//! Line charts: curves, dots and columns in a frame with axes.
 
 use plotters::style::RGBColor;
 
@@ -79,13 +79,14 @@ impl LineChart {
         Self::new(HEADING + 30.0, picture.height - HEADING - 82.0, x, y)
     }
 
-    /// Returns the position of a value: outside the area if it is outside the axes, NaN if it has none.
+    /// Returns the coordinates of a value. They are outside the area for a value outside the axes, and NaN for a value
+    /// without a logarithm.
     pub fn point(&self, x: f64, y: f64) -> Coordinates {
         let area = self.area;
         (area.left + self.x.at(x) * area.width, area.bottom() - self.y.at(y) * area.height)
     }
 
-    /// Draws the axes on the left and below, and the series.
+    /// Draws the axes and the series.
     pub fn draw(&self, picture: &mut Picture) {
         self.y.draw_left(picture, self.area);
         self.x.draw_below(picture, self.area);
@@ -98,7 +99,7 @@ impl LineChart {
         legend(picture, (self.area.left, HEADING + 8.0), self.named());
     }
 
-    /// Draws the series alone.
+    /// Draws the series without the axes.
     pub fn draw_series(&self, picture: &mut Picture) {
         self.series.iter().for_each(|series| self.draw_one(picture, series));
     }
@@ -114,14 +115,14 @@ impl LineChart {
         let Series { color, mark, .. } = *series;
         let points: Vec<Coordinates> = series.points.iter().map(|&(x, y)| self.point(x, y)).collect();
         let (top, bottom) = (self.area.top, self.area.bottom());
-        // A point on the edge is not dropped because of rounding.
+        // Rounding must not drop a point on the edge.
         let is_inside = |point: &Coordinates| (top - 1e-6..=bottom + 1e-6).contains(&point.1);
         let inside: Vec<Coordinates> = points.iter().copied().filter(is_inside).collect();
         match mark {
             Mark::Line(width) => {
                 let is_drawn = |point: &Coordinates| point.0.is_finite() && point.1.is_finite();
-                for stretch in points.split(|point| !is_drawn(point)).filter(|stretch| !stretch.is_empty()) {
-                    self.draw_stretch(picture, stretch, color, width);
+                for part in points.split(|point| !is_drawn(point)).filter(|part| !part.is_empty()) {
+                    self.draw_curve(picture, part, color, width);
                 }
             }
             Mark::Dashed(width) => {
@@ -143,12 +144,12 @@ impl LineChart {
                     left = right;
                 }
             }
-            mark => inside.into_iter().for_each(|point| draw_sign(picture, mark, point, color)),
+            mark => inside.into_iter().for_each(|point| draw_mark(picture, mark, point, color)),
         }
     }
 
     /// Draws a curve without gaps, clipped at the frame.
-    fn draw_stretch(&self, picture: &mut Picture, points: &[Coordinates], color: RGBColor, width: f64) {
+    fn draw_curve(&self, picture: &mut Picture, points: &[Coordinates], color: RGBColor, width: f64) {
         let (top, bottom) = (self.area.top, self.area.bottom());
         if let &[point] = points {
             if (top..=bottom).contains(&point.1) {
@@ -169,8 +170,8 @@ impl LineChart {
     }
 }
 
-/// Draws a mark at one position.
-fn draw_sign(picture: &mut Picture, mark: Mark, (x, y): Coordinates, color: RGBColor) {
+/// Draws a mark at a point.
+fn draw_mark(picture: &mut Picture, mark: Mark, (x, y): Coordinates, color: RGBColor) {
     match mark {
         Mark::Dot(radius) => picture.dot((x, y), radius, color),
         Mark::Ring(radius, width) => {
@@ -195,8 +196,8 @@ fn draw_sign(picture: &mut Picture, mark: Mark, (x, y): Coordinates, color: RGBC
     }
 }
 
-/// Draws the names of series, each once, next to their marks, in a row from `point`. The row wraps at the picture's
-/// right margin.
+/// Draws each name of series once, next to its mark, in a row that starts at `point` and wraps at the picture's right
+/// margin.
 pub fn legend<'a>(picture: &mut Picture, point: Coordinates, named: impl IntoIterator<Item = &'a Series>) {
     let style = Text::new(11.5);
     let (mut x, mut y) = point;
@@ -213,24 +214,24 @@ pub fn legend<'a>(picture: &mut Picture, point: Coordinates, named: impl IntoIte
             Mark::Cross(..) => (Mark::Cross(4.0, 1.75), 12.0),
             Mark::Column | Mark::Frame(_) => (*mark, 12.0),
         };
-        // A name wider than the picture is cut instead of drawn beyond its edge.
+        // A name wider than the picture is truncated.
         let name = &style.fit(name, WIDTH - MARGIN - point.0 - width - 6.0);
-        let whole = width + 6.0 + style.width(name);
-        if x > point.0 && x + whole > WIDTH - MARGIN {
+        let entry_width = width + 6.0 + style.width(name);
+        if x > point.0 && x + entry_width > WIDTH - MARGIN {
             (x, y) = (point.0, y + 17.0);
         }
-        draw_sign(picture, mark, (x + width / 2.0, y), *color);
+        draw_mark(picture, mark, (x + width / 2.0, y), *color);
         picture.text(name, (x + width + 6.0, y), &style);
-        x += whole + 20.0;
+        x += entry_width + 20.0;
     }
 }
 
 /// Returns the part of a segment with `top <= y <= bottom`.
 fn clip(from: Coordinates, to: Coordinates, top: f64, bottom: f64) -> Option<(Coordinates, Coordinates)> {
-    let at = |y: f64| (from.0 + (to.0 - from.0) * (y - from.1) / (to.1 - from.1), y);
+    let point_at = |y: f64| (from.0 + (to.0 - from.0) * (y - from.1) / (to.1 - from.1), y);
     let cut = |point: Coordinates| match point.1.clamp(top, bottom) {
         inside if inside == point.1 => point,
-        edge => at(edge),
+        edge => point_at(edge),
     };
     let outside = (from.1 < top && to.1 < top) || (from.1 > bottom && to.1 > bottom);
     (!outside).then(|| (cut(from), cut(to)))
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_legend_stays_within_its_picture() {
+    fn legends_stay_within_the_picture() {
         use crate::draw::picture::Shape;
         let mut picture = Picture::new("chart", 300.0, "chart", "");
         let title = picture.shapes.len();

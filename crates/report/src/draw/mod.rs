@@ -1,4 +1,4 @@
-//! The building blocks of every picture: three marks over one set of axes, drawn in logical pixels.
+//! The building blocks of all pictures: three marks and their axes, drawn in logical pixels.
 //!
 //! | file | holds |
 //! |---|---|
@@ -35,4 +35,4 @@ pub use token_axis::TokenAxis;
 pub(crate) use token_axis::stride_of;
 #[cfg(test)]
 pub(crate) use token_strip::tint;
-pub use token_strip::{Outcome, Step, TokenStrip};
+pub use token_strip::{ComparedToken, Outcome, TokenStrip};

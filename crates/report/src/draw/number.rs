@@ -15,15 +15,15 @@ impl Interval {
     /// Creates the interval from `start` to `end`, widened if they coincide.
     pub fn new(start: f64, end: f64) -> Self {
         let is_wide = end - start > f64::EPSILON * start.abs().max(end.abs()).max(1e-300) * 16.0;
-        let around = if start == 0.0 { 1.0 } else { start.abs() * 0.05 };
+        let margin = if start == 0.0 { 1.0 } else { start.abs() * 0.05 };
         if is_wide {
             Interval { start, end }
         } else {
-            Interval { start: start - around, end: start + around }
+            Interval { start: start - margin, end: start + margin }
         }
     }
 
-    /// Returns the interval from the lowest finite value to the highest, widened if they coincide; `None` if no value
+    /// Returns the interval from the lowest to the highest finite value, widened if they coincide; `None` if no value
     /// is finite.
     pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
         let ends = values.filter(|value| value.is_finite()).map(|value| (value, value));
@@ -49,9 +49,9 @@ impl Interval {
         (first..=last).map(|i| i as f64 * step).collect()
     }
 
-    /// Returns both ends and evenly spaced values between them, at most `max_ticks` steps. A step has at most two digits; a
-    /// step of 1, 2, 2.5 or 5 times a power of ten is preferred, then a smaller one. If zero is in the interval, it is
-    /// among the values. Returns `None` if no step fits, or, with `only_integers`, no integer step.
+    /// Returns both ends and evenly spaced values between them, with at most `max_ticks` steps. A step has at most two
+    /// digits; steps of 1, 2, 2.5 or 5 times a power of ten are preferred, then smaller steps. If zero is in the
+    /// interval, it is one of the values. Returns `None` if no step fits, or no integer step with `only_integers`.
     pub(crate) fn even_ticks(&self, max_ticks: usize, only_integers: bool) -> Option<Vec<f64>> {
         let is_integer = |value: f64| (value - value.round()).abs() < 1e-6 * value.abs().max(1.0);
         let digits = |step: f64| step / 10f64.powf(step.log10().floor());
@@ -73,15 +73,15 @@ impl Interval {
 }
 
 /// Returns the round values of a logarithmic axis whose range is given in decimal logarithms: 1, 2 and 5 times powers
-/// of ten. Over many decades these are only the powers, at most eight.
+/// of ten; over many decades, at most eight powers of ten.
 pub(crate) fn log_ticks(logarithms: Interval) -> Vec<f64> {
     let Interval { start, end } = logarithms;
     let factors: &[f64] = if logarithms.length() > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-    let every = (logarithms.length() / 8.0).ceil().max(1.0) as i32;
-    let powers = (start.floor() as i32..=end.ceil() as i32).filter(|power| power.rem_euclid(every) == 0);
+    let stride = (logarithms.length() / 8.0).ceil().max(1.0) as i32;
+    let powers = (start.floor() as i32..=end.ceil() as i32).filter(|power| power.rem_euclid(stride) == 0);
     let ticks = powers.flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)));
     let ticks: Vec<f64> = ticks.filter(|value| (start..=end).contains(&value.log10())).collect();
-    // Within a fraction of a decade, evenly spaced values are rounder.
+    // Within a fraction of a decade, evenly spaced values have fewer digits.
     if ticks.len() < 2 { Interval::new(10f64.powf(start), 10f64.powf(end)).ticks(5) } else { ticks }
 }
 
@@ -110,12 +110,12 @@ fn in_powers(value: f64, digits: usize) -> String {
     format!("{}{}e{power}", minus(value), digits.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Returns true if three digits show the value exactly.
+/// Returns true if three significant digits are exact.
 pub(crate) fn is_short(value: f64) -> bool {
     format!("{value:.2e}").parse::<f64>().is_ok_and(|short| (short - value).abs() <= 1e-9 * value.abs())
 }
 
-/// Returns the sign of a value, with a true minus.
+/// Returns a true minus sign for a negative value, else an empty string.
 fn minus(value: f64) -> &'static str {
     if value < 0.0 { "−" } else { "" }
 }
@@ -137,25 +137,25 @@ pub(crate) fn significant(value: f64) -> String {
     format!("{}{text}", minus(value))
 }
 
-/// Returns the labels of ticks, all with the digits that their spacing needs. Very small and very large values are
-/// formatted as `3e-4`.
+/// Returns the labels of ticks, all with as many digits as their spacing needs. Very small and very large values are in
+/// powers of ten, such as `3e-4`.
 pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     let largest = ticks.iter().fold(0.0f64, |largest, tick| largest.max(tick.abs()));
     let distances = ticks.windows(2).map(|pair| (pair[1] - pair[0]).abs());
     let step = distances.reduce(f64::min).unwrap_or(if largest > 0.0 { largest } else { 1.0 });
     let exponential = largest != 0.0 && !(2e-3..1e7).contains(&largest);
-    // True if this many digits after the point show the value up to rounding errors.
+    // True if the value has at most this many digits after the point, up to rounding errors.
     let suffice = |value: f64, digits: usize| {
         let power = 10f64.powi(digits as i32);
         (value * power - (value * power).round()).abs() <= 1e-6 * step * power
     };
     let all = |&digits: &usize| suffice(step, digits) && ticks.iter().all(|&tick| suffice(tick, digits));
     let digits = (0..12).find(all).unwrap_or(12);
-    let apart = digits_apart(ticks);
+    let distinguishing = digits_apart(ticks);
     let label = |&tick: &f64| match tick {
-        // The nearest multiple of the step is zero; the rest is a rounding error.
+        // The value is zero up to a rounding error.
         zero if zero.abs() < step * 1e-6 => "0".to_string(),
-        _ if exponential => in_powers(tick, apart),
+        _ if exponential => in_powers(tick, distinguishing),
         _ if digits == 0 => format!("{}{}", minus(tick), thousands(tick.abs())),
         _ => format!("{}{:.digits$}", minus(tick), tick.abs()),
     };
@@ -170,15 +170,15 @@ fn digits_apart(values: &[f64]) -> usize {
     (2..15).find(differ).unwrap_or(15)
 }
 
-/// Returns labels for values in ascending order. They share one format, unless they span more than a decade; then each
-/// has its significant digits.
+/// Returns labels for values in ascending order, with the same number of decimals. If the values span more than a
+/// decade, each label has only its own significant digits.
 pub(crate) fn labels(values: &[f64]) -> Vec<String> {
     let are_plain = values.iter().all(|value| *value == 0.0 || (1e-2..1e6).contains(&value.abs()));
     let is_wide = matches!(values, [low, .., high] if *low > 0.0 && *high > low * 10.0);
-    let apart = digits_apart(values);
+    let distinguishing = digits_apart(values);
     let label = |&value: &f64| match value {
-        value if !are_plain => in_powers(value, apart),
-        whole if whole.fract() == 0.0 => whole.to_string(),
+        value if !are_plain => in_powers(value, distinguishing),
+        integer if integer.fract() == 0.0 => integer.to_string(),
         value => significant(value),
     };
     if are_plain && !is_wide { tick_labels(values) } else { values.iter().map(label).collect() }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_series_still_has_a_range() {
+    fn constant_values_have_a_nonempty_range() {
         for value in [0.0, 3.0, -2.0, 1e-12] {
             let range = Interval::new(value, value);
             assert!(range.start < value && value < range.end, "{range:?}");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn round_numbers_are_not_below_their_value() {
+    fn rounding_up_never_decreases_a_value() {
         assert_eq!(round_up(0.013), 0.015);
         assert_eq!(round_up(0.9), 1.0);
         assert_eq!(round_up(3.0), 3.0);

@@ -1,11 +1,11 @@
-//! A picture: its title, and the shapes below it in logical pixels. `render` writes it to a file.
+//! A picture: its title and its shapes, in logical pixels. `render` writes it to a file.
 
 use plotters::style::RGBColor;
 
 use super::color::MUTED;
 use super::text::Text;
 
-/// The width of every picture in logical pixels: the width at which a README shows it.
+/// The width of every picture in logical pixels, which is its width in a README.
 pub const WIDTH: f64 = 900.0;
 /// The empty margin around every picture.
 pub const MARGIN: f64 = 18.0;
@@ -47,7 +47,7 @@ impl Rect {
     }
 }
 
-/// A function from a position within an image, in fractions of its width and height, to a colour.
+/// A function that returns the colour at a point of an image, given in fractions of its width and height.
 pub(super) type Pixels = Box<dyn Fn(f64, f64) -> RGBColor>;
 
 /// A shape of a picture.
@@ -63,9 +63,9 @@ pub(super) enum Shape {
 pub struct Picture {
     /// The file name without its extension, such as `loss`.
     pub name: &'static str,
-    /// The height from 0 down: the first line of the heading and everything below it.
+    /// The height below 0: the heading with one line of note, and the content.
     pub(super) height: f64,
-    /// The height of further lines of the note, which push the heading up, above 0.
+    /// The height above 0, which holds the title if the note has several lines.
     pub(super) above: f64,
     pub(super) shapes: Vec<Shape>,
 }
@@ -113,10 +113,10 @@ impl Picture {
         const GAP: f64 = 4.0;
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
         let length = dx.hypot(dy);
-        let at = |along: f64| (from.0 + dx * along / length, from.1 + dy * along / length);
+        let point = |distance: f64| (from.0 + dx * distance / length, from.1 + dy * distance / length);
         for dash in 0..(length / (DASH + GAP)).ceil() as u32 {
             let start = f64::from(dash) * (DASH + GAP);
-            self.line(&[at(start), at((start + DASH).min(length))], color, width);
+            self.line(&[point(start), point((start + DASH).min(length))], color, width);
         }
     }
 
@@ -125,14 +125,15 @@ impl Picture {
         self.shapes.push(Shape::Dot { center, radius, color });
     }
 
-    /// Draws a text at `point`, horizontally by its alignment and vertically at half the height of its capitals.
+    /// Draws a text with its anchor at `point`: horizontally by its alignment, vertically at half the height of its
+    /// capitals.
     pub fn text(&mut self, text: &str, point: Coordinates, style: &Text) {
         // Control characters would make an SVG ill-formed.
         let text = text.replace(char::is_control, "\u{fffd}");
         self.shapes.push(Shape::Text { text, point, style: *style });
     }
 
-    /// Draws a bold name with a note next to it. The note is cut if both together are wider than `width`.
+    /// Draws a bold name with a note next to it. The note is truncated if both are wider than `width`.
     pub fn panel_name(&mut self, name: &str, note: &str, (x, y): Coordinates, width: f64) {
         let (bold, muted) = (Text::new(13.0).bold(), Text::new(11.0).color(MUTED));
         let after = bold.width(name) + 8.0;

@@ -1,7 +1,4 @@
-//! Rendering of pictures to files, as pixels or vectors, with plotters' backends.
-//!
-//! Text is set in DejaVu Sans, which is embedded in this crate. Pictures therefore look the same on every machine and
-//! need no system library.
+//! Rendering of pictures to PNG and SVG files with plotters' backends.
 
 use std::path::{Path, PathBuf};
 
@@ -15,14 +12,14 @@ use plotters::style::{
 
 use super::color::BACKGROUND;
 use super::picture::{Coordinates, Picture, Rect, Shape};
-use super::text::{Line, Text, font, set};
+use super::text::{Line, Text, font, lay_out};
 use crate::error::{Error, Result};
 
 /// The font family in an SVG. Viewers without DejaVu use Verdana, which has the same width.
 const FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
 /// Half the height of capitals, in ems.
 const HALF_CAPITAL: f64 = 0.365;
-/// The maximum number of pixels for drawing at twice the resolution: 24 million pixels take 72 MB.
+/// The maximum number of pixels for drawing at twice the resolution; they take 72 MB.
 const MAX_FINE_PIXELS: u64 = 24_000_000;
 /// The resolution of an SVG: four units per logical pixel keep curves smooth, since plotters rounds its coordinates to
 /// integers.
@@ -90,7 +87,7 @@ impl Picture {
     /// Writes the file into the existing `folder` and returns its path.
     ///
     /// # Errors
-    /// If the scale of a PNG is out of range, or the file cannot be written.
+    /// If the scale of a PNG is out of range or the file cannot be written.
     pub fn save(&self, folder: &Path, style: &Style) -> Result<PathBuf> {
         let (path, bytes) = (folder.join(self.file_name(style)), self.encode(style)?);
         std::fs::write(&path, bytes).map_err(|source| Error::Io { path: path.clone(), source })?;
@@ -109,14 +106,14 @@ impl Picture {
             let backend = SVGBackend::with_string(&mut svg, (fine_width, fine_height));
             let unit = f64::from(VECTOR_UNIT);
             let mut surface = Surface { backend, is_bitmap: false, unit, above: self.above };
-            let paper =
+            let background =
                 Rect { left: 0.0, top: -self.above, width: f64::from(width), height: f64::from(height) };
-            surface.shape(&Shape::Rect { rect: paper, color: BACKGROUND })?;
+            surface.shape(&Shape::Rect { rect: background, color: BACKGROUND })?;
             surface.draw(self)?;
             surface.backend.present().map_err(failed)?;
         }
-        // The view box keeps its fine units; the displayed size is the logical one. plotters embeds images with a media
-        // type that only browsers accept.
+        // The view box keeps the fine units, but the picture is displayed at its logical size. plotters embeds images
+        // with a media type that only browsers accept.
         let fine = format!("width=\"{fine_width}\" height=\"{fine_height}\"");
         let logical = format!("width=\"{width}\" height=\"{height}\"");
         Ok(svg.replacen(&fine, &logical, 1).replace("\"data:png;base64,", "\"data:image/png;base64,"))
@@ -127,8 +124,8 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Drawing(error.to_string())
 }
 
-/// Draws at twice the resolution and averages the pixels. plotters rounds positions to whole pixels; averaging smooths
-/// edges and letter spacing.
+/// Draws a picture at twice the resolution and averages the pixels. plotters rounds coordinates to pixels; averaging
+/// smooths edges and letter spacing.
 pub(crate) fn raster(picture: &Picture, scale: u32) -> Result<RgbImage> {
     let (width, height) = picture.size();
     let (width, height) = (width * scale, height * scale);
@@ -156,11 +153,13 @@ pub(crate) fn raster(picture: &Picture, scale: u32) -> Result<RgbImage> {
     RgbImage::from_raw(width, height, means).ok_or_else(|| failed("the buffer has too few pixels"))
 }
 
-/// A plotters backend, the size of a logical pixel on it, and the height above 0.
+/// A plotters backend that receives the shapes of a picture.
 struct Surface<B> {
     backend: B,
     is_bitmap: bool,
+    /// The number of device pixels per logical pixel.
     unit: f64,
+    /// The height of the picture above 0, see [`Picture::above`].
     above: f64,
 }
 
@@ -224,8 +223,8 @@ impl<B: DrawingBackend> Surface<B> {
     /// unevenly.
     fn glyphs(&mut self, text: &str, origin: Coordinates, style: &Text) -> Result<()> {
         let em = style.size * self.unit;
-        let Line { glyphs, boxes, width } = set(text, em as f32, style.bold);
-        let back = match style.align {
+        let Line { glyphs, boxes, width } = lay_out(text, em as f32, style.bold);
+        let shift = match style.align {
             HPos::Left => 0.0,
             HPos::Center => width / 2.0,
             HPos::Right => width,
@@ -234,14 +233,14 @@ impl<B: DrawingBackend> Surface<B> {
         let (left, top) = self.device(origin);
         let rotated = |x: i32, y: i32| if style.upward { (left + y, top - x) } else { (left + x, top + y) };
         for [from, above, to, below] in boxes {
-            let [from, to] = [from - back, to - back].map(|x| x.round() as i32);
+            let [from, to] = [from - shift, to - shift].map(|x| x.round() as i32);
             let [above, below] = [above + drop, below + drop].map(|y| y.round() as i32);
             let corners = [(from, above), (to, above), (to, below), (from, below), (from, above)];
             let path = corners.map(|(x, y)| rotated(x, y));
             self.backend.draw_path(path, &style.color.mix(0.6)).map_err(failed)?;
         }
         for mut glyph in glyphs {
-            glyph.position = point(glyph.position.x - back, drop + glyph.position.y);
+            glyph.position = point(glyph.position.x - shift, drop + glyph.position.y);
             let Some(outline) = font(style.bold).outline_glyph(glyph) else { continue };
             let corner = outline.px_bounds().min;
             let mut result = Ok(());
@@ -257,7 +256,7 @@ impl<B: DrawingBackend> Surface<B> {
         Ok(())
     }
 
-    /// Draws text as an SVG element. plotters sets it in a font of size / 1.24, with its baseline 0.76 em below the
+    /// Draws text as an SVG element. plotters divides the font size by 1.24 and puts the baseline 0.76 em below the
     /// anchor.
     fn text_element(&mut self, text: &str, origin: Coordinates, style: &Text) -> Result<()> {
         let em = style.size * self.unit;

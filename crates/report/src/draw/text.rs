@@ -1,6 +1,6 @@
 //! Layout and measurement of text in DejaVu Sans. The fonts are embedded, so pictures look the same on every machine
 //! and need no system library. A character missing from the font is drawn as its code point in a box, in two rows of
-//! hexadecimal digits. Such characters stay distinguishable, and an SVG holds the character itself.
+//! hexadecimal digits, so that such characters stay distinguishable. An SVG contains the character itself.
 
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -47,24 +47,24 @@ impl Text {
         Text { align: HPos::Right, ..self }
     }
 
-    /// Makes the text read from bottom to top; the alignment is rotated with it.
+    /// Rotates the text and its alignment, so that it reads from bottom to top.
     pub fn upward(self) -> Self {
         Text { upward: true, ..self }
     }
 
     /// Returns the width of a text in logical pixels.
     pub fn width(&self, text: &str) -> f64 {
-        f64::from(set(text, self.size as f32, self.bold).width)
+        f64::from(lay_out(text, self.size as f32, self.bold).width)
     }
 
-    /// Shrinks the text, down to size `least`, until it fits into `width`.
-    pub fn shrunk(self, text: &str, width: f64, least: f64) -> Self {
-        // A little smaller than exact, because widths are not quite proportional to sizes.
+    /// Shrinks the text until it fits into `width`, but not below the size `min_size`.
+    pub fn shrunk(self, text: &str, width: f64, min_size: f64) -> Self {
+        // Two percent smaller than needed, because widths are not exactly proportional to sizes.
         let size = self.size * (0.98 * width / self.width(text)).min(1.0);
-        Text { size: size.clamp(least.min(self.size), self.size), ..self }
+        Text { size: size.clamp(min_size.min(self.size), self.size), ..self }
     }
 
-    /// Breaks the text between words into lines that fit into `width`; a wider word is cut.
+    /// Breaks the text between words into lines that fit into `width`; a wider word is truncated.
     pub fn lines(&self, text: &str, width: f64) -> Vec<String> {
         let mut lines = Vec::<String>::new();
         for word in text.split_whitespace() {
@@ -77,7 +77,7 @@ impl Text {
         lines
     }
 
-    /// Returns the text, cut with an ellipsis if it is wider than `width`.
+    /// Returns the text, truncated with an ellipsis if it is wider than `width`.
     pub fn fit(&self, text: &str, width: f64) -> String {
         let cuts = text.char_indices().rev().map(|(end, _)| format!("{}…", text[..end].trim_end()));
         std::iter::once(text.to_string()).chain(cuts).find(|cut| self.width(cut) <= width).unwrap_or_default()
@@ -110,14 +110,14 @@ pub(super) struct Line {
 }
 
 /// Lays out a line of text with `em` pixels per em.
-pub(super) fn set(text: &str, em: f32, bold: bool) -> Line {
+pub(super) fn lay_out(text: &str, em: f32, bold: bool) -> Line {
     let scaled = scaled(em, bold);
     let mut line = Line::default();
     let mut previous = None;
     for character in in_visual_order(&joined(text)).chars() {
         if !is_drawn(character) {
             previous = None;
-            set_code_point(character, em, bold, &mut line);
+            append_code_point(character, em, bold, &mut line);
             continue;
         }
         let mut glyph = scaled.scaled_glyph(character);
@@ -138,8 +138,9 @@ fn scaled(em: f32, bold: bool) -> PxScaleFont<&'static FontRef<'static>> {
     font.into_scaled(em * font.height_unscaled() / font.units_per_em().unwrap_or(font.height_unscaled()))
 }
 
-/// Appends the code point of a character to a line: its digits in two rows, in a box as high as an accented capital.
-fn set_code_point(character: char, em: f32, bold: bool, line: &mut Line) {
+/// Appends the code point of a character to a line: its digits in two rows, in a box of the height of an accented
+/// capital.
+fn append_code_point(character: char, em: f32, bold: bool, line: &mut Line) {
     const DIGIT_SIZE: f32 = 0.46;
     const BASELINES: [f32; 2] = [-0.38, 0.06];
     const TOP: f32 = -0.8;
@@ -147,12 +148,12 @@ fn set_code_point(character: char, em: f32, bold: bool, line: &mut Line) {
     let scaled = scaled(DIGIT_SIZE * em, bold);
     let code = character as u32;
     let digits = if code > 0xffff { format!("{code:06X}") } else { format!("{code:04X}") };
-    let (left, inside) = (line.width + 0.05 * em, line.width + 0.12 * em);
-    let mut right = inside;
+    let (left, inner_left) = (line.width + 0.05 * em, line.width + 0.12 * em);
+    let mut right = inner_left;
     for (row, baseline) in
         [&digits[..digits.len() / 2], &digits[digits.len() / 2..]].into_iter().zip(BASELINES)
     {
-        let mut x = inside;
+        let mut x = inner_left;
         for digit in row.chars() {
             let mut glyph = scaled.scaled_glyph(digit);
             glyph.position = point(x, baseline * em);
@@ -167,7 +168,7 @@ fn set_code_point(character: char, em: f32, bold: bool, line: &mut Line) {
 
 /// Returns a line with Arabic letters in their joined forms, or unchanged if the font lacks one of them.
 fn joined(line: &str) -> Cow<'_, str> {
-    // Keep all marks, each after its letter once the line is reversed.
+    // Keep all vowel marks, and put each one after its letter in the reversed line.
     static RESHAPER: LazyLock<ArabicReshaper> = LazyLock::new(|| {
         let marks = ReshaperConfig {
             delete_harakat: false,
@@ -202,7 +203,7 @@ mod tests {
     fn right_to_left_text_uses_visual_order() {
         // Shalom: its first letter, shin, is rightmost.
         let glyphs =
-            |text: &str| set(text, 10.0, false).glyphs.iter().map(|glyph| glyph.id).collect::<Vec<_>>();
+            |text: &str| lay_out(text, 10.0, false).glyphs.iter().map(|glyph| glyph.id).collect::<Vec<_>>();
         let letters = "\u{5e9}\u{5dc}\u{5d5}\u{5dd}".chars();
         let reversed: Vec<_> = letters.clone().rev().flat_map(|letter| glyphs(&letter.to_string())).collect();
         let word: String = letters.collect();
@@ -230,15 +231,15 @@ mod tests {
     #[test]
     fn characters_missing_from_the_font_stay_distinguishable() {
         let digits =
-            |text: &str| set(text, 20.0, false).glyphs.iter().map(|glyph| glyph.id).collect::<Vec<_>>();
+            |text: &str| lay_out(text, 20.0, false).glyphs.iter().map(|glyph| glyph.id).collect::<Vec<_>>();
         assert_eq!(digits("\u{5929}"), digits("5929"), "in two rows");
         assert_ne!(digits("\u{5929}"), digits("\u{592a}"));
         assert_eq!(digits("\u{1f680}"), digits("01F680"));
-        let line = set("a\u{5929}\u{592a}", 20.0, false);
+        let line = lay_out("a\u{5929}\u{592a}", 20.0, false);
         let [first, second] = line.boxes[..] else { panic!("one box per character: {:?}", line.boxes) };
         assert!(first[2] < second[0] && second[2] < line.width, "{first:?} {second:?} {}", line.width);
         assert!(line.glyphs[1].position.y < line.glyphs[4].position.y, "the first half above the second");
-        assert!(set("\u{5929}", 20.0, false).width < 26.0, "no wider than a character");
+        assert!(lay_out("\u{5929}", 20.0, false).width < 26.0, "no wider than a character");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The tokens along one side of a map or chart, as many as fit, with their positions. Whitespace is made visible, long
-//! tokens are shortened, and labels never touch.
+//! The tokens along one side of a map or chart, with their positions. Whitespace is made visible and long tokens are
+//! shortened. If there are too many tokens, only some are labelled, so that labels never touch.
 
 use super::axis::LABEL_SIZE;
 use super::color::MUTED;
@@ -9,12 +9,12 @@ use super::text::Text;
 
 /// The maximum length of a token on an axis, in characters.
 const MAX_CHARACTERS: usize = 10;
-/// The font sizes of tokens, if they have room for it, and of the positions next to them.
+/// The largest font size of tokens, and the font size of the positions next to them.
 const TOKEN_SIZE: f64 = 10.0;
 const POSITION_SIZE: f64 = 8.5;
 /// The line spacing in ems.
 const LINE_SPACING: f64 = 1.18;
-/// The maximum length of a sequence without numbered positions; longer ones are hard to count.
+/// The maximum length of a sequence without numbered positions, in which a reader can still count tokens.
 const MAX_UNNUMBERED_TOKENS: usize = 16;
 /// The minimum width of a cell in logical pixels; longer sequences are binned.
 const MIN_CELL_WIDTH: f64 = 1.0;
@@ -26,7 +26,7 @@ const TITLE_SPACE: f64 = 30.0;
 pub struct TokenAxis {
     tokens: Vec<String>,
     size: f64,
-    /// The stride at which tokens are written.
+    /// The stride at which tokens are labelled.
     stride: usize,
     /// True if tokens below an area are written upwards because they are wider than their cells.
     is_upward: bool,
@@ -36,17 +36,18 @@ pub struct TokenAxis {
     numbered: Option<usize>,
     /// The number of positions per bin; above one, positions are labelled instead of tokens.
     pub bin: usize,
+    /// True for an axis below an area, false for one on its left.
     is_across: bool,
 }
 
 impl TokenAxis {
-    /// Creates an axis of tokens along `length` logical pixels. Tokens are in their visible form and cut at the width
-    /// `max_width`.
+    /// Creates an axis of tokens along `length` logical pixels, below an area if `is_across`, else on its left. Tokens
+    /// are in their visible form and truncated to the width `max_width`.
     pub fn new(tokens: &[String], max_width: f64, length: f64, is_across: bool) -> Self {
         let tokens: Vec<_> =
             tokens.iter().map(|token| Text::new(TOKEN_SIZE).fit(&visible(token), max_width)).collect();
         let pitch = length / tokens.len().max(1) as f64;
-        // The largest size at which every token fits, or the default if none is small enough.
+        // The largest size at which every token has a label, or the default if no size is small enough.
         let size = [TOKEN_SIZE, 9.0, 8.25]
             .into_iter()
             .find(|size| size * LINE_SPACING <= pitch)
@@ -55,9 +56,9 @@ impl TokenAxis {
         let (stride, is_upward) = stride_and_direction(widest, pitch, size, is_across);
         // Numbers are not written upwards, so they may need a wider stride than tokens.
         let digits = Text::new(POSITION_SIZE).width(&tokens.len().to_string()) + 6.0;
-        let every = stride * stride_of(pitch * stride as f64, digits);
+        let numbered_stride = stride * stride_of(pitch * stride as f64, digits);
         let room = if is_across && !is_upward { size } else { widest };
-        let numbered = (tokens.len() > MAX_UNNUMBERED_TOKENS).then_some(every);
+        let numbered = (tokens.len() > MAX_UNNUMBERED_TOKENS).then_some(numbered_stride);
         let bin = stride_of(pitch, MIN_CELL_WIDTH);
         Self { tokens, size, stride, is_upward, room, numbered, bin, is_across }
     }
@@ -74,21 +75,21 @@ impl TokenAxis {
         }
     }
 
-    /// Returns the position at a fraction of the side of `area`, at a distance of `outside` from it.
-    fn point(&self, area: Rect, along: f64, outside: f64) -> Coordinates {
+    /// Returns the point at a fraction of the side of `area`, at the distance `outside` from it.
+    fn point(&self, area: Rect, fraction: f64, outside: f64) -> Coordinates {
         match self.is_across {
-            true => (area.left + along * area.width, area.bottom() + outside),
-            false => (area.left - outside, area.top + along * area.height),
+            true => (area.left + fraction * area.width, area.bottom() + outside),
+            false => (area.left - outside, area.top + fraction * area.height),
         }
     }
 
-    /// Draws the labels next to `area`, and the title; `of` is the role of the tokens, such as "query".
-    pub fn draw(&self, picture: &mut Picture, area: Rect, of: &str) {
+    /// Draws the labels next to `area`, and the title; `role` is the role of the tokens, such as "query".
+    pub fn draw(&self, picture: &mut Picture, area: Rect, role: &str) {
         let title = match (self.bin, self.numbered, self.is_across) {
-            (1, None, _) => of.to_string(),
-            (1, Some(_), true) => format!("{of}: token and position"),
-            (1, Some(_), false) => format!("{of}: position and token"),
-            (bin, ..) => format!("{of} position, in bins of {bin}"),
+            (1, None, _) => role.to_string(),
+            (1, Some(_), true) => format!("{role}: token and position"),
+            (1, Some(_), false) => format!("{role}: position and token"),
+            (bin, ..) => format!("{role} position, in bins of {bin}"),
         };
         let draw_labels = if self.bin > 1 { Self::draw_positions } else { Self::draw_tokens };
         draw_labels(self, picture, area);
@@ -111,7 +112,7 @@ impl TokenAxis {
         for (i, token) in self.tokens.iter().enumerate().step_by(self.stride) {
             picture.text(token, point(i, outside), &style);
         }
-        for i in self.numbered.into_iter().flat_map(|every| (0..self.tokens.len()).step_by(every)) {
+        for i in self.numbered.into_iter().flat_map(|stride| (0..self.tokens.len()).step_by(stride)) {
             picture.text(&i.to_string(), point(i, self.room + beyond), &number);
         }
     }
@@ -131,7 +132,7 @@ impl TokenAxis {
     }
 }
 
-/// Returns the stride at which tokens `pitch` logical pixels apart are written, and true if they are written upwards.
+/// Returns the stride at which tokens `pitch` logical pixels apart are labelled, and true if they are written upwards.
 fn stride_and_direction(widest: f64, pitch: f64, size: f64, is_across: bool) -> (usize, bool) {
     let (flat, lines) = (stride_of(pitch, widest + size * 0.5), stride_of(pitch, size * LINE_SPACING));
     if is_across && flat <= lines { (flat, false) } else { (lines, is_across) }
@@ -139,24 +140,24 @@ fn stride_and_direction(widest: f64, pitch: f64, size: f64, is_across: bool) -> 
 
 /// Returns the smallest round stride that gives labels the space `needed`, with positions `pitch` apart.
 pub(crate) fn stride_of(pitch: f64, needed: f64) -> usize {
-    let least = (needed / pitch).ceil() as usize;
+    let min_stride = (needed / pitch).ceil() as usize;
     let rounds = [1, 2, 3, 4, 5, 8, 10, 16, 20, 25, 32, 50, 64, 100, 128, 200, 256, 500, 512, 1000];
-    rounds.into_iter().find(|&round| round >= least).unwrap_or(least)
+    rounds.into_iter().find(|&round| round >= min_stride).unwrap_or(min_stride)
 }
 
-/// Returns the visible form of a token: whitespace and control characters as symbols, cut to ten characters.
+/// Returns the visible form of a token: whitespace and control characters as symbols, truncated to ten characters.
 pub(crate) fn visible(token: &str) -> String {
     if token.is_empty() {
         return "∅".to_string();
     }
     match token.chars().nth(MAX_CHARACTERS) {
-        None => token.chars().map(shown).collect(),
-        Some(_) => token.chars().take(MAX_CHARACTERS - 1).map(shown).chain(['…']).collect(),
+        None => token.chars().map(visible_character).collect(),
+        Some(_) => token.chars().take(MAX_CHARACTERS - 1).map(visible_character).chain(['…']).collect(),
     }
 }
 
 /// Returns the visible form of a character.
-fn shown(character: char) -> char {
+fn visible_character(character: char) -> char {
     match character {
         ' ' => '␣',
         '\n' => '⏎',
@@ -165,10 +166,10 @@ fn shown(character: char) -> char {
         // The Unicode control pictures have the same order as the control characters.
         control @ '\0'..='\x1f' => char::from_u32(0x2400 + control as u32).unwrap_or('�'),
         '\x7f' => '␡',
-        // Invisible characters and those that change the text direction.
+        // Invisible characters, some of which change the text direction.
         '\u{ad}' | '\u{61c}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202f}' => '·',
         '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' => '·',
-        silent if silent.is_control() || silent.is_whitespace() => '·',
+        invisible if invisible.is_control() || invisible.is_whitespace() => '·',
         other => other,
     }
 }
@@ -189,7 +190,11 @@ mod tests {
     fn long_tokens_are_shortened_by_characters_not_bytes() {
         assert_eq!(visible("ääääääääää"), "ääääääääää");
         assert_eq!(visible("äääääääääää"), "äääääääää…");
-        assert_eq!(visible("昨天小狗帮助一本书"), "昨天小狗帮助一本书", "also those that the font lacks");
+        assert_eq!(
+            visible("昨天小狗帮助一本书"),
+            "昨天小狗帮助一本书",
+            "also characters that the font lacks"
+        );
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Golden tests of the pictures over the course of a run, and of generated tokens.
+//! Golden tests of the pictures of losses by position, gradients and generated tokens.
 
 use image::RgbImage;
 
 use super::{Pixels, drawn};
-use crate::draw::{Outcome, Picture, Step, color, tint};
+use crate::draw::{ComparedToken, Outcome, Picture, color, tint};
 use crate::gradients::GradientCurve;
 use crate::{Point, generated, gradients, positions};
 
@@ -20,7 +20,7 @@ fn picture(losses: &[Option<f64>], has_floor: bool) -> Picture {
 fn floor_is_below_loss_at_every_position() {
     for length in [5, 64, 257] {
         let raster = drawn(&picture(&by_position(length), true));
-        // The plots begin to the right of the axis, below the legend.
+        // The chart is to the right of the axis and below the legend.
         let lowest = |color, x: usize| (90..350).filter(|&y| raster.pixel(x, y) == color).max();
         let columns: Vec<(usize, usize)> =
             (80..880).filter_map(|x| Some((lowest(color::BLUE, x)?, lowest(color::GREEN, x)?))).collect();
@@ -57,7 +57,7 @@ fn clip_limit_separates_clipped_and_unclipped_norms() {
         (94..334).filter(|&y| raster.pixel(x, y) == color).collect()
     };
     let limit: Vec<usize> = (80..880).flat_map(|x| rows(&raster, color::VERMILION, x)).collect();
-    assert!(limit.len() > 400, "a dashed line across");
+    assert!(limit.len() > 400, "a dashed line across the chart");
     assert!(limit.iter().all(|y| y.abs_diff(limit[0]) <= 2));
     assert!(rows(&raster, color::BLUE, 200).iter().all(|&y| y < limit[0] - 50), "clipped");
     assert!(rows(&raster, color::BLUE, 800).iter().all(|&y| y > limit[0] + 50), "not clipped");
@@ -72,8 +72,8 @@ fn clip_limit_separates_clipped_and_unclipped_norms() {
 #[test]
 fn zero_and_nonfinite_norms_are_skipped() {
     let mut curve = half_clipped(1.0);
-    for (at, norm) in [(3, 0.0), (4, f64::INFINITY), (5, f64::NAN)] {
-        curve.norms[at].value = norm;
+    for (index, norm) in [(3, 0.0), (4, f64::INFINITY), (5, f64::NAN)] {
+        curve.norms[index].value = norm;
     }
     drawn(&gradients::picture("golden", &curve).unwrap());
     let [norms, clip_rates] = [&curve.norms, &curve.clip_rates].map(|points| points[3..4].to_vec());
@@ -86,7 +86,7 @@ fn zero_and_nonfinite_norms_are_skipped() {
 fn continuation(generated: &[&str], truth: &[&str]) -> Picture {
     let [prompt, generated, truth] = [&["3", "5", "1"], generated, truth]
         .map(|tokens| tokens.iter().map(|token| token.to_string()).collect::<Vec<_>>());
-    let given = prompt.into_iter().map(|token| Step {
+    let given = prompt.into_iter().map(|token| ComparedToken {
         truth: Some(token),
         predicted: None,
         outcome: Outcome::Unknown,
@@ -98,7 +98,7 @@ fn continuation(generated: &[&str], truth: &[&str]) -> Picture {
             Some(truth) if *truth == token => Outcome::Hit,
             Some(_) => Outcome::Miss,
         };
-        Step { truth, predicted: Some(token), outcome }
+        ComparedToken { truth, predicted: Some(token), outcome }
     });
     generated::picture("golden", "validation sequence 0", given.chain(continued).collect()).unwrap()
 }
@@ -122,7 +122,7 @@ fn prompt_is_shaded_and_mismatches_are_marked() {
 
 #[test]
 fn empty_data_has_no_picture() {
-    let given = Step { truth: Some("1".to_string()), predicted: None, outcome: Outcome::Unknown };
+    let given = ComparedToken { truth: Some("1".to_string()), predicted: None, outcome: Outcome::Unknown };
     assert!(generated::picture("golden", "", vec![given]).is_none());
     assert!(positions::picture("golden", &[], &[]).is_none());
 }

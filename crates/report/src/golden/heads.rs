@@ -75,8 +75,8 @@ fn every_head_grid_fits_its_picture() {
 
 #[test]
 fn thumbnails_share_one_scale() {
-    // All heads attend uniformly, except the last one, which attends only to the query itself and so reaches the last
-    // corner.
+    // All heads attend uniformly, except the last one, which attends only to the query itself: its bright diagonal ends
+    // in the lower right corner of all maps.
     let time = 7;
     let mut all = vec![vec![uniform(time); 3]; 2];
     all[1][2] = identity(time);
@@ -84,19 +84,19 @@ fn thumbnails_share_one_scale() {
     let raster = drawn(&heads::picture("golden", &all, &all.layers(&Default::default(), &[])));
     // The brightest colour also occurs at the top of the colour bar, to the right of all maps.
     let bright = color::color(1.0);
-    let within = |x: usize, y: usize| raster.pixel(x, y);
+    let pixel = |x: usize, y: usize| raster.pixel(x, y);
     let rows: Vec<usize> =
-        (64..raster.height() as usize).filter(|&y| (90..814).any(|x| within(x, y) == bright)).collect();
+        (64..raster.height() as usize).filter(|&y| (90..814).any(|x| pixel(x, y) == bright)).collect();
     let (top, bottom) = (rows[0], rows[rows.len() - 1]);
-    let columns: Vec<usize> = (90..814).filter(|&x| within(x, bottom - 2) == bright).collect();
+    let columns: Vec<usize> = (90..814).filter(|&x| pixel(x, bottom - 2) == bright).collect();
     let (left, right) = (columns[0], columns[columns.len() - 1]);
     let cell = right + 1 - left;
-    assert!(within(left + cell / 2, bottom - cell - cell / 2) == color::BACKGROUND, "above the diagonal");
-    assert_eq!(within(left - cell / 2, bottom - cell / 2), color::color(0.0), "below the diagonal");
-    assert_eq!(within(left - cell / 2, bottom - cell - cell / 2), bright, "the diagonal itself");
+    assert!(pixel(left + cell / 2, bottom - cell - cell / 2) == color::BACKGROUND, "above the diagonal");
+    assert_eq!(pixel(left - cell / 2, bottom - cell / 2), color::color(0.0), "below the diagonal");
+    assert_eq!(pixel(left - cell / 2, bottom - cell - cell / 2), bright, "the diagonal itself");
     // On the scale of the picture, a uniform weight of 1/7 is dark; on a scale of its own map, it would be bright.
     let pitch = (7 * cell) as isize + 8;
-    let neighbour = within((left as isize - pitch) as usize, bottom - cell / 2);
+    let neighbour = pixel((left as isize - pitch) as usize, bottom - cell / 2);
     let expected = color::color(1.0 / 7.0);
     let near = |a: u8, b: u8| a.abs_diff(b) <= 3;
     assert!(
@@ -107,7 +107,7 @@ fn thumbnails_share_one_scale() {
 }
 
 #[test]
-fn panel_colors_heads_by_score() {
+fn panels_color_heads_by_score() {
     let raster = drawn(&panel(&[&[Some(0.0), Some(1.0)], &[None, Some(0.5)]], INDUCTION));
     let [left, top, right, bottom] = raster.bounds(color::SHADE).unwrap();
     let (width, height) = (right + 2 - left, bottom + 2 - top);
@@ -119,7 +119,7 @@ fn panel_colors_heads_by_score() {
 
 #[test]
 fn head_formation_is_marked_at_its_step() {
-    let at = |step: usize| {
+    let formed_at = |step: usize| {
         let value = |now: usize, head: usize| Some(if now >= step && head == 1 { 0.9 } else { 0.01 });
         let scored = (0..=50).map(|i| i * 10).map(|now| ScoredStep {
             step: now,
@@ -129,7 +129,7 @@ fn head_formation_is_marked_at_its_step() {
     };
     // The mark crosses the loss, where nothing else is drawn in the colour of a layer.
     let mark = |step: usize| {
-        let (raster, color) = (at(step), color::line_color(0.12));
+        let (raster, color) = (formed_at(step), color::line_color(0.12));
         let above_panel = |x: &usize| (100..285).filter(|&y| raster.pixel(*x, y) == color).count() > 80;
         (80..770).find(above_panel)
     };

@@ -40,31 +40,31 @@ fn constant_learning_rate_stays_clear_of_floor() {
         curve.training[400].value = floor - share * 2.0;
         let losses = curve.losses();
         let share = (floor - losses.start) / losses.length();
-        let apart = (rate / curve.rates_end().unwrap() - share).abs();
-        assert!(apart > 0.05 && curve.rates_end().unwrap() <= 2.0 * rate, "{share}: {apart}");
+        let distance = (rate / curve.rates_end().unwrap() - share).abs();
+        assert!(distance > 0.05 && curve.rates_end().unwrap() <= 2.0 * rate, "{share}: {distance}");
     }
-    let same = LossCurve { learning_rate: Vec::new(), ..curve };
-    assert_eq!(same.rates_end(), None);
+    let without_rates = LossCurve { learning_rate: Vec::new(), ..curve };
+    assert_eq!(without_rates.rates_end(), None);
 }
 
 #[test]
-fn initial_spike_does_not_squash_the_curve() {
-    // Returns the height of the curve in pixels, from shortly after the start.
+fn initial_spikes_do_not_flatten_the_curve() {
+    // Returns the height of the curve in pixels, without its start.
     let height = |curve: &LossCurve| {
         let raster = drawn(&curve.picture());
         let rows: Vec<usize> =
             (110..430).filter(|&y| (120..400).any(|x| raster.pixel(x, y) == color::BLUE)).collect();
         rows[rows.len() - 1] - rows[0]
     };
-    let usual = loss(Some(0.5));
-    let mut spiked = usual.clone();
+    let smooth = loss(Some(0.5));
+    let mut spiked = smooth.clone();
     spiked.training[0].value = 500.0;
     spiked.training[1].value = f64::INFINITY;
-    assert!(height(&spiked) * 2 > height(&usual), "{} of {}", height(&spiked), height(&usual));
+    assert!(height(&spiked) * 2 > height(&smooth), "{} of {}", height(&spiked), height(&smooth));
 }
 
 #[test]
-fn runs_without_points_are_drawn_too() {
+fn runs_without_losses_have_a_picture() {
     let empty = LossCurve::default();
     assert!(drawn(&empty.picture()).count(color::MUTED) > 100);
     let one = LossCurve { training: vec![Point { step: 1, value: 2.0 }], ..empty.clone() };
@@ -120,7 +120,7 @@ fn immediately_diverged_runs_show_their_start() {
 
 #[test]
 fn nothing_is_drawn_outside_the_axes() {
-    // One step is far below all others, as at the end of a short run.
+    // The loss of one step is far below all others, as at the end of a short run.
     let mut curve = loss(Some(0.5));
     curve.training[300].value = 0.1;
     curve.learning_rate.clear();

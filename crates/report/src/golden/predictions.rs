@@ -16,7 +16,7 @@ fn predictions(truth: &[&str], predicted: &[&str], role: impl Fn(usize) -> Targe
     prediction::picture("golden", &reading).unwrap()
 }
 
-/// Returns the roles of targets of which only the first ones are undetermined.
+/// Returns the roles of targets; only the targets before `first` are undetermined.
 fn known_from(first: usize) -> impl Fn(usize) -> TargetRole {
     move |i| if i < first { TargetRole::Undetermined } else { TargetRole::Determined }
 }
@@ -38,7 +38,7 @@ fn misses_are_marked_but_undetermined_targets_are_not() {
 
 #[test]
 fn miss_frames_do_not_cover_punctuation() {
-    // Punctuation that a line through or below it would change into another character.
+    // A line through or below these characters would change how they read.
     for sign in ["-", ".", "_", "=", ":"] {
         let guess = |truth: &str| drawn(&predictions(&[truth, "b"], &[sign, "b"], known_from(1)));
         let (wrong, right) = (guess("x"), guess(sign));
@@ -62,11 +62,11 @@ fn unknown_roles_are_not_called_undetermined() {
     let svg = vector(&picture);
     assert!(svg.contains("3 of 4 tokens correct") && svg.contains("true token 50.0 %"), "{svg}");
     assert!(!svg.contains("undetermined") && !svg.contains("by chance"));
-    assert!(drawn(&picture).count(tint(Outcome::Miss)) > 50, "a miss is shown as one");
+    assert!(drawn(&picture).count(tint(Outcome::Miss)) > 50, "a miss is drawn as a miss");
 }
 
 #[test]
-fn other_tokens_of_the_same_text_are_wrong() {
+fn different_tokens_with_equal_text_are_wrong() {
     let mut reading = reading(2, Vec::new());
     reading.targets = [target("a", true), target("b", true)].map(Some).to_vec();
     reading.most_likely = vec![vec![TokenProbability { id: 7, ..likely("a") }], vec![likely("b")]];
@@ -74,7 +74,7 @@ fn other_tokens_of_the_same_text_are_wrong() {
 }
 
 #[test]
-fn one_token_is_counted_as_one() {
+fn one_token_is_singular() {
     let svg = |truth: &[&str], first: usize| vector(&predictions(truth, &["a", "b"], known_from(first)));
     assert!(svg(&["a"], 0).contains("1 of 1 token correct"));
     assert!(svg(&["a", "b"], 0).contains("2 of 2 tokens correct"));

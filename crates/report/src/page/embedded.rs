@@ -1,6 +1,6 @@
 //! The data of a page in the format of its script: the length of the JSON in four bytes, the JSON, and the attention
-//! weights as one byte each. All of it is deflated together and encoded in base64. Long curves are thinned and long
-//! maps binned first.
+//! weights as one byte each, compressed with deflate and encoded in base64. Before that, long curves are thinned and
+//! large maps are binned.
 
 use std::ops::Range;
 
@@ -13,14 +13,14 @@ use crate::reading::{AttentionKind, Reading};
 use crate::scores::known;
 use crate::series::{Point, smooth};
 
-/// The number of quantization steps for the square root of a weight, which a byte stores. The root resolves the small
-/// weights of a long sequence; the error of large weights is at most 0.004.
+/// The number of quantization steps for the square root of a weight, which is stored in a byte. The root resolves the
+/// small weights of a long sequence; the error of large weights is at most 0.004.
 const STEPS: f64 = 254.0;
 /// The byte that encodes NaN.
 const NAN_BYTE: u8 = 255;
-/// The maximum bytes of weights for the sequence shown first, and for all others together.
+/// The maximum number of bytes of weights for the sequence shown first, and for all other sequences in total.
 const MAX_BYTES: usize = 1 << 20;
-/// The maximum bytes of weights for each step of `film`.
+/// The maximum number of bytes of weights for each step of `film`.
 const MAX_FILM_BYTES: usize = 1 << 16;
 /// The maximum number of positions per bin; maps that need larger bins are omitted.
 const MAX_BIN: usize = 16;
@@ -36,11 +36,11 @@ pub(super) fn data(mut page: Page) -> String {
     let layers: Vec<usize> = page.readings[page.sample].maps.attention.iter().map(Vec::len).collect();
     let all = page.readings.len();
     let mut positions = 0;
-    let kept = page.readings.iter().take_while(|reading| {
+    let fitting = page.readings.iter().take_while(|reading| {
         positions += reading.inputs.len();
         positions <= MAX_PREDICTIONS
     });
-    let kept = kept.count().max(page.sample + 1);
+    let kept = fitting.count().max(page.sample + 1);
     page.readings.truncate(kept);
     let mut bytes = Vec::new();
     let others = MAX_BYTES / page.readings.len().saturating_sub(1).max(1);
@@ -60,7 +60,7 @@ pub(super) fn data(mut page: Page) -> String {
             bytes.append(&mut live.numbers);
             (live.description, Value::Null, live.starts)
         }
-        Some(Err(why)) => (Value::Null, json!(why), Vec::new()),
+        Some(Err(reason)) => (Value::Null, json!(reason), Vec::new()),
         None => (Value::Null, Value::Null, Vec::new()),
     };
     let (range, rates_end) = (page.loss.losses(), page.loss.rates_end());
@@ -86,9 +86,10 @@ pub(super) fn data(mut page: Page) -> String {
     STANDARD.encode(miniz_oxide::deflate::compress_to_vec_zlib(&all, 6))
 }
 
-/// Appends the maps of a reading to `bytes`, at most `max_bytes` of them, and returns where the maps of each kind are.
-/// `start` is their first byte, and `bin` the number of positions per bin on both axes, 0 for omitted maps. `visible`
-/// gives each query's range of keys visible in any layer; only the weights on these keys are kept.
+/// Appends the maps of a reading to `bytes`, at most `max_bytes` bytes, and describes the maps of each kind of
+/// attention: `start` is the offset of their first byte, and `bin` the number of positions per bin on both axes, 0 for
+/// omitted maps. `visible` is the range of keys that each query can see in any layer; only the weights on these keys
+/// are stored.
 fn pack(reading: &Reading, max_bytes: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
     let has_maps = |kind: &AttentionKind| !reading.maps.of(*kind).is_empty();
     let kinds: Vec<AttentionKind> = AttentionKind::ALL.into_iter().filter(has_maps).collect();
@@ -97,41 +98,41 @@ fn pack(reading: &Reading, max_bytes: usize, bytes: &mut Vec<u8>) -> Vec<Value> 
     for &kind in &kinds {
         let [queries, keys] = kind.sides(&reading.inputs[..], source).map(<[String]>::len);
         let maps: Vec<&Vec<f32>> = reading.maps.of(kind).iter().flatten().collect();
-        let visible = seen_in_any_layer(reading, kind, [queries, keys]);
+        let visible = visible_in_any_layer(reading, kind, [queries, keys]);
         let cells = |bin: usize| binned(&visible, [bin; 2]).iter().map(Range::len).sum::<usize>();
         let bin = (1..=MAX_BIN).find(|&bin| maps.len() * cells(bin) <= max_bytes / kinds.len());
-        let seen = binned(&visible, [bin.unwrap_or(1); 2]);
-        let is_whole = seen.iter().all(|row| row.len() == keys.div_ceil(bin.unwrap_or(1)));
-        let listed = (bin.is_some() && !is_whole)
-            .then(|| seen.iter().map(|row| [row.start, row.end]).collect::<Vec<_>>());
-        packed.push(json!({"kind": kind, "start": bytes.len(), "bin": bin.unwrap_or(0), "visible": listed}));
+        let rows = binned(&visible, [bin.unwrap_or(1); 2]);
+        let is_complete = rows.iter().all(|row| row.len() == keys.div_ceil(bin.unwrap_or(1)));
+        let ranges = (bin.is_some() && !is_complete)
+            .then(|| rows.iter().map(|row| [row.start, row.end]).collect::<Vec<_>>());
+        packed.push(json!({"kind": kind, "start": bytes.len(), "bin": bin.unwrap_or(0), "visible": ranges}));
         let Some(size) = bin else { continue };
         for map in maps {
             let map = HeatMap::of_weights(map, [queries, keys], [size; 2], &visible);
-            for (row, seen) in map.values.chunks(keys.div_ceil(size)).zip(&seen) {
-                bytes.extend(row[seen.clone()].iter().map(|weight| byte(weight.unwrap_or(0.0))));
+            for (weights, row) in map.values.chunks(keys.div_ceil(size)).zip(&rows) {
+                bytes.extend(weights[row.clone()].iter().map(|weight| byte(weight.unwrap_or(0.0))));
             }
         }
     }
     packed
 }
 
-/// Returns the byte of a weight.
+/// Encodes a weight in a byte.
 fn byte(weight: f64) -> u8 {
     if weight.is_nan() { NAN_BYTE } else { (weight.clamp(0.0, 1.0).sqrt() * STEPS).round() as u8 }
 }
 
-/// Returns the keys that each query sees in any layer. Keys with a nonzero weight are included, so that a leaking mask
-/// shows.
-fn seen_in_any_layer(reading: &Reading, kind: AttentionKind, sizes: [usize; 2]) -> Vec<Range<usize>> {
+/// Returns the range of keys that each query can see in any layer. Keys with a nonzero weight are included, so that
+/// leaks of the mask are visible.
+fn visible_in_any_layer(reading: &Reading, kind: AttentionKind, sizes: [usize; 2]) -> Vec<Range<usize>> {
     let [queries, keys] = sizes;
     let layers = reading.maps.of(kind);
-    let of_layer = (0..layers.len()).map(|layer| reading.maps.visible(kind, layer, sizes));
-    let mut seen = of_layer.reduce(|all, layer| {
+    let by_layer = (0..layers.len()).map(|layer| reading.maps.visible(kind, layer, sizes));
+    let mut visible = by_layer.reduce(|all, layer| {
         all.into_iter().zip(layer).map(|(a, b)| a.start.min(b.start)..a.end.max(b.end)).collect()
     });
-    let seen = seen.get_or_insert_with(|| vec![0..keys; queries]);
-    for (query, row) in seen.iter_mut().enumerate() {
+    let visible = visible.get_or_insert_with(|| vec![0..keys; queries]);
+    for (query, row) in visible.iter_mut().enumerate() {
         for map in layers.iter().flatten() {
             let weights = &map[query * keys..(query + 1) * keys];
             let first = weights[..row.start].iter().position(|weight| *weight != 0.0);
@@ -139,7 +140,7 @@ fn seen_in_any_layer(reading: &Reading, kind: AttentionKind, sizes: [usize; 2]) 
             *row = first.unwrap_or(row.start)..last.map_or(row.end, |last| row.end + last + 1);
         }
     }
-    std::mem::take(seen)
+    std::mem::take(visible)
 }
 
 /// Rounds a number to seven significant digits; `None` if it is not finite.
@@ -151,17 +152,17 @@ fn rounded(value: f64) -> Option<f64> {
 /// last.
 fn thinned(points: &[Point]) -> Vec<Point> {
     let is_long = points.len() > MAX_CURVE_POINTS;
-    let together = if is_long { points.len().div_ceil(MAX_CURVE_POINTS / 4) } else { 1 };
-    points.chunks(together).flat_map(|group| extremes(group, |point| point.value)).collect()
+    let group_size = if is_long { points.len().div_ceil(MAX_CURVE_POINTS / 4) } else { 1 };
+    points.chunks(group_size).flat_map(|group| extremes(group, |point| point.value)).collect()
 }
 
-/// Keeps the scores at evenly spaced steps and at the last step.
+/// Limits the history of scores to evenly spaced steps and the last step.
 fn thin_history(page: &mut Page) {
     let heads: usize = page.heads.scores.iter().map(Vec::len).sum();
-    let every = (page.history.len() * heads.max(1)).div_ceil(MAX_SCORED_HEADS).max(1);
+    let stride = (page.history.len() * heads.max(1)).div_ceil(MAX_SCORED_HEADS).max(1);
     let last = page.history.len().saturating_sub(1);
     let steps = std::mem::take(&mut page.history).into_iter().enumerate();
-    let kept = steps.filter(|&(index, _)| index.is_multiple_of(every) || index == last);
+    let kept = steps.filter(|&(index, _)| index.is_multiple_of(stride) || index == last);
     page.history = kept.map(|(_, step)| step).collect();
     for head in page.history.iter_mut().flat_map(|step| &mut step.heads).flatten() {
         head.0.iter_mut().for_each(|(_, value)| *value = value.and_then(rounded));

@@ -1,8 +1,8 @@
-//! `report.html`: one file that shows a whole run, opens from disk and lets a reader explore every head.
+//! `report.html`: a single file that opens from disk, shows a run and lets the reader explore every head.
 //!
-//! The page is plain HTML, CSS and JavaScript (`page/` of this crate), filled with the data of [`Page`]. It loads
-//! no external resources, which its content security policy forbids. Text of a run, such as its tokens, is embedded as
-//! data and never as markup.
+//! The page is plain HTML, CSS and JavaScript (`page/` of this crate), filled with the data of [`Page`]. Its content
+//! security policy forbids external resources. Text of a run, such as its tokens, is embedded as data and never as
+//! markup.
 
 mod embedded;
 
@@ -22,7 +22,7 @@ use crate::{attention, attention_over_time, head_scores, heads, prediction};
 pub struct Page {
     /// The run's name.
     pub run: String,
-    /// The results of the run: names and values, shown unchanged.
+    /// The results of the run: names and values, displayed unchanged.
     pub summary: Vec<(String, String)>,
     /// The run's config as text.
     pub config: String,
@@ -55,9 +55,9 @@ pub struct Heads {
     /// The scores.
     #[serde(rename = "heads")]
     pub scores: Vec<Vec<HeadScores>>,
-    /// The head of each layer that is shown first. [`Page::new`] fills in the missing ones.
+    /// The head of each layer that is shown first, by kind of attention. [`Page::new`] chooses missing ones.
     pub shown: ShownHeads,
-    /// The kinds of scores, in the order in which they are shown.
+    /// The kinds of scores, in the order in which they are displayed.
     #[serde(skip)]
     pub kinds: Vec<ScoreKind>,
     /// A note on the shown head of each layer of causal self-attention.
@@ -65,7 +65,7 @@ pub struct Heads {
     pub notes: Vec<String>,
 }
 
-/// A model embedded in its page, which runs it.
+/// A model that the page runs.
 #[derive(Debug, Clone)]
 pub struct LiveModel {
     /// The model without its weights, in the format of the page's script.
@@ -78,7 +78,7 @@ pub struct LiveModel {
 
 const TEMPLATE: &str = include_str!("../../page/page.html");
 const STYLE: &str = include_str!("../../page/style.css");
-/// The scripts of the page, in loading order: later ones use earlier ones.
+/// The scripts of the page in loading order: later scripts use earlier ones.
 const SCRIPTS: [&str; 21] = [
     include_str!("../../page/data.js"),
     include_str!("../../page/color.js"),
@@ -103,7 +103,7 @@ const SCRIPTS: [&str; 21] = [
     include_str!("../../page/page.js"),
 ];
 
-/// The scripts of the page's worker, in loading order.
+/// The scripts of the page's worker in loading order.
 const ENGINE: [&str; 7] = [
     include_str!("../../page/model/linear.js"),
     include_str!("../../page/model/norm.js"),
@@ -136,13 +136,13 @@ impl Page {
 
     /// Draws the attention and the predictions of the sequence shown first, and the scores of heads.
     pub fn pictures(&self) -> Vec<Picture> {
-        let (run, reading, of) = (&self.run, &self.readings[self.sample], &self.heads);
-        let layers = reading.layers(&of.shown, &of.notes);
+        let (run, reading, all) = (&self.run, &self.readings[self.sample], &self.heads);
+        let layers = reading.layers(&all.shown, &all.notes);
         let curves = attention_over_time::picture(run, reading, &layers);
         let maps = [attention::picture(run, reading, &layers), curves, heads::picture(run, reading, &layers)];
-        let scores = head_scores::picture(run, &of.measured_on, &of.kinds, &of.scores);
-        let known = [prediction::picture(run, reading), scores];
-        maps.into_iter().chain(known.into_iter().flatten()).collect()
+        let scores = head_scores::picture(run, &all.measured_on, &all.kinds, &all.scores);
+        let optional = [prediction::picture(run, reading), scores];
+        maps.into_iter().chain(optional.into_iter().flatten()).collect()
     }
 
     /// Returns all data of the page, with the attention weights of every sequence.
@@ -160,8 +160,8 @@ impl Page {
     }
 }
 
-/// Fills the marks of a template: title, style, data and script, in this order. The inserted text is never searched for
-/// marks.
+/// Fills the placeholders of a template: title, style, data and script, in this order. The inserted text is never
+/// searched for placeholders.
 pub(crate) fn filled(template: &str, title: &str, data: String, script: String) -> String {
     let mut pieces = template.split("{{");
     let mut page = pieces.next().unwrap_or_default().to_string();
@@ -172,8 +172,8 @@ pub(crate) fn filled(template: &str, title: &str, data: String, script: String) 
     page
 }
 
-/// Returns JSON that is safe inside a script element, where only `</script` and `<!--` have a meaning: it contains no
-/// `<`.
+/// Escapes every `<` in JSON. The result is safe inside a script element, where only `</script` and `<!--` have a
+/// special meaning.
 pub(crate) fn harmless(json: String) -> String {
     json.replace('<', "\\u003c")
 }

@@ -1,10 +1,10 @@
-//! Tests of the whole page.
+//! Tests of the complete page.
 
 use super::*;
 use crate::reading::{AttentionKind, AttentionMaps, Target, TargetRole, TokenProbability};
 use crate::series::Point;
 
-/// Returns an attention map whose weights decay with the distance; they are uniform if `sharpness` is 0.
+/// Returns an attention map whose weights decrease with the distance; they are uniform if `sharpness` is 0.
 fn map(sharpness: f64, time: usize) -> Vec<f32> {
     let row = |query: usize| {
         let weight = move |key: usize| (-sharpness * (query - key) as f64).exp();
@@ -29,15 +29,15 @@ pub(super) const SCORE: ScoreKind = ScoreKind {
     is_weight: true,
 };
 
-/// The data of a page.
+/// The sequences, head scores and score history of a page.
 #[derive(Clone)]
-pub(super) struct Shown {
+pub(super) struct PageData {
     pub readings: Vec<Reading>,
     pub heads: Vec<Vec<HeadScores>>,
     pub history: Vec<ScoredStep>,
 }
 
-impl Shown {
+impl PageData {
     /// Creates the data of `samples` sequences of `time` tokens.
     pub fn new(layers: usize, heads: usize, time: usize, samples: usize) -> Self {
         let attention = maps(layers, heads, time);
@@ -100,27 +100,27 @@ impl Shown {
 #[test]
 fn large_pages_stay_below_three_megabytes() {
     for (layers, heads, time) in [(2, 4, 64), (2, 4, 512), (12, 12, 128)] {
-        let mut shown = Shown::new(layers, heads, time, 8);
-        shown.history = vec![shown.history[0].clone(); 500];
-        let size = shown.page().html().len();
+        let mut input = PageData::new(layers, heads, time, 8);
+        input.history = vec![input.history[0].clone(); 500];
+        let size = input.page().html().len();
         assert!(size < 3_000_000, "{layers} layers of {heads} heads over {time} tokens: {size} bytes");
     }
 }
 
 #[test]
-fn a_page_loads_nothing() {
-    let html = Shown::new(1, 2, 3, 1).page().html();
+fn page_loads_no_external_resources() {
+    let html = PageData::new(1, 2, 3, 1).page().html();
     assert!(html.contains("default-src 'none'"));
     let addresses = html.matches("://").count();
-    let names = html.matches("http://www.w3.org/2000/svg").count();
-    assert_eq!(addresses, names, "the name of SVG is the only address");
-    let marks = ["{{title}}", "{{style}}", "{{data}}", "{{script}}"];
-    assert!(!marks.iter().any(|mark| html.contains(mark)) && html.ends_with("</html>\n"));
+    let namespaces = html.matches("http://www.w3.org/2000/svg").count();
+    assert_eq!(addresses, namespaces, "the namespace of SVG is the only address");
+    let placeholders = ["{{title}}", "{{style}}", "{{data}}", "{{script}}"];
+    assert!(!placeholders.iter().any(|name| html.contains(name)) && html.ends_with("</html>\n"));
 }
 
 #[test]
 fn run_text_never_becomes_markup() {
-    let plain = Shown::new(1, 2, 5, 1);
+    let plain = PageData::new(1, 2, 5, 1);
     let mut hostile = plain.clone();
     let texts =
         ["</script><script>alert(1)</script>", "<!--<script>", "{{script}}", "\u{2028}\u{0}\\\"'", "&lt;"];

@@ -1,12 +1,13 @@
 //! `cost`: the accuracy of each trial by the cost of its training.
 
-use super::{Study, best_in_words, legend_of, log_range, marks};
+use super::{Study, describe_best, log_range, marks, trials_legend};
 use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series, color::GREEN, tick_labels};
 
-/// Draws accuracy by training operations, with the Pareto front: the highest accuracy up to each cost.
+/// Draws the accuracy by the number of training operations, with the Pareto front: the highest accuracy up to each
+/// cost.
 pub fn picture(study: &Study) -> Picture {
     let title = format!("{}: accuracy by cost", study.name);
-    let mut picture = Picture::new("cost", 400.0, &title, &best_in_words(study));
+    let mut picture = Picture::new("cost", 400.0, &title, &describe_best(study));
     let range = Interval::of(study.trials.iter().filter_map(|trial| trial.accuracy));
     let range = range.unwrap_or(Interval::new(1.0, 1.0)).padded(0.06, 0.06);
     let ticks = range.ticks(6).into_iter().filter(|tick| (0.0..=1.0).contains(tick)).collect::<Vec<_>>();
@@ -22,25 +23,25 @@ pub fn picture(study: &Study) -> Picture {
     let steps = front.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
     let line = steps.chain(front.last().copied());
     let line = Series::new("highest accuracy up to this cost", GREEN, Mark::Line(1.5), line);
-    // One trial alone makes no line.
+    // A single trial makes no line.
     let others = if front.len() > 1 { std::slice::from_ref(&line) } else { &[] };
-    legend_of(&mut picture, chart.area.left, &marks, others);
+    trials_legend(&mut picture, chart.area.left, &marks, others);
     chart.series = std::iter::once(line).chain(marks).collect();
     chart.draw(&mut picture);
     picture
 }
 
-/// Returns the cost and accuracy of the trials on the Pareto front, ordered by cost: each is more accurate than all
-/// cheaper ones.
+/// Returns the cost and accuracy of the trials on the Pareto front, ordered by cost. Each is more accurate than all
+/// cheaper trials.
 fn front(study: &Study) -> Vec<(f64, f64)> {
     let known = study.trials.iter().filter_map(|trial| Some((trial.operations, trial.accuracy?)));
     let mut known = known.collect::<Vec<_>>();
     known.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
     let mut best = f64::NEG_INFINITY;
     known.retain(|&(_, accuracy)| {
-        let better = accuracy > best;
+        let is_better = accuracy > best;
         best = best.max(accuracy);
-        better
+        is_better
     });
     known
 }

@@ -1,8 +1,11 @@
-//! `effects`: the loss by the value of each searched key; `learning_rate`: the same for the learning rate alone, large.
+//! `effects`: the loss by the value of each searched key. `learning_rate`: a larger chart of the loss by learning rate.
 //!
-//! A line joins comparable losses: those of finished trials and, in a recipe, of the stage that changes the key.
+//! A line connects the lowest losses of comparable trials: finished trials, and in a recipe the trials of the stage
+//! that changes the key.
 
-use super::{SettingValue, Study, Trial, best_in_words, drawn, final_losses, legend_of, log_range, marks};
+use super::{
+    SettingValue, Study, Trial, describe_best, drawn, final_loss_axis, log_range, marks, trials_legend,
+};
 use crate::draw::color::VERMILION;
 use crate::draw::{
     Axis, HEADING, Interval, LABEL_SIZE, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
@@ -20,26 +23,26 @@ const GAP: f64 = 22.0;
 /// The ratio above which positive numbers are drawn on a logarithmic axis.
 const MIN_LOGARITHMIC_RATIO: f64 = 8.0;
 
-/// Draws a small chart per searched key: the loss by its value, with one mark per trial and a line through the lowest
-/// loss at each value.
+/// Draws a small chart per searched key: the loss by the key's value, with one mark per trial and a line through the
+/// lowest loss at each value.
 pub fn picture(study: &Study) -> Picture {
     let rows = study.keys.len().div_ceil(CHARTS_PER_ROW).max(1);
     let height = HEADING + LEGEND_HEIGHT + rows as f64 * (CHART_HEIGHT + BELOW) + 4.0;
     let title = format!("{}: loss by searched key", study.name);
-    let mut picture = Picture::new("effects", height, &title, &best_in_words(study));
-    let across = CHARTS_PER_ROW.min(study.keys.len().max(1));
-    let width = (WIDTH - 2.0 * MARGIN - LEFT - GAP * (across - 1) as f64) / across as f64;
+    let mut picture = Picture::new("effects", height, &title, &describe_best(study));
+    let columns = CHARTS_PER_ROW.min(study.keys.len().max(1));
+    let width = (WIDTH - 2.0 * MARGIN - LEFT - GAP * (columns - 1) as f64) / columns as f64;
     let mut named = Vec::new();
     for (index, key) in study.keys.iter().enumerate() {
         let (row, column) = (index / CHARTS_PER_ROW, index % CHARTS_PER_ROW);
         let left = MARGIN + LEFT + column as f64 * (width + GAP);
         let top = HEADING + LEGEND_HEIGHT + row as f64 * (CHART_HEIGHT + BELOW);
         let area = Rect { left, top, width, height: CHART_HEIGHT };
-        let (x, positions, joined) = positions(study, key, width);
-        let y = Axis { is_labelled: column == 0, ..final_losses(study) };
+        let (x, positions, has_line) = positions(study, key, width);
+        let y = Axis { is_labelled: column == 0, ..final_loss_axis(study) };
         let mut chart = LineChart { area, x, y, series: Vec::new() };
         let loss = |trial: &Trial| trial.loss.map(|loss| drawn(study, loss));
-        if joined {
+        if has_line {
             let points = comparable(study, key).into_iter();
             let points = points.filter_map(|(rank, trial)| Some((positions[rank]?, loss(trial)?)));
             let mut best: Vec<(f64, f64)> = points.collect();
@@ -52,12 +55,12 @@ pub fn picture(study: &Study) -> Picture {
         chart.draw(&mut picture);
         named.extend(chart.series);
     }
-    legend_of(&mut picture, MARGIN + LEFT, &named, &[]);
+    trials_legend(&mut picture, MARGIN + LEFT, &named, &[]);
     picture
 }
 
-/// Draws the loss by learning rate, where a wide bowl means that the rate is easy to choose. Returns `None` if only one
-/// rate was tried.
+/// Draws the loss by learning rate. A wide minimum means that the choice of the rate is uncritical. Returns `None` if
+/// only one rate was tried.
 pub fn learning_rate(study: &Study) -> Option<Picture> {
     let rate = |trial: &Trial| trial.setting.get("training.learning_rate").and_then(|rate| rate.number);
     let rate = |trial: &Trial| rate(trial).filter(|&rate| rate > 0.0);
@@ -66,18 +69,18 @@ pub fn learning_rate(study: &Study) -> Option<Picture> {
         return None;
     }
     let title = format!("{}: loss by learning rate", study.name);
-    let mut picture = Picture::new("learning_rate", 400.0, &title, &best_in_words(study));
+    let mut picture = Picture::new("learning_rate", 400.0, &title, &describe_best(study));
     let x = Axis::new("learning rate", log_range(rates.into_iter()), Scale::Logarithmic);
-    let mut chart = LineChart::filling(&picture, x, final_losses(study));
+    let mut chart = LineChart::filling(&picture, x, final_loss_axis(study));
     chart.series =
         marks(study, &chart, |_, trial| Some((rate(trial)?, trial.loss.map(|loss| drawn(study, loss)))));
-    legend_of(&mut picture, chart.area.left, &chart.series, &[]);
+    trials_legend(&mut picture, chart.area.left, &chart.series, &[]);
     chart.draw(&mut picture);
     Some(picture)
 }
 
-/// Returns the axis of a key's values and the position of each trial along it. The flag is true if each tried value has
-/// its own label; otherwise the labels are round values.
+/// Returns the axis for a key's values and the position of each trial along it. The flag is true if each tried value
+/// has a label, and false if the labels are round values.
 fn positions(study: &Study, key: &str, width: f64) -> (Axis, Vec<Option<f64>>, bool) {
     let tried: Vec<_> = study.trials.iter().map(|trial| trial.setting.get(key)).collect();
     let style = Text::new(LABEL_SIZE);
@@ -133,7 +136,7 @@ fn comparable<'a>(study: &'a Study, key: &str) -> Vec<(usize, &'a Trial)> {
     let Some((_, first)) = finished().find(|(_, trial)| trial.stage == Some(stage)) else {
         return Vec::new();
     };
-    // The stage starts from settings that an earlier stage has trained.
+    // The stage starts from settings of an earlier stage, whose trials are also comparable.
     let kept = study.keys.iter().filter(|key| !differs(stage, key)).collect::<Vec<_>>();
     finished()
         .filter(|(_, trial)| kept.iter().all(|&key| first.setting.get(key) == trial.setting.get(key)))
@@ -149,11 +152,11 @@ mod tests {
 
     #[test]
     fn only_completed_trials_of_one_stage_are_compared() {
-        let joined = |study: &Study, key: usize| {
+        let compared = |study: &Study, key: usize| {
             comparable(study, &study.keys[key]).iter().map(|(_, trial)| trial.number).collect::<Vec<_>>()
         };
         let mut study = study(None);
-        assert_eq!(joined(&study, 0), [2, 0], "one trial is pruned, one diverged");
+        assert_eq!(compared(&study, 0), [2, 0], "one trial is pruned, one diverged");
         for trial in &mut study.trials {
             let (stage, rate) = match trial.number {
                 2 => ("rates", 1e-3),
@@ -166,8 +169,8 @@ mod tests {
                 trial.ended = super::super::TrialEnd::Completed;
             }
         }
-        assert_eq!(joined(&study, 0), [2, 3]);
-        assert_eq!(joined(&study, 1), [2, 0], "the first settings of a stage come from the stage before");
+        assert_eq!(compared(&study, 0), [2, 3]);
+        assert_eq!(compared(&study, 1), [2, 0], "the first settings of a stage come from the stage before");
     }
 
     #[test]

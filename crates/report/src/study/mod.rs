@@ -1,4 +1,4 @@
-//! `trials`, `effects`, `learning_rate`, `cost` and `rate_finder`: a hyper-parameter search as pictures and as a page.
+//! Hyper-parameter searches: the pictures `trials`, `effects`, `learning_rate`, `cost` and `rate_finder`, and a page.
 
 mod cost;
 mod effects;
@@ -28,9 +28,9 @@ pub struct Study {
     pub keys: Vec<String>,
     /// The trials, best first.
     pub trials: Vec<Trial>,
-    /// The loss of the optimal predictor, if known.
+    /// The entropy floor, if known.
     pub floor: Option<f64>,
-    /// The number of runs (seeds) per trial. Losses are means over them; curves are of the first run.
+    /// The number of runs (seeds) per trial. Losses are means over the seeds; curves are from the first run.
     pub seeds: usize,
 }
 
@@ -100,7 +100,7 @@ impl TrialEnd {
         Self::NAMED.into_iter().find(|(end, _)| *end == self).map_or("", |(_, name)| name)
     }
 
-    /// Returns true if the trial was trained to its end.
+    /// Returns true if the trial was trained to the end.
     pub fn is_finished(self) -> bool {
         matches!(self, Self::Completed | Self::EarlyStopped)
     }
@@ -111,7 +111,8 @@ impl TrialEnd {
     }
 }
 
-/// Draws the trials by tokens, by searched key, by cost, and by learning rate if several rates were tried.
+/// Draws the losses of the trials by tokens and by searched key, the accuracy by cost, and the losses by learning rate
+/// if several rates were tried.
 pub fn pictures(study: &Study) -> Vec<Picture> {
     let mut pictures = vec![trials::picture(study), effects::picture(study), cost::picture(study)];
     pictures.extend(effects::learning_rate(study));
@@ -119,7 +120,7 @@ pub fn pictures(study: &Study) -> Vec<Picture> {
 }
 
 const TEMPLATE: &str = include_str!("../../page/study.html");
-/// The scripts in loading order; the first three are shared with a run's page.
+/// The scripts of the page in loading order.
 const SCRIPTS: [&str; 5] = [
     include_str!("../../page/data.js"),
     include_str!("../../page/color.js"),
@@ -128,12 +129,12 @@ const SCRIPTS: [&str; 5] = [
     include_str!("../../page/study.js"),
 ];
 
-/// The page of a study: a sortable table, and the trials as curves and dots that are highlighted together.
+/// The page of a study: a sortable table of the trials, their loss curves, and a scatter plot.
 #[derive(Debug, Clone, Default)]
 pub struct StudyPage {
     /// The study in the format of the page's script.
     pub result: Value,
-    /// The results: names and values, shown unchanged.
+    /// The results: names and values, displayed unchanged.
     pub summary: Vec<(String, String)>,
     /// The study's config as text.
     pub config: String,
@@ -146,21 +147,20 @@ pub struct StudyPage {
 impl StudyPage {
     /// Returns the page of `study` as one HTML file.
     pub fn html(mut self, study: &Study) -> String {
-        for trial in self.result["trials"].as_array_mut().into_iter().flatten().skip(trials::MAX_DRAWN_CURVES)
-        {
+        for trial in self.result["trials"].as_array_mut().into_iter().flatten().skip(trials::MAX_CURVES) {
             trial["curve"] = json!([]);
         }
         let Self { result, summary, config, best, pages } = self;
         let data = json!({
             "result": result, "summary": summary, "config": config, "best": best, "pages": pages,
-            "strong": trials::strong(study), "drawn": trials::MAX_DRAWN_CURVES, "colors": colors(),
+            "highlighted": trials::highlighted(study), "max_curves": trials::MAX_CURVES, "colors": colors(),
         });
         filled(TEMPLATE, &study.name, harmless(data.to_string()), SCRIPTS.join("\n"))
     }
 }
 
-/// Returns a sentence about the best trial.
-fn best_in_words(study: &Study) -> String {
+/// Describes the best trial; empty if it has no loss.
+fn describe_best(study: &Study) -> String {
     let Some((best, loss)) = study.trials.first().and_then(|best| Some((best, best.loss?))) else {
         return String::new();
     };
@@ -168,7 +168,8 @@ fn best_in_words(study: &Study) -> String {
     format!("best: trial {:03} with {loss:.4} nats per token{gap}", best.number)
 }
 
-/// Returns the colour, the mark and the name of a trial: the best trial stands out, trials that ended early recede.
+/// Returns the colour, the mark and the name of a trial. The best trial has the strongest colour, and trials that ended
+/// early have a pale one.
 fn style(trial: &Trial, is_best: bool) -> (RGBColor, Mark, &'static str) {
     match trial.ended {
         _ if is_best => (VERMILION, Mark::Dot(5.5), "best"),
@@ -180,7 +181,7 @@ fn style(trial: &Trial, is_best: bool) -> (RGBColor, Mark, &'static str) {
     }
 }
 
-/// Returns the marks of all trials in a chart, at the positions that `point` gives. The best trial is last, on top of
+/// Returns the marks of all trials in a chart, at the points that `point` returns. The best trial is last, on top of
 /// the others. Values outside the axis are drawn at its edge; trials without a value are crosses below the upper edge.
 fn marks(
     study: &Study,
@@ -199,28 +200,28 @@ fn marks(
     marks.collect()
 }
 
-/// Returns the value `pixels` below the upper edge of a chart.
+/// Returns the y value at `pixels` logical pixels below the upper edge of a chart.
 fn below_the_edge(chart: &LineChart, pixels: f64) -> f64 {
     chart.y.value_at(1.0 - pixels / chart.area.height)
 }
 
-/// Draws a legend of the series of trials, best first, followed by the other series.
-fn legend_of(picture: &mut Picture, left: f64, trials: &[Series], others: &[Series]) {
+/// Draws a legend of the trials' series, best first, followed by other series.
+fn trials_legend(picture: &mut Picture, left: f64, trials: &[Series], others: &[Series]) {
     legend(picture, (left, HEADING + 8.0), trials.iter().rev().chain(others));
 }
 
-/// Returns the value drawn for a loss.
+/// Returns the value that is drawn for a loss: its distance above the floor, if known.
 fn drawn(study: &Study, loss: f64) -> f64 {
     floor_distance(loss, study.floor)
 }
 
-/// Returns the y axis of losses.
+/// Returns the y axis for losses.
 fn loss_axis(study: &Study, losses: impl Iterator<Item = f64>) -> Axis {
     axis_of_losses(study.floor.is_some(), losses.map(|loss| drawn(study, loss)))
 }
 
-/// Returns the axis of the final losses of all trials.
-fn final_losses(study: &Study) -> Axis {
+/// Returns the axis for the losses of all trials.
+fn final_loss_axis(study: &Study) -> Axis {
     loss_axis(study, study.trials.iter().filter_map(|trial| trial.loss))
 }
 

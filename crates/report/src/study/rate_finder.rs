@@ -1,4 +1,4 @@
-//! `rate_finder`: the loss along a sweep over learning rates.
+//! `rate_finder`: the loss of a sweep over learning rates.
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ pub struct RatePoint {
 pub fn picture(name: &str, points: &[RatePoint], marks: Option<[f64; 2]>, verdict: &str) -> Option<Picture> {
     let losses = || points.iter().flat_map(|point| [point.loss, point.smoothed]);
     let low = losses().fold(f64::INFINITY, f64::min);
-    // Exploding losses at high rates would squash the fall before them.
+    // Exploding losses at high rates are clipped, since they would flatten the rest of the curve.
     let first = points.first()?.loss;
     let high = losses().fold(low, f64::max).min(low + 1.35 * (first - low).max(0.05 * low.abs()));
     let range = Interval::new(low, high).padded(0.06, 0.06);

@@ -42,7 +42,7 @@ pub(crate) fn rate_of(rate: f64) -> SettingValue {
     SettingValue { text: rate.to_string(), number: Some(rate) }
 }
 
-/// Returns the study in the format of the page's script, as far as the tests need it.
+/// Returns the parts of the study that the tests need, in the format of the page's script.
 fn result(study: &Study) -> Value {
     let trial = |trial: &Trial| {
         let setting = trial.setting.iter().map(|(key, value)| (key.clone(), json!(value.text)));
@@ -59,13 +59,13 @@ fn pixels(picture: &Picture, color: RGBColor) -> usize {
     let raster = raster(picture, 1).unwrap();
     let (width, height) = raster.dimensions();
     let clear = |x, y| raster.get_pixel(x, y).0 == [255; 3];
-    assert!((0..width).all(|x| clear(x, 0) && clear(x, height - 1)), "{} runs over its edge", picture.name);
-    assert!((0..height).all(|y| clear(0, y) && clear(width - 1, y)), "{} runs over its edge", picture.name);
+    assert!((0..width).all(|x| clear(x, 0) && clear(x, height - 1)), "{} is cut at its edge", picture.name);
+    assert!((0..height).all(|y| clear(0, y) && clear(width - 1, y)), "{} is cut at its edge", picture.name);
     raster.pixels().filter(|pixel| pixel.0 == [color.0, color.1, color.2]).count()
 }
 
 #[test]
-fn best_and_pruned_trials_stand_out_in_pictures() {
+fn best_and_pruned_trials_have_their_own_colours() {
     for floor in [None, Some(0.5)] {
         let study = study(floor);
         let counts = |color| {
@@ -82,8 +82,8 @@ fn best_and_pruned_trials_stand_out_in_pictures() {
         without.trials.truncate(2);
         let (few, many) =
             (pixels(&trials::picture(&without), pale(BLUE)), pixels(&trials::picture(&study), pale(BLUE)));
-        // Antialiased edges of other colours contain a few pixels of it.
-        assert!(8 * few < many, "nothing was pruned: {few} of {many}");
+        // Antialiased edges of other colours contain a few pixels of this colour.
+        assert!(8 * few < many, "without pruned trials: {few} of {many}");
     }
 }
 
@@ -108,7 +108,7 @@ fn trials_above_the_frame_follow_its_edge() {
 }
 
 #[test]
-fn trials_without_validation_still_have_a_cross() {
+fn lost_trials_without_validation_have_a_cross() {
     let mut study = study(Some(0.5));
     let grey = format!("stroke=\"#{:02X}{:02X}{:02X}\"", MUTED.0, MUTED.1, MUTED.2);
     let strokes = |study: &Study| vector(&trials::picture(study)).matches(&grey).count();
@@ -118,7 +118,7 @@ fn trials_without_validation_still_have_a_cross() {
 }
 
 #[test]
-fn best_trials_stand_out_and_curves_are_capped() {
+fn best_trials_are_highlighted_and_curves_are_limited() {
     let mut study = study(None);
     let (finished, grey) = (mix(BLUE, pale(BLUE), 0.25), mix(MUTED, BACKGROUND, 0.6));
     let worse = &study.trials[1].clone();
@@ -134,15 +134,15 @@ fn best_trials_stand_out_and_curves_are_capped() {
     assert!(pixels(&trials::picture(&study), grey) < 20, "only edges of other colours");
     study.trials.push(worse.clone());
     assert!(pixels(&trials::picture(&study), grey) > 500);
-    let strong = pixels(&trials::picture(&study), finished);
+    let highlighted = pixels(&trials::picture(&study), finished);
     study.trials.extend(copies(5_000));
     let picture = trials::picture(&study);
-    assert!(pixels(&picture, VERMILION) > 500 && pixels(&picture, finished) > strong / 2);
+    assert!(pixels(&picture, VERMILION) > 500 && pixels(&picture, finished) > highlighted / 2);
     let svg = vector(&picture);
-    assert!(svg.contains("of 5,040 trials") && svg.contains("curves of the best 400 shown"));
+    assert!(svg.contains("of 5,040 trials") && svg.contains("only the best 400 trials are drawn"));
     assert!(svg.contains("others") && svg.matches("<polyline").count() < 700);
     let html = StudyPage { result: result(&study), ..StudyPage::default() }.html(&study);
-    assert!(html.contains("\"strong\":8") && html.contains("\"curve\":[]"));
+    assert!(html.contains("\"highlighted\":8") && html.contains("\"curve\":[]"));
 }
 
 /// Returns a trial's curve, shifted up by `by`.
@@ -153,10 +153,10 @@ fn shifted(trial: &Trial, by: f64) -> Vec<(f64, f64)> {
 #[test]
 fn titles_name_the_first_of_several_seeds() {
     let mut study = study(None);
-    let says = |study: &Study| vector(&trials::picture(study)).contains("(first seed)");
-    assert!(!says(&study));
+    let names_seed = |study: &Study| vector(&trials::picture(study)).contains("(first seed)");
+    assert!(!names_seed(&study));
     study.seeds = 3;
-    assert!(says(&study));
+    assert!(names_seed(&study));
     study.trials.truncate(1);
     assert!(vector(&trials::picture(&study)).contains("validation loss of 1 trial (first seed)"));
 }
@@ -177,10 +177,11 @@ fn svg_pictures_contain_their_labels() {
     }
     let svg = vector(&effects::learning_rate(&study).unwrap());
     assert!(svg.contains("0.1000 above the floor") && svg.contains("1e-4"), "{svg}");
-    let says = |study: &Study| vector(&cost::picture(study)).contains("highest accuracy up to this cost");
-    assert!(says(&study));
+    let has_front =
+        |study: &Study| vector(&cost::picture(study)).contains("highest accuracy up to this cost");
+    assert!(has_front(&study));
     study.trials.truncate(1);
-    assert!(!says(&study), "one trial makes no line");
+    assert!(!has_front(&study), "one trial makes no line");
     let point = |step| RatePoint { rate: 1e-6 * 1.3f64.powi(step), loss: 3.0, smoothed: 2.9 };
     let points: Vec<RatePoint> = (0..50).map(point).collect();
     let svg = vector(&rate_finder("golden", &points, Some([1e-3, 1e-4]), "the loss is lowest").unwrap());

@@ -1,30 +1,30 @@
 //! `trials`: the validation loss of every trial of a study.
 
-use super::{Study, TrialEnd, below_the_edge, best_in_words, drawn, legend_of, loss_axis, style};
+use super::{Study, TrialEnd, below_the_edge, describe_best, drawn, loss_axis, style, trials_legend};
 use crate::draw::color::{BACKGROUND, BLUE, MUTED, VERMILION, mix, pale};
 use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 use crate::numbers::counted;
 
-/// The minimum number of trials for which only the best ones are highlighted.
+/// The number of trials from which on only the best ones are highlighted, and the number of these.
 const MANY_TRIALS: usize = 40;
 const HIGHLIGHTED_OF_MANY: usize = 8;
-/// The maximum number of curves drawn.
-pub(super) const MAX_DRAWN_CURVES: usize = 400;
+/// The maximum number of curves.
+pub(super) const MAX_CURVES: usize = 400;
 
 /// Returns the number of highlighted trials, counted from the best one.
-pub(super) fn strong(study: &Study) -> usize {
+pub(super) fn highlighted(study: &Study) -> usize {
     if study.trials.len() < MANY_TRIALS { study.trials.len() } else { HIGHLIGHTED_OF_MANY }
 }
 
-/// Draws the validation loss of every trial by the number of tokens trained on.
+/// Draws the validation loss of the trials by the number of tokens trained on.
 pub fn picture(study: &Study) -> Picture {
-    let trials = &study.trials[..study.trials.len().min(MAX_DRAWN_CURVES)];
-    let of = if study.seeds > 1 { " (first seed)" } else { "" };
+    let trials = &study.trials[..study.trials.len().min(MAX_CURVES)];
+    let seed = if study.seeds > 1 { " (first seed)" } else { "" };
     let count = counted(study.trials.len(), "trial");
-    let title = format!("{}: validation loss of {count}{of}", study.name);
-    let mut note = best_in_words(study);
+    let title = format!("{}: validation loss of {count}{seed}", study.name);
+    let mut note = describe_best(study);
     if trials.len() < study.trials.len() {
-        note += &format!("; curves of the best {} shown", trials.len());
+        note += &format!("; only the best {} trials are drawn", trials.len());
     }
     let mut picture = Picture::new("trials", 480.0, &title, &note);
     let points = || trials.iter().flat_map(|trial| &trial.curve);
@@ -32,33 +32,34 @@ pub fn picture(study: &Study) -> Picture {
     let x = Axis::new("tokens trained on", Interval { start: 0.0, end: last }, Scale::Integer);
     let mut chart = LineChart::filling(&picture, x, loss_axis(study, points().map(|&(_, loss)| loss)));
     let edge = below_the_edge(&chart, 1.0);
-    let strong = strong(study);
-    let finished = if strong < trials.len() { "next best" } else { "finished" };
+    let highlighted = highlighted(study);
+    let finished = if highlighted < trials.len() { "next best" } else { "finished" };
     // The best trial is drawn last, on top of all others.
     for (rank, trial) in trials.iter().enumerate().rev() {
         let (color, width, name) = match trial.ended {
             _ if rank == 0 => (VERMILION, 3.0, "best"),
-            _ if rank >= strong => (mix(MUTED, BACKGROUND, 0.6), 0.75, "others"),
+            _ if rank >= highlighted => (mix(MUTED, BACKGROUND, 0.6), 0.75, "others"),
             TrialEnd::Completed | TrialEnd::EarlyStopped => (mix(BLUE, pale(BLUE), 0.25), 1.5, finished),
             TrialEnd::Pruned => (pale(BLUE), 1.0, "pruned"),
             TrialEnd::Unfinished => (pale(BLUE), 1.0, "unfinished"),
             TrialEnd::Diverged | TrialEnd::Failed => (pale(BLUE), 1.0, ""),
         };
-        // A curve entirely above the frame is drawn along its upper edge, so that each trial is visible.
+        // A curve entirely above the frame is drawn along the frame's upper edge, so that every trial is visible.
         let is_above = trial.curve.iter().all(|&(_, loss)| drawn(study, loss) > edge);
         let highest = if is_above { edge } else { f64::INFINITY };
         let curve: Vec<_> =
             trial.curve.iter().map(|&(tokens, loss)| (tokens, drawn(study, loss).min(highest))).collect();
         if trial.ended.is_lost() {
-            // A trial lost before its first validation is marked below the upper edge, at the number of tokens reached.
-            let lost = ((trial.tokens as f64).min(last), below_the_edge(&chart, 7.0));
-            let end = curve.last().map_or(lost, |&(tokens, loss)| (tokens, chart.y.clamped(loss)));
+            // A trial without a validation is marked below the upper edge, at the number of tokens that it was trained
+            // on.
+            let fallback = ((trial.tokens as f64).min(last), below_the_edge(&chart, 7.0));
+            let end = curve.last().map_or(fallback, |&(tokens, loss)| (tokens, chart.y.clamped(loss)));
             let (color, mark, name) = style(trial, false);
             chart.series.push(Series::new(name, color, mark, [end]));
         }
         chart.series.push(Series::new(name, color, Mark::Line(width), curve));
     }
     chart.draw(&mut picture);
-    legend_of(&mut picture, chart.area.left, &chart.series, &[]);
+    trials_legend(&mut picture, chart.area.left, &chart.series, &[]);
     picture
 }

@@ -10,7 +10,7 @@ use burn_ndarray::NdArray;
 
 type B = NdArray;
 
-/// Returns decoders with every position scheme, and one with Llama's parts and shared keys and values.
+/// Returns a decoder per position scheme, and a Llama-like one with shared keys and values.
 fn models() -> Vec<Model<B>> {
     let sizes = Sizes { vocab: 13, context: 7, source_context: None };
     let plain = ModelConfig { d_model: 20, heads: 5, ..ModelConfig::default() };
@@ -197,13 +197,13 @@ fn mixed_activations_patch_only_the_given_positions() {
 #[test]
 fn models_without_additive_residual_stream_are_rejected() {
     use crate::model::Architecture::OneLayer;
-    let refused = |config: ModelConfig| {
+    let rejection = |config: ModelConfig| {
         let sizes = Sizes { vocab: 13, context: 7, source_context: Some(5) };
         let model = config.init::<B>(sizes, &Default::default()).unwrap();
         explainable(&model).unwrap_err().to_string()
     };
     let of = |architecture| ModelConfig { architecture, ..ModelConfig::default() };
-    assert!(refused(of(OneLayer)).starts_with("a one-layer decoder"));
+    assert!(rejection(of(OneLayer)).starts_with("a one-layer decoder"));
     let post = ModelConfig { norm: NormPlacement::Post, ..ModelConfig::default() };
-    assert!(refused(post).starts_with("the residual stream of a post-norm decoder"));
+    assert!(rejection(post).starts_with("the residual stream of a post-norm decoder"));
 }

@@ -1,4 +1,4 @@
-//! Patching of models with known answers.
+//! Tests activation patching of models with random weights.
 
 use super::*;
 use crate::analysis::circuit::explainable;
@@ -23,13 +23,14 @@ fn model() -> Model<B> {
     config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Perturb)
 }
 
-/// Tries all pairs of answers, because the weights determine which answers the exchange affects.
+/// Patches the first pair of answers whose logit difference the corruption lowers; the weights determine which it is.
 fn patched(model: &Model<B>, clean: &[u32], corrupted: &[u32]) -> Patching {
     let new = |answers: [u32; 2]| {
         let pair = Pair { clean: clean.to_vec(), corrupted: corrupted.to_vec(), answers };
         Patching::new(explainable(model).unwrap(), &[pair], &Default::default()).unwrap()
     };
-    (0..13).flat_map(|a| (0..13).map(move |b| [a, b])).find_map(new).expect("some difference drops")
+    let mut all = (0..13).flat_map(|a| (0..13).map(move |b| [a, b]));
+    all.find_map(new).expect("the exchange lowers a logit difference")
 }
 
 #[test]
@@ -110,5 +111,5 @@ fn unchanged_answers_yield_no_patching_pair() {
     let model = model();
     let model = explainable(&model).unwrap();
     let same = Candidate { clean: vec![3, 1, 4], corrupted: vec![3, 1, 4], positions: 0..3 };
-    assert!(Pair::answered(model, vec![same], &Default::default()).unwrap().is_empty());
+    assert!(Pair::from_candidates(model, vec![same], &Default::default()).unwrap().is_empty());
 }

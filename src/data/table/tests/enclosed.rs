@@ -25,10 +25,12 @@ fn rows_in_brackets_are_refused() {
         ("[[1, 2], [3, 4]]\n[[5, 6], [7, 8]]\n", 1),
         ("a,b\n1,2\n[3, 4]\n[5, 6]\n", 3),
     ] {
-        let said = problem(text, Column::default());
-        let expected =
-            format!("FILE:{line}: has a list in brackets, which would become a part of its values");
-        assert!(said.starts_with(&expected) && said.contains("; remove the brackets"), "{text}: {said}");
+        let message = problem(text, Column::default());
+        let expected = format!("FILE:{line}: has a list in brackets, which would become part of its values");
+        assert!(
+            message.starts_with(&expected) && message.contains("; remove the brackets"),
+            "{text}: {message}"
+        );
     }
 }
 
@@ -62,9 +64,9 @@ fn quotes_after_a_space_are_refused() {
 #[test]
 fn escaped_delimiters_are_refused() {
     for (text, line) in [("a\\,b,c\nd,e\n", 1), ("d\te\na\\\tb\tc\n", 2), ("d,e\n\"x\",a\\,b\n", 2)] {
-        let said = problem(text, Column::default());
+        let message = problem(text, Column::default());
         let expected = format!("FILE:{line}: escapes the delimiter with a backslash; remove the backslash");
-        assert!(said.starts_with(&expected), "{text}: {said}");
+        assert!(message.starts_with(&expected), "{text}: {message}");
     }
     assert_eq!(first_row("\"a,b\",c\nd,e\n"), ["a,b", "c"].map(String::from));
     assert_eq!(first_row("a\\\\,c\nd,e\n"), ["a\\\\", "c"].map(String::from));
@@ -76,11 +78,11 @@ fn other_quotes_around_delimiters_are_refused() {
     for (row, name) in [("“b, d”", "curly"), ("‘b, d’", "curly"), ("„b, d“", "curly"), ("'b, d'", "single")]
     {
         for (text, line) in [(format!("x,{row}\ny,z\n"), 1), (format!("y,z\nx, {row}\n"), 2)] {
-            let said = problem(&text, Column::default());
+            let message = problem(&text, Column::default());
             let expected = format!(
                 "FILE:{line}: has a value in {name} quotes that the delimiter splits; use double quotes"
             );
-            assert_eq!(said, expected, "{text}");
+            assert_eq!(message, expected, "{text}");
         }
     }
     assert_eq!(first_row("\"'tis\",the,\"dogs'\"\na,b,c\n"), ["'tis", "the", "dogs'"].map(String::from));

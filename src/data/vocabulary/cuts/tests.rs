@@ -1,4 +1,4 @@
-//! Tests that long texts have the same ids in pieces as in one, for tokenizers of every kind.
+//! Tests that a text encoded in pieces has the same ids as the entire text, for many kinds of tokenizers.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::data::Vocabulary;
 
-/// Returns a BPE model whose tokens are the characters, then the merges in their order.
+/// Returns a BPE model whose tokens are the characters, followed by the results of the merges in order.
 fn model(characters: &str, merges: &[(&str, &str)]) -> Value {
     let single = characters.chars().map(String::from);
     let names = single.chain(merges.iter().map(|(a, b)| format!("{a}{b}")));
@@ -33,7 +33,7 @@ fn tokenizer(normalizer: Value, pre_tokenizer: Value, model: Value) -> Vocabular
 const MARKED: &str = "▁\nabcdeknow.,!</s>";
 const MERGES: [(&str, &str); 6] = [("▁", "▁"), ("▁", "k"), ("▁k", "n"), ("o", "d"), ("a", "b"), (".", "\n")];
 
-/// The letters of a byte-level tokenizer: Ġ is a space, Ċ a line break.
+/// The characters of a byte-level tokenizer: Ġ is a space, Ċ a line break.
 const BYTES: &str = "ĠĊabcdeknow.,!</s>";
 const BYTE_MERGES: [(&str, &str); 5] = [("Ġ", "k"), ("Ġk", "n"), ("o", "d"), ("a", "b"), (".", "Ċ")];
 
@@ -52,34 +52,34 @@ fn metaspace(scheme: &str, split: bool) -> Value {
     json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split})
 }
 
-fn replaced(prepend: bool) -> Value {
+fn mark_spaces(prepend: bool) -> Value {
     let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
     let prepend = prepend.then(|| json!({"type": "Prepend", "prepend": "▁"}));
     json!({"type": "Sequence", "normalizers": prepend.into_iter().chain([replace]).collect::<Vec<_>>()})
 }
 
-fn both(parts: &[Value]) -> Value {
+fn sequence(parts: &[Value]) -> Value {
     json!({"type": "Sequence", "pretokenizers": parts})
 }
 
 /// Returns tokenizers whose texts can be cut, each with the name of a model with a similar tokenizer.
-fn cut() -> Vec<(&'static str, Vocabulary)> {
+fn cuttable() -> Vec<(&'static str, Vocabulary)> {
     let marked = |normalizer, pre_tokenizer| tokenizer(normalizer, pre_tokenizer, model(MARKED, &MERGES));
     let bytes_of = |pre_tokenizer| tokenizer(Value::Null, pre_tokenizer, model(BYTES, &BYTE_MERGES));
     let gemma = json!({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false});
     vec![
-        ("Llama 2", marked(replaced(true), Value::Null)),
-        ("Gemma", marked(replaced(false), gemma)),
+        ("Llama 2", marked(mark_spaces(true), Value::Null)),
+        ("Gemma", marked(mark_spaces(false), gemma)),
         ("Mistral", marked(Value::Null, metaspace("first", false))),
         ("T5", marked(Value::Null, metaspace("always", true))),
         ("GPT-2", bytes_of(bytes(true, false))),
         ("RoBERTa", bytes_of(bytes(true, true))),
-        ("Llama 3", bytes_of(both(&[split(LLAMA3), bytes(false, false)]))),
-        ("GPT-4o", bytes_of(both(&[split(GPT4O), bytes(false, false)]))),
+        ("Llama 3", bytes_of(sequence(&[split(LLAMA3), bytes(false, false)]))),
+        ("GPT-4o", bytes_of(sequence(&[split(GPT4O), bytes(false, false)]))),
     ]
 }
 
-/// Returns a text of words, sentences, paragraphs, runs of spaces and added tokens in an order that does not repeat.
+/// Returns a text of words, sentences, paragraphs, runs of spaces and added tokens in a pseudo-random order.
 fn long_text() -> String {
     let words = [
         "known",
@@ -105,9 +105,9 @@ fn long_text() -> String {
 }
 
 #[test]
-fn pieces_have_the_ids_of_the_whole() {
+fn pieces_have_the_ids_of_the_entire_text() {
     let text = long_text();
-    for (name, vocabulary) in cut() {
+    for (name, vocabulary) in cuttable() {
         let whole = vocabulary.encode(&text).unwrap();
         let (mut ids, mut rest, mut cuts) = (Vec::new(), text.as_str(), 0);
         while let Some(at) = rest.get(..300).and_then(|piece| vocabulary.last_cut(piece)) {
@@ -117,7 +117,7 @@ fn pieces_have_the_ids_of_the_whole() {
         }
         ids.extend(vocabulary.encode(vocabulary.continued(rest)).unwrap());
         assert!(cuts > 30, "{name}: {cuts}");
-        assert!(ids == whole, "{name}: other ids");
+        assert!(ids == whole, "{name}: the ids differ");
     }
 }
 
@@ -127,12 +127,20 @@ fn context_sensitive_tokenizers_allow_no_cut() {
     let replace = json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"});
     let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
     let none = [
-        tokenizer(replaced(true), Value::Null, model(MARKED, &joined)),
+        tokenizer(mark_spaces(true), Value::Null, model(MARKED, &joined)),
         tokenizer(replace, Value::Null, model(MARKED, &MERGES)),
         tokenizer(strip, bytes(true, false), model(BYTES, &BYTE_MERGES)),
         tokenizer(Value::Null, bytes(false, false), model(BYTES, &BYTE_MERGES)),
-        tokenizer(Value::Null, both(&[split(r".+\n|\s+"), bytes(false, false)]), model(BYTES, &BYTE_MERGES)),
-        tokenizer(Value::Null, both(&[split(r"\w+\b|\s+"), bytes(false, false)]), model(BYTES, &BYTE_MERGES)),
+        tokenizer(
+            Value::Null,
+            sequence(&[split(r".+\n|\s+"), bytes(false, false)]),
+            model(BYTES, &BYTE_MERGES),
+        ),
+        tokenizer(
+            Value::Null,
+            sequence(&[split(r"\w+\b|\s+"), bytes(false, false)]),
+            model(BYTES, &BYTE_MERGES),
+        ),
         tokenizer(Value::Null, Value::Null, model("n k", &[("n", " "), ("n ", "k")])),
     ];
     for (index, vocabulary) in none.iter().enumerate() {
@@ -142,10 +150,11 @@ fn context_sensitive_tokenizers_allow_no_cut() {
 
 #[test]
 fn cuts_respect_added_tokens_and_punctuation() {
-    let cut = cut();
-    let last = |name: &str, text| cut.iter().find(|(other, _)| *other == name).unwrap().1.last_cut(text);
-    assert_eq!(last("GPT-2", "ab.\nab </s> ab"), Some(3), "the token takes the space along");
+    let tokenizers = cuttable();
+    let last =
+        |name: &str, text| tokenizers.iter().find(|(other, _)| *other == name).unwrap().1.last_cut(text);
+    assert_eq!(last("GPT-2", "ab.\nab </s> ab"), Some(3), "the added token absorbs the space");
     assert_eq!(last("Llama 3", "ab code.\nab"), Some(2), "a line break belongs to the full stop");
     assert_eq!(last("Llama 2", "ab code.\nab"), Some(2), "only a space is prepended");
-    assert_eq!(last("GPT-2", "known  "), None, "what follows the space is not known");
+    assert_eq!(last("GPT-2", "known  "), None, "the word after the spaces is unknown");
 }

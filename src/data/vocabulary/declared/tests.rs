@@ -1,4 +1,4 @@
-//! Tokenizers completed by the files next to them. The expected ids are those of transformers 5.24.
+//! Tests of tokenizers with declarations in files next to them. The expected ids were computed with transformers 5.24.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::error::Result;
 /// The files next to a tokenizer: their names and contents.
 type Files<'a> = &'a [(&'a str, Value)];
 
-/// Writes a tokenizer and the files next to it, and reads the tokenizer as a run does: from its stored form.
+/// Writes a tokenizer and the files next to it, and returns its vocabulary after a round trip through the stored form.
 fn read(tokenizer: &Value, files: Files) -> Result<Vocabulary> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -101,13 +101,14 @@ fn contradictory_and_misplaced_tokens_are_not_added() {
         assert_eq!(error.exit_code(), 2);
         error.to_string()
     };
-    let said = refused("tokenizer_config.json", json!({"added_tokens_decoder": {"7": special(7, "</s>")}}));
-    let expected =
-        "tokenizer.json: has the token `</s>` as 4, and tokenizer_config.json as 7; correct one of them";
-    assert!(said.ends_with(expected), "{said}");
+    let misnumbered = json!({"added_tokens_decoder": {"7": special(7, "</s>")}});
+    let message = refused("tokenizer_config.json", misnumbered);
+    let expected = "tokenizer.json: gives the token `</s>` the id 4, but tokenizer_config.json gives it 7; correct one \
+         of them";
+    assert!(message.ends_with(expected), "{message}");
     for contents in [json!({"<x>": "7"}), json!({"<x>": -1})] {
-        let said = refused("added_tokens.json", contents);
-        assert!(said.contains("added_tokens.json: declares a token without an id"), "{said}");
+        let message = refused("added_tokens.json", contents);
+        assert!(message.contains("added_tokens.json: declares a token without an id"), "{message}");
     }
     let misplaced = [("added_tokens.json", json!({"<x>": 1, "<y>": 9}))];
     assert_eq!(read(&letters(), &misplaced).unwrap().size(), 7);
@@ -116,8 +117,8 @@ fn contradictory_and_misplaced_tokens_are_not_added() {
     let mut gap = letters();
     gap["model"]["vocab"]["c"] = json!(8);
     gap["added_tokens"] = json!([]);
-    let said = read(&gap, &[("added_tokens.json", json!({"<x>": 9}))]).unwrap_err().to_string();
-    assert!(said.contains("cannot take `<x>` as the token 9 of added_tokens.json"), "{said}");
+    let message = read(&gap, &[("added_tokens.json", json!({"<x>": 9}))]).unwrap_err().to_string();
+    assert!(message.contains("cannot add `<x>` with the id 9 from added_tokens.json"), "{message}");
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn the_class_sets_the_space_before_a_text() {
             assert!(!has_space(&spaced, &config(class, value)), "{class}");
         }
     }
-    // The other classes read `tokenizer.json` as it is.
+    // The other classes keep the settings of `tokenizer.json`.
     for class in ["PreTrainedTokenizerFast", "LlamaTokenizer"] {
         assert!(!has_space(&letters(), &config(class, json!(true))), "{class}");
         assert!(has_space(&spaced, &config(class, json!(false))), "{class}");

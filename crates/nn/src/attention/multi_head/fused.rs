@@ -162,10 +162,10 @@ impl<B: Backend> ParamRoles for MultiHeadAttention<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
         let Self { qkv, query_norm, key_norm, output, dropout: _, heads, key_value_heads, d_head } = self;
         let [queries, keys] = [heads, key_value_heads].map(|heads| heads * d_head);
-        role::reading(qkv, vec![queries, keys, keys], visit);
+        role::visit_reader(qkv, vec![queries, keys, keys], visit);
         query_norm.visit_roles(visit);
         key_norm.visit_roles(visit);
-        role::writing(output, visit);
+        role::visit_writer(output, visit);
     }
 }
 

@@ -97,9 +97,9 @@ impl<B: Backend> ParamRoles for SplitHeads<B> {
         let Self { query, key, value, output, dropout: _, heads: _ } = self;
         for layer in [query, key, value] {
             let [_, width] = layer.weight.lazy_shape().dims();
-            role::reading(layer, vec![width], visit);
+            role::visit_reader(layer, vec![width], visit);
         }
-        role::writing(output, visit);
+        role::visit_writer(output, visit);
     }
 }
 

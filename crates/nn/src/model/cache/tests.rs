@@ -1,4 +1,4 @@
-//! Reading tokens step by step gives the same logits as reading the whole sequence.
+//! Tests that reading tokens step by step gives the same logits as reading the sequence at once.
 
 use super::*;
 use crate::model::{Architecture, Inputs, ModelConfig, NormPlacement, Sizes};

@@ -154,8 +154,8 @@ proptest! {
 
     #[test]
     fn attentions_agree(setting in settings()) {
-        attention_agrees::<Ndarray>(setting);
-        attention_agrees::<Flexible>(setting);
+        attention_agrees::<AutodiffNdArray>(setting);
+        attention_agrees::<AutodiffFlex>(setting);
     }
 }
 
@@ -180,7 +180,7 @@ fn single_mask_broadcasts_over_the_batch() {
 
 #[test]
 fn blockwise_attention_reuses_dropout_mask_in_backward() {
-    type B = Ndarray;
+    type B = AutodiffNdArray;
     let device = Default::default();
     let shape = [2, 23, 12];
     let [query, key, value, direction, step] =
@@ -228,7 +228,7 @@ fn blockwise_half_precision_error_is_within_rounding() {
     let run = |precision: Precision| {
         precision.run(|| {
             let [query, key, value] =
-                [1, 2, 3].map(|seed| leaf::<Flexible, 3>(seed, [2, 23, 12]).require_grad());
+                [1, 2, 3].map(|seed| leaf::<AutodiffFlex, 3>(seed, [2, 23, 12]).require_grad());
             let options = AttentionOptions {
                 heads: 3,
                 key_value_heads: 3,
@@ -275,6 +275,6 @@ fn gradients_pass_through_kept_weights_only() {
             assert!((kept - gradient).abs() < 1e-3 && (40.0..95.0).contains(&kept), "{kept} {gradient}");
         }
     }
-    agrees::<Ndarray>();
-    agrees::<Flexible>();
+    agrees::<AutodiffNdArray>();
+    agrees::<AutodiffFlex>();
 }

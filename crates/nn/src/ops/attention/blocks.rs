@@ -1,4 +1,4 @@
-//! Attention that never holds the weights of all queries at once (Rabe and Staats, 2021, arXiv 2112.05682). It
+//! Attention that never stores the weights of all queries at once (Rabe and Staats, 2021, arXiv 2112.05682). It
 //! processes queries in blocks, and the backward pass recomputes the weights of each block. Memory grows linearly with
 //! the sequence length instead of quadratically. It uses Burn's operations, for backends whose tensors the kernels
 //! cannot read.
@@ -73,7 +73,7 @@ pub(super) fn attention<B: Backend>(
     None
 }
 
-/// Converts a mask between two names of one backend, which share the type of Boolean tensors.
+/// Converts a mask between two type parameters that name the same backend.
 fn cast_mask<B: Backend, H: Backend>(mask: &LoweredMask<B>) -> LoweredMask<H> {
     let LoweredMask { visible, pairs, query_time, key_time } = mask.clone();
     let pairs = pairs.map(|pairs| Tensor::from_primitive(cast(pairs.into_primitive())));

@@ -44,7 +44,7 @@ pub enum ScorePosition<B: Backend> {
         /// The sines of the angles, with the same shape as `cosine`.
         sine: Tensor<B, 2>,
     },
-    /// Adds a bias to each score that depends on the head and on the distance from query to key. It is
+    /// Adds to each score a bias that depends on the head and on the distance from query to key. The tensor is
     /// `[heads, query_time + key_time - 1]`; query `i` and key `j` use column `i - j + key_time - 1`.
     Bias(Tensor<B, 2>),
 }
@@ -58,13 +58,15 @@ impl<B: Backend> ScorePosition<B> {
         let (name, shape, wanted) = match self {
             ScorePosition::None => return Ok(()),
             ScorePosition::Rotation { cosine, sine } if cosine.dims() != sine.dims() => {
-                ("sines", sine.dims(), cosine.dims())
+                ("table of sines", sine.dims(), cosine.dims())
             }
             ScorePosition::Rotation { .. } if !d_head.is_multiple_of(2) => {
-                let problem = format!("heads of width {d_head} cannot be rotated: pairs need an even width");
+                let problem = format!("heads of width {d_head} cannot be rotated; use an even width");
                 return Err(Error::Shape(problem));
             }
-            ScorePosition::Rotation { cosine, .. } => ("rotation", cosine.dims(), [key_time, d_head / 2]),
+            ScorePosition::Rotation { cosine, .. } => {
+                ("table of cosines", cosine.dims(), [key_time, d_head / 2])
+            }
             ScorePosition::Bias(bias) => {
                 ("bias by distance", bias.dims(), [heads, query_time + key_time - 1])
             }
@@ -72,7 +74,7 @@ impl<B: Backend> ScorePosition<B> {
         if shape == wanted {
             return Ok(());
         }
-        Err(Error::Shape(format!("the table of the {name} is {shape:?}, but it must be {wanted:?}")))
+        Err(Error::Shape(format!("the {name} is {shape:?}, but must be {wanted:?}")))
     }
 }
 
@@ -323,7 +325,7 @@ mod tests {
         let bias = ScorePosition::Bias(random([3, 9]));
         assert!(bias.check(3, 4, 5, 5).is_ok());
         let message = bias.check(3, 4, 5, 7).unwrap_err().to_string();
-        assert_eq!(message, "the table of the bias by distance is [3, 9], but it must be [3, 11]");
+        assert_eq!(message, "the bias by distance is [3, 9], but must be [3, 11]");
         let rotation = ScorePosition::Rotation { cosine: random([5, 2]), sine: random([5, 3]) };
         assert!(rotation.check(3, 4, 5, 5).is_err());
         let odd = Tensor::<NdArray, 2>::zeros([5, 1], &Default::default());

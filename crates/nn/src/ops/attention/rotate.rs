@@ -86,8 +86,8 @@ mod tests {
             });
         }
         for shape in [[1, 1, 1, 1], [3, 7, 5, 2], [2, 67, 3, 8]] {
-            agrees::<Ndarray>(shape);
-            agrees::<Flexible>(shape);
+            agrees::<AutodiffNdArray>(shape);
+            agrees::<AutodiffFlex>(shape);
         }
     }
 }

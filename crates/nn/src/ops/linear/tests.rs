@@ -40,7 +40,7 @@ fn linear_residual_adds_the_residual() {
 }
 
 #[test]
-fn tied_head_scores_every_embedding_row() {
+fn tied_layer_scores_every_embedding_row() {
     let table = Embedding { weight: Param::from_tensor(tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])) };
     let scores = tied_linear(&table, tensor::<3>([[[1.0, 10.0]]]));
     assert_eq!(scores.into_data().to_vec::<f32>().unwrap(), [21.0, 43.0, 65.0]);
@@ -88,16 +88,16 @@ proptest! {
 
     #[test]
     fn linear_layers_agree(sizes in [1usize..131, 1usize..70, 1usize..70], bias: bool, seed in 0u64..1_000) {
-        linear_agrees::<Ndarray>(sizes, bias, seed);
-        linear_agrees::<Flexible>(sizes, bias, seed);
+        linear_agrees::<AutodiffNdArray>(sizes, bias, seed);
+        linear_agrees::<AutodiffFlex>(sizes, bias, seed);
     }
 }
 
 /// Products of this size are split in two, and their gradients are computed in parallel.
 #[test]
 fn medium_linear_layers_agree() {
-    linear_agrees::<Ndarray>([320, 64, 192], true, 1);
-    linear_agrees::<Flexible>([257, 97, 131], true, 2);
+    linear_agrees::<AutodiffNdArray>([320, 64, 192], true, 1);
+    linear_agrees::<AutodiffFlex>([257, 97, 131], true, 2);
 }
 
 #[test]
@@ -130,6 +130,6 @@ fn bias_gradient_counts_elements_kept_by_dropout() {
             assert!((sum - gradient).abs() < 1e-3 && sum > 100.0, "{sum} {gradient}");
         }
     }
-    agrees::<Ndarray>();
-    agrees::<Flexible>();
+    agrees::<AutodiffNdArray>();
+    agrees::<AutodiffFlex>();
 }

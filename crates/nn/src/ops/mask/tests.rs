@@ -1,4 +1,4 @@
-//! Tests of the keys that masks hide: by rules, translated, and in blocks.
+//! Tests that masks hide the right keys: as rules, after translation, and in blocks.
 
 use super::*;
 use burn_ndarray::NdArray;
@@ -63,7 +63,7 @@ fn documents_and_padding_apply_per_sequence() {
 }
 
 #[test]
-fn mask_blocks_match_slices_of_the_whole() {
+fn mask_blocks_match_slices_of_the_full_mask() {
     let mask = Mask::causal()
         .with_window(3)
         .with_lengths(&[5, 7])
@@ -71,10 +71,10 @@ fn mask_blocks_match_slices_of_the_whole() {
         .hide_keys(bools(&[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0], [2, 7]));
     let lowered = mask.lower(5, 7);
     let device = Default::default();
-    let whole = mask.hidden(5, 7, &device).unwrap();
+    let full = mask.hidden(5, 7, &device).unwrap();
     assert_eq!((lowered.keys(0..1), lowered.keys(2..4)), (0..3, 2..6));
     for (queries, keys) in [(0..5, 0..7), (1..3, 1..5), (4..5, 4..7), (2..4, 2..6)] {
-        let part = whole.clone().narrow(2, queries.start, queries.len()).narrow(3, keys.start, keys.len());
+        let part = full.clone().narrow(2, queries.start, queries.len()).narrow(3, keys.start, keys.len());
         let block = lowered.block(queries.clone(), keys).hidden(&device).unwrap();
         block.into_data().assert_eq(&part.into_data(), true);
     }

@@ -72,16 +72,16 @@ proptest! {
     /// Rows of one element are excluded, since their gradient is pure rounding error.
     #[test]
     fn norms_agree(sizes in [1usize..131, 2usize..70], bias: bool, seed in 0u64..1_000) {
-        norm_agrees::<Ndarray>(sizes, bias, seed);
-        norm_agrees::<Flexible>(sizes, bias, seed);
+        norm_agrees::<AutodiffNdArray>(sizes, bias, seed);
+        norm_agrees::<AutodiffFlex>(sizes, bias, seed);
     }
 
     #[test]
     fn norms_before_linear_layers_agree(
         sizes in [1usize..131, 5usize..70], tracked: bool, seed in 0u64..1_000,
     ) {
-        norm_before_linear_layers_agrees::<Ndarray>(sizes, tracked, seed);
-        norm_before_linear_layers_agrees::<Flexible>(sizes, tracked, seed);
+        norm_before_linear_layers_agrees::<AutodiffNdArray>(sizes, tracked, seed);
+        norm_before_linear_layers_agrees::<AutodiffFlex>(sizes, tracked, seed);
     }
 }
 
@@ -103,7 +103,7 @@ fn norm_output_is_not_kept_for_backward() {
         drop(output);
         is_free
     }
-    assert!(is_free::<Ndarray>() && is_free::<Flexible>());
+    assert!(is_free::<AutodiffNdArray>() && is_free::<AutodiffFlex>());
 }
 
 #[test]
@@ -116,6 +116,6 @@ fn norm_accepts_transposed_and_narrowed_inputs() {
             outcome!(output.clone(), output.inner(), [input])
         });
     }
-    agrees::<Ndarray>();
-    agrees::<Flexible>();
+    agrees::<AutodiffNdArray>();
+    agrees::<AutodiffFlex>();
 }

@@ -117,7 +117,7 @@ pub struct Update {
     pub max_norm: Option<f64>,
 }
 
-/// A parameter with its gradient. Tensors are primitives, so that those of any rank have one type.
+/// A parameter with its gradient. Tensors are primitives, which have the same type for any rank.
 #[derive(Debug, Clone)]
 pub struct Parameter<B: Backend> {
     /// The weights.

@@ -1,13 +1,13 @@
 //! Tests of the data embedded in a page.
 
 use super::{
-    super::tests::{SCORE, Shown},
+    super::tests::{PageData, SCORE},
     *,
 };
 use crate::scores::{HeadScores, ScoredStep};
 use crate::series::Point;
 
-/// Returns the JSON and the bytes after it.
+/// Unpacks the data of a page: the JSON and the bytes after it.
 pub(in super::super) fn unpacked(data: &str) -> (serde_json::Value, Vec<u8>) {
     let all = miniz_oxide::inflate::decompress_to_vec_zlib(&STANDARD.decode(data).unwrap()).unwrap();
     let (length, rest) = all.split_first_chunk().unwrap();
@@ -15,8 +15,8 @@ pub(in super::super) fn unpacked(data: &str) -> (serde_json::Value, Vec<u8>) {
     (serde_json::from_slice(json).unwrap(), bytes.to_vec())
 }
 
-fn read(shown: &Shown) -> (serde_json::Value, Vec<u8>) {
-    unpacked(&data(shown.page()))
+fn read(input: &PageData) -> (serde_json::Value, Vec<u8>) {
+    unpacked(&data(input.page()))
 }
 
 fn weight(byte: u8) -> f32 {
@@ -25,20 +25,20 @@ fn weight(byte: u8) -> f32 {
 
 #[test]
 fn weights_are_stored_as_quantized_square_roots() {
-    let shown = Shown::new(2, 3, 11, 2);
-    let (data, bytes) = read(&shown);
+    let input = PageData::new(2, 3, 11, 2);
+    let (data, bytes) = read(&input);
     let cells = 2 * 3 * 11 * 12 / 2;
     assert_eq!(bytes.len(), 2 * cells);
-    for (index, sample) in shown.readings.iter().enumerate() {
+    for (index, sample) in input.readings.iter().enumerate() {
         let maps = &data["maps"][index][0];
         assert_eq!(maps["kind"], "decoder");
         let visible: Vec<_> = (0..11).map(|query| [0, query + 1]).collect();
         assert_eq!((&maps["visible"], &maps["bin"]), (&serde_json::json!(visible), &1.into()));
         assert_eq!(maps["start"], index * cells);
         let maps = sample.maps.attention.iter().flatten();
-        let seen = maps
+        let visible_weights = maps
             .flat_map(|map| map.chunks_exact(11).enumerate().flat_map(|(query, row)| row[..=query].to_vec()));
-        for (byte, expected) in bytes[index * cells..].iter().zip(seen) {
+        for (byte, expected) in bytes[index * cells..].iter().zip(visible_weights) {
             assert!(
                 (weight(*byte).sqrt() - expected.sqrt()).abs() <= 0.5 / STEPS as f32 + 1e-6,
                 "{byte}, {expected}"
@@ -50,40 +50,40 @@ fn weights_are_stored_as_quantized_square_roots() {
 
 #[test]
 fn nan_weights_are_not_stored_as_zero() {
-    let mut shown = Shown::new(1, 1, 2, 1);
-    shown.readings[0].maps.attention[0][0] = vec![f32::NAN, 0.0, 1.0, 0.0];
-    let (_, bytes) = read(&shown);
+    let mut input = PageData::new(1, 1, 2, 1);
+    input.readings[0].maps.attention[0][0] = vec![f32::NAN, 0.0, 1.0, 0.0];
+    let (_, bytes) = read(&input);
     assert_eq!(bytes[..3], [NAN_BYTE, 254, 0]);
 }
 
 #[test]
 fn windowed_maps_keep_visible_weights_and_leaks() {
-    let mut shown = Shown::new(1, 1, 3, 1);
-    let maps = &mut shown.readings[0].maps;
+    let mut input = PageData::new(1, 1, 3, 1);
+    let maps = &mut input.readings[0].maps;
     maps.attention[0][0] = vec![1.0, 0.0, 0.0, 0.25, 0.75, 0.0, 0.0, 0.36, 0.64];
     maps.visible = vec![vec![0..1, 0..2, 1..3]];
-    let (data, bytes) = read(&shown);
+    let (data, bytes) = read(&input);
     assert_eq!(data["maps"][0][0]["visible"], serde_json::json!([[0, 1], [0, 2], [1, 3]]));
     assert_eq!(
         bytes[..5].iter().map(|byte| (weight(*byte) * 100.0).round()).collect::<Vec<_>>(),
         [100.0, 25.0, 75.0, 36.0, 64.0]
     );
-    shown.readings[0].maps.attention[0][0][6] = 0.04;
-    shown.readings[0].maps.attention[0][0][2] = 0.01;
-    let (data, _) = read(&shown);
+    input.readings[0].maps.attention[0][0][6] = 0.04;
+    input.readings[0].maps.attention[0][0][2] = 0.01;
+    let (data, _) = read(&input);
     assert_eq!(data["maps"][0][0]["visible"], serde_json::json!([[0, 3], [0, 2], [0, 3]]));
 }
 
 #[test]
 fn encoder_decoder_pages_keep_all_three_maps() {
-    let mut shown = Shown::new(1, 1, 2, 1);
-    let reading = &mut shown.readings[0];
+    let mut input = PageData::new(1, 1, 2, 1);
+    let reading = &mut input.readings[0];
     reading.source = Some(["a", "b", "c"].map(str::to_string).to_vec());
     let cross = vec![0.2, 0.3, 0.5, 0.1, 0.1, 0.8];
     let encoder = vec![0.2, 0.3, 0.5, 0.1, 0.1, 0.8, 0.0, 0.0, 1.0];
     reading.maps.cross = vec![vec![cross.clone()]];
     reading.maps.encoder = vec![vec![encoder.clone()]];
-    let (data, bytes) = read(&shown);
+    let (data, bytes) = read(&input);
     assert_eq!(
         data["maps"][0][1],
         serde_json::json!({"kind": "cross", "start": 3, "bin": 1, "visible": null})
@@ -94,12 +94,12 @@ fn encoder_decoder_pages_keep_all_three_maps() {
 
 #[test]
 fn only_long_maps_are_binned() {
-    let mut shown = Shown::new(1, 1, 101, 3);
-    let reading = &mut shown.readings[0];
+    let mut input = PageData::new(1, 1, 101, 3);
+    let reading = &mut input.readings[0];
     reading.inputs = vec!["7".to_string(); 2_900];
     reading.maps.attention[0][0] =
         (0..2_900 * 2_900).map(|i| if i % 2_900 == i / 2_900 { 1.0 } else { 0.0 }).collect();
-    let (data, bytes) = read(&shown);
+    let (data, bytes) = read(&input);
     assert_eq!([0, 1, 2].map(|sample| data["maps"][sample][0]["bin"].as_u64().unwrap()), [3, 1, 1]);
     let bins = 2_900_usize.div_ceil(3);
     assert_eq!(data["maps"][1][0]["start"], bins * (bins + 1) / 2);
@@ -107,17 +107,17 @@ fn only_long_maps_are_binned() {
 }
 
 #[test]
-fn selected_sample_is_kept_at_finest_resolution() {
-    let data = |shown: &Shown, sample: usize| unpacked(&super::data(Page { sample, ..shown.page() })).0;
-    let many = data(&Shown::new(1, 1, 100, 150), 120);
+fn selected_sample_keeps_the_finest_resolution() {
+    let data = |input: &PageData, sample: usize| unpacked(&super::data(Page { sample, ..input.page() })).0;
+    let many = data(&PageData::new(1, 1, 100, 150), 120);
     assert_eq!((&many["sample"], &many["left_out"]), (&120.into(), &29.into()));
-    let long = data(&Shown::new(2, 4, 400, 3), 1);
+    let long = data(&PageData::new(2, 4, 400, 3), 1);
     assert_eq!([0, 1, 2].map(|sample| long["maps"][sample][0]["bin"].as_u64().unwrap()), [2, 1, 2]);
 }
 
 #[test]
 fn excess_sequences_are_dropped_and_counted() {
-    let (data, _) = read(&Shown::new(1, 1, 100, 150));
+    let (data, _) = read(&PageData::new(1, 1, 100, 150));
     assert_eq!(data["readings"].as_array().unwrap().len(), 100);
     assert_eq!(data["left_out"], 50);
 }
@@ -136,19 +136,19 @@ fn thinned_curves_keep_ends_and_extremes() {
 }
 
 #[test]
-fn rounding_keeps_seven_digits_and_drops_nonfinite() {
+fn rounding_keeps_seven_digits_of_finite_numbers() {
     assert_eq!(rounded(0.123_456_789), Some(0.123_456_8));
     assert_eq!(rounded(1_234.567_891), Some(1_234.568));
     assert_eq!((rounded(f64::NAN), rounded(f64::INFINITY)), (None, None));
 }
 
 #[test]
-fn scores_at_very_many_steps_are_thinned() {
-    let mut shown = Shown::new(1, 1, 3, 1);
+fn long_score_histories_are_thinned() {
+    let mut input = PageData::new(1, 1, 3, 1);
     let scores = |step: usize| vec![vec![HeadScores::new([(SCORE, Some(step as f64 / 10.0))])]];
-    shown.history =
+    input.history =
         (0..30_001).map(|step| ScoredStep { step: step * 10, heads: scores(step * 10) }).collect();
-    let (data, _) = read(&shown);
+    let (data, _) = read(&input);
     let steps = data["history"].as_array().unwrap();
     assert!(steps.len() <= MAX_SCORED_HEADS + 1, "{}", steps.len());
     for step in steps {
