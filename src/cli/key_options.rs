@@ -327,6 +327,8 @@ mod tests {
 
     #[test]
     fn options_of_other_programs_suggest_the_key() {
+        let checkpoint = words("train --from a --checkpoint 40").unwrap_err().to_string();
+        assert!(checkpoint.contains("best weights") && !checkpoint.contains("run.from"), "{checkpoint}");
         for (typed, expected) in [
             (
                 "p train --max-iters 500",

@@ -267,7 +267,7 @@ fn unusable_prompts_and_runs_are_refused() {
         fs::copy(dir.path().join("run").join(file), dir.path().join("damaged").join(file)).unwrap();
     }
     fs::write(dir.path().join("damaged/model.safetensors"), &run_folder[..run_folder.len() - 9]).unwrap();
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["generate", "run", "--prompt-file", "/dev/zero"], "/dev/zero: is a device"),
         (&["score", "run", "--text-file", "run"], "run: is a folder"),
         (&["generate", "run"], "the prompt is empty"),
@@ -275,6 +275,8 @@ fn unusable_prompts_and_runs_are_refused() {
         (&["generate", "run", "--prompt", "3 x"], "`x` (token 2)"),
         (&["generate", "run", "--tokens", "3 16"], "`16` (token 2) is outside the vocabulary"),
         (&["generate", "run", "--tokens", "3 x"], "`x` (token 2) is not a token id"),
+        (&["generate", "run", "--tokens", "1,000 3"], "`1,000` is ambiguous"),
+        (&["generate", "run", "--prompt", "3 1,050"], "`1,050` is ambiguous"),
         (
             &["generate", "run", "--prompt-file", "bytes"],
             "bytes:1: is not UTF-8 at byte 1; its encoding is unknown",

@@ -168,6 +168,8 @@ fn evaluating_on_training_sequences_is_warned_about() {
         "trained on 80 of the 100 sequences"
     ));
     assert!(leaks(&["evaluate", "run", "--data", "seen.csv"], "trained on 150 of the 150 sequences"));
+    let first_part = ["evaluate", "run", "--data", "seen.csv", "--split", "train"];
+    assert!(leaks(&first_part, "trained on 135 of the 135 sequences"));
     assert!(!leaks(&["evaluate", "run"], part) && !leaks(&["evaluate", "run", "--data", "new.csv"], part));
     let on = ["train", "--from", "run", "--run", "on", "--set", "data.valid_fraction=0.5", "--steps", "2"];
     assert!(leaks(&on, "80 of 100 validation sequences were in the training set of the run"));

@@ -196,7 +196,10 @@ fn killed_and_interrupted_runs_resume_to_identical_results() {
     let run = signal_twenty_times(killed.path(), "killed", "KILL", |status| status.signal() == Some(9));
     assert_same_result(&run, &uninterrupted);
     let snapshots = |run: &Path| fs::read(run.join("snapshots.jsonl")).unwrap();
-    assert!(snapshots(&run) == snapshots(&uninterrupted), "the snapshots of a killed run agree byte for byte");
+    assert!(
+        snapshots(&run) == snapshots(&uninterrupted),
+        "the snapshots of a killed run agree byte for byte"
+    );
     let stopped = TempDir::new().unwrap();
     // In the first milliseconds the program lacks its signal handler.
     let run = signal_twenty_times(stopped.path(), "stopped", "INT", |status| {

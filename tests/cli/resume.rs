@@ -121,25 +121,53 @@ fn damaged_best_weights_never_replace_good_ones() {
             && stderr.contains("the next validation selects the best weights again"),
         "{stderr}"
     );
-    assert!(summary(&run)["best_step"].is_null());
+    assert_eq!(summary(&run)["best_step"], 124, "without a best step, the time limit validates");
     assert!(fs::read(run.join("model.safetensors")).unwrap() == fs::read(weights_of(&run, "0124")).unwrap());
     resume_with(dir.path(), &["training.max_minutes=0"]);
     assert!(summary(&run)["best_step"].as_u64().unwrap() >= 160);
 }
 
 #[test]
-fn runs_without_validation_keep_the_newest_weights() {
+fn time_limit_before_the_first_validation_validates() {
     let dir = TempDir::new().unwrap();
     let run = small_run(dir.path(), &["training.steps=9", "training.max_minutes=1e-9"], "run");
-    let has_newest = |step: &str| {
-        assert_eq!(summary(&run)["ended"], "time_limit");
+    let holds = |step: &str| {
+        assert_eq!((&summary(&run)["ended"], &summary(&run)["best_step"]), (&"time_limit".into(), &1.into()));
         fs::read(run.join("model.safetensors")).unwrap() == fs::read(weights_of(&run, step)).unwrap()
     };
-    assert!(
-        has_newest("0001") && !run.join("plots/gradients.png").exists() && run.join("report.html").exists()
-    );
-    resume_with(dir.path(), &[]);
-    assert!(has_newest("0002"));
+    assert!(holds("0001") && !run.join("plots/gradients.png").exists() && run.join("report.html").exists());
+    let stderr = resume_with(dir.path(), &[]);
+    assert!(stderr.contains("the time limit was reached 1 step after the last validation"), "{stderr}");
+    assert!(holds("0001"));
+}
+
+#[test]
+fn time_limit_after_an_explosion_is_a_divergence() {
+    let dir = TempDir::new().unwrap();
+    let sets =
+        ["training.steps=9", "training.learning_rate=1e3", "training.warmup=0", "training.validate_every=9"];
+    let paused = train(dir.path(), &[&SMALL[..], &sets].concat(), &["--run", "run", "--until", "5"]);
+    assert!(paused.status.success(), "{}", text(&paused.stderr));
+    let mut resumed = resume(dir.path(), "run");
+    let resumed = resumed.args(["--set", "training.max_minutes=1e-9"]).output().unwrap();
+    assert_eq!(resumed.status.code(), Some(1), "{}", text(&resumed.stderr));
+    let run = dir.path().join("run");
+    assert_eq!((&summary(&run)["ended"], &summary(&run)["steps"]), (&"diverged".into(), &6.into()));
+    assert!(fs::read(run.join("model.safetensors")).unwrap() == fs::read(weights_of(&run, "0000")).unwrap());
+}
+
+#[test]
+fn pausing_removes_pictures_of_older_weights() {
+    let dir = TempDir::new().unwrap();
+    let run = small_run(dir.path(), &["training.steps=9"], "run");
+    fs::write(run.join("plots/own.png"), "a user's picture").unwrap();
+    fs::write(run.join("plots/circuit.svg"), "").unwrap();
+    let arguments = ["train", "--resume", "run", "--set", "training.steps=20", "--until", "12"];
+    let paused = program(dir.path()).args(arguments).output().unwrap();
+    assert!(paused.status.success(), "{}", text(&paused.stderr));
+    let left: Vec<_> =
+        fs::read_dir(run.join("plots")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["own.png"]);
 }
 
 #[test]

@@ -81,6 +81,17 @@ fn encoding_ignores_bpe_dropout() {
 }
 
 #[test]
+fn words_without_a_token_are_named() {
+    let model = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"the": 0, "cat": 1}, "unk_token": "<unk>"}}"#;
+    let vocabulary = Vocabulary::tokenizer(model.parse().unwrap()).unwrap();
+    assert_eq!(vocabulary.encode("the cat").unwrap(), [0, 1]);
+    let problem = vocabulary.encode("the zebra").unwrap_err().to_string();
+    assert!(problem.contains("no token for `zebra`") && problem.contains("unknown token"), "{problem}");
+}
+
+#[test]
 fn characters_a_tokenizer_would_drop_are_refused() {
     let vocabulary = pairs(AB, "").unwrap();
     assert_eq!(vocabulary.encode("a ab").unwrap(), [0, 2], "word separators are not tokens");

@@ -130,6 +130,8 @@ fn warmup_and_logging_scale_with_trial_length() {
             4.0 * warmup
         );
         assert_eq!(budget.log_every(&base, &trial), log_every);
+        // A searched warm-up depends on the length of the trial alone: a quarter of a full run.
+        assert_eq!(budget.ramps(&base, &trial, [true, false], budget.steps(&trial))[0], 50.0);
         trial.training.warmup = 0.05;
         assert_eq!(budget.ramps(&base, &trial, [false; 2], budget.steps(&trial))[0], 0.05);
     }

@@ -155,7 +155,10 @@ fn special_tokens_are_used_as_transformers_does() {
     let exact = continued["text"].as_str().unwrap();
     assert!(exact.contains("</s>"), "{exact}");
     let printed = model.succeeds(&[&generate[..], &["--ignore-end"]].concat());
-    assert!(printed.trim_end().ends_with(&exact.replace("</s>", "").replace("<s>", "")), "{printed}: {exact}");
+    assert!(
+        printed.trim_end().ends_with(&exact.replace("</s>", "").replace("<s>", "")),
+        "{printed}: {exact}"
+    );
     let prompted = json(model.dir(), &["generate", "run", "--prompt", "ab", "--max-new", "1", "--json"]);
     assert_eq!(prompted["samples"][0]["prompt"], json!([25, 0, 1]));
     let printed = model.succeeds(&["generate", "run", "--prompt", "ab", "--max-new", "1", "--samples", "2"]);
