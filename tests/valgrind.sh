@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the kernels' tests under valgrind, which fails on reads of uninitialised memory or beyond an allocation.
-# Takes ten minutes. valgrind hides AVX-512 from the program, so kernels and `gemm` use AVX2.
+# Takes ten minutes. valgrind does not support AVX-512, so the kernels and `gemm` use AVX2.
 #
 #     tests/valgrind.sh [TEST..]
 set -eu

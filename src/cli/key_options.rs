@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn options_of_other_programs_suggest_the_key() {
-        let checkpoint = words("train --from a --checkpoint 40").unwrap_err().to_string();
+        let checkpoint = words("p train --from a --checkpoint 40").unwrap_err().to_string();
         assert!(checkpoint.contains("best weights") && !checkpoint.contains("run.from"), "{checkpoint}");
         for (typed, expected) in [
             (

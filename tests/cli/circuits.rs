@@ -1,4 +1,4 @@
-//! `explain`: the circuits that it finds, its refusals, and a run that stays intact if its explanation fails.
+//! `explain`: the circuits that it finds, and its refusals.
 
 use std::fs;
 use std::path::Path;
@@ -35,8 +35,8 @@ fn run_without_gain_reports_no_circuit() {
     let dir = TempDir::new().unwrap();
     let sets = ["training.steps=1", "training.learning_rate=1e-9", "training.min_learning_rate=0"];
     let run = small_run(dir.path(), &sets, "run");
-    let kept: Value = serde_json::from_slice(&fs::read(run.join("circuit.json")).unwrap()).unwrap();
-    assert!(kept["no_circuit"].is_string() && kept["components"] == serde_json::json!([]), "{kept}");
+    let saved: Value = serde_json::from_slice(&fs::read(run.join("circuit.json")).unwrap()).unwrap();
+    assert!(saved["no_circuit"].is_string() && saved["components"] == serde_json::json!([]), "{saved}");
     let given = ["explain", "run", "--tokens", "3 1 4 1 5 9 2 6 5 3"];
     for arguments in [&given[..], &["explain", "run"]] {
         let output = program(dir.path()).args(arguments).output().unwrap();
@@ -48,7 +48,7 @@ fn run_without_gain_reports_no_circuit() {
 }
 
 #[test]
-fn long_sequences_are_explained_in_part_and_drawn() {
+fn long_sequences_are_explained_only_in_part() {
     let dir = TempDir::new().unwrap();
     let long = [
         "data.length=3000",
@@ -76,7 +76,7 @@ fn long_sequences_are_explained_in_part_and_drawn() {
 }
 
 #[test]
-fn a_decoder_that_repeats_shows_its_induction_head() {
+fn repeating_decoders_contain_an_induction_head() {
     let dir = TempDir::new().unwrap();
     let output = train(dir.path(), &["training.steps=2500"], &["--run", "run"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -87,7 +87,7 @@ fn a_decoder_that_repeats_shows_its_induction_head() {
 
     let analysis: Analysis = serde_json::from_slice(&read("analysis.json")).unwrap();
     let layer = &analysis.heads[1];
-    // The head that the pictures show.
+    // The pictures show the most important head.
     let shown = &layer[shown_head(layer)];
     assert!(shown[Score::Ablation].unwrap() > 0.5, "ablating the head raises the loss: {shown:?}");
     assert!(shown[Score::Induction].unwrap() > 0.7, "the head is an induction head: {shown:?}");
@@ -109,35 +109,35 @@ fn explain_finds_and_saves_the_circuit() {
     small_run(dir.path(), &counting, "run");
     let without = small_run(dir.path(), &[&counting[..], &["analysis.circuit=false"]].concat(), "without");
     assert!(!without.join("circuit.json").exists(), "`analysis.circuit=false` skips the circuit");
-    let kept = dir.path().join("run/circuit.json");
-    let by_train = fs::read(&kept).unwrap();
+    let path = dir.path().join("run/circuit.json");
+    let by_train = fs::read(&path).unwrap();
     let pictures = ["circuit.png", "logit_lens.png", "attribution.png", "patching.png"]
         .map(|it| dir.path().join("run/plots").join(it));
-    for made in pictures.iter().chain([&kept]) {
-        fs::remove_file(made).unwrap_or_else(|error| panic!("train writes {}: {error}", made.display()));
+    for file in pictures.iter().chain([&path]) {
+        fs::remove_file(file).unwrap_or_else(|error| panic!("train writes {}: {error}", file.display()));
     }
     let printed: Value = serde_json::from_str(&stdout_of(dir.path(), &["explain", "run", "--json"])).unwrap();
-    assert!(!kept.exists(), "--json writes no files");
+    assert!(!path.exists(), "--json writes no files");
     let sentences = stdout_of(dir.path(), &["explain", "run"]);
     assert!(pictures.iter().all(|picture| picture.is_file()));
-    assert!(fs::read(&kept).unwrap() == by_train, "explain is deterministic");
-    let kept: Value = serde_json::from_slice(&by_train).unwrap();
-    assert_eq!(printed, kept);
-    let words: Vec<&str> = kept["sentences"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    assert!(sentences.starts_with(&words.join("\n")), "{sentences}");
-    assert!((kept["gain_kept"].as_f64().unwrap() - 1.0).abs() <= 0.05, "{kept}");
-    let losses = |lens: &str| kept[lens]["loss"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap());
+    assert!(fs::read(&path).unwrap() == by_train, "explain is deterministic");
+    let saved: Value = serde_json::from_slice(&by_train).unwrap();
+    assert_eq!(printed, saved);
+    let lines: Vec<&str> = saved["sentences"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(sentences.starts_with(&lines.join("\n")), "{sentences}");
+    assert!((saved["gain_kept"].as_f64().unwrap() - 1.0).abs() <= 0.05, "{saved}");
+    let losses = |lens: &str| saved[lens]["loss"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap());
     let (plain, tuned): (Vec<_>, Vec<_>) = (losses("lens").collect(), losses("tuned_lens").collect());
     assert!(
         tuned[0] < plain[0] - 0.1 && tuned[1] < plain[1] + 0.05,
         "the tuned lens has a lower loss: {plain:?} {tuned:?}"
     );
     assert_eq!(tuned[2], plain[2], "both lenses agree after the last layer");
-    let patching = &kept["patching"];
+    let patching = &saved["patching"];
     assert!(patching["clean"].as_f64() > patching["corrupted"].as_f64(), "{patching}");
     let answers = &patching["pair"]["answers"];
     assert_ne!(answers[0], answers[1], "different steps have different answers");
-    for part in kept["components"].as_array().unwrap() {
+    for part in saved["components"].as_array().unwrap() {
         assert_ne!(part["head"].is_u64(), part["feed_forward"] == true, "{part}");
         assert!(part["layer"].is_u64() && part["kinds"].is_array() && part["mean_ablated_loss"].is_f64());
     }
@@ -204,7 +204,7 @@ fn unexplainable_inputs_are_refused_in_one_line() {
     let reverse = ["training.steps=2", "model.architecture=encoder_decoder", "data.task=reverse"];
     small_run(dir.path(), &reverse, "reverse");
     let long = "1 ".repeat(40);
-    for (arguments, named) in [
+    for (arguments, expected) in [
         (&["explain", "run"][..], "no circuit is reported"),
         (&["explain", "post"], "post-norm"),
         (&["explain", "one"], "one-layer decoder"),
@@ -217,6 +217,6 @@ fn unexplainable_inputs_are_refused_in_one_line() {
         let output = program(dir.path()).args(arguments).output().unwrap();
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
-        assert!(stderr.lines().count() == 1 && stderr.contains(named), "{arguments:?}: {stderr}");
+        assert!(stderr.lines().count() == 1 && stderr.contains(expected), "{arguments:?}: {stderr}");
     }
 }

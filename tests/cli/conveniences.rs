@@ -1,4 +1,4 @@
-//! Conveniences at a shell: completions, a manual, --quiet, colours, and a notice about an identical finished run.
+//! Shell conveniences: completions, a manual, --quiet, colours, and a notice about an identical finished run.
 
 use std::process::Command;
 
@@ -97,14 +97,14 @@ fn colours_need_a_terminal_and_honour_no_color() {
     };
     let sets = SMALL.iter().map(|set| format!(" --set '{set}'")).collect::<String>();
     let training = &format!("train --backend ndarray --set training.steps=3{sets}");
-    let Some(shown) = on_terminal(&dir, training, &[]) else {
+    let Some(printed) = on_terminal(&dir, training, &[]) else {
         return eprintln!("notice: colours are not tested, because `script` is not installed");
     };
-    assert!(is_coloured(&shown), "{shown:?}");
+    assert!(is_coloured(&printed), "{printed:?}");
     for arguments in [training, "", "evaluate run", "--help", "train --stps"] {
         for environment in [&[("NO_COLOR", "1")][..], &[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")]] {
-            let shown = on_terminal(&dir, arguments, environment).unwrap();
-            assert!(!is_coloured(&shown), "{arguments} {environment:?}: {shown:?}");
+            let printed = on_terminal(&dir, arguments, environment).unwrap();
+            assert!(!is_coloured(&printed), "{arguments} {environment:?}: {printed:?}");
         }
     }
     for arguments in [&["evaluate", "run"][..], &[], &["--help"]] {

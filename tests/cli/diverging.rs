@@ -18,7 +18,7 @@ fn loss_of(folder: &Path, run: &str) -> f64 {
 }
 
 #[test]
-fn fine_tuning_that_only_harms_keeps_the_start() {
+fn harmful_fine_tuning_keeps_the_initial_weights() {
     let dir = TempDir::new().unwrap();
     let learns = ["data.task=arithmetic", "training.steps=150", "training.learning_rate=1e-2"];
     small_run(dir.path(), &learns, "start");
@@ -54,9 +54,9 @@ fn finite_loss_explosion_counts_as_divergence() {
     assert_eq!(ended["ended"], "diverged");
     assert!(loss_of(dir.path(), "run") < 3.0, "the initial loss is about ln 16");
 
-    let again = resume(dir.path(), "run").output().unwrap();
+    let resumed = resume(dir.path(), "run").output().unwrap();
     assert_eq!(
-        (again.status.code(), summary(&run)["diverged_step"].clone()),
+        (resumed.status.code(), summary(&run)["diverged_step"].clone()),
         (Some(1), ended["diverged_step"].clone())
     );
     let advised = ["training.learning_rate=1e-3"];
@@ -76,7 +76,7 @@ fn memorising_random_data_is_not_divergence() {
 }
 
 #[test]
-fn smoothed_and_plain_losses_are_logged_apart() {
+fn smoothed_and_plain_losses_are_logged_separately() {
     let dir = TempDir::new().unwrap();
     let sets = ["training.label_smoothing=0.3", "training.steps=150", "training.learning_rate=1e-2"];
     let smoothed = small_run(dir.path(), &[&sets[..], &["data.task=arithmetic"]].concat(), "smoothed");
@@ -93,8 +93,8 @@ fn smoothed_and_plain_losses_are_logged_apart() {
     let last = |split: &str| rows.iter().map(numbers).rfind(|row| row.0 == split).unwrap();
     let ((_, train, objective), (_, _, none)) = (last("train"), last("valid"));
     // The mean over the vocabulary of the negative log-probabilities is at least ln 16.
-    let (objective, least) = (objective.unwrap(), 0.7 * train + 0.3 * 16f64.ln());
-    assert!(train < 2.5 && objective > least - 1e-6 && objective > train + 0.05, "{train} {objective}");
+    let (objective, minimum) = (objective.unwrap(), 0.7 * train + 0.3 * 16f64.ln());
+    assert!(train < 2.5 && objective > minimum - 1e-6 && objective > train + 0.05, "{train} {objective}");
     assert_eq!(none, None);
     let drawn =
         program(dir.path()).args(["plot", "smoothed", "--format", "svg", "--out", "svg"]).output().unwrap();
@@ -139,8 +139,8 @@ fn non_finite_loss_stops_and_keeps_good_weights() {
     assert_eq!(summary["steps"], step, "steps after the divergence are not counted");
     assert_eq!(summary["tokens"], step * 8 * 12);
     assert!(stderr.contains("`run/model.safetensors` holds the untrained weights."), "{stderr}");
-    for shown in ["report.html", "plots/attention.png", "plots/loss.png"] {
-        assert!(run.join(shown).is_file(), "a diverged run has {shown}");
+    for file in ["report.html", "plots/attention.png", "plots/loss.png"] {
+        assert!(run.join(file).is_file(), "a diverged run has {file}");
     }
     let output =
         program(dir.path()).args(["plot", "run", "--format", "svg", "--out", "svg"]).output().unwrap();

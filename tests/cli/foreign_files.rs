@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{SMALL, program, resume, small_run, text, train};
 
-/// The output of a command, which must not block on a pipe.
+/// Runs a command, asserts that it does not block on a pipe, and returns its output.
 fn answer(mut command: Command) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let begun = Instant::now();
@@ -25,7 +25,7 @@ fn answer(mut command: Command) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// The single line of a refusal.
+/// Asserts that a command is refused in one line, and returns the line.
 fn refusal(command: Command) -> String {
     let output = answer(command);
     let stderr = text(&output.stderr);
@@ -34,7 +34,7 @@ fn refusal(command: Command) -> String {
     stderr
 }
 
-/// A paused run with every kind of growing file.
+/// Creates a paused run with all files that a run appends to.
 fn paused_run(dir: &Path) {
     let sets = ["training.steps=40", "training.tensorboard=true", "analysis.every=5"];
     let output = train(dir, &[&SMALL[..], &sets].concat(), &["--run", "run", "--until", "20"]);
@@ -42,7 +42,7 @@ fn paused_run(dir: &Path) {
 }
 
 #[test]
-fn a_resumed_run_writes_through_no_link() {
+fn resumed_runs_never_write_through_links() {
     let dir = TempDir::new().unwrap();
     paused_run(dir.path());
     let (run, mine) = (dir.path().join("run"), dir.path().join("mine"));
@@ -54,18 +54,18 @@ fn a_resumed_run_writes_through_no_link() {
         for is_hard in [false, true] {
             // A hard link has the expected contents; a symbolic link has more, which a resumed run would truncate.
             let more: &[u8] = if is_hard { b"" } else { b"mine" };
-            let held = [&fs::read(&aside).unwrap()[..], more].concat();
-            fs::write(&mine, &held).unwrap();
+            let contents = [&fs::read(&aside).unwrap()[..], more].concat();
+            fs::write(&mine, &contents).unwrap();
             match is_hard {
                 true => fs::hard_link(&mine, &own).unwrap(),
                 false => symlink(&mine, &own).unwrap(),
             }
-            // A hard link is harmless for a file that is replaced as a whole.
+            // A hard link is harmless for a file that the run replaces instead of changing it in place.
             if !is_hard || name != "config.toml" {
                 let stderr = refusal(resume(dir.path(), "run"));
                 let problem = if is_hard { "has a second name" } else { "is a link" };
                 assert!(stderr.contains(&format!("run/{name}: {problem}")), "{stderr}");
-                assert_eq!(fs::read(&mine).unwrap(), held, "{name}");
+                assert_eq!(fs::read(&mine).unwrap(), contents, "{name}");
                 assert!(run.join("summary.json").exists(), "the summary is kept");
             }
             fs::remove_file(&own).unwrap();
@@ -77,7 +77,7 @@ fn a_resumed_run_writes_through_no_link() {
 }
 
 #[test]
-fn linked_checkpoints_are_not_written_into() {
+fn nothing_is_written_into_linked_checkpoints() {
     let dir = TempDir::new().unwrap();
     paused_run(dir.path());
     let (checkpoints, mine) = (dir.path().join("run/checkpoints"), dir.path().join("mine"));
@@ -98,9 +98,9 @@ fn config_pipes_are_refused_without_blocking() {
     fs::create_dir_all(bad.join("checkpoints")).unwrap();
     assert!(Command::new("mkfifo").arg(bad.join("config.toml")).status().unwrap().success());
     for (command, code) in [(vec!["runs"], 0), (vec!["compare", "runs"], 2), (vec!["plot", "runs/bad"], 2)] {
-        let mut command_of = program(dir.path());
-        command_of.args(&command);
-        let output = answer(command_of);
+        let mut process = program(dir.path());
+        process.args(&command);
+        let output = answer(process);
         let stderr = text(&output.stderr);
         assert!(stderr.contains("bad/config.toml: is a pipe"), "{command:?}: {stderr}");
         assert!(output.status.code() == Some(code) || command[0] == "compare", "{command:?}: {stderr}");
@@ -116,7 +116,7 @@ fn links_below_a_study_are_not_listed() {
     for number in 0..30 {
         symlink("..", dir.path().join(format!("runs/study/trials/up-{number}"))).unwrap();
     }
-    // A link next to the study is a name that its owner chose.
+    // A link next to the study was created by its owner on purpose, so it is listed.
     symlink("study/trials/000", dir.path().join("runs/latest")).unwrap();
     let mut command = program(dir.path());
     command.args(["runs", "--json"]);
@@ -126,7 +126,7 @@ fn links_below_a_study_are_not_listed() {
 }
 
 #[test]
-fn empty_folders_are_written_into() {
+fn output_may_go_into_an_empty_folder() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=2"], "run");
     fs::create_dir(dir.path().join("mine")).unwrap();
@@ -138,7 +138,7 @@ fn empty_folders_are_written_into() {
 }
 
 #[test]
-fn changed_model_in_the_config_is_named() {
+fn changed_model_in_the_config_is_reported() {
     let dir = TempDir::new().unwrap();
     paused_run(dir.path());
     let (run, config) = (dir.path().join("run"), dir.path().join("run/config.toml"));

@@ -57,9 +57,9 @@ fn generated_probabilities_match_their_scores() {
     }
     let with_commas = ["generate", "run", "--prompt", "3, 1,4", "--max-new", "7", "--json", "--greedy"];
     assert_eq!(sample(dir.path(), &with_commas)["tokens"], written["tokens"]);
-    let whole = format!("3 1 4 {}", tokens.iter().map(f64::to_string).collect::<Vec<_>>().join(" "));
+    let sequence = format!("3 1 4 {}", tokens.iter().map(f64::to_string).collect::<Vec<_>>().join(" "));
     for option in ["--tokens", "--text"] {
-        let scored = json(dir.path(), &["score", "run", option, &whole, "--json"]);
+        let scored = json(dir.path(), &["score", "run", option, &sequence, "--json"]);
         let scores = numbers(&scored["log_probabilities"]);
         assert_eq!(scores.len(), 9, "a score for each of ten tokens except the first");
         for (score, probability) in scores[2..].iter().zip(numbers(&written["probabilities"])) {
@@ -108,12 +108,12 @@ fn generate_continues_prompts_and_honours_stop_strings() {
         "a prompt from a pipe gives the same output"
     );
 
-    let free = sample(dir.path(), &[&arguments[..], &["--prompt", "to be", "--json"]].concat());
-    let free = free["text"].as_str().unwrap();
-    let (at, stop) = (3, &free[3..5]);
+    let unstopped = sample(dir.path(), &[&arguments[..], &["--prompt", "to be", "--json"]].concat());
+    let unstopped = unstopped["text"].as_str().unwrap();
+    let (at, stop) = (3, &unstopped[3..5]);
     let arguments = [&arguments[..], &["--prompt", "to be", "--json", "--stop", stop]].concat();
     let stopped = sample(dir.path(), &arguments);
-    assert_eq!(stopped["text"].as_str(), free.find(stop).map(|first| &free[..first]));
+    assert_eq!(stopped["text"].as_str(), unstopped.find(stop).map(|first| &unstopped[..first]));
     assert!(stopped["text"].as_str().unwrap().len() <= at);
     assert_eq!(stopped["ended"], "stop_string");
 }
@@ -136,8 +136,8 @@ fn an_encoder_decoder_answers_its_prompt() {
     small_run(dir.path(), &sets, "run");
     let answer = sample(dir.path(), &["generate", "run", "--prompt", "3 1 4", "--greedy", "--json"]);
     assert!(numbers(&answer["tokens"]).iter().all(|&token| token < 17.0));
-    let free = ["generate", "run", "--prompt", "3 1 4", "--ignore-end", "--max-new", "20", "--json"];
-    assert_eq!(numbers(&sample(dir.path(), &free)["tokens"]).len(), 20);
+    let endless = ["generate", "run", "--prompt", "3 1 4", "--ignore-end", "--max-new", "20", "--json"];
+    assert_eq!(numbers(&sample(dir.path(), &endless)["tokens"]).len(), 20);
     let scored = json(dir.path(), &["score", "run", "--source", "3 1 4", "--text", "4 1 3 <end>", "--json"]);
     assert_eq!(numbers(&scored["log_probabilities"]).len(), 4, "every token of an answer has a score");
     let output = run(dir.path(), &["score", "run", "--text", "4 1 3"]);
@@ -145,7 +145,7 @@ fn an_encoder_decoder_answers_its_prompt() {
 }
 
 #[test]
-fn inputs_beyond_the_trained_length_are_treated_alike() {
+fn commands_treat_inputs_beyond_the_context_alike() {
     let dir = TempDir::new().unwrap();
     for position in ["learned", "alibi"] {
         small_run(dir.path(), &["training.steps=2", &format!("model.position={position}")], position);
@@ -261,12 +261,12 @@ fn unusable_prompts_and_runs_are_refused() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=2"], "run");
     fs::write(dir.path().join("bytes"), [0x33, 0xff]).unwrap();
-    let run_folder = fs::read(dir.path().join("run/model.safetensors")).unwrap();
+    let weights = fs::read(dir.path().join("run/model.safetensors")).unwrap();
     fs::create_dir(dir.path().join("damaged")).unwrap();
     for file in ["config.toml", "vocabulary.json"] {
         fs::copy(dir.path().join("run").join(file), dir.path().join("damaged").join(file)).unwrap();
     }
-    fs::write(dir.path().join("damaged/model.safetensors"), &run_folder[..run_folder.len() - 9]).unwrap();
+    fs::write(dir.path().join("damaged/model.safetensors"), &weights[..weights.len() - 9]).unwrap();
     let cases: [(&[&str], &str); 14] = [
         (&["generate", "run", "--prompt-file", "/dev/zero"], "/dev/zero: is a device"),
         (&["score", "run", "--text-file", "run"], "run: is a folder"),
@@ -329,7 +329,7 @@ fn symbols_with_spaces_are_printed_and_read_back() {
 }
 
 #[test]
-fn logits_that_are_not_finite_are_refused() {
+fn non_finite_logits_are_refused() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     small_run(folder, &["training.steps=2"], "run");
@@ -337,7 +337,7 @@ fn logits_that_are_not_finite_are_refused() {
     assert!(exported.status.success(), "{}", text(&exported.stderr));
     let path = folder.join("out/model.safetensors");
     let mut bytes = fs::read(&path).unwrap();
-    // The largest finite numbers in all weights.
+    // All weights become huge but finite.
     let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     bytes[header..].chunks_exact_mut(4).for_each(|weight| weight.copy_from_slice(&3e38f32.to_le_bytes()));
     fs::write(&path, bytes).unwrap();

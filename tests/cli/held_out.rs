@@ -1,4 +1,4 @@
-//! Held-out files, which `evaluate` scores as a whole.
+//! Held-out files, which `evaluate` scores completely, and warnings about changed data.
 
 use std::fs;
 use std::path::Path;
@@ -171,8 +171,8 @@ fn evaluating_on_training_sequences_is_warned_about() {
     let first_part = ["evaluate", "run", "--data", "seen.csv", "--split", "train"];
     assert!(leaks(&first_part, "trained on 135 of the 135 sequences"));
     assert!(!leaks(&["evaluate", "run"], part) && !leaks(&["evaluate", "run", "--data", "new.csv"], part));
-    let on = ["train", "--from", "run", "--run", "on", "--set", "data.valid_fraction=0.5", "--steps", "2"];
-    assert!(leaks(&on, "80 of 100 validation sequences were in the training set of the run"));
+    let from = ["train", "--from", "run", "--run", "new", "--set", "data.valid_fraction=0.5", "--steps", "2"];
+    assert!(leaks(&from, "80 of 100 validation sequences were in the training set of the run"));
 
     let config = "[data]\npath = \"all.csv\"\n[model]\ndropout = 0.3\n";
     fs::write(folder.join("ft.toml"), config).unwrap();

@@ -61,8 +61,8 @@ enum Moment {
     Written(u64),
 }
 
-/// A fixed sequence of moments, from the fractional parts of multiples of the golden ratio. The first two are before the
-/// run exists. Of the others, every second one is in the first milliseconds, and the rest are between steps.
+/// A fixed sequence of moments, from the fractional parts of multiples of the golden ratio. The first two are before
+/// the run exists. Of the others, every second one is in the first milliseconds, and the rest are among the steps.
 fn moments() -> impl Iterator<Item = Moment> {
     (1..=20).map(|index: u32| {
         let part = (f64::from(index) * 0.618_033_988_75).fract();

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::generate::{json, run};
 use crate::{small_run, text};
 
-/// The single error line of a refusal.
+/// Asserts that a command is refused in one line, and returns the line.
 fn refused(folder: &Path, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
     let stderr = text(&output.stderr);

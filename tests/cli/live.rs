@@ -128,7 +128,7 @@ fn browser_model_matches_the_program() {
         small_run(dir.path(), &[&["training.steps=20", "analysis.every=0"], sets].concat(), name);
         let typed: &[_] = match sets.contains(&"model.architecture=encoder_decoder") {
             true => &["--source", "3 1 4 1", "--text", "1 4 1"],
-            // Longer than the context of 12, so other positions are drawn.
+            // This text is longer than the context of 12, so other positions are drawn.
             false if name == "random" => &["--text", "3 1 4 1 5 2 6 5 3 5 8 9 7 9 3 2 3"],
             false => &["--text", "3 1 4 1 5 2 6 5 3 5"],
         };
@@ -136,11 +136,11 @@ fn browser_model_matches_the_program() {
     }
     let text = "To be, or not to be: that's the question. «Être» 12 345\n\n  ... we'll see 漢字\n".repeat(40);
     std::fs::write(dir.path().join("text.txt"), text).unwrap();
-    let of_text = ["data.source=text", "data.path=text.txt", "training.steps=20", "data.length=24"];
+    let text_sets = ["data.source=text", "data.path=text.txt", "training.steps=20", "data.length=24"];
     for (name, tokens) in
         [("characters", &["data.vocab=auto"][..]), ("pairs", &["data.tokens=bpe", "data.vocab=300"])]
     {
-        small_run(dir.path(), &[&of_text[..], tokens].concat(), name);
+        small_run(dir.path(), &[&text_sets[..], tokens].concat(), name);
         let texts = ["not to be: 12", "we'll see  ...\n", "Être 漢字 345"];
         cases.push(expected(dir.path(), name, &["--text", "to be that's"], &texts));
     }
@@ -172,7 +172,7 @@ fn tested_models_cover_every_choice() {
 }
 
 #[test]
-fn browser_layers_pass_their_unit_tests() {
+fn page_scripts_pass_their_unit_tests() {
     let Some(node) = installed(&["node"]) else {
         eprintln!("notice: page modules are not tested, because Node.js is not installed");
         return;

@@ -46,8 +46,8 @@ fn json_names_paths_that_are_not_utf8() {
     for command in ["evaluate", "plot", "report"] {
         all(&[command, "--json"], &[odd]);
     }
-    let made = all(&["plot", "plain", "--json", "--out"], &[OsStr::from_bytes(b"p\xe9")]);
-    assert!(made["pictures"][0].as_str().unwrap().starts_with("p\u{fffd}/"), "{made}");
+    let plotted = all(&["plot", "plain", "--json", "--out"], &[OsStr::from_bytes(b"p\xe9")]);
+    assert!(plotted["pictures"][0].as_str().unwrap().starts_with("p\u{fffd}/"), "{plotted}");
     let output = program(dir.path()).args(["evaluate", "plain", "--data"]).arg(odd).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(

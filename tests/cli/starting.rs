@@ -1,4 +1,4 @@
-//! Runs that start from another run: its vocabulary, and the data of the runs before them.
+//! Runs that start from another run: the vocabulary of that run, and the training data of all earlier runs.
 
 use std::fs;
 use std::path::Path;
@@ -77,19 +77,19 @@ fn new_runs_keep_the_vocabulary_keys() {
 }
 
 #[test]
-fn given_vocabularies_are_not_called_too_small() {
+fn inherited_vocabularies_are_not_called_too_small() {
     let dir = with_base();
-    let sign = "byte pair encoding found only";
+    let warning = "byte pair encoding found only";
     let built = stdout_of(dir.path(), &["data", "--data", "book.txt", "--tokens", "bpe", "--vocab", "300"]);
-    assert!(built.contains(sign), "{built}");
+    assert!(built.contains(warning), "{built}");
     for more in [&["--vocab", "400"][..], &[]] {
-        let given = warnings(dir.path(), &[&["train", "--from", "base", "--dry-run"], more].concat());
-        assert!(!given.contains(sign), "{given}");
+        let inherited = warnings(dir.path(), &[&["train", "--from", "base", "--dry-run"], more].concat());
+        assert!(!inherited.contains(warning), "{inherited}");
     }
 }
 
 #[test]
-fn training_data_of_earlier_runs_counts() {
+fn training_data_of_earlier_runs_is_considered() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     let row = |row: usize| format!("{},{},{}\n", row % 7, row / 7 % 7, row / 49 % 7);
@@ -98,13 +98,13 @@ fn training_data_of_earlier_runs_counts() {
     }
     let sets = ["data.path=old.csv", "data.vocab=7", "training.steps=2", "analysis.circuit=false"];
     small_run(folder, &sets, "first");
-    let on = |from: &str, data: &str, name: &str| {
+    let train = |from: &str, data: &str, name: &str| {
         let start = ["train", "--from", from, "--data", data, "--run", name, "--backend", "ndarray"];
         warnings(folder, &start)
     };
-    let second = on("first", "new.csv", "second");
+    let second = train("first", "new.csv", "second");
     assert!(!second.contains("validation sequences were in"), "{second}");
-    let third = on("second", "seen.csv", "third");
+    let third = train("second", "seen.csv", "third");
     let expected = "15 of 15 validation sequences were in the training set of the run that this run starts from or a \
                     run before it";
     assert!(third.contains(expected), "{third}");

@@ -1,4 +1,4 @@
-//! System limits and files in the way: one line and an exit code, without a panic or an abort.
+//! System limits and interfering files cause a one-line error and an exit code, not a panic or an abort.
 #![cfg(unix)]
 
 use std::fs;
@@ -9,14 +9,14 @@ use tempfile::TempDir;
 
 use crate::{SMALL, program, small_run, text};
 
-/// A short training, as the arguments of the program.
+/// The arguments of a short training run.
 fn training() -> Vec<String> {
     let sets = SMALL.iter().chain(&["training.steps=3", "analysis.circuit=false"]);
     let sets = sets.flat_map(|set| ["--set".to_string(), set.to_string()]);
     ["train", "--backend", "ndarray", "--run", "run"].map(String::from).into_iter().chain(sets).collect()
 }
 
-/// A training that takes half a gigabyte, most of it for logits.
+/// The arguments of a training run that takes half a gigabyte, most of it for logits.
 #[cfg(target_os = "linux")]
 fn large_training() -> Vec<String> {
     let large = ["--set", "data.length=1024", "--set", "training.batch_size=64", "--set", "data.vocab=512"];
@@ -52,7 +52,7 @@ fn file_size_limit_fails_the_write() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn without_memory_the_program_ends_in_one_line() {
+fn out_of_memory_is_reported_in_one_line() {
     let dir = TempDir::new().unwrap();
     let mut codes = Vec::new();
     // Too little memory for the threads, for the model, and for the logits.
@@ -146,7 +146,7 @@ fn missing_permissions_are_reported() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn without_threads_the_program_ends_in_one_line() {
+fn failing_thread_starts_are_reported_in_one_line() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=1"], "run");
     for arguments in [

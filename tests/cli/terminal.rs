@@ -57,7 +57,7 @@ fn commands_never_overwrite_user_files() {
             assert!(stderr.contains(&format!("`{out}` already exists")), "{stderr}");
         }
     }
-    // A user's folder linked in place of one of the run's.
+    // A link to a user's folder replaces a folder of the run.
     fs::rename(dir.path().join("run/plots"), dir.path().join("mine")).unwrap();
     std::os::unix::fs::symlink("../mine", dir.path().join("run/plots")).unwrap();
     let output = run(dir.path(), &["plot", "run", "--format", "svg"]);
@@ -130,7 +130,7 @@ fn closed_stdout_ends_printing_but_not_training() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=2"], "run");
     let train = ["train", "--run", "again", "--progress", "none", "--backend", "ndarray", "--set"];
-    for (arguments, ends_by) in [
+    for (arguments, code) in [
         (&["generate", "run", "--prompt", "3", "--max-new", "9000000000000000000"][..], Some(141)),
         (&["generate", "run", "--prompt", "3", "--samples", "18446744073709551615"], Some(141)),
         (&[&train[..], &["training.steps=1"]].concat(), Some(0)),
@@ -142,7 +142,7 @@ fn closed_stdout_ends_printing_but_not_training() {
         let _ = pipe.read(&mut [0; 16]).unwrap();
         drop(pipe);
         let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), ends_by, "{arguments:?} {:?}", output.status.signal());
+        assert_eq!(output.status.code(), code, "{arguments:?} {:?}", output.status.signal());
         assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
     }
     assert!(dir.path().join("again/report.html").exists());
@@ -182,9 +182,9 @@ fn names_and_tokens_never_control_the_terminal() {
     ] {
         let output = run(dir.path(), arguments);
         assert_eq!(output.status.success(), succeeds, "{arguments:?}: {}", text(&output.stderr));
-        for stderr in [text(&output.stdout), text(&output.stderr)] {
-            let controls = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
-            assert!(!stderr.contains(controls), "{arguments:?}: {stderr:?}");
+        for printed in [text(&output.stdout), text(&output.stderr)] {
+            let is_control = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+            assert!(!printed.contains(is_control), "{arguments:?}: {printed:?}");
         }
     }
     let refused = run(dir.path(), &["evaluate", &format!("nowhere{name}"), "--json"]);
@@ -193,7 +193,7 @@ fn names_and_tokens_never_control_the_terminal() {
 }
 
 #[test]
-fn json_output_lists_the_files_made() {
+fn json_output_lists_the_written_files() {
     let dir = TempDir::new().unwrap();
     let train = ["train", "--run", "run", "--backend", "ndarray", "--set", "training.steps=4", "--set"];
     let trained = json(dir.path(), &[&train[..], &["training.checkpoint_every=2", "--json"]].concat());
@@ -212,18 +212,18 @@ fn json_output_lists_the_files_made() {
     }
     let arguments = ["export", "run", "--format", "safetensors", "--checkpoint", "2", "--json"];
     let exported = paths(&json(dir.path(), &arguments)["files"]);
-    let of_step = dir.path().join("run/checkpoints/step-00000002/model.safetensors");
+    let checkpoint = dir.path().join("run/checkpoints/step-00000002/model.safetensors");
     let weights = exported.iter().find(|path| path.ends_with("model.safetensors")).unwrap();
-    assert!(fs::read(weights).unwrap() == fs::read(&of_step).unwrap());
+    assert!(fs::read(weights).unwrap() == fs::read(&checkpoint).unwrap());
     let loss =
         |more: &[&str]| json(dir.path(), &[&["evaluate", "run", "--json"], more].concat())["loss"].as_f64();
     assert_eq!(loss(&["--checkpoint", "4"]), trained["best_valid_loss"].as_f64());
     assert_ne!(loss(&["--checkpoint", "2"]), loss(&[]));
     let refused = run(dir.path(), &["evaluate", "run", "--checkpoint", "3"]);
     assert!(text(&refused.stderr).contains("checkpoints at the steps 0, 2, 4"), "{}", text(&refused.stderr));
-    let mut flipped = fs::read(&of_step).unwrap();
+    let mut flipped = fs::read(&checkpoint).unwrap();
     *flipped.last_mut().unwrap() ^= 1;
-    fs::write(&of_step, flipped).unwrap();
+    fs::write(&checkpoint, flipped).unwrap();
     let refused = run(dir.path(), &["evaluate", "run", "--checkpoint", "2"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("is damaged"), "{}", text(&refused.stderr));

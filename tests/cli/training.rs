@@ -1,4 +1,4 @@
-//! A whole run: the files that it writes, and the settings that must not change its result.
+//! Complete training runs: the files that they write, and the settings that must not change their results.
 
 use std::fs;
 use std::path::Path;
@@ -163,18 +163,18 @@ fn early_stopping_and_accumulation_follow_their_keys() {
         let run = |kind: &str, more: &[&str]| {
             small_run(dir.path(), &[sets, more].concat(), &format!("{name}-{kind}"))
         };
-        let whole = run("whole", &["training.batch_size=32"]);
-        let parts = run("parts", &["training.accumulate=4"]);
-        assert_eq!(summary(&whole)["steps"], steps, "{name}");
-        assert_eq!(summary(&whole)["tokens"], summary(&parts)["tokens"], "{name}");
+        let single = run("single", &["training.batch_size=32"]);
+        let accumulated = run("accumulated", &["training.accumulate=4"]);
+        assert_eq!(summary(&single)["steps"], steps, "{name}");
+        assert_eq!(summary(&single)["tokens"], summary(&accumulated)["tokens"], "{name}");
         let losses = |run: &Path| {
             let rows = rows(run).into_iter().filter(|row| row.contains(",train,"));
             rows.map(|row| row.split(',').nth(3).unwrap().parse::<f64>().unwrap()).collect::<Vec<_>>()
         };
-        let (whole, parts) = (losses(&whole), losses(&parts));
-        assert_eq!(whole.len(), parts.len(), "{name}");
-        for (whole, parts) in whole.into_iter().zip(parts) {
-            assert!((whole - parts).abs() < 1e-5 * whole, "{name}: {whole} and {parts}");
+        let (single, accumulated) = (losses(&single), losses(&accumulated));
+        assert_eq!(single.len(), accumulated.len(), "{name}");
+        for (single, accumulated) in single.into_iter().zip(accumulated) {
+            assert!((single - accumulated).abs() < 1e-5 * single, "{name}: {single} and {accumulated}");
         }
     }
 }

@@ -13,7 +13,7 @@ import { check, emulate, explore, page, press } from "./hands.mjs";
 const [report, axe] = process.argv.slice(3);
 const { value } = page;
 
-async function look(what) {
+async function audit(what) {
   const faults = await value(`axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
     violations.filter(({ impact }) => impact === "serious" || impact === "critical")
       .map(({ id, help, nodes }) => id + ", " + help + ": " + nodes.map(({ html }) => html.slice(0, 160)).slice(0, 3).join(" ")))`);
@@ -31,11 +31,11 @@ async function useModel() {
 await explore(report, [
   () => page.open(pathToFileURL(resolve(report)).href),
   () => value(`${readFileSync(axe, "utf8")}; 1`),
-  () => look("as opened"),
+  () => audit("as opened"),
   () => emulate("dark"),
   () => press(`#views label:has(> input[value="tokens"])`),
   useModel,
-  () => look("in use, dark"),
+  () => audit("in use, dark"),
   () => page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true }),
-  () => look("on a phone"),
+  () => audit("on a phone"),
 ]);

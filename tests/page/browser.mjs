@@ -9,7 +9,7 @@ const FLAGS = [
   "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--force-color-profile=srgb", "--remote-debugging-pipe",
 ];
-/** The timeout for an answer and for a page, in milliseconds. */
+/** The timeout for an answer of the browser and for loading a page, in milliseconds. */
 const TIMEOUT_MS = 60_000;
 
 /** Starts a browser with one page; `page.problems` collects the errors and requests of the page. */
@@ -18,12 +18,12 @@ export async function launch(program) {
   const browser = spawn(program, [...FLAGS, `--user-data-dir=${profile}`, "about:blank"], {
     stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"],
   });
-  const [out, into] = [browser.stdio[3], browser.stdio[4]];
+  const [toBrowser, fromBrowser] = [browser.stdio[3], browser.stdio[4]];
   const waiting = new Map();
   const problems = [];
   let number = 0;
   let session;
-  let left = "";
+  let unread = "";
 
   const fail = (reason) => {
     for (const { reject } of waiting.values()) reject(new Error(reason));
@@ -31,11 +31,11 @@ export async function launch(program) {
   };
   browser.on("error", (error) => fail(`${program} could not be started: ${error.message}`));
   browser.on("exit", (code) => fail(`${program} exited unexpectedly with code ${code}`));
-  out.on("error", () => {});
-  into.on("data", (bytes) => {
-    left += bytes.toString();
-    const messages = left.split("\0");
-    left = messages.pop();
+  toBrowser.on("error", () => {});
+  fromBrowser.on("data", (bytes) => {
+    unread += bytes.toString();
+    const messages = unread.split("\0");
+    unread = messages.pop();
     for (const message of messages.map((text) => JSON.parse(text))) {
       if (message.id) {
         const { resolve, reject } = waiting.get(message.id) ?? {};
@@ -71,7 +71,7 @@ export async function launch(program) {
         settle(value);
       };
       waiting.set(id, { resolve: done(resolve), reject: done(reject) });
-      out.write(`${JSON.stringify({ id, method, params, sessionId: session })}\0`);
+      toBrowser.write(`${JSON.stringify({ id, method, params, sessionId: session })}\0`);
     });
   }
 

@@ -8,7 +8,7 @@
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { LOOKS, check, choose, dataset, emulate, explore, lowestContrast, page, press, same, screenshot } from "./hands.mjs";
+import { SCHEMES, check, choose, dataset, emulate, explore, lowestContrast, page, press, same, screenshot } from "./hands.mjs";
 
 const [folder, expected] = process.argv.slice(3);
 const report = pathToFileURL(resolve(folder, "report.html")).href;
@@ -47,18 +47,18 @@ async function exploreCharts() {
 async function exploreHeads() {
   for (const score of ["induction", "zero_ablation"]) {
     await choose("score", score);
-    const shown = await cells("#heads tbody tr:first-child td");
+    const displayed = await cells("#heads tbody tr:first-child td");
     const heads = runs[0].heads.flat().map((head) => head[score]);
-    heads.forEach((head, i) => check(Math.abs(Number(shown[i].replace("−", "-")) - head) < 0.006, `${score} of head ${i}: ${shown[i]} for ${head}`));
+    heads.forEach((head, i) => check(Math.abs(Number(displayed[i].replace("−", "-")) - head) < 0.006, `${score} of head ${i}: ${displayed[i]} for ${head}`));
   }
 }
 
-async function exploreLooks() {
-  for (const look of Object.keys(LOOKS)) {
-    await emulate(look);
+async function exploreStyles() {
+  for (const scheme of Object.keys(SCHEMES)) {
+    await emulate(scheme);
     const lowest = await lowestContrast("#runs td, #runs th, #settings td, #reading", "color");
-    check(lowest >= 4.5, `text has a contrast of ${lowest} (${look})`);
-    await screenshot(`compare-${look}`);
+    check(lowest >= 4.5, `text has a contrast of ${lowest} (${scheme})`);
+    await screenshot(`compare-${scheme}`);
   }
   await emulate("usual");
   await page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true });
@@ -67,4 +67,4 @@ async function exploreLooks() {
   await screenshot("compare-phone");
 }
 
-await explore(report, [() => page.open(report), exploreSettings, exploreRuns, exploreCharts, exploreHeads, exploreLooks]);
+await explore(report, [() => page.open(report), exploreSettings, exploreRuns, exploreCharts, exploreHeads, exploreStyles]);

@@ -7,13 +7,13 @@
 // `{step, value}`), `floor` and `diverged`; `readings`, each with `sequence`, `source`, `inputs` (texts),
 // `targets` (`{text, probability, role}` or null) and `most_likely` (lists of `{token, probability}`); `views`,
 // each with `attention`, `cross` and `encoder` (`[layer][head]`, each `[query, key]` in row-major order); `heads`
-// (`[layer][head]`, each with its values by score key), `shown` (the head of each layer that is shown first, by kind); `history`
-// (`{step, heads}`).
+// (`[layer][head]`, each with its values by score key), `shown` (by kind, the head of each layer that is selected first),
+// `history` (`{step, heads}`).
 //
 // Reads the predictions of every sample, and visits every layer and head of the first two samples and the last one
 // by clicks; sorts thumbnails by every score; points at cells, tokens, predictions and curves with mouse and keyboard;
 // checks light and dark, print, and the widths of a screen and of a phone. Roots of weights must agree to within half a
-// step of 8 bits, all other numbers to seven digits.
+// step of 8 bits, and all other numbers to seven digits.
 //
 // Exits with code 0 and one line that counts the checks, or with code 1 and a line per failure. Failures include
 // every warning or error on the console, every exception and dialog, and every request other than for a file or data.
@@ -40,7 +40,7 @@ function close(found, wanted, what) {
 const { value, move, click, key } = page;
 const radio = (name, option) => `label:has(> input[name="${name}"][value="${option}"])`;
 
-/** Returns positions to point at: the ends and some in between. */
+/** Returns positions to point at: both ends and some positions in between. */
 const some = (length) => [...new Set([0, 1, Math.floor(length / 3), Math.floor((2 * length) / 3), length - 1])].filter((i) => i >= 0 && i < length);
 
 const weightsOf = ({ attention, cross, encoder }, kind) => ({ decoder: attention, cross, encoder })[kind];
@@ -58,19 +58,19 @@ const near = (found, wanted) => found !== "" && (wanted === null ? found === "Na
 async function checkReading({ sample, kind, layer, head }, query, key_, what) {
   const found = await dataset("reading");
   const { queries, keys, weight } = expectedMaps(sample, kind);
-  const place = `${what} of sample ${sample}, ${kind}, layer ${layer}, head ${head}, query ${query}, key ${key_}`;
-  for (const [name, wanted] of Object.entries({ sample, kind, layer, head, query, key: key_ })) same(found[name], String(wanted), `${place}: ${name}`);
-  same(found.queryToken, queries[query], `${place}: query token`);
-  same(found.keyToken, keys[key_], `${place}: key token`);
+  const label = `${what} of sample ${sample}, ${kind}, layer ${layer}, head ${head}, query ${query}, key ${key_}`;
+  for (const [name, wanted] of Object.entries({ sample, kind, layer, head, query, key: key_ })) same(found[name], String(wanted), `${label}: ${name}`);
+  same(found.queryToken, queries[query], `${label}: query token`);
+  same(found.keyToken, keys[key_], `${label}: key token`);
   const wanted = weight(layer, head, query, key_);
-  if (kind === "decoder" && key_ > query && found.weight === "") return same(wanted, 0, `${place}: a key that is not visible`);
-  check(near(found.weight, wanted), `${place}: weight ${found.weight}, expected ${wanted}`);
+  if (kind === "decoder" && key_ > query && found.weight === "") return same(wanted, 0, `${label}: a key that is not visible`);
+  check(near(found.weight, wanted), `${label}: weight ${found.weight}, expected ${wanted}`);
 }
 
-async function exploreMatrix(place) {
+async function exploreMatrix(map) {
   await middle("#matrix");
   const { left, top, cell, queries, keys } = await dataset("matrix");
-  const expectedSides = expectedMaps(place.sample, place.kind);
+  const expectedSides = expectedMaps(map.sample, map.kind);
   same(`${queries} ${keys}`, `${expectedSides.queries.length} ${expectedSides.keys.length}`, "queries and keys of the matrix");
   for (const query of some(Number(queries))) {
     for (const key_ of new Set([0, Math.floor(query / 2), query, keys - 1].map((key_) => Math.min(key_, keys - 1)))) {
@@ -78,7 +78,7 @@ async function exploreMatrix(place) {
       const [x, y] = [Number(left) + (key_ + 0.5) * cell, Number(top) + (query + 0.5) * cell];
       if (box.top + y < 0 || box.top + y > (await value("innerHeight"))) continue;
       await move(box.left + x, box.top + y);
-      await checkReading(place, query, key_, "matrix");
+      await checkReading(map, query, key_, "matrix");
     }
   }
 }
@@ -98,9 +98,9 @@ async function exploreTokens({ sample, kind, layer, head }) {
       tokens.forEach((token, other) => {
         const [query, key_] = direction === "to" ? [position, other] : [other, position];
         const wanted = weight(layer, head, query, key_);
-        const place = `tokens, ${direction} ${position}, token ${other} of sample ${sample}, ${kind}, layer ${layer}, head ${head}`;
-        same(token.token, others[other], place);
-        check(token.weight === "" ? wanted === 0 : near(token.weight, wanted), `${place}: weight ${token.weight}, expected ${wanted}`);
+        const label = `tokens, ${direction} ${position}, token ${other} of sample ${sample}, ${kind}, layer ${layer}, head ${head}`;
+        same(token.token, others[other], label);
+        check(token.weight === "" ? wanted === 0 : near(token.weight, wanted), `${label}: weight ${token.weight}, expected ${wanted}`);
       });
     }
   }
@@ -121,13 +121,13 @@ async function explorePredictions(sample) {
     await point(`#prediction-${position}`);
     const found = await dataset("prediction");
     const [target, probable] = [targets[position], most_likely[position]];
-    const place = `prediction ${position} of sample ${sample}`;
-    same(found.position, String(position), place);
-    same(found.after, inputs[position], `${place}: after`);
-    same(found.truth, target?.text ?? "", `${place}: truth`);
-    close(found.truthProbability, target?.probability, `${place}: probability of the truth`);
-    same(found.predicted, probable[0]?.token ?? "", `${place}: predicted`);
-    close(found.probability, probable[0]?.probability, `${place}: probability`);
+    const label = `prediction ${position} of sample ${sample}`;
+    same(found.position, String(position), label);
+    same(found.after, inputs[position], `${label}: after`);
+    same(found.truth, target?.text ?? "", `${label}: truth`);
+    close(found.truthProbability, target?.probability, `${label}: probability of the truth`);
+    same(found.predicted, probable[0]?.token ?? "", `${label}: predicted`);
+    close(found.probability, probable[0]?.probability, `${label}: probability`);
   }
 }
 
@@ -146,7 +146,7 @@ async function exploreSamples() {
       if (kinds.length > 1) await press(radio("kind", kind));
       if (kind !== "decoder") {
         const { layer, head } = await dataset("reading");
-        same(head, String(expected.shown[kind][layer]), `the head of layer ${layer} on which ${kind} opens`);
+        same(head, String(expected.shown[kind][layer]), `the head of layer ${layer} that is selected first for ${kind}`);
       }
       for (const [layer, heads] of weightsOf(expected.views[sample], kind).entries()) {
         await press(radio("layer", layer));
@@ -217,7 +217,7 @@ async function exploreCharts() {
     }
   }
   check(seen.size > 1 || loss.training.length < 3, `pointing at the loss chart reads steps: ${[...seen]}`);
-  check(read.has("objective") === (loss.objective ?? []).length > 0, `the objective is read where there is one: ${[...read]}`);
+  check(read.has("objective") === (loss.objective ?? []).length > 0, `the objective is read if the run has one: ${[...read]}`);
   if (loss.diverged) same((await dataset("diverged")).step, String(loss.diverged), "the step at which the run diverged");
   const note = await value(`document.getElementById("weights-note").hidden ? "" : document.getElementById("weights-note").textContent`);
   if (loss.diverged) check(note.includes(`diverged at step ${loss.diverged.toLocaleString("en-US")}`), `the page names the step: ${note}`);
@@ -274,13 +274,13 @@ async function exploreKeyboard() {
   for (let i = 0; i < time; i++) await key("ArrowUp");
   for (let i = 0; i < time; i++) await key("ArrowLeft");
   const { kind, layer, head } = await dataset("reading");
-  const place = { sample: 0, kind, layer: Number(layer), head: Number(head) };
-  await checkReading(place, 0, 0, "arrow keys");
+  const map = { sample: 0, kind, layer: Number(layer), head: Number(head) };
+  await checkReading(map, 0, 0, "arrow keys");
   if (time > 1) {
     await key("ArrowDown");
-    await checkReading(place, 1, 0, "arrow keys");
+    await checkReading(map, 1, 0, "arrow keys");
     await key("ArrowRight");
-    await checkReading(place, 1, 1, "arrow keys");
+    await checkReading(map, 1, 1, "arrow keys");
   }
   await focus("predictions");
   await key("End");
@@ -313,18 +313,18 @@ async function exploreTexts() {
   same(await value(`document.getElementById("config").textContent`), expected.config, "the config");
   const rows = await value(`Array.from(document.querySelectorAll("#summary > div"), (row) => Array.from(row.children, (cell) => cell.textContent))`);
   same(JSON.stringify(rows), JSON.stringify(expected.summary), "the summary");
-  if (expected.heads.length > 0) same(await value(`document.getElementById("chosen").textContent`), `layer ${expected.shown.decoder.length - 1}, head ${expected.shown.decoder.at(-1)}`, "the head that is shown first");
+  if (expected.heads.length > 0) same(await value(`document.getElementById("chosen").textContent`), `layer ${expected.shown.decoder.length - 1}, head ${expected.shown.decoder.at(-1)}`, "the head that is selected first");
   same(await value("document.scripts.length"), 2, "scripts");
   same(await value("document.images.length"), 0, "images");
   same(await value(`Object.keys(window).filter((name) => ["data", "state", "update"].includes(name)).length`), 0, "globals");
 }
 
 /** Checks colours and widths. */
-async function exploreLooks() {
-  for (const look of ["light", "dark", "forced"]) {
-    await emulate(look);
-    await exploreContrast(look);
-    await screenshot(look);
+async function exploreStyles() {
+  for (const scheme of ["light", "dark", "forced"]) {
+    await emulate(scheme);
+    await exploreContrast(scheme);
+    await screenshot(scheme);
   }
   await page.send("Emulation.setEmulatedMedia", { media: "print" });
   const [side, matrix] = await value(`["side", "stage"].map((id) => { const { left, right, top, bottom } = document.getElementById(id).getBoundingClientRect(); return { left, right, top, bottom }; })`);
@@ -333,18 +333,18 @@ async function exploreLooks() {
   await emulate("usual");
   const wide = await value(`document.documentElement.scrollWidth - innerWidth`);
   check(wide <= 0, `the page is ${wide} pixels wider than the window`);
-  const paper = () => value(`getComputedStyle(document.body).backgroundColor`);
-  const papers = {};
+  const background = () => value(`getComputedStyle(document.body).backgroundColor`);
+  const backgrounds = {};
   for (const theme of ["light", "dark"]) {
     await emulate(theme);
-    papers[theme] = await paper();
+    backgrounds[theme] = await background();
   }
-  check(papers.light !== papers.dark, "light and dark look the same");
+  check(backgrounds.light !== backgrounds.dark, "light and dark look the same");
   await press("#theme");
-  same(await paper(), papers.light, "the button sets light on a dark system");
+  same(await background(), backgrounds.light, "the button sets light on a dark system");
   await press("#theme");
   await press("#theme");
-  same(await paper(), papers.dark, "and back");
+  same(await background(), backgrounds.dark, "and back");
   await emulate("usual");
   await page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true });
   for (const view of ["tokens", "matrix"]) {
@@ -359,22 +359,22 @@ async function exploreLooks() {
 }
 
 /** Checks the contrast of tokens and curves with their backgrounds, and that the colours of weights differ. */
-async function exploreContrast(look) {
+async function exploreContrast(scheme) {
   await press(radio("view", "tokens"));
   const [tokens, lines] = [await lowestContrast(".token", "color"), await lowestContrast("#history-chart .curve", "stroke")];
-  check(tokens >= 4.5, `tokens have a contrast of ${tokens} (${look})`);
-  check(lines >= 3, `lines of heads have a contrast of ${lines} (${look})`);
-  const grounds = await value(`new Set(Array.from(document.getElementById("tokens").children, (token) => getComputedStyle(token).backgroundColor)).size`);
+  check(tokens >= 4.5, `tokens have a contrast of ${tokens} (${scheme})`);
+  check(lines >= 3, `lines of heads have a contrast of ${lines} (${scheme})`);
+  const colors = await value(`new Set(Array.from(document.getElementById("tokens").children, (token) => getComputedStyle(token).backgroundColor)).size`);
   const { queries } = expectedMaps(0, "decoder");
-  check(grounds > 1 || queries.length < 3, `tokens of all weights look the same (${look})`);
-  const lined = await value(`Array.from(document.querySelectorAll("#predictions *, .token"), (token) => getComputedStyle(token).textDecorationLine).filter((line) => line !== "none").length`);
-  same(lined, 0, "tokens with a line through or below, which could change their punctuation");
+  check(colors > 1 || queries.length < 3, `tokens of all weights look the same (${scheme})`);
+  const decorated = await value(`Array.from(document.querySelectorAll("#predictions *, .token"), (token) => getComputedStyle(token).textDecorationLine).filter((line) => line !== "none").length`);
+  same(decorated, 0, "tokens with a strike-through or underline, which could be mistaken for punctuation");
   const marked = await value(`[":checked", ":not(:checked)"].map((state) => getComputedStyle(document.querySelector('#views input' + state + ' + span')).backgroundColor)`);
-  check(marked[0] !== marked[1], `selected and unselected options look the same (${look})`);
+  check(marked[0] !== marked[1], `selected and unselected options look the same (${scheme})`);
   await press(radio("view", "matrix"));
 }
 
 await explore(report, [
   () => page.open(pathToFileURL(resolve(report)).href),
-  exploreTexts, exploreCharts, exploreSamples, exploreThumbnails, exploreFilm, exploreKeyboard, exploreLooks,
+  exploreTexts, exploreCharts, exploreSamples, exploreThumbnails, exploreFilm, exploreKeyboard, exploreStyles,
 ]);

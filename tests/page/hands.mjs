@@ -51,13 +51,13 @@ export const choose = (id, option) => value(`(() => {
   select.dispatchEvent(new Event("change", { bubbles: true }));
 })()`);
 
-/** The colour schemes that a system can request: light, dark, and forced colours of the user's choice. */
-export const LOOKS = {
+/** The colour schemes that a system can request: light, dark, and forced colours, which the user chooses. */
+export const SCHEMES = {
   light: [{ name: "prefers-color-scheme", value: "light" }],
   dark: [{ name: "prefers-color-scheme", value: "dark" }],
   forced: [{ name: "forced-colors", value: "active" }],
 };
-export const emulate = (look) => page.send("Emulation.setEmulatedMedia", { media: "", features: LOOKS[look] ?? [] });
+export const emulate = (scheme) => page.send("Emulation.setEmulatedMedia", { media: "", features: SCHEMES[scheme] ?? [] });
 
 /** Returns the lowest contrast between one of the elements' colours and the background behind them. */
 export const lowestContrast = (selector, property) => value(`(() => {

@@ -65,7 +65,7 @@ test("learned positions are table rows, sinusoidal ones angles", () => {
 
 test("rotary scores depend only on the distance", () => {
   const rotary = new RotaryPosition({ d_head: 4, rope_theta: 10_000 });
-  const rotated = (place) => { const vector = numbers(9, 1, 0, 0, 2); rotary.rotate(vector, 1, 4, place); return vector; };
+  const rotated = (position) => { const vector = numbers(9, 1, 0, 0, 2); rotary.rotate(vector, 1, 4, position); return vector; };
   close(rotated(3), [9, Math.cos(3), Math.sin(3), -2 * Math.sin(0.03), 2 * Math.cos(0.03)], 6);
   const score = (query, key) => rotated(query).slice(1).reduce((sum, x, at) => sum + x * rotated(key)[at + 1], 0);
   close([score(7, 5)], [score(2, 0)], 6);
@@ -124,7 +124,7 @@ test("causal attention averages visible values by softmax weights", () => {
   close(maps[1], [1, 0, 0, 1 / 3, 2 / 3, 0, 1 / 8, 2 / 8, 5 / 8], 7);
   close(contexts, [8, 8, 12, 40 / 3, 56 / 3, 25]);
   close(attend({ sees: NO_MASK }).maps[1], [1, 2, 5, 1, 2, 5, 1, 2, 5].map((share) => share / 8), 7);
-  const window = attend({ sees: (place) => [Math.max(0, place - 1), place + 1] });
+  const window = attend({ sees: (position) => [Math.max(0, position - 1), position + 1] });
   close(window.maps[1], [1, 0, 0, 1 / 3, 2 / 3, 0, 0, 2 / 7, 5 / 7], 7);
   close(window.contexts.slice(4), [24, (2 * 16 + 5 * 32) / 7]);
   close(attend({ bias: (head, back) => -Math.log(2) * back }).maps[0], [1, 0, 0, 1 / 3, 2 / 3, 0, 1 / 7, 2 / 7, 4 / 7], 7);
@@ -193,7 +193,7 @@ test("random sinusoidal positions depend on the length", () => {
     position.add(stream, start, time, 2);
     return stream;
   };
-  const rows = (...places) => places.flatMap((place) => [Math.sin(place), Math.cos(place)]);
+  const rows = (...positions) => positions.flatMap((position) => [Math.sin(position), Math.cos(position)]);
   close(added(0, 1), rows(1), 7);
   close(added(1, 1), rows(4), 7);
   close(added(0, 3), rows(0, 2, 7), 7);

@@ -2,10 +2,10 @@
 //
 //     node tests/page/live.mjs CHROMIUM REPORT.html INPUT.json
 //
-// INPUT.json is `{text, source, source_tokens, tokens, texts, unknown, probabilities, has_tour}`: an input as typed, the
-// source that it answers with its ids, or null, the ids of the input, their texts in the page, a symbol that is not in the
-// vocabulary, the program's probabilities for the token after the input, and whether the analysis of the run found a head
-// for the tour. Exits like explore.mjs.
+// INPUT.json is `{text, source, source_tokens, tokens, texts, unknown, probabilities, has_tour}`: the input as typed; its
+// source and the ids of the source, or null; the ids of the input, and their texts in the page; a symbol that is not in
+// the vocabulary; the program's probabilities for the token after the input; and true if the analysis of the run found a
+// head for the tour. Exits like explore.mjs.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -65,7 +65,7 @@ async function exploreTyping() {
   await type("", wanted.source === null ? "input-text" : "input-source");
   const refused = wanted.source === null ? "the input is empty" : "an encoder-decoder answers a source";
   await until(`document.getElementById("input-note").textContent.includes("${refused}")`, "missing input is reported");
-  // Every intermediate text is answered or skipped; the last one is shown.
+  // Every intermediate text is answered or skipped, but the last one is always answered.
   const parts = Array.from({ length: wanted.text.length }, (_, i) => wanted.text.slice(0, i + 1));
   for (const part of parts) await type(part);
   await begin();
@@ -156,7 +156,7 @@ async function exploreGenerating() {
   same((await chips()).at(-1), second, "the token that was pressed");
   await press("#flow");
   await until(`document.querySelectorAll("#chips > [data-index]").length > ${wanted.tokens.length + 2}`, "generation runs");
-  // An answer may have ended by itself.
+  // The generation may already have ended.
   await value(`document.querySelector('#flow[aria-pressed="true"]')?.click()`);
   await until(`document.getElementById("flow").ariaPressed === "false"`, "and stops");
   await press("#undo");
@@ -192,8 +192,8 @@ async function exploreScripts() {
   await value("window.model.restore()");
   same(await logits(), plain, "restore brings it back");
   for (const [asked, expected] of [["forward([999999])", "contains 999999 at index 0"], ["forward()", "is empty"], ["zeroHead(0, 99)", "unknown head: layer 0, head 99"]]) {
-    const said = await value(`(async () => window.model.${asked})().then(() => "nothing", String)`);
-    check(said.includes(expected), `${asked} is refused with a reason: ${said}`);
+    const reply = await value(`(async () => window.model.${asked})().then(() => "nothing", String)`);
+    check(reply.includes(expected), `${asked} is refused with a reason: ${reply}`);
   }
 }
 
@@ -215,12 +215,12 @@ async function exploreTour() {
   check(await value(`document.getElementById("tour").hidden`), "the tour ends");
 }
 
-async function exploreLooks() {
-  for (const look of ["light", "dark"]) {
-    await emulate(look);
+async function exploreStyles() {
+  for (const scheme of ["light", "dark"]) {
+    await emulate(scheme);
     const lowest = Math.min(await lowestContrast("#try .token, #try label, .explain, .term, #changes li", "color"));
-    check(lowest >= 4.5, `text of the live part has a contrast of ${lowest} (${look})`);
-    await screenshot(`live-${look}`);
+    check(lowest >= 4.5, `text of the live part has a contrast of ${lowest} (${scheme})`);
+    await screenshot(`live-${scheme}`);
   }
   await page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true });
   await until(`document.documentElement.scrollWidth <= 360`, "at 360 pixels the page fits the window");
@@ -229,5 +229,5 @@ async function exploreLooks() {
 
 await explore(report, [
   () => page.open(address),
-  exploreTyping, exploreHeads, exploreExchange, exploreGenerating, exploreExplanations, exploreScripts, exploreTour, exploreLooks,
+  exploreTyping, exploreHeads, exploreExchange, exploreGenerating, exploreExplanations, exploreScripts, exploreTour, exploreStyles,
 ]);

@@ -34,12 +34,12 @@ function opened(path) {
   return [new Model(data.model, bytes.slice(data.model.start)), new Tokenizer(data.model.tokenizer), data.model.precision];
 }
 
-/** Asserts that two lists of numbers differ by at most `most`, relative to the largest number. */
-function close(found, wanted, most, what) {
+/** Asserts that two lists of numbers differ by at most `tolerance`, relative to the largest number. */
+function close(found, wanted, tolerance, what) {
   assert.equal(found.length, wanted.length, what);
   const largest = wanted.reduce((size, number) => Math.max(size, Math.abs(number)), 1e-30);
-  const off = wanted.reduce((size, number, at) => Math.max(size, Math.abs(number - found[at])), 0);
-  assert.ok(off <= most * largest, `${what}: off by ${off} of ${largest}`);
+  const error = wanted.reduce((size, number, at) => Math.max(size, Math.abs(number - found[at])), 0);
+  assert.ok(error <= tolerance * largest, `${what}: off by ${error} of ${largest}`);
   checks++;
 }
 
@@ -47,12 +47,12 @@ const argmax = (logits) => logits.reduce((best, logit, id) => (logit > logits[be
 
 for (const { page, tokens, source, logits, maps, texts, greedy } of JSON.parse(readFileSync(expected, "utf8"))) {
   const [model, tokenizer, precision] = opened(page);
-  const most = precision === "f32" ? 1e-5 : 2e-3;
+  const tolerance = precision === "f32" ? 1e-5 : 2e-3;
   const answer = model.forward(tokens, { source });
-  close(answer.logits, logits, most, `${page}: logits`);
+  close(answer.logits, logits, tolerance, `${page}: logits`);
   for (const [kind, layers] of Object.entries(maps)) {
     layers.forEach((heads, layer) => heads.forEach((map, head) =>
-      close(answer.weights[kind][layer][head], map.flat(), most, `${page}: ${kind} map of layer ${layer}, head ${head}`)));
+      close(answer.weights[kind][layer][head], map.flat(), tolerance, `${page}: ${kind} map of layer ${layer}, head ${head}`)));
   }
   const written = [tokens[0]];
   const writer = model.write(written, { source });

@@ -29,7 +29,7 @@ const note = () => value(`document.getElementById("input-note").textContent`);
 const isStale = () => value(`Array.from(document.querySelectorAll(".stale-note")).every((note) => !note.hidden) && document.getElementById("explorer").classList.contains("stale")`);
 const predicted = () => value(`document.getElementById("predictions").children.length`);
 
-/** Checks that the input is refused with a message, and that no earlier answer appears as its own. */
+/** Checks that the input is refused with a message, and that the results of earlier input are marked as stale. */
 async function refused(words) {
   await until(`document.getElementById("input-note").classList.contains("refused")`, `refused: ${words}`);
   check((await note()).includes(words), `gives the reason: ${await note()}`);
@@ -39,7 +39,7 @@ async function refused(words) {
 }
 async function answered(count) {
   await until(`!document.getElementById("input-note").classList.contains("refused") && document.getElementById("predictions").children.length === ${count}`, `${count} tokens are answered`);
-  check(!(await isStale()), "and the panels show it");
+  check(!(await isStale()), "and the panels are up to date");
 }
 
 async function exploreNumbers() {
@@ -60,7 +60,7 @@ async function exploreNumbers() {
   await refused("99");
   await type(`"07 1"`);
   await answered(2);
-  same(await ids(), "7 1", "as in the program");
+  same(await ids(), "7 1", "leading zeros are read as in the program");
 }
 
 async function exploreHostile() {
@@ -82,7 +82,7 @@ async function exploreHostile() {
   await press("#undo");
 }
 
-/** Checks that the page is printed light in any theme. */
+/** Checks that the page is printed with light colours in any theme. */
 async function explorePrint() {
   await page.open(pathToFileURL(resolve(report)).href);
   await emulate("dark");
@@ -90,8 +90,8 @@ async function explorePrint() {
   check((await value(colors)).startsWith("rgb(20, 22, 27)"), "the page is dark");
   await value(`window.addEventListener("beforeprint", () => { window.printedColors = ${colors}; })`);
   await page.send("Page.printToPDF", { printBackground: true });
-  check((await value("window.printedColors")).startsWith("rgb(255, 255, 255)"), `printing is light: ${await value("window.printedColors")}`);
-  check((await value(colors)).startsWith("rgb(20, 22, 27)"), "and dark again");
+  check((await value("window.printedColors")).startsWith("rgb(255, 255, 255)"), `printing uses light colours: ${await value("window.printedColors")}`);
+  check((await value(colors)).startsWith("rgb(20, 22, 27)"), "the page is dark again after printing");
   await page.send("Emulation.setEmulatedMedia", { media: "print", features: [{ name: "prefers-color-scheme", value: "dark" }] });
   check((await value(colors)).startsWith("rgb(255, 255, 255)"), "print styles are light");
   await screenshot("printed");

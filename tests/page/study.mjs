@@ -8,7 +8,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { LOOKS, check, choose, dataset, emulate, explore, lowestContrast, page, press, same, screenshot } from "./hands.mjs";
+import { SCHEMES, check, choose, dataset, emulate, explore, lowestContrast, page, press, same, screenshot } from "./hands.mjs";
 
 const [folder] = process.argv.slice(3);
 const report = pathToFileURL(resolve(folder, "report.html")).href;
@@ -60,26 +60,26 @@ async function exploreLinks() {
   for (const [trial, href] of links) check(existsSync(join(folder, href)), `trial ${trial} leads to ${href}, which does not exist`);
   const [trial, href] = links[0];
   await press(`#trials tr[data-row="${trial}"] a`);
-  const there = `document.getElementById("run")?.textContent`;
-  for (let i = 0; i < 500 && !(await value(there).catch(() => "")); i++) await new Promise((done) => setTimeout(done, 20));
+  const runName = `document.getElementById("run")?.textContent`;
+  for (let i = 0; i < 500 && !(await value(runName).catch(() => "")); i++) await new Promise((done) => setTimeout(done, 20));
   same(await value("location.href"), new URL(href, report).href, "a click on a trial");
-  same(await value(there), href.split("/").at(-2), "the page of the trial");
+  same(await value(runName), href.split("/").at(-2), "the page of the trial");
   await page.open(report);
 }
 
-async function exploreLooks() {
-  const papers = {};
-  for (const look of Object.keys(LOOKS)) {
-    await emulate(look);
-    papers[look] = await value(`getComputedStyle(document.body).backgroundColor`);
+async function exploreStyles() {
+  const backgrounds = {};
+  for (const scheme of Object.keys(SCHEMES)) {
+    await emulate(scheme);
+    backgrounds[scheme] = await value(`getComputedStyle(document.body).backgroundColor`);
     const lowest = await lowestContrast("#trials td, #trials th, #trials a, #reading", "color");
-    check(lowest >= 4.5, `text has a contrast of ${lowest} (${look})`);
-    await screenshot(`study-${look}`);
+    check(lowest >= 4.5, `text has a contrast of ${lowest} (${scheme})`);
+    await screenshot(`study-${scheme}`);
   }
-  check(papers.light !== papers.dark, "light and dark look the same");
+  check(backgrounds.light !== backgrounds.dark, "light and dark look the same");
   await page.send("Emulation.setEmulatedMedia", { media: "print" });
-  const cut = await value(`Array.from(document.querySelectorAll(".scroll"), (box) => box.scrollHeight - box.clientHeight).filter((more) => more > 1).length`);
-  same(cut, 0, "tables that are truncated in print");
+  const truncated = await value(`Array.from(document.querySelectorAll(".scroll"), (box) => box.scrollHeight - box.clientHeight).filter((more) => more > 1).length`);
+  same(truncated, 0, "tables that are truncated in print");
   await emulate("usual");
   await page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true });
   const over = await value(`document.documentElement.scrollWidth - innerWidth`);
@@ -87,4 +87,4 @@ async function exploreLooks() {
   await screenshot("study-phone");
 }
 
-await explore(report, [() => page.open(report), exploreTable, exploreDots, exploreLinks, exploreLooks]);
+await explore(report, [() => page.open(report), exploreTable, exploreDots, exploreLinks, exploreStyles]);

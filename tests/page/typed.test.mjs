@@ -12,7 +12,7 @@ const { Tokenizer } = new Function(`"use strict"; ${read("model/tokenizer")} ret
 const ids = (tokenizer, text) => tokenizer.encode(text).map(({ id }) => id);
 
 /** Asserts that every token has the offsets of its text. */
-function placed(tokenizer, text) {
+function assertOffsets(tokenizer, text) {
   for (const { text: part, start, end } of tokenizer.encode(text)) assert.equal(text.slice(start, end), part);
 }
 
@@ -20,7 +20,7 @@ test("words split at spaces and commas", () => {
   const words = new Tokenizer({ kind: "symbols", tokens: ["<end>", "ab", "<script>", "\u202e"] });
   assert.deepEqual(ids(words, " ab,<script>  <end> "), [1, 2, 0]);
   assert.deepEqual(words.encode("ab zz \u202e").map(({ id, text }) => [id, text]), [[1, "ab"], [null, "zz"], [3, "\u202e"]]);
-  placed(words, "ab, zz \u202e");
+  assertOffsets(words, "ab, zz \u202e");
   assert.equal(words.join([1, 2]), "ab <script>");
   assert.equal(words.token(99), "�");
   const digits = new Tokenizer({ kind: "symbols", tokens: ["1", "2", "+", "12"] });
@@ -34,7 +34,7 @@ test("integers are never split", () => {
   assert.deepEqual(ids(integers, "07 1"), [7, 1], "as the program reads it");
   assert.deepEqual(ids(integers, "1,2, 3\n<end>"), [1, 2, 3, 10]);
   assert.deepEqual(ids(integers, "10 -1 1.5 0x1 1e0"), [null, null, null, null, null]);
-  placed(integers, " 1,22,\t07");
+  assertOffsets(integers, " 1,22,\t07");
 });
 
 test("a comma can be a symbol", () => {
@@ -51,7 +51,7 @@ test("characters are code points and include spaces", () => {
   const characters = new Tokenizer({ kind: "characters", tokens: ["␣", "a", "😀", "⏎"], pieces: [" ", "a", "😀", "\n"] });
   assert.deepEqual(ids(characters, "a 😀\na?"), [1, 0, 2, 3, 1, null]);
   assert.equal(characters.join([1, 0, 2, 3]), "a 😀\n");
-  placed(characters, "a😀a");
+  assertOffsets(characters, "a😀a");
 });
 
 test("byte pairs merge in order and decode losslessly", () => {
@@ -65,10 +65,10 @@ test("byte pairs merge in order and decode losslessly", () => {
   assert.deepEqual(ids(pairs, "he<|end|>lol"), [7, 13, 2, 3, 2]);
   assert.deepEqual(ids(pairs, "hx"), [0, null]);
   assert.equal(pairs.join([4, 10, 12, 13]), " helloé<|end|>");
-  placed(pairs, "hello é<|end|> he");
+  assertOffsets(pairs, "hello é<|end|> he");
 });
 
-/** Loads the parts of the page that need no document. */
+/** Loads the parts of the page that do not need a document. */
 function parts() {
   const live = { config: { vocab: 16 } };
   const data = { readings: [], maps: [[{ kind: "decoder" }]], layers: [2, 2] };
@@ -136,7 +136,7 @@ test("symbols with spaces need quotes only if ambiguous", () => {
   const text = tokenizer.join(every);
   assert.equal(text, 'pay "place" "place order" "send the bill" "a \\"b\\" c"');
   assert.deepEqual(ids(tokenizer, text), every);
-  placed(tokenizer, text);
+  assertOffsets(tokenizer, text);
   assert.deepEqual(ids(tokenizer, "pay send the  bill pay"), [0, 3, 0]);
   // Ambiguous: one symbol, or the beginning of two.
   assert.deepEqual(ids(tokenizer, "place order"), [null, null]);

@@ -2,7 +2,7 @@
 
     python tests/peers/circuit.py EXPORT EXPLANATION
 
-EXPORT is a folder that transformers loads as a GPT-2, EXPLANATION the JSON of one sequence. The comparison covers the
+EXPORT is a folder that transformers loads as a GPT-2. EXPLANATION is the JSON of one sequence. The comparison covers the
 logit lens, logit attribution, mean ablation, activation patching, path patching by one input, composition, singular
 values and copying scores.
 
@@ -46,7 +46,7 @@ for depth, stream in enumerate(streams):
     lens = hf.lm_head(hf.transformer.ln_f(stream))[0].softmax(-1)
     check(f"lens {depth}", lens.gather(1, targets[:, None])[:, 0], explained["lens"]["probability"][depth])
 
-# Folds the norms by hand: the compatibility mode of TransformerLens 4.3 changes the logits of such a model.
+# Folds the norms by hand: the compatibility mode of TransformerLens 4.3 changes the logits of this model.
 centred = lambda weight, axis: weight - weight.mean(axis, keepdim=True)
 final = hf.transformer.ln_f
 unembedding = centred(final.weight[:, None] * centred(hf.lm_head.weight.T, 1), 0)
@@ -117,31 +117,32 @@ for edge in explained["edges"]:
     check(f"path {edge}", loss(found), edge["path_ablated_loss"])
 patching = explained["patching"]
 clean, corrupted = (torch.tensor([patching["pair"][which]]) for which in ("clean", "corrupted"))
-of_clean = model.run_with_cache(clean)[1]
+clean_cache = model.run_with_cache(clean)[1]
 clean_answer, other_answer = patching["pair"]["answers"]
 difference = lambda logits: (logits[0, -1, clean_answer] - logits[0, -1, other_answer]).item()
-whole, least = difference(model(clean)), difference(model(corrupted))
-check("clean", whole, patching["clean"])
-check("corrupted", least, patching["corrupted"])
+clean_difference, corrupted_difference = difference(model(clean)), difference(model(corrupted))
+check("clean", clean_difference, patching["clean"])
+check("corrupted", corrupted_difference, patching["corrupted"])
 
 
 def recovered(name, hook):
-    return (difference(model.run_with_hooks(corrupted, fwd_hooks=[(name, hook)])) - least) / (whole - least)
+    patched = difference(model.run_with_hooks(corrupted, fwd_hooks=[(name, hook)]))
+    return (patched - corrupted_difference) / (clean_difference - corrupted_difference)
 
 
 def at_position(position):
     def hook(value, hook):
         value = value.clone()
-        value[:, position] = of_clean[hook.name][:, position]
+        value[:, position] = clean_cache[hook.name][:, position]
         return value
     return hook
 
 
 for layer in layers:
     for head in heads:
-        found = recovered(f"blocks.{layer}.attn.hook_z", as_in(of_clean, head))
+        found = recovered(f"blocks.{layer}.attn.hook_z", as_in(clean_cache, head))
         check(f"patched head {layer} {head}", found, patching["heads"][layer][head])
-    found = recovered(f"blocks.{layer}.hook_mlp_out", lambda value, hook: of_clean[hook.name])
+    found = recovered(f"blocks.{layer}.hook_mlp_out", lambda value, hook: clean_cache[hook.name])
     check(f"patched feed-forward {layer}", found, patching["feed_forward"][layer])
     for position in range(clean.shape[1]):
         found = recovered(f"blocks.{layer}.hook_resid_pre", at_position(position))

@@ -2,7 +2,7 @@
 
     python tests/peers/events.py RUN EVENTS
 
-RUN is the folder of a run, EVENTS the folder of its event file.
+RUN is the folder of a run, and EVENTS is the folder of its event file.
 
 Exit code 77: TensorBoard is not installed.
 """
@@ -37,8 +37,8 @@ for tag, split, column in [
     expected = [(int(row["step"]), float(row[column])) for row in rows if row["split"] == split]
     found = [(event.step, event.value) for event in accumulator.Scalars(tag)]
     assert [step for step, _ in found] == [step for step, _ in expected], (tag, found, expected)
-    for (step, value), (_, wanted) in zip(found, expected):
-        assert math.isclose(value, wanted, rel_tol=1e-6), (tag, step, value, wanted)
+    for (step, value), (_, logged) in zip(found, expected):
+        assert math.isclose(value, logged, rel_tol=1e-6), (tag, step, value, logged)
 assert all(event.value > 0 for event in accumulator.Scalars("tokens_per_second"))
 times = [event.wall_time for event in accumulator.Scalars("loss/train")]
 assert times == sorted(times) and times[0] > 1e9, times

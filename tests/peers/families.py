@@ -1,4 +1,4 @@
-"""Makes small randomly initialised models of transformers' model families, and compares exports with their outputs.
+"""Creates small randomly initialised models of transformers' model families, and compares exports with their outputs.
 
     python tests/peers/families.py make FOLDER [NAME...]
     python tests/peers/families.py compare EXPORT EXPECTED [EXPORT EXPECTED...]
@@ -33,7 +33,8 @@ except ImportError as missing:
 
 SIZES = dict(vocab_size=29, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
              num_key_value_heads=1, max_position_embeddings=128, pad_token_id=None)
-# Of the eight planes of a head, some keep their frequency, one is interpolated, and the others are slowed down.
+# Of the eight rotated pairs of a head, some keep their frequency, one is interpolated, and the others are divided by the
+# factor.
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=64)
 
@@ -90,11 +91,11 @@ def make(folder, name):
     model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for key, value in model.named_parameters():
-            # Large weights, so that attention is far from uniform.
+            # The weights are large, so that attention is far from uniform.
             is_norm = "norm" in key or "ln_" in key
             scale = 0.2 if is_norm else 0.5
             value.copy_(is_norm * key.endswith("weight") + scale * torch.randn(value.shape))
-    # One file, or several shards for an untied model.
+    # Untied models are saved in several shards, all others in one file.
     model.to(dtype).save_pretrained(folder / name, max_shard_size="4KB" if name.endswith("untied") else "1GB")
     model = load(folder / name).eval()
     tokens = torch.randint(0, SIZES["vocab_size"], (2, 13))

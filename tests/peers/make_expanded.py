@@ -1,5 +1,5 @@
-"""Writes expanded.pt next to this file: weights as saved by `torch.save` from expanded tensors, in which one number
-represents a million. Needs no PyTorch.
+"""Writes expanded.pt next to this file: weights as saved by `torch.save` from an expanded tensor, which stores a million
+equal numbers as one. Does not need PyTorch.
 
     python tests/peers/make_expanded.py
 """

@@ -3,7 +3,7 @@
 //! | form | `f(x)` | source |
 //! |---|---|---|
 //! | GELU | `x Phi(x)`, with `Phi` the standard normal distribution function | Hendrycks and Gimpel, 2016 |
-//! | GELU by tanh | `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2` | the same |
+//! | GELU by tanh | `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2` | Hendrycks and Gimpel, 2016 |
 //! | ReLU | `max(x, 0)` | Nair and Hinton, 2010 |
 //! | squared ReLU | `max(x, 0)^2` | So et al., *Primer*, 2021 |
 //! | SiLU | `x / (1 + e^-x)` | Elfwing et al., 2017 |
@@ -21,9 +21,9 @@ use super::vector::{Vector, update, update_all, vectorized};
 /// An activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
-    /// The exact GELU, through the error function.
+    /// The exact GELU, by the error function.
     Gelu,
-    /// GELU approximated through tanh, as in GPT-2.
+    /// GELU approximated by tanh, as in GPT-2.
     GeluTanh,
     /// The positive part of `x`.
     Relu,
@@ -70,8 +70,8 @@ impl Activation {
     }
 }
 
-/// Computes the activation of a whole layer and its backward pass in place: `pre_activation` becomes the activation,
-/// and `gradient`, the gradient of the activation on entry, becomes the gradient of the pre-activation.
+/// Computes the activation of a layer and its backward pass in place. `pre_activation` becomes the activation.
+/// `gradient` is the gradient of the activation on entry, and becomes the gradient of the pre-activation.
 ///
 /// # Panics
 /// Panics if the lengths differ.
@@ -83,8 +83,8 @@ pub fn activate_and_differentiate(form: Activation, pre_activation: &mut [f32], 
 }
 
 /// Computes a gated layer of `width` columns and its backward pass in place. `pre_activation` is `[rows, 2 * width]`,
-/// with the gate in the first half of each row, and becomes its own gradient. `gradient`, the gradient of
-/// `f(gate) * up` on entry, becomes `f(gate) * up`.
+/// with the gate in the first half of each row, and becomes its gradient. `gradient` is the gradient of `f(gate) * up`
+/// on entry, and becomes `f(gate) * up`.
 ///
 /// # Panics
 /// Panics if `pre_activation` is not twice as long as `gradient`.
@@ -102,7 +102,7 @@ pub fn gate_and_differentiate(
     });
 }
 
-/// Instantiates the body once per activation, which is a constant there, so that its loops contain no branch.
+/// Instantiates the body once per activation, as a constant, so that the loops of the body contain no branch.
 macro_rules! with_form {
     ($form:expr, |$known:ident| $body:expr) => {
         with_form!($form, |$known| $body, Gelu GeluTanh Relu Relu2 Silu)

@@ -1,9 +1,9 @@
 //! Memory allocation for training steps: settings of the GNU allocator (`mallopt(3)`), and an allocator that aligns
 //! large allocations to cache lines. Other system allocators keep their settings.
 //!
-//! By default, the GNU allocator gives each thread an arena of its own, in heaps of 64 MB. An empty heap returns to the
-//! system at once, and so does free memory at the top of an arena. A step whose tensors come and go there has fresh
-//! pages zeroed each time.
+//! By default, the GNU allocator gives each thread a separate arena, in heaps of 64 MB. Empty heaps and free memory at
+//! the top of an arena return to the system at once. The tensors of every step would then be allocated in fresh pages,
+//! which the system zeroes each time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -19,7 +19,8 @@ pub fn share_one_arena() {
 
 /// Keeps the memory that a step frees for the next step, which needs the same amount again.
 ///
-/// Allocate long-lived data such as the weights before this call: among short-lived tensors they would leave gaps.
+/// Allocate long-lived data such as the weights before this call: among short-lived tensors, they would fragment the
+/// memory.
 pub fn keep_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -31,45 +32,46 @@ pub fn keep_freed_memory() {
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn set(parameter: i32, value: i32) {
-    // SAFETY: `mallopt` takes two numbers and its own lock, and rejects unknown values.
+    // SAFETY: `mallopt` takes two numbers, acquires a lock, and rejects unknown values.
     unsafe { libc::mallopt(parameter, value) };
 }
 
 /// The callback for an allocation that the system refuses.
-static EXHAUSTED: OnceLock<fn()> = OnceLock::new();
+static ON_EXHAUSTION: OnceLock<fn()> = OnceLock::new();
 
 thread_local! {
-    /// True while this thread can do without the memory that it requests.
+    /// True while this thread can handle a failed allocation.
     static IS_FALLIBLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets the callback for an allocation of [`LineAlignedAllocator`] that the system refuses. The callback may end the
-/// program, which the standard library would abort, and must not allocate. Only the first call has an effect.
-pub fn on_exhaustion(end: fn()) {
-    let _ = EXHAUSTED.set(end);
+/// Sets the callback for an allocation of [`LineAlignedAllocator`] that the system refuses. The callback may exit
+/// the program, which the standard library would otherwise abort, and must not allocate. Only the first call has an
+/// effect.
+pub fn on_exhaustion(callback: fn()) {
+    let _ = ON_EXHAUSTION.set(callback);
 }
 
 /// Runs work that can handle a failed allocation: the callback of [`on_exhaustion`] is not called.
 pub fn fallible<T>(work: impl FnOnce() -> T) -> T {
     let before = IS_FALLIBLE.replace(true);
-    let done = work();
+    let result = work();
     IS_FALLIBLE.set(before);
-    done
+    result
 }
 
-/// Returns the system's allocation; calls the [`on_exhaustion`] callback if it is null.
-fn checked(piece: *mut u8) -> *mut u8 {
-    if piece.is_null() && !IS_FALLIBLE.try_with(Cell::get).unwrap_or(true) {
-        EXHAUSTED.get().inspect(|end| end());
+/// Returns an allocation of the system; if it is null, calls the callback of [`on_exhaustion`] first.
+fn checked(allocation: *mut u8) -> *mut u8 {
+    if allocation.is_null() && !IS_FALLIBLE.try_with(Cell::get).unwrap_or(true) {
+        ON_EXHAUSTION.get().inspect(|callback| callback());
     }
-    piece
+    allocation
 }
 
-/// The system's allocator with allocations of a page or more aligned to cache lines, so that accesses by vector
-/// registers of that width never straddle two lines.
+/// The system's allocator, with allocations of a page or more aligned to cache lines. Vector registers as wide as a
+/// line then never access two lines.
 ///
 /// Allocations with an alignment of two lines, which `gemm` requests for the packed factors of each product, are cached
-/// per thread for the next product. Threads that call the shared arena at the same time would put each other to sleep.
+/// per thread for the next product. Threads that use the shared arena at the same time would block each other.
 /// A program installs this type as its `#[global_allocator]`.
 #[derive(Debug)]
 pub struct LineAlignedAllocator;
@@ -82,7 +84,7 @@ thread_local! {
     static CACHED: Cache = const { Cache([const { Cell::new(null_mut()) }; CLASSES]) };
 }
 
-/// One slot per size class: [`PAGE`] bytes, twice as many, and so on up to the largest class.
+/// One slot per size class. The classes are [`PAGE`] bytes times powers of two.
 struct Cache([Cell<*mut u8>; CLASSES]);
 
 /// The number of size classes; the largest holds 32 MB.
@@ -90,16 +92,16 @@ const CLASSES: usize = 14;
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        for (class, piece) in self.0.iter().enumerate().filter(|(_, piece)| !piece.get().is_null()) {
+        for (class, cached) in self.0.iter().enumerate().filter(|(_, cached)| !cached.get().is_null()) {
             // SAFETY: the allocation came from the system with the layout of its class.
             unsafe {
-                System.dealloc(piece.get(), Layout::from_size_align_unchecked(PAGE << class, 2 * LINE))
+                System.dealloc(cached.get(), Layout::from_size_align_unchecked(PAGE << class, 2 * LINE))
             };
         }
     }
 }
 
-/// Returns the size class of an allocation that is cached on release, and the layout shared by the class.
+/// Returns the size class and the layout of the class if an allocation is cached when it is freed.
 fn class(layout: Layout) -> Option<(usize, Layout)> {
     if layout.align() != 2 * LINE || layout.size() < PAGE {
         return None;
@@ -109,9 +111,9 @@ fn class(layout: Layout) -> Option<(usize, Layout)> {
     (class < CLASSES).then_some((class, layout))
 }
 
-/// Returns the layout to request from the system so that the allocation contains the start of a cache line, and before
-/// it a word for its distance. Returns none for allocations that need no alignment.
-fn with_room(layout: Layout) -> Option<Layout> {
+/// Returns the layout to request from the system for an allocation that is aligned to a cache line, with a word before
+/// it for the distance from the start; `None` for allocations that need no alignment.
+fn padded_layout(layout: Layout) -> Option<Layout> {
     let is_large = layout.size() >= PAGE && layout.align() <= LINE;
     let size = layout.size().checked_add(LINE).filter(|_| is_large)?;
     Layout::from_size_align(size, size_of::<usize>()).ok()
@@ -121,14 +123,14 @@ fn with_room(layout: Layout) -> Option<Layout> {
 ///
 /// # Safety
 /// The allocation must be null or [`LINE`] bytes longer than requested.
-unsafe fn first_line(piece: *mut u8) -> *mut u8 {
-    if piece.is_null() {
-        return piece;
+unsafe fn first_line(allocation: *mut u8) -> *mut u8 {
+    if allocation.is_null() {
+        return allocation;
     }
-    let distance = LINE - piece.addr() % LINE;
+    let distance = LINE - allocation.addr() % LINE;
     // SAFETY: an allocation begins at a word, so at least one word and at most a line precede the next line.
     unsafe {
-        let line = piece.add(distance);
+        let line = allocation.add(distance);
         line.cast::<usize>().sub(1).write(distance);
         line
     }
@@ -143,8 +145,8 @@ unsafe fn distance(address: *mut u8) -> usize {
     unsafe { address.cast::<usize>().sub(1).read() }
 }
 
-// SAFETY: each address is the system's allocation from its first cache line on, which is as long as requested. A cached
-// allocation is not in use anywhere.
+// SAFETY: each address is the first cache line of an allocation of the system, from which on it is as long as
+// requested. A cached allocation is not in use.
 unsafe impl GlobalAlloc for LineAlignedAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if let Some((class, layout)) = class(layout) {
@@ -152,9 +154,9 @@ unsafe impl GlobalAlloc for LineAlignedAllocator {
             // SAFETY: the size of a class is not zero.
             return if cached.is_null() { checked(unsafe { System.alloc(layout) }) } else { cached };
         }
-        // SAFETY: as the caller promises; the layout includes room for a line.
+        // SAFETY: as the caller promises; the layout includes an additional line.
         unsafe {
-            match with_room(layout) {
+            match padded_layout(layout) {
                 Some(layout) => first_line(checked(System.alloc(layout))),
                 None => checked(System.alloc(layout)),
             }
@@ -165,16 +167,16 @@ unsafe impl GlobalAlloc for LineAlignedAllocator {
         if class(layout).is_some() {
             // SAFETY: the allocation is as long as requested.
             return unsafe {
-                let piece = self.alloc(layout);
-                if !piece.is_null() {
-                    piece.write_bytes(0, layout.size());
+                let allocation = self.alloc(layout);
+                if !allocation.is_null() {
+                    allocation.write_bytes(0, layout.size());
                 }
-                piece
+                allocation
             };
         }
         // SAFETY: as above.
         unsafe {
-            match with_room(layout) {
+            match padded_layout(layout) {
                 Some(layout) => first_line(checked(System.alloc_zeroed(layout))),
                 None => checked(System.alloc_zeroed(layout)),
             }
@@ -192,7 +194,7 @@ unsafe impl GlobalAlloc for LineAlignedAllocator {
         }
         // SAFETY: the allocation came with this layout from one of the other functions.
         unsafe {
-            match with_room(layout) {
+            match padded_layout(layout) {
                 Some(layout) => System.dealloc(address.sub(distance(address)), layout),
                 None => System.dealloc(address, layout),
             }
@@ -203,22 +205,22 @@ unsafe impl GlobalAlloc for LineAlignedAllocator {
         let Ok(new_layout) = Layout::from_size_align(size, layout.align()) else {
             return null_mut();
         };
-        // SAFETY: as the caller promises. The system may move a large allocation to another distance from a cache line;
-        // its content is then moved along.
+        // SAFETY: as the caller promises. If the system moves a large allocation to another distance from a cache line,
+        // its content is moved, too.
         unsafe {
-            match [with_room(layout), with_room(new_layout)] {
+            match [padded_layout(layout), padded_layout(new_layout)] {
                 [None, None] if class(layout).or(class(new_layout)).is_none() => {
                     checked(System.realloc(address, layout, size))
                 }
                 [Some(layout), Some(new_layout)] => {
                     let old_distance = distance(address);
-                    let piece = checked(System.realloc(address.sub(old_distance), layout, new_layout.size()));
-                    let new_distance = LINE - piece.addr() % LINE;
-                    if !piece.is_null() && new_distance != old_distance {
+                    let moved = checked(System.realloc(address.sub(old_distance), layout, new_layout.size()));
+                    let new_distance = LINE - moved.addr() % LINE;
+                    if !moved.is_null() && new_distance != old_distance {
                         let length = (layout.size() - LINE).min(size);
-                        std::ptr::copy(piece.add(old_distance), piece.add(new_distance), length);
+                        std::ptr::copy(moved.add(old_distance), moved.add(new_distance), length);
                     }
-                    first_line(piece)
+                    first_line(moved)
                 }
                 [_, _] => {
                     let new = self.alloc(new_layout);
@@ -247,14 +249,14 @@ mod tests {
             for new_size in [1, 3_000, 4_096, 5_000, 90_001, 41_000_001] {
                 // SAFETY: the allocations are as long as requested, and are freed with their layouts.
                 unsafe {
-                    let piece = LineAlignedAllocator.alloc(layout);
+                    let allocation = LineAlignedAllocator.alloc(layout);
                     let zeros = LineAlignedAllocator.alloc_zeroed(layout);
-                    assert!([piece, zeros].iter().all(|piece| piece.addr().is_multiple_of(align)));
-                    assert!(size < PAGE || piece.addr().is_multiple_of(LINE), "{layout:?}");
+                    assert!([allocation, zeros].iter().all(|address| address.addr().is_multiple_of(align)));
+                    assert!(size < PAGE || allocation.addr().is_multiple_of(LINE), "{layout:?}");
                     for at in 0..size {
-                        piece.add(at).write(at as u8);
+                        allocation.add(at).write(at as u8);
                     }
-                    let new = LineAlignedAllocator.realloc(piece, layout, new_size);
+                    let new = LineAlignedAllocator.realloc(allocation, layout, new_size);
                     assert!(new.addr().is_multiple_of(if new_size < PAGE { align } else { align.max(LINE) }));
                     assert!(
                         (0..size.min(new_size)).all(|at| *new.add(at) == at as u8),
@@ -277,12 +279,12 @@ mod tests {
             let address = first.addr();
             LineAlignedAllocator.dealloc(first, layout(5_000));
             let elsewhere = std::thread::spawn(move || {
-                let piece = LineAlignedAllocator.alloc(layout(8_192));
-                let is_another = piece.addr() != address;
-                LineAlignedAllocator.dealloc(piece, layout(8_192));
+                let other = LineAlignedAllocator.alloc(layout(8_192));
+                let is_another = other.addr() != address;
+                LineAlignedAllocator.dealloc(other, layout(8_192));
                 is_another
             });
-            assert!(elsewhere.join().unwrap(), "another thread has its own cache");
+            assert!(elsewhere.join().unwrap(), "another thread has another cache");
             let again = LineAlignedAllocator.alloc(layout(8_192));
             assert_eq!(again.addr(), address, "both sizes have the class of two pages");
             LineAlignedAllocator.dealloc(again, layout(8_192));

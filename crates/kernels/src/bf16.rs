@@ -8,7 +8,7 @@
 //! - Other processors compute the same bits in their own registers.
 //! - Intel AMX accumulates in [another order](amx) and is many times faster.
 //!
-//! Each number of a result is one sum from its first term to its last, however the product is tiled.
+//! Each number of a result is a single sum from the first to the last term, however the product is tiled.
 
 pub(super) mod amx;
 mod factor;
@@ -21,8 +21,8 @@ use factor::Part;
 pub(super) use factor::{Factor, Side, Source, Strip};
 pub use rounding::round;
 
-/// Returns true if the processor has instructions for products in bf16 and they are used. Without them, products in
-/// single precision are faster.
+/// Returns true if the processor has instructions for products in bf16 and they are used. Otherwise, products in single
+/// precision are faster.
 pub fn has_instructions() -> bool {
     amx::is_used() || tile::has_instruction()
 }
@@ -32,7 +32,7 @@ pub(super) const SIDE: usize = 16;
 /// The number of slots of a block: 16 in each of 16 lines.
 const BLOCK: usize = SIDE * SIDE;
 
-/// Computes the same tile of the products of one left factor with several right factors, on the calling thread.
+/// Computes the same tile of the products of a left factor with several right factors, on the calling thread.
 pub(super) fn product_tiles<const N: usize>(left: &Source, rights: &[Source; N], mut tiles: [&mut Tile; N]) {
     // The maximum number of inner indices summed at a time, so that rounded numbers stay in the cache of a core.
     // Processors with a matrix unit have larger caches.
@@ -62,8 +62,8 @@ pub(super) enum Update {
     Continue,
 }
 
-/// Computes the products of the first lines of both factors, as many as `output` has rows and columns, on the calling
-/// thread.
+/// Computes the products of the first rows of the left factor and the first columns of the right one, as many as
+/// `output` has, on the calling thread.
 ///
 /// # Panics
 /// Panics if the shapes do not match.
@@ -71,7 +71,7 @@ pub(super) fn product(output: &mut MatrixMut, update: Update, factors: [Part; 2]
     product_by(amx::Unit::chosen(), output, update, factors);
 }
 
-/// Uses the matrix unit if there is one, and other instructions otherwise.
+/// Implements [`product`] with the matrix unit, or with other instructions if `unit` is `None`.
 fn product_by(unit: Option<amx::Unit>, output: &mut MatrixMut, update: Update, factors: [Part; 2]) {
     let (rows, columns, [left, right]) = (output.rows(), output.columns(), factors);
     assert!(

@@ -1,6 +1,6 @@
 //! Dropout with a mask that is recomputed instead of stored.
 //!
-//! A hash of (seed, row, column) decides if a number is kept; kept numbers are scaled by `1 / (1 - probability)`. The
+//! A hash of (seed, row, column) decides if a number is kept. Kept numbers are scaled by `1 / (1 - probability)`. The
 //! backward pass recomputes the hash, on any thread and in any order. The hash is Philox4x32-7, a counter-based
 //! generator that passes BigCrush (Salmon et al., *Parallel random numbers: as easy as 1, 2, 3*, 2011).
 
@@ -24,7 +24,7 @@ pub struct Dropout {
 /// `input_gradient = dropout(output_gradient)`.
 ///
 /// # Panics
-/// Panics if the lengths differ or are not whole rows.
+/// Panics if the lengths differ or are not a multiple of `columns`.
 pub fn apply(dropout: Dropout, columns: usize, input: &[f32], output: &mut [f32]) {
     assert_eq!(input.len(), output.len(), "dropout's input and output");
     assert!(output.len().is_multiple_of(columns), "{} values in rows of {columns}", output.len());
@@ -36,7 +36,7 @@ pub fn apply(dropout: Dropout, columns: usize, input: &[f32], output: &mut [f32]
     });
 }
 
-/// Returns a gradient with [`apply`] applied, or none without dropout.
+/// Applies dropout to a gradient; returns `None` without dropout.
 pub(super) fn masked(dropout: Option<Dropout>, columns: usize, gradient: &[f32]) -> Option<Buffer> {
     dropout.map(|dropout| {
         let mut masked = pool::take(gradient.len());
@@ -65,7 +65,7 @@ impl Dropout {
             dropped_below: (f64::from(probability) * 2_f64.powi(32)) as u32,
             // The scale of kept numbers; zero if all are dropped.
             scale: if probability < 1.0 { 1.0 / (1.0 - probability) } else { 0.0 },
-            // Rows begin at whole blocks, so a row's numbers are whole blocks of the hash.
+            // Rows begin at multiples of the hash's block size, so that no block has numbers of two rows.
             row_stride: columns.next_multiple_of(LANES) as u64,
         }
     }
@@ -87,7 +87,7 @@ impl Mask {
     #[inline(always)]
     pub(super) fn fill_row<S: Simd>(&self, simd: S, row: usize, first_column: usize, factors: &mut [f32]) {
         debug_assert!(first_column.is_multiple_of(LANES));
-        // One call of the hash gives four blocks of `LANES` numbers: block b is word b mod 4 of call b / 4.
+        // One call of the hash yields four blocks of `LANES` numbers: block b is word b mod 4 of call b / 4.
         let first_block = (row as u64 * self.row_stride + first_column as u64) / LANES as u64;
         let end = first_block + factors.len().div_ceil(LANES) as u64;
         let dropped_below = simd.splat_u32s(self.dropped_below);
@@ -113,7 +113,7 @@ impl Mask {
 /// Computes Philox4x32 with seven rounds at consecutive counters from `counter` on, one per lane.
 #[inline(always)]
 fn philox<S: Simd>(simd: S, key: [u32; 2], counter: u64) -> [S::u32s; 4] {
-    // Lanes are added to the low word without carry: `counter` is a multiple of their number.
+    // The lane index is added to the low word without carry, because `counter` is a multiple of the number of lanes.
     let low = simd.add_u32s(simd.splat_u32s(counter as u32), S::as_simd_u32s(&LANE_INDICES).0[0]);
     let zero = simd.splat_u32s(0);
     rounds(simd, key, [low, simd.splat_u32s((counter >> 32) as u32), zero, zero])
@@ -191,12 +191,12 @@ mod tests {
             let all = share(output.iter().map(|v| *v != 0.0).collect());
             assert!((all - p).abs() < tolerance(output.len()), "{all} of all at {p}");
             for row in 0..rows {
-                let here = share(output[row * columns..][..columns].iter().map(|v| *v != 0.0).collect());
-                assert!((here - p).abs() < tolerance(columns), "{here} of row {row} at {p}");
+                let dropped = share(output[row * columns..][..columns].iter().map(|v| *v != 0.0).collect());
+                assert!((dropped - p).abs() < tolerance(columns), "{dropped} of row {row} at {p}");
             }
             for column in 0..columns {
-                let here = share((0..rows).map(|row| output[row * columns + column] != 0.0).collect());
-                assert!((here - p).abs() < tolerance(rows), "{here} of column {column} at {p}");
+                let dropped = share((0..rows).map(|row| output[row * columns + column] != 0.0).collect());
+                assert!((dropped - p).abs() < tolerance(rows), "{dropped} of column {column} at {p}");
             }
             // Neighbours are dropped independently.
             let both = share((1..output.len()).map(|i| output[i] != 0.0 || output[i - 1] != 0.0).collect());

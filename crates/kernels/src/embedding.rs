@@ -1,4 +1,4 @@
-//! Token embedding with learned positions: `y[batch, time] = tokens[id] + positions[time]`.
+//! Token embedding with optional learned positions: `y[batch, time] = tokens[id] + positions[time]`.
 
 use rayon::prelude::*;
 
@@ -16,7 +16,7 @@ pub struct Sequences<'a> {
     pub time: usize,
 }
 
-/// Computes `output = tokens[id] + positions[position]`.
+/// Computes `output = tokens[id] + positions[position]`, or `tokens[id]` without positions.
 ///
 /// # Shapes
 /// `tokens` `[vocab, d_model]`, `positions` `[positions, d_model]`, `output` `[batch, time, d_model]`.
@@ -46,7 +46,7 @@ pub fn forward(
     });
 }
 
-/// Computes the gradients of both tables, which are overwritten. Rows are added in the order of the sequences.
+/// Computes the gradients of both tables, which are overwritten. Rows are added in the order of the tokens.
 ///
 /// # Shapes
 /// `output_gradient` `[batch, time, d_model]`, the other gradients like their tables.
@@ -87,7 +87,11 @@ impl Sequences<'_> {
         let Self { ids, time } = *self;
         assert!(time > 0 && ids.len().is_multiple_of(time), "{} ids in sequences of {time}", ids.len());
         assert_eq!(length, ids.len() * d_model, "output of [{}, {d_model}]", ids.len());
-        assert!(positions.is_none_or(|positions| time <= positions), "{time} positions of {positions:?}");
+        let max_time = positions.unwrap_or(time);
+        assert!(
+            time <= max_time,
+            "sequences of {time} tokens are longer than the position table ({max_time})"
+        );
     }
 
     /// Returns the token at a row of `[batch * time]`.
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "2 positions of Some(1)")]
+    #[should_panic(expected = "sequences of 2 tokens are longer than the position table (1)")]
     fn positions_outside_the_table_are_refused() {
         let sequences = Sequences { ids: &[0, 1], time: 2 };
         forward(sequences, 1, &[0.0; VOCAB], Some(&[0.0; 1]), &mut [0.0; 2]);

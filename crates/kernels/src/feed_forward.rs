@@ -1,8 +1,8 @@
 //! The feed-forward layer `residual + dropout(f(x W_up + b_up) W_down + b_down)`, whose first product may be gated.
 //!
-//! In bf16, each thread takes a strip of rows through both products, one chunk of inner columns at a time; likewise in
-//! the backward pass. Values between the products are rounded while they are in the cache of a core. Memory holds no
-//! activation, and its gradient only in bf16.
+//! In bf16, each thread computes both products of a strip of rows, one chunk of inner columns at a time, in both
+//! passes. Values between the products are rounded while they are in the cache of a core. The activation is not stored
+//! in memory, and its gradient only in bf16.
 
 mod parameters;
 
@@ -45,7 +45,7 @@ impl FeedForward<'_> {
 
     fn assert_fit(&self, rows: usize, pre_activation: Option<&[f32]>, others: &[&[f32]]) {
         let Self { up, down, .. } = self;
-        assert_eq!(up.precision, down.precision, "of both layers");
+        assert_eq!(up.precision, down.precision, "the precision of both layers");
         let length = pre_activation.map_or(rows * up.d_out, <[f32]>::len);
         assert_eq!(length, rows * up.d_out, "pre-activation of [{rows}, {}]", up.d_out);
         let fit = |numbers: &&[f32]| numbers.len() == rows * up.d_in && up.d_in == down.d_out;
@@ -59,7 +59,7 @@ impl FeedForward<'_> {
         (0..width).step_by(MAX_CHUNK_COLUMNS).map(move |start| start..width.min(start + MAX_CHUNK_COLUMNS))
     }
 
-    /// Returns the columns of the first layer that produce a range of inner columns: one range, or with a gate two,
+    /// Returns the columns of the first layer that produce a range of inner columns: one range, or two with a gate, the
     /// gate first.
     fn sources(&self, inner: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let (width, Range { start, end }) = (self.down.d_in, inner.clone());
@@ -79,9 +79,9 @@ impl FeedForward<'_> {
     }
 }
 
-/// Returns true if rows are cut into strips that go through both layers. Only shapes decide, because the choice changes
-/// the order of sums: there must be enough rows for the strips of 16 threads, a width at which a gain was measured, and
-/// whole blocks of inner columns.
+/// Returns true if both layers are computed strip by strip. Only shapes decide, because the choice changes the order of
+/// sums. There must be enough rows for the strips of 16 threads, a width at which strips were measured to be faster,
+/// and complete blocks of inner columns.
 fn uses_strips(precision: Precision, rows: usize, [d_model, d_inner]: [usize; 2]) -> bool {
     const MIN_ROWS: usize = 512;
     const MIN_WIDTH: usize = 128;
@@ -89,8 +89,8 @@ fn uses_strips(precision: Precision, rows: usize, [d_model, d_inner]: [usize; 2]
     precision == Precision::Bf16 && is_large && d_inner.is_multiple_of(2 * bf16::SIDE)
 }
 
-/// Returns true if the backward pass reads a stored pre-activation of `rows` rows. A matrix unit recomputes it in less
-/// time than storing and loading it takes. `widths` are `d_model` and `d_inner`.
+/// Returns true if the backward pass reads a stored pre-activation of `rows` rows. A matrix unit recomputes the
+/// pre-activation in less time than storing and loading it takes. `widths` are `d_model` and `d_inner`.
 pub fn keeps_pre_activation(precision: Precision, rows: usize, widths: [usize; 2]) -> bool {
     !(uses_strips(precision, rows, widths) && amx::is_used())
 }
@@ -118,8 +118,8 @@ pub fn forward(
     }
     let mut inner = pool::take(rows * down.d_in);
     if layer.is_gated() {
-        let mut unread = pre_activation.is_none().then(|| pool::take(rows * up.d_out));
-        let pre_activation = pre_activation.or(unread.as_deref_mut()).expect("a given or an unread buffer");
+        let mut unused = pre_activation.is_none().then(|| pool::take(rows * up.d_out));
+        let pre_activation = pre_activation.or(unused.as_deref_mut()).expect("a given or an unused buffer");
         linear::forward_gated(&up, input, form, pre_activation, &mut inner);
     } else {
         linear::forward(&up, input, Epilogue::Activation { form, pre_activation }, &mut inner);
@@ -201,7 +201,7 @@ fn forward_by_strips(
             let inner = if let Some(mut gated) = parts.next() {
                 let mut inner = pool::take(gated.len());
                 let [mut gated, mut result] =
-                    [&mut gated, &mut inner].map(|it| MatrixMut::new(it, chunk.len()));
+                    [&mut gated, &mut inner].map(|numbers| MatrixMut::new(numbers, chunk.len()));
                 activation::add_bias_and_gate(form, None, [&mut matrix, &mut gated], &mut result);
                 inner
             } else {
@@ -242,9 +242,9 @@ fn backward_by_strips(
         strips.into_par_iter(),
         2 * strip_rows * up.d_in * up.d_out,
         |((mut up_gradients, mut down_gradients), mut tile)| {
-            up_gradients.take_input(0, up_gradients.of(input));
-            let input = saved.is_none().then(|| Factor::new(Side::Left, up_gradients.of(input)));
-            let gradient = down_gradients.take_gradient(0, down_gradients.of(gradient));
+            up_gradients.add_input(0, up_gradients.rows_of(input));
+            let input = saved.is_none().then(|| Factor::new(Side::Left, up_gradients.rows_of(input)));
+            let gradient = down_gradients.add_gradient(0, down_gradients.rows_of(gradient));
             let rows = up_gradients.rows.clone();
             let mut update = Update::Set(1.0);
             for chunk in layer.chunks() {
@@ -261,10 +261,10 @@ fn backward_by_strips(
                     }
                 });
                 let (inner, for_parts) = activated(form, &mut parts, for_inner);
-                down_gradients.take_input(chunk.start, Matrix::new(&inner, chunk.len()));
+                down_gradients.add_input(chunk.start, Matrix::new(&inner, chunk.len()));
                 for (for_part, columns) in for_parts.iter().zip(sources) {
                     let for_part =
-                        up_gradients.take_gradient(columns.start, Matrix::new(for_part, columns.len()));
+                        up_gradients.add_gradient(columns.start, Matrix::new(for_part, columns.len()));
                     if let Some(tile) = &mut tile {
                         bf16::product(
                             &mut tile.numbers,
@@ -281,8 +281,8 @@ fn backward_by_strips(
     up_gradients.write(for_up.weight, for_up.bias);
 }
 
-/// Returns the inner values of a chunk and the gradients of its pre-activations, given the pre-activations (with a gate
-/// two, gate first) and the gradient of the inner values.
+/// Returns the inner values of a chunk and the gradients of its pre-activations, from the pre-activations (two with a
+/// gate, the gate first) and the gradient of the inner values.
 fn activated(
     form: Activation,
     parts: &mut dyn Iterator<Item = Buffer>,
@@ -298,7 +298,7 @@ fn activated(
     }
 }
 
-/// Copies the numbers of a matrix, row by row.
+/// Copies a matrix into a contiguous buffer.
 fn copied(matrix: Matrix) -> Buffer {
     let mut numbers = pool::take(matrix.rows() * matrix.columns());
     MatrixMut::new(&mut numbers, matrix.columns()).copy_from(matrix);

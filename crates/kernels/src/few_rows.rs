@@ -1,7 +1,8 @@
 //! Products of a few rows with a weight, as in token-by-token generation.
 //!
-//! Each number of the weight is used once per row, so the run time is the time to read the weight. The weight is read
-//! in memory order, in pieces of whole rows, several rows at a time. It is never packed, as in a product of many rows.
+//! Each number of the weight is used once per row, so reading the weight dominates the run time. The weight is read in
+//! memory order, in pieces of complete rows, several rows at a time. Unlike in a product of many rows, it is not
+//! packed.
 
 use rayon::prelude::*;
 
@@ -14,20 +15,20 @@ use super::vector::{Vector, sum_map, update, vectorized};
 /// The maximum number of rows for which reading the weight dominates the run time.
 pub(super) const MAX_ROWS: usize = 8;
 
-/// The number of weight rows read in parallel: a single one does not saturate memory, and hardware prefetchers track
+/// The number of weight rows read in parallel. A single row does not saturate memory, and hardware prefetchers track
 /// only a limited number of streams.
 const PARALLEL_ROWS: usize = 8;
 
-/// The maximum number of partial sums: each is as long as the output, and a single thread adds them up.
+/// The maximum number of partial sums. Each is as long as the output, and a single thread adds them up.
 const MAX_PARTS: usize = 16;
 
-/// The minimum number of weight elements that are worth a task.
+/// The minimum number of weight elements of a task.
 const MIN_PIECE_LENGTH: usize = 1 << 15;
 
 /// The cost of reading a number from memory, in multiply-adds.
 const READ_COST: usize = 4;
 
-/// Returns the number of weight rows in a piece of half a mebibyte, which is a reasonable size for a task.
+/// Returns the number of weight rows in a piece of half a mebibyte, a suitable size for a task.
 fn rows_in_a_piece(width: usize) -> usize {
     (1usize << 17).div_ceil(width).next_multiple_of(PARALLEL_ROWS)
 }
@@ -39,7 +40,7 @@ fn rows_in_a_piece(width: usize) -> usize {
 pub(super) fn product(input: Matrix, weight: Matrix, output: &mut [f32]) {
     let (rows, d_in, d_out) = (input.rows(), weight.rows(), weight.columns());
     if weight.is_transposed() {
-        // Each row in memory gives one output per input row.
+        // Each row in memory yields one output per input row.
         let weight = weight.transposed();
         let piece_rows = rows_in_a_piece(d_in);
         let tiles = MatrixMut::new(output, d_out).tiles(rows, piece_rows).into_par_iter();
@@ -47,7 +48,7 @@ pub(super) fn product(input: Matrix, weight: Matrix, output: &mut [f32]) {
             dot_products(weight.part(tile.columns, 0..d_in), input, &mut tile.numbers);
         });
     } else {
-        // Each piece of the weight gives a partial sum; there are enough pieces to balance the load.
+        // Each piece of the weight yields a partial sum. There are enough pieces to balance the load.
         let pieces = (d_in * d_out / MIN_PIECE_LENGTH).clamp(1, MAX_PARTS);
         let piece_rows = d_in.div_ceil(pieces).next_multiple_of(PARALLEL_ROWS);
         let mut parts = pool::take(d_in.div_ceil(piece_rows) * rows * d_out);

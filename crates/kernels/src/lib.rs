@@ -1,10 +1,10 @@
 //! CPU kernels of `causal-attention`: plain slices in, plain slices out.
 //!
-//! The kernels are a separate crate so that the compiler optimises them as one unit, and only once.
+//! The kernels are a separate crate, which the compiler optimises as one unit and only once.
 //!
-//! Each family of operations has a forward function and a backward function; the latter documents its inputs from the
-//! forward pass. Outputs are overwritten regardless of their content. Mismatched lengths are programming errors and
-//! cause a panic. Numbers are `f32`, matrices are row-major.
+//! Most operations have a forward and a backward function; the backward function documents its inputs from the forward
+//! pass. Outputs are overwritten regardless of their content. Mismatched lengths are programming errors and cause a
+//! panic. Numbers are `f32`, matrices are row-major.
 //!
 //! | module | operation |
 //! |---|---|
@@ -23,13 +23,14 @@
 //! buffers ([`pool`], [`allocator`]).
 //!
 //! # Bitwise reproducibility across thread counts
-//! The shape alone decides how work is divided, unless the division changes no bit. Sums are taken in a fixed order.
-//! The threads of the current [team], or of the current rayon pool without one, affect the speed of a kernel but never
-//! its results. Processors with different instruction sets may round differently.
+//! Only the shape decides how work is divided, unless the division changes no bit. Sums are computed in a fixed order.
+//! Kernels run on the threads of the current [team], or of the current rayon pool without a team. The number of threads
+//! affects the speed of a kernel, but never its results. Processors with different instruction sets may round
+//! differently.
 //!
 //! # Checking the `unsafe` code
-//! The `unsafe` code is in [`matrix`] (views that divide a slice between threads), [`team`] (work on the stack,
-//! borrowed by other threads), `matmul` (addresses passed to `gemm`), `bf16` (intrinsics and the system call for the
+//! The `unsafe` code is in [`matrix`] (views that divide a slice between threads), [`team`] (work on a stack that other
+//! threads borrow), `matmul` (addresses passed to `gemm`), `bf16` (intrinsics and the system call for the
 //! matrix unit) and [`allocator`]. Two test runs check it:
 //!
 //! - `cargo test -p causal-attention-kernels`, in the development profile with debug assertions and overflow checks.
@@ -37,8 +38,8 @@
 //! - `tests/valgrind.sh`, which takes ten minutes and detects reads outside an allocation or of uninitialised memory.
 //!   Valgrind cannot detect reads of stale pool buffers, which tests fill with NaN instead.
 //!
-//! Neither covers the assembly of the matrix unit, and valgrind does not support AVX-512: those results are only
-//! compared with reference code.
+//! Neither run covers the assembly of the matrix unit, and valgrind does not support AVX-512. The results of both are
+//! only compared with reference code.
 #![deny(missing_docs)]
 
 #[cfg(test)]
@@ -83,7 +84,7 @@ mod tests {
     use super::INSTRUCTION_SET_VARIABLE;
 
     #[test]
-    fn all_tests_pass_on_smaller_instruction_sets_too() {
+    fn all_tests_pass_on_smaller_instruction_sets() {
         if std::env::var_os(INSTRUCTION_SET_VARIABLE).is_some() {
             return; // this is one of the processes started below
         }
@@ -93,7 +94,7 @@ mod tests {
             let run = run.expect("a process with the tests");
             let report = String::from_utf8_lossy(&run.stdout);
             assert!(run.status.success(), "on {set}:\n{report}");
-            assert!(report.contains("short_sequences_agree_with_the_textbook ... ok"), "on {set}:\n{report}");
+            assert!(report.contains("short_sequences_match_the_reference ... ok"), "on {set}:\n{report}");
         }
     }
 }

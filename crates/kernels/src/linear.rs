@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::activation::{self, Activation};
 use super::dropout::{self, Dropout, Mask};
 use super::few_rows;
-use super::matmul::{Factors, Precision, is_one_tile, tile_size, tiled_product};
+use super::matmul::{Factors, Precision, has_few_tiles, tile_size, tiled_product};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel::{both, for_each};
 use super::sums::sum_rows;
@@ -61,7 +61,7 @@ pub enum Epilogue<'a> {
     },
 }
 
-/// The gradients to compute, all overwritten; `None` skips one.
+/// The gradients to compute, which are overwritten; `None` skips a gradient.
 #[derive(Debug, Default)]
 pub struct Gradients<'a> {
     /// The gradient of the input, `[rows, d_in]`.
@@ -88,18 +88,18 @@ impl<'a> Linear<'a> {
     }
 }
 
-/// Computes `output = after(input W + b)`.
+/// Computes `output = epilogue(input W + b)`.
 ///
 /// # Shapes
 /// `input` `[rows, d_in]`, `output` `[rows, d_out]`.
 ///
 /// # Panics
 /// Panics if the lengths do not match.
-pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut [f32]) {
+pub fn forward(layer: &Linear, input: &[f32], mut epilogue: Epilogue, output: &mut [f32]) {
     let (rows, d_in, d_out, bias) = (input.len() / layer.d_in, layer.d_in, layer.d_out, layer.bias);
     assert_eq!(output.len(), rows * d_out, "output of [{rows}, {d_out}]");
     assert!(bias.is_none_or(|bias| bias.len() == d_out), "bias of [{d_out}]");
-    let saved = match &mut after {
+    let saved = match &mut epilogue {
         Epilogue::Activation { pre_activation, .. } => pre_activation.take(),
         _ => None,
     };
@@ -123,7 +123,7 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
             factors.product_tiles([&mut tile]);
         }
         let bias = bias.map(|bias| &bias[tile.columns.clone()]);
-        match after {
+        match epilogue {
             Epilogue::None => bias.into_iter().for_each(|bias| add_bias(bias, &mut tile.numbers)),
             Epilogue::Activation { form, .. } => {
                 let saved = saved.as_mut().map(|saved| &mut saved.numbers);
@@ -139,8 +139,8 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
     });
 }
 
-/// Computes `output = f(gate) * up` for a layer whose first half of columns is the gate of its second half. Both halves
-/// are stored in `pre_activation` for the backward pass.
+/// Computes `output = f(gate) * up` for a layer whose first half of columns is the gate of the second half.
+/// `pre_activation` receives both halves for the backward pass.
 ///
 /// # Shapes
 /// `input` `[rows, d_in]`, `pre_activation` `[rows, d_out]`, `output` `[rows, d_out / 2]`.
@@ -229,7 +229,7 @@ pub fn backward(
         }
     };
     let work = gradient.rows() * d_in * d_out;
-    if is_one_tile(work) {
+    if has_few_tiles(work) {
         both(work, for_input, for_parameters);
     } else {
         for_input();

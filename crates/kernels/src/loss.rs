@@ -14,12 +14,12 @@ use super::vector::{max, sum_map, update, vectorized};
 pub struct CrossEntropy {
     /// The target (padding) whose rows are ignored.
     pub ignored: Option<i64>,
-    /// The label smoothing: the share of probability spread over all tokens, in [0, 1).
+    /// The label smoothing: the share of the probability that is spread over all tokens, in [0, 1).
     pub smoothing: f32,
 }
 
 /// Returns the loss of `logits` in nats, summed over the rows that are not ignored. `losses` receives the loss of each
-/// row (zero if ignored), and `log_sum_exp` the statistic for the backward pass.
+/// row (zero if ignored), and `log_sum_exp` the log-sum-exp of each row for the backward pass.
 ///
 /// # Shapes
 /// `logits` `[rows, vocab]`; `targets`, `losses`, `log_sum_exp` `[rows]`.
@@ -84,7 +84,7 @@ pub fn score(kind: &CrossEntropy, logits: &[f32], targets: &[i64], losses: &mut 
     each_row(kind, logits, targets, losses, argmax, |logits, _| first_largest(logits) as i64);
 }
 
-/// Computes the loss of each row, and the result of `other` on its logits and log-sum-exp.
+/// Computes the loss of each row, and the result of `other` for the row's logits and log-sum-exp.
 fn each_row<T: Send>(
     kind: &CrossEntropy,
     logits: &[f32],
@@ -110,12 +110,12 @@ fn each_row<T: Send>(
 /// Returns the loss of a row with a known `log_sum_exp`.
 fn row_loss(kind: &CrossEntropy, logits: &[f32], target: i64, log_sum_exp: f32) -> f32 {
     let Some(target) = token(kind, target, logits.len()) else { return 0.0 };
-    let hit = log_sum_exp - logits[target];
+    let target_loss = log_sum_exp - logits[target];
     if kind.smoothing == 0.0 {
-        return hit;
+        return target_loss;
     }
-    let spread = log_sum_exp - sum(logits) / logits.len() as f32;
-    (1.0 - kind.smoothing) * hit + kind.smoothing * spread
+    let mean_loss = log_sum_exp - sum(logits) / logits.len() as f32;
+    (1.0 - kind.smoothing) * target_loss + kind.smoothing * mean_loss
 }
 
 /// Returns the index of the first maximum; 0 if there is none.

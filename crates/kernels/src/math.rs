@@ -6,7 +6,7 @@ use pulp::Simd;
 
 use super::vector::Vector;
 
-/// ln 2 in two parts; the first has few enough bits for an exact product with an exponent.
+/// ln 2 in two parts; the first part has so few bits that its product with an exponent is exact.
 const LN_2_HIGH: f32 = 0.693_359_4;
 const LN_2_LOW: f32 = -2.121_944_4e-4;
 
@@ -23,13 +23,13 @@ impl<S: Simd> Vector<S> {
 
     /// Returns `e^x` with an error below two units in the last place.
     ///
-    /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, then `2^n` times a polynomial in `r` (Cephes, `expf.c`). Results below
-    /// the smallest normal number are zero, those above `e^88.37` infinite; NaN is preserved.
+    /// With `x = n ln 2 + r` and `|r| <= ln 2 / 2`, the result is `2^n` times a polynomial in `r` (Cephes, `expf.c`).
+    /// Results below the smallest normal number are zero, and results above `e^88.37` are infinite. NaN is preserved.
     #[inline(always)]
     pub(super) fn exp(self) -> Self {
-        /// The bound below which the exponential is smaller than the smallest normal number.
+        /// A lower bound: below it, the exponential is smaller than the smallest normal number.
         const LOWEST: f32 = -87.33;
-        /// A bound just under the logarithm of the largest number.
+        /// An upper bound, just below the logarithm of the largest number.
         const HIGHEST: f32 = 88.37;
         /// 1.5 * 2^23: adding it leaves the nearest integer in the low bits of the sum.
         const ROUND: f32 = 12_582_912.0;
@@ -50,13 +50,13 @@ impl<S: Simd> Vector<S> {
     /// Returns the natural logarithm of a normal, positive, finite number, with an error below 1.5e-7 times the larger
     /// of 1 and the result; NaN is preserved.
     ///
-    /// `x = 2^n (1 + f)` with `1 + f` between the square roots of 1/2 and 2, then a polynomial in `f` (Cephes,
-    /// `logf.c`).
+    /// With `x = 2^n (1 + f)` and `1 + f` between the square roots of 1/2 and 2, the result is `n ln 2` plus a
+    /// polynomial in `f` (Cephes, `logf.c`).
     #[inline(always)]
     pub(super) fn ln(self) -> Self {
-        /// The bits of the square root of 1/2: subtracting them first makes the exponent change at that root.
+        /// The bits of the square root of 1/2. They are subtracted first, so that the exponent changes at that root.
         const ROOT_BITS: u32 = 0x3F35_04F3;
-        /// 2^23, whose low bits hold an integer; adding 256 keeps that integer positive.
+        /// 2^23; its low bits hold an integer, to which 256 is added to keep it positive.
         const INTEGER: f32 = 8_388_608.0;
         let n = self.map_bits(|simd, bits| {
             let shifted = simd.add_u32s(bits, simd.splat_u32s((256_u32 << 23).wrapping_sub(ROOT_BITS)));

@@ -1,8 +1,8 @@
-//! Matrix products; in single precision with the `gemm` crate.
+//! Matrix products. Products in single precision use the `gemm` crate.
 //!
-//! `gemm` runs single-threaded here: large products are cut into tiles of the result, one per thread. Its order of
-//! summation over the inner dimension depends on the shape, and tiles are chosen to keep the order of the whole result.
-//! Sums in bf16 have one order for any tiling.
+//! `gemm` runs on a single thread here: the result of a large product is divided into tiles, one per thread. The order
+//! in which `gemm` sums over the inner dimension depends on the shape, and the tiles are chosen to keep the order of
+//! the complete result. In bf16, the order is the same for any tiling.
 
 use rayon::prelude::*;
 
@@ -11,7 +11,7 @@ use super::matrix::{Matrix, MatrixMut, Tile};
 use super::parallel::for_each;
 use super::team;
 
-/// The precision to which the factors of a matrix product are rounded; sums are taken in single precision.
+/// The precision to which the factors of a matrix product are rounded; sums are computed in single precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// Single precision, without rounding.
@@ -37,8 +37,8 @@ impl Destination {
     }
 }
 
-/// Computes `output = scale * left * right`, or adds it to `output`, on the calling thread; large factors may be
-/// rounded to bf16 on several threads.
+/// Computes `scale * left * right` on the calling thread, and stores it in `output` or adds it to `output`. Large
+/// factors may be rounded to bf16 on several threads.
 ///
 /// # Panics
 /// Panics if the shapes do not match.
@@ -60,8 +60,8 @@ pub(super) fn product(
     let (left_start, left_row, left_column) = left.address();
     let (right_start, right_row, right_column) = right.address();
     let (output_start, output_row) = output.address();
-    // SAFETY: the addresses and strides cover numbers that `left` and `right` may read and that only `output` may
-    // write, as asserted by `Matrix::address` and guaranteed by `MatrixMut`; the shapes match. With `Overwrite`, `gemm`
+    // SAFETY: the addresses and strides cover numbers that `left` and `right` may read, and numbers that only `output`
+    // may write, as `Matrix::address` asserts and `MatrixMut` guarantees; the shapes match. With `Overwrite`, `gemm`
     // does not read the old numbers of the result.
     unsafe {
         gemm::gemm(
@@ -99,7 +99,7 @@ fn assert_fit(left: Matrix, right: Matrix) {
     );
 }
 
-/// A right factor prepared for products with several of its parts.
+/// A right factor, prepared for products with several of its parts.
 pub(super) struct Right<'a> {
     matrix: Matrix<'a>,
     rounded: Option<Factor>,
@@ -136,7 +136,7 @@ impl<'a> Right<'a> {
     }
 }
 
-/// Computes `output = left * right` by tiles, on several threads if the product is large.
+/// Computes `output = left * right` tile by tile, on several threads if the product is large.
 ///
 /// # Panics
 /// Panics if the shapes do not match.
@@ -145,7 +145,7 @@ pub(super) fn tiled_product(precision: Precision, output: MatrixMut, left: Matri
     Factors::new(precision, left, [right]).product(output);
 }
 
-/// A left factor and one or more right factors, prepared for tile-by-tile products.
+/// A left factor and one or more right factors, prepared for products that are computed tile by tile.
 #[derive(Debug)]
 pub(super) enum Factors<'a, const N: usize> {
     F32(Matrix<'a>, [Matrix<'a>; N]),
@@ -158,7 +158,7 @@ impl<'a, const N: usize> Factors<'a, N> {
         if precision == Precision::F32 {
             return Self::F32(left, rights);
         }
-        // The shorter side is rounded once, because every tile uses all of it.
+        // The factor with fewer lines is rounded once, because every tile uses all its lines.
         if rights.iter().any(|right| is_cut_by_columns([left.rows(), right.columns()])) {
             let rights = rights.map(|right| Source::Lines(right.transposed()));
             Self::Bf16(Source::Rounded(Factor::new(Side::Left, left)), rights)
@@ -184,7 +184,7 @@ impl<'a, const N: usize> Factors<'a, N> {
 }
 
 impl Factors<'_, 1> {
-    /// Computes the whole product by tiles, on several threads if it is large.
+    /// Computes the product tile by tile, on several threads if it is large.
     pub fn product(&self, output: MatrixMut) {
         let (precision, inner) = match self {
             Self::F32(left, _) => (Precision::F32, left.columns()),
@@ -196,22 +196,23 @@ impl Factors<'_, 1> {
     }
 }
 
-/// Returns true if tiles in bf16 span all rows of a result and some columns; otherwise they span all columns.
+/// Returns true if tiles in bf16 span all rows and some columns of a result; otherwise they span some rows and all
+/// columns.
 fn is_cut_by_columns([rows, columns]: [usize; 2]) -> bool {
     columns > rows
 }
 
-/// Returns true if a product of this many multiply-adds has only one or a few tiles in [`tiled_product`]: two such
-/// products are better run in parallel.
-pub(super) fn is_one_tile(work: usize) -> bool {
+/// Returns true if a product of this many multiply-adds has few tiles in [`tiled_product`], so that two such products
+/// are faster in parallel.
+pub(super) fn has_few_tiles(work: usize) -> bool {
     work < 4 * MIN_TILE_WORK
 }
 
-/// The number of multiply-adds below which tiling costs more than it gains.
+/// The minimum number of multiply-adds of a tile; smaller tiles cost more than they gain.
 const MIN_TILE_WORK: usize = 1 << 20;
 
-/// Returns the rows and columns of a tile of a result `[rows, columns]`: about as many tiles as threads, without
-/// changing a bit.
+/// Returns the rows and columns of a tile of a result `[rows, columns]`. There are about as many tiles as threads, and
+/// the tiling changes no bit.
 pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner: usize) -> (usize, usize) {
     let work = rows * columns * inner;
     let tiles = |min_work: usize| team::threads().min(work / min_work).max(1);
@@ -224,24 +225,25 @@ pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner
     }
 }
 
-/// Returns the rows and columns of a tile when a result is cut into at most `tiles` for `gemm`: nearly square, because
-/// each tile packs its parts of both factors.
+/// Returns the rows and columns of a tile when a result is divided into at most `tiles` tiles for `gemm`. Tiles are
+/// nearly square, because each of them packs its parts of both factors.
 fn cut([rows, columns]: [usize; 2], tiles: usize) -> (usize, usize) {
-    /// The number of rows and columns up to which `gemm` uses another order of summation.
+    /// The largest number of rows and columns for which `gemm` uses another order of summation.
     const MAX_SMALL_SIDE: usize = 64;
     /// The minimum number of rows or columns of a tile. With more than [`MAX_SMALL_SIDE`] in the other direction, a
-    /// tile exceeds 256 numbers, up to which `gemm` uses yet another order.
+    /// tile has more than 256 numbers; for up to 256 numbers, `gemm` uses a third order.
     const MIN_SIDE: usize = 4;
-    /// The granularity of a cut: a common multiple, or nearly, of `gemm`'s register tiles.
+    /// The granularity of tiles: nearly a common multiple of the sizes of `gemm`'s register tiles.
     const GRANULARITY: usize = 32;
-    let piece = |lines: usize, pieces: usize| lines.div_ceil(pieces).next_multiple_of(GRANULARITY).min(lines);
-    // All pieces have the same length except the last.
-    let last = |lines: usize, piece: usize| (lines - 1) % piece + 1;
+    let length =
+        |lines: usize, pieces: usize| lines.div_ceil(pieces).next_multiple_of(GRANULARITY).min(lines);
+    // All tiles have the same length except the last one.
+    let last = |lines: usize, length: usize| (lines - 1) % length + 1;
     let keeps_order =
         |rows: usize, columns: usize| rows.max(columns) > MAX_SMALL_SIDE && rows.min(columns) >= MIN_SIDE;
     (1..=tiles)
         .filter(|across| tiles.is_multiple_of(*across) && rows > 0 && columns > 0)
-        .map(|across| (piece(rows, tiles / across), piece(columns, across)))
+        .map(|across| (length(rows, tiles / across), length(columns, across)))
         .filter(|&(tile_rows, tile_columns)| {
             [tile_rows, last(rows, tile_rows)].into_iter().all(|rows| {
                 [tile_columns, last(columns, tile_columns)]
@@ -253,8 +255,8 @@ fn cut([rows, columns]: [usize; 2], tiles: usize) -> (usize, usize) {
         .unwrap_or((rows.max(1), columns.max(1)))
 }
 
-/// Returns the number of lines of a tile in bf16, few enough to stay in the cache of a core once they are rounded. The
-/// tiling changes no bit, so it may give each thread about the same number of tiles.
+/// Returns the number of lines of a tile in bf16, which are few enough to stay in the cache of a core once they are
+/// rounded. The tiling changes no bit, so it can depend on the number of threads.
 pub(super) fn strip(lines: usize, threads: usize) -> usize {
     const MAX_LINES: usize = 256;
     const GRANULARITY: usize = 32;

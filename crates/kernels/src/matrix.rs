@@ -16,9 +16,9 @@ impl<'a> Matrix<'a> {
     /// Creates a view of `data` as a row-major matrix `[rows, columns]`.
     ///
     /// # Panics
-    /// Panics if `data` does not hold whole rows.
+    /// Panics if the length of `data` is not a multiple of `columns`.
     pub fn new(data: &'a [f32], columns: usize) -> Self {
-        let rows = whole_rows(data.len(), columns);
+        let rows = row_count(data.len(), columns);
         Self { data, rows, columns, row_stride: columns, column_stride: 1 }
     }
 
@@ -45,7 +45,7 @@ impl<'a> Matrix<'a> {
         Self { data, rows: columns, columns: rows, row_stride: column_stride, column_stride: row_stride }
     }
 
-    /// Returns true if columns, not rows, are contiguous.
+    /// Returns true if columns instead of rows are contiguous in memory.
     pub(super) fn is_transposed(&self) -> bool {
         self.column_stride != 1
     }
@@ -67,12 +67,12 @@ impl<'a> Matrix<'a> {
         self.columns
     }
 
-    /// Returns the address of the first number and the strides of rows and columns. All `rows x columns` numbers
-    /// addressed this way are in the slice.
+    /// Returns the address of the first number and the strides of rows and columns. All `rows x columns` numbers at
+    /// these addresses are in the slice.
     pub(super) fn address(&self) -> (*const f32, isize, isize) {
         if self.rows > 0 && self.columns > 0 {
             let last = (self.rows - 1) * self.row_stride + (self.columns - 1) * self.column_stride;
-            assert!(last < self.data.len(), "a matrix reaches beyond its slice");
+            assert!(last < self.data.len(), "a matrix extends beyond its slice");
         }
         (self.data.as_ptr(), self.row_stride as isize, self.column_stride as isize)
     }
@@ -80,8 +80,8 @@ impl<'a> Matrix<'a> {
 
 /// A writable matrix: a range of columns of all rows, row-major, in an exclusively borrowed slice.
 ///
-/// Several matrices can be written in one slice at the same time: a `MatrixMut` is only ever split into disjoint parts,
-/// and never accesses the gaps between its rows.
+/// Several matrices in one slice can be written at the same time, because a `MatrixMut` is only split into disjoint
+/// parts and never accesses the gaps between its rows.
 #[derive(Debug)]
 pub struct MatrixMut<'a> {
     start: *mut f32,
@@ -91,16 +91,16 @@ pub struct MatrixMut<'a> {
     slice: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: a `MatrixMut` is an exclusive borrow of its numbers, like `&mut [f32]`, and nothing else.
+// SAFETY: a `MatrixMut` is only an exclusive borrow of its numbers, like `&mut [f32]`.
 unsafe impl Send for MatrixMut<'_> {}
 
 impl<'a> MatrixMut<'a> {
     /// Creates a writable view of `data` as a row-major matrix `[rows, columns]`.
     ///
     /// # Panics
-    /// Panics if `data` does not hold whole rows.
+    /// Panics if the length of `data` is not a multiple of `columns`.
     pub fn new(data: &'a mut [f32], columns: usize) -> Self {
-        let rows = whole_rows(data.len(), columns);
+        let rows = row_count(data.len(), columns);
         Self { start: data.as_mut_ptr(), rows, columns, row_stride: columns, slice: PhantomData }
     }
 
@@ -113,7 +113,7 @@ impl<'a> MatrixMut<'a> {
         unsafe { (self.share(0..self.rows, 0..columns), self.share(0..self.rows, columns..self.columns)) }
     }
 
-    /// Splits the matrix into tiles of one size (the last ones may be smaller), in row-major order.
+    /// Splits the matrix into tiles of equal size, in row-major order; the last tiles may be smaller.
     ///
     /// # Panics
     /// Panics if a tile is empty.
@@ -177,7 +177,7 @@ impl<'a> MatrixMut<'a> {
         self.columns
     }
 
-    /// Returns the address of the first number and the stride of rows. All numbers addressed this way may be written.
+    /// Returns the address of the first number and the stride of rows. The numbers at these addresses may be written.
     pub(super) fn address(&mut self) -> (*mut f32, isize) {
         (self.start, self.row_stride as isize)
     }
@@ -191,8 +191,8 @@ pub(super) struct Tile<'a> {
     pub numbers: MatrixMut<'a>,
 }
 
-/// Returns the number of whole rows of `columns` numbers.
-fn whole_rows(length: usize, columns: usize) -> usize {
+/// Returns the number of rows of `columns` numbers.
+fn row_count(length: usize, columns: usize) -> usize {
     assert!(columns > 0 && length.is_multiple_of(columns), "{length} values in rows of {columns}");
     length / columns
 }
@@ -222,6 +222,7 @@ mod tests {
         let (start, row_stride, column_stride) = matrix.transposed().part(1..4, 2..5).address();
         assert_eq!((start, row_stride, column_stride), (data[15..].as_ptr(), 1, 7));
     }
+
     #[test]
     fn tiles_cover_a_matrix_exactly_once() {
         let mut data = vec![0.0; 7 * 11];

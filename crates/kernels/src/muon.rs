@@ -1,11 +1,11 @@
 //! Muon: momentum with orthogonalised updates for matrices (Jordan et al., *Muon: an optimizer for hidden layers in
 //! neural networks*, 2024, <https://kellerjordan.github.io/posts/muon>).
 //!
-//! With gradients `G` scaled by `c` as in [`optimizer`](super::optimizer): `M = mu M + (1 - mu) c G`,
-//! `U = mu M + (1 - mu) c G` (Nesterov), `W = (1 - rate decay) W - rate 0.2 sqrt(max(rows, columns)) O(U)`, where
-//! `O(U)` approximates the `A B^T` of the singular value decomposition `U = A S B^T`: the singular values of `O(U)` lie
-//! between 0.7 and 1.2. The factor `0.2 sqrt(max(rows, columns))` gives the updates the size of AdamW's, so rate and
-//! decay carry over (Liu et al., *Muon is scalable for LLM training*, 2025, arXiv 2502.16982, section 2.2).
+//! With gradients `G` scaled by `c` as in [`optimizer`](super::optimizer): `M = mu M + (1 - mu) c G`, `U = mu M + (1 -
+//! mu) c G` (Nesterov), `W = (1 - rate decay) W - rate 0.2 sqrt(max(rows, columns)) O(U)`, where `O(U)` approximates
+//! the `A B^T` of the singular value decomposition `U = A S B^T`: the singular values of `O(U)` lie between 0.7 and
+//! 1.2. The factor `0.2 sqrt(max(rows, columns))` makes the updates as large as AdamW's, so that the same learning rate
+//! and weight decay apply (Liu et al., *Muon is scalable for LLM training*, 2025, arXiv 2502.16982, section 2.2).
 
 use rayon::prelude::*;
 
@@ -44,7 +44,7 @@ pub struct Matrices<'a> {
     pub weight_decay: f64,
 }
 
-/// The coefficients of the polynomial `a x + b x^3 + c x^5`; five iterations move the singular values near one.
+/// The coefficients of the polynomial `a x + b x^3 + c x^5`. Five iterations bring the singular values close to one.
 pub const COEFFICIENTS: [f32; 3] = [3.4445, -4.7750, 2.0315];
 /// The number of iterations of the polynomial.
 pub const ITERATIONS: usize = 5;
@@ -56,7 +56,7 @@ pub fn scale(rows: usize, columns: usize) -> f64 {
     0.2 * (rows.max(columns) as f64).sqrt()
 }
 
-/// Performs one step. `norm` is the global gradient norm, which may cover further parameters.
+/// Performs one step. `norm` is the global gradient norm, which may include other parameters.
 ///
 /// # Panics
 /// Panics if the slices of a parameter differ in length, or if its widths do not fill its rows.
@@ -83,7 +83,7 @@ pub fn step(settings: &Muon, norm: f64, parameters: &mut [Matrices]) {
             (gradient, momentum, start) = (other_gradients, other_momenta, start + width);
         }
     }
-    // Longest first, so that no thread starts a long task last.
+    // The longest tasks come first, so that no thread starts a long task last.
     let work = |values: &Matrix| values.rows() * values.columns() * values.rows().min(values.columns());
     tasks.sort_by_key(|(values, ..)| std::cmp::Reverse(work(values)));
     let mean_work = tasks.iter().map(|(values, ..)| work(values)).sum::<usize>() / tasks.len().max(1);
@@ -92,7 +92,7 @@ pub fn step(settings: &Muon, norm: f64, parameters: &mut [Matrices]) {
         let mut update = pool::take(rows * columns);
         let mu = settings.momentum as f32;
         for (row, update) in update.chunks_mut(columns).enumerate() {
-            move_row([clip, mu, keep], values.row(row), [update, momentum.row(row), gradient.row(row)]);
+            update_row([clip, mu, keep], values.row(row), [update, momentum.row(row), gradient.row(row)]);
         }
         orthogonalize(settings.precision, &mut update, columns);
         let rate = (settings.learning_rate * scale(rows, columns)) as f32;
@@ -136,8 +136,8 @@ fn orthogonalize(precision: Precision, matrix: &mut pool::Buffer, columns: usize
 }
 
 vectorized! {
-    /// Adds the gradient to the momentum, and replaces the gradient by the decayed values.
-    fn move_row(simd; factors: [f32; 3], values: &[f32], outputs: [&mut [f32]; 3]) {
+    /// Computes the update, adds the gradient to the momentum, and replaces the gradient by the decayed values.
+    fn update_row(simd; factors: [f32; 3], values: &[f32], outputs: [&mut [f32]; 3]) {
         let [clip, momentum, keep] = factors;
         let rest = 1.0 - momentum;
         update_all(simd, outputs, [values], |[_, first, gradient], [value]| {
@@ -154,7 +154,7 @@ vectorized! {
     }
 
     fn subtract(simd; factor: f32, values: &[f32], from: &mut [f32]) {
-        update(simd, from, [values], |it, [x]| x.mul_add(-factor, it));
+        update(simd, from, [values], |value, [x]| x.mul_add(-factor, value));
     }
 }
 

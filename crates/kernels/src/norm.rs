@@ -1,8 +1,8 @@
 //! Layer normalisation (Ba, Kiros and Hinton, *Layer normalization*, 2016) and RMS normalisation, which omits the mean
 //! (Zhang and Sennrich, *Root mean square layer normalization*, 2019).
 //!
-//! The residual addition before a norm is fused into the preceding [linear layer](super::linear), so that the sum is
-//! written only once.
+//! The residual addition before a norm is fused into the preceding [linear layer](super::linear), which writes the sum
+//! only once.
 //!
 //! For each row `x` of width `d`: `y = gamma * h + beta` with `h = (x - mean) / sqrt(variance + epsilon)`. In the
 //! backward pass, with `g = gamma * dy` and `r = 1 / sqrt(variance + epsilon)`:
@@ -25,11 +25,11 @@ pub struct Norm<'a> {
     pub gamma: &'a [f32],
     /// The shift `[d_model]`.
     pub beta: Option<&'a [f32]>,
-    /// A small number added to the variance, which keeps its root from zero.
+    /// A small number added to the variance, which keeps the denominator above zero.
     pub epsilon: f32,
 }
 
-/// Computes `output = norm(input)`, and for the backward pass each row's `mean` and `inverse_deviation`,
+/// Computes `output = norm(input)`, and for the backward pass the `mean` and the `inverse_deviation` of each row,
 /// `1 / sqrt(variance + epsilon)`.
 ///
 /// # Shapes
@@ -78,7 +78,7 @@ pub fn backward(
     let piece_rows = rows_in_a_piece(rows, width);
     let piece = piece_rows * width;
     let pieces = rows.div_ceil(piece_rows);
-    // Each piece has its part of dgamma, then of dbeta.
+    // For each piece, the partial sums of dgamma, then of dbeta.
     let mut partial = pool::take(pieces * 2 * width);
     let statistics = mean.par_chunks(piece_rows).zip(inverse_deviation.par_chunks(piece_rows));
     let read = input.par_chunks(piece).zip(output_gradient.par_chunks(piece)).zip(statistics);
@@ -94,7 +94,7 @@ pub fn backward(
     }
 }
 
-/// Normalises each head of packed queries and keys; the values after them are copied.
+/// Normalises each head of packed queries and keys, and copies the values.
 ///
 /// # Shapes
 /// `input` and `output` `[rows, (heads + 2 * key_value_heads) * d_head]`, queries first, then keys, then values. The
@@ -125,10 +125,10 @@ pub fn forward_heads(
         {
             for (norm, heads) in norms.into_iter().zip(heads) {
                 let length = heads * norm.gamma.len();
-                let (here, there) = (x.split_at(length), y.split_at_mut(length));
-                let (of_mean, of_inverse) = (mean.split_at_mut(heads), inverse.split_at_mut(heads));
-                normalise_rows(norm, here.0, of_mean.0, of_inverse.0, there.0);
-                (x, y, mean, inverse) = (here.1, there.1, of_mean.1, of_inverse.1);
+                let (inputs, outputs) = (x.split_at(length), y.split_at_mut(length));
+                let (means, inverses) = (mean.split_at_mut(heads), inverse.split_at_mut(heads));
+                normalise_rows(norm, inputs.0, means.0, inverses.0, outputs.0);
+                (x, y, mean, inverse) = (inputs.1, outputs.1, means.1, inverses.1);
             }
             y.copy_from_slice(x);
         }
@@ -158,7 +158,7 @@ pub fn backward_heads(
     assert_eq!([mean.len(), inverse_deviation.len()], [rows * count; 2], "statistics of [{rows}, {count}]");
     let piece_rows = rows_in_a_piece(rows, width);
     let [piece, statistics] = [width, count].map(|width| piece_rows * width);
-    // Each piece has its part of the gradients of scales and shifts, of queries and of keys.
+    // For each piece, the partial sums of dgamma and dbeta for queries, then for keys.
     let mut partial = pool::take(rows.div_ceil(piece_rows) * 4 * d_head);
     let statistics = mean.par_chunks(statistics).zip(inverse_deviation.par_chunks(statistics));
     let read = input.par_chunks(piece).zip(output_gradient.par_chunks(piece)).zip(statistics);
@@ -170,10 +170,10 @@ pub fn backward_heads(
         for (((mut x, mut dy), (mut mean, mut inverse)), mut dx) in read.zip(dx.chunks_mut(width)) {
             for ((norm, heads), partial) in norms.into_iter().zip(heads).zip(partial.chunks_mut(2 * d_head)) {
                 let length = heads * d_head;
-                let (here, there) = ((x.split_at(length), dy.split_at(length)), dx.split_at_mut(length));
-                let (of_mean, of_inverse) = (mean.split_at(heads), inverse.split_at(heads));
-                backward_rows(norm, here.0.0, (of_mean.0, of_inverse.0), here.1.0, there.0, partial);
-                (x, dy, dx, mean, inverse) = (here.0.1, here.1.1, there.1, of_mean.1, of_inverse.1);
+                let (xs, dys, dxs) = (x.split_at(length), dy.split_at(length), dx.split_at_mut(length));
+                let (means, inverses) = (mean.split_at(heads), inverse.split_at(heads));
+                backward_rows(norm, xs.0, (means.0, inverses.0), dys.0, dxs.0, partial);
+                (x, dy, dx, mean, inverse) = (xs.1, dys.1, dxs.1, means.1, inverses.1);
             }
             dx.copy_from_slice(dy);
         }
@@ -227,7 +227,7 @@ vectorized! {
         }
     }
 
-    /// Computes the gradients of rows, and adds their parts of the gradients of scale and shift to `partial`.
+    /// Computes the gradients of rows, and adds their terms of the gradients of scale and shift to `partial`.
     fn backward_rows(
         simd;
         norm: &Norm<'_>,
@@ -241,8 +241,8 @@ vectorized! {
         let width = gamma.len();
         let (dgamma, dbeta) = partial.split_at_mut(width);
         for (row, dx) in input_gradient.chunks_exact_mut(width).enumerate() {
-            let here = row * width..(row + 1) * width;
-            let (x, dy) = (&input[here.clone()], &output_gradient[here]);
+            let range = row * width..(row + 1) * width;
+            let (x, dy) = (&input[range.clone()], &output_gradient[range]);
             let (mean, inverse) = (statistics.0[row], statistics.1[row]);
             let sum_g = if is_centred { sum_map(simd, [dy, gamma], |[dy, g]| dy * g) } else { 0.0 };
             let mean_g = sum_g / width as f32;

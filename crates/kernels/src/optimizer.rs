@@ -1,9 +1,11 @@
-//! AdamW with clipping by the global norm, over all parameters of a model together.
+//! AdamW (Loshchilov and Hutter, *Decoupled weight decay regularization*, 2019) with clipping by the global norm of all
+//! gradients (Pascanu et al., 2013).
 //!
-//! With gradients `g` scaled by `c = min(1, max_norm / (norm + 1e-6))` (Pascanu et al., 2013, as in PyTorch),
-//! at step `t` counted from 1 (Loshchilov and Hutter, *Decoupled weight decay regularization*, 2019): `m = b1
-//! m + (1 - b1) c g`, `v = b2 v + (1 - b2) (c g)^2`, `p = (1 - rate decay) p - rate m / (1 - b1^t) / (sqrt(v
-//! / (1 - b2^t)) + epsilon)`.
+//! At step `t`, counted from 1, with gradients `g` scaled by `c = min(1, max_norm / (norm + 1e-6))` as in PyTorch:
+//!
+//! - `m = b1 m + (1 - b1) c g`;
+//! - `v = b2 v + (1 - b2) (c g)^2`;
+//! - `p = (1 - rate decay) p - rate m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon)`.
 
 use rayon::prelude::*;
 
@@ -18,11 +20,11 @@ const PIECE_LENGTH: usize = 1 << 14;
 pub struct AdamW {
     /// The learning rate of this step.
     pub learning_rate: f64,
-    /// The decay of the first moment, in double precision because its distance from one matters.
+    /// The decay of the first moment, in double precision because it is close to one.
     pub beta_1: f64,
     /// The decay of the second moment.
     pub beta_2: f64,
-    /// A small number that keeps the denominator from zero.
+    /// A small number that keeps the denominator above zero.
     pub epsilon: f32,
     /// The number of the step, counted from 1.
     pub step: u32,
@@ -41,7 +43,7 @@ pub struct Parameter<'a> {
     pub first_moment: &'a mut [f32],
     /// The second moment, zero before the first step.
     pub second_moment: &'a mut [f32],
-    /// The weight decay of this tensor, by convention zero for biases and norms.
+    /// The weight decay of this tensor; zero by convention for biases and norms.
     pub weight_decay: f32,
 }
 
@@ -54,7 +56,7 @@ pub fn global_norm(gradients: &[&[f32]]) -> f64 {
     });
     let sum: f64 = squares.iter().copied().map(f64::from).sum();
     if sum.is_infinite() {
-        // The squares overflowed, or a gradient is not finite; double precision tells which.
+        // The squares overflowed, or a gradient is not finite. In double precision, squares do not overflow.
         let squares = gradients.iter().flat_map(|gradient| gradient.iter()).map(|g| f64::from(*g).powi(2));
         return squares.sum::<f64>().sqrt();
     }
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn norm_survives_overflow_of_squares() {
+    fn norm_is_finite_if_squares_overflow() {
         let gradient = [3e30_f32, 4e30];
         let norm = global_norm(&[&gradient]);
         assert!((norm - 5e30).abs() < 1e24, "{norm}");

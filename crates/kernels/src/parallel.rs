@@ -1,7 +1,7 @@
-//! Parallel loops on the threads of the current [team], or of the current rayon pool without one.
+//! Parallel loops on the threads of the current [team], or of the current rayon pool without a team.
 //!
-//! Shapes alone decide how work is divided, unless the division changes no bit, and partial sums are added in the order
-//! of the pieces: results have the same bits on any number of threads.
+//! Only shapes decide how work is divided, unless the division changes no bit, and partial sums are added in the order
+//! of the pieces. Results therefore have the same bits on any number of threads.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -36,7 +36,7 @@ impl<T, F: Fn(T) + Sync + Send> ProducerCallback<T> for Shared<F> {
     type Output = ();
 
     fn callback<P: Producer<Item = T>>(self, producer: P) {
-        /// The number of parts per thread, so that threads that start late are left with less work.
+        /// The number of parts per thread; threads that start late process fewer parts.
         const PARTS_PER_THREAD: usize = 4;
         let Self { parts, count, task } = self;
         let threads = team::threads();
@@ -44,22 +44,22 @@ impl<T, F: Fn(T) + Sync + Send> ProducerCallback<T> for Shared<F> {
         if parts < 2 {
             return producer.into_iter().for_each(task);
         }
-        let mut left = Some(producer);
+        let mut remaining = Some(producer);
         let parts = (0..parts).map(|part| {
             let (start, end) = (part * count / parts, (part + 1) * count / parts);
-            let producer = left.take().expect("items for each part");
+            let producer = remaining.take().expect("items for each part");
             if end == count {
                 return Mutex::new(Some(producer));
             }
             let (first, others) = producer.split_at(end - start);
-            left = Some(others);
+            remaining = Some(others);
             Mutex::new(Some(first))
         });
         let parts = parts.collect::<Vec<_>>();
-        // Each thread starts at the same items in every kernel, because its cache may still hold them.
-        let sharing = threads.min(parts.len());
-        team::run(sharing, &|thread| {
-            let first = thread * parts.len() / sharing;
+        // Each thread starts with the same items in every kernel, because its cache may still hold them.
+        let thread_count = threads.min(parts.len());
+        team::run(thread_count, &|thread| {
+            let first = thread * parts.len() / thread_count;
             for offset in 0..parts.len() {
                 let part = &parts[(first + offset) % parts.len()];
                 let part = part.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -70,23 +70,24 @@ impl<T, F: Fn(T) + Sync + Send> ProducerCallback<T> for Shared<F> {
 }
 
 /// Runs two tasks of about `work` multiply-adds each, in parallel if that is faster.
-pub(super) fn both(work: usize, one: impl FnOnce() + Send, other: impl FnOnce() + Send) {
+pub(super) fn both(work: usize, first: impl FnOnce() + Send, second: impl FnOnce() + Send) {
     if items_per_task(2, work) == 2 {
-        one();
-        other();
+        first();
+        second();
     } else if team::is_active() {
-        let tasks: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(one), Box::new(other)];
+        let tasks: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(first), Box::new(second)];
         team::map(tasks, |task| task());
     } else {
-        rayon::join(one, other);
+        rayon::join(first, second);
     }
 }
 
-/// Returns the minimum number of items per thread: all of them if the calling thread alone is faster.
+/// Returns the minimum number of items per task: all items if a single thread is faster.
 fn items_per_task(items: usize, work: usize) -> usize {
-    /// The multiply-adds that take as long as waking a thread, and as long as reaching an awake thread of a team.
+    /// The minimum number of multiply-adds for several threads: as many as take the time to wake a thread of rayon, and
+    /// to reach a spinning thread of a team.
     const MIN_PARALLEL_WORK: [usize; 2] = [1 << 19, 1 << 16];
-    /// The minimum number of multiply-adds that is worth a task.
+    /// The minimum number of multiply-adds of a task.
     const MIN_TASK_WORK: usize = 1 << 15;
     let min_work = MIN_PARALLEL_WORK[usize::from(team::is_active())];
     if items.saturating_mul(work) < min_work || team::threads() == 1 {
@@ -97,7 +98,7 @@ fn items_per_task(items: usize, work: usize) -> usize {
 
 /// Returns the number of rows per piece for elementwise work on `rows` rows of `row_work` steps each.
 pub(super) fn rows_in_a_piece(rows: usize, row_work: usize) -> usize {
-    /// The work of a piece: long enough to hide the overhead of a task, short enough for a core's own cache.
+    /// The work of a piece: long enough to hide the overhead of a task, short enough for the cache of a core.
     const PIECE_WORK: usize = 1 << 14;
     (PIECE_WORK / row_work.max(1)).clamp(1, rows.max(1))
 }

@@ -1,22 +1,22 @@
 //! A pool of reusable buffers: in steady state a training step allocates no memory.
 //!
-//! A step frees tensors that the next step allocates again. A returned buffer is kept for a request of about the same
-//! length, and freed after many requests without use. The content of a buffer is initialised but arbitrary; every
-//! kernel overwrites all of its output.
+//! A step frees tensors that the next step allocates again. The pool keeps a returned buffer for a request of about the
+//! same length, and frees it after many requests without use. The content of a buffer is initialised but arbitrary;
+//! every kernel overwrites its output completely.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A slice borrowed from the pool, which returns there when it is dropped.
+/// A buffer borrowed from the pool, to which it returns when it is dropped.
 #[derive(Debug)]
 pub struct Buffer(Vec<f32>);
 
-/// Takes a buffer of `length` numbers of unknown value. Tests and debug builds fill it with NaN, which shows up in
-/// every result that depends on it.
+/// Takes a buffer of `length` arbitrary numbers. Tests and debug builds fill it with NaN, which propagates to every
+/// result that depends on them.
 pub fn take(length: usize) -> Buffer {
     let class = length_class(length);
-    let values = if class == 0 { None } else { idle().take(class) };
+    let values = if class == 0 { None } else { pool().take(class) };
     let mut values = values.unwrap_or_else(|| vec![0.0; class]);
     values.resize(length, 0.0);
     if cfg!(any(test, debug_assertions)) {
@@ -28,16 +28,15 @@ pub fn take(length: usize) -> Buffer {
 /// Returns a vector from [`Buffer::into_vec`] to the pool. Any other vector is freed, unless its capacity is exactly a
 /// length class: no request would match any other capacity.
 pub fn recycle(values: Vec<f32>) {
-    idle().recycle(values);
+    pool().recycle(values);
 }
 
-/// Hands in a vector that is still shared: `reclaim` returns it once it is no longer read elsewhere, and `None` before.
-///
-/// `reclaim` is called when a request finds no idle buffer.
+/// Registers a vector that is still shared. `reclaim` returns the vector once it is no longer read elsewhere, and
+/// `None` before; it is called when a request finds no idle buffer.
 pub fn recycle_once_free(reclaim: impl FnMut() -> Option<Vec<f32>> + Send + 'static) {
-    let mut pool = idle();
-    let since = pool.requests;
-    pool.shared.push((since, Box::new(reclaim)));
+    let mut pool = pool();
+    let requests = pool.requests;
+    pool.shared.push((requests, Box::new(reclaim)));
 }
 
 impl Buffer {
@@ -75,22 +74,22 @@ impl Drop for Buffer {
     }
 }
 
-/// The number of requests for which an idle buffer is kept: several training steps.
+/// The maximum number of requests for which an idle buffer is kept, which is several training steps.
 const MAX_IDLE_REQUESTS: u64 = 1 << 15;
 
 type Reclaim = Box<dyn FnMut() -> Option<Vec<f32>> + Send>;
 
 #[derive(Default)]
 struct Pool {
-    /// Idle buffers, whose capacity is their class, with the number of requests at their return; the latest is at the
-    /// back.
+    /// Idle buffers, whose capacity is their length class, with the number of requests when each was returned; the
+    /// latest is at the back.
     idle: VecDeque<(u64, Vec<f32>)>,
-    /// Shared buffers, with the number of requests when each was handed in.
+    /// Shared buffers, with the number of requests when each was registered.
     shared: Vec<(u64, Reclaim)>,
     requests: u64,
 }
 
-fn idle() -> MutexGuard<'static, Pool> {
+fn pool() -> MutexGuard<'static, Pool> {
     static POOL: Mutex<Pool> = Mutex::new(Pool { idle: VecDeque::new(), shared: Vec::new(), requests: 0 });
     // A panic elsewhere leaves the list of buffers consistent.
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
@@ -99,7 +98,7 @@ fn idle() -> MutexGuard<'static, Pool> {
 impl Pool {
     fn take(&mut self, class: usize) -> Option<Vec<f32>> {
         self.requests += 1;
-        // The buffer used last is the most likely to be in a cache.
+        // The buffer used last is most likely in a cache.
         let last = |pool: &Self| pool.idle.iter().rposition(|(_, values)| values.capacity() == class);
         let index = last(self).or_else(|| {
             self.reclaim();
@@ -111,12 +110,12 @@ impl Pool {
     /// Takes back shared buffers that are no longer read elsewhere.
     fn reclaim(&mut self) {
         let mut shared = std::mem::take(&mut self.shared);
-        shared.retain_mut(|(since, reclaim)| match reclaim() {
+        shared.retain_mut(|(registered, reclaim)| match reclaim() {
             Some(values) => {
                 self.recycle(values);
                 false
             }
-            None => *since + MAX_IDLE_REQUESTS >= self.requests,
+            None => *registered + MAX_IDLE_REQUESTS >= self.requests,
         });
         self.shared = shared;
     }

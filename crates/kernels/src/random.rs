@@ -1,4 +1,4 @@
-//! Test helpers for the kernels and their dependents: random numbers and threads.
+//! Test helpers for this crate and its dependents: random numbers, and comparisons of thread counts.
 
 /// Returns numbers between -1 and 1 that depend only on the seed (SplitMix64).
 pub fn random(seed: u64, length: usize) -> Vec<f32> {
@@ -24,10 +24,10 @@ pub fn assert_same_on_any_number_of_threads(compute: impl Fn() -> Vec<Vec<f32>> 
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
         bits(pool.install(&compute))
     };
-    let one = by_rayon(1);
+    let expected = by_rayon(1);
     for threads in [2, 3] {
-        assert!(one == by_rayon(threads), "results differ between 1 and {threads} threads");
+        assert!(expected == by_rayon(threads), "results differ between 1 and {threads} threads");
         let by_team = bits(crate::team::with_threads(threads, &compute));
-        assert!(one == by_team, "results differ between 1 thread and a team of {threads}");
+        assert!(expected == by_team, "results differ between 1 thread and a team of {threads}");
     }
 }

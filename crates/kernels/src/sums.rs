@@ -18,7 +18,7 @@ pub fn add(sums: &mut [f32], values: &[f32]) {
     for_each(pieces, PIECE_LENGTH, |(sums, values)| add_piece(sums, values));
 }
 
-/// Adds the `others` to `first` along a binary tree in their order: `(first + a) + (b + c)` and so on. Each number is
+/// Adds the `others` to `first` in their order along a binary tree, such as `(first + a) + (b + c)`. Each number is
 /// read once, and only `first` is written.
 ///
 /// # Panics
@@ -44,7 +44,7 @@ fn add_piece_along_tree(first: &mut [f32], others: &[&[f32]]) {
     if others.len() < 2 {
         return others.iter().for_each(|other| add_piece(first, other));
     }
-    // The left subtree has half the leaves of the smallest full tree that holds all, including `first`.
+    // The left subtree has half the leaves of the smallest full tree that contains all numbers, including `first`.
     let left = (others.len() + 1).next_power_of_two() / 2 - 1;
     add_piece_along_tree(first, &others[..left]);
     let mut right = pool::take(first.len());

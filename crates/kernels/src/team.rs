@@ -1,9 +1,9 @@
 //! Threads that stay awake between the kernels of a step.
 //!
-//! A step of a decoder is hundreds of kernels, some of a few microseconds. Waking a sleeping thread takes longer than
-//! such a kernel, and much longer in a virtual machine whose host has taken the core away. Members of a team therefore
-//! spin for a while before they sleep, like threads of OpenMP. No one waits for a sleeping member: the others do its
-//! share.
+//! A step of a decoder runs hundreds of kernels, some of which take a few microseconds. Waking a sleeping thread takes
+//! longer than such a kernel, and much longer in a virtual machine whose host has taken the core away. Members of a
+//! team therefore spin for a while before they sleep, like threads of OpenMP. The leader does not wait for a sleeping
+//! member; the other members do its share.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -22,22 +22,22 @@ thread_local! {
     static IS_WORKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The work that all members run at the same time, each with its own number.
+/// The work that all members run at the same time. Its argument is the number of the thread.
 type Work<'a> = dyn Fn(usize) + Sync + 'a;
 
-/// The threads of a leader.
+/// The threads that work for a leader.
 struct Team {
     /// The address of a `&Work`, valid while `is_open` is true.
     work: AtomicPtr<()>,
-    /// True while there is work to join.
+    /// True while members can join the work.
     is_open: AtomicBool,
-    /// The number of the work, or `u64::MAX` once there is no more.
+    /// The number of the work, counted from the first, or `u64::MAX` once the team has ended.
     number: AtomicU64,
-    /// The number of members that the work is for, counted from the first.
-    wanted: AtomicUsize,
+    /// The number of members that may join the work: the first ones.
+    max_members: AtomicUsize,
     /// The number of members that may be running the work.
     inside: AtomicUsize,
-    /// The panic of a member's work.
+    /// The panic of a member during the work.
     panic: Mutex<Option<Box<dyn std::any::Any + Send>>>,
     members: Vec<Member>,
 }
@@ -48,7 +48,7 @@ struct Member {
     thread: std::sync::OnceLock<Thread>,
 }
 
-/// Runs `work`, with its kernels computed by this thread and `threads - 1` more.
+/// Runs `work`; this thread and `threads - 1` more compute its kernels.
 pub fn with_threads<T>(threads: usize, work: impl FnOnce() -> T) -> T {
     /// The stack size of a program's main thread.
     const STACK_BYTES: usize = 8 << 20;
@@ -59,7 +59,7 @@ pub fn with_threads<T>(threads: usize, work: impl FnOnce() -> T) -> T {
         work: AtomicPtr::default(),
         is_open: AtomicBool::new(false),
         number: AtomicU64::new(0),
-        wanted: AtomicUsize::new(0),
+        max_members: AtomicUsize::new(0),
         inside: AtomicUsize::new(0),
         panic: Mutex::new(None),
         members: (1..threads).map(|_| Member::default()).collect(),
@@ -82,21 +82,21 @@ pub fn with_threads<T>(threads: usize, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Applies `work` to each item, and returns the results in order; each item is processed by one thread.
+/// Applies `work` to each item and returns the results in order. One thread processes each item.
 ///
 /// # Panics
 /// Panics if `work` does.
 pub fn map<I: Send, T: Send>(items: Vec<I>, work: impl Fn(I) -> T + Sync) -> Vec<T> {
-    let mut done = items.iter().map(|_| None).collect::<Vec<_>>();
+    let mut results = items.iter().map(|_| None).collect::<Vec<_>>();
     let count = items.len();
-    let left = Mutex::new(items.into_iter().zip(&mut done));
-    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let remaining = Mutex::new(items.into_iter().zip(&mut results));
+    let next = || remaining.lock().unwrap_or_else(PoisonError::into_inner).next();
     run(count, &|_| {
-        while let Some((item, done)) = next() {
-            *done = Some(work(item));
+        while let Some((item, result)) = next() {
+            *result = Some(work(item));
         }
     });
-    done.into_iter().map(|done| done.expect("every item is processed")).collect()
+    results.into_iter().map(|result| result.expect("every item is processed")).collect()
 }
 
 /// Returns the number of threads that compute the kernels called by this thread.
@@ -112,8 +112,8 @@ pub(super) fn is_active() -> bool {
     IS_WORKING.get() || !LED.get().is_null()
 }
 
-/// Runs `work` on up to `max_threads` threads, each with its own number: this thread is the first, the others are
-/// members of its team. Only members that join in time take part. Returns when all of them are done.
+/// Runs `work` on up to `max_threads` threads, with the number of each thread: 0 for this thread, higher for members of
+/// its team. Only members that join in time take part. Returns when all of them have finished.
 pub(super) fn run(max_threads: usize, work: &Work) {
     match led() {
         Some(team) if !IS_WORKING.get() && max_threads > 1 => team.run(max_threads - 1, work),
@@ -127,7 +127,7 @@ fn led<'a>() -> Option<&'a Team> {
 }
 
 impl Team {
-    fn run(&self, wanted: usize, work: &Work) {
+    fn run(&self, max_members: usize, work: &Work) {
         /// Closes the work, even after a panic, and waits for the members that joined.
         struct Close<'a>(&'a Team);
         impl Drop for Close<'_> {
@@ -142,10 +142,10 @@ impl Team {
         }
         let address: *const &Work = &work;
         self.work.store(address.cast_mut().cast(), Ordering::SeqCst);
-        self.wanted.store(wanted, Ordering::SeqCst);
+        self.max_members.store(max_members, Ordering::SeqCst);
         self.number.fetch_add(1, Ordering::SeqCst);
         self.is_open.store(true, Ordering::SeqCst);
-        self.members.iter().take(wanted).for_each(Member::wake);
+        self.members.iter().take(max_members).for_each(Member::wake);
         IS_WORKING.set(true);
         let close = Close(self);
         work(0);
@@ -155,42 +155,42 @@ impl Team {
         }
     }
 
-    /// The loop of a member until the team ends.
+    /// Runs the loop of a member until the team ends.
     fn serve(&self, index: usize) {
         IS_WORKING.set(true);
-        // Calls to rayon stay on this thread. If the pool cannot be built, they use the global one.
+        // Calls to rayon stay on this thread. If the pool cannot be built, they use the global pool.
         let _pool = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
         let member = &self.members[index];
         let _ = member.thread.set(thread::current());
-        let (mut done, mut rounds, mut since) = (0, 0, Instant::now());
+        let (mut last, mut rounds, mut spinning_since) = (0, 0, Instant::now());
         loop {
             match self.number.load(Ordering::SeqCst) {
                 u64::MAX => return,
-                number if number != done => {
-                    if index >= self.wanted.load(Ordering::SeqCst) || self.join(index + 1) {
-                        done = number;
+                number if number != last => {
+                    if index >= self.max_members.load(Ordering::SeqCst) || self.join(index + 1) {
+                        last = number;
                     }
-                    (rounds, since) = (0, Instant::now());
+                    (rounds, spinning_since) = (0, Instant::now());
                 }
-                _ if rounds & 0x3F == 0x3F && since.elapsed() > SPIN_TIME => {
+                _ if rounds & 0x3F == 0x3F && spinning_since.elapsed() > SPIN_TIME => {
                     member.is_asleep.store(true, Ordering::SeqCst);
-                    if self.number.load(Ordering::SeqCst) == done {
+                    if self.number.load(Ordering::SeqCst) == last {
                         thread::park();
                     }
                     member.is_asleep.store(false, Ordering::SeqCst);
-                    (rounds, since) = (0, Instant::now());
+                    (rounds, spinning_since) = (0, Instant::now());
                 }
                 _ => spin(&mut rounds),
             }
         }
     }
 
-    /// Runs the open work under a member's number; returns false if the work is not open yet or no longer.
+    /// Runs the work with a thread number if the work is open; returns false otherwise.
     fn join(&self, number: usize) -> bool {
         self.inside.fetch_add(1, Ordering::SeqCst);
         let is_open = self.is_open.load(Ordering::SeqCst);
         if is_open {
-            // SAFETY: while a member is inside and the work is open, the leader stays in `run`, where the work lives.
+            // SAFETY: while a member is inside and the work is open, the leader stays in `run`, which borrows the work.
             let work = unsafe { *self.work.load(Ordering::SeqCst).cast::<&Work>() };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(number))) {
                 *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
@@ -236,7 +236,7 @@ mod tests {
         with_threads(3, || {
             assert_eq!(threads(), 3);
             let mut seen = HashSet::new();
-            // Sleeping threads are not waited for, so it may take several rounds.
+            // The leader does not wait for sleeping threads, so it may take several rounds.
             while seen.len() < 3 {
                 seen.extend(map((0..64).collect(), |_: usize| {
                     let is_member = LED.get().is_null();
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn sleeping_members_wake_for_new_work() {
         with_threads(2, || {
-            let begun = Instant::now();
+            let start = Instant::now();
             loop {
                 thread::sleep(2 * SPIN_TIME);
                 let ids = map(vec![(); 8], |()| {
@@ -262,7 +262,7 @@ mod tests {
                 if ids.into_iter().collect::<HashSet<_>>().len() == 2 {
                     break;
                 }
-                assert!(begun.elapsed() < Duration::from_secs(20), "the member does not wake");
+                assert!(start.elapsed() < Duration::from_secs(20), "the member does not wake");
             }
         });
     }

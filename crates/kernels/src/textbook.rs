@@ -1,4 +1,4 @@
-//! Helpers for comparisons in tests: closeness, and reference operations in double precision.
+//! Test helpers: an assertion of closeness, and reference operations in double precision.
 
 /// Converts numbers to double precision.
 pub(crate) fn widened(values: &[f32]) -> Vec<f64> {
@@ -19,7 +19,7 @@ pub(crate) fn assert_close(what: &str, actual: &[f32], expected: &[f64]) {
     }
 }
 
-/// Computes the error function by its Maclaurin series, exact to 1e-10 below 4.5.
+/// Computes the error function by its Maclaurin series, to within 1e-10 below 4.5.
 pub(crate) fn erf(x: f64) -> f64 {
     let (mut term, mut sum) = (x, x);
     for n in 1..250 {

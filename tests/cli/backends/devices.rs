@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{STEPS, done, others, refused, run, train};
+use super::{STEPS, others, refused, run, succeeds, train};
 use crate::{program, text, without_data_warnings};
 
 #[test]
@@ -41,11 +41,10 @@ fn unavailable_backends_and_devices_suggest_alternatives() {
         (vec!["train", "--backend", "vulkan"], "feature of the backend wgpu"),
         (vec!["train", "--backend", "ndarray", "--set", "training.precision=f16"], "training.precision"),
     ];
-    // Every command that would compute a run.
+    // Every command that trains is refused.
     for command in [&["train", "--dry-run"][..], &["tune"], &["tune", "--find-rate"]] {
-        let asked = ["--backend", "ndarray", "--set", "training.precision=f16"];
-        cases
-            .push(([command, &asked].concat(), "which supports f32, bf16; use --set training.precision=f32"));
+        let half = ["--backend", "ndarray", "--set", "training.precision=f16"];
+        cases.push(([command, &half].concat(), "which supports f32, bf16; use --set training.precision=f32"));
     }
     if !cfg!(all(feature = "cuda", feature = "wgpu")) {
         cases.push((vec!["train", "--backend", absent], "cargo build --release --features"));
@@ -98,28 +97,28 @@ fn oversized_gpu_buffers_suggest_a_batch_size() {
     assert!(fs::read_dir(folder).unwrap().next().is_none(), "no files are left behind");
 
     // A run trained on the CPU is refused as well, instead of being scored wrongly.
-    done(run(folder, &["train", "--run", "long", "--backend", "ndarray"], &composed));
+    succeeds(run(folder, &["train", "--run", "long", "--backend", "ndarray"], &composed));
     let evaluate = ["evaluate", "long", "--json"];
     let stderr = refused(run(folder, &[&evaluate[..], &on_gpu].concat(), &[]));
     assert!(stderr.contains("training.batch_size = 3"), "{stderr}");
     let loss = |arguments: &[&str], sets: &[&str]| {
-        let report = done(run(folder, &[&evaluate[..], arguments].concat(), sets));
+        let report = succeeds(run(folder, &[&evaluate[..], arguments].concat(), sets));
         serde_json::from_str::<Value>(&report).unwrap()["loss"].as_f64().unwrap()
     };
-    let here = loss(&["--backend", "ndarray"], &[]);
-    let there = loss(&on_gpu, &["training.batch_size=3"]);
+    let on_cpu = loss(&["--backend", "ndarray"], &[]);
+    let smaller_batch = loss(&on_gpu, &["training.batch_size=3"]);
     // With fused kernels all four rows fit, because scores are computed in blocks.
     let by_blocks = loss(&on_gpu, &["training.kernels=fused"]);
-    for there in [there, by_blocks] {
-        assert!((here - there).abs() < 1e-4 * here, "{here} and {there}");
+    for on_gpu in [smaller_batch, by_blocks] {
+        assert!((on_cpu - on_gpu).abs() < 1e-4 * on_cpu, "{on_cpu} and {on_gpu}");
     }
     let short = [&LONG[..], &["analysis.samples=1", "analysis.circuit=false"]].concat();
-    done(run(folder, &[&["train", "--run", "blocks"], &on_gpu[..]].concat(), &short));
+    succeeds(run(folder, &[&["train", "--run", "blocks"], &on_gpu[..]].concat(), &short));
 }
 
 /// Returns true if this machine has a GPU that this build can use.
 fn has_gpu(folder: &Path) -> bool {
-    let list = done(run(folder, &["backends", "--list", "--json"], &[]));
+    let list = succeeds(run(folder, &["backends", "--list", "--json"], &[]));
     let list: Value = serde_json::from_str(&list).unwrap();
     let mut devices =
         list.as_array().unwrap().iter().flat_map(|backend| backend["devices"].as_array().unwrap());
@@ -144,8 +143,8 @@ fn bare_device_number_means_a_gpu() {
         assert!(second.contains("`training.device` = 1 does not exist; use one of"), "{second}");
         assert!(fs::read_dir(folder).unwrap().next().is_none(), "no files are left behind");
     } else {
-        // Without GPU backends the device name belongs to a CPU backend.
-        done(output);
+        // Without GPU backends, the number names a device of a CPU backend.
+        succeeds(output);
     }
 }
 
@@ -157,17 +156,17 @@ fn requested_processor_is_used_without_notices() {
     let arguments = ["train", "--run", "run", "--device", "processor", "--progress", "none"];
     let output = run(folder, &arguments, &sets);
     let stderr = without_data_warnings(&output.stderr);
-    done(output);
+    succeeds(output);
     assert!(stderr.lines().all(|line| line.contains("XDG_RUNTIME_DIR")), "{stderr}");
-    // A run that names a device also names its backend, so another one can be chosen to inspect it.
+    // A run that records a device also records its backend, so a command can choose another backend.
     let config = fs::read_to_string(folder.join("run/config.toml")).unwrap();
     assert!(
         config.contains("device = \"processor\"") && config.contains("backend = \"ndarray\""),
         "{config}"
     );
     for backend in others() {
-        done(run(folder, &["evaluate", "run", "--backend", backend], &[]));
-        done(run(folder, &["evaluate", "run"], &[&format!("training.backend={backend}")]));
+        succeeds(run(folder, &["evaluate", "run", "--backend", backend], &[]));
+        succeeds(run(folder, &["evaluate", "run"], &[&format!("training.backend={backend}")]));
     }
 }
 
@@ -180,7 +179,7 @@ fn import_uses_the_configured_device() {
     let stderr = refused(run(folder, &import, &["training.device=7"]));
     assert!(stderr.contains("`training.device` = 7 does not exist; use one of 0 (ndarray"), "{stderr}");
     assert!(!folder.join("imported").exists(), "no files are left behind");
-    done(run(folder, &import, &[]));
+    succeeds(run(folder, &import, &[]));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::{program, rows, text};
 
-/// A run whose steps can all be compared: 50 steps on 16 sequences.
+/// A run whose steps can all be compared: 50 steps of 16 sequences.
 const STEPS: [&str; 14] = [
     "data.vocab=11",
     "data.length=13",
@@ -29,7 +29,7 @@ const STEPS: [&str; 14] = [
     "training.validate_every=25",
     "training.checkpoint_every=25",
     "analysis.every=0",
-    // Takes minutes on a software device.
+    // The search for a circuit takes minutes on a software device.
     "analysis.circuit=false",
 ];
 
@@ -42,14 +42,14 @@ fn run(folder: &Path, arguments: &[&str], sets: &[&str]) -> Output {
     command.output().expect("cannot start the program")
 }
 
-fn done(output: Output) -> String {
+fn succeeds(output: Output) -> String {
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout)
 }
 
 fn train(folder: &Path, name: &str, backend: &str, sets: &[&str]) {
     let sets = [&STEPS[..], sets].concat();
-    done(run(folder, &["train", "--run", name, "--backend", backend], &sets));
+    succeeds(run(folder, &["train", "--run", name, "--backend", backend], &sets));
 }
 
 /// The losses in a run's metrics, in order.
@@ -89,14 +89,14 @@ fn weights(run: &Path) -> Vec<(String, Vec<f32>)> {
 fn assert_weights_near(run: &Path, other: &Path, limit: f32) {
     for ((name, found), (_, expected)) in weights(run).into_iter().zip(weights(other)) {
         assert_eq!(found.len(), expected.len(), "{name}");
-        let largest = expected.iter().fold(0.0_f32, |most, weight| most.max(weight.abs()));
+        let largest = expected.iter().fold(0.0_f32, |largest, weight| largest.max(weight.abs()));
         let differences = found.iter().zip(&expected).map(|(found, expected)| (found - expected).abs());
         let worst = differences.fold(0.0_f32, f32::max);
         assert!(worst <= limit * largest, "{name}: {worst} of {largest}");
     }
 }
 
-/// The program's single line on standard error.
+/// Asserts that a command was refused in one line, and returns the line.
 fn refused(output: Output) -> String {
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
@@ -138,7 +138,7 @@ fn others() -> Vec<&'static str> {
 #[test]
 fn every_backend_computes_correctly() {
     let dir = TempDir::new().unwrap();
-    let list = done(run(dir.path(), &["backends", "--json"], &[]));
+    let list = succeeds(run(dir.path(), &["backends", "--json"], &[]));
     let list: Value = serde_json::from_str(&list).unwrap();
     let mut checked = 0;
     for backend in list.as_array().unwrap() {
@@ -176,33 +176,33 @@ fn every_architecture_trains_the_same_on_every_backend() {
 }
 
 #[test]
-fn a_run_moves_between_backends() {
+fn runs_can_switch_backends() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
-    train(folder, "whole", "ndarray", &["training.steps=100"]);
+    train(folder, "cpu", "ndarray", &["training.steps=100"]);
     // A length that is not a multiple of the kernels' tile size.
     train(folder, "long", "ndarray", &["training.steps=2", "data.length=600"]);
     for backend in others() {
-        // The schedule spans the whole run, whichever backend resumes it.
+        // The schedule covers the entire run, whichever backend resumes it.
         train(folder, backend, backend, &["training.steps=100", "training.max_minutes=0.000001"]);
         let sets = ["training.max_minutes=0"];
-        done(run(folder, &["train", "--resume", backend, "--backend", "ndarray"], &sets));
-        assert_near(&folder.join(backend), &folder.join("whole"), 1e-3);
-        // Every step on the other backend.
-        let elsewhere = format!("whole-{backend}");
-        train(folder, &elsewhere, backend, &["training.steps=100"]);
-        assert_near(&folder.join(&elsewhere), &folder.join("whole"), 1e-3);
-        assert_weights_near(&folder.join(&elsewhere), &folder.join("whole"), 1e-3);
+        succeeds(run(folder, &["train", "--resume", backend, "--backend", "ndarray"], &sets));
+        assert_near(&folder.join(backend), &folder.join("cpu"), 1e-3);
+        // Computes every step on the other backend.
+        let name = format!("only-{backend}");
+        train(folder, &name, backend, &["training.steps=100"]);
+        assert_near(&folder.join(&name), &folder.join("cpu"), 1e-3);
+        assert_weights_near(&folder.join(&name), &folder.join("cpu"), 1e-3);
         let evaluate = |name: &str, backend: &str| {
-            let report = done(run(folder, &["evaluate", name, "--json", "--backend", backend], &[]));
+            let report = succeeds(run(folder, &["evaluate", name, "--json", "--backend", backend], &[]));
             serde_json::from_str::<Value>(&report).unwrap()["loss"].as_f64().unwrap()
         };
-        let (here, there) = (evaluate("whole", "ndarray"), evaluate("whole", backend));
-        assert!((here - there).abs() < 1e-4 * here, "{here} and {there}");
-        let (here, there) = (evaluate("long", "ndarray"), evaluate("long", backend));
-        assert!((here - there).abs() < 1e-5 * here, "{here} and {there}");
-        let inspect = ["inspect", "whole", "--tokens", "1 2 3 1", "--json", "--backend", backend];
-        let view: Value = serde_json::from_str(&done(run(folder, &inspect, &[]))).unwrap();
+        let (expected, loss) = (evaluate("cpu", "ndarray"), evaluate("cpu", backend));
+        assert!((expected - loss).abs() < 1e-4 * expected, "{loss}, not {expected}");
+        let (expected, loss) = (evaluate("long", "ndarray"), evaluate("long", backend));
+        assert!((expected - loss).abs() < 1e-5 * expected, "{loss}, not {expected}");
+        let inspect = ["inspect", "cpu", "--tokens", "1 2 3 1", "--json", "--backend", backend];
+        let view: Value = serde_json::from_str(&succeeds(run(folder, &inspect, &[]))).unwrap();
         assert_eq!(view["weights"][1][1][3].as_array().unwrap().len(), 4);
     }
 }
@@ -215,20 +215,20 @@ fn bf16_runs_are_inspected_in_bf16() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     train(folder, "run", "ndarray", &["training.precision=bf16"]);
-    let looks = || {
+    let results = || {
         [&["score"][..], &["inspect", "--no-ablation"], &["generate", "--greedy", "--max-new", "1"]].map(
             |command| {
                 let words =
                     [&command[..1], &["run", "--tokens", "1 2 3 1", "--json"], &command[1..]].concat();
-                done(run(folder, &words, &[]))
+                succeeds(run(folder, &words, &[]))
             },
         )
     };
-    let rounded = looks();
+    let rounded = results();
     let config = fs::read_to_string(folder.join("run/config.toml")).unwrap();
     fs::write(folder.join("run/config.toml"), config.replace("precision = \"bf16\"", "precision = \"f32\""))
         .unwrap();
-    for (rounded, single) in rounded.iter().zip(looks()) {
+    for (rounded, single) in rounded.iter().zip(results()) {
         assert_ne!(*rounded, single);
     }
 }
@@ -241,12 +241,12 @@ fn flex_resumes_bitwise_and_supports_f16() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     let dropout = "model.dropout=0.1";
-    train(folder, "whole", "flex", &[dropout]);
+    train(folder, "uninterrupted", "flex", &[dropout]);
     train(folder, "parts", "flex", &[dropout, "training.max_minutes=0.000001"]);
-    done(run(folder, &["train", "--resume", "parts"], &["training.max_minutes=0"]));
-    assert_eq!(rows(&folder.join("parts")), rows(&folder.join("whole")));
+    succeeds(run(folder, &["train", "--resume", "parts"], &["training.max_minutes=0"]));
+    assert_eq!(rows(&folder.join("parts")), rows(&folder.join("uninterrupted")));
     let weights = |run: &str| fs::read(folder.join(run).join("model.safetensors")).unwrap();
-    assert!(weights("parts") == weights("whole"));
+    assert!(weights("parts") == weights("uninterrupted"));
 
     train(folder, "single", "flex", &[]);
     for precision in ["bf16", "f16"] {
@@ -260,7 +260,7 @@ fn flex_resumes_bitwise_and_supports_f16() {
     let evaluate = ["evaluate", "f16", "--backend", "ndarray"];
     let output = run(folder, &evaluate, &[]);
     assert_eq!(text(&output.stderr).trim(), "notice: computed in f32, because ndarray does not support f16");
-    done(output);
+    succeeds(output);
     let stderr = refused(run(folder, &evaluate, &["training.precision=f16"]));
     assert!(
         stderr.starts_with("error: --set: `training.precision` = f16 is not supported by ndarray"),
@@ -282,8 +282,8 @@ fn peak_memory_of_steps(mut command: std::process::Command, run: &Path) -> f64 {
     let mut peak = 0.0_f64;
     while !has_trained() && child.try_wait().unwrap().is_none() {
         let status = fs::read_to_string(&status).unwrap_or_default();
-        let held = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kilobytes = held.and_then(|held| held.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = resident.and_then(|size| size.trim().strip_suffix(" kB")?.parse::<f64>().ok());
         peak = peak.max(kilobytes.unwrap_or(0.0) * 1e3);
         std::thread::sleep(std::time::Duration::from_millis(20));
     }

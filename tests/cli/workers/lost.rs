@@ -7,20 +7,20 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::TempDir;
 
-use super::{can_start, done, errors_of, train, workers};
+use super::{can_start, errors_of, succeeds, train, workers};
 use crate::{assert_same_result, program, summary, text};
 
 #[test]
-fn lost_workers_resume_bitwise_at_any_count() {
+fn runs_resume_bitwise_after_losing_workers() {
     if !can_start() {
         return;
     }
     let dir = TempDir::new().unwrap();
     let sets = ["training.steps=1500"];
-    done(train(dir.path(), 1, "uninterrupted", &sets));
+    succeeds(train(dir.path(), 1, "uninterrupted", &sets));
     let run = dir.path().join("run");
     for kill in 1..=20_u32 {
-        lose_a_worker(dir.path(), &run, kill, &sets);
+        kill_a_worker(dir.path(), &run, kill, &sets);
     }
     let is_left = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
     // The program removes unclaimed folders of killed workers after a minute.
@@ -31,7 +31,7 @@ fn lost_workers_resume_bitwise_at_any_count() {
     for count in [1, 4] {
         let step = if count == 1 { "1450" } else { "1500" };
         let resume = ["train", "--progress", "none", "--resume", "run", "--until", step];
-        done(match count {
+        succeeds(match count {
             1 => {
                 let mut command = program(dir.path());
                 command.args(resume);
@@ -49,9 +49,9 @@ fn lost_workers_resume_bitwise_at_any_count() {
     );
 }
 
-/// Starts or resumes the run and kills one of its workers. The number `kill` determines the worker, the number of
-/// workers, and the moment.
-fn lose_a_worker(dir: &Path, run: &Path, kill: u32, sets: &[&str]) {
+/// Starts or resumes the run and kills one of its workers. The index `kill` determines the number of workers, the
+/// killed worker and the moment.
+fn kill_a_worker(dir: &Path, run: &Path, kill: u32, sets: &[&str]) {
     // A fixed sequence of moments and workers, from the fractional parts of multiples of the golden ratio.
     let part = (f64::from(kill) * 0.618_033_988_75).fract();
     let count = [2, 8, 4][kill as usize % 3];
@@ -83,7 +83,7 @@ fn lose_a_worker(dir: &Path, run: &Path, kill: u32, sets: &[&str]) {
 }
 
 #[test]
-fn signalled_workers_save_and_hung_ones_are_named() {
+fn signalled_workers_save_and_hung_ones_are_reported() {
     if !can_start() {
         return;
     }

@@ -1,5 +1,5 @@
-//! Several workers share one run through MPI: the result is the same, byte for byte, on any number of workers, and
-//! survives the loss of one.
+//! Runs that several workers share through MPI: the results are byte-identical for any number of workers, even if the
+//! run loses a worker and is resumed.
 //!
 //! Skipped with a notice if the program is built without the feature `mpi`, or if `mpirun` is missing; `REQUIRED_MPI`
 //! turns the notice into a failure.
@@ -50,7 +50,7 @@ fn mpirun(folder: &Path) -> Command {
     let mut command = Command::new("mpirun");
     // Suppresses the messages of `mpirun` itself.
     command.args(["-q", "--oversubscribe", "--bind-to", "none"]).current_dir(folder);
-    // GPU drivers print an error if the directory is unset.
+    // GPU drivers print an error if this variable is unset.
     command.env("XDG_RUNTIME_DIR", folder);
     command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -80,7 +80,7 @@ fn train(folder: &Path, count: usize, name: &str, sets: &[&str]) -> Command {
     command
 }
 
-fn done(mut command: Command) -> Output {
+fn succeeds(mut command: Command) -> Output {
     let output = command.output().expect("cannot start the program");
     assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
     output
@@ -92,7 +92,7 @@ fn errors_of(output: &Output) -> Vec<String> {
 }
 
 #[test]
-fn any_number_of_workers_makes_the_same_bytes() {
+fn any_number_of_workers_trains_identical_weights() {
     if !can_start() {
         return;
     }
@@ -101,22 +101,22 @@ fn any_number_of_workers_makes_the_same_bytes() {
     for (backend, _) in backends.into_iter().filter(|(_, is_compiled)| *is_compiled) {
         let run = |count: usize| {
             let (name, backend) = (format!("{backend}-{count}"), format!("training.backend=\"{backend}\""));
-            done(train(dir.path(), count, &name, &["training.steps=500", &backend]));
+            succeeds(train(dir.path(), count, &name, &["training.steps=500", &backend]));
             dir.path().join(name)
         };
         let alone = run(1);
         for count in [2, 4, 8] {
             let shared = run(count);
             assert_same_result(&shared, &alone);
-            let held = |run: &Path| summary(run)["weights_sha256"].clone();
-            assert_eq!(held(&shared), held(&alone), "{backend}, {count} workers");
+            let hash = |run: &Path| summary(run)["weights_sha256"].clone();
+            assert_eq!(hash(&shared), hash(&alone), "{backend}, {count} workers");
             assert_eq!(summary(&shared)["workers"], count);
         }
     }
 }
 
 #[test]
-fn shards_change_the_result_and_one_changes_nothing() {
+fn a_single_shard_changes_nothing_but_several_do() {
     let dir = TempDir::new().unwrap();
     let run = |name: &str, sets: &[&str]| {
         let sets = [&SMALL[..], &["training.steps=12", "model.dropout=0.1", "analysis.circuit=false"], sets]
@@ -130,7 +130,7 @@ fn shards_change_the_result_and_one_changes_nothing() {
     let four = ["training.shards=4", "training.validate_every=4", "training.kernels=fused"];
     let alone = run("alone", &[&four[..], &["training.threads=1"]].concat());
     assert!(plain.1 != alone.1, "each shard draws its own dropout");
-    // Sequential, two at a time, four at a time, and two with three threads each.
+    // Two shards at a time, four at a time, and two with three threads each.
     for threads in ["training.threads=2", "training.threads=4", "training.threads=6"] {
         assert!(alone == run(&threads[9..], &[&four[..], &[threads]].concat()), "{threads}");
     }
@@ -140,13 +140,13 @@ fn shards_change_the_result_and_one_changes_nothing() {
     let losses = |rows: &[String]| -> Vec<f64> {
         rows.iter().map(|row| row.split(',').nth(3).unwrap().parse().unwrap()).collect()
     };
-    let whole = losses(&run("whole", &uneven).0);
-    let cut = losses(&run("cut", &[&uneven[..], &["training.shards=8"]].concat()).0);
-    assert_eq!(whole.len(), cut.len());
-    for (whole, cut) in whole.iter().zip(&cut) {
+    let unsharded = losses(&run("unsharded", &uneven).0);
+    let sharded = losses(&run("sharded", &[&uneven[..], &["training.shards=8"]].concat()).0);
+    assert_eq!(unsharded.len(), sharded.len());
+    for (unsharded, sharded) in unsharded.iter().zip(&sharded) {
         assert!(
-            (whole - cut).abs() < 1e-4,
-            "without dropout, shards only change the order of the sums: {whole}, {cut}"
+            (unsharded - sharded).abs() < 1e-4,
+            "without dropout, shards only change the order of the sums: {unsharded}, {sharded}"
         );
     }
 }
@@ -161,14 +161,14 @@ fn only_one_worker_prints() {
     for set in SMALL.iter().chain(&SHARDS).chain(&["training.steps=6"]) {
         shared.args(["--set", set]);
     }
-    let stdout = text(&done(shared).stdout);
+    let stdout = text(&succeeds(shared).stdout);
     assert_eq!(stdout.matches("step 6/6").count(), 1, "{stdout}");
     for command in [&["evaluate", "run"][..], &["data", "--json"], &["--version"], &["train", "--help"]] {
         let mut alone = program(dir.path());
         alone.args(command);
         assert_eq!(
-            text(&done(workers(dir.path(), 3, command)).stdout),
-            text(&done(alone).stdout),
+            text(&succeeds(workers(dir.path(), 3, command)).stdout),
+            text(&succeeds(alone).stdout),
             "{command:?}"
         );
     }
@@ -198,16 +198,16 @@ fn workers_of_a_study_make_the_same_table() {
     let tune = ["tune", "study.toml", "--progress", "none", "--run"];
     let mut alone = program(dir.path());
     alone.args(tune).arg("alone");
-    done(alone);
-    done(workers(dir.path(), 3, &[&tune[..], &["shared"]].concat()));
+    succeeds(alone);
+    succeeds(workers(dir.path(), 3, &[&tune[..], &["shared"]].concat()));
     let table = |name: &str| -> Vec<String> {
         let text = fs::read_to_string(dir.path().join(name).join("study.csv")).unwrap();
         // The last column is the time.
         text.lines().map(|line| line.rsplit_once(',').unwrap().0.to_string()).collect()
     };
     assert_eq!(table("shared"), table("alone"));
-    let output = done(workers(dir.path(), 2, &["tune", "--resume", "shared"]));
-    assert_eq!(output.status.code(), Some(0), "a complete study is shown again");
+    let output = succeeds(workers(dir.path(), 2, &["tune", "--resume", "shared"]));
+    assert_eq!(output.status.code(), Some(0), "the results of a complete study are printed again");
     let mut refused = workers(dir.path(), 2, &[&tune[..], &["more", "--jobs", "3"]].concat());
     let output = refused.output().unwrap();
     assert!(
@@ -220,17 +220,17 @@ fn workers_of_a_study_make_the_same_table() {
 
 #[test]
 fn two_software_gpu_workers_match_one() {
-    let has_entry = cfg!(feature = "wgpu")
+    let has_software_gpu = cfg!(feature = "wgpu")
         && text(&program(Path::new(".")).args(["backends", "--list"]).output().unwrap().stdout)
             .contains("software");
-    if !has_entry || !can_start() {
+    if !has_software_gpu || !can_start() {
         return;
     }
     let dir = TempDir::new().unwrap();
     let sets =
         ["training.steps=50", "training.shards=2", "training.accumulate=1", "training.backend=\"wgpu\""];
     let losses = |count: usize, name: &str| -> Vec<f64> {
-        done(train(dir.path(), count, name, &sets));
+        succeeds(train(dir.path(), count, name, &sets));
         let rows = rows(&dir.path().join(name));
         rows.iter().map(|row| row.split(',').nth(3).unwrap().parse().unwrap()).collect()
     };

@@ -7,26 +7,25 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::{can_start, done, errors_of, mpirun, train, workers};
+use super::{can_start, errors_of, mpirun, succeeds, train, workers};
 use crate::{SMALL, text};
 
-/// Asserts that a run in the folder `made` is refused in one line containing all `parts`, and that nothing is written
-/// there.
-fn refuses(made: &Path, mut command: Command, parts: &[&str]) {
-    let output = command.current_dir(made).output().unwrap();
+/// Asserts that a command is refused in one line containing all `parts`, and that it writes nothing to `work_dir`.
+fn refuses(work_dir: &Path, mut command: Command, parts: &[&str]) {
+    let output = command.current_dir(work_dir).output().unwrap();
     let [error] = &errors_of(&output)[..] else { panic!("{command:?}: {}", text(&output.stderr)) };
     assert_eq!(output.status.code(), Some(2), "{error}");
     parts.iter().for_each(|part| assert!(error.contains(part), "expected {part:?} in {error}"));
-    let left = fs::read_dir(made).unwrap().flatten().map(|entry| entry.file_name()).collect::<Vec<_>>();
+    let left = fs::read_dir(work_dir).unwrap().flatten().map(|entry| entry.file_name()).collect::<Vec<_>>();
     assert!(left.is_empty(), "{command:?} leaves {left:?}");
 }
 
-/// A temporary folder, and an empty one in it for what a run may make.
+/// A temporary folder, and an empty folder in it as the working directory of a run.
 fn empty_dirs() -> (TempDir, PathBuf) {
     let dir = TempDir::new().unwrap();
-    let made = dir.path().join("made");
-    fs::create_dir(&made).unwrap();
-    (dir, made)
+    let work_dir = dir.path().join("work");
+    fs::create_dir(&work_dir).unwrap();
+    (dir, work_dir)
 }
 
 #[test]
@@ -34,8 +33,8 @@ fn invalid_worker_setups_are_refused_and_leave_nothing() {
     if !can_start() {
         return;
     }
-    let (dir, made) = empty_dirs();
-    let refused = |command: Command, parts: &[&str]| refuses(&made, command, parts);
+    let (dir, work_dir) = empty_dirs();
+    let refused = |command: Command, parts: &[&str]| refuses(&work_dir, command, parts);
     let set = |count: usize, sets: &[&str]| {
         train(dir.path(), count, "run", &[&["training.steps=5"], sets].concat())
     };
@@ -54,7 +53,7 @@ fn invalid_worker_setups_are_refused_and_leave_nothing() {
 
     // A run can only be resumed with a number of workers that divides its shards.
     let name = dir.path().join("two");
-    done(train(dir.path(), 2, name.to_str().unwrap(), &["training.steps=5", "training.shards=2"]));
+    succeeds(train(dir.path(), 2, name.to_str().unwrap(), &["training.steps=5", "training.shards=2"]));
     let before = fs::read(name.join("summary.json")).unwrap();
     let resume = ["train", "--resume", name.to_str().unwrap(), "--set", "training.steps=9"];
     refused(workers(dir.path(), 4, &resume), &["`training.shards` = 2", "4 workers"]);
@@ -66,8 +65,8 @@ fn workers_with_mismatched_setup_are_refused() {
     if !can_start() {
         return;
     }
-    let (dir, made) = empty_dirs();
-    let refused = |command: Command, parts: &[&str]| refuses(&made, command, parts);
+    let (dir, work_dir) = empty_dirs();
+    let refused = |command: Command, parts: &[&str]| refuses(&work_dir, command, parts);
     // Two workers, the second of which has a different build, config or disk.
     let binary = env!("CARGO_BIN_EXE_causal-attention");
     let other = dir.path().join("other");
@@ -75,7 +74,7 @@ fn workers_with_mismatched_setup_are_refused() {
     fs::write(&other, build).unwrap();
     fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
     let both = |second: &[&str], sets: &[&str]| {
-        let mut command = mpirun(&made);
+        let mut command = mpirun(&work_dir);
         let common = ["train", "--progress", "none", "--run", "run", "--set", "training.steps=5"];
         let small = SMALL.iter().flat_map(|set| ["--set", set]).collect::<Vec<_>>();
         command.args(["-n", "1", binary]).args(common).args(&small).args([":", "-n", "1"]);
@@ -90,8 +89,8 @@ fn workers_with_mismatched_setup_are_refused() {
     let lines = ["worker 1 on ", "has the config `seed = 5` where worker 0", "has `seed = 0`"];
     refused(both(&[binary], &["run.seed=5"]), &lines);
     if can_hide_folders() {
-        let hidden =
-            format!("mount -t tmpfs none '{}' && cd '{}' && exec \"$@\"", made.display(), made.display());
+        let path = work_dir.display();
+        let hidden = format!("mount -t tmpfs none '{path}' && cd '{path}' && exec \"$@\"");
         let second = ["unshare", "-m", "sh", "-c", &hidden, "sh", binary];
         refused(both(&second, &[]), &["worker 1 on ", "cannot see the files that worker 0", "--run DIR"]);
     }

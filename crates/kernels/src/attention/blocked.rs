@@ -32,8 +32,8 @@ fn blocks<'a>(piece: &'a Piece) -> impl Iterator<Item = Block<'a>> {
 /// Returns the range of keys visible to any of these queries, starting at a multiple of [`BLOCK`]; the first key if
 /// none is visible.
 fn keys_of(piece: &Piece, queries: Range<usize>) -> Range<usize> {
-    let seen = span(queries.map(|query| piece.attention.keys(piece.sequence, query))).unwrap_or(0..1);
-    seen.start / BLOCK * BLOCK..seen.end
+    let visible = span(queries.map(|query| piece.attention.keys(piece.sequence, query))).unwrap_or(0..1);
+    visible.start / BLOCK * BLOCK..visible.end
 }
 
 /// Takes a buffer for the scores of a block from the pool; returns it with its row length, a multiple of [`LANES`].
@@ -47,8 +47,8 @@ pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut 
     let Attention { query_time, d_head, precision, .. } = *piece.attention;
     let scale = piece.attention.scale();
     let (mut scores, width) = score_rows(piece.attention);
-    let mut room = [None, None];
-    let piece = piece.rotated(&mut room);
+    let mut buffers = [None, None];
+    let piece = piece.rotated(&mut buffers);
     let [keys, values] = [piece.key.transposed(), piece.value].map(|matrix| Right::new(precision, matrix));
     for block in blocks(&piece) {
         let (rows, queries) = (block.queries.len(), block.queries.clone());
@@ -58,7 +58,7 @@ pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut 
         let mut inverse_sums = [0.0; BLOCK];
         rows::weights(
             &block,
-            &mut matrix.part(0..rows, whole_registers(&block.keys)),
+            &mut matrix.part(0..rows, full_registers(&block.keys)),
             &mut inverse_sums[..rows],
             &mut log_sum_exp[block.head * query_time..][queries.clone()],
         );
@@ -69,7 +69,7 @@ pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut 
     }
 }
 
-/// Computes the gradients of a piece; the gradients of queries and keys are left rotated.
+/// Computes the gradients of a piece; the gradients of queries and keys are still rotated.
 pub(super) fn backward(
     piece: &Piece,
     saved: &Saved,
@@ -80,7 +80,7 @@ pub(super) fn backward(
     let scale = piece.attention.scale();
     let distances = piece.attention.distances();
     let ((mut scores, width), (mut slopes, _)) = (score_rows(piece.attention), score_rows(piece.attention));
-    // The first block, with the last queries, overwrites the gradients of its keys; the others add.
+    // The first block has the last queries. It overwrites the gradients of its keys; the other blocks add to them.
     let overwritten = keys_of(piece, (query_time - 1) / BLOCK * BLOCK..query_time);
     for others in [0..overwritten.start, overwritten.end..key_time] {
         key_gradient.part(others.clone(), 0..d_head).fill(0.0);
@@ -88,8 +88,8 @@ pub(super) fn backward(
     }
     let mut destination = Overwrite;
     bias.iter_mut().for_each(|bias| bias.fill(0.0));
-    let mut room = [None, None];
-    let piece = piece.rotated(&mut room);
+    let mut buffers = [None, None];
+    let piece = piece.rotated(&mut buffers);
     let [for_scores, for_weights, for_queries] =
         [piece.key.transposed(), piece.value.transposed(), piece.key]
             .map(|matrix| Right::new(precision, matrix));
@@ -106,7 +106,7 @@ pub(super) fn backward(
         for_scores.product(&mut used, Overwrite, scale, block.query, [0, keys.start]);
         let mut products = all_slopes.part(rows.clone(), keys.clone());
         for_weights.product(&mut products, Overwrite, 1.0, context_gradient, [0, keys.start]);
-        let columns_of_registers = whole_registers(&keys);
+        let columns_of_registers = full_registers(&keys);
         rows::gradients(
             &block,
             &saved,
@@ -131,7 +131,7 @@ pub(super) fn backward(
 }
 
 /// Extends a range of keys to the end of a register.
-fn whole_registers(keys: &Range<usize>) -> Range<usize> {
+fn full_registers(keys: &Range<usize>) -> Range<usize> {
     keys.start..keys.end.next_multiple_of(LANES)
 }
 

@@ -18,8 +18,8 @@
 //! Rotary position embeddings rotate queries and keys on entry, and their gradients back on exit. A query whose keys
 //! are all hidden has a zero context and zero gradients.
 //!
-//! Work is divided into pieces: a key-value head of a sequence with the query heads that share it, or all heads of a
-//! short sequence. Memory is linear in time: a piece uses two blocks of 64 rows of scores.
+//! Work is divided into pieces. A piece is a key-value head of a sequence with the query heads that share it, or all
+//! heads of a short sequence. Memory is linear in time: a piece uses two blocks of 64 rows of scores.
 
 mod blocked;
 mod piece;
@@ -46,7 +46,7 @@ use super::vector::update;
 use piece::Piece;
 use rotary::{Direction, Rotary};
 
-/// The range of keys that a query may see, `first..end`.
+/// The range of keys visible to a query, `first..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     /// The first visible key.
@@ -73,7 +73,7 @@ pub fn span(ranges: impl Iterator<Item = Range<usize>>) -> Option<Range<usize>> 
 pub struct HiddenPairs<'a> {
     /// The mask: a non-zero entry hides the pair.
     pub hidden: &'a [u8],
-    /// `[batch, query_time, key_time]`; each of the first two axes may be 1 and is then broadcast.
+    /// `[batch, query_time, key_time]`; the first two axes are broadcast if they are 1.
     pub shape: [usize; 3],
 }
 
@@ -103,13 +103,13 @@ pub struct Attention<'a> {
     pub key_value_heads: usize,
     /// The width of a head.
     pub d_head: usize,
-    /// The keys visible to each query, `[batch, query_time]`, or `[query_time]` for all sequences. If empty, all keys
-    /// are visible to all queries.
+    /// The keys visible to each query, `[batch, query_time]`, or `[query_time]` for all sequences. If it is empty, all
+    /// keys are visible to all queries.
     pub visible: &'a [KeyRange],
     /// Pairs hidden in addition to `visible`.
     pub hidden: Option<HiddenPairs<'a>>,
     /// Bias added to the scores by distance, as in ALiBi and relative positions, `[heads, query_time + key_time - 1]`.
-    /// The entry of a pair is `key - query + query_time - 1`: the first belongs to the last query and the first key.
+    /// The index of a pair is `key - query + query_time - 1`; the first entry is for the last query and the first key.
     pub bias: Option<&'a [f32]>,
     /// Rotary position embeddings of queries and keys.
     pub rotary: Option<Rotary<'a>>,
@@ -134,7 +134,7 @@ impl<'a> Attention<'a> {
     /// one packed tensor. A packed row holds all queries, then all keys, then all values of a token.
     ///
     /// # Panics
-    /// Panics if a tensor does not hold whole rows.
+    /// Panics if the length of a tensor is not a multiple of its width.
     pub fn parts<'b>(&self, first: &'b [f32], others: Option<[&'b [f32]; 2]>) -> [Matrix<'b>; 3] {
         let [query_width, width] = self.widths();
         if let Some([key, value]) = others {
@@ -148,7 +148,7 @@ impl<'a> Attention<'a> {
     /// Returns mutable views for the gradients, laid out as in [`Attention::parts`].
     ///
     /// # Panics
-    /// Panics if a tensor does not hold whole rows.
+    /// Panics if the length of a tensor is not a multiple of its width.
     pub fn parts_mut<'b>(
         &self,
         first: &'b mut [f32],
@@ -182,14 +182,14 @@ impl<'a> Attention<'a> {
         (self.query_time + self.key_time).saturating_sub(1)
     }
 
-    /// Returns the range of keys that a query may see, before hidden pairs are applied.
+    /// Returns the range of keys visible to a query, without regard to hidden pairs.
     #[inline(always)]
     fn keys(&self, sequence: usize, query: usize) -> Range<usize> {
         if self.visible.is_empty() {
             return 0..self.key_time;
         }
-        let own = if self.visible.len() == self.query_time { 0 } else { sequence * self.query_time };
-        self.visible[own + query].range()
+        let first = if self.visible.len() == self.query_time { 0 } else { sequence * self.query_time };
+        self.visible[first + query].range()
     }
 
     /// Returns the number of query heads in a piece.
@@ -205,8 +205,8 @@ impl<'a> Attention<'a> {
         let pairs = match self.visible.len() {
             0 => self.query_time * self.key_time,
             rows => {
-                let seen: usize = self.visible.iter().map(|keys| keys.range().len()).sum();
-                seen * self.query_time / rows
+                let visible: usize = self.visible.iter().map(|keys| keys.range().len()).sum();
+                visible * self.query_time / rows
             }
         };
         self.group() * pairs * self.d_head * products
@@ -351,7 +351,7 @@ pub fn backward(
     let [query, key, value] = gradients;
     let query = query.tiles(query_time, width / pieces).into_par_iter();
     let [key, value] = [key, value].map(|part| part.tiles(key_time, key_width / pieces).into_par_iter());
-    // Each piece sums the bias gradient of its own heads.
+    // Each piece sums the bias gradient of its heads.
     let needs_bias = attention.bias.and(bias_gradient.as_ref()).is_some();
     let mut partial = pool::take(if needs_bias { batch * all_distances } else { 0 });
     let mut parts = partial.chunks_mut(all_distances / pieces);

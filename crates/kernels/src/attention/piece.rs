@@ -5,7 +5,7 @@ use super::{Attention, Saved, rotary::Direction};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::pool::{self, Buffer};
 
-/// The inputs of a piece. Pieces are numbered along the heads of a sequence first, then over the sequences.
+/// The inputs of a piece. Pieces are numbered by sequence, and within a sequence by head.
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'a> {
     pub attention: &'a Attention<'a>,
@@ -35,25 +35,25 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Returns the piece with queries and keys rotated, stored in `room`; without rotary positions, returns it
-    /// unchanged.
-    pub fn rotated(self, room: &'a mut [Option<Buffer>; 2]) -> Self {
+    /// Returns the piece with rotated queries and keys, which are stored in `buffers`; returns it unchanged without
+    /// rotary positions.
+    pub fn rotated(self, buffers: &'a mut [Option<Buffer>; 2]) -> Self {
         let Attention { d_head, rotary, .. } = *self.attention;
         let Some(rotary) = rotary else { return self };
-        let [for_query, for_key] = room;
-        let rotated = |room: &'a mut Option<Buffer>, first, rows: Matrix| {
-            let room = room.insert(pool::take(rows.rows() * rows.columns()));
-            let mut rotated = MatrixMut::new(room, rows.columns());
+        let [for_query, for_key] = buffers;
+        let rotated = |buffer: &'a mut Option<Buffer>, first, rows: Matrix| {
+            let buffer = buffer.insert(pool::take(rows.rows() * rows.columns()));
+            let mut rotated = MatrixMut::new(buffer, rows.columns());
             (0..rows.rows()).for_each(|row| rotated.row(row).copy_from_slice(rows.row(row)));
             rotary.rotate_heads(Direction::Forward, first, d_head, &mut rotated);
-            Matrix::new(room, rows.columns())
+            Matrix::new(buffer, rows.columns())
         };
         let (query, key) =
             (rotated(for_query, rotary.first_query, self.query), rotated(for_key, 0, self.key));
         Self { query, key, ..self }
     }
 
-    /// Returns the row of the dropout mask, which numbers queries over all heads and sequences.
+    /// Returns the row of the dropout mask for a query; rows are numbered over all heads and sequences.
     #[inline(always)]
     pub fn mask_row(&self, head: usize, query: usize) -> usize {
         let Attention { heads, query_time, .. } = *self.attention;

@@ -1,4 +1,4 @@
-//! Reference implementation of attention with all its options, in double precision and with the full weight matrix.
+//! Reference implementation of attention with all options, in double precision and with the full weight matrix.
 
 use super::{Attention, HiddenPairs};
 use crate::{dropout, testing::widened};
@@ -30,8 +30,8 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// Creates results of zeros, with `rows` log-sum-exps of queries that see no key.
-    fn before(tensors: &Tensors, rows: usize) -> Self {
+    /// Creates results of zeros, with `rows` log-sum-exps as for queries that see no key.
+    fn zeros(tensors: &Tensors, rows: usize) -> Self {
         let [query, key, value, bias] = tensors.all().map(|tensor| vec![0.0; tensor.len()]);
         let log_sum_exp = vec![f64::INFINITY; rows];
         Self { context: query.clone(), log_sum_exp, gradients: Tensors { query, key, value, bias } }
@@ -56,7 +56,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-fn hidden(attention: &Attention, sequence: usize, query: usize, key: usize) -> bool {
+fn is_hidden(attention: &Attention, sequence: usize, query: usize, key: usize) -> bool {
     let row = sequence * attention.query_time + query;
     let visible = attention.visible.get(row % attention.visible.len().max(1));
     let is_visible = visible.is_none_or(|keys| (keys.first..keys.end).contains(&(key as u32)));
@@ -72,7 +72,7 @@ pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient
     let first_query = attention.rotary.map_or(0, |rotary| rotary.first_query);
     let scale = (d_head as f64).sqrt().recip();
     let Tensors { query, key, value, bias } = tensors;
-    let mut results = Results::before(tensors, batch * heads * query_time);
+    let mut results = Results::zeros(tensors, batch * heads * query_time);
     let mut factors = vec![1.0; batch * heads * query_time * key_time];
     if let Some(dropout) = attention.dropout {
         dropout::apply(dropout, key_time, &factors.clone(), &mut factors);
@@ -87,7 +87,7 @@ pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient
         let row = (sequence * heads + head) * query_time + i;
         let factors = widened(&factors[row * key_time..][..key_time]);
         let q = rotated(attention, &query[at_query..][..d_head], first_query + i, 1.0);
-        let keys: Vec<usize> = (0..key_time).filter(|&j| !hidden(attention, sequence, i, j)).collect();
+        let keys: Vec<usize> = (0..key_time).filter(|&j| !is_hidden(attention, sequence, i, j)).collect();
         let rotated_keys: Vec<Vec<f64>> =
             (0..key_time).map(|j| rotated(attention, &key[at_key(j)..][..d_head], j, 1.0)).collect();
         let score = |j: usize| scale * dot(&q, &rotated_keys[j]) + bias.get(at_bias(j)).unwrap_or(&0.0);

@@ -9,8 +9,8 @@ use crate::dropout::Mask;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::vector::{LANES, max, sum_map, update, update_all, update_and_sum, vectorized};
 
-/// The number of columns for which dropout factors are generated at a time.
-const PART: usize = 8 * LANES;
+/// The number of columns for which dropout factors are generated at once.
+const PART_LENGTH: usize = 8 * LANES;
 
 /// A block of queries of one head.
 pub(super) struct Block<'a> {
@@ -18,7 +18,7 @@ pub(super) struct Block<'a> {
     /// The index of the head within the piece.
     pub head: usize,
     pub queries: Range<usize>,
-    /// The columns of scores in use: the keys visible to any query of the block, from a multiple of [`LANES`] on.
+    /// The keys visible to any query of the block, starting at a multiple of [`LANES`]: the columns of scores in use.
     pub keys: Range<usize>,
     /// The queries of the block, `[queries, d_head]`.
     pub query: Matrix<'a>,
@@ -27,8 +27,8 @@ pub(super) struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// Adds the bias and hides keys up to the last visible key, rounded up to whole blocks of lanes; returns the
-    /// rounded count.
+    /// Adds the bias and hides keys, up to the last visible key rounded up to a multiple of [`LANES`]; returns the
+    /// rounded number of keys.
     #[inline(always)]
     fn finish_scores<S: Simd>(&self, simd: S, query: usize, scores: &mut [f32]) -> usize {
         let Piece { attention, sequence, first_head, .. } = *self.piece;
@@ -47,8 +47,8 @@ impl Block<'_> {
 vectorized! {
     /// Replaces scores by unnormalised weights with dropout, and computes the log-sum-exp of the rows.
     ///
-    /// The division by the sum of a row is left to the context, which is shorter than a row of weights. For a query
-    /// that sees no key, `inverse_sums` is zero and the log-sum-exp infinite.
+    /// The context is divided by the sum of a row later, because it is shorter than a row of weights. For a query that
+    /// sees no key, `inverse_sums` is zero and the log-sum-exp infinite.
     pub(super) fn weights(
         simd;
         block: &Block<'_>,
@@ -72,10 +72,10 @@ vectorized! {
             let sum = update_and_sum(simd, scores, |score| (score - largest).exp());
             (inverse_sums[row], log_sum_exp[row]) = (1.0 / sum, largest + sum.ln());
             if let Some(mask) = &block.mask {
-                let mut factors = [0.0; PART];
-                for (part, weights) in scores.chunks_mut(PART).enumerate() {
+                let mut factors = [0.0; PART_LENGTH];
+                for (part, weights) in scores.chunks_mut(PART_LENGTH).enumerate() {
                     let factors = &mut factors[..weights.len()];
-                    let column = block.keys.start + part * PART;
+                    let column = block.keys.start + part * PART_LENGTH;
                     mask.fill_row(simd, block.piece.mask_row(block.head, query), column, factors);
                     update(simd, weights, [factors], |weight, [factor]| weight * factor);
                 }
@@ -90,7 +90,7 @@ vectorized! {
         }
     }
 
-    /// Computes dropped weights `d p` (in place of the scores `s`) and `ds` (in place of the products `g . v`).
+    /// Replaces the scores `s` by the weights with dropout `d p`, and the products `g . v` by `ds`.
     pub(super) fn gradients(
         simd;
         block: &Block<'_>,
@@ -108,11 +108,11 @@ vectorized! {
             hidden_products.fill(0.0);
             let context = [saved.context.row(row), saved.context_gradient.row(row)];
             let dot = sum_map(simd, context, |[c, g]| c * g);
-            let mut factors = [1.0; PART];
-            let parts = scores.chunks_mut(PART).zip(products.chunks_mut(PART));
+            let mut factors = [1.0; PART_LENGTH];
+            let parts = scores.chunks_mut(PART_LENGTH).zip(products.chunks_mut(PART_LENGTH));
             for (part, (scores, products)) in parts.enumerate() {
                 if let Some(mask) = &block.mask {
-                    let column = block.keys.start + part * PART;
+                    let column = block.keys.start + part * PART_LENGTH;
                     mask.fill_row(simd, block.piece.mask_row(block.head, query), column, &mut factors);
                 }
                 update_all(simd, [scores, products], [&factors], |[score, product], [factor]| {

@@ -51,7 +51,7 @@ impl Visibility {
         let keys = |first: usize, end: usize| KeyRange { first: first.min(end) as u32, end: end as u32 };
         let up_to = |query: usize| key_time.min(self.first_query() + query + 1);
         let numbers = random(9, 2 * batch * query_time);
-        let key = |at: usize| ((numbers[at].abs() * 1e4) as usize) % (key_time + 1);
+        let key = |index: usize| ((numbers[index].abs() * 1e4) as usize) % (key_time + 1);
         match self {
             Self::All => vec![],
             Self::Causal { .. } => (0..query_time).map(|query| keys(0, up_to(query))).collect(),
@@ -68,7 +68,7 @@ impl Visibility {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
-    sees: Visibility,
+    visibility: Visibility,
     /// Individual keys are hidden from all queries of a sequence.
     hides_keys: bool,
     /// Individual pairs are hidden.
@@ -90,7 +90,7 @@ struct Output {
 impl Case {
     fn new(shape: Attention<'static>, options: Options) -> Self {
         let Attention { batch, query_time, key_time, heads, key_value_heads, d_head, .. } = shape;
-        let first_query = options.sees.first_query();
+        let first_query = options.visibility.first_query();
         let coins = |seed, length| -> Vec<u8> {
             random(seed, length).iter().map(|x| if *x < -0.4 { 1 + (seed as u8) } else { 0 }).collect()
         };
@@ -98,7 +98,7 @@ impl Case {
         Self {
             shape,
             options,
-            visible: options.sees.visible([batch, query_time, key_time]),
+            visible: options.visibility.visible([batch, query_time, key_time]),
             hidden_keys: coins(2, batch * key_time),
             hidden_pairs: coins(3, if batch.is_multiple_of(2) { batch } else { 1 } * query_time * key_time),
             bias: random(4, heads * shape.distances()),
@@ -112,12 +112,12 @@ impl Case {
     }
 
     fn attention(&self) -> Attention<'_> {
-        let Options { sees, hides_keys, hides_pairs, bias, rotary, dropout } = self.options;
+        let Options { visibility, hides_keys, hides_pairs, bias, rotary, dropout } = self.options;
         let Attention { batch, query_time, key_time, .. } = self.shape;
         let sequences = if batch.is_multiple_of(2) { batch } else { 1 };
         let pairs = HiddenPairs { hidden: &self.hidden_pairs, shape: [sequences, query_time, key_time] };
         let keys = HiddenPairs { hidden: &self.hidden_keys, shape: [batch, 1, key_time] };
-        let (cosines, sines, first_query) = (&self.cosines[..], &self.sines[..], sees.first_query());
+        let (cosines, sines, first_query) = (&self.cosines[..], &self.sines[..], visibility.first_query());
         Attention {
             visible: &self.visible,
             hidden: if hides_pairs { Some(pairs) } else { hides_keys.then_some(keys) },
@@ -167,12 +167,12 @@ impl Case {
         let expected = compute(&self.attention(), &self.tensors(), &widened(&self.context_gradient));
         assert_close("context", &output.context, &expected.context);
         for (actual, expected) in output.log_sum_exp.iter().zip(&expected.log_sum_exp) {
-            let equal = f64::from(*actual) == *expected || (f64::from(*actual) - expected).abs() < 2e-5;
-            assert!(equal, "log-sum-exp {actual}, not {expected}");
+            let is_close = f64::from(*actual) == *expected || (f64::from(*actual) - expected).abs() < 2e-5;
+            assert!(is_close, "log-sum-exp {actual}, not {expected}");
         }
         let gradients = &expected.gradients;
         let largest = |values: &[f64]| values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
-        // With one visible key the weight is 1, and the gradients of query and key are zero except for rounding. All
+        // With one visible key, the weight is 1, and the gradients of query and key are zero except for rounding. All
         // gradients are therefore compared on one scale.
         let unit = [&gradients.query, &gradients.key, &gradients.value]
             .map(|g| largest(g))
@@ -193,7 +193,7 @@ impl Case {
 }
 
 const CAUSAL: Options = Options {
-    sees: Visibility::CAUSAL,
+    visibility: Visibility::CAUSAL,
     hides_keys: false,
     hides_pairs: false,
     bias: false,
@@ -206,15 +206,15 @@ const ALL: Options =
 
 /// Generates arbitrary options.
 fn options() -> impl Strategy<Value = Options> {
-    let sees = prop_oneof![
+    let visibility = prop_oneof![
         Just(Visibility::All),
         (0_usize..4).prop_map(|first_query| Visibility::Causal { first_query }),
         (0_usize..4, 0_usize..70).prop_map(|(first_query, keys)| Visibility::Window { first_query, keys }),
         Just(Visibility::Any),
     ];
     let others = prop::array::uniform5(any::<bool>());
-    (sees, others).prop_map(|(sees, [hides_keys, hides_pairs, bias, rotary, dropout])| Options {
-        sees,
+    (visibility, others).prop_map(|(visibility, [hides_keys, hides_pairs, bias, rotary, dropout])| Options {
+        visibility,
         hides_keys,
         hides_pairs,
         bias,
@@ -227,17 +227,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn causal_attention_agrees_with_the_textbook(
+    fn causal_attention_matches_the_reference(
         batch in 1_usize..4, time in 1_usize..131, key_value_heads in 1_usize..4, group in 1_usize..4,
         half in 1_usize..13, options in options(),
     ) {
         let heads = key_value_heads * group;
         let shape = Attention { key_value_heads, ..Attention::new(batch, time, time, heads, 2 * half) };
-        Case::new(shape, Options { sees: Visibility::CAUSAL, ..options }).check();
+        Case::new(shape, Options { visibility: Visibility::CAUSAL, ..options }).check();
     }
 
     #[test]
-    fn general_attention_agrees_with_the_textbook(
+    fn general_attention_matches_the_reference(
         batch in 1_usize..4, query_time in 1_usize..90, key_time in 1_usize..90, heads in 1_usize..4,
         half in 1_usize..13, options in options(),
     ) {
@@ -245,7 +245,7 @@ proptest! {
     }
 
     #[test]
-    fn short_sequences_agree_with_the_textbook(
+    fn short_sequences_match_the_reference(
         batch in 1_usize..4, times in (1_usize..18, 1_usize..18), group in 1_usize..3,
         d_head in prop::sample::select(vec![8_usize, 16, 32, 64]), options in options(),
     ) {
@@ -272,16 +272,16 @@ fn inputs_up_to_1e30_give_finite_results() {
 #[test]
 fn cached_queries_see_the_keys_before_them() {
     for (query_time, key_time) in [(1, 70), (5, 12), (67, 131)] {
-        let sees = Visibility::Causal { first_query: key_time - query_time };
-        let options = Options { sees, bias: true, rotary: true, ..Options::default() };
+        let visibility = Visibility::Causal { first_query: key_time - query_time };
+        let options = Options { visibility, bias: true, rotary: true, ..Options::default() };
         Case::new(Attention::new(2, query_time, key_time, 3, 10), options).check();
     }
 }
 
 #[test]
-fn the_textbook_gradients_agree_with_finite_differences() {
+fn reference_gradients_match_finite_differences() {
     let shape = Attention { key_value_heads: 1, ..Attention::new(2, 3, 5, 2, 4) };
-    let case = Case::new(shape, Options { sees: Visibility::Causal { first_query: 2 }, ..ALL });
+    let case = Case::new(shape, Options { visibility: Visibility::Causal { first_query: 2 }, ..ALL });
     let (attention, tensors, g) = (case.attention(), case.tensors(), widened(&case.context_gradient));
     let loss = |tensors: &Tensors| -> f64 {
         compute(&attention, tensors, &g).context.iter().zip(&g).map(|(c, g)| c * g).sum()

@@ -1,14 +1,14 @@
 //! Products on the processor's matrix unit (Intel AMX), which accumulates 16 by 16 sums at a time.
 //!
 //! Its instruction `TDPBF16PS` takes 16 slots of each row and column. The products of lower halves and the products of
-//! upper halves are accumulated separately, each from zero and in order by fused multiply-adds. The total of both sums
-//! is added to the tile. Denormals are flushed to zero (Intel, *Intrinsics Guide*, `_tile_dpbf16ps`; the tests check it
-//! against that definition).
+//! upper halves are accumulated separately, each from zero and in order by fused multiply-adds. Both sums are added,
+//! and their total is added to the tile. Denormals are flushed to zero (Intel, *Intrinsics Guide*, `_tile_dpbf16ps`;
+//! the tests check it against that definition).
 
 use super::{Part, SIDE, Update, read, write};
 use crate::matrix::MatrixMut;
 
-/// The rows and columns of a square of four tiles, which are accumulated together.
+/// The number of rows and columns of a square of four tiles, which are accumulated together.
 const QUAD: usize = 2 * SIDE;
 
 /// The maximum number of column slots that stay in the cache of a core: one megabyte.
@@ -31,7 +31,7 @@ impl Unit {
         is_used().then_some(Self(()))
     }
 
-    /// Returns the unit, or none if the processor has none or the system does not grant it.
+    /// Returns the unit; `None` if the processor has none or the system does not grant it.
     #[cfg(test)]
     pub fn new() -> Option<Self> {
         unit::is_ready().then_some(Self(()))
@@ -40,7 +40,7 @@ impl Unit {
     /// Computes the products of the first lines of both factors.
     pub fn product(self, output: &mut MatrixMut, update: Update, [left, right]: [Part; 2]) {
         let (rows, columns, steps) = (output.rows(), output.columns(), left.steps());
-        assert!(steps <= right.steps(), "a left factor of more blocks than the right one has");
+        assert!(steps <= right.steps(), "the left factor has more blocks than the right one");
         // SAFETY: the unit is ready.
         unsafe { unit::configure() };
         let _release = Release;
@@ -67,8 +67,8 @@ impl Unit {
                 write(update, &sums.0, &mut part);
             }
         };
-        // The result is written along its rows, which takes half the time of writing along columns. Meanwhile the rows
-        // of two tiles stay in the L1 cache, and the columns in the L2 cache.
+        // The result is written along its rows, which takes half the time of writing along columns. The rows of two
+        // tiles then stay in the L1 cache, and the columns in the L2 cache.
         let cached_columns = (MAX_CACHED_SLOTS / (steps * SIDE)).max(1).next_multiple_of(QUAD);
         for first in (0..columns).step_by(cached_columns) {
             for row in (0..rows).step_by(QUAD) {
@@ -79,7 +79,7 @@ impl Unit {
     }
 }
 
-/// Releases the unit's registers on this thread on drop, so that the system need not save them.
+/// Releases the unit's registers on this thread when it is dropped, so that the system need not save them.
 struct Release;
 
 impl Drop for Release {

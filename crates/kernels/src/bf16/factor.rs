@@ -22,8 +22,9 @@ pub enum Side {
 /// factor and the columns of a right one. A block is `[line, slot]` in a left factor and `[slot, line]` in a right one.
 #[derive(Debug)]
 pub struct Factor {
-    /// Aligned to cache lines from `start` on: the matrix unit takes four times as long to read across them.
-    room: Buffer,
+    /// The slots from `start` on, which is aligned to a cache line: the matrix unit takes four times as long to read
+    /// across cache lines.
+    buffer: Buffer,
     start: usize,
     lines: usize,
     inner: usize,
@@ -53,9 +54,9 @@ impl Factor {
 
     /// Creates a factor to be filled through its [strips](Self::strips).
     pub fn uninitialised(lines: usize, inner: usize) -> Self {
-        let room = pool::take(lines.div_ceil(SIDE) * inner.div_ceil(2 * SIDE) * BLOCK + SIDE);
-        let start = room.as_ptr().align_offset(size_of::<[f32; SIDE]>()).min(SIDE);
-        Self { room, start, lines, inner }
+        let buffer = pool::take(lines.div_ceil(SIDE) * inner.div_ceil(2 * SIDE) * BLOCK + SIDE);
+        let start = buffer.as_ptr().align_offset(size_of::<[f32; SIDE]>()).min(SIDE);
+        Self { buffer, start, lines, inner }
     }
 
     pub fn lines(&self) -> usize {
@@ -63,12 +64,12 @@ impl Factor {
     }
 
     pub fn slots(&self) -> &[f32] {
-        &self.room[self.start..self.room.len() - SIDE + self.start]
+        &self.buffer[self.start..self.buffer.len() - SIDE + self.start]
     }
 
     fn slots_mut(&mut self) -> &mut [f32] {
-        let end = self.room.len() - SIDE + self.start;
-        &mut self.room[self.start..end]
+        let end = self.buffer.len() - SIDE + self.start;
+        &mut self.buffer[self.start..end]
     }
 
     /// Splits the factor into strips of `numbers` along the inner dimension.
@@ -86,12 +87,12 @@ impl Factor {
             .collect()
     }
 
-    /// Returns true if the first `inner` numbers of the inner dimension are whole blocks, or all of it.
+    /// Returns true if the first `inner` numbers of the inner dimension fill complete blocks, or are all its numbers.
     pub fn begins_with(&self, inner: usize) -> bool {
         inner == self.inner || inner < self.inner && inner.is_multiple_of(2 * SIDE)
     }
 
-    /// Returns the whole factor.
+    /// Returns all blocks of the factor.
     pub fn all(&self) -> Part<'_> {
         self.part(0, 0..self.inner)
     }
@@ -118,11 +119,11 @@ impl Factor {
     }
 }
 
-/// All lines of a factor with a range of the inner dimension, to be filled.
+/// A writable range of the inner dimension of a factor, with all lines.
 pub struct Strip<'a>(MatrixMut<'a>);
 
 impl Strip<'_> {
-    /// Fills the lines from `first` on, the start of a block, with a matrix of lines, on the calling thread.
+    /// Fills the lines from `first` on with a matrix `[lines, inner]`, on the calling thread.
     ///
     /// # Panics
     /// Panics if `first` is not the start of a block, or if the matrix does not match the inner dimension of the strip.
@@ -142,7 +143,7 @@ impl Strip<'_> {
 pub struct Part<'a> {
     /// The slots from the first block on.
     slots: &'a [f32],
-    /// The number of slots from a block to the block of the next lines.
+    /// The number of slots from a block to the block of the next 16 lines.
     stride: usize,
     pub lines: usize,
     pub inner: usize,
@@ -165,7 +166,7 @@ impl<'a> Part<'a> {
 pub enum Source<'a> {
     /// A factor rounded once for all tiles.
     Rounded(Factor),
-    /// A matrix `[lines, inner]` rounded by each tile, which keeps the rounded numbers in the cache of its core.
+    /// A matrix `[lines, inner]`. Each tile rounds its part, which stays in the cache of its core.
     Lines(Matrix<'a>),
 }
 
@@ -178,18 +179,18 @@ impl Source<'_> {
         }
     }
 
-    /// Returns the part read by a tile; numbers that the tile rounds itself are stored in `room`.
+    /// Returns the part that a tile reads; numbers that the tile rounds are stored in `rounded`.
     pub fn part<'b>(
         &'b self,
         side: Side,
         lines: &Range<usize>,
         inner: Range<usize>,
-        room: &'b mut Option<Factor>,
+        rounded: &'b mut Option<Factor>,
     ) -> Part<'b> {
         match self {
             Self::Rounded(factor) => factor.part(lines.start, inner),
             Self::Lines(matrix) => {
-                room.insert(Factor::of_lines(side, matrix.part(lines.clone(), inner))).all()
+                rounded.insert(Factor::of_lines(side, matrix.part(lines.clone(), inner))).all()
             }
         }
     }

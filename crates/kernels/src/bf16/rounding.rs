@@ -11,7 +11,7 @@ use crate::parallel::for_each;
 use crate::vector::instruction_set;
 use crate::vector::vectorized;
 
-/// The number of blocks that are filled together, because their numbers at one inner index may be adjacent in memory.
+/// The number of blocks that are filled together, since their numbers at one inner index may be adjacent in memory.
 pub(super) const BLOCK_GROUP: usize = 4;
 
 /// Rounds each number to bf16.
@@ -25,7 +25,7 @@ pub fn round(values: &[f32], rounded: &mut [f32]) {
     for_each(pieces, PIECE_LENGTH, |(rounded, values)| round_piece(values, rounded));
 }
 
-/// Rounds to the nearest bf16, ties to even, and returns it in the upper half of the bits; denormals become zero.
+/// Returns the nearest bf16 in the upper half of the bits, with ties to even; denormals become zero.
 #[inline(always)]
 pub(super) fn rounded(x: f32) -> u32 {
     let bits = x.to_bits();
@@ -74,7 +74,7 @@ fn part(numbers: &[f32], from: usize, length: usize) -> &[f32] {
 
 vectorized! {
     fn round_piece(_simd; values: &[f32], rounded: &mut [f32]) {
-        rounded.iter_mut().zip(values).for_each(|(it, x)| *it = f32::from_bits(self::rounded(*x)));
+        rounded.iter_mut().zip(values).for_each(|(y, x)| *y = f32::from_bits(self::rounded(*x)));
     }
 
     fn fill_in_registers(_simd; side: Side, matrix: Matrix<'_>, blocks: &mut MatrixMut<'_>) {
@@ -139,13 +139,13 @@ where
                 for lines in first..all.min(first + BLOCK_GROUP) {
                     let block = &mut blocks_of(blocks, lines)[step];
                     let at = lines * SIDE;
-                    // If the last row has enough numbers, so do the others.
-                    let is_whole = |rows: &[&[f32]; 2 * SIDE]| rows[2 * SIDE - 1].len() >= at + SIDE;
-                    if is_whole(&next) {
+                    // If the last row has enough numbers, the other rows have, too.
+                    let is_complete = |rows: &[&[f32]; 2 * SIDE]| rows[2 * SIDE - 1].len() >= at + SIDE;
+                    if is_complete(&next) {
                         next.iter().for_each(|row| (self.fetch)(&row[at..at + SIDE]));
                     }
                     let pairs = rows.as_chunks::<2>().0.iter().zip(block.iter_mut());
-                    if is_whole(&rows) {
+                    if is_complete(&rows) {
                         pairs.for_each(|(rows, slots)| {
                             (self.pair)(rows.map(|row| &row[at..at + SIDE]), slots);
                         });
@@ -165,8 +165,8 @@ where
     /// Fills the blocks of a matrix `[lines, inner]` whose lines are contiguous, one line at a time.
     #[inline(always)]
     fn fill_from_rows(&self, matrix: Matrix, blocks: &mut MatrixMut, transposes: bool) {
-        /// The number of rows to prefetch ahead: usually only a piece of each row is read, a pattern that hardware
-        /// prefetchers do not predict.
+        /// The number of rows to prefetch ahead. Usually only a part of each row is read, which hardware prefetchers do
+        /// not predict.
         const PREFETCH_ROWS: usize = 4;
         let (lines, inner) = (matrix.rows(), matrix.columns());
         let (all, steps) = (lines.div_ceil(SIDE), inner.div_ceil(2 * SIDE));
@@ -254,8 +254,8 @@ fn transpose(block: &mut [[f32; SIDE]; SIDE]) {
     }
 }
 
-/// Implements [`transpose`] with one row in each of 16 registers: exchanges squares of 1, 2, 4 and 8 numbers across the
-/// diagonal.
+/// Implements [`transpose`] with one row in each of 16 registers, by exchanging squares of 1, 2, 4 and 8 numbers across
+/// the diagonal.
 ///
 /// # Safety
 /// The processor must have AVX-512.

@@ -85,8 +85,9 @@ fn factors_round_every_kind_of_number() {
     let mut numbers = random(1, 29 * 41);
     numbers.iter_mut().step_by(3).zip(kinds.into_iter().cycle()).for_each(|(x, kind)| *x = kind);
     let lines = numbers.chunks(41).map(<[f32]>::to_vec).collect::<Vec<_>>();
-    let number =
-        |line: usize, at: usize| lines.get(line).and_then(|line| line.get(at)).map_or(0, |x| rounded(*x));
+    let number = |line: usize, index: usize| {
+        lines.get(line).and_then(|line| line.get(index)).map_or(0, |x| rounded(*x))
+    };
     let numbers_t = transposed(&numbers, 41);
     for matrix in [Matrix::new(&numbers, 41), Matrix::new(&numbers_t, 29).transposed()] {
         let mut slots = vec![f32::NAN; 2 * 2 * BLOCK];
@@ -105,7 +106,7 @@ fn multiply(unit: Option<amx::Unit>, output: &mut [f32], columns: usize, update:
     product_by(unit, &mut MatrixMut::new(output, columns), update, factors);
 }
 
-/// Checks every update of the whole product against the `expected` bits of `[rows, columns]`.
+/// Checks every update of the complete product against the `expected` bits of `[rows, columns]`.
 fn check_updates(unit: Option<amx::Unit>, [left, right]: [&Factor; 2], expected: &[f32], columns: usize) {
     let mut output = vec![f32::NAN; expected.len()];
     for (update, definition) in [
@@ -118,7 +119,7 @@ fn check_updates(unit: Option<amx::Unit>, [left, right]: [&Factor; 2], expected:
     }
 }
 
-/// Checks products of the last columns, of the last rows, and by halves of the inner axis.
+/// Checks products of the last columns, of the last rows, and in halves of the inner dimension.
 fn check_parts(
     unit: Option<amx::Unit>,
     [left, right]: [&Factor; 2],
@@ -173,9 +174,9 @@ fn products_match_reference_bits_in_every_layout() {
         let lefts = lefts.map(|left| Factor::new(Side::Left, left));
         let rights = rights.map(|right| Factor::new(Side::Right, right));
         let unit = amx::Unit::new();
-        let ways = [(None, in_pairs as fn(&[f32], &[f32]) -> f32), (unit, in_tiles)];
-        // Without a matrix unit only the first is tested.
-        for (unit, sum) in &ways[..1 + usize::from(unit.is_some())] {
+        let methods = [(None, in_pairs as fn(&[f32], &[f32]) -> f32), (unit, in_tiles)];
+        // Without a matrix unit, only the first method is tested.
+        for (unit, sum) in &methods[..1 + usize::from(unit.is_some())] {
             let expected = expected(*sum, &left, &right, inner, columns);
             for factors in lefts.iter().flat_map(|left| rights.each_ref().map(|right| [left, right])) {
                 check_updates(*unit, factors, &expected, columns);
@@ -192,16 +193,16 @@ fn excess_rows_of_right_factor_are_ignored() {
     let (rows, inner, columns) = (19, 64, 33);
     let (left, right) = (random(1, rows * inner), random(2, 2 * inner * columns));
     let longer = Factor::new(Side::Right, Matrix::new(&right, columns));
-    let alone = Factor::new(Side::Right, Matrix::new(&right[..inner * columns], columns));
+    let exact = Factor::new(Side::Right, Matrix::new(&right[..inner * columns], columns));
     let left = Factor::new(Side::Left, Matrix::new(&left, inner));
     for unit in [None, amx::Unit::new()] {
-        let [longer, alone] = [&longer, &alone].map(|right| {
+        let [longer, exact] = [&longer, &exact].map(|right| {
             let mut output = vec![f32::NAN; rows * columns];
             let matrix = &mut MatrixMut::new(&mut output, columns);
             product_by(unit, matrix, Update::Set(1.0), [left.all(), right.part(0, 0..inner)]);
             bits(&output)
         });
-        assert_eq!(longer, alone);
+        assert_eq!(longer, exact);
     }
     assert!(longer.begins_with(128) && longer.begins_with(96) && !longer.begins_with(65));
 }

@@ -1,4 +1,5 @@
-//! Tiles of a product in registers, computed with the processor's instruction or in software by its definition.
+//! Tiles of a product in registers, computed with the processor's instruction or in software by the instruction's
+//! definition.
 
 use pulp::Simd;
 
@@ -88,7 +89,7 @@ impl Tile<'_> {
     /// Computes the sums with the processor's instruction, and writes them to an address with a stride between rows.
     ///
     /// # Safety
-    /// The processor must have the instruction, and the address must have room for `rows` rows of whole registers.
+    /// The processor must have the instruction, and the address must have room for `rows` rows of full registers.
     #[cfg(target_arch = "x86_64")]
     unsafe fn sum_by_instruction(&self, rows: usize, address: (*mut f32, isize), update: Update) {
         self.check(rows);
@@ -101,7 +102,7 @@ impl Tile<'_> {
         with_sizes!((rows, self.width.div_ceil(LANES)), by_instruction)
     }
 
-    /// Panics if the tile reaches beyond its factors.
+    /// Panics if the tile extends beyond its factors.
     fn check(&self, rows: usize) {
         let [row, column] = self.first;
         assert!((1..=TILE_ROWS).contains(&rows) && (1..=TILE_COLUMNS).contains(&self.width));
@@ -110,7 +111,7 @@ impl Tile<'_> {
                 && column + self.width <= self.right.lines
                 && column.is_multiple_of(SIDE)
                 && self.left.steps() <= self.right.steps(),
-            "a tile reaches beyond its factors"
+            "a tile extends beyond its factors"
         );
     }
 
@@ -125,7 +126,7 @@ impl Tile<'_> {
         self.right.blocks(self.first[1] + register * LANES)
     }
 
-    /// Iterates over the blocks along the inner dimension: the offset of each, and its number of slots in use.
+    /// Iterates over the blocks along the inner dimension: the offset and the number of used slots of each block.
     fn steps(&self) -> impl Iterator<Item = (usize, usize)> {
         let pairs = self.left.inner.div_ceil(2);
         (0..self.left.steps()).map(move |step| (step * BLOCK, SIDE.min(pairs - step * SIDE)))
@@ -218,8 +219,8 @@ fn flush<S: Simd>(x: Vector<S>) -> Vector<S> {
 vectorized! {
     /// Implements [`Tile::sum`] in the vector registers of any processor.
     pub(super) fn sum_in_registers(simd; rows: usize, tile: &Tile<'_>, sums: &mut [[f32; TILE_COLUMNS]; TILE_ROWS]) {
-        /// The number of independent sums, which hide the latency of the multiply-add. Beyond the width of the tile,
-        /// the last register is repeated.
+        /// The number of independent sums, which hide the latency of the multiply-add. The last register is computed
+        /// several times if the tile has fewer registers.
         const ACCUMULATORS: usize = 4;
         let last = (tile.width - 1) / Vector::<S>::LANES * Vector::<S>::LANES;
         for (row, sums) in sums.iter_mut().enumerate().take(rows) {

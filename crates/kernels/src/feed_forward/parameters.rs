@@ -1,5 +1,5 @@
-//! Weight and bias gradients of a layer in bf16, collected strip by strip: a strip rounds its rows while they are in
-//! the cache of its core, and memory holds only the rounded factors of the gradient.
+//! Weight and bias gradients of a layer in bf16, computed strip by strip. A strip rounds its rows while they are in the
+//! cache of its core, so that only the rounded factors of the gradient are stored in memory.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ impl ParameterGradients {
         Self { rows, input, gradient, sums: pool::take(rows.div_ceil(ROWS_PER_TERM) * layer.d_out) }
     }
 
-    /// Splits the factors and sums into strips of `rows` rows, each of which takes its own input and gradient.
+    /// Splits the factors and sums into strips of `rows` rows.
     pub fn strips(&mut self, rows: usize) -> impl Iterator<Item = ParameterStrip<'_>> {
         let (all, d_out) = (self.rows, self.gradient.lines());
         let sums = MatrixMut::new(&mut self.sums, d_out).tiles(rows / ROWS_PER_TERM, d_out);
@@ -64,23 +64,23 @@ pub struct ParameterStrip<'a> {
 }
 
 impl ParameterStrip<'_> {
-    /// Returns this strip's rows of a matrix.
-    pub fn of<'a>(&self, matrix: Matrix<'a>) -> Matrix<'a> {
+    /// Returns the rows of the strip in a matrix.
+    pub fn rows_of<'a>(&self, matrix: Matrix<'a>) -> Matrix<'a> {
         matrix.part(self.rows.clone(), 0..matrix.columns())
     }
 
-    /// Takes the columns of the layer's input from `first` on, for all rows of the strip.
-    pub fn take_input(&mut self, first: usize, input: Matrix) {
+    /// Adds columns of the layer's input, from `first` on, for all rows of the strip.
+    pub fn add_input(&mut self, first: usize, input: Matrix) {
         self.input.fill(Side::Left, first, input.transposed());
     }
 
-    /// Takes the columns of the gradient of the layer's output from `first` on, and returns them as a left factor.
-    pub fn take_gradient(&mut self, first: usize, gradient: Matrix) -> Factor {
+    /// Adds columns of the gradient of the layer's output, from `first` on, and returns them as a left factor.
+    pub fn add_gradient(&mut self, first: usize, gradient: Matrix) -> Factor {
         let (rows, columns) = (gradient.rows(), gradient.columns());
         self.gradient.fill(Side::Right, first, gradient.transposed());
         for (group, start) in (0..rows).step_by(ROWS_PER_TERM).enumerate() {
-            let few = gradient.part(start..rows.min(start + ROWS_PER_TERM), 0..columns);
-            add_up_rows(few, &mut self.sums.row(group)[first..first + columns]);
+            let part = gradient.part(start..rows.min(start + ROWS_PER_TERM), 0..columns);
+            add_up_rows(part, &mut self.sums.row(group)[first..first + columns]);
         }
         Factor::new(Side::Left, gradient)
     }

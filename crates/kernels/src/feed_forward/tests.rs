@@ -1,4 +1,4 @@
-//! Compares strips of rows that pass through both layers with one layer after the other.
+//! The feed-forward layer, computed by strips of rows and layer by layer.
 
 use super::*;
 use crate::linear::WeightLayout;
@@ -57,16 +57,16 @@ impl Case {
     }
 
     /// Runs both passes with a stored or a recomputed pre-activation.
-    fn run(&self, layer: &FeedForward, is_kept: bool) -> Results {
-        self.run_for(layer, is_kept, |_| true)
+    fn run(&self, layer: &FeedForward, is_stored: bool) -> Results {
+        self.run_for(layer, is_stored, |_| true)
     }
 
     /// Runs both passes with only the wanted gradients, selected by their index in [`Results`].
-    fn run_for(&self, layer: &FeedForward, is_kept: bool, is_requested: impl Fn(usize) -> bool) -> Results {
+    fn run_for(&self, layer: &FeedForward, is_stored: bool, is_requested: impl Fn(usize) -> bool) -> Results {
         let rows = self.input.len() / self.d_model;
         let mut results = self.unknown();
         let [output, gradients @ ..] = &mut results;
-        let mut pre_activation = is_kept.then(|| pool::take(rows * self.d_up));
+        let mut pre_activation = is_stored.then(|| pool::take(rows * self.d_up));
         forward(layer, &self.input, &self.residual, pre_activation.as_deref_mut(), output);
         let mut index = 0;
         let [input, up, down, up_bias, down_bias] = gradients.each_mut().map(|gradient| {
@@ -97,7 +97,7 @@ fn difference(actual: &[f32], expected: &[f32]) -> f64 {
 
 #[test]
 fn row_strips_match_the_unfused_layers() {
-    // The first inner width is one chunk, the second several, of which the last is shorter.
+    // The first inner width has one chunk, the second several chunks, the last of which is shorter.
     for (d_inner, is_gated) in [(64, false), (64, true), (800, false), (800, true)] {
         let case = Case::new(601, 134, d_inner, is_gated);
         let layer = case.layer(Precision::Bf16);
@@ -105,36 +105,36 @@ fn row_strips_match_the_unfused_layers() {
         let by_strips = case.run(&layer, true);
         assert!(by_strips == case.run(&layer, false), "stored and recomputed pre-activations: {d_inner}");
 
-        // The same rows in two halves, too short for strips.
-        let mut apart = case.unknown();
-        apart[2..].iter_mut().for_each(|sums| sums.fill(0.0));
+        // The same rows in two halves, which are too short for strips.
+        let mut by_layers = case.unknown();
+        by_layers[2..].iter_mut().for_each(|sums| sums.fill(0.0));
         let in_single_precision = case.run(&case.layer(Precision::F32), true);
         for (first, rows) in [(0, 300), (300, 301)] {
             let part = |numbers: &Vec<f32>| numbers[first * 134..(first + rows) * 134].to_vec();
-            let some = Case {
+            let half = Case {
                 input: part(&case.input),
                 residual: part(&case.residual),
                 gradient: part(&case.gradient),
                 parameters: case.parameters.clone(),
                 ..case
             };
-            let layer = FeedForward { dropout: None, ..some.layer(Precision::Bf16) };
+            let layer = FeedForward { dropout: None, ..half.layer(Precision::Bf16) };
             assert!(!layer.uses_strips(rows));
-            let results = some.run(&layer, true);
-            for (all, part) in apart.iter_mut().zip(&results).take(2) {
+            let results = half.run(&layer, true);
+            for (all, part) in by_layers.iter_mut().zip(&results).take(2) {
                 all[first * 134..(first + rows) * 134].copy_from_slice(part);
             }
-            for (all, part) in apart.iter_mut().zip(&results).skip(2) {
+            for (all, part) in by_layers.iter_mut().zip(&results).skip(2) {
                 all.iter_mut().zip(part).for_each(|(sum, term)| *sum += term);
             }
         }
         let without_dropout = case.run(&FeedForward { dropout: None, ..layer }, true);
-        assert!(without_dropout[0] == apart[0], "the output of {d_inner} inner columns");
-        for (name, (strips, apart)) in ["input", "up", "down", "up's bias", "down's bias"]
+        assert!(without_dropout[0] == by_layers[0], "the output of {d_inner} inner columns");
+        for (name, (strips, by_layers)) in ["input", "up", "down", "up's bias", "down's bias"]
             .iter()
-            .zip(without_dropout.iter().zip(&apart).skip(1))
+            .zip(without_dropout.iter().zip(&by_layers).skip(1))
         {
-            let difference = difference(strips, apart);
+            let difference = difference(strips, by_layers);
             assert!(difference < 1e-5, "{name}, {d_inner} inner columns: {difference}");
         }
         for (index, (strips, expected)) in by_strips.iter().zip(&in_single_precision).enumerate() {
@@ -154,13 +154,13 @@ fn strips_are_bitwise_equal_across_thread_counts() {
 }
 
 #[test]
-fn omitted_gradients_and_biases_change_nothing_else() {
+fn omitted_gradients_and_biases_change_no_others() {
     let case = Case::new(601, 128, 64, true);
     let layer = case.layer(Precision::Bf16);
     let all = case.run(&layer, false);
     for wanted in 1..all.len() {
-        let some = case.run_for(&layer, false, |index| index == wanted);
-        assert!(some[0] == all[0] && some[wanted] == all[wanted], "the gradient at {wanted} alone");
+        let results = case.run_for(&layer, false, |index| index == wanted);
+        assert!(results[0] == all[0] && results[wanted] == all[wanted], "the gradient at {wanted} alone");
     }
     let mut case = Case::new(601, 128, 64, true);
     [1, 3].iter().for_each(|bias| case.parameters[*bias].fill(0.0));

@@ -50,13 +50,13 @@ impl Case {
         product.iter().enumerate().map(|(i, x)| x + f64::from(self.bias[i % self.d_out])).collect()
     }
 
-    fn forward(&self, after: Epilogue) -> Vec<f32> {
+    fn forward(&self, epilogue: Epilogue) -> Vec<f32> {
         let mut output = vec![f32::NAN; self.residual.len()];
-        forward(&self.layer(), &self.input, after, &mut output);
+        forward(&self.layer(), &self.input, epilogue, &mut output);
         output
     }
 
-    /// Computes all gradients, and compares them with those derived from `gradient`, the gradient of `x W + b`.
+    /// Computes all gradients, and compares them with the gradients derived from `gradient`, the gradient of `x W + b`.
     fn check_backward(&self, layer: Linear, dropout: Option<Dropout>, gradient: &[f64]) {
         let (d_in, d_out) = (self.d_in, self.d_out);
         let mut input = vec![f32::NAN; self.input.len()];

@@ -1,4 +1,4 @@
-//! Products, compared with double precision.
+//! Matrix products, compared with products in double precision.
 
 use std::collections::BTreeSet;
 
@@ -47,15 +47,15 @@ fn tiles_are_nonempty_and_bf16_tiles_block_aligned() {
             let (tile_rows, tile_columns) = tile_size(precision, [rows, columns], inner);
             let case = format!("{tile_rows} by {tile_columns} of [{rows}, {columns}], inner {inner}");
             assert!(tile_rows >= 1 && tile_columns >= 1, "{case}");
-            let is_whole = |lines: usize, all| lines.is_multiple_of(LANES) || lines >= all;
-            assert!(is_whole(tile_columns, columns), "{case}");
-            assert!(precision == Precision::F32 || is_whole(tile_rows, rows), "{case}");
+            let is_aligned = |lines: usize, all| lines.is_multiple_of(LANES) || lines >= all;
+            assert!(is_aligned(tile_columns, columns), "{case}");
+            assert!(precision == Precision::F32 || is_aligned(tile_rows, rows), "{case}");
         }
     }
 }
 
 #[test]
-fn strips_are_whole_blocks_spread_over_threads() {
+fn strips_are_aligned_and_spread_over_threads() {
     for (lines, threads, expected) in [
         (0, 1, 32),
         (1, 16, 32),
@@ -72,7 +72,7 @@ fn strips_are_whole_blocks_spread_over_threads() {
 #[test]
 fn tiling_does_not_change_the_product_bits() {
     let sides = [1, 3, 4, 5, 63, 64, 65, 67, 96, 97, 128, 131, 192, 193, 257, 384, 449];
-    let mut were_cut = 0;
+    let mut cut_count = 0;
     for inner in [1, 2, 3, 97, 512, 600, 1_030] {
         let (left, right) = (random(1, 449 * inner), random(2, inner * 449));
         for (rows, columns) in sides.into_iter().flat_map(|rows| sides.map(|columns| (rows, columns))) {
@@ -90,19 +90,19 @@ fn tiling_does_not_change_the_product_bits() {
                     }
                     output.into_iter().map(f32::to_bits).collect::<Vec<_>>()
                 };
-                let whole = by_tiles((rows, columns));
+                let uncut = by_tiles((rows, columns));
                 let cuts: BTreeSet<_> = [2, 3, 4, 6, 16].map(|tiles| cut([rows, columns], tiles)).into();
                 for tiles in cuts.into_iter().filter(|tiles| *tiles != (rows, columns)) {
-                    were_cut += 1;
+                    cut_count += 1;
                     assert!(
-                        by_tiles(tiles) == whole,
+                        by_tiles(tiles) == uncut,
                         "[{rows}, {inner}, {columns}] by {tiles:?}, {transposed:?}"
                     );
                 }
             }
         }
     }
-    assert!(were_cut > 1_000, "{were_cut} cuts");
+    assert!(cut_count > 1_000, "{cut_count} cuts");
     for (size, tiles, expected) in [
         ([2_048, 1_536], 2, (1_024, 1_536)),
         ([384, 1_536], 2, (384, 768)),

@@ -15,19 +15,19 @@ fn orthogonalized_rows_or_columns_have_near_unit_norm() {
     let shapes = [(5, 23), (23, 5), (11, 11)];
     let cases = [Precision::F32, Precision::Bf16].map(|precision| shapes.map(|shape| (precision, shape)));
     for (precision, (rows, columns)) in cases.into_iter().flatten() {
-        let it = orthogonal(precision, rows, columns);
-        // Every direction of the smaller side keeps its length approximately.
+        let matrix = orthogonal(precision, rows, columns);
+        // Each row or column of the shorter side has a length of about one.
         for direction in 0..rows.min(columns) {
             let (row, column) = if rows < columns { (1, 0) } else { (0, 1) };
             let numbers = (0..rows.max(columns))
-                .map(|i| it[(direction * row + i * column) * columns + direction * column + i * row]);
+                .map(|i| matrix[(direction * row + i * column) * columns + direction * column + i * row]);
             let length = numbers.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
             assert!((0.6..1.25).contains(&length), "{length} of [{rows}, {columns}]");
         }
     }
 }
 
-/// Returns the change by the first step of a matrix whose gradient is `scale` times random numbers.
+/// Returns the change of a matrix by the first step, for a gradient of random numbers times `scale`.
 fn change(precision: Precision, max_norm: Option<f64>, scale: f32) -> Vec<f32> {
     let columns = 40;
     let [values, mut gradient] = [1, 2].map(|seed| random(seed, 70 * columns));
@@ -54,9 +54,9 @@ fn difference([a, b]: [&[f32]; 2]) -> f64 {
 
 #[test]
 fn bf16_step_is_close_to_f32_step() {
-    let [single, rounded] = [Precision::F32, Precision::Bf16].map(|it| change(it, None, 1.0));
-    let part = difference([&single, &rounded]);
-    assert!((1e-4..0.1).contains(&part), "{part} of the change");
+    let [single, rounded] = [Precision::F32, Precision::Bf16].map(|precision| change(precision, None, 1.0));
+    let error = difference([&single, &rounded]);
+    assert!((1e-4..0.1).contains(&error), "{error} of the change");
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn step_does_not_depend_on_gradient_scale() {
         for max_norm in [None, Some(1.0)] {
             let plain = change(precision, max_norm, 1.0);
             for scale in [1e-3, 1e30] {
-                let part = difference([&plain, &change(precision, max_norm, scale)]);
-                assert!(part < tolerance, "{part} of the change at {scale}, {precision:?}, {max_norm:?}");
+                let error = difference([&plain, &change(precision, max_norm, scale)]);
+                assert!(error < tolerance, "{error} of the change at {scale}, {precision:?}, {max_norm:?}");
             }
         }
     }
@@ -77,9 +77,9 @@ fn column_blocks_step_independently_on_any_thread_count() {
     let (rows, widths) = (67, [67, 33, 140]);
     let settings =
         Muon { learning_rate: 1e-2, momentum: 0.95, max_norm: Some(1.0), precision: Precision::F32 };
-    let whole = |seed| random(seed, rows * 240);
+    let numbers = |seed| random(seed, rows * 240);
     let together = || {
-        let (values, mut gradient, mut momentum) = (whole(1), whole(2), whole(3));
+        let (values, mut gradient, mut momentum) = (numbers(1), numbers(2), numbers(3));
         let parameter = Matrices {
             values: &values,
             gradient: &mut gradient,
@@ -97,7 +97,7 @@ fn column_blocks_step_independently_on_any_thread_count() {
         let cut = |numbers: &[f32]| {
             numbers.chunks(240).flat_map(|row| row[start..start + width].to_vec()).collect::<Vec<_>>()
         };
-        let (values, mut gradient, mut momentum) = (cut(&whole(1)), cut(&whole(2)), cut(&whole(3)));
+        let (values, mut gradient, mut momentum) = (cut(&numbers(1)), cut(&numbers(2)), cut(&numbers(3)));
         let parameter = Matrices {
             values: &values,
             gradient: &mut gradient,

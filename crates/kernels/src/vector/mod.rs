@@ -1,9 +1,9 @@
-//! Vector code for every instruction set from a single body, dispatched at run time.
+//! Vector code that is compiled for every instruction set and dispatched at run time.
 //!
-//! A function inside [`vectorized!`] is written in terms of [`Vector`], a register of the instruction set: 16 numbers
-//! with AVX-512, 8 with AVX2, 4 with NEON, 1 otherwise. The macro compiles the body for each of them (with the `pulp`
-//! crate) and calls the widest one that this machine supports. [`update`], [`sum_map`] and others iterate over slices
-//! register by register; the last register may be partial.
+//! A function inside [`vectorized!`] computes with [`Vector`], a register of the instruction set: 16 numbers with
+//! AVX-512, 8 with AVX2, 4 with NEON, 1 otherwise. The macro compiles the function for each instruction set (with the
+//! `pulp` crate) and calls the version for the widest one that this machine supports. [`update`], [`sum_map`] and
+//! others iterate over slices register by register; the last register may be partial.
 
 mod register;
 mod walk;
@@ -15,14 +15,15 @@ use pulp::Arch;
 pub(super) use register::Vector;
 pub(super) use walk::{max, sum_map, update, update_all, update_and_sum};
 
-/// The maximum number of lanes of a register. A multiple of it is a number of whole registers on every machine.
+/// The maximum number of lanes of a register. Slices whose length is a multiple of it have no partial register on any
+/// machine.
 pub(super) const LANES: usize = 16;
 
 /// The environment variable that limits kernels to a smaller instruction set: `portable`, `avx2`, or `avx512` without
 /// the matrix unit.
 ///
-/// It is meant for comparisons and debugging. Matrix products in f32 are not affected, because the `gemm` crate does
-/// its own dispatch.
+/// It is meant for comparisons and debugging. It does not affect matrix products in f32, for which the `gemm` crate
+/// chooses the instruction set.
 pub const INSTRUCTION_SET_VARIABLE: &str = "CAUSAL_ATTENTION_INSTRUCTION_SET";
 
 /// Returns the instruction set requested by [`INSTRUCTION_SET_VARIABLE`], or `None` if it is unset.
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_is_walked_exactly_once() {
+    fn loops_visit_every_number_exactly_once() {
         for length in 0..150 {
             let values: Vec<f32> = (0..length).map(|i| (i * i % 37) as f32 - 40.0).collect();
             assert_eq!(total(&values), values.iter().map(|x| x + 1.0).sum::<f32>(), "sum of {length}");

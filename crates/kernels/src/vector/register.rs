@@ -77,14 +77,14 @@ impl<S: Simd> Vector<S> {
         self.simd.equal_f32s(self.lanes, other.vector(self.simd).lanes)
     }
 
-    /// Returns the first `count` lanes, with `value` in the others.
+    /// Returns the register with `value` in all but the first `count` lanes.
     #[inline(always)]
     pub(super) fn up_to(self, count: usize, value: f32) -> Self {
         let first = self.simd.mask_between_m32s(0, count as u32).mask();
         Self::splat(self.simd, value).replace(first, self)
     }
 
-    /// Returns `value` where the mask is true, `self` elsewhere.
+    /// Returns `value` where the mask is true, and `self` elsewhere.
     #[inline(always)]
     pub(crate) fn replace(self, mask: S::m32s, value: impl Operand<S>) -> Self {
         self.with(self.simd.select_f32s(mask, value.vector(self.simd).lanes, self.lanes))

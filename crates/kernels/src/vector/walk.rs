@@ -1,7 +1,7 @@
 //! Loops over slices, one register at a time; the last register may be partial.
 //!
-//! Each function calls its closure in a single place, so that the closure is inlined into the body with the instruction
-//! set enabled: a partial register is processed by the same loop, as a slice of one register.
+//! Each function calls its closure at only one point, so that the closure is inlined into the code for the instruction
+//! set. The same loop therefore processes a partial register, as a slice of one register.
 
 use std::ops::Deref;
 
@@ -9,20 +9,20 @@ use pulp::Simd;
 
 use super::Vector;
 
-/// Splits the first `length` numbers of several slices into whole registers, and the remainder of each, padded with
-/// zeros in `room`, into one register or none.
+/// Splits the first `length` numbers of several slices into full registers and at most one partial register, which is
+/// stored in `partial`, padded with zeros.
 #[inline(always)]
 fn parts<'a, S: Simd, const N: usize>(
     simd: S,
     slices: [&'a [f32]; N],
     length: usize,
-    room: &'a mut [[S::f32s; 1]; N],
+    partial: &'a mut [[S::f32s; 1]; N],
 ) -> [[&'a [S::f32s]; N]; 2] {
     let mut parts = [[&[][..]; N]; 2];
-    for (n, room) in room.iter_mut().enumerate() {
-        let (whole, rest) = S::as_simd_f32s(&slices[n][..length]);
-        room[0] = simd.partial_load_f32s(rest);
-        (parts[0][n], parts[1][n]) = (whole, &room[..usize::from(!rest.is_empty())]);
+    for (n, partial) in partial.iter_mut().enumerate() {
+        let (full, rest) = S::as_simd_f32s(&slices[n][..length]);
+        partial[0] = simd.partial_load_f32s(rest);
+        (parts[0][n], parts[1][n]) = (full, &partial[..usize::from(!rest.is_empty())]);
     }
     parts
 }
@@ -50,18 +50,19 @@ pub(crate) fn update_all<S: Simd, const M: usize, const N: usize>(
     f: impl Fn([Vector<S>; M], [Vector<S>; N]) -> [Vector<S>; M],
 ) {
     let length = outputs[0].len();
-    let mut room = [[simd.splat_f32s(0.0)]; N];
-    let inputs = parts(simd, inputs, length, &mut room);
+    let mut partial = [[simd.splat_f32s(0.0)]; N];
+    let inputs = parts(simd, inputs, length, &mut partial);
     let mut outputs = outputs.map(|output| S::as_mut_simd_f32s(&mut output[..length]));
     let mut last = [[simd.splat_f32s(0.0)]; M];
     for m in 0..M {
         last[m][0] = simd.partial_load_f32s(outputs[m].1);
     }
     let used = usize::from(!outputs[0].1.is_empty());
-    let whole = outputs.each_mut().map(|(whole, _)| &mut **whole);
-    for (outputs, inputs) in [whole, last.each_mut().map(|last| &mut last[..used])].into_iter().zip(inputs) {
+    let full = outputs.each_mut().map(|(full, _)| &mut **full);
+    for (outputs, inputs) in [full, last.each_mut().map(|last| &mut last[..used])].into_iter().zip(inputs) {
         let count = outputs[0].len();
-        let (outputs, inputs) = (outputs.map(|it| &mut it[..count]), inputs.map(|it| &it[..count]));
+        let (outputs, inputs) =
+            (outputs.map(|output| &mut output[..count]), inputs.map(|input| &input[..count]));
         for register in 0..count {
             let new = f(load_all(simd, &outputs, register), load_all(simd, &inputs, register));
             for m in 0..M {
@@ -85,7 +86,7 @@ pub(crate) fn update<S: Simd, const N: usize>(
     update_all(simd, [output], inputs, |[x], inputs| [f(x, inputs)]);
 }
 
-/// Computes `values[i] = f(values[i])` for a slice of whole registers, and returns the sum of the results.
+/// Computes `values[i] = f(values[i])` for a slice without a partial register, and returns the sum of the results.
 #[inline(always)]
 pub(crate) fn update_and_sum<S: Simd>(
     simd: S,
@@ -102,8 +103,7 @@ pub(crate) fn update_and_sum<S: Simd>(
     sum.sum()
 }
 
-/// Folds `f` over a state and each register of the inputs. `f` also receives the number of lanes in use; the lanes
-/// after them are zero.
+/// Folds `f` over the registers of the inputs. `f` also receives the number of lanes in use; the other lanes are zero.
 #[inline(always)]
 fn fold<S: Simd, const N: usize, T>(
     simd: S,
@@ -112,9 +112,9 @@ fn fold<S: Simd, const N: usize, T>(
     f: impl Fn(T, [Vector<S>; N], usize) -> T,
 ) -> T {
     let length = inputs[0].len();
-    let mut room = [[simd.splat_f32s(0.0)]; N];
+    let mut partial = [[simd.splat_f32s(0.0)]; N];
     let lanes = [S::F32_LANES, length % S::F32_LANES];
-    for (inputs, lanes) in parts(simd, inputs, length, &mut room).into_iter().zip(lanes) {
+    for (inputs, lanes) in parts(simd, inputs, length, &mut partial).into_iter().zip(lanes) {
         let count = inputs[0].len();
         let inputs = inputs.map(|input| &input[..count]);
         for register in 0..count {

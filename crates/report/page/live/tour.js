@@ -71,10 +71,10 @@ function tourSteps(component, sequence, example) {
   const replacement = tokenElement(live.tokenizer.token(example.replacement));
   // If the query attends to its own position, the query token itself is replaced.
   const queryToken = key === query ? replacement.cloneNode(true) : tokenAt(query);
-  const kind = describe(component) ? `It ${describe(component)}.` : "It is not of a known kind.";
+  const kind = describe(component) ? `This head ${describe(component)}.` : "This head is not of a known kind.";
   return [
     { input: plain, show: view, target: "chips", text: isInduction
-      ? [tokenAt(query), ` at position ${query} repeats position ${key - 1}, which was followed by `, tokenAt(key), `. The model predicts that it follows again, with probability ${fixed(example.probability, 2)}.`]
+      ? [tokenAt(query), ` at position ${query} repeats position ${key - 1}, which was followed by `, tokenAt(key), `. The model predicts that this token follows again, with probability ${fixed(example.probability, 2)}.`]
       : [tokenAt(query), ` at position ${query} is followed by `, tokenAt(query + 1), `. The model predicts this token with probability ${fixed(example.probability, 2)}; the next steps show why.`] },
     { input: plain, show: view, target: "explorer", text: [`The map shows where ${name} attends. ${kind} In the marked cell, `, tokenAt(query), ` at position ${query} attends to `, tokenAt(key), ` at position ${key} with a weight of ${fixed(example.weight, 2)}.`] },
     { input: { ...plain, heads: [ablation(component)] }, show: { ...view }, target: "try", text: [`Now ${name} is ablated. The probability of `, tokenAt(query + 1), ` after position ${query} changes from ${fixed(example.probability, 3)} to ${fixed(example.ablatedProbability, 3)}, and the loss on this input from ${nats(example.loss)} to ${nats(example.ablatedLoss)} nats. On the validation sequences, mean-ablating this head ${effect(component.mean_ablated_loss)}.`] },

@@ -159,7 +159,7 @@ struct Surface<B> {
     is_bitmap: bool,
     /// The number of device pixels per logical pixel.
     unit: f64,
-    /// The height of the picture above 0, see [`Picture::above`].
+    /// The height of the picture above 0, see `Picture::above`.
     above: f64,
 }
 

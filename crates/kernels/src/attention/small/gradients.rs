@@ -23,7 +23,7 @@ impl<const D: usize> KeysAndValues<D> {
         Self { key: zeros, value: zeros, key_gradient: zeros, value_gradient: zeros }
     }
 
-    /// Loads the head whose first column is `column`, with gradients of zero.
+    /// Loads the head that begins at `column`, and sets the gradients to zero.
     #[inline(always)]
     pub(super) fn load(&mut self, piece: &Piece, column: usize) {
         load_rows(piece.key, column, piece.attention.rotary, 0, &mut self.key);
@@ -31,7 +31,7 @@ impl<const D: usize> KeysAndValues<D> {
         (self.key_gradient, self.value_gradient) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
     }
 
-    /// Writes both gradients, each from `column` on.
+    /// Writes both gradients to the columns from `column` on.
     #[inline(always)]
     pub(super) fn write_gradients(
         &self,
@@ -60,8 +60,8 @@ impl WeightsAndSlopes {
         Self { weights: [[0.0; LANES]; LANES], slopes: [[0.0; LANES]; LANES] }
     }
 
-    /// Computes them for the queries from `first` on: the scores of each key become weights, and the products of value
-    /// and context gradient become slopes.
+    /// Computes the weights and slopes of the queries from `first` on. The scores of each key become weights, and the
+    /// products of value and context gradient become slopes.
     #[inline(always)]
     pub(super) fn fill<S: Simd>(
         &mut self,
@@ -89,7 +89,7 @@ impl WeightsAndSlopes {
         }
     }
 
-    /// Sums the slopes of each distance between query and key into `bias`.
+    /// Sums the slopes by the distance between query and key into `bias`.
     #[inline(always)]
     pub(super) fn sum_by_distance(&self, [query_time, key_time]: [usize; 2], bias: &mut [f32]) {
         bias.fill(0.0);

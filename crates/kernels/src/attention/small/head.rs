@@ -14,9 +14,9 @@ pub(super) struct VisibleKeys {
     /// The last key visible to each query; `negative_first` is the negated first visible key.
     last: [f32; LANES],
     negative_first: [f32; LANES],
-    /// Two flags: some query may not see the last key, and some query may not see the first key.
+    /// Two flags: the last key is hidden from some query, and the first key is hidden from some query.
     is_cut: [bool; 2],
-    /// For each key, the range from the first to the last query that may see it.
+    /// For each key, the range from the first to the last query that can see it.
     pub(super) queries: [Range<usize>; LANES],
 }
 
@@ -46,7 +46,7 @@ impl VisibleKeys {
     }
 }
 
-/// The visible keys, score addends and dropout factors of a head; unused ones are not filled in.
+/// The visible keys, score addends and dropout factors of a head; addends and factors are zero unless they are used.
 pub(super) struct Head {
     pub(super) visible: VisibleKeys,
     /// The addends of the scores for each key and query: the bias, and negative infinity for hidden pairs.
@@ -68,7 +68,7 @@ vectorized! {
             transpose(&rows, &mut head.addends);
         }
         if let Some(dropout) = dropout {
-            // A row of the mask is as long as a row of this square, so the rows of a head are contiguous.
+            // The rows of the mask are as long as the rows of this square, so the rows of a head are contiguous.
             let used = &mut rows.as_flattened_mut()[..query_time * LANES];
             dropout.mask(key_time).fill_row(simd, piece.mask_row(index, 0), 0, used);
             transpose(&rows, &mut head.factors);
@@ -77,7 +77,7 @@ vectorized! {
 }
 
 impl Head {
-    /// Returns a head with the visible keys of its sequence, and nothing filled in.
+    /// Creates a head with the visible keys of its sequence, without addends and factors.
     pub(super) fn new(piece: &Piece) -> Self {
         let visible = VisibleKeys::new(piece.attention, piece.sequence);
         Self { visible, addends: Square::default(), factors: Square::default() }

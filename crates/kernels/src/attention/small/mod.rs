@@ -1,7 +1,7 @@
 //! Attention over sequences of up to 16 tokens, without calls to the matrix product.
 //!
-//! A register holds one number for several queries of a head, with one query per lane. Softmax then reduces over the
-//! keys from register to register, never within one. Queries and gradients are transposed on entry and exit.
+//! A register holds one number for several queries of a head, with one query per lane. Softmax then reduces over keys
+//! in different registers, never within a register. Queries and gradients are transposed on entry and exit.
 
 mod gradients;
 mod head;
@@ -26,16 +26,16 @@ type Columns<const D: usize> = [[f32; LANES]; D];
 /// One number for each key and query.
 type Square = [[f32; LANES]; LANES];
 
-/// Returns true if this kernel supports the shape. It computes in f32 whatever the precision, because rounding would
-/// cost more time than it saves.
+/// Returns true if this kernel supports the shape. It computes in f32 at any precision, because rounding would cost
+/// more time than it saves.
 pub(super) fn supports(attention: &Attention) -> bool {
     attention.query_time <= LANES
         && attention.key_time <= LANES
         && matches!(attention.d_head, 8 | 16 | 32 | 64)
 }
 
-/// Returns the cost of a head in multiply-adds. Registers are always processed whole, and exponentials and transposes
-/// cost more than the products.
+/// Returns the cost of a head in multiply-adds. Partially used registers cost as much as full ones; 64 accounts for
+/// exponentials and transposes.
 pub(super) fn head_work(d_head: usize, products: usize) -> usize {
     LANES * LANES * (d_head * products + 64)
 }
@@ -50,7 +50,7 @@ pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut 
     }
 }
 
-/// Computes the gradients of a sequence; the gradients of queries and keys are left rotated.
+/// Computes the gradients of a sequence; the gradients of queries and keys are still rotated.
 pub(super) fn backward(
     piece: &Piece,
     saved: &Saved,

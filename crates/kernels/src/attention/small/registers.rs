@@ -7,8 +7,8 @@ use super::{Columns, Rows, Square, head::VisibleKeys};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::vector::{LANES, Vector};
 
-/// Replaces scores by `e^(score - largest)`; returns the inverse of their sums (zero if all keys are hidden) and the
-/// log-sum-exp.
+/// Replaces scores by `e^(score - largest)`. Returns the inverse of the sums, which is zero if all keys are hidden, and
+/// the log-sum-exp.
 #[inline(always)]
 pub(super) fn softmax<S: Simd>(simd: S, scores: &mut [Vector<S>]) -> (Vector<S>, Vector<S>) {
     let mut largest = Vector::splat(simd, f32::NEG_INFINITY);
@@ -69,7 +69,7 @@ pub(super) fn sum_over_keys<S: Simd, const D: usize>(
     columns
 }
 
-/// Adds to each key's row the sum of weight times query row, over the key's range of queries in `visible`.
+/// Adds to the row of each key the sum of weight times query row, over the queries that can see the key.
 #[inline(always)]
 pub(super) fn add_over_queries<S: Simd, const D: usize>(
     simd: S,
@@ -81,7 +81,7 @@ pub(super) fn add_over_queries<S: Simd, const D: usize>(
     for (j, range) in visible.queries.iter().enumerate() {
         let pairs = weights[j][range.clone()].iter().zip(&queries[range.clone()]);
         if D < Vector::<S>::LANES {
-            // Rows shorter than a register are left to the compiler, which knows their length.
+            // The compiler knows the length of rows shorter than a register, and vectorises the loop.
             let mut sum = sums[j];
             for (weight, query) in pairs {
                 for c in 0..D {
@@ -118,7 +118,7 @@ pub(super) fn load_rows<const D: usize>(
     }
 }
 
-/// Loads one register per column, holding the queries from `first` on.
+/// Loads one register per column, with the queries from `first` on.
 #[inline(always)]
 pub(super) fn load_columns<S: Simd, const D: usize>(
     simd: S,
@@ -145,7 +145,7 @@ pub(super) fn store_columns<S: Simd, const D: usize>(
     }
 }
 
-/// Writes columns as rows of one head.
+/// Writes columns as the rows of one head.
 #[inline(always)]
 pub(super) fn store_rows<const D: usize>(columns: &Columns<D>, column: usize, matrix: &mut MatrixMut) {
     let mut rows = [[0.0; D]; LANES];

@@ -1,11 +1,11 @@
-//! The kernels on bf16-rounded factors, compared with the reference implementation.
+//! The kernels with factors rounded to bf16, compared with the reference implementation.
 
 use super::*;
 
 #[test]
 fn bf16_attention_error_stays_below_one_percent() {
     let window = Visibility::Window { first_query: 0, keys: 21 };
-    for (time, d_head, scale, sees) in [
+    for (time, d_head, scale, visibility) in [
         (13, 16, 1.0, Visibility::CAUSAL),
         (13, 24, 1.0, Visibility::CAUSAL),
         (131, 24, 1.0, Visibility::CAUSAL),
@@ -13,7 +13,7 @@ fn bf16_attention_error_stays_below_one_percent() {
         (131, 24, 1e30, Visibility::CAUSAL),
     ] {
         let shape = Attention { key_value_heads: 2, ..Attention::new(2, time, time, 4, d_head) };
-        let options = Options { sees, bias: true, rotary: true, dropout: true, ..CAUSAL };
+        let options = Options { visibility, bias: true, rotary: true, dropout: true, ..CAUSAL };
         let mut case = Case::new(Attention { precision: Precision::Bf16, ..shape }, options);
         case.value.iter_mut().for_each(|x| *x *= scale);
         let output = case.run();
@@ -65,7 +65,7 @@ fn bf16_attention_error_is_within_rounding_bounds() {
             let exponentials = (0..=row).map(|k| (scale * dot(q, &key[at(k)])).exp()).collect::<Vec<_>>();
             let total = exponentials.iter().sum::<f64>();
             let weights = exponentials.iter().map(|x| x / total).collect::<Vec<_>>();
-            // The weight and the sum that divides it both inherit the error of the scores.
+            // The error of the scores affects a weight and the sum by which it is divided.
             let score_error = (0..=row).map(|k| scale * error(q, &key[at(k)])).fold(0.0, f64::max);
             let weight_error = (2.0 * score_error).exp() - 1.0;
             let term_error = (1.0 + weight_error) * (1.0 + PRODUCT_ERROR) - 1.0;
@@ -76,12 +76,12 @@ fn bf16_attention_error_is_within_rounding_bounds() {
                 }
             }
             // The gradient of a score is its weight times the excess of `g . v` over `g . c`.
-            let whole = dot(&expected.context[at(row)], g);
-            let whole_error =
+            let mean_product = dot(&expected.context[at(row)], g);
+            let mean_error =
                 context_bound[at(row)].iter().zip(g).map(|(error, g)| error * g.abs()).sum::<f64>();
             for (k, weight) in weights.iter().enumerate() {
-                let excess = dot(g, &value[at(k)]) - whole;
-                let excess_error = error(g, &value[at(k)]) + whole_error;
+                let excess = dot(g, &value[at(k)]) - mean_product;
+                let excess_error = error(g, &value[at(k)]) + mean_error;
                 let slope_error =
                     weight * ((1.0 + weight_error) * excess_error + weight_error * excess.abs());
                 let slope = (weight * excess).abs();
