@@ -1,7 +1,7 @@
 //! Measures the milliseconds of a training step, for common shapes of small decoders.
 //!
 //! `cargo bench --bench step -- small --threads 2`; without a shape: `one_layer`, `small` and `medium`. Prints one line
-//! of JSON per shape. `--composed` uses Burn's operations instead of the kernels, `--bf16` rounds the operands of
+//! of JSON per shape. `--reference` uses Burn's operations instead of the kernels, `--bf16` rounds the operands of
 //! products, `--muon` uses Muon. `--engine` compares a complete run (loader, learner, metrics, progress) with the
 //! bare step.
 
@@ -134,7 +134,7 @@ impl Bare {
     }
 }
 
-/// Trains the shape in a complete run, and returns its duration.
+/// Trains a model of this shape in a complete run, and returns the duration of the run.
 fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
     let Shape { model, vocab, rows, time, .. } = shape;
     let architecture = match model.architecture {
@@ -200,12 +200,14 @@ impl Options {
         };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
-            let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
+            let mut number = || {
+                words.next().and_then(|word| word.parse().ok()).expect("--threads and --rounds need a number")
+            };
             match word.as_str() {
                 "--bench" => {} // added by cargo
                 "--threads" => options.threads = Some(number()),
                 "--rounds" => options.rounds = number(),
-                "--composed" => options.kernels = Kernels::Composed,
+                "--reference" => options.kernels = Kernels::Reference,
                 "--bf16" => options.precision = Precision::Bf16,
                 "--muon" => options.optimizer = OptimizerKind::Muon,
                 "--engine" => options.engine = true,

@@ -10,7 +10,7 @@ use burn::prelude::*;
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use causal_attention::attention::causal::{CausalAttention, mask_scores, mask_weights, renormalise};
-use causal_attention::attention::mask::{Mask, future};
+use causal_attention::attention::mask::{Mask, causal_mask};
 use causal_attention::attention::{Masking, StackedHeads, TrainableAttention, score, simple};
 use causal_attention::ops::{self, ScorePosition};
 use causal_attention::terminal::say;
@@ -136,7 +136,7 @@ fn causal_attention(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()
         "A token must not attend to later ones, because the model predicts them. There are two ways to ensure this.",
     );
     let open = head.forward(x.clone())?;
-    let hidden = future(6, &x.device());
+    let hidden = causal_mask(6, &x.device());
     say("Left: weights above the diagonal are set to zero. Right: scores above it are set to -inf.");
     let masked_weights = mask_weights(open.weights, hidden.clone())?;
     let masked_scores = mask_scores(open.scores, hidden)?;
@@ -160,8 +160,11 @@ fn dropout(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
     let half = DropoutConfig::new(0.5).init();
     let ones = Tensor::<B, 2>::ones([6, 6], &x.device());
     say("Left: on ones. Right: on the causal weights, so that no token depends on a single other token.");
-    let causal =
-        CausalAttention { projection: head.clone(), dropout: half.clone(), hidden: future(6, &x.device()) };
+    let causal = CausalAttention {
+        projection: head.clone(),
+        dropout: half.clone(),
+        hidden: causal_mask(6, &x.device()),
+    };
     let batch = Tensor::stack::<3>(vec![x.clone(), x.clone()], 0);
     let training = causal.forward(batch.clone(), Masking::Scores)?;
     show(&[
@@ -184,7 +187,7 @@ fn dropout(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
 fn many_heads(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
     heading("5. From one head to many");
     say("Two heads with separate matrices each compute a context of width 2.");
-    let hidden = future(6, &x.device());
+    let hidden = causal_mask(6, &x.device());
     let none = DropoutConfig::new(0.0).init();
     let one = |projection| CausalAttention { projection, dropout: none.clone(), hidden: hidden.clone() };
     // The second head swaps the first one's query and key matrices; any others would do.

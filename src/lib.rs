@@ -53,7 +53,7 @@
 //!
 //! # Data from memory, and a custom observer
 //! A [`Dataset`](data::Dataset) can be created from your own sequences. An
-//! [`Observer`](training::observers::Observer) is called after each step.
+//! [`Observer`](training::observers::Observer) is called before the first step and after each step.
 //!
 //! ```
 //! use std::sync::{Arc, Mutex};

@@ -67,7 +67,7 @@ fn ids(rows: &[Vec<i64>]) -> Tensor<B, 2, Int> {
     Tensor::from_data(TensorData::new(rows.concat(), shape), &Default::default())
 }
 
-/// A batch of sequences of `TIME + 1` tokens, each predicted from the previous ones.
+/// Returns a batch of sequences of `TIME + 1` tokens, each predicted from the previous ones.
 fn next_tokens(sequence: impl FnMut() -> Vec<i64>) -> Batch {
     let tokens = ids(&std::iter::repeat_with(sequence).take(BATCH).collect::<Vec<_>>());
     (Inputs::tokens(tokens.clone().narrow(1, 0, TIME)), tokens.narrow(1, 1, TIME), None)
@@ -120,7 +120,7 @@ const START: usize = 5;
 const END: usize = 6;
 const MAX_LENGTH: usize = 4;
 
-/// A source of two to four digits below 5, padded with zeros, and its length.
+/// Returns a source of two to four digits below 5, padded with zeros, and its length.
 fn source(random: &mut ChaCha8Rng) -> (Vec<i64>, usize) {
     let length = random.random_range(2..=MAX_LENGTH);
     let digits = |index| if index < length { random.random_range(0..5) } else { 0 };
@@ -128,10 +128,10 @@ fn source(random: &mut ChaCha8Rng) -> (Vec<i64>, usize) {
 }
 
 fn padding_mask(lengths: &[usize], time: usize) -> Tensor<B, 2, Bool> {
-    causal_attention::attention::mask::padding(lengths, time, &Default::default())
+    causal_attention::attention::mask::padding_mask(lengths, time, &Default::default())
 }
 
-/// A batch of sources with reversed answers.
+/// Returns a batch of sources with reversed answers.
 fn reversals(random: &mut ChaCha8Rng) -> Batch {
     let (sources, lengths): (Vec<_>, Vec<_>) = (0..BATCH).map(|_| source(random)).unzip();
     let (mut inputs, mut targets) = (Vec::new(), Vec::new());

@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn work_runs_on_the_requested_threads() {
-        let config = TrainingConfig { threads: Some(3), kernels: Kernels::Composed, ..Default::default() };
+        let config = TrainingConfig { threads: Some(3), kernels: Kernels::Reference, ..Default::default() };
         let threads = compute(&config, || Ok(rayon::current_num_threads())).unwrap();
         assert_eq!(threads, 3);
         let panicked =

@@ -92,14 +92,14 @@ mod tests {
         let message = fused(&["training.batch_size=1", "data.length=3000"]).unwrap();
         assert!(message.starts_with("`data.length` = 3000 needs attention maps"), "{message}");
 
-        let composed = |set: &[&str]| fused(&[&["training.kernels=composed"], set].concat());
+        let reference = |set: &[&str]| fused(&[&["training.kernels=reference"], set].concat());
         // 4 rows of 4 heads: 16 maps of 1,448 x 1,448 are just below 128 MiB.
-        assert_eq!(composed(&["training.batch_size=4", "data.length=1448"]), None);
-        let message = composed(&["training.batch_size=4", "data.length=1449"]).unwrap();
+        assert_eq!(reference(&["training.batch_size=4", "data.length=1448"]), None);
+        let message = reference(&["training.batch_size=4", "data.length=1449"]).unwrap();
         assert!(message.starts_with("`training.batch_size` = 4 needs attention scores"), "{message}");
         assert!(message.contains("training.batch_size = 3"), "{message}");
-        assert_eq!(composed(&["training.batch_size=3", "data.length=1449"]), None);
-        let message = composed(&["training.batch_size=1", "data.length=3000"]).unwrap();
+        assert_eq!(reference(&["training.batch_size=3", "data.length=1449"]), None);
+        let message = reference(&["training.batch_size=1", "data.length=3000"]).unwrap();
         assert!(message.starts_with("`data.length` = 3000"), "{message}");
     }
 

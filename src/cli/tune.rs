@@ -162,7 +162,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let result = search(args, prepared, workers, &signal, &mut is_shared);
     if !is_shared {
         // Ends the other workers, which have no work.
-        workers.from_first(None::<PathBuf>)?;
+        workers.broadcast(None::<PathBuf>)?;
     }
     result
 }

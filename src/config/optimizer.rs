@@ -86,7 +86,7 @@ mod tests {
     fn muon_and_weight_decay_follow_parameter_roles() {
         let rules = |optimizer: OptimizerKind| {
             let config = TrainingConfig { optimizer, weight_decay: 0.5, ..TrainingConfig::default() };
-            let matrix = ParamRole::Matrix { columns: vec![2, 3], writes_to_stream: false };
+            let matrix = ParamRole::Matrix { columns: vec![2, 3], writes_to_residual: false };
             let roles = [matrix, ParamRole::Embedding, ParamRole::Head, ParamRole::Gain, ParamRole::Bias];
             roles.map(|role| {
                 let (rule, decay) = config.rule(&role, 1);

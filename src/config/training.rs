@@ -28,7 +28,7 @@ pub struct TrainingConfig {
     /// softmax, norms, loss, weights and the optimizer's moments stay in f32.
     pub precision: Precision,
     /// The implementation of the expensive operations. `fused`: this project's kernels on CPU backends, and block-wise
-    /// attention on GPUs. `composed`: Burn's operations.
+    /// attention on GPUs. `reference`: Burn's operations.
     pub kernels: Kernels,
     /// The number of CPU threads, which does not change the result. Omitted: one per core.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -213,8 +213,8 @@ impl Sequences {
         self.parts().flat_map(|(rows, part)| rows.ids.iter(part))
     }
 
-    /// Returns the offset of a sample: its index if each row is a sample, or the start of its adjacent window within the
-    /// part of the stream.
+    /// Returns the offset of a sample: its index if each row is a sample, or the start of its adjacent window within
+    /// the part of the stream.
     pub(crate) fn offset(&self, sample: usize) -> usize {
         self.windows.as_ref().map_or(sample, |windows| sample * windows.length)
     }

@@ -42,7 +42,7 @@ fn lens(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
     let tuned_note =
         if found.tuned_lens.is_some() { ", directly and through a trained affine map" } else { "" };
     let note = format!(
-        "probability of each target when the final norm and unembedding read the residual stream after each \
+        "probability of each target when the final norm and the output layer read the residual stream after each \
          layer{tuned_note}; first of {}, with mean losses over all",
         counted(found.sequences, "sequence")
     );

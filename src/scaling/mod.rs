@@ -3,14 +3,14 @@
 //! A worker computes its shards (gradient accumulation) in groups whose size divides its number of threads, and adds up
 //! their gradients. It exchanges the sum with the other workers (all-reduce) and updates its weights:
 //!
-//! `T(N) = k / a shards(a) + (k - 1) addition + copies + exchange(N) + update`, with `k` shards per worker in
+//! `T(N) = (k / a) * shards(a) + (k - 1) * addition + copies + all_reduce(N) + update`, with `k` shards per worker in
 //! groups of `a`, and `shards(a)` the time of a group.
 //!
 //! The all-reduce is recursive halving and doubling (see `workers`): in log2 N rounds, a worker swaps a half of the
 //! gradients, then a quarter and so on, with another worker and adds the part that it receives. The sums travel back in
 //! as many rounds:
 //!
-//! `exchange(N) = 2 log2 N latency + (N - 1) / N (2 bytes / bandwidth + row addition)`.
+//! `all_reduce(N) = 2 * log2(N) * latency + (N - 1) / N * (2 * bytes / bandwidth + row_addition)`.
 //!
 //! The model assumes that any two workers exchange data at full speed in both directions, regardless of other traffic.
 //! Each worker is assumed to compute as fast as the one measured.

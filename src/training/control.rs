@@ -56,7 +56,7 @@ impl Control {
             signal: Arc::default(),
             device,
             until: None,
-            workers: Workers::alone(),
+            workers: Workers::single(),
         }
     }
 }

@@ -78,7 +78,7 @@ impl Exchange {
         requests: Requests,
     ) -> Result<(Learned<B>, Requests)> {
         let gradients = self.gather(model, learned, requests);
-        workers.sum(&mut self.buffer, &mut self.scratch, sums::add)?;
+        workers.all_reduce(&mut self.buffer, &mut self.scratch, sums::add)?;
 
         let (mut gradients, trailer) = self.buffer.split_at(gradients);
         let (holders, trailer) = trailer.split_at(trailer.len() - TRAILER_LENGTH);

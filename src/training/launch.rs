@@ -113,7 +113,7 @@ pub fn launch_with(config: &Config, mode: Mode, control: &Control, given: RunInp
     let config = &workers.agree(check())?;
     backend::run(&control.device, Train(config, mode, control, given)).map_err(|error| match error {
         Error::DeviceFailed { .. } => {
-            Error::Failed(format!("{error}; continue a run that has started with train --resume RUN"))
+            Error::Failed(format!("{error}; if the run has started, resume it with train --resume RUN"))
         }
         error => error,
     })
@@ -211,7 +211,7 @@ fn resume(
     share(lock.map(|lock| (folder, lock)), dataset, None, workers)
 }
 
-/// Shares the path of the folder that worker 0 has locked with every worker.
+/// Sends every worker the path of the folder that worker 0 has locked.
 fn share(
     locked: Option<(RunFolder, Lock)>,
     dataset: Dataset,
@@ -221,7 +221,7 @@ fn share(
     let (folder, lock) = locked.unzip();
     let canonical =
         |folder: &RunFolder| folder.path().canonicalize().unwrap_or_else(|_| folder.path().into());
-    let path = workers.from_first(folder.as_ref().map(canonical))?;
+    let path = workers.broadcast(folder.as_ref().map(canonical))?;
     let folder = folder.or(path.map(RunFolder::at));
     let folder = folder.ok_or_else(|| Error::Failed("worker 0 has no run folder".into()));
     let folder = workers.agree(folder)?;

@@ -46,8 +46,8 @@ pub enum TrainedOn {
     Changed(PathBuf),
 }
 
-/// Returns how many sequences of `set`, a set of `dataset`, the runs of a lineage were trained on. `data` is the section
-/// of the config from which `dataset` was read. A run whose data file no longer exists adds none.
+/// Returns how many sequences of `set`, a set of `dataset`, the runs of a lineage were trained on. `data` is the
+/// section of the config from which `dataset` was read. A run whose data file no longer exists adds none.
 pub fn trained_on(runs: &[RunFolder], data: &DataConfig, dataset: &Dataset, set: &Sequences) -> TrainedOn {
     let (mut samples, mut changed) = (HashSet::new(), None);
     let mut read = Vec::new();

@@ -138,10 +138,10 @@ impl Timing<'_> {
         let mut step = TimedStep::<B>::new(self, device)?;
         let timed = step.time_rounds()?;
         let bytes = step.exchange.buffer.len() * size_of::<f32>();
-        let timings = self.workers.to_first(timed)?;
+        let timings = self.workers.gather_to_first(timed)?;
         let groups = step.groups.iter().map(|(count, shards)| (*count, shards.len())).collect::<Vec<_>>();
         let parts = self.workers.is_first().then(|| parts(&groups, bytes, &timings));
-        let parts = self.workers.from_first(parts)?;
+        let parts = self.workers.broadcast(parts)?;
         parts.ok_or_else(|| Error::Failed("worker 0 has no timings".into()))
     }
 
@@ -204,7 +204,7 @@ impl<'a, B: AutodiffBackend> TimedStep<'a, B> {
         let begun = Instant::now();
         let mut timed = vec![self.time_round()?];
         let rounds = (TARGET_SECONDS / begun.elapsed().as_secs_f64()) as usize;
-        for _ in 1..self.workers.from_first(rounds.clamp(MIN_ROUNDS, MAX_ROUNDS))? {
+        for _ in 1..self.workers.broadcast(rounds.clamp(MIN_ROUNDS, MAX_ROUNDS))? {
             timed.push(self.time_round()?);
         }
         Ok(timed)
@@ -227,7 +227,7 @@ impl<'a, B: AutodiffBackend> TimedStep<'a, B> {
         }
         let other = trainee.step(shard.clone());
         let learned = clock.time(|| Ok(gradients::sum(trainee, [learned, other]).expect("there are two")))?;
-        let alone = Workers::alone();
+        let alone = Workers::single();
         let info = StepInfo { step: 0, tokens: shard.tokens, is_measured: false };
         let (learned, _) =
             clock.time(|| exchange.sum(&alone, trainee, Some(learned), info, Requests::default()))?;
@@ -236,7 +236,7 @@ impl<'a, B: AutodiffBackend> TimedStep<'a, B> {
             sums::add(&mut exchange.buffer, &other);
             Ok(())
         })?;
-        clock.time(|| workers.sum(&mut exchange.buffer, &mut exchange.scratch, sums::add))?;
+        clock.time(|| workers.all_reduce(&mut exchange.buffer, &mut exchange.scratch, sums::add))?;
         clock.time(|| (0..SMALL_REDUCES).try_for_each(|_| reduce_one_number(workers)))?;
         let rate = self.learning_rate;
         *trainee = clock.time(|| Ok(optimizer.step(rate, trainee.clone(), learned.grads)))?;
@@ -245,7 +245,7 @@ impl<'a, B: AutodiffBackend> TimedStep<'a, B> {
 }
 
 fn reduce_one_number(workers: &Workers) -> Result<()> {
-    workers.sum(&mut [0.0f32], &mut Vec::new(), sums::add)
+    workers.all_reduce(&mut [0.0f32], &mut Vec::new(), sums::add)
 }
 
 /// A clock for consecutive pieces of work, which all workers start at the same time.

@@ -111,7 +111,7 @@ impl<B: AutodiffBackend> Reduce<B> for AllReduce {
         let add = |sums: &mut [f64], others: &[f64]| {
             sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += other);
         };
-        self.workers.sum(&mut numbers, &mut Vec::new(), add)?;
+        self.workers.all_reduce(&mut numbers, &mut Vec::new(), add)?;
         Ok(Tally::from_numbers(&numbers))
     }
 }

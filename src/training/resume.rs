@@ -89,7 +89,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             observers.iter_mut().try_for_each(|observer| observer.start(&history.rows))
         })?;
         // Only worker 0 knows whether the best weights are lost.
-        let state = workers.from_first(state)?;
+        let state = workers.broadcast(state)?;
 
         if state.step == 0 {
             setup.warnings.iter().for_each(|warning| log::warn!("{warning}"));

@@ -19,12 +19,12 @@ pub struct Schedule {
     /// The highest rate.
     pub peak: f64,
     /// The lowest rate of a decaying schedule.
-    pub floor: f64,
+    pub min_rate: f64,
     /// The number of steps of linear warm-up.
     pub warmup: usize,
     /// The number of steps of the linear decay that ends a trapezoid.
     pub cooldown: usize,
-    /// The number of steps of the run. After them, the rate stays at the floor.
+    /// The number of steps of the run. Later steps use the minimum rate, except with a constant schedule.
     pub total: usize,
 }
 
@@ -35,7 +35,7 @@ impl Schedule {
         Self {
             kind: config.schedule,
             peak: config.learning_rate,
-            floor: config.min_learning_rate,
+            min_rate: config.min_learning_rate,
             warmup,
             cooldown,
             total,
@@ -44,27 +44,27 @@ impl Schedule {
 
     /// Returns the learning rate of `step`, counted from 0.
     pub fn at(&self, step: usize) -> f64 {
-        let Self { kind, peak, floor, warmup, cooldown, total } = *self;
+        let Self { kind, peak, min_rate, warmup, cooldown, total } = *self;
         // 1. Warm-up.
         if step < warmup {
             return peak * (step + 1) as f64 / (warmup as f64 + 1.0);
         }
         // 2. After the end.
         if step > total && kind != ScheduleKind::Constant {
-            return floor;
+            return min_rate;
         }
-        // 3. From the peak to the floor.
+        // 3. From the peak to the minimum rate.
         let ratio = (step - warmup) as f64 / (total.saturating_sub(warmup)).max(1) as f64;
         match kind {
             ScheduleKind::Constant => peak,
-            ScheduleKind::Linear => floor + (1.0 - ratio) * (peak - floor),
-            ScheduleKind::Cosine => floor + 0.5 * (1.0 + (PI * ratio).cos()) * (peak - floor),
+            ScheduleKind::Linear => min_rate + (1.0 - ratio) * (peak - min_rate),
+            ScheduleKind::Cosine => min_rate + 0.5 * (1.0 + (PI * ratio).cos()) * (peak - min_rate),
             ScheduleKind::InverseSqrt => {
-                (peak * ((warmup as f64 + 1.0) / (step + 1) as f64).sqrt()).max(floor)
+                (peak * ((warmup as f64 + 1.0) / (step + 1) as f64).sqrt()).max(min_rate)
             }
             ScheduleKind::Trapezoid if step + cooldown <= total => peak,
             ScheduleKind::Trapezoid => {
-                floor + (total - step) as f64 / cooldown.max(1) as f64 * (peak - floor)
+                min_rate + (total - step) as f64 / cooldown.max(1) as f64 * (peak - min_rate)
             }
         }
     }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn schedule(kind: ScheduleKind) -> Schedule {
-        Schedule { kind, peak: 1e-2, floor: 1e-3, warmup: 10, cooldown: 20, total: 110 }
+        Schedule { kind, peak: 1e-2, min_rate: 1e-3, warmup: 10, cooldown: 20, total: 110 }
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
         let schedule = Schedule {
             kind: ScheduleKind::Cosine,
             peak: 1.0,
-            floor: 0.1,
+            min_rate: 0.1,
             warmup: 50,
             cooldown: 0,
             total: 20,

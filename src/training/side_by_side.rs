@@ -40,7 +40,7 @@ mod tests {
         assert_eq!(of(3, 8, 8), 1);
         assert_eq!(of(4, 2, 8), 1);
         assert_eq!(
-            Kernels::Composed.run(|| of(2, 8, 8)),
+            Kernels::Reference.run(|| of(2, 8, 8)),
             1,
             "reference kernels draw from a shared generator"
         );

@@ -71,7 +71,7 @@ impl Outline {
         let set = TrainingSet::of(&base, dataset);
         let steps = tune.steps.unwrap_or((set.full_steps(&base) / divisor).max(1));
         // A larger value is more likely a typo, and sums over trials would not fit into an integer.
-        let problem = format!("is too long for a trial; use at most {MAX_TRIAL_STEPS}");
+        let problem = format!("is too many steps for a trial; use at most {MAX_TRIAL_STEPS}");
         Error::check_key(steps <= MAX_TRIAL_STEPS, "tune.steps", steps, problem)?;
         // TOML integers are signed.
         let seed = base.run.seed;
@@ -90,7 +90,7 @@ impl Outline {
         let (max, all) = study_sequences(&stages, &budget, &paced);
         let study_sequences = (max.saturating_mul(tune.seeds), all.saturating_mul(tune.seeds));
         let unequal = unequal_sequences(&stages, &budget, set.pace(&base), &paced);
-        let (few, is_race) = (few_rungs(&stages, steps), stages.rungs > 1);
+        let (few, has_rungs) = (few_rungs(&stages, steps), stages.rungs > 1);
         let minutes = config.training.max_minutes;
         let limit = (minutes > 0.0).then(|| {
             format!(
@@ -98,8 +98,8 @@ impl Outline {
                  the speed of the machine; best.toml keeps it"
             )
         });
-        let warnings = few.clone().filter(|_| !is_race).into_iter().chain(unequal).chain(limit).collect();
-        let notices = few.filter(|_| is_race).into_iter().collect();
+        let warnings = few.clone().filter(|_| !has_rungs).into_iter().chain(unequal).chain(limit).collect();
+        let notices = few.filter(|_| has_rungs).into_iter().collect();
         let patience = config.training.patience;
         let outline = Self { stages, tune, base, budget, data, patience, study_sequences, warnings, notices };
         let rungs = outline.tune.rungs.unwrap_or_default();

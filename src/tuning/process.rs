@@ -191,7 +191,7 @@ impl End {
 /// Sends the study's folder to the other workers and starts to monitor them. Called by worker 0.
 pub(super) fn enlist(workers: &Workers, study: &Path, trials: &Path) -> Result<()> {
     if workers.count() > 1 {
-        workers.from_first(Some(trials.to_path_buf()))?;
+        workers.broadcast(Some(trials.to_path_buf()))?;
         let remedy = format!(
             "resume with mpirun -n N causal-attention tune --resume {}, with any number of workers",
             study.display()
@@ -214,7 +214,7 @@ pub(super) fn dismiss(workers: &Workers) {
 /// # Errors
 /// If a process cannot be started, or worker 0 cannot be reached.
 pub fn serve(workers: &Workers, program: &TrialCommand, signal: &AtomicUsize) -> Result<()> {
-    let Some(trials) = workers.from_first(None::<PathBuf>)? else { return Ok(()) };
+    let Some(trials) = workers.broadcast(None::<PathBuf>)? else { return Ok(()) };
     workers.watch(Presence::begin(workers, Path::new(""), Duration::MAX, String::new())?);
     let alive = lock_alive(&trials, workers.rank())?;
     let mut working: Option<Process> = None;

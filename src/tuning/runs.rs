@@ -75,7 +75,7 @@ impl Runner {
             entry.file_name().to_str()?.strip_prefix(LOCK_PREFIX)?.strip_prefix('-')?.parse().ok()
         });
         others.try_for_each(|worker| lock_alive(trials, worker).map(drop))?;
-        let workers = Workers::alone();
+        let workers = Workers::single();
         Ok(Self { program, workers, jobs: jobs.max(1), alive, working: Vec::new(), is_stopping: false })
     }
 

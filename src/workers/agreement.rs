@@ -68,7 +68,7 @@ impl Identity {
     /// # Errors
     /// Returns an error on every worker if one of them differs from worker 0 in anything but its host.
     pub fn check(&self, workers: &Workers) -> Result<()> {
-        let first = workers.from_first(self.clone())?;
+        let first = workers.broadcast(self.clone())?;
         workers.agree(self.compare(&first))
     }
 

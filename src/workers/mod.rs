@@ -71,7 +71,7 @@ impl SharedError {
 
 impl Workers {
     /// Returns a single worker: this process.
-    pub fn alone() -> Self {
+    pub fn single() -> Self {
         Self {
             rank: 0,
             count: 1,
@@ -87,7 +87,7 @@ impl Workers {
     /// # Errors
     /// Returns an error if this build cannot communicate with the other workers, or if MPI does not start.
     pub fn start() -> Result<Self> {
-        launched::count().map_or(Ok(Self::alone()), Self::launched)
+        launched::count().map_or(Ok(Self::single()), Self::launched)
     }
 
     #[cfg(feature = "mpi")]
@@ -97,7 +97,7 @@ impl Workers {
             mpi::finish();
             // The launcher's variables may have muted this process, but no other process prints.
             unmute();
-            return Ok(Self::alone());
+            return Ok(Self::single());
         }
         let (has_failed, presence) = (Arc::default(), Arc::default());
         Ok(Self { rank, count, local, link: Some(Arc::new(link)), has_failed, presence })
@@ -106,7 +106,7 @@ impl Workers {
     #[cfg(not(feature = "mpi"))]
     fn launched(count: usize) -> Result<Self> {
         match count {
-            0 | 1 => Ok(Self::alone()),
+            0 | 1 => Ok(Self::single()),
             count => Err(Error::Input(format!(
                 "mpirun started this program {count} times ({} is set), but this build does not support MPI; \
                 build it with cargo build --release --features mpi, or start it without mpirun and unset \
@@ -158,7 +158,7 @@ impl Workers {
     ///
     /// # Errors
     /// Returns an error if a worker does not answer.
-    pub fn sum<T: bytemuck::Pod>(
+    pub fn all_reduce<T: bytemuck::Pod>(
         &self,
         values: &mut [T],
         scratch: &mut Vec<T>,
@@ -172,7 +172,7 @@ impl Workers {
     ///
     /// # Errors
     /// Returns an error if a worker does not answer.
-    pub fn from_first<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<T> {
+    pub fn broadcast<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<T> {
         let Some(link) = &self.link else { return Ok(value) };
         if self.is_first() {
             let text = written(&value);
@@ -186,7 +186,7 @@ impl Workers {
     ///
     /// # Errors
     /// Returns an error if a worker does not answer.
-    pub fn to_first<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<Vec<T>> {
+    pub fn gather_to_first<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<Vec<T>> {
         let Some(link) = &self.link else { return Ok(vec![value]) };
         if !self.is_first() {
             let text = written(&value);
@@ -227,8 +227,8 @@ impl Workers {
             return result;
         }
         let own = result.as_ref().err().map(|error| self.shared_error(error));
-        let first = self.to_first(own)?.into_iter().flatten().next();
-        let first = self.from_first(first)?;
+        let first = self.gather_to_first(own)?.into_iter().flatten().next();
+        let first = self.broadcast(first)?;
         self.has_failed.store(first.is_some(), Ordering::Relaxed);
         match (first, result) {
             (None, result) => result,
@@ -287,7 +287,7 @@ impl Workers {
             log::error!("{error}");
             mute();
         }
-        self.from_first(()).and_then(|()| self.to_first(()))?;
+        self.broadcast(()).and_then(|()| self.gather_to_first(()))?;
         presence.into_iter().for_each(Presence::leave);
         #[cfg(feature = "mpi")]
         mpi::finish();

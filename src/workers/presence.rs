@@ -70,7 +70,7 @@ impl Presence {
             Ok((canonical.map_err(|error| Error::io("find", hidden.path(), error))?, hidden))
         })?;
         let (folder, shared) = created.unzip();
-        let (folder, first_host, remedy) = workers.from_first((folder, host(), remedy))?;
+        let (folder, first_host, remedy) = workers.broadcast((folder, host(), remedy))?;
         let folder = folder.ok_or_else(|| Error::Failed("worker 0 has no shared folder".into()))?;
         let view = View { folder, rank: workers.rank(), count: workers.count(), remedy };
         let file = workers.agree(view.create_file(&first_host))?;

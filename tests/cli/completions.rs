@@ -28,7 +28,7 @@ COMP_WORDS=(causal-attention "$@"); COMP_CWORD=$#
 _causal__attention causal-attention "${COMP_WORDS[$#]}" "${COMP_WORDS[$#-1]}"; printf '<%s>\n' "${COMPREPLY[@]}"
 "#;
 
-/// The completions of a line in a shell; `None` if the shell is not installed.
+/// Returns the completions of a line in a shell; `None` if the shell is not installed.
 fn offered(dir: &TempDir, shell: &str, line: &[&str]) -> Option<String> {
     let typed = line.join(" ");
     let mut command = Command::new(shell);

@@ -76,7 +76,7 @@ fn identical_finished_run_is_reported_unless_quiet() {
     assert!(text(&refused.stderr).contains("no such run folder"), "--quiet does not suppress errors");
 }
 
-/// The program's output on a terminal; `None` if no terminal is available.
+/// Returns the program's output on a terminal; `None` if no terminal is available.
 #[cfg(target_os = "linux")]
 fn on_terminal(dir: &TempDir, arguments: &str, environment: &[(&str, &str)]) -> Option<String> {
     let typed = format!("{} {arguments}", program(dir.path()).get_program().to_string_lossy());

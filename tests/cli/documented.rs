@@ -6,7 +6,8 @@ use std::path::Path;
 
 use crate::{generate::run, text};
 
-/// The commands of the program, each with its long options. A command with `--set` also takes config keys as options.
+/// Returns the commands of the program, each with its long options. A command with `--set` also takes config keys as
+/// options.
 fn commands() -> BTreeMap<String, BTreeSet<String>> {
     let here = Path::new(".");
     let help = |arguments: &[&str]| text(&run(here, arguments).stdout);

@@ -25,7 +25,7 @@ fn answer(mut command: Command) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Asserts that a command is refused in one line, and returns the line.
+/// Asserts that a command fails with exit code 2 and one error line, and returns its standard error.
 fn refusal(command: Command) -> String {
     let output = answer(command);
     let stderr = text(&output.stderr);
@@ -60,7 +60,7 @@ fn resumed_runs_never_write_through_links() {
                 true => fs::hard_link(&mine, &own).unwrap(),
                 false => symlink(&mine, &own).unwrap(),
             }
-            // A hard link is harmless for a file that the run replaces instead of changing it in place.
+            // A hard link is harmless if the run replaces the file instead of changing it in place.
             if !is_hard || name != "config.toml" {
                 let stderr = refusal(resume(dir.path(), "run"));
                 let problem = if is_hard { "has a second name" } else { "is a link" };
@@ -161,7 +161,7 @@ fn changed_model_in_the_config_is_reported() {
 }
 
 #[test]
-fn two_starts_for_one_run_are_refused() {
+fn conflicting_from_options_are_refused() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=3"], "a");
     let mut command = program(dir.path());

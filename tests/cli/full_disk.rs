@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::{SMALL, program, text, train, without_data_warnings};
 
-/// A small temporary disk, unmounted when dropped; `None` if this user may not mount one.
+/// A small temporary disk, unmounted when dropped.
 pub struct SmallDisk(TempDir);
 
 impl SmallDisk {

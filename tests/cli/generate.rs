@@ -14,14 +14,14 @@ pub fn run(folder: &Path, arguments: &[&str]) -> Output {
     program(folder).args(arguments).output().unwrap()
 }
 
-/// The JSON that the program prints.
+/// Returns the JSON that the program prints.
 pub fn json(folder: &Path, arguments: &[&str]) -> Value {
     let output = run(folder, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The only sample of `generate --json`.
+/// Returns the only sample of `generate --json`.
 fn sample(folder: &Path, arguments: &[&str]) -> Value {
     json(folder, arguments)["samples"][0].take()
 }

@@ -10,7 +10,7 @@ use crate::{program, small_run, text};
 
 const WORDS: &str = "to be or not to be, that is the question. ";
 
-/// A run on `book.txt`, in a folder with a longer text, a short one, and a copy of the book.
+/// Returns a run on `book.txt`, in a folder with a longer text, a short one, and a copy of the book.
 fn trained_dir() -> TempDir {
     let dir = TempDir::new().unwrap();
     let write = |name: &str, contents: &str| fs::write(dir.path().join(name), contents).unwrap();

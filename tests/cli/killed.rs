@@ -61,8 +61,9 @@ enum Moment {
     Written(u64),
 }
 
-/// A fixed sequence of moments, from the fractional parts of multiples of the golden ratio. The first two are before
-/// the run exists. Of the others, every second one is in the first milliseconds, and the rest are among the steps.
+/// Returns a fixed sequence of moments, from the fractional parts of multiples of the golden ratio. The first two are
+/// before the run exists. Of the others, every second one is in the first milliseconds, and the rest are among the
+/// steps.
 fn moments() -> impl Iterator<Item = Moment> {
     (1..=20).map(|index: u32| {
         let part = (f64::from(index) * 0.618_033_988_75).fract();
@@ -101,7 +102,7 @@ fn wait_for(moment: Moment, child: &mut Child, run: &Path) -> bool {
 /// if a loaded machine delays the test.
 const MAX_STEPS_BETWEEN_SIGNALS: usize = 140;
 
-/// The step of the newest checkpoint; 0 without a run.
+/// Returns the step of the newest checkpoint; 0 without a run.
 fn newest_step(run: &Path) -> usize {
     let names = fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten();
     let steps = names.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok());

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::generate::{json, run};
 use crate::{small_run, text};
 
-/// Asserts that a command is refused in one line, and returns the line.
+/// Asserts that a command fails with exit code 2 and a one-line error, and returns the error.
 fn refused(folder: &Path, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
     let stderr = text(&output.stderr);

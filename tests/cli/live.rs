@@ -76,7 +76,7 @@ const MODELS: [(&str, &[&str]); 10] = [
     ),
 ];
 
-/// A run's logits for tokens, with Burn's operations on ndarray.
+/// Returns a run's logits for tokens, with Burn's operations on ndarray.
 fn logits(run: &Path, tokens: &[u32], source: Option<&[u32]>) -> Vec<f32> {
     let device = Default::default();
     let file = WeightsFile::open(run.join("model.safetensors")).unwrap();
@@ -90,7 +90,7 @@ fn logits(run: &Path, tokens: &[u32], source: Option<&[u32]>) -> Vec<f32> {
     model.forward(inputs).unwrap().into_data().to_vec().unwrap()
 }
 
-/// The expected values of a run's page for an input.
+/// Returns the expected values of a run's page for an input.
 fn expected(dir: &Path, name: &str, typed: &[&str], texts: &[&str]) -> Value {
     let run = dir.join(name);
     let inspected = json(dir, &[&["inspect", name, "--no-ablation", "--json"], typed].concat());

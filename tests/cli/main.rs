@@ -121,7 +121,7 @@ fn without_data_warnings(stderr: &[u8]) -> String {
     text(stderr).lines().filter(|line| !is_expected(line)).map(|line| format!("{line}\n")).collect()
 }
 
-/// The rows of a run's metrics, without the time columns.
+/// Returns the rows of a run's metrics, without the time columns.
 fn rows(run: &Path) -> Vec<String> {
     let mut reader = csv::Reader::from_path(run.join("metrics.csv")).unwrap();
     let seconds = reader.headers().unwrap().iter().position(|name| name == "seconds").unwrap();

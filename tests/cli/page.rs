@@ -183,7 +183,7 @@ fn page_refuses_unreadable_input() {
     browse("refused.mjs", &[dir.path().join("run/report.html")]);
 }
 
-/// The full text of a page, including its packed data.
+/// Returns the full text of a page, including its packed data.
 fn page(path: &Path) -> String {
     let page = fs::read_to_string(path).unwrap();
     let (_, data) = page.split_once("<script id=\"data\"").unwrap();

@@ -1,4 +1,4 @@
-//! Foreign model configs: keys that `import` refuses by name.
+//! Configs of other programs: `import` rejects unsupported keys by name.
 
 use std::{fs, path::Path};
 
@@ -172,7 +172,7 @@ fn impossible_values_are_refused_by_key() {
         (json!({"rms_norm_eps": 2}), "`rms_norm_eps` = 2 must be in (0, 1)"),
         (json!({"attention_dropout": -1}), "`attention_dropout` = -1 must be in [0, 1)"),
         (json!({"hidden_size": 65_537}), "`hidden_size` = 65537 must be in [1, 65536]"),
-        (json!({"head_dim": 15}), "`head_dim`: a rotary position rotates pairs"),
+        (json!({"head_dim": 15}), "`head_dim`: a rotary position needs heads of even width"),
         (
             json!({"head_dim": null, "num_attention_heads": 3}),
             "`num_attention_heads` = 3 must divide `hidden_size` = 16",

@@ -145,7 +145,7 @@ fn time_limit_before_the_first_validation_validates() {
 fn time_limit_after_an_explosion_is_a_divergence() {
     let dir = TempDir::new().unwrap();
     let sets =
-        ["training.steps=9", "training.learning_rate=1e3", "training.warmup=0", "training.validate_every=9"];
+        ["training.steps=9", "training.learning_rate=10", "training.warmup=0", "training.validate_every=9"];
     let paused = train(dir.path(), &[&SMALL[..], &sets].concat(), &["--run", "run", "--until", "5"]);
     assert!(paused.status.success(), "{}", text(&paused.stderr));
     let mut resumed = resume(dir.path(), "run");

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::generate::{json, run};
 use crate::{SMALL, small_run, stdout_of, text};
 
-/// The standard error of a command that succeeds.
+/// Returns the standard error of a command that succeeds.
 fn warnings(folder: &Path, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
     let stderr = text(&output.stderr);
@@ -16,7 +16,7 @@ fn warnings(folder: &Path, arguments: &[&str]) -> String {
     stderr
 }
 
-/// A folder with a text, and the run `base` on its byte pairs.
+/// Returns a folder with a text, and the run `base` on its byte pairs.
 fn with_base() -> TempDir {
     let dir = TempDir::new().unwrap();
     let words = "to be or not to be, that is the question. ".repeat(40);

@@ -9,14 +9,14 @@ use tempfile::TempDir;
 
 use crate::{SMALL, program, small_run, text};
 
-/// The arguments of a short training run.
+/// Returns the arguments of a short training run.
 fn training() -> Vec<String> {
     let sets = SMALL.iter().chain(&["training.steps=3", "analysis.circuit=false"]);
     let sets = sets.flat_map(|set| ["--set".to_string(), set.to_string()]);
     ["train", "--backend", "ndarray", "--run", "run"].map(String::from).into_iter().chain(sets).collect()
 }
 
-/// The arguments of a training run that takes half a gigabyte, most of it for logits.
+/// Returns the arguments of a training run that takes half a gigabyte, most of it for logits.
 #[cfg(target_os = "linux")]
 fn large_training() -> Vec<String> {
     let large = ["--set", "data.length=1024", "--set", "training.batch_size=64", "--set", "data.vocab=512"];

@@ -13,7 +13,7 @@ use crate::{SMALL, program, resume, small_run, text};
 
 const EVENTS: &str = "events.out.tfevents";
 
-/// The events of a complete file, without checksums and timestamps.
+/// Returns the events of a complete file, without checksums and timestamps.
 fn events(path: &Path) -> Vec<Vec<u8>> {
     let file = fs::read(path).unwrap();
     let (mut rest, mut found) = (&file[..], Vec::new());

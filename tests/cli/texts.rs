@@ -17,7 +17,7 @@ fn utf16(text: &str, order: fn(u16) -> [u8; 2]) -> Vec<u8> {
     text.encode_utf16().flat_map(order).collect()
 }
 
-/// The error of `data` for a file that it refuses.
+/// Returns the error of `data` for a file that it refuses.
 fn refused(folder: &Path, file: &str, more: &[&str]) -> String {
     let path = format!("data.path={file}");
     let output = run(folder, &[&["data", "--set", &path], more].concat());
@@ -79,7 +79,7 @@ fn advice_for_unreadable_files_works() {
     }
 }
 
-/// A tokenizer with one token per byte; `change` modifies its file.
+/// Returns the JSON of a tokenizer with one token per byte, modified by `change`.
 fn tokenizer(change: impl Fn(&mut Value)) -> String {
     let mut tokenizer = json!({
         "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
@@ -273,7 +273,7 @@ fn paths_with_backslashes_suggest_single_quotes() {
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr.contains(" path in single quotes") && stderr.contains("forward slashes"), "{stderr}");
-        // A value that is valid TOML is refused by its key.
+        // If the path is valid TOML, the error names the key instead of the line.
         assert!(stderr.contains("config.toml:2:") || stderr.contains("`data.path` = C:"), "{stderr}");
         fs::write(dir.path().join("config.toml"), format!("[data]\npath = '{path}'\n")).unwrap();
         assert!(!text(&run(dir.path(), &["data"]).stderr).contains("quotes"));

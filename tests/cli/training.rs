@@ -81,7 +81,7 @@ fn taken_run_names_get_a_number() {
 #[test]
 fn evaluate_matches_the_training_summary_exactly() {
     let dir = TempDir::new().unwrap();
-    for kernels in ["fused", "composed"] {
+    for kernels in ["fused", "reference"] {
         let chosen = format!("training.kernels={kernels}");
         let sets = ["training.steps=40", "training.validate_every=7", "training.threads=1", chosen.as_str()];
         let run = small_run(dir.path(), &sets, kernels);

@@ -2,8 +2,8 @@
 //
 //     node tests/page/accessible.mjs CHROMIUM REPORT.html AXE.min.js
 //
-// Checks the page as it opens, in the dark theme with a head switched off and the tour open, and at the width of a phone.
-// Exits like explore.mjs; every violation that axe-core rates as serious or critical is a failure.
+// Checks the page as it opens, in the dark theme with a head switched off and the tour open, and at the width of a
+// phone. Exits like explore.mjs; every violation that axe-core rates as serious or critical is a failure.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";

@@ -2,8 +2,8 @@
 //
 //     node tests/page/compare.mjs CHROMIUM FOLDER EXPECTED
 //
-// FOLDER is the output folder of `compare --out`, EXPECTED the JSON. Sorts and chooses rows, clicks dots, changes the axis
-// and the score; checks light, dark and forced colours and the width of a phone.
+// FOLDER is the output folder of `compare --out`, EXPECTED the JSON. Sorts and chooses rows, clicks dots, changes the
+// axis and the score; checks light, dark and forced colours and the width of a phone.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -49,7 +49,7 @@ async function exploreHeads() {
     await choose("score", score);
     const displayed = await cells("#heads tbody tr:first-child td");
     const heads = runs[0].heads.flat().map((head) => head[score]);
-    heads.forEach((head, i) => check(Math.abs(Number(displayed[i].replace("−", "-")) - head) < 0.006, `${score} of head ${i}: ${displayed[i]} for ${head}`));
+    heads.forEach((head, i) => check(Math.abs(Number(displayed[i].replace("−", "-")) - head) < 0.006, `${score} of head ${i}: displayed ${displayed[i]}, expected ${head}`));
   }
 }
 
@@ -63,7 +63,7 @@ async function exploreStyles() {
   await emulate("usual");
   await page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true });
   const over = await value(`document.documentElement.scrollWidth - innerWidth`);
-  check(over <= 0, `at 360 pixels the page is ${over} wider than the window`);
+  check(over <= 0, `at a width of 360 pixels, the page is ${over} pixels wider than the window`);
   await screenshot("compare-phone");
 }
 

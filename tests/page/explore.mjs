@@ -2,13 +2,12 @@
 //
 //     node tests/page/explore.mjs CHROMIUM REPORT.html EXPECTED.json
 //
-// EXPECTED.json is the `Page` that the report was written from, as serialised by serde. The script reads
-// `run`, `config`, `summary`; `loss` with `training`, `validation`, `learning_rate` (lists of
-// `{step, value}`), `floor` and `diverged`; `readings`, each with `sequence`, `source`, `inputs` (texts),
-// `targets` (`{text, probability, role}` or null) and `most_likely` (lists of `{token, probability}`); `views`,
-// each with `attention`, `cross` and `encoder` (`[layer][head]`, each `[query, key]` in row-major order); `heads`
-// (`[layer][head]`, each with its values by score key), `shown` (by kind, the head of each layer that is selected first),
-// `history` (`{step, heads}`).
+// EXPECTED.json is the `Page` that the report was written from, as serialised by serde. The script reads `run`,
+// `config`, `summary`; `loss` with `training`, `validation`, `learning_rate` (lists of `{step, value}`), `floor` and
+// `diverged`; `readings`, each with `sequence`, `source`, `inputs` (texts), `targets` (`{text, probability, role}` or
+// null) and `most_likely` (lists of `{token, probability}`); `views`, each with `attention`, `cross` and `encoder`
+// (`[layer][head]`, each `[query, key]` in row-major order); `heads` (`[layer][head]`, each with its values by score
+// key), `shown` (by kind, the head of each layer that is selected first), `history` (`{step, heads}`).
 //
 // Reads the predictions of every sample, and visits every layer and head of the first two samples and the last one
 // by clicks; sorts thumbnails by every score; points at cells, tokens, predictions and curves with mouse and keyboard;

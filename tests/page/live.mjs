@@ -2,10 +2,10 @@
 //
 //     node tests/page/live.mjs CHROMIUM REPORT.html INPUT.json
 //
-// INPUT.json is `{text, source, source_tokens, tokens, texts, unknown, probabilities, has_tour}`: the input as typed; its
-// source and the ids of the source, or null; the ids of the input, and their texts in the page; a symbol that is not in
-// the vocabulary; the program's probabilities for the token after the input; and true if the analysis of the run found a
-// head for the tour. Exits like explore.mjs.
+// INPUT.json is `{text, source, source_tokens, tokens, texts, unknown, probabilities, has_tour}`: the input as typed;
+// its source and the ids of the source, or null; the ids of the input, and their texts in the page; a symbol that is
+// not in the vocabulary; the program's probabilities for the token after the input; and true if the analysis of the run
+// found a head for the tour. Exits like explore.mjs.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -63,7 +63,7 @@ async function exploreTyping() {
   same(await value(`document.images.length + document.scripts.length`), 2, "typed text never becomes markup");
   await type(wanted.text);
   await type("", wanted.source === null ? "input-text" : "input-source");
-  const refused = wanted.source === null ? "the input is empty" : "an encoder-decoder answers a source";
+  const refused = wanted.source === null ? "the input is empty" : "an encoder-decoder needs a source";
   await until(`document.getElementById("input-note").textContent.includes("${refused}")`, "missing input is reported");
   // Every intermediate text is answered or skipped, but the last one is always answered.
   const parts = Array.from({ length: wanted.text.length }, (_, i) => wanted.text.slice(0, i + 1));
@@ -121,8 +121,8 @@ async function exploreExchange() {
   same((await dataset("prediction")).position, "1", "a pressed chip selects its prediction");
   const other = wanted.texts.find((_, i) => wanted.tokens[i] !== wanted.tokens[1]);
   const id = wanted.tokens[wanted.texts.indexOf(other)];
-  await type(other, "exchange-by");
-  await press("#exchange button");
+  await type(other, "replacement");
+  await press("#replace button");
   await until(`document.querySelector("#changes > li")?.textContent.includes("instead of")`, "one token is replaced");
   same(list(await chips()), list(wanted.tokens.with(1, id)), "at its position");
   await until(`document.getElementById("input-loss").textContent.includes("before the change")`, "the loss is compared");
@@ -154,11 +154,11 @@ async function exploreGenerating() {
   await press("#candidates > li:nth-child(2) button");
   await until(`document.querySelectorAll("#chips > [data-index]").length === ${wanted.tokens.length + 2}`, "another candidate is taken");
   same((await chips()).at(-1), second, "the token that was pressed");
-  await press("#flow");
+  await press("#generate-toggle");
   await until(`document.querySelectorAll("#chips > [data-index]").length > ${wanted.tokens.length + 2}`, "generation runs");
   // The generation may already have ended.
-  await value(`document.querySelector('#flow[aria-pressed="true"]')?.click()`);
-  await until(`document.getElementById("flow").ariaPressed === "false"`, "and stops");
+  await value(`document.querySelector('#generate-toggle[aria-pressed="true"]')?.click()`);
+  await until(`document.getElementById("generate-toggle").ariaPressed === "false"`, "and stops");
   await press("#undo");
   await until(`document.querySelectorAll("#chips > [data-index]").length === ${wanted.tokens.length + 2}`, "generated tokens are undone in one step");
 }

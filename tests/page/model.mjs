@@ -2,10 +2,15 @@
 //
 //     node tests/page/model.mjs CHROMIUM EXPECTED
 //
-// EXPECTED is a JSON file with a list of runs: `page`, the path of the report; `tokens` and `source` (or null); their
-// `logits` [time * vocab] and `maps`, by kind [layer][head][query][key]; `texts`, each with its ids; and `greedy`, the
-// greedy continuation of the first of `tokens`. Weights in half precision have eleven bits: their logits and maps are
-// close to the program's, and near ties may be broken differently.
+// EXPECTED is a JSON file with a list of runs. Each run has:
+// - `page`: the path of the report
+// - `tokens` and `source`: the input; `source` may be null
+// - `logits` [time * vocab], and `maps` by kind, [layer][head][query][key]
+// - `texts`: texts with their ids
+// - `greedy`: the greedy continuation of the first token
+//
+// Weights in half precision have eleven significant bits, so logits and maps are only close to the program's. Near ties
+// may be broken differently.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -21,7 +26,7 @@ function embedded(page) {
   return [JSON.parse(all.subarray(4, 4 + length)), new Uint8Array(all.subarray(4 + length))];
 }
 
-/** Loads the model and tokenizer of a page by the page's own script. */
+/** Loads the model and tokenizer of a page with the page's own script. */
 function opened(path) {
   const page = readFileSync(path, "utf8");
   const [data, bytes] = embedded(page);
@@ -72,7 +77,7 @@ for (const { page, tokens, source, logits, maps, texts, greedy } of JSON.parse(r
   checks++;
 }
 
-/** Checks the user's changes: heads that are switched off, and frozen patterns. */
+/** Checks interventions: ablated heads and frozen attention patterns. */
 function changes(model, tokens, source, page) {
   const plain = model.forward(tokens, { source });
   const head = { kind: "decoder", layer: 0, head: 0 };
@@ -91,4 +96,4 @@ function changes(model, tokens, source, page) {
   assert.notDeepEqual(frozen.logits, plain.logits, `${page} frozen to another pattern`);
 }
 
-console.log(`${checks} checks of the model`);
+console.log(`${checks} model checks passed`);

@@ -2,8 +2,8 @@
 //
 //     node tests/page/study.mjs CHROMIUM STUDY
 //
-// STUDY is the folder of the study. Sorts and chooses rows, clicks dots, changes axes and follows a link to the page of a
-// trial; checks light, dark and forced colours, print, and the width of a phone.
+// STUDY is the folder of the study. Sorts and chooses rows, clicks dots, changes axes and follows a link to the page of
+// a trial; checks light, dark and forced colours, print, and the width of a phone.
 
 import { existsSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";

@@ -73,7 +73,7 @@ function parts() {
   const live = { config: { vocab: 16 } };
   const data = { readings: [], maps: [[{ kind: "decoder" }]], layers: [2, 2] };
   const state = { sample: -1, kind: "decoder" };
-  const softmax = read("model/live").match(/\/\*\* The probabilities of logits[\s\S]*?\n}\n/)[0];
+  const softmax = read("model/live").match(/\/\*\* Returns the softmax of logits[\s\S]*?\n}\n/)[0];
   const scripts = [softmax, ...["live/session", "live/generate", "live/address"].map(read)].join("\n");
   return new Function("live", "data", "state", `"use strict"; ${scripts}
     return { softmax, truncated, largest, sampleFrom, readAddress, addressOf: (given) => { input = given; return addressOf(); }, surprisals };`)(live, data, state);

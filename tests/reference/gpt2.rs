@@ -18,7 +18,7 @@ use crate::CLOSE;
 use crate::case::{Case, with_both_kernels};
 
 /// Writes the files as transformers does: the checkpoint with or without the prefix `transformer.`, and the config. The
-/// case's tensors determine all keys of the config except the number of heads.
+/// sizes in the config are the shapes of the case's tensors; the number of heads is an axis of the expected maps.
 fn write_checkpoint(case: &Case, folder: &Path, prefix: &str) {
     let [layers, _, heads, _, _] = case.shape::<5>("expected.attentions");
     let [vocab, d_model] = case.shape::<2>("weight.transformer.wte.weight");
@@ -76,7 +76,7 @@ fn agrees<B: Backend>() {
 }
 
 #[test]
-fn gpt2() {
+fn imported_gpt2_matches_transformers() {
     with_both_kernels(agrees::<NdArray>);
     with_both_kernels(agrees::<Flex>);
 }

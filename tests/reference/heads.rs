@@ -13,12 +13,12 @@ use crate::CLOSE;
 use crate::case::{Case, with_both_kernels};
 use crate::lessons::{head, projection};
 
-/// The linear layer `weight.{name}.weight`, with its bias if the case has one.
+/// Returns the linear layer `weight.{name}.weight`, with its bias if the case has one.
 fn linear<B: Backend>(case: &Case, name: &str) -> Linear<B> {
     case.linear(&format!("weight.{name}.weight"), &format!("weight.{name}.bias"))
 }
 
-/// A fused attention from `weight.{prefix}qkv` and `weight.{prefix}output`.
+/// Returns a fused attention from `weight.{prefix}qkv` and `weight.{prefix}output`.
 pub fn fused_attention<B: Backend>(case: &Case, prefix: &str, heads: usize) -> MultiHeadAttention<B> {
     let output: Linear<B> = linear(case, &format!("{prefix}output"));
     let [d_model, _] = output.weight.shape().dims();
@@ -29,7 +29,7 @@ pub fn fused_attention<B: Backend>(case: &Case, prefix: &str, heads: usize) -> M
     }
 }
 
-/// A fused attention from the weights of PyTorch's `MultiheadAttention`.
+/// Returns a fused attention from the weights of PyTorch's `MultiheadAttention`.
 pub fn self_attention<B: Backend>(case: &Case, prefix: &str, heads: usize) -> MultiHeadAttention<B> {
     let output: Linear<B> = linear(case, &format!("{prefix}out_proj"));
     let [d_model, _] = output.weight.shape().dims();

@@ -46,7 +46,7 @@ fn encoder_layer<B: Backend>(name: &str, placement: NormPlacement) {
     let mask = Mask::none().hide_keys(case.hidden("input.key_padding"));
     let (x, position) = (case.float("input.x"), ScorePosition::None);
     let input = BlockInput { x, memory: None, mask: &mask, position: &position, cache: None };
-    let output = block.forward(input, BlockHooks::alone(&mut NoHooks)).unwrap();
+    let output = block.forward(input, BlockHooks::standalone(&mut NoHooks)).unwrap();
     case.assert_close("expected.output", output, CLOSE);
 }
 
@@ -67,7 +67,7 @@ fn decoder_layer<B: Backend>(name: &str, placement: NormPlacement) {
     let memory = cross_attention.project_memory(memory.clone(), memory, memory_mask).unwrap();
     let (mask, position) = (Mask::causal(), ScorePosition::None);
     let input = BlockInput { x, memory: Some(&memory), mask: &mask, position: &position, cache: None };
-    let output = block.forward(input, BlockHooks::alone(&mut NoHooks)).unwrap();
+    let output = block.forward(input, BlockHooks::standalone(&mut NoHooks)).unwrap();
     case.assert_close("expected.output", output, CLOSE);
 }
 

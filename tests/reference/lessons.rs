@@ -5,21 +5,21 @@ use burn::tensor::{Tensor, backend::Backend};
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::attention::causal::{CausalAttention, Masking, mask_weights};
-use causal_attention::attention::mask::future;
+use causal_attention::attention::mask::causal_mask;
 use causal_attention::attention::{StackedHeads, TrainableAttention, simple};
 
 use crate::CLOSE;
 use crate::case::{Case, with_both_kernels};
 
-/// A head from `weight.{prefix}query{suffix}` and the matching key and value.
+/// Returns a head from `weight.{prefix}query{suffix}` and the matching key and value.
 pub fn projection<B: Backend>(case: &Case, prefix: &str, suffix: &str) -> TrainableAttention<B> {
     let linear = |name: &str| case.linear(&format!("weight.{prefix}{name}{suffix}"), "");
     TrainableAttention { query: linear("query"), key: linear("key"), value: linear("value") }
 }
 
-/// A causal head without dropout, for sequences of length `context`.
+/// Returns a causal head without dropout, for sequences of length `context`.
 pub fn head<B: Backend>(projection: TrainableAttention<B>, context: usize) -> CausalAttention<B> {
-    let hidden = future(context, &Default::default());
+    let hidden = causal_mask(context, &Default::default());
     CausalAttention { projection, dropout: DropoutConfig::new(0.0).init(), hidden }
 }
 
@@ -78,7 +78,7 @@ fn causal_attention() {
         let unmasked = projection.forward(x.clone()).unwrap();
         case.assert_close("expected.scores", first(unmasked.scores), CLOSE);
         case.assert_close("expected.weights", first(unmasked.weights.clone()), CLOSE);
-        let masked = mask_weights(unmasked.weights, future(time, &Default::default())).unwrap();
+        let masked = mask_weights(unmasked.weights, causal_mask(time, &Default::default())).unwrap();
         case.assert_close("expected.masked_weights", first(masked), CLOSE);
 
         let head = head(projection, time);

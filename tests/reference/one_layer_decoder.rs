@@ -20,7 +20,7 @@ fn one_layer_decoder() {
     with_both_kernels(agrees::<Autodiff<Flex>>);
 }
 
-/// The mean loss of a batch of sequences, `[batch, length + 1]`.
+/// Returns the mean loss of a batch of sequences, `[batch, length + 1]`.
 fn mean_loss<B: Backend>(model: &Model<B>, batch: Tensor<B, 2, Int>) -> Tensor<B, 1> {
     let [sequences, tokens] = batch.dims();
     let logits = model.forward(Inputs::tokens(batch.clone().narrow(1, 0, tokens - 1))).unwrap();

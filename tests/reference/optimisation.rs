@@ -20,10 +20,10 @@ use crate::case::{Case, with_both_kernels};
 #[test]
 fn warmup_cosine() {
     let case = Case::read("warmup_cosine");
-    let [peak, floor] = case.numbers("input.peak_floor")[..] else { panic!() };
+    let [peak, min_rate] = case.numbers("input.peak_floor")[..] else { panic!() };
     let [warmup, total] = case.numbers("input.warmup_total")[..] else { panic!() };
     let (warmup, total) = (warmup as usize, total as usize);
-    let schedule = Schedule { kind: ScheduleKind::Cosine, peak, floor, warmup, cooldown: 0, total };
+    let schedule = Schedule { kind: ScheduleKind::Cosine, peak, min_rate, warmup, cooldown: 0, total };
     for (step, expected) in case.numbers("expected.learning_rates").into_iter().enumerate() {
         let rate = schedule.at(step);
         assert!((rate - expected).abs() <= 1e-9 * expected, "step {step}: {rate}, not {expected}");

@@ -3,9 +3,9 @@
 //! A bf16 is the upper half of an `f32` (Kalamkar et al., *A study of bfloat16 for deep learning training*, 2019, arXiv
 //! 1905.12322). Two neighbours along the inner dimension share a slot of 32 bits, the first in the lower half.
 //!
-//! - AVX512-BF16: the products of a slot enter the sum as defined for `VDPBF16PS`, the upper half first, each by one
-//!   fused multiply-add, with denormals flushed to zero.
-//! - Other processors compute the same bits in their own registers.
+//! - AVX512-BF16: `VDPBF16PS` adds the products of a slot to the sum, the upper half first. Each product is one fused
+//!   multiply-add, with denormals flushed to zero.
+//! - Other processors without AMX compute the same bits in software.
 //! - Intel AMX accumulates in [another order](amx) and is many times faster.
 //!
 //! Each number of a result is a single sum from the first to the last term, however the product is tiled.
@@ -62,8 +62,7 @@ pub(super) enum Update {
     Continue,
 }
 
-/// Computes the products of the first rows of the left factor and the first columns of the right one, as many as
-/// `output` has, on the calling thread.
+/// Computes the top left part of the product, with as many rows and columns as `output`, on the calling thread.
 ///
 /// # Panics
 /// Panics if the shapes do not match.

@@ -7,7 +7,7 @@
 use pulp::Simd;
 use rayon::prelude::*;
 
-use super::parallel::{for_each, rows_in_a_piece};
+use super::parallel::{for_each, rows_per_piece};
 use super::pool::{self, Buffer};
 use super::vector::{LANES, Vector, update, vectorized};
 
@@ -26,9 +26,9 @@ pub struct Dropout {
 /// # Panics
 /// Panics if the lengths differ or are not a multiple of `columns`.
 pub fn apply(dropout: Dropout, columns: usize, input: &[f32], output: &mut [f32]) {
-    assert_eq!(input.len(), output.len(), "dropout's input and output");
+    assert_eq!(input.len(), output.len(), "the input and output of dropout must have the same length");
     assert!(output.len().is_multiple_of(columns), "{} values in rows of {columns}", output.len());
-    let piece_rows = rows_in_a_piece(output.len() / columns, columns);
+    let piece_rows = rows_per_piece(output.len() / columns, columns);
     let piece = piece_rows * columns;
     let pieces = input.par_chunks(piece).zip(output.par_chunks_mut(piece)).enumerate();
     for_each(pieces, piece * 2, |(index, (input, output))| {

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::matrix::{Matrix, MatrixMut};
-use super::parallel::{for_each, rows_in_a_piece};
+use super::parallel::{for_each, rows_per_piece};
 use super::sums::add_piece;
 use super::vector::LANES;
 
@@ -33,7 +33,7 @@ pub fn forward(
     let tokens = Matrix::new(tokens, d_model);
     let positions = positions.map(|positions| Matrix::new(positions, d_model));
     sequences.check(d_model, output.len(), positions.map(|positions| positions.rows()));
-    let piece_rows = rows_in_a_piece(sequences.ids.len(), d_model);
+    let piece_rows = rows_per_piece(sequences.ids.len(), d_model);
     let pieces = output.par_chunks_mut(piece_rows * d_model).enumerate();
     for_each(pieces, piece_rows * d_model, |(piece, output)| {
         for (index, output) in output.chunks_exact_mut(d_model).enumerate() {

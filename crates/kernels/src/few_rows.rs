@@ -29,7 +29,7 @@ const MIN_PIECE_LENGTH: usize = 1 << 15;
 const READ_COST: usize = 4;
 
 /// Returns the number of weight rows in a piece of half a mebibyte, a suitable size for a task.
-fn rows_in_a_piece(width: usize) -> usize {
+fn rows_per_piece(width: usize) -> usize {
     (1usize << 17).div_ceil(width).next_multiple_of(PARALLEL_ROWS)
 }
 
@@ -42,7 +42,7 @@ pub(super) fn product(input: Matrix, weight: Matrix, output: &mut [f32]) {
     if weight.is_transposed() {
         // Each row in memory yields one output per input row.
         let weight = weight.transposed();
-        let piece_rows = rows_in_a_piece(d_in);
+        let piece_rows = rows_per_piece(d_in);
         let tiles = MatrixMut::new(output, d_out).tiles(rows, piece_rows).into_par_iter();
         for_each(tiles, piece_rows * d_in * rows.max(READ_COST), |mut tile| {
             dot_products(weight.part(tile.columns, 0..d_in), input, &mut tile.numbers);

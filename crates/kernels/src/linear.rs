@@ -1,7 +1,7 @@
 //! The linear layer `y = x W + b`, fused with its epilogue: an activation, or dropout and the residual addition.
 //!
 //! The backward pass, for a gradient `g` of `x W + b`:
-//! `dx = g W^T`, `dW = x^T g`, `db = ` the sum of the rows of `g`.
+//! `dx = g W^T`, `dW = x^T g`, and `db` is the sum of the rows of `g`.
 
 use rayon::prelude::*;
 
@@ -19,7 +19,7 @@ use super::vector::{LANES, update, vectorized};
 pub enum WeightLayout {
     /// `[d_in, d_out]`, row-major: Burn's `Linear`.
     InputOutput,
-    /// `[d_out, d_in]`, row-major: an embedding table tied to the head.
+    /// `[d_out, d_in]`, row-major: an embedding table tied to the output layer.
     OutputInput,
 }
 

@@ -6,7 +6,7 @@
 
 use rayon::prelude::*;
 
-use super::parallel::{for_each, rows_in_a_piece};
+use super::parallel::{for_each, rows_per_piece};
 use super::vector::{max, sum_map, update, vectorized};
 
 /// The options of the loss.
@@ -55,8 +55,8 @@ pub fn backward(
 ) {
     let (rows, vocab) = shape(logits, targets);
     assert_eq!(log_sum_exp.len(), rows, "log-sum-exp of [{rows}]");
-    assert_eq!(logits_gradient.len(), logits.len(), "logits and gradient");
-    let piece_rows = rows_in_a_piece(rows, 2 * vocab);
+    assert_eq!(logits_gradient.len(), logits.len(), "logits and their gradient must have the same length");
+    let piece_rows = rows_per_piece(rows, 2 * vocab);
     let spread = kind.smoothing / vocab as f32;
     let rows = targets.par_chunks(piece_rows).zip(log_sum_exp.par_chunks(piece_rows));
     let values =
@@ -95,7 +95,7 @@ fn each_row<T: Send>(
 ) {
     let (rows, vocab) = shape(logits, targets);
     assert_eq!([losses.len(), others.len()], [rows; 2], "losses and other results of [{rows}]");
-    let piece_rows = rows_in_a_piece(rows, 2 * vocab);
+    let piece_rows = rows_per_piece(rows, 2 * vocab);
     let read = logits.par_chunks(piece_rows * vocab).zip(targets.par_chunks(piece_rows));
     let written = losses.par_chunks_mut(piece_rows).zip(others.par_chunks_mut(piece_rows));
     for_each(read.zip(written), piece_rows * vocab * 3, |((logits, targets), (losses, others))| {

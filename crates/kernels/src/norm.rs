@@ -11,7 +11,7 @@
 
 use rayon::prelude::*;
 
-use super::parallel::{for_each, rows_in_a_piece};
+use super::parallel::{for_each, rows_per_piece};
 use super::pool;
 use super::sums::add_piece;
 use super::vector::{sum_map, update, vectorized};
@@ -41,8 +41,8 @@ pub fn forward(norm: &Norm, input: &[f32], [mean, inverse_deviation]: [&mut [f32
     let (rows, width) = (mean.len(), norm.gamma.len());
     assert_eq!([input.len(), output.len()], [rows * width; 2], "input and output of [{rows}, {width}]");
     assert_eq!(inverse_deviation.len(), rows, "statistics of [{rows}]");
-    assert!(norm.beta.is_none_or(|beta| beta.len() == width), "beta of [{width}]");
-    let piece_rows = rows_in_a_piece(rows, width);
+    assert!(norm.beta.is_none_or(|beta| beta.len() == width), "beta must have {width} values");
+    let piece_rows = rows_per_piece(rows, width);
     let piece = piece_rows * width;
     let statistics = mean.par_chunks_mut(piece_rows).zip(inverse_deviation.par_chunks_mut(piece_rows));
     let values = input.par_chunks(piece).zip(output.par_chunks_mut(piece));
@@ -51,8 +51,8 @@ pub fn forward(norm: &Norm, input: &[f32], [mean, inverse_deviation]: [&mut [f32
     });
 }
 
-/// Computes the gradients of [`forward`] for `output_gradient`, which are overwritten. Without a shift, `beta_gradient`
-/// is `None`.
+/// Computes the gradients of [`forward`] for `output_gradient`, and overwrites the gradient slices. Without a shift,
+/// `beta_gradient` is `None`.
 ///
 /// # Shapes
 /// `input`, `output_gradient`, `input_gradient` `[rows, d_model]`; `mean`, `inverse_deviation` `[rows]`; the gradients
@@ -75,7 +75,7 @@ pub fn backward(
     assert_eq!(inverse_deviation.len(), rows, "statistics of [{rows}]");
     let beta_length = beta_gradient.as_ref().map_or(width, |beta| beta.len());
     assert_eq!([gamma_gradient.len(), beta_length], [width; 2], "gradients of [{width}]");
-    let piece_rows = rows_in_a_piece(rows, width);
+    let piece_rows = rows_per_piece(rows, width);
     let piece = piece_rows * width;
     let pieces = rows.div_ceil(piece_rows);
     // For each piece, the partial sums of dgamma, then of dbeta.
@@ -114,7 +114,7 @@ pub fn forward_heads(
     let rows = input.len() / width;
     assert_eq!([input.len(), output.len()], [rows * width; 2], "input and output of [{rows}, {width}]");
     assert_eq!([mean.len(), inverse_deviation.len()], [rows * count; 2], "statistics of [{rows}, {count}]");
-    let piece_rows = rows_in_a_piece(rows, width);
+    let piece_rows = rows_per_piece(rows, width);
     let [piece, statistics] = [width, count].map(|width| piece_rows * width);
     let statistics = mean.par_chunks_mut(statistics).zip(inverse_deviation.par_chunks_mut(statistics));
     let values = input.par_chunks(piece).zip(output.par_chunks_mut(piece));
@@ -135,7 +135,7 @@ pub fn forward_heads(
     });
 }
 
-/// Computes the gradients of [`forward_heads`] for `output_gradient`, which are overwritten.
+/// Computes the gradients of [`forward_heads`] for `output_gradient`, and overwrites the gradient slices.
 ///
 /// # Shapes
 /// As in [`forward_heads`]; the gradients of the scales, of queries and of keys, are `[d_head]`.
@@ -156,7 +156,7 @@ pub fn backward_heads(
     let lengths = [input.len(), output_gradient.len(), input_gradient.len()];
     assert_eq!(lengths, [rows * width; 3], "input and gradients of [{rows}, {width}]");
     assert_eq!([mean.len(), inverse_deviation.len()], [rows * count; 2], "statistics of [{rows}, {count}]");
-    let piece_rows = rows_in_a_piece(rows, width);
+    let piece_rows = rows_per_piece(rows, width);
     let [piece, statistics] = [width, count].map(|width| piece_rows * width);
     // For each piece, the partial sums of dgamma and dbeta for queries, then for keys.
     let mut partial = pool::take(rows.div_ceil(piece_rows) * 4 * d_head);
@@ -196,7 +196,7 @@ struct Heads {
 impl Heads {
     fn new([query, key]: [&Norm; 2], [heads, key_value_heads]: [usize; 2]) -> Self {
         let d_head = query.gamma.len();
-        assert_eq!(key.gamma.len(), d_head, "norms of queries and keys");
+        assert_eq!(key.gamma.len(), d_head, "the norms of queries and keys must have the same width");
         Self { width: (heads + 2 * key_value_heads) * d_head, count: heads + key_value_heads, d_head }
     }
 }
@@ -227,7 +227,7 @@ vectorized! {
         }
     }
 
-    /// Computes the gradients of rows, and adds their terms of the gradients of scale and shift to `partial`.
+    /// Computes the gradients of rows, and adds their contributions to the gradients of scale and shift to `partial`.
     fn backward_rows(
         simd;
         norm: &Norm<'_>,

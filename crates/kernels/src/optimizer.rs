@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use super::parallel::for_each;
 use super::vector::{sum_map, update_all, vectorized};
 
-/// The number of values in a piece.
+/// The number of values that a thread processes at a time.
 const PIECE_LENGTH: usize = 1 << 14;
 
 /// The settings of one step.

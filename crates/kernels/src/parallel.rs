@@ -1,7 +1,7 @@
 //! Parallel loops on the threads of the current [team], or of the current rayon pool without a team.
 //!
-//! Only shapes decide how work is divided, unless the division changes no bit, and partial sums are added in the order
-//! of the pieces. Results therefore have the same bits on any number of threads.
+//! Work is divided by shape alone, unless the division cannot change the result. Partial sums are added in the order of
+//! the pieces. Results therefore have the same bits on any number of threads.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -84,8 +84,8 @@ pub(super) fn both(work: usize, first: impl FnOnce() + Send, second: impl FnOnce
 
 /// Returns the minimum number of items per task: all items if a single thread is faster.
 fn items_per_task(items: usize, work: usize) -> usize {
-    /// The minimum number of multiply-adds for several threads: as many as take the time to wake a thread of rayon, and
-    /// to reach a spinning thread of a team.
+    /// The minimum number of multiply-adds for several threads, without and with a team. They take about as long as
+    /// waking a rayon thread, or handing a task to a spinning thread.
     const MIN_PARALLEL_WORK: [usize; 2] = [1 << 19, 1 << 16];
     /// The minimum number of multiply-adds of a task.
     const MIN_TASK_WORK: usize = 1 << 15;
@@ -97,7 +97,7 @@ fn items_per_task(items: usize, work: usize) -> usize {
 }
 
 /// Returns the number of rows per piece for elementwise work on `rows` rows of `row_work` steps each.
-pub(super) fn rows_in_a_piece(rows: usize, row_work: usize) -> usize {
+pub(super) fn rows_per_piece(rows: usize, row_work: usize) -> usize {
     /// The work of a piece: long enough to hide the overhead of a task, short enough for the cache of a core.
     const PIECE_WORK: usize = 1 << 14;
     (PIECE_WORK / row_work.max(1)).clamp(1, rows.max(1))

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::matrix::Matrix;
-use super::parallel::{for_each, rows_in_a_piece};
+use super::parallel::{for_each, rows_per_piece};
 use super::pool;
 use super::vector::{update, vectorized};
 
@@ -64,7 +64,7 @@ vectorized! {
 pub(super) fn sum_rows(matrix: Matrix, sums: &mut [f32]) {
     let (rows, columns) = (matrix.rows(), matrix.columns());
     assert_eq!(sums.len(), columns, "sums of [{columns}]");
-    let piece_rows = rows_in_a_piece(rows, columns);
+    let piece_rows = rows_per_piece(rows, columns);
     let mut partial = pool::take(rows.div_ceil(piece_rows) * columns);
     for_each(partial.par_chunks_mut(columns).enumerate(), piece_rows * columns, |(piece, sums)| {
         add_up_rows(matrix.tile(piece, piece_rows, columns), sums);

@@ -17,7 +17,7 @@ const SPIN_TIME: Duration = Duration::from_millis(5);
 
 thread_local! {
     /// The team led by this thread, or null.
-    static LED: Cell<*const Team> = const { Cell::new(std::ptr::null()) };
+    static LED_TEAM: Cell<*const Team> = const { Cell::new(std::ptr::null()) };
     /// True while this thread runs work of a team.
     static IS_WORKING: Cell<bool> = const { Cell::new(false) };
 }
@@ -73,12 +73,12 @@ pub fn with_threads<T>(threads: usize, work: impl FnOnce() -> T) -> T {
     struct End<'a>(&'a Team, *const Team);
     impl Drop for End<'_> {
         fn drop(&mut self) {
-            LED.set(self.1);
+            LED_TEAM.set(self.1);
             self.0.number.store(u64::MAX, Ordering::SeqCst);
             self.0.members.iter().for_each(Member::wake);
         }
     }
-    let _end = End(&team, LED.replace(&*team));
+    let _end = End(&team, LED_TEAM.replace(&*team));
     work()
 }
 
@@ -104,26 +104,26 @@ pub fn threads() -> usize {
     if IS_WORKING.get() {
         return 1;
     }
-    led().map_or_else(rayon::current_num_threads, |team| team.members.len() + 1)
+    led_team().map_or_else(rayon::current_num_threads, |team| team.members.len() + 1)
 }
 
 /// Returns true if this thread leads a team or runs the work of one.
 pub(super) fn is_active() -> bool {
-    IS_WORKING.get() || !LED.get().is_null()
+    IS_WORKING.get() || !LED_TEAM.get().is_null()
 }
 
 /// Runs `work` on up to `max_threads` threads, with the number of each thread: 0 for this thread, higher for members of
 /// its team. Only members that join in time take part. Returns when all of them have finished.
 pub(super) fn run(max_threads: usize, work: &Work) {
-    match led() {
+    match led_team() {
         Some(team) if !IS_WORKING.get() && max_threads > 1 => team.run(max_threads - 1, work),
         _ => work(0),
     }
 }
 
-fn led<'a>() -> Option<&'a Team> {
+fn led_team<'a>() -> Option<&'a Team> {
     // SAFETY: `with_threads` keeps the team alive while it is led.
-    unsafe { LED.get().as_ref() }
+    unsafe { LED_TEAM.get().as_ref() }
 }
 
 impl Team {
@@ -239,14 +239,14 @@ mod tests {
             // The leader does not wait for sleeping threads, so it may take several rounds.
             while seen.len() < 3 {
                 seen.extend(map((0..64).collect(), |_: usize| {
-                    let is_member = LED.get().is_null();
+                    let is_member = LED_TEAM.get().is_null();
                     assert!(threads() == 1 && (!is_member || rayon::current_num_threads() == 1));
                     thread::sleep(Duration::from_micros(100));
                     thread::current().id()
                 }));
             }
         });
-        assert!(!is_active(), "the team ends with its work");
+        assert!(!is_active(), "the team ends when its work returns");
     }
 
     #[test]

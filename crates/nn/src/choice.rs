@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 /// The value of a key that selects one of several alternatives; declared with [`choices!`](crate::choices).
 pub trait Choice: Copy + PartialEq + Display + 'static {
-    /// All variants.
+    /// Returns all variants.
     fn all() -> &'static [Self];
 
     /// Returns the keys of the section that this variant uses, except the keys that every variant uses.

@@ -128,9 +128,9 @@ pub trait Hooks<B: Backend> {
         activation
     }
 
-    /// Returns a replacement of `residual` for a single reader, or `None` to keep it: path patching (Wang et al., 2022,
-    /// arXiv 2211.00593). Readers are the [`AttentionPoint::Query`], `Key` and `Value` of each `head`,
-    /// [`HookPoint::FeedForwardHidden`] and [`HookPoint::Final`]; the last two are called with head 0.
+    /// Returns a replacement for `residual`, for a single reader, or `None` to keep it: path patching (Wang et al.,
+    /// 2022, arXiv 2211.00593). Readers are the [`AttentionPoint::Query`], `Key` and `Value` of each `head`,
+    /// [`HookPoint::FeedForwardHidden`] and [`HookPoint::Final`]; for the last two, `head` is 0.
     ///
     /// # Shapes
     /// `[batch, time, d_model]`, in and out.
@@ -158,7 +158,7 @@ pub struct BlockHooks<'a, B: Backend> {
 
 impl<'a, B: Backend> BlockHooks<'a, B> {
     /// Creates the hooks of a standalone block, which counts as the first block of a decoder.
-    pub fn alone(hooks: &'a mut dyn Hooks<B>) -> Self {
+    pub fn standalone(hooks: &'a mut dyn Hooks<B>) -> Self {
         Self { hooks, stack: Stack::Decoder, layer: 0 }
     }
 
@@ -189,7 +189,7 @@ impl<'a, B: Backend> BlockHooks<'a, B> {
         if self.hooks.wants(site) { self.hooks.hook_heads(site, activation) } else { activation }
     }
 
-    /// Returns a replacement of `residual` for a single reader; see [`Hooks::input`].
+    /// Returns a replacement for `residual`, for a single reader; see [`Hooks::input`].
     pub fn input(&mut self, reader: HookPoint, head: usize, residual: &Tensor<B, 3>) -> Option<Tensor<B, 3>> {
         let site = self.site(reader);
         self.hooks.input(site, head, residual)

@@ -20,7 +20,7 @@ pub enum ParamRole {
         /// The number of columns of each matrix concatenated in it, such as queries, keys and values.
         columns: Vec<usize>,
         /// True if the layer's output is added to the residual stream.
-        writes_to_stream: bool,
+        writes_to_residual: bool,
     },
     /// The scale of a norm.
     Gain,
@@ -89,13 +89,13 @@ pub(crate) fn visit_reader<B: Backend>(
     columns: Vec<usize>,
     visit: &mut dyn FnMut(ParamId, ParamRole),
 ) {
-    visit_linear(layer, ParamRole::Matrix { columns, writes_to_stream: false }, visit);
+    visit_linear(layer, ParamRole::Matrix { columns, writes_to_residual: false }, visit);
 }
 
 /// Visits the parameters of a layer whose output is added to the residual stream.
 pub(crate) fn visit_writer<B: Backend>(layer: &Linear<B>, visit: &mut dyn FnMut(ParamId, ParamRole)) {
     let [_, d_model] = layer.weight.lazy_shape().dims();
-    visit_linear(layer, ParamRole::Matrix { columns: vec![d_model], writes_to_stream: true }, visit);
+    visit_linear(layer, ParamRole::Matrix { columns: vec![d_model], writes_to_residual: true }, visit);
 }
 
 #[cfg(test)]

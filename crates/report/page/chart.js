@@ -38,31 +38,31 @@ function nearest(values, x) {
 }
 
 /** The margins of every chart, shared so that the step axes of the loss chart and the score chart line up. */
-const BORDER = { left: 68, right: 58, top: 8, bottom: 44 };
+const MARGIN = { left: 68, right: 58, top: 8, bottom: 44 };
 
 /**
  * Draws a chart into an SVG element. `spec` has the ranges `x` and `y`, the `title` of the y axis and the `curves`:
- * `{ x, y, color, width, dash, right }`, where `right` is the range of a separate right axis. The title of the x axis is
- * `xTitle`, by default "step"; `xTicks` and `yTicks` replace the default ticks. Returns the conversions between values and
- * pixels.
+ * `{ x, y, color, width, dash, dots, radius, right }`, where `dots` marks every point with a dot of `radius`, and
+ * `right` is the range of a separate right axis. The title of the x axis is `xTitle`, by default "step"; `xTicks` and
+ * `yTicks` replace the default ticks. Returns the conversions between values and pixels.
  */
 function drawChart(svg, spec) {
   const width = svg.clientWidth;
   const height = svg.clientHeight;
   // A page that is not visible yet has no width.
-  const inner = { width: Math.max(width - BORDER.left - BORDER.right, 1), height: Math.max(height - BORDER.top - BORDER.bottom, 1) };
-  const bottom = BORDER.top + inner.height;
+  const inner = { width: Math.max(width - MARGIN.left - MARGIN.right, 1), height: Math.max(height - MARGIN.top - MARGIN.bottom, 1) };
+  const bottom = MARGIN.top + inner.height;
   const scales = {
-    x: (step) => BORDER.left + ((step - spec.x[0]) / (spec.x[1] - spec.x[0])) * inner.width,
+    x: (step) => MARGIN.left + ((step - spec.x[0]) / (spec.x[1] - spec.x[0])) * inner.width,
     y: (value, [low, high] = spec.y) => bottom - ((value - low) / (high - low)) * inner.height,
-    step: (x) => spec.x[0] + ((x - BORDER.left) / inner.width) * (spec.x[1] - spec.x[0]),
+    step: (x) => spec.x[0] + ((x - MARGIN.left) / inner.width) * (spec.x[1] - spec.x[0]),
   };
   svg.replaceChildren();
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   for (const { value, label } of spec.yTicks ?? ticks(spec.y, Math.floor(inner.height / 42))) {
     const y = scales.y(value);
-    svg.append(svgElement("line", { class: "grid", x1: BORDER.left, x2: BORDER.left + inner.width, y1: y, y2: y }));
-    svg.append(svgElement("text", { x: BORDER.left - 7, y: y + 4, "text-anchor": "end" }, label));
+    svg.append(svgElement("line", { class: "grid", x1: MARGIN.left, x2: MARGIN.left + inner.width, y1: y, y2: y }));
+    svg.append(svgElement("text", { x: MARGIN.left - 7, y: y + 4, "text-anchor": "end" }, label));
   }
   for (const { value, label } of spec.xTicks ?? ticks(spec.x, Math.floor(inner.width / 80))) {
     if (!spec.xTicks && !Number.isInteger(value)) continue;
@@ -70,13 +70,13 @@ function drawChart(svg, spec) {
     svg.append(svgElement("line", { class: "axis", x1: x, x2: x, y1: bottom, y2: bottom + 4 }));
     svg.append(svgElement("text", { x, y: bottom + 18, "text-anchor": "middle" }, spec.xTicks ? label : integer(value)));
   }
-  svg.append(svgElement("line", { class: "axis", x1: BORDER.left, x2: BORDER.left + inner.width, y1: bottom, y2: bottom }));
-  svg.append(svgElement("text", { x: BORDER.left + inner.width / 2, y: bottom + 39, "text-anchor": "middle" }, spec.xTitle ?? "step"));
-  const rotated = `translate(12 ${BORDER.top + inner.height / 2}) rotate(-90)`;
+  svg.append(svgElement("line", { class: "axis", x1: MARGIN.left, x2: MARGIN.left + inner.width, y1: bottom, y2: bottom }));
+  svg.append(svgElement("text", { x: MARGIN.left + inner.width / 2, y: bottom + 39, "text-anchor": "middle" }, spec.xTitle ?? "step"));
+  const rotated = `translate(12 ${MARGIN.top + inner.height / 2}) rotate(-90)`;
   svg.append(svgElement("text", { transform: rotated, "text-anchor": "middle" }, spec.title));
 
   const clip = svgElement("clipPath", { id: `${svg.id}-clip` });
-  clip.append(svgElement("rect", { x: BORDER.left, y: BORDER.top, width: inner.width, height: inner.height + 1 }));
+  clip.append(svgElement("rect", { x: MARGIN.left, y: MARGIN.top, width: inner.width, height: inner.height + 1 }));
   svg.append(clip);
   const curves = svgElement("g", { "clip-path": `url(#${svg.id}-clip)` });
   for (const curve of spec.curves) {
@@ -96,13 +96,13 @@ function drawChart(svg, spec) {
         curves.append(svgElement("circle", { cx: scales.x(step), cy: scales.y(curve.y[i], curve.right), r: curve.radius ?? 3, fill: curve.color }));
       });
     }
-    if (curve.right) rightAxis(svg, scales, curve, BORDER.left + inner.width, inner.height);
+    if (curve.right) drawRightAxis(svg, scales, curve, MARGIN.left + inner.width, inner.height);
   }
   svg.append(curves);
   return scales;
 }
 
-function rightAxis(svg, scales, curve, x, height) {
+function drawRightAxis(svg, scales, curve, x, height) {
   for (const { value, label } of ticks(curve.right, Math.floor(height / 60))) {
     const y = scales.y(value, curve.right);
     svg.append(svgElement("line", { x1: x, x2: x + 4, y1: y, y2: y, stroke: curve.color }));
@@ -115,11 +115,11 @@ function drawCursor(svg, scales, step, dots) {
   svg.querySelector(".marks")?.remove();
   const marks = svgElement("g", { class: "marks", "pointer-events": "none" });
   const x = scales.x(step);
-  const bottom = svg.clientHeight - BORDER.bottom;
-  marks.append(svgElement("line", { class: "cursor", x1: x, x2: x, y1: BORDER.top, y2: bottom, "stroke-dasharray": "2 3" }));
+  const bottom = svg.clientHeight - MARGIN.bottom;
+  marks.append(svgElement("line", { class: "cursor", x1: x, x2: x, y1: MARGIN.top, y2: bottom, "stroke-dasharray": "2 3" }));
   for (const { value, color, range } of dots) {
     const y = scales.y(value, range);
-    if (y >= BORDER.top - 1 && y <= bottom + 1) marks.append(svgElement("circle", { cx: x, cy: y, r: 4, fill: color }));
+    if (y >= MARGIN.top - 1 && y <= bottom + 1) marks.append(svgElement("circle", { cx: x, cy: y, r: 4, fill: color }));
   }
   svg.append(marks);
 }

@@ -45,7 +45,10 @@ function hasTheme(theme) {
   return (chosen ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === theme;
 }
 
-/** Makes the button `theme` switch between the themes. Redraws when the button, the system or printing changes the theme. */
+/**
+ * Makes the button `theme` switch between the themes. Redraws when the button, the system or printing changes the
+ * theme.
+ */
 function followTheme(redraw) {
   at("theme").addEventListener("click", () => {
     const root = document.documentElement;

@@ -1,5 +1,5 @@
-// The film of the run: the model's output for one sequence at several training steps. Each step is added as a sequence of
-// the page.
+// The film of the run: the model's output for one sequence at several training steps. Each step is added as a sequence
+// of the page.
 
 /** The index of the film's first sequence. */
 const FIRST_FILM_SAMPLE = data.readings.length;

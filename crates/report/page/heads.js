@@ -2,7 +2,7 @@
 
 /** Returns all heads sorted by the chosen score, highest or lowest first; heads without a score come last. */
 function sortedHeads() {
-  if (!about(state.sort)) return allHeads;
+  if (!findScore(state.sort)) return allHeads;
   const value = ({ layer, head }) => data.heads[layer][head][state.sort];
   const order = (a, b) => {
     if (value(a) === null || value(b) === null) return Number(value(a) === null) - Number(value(b) === null);
@@ -32,7 +32,7 @@ function drawThumbnails() {
 }
 
 function orderThumbnails() {
-  const score = about(state.sort);
+  const score = findScore(state.sort);
   const ordered = sortedHeads().map(({ layer, head }) => {
     const button = thumbnails.get(`${layer} ${head}`);
     const value = score ? data.heads[layer][head][score.key] : null;

@@ -6,7 +6,10 @@ const KINDS = {
   encoder: { name: "Encoder self-attention", sides: ["source", "source"] },
 };
 
-/** Groups the tokens along an axis into cells of `bin` positions, each with its text, its positions as displayed, and its first position. */
+/**
+ * Groups the tokens along an axis into cells of `bin` positions, each with its text, its positions as displayed, and
+ * its first position.
+ */
 function axisCells(tokens, bin) {
   return Array.from({ length: Math.ceil(tokens.length / bin) }, (_, i) => {
     const from = i * bin;
@@ -15,7 +18,9 @@ function axisCells(tokens, bin) {
   });
 }
 
-/** Returns the function that maps a query to its range of visible keys, end exclusive: the listed range, or all keys. */
+/**
+ * Returns the function that maps a query to its range of visible keys, end exclusive: the listed range, or all keys.
+ */
 const keyRanges = (visible, keys) => (query) => visible?.[query] ?? [0, keys];
 
 const unpacked = new Map();
@@ -59,9 +64,9 @@ function quantile(counts, share) {
 
 /**
  * Returns the weight at the end of the colour scale, the same for all heads of a sequence. It is at least the largest
- * weight of most queries in the second half: early queries have few keys, and the first one puts a weight of 1 on its only
- * key. It is also at least the weight of nearly all cells, so that the cells of a head with evenly spread attention do not
- * all have the last colour of the scale.
+ * weight of most queries in the second half: early queries have few keys, and the first one puts a weight of 1 on its
+ * only key. It is also at least the weight of nearly all cells, so that the cells of a head with evenly spread
+ * attention do not all have the last colour of the scale.
  */
 function scaleTop(shown = maps()) {
   if (shown.top === null) {
@@ -109,7 +114,10 @@ function differenceTop(shown = maps()) {
   return shown.differenceTop;
 }
 
-/** Returns the colour of a difference from -1 to 1: vermilion for negative, blue for positive, the background colour for 0. */
+/**
+ * Returns the colour of a difference from -1 to 1: vermilion for negative, blue for positive, the background colour for
+ * 0.
+ */
 const differenceColor = (share) => mix(channels(themed("paper")), channels(themed(share < 0 ? "vermilion" : "blue")), Math.min(Math.abs(share), 1));
 
 /** Returns the colours of the difference scale, from -1 to 1, as pixels. */
@@ -117,7 +125,10 @@ function differencePalette() {
   return Uint32Array.from({ length: 511 }, (_, i) => new Uint32Array(new Uint8Array([...differenceColor((i - 255) / 255), 255]).buffer)[0]);
 }
 
-/** Draws the map of a head with one pixel per cell: transparent where the query cannot see the key, grey where the weight is NaN. */
+/**
+ * Draws the map of a head with one pixel per cell: transparent where the query cannot see the key, grey where the
+ * weight is NaN.
+ */
 function mapImage(layer, head, shown = maps()) {
   const difference = shown === maps() && isDifference() ? differencePalette() : null;
   const scale = (palette.length - 1) / scaleTop(shown);

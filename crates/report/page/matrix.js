@@ -129,7 +129,10 @@ function drawBar() {
 /** Formats a weight with the precision of its byte. */
 const formatWeight = (weight) => (Number.isNaN(weight) ? "NaN" : weight < 0.01 ? significant(Number(weight.toPrecision(2))) : fixed(weight, 3));
 
-/** Shows the weight under the cursor, and the keys with the highest weights of its query, or the queries with the highest weights on its key. */
+/**
+ * Shows the weight under the cursor, and the keys with the highest weights of its query, or the queries with the
+ * highest weights on its key.
+ */
 function readCell() {
   const { queries, keys, bin, weight } = maps();
   const { sample, kind, layer, head } = state;

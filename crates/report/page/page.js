@@ -1,33 +1,33 @@
 // The page of a run. Everything on display is derived from `state`; every control calls `update`.
 //
-// Hooks for tests. The ids of controls: `theme` (button); `sample`, `predicted-sample`, `sort`
-// and `score` (selects, by index and by the key of a score); radio buttons named `kind` (`decoder`, `cross`,
-// `encoder`), `layer`, `head`, `view` (`matrix`, `tokens`) and `direction` (`to`, `by`). The elements that they control:
+// Hooks for tests. The ids of controls: `theme` (button); `sample`, `predicted-sample`, `sort` and `score` (selects, by
+// index and by the key of a score); radio buttons named `kind` (`decoder`, `cross`, `encoder`), `layer`, `head`, `view`
+// (`matrix`, `tokens`) and `direction` (`to`, `by`). The elements that they control:
 //
 // - `html[data-ready="true"]` once everything is drawn; `html[data-theme]` if the theme is not the system's.
-// - `#matrix`: `data-left`, `data-top` and `data-cell` are the position and size of its cells in CSS pixels, `data-queries`
-//   and `data-keys` their numbers. `#reading` describes the link under the cursor: `data-sample`,
+// - `#matrix`: `data-left`, `data-top` and `data-cell` are the position and size of its cells in CSS pixels,
+//   `data-queries` and `data-keys` their numbers. `#reading` describes the link under the cursor: `data-sample`,
 //   `data-kind`, `data-layer`, `data-head`, `data-query`, `data-key`, `data-query-token`, `data-key-token` and
 //   `data-weight`, which is empty if the query cannot see the key.
-// - `#tokens > [data-index]`: one per token, with `data-token` and the `data-weight` that it is highlighted by; if queries
-//   and keys are different tokens, the highlighted ones are in `#lit`.
+// - `#tokens > [data-index]`: one per token, with `data-token` and the `data-weight` that it is highlighted by; if
+//   queries and keys are different tokens, the highlighted ones are in `#lit`.
 // - `#thumbnails > button`: one per head, in sorted order, with `data-layer`, `data-head`, `data-value` (of
 //   the score sorted by) and `aria-pressed`. `#scores` is the table, `#head-scores` has the scores of the chosen head.
 // - `#loss-chart` with `#loss-reading`: `data-step`, and `data-training`, `data-validation` and
 //   `data-learning-rate` if they were logged; `#floor` with `data-value`.
 // - `#history-chart` with `#history-reading`: `data-step`, `data-layer`, `data-head`, `data-value`.
-// - `#predictions > [data-index]` with class `hit`, `miss`, `unknowable` or `open`; `#prediction` describes one of them:
-//   `data-position`, `data-after`, `data-truth`, `data-truth-probability`, `data-predicted`,
-//   `data-probability`.
+// - `#predictions > [data-index]` with class `hit`, `miss`, `unknowable` or `open`; `#prediction` describes one of
+//   them: `data-position`, `data-after`, `data-truth`, `data-truth-probability`, `data-predicted`, `data-probability`.
 // - `#film-step`, `#film-play` and `#film-strip > button`: one per frame, with `data-frame` and `data-sample`,
 //   where the last frame is the end of the run; `#film-reading` with `data-frame`, -1 if another sequence is shown.
 //
 // If the page contains the model (`live/`):
 //
-// - `#input-text`, `#input-source`, `#as-ids`, `#draw-another`; `#chips > [data-index]` with `data-token` and `data-id`,
-//   or class `unknown`; `#input-note`; `#input-loss` with `data-loss`; `#exchange-by` and `#end-here` for the chosen chip.
+// - `#input-text`, `#input-source`, `#as-ids`, `#draw-another`; `#chips > [data-index]` with `data-token` and
+//   `data-id`, or class `unknown`; `#input-note`; `#input-loss` with `data-loss`; `#replacement` and `#end-here` for
+//   the chosen chip.
 // - `#candidates > li` with `data-id` and `data-probability`, each with a button; `#temperature`, `#top-k`, `#top-p`,
-//   `#one-token`, `#flow`.
+//   `#one-token`, `#generate-toggle`.
 // - `#strength`, `#switch-off`, `#here-only`, `#freeze`, `#difference`; `#changes > li`, `#undo`, `#restore`, `#link`.
 // - `#tour-begin`, `#tour`, `#tour-text`, `#tour-next`, `#tour-back`, `#tour-end`.
 //
@@ -45,7 +45,7 @@ const state = {
   direction: "to",
   sort: "", // the key of a score; empty: by layer and head
   ascending: false,
-  score: (courseScores.find((score) => score.key === "induction") ?? courseScores[0])?.key ?? "",
+  score: (historyScores.find((score) => score.key === "induction") ?? historyScores[0])?.key ?? "",
   step: null, // the cursor of both charts; null until it is moved
   pointed: null, // the head whose curve the pointer is on; null for none
   position: 0, // the position of the displayed prediction
@@ -207,7 +207,7 @@ if (maps().bin > 0) {
 }
 
 drawSummary();
-startCourse();
+startCurves();
 startFilm();
 startControls();
 startMatrix();

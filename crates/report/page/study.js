@@ -16,7 +16,7 @@ const columns = [
   { name: "spread over seeds", of: (trial) => trial.loss_spread, digits: 4 },
   { name: "above the floor", of: (trial) => (floor === null || trial.loss === null ? null : trial.loss - floor), digits: 4, axis: true, log: true },
   { name: "accuracy", of: (trial) => trial.accuracy, digits: 4, axis: true },
-  { name: "train spread", of: (trial) => trial.train_spread, digits: 4, axis: true, log: true },
+  { name: "training loss spread", of: (trial) => trial.train_spread, digits: 4, axis: true, log: true },
   { name: "spikes", of: (trial) => trial.spikes },
   { name: "parameters", of: (trial) => trial.parameters, text: integer, log: true },
   { name: "steps", of: (trial) => trial.steps, text: integer },
@@ -144,7 +144,7 @@ function drawTable() {
   fillTable(at("trials"), columns, trials, state.sort, (trial) => trial.trial, (trial) => data.pages[trial.trial]);
 }
 
-function read() {
+function drawReading() {
   const trial = trials.find((trial) => trial.trial === state.chosen);
   const values = keys.map((key) => `${key.split(".")[1]} ${cellText({}, trial.setting[key])}`);
   at("reading").dataset.trial = trial.trial;

@@ -1,5 +1,5 @@
-// A table with sortable columns and selectable rows. A column is `{ name, of, text, digits }`: `of` returns the value of a
-// row; `text` formats it, or `digits` is its number of decimals.
+// A table with sortable columns and selectable rows. A column is `{ name, of, text, digits }`: `of` returns the value
+// of a row; `text` formats it, or `digits` is its number of decimals.
 
 /** Returns true if a value is a finite number. */
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
@@ -26,8 +26,8 @@ function sortedBy(rows, column, descending) {
 }
 
 /**
- * Fills a table. `sort` is null or `{ name, descending }`, with the name of the column to sort by. `id` returns the id of
- * a row, and `page` the address that its first cell links to, or undefined.
+ * Fills a table. `sort` is null or `{ name, descending }`, with the name of the column to sort by. `id` returns the id
+ * of a row, and `page` the address that its first cell links to, or undefined.
  */
 function fillTable(table, columns, rows, sort, id, page = (row) => undefined) {
   const head = element("tr");
@@ -57,7 +57,10 @@ function markRow(table, chosen) {
   }
 }
 
-/** Calls `sort` with the name of a clicked column, whose heading keeps the focus, and `choose` with the id of a chosen row. */
+/**
+ * Calls `sort` with the name of a clicked column, whose heading keeps the focus, and `choose` with the id of a chosen
+ * row.
+ */
 function followTable(table, sort, choose) {
   const chooseRow = (event) => {
     const row = event.target.closest("tr[data-row]");

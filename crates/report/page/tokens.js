@@ -74,7 +74,9 @@ function above(list, now, direction) {
     Math.abs(middle(option.box) - middle(from)) < Math.abs(middle(best.box) - middle(from)) ? option : best).i;
 }
 
-/** Returns the key with the largest weight of the query, if the token view highlights keys, as a change of the state. */
+/**
+ * Returns the key with the largest weight of the query, if the token view highlights keys, as a change of the state.
+ */
 function strongest(changes = {}) {
   const next = { ...state, ...changes };
   return next.direction === "by" ? {} : { key: strongestKey(next.layer, next.head, next.query) };

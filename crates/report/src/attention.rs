@@ -74,8 +74,11 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let rows: Vec<f64> = rows.collect();
     let title = format!("{run}: attention, {}", title_of(layers));
     let is_binned = layouts.iter().any(|layout| layout.queries.bin.max(layout.keys.bin) > 1);
-    let bins =
-        if is_binned { "; a bin has the total weight on its keys, averaged over its queries" } else { "" };
+    let bins = if is_binned {
+        "; a cell covers several positions and shows the total weight on its keys, averaged over its queries"
+    } else {
+        ""
+    };
     let note = format!(
         "{}, {}; rows are queries, columns are keys; all heads share one colour scale{bins}",
         reading.sequence,

@@ -6,7 +6,7 @@ use crate::attention::title_of;
 use crate::draw::color::line_color;
 use crate::draw::{
     Axis, HEADING, Interval, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, TokenAxis, WIDTH,
-    color_bar, round_up, stride_of,
+    draw_color_bar, round_up, stride_of,
 };
 use crate::numbers::counted;
 use crate::reading::{Layer, Reading};
@@ -76,7 +76,7 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let (left, height) = (WIDTH - MARGIN - BAR_WIDTH + 18.0, height.max(200.0));
     let bar = Rect { left, top: HEADING + ABOVE, width: 14.0, height };
     let queries = Interval { start: 0.0, end: (longest.max(2) - 1) as f64 };
-    color_bar(&mut picture, bar, line_color, &Axis::new("query position", queries, Scale::Integer));
+    draw_color_bar(&mut picture, bar, line_color, &Axis::new("query position", queries, Scale::Integer));
     picture
 }
 

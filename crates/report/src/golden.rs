@@ -20,7 +20,7 @@ use crate::{attention, attention_over_time, heads as all_heads};
 trait Pixels {
     fn pixel(&self, x: usize, y: usize) -> RGBColor;
     fn count(&self, color: RGBColor) -> usize;
-    /// The bounding box of a colour, in pixels: left, top, right, bottom.
+    /// Returns the bounding box of a colour, in pixels: left, top, right, bottom.
     fn bounds(&self, color: RGBColor) -> Option<[usize; 4]>;
     /// Returns true if the outermost pixels are empty, so that no shape is cut at the edge.
     fn has_clear_border(&self) -> bool;

@@ -2,8 +2,8 @@
 
 use crate::draw::color::{MUTED, color};
 use crate::draw::{
-    Axis, HEADING, HeatMap, Interval, MARGIN, MIN_VALUE_CELL, Picture, Rect, Scale, Text, WIDTH, color_bar,
-    round_up, stride_of,
+    Axis, HEADING, HeatMap, Interval, MARGIN, MIN_VALUE_CELL, Picture, Rect, Scale, Text, WIDTH,
+    draw_color_bar, round_up, stride_of,
 };
 use crate::numbers::counted;
 use crate::reading::head_name;
@@ -71,7 +71,7 @@ pub fn picture(
         map.draw(&mut picture, area, range, score.digits, "–");
         draw_labels(&mut picture, area, heads.len(), max_heads);
         let bar = Rect { left: area.right() + 8.0, width: 10.0, height: cells.1.max(MIN_BAR_HEIGHT), ..area };
-        color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));
+        draw_color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));
     }
     Some(picture)
 }

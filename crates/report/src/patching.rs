@@ -3,7 +3,7 @@
 use crate::draw::color::{MUTED, color};
 use crate::draw::{
     Axis, HEADING, HeatMap, Interval, MARGIN, MIN_VALUE_CELL, Picture, Rect, Scale, Text, TokenAxis, WIDTH,
-    color_bar, round_up, stride_of,
+    draw_color_bar, round_up, stride_of,
 };
 use crate::numbers::{counted, fixed};
 
@@ -77,7 +77,7 @@ impl Patching {
         axis.draw(&mut picture, stream, "input");
         let height = (stream.height + axis.depth()).max(90.0);
         let bar = Rect { left: stream.right() + 10.0, width: 12.0, height, ..stream };
-        color_bar(&mut picture, bar, color, &Axis::new("recovered fraction", range, Scale::Linear));
+        draw_color_bar(&mut picture, bar, color, &Axis::new("recovered fraction", range, Scale::Linear));
         picture
     }
 

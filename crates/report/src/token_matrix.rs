@@ -4,7 +4,7 @@ use plotters::style::RGBColor;
 
 use crate::draw::color::GRID;
 use crate::draw::{
-    Axis, HEADING, Interval, MARGIN, Picture, Rect, Scale, Text, TokenAxis, WIDTH, color_bar, stride_of,
+    Axis, HEADING, Interval, MARGIN, Picture, Rect, Scale, Text, TokenAxis, WIDTH, draw_color_bar, stride_of,
 };
 
 /// The widths of the row names and of the colour bar.
@@ -58,7 +58,7 @@ impl TokenMatrix<'_> {
         });
         picture.frame(area, GRID, 1.0);
         axis.draw(&mut picture, area, role);
-        color_bar(&mut picture, bar, color, &Axis::new(unit, range, Scale::Linear));
+        draw_color_bar(&mut picture, bar, color, &Axis::new(unit, range, Scale::Linear));
         picture
     }
 }

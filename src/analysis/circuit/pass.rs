@@ -244,8 +244,8 @@ pub fn run<B: Backend>(
     interventions: &Interventions<B>,
 ) -> Result<Activations<B>> {
     let mut recorder = Recorder { interventions, recorded: HashMap::new() };
-    let stream = model.stream(tokens, memories, None, &mut recorder)?;
-    Ok(Activations { recorded: recorder.recorded, logits: model.logits(stream) })
+    let residual_stream = model.hidden_states(tokens, memories, None, &mut recorder)?;
+    Ok(Activations { recorded: recorder.recorded, logits: model.logits(residual_stream) })
 }
 
 #[cfg(test)]

@@ -255,7 +255,7 @@ mod tests {
         Tensor::from_floats(values, &Default::default())
     }
 
-    /// A head with `d_head` 2 in a residual stream with `d_model` 3.
+    /// Returns a head with `d_head` 2 in a residual stream with `d_model` 3.
     fn head(query: [[f32; 2]; 3], output: [[f32; 3]; 2]) -> HeadMatrices<B> {
         let one = matrix([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]);
         HeadMatrices { query: matrix(query), key: one.clone(), value: one, output: matrix(output) }

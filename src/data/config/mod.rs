@@ -41,7 +41,8 @@ pub struct DataConfig {
     /// validation set, while `run.seed` changes weights and order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// The sequence task. `repeat`: the smallest task that needs attention, with heads that are easy to see in pictures.
+    /// The sequence task. `repeat`: the smallest task that needs attention, with heads that are easy to see in
+    /// pictures.
     pub task: Task,
     /// The number of different symbols. `"auto"`: 16 for a task, few enough to learn in a minute and many enough that a
     /// chance match is rare (a task may add a separator); the number in the file for characters and tables. Overriding

@@ -1,9 +1,9 @@
 //! Inference of the delimiter of a CSV table from its lines.
 //!
-//! Each candidate splits the first [`SAMPLE_LINES`] lines outside quotes. A candidate ranks by the fraction of lines
-//! that it splits into the same number of fields (at least two), and with half the weight by the fraction of lines that
-//! it splits at all, which decides for sequences of different lengths. The extension breaks ties. A tab that splits
-//! half of the lines of a `.tsv` is always chosen. Words may contain spaces, so in `.csv` and `.tsv` files spaces
+//! Each candidate splits the first [`SAMPLE_LINES`] lines outside quotes. The score of a candidate is twice the
+//! fraction of lines with the most frequent number of fields (at least two), plus the fraction of lines that it splits
+//! at all. The second term decides for sequences of different lengths. The extension breaks ties. A tab that splits at
+//! least half of the lines of a `.tsv` is always chosen. Words may contain spaces, so in `.csv` and `.tsv` files spaces
 //! separate only numbers.
 
 use csv::{ReaderBuilder, StringRecord, Trim};
@@ -11,7 +11,7 @@ use csv::{ReaderBuilder, StringRecord, Trim};
 /// The maximum number of lines that are inspected.
 pub(super) const SAMPLE_LINES: usize = 1000;
 
-/// The candidates, from the most to the least preferred one among equals.
+/// The candidates, in the order in which ties are broken.
 const CANDIDATES: [u8; 5] = *b"\t;|, ";
 const CSV_CANDIDATES: [u8; 5] = *b",;\t| ";
 

@@ -21,7 +21,7 @@ pub(in crate::data) enum Form {
     Delimited(usize, Delimiter),
 }
 
-/// The elements of JSON as rows of a table.
+/// The kind of elements in JSON, as rows of a table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::data) enum Elements {
     /// Values, or sequences of values.
@@ -51,7 +51,7 @@ impl Form {
     }
 }
 
-/// Returns the elements of lines that are arrays or objects; [`Elements::Other`] if they differ in kind.
+/// Returns the kind of lines that are all arrays or objects, or [`Elements::Other`] if the lines differ in kind.
 fn json_lines(lines: &str) -> Option<Elements> {
     let filled = lines.lines().filter(|line| !line.trim().is_empty());
     let elements = filled.map(|line| {
@@ -83,6 +83,7 @@ fn delimited(lines: &str) -> Option<Form> {
     let delimiter = delimiter::infer(lines, "csv").delimiter;
     let rows: Vec<StringRecord> = delimiter::records(lines, delimiter).collect::<Result<_, _>>().ok()?;
     let width = rows.first()?.len();
-    let is_even = width > 1 && rows.iter().all(|row| row.len() == width);
-    (is_even && !enclosed::are_lists(rows.iter())).then_some(Form::Delimited(width, Delimiter::Of(delimiter)))
+    let is_uniform = width > 1 && rows.iter().all(|row| row.len() == width);
+    (is_uniform && !enclosed::are_lists(rows.iter()))
+        .then_some(Form::Delimited(width, Delimiter::Of(delimiter)))
 }

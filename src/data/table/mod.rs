@@ -228,8 +228,8 @@ impl<'a> Table<'a> {
                 Some(&was_quoted) if was_quoted != is_quoted => {
                     let excerpt = excerpt(&text);
                     let problem = format!(
-                        "`{excerpt}` occurs with and without quotes, which would be one symbol; write all of \
-                         them the same way"
+                        "`{excerpt}` occurs both with and without quotes, but a table would read both as one \
+                         symbol; write every occurrence the same way"
                     );
                     return Err(self.problem(Some(line), problem));
                 }

@@ -56,7 +56,7 @@ pub(super) fn refusal(name: &str) -> String {
     let name = excerpt(name);
     format!(
         "has a field `{name}`, which changes the meaning of the targets, but all targets count equally here; \
-         remove `{name}` from every record to train on all of them"
+         remove `{name}` from every record to train on all targets"
     )
 }
 

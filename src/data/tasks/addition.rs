@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::data::seed::{Purpose, generator};
     use crate::data::tasks::SequenceTask;
-    use crate::data::tasks::enumeration::agrees;
+    use crate::data::tasks::enumeration::assert_agrees;
 
     fn addition(digits: usize) -> FixedProbabilities {
         task(&DataConfig { digits, ..DataConfig::default() }).unwrap()
@@ -92,13 +92,13 @@ mod tests {
     fn floor_matches_enumeration_of_sums() {
         let sum = |a: u32, b: u32| vec![a, PLUS, b, EQUALS, (a + b) % 10, (a + b) / 10];
         let all: Vec<_> = (0..100).map(|n| (sum(n / 10, n % 10), 0.01)).collect();
-        agrees(&addition(1), &all);
+        assert_agrees(&addition(1), &all);
         let sum = |a: u32, b: u32| {
             let text = format!("{a:02}+{b:02}={}", format!("{:03}", a + b).chars().rev().collect::<String>());
             addition(2).vocabulary().encode(&text).unwrap()
         };
         let all: Vec<_> = (0..10_000).map(|n| (sum(n / 100, n % 100), 1e-4)).collect();
-        agrees(&addition(2), &all);
+        assert_agrees(&addition(2), &all);
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub(super) fn task(config: &DataConfig) -> FixedProbabilities {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{config::Count, tasks::enumeration::agrees};
+    use crate::data::{config::Count, tasks::enumeration::assert_agrees};
 
     #[test]
     fn floor_matches_enumeration_of_starts_and_steps() {
@@ -68,7 +68,7 @@ mod tests {
                     all.push((sample, 1.0 / (vocab * (vocab - 1)) as f64));
                 }
             }
-            agrees(&task(&config), &all);
+            assert_agrees(&task(&config), &all);
         }
     }
 }

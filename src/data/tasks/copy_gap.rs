@@ -55,7 +55,7 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
 mod tests {
     use super::*;
     use crate::data::config::Count;
-    use crate::data::tasks::enumeration::{agrees, all_sequences};
+    use crate::data::tasks::enumeration::{all_sequences, assert_agrees};
 
     #[test]
     fn floor_matches_enumeration_of_beginnings() {
@@ -66,7 +66,7 @@ mod tests {
                 .into_iter()
                 .map(|start| ((0..=length).map(|t| start[t % gap]).collect(), 3f64.powi(-(gap as i32))))
                 .collect();
-            agrees(&task(&config).unwrap(), &all);
+            assert_agrees(&task(&config).unwrap(), &all);
         }
     }
 

@@ -8,7 +8,7 @@ use super::*;
 
 /// Checks a task against all sequences that it can draw, given as (sequence, probability). A sequence may occur more
 /// than once.
-pub fn agrees(task: &dyn SequenceTask, all: &[(Vec<u32>, f64)]) {
+pub fn assert_agrees(task: &dyn SequenceTask, all: &[(Vec<u32>, f64)]) {
     let total: f64 = all.iter().map(|(_, p)| p).sum();
     assert!((total - 1.0).abs() < 1e-9, "the enumeration sums to {total}");
     let mut prefixes: HashMap<&[u32], f64> = HashMap::new();

@@ -149,7 +149,8 @@ impl SequenceTask for Markov {
         let entropy = |row: &[f64]| (0..vocab).map(|token| term(probability(row, token))).sum::<f64>();
         let entropies: Vec<f64> = rows().map(entropy).collect();
         let contexts = entropies.len();
-        // `current` is the distribution of contexts at a position, and `entropies` the expected loss after each context.
+        // `current` is the distribution of contexts at a position, and `entropies` the expected loss after each
+        // context.
         let mut current = vec![1.0 / contexts as f64; contexts];
         let mut next = vec![0.0; contexts];
         let mut total = (self.order as f64 - 1.0) * (vocab as f64).ln();
@@ -180,7 +181,7 @@ impl SequenceTask for Markov {
 mod tests {
     use super::*;
     use crate::data::config::Count;
-    use crate::data::tasks::enumeration::{agrees, all_sequences};
+    use crate::data::tasks::enumeration::{all_sequences, assert_agrees};
 
     fn config(vocab: usize, length: usize, order: usize) -> DataConfig {
         DataConfig { vocab: Count::Of(vocab), length, order, ..DataConfig::default() }
@@ -203,7 +204,7 @@ mod tests {
                     (walk, steps / vocab.pow(order as u32) as f64)
                 })
                 .collect();
-            agrees(&markov, &all);
+            assert_agrees(&markov, &all);
         }
     }
 

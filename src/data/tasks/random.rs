@@ -35,13 +35,13 @@ pub(super) fn task(config: &DataConfig) -> FixedProbabilities {
 mod tests {
     use super::*;
     use crate::data::config::Count;
-    use crate::data::tasks::enumeration::{agrees, all_sequences};
+    use crate::data::tasks::enumeration::{all_sequences, assert_agrees};
 
     #[test]
     fn floor_matches_enumeration_of_sequences() {
         let config = DataConfig { vocab: Count::Of(3), length: 4, ..DataConfig::default() };
         let all = all_sequences(3, 5);
         let p = 1.0 / all.len() as f64;
-        agrees(&task(&config), &all.into_iter().map(|x| (x, p)).collect::<Vec<_>>());
+        assert_agrees(&task(&config), &all.into_iter().map(|x| (x, p)).collect::<Vec<_>>());
     }
 }

@@ -83,7 +83,7 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{config::Count, tasks::enumeration::agrees};
+    use crate::data::{config::Count, tasks::enumeration::assert_agrees};
 
     /// Returns all samples of two pairs with keys 0 .. keys, and their probabilities.
     fn two_pairs(keys: u32, vocab: u32, tokens: usize) -> Vec<(Vec<u32>, f64)> {
@@ -108,14 +108,14 @@ mod tests {
         // First, three keys for two pairs and an odd length; then as many pairs as keys.
         for (vocab, length, keys) in [(7, 8, 3), (5, 9, 2), (5, 10, 2)] {
             let config = DataConfig { vocab: Count::Of(vocab as usize), length, ..DataConfig::default() };
-            agrees(&task(&config).unwrap(), &two_pairs(keys, vocab, length + 1));
+            assert_agrees(&task(&config).unwrap(), &two_pairs(keys, vocab, length + 1));
         }
     }
 
     #[test]
     fn a_single_key_can_be_asked_for() {
         let config = DataConfig { vocab: Count::Of(2), length: 3, ..DataConfig::default() };
-        agrees(&task(&config).unwrap(), &[(vec![0, 1, 0, 1], 1.0)]);
+        assert_agrees(&task(&config).unwrap(), &[(vec![0, 1, 0, 1], 1.0)]);
         let error = task(&DataConfig { length: 2, ..config }).err().unwrap().to_string();
         assert_eq!(error, "`data.length` = 2 must be at least 3: a pair, a key, its value");
     }

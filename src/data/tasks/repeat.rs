@@ -172,7 +172,7 @@ impl SequenceTask for Repeat {
 mod tests {
     use super::*;
     use crate::data::config::{Count, Periods};
-    use crate::data::tasks::enumeration::{agrees, all_sequences};
+    use crate::data::tasks::enumeration::{all_sequences, assert_agrees};
     use crate::data::{Role, load};
 
     fn repeat(vocab: usize, length: usize, period: [usize; 2]) -> Repeat {
@@ -199,7 +199,7 @@ mod tests {
                     |motif: &Vec<u32>| (0..=length).map(|position| motif[position % period]).collect();
                 all.extend(motifs.iter().map(|motif| (repeated(motif), p)));
             }
-            agrees(&repeat(vocab as usize, length, [shortest, longest]), &all);
+            assert_agrees(&repeat(vocab as usize, length, [shortest, longest]), &all);
         }
     }
 

@@ -19,7 +19,7 @@ pub(super) fn answer(sequence: &mut [u32]) {
 mod tests {
     use super::*;
     use crate::data::config::{Count, DataConfig};
-    use crate::data::tasks::enumeration::{agrees, all_sequences};
+    use crate::data::tasks::enumeration::{all_sequences, assert_agrees};
     use crate::data::tasks::transduction;
 
     #[test]
@@ -34,7 +34,7 @@ mod tests {
                     (sample, f64::from(vocab).powi(-(prefix as i32)))
                 })
                 .collect();
-            agrees(&transduction::task(&config, answer).unwrap(), &all);
+            assert_agrees(&transduction::task(&config, answer).unwrap(), &all);
         }
     }
 

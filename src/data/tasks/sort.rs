@@ -20,7 +20,7 @@ pub(super) fn answer(sequence: &mut [u32]) {
 mod tests {
     use super::*;
     use crate::data::config::{Count, DataConfig};
-    use crate::data::tasks::enumeration::{agrees, all_sequences};
+    use crate::data::tasks::enumeration::{all_sequences, assert_agrees};
     use crate::data::tasks::transduction;
 
     #[test]
@@ -34,6 +34,6 @@ mod tests {
                 (sample, 1.0 / 81.0)
             })
             .collect();
-        agrees(&transduction::task(&config, answer).unwrap(), &all);
+        assert_agrees(&transduction::task(&config, answer).unwrap(), &all);
     }
 }

@@ -18,7 +18,7 @@ pub struct SnapshotLog {
 }
 
 impl SnapshotLog {
-    /// Opens the file up to a checkpoint.
+    /// Opens the log, and keeps the snapshots up to the step of a checkpoint.
     ///
     /// # Errors
     /// If the file cannot be read.

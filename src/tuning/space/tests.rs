@@ -73,7 +73,7 @@ fn draws_are_in_range_and_depend_on_seed() {
 }
 
 #[test]
-fn lists_are_drawn_without_repetition_to_their_end() {
+fn finite_spaces_are_drawn_completely_without_repetition() {
     let space = space("\"model.heads\" = [2, 4, 8]\n\"training.batch_size\" = [3, 5]").unwrap();
     let drawn = space.draw(100, 0).unwrap().settings;
     assert_eq!(drawn.len(), 6);

@@ -38,7 +38,7 @@ fn play(stages: &Stages, loss: impl Fn(&Setting, usize) -> f64) -> Played {
 const SPACE: &str = "[tune]\ntrials = 27\n[tune.search]\n\
                      \"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }\n";
 
-/// A loss with its minimum at a rate of 1e-3, the same at every rung.
+/// Returns a loss with its minimum at a rate of 1e-3, the same at every rung.
 fn bowl(setting: &Setting, _: usize) -> f64 {
     let rate = setting["training.learning_rate"].as_float().unwrap();
     (rate / 1e-3).ln().powi(2)

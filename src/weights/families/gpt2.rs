@@ -24,7 +24,7 @@ use crate::position::PositionScheme;
 use crate::weights::file::LazyTensor;
 use crate::weights::native::Description;
 
-/// Activations by their foreign names; an export writes the first name of each.
+/// Activations by their names in transformers; an export writes the first name of each activation.
 const ACTIVATIONS: [(&str, Activation); 8] = [
     ("gelu_new", Activation::GeluTanh),
     ("gelu_pytorch_tanh", Activation::GeluTanh),
@@ -154,8 +154,8 @@ pub(super) fn read(
     Ok(Description { model, sizes: Sizes { vocab, context, source_context: None } })
 }
 
-/// Lists the keys that GPT-2 restricts, each with true if GPT-2 cannot express the model's value, and with the required
-/// value. Missing biases are not an obstacle: they are exported as zeros.
+/// Returns each key that GPT-2 restricts, a flag, and the required value. The flag is true if GPT-2 cannot express the
+/// model's value. Missing biases are not an obstacle: they are exported as zeros.
 pub(super) fn obstacles(model: &ModelConfig) -> Vec<Obstacle> {
     vec![
         ("position", model.position != PositionScheme::Learned, "\"learned\""),

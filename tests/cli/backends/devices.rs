@@ -90,14 +90,14 @@ fn oversized_gpu_buffers_suggest_a_batch_size() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     let on_gpu = ["--backend", "wgpu", "--device", "software"];
-    let composed = [&LONG[..], &["training.kernels=composed"]].concat();
-    let stderr = refused(run(folder, &[&["train", "--run", "long"], &on_gpu[..]].concat(), &composed));
+    let reference = [&LONG[..], &["training.kernels=reference"]].concat();
+    let stderr = refused(run(folder, &[&["train", "--run", "long"], &on_gpu[..]].concat(), &reference));
     assert!(stderr.starts_with("error: --set: `training.batch_size` = 4 needs attention scores"), "{stderr}");
     assert!(stderr.contains("training.batch_size = 3"), "{stderr}");
     assert!(fs::read_dir(folder).unwrap().next().is_none(), "no files are left behind");
 
     // A run trained on the CPU is refused as well, instead of being scored wrongly.
-    succeeds(run(folder, &["train", "--run", "long", "--backend", "ndarray"], &composed));
+    succeeds(run(folder, &["train", "--run", "long", "--backend", "ndarray"], &reference));
     let evaluate = ["evaluate", "long", "--json"];
     let stderr = refused(run(folder, &[&evaluate[..], &on_gpu].concat(), &[]));
     assert!(stderr.contains("training.batch_size = 3"), "{stderr}");

@@ -52,7 +52,7 @@ fn train(folder: &Path, name: &str, backend: &str, sets: &[&str]) {
     succeeds(run(folder, &["train", "--run", name, "--backend", backend], &sets));
 }
 
-/// The losses in a run's metrics, in order.
+/// Returns the losses in a run's metrics, in order.
 fn losses(run: &Path) -> Vec<f64> {
     let mut reader = csv::Reader::from_path(run.join("metrics.csv")).unwrap();
     let loss = reader.headers().unwrap().iter().position(|name| name == "loss").unwrap();
@@ -67,8 +67,8 @@ fn assert_near(run: &Path, other: &Path, limit: f64) {
     }
 }
 
-/// The weights of a run by name, without the key biases. These shift all scores of a query equally, so their true
-/// gradient is zero and the optimizer amplifies rounding errors.
+/// Returns the weights of a run by name, without the key biases. These shift all scores of a query equally, so their
+/// true gradient is zero and the optimizer amplifies rounding errors.
 fn weights(run: &Path) -> Vec<(String, Vec<f32>)> {
     let bytes = fs::read(run.join("model.safetensors")).unwrap();
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -107,7 +107,7 @@ fn refused(output: Output) -> String {
     lines[0].to_string()
 }
 
-/// The backends of this build, other than ndarray, that find a device.
+/// Returns the backends of this build, other than ndarray, that find a device.
 fn others() -> Vec<&'static str> {
     let dir = TempDir::new().unwrap();
     let has = |name: &str| {
@@ -269,8 +269,8 @@ fn flex_resumes_bitwise_and_supports_f16() {
     assert_eq!(text(&run(folder, &evaluate, &["training.precision=f32"]).stderr), "");
 }
 
-/// The peak memory of a training process up to the first checkpoint after step 0, in bytes. The pictures at the end of
-/// a run take more memory than its steps.
+/// Returns the peak memory of a training process up to the first checkpoint after step 0, in bytes. The pictures at the
+/// end of a run take more memory than its steps.
 #[cfg(target_os = "linux")]
 fn peak_memory_of_steps(mut command: std::process::Command, run: &Path) -> f64 {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

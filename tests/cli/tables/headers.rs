@@ -80,7 +80,7 @@ fn ambiguous_headers_are_warned_about() {
     write(folder, "ids.csv", "id,1,2,3\n", 100, |at| format!("{},{},{},{}", at, at % 2, at % 3, at % 5));
     assert!(warns(
         &described(folder, "ids.csv", &[]),
-        "set `data.header` = true if it is, or false if it is data"
+        "set `data.header` = true if it is a header, or false if it is data"
     ));
 }
 

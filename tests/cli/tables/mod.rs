@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{program, text};
 
-/// The output of `data --json` for a file.
+/// Returns the output of `data --json` for a file.
 fn described(folder: &Path, file: &str, sets: &[&str]) -> Value {
     let output = data(folder, file, sets).arg("--json").output().unwrap();
     assert!(output.status.success(), "{file} {sets:?}: {}", text(&output.stderr));
@@ -44,7 +44,7 @@ fn write(folder: &Path, name: &str, header: &str, rows: usize, row: impl Fn(usiz
     fs::write(folder.join(name), rows).unwrap();
 }
 
-/// A pseudo-random number below `below`.
+/// Returns a pseudo-random number below `below`.
 fn noise(row: usize, below: usize) -> usize {
     (row + 1).wrapping_mul(2_654_435_761).wrapping_mul(row + 7) / 65_536 % below
 }

@@ -81,7 +81,7 @@ fn trains(folder: &Path, config: &str, run: &str) {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// The errors in the output of a command, without notices and warnings.
+/// Returns the errors in the output of a command, without notices and warnings.
 fn errors(stderr: &str) -> Vec<&str> {
     stderr
         .lines()
@@ -89,7 +89,7 @@ fn errors(stderr: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The single line of a refusal.
+/// Returns the single line of a refusal.
 fn refusal(folder: &Path, arguments: &[&str]) -> String {
     let output = tune(folder, arguments);
     let stderr = text(&output.stderr);
@@ -103,7 +103,7 @@ fn with<'a>(arguments: &[&'a str], sets: &[&'a str]) -> Vec<&'a str> {
     arguments.iter().copied().chain(sets.iter().flat_map(|set| ["--set", set])).collect()
 }
 
-/// The rows of a study's table by column, without the time columns.
+/// Returns the rows of a study's table by column, without the time columns.
 fn rows(study: &Path) -> Vec<BTreeMap<String, String>> {
     let mut reader = csv::Reader::from_path(study.join("study.csv")).unwrap();
     let header = reader.headers().unwrap().clone();

@@ -24,7 +24,7 @@ fn model(files: &[(&str, Value)]) -> TempDir {
     dir
 }
 
-/// A byte-level tokenizer with two special tokens.
+/// Returns a byte-level tokenizer with two special tokens.
 fn tokenizer() -> Value {
     let special = |id: u32, content: &str| {
         json!({"id": id, "content": content, "special": true, "single_word": false, "lstrip": false,

@@ -90,7 +90,7 @@ fn runs_started_from_another_run_can_resume() {
     assert!(stderr.contains("`data.length` = 13") && stderr.contains("a context of 12"), "{stderr}");
 }
 
-/// The peak memory of the program in bytes, as Linux reports it.
+/// Returns the peak memory of the program in bytes, as Linux reports it.
 #[cfg(target_os = "linux")]
 fn peak_memory(dir: &Path, arguments: &[&str]) -> f64 {
     let mut child = crate::program(dir).args(arguments).stdout(std::process::Stdio::null()).spawn().unwrap();

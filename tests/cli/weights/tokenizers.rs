@@ -64,7 +64,7 @@ fn exported_tokenizers_match_transformers_and_reimport() {
     }
 }
 
-/// The ids of a text in a run's vocabulary.
+/// Returns the ids of a text in a run's vocabulary.
 fn ids(dir: &Path, run: &str, text: &str) -> Value {
     json(dir, &["score", run, "--text", text, "--json"])["tokens"].take()
 }
@@ -109,12 +109,12 @@ impl Llama {
     }
 }
 
-/// The folder of the Llama saved by transformers.
+/// Returns the folder of the Llama saved by transformers.
 fn saved() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/llama")
 }
 
-/// A tokenizer of letters with two special tokens: 12 ends a text, and 25 is prepended to it.
+/// Returns a tokenizer of letters with two special tokens: 12 ends a text, and 25 is prepended to it.
 fn tokenizer() -> Value {
     let special = |id: u32, content: &str| {
         json!({"id": id, "content": content, "special": true, "single_word": false, "lstrip": false,

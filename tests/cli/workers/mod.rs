@@ -86,7 +86,7 @@ fn succeeds(mut command: Command) -> Output {
     output
 }
 
-/// The error lines of the program, without the messages of `mpirun`.
+/// Returns the error lines of the program, without the messages of `mpirun`.
 fn errors_of(output: &Output) -> Vec<String> {
     text(&output.stderr).lines().filter(|line| line.starts_with("error")).map(str::to_string).collect()
 }

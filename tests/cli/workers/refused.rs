@@ -20,7 +20,7 @@ fn refuses(work_dir: &Path, mut command: Command, parts: &[&str]) {
     assert!(left.is_empty(), "{command:?} leaves {left:?}");
 }
 
-/// A temporary folder, and an empty folder in it as the working directory of a run.
+/// Returns a temporary folder, and an empty folder in it as the working directory of a run.
 fn empty_dirs() -> (TempDir, PathBuf) {
     let dir = TempDir::new().unwrap();
     let work_dir = dir.path().join("work");

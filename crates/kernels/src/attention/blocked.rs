@@ -79,7 +79,8 @@ pub(super) fn backward(
     let Attention { query_time, key_time, d_head, precision, .. } = *piece.attention;
     let scale = piece.attention.scale();
     let distances = piece.attention.distances();
-    let ((mut scores, width), (mut slopes, _)) = (score_rows(piece.attention), score_rows(piece.attention));
+    let ((mut scores, width), (mut score_gradients, _)) =
+        (score_rows(piece.attention), score_rows(piece.attention));
     // The first block has the last queries. It overwrites the gradients of its keys; the other blocks add to them.
     let overwritten = keys_of(piece, (query_time - 1) / BLOCK * BLOCK..query_time);
     for others in [0..overwritten.start, overwritten.end..key_time] {
@@ -100,32 +101,32 @@ pub(super) fn backward(
             [saved.context, saved.context_gradient].map(|part| part.part(queries.clone(), columns.clone()));
         let log_sum_exp = &saved.log_sum_exp[block.head * query_time..][queries.clone()];
         let saved = Saved { context, log_sum_exp, context_gradient };
-        let (mut all_scores, mut all_slopes) =
-            (MatrixMut::new(&mut scores, width), MatrixMut::new(&mut slopes, width));
+        let (mut all_scores, mut all_score_gradients) =
+            (MatrixMut::new(&mut scores, width), MatrixMut::new(&mut score_gradients, width));
         let mut used = all_scores.part(rows.clone(), keys.clone());
         for_scores.product(&mut used, Overwrite, scale, block.query, [0, keys.start]);
-        let mut products = all_slopes.part(rows.clone(), keys.clone());
+        let mut products = all_score_gradients.part(rows.clone(), keys.clone());
         for_weights.product(&mut products, Overwrite, 1.0, context_gradient, [0, keys.start]);
         let columns_of_registers = full_registers(&keys);
         rows::gradients(
             &block,
             &saved,
             &mut all_scores.part(rows.clone(), columns_of_registers.clone()),
-            &mut all_slopes.part(rows.clone(), columns_of_registers),
+            &mut all_score_gradients.part(rows.clone(), columns_of_registers),
         );
         if let Some(bias) = &mut bias {
             let bias = &mut bias[block.head * distances..][..distances];
-            rows::add_to_bias(&block, &mut all_slopes.part(rows.clone(), keys.clone()), bias);
+            rows::add_to_bias(&block, &mut all_score_gradients.part(rows.clone(), keys.clone()), bias);
         }
 
         let weights = Matrix::new(&scores, width).part(rows.clone(), keys.clone()).transposed();
-        let slopes = Matrix::new(&slopes, width).part(rows, keys.clone());
+        let score_gradients = Matrix::new(&score_gradients, width).part(rows, keys.clone());
         let mut value_gradient = value_gradient.part(keys.clone(), 0..d_head);
         product(precision, &mut value_gradient, destination, 1.0, weights, context_gradient);
         let mut query_gradient = query_gradient.part(queries, columns);
-        for_queries.product(&mut query_gradient, Overwrite, scale, slopes, [keys.start, 0]);
+        for_queries.product(&mut query_gradient, Overwrite, scale, score_gradients, [keys.start, 0]);
         let mut key_gradient = key_gradient.part(keys, 0..d_head);
-        product(precision, &mut key_gradient, destination, scale, slopes.transposed(), block.query);
+        product(precision, &mut key_gradient, destination, scale, score_gradients.transposed(), block.query);
         destination = AddTo;
     }
 }

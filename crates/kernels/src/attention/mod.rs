@@ -19,7 +19,7 @@
 //! are all hidden has a zero context and zero gradients.
 //!
 //! Work is divided into pieces. A piece is a key-value head of a sequence with the query heads that share it, or all
-//! heads of a short sequence. Memory is linear in time: a piece uses two blocks of 64 rows of scores.
+//! heads of a short sequence. Memory is linear in the sequence length: a piece uses two blocks of 64 rows of scores.
 
 mod blocked;
 mod piece;
@@ -87,7 +87,7 @@ impl HiddenPairs<'_> {
     }
 }
 
-/// The shape and options of an attention. [`Attention::new`] sets every option to its default.
+/// The shape and options of an attention operation. [`Attention::new`] sets every option to its default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attention<'a> {
     /// The number of sequences.
@@ -120,7 +120,8 @@ pub struct Attention<'a> {
 }
 
 impl<'a> Attention<'a> {
-    /// Creates an attention in which every query attends to every key, with as many key-value heads as query heads.
+    /// Creates an attention operation in which every query attends to every key, with as many key-value heads as query
+    /// heads.
     pub fn new(batch: usize, query_time: usize, key_time: usize, heads: usize, d_head: usize) -> Self {
         Self { batch, query_time, key_time, heads, key_value_heads: heads, d_head, ..Self::default() }
     }

@@ -30,7 +30,7 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// Creates results of zeros, with `rows` log-sum-exps as for queries that see no key.
+    /// Creates zero results. The `rows` log-sum-exps are infinite, the value for a query that sees no key.
     fn zeros(tensors: &Tensors, rows: usize) -> Self {
         let [query, key, value, bias] = tensors.all().map(|tensor| vec![0.0; tensor.len()]);
         let log_sum_exp = vec![f64::INFINITY; rows];
@@ -106,16 +106,16 @@ pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient
             keys.iter().map(|&j| weight(j) * factors[j] * dot(g, &value[at_key(j)..][..d_head])).sum();
         let mut dq = vec![0.0; d_head];
         for &j in &keys {
-            let slope = weight(j) * (factors[j] * dot(g, &value[at_key(j)..][..d_head]) - average);
-            let dk: Vec<f64> = q.iter().map(|q| scale * slope * q).collect();
+            let ds = weight(j) * (factors[j] * dot(g, &value[at_key(j)..][..d_head]) - average);
+            let dk: Vec<f64> = q.iter().map(|q| scale * ds * q).collect();
             let dk = rotated(attention, &dk, j, -1.0);
             for c in 0..d_head {
-                dq[c] += scale * slope * rotated_keys[j][c];
+                dq[c] += scale * ds * rotated_keys[j][c];
                 results.gradients.key[at_key(j) + c] += dk[c];
                 results.gradients.value[at_key(j) + c] += factors[j] * weight(j) * g[c];
             }
             if !bias.is_empty() {
-                results.gradients.bias[at_bias(j)] += slope;
+                results.gradients.bias[at_bias(j)] += ds;
             }
         }
         let dq = rotated(attention, &dq, first_query + i, -1.0);

@@ -51,7 +51,7 @@ impl Rotary<'_> {
         let length = positions * d_head / 2;
         assert!(
             self.cosines.len() >= length && self.sines.len() == self.cosines.len(),
-            "cosines and sines of at least [{positions}, {}]",
+            "cosines and sines must both have at least [{positions}, {}]",
             d_head / 2
         );
     }

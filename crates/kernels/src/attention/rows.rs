@@ -124,11 +124,11 @@ vectorized! {
     }
 
     /// Adds the rows of `ds` to the bias gradient, by distance.
-    pub(super) fn add_to_bias(simd; block: &Block<'_>, slopes: &mut MatrixMut<'_>, bias: &mut [f32]) {
-        for row in 0..slopes.rows() {
+    pub(super) fn add_to_bias(simd; block: &Block<'_>, score_gradients: &mut MatrixMut<'_>, bias: &mut [f32]) {
+        for row in 0..score_gradients.rows() {
             let first = block.piece.attention.query_time - 1 - block.queries.start - row;
             let bias = &mut bias[first..][block.keys.clone()];
-            update(simd, bias, [slopes.row(row)], |sum, [slope]| sum + slope);
+            update(simd, bias, [score_gradients.row(row)], |sum, [gradient]| sum + gradient);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::reference::{Tensors, compute};
 use super::*;
 use crate::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
 
-/// The inputs of an attention, and the data that [`Attention`] borrows.
+/// The inputs of an attention operation, and the data that [`Attention`] borrows.
 struct Case {
     shape: Attention<'static>,
     options: Options,

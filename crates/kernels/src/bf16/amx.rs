@@ -37,7 +37,7 @@ impl Unit {
         unit::is_ready().then_some(Self(()))
     }
 
-    /// Computes the products of the first lines of both factors.
+    /// Computes the product of the first lines of both factors, as many as `output` has rows and columns.
     pub fn product(self, output: &mut MatrixMut, update: Update, [left, right]: [Part; 2]) {
         let (rows, columns, steps) = (output.rows(), output.columns(), left.steps());
         assert!(steps <= right.steps(), "the left factor has more blocks than the right one");
@@ -150,12 +150,11 @@ mod unit {
         unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
     }
 
-    /// Computes the sums of two times 16 rows with two times 16 columns over `steps` blocks of each. The destination is
-    /// an address with a stride between rows. Starts from zero, or, if `accumulates`, from the numbers at that address.
+    /// Multiplies 32 rows by 32 columns, each given as two addresses of `steps` blocks. The destination is an address
+    /// with a stride between rows. The sums start from zero or, if `accumulates`, from the numbers at that address.
     ///
-    /// # Safety
-    /// The unit must be configured, each address must hold `steps` blocks, and the destination must have room for two
-    /// times 16 rows and columns.
+    /// # Safety The unit must be configured, each address must hold `steps` blocks, and the destination must have room
+    /// for 32 rows of 32 numbers.
     pub unsafe fn sum(
         left: [*const f32; 2],
         right: [*const f32; 2],

@@ -14,7 +14,7 @@ fn flushed(x: f32) -> f32 {
 }
 
 /// Sums the products of rounded numbers as defined for `VDPBF16PS`.
-fn in_pairs(left: &[f32], right: &[f32]) -> f32 {
+fn sum_as_vdpbf16ps(left: &[f32], right: &[f32]) -> f32 {
     let mut sum = 0.0;
     for (left, right) in left.chunks(2).zip(right.chunks(2)) {
         for k in [1, 0] {
@@ -26,7 +26,7 @@ fn in_pairs(left: &[f32], right: &[f32]) -> f32 {
 }
 
 /// Sums the products of rounded numbers as defined for `TDPBF16PS`.
-fn in_tiles(left: &[f32], right: &[f32]) -> f32 {
+fn sum_as_tdpbf16ps(left: &[f32], right: &[f32]) -> f32 {
     left.chunks(32).zip(right.chunks(32)).fold(0.0, |total, (left, right)| {
         let [lower, upper] = [0, 1].map(|half| {
             let products = left.iter().zip(right).skip(half).step_by(2);
@@ -147,7 +147,7 @@ fn check_parts(
     assert_eq!(bits(&output), bits(expected), "[{rows}, {inner}, {columns}], by halves");
 }
 
-/// Checks the fallback in registers, for processors without an instruction, in the first tile of a product.
+/// Checks the fallback for processors without bf16 instructions, on the first tile of a product.
 fn check_registers([left, right]: [&Factor; 2], expected: &[f32], [rows, columns]: [usize; 2]) {
     let (used, width) = (rows.min(TILE_ROWS), columns.min(TILE_COLUMNS));
     let tile = Tile { left: left.all(), right: right.all(), first: [0; 2], width };
@@ -174,7 +174,7 @@ fn products_match_reference_bits_in_every_layout() {
         let lefts = lefts.map(|left| Factor::new(Side::Left, left));
         let rights = rights.map(|right| Factor::new(Side::Right, right));
         let unit = amx::Unit::new();
-        let methods = [(None, in_pairs as fn(&[f32], &[f32]) -> f32), (unit, in_tiles)];
+        let methods = [(None, sum_as_vdpbf16ps as fn(&[f32], &[f32]) -> f32), (unit, sum_as_tdpbf16ps)];
         // Without a matrix unit, only the first method is tested.
         for (unit, sum) in &methods[..1 + usize::from(unit.is_some())] {
             let expected = expected(*sum, &left, &right, inner, columns);
@@ -183,7 +183,7 @@ fn products_match_reference_bits_in_every_layout() {
                 check_parts(*unit, factors, &expected, shape);
             }
         }
-        let by_definition = expected(in_pairs, &left, &right, inner, columns);
+        let by_definition = expected(sum_as_vdpbf16ps, &left, &right, inner, columns);
         check_registers([&lefts[0], &rights[0]], &by_definition, [rows, columns]);
     }
 }
@@ -209,7 +209,7 @@ fn excess_rows_of_right_factor_are_ignored() {
 
 #[test]
 fn tiled_products_match_reference_bits() {
-    let sum = if amx::is_used() { in_tiles } else { in_pairs };
+    let sum = if amx::is_used() { sum_as_tdpbf16ps } else { sum_as_vdpbf16ps };
     for (rows, inner, columns) in
         [(67, 1_700, 300), (300, 1_537, 67), (40, 3_100, 40), (530, 768, 17), (1, 900, 65)]
     {

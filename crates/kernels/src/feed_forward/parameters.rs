@@ -1,5 +1,5 @@
 //! Weight and bias gradients of a layer in bf16, computed strip by strip. A strip rounds its rows while they are in the
-//! cache of its core, so that only the rounded factors of the gradient are stored in memory.
+//! cache of its core, so only the rounded factors are stored in memory.
 
 use std::ops::Range;
 

@@ -93,7 +93,7 @@ fn many_rows_in_pieces_agree_with_f64() {
 #[test]
 fn results_are_bitwise_equal_across_thread_counts() {
     let (rows, width) = (2_003, 131);
-    assert!(rows > 2 * rows_in_a_piece(rows, width), "rows are cut into pieces");
+    assert!(rows > 2 * rows_per_piece(rows, width), "rows are cut into pieces");
     let (x, dy) = (random(1, rows * width), random(2, rows * width));
     let (gamma, beta) = (random(3, width), random(4, width));
     let norm = Norm { is_centred: true, gamma: &gamma, beta: Some(&beta), epsilon: EPSILON };

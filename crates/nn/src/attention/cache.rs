@@ -17,7 +17,7 @@ use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
 /// The smallest capacity of a cache, in positions; the capacity doubles when the cache is full.
 const MIN_CAPACITY: usize = 64;
 
-/// The keys and values of the positions that one self-attention has read.
+/// The keys and values of the positions that a self-attention layer has read.
 #[derive(Debug, Clone, Default)]
 pub struct KeyValueCache<B: Backend> {
     /// Keys and values, `[batch, capacity, key_value_heads * d_head]`, filled up to `time`.
@@ -153,7 +153,7 @@ mod tests {
             let (attention, mask) = (attention.as_ref().unwrap(), Mask::causal());
             let input = AttentionInput::new(zeros(width), &mask, &ScorePosition::None);
             let input = AttentionInput { cache: Some(&mut cache), ..input };
-            attention.forward_hooked(input, AttentionHooks::alone(&mut NoHooks))
+            attention.forward_hooked(input, AttentionHooks::standalone(&mut NoHooks))
         };
         assert!(forward(6).is_ok());
         assert!(forward(5).unwrap_err().to_string().contains("[1, 2, 5]"));

@@ -17,7 +17,7 @@ use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Bool, Tensor, backend::Backend};
 
 use super::check_dropout;
-use super::mask::future;
+use super::mask::causal_mask;
 use super::score::{self, AttentionOutput};
 use super::trainable::{TrainableAttention, TrainableAttentionConfig};
 use crate::display::display_line;
@@ -135,7 +135,7 @@ impl CausalAttentionConfig {
         Ok(CausalAttention {
             projection: projection.init(device)?,
             dropout: DropoutConfig::new(self.dropout).init(),
-            hidden: future(self.context, device),
+            hidden: causal_mask(self.context, device),
         })
     }
 }
@@ -208,7 +208,7 @@ mod tests {
     fn future_keys_have_exactly_zero_weight() {
         for masking in [Masking::Scores, Masking::Weights] {
             let weights = attention::<NdArray>(0.0).forward(input(), masking).unwrap().weights;
-            let future = future(7, &Default::default()).unsqueeze::<3>().expand([2, 7, 7]);
+            let future = causal_mask(7, &Default::default()).unsqueeze::<3>().expand([2, 7, 7]);
             let of_future = weights.mask_fill(future.bool_not(), 0.0);
             assert_eq!(of_future.into_data(), TensorData::zeros::<f32, _>([2, 7, 7]), "{masking:?}");
         }
@@ -259,7 +259,7 @@ mod tests {
     fn mask_size_mismatch_reports_both_shapes() {
         let scores = Tensor::<NdArray, 3>::zeros([2, 5, 5], &Default::default());
         for masked in [mask_scores, mask_weights] {
-            let error = masked(scores.clone(), future(7, &Default::default())).unwrap_err().to_string();
+            let error = masked(scores.clone(), causal_mask(7, &Default::default())).unwrap_err().to_string();
             assert!(error.contains("[7, 7]") && error.contains("[2, 5, 5]"), "{error}");
         }
     }

@@ -4,10 +4,10 @@
 //! output = softmax(Q K^T / sqrt(d_head)) V W_output,  Q = x W_q,  K = y W_k,  V = z W_v
 //! ```
 //!
-//! [`SplitHeads`] compute it unchanged; only the source of their keys and values differs. If `y = z` is the output of
-//! an encoder, it is the cross-attention of an encoder-decoder (Vaswani et al., 2017, arXiv 1706.03762, section 3.2.3;
-//! the idea is from Bahdanau et al., 2014, arXiv 1409.0473). If `x = y = z`, it is self-attention. Keys and values do
-//! not depend on the queries, so they are projected once into a [`Memory`] and serve any number of queries.
+//! [`SplitHeads`] compute this unchanged; only the source of their keys and values differs. If `y = z` is the output of
+//! an encoder, this is the cross-attention of an encoder-decoder (Vaswani et al., 2017, arXiv 1706.03762, section
+//! 3.2.3; the idea is from Bahdanau et al., 2014, arXiv 1409.0473). If `x = y = z`, it is self-attention. Keys and
+//! values do not depend on the queries, so they are projected once into a [`Memory`] and serve any number of queries.
 
 use burn::tensor::{Tensor, backend::Backend};
 
@@ -42,7 +42,7 @@ impl<B: Backend> SplitHeads<B> {
         check_width("key", key_dims, d_in)?;
         check_width("value", value_dims, d_in)?;
         ensure(key_dims == value_dims, Error::Shape, || {
-            format!("key {key_dims:?} and value {value_dims:?} must share batch and time")
+            format!("key {key_dims:?} and value {value_dims:?} must have the same batch size and time")
         })?;
         Ok(Memory { key: ops::linear(&self.key, key), value: ops::linear(&self.value, value), mask })
     }
@@ -55,7 +55,7 @@ impl<B: Backend> SplitHeads<B> {
     /// # Errors
     /// [`Error::Shape`] if the query or the mask does not fit the module or the memory.
     pub fn forward_memory(&self, query: Tensor<B, 3>, memory: &Memory<B>) -> Result<Tensor<B, 3>> {
-        self.forward_memory_hooked(None, query, memory, AttentionHooks::alone(&mut NoHooks))
+        self.forward_memory_hooked(None, query, memory, AttentionHooks::standalone(&mut NoHooks))
     }
 
     /// Like [`Self::forward_memory`], and also returns the attention weights as applied.
@@ -94,13 +94,13 @@ impl<B: Backend> SplitHeads<B> {
         let [_, d_model] = self.output.weight.shape().dims();
         check_width("query", query.dims(), d_in)?;
         ensure(memories == batch, Error::Shape, || {
-            format!("query {:?} and memory {:?} must share the batch", query.dims(), key.dims())
+            format!("query {:?} and memory {:?} must have the same batch size", query.dims(), key.dims())
         })?;
         check_residual(residual.as_ref(), [batch, query_time, d_model])?;
         mask.check(batch, query_time, key_time)?;
         let mut parts = [ops::linear(&self.query, query), key, value];
         if !hooks.inputs.is_empty() || hooks.wants(&[Query, Key, Value]) {
-            let by_heads = |part| hooked::by_heads(part, self.heads, self.heads);
+            let by_heads = |part| hooked::split_and_repeat_heads(part, self.heads, self.heads);
             let [query, key, value] = parts.map(by_heads);
             let project = |input| by_heads(ops::linear(&self.query, input));
             let query = hooks.project(Query, query, project);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn indivisible_heads_are_refused() {
+    fn heads_must_divide_d_model() {
         let error = SplitHeadsConfig::new(6, 6, 4).init::<NdArray>(&Default::default()).unwrap_err();
         assert_eq!(error.to_string(), "`heads` = 4 must divide `d_model` = 6");
     }

@@ -31,9 +31,10 @@ pub struct AttentionHooks<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> AttentionHooks<'a, B> {
-    /// Creates the hooks of a standalone attention, which counts as the self-attention of a decoder's first block.
-    pub fn alone(hooks: &'a mut dyn Hooks<B>) -> Self {
-        Self { block: BlockHooks::alone(hooks), point: HookPoint::SelfAttention, inputs: Vec::new() }
+    /// Creates the hooks of a standalone attention layer, which counts as the self-attention of a decoder's first
+    /// block.
+    pub fn standalone(hooks: &'a mut dyn Hooks<B>) -> Self {
+        Self { block: BlockHooks::standalone(hooks), point: HookPoint::SelfAttention, inputs: Vec::new() }
     }
 
     /// Returns true if any of these activations is wanted.
@@ -81,7 +82,7 @@ pub(super) fn with_weights<B: Backend>(
         }
     }
     let mut recorded = Recorded(None);
-    let output = attend(AttentionHooks::alone(&mut recorded))?;
+    let output = attend(AttentionHooks::standalone(&mut recorded))?;
     Ok((output, recorded.0.expect("recorded attention has weights")))
 }
 
@@ -127,6 +128,10 @@ pub(super) fn attend<B: Backend>(
 
 /// Splits one of the projections into heads: `[batch, time, count * d_head]` to `[batch, heads, time, d_head]`. Each of
 /// the `count` heads is repeated for the `heads / count` heads that share it.
-pub(super) fn by_heads<B: Backend>(part: Tensor<B, 3>, count: usize, heads: usize) -> Tensor<B, 4> {
+pub(super) fn split_and_repeat_heads<B: Backend>(
+    part: Tensor<B, 3>,
+    count: usize,
+    heads: usize,
+) -> Tensor<B, 4> {
     ops::repeat_heads(split_heads(part, count), heads)
 }

@@ -4,7 +4,7 @@
 //! whose keys are all hidden gets a context of zeros.
 //!
 //! [`Mask`] combines everything that may be hidden in one attention step: the future, padding among the keys, whole
-//! queries, single pairs. The functions here build such tensors.
+//! queries, single pairs. The functions here build the masks of the future and of padding.
 
 use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 
@@ -14,7 +14,7 @@ pub use crate::ops::{KeyRange, Mask, masked_softmax};
 ///
 /// # Shapes
 /// `[time, time]` with a row per query; `true` above the diagonal.
-pub fn future<B: Backend>(time: usize, device: &B::Device) -> Tensor<B, 2, Bool> {
+pub fn causal_mask<B: Backend>(time: usize, device: &B::Device) -> Tensor<B, 2, Bool> {
     Tensor::tril_mask([time, time], 0, device)
 }
 
@@ -22,7 +22,7 @@ pub fn future<B: Backend>(time: usize, device: &B::Device) -> Tensor<B, 2, Bool>
 ///
 /// # Shapes
 /// `[batch, time]`; `true` at each position from the sequence's length on.
-pub fn padding<B: Backend>(lengths: &[usize], time: usize, device: &B::Device) -> Tensor<B, 2, Bool> {
+pub fn padding_mask<B: Backend>(lengths: &[usize], time: usize, device: &B::Device) -> Tensor<B, 2, Bool> {
     let lengths: Vec<i64> = lengths.iter().map(|&length| length as i64).collect();
     let batch = lengths.len();
     let lengths = Tensor::<B, 1, Int>::from_ints(lengths.as_slice(), device).reshape([batch, 1]);
@@ -37,14 +37,14 @@ mod tests {
 
     #[test]
     fn padding_begins_where_each_sequence_ends() {
-        let padding = padding::<NdArray>(&[2, 0, 3], 3, &Default::default());
+        let padding = padding_mask::<NdArray>(&[2, 0, 3], 3, &Default::default());
         let expected = [[false, false, true], [true, true, true], [false, false, false]];
         padding.into_data().assert_eq(&expected.into(), true);
     }
 
     #[test]
     fn the_future_is_above_the_diagonal() {
-        let future = future::<NdArray>(3, &Default::default());
+        let future = causal_mask::<NdArray>(3, &Default::default());
         let expected = [[false, true, true], [false, false, true], [false, false, false]];
         future.into_data().assert_eq(&expected.into(), true);
     }

@@ -10,7 +10,7 @@
 //! | [`multi_head`] | several heads in parallel: stacked, split, fused |
 //! | [`cross`] | queries from one sequence, keys and values from another |
 //! | [`hooked`] | the steps that self-attention and cross-attention share, with hooks |
-//! | [`cache`] | the KV cache, which makes each new token cost one step |
+//! | [`cache`] | the KV cache, with which each new token requires the computation of only one position |
 //!
 //! Models use [`MultiHeadAttention`], and [`SplitHeads`] over a [`Memory`]. The other modules lead up to these step by
 //! step, and tests show that each step gives the same results as the next. Attention weights are returned on request

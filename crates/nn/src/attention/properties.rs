@@ -38,7 +38,8 @@ fn shapes() -> impl Strategy<Value = Shape> {
         .prop_filter("all sizes differ", |shape| {
             let Shape { batch, time, key_time, heads, key_value_heads, d_head } = *shape;
             let mut sizes = vec![batch, time, key_time, heads, d_head];
-            // A single head is as wide as the model, and ungrouped heads have equal counts of queries and keys.
+            // A single head is as wide as the model, and without grouping there are as many key-value heads as query
+            // heads.
             sizes.extend((heads > 1).then_some(heads * d_head));
             sizes.extend((key_value_heads != heads).then_some(key_value_heads));
             (0..sizes.len()).all(|i| !sizes[..i].contains(&sizes[i]))

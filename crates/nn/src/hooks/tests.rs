@@ -17,8 +17,8 @@ use crate::position::PositionScheme;
 
 type B = NdArray;
 
-/// Counts the allocations of a thread.
-struct Counting;
+/// An allocator that counts the allocations of each thread.
+struct CountingAllocator;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -26,7 +26,7 @@ thread_local! {
 
 #[expect(unsafe_code, reason = "counting allocations requires an allocator that wraps the system's")]
 // SAFETY: all calls go to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
         // SAFETY: the caller upholds the contract of `alloc`.
@@ -40,7 +40,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
 
 fn allocations<T>(work: impl Fn() -> T) -> usize {
     // The first call fills the buffer pool.
@@ -50,7 +50,7 @@ fn allocations<T>(work: impl Fn() -> T) -> usize {
     ALLOCATIONS.with(Cell::get) - before
 }
 
-/// Wants every activation and changes none.
+/// Hooks that want every activation and change none.
 #[derive(Default)]
 struct Everything(Vec<(HookSite, Vec<usize>)>);
 
@@ -70,7 +70,7 @@ impl<B: Backend> Hooks<B> for Everything {
     }
 }
 
-/// Wants one site, and reverses and scales the last axis of its activation.
+/// Hooks that reverse and scale the last axis of the activation at one site.
 struct Distorted(HookSite);
 
 impl<B: Backend> Hooks<B> for Distorted {
@@ -228,7 +228,7 @@ fn the_default_hook_adds_no_allocation() {
     let hooked = || {
         let x = x.clone();
         let input = BlockInput { x, memory: None, mask: &mask, position: &position, cache: None };
-        block.forward(input, BlockHooks::alone(&mut NoHooks)).unwrap()
+        block.forward(input, BlockHooks::standalone(&mut NoHooks)).unwrap()
     };
     let by_hand = || {
         let normalised = |norm: &Norm<Flex>, x: &Tensor<Flex, 3>| norm.forward(x.clone());

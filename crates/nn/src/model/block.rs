@@ -24,7 +24,7 @@ pub struct BlockInput<'a, B: Backend> {
     pub mask: &'a Mask<B>,
     /// The effect of positions on the scores of the self-attention.
     pub position: &'a ScorePosition<B>,
-    /// The KV cache of earlier positions, which precede the input's positions.
+    /// The KV cache of the positions before the input.
     pub cache: Option<&'a mut KeyValueCache<B>>,
 }
 
@@ -128,7 +128,8 @@ impl<B: Backend> Block<B> {
         Ok(hooks.apply(HookPoint::ResidualPost, x))
     }
 
-    /// Returns the hooks of one of the block's attentions, whose `readers` read the residual stream `x` through `norm`.
+    /// Returns the hooks of the self-attention or the cross-attention, whose `readers` read the residual stream `x`
+    /// through `norm`.
     fn attention_hooks<'a>(
         &self,
         mut hooks: BlockHooks<'a, B>,

@@ -46,14 +46,13 @@ impl<B: Backend> Model<B> {
     /// # Shapes
     /// `tokens` `[batch, time]`; the result is `[batch, vocab]`.
     ///
-    /// # Errors
-    /// [`crate::Error::Shape`] if `tokens` is empty, if the sequence extends beyond the last position, if the batch
-    /// size differs from that of earlier calls, or if another model created the cache and its layers differ.
+    /// # Errors [`crate::Error::Shape`] if `tokens` is empty, if the sequence extends beyond the last position, or if
+    /// the batch size differs from earlier calls. Also if the cache was created by a model with different layers.
     pub fn read(&self, tokens: Tensor<B, 2, Int>, cache: &mut ModelCache<B>) -> Result<Tensor<B, 2>> {
         let [_, time] = tokens.dims();
         check_tokens("tokens are", tokens.dims())?;
         self.check_cache(cache)?;
-        let x = self.stream(tokens, &cache.memories, Some(&mut cache.layers), &mut NoHooks)?;
+        let x = self.hidden_states(tokens, &cache.memories, Some(&mut cache.layers), &mut NoHooks)?;
         Ok(self.logits(x.narrow(1, time - 1, 1)).squeeze_dim(1))
     }
 

@@ -1,6 +1,6 @@
 //! The stacked decoder: token and position embeddings, blocks of causal attention and feed-forward layers, a final
-//! norm, an output layer (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners", with pre-norm
-//! blocks and learned positions).
+//! norm, and an output layer (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners", with
+//! pre-norm blocks and learned positions).
 //!
 //! With an encoder it is an encoder-decoder (Vaswani et al., 2017, arXiv 1706.03762). The encoder reads a source in
 //! both directions. The decoder generates the answer token by token, and each of its blocks attends to the output of
@@ -82,7 +82,7 @@ impl<B: Backend> Decoder<B> {
     ///
     /// # Errors
     /// [`crate::Error::Shape`] if the sequence extends beyond the last position.
-    pub fn stream(
+    pub fn hidden_states(
         &self,
         tokens: Tensor<B, 2, Int>,
         memories: &[Memory<B>],
@@ -92,7 +92,7 @@ impl<B: Backend> Decoder<B> {
         let [_, time] = tokens.dims();
         let start = caches.as_ref().map_or(0, |caches| caches[0].time());
         let (added, position) = contributions(self.position.as_ref(), start, time)?;
-        let mut hooks = BlockHooks::alone(hooks);
+        let mut hooks = BlockHooks::standalone(hooks);
 
         let x = self.embedding.forward(tokens, added)?; // [batch, time, d_model]
         let mut x = hooks.apply(HookPoint::Embedding, x);

@@ -28,7 +28,7 @@ pub struct Embeddings<B: Backend> {
     pub norm: Option<Norm<B>>,
     /// The dropout of the result.
     pub dropout: Dropout,
-    /// The factor of the token embeddings.
+    /// The factor that scales the token embeddings.
     pub scale: f64,
 }
 

@@ -13,13 +13,13 @@ use crate::choices;
 use crate::role::{ParamRole, ParamRoles};
 
 choices! {
-    /// The initialisation of linear layers; embeddings are N(0, 0.02) in any case.
+    /// The initialisation of linear layers; embeddings are always drawn from N(0, 0.02).
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     #[serde(rename_all = "snake_case")]
     pub enum Initialisation {
-        /// Uniform within `1 / sqrt(d_input)`, PyTorch's default for linear layers: keeps the scale of the residual
-        /// stream at any width.
+        /// Uniform in `±1 / sqrt(d_in)`, PyTorch's default for linear layers. The scale of the outputs does not depend
+        /// on the width.
         #[default]
         Uniform,
         /// As in GPT-2: weights from N(0, 0.02), zero biases, and projections into the residual stream divided by
@@ -29,8 +29,8 @@ choices! {
 }
 
 impl Initialisation {
-    /// Initialises all parameters of a model with `layers` blocks, in field order. With `zero_projections`, the
-    /// projections that are added to the residual stream are then set to zero.
+    /// Initialises all parameters of a model with `layers` blocks, in field order. With `zero_projections`, the weights
+    /// of projections into the residual stream are zero instead.
     pub fn apply<B: Backend, M: Module<B> + ParamRoles>(
         self,
         module: M,
@@ -45,7 +45,7 @@ impl Initialisation {
         let mut deviations = HashMap::new();
         module.visit_roles(&mut |id, role| {
             let deviation = match role {
-                ParamRole::Matrix { writes_to_stream: true, .. } => output_deviation,
+                ParamRole::Matrix { writes_to_residual: true, .. } => output_deviation,
                 ParamRole::Matrix { .. } | ParamRole::Head => weights,
                 ParamRole::Bias => weights.map(|_| 0.0),
                 ParamRole::Embedding | ParamRole::Gain => None,

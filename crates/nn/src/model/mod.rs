@@ -103,7 +103,7 @@ impl<B: Backend> Model<B> {
         self.check_source(inputs.source.as_ref())?;
         let [sources, _] = inputs.source.as_ref().map_or([batch, time], |source| source.tokens.dims());
         ensure(sources == batch, Error::Shape, || {
-            format!("there are {sources} sources, but {batch} answers")
+            format!("the number of sources is {sources}, but the number of answers is {batch}")
         })?;
         match self {
             Model::Decoder(Decoder { position: Some(position), .. }) => position.check(time),
@@ -141,7 +141,7 @@ impl<B: Backend> Model<B> {
         self.forward_hooked(inputs, &mut NoHooks)
     }
 
-    /// Like [`Self::forward`], and also returns the weights of every attention of the model.
+    /// Like [`Self::forward`], and also returns the attention weights of every layer.
     ///
     /// # Shapes
     /// Same as [`Self::forward`]; see [`AttentionMaps`] for the weights.
@@ -174,7 +174,7 @@ impl<B: Backend> Model<B> {
     pub fn forward_hooked(&self, inputs: Inputs<B>, hooks: &mut dyn Hooks<B>) -> Result<Tensor<B, 3>> {
         self.check(&inputs)?;
         let memories = self.project_memory(inputs.source, hooks)?;
-        let x = self.stream(inputs.tokens, &memories, None, hooks)?;
+        let x = self.hidden_states(inputs.tokens, &memories, None, hooks)?;
         Ok(self.logits(x))
     }
 
@@ -188,7 +188,7 @@ impl<B: Backend> Model<B> {
     }
 
     /// Returns the residual stream before the final norm, `[batch, time, d_model]`.
-    fn stream(
+    fn hidden_states(
         &self,
         tokens: Tensor<B, 2, Int>,
         memories: &[Memory<B>],
@@ -196,8 +196,8 @@ impl<B: Backend> Model<B> {
         hooks: &mut dyn Hooks<B>,
     ) -> Result<Tensor<B, 3>> {
         match self {
-            Model::OneLayer(model) => model.stream(tokens, caches.map(|caches| &mut caches[0]), hooks),
-            Model::Decoder(model) => model.stream(tokens, memories, caches, hooks),
+            Model::OneLayer(model) => model.hidden_states(tokens, caches.map(|caches| &mut caches[0]), hooks),
+            Model::Decoder(model) => model.hidden_states(tokens, memories, caches, hooks),
         }
     }
 

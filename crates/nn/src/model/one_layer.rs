@@ -44,19 +44,19 @@ impl<B: Backend> OneLayerDecoder<B> {
     ///
     /// # Errors
     /// The errors of [`MultiHeadAttention::forward`], which a validly built model never returns.
-    pub fn stream(
+    pub fn hidden_states(
         &self,
         tokens: Tensor<B, 2, Int>,
         cache: Option<&mut KeyValueCache<B>>,
         hooks: &mut dyn Hooks<B>,
     ) -> Result<Tensor<B, 3>> {
-        let mut hooks = BlockHooks::alone(hooks);
+        let mut hooks = BlockHooks::standalone(hooks);
         let embedded = ops::embedding(&self.embedding, tokens, None); // [batch, time, d_model]
         let embedded = hooks.apply(HookPoint::Embedding, embedded);
         let (mask, position) = (self.mask(), ScorePosition::None);
         let input = AttentionInput { cache, ..AttentionInput::new(embedded, &mask, &position) };
         // Without a residual connection, the output layer reads only the output of the attention.
-        let x = self.attention.forward_hooked(input, AttentionHooks::alone(&mut *hooks.hooks))?;
+        let x = self.attention.forward_hooked(input, AttentionHooks::standalone(&mut *hooks.hooks))?;
         Ok(hooks.apply(HookPoint::Final, x))
     }
 

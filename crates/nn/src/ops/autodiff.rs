@@ -50,8 +50,8 @@ pub(super) fn run<H: Host, O: Operation<N>, const N: usize>(
         OpsKind::Tracked(mut step) => {
             let (output, saved) = operation.forward(&inputs);
             if O::IS_CHEAP {
-                // The graph does not keep the output. Its memory is needed again in the next step, but Burn would free
-                // it.
+                // The graph does not keep the output. Recycle the memory of the output for the next training step; Burn
+                // would free it.
                 output.clone().recycle_once_free();
             }
             let (mut inputs, reads): ([Input; N], [bool; N]) = (inputs.into(), O::BACKWARD_INPUTS.into());
@@ -172,7 +172,7 @@ impl<H: Host, O: Operation<N>, const N: usize> Backward<H, N> for Step<O> {
 }
 
 /// Adds a gradient to the gradients from other readers of the same input. `tensor` is the node of the input with the
-/// gradient as its value. The sum reuses memory; Burn would allocate it.
+/// gradient as its value. The sum reuses the memory of an operand, whereas Burn would allocate new memory.
 fn add<B: Backend>(gradients: &mut Gradients, tensor: Tracked<B>) {
     let id = tensor.node.id;
     let Some(sum) = gradients.remove(&tensor) else {

@@ -62,8 +62,8 @@ pub(super) fn reference<B: Backend, const D: usize>(input: Tensor<B, D>, probabi
     Dropout { prob: probability }.forward(input)
 }
 
-/// Draws a mask whose seed is from the backend's generator, so that seeding the backend determines the mask. Returns
-/// `None` if nothing is dropped.
+/// Draws a mask with a seed from the backend's generator or, after [`seed_this_thread`], from the generator of this
+/// thread. Returns `None` if nothing is dropped.
 pub(super) fn draw<B: Backend>(probability: f64, device: &B::Device) -> Option<kernel::Dropout> {
     (probability > 0.0 && B::ad_enabled(device)).then(|| {
         if USES_THREAD_SEED.get() {

@@ -10,7 +10,7 @@ use crate::kernels::{embedding as kernel, pool};
 /// Returns the row of each token, plus the row of its position if there are `positions`.
 ///
 /// # Shapes
-/// `tokens` `[batch, time]` with ids below the table's rows, `positions` `[time, d_model]`;
+/// `tokens` `[batch, time]` with ids below the number of table rows, `positions` `[time, d_model]`;
 /// the result is `[batch, time, d_model]`.
 pub fn embedding<B: Backend>(
     table: &Embedding<B>,

@@ -16,7 +16,7 @@ pub enum Kernels {
     #[default]
     Fused,
     /// Burn's operations one after another, as a reference.
-    Composed,
+    Reference,
 }
 
 thread_local! {
@@ -64,10 +64,10 @@ mod tests {
 
     #[test]
     fn kernel_choice_is_restored_even_after_panic() {
-        let within = Kernels::Composed
-            .run(|| Kernels::Fused.run(kernels) == Kernels::Fused && kernels() == Kernels::Composed);
+        let within = Kernels::Reference
+            .run(|| Kernels::Fused.run(kernels) == Kernels::Fused && kernels() == Kernels::Reference);
         assert!(within);
-        let panicked = std::panic::catch_unwind(|| Kernels::Composed.run(|| panic!("on purpose")));
+        let panicked = std::panic::catch_unwind(|| Kernels::Reference.run(|| panic!("on purpose")));
         assert!(panicked.is_err());
         assert_eq!(kernels(), Kernels::Fused);
     }

@@ -1,7 +1,7 @@
 //! The precision of matrix products.
 //!
 //! Mixed precision follows Micikevicius et al. (2018, arXiv 1710.03740). Weights, sums and everything between products
-//! stay in single precision; the factors and the result of each product are rounded to half precision. This halves
+//! stay in single precision; the operands and the result of each product are rounded to half precision. This halves
 //! memory traffic and uses the matrix units of GPUs. On CPU backends the kernels round to bf16 and leave the results in
 //! single precision.
 
@@ -15,7 +15,7 @@ use super::kernels::choose;
 use super::operation::{Input, One, Operation, run_with_kernels};
 use crate::kernels::{self, pool};
 
-/// The precision to which the factors of a matrix product are rounded.
+/// The precision to which the operands of a matrix product are rounded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -77,7 +77,7 @@ impl Precision {
 
     /// Returns the factor by which a mean loss over `targets` is multiplied before its gradient is computed, and by
     /// which the gradient is divided afterwards. The factor is a power of two, so that scaling is exact. The gradient
-    /// of one target's scores is then of order one, far from the smallest number in half precision.
+    /// of one target's logits is then of order one, far from the smallest number in half precision.
     pub fn loss_scale(self, targets: usize) -> f64 {
         /// The maximum factor, which keeps sums over targets far from the largest number in half precision, 65,504.
         const MAX_SCALE: usize = 4_096;
@@ -167,9 +167,12 @@ mod tests {
         };
         let single = outcome(Precision::F32, Kernels::Fused);
         let fused = outcome(Precision::Bf16, Kernels::Fused);
-        let reference = outcome(Precision::Bf16, Kernels::Composed);
+        let reference = outcome(Precision::Bf16, Kernels::Reference);
         let [forward, ..] = distance(&fused, &reference);
-        assert!(forward < 1e-5, "the same factors are rounded: {forward}");
+        assert!(
+            forward < 1e-5,
+            "the kernels and the reference round the same operands: relative difference {forward}"
+        );
         for half in [&fused, &reference] {
             let apart = distance(half, &single);
             assert!(apart.iter().all(|apart| (1e-4..1e-2).contains(apart)), "{apart:?}");

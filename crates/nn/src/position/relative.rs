@@ -1,6 +1,6 @@
 //! Relative positions of T5 (Raffel et al., 2020, arXiv 1910.10683): each score gets a learned bias that depends on the
-//! head and the bucket of the distance. Small distances have their own buckets. Larger ones share buckets whose width
-//! grows logarithmically up to a largest distance, beyond which all share the last one.
+//! head and the bucket of the distance. Small distances have their own buckets. Larger distances share logarithmically
+//! spaced buckets. All distances from [`MAX_DISTANCE`] share the last bucket.
 //!
 //! T5 leaves the scores unscaled; here they are divided by the root of the head width, as everywhere in this crate.
 
@@ -14,14 +14,14 @@ use crate::role::{ParamRole, ParamRoles};
 /// The number of buckets, as in T5.
 pub const BUCKETS: usize = 32;
 
-/// The distance from which on all keys share the last bucket, as in T5.
+/// The distance at and beyond which all keys share the last bucket, as in T5.
 pub const MAX_DISTANCE: usize = 128;
 
 /// Returns the bucket of a key that is `back` positions before the query (after it if negative).
 ///
 /// With [`Direction::Causal`], keys after the query share the query's own bucket. With [`Direction::Both`], each side
 /// gets half of the buckets.
-pub fn bucket(back: i64, direction: Direction, buckets: usize, largest_distance: usize) -> usize {
+pub fn bucket(back: i64, direction: Direction, buckets: usize, max_distance: usize) -> usize {
     let (first, buckets, distance) = match direction {
         Direction::Causal => (0, buckets, back.max(0) as usize),
         Direction::Both if back < 0 => (buckets / 2, buckets / 2, back.unsigned_abs() as usize),
@@ -31,9 +31,9 @@ pub fn bucket(back: i64, direction: Direction, buckets: usize, largest_distance:
     if distance < exact {
         return first + distance;
     }
-    // In single precision, like the tables of T5.
+    // In single precision, as in T5.
     let ratio = |number: usize| (number as f32 / exact as f32).ln();
-    let steps = ratio(distance) / ratio(largest_distance) * (buckets - exact) as f32;
+    let steps = ratio(distance) / ratio(max_distance) * (buckets - exact) as f32;
     first + (exact + steps as usize).min(buckets - 1)
 }
 

@@ -9,10 +9,10 @@
 //! The dot product of two rotated vectors depends only on the difference of their angles, and therefore on the
 //! distance. Pairs are interleaved (elements `2i` and `2i + 1`), as in the paper.
 //!
-//! A model trained on short sequences extrapolates to longer ones if its rotations are slowed down: in all planes by
-//! one factor (Chen et al., 2023, arXiv 2306.15595), or, as in Llama 3.1, only in planes that rotate less than once
-//! within the trained length. The fast planes distinguish nearby positions (Grattafiori et al., 2024,
-//! arXiv 2407.21783).
+//! A model trained on short sequences extrapolates to longer ones if its rotations are slowed down. Linear scaling
+//! slows all planes by one factor (Chen et al., 2023, arXiv 2306.15595). Llama 3.1 fully slows only planes that rotate
+//! less than once within the trained length, because fast planes distinguish nearby positions (Grattafiori et al.,
+//! 2024, arXiv 2407.21783).
 
 use std::f64::consts::TAU;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -110,7 +110,7 @@ impl Tables {
     }
 }
 
-/// Queries and keys rotated by their position; no parameters.
+/// Rotary positions: tables of cosines and sines that rotate queries and keys. There are no parameters.
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub struct Rotary<B: Backend> {

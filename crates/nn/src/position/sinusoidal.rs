@@ -33,7 +33,7 @@ pub(super) fn frequency(theta: f64, pair: usize, width: usize) -> f64 {
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub struct Sinusoidal<B: Backend> {
-    /// The vectors, `[context, d_model]`; longer sequences compute their own.
+    /// The vectors, `[context, d_model]`; the vectors of longer sequences are computed on demand.
     table: Tensor<B, 2>,
 }
 

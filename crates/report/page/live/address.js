@@ -64,7 +64,7 @@ async function restoreAddress() {
   try {
     found = readAddress(location.hash);
   } catch {
-    addressProblem = "the state in the address does not fit this model and is ignored; use a link from this page";
+    addressProblem = "this link does not match the model of this page and is ignored; copy a new link from this page";
     const { refused, text } = inputRemark();
     showNote(text, refused);
     return false;

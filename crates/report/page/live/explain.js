@@ -13,10 +13,10 @@ const TERMS = {
   temperature: "The divisor of the logits: values below 1 sharpen the distribution, values above 1 flatten it, and 0 always takes the most likely token.",
   "top-k": "Sampling from the k most likely tokens only.",
   "top-p": "Sampling from the most likely tokens whose probabilities add up to at least p.",
-  ablation: "Removing the output of a component; the rise of the loss is its importance.",
+  ablation: "Removing the output of a component (zero or mean ablation).",
   induction: "Attending to the token after an earlier occurrence of the current token, which continues repeated patterns.",
   pattern: "The attention weights of a head on one sequence.",
-  floor: "The loss of the optimal predictor, which cannot predict random tokens.",
+  floor: "The loss of the optimal predictor; it is above zero where tokens are random.",
 };
 
 /** Makes each `[data-term]` show its definition on hover, focus and click. */

@@ -2,13 +2,13 @@
 
 /** The number of candidates shown. */
 const CANDIDATES = 10;
-let isFlowing = false;
+let isGenerating = false;
 
 const sampling = () => ({ temperature: Number(at("temperature").value), topK: Number(at("top-k").value), topP: Number(at("top-p").value) });
 
 /**
- * Returns the tokens to sample from with their probabilities. Temperature, top-k and top-p apply in this order, as in the
- * program.
+ * Returns the tokens to sample from with their probabilities. Temperature, top-k and top-p apply in this order, as in
+ * the program.
  */
 function truncated(logits, { temperature, topK, topP }) {
   if (temperature === 0) return [{ id: largest(logits, 1)[0], probability: 1 }];
@@ -20,7 +20,7 @@ function truncated(logits, { temperature, topK, topP }) {
   return order.slice(0, count).map((id) => ({ id, probability: probabilities[id] / all / reached }));
 }
 
-/** Samples the id of a candidate by the candidates' probabilities. */
+/** Samples a candidate in proportion to its probability, and returns its id. */
 function sampleFrom(candidates) {
   let rest = Math.random();
   return (candidates.find(({ probability }) => (rest -= probability) < 0) ?? candidates[0]).id;
@@ -31,7 +31,7 @@ let next = null;
 
 function updateNext({ answer, tokens }) {
   next = answer.logits.slice(answer.logits.length - answer.logits.length / tokens.length);
-  if (!isFlowing) drawCandidates();
+  if (!isGenerating) drawCandidates();
 }
 
 /** Draws the most likely next tokens; a click on a token appends it. */
@@ -43,14 +43,14 @@ function drawCandidates() {
   if (!next) return at("candidates").replaceChildren();
   const shares = new Map(truncated(next, sampling()).map(({ id, probability }) => [id, probability]));
   const untruncated = softmax(next, 1);
-  const before = isFlowing ? null : shownAnswer?.probabilitiesBefore?.at(-1);
+  const before = isGenerating ? null : shownAnswer?.probabilitiesBefore?.at(-1);
   const focused = at("candidates").contains(document.activeElement) ? Array.from(at("candidates").children).findIndex((row) => row.contains(document.activeElement)) : -1;
   at("candidates").replaceChildren(...largest(untruncated, Math.min(CANDIDATES, untruncated.length)).map((id) => {
     const token = live.tokenizer.token(id);
     const share = shares.get(id) ?? 0;
     const button = element("button", { type: "button", class: "candidate", "data-id": id, "aria-label": `append ${isolated(short(token, 60))}, probability ${fixed(share, 4)}` }, tokenElement(token));
     button.addEventListener("click", () => {
-      isFlowing = false;
+      isGenerating = false;
       append(id);
     });
     const was = before ? ` (was ${fixed(before[id], 3)})` : "";
@@ -72,16 +72,16 @@ function extended(id) {
 }
 
 /** Generates tokens with the KV cache until stopped; the maps are drawn afterwards. */
-async function flow() {
-  isFlowing = true;
-  markFlow();
+async function generate() {
+  isGenerating = true;
+  markGenerating();
   try {
     await isComputing;
     undoStack.push({ input, typing: false });
     next = await live.begin(readTokens(), { source: input.source, interventions: await interventions(input) });
     const { tokens } = input;
     let [extendedInput, drawnAt] = [input, performance.now()];
-    while (isFlowing && input === extendedInput && input.tokens.length < tokens.length + 1000) {
+    while (isGenerating && input === extendedInput && input.tokens.length < tokens.length + 1000) {
       const id = sampleFrom(truncated(next, sampling()));
       next = await live.append(id);
       if (input !== extendedInput) break;
@@ -99,28 +99,28 @@ async function flow() {
   } catch (error) {
     showNote(error.message, true);
   }
-  isFlowing = false;
-  markFlow();
+  isGenerating = false;
+  markGenerating();
   for (const view of inputViews) view({ typing: false });
   await compute();
 }
 
-function markFlow() {
-  at("flow").setAttribute("aria-pressed", isFlowing);
-  at("flow").replaceChildren(isFlowing ? "Stop" : "Generate");
+function markGenerating() {
+  at("generate-toggle").setAttribute("aria-pressed", isGenerating);
+  at("generate-toggle").replaceChildren(isGenerating ? "Stop" : "Generate");
 }
 
 function startGenerate() {
   at("top-k").max = Math.min(live.config.vocab, 50);
   for (const id of ["temperature", "top-k", "top-p"]) at(id).addEventListener("input", drawCandidates);
   at("one-token").addEventListener("click", async () => {
-    isFlowing = false;
+    isGenerating = false;
     await isComputing;
     if (next && !inputRemark().refused) append(sampleFrom(truncated(next, sampling())));
   });
-  at("flow").addEventListener("click", () => {
-    if (isFlowing) isFlowing = false;
-    else if (next && !inputRemark().refused) flow();
+  at("generate-toggle").addEventListener("click", () => {
+    if (isGenerating) isGenerating = false;
+    else if (next && !inputRemark().refused) generate();
   });
   answerViews.push(updateNext);
   refusalViews.push(() => {

@@ -75,13 +75,13 @@ function changesInWords() {
     text: `${headInWords(head)}: pattern frozen`,
     undo: () => change({ frozen: input.frozen.filter((other) => other !== head) }),
   }));
-  const exchanged = input.before === null ? [] : input.before.flatMap((id, position) => {
+  const replaced = input.before === null ? [] : input.before.flatMap((id, position) => {
     const index = position + input.first;
     if (input.tokens[index] === id || input.tokens[index] === undefined) return [];
     const [current, original] = [input.tokens[index], id].map((id) => isolated(short(live.tokenizer.token(id))));
-    return [{ text: `${current} instead of ${original} at position ${position}`, undo: () => exchange(index, id) }];
+    return [{ text: `${current} instead of ${original} at position ${position}`, undo: () => replaceToken(index, id) }];
   });
-  return [...exchanged, ...heads, ...frozen];
+  return [...replaced, ...heads, ...frozen];
 }
 
 function drawChanges() {

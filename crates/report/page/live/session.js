@@ -3,9 +3,15 @@
 
 /** The index of the typed sequence. */
 const TYPED_SAMPLE = data.readings.length;
-/** The maximum number of input tokens: the context or 512, whichever is larger. The maps have a cell for every pair of tokens. */
+/**
+ * The maximum number of input tokens: the context or 512, whichever is larger. The maps have a cell for every pair of
+ * tokens.
+ */
 const MAX_TOKENS = live ? Math.max(live.config.context ?? 0, 512) : 0;
-/** The maximum number of input characters. A longer text is refused without being tokenized, since it would have too many tokens. */
+/**
+ * The maximum number of input characters. A longer text is refused without being tokenized, since it would have too
+ * many tokens.
+ */
 const MAX_CHARACTERS = 64 * Math.max(MAX_TOKENS, live?.config.source_context ?? 0);
 /** The maximum number of changes that can be undone. */
 const MAX_UNDO_STEPS = 200;
@@ -68,7 +74,7 @@ function inputRemark() {
   const refused = (text) => ({ refused: true, text });
   if (textProblem) return refused(textProblem);
   if (tokens.length === 0) return refused("the input is empty; type at least one token");
-  if (live.config.encoder_decoder && !(input.source?.length > 0)) return refused("an encoder-decoder answers a source; type one");
+  if (live.config.encoder_decoder && !(input.source?.length > 0)) return refused("an encoder-decoder needs a source; type one");
   const sides = [["input", tokens.length, context], ["source", input.source?.length ?? 0, source_context]];
   const [tooLong] = sides.filter(([, time, context]) => context !== null && time > context);
   const problem = tooLong && `the ${tooLong[0]} of ${tooLong[1]} tokens is longer than the training context of ${tooLong[2]} tokens`;
@@ -184,7 +190,7 @@ function largest(values, count) {
   return best;
 }
 
-/** Makes an answer the typed sequence of the page. */
+/** Shows an answer as the typed sequence of the page. */
 function showAnswer(computed) {
   const { tokens, source, answer, reference } = computed;
   const name = (id) => live.tokenizer.token(id);
@@ -212,7 +218,10 @@ function surprisals(probabilities, tokens) {
 }
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / Math.max(values.length, 1);
 
-/** Returns the maps of an answer in the format of the page's own sequences; `weightBefore` returns a weight before the changes. */
+/**
+ * Returns the maps of an answer in the format of the page's own sequences; `weightBefore` returns a weight before the
+ * changes.
+ */
 function answerMaps(kind, visible, answer, reference) {
   const [queries, keys] = KINDS[kind].sides.map((side) => axisCells(data.readings[TYPED_SAMPLE][side], 1));
   const weights = answer.weights[kind];

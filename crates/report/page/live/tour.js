@@ -18,7 +18,10 @@ const INPUT_NAMES = { query: "queries", key: "keys", value: "values" };
 /** The minimum importance (rise of the loss when ablated) of the tour's head, in nats. */
 const MIN_IMPORTANCE = 0.01;
 
-/** Returns the head for the tour: an induction head if there is one, else a head of a known kind, else one in the last layer. */
+/**
+ * Returns the head for the tour: an induction head if there is one, else a head of a known kind, else one in the last
+ * layer.
+ */
 function tourHead() {
   const heads = (data.circuit?.components ?? []).filter(({ head, cross, mean_ablated_loss: ablated }) => Number.isInteger(head) && !cross && ablated - data.circuit.loss >= MIN_IMPORTANCE);
   return heads.find(({ kinds }) => kinds.includes("induction")) ?? heads.find(describe) ?? heads.toSorted((a, b) => b.layer - a.layer)[0] ?? null;

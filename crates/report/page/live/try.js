@@ -14,7 +14,9 @@ function tokenized(text) {
 
 const textOf = (tokens) => (holdsIds() ? tokens.join(" ") : live.tokenizer.join(tokens));
 
-/** Returns the tokens that precede the typed ones: the start token of an encoder-decoder's answer; empty for a decoder. */
+/**
+ * Returns the tokens that precede the typed ones: the start token of an encoder-decoder's answer; empty for a decoder.
+ */
 const answerStart = () => (live.config.encoder_decoder ? (data.starts[0]?.tokens.slice(0, 1) ?? []) : []);
 
 /** Changes the input to the contents of both text fields. */
@@ -25,7 +27,7 @@ function readFields() {
   const [answer, source] = texts.map((text) => (isLong ? [] : tokenized(text)));
   const ids = (all) => all.filter(({ id }) => id !== null).map(({ id }) => id);
   const unknown = new Set([...answer, ...source].filter(({ id }) => id === null).map(({ text }) => text));
-  textProblem = isLong ? `this page reads at most ${MAX_TOKENS} tokens, but the text has ${integer(longest)} characters; shorten it` : notInVocabulary([...unknown]);
+  textProblem = isLong ? `this page reads at most ${integer(MAX_CHARACTERS)} characters, but the text has ${integer(longest)}; shorten it` : notInVocabulary([...unknown]);
   const tokens = [...answerStart(), ...ids(answer)];
   typedPieces = [...answerStart().map((id) => ({ id })), ...answer];
   change({ tokens, first: 0, source: live.config.encoder_decoder ? ids(source) : null, before: null, ...keptHeads(tokens) }, { typing: true });
@@ -52,7 +54,7 @@ function drawChips({ typing }) {
     at("input-source").value = input.source ? textOf(input.source) : "";
   }
   const all = typedPieces ?? input.tokens.map((id) => ({ id }));
-  // Of an input that is too long to be read, only the start is displayed.
+  // Displays only the start of an input that is too long.
   const shown = all.length - input.first > MAX_TOKENS ? all.slice(0, MAX_TOKENS) : all;
   let index = -1;
   const chips = shown.map((piece) => {
@@ -61,7 +63,7 @@ function drawChips({ typing }) {
     }
     index += 1;
     const token = live.tokenizer.token(piece.id);
-    const classes = [index < input.first ? "forgotten" : "", input.before && input.before[index] !== piece.id ? "exchanged" : ""];
+    const classes = [index < input.first ? "forgotten" : "", input.before && input.before[index] !== piece.id ? "replaced" : ""];
     return tokenElement(token, { class: classes.join(" "), role: "option", id: `chip-${index}`, "data-index": index, "data-token": token, "data-id": piece.id, title: `id ${piece.id}, position ${index - input.first}` });
   });
   if (shown.length < all.length) chips.push(element("span", { class: "muted" }, `… and ${integer(all.length - shown.length)} more`));
@@ -75,7 +77,7 @@ function markChip() {
   const marked = state.sample === TYPED_SAMPLE ? state.position + input.first : -1;
   for (const chip of at("chips").children) chip.setAttribute("aria-selected", Number(chip.dataset.index ?? -2) === marked);
   if (marked >= 0) at("chips").setAttribute("aria-activedescendant", `chip-${marked}`);
-  drawExchange(marked);
+  drawReplacement(marked);
 }
 
 /** Selects a token of the input in all panels. */
@@ -89,16 +91,16 @@ function chooseToken(index) {
 }
 
 /** Shows the controls that replace the chosen token. */
-function drawExchange(index) {
+function drawReplacement(index) {
   const token = input.tokens[index];
-  at("exchange").hidden = token === undefined || isRefused;
-  if (at("exchange").hidden) return;
-  at("exchange-label").replaceChildren("Replace ", tokenElement(live.tokenizer.token(token)), ` at position ${index - input.first} with`);
-  at("exchange").dataset.index = index;
+  at("replace").hidden = token === undefined || isRefused;
+  if (at("replace").hidden) return;
+  at("replacement-label").replaceChildren("Replace ", tokenElement(live.tokenizer.token(token)), ` at position ${index - input.first} with`);
+  at("replace").dataset.index = index;
 }
 
 /** Replaces a token, and keeps the original tokens for comparison. */
-function exchange(index, id) {
+function replaceToken(index, id) {
   const tokens = input.tokens.with(index, id);
   const before = input.before ?? readTokens();
   const isOriginal = before.every((token, position) => token === tokens[position + input.first]);
@@ -106,15 +108,15 @@ function exchange(index, id) {
 }
 
 /** Replaces the chosen token by the token typed in the field. */
-function exchangeByField(event) {
+function replaceByField(event) {
   event.preventDefault();
-  const index = Number(at("exchange").dataset.index);
-  const typed = tokenized(at("exchange-by").value);
+  const index = Number(at("replace").dataset.index);
+  const typed = tokenized(at("replacement").value);
   const problem = typed.length !== 1 ? "type one token" : typed[0].id === null ? "not in the vocabulary; type another token" : "";
-  at("exchange-by").setCustomValidity(problem);
-  if (problem) return at("exchange-by").reportValidity();
-  exchange(index, typed[0].id);
-  at("exchange-by").value = "";
+  at("replacement").setCustomValidity(problem);
+  if (problem) return at("replacement").reportValidity();
+  replaceToken(index, typed[0].id);
+  at("replacement").value = "";
 }
 
 /** Shows the loss on the input, compared with the loss before the changes. */
@@ -129,7 +131,7 @@ function drawInputLoss({ losses, lossesBefore }) {
 function startFrom(number) {
   const { tokens, source } = data.starts[number];
   startIndex = number;
-  at("drawn").replaceChildren(`validation sequence ${number} of ${data.starts.length} in this page`);
+  at("drawn").replaceChildren(`validation sequence ${number + 1} of ${data.starts.length} in this page`);
   return change({ tokens, first: 0, source: source ?? null, before: null, heads: [], frozen: [] });
 }
 /** The index of the last validation sequence that was started from; -1 for none. */
@@ -150,10 +152,10 @@ function startTry() {
   });
   for (const id of ["input-text", "input-source"]) at(id).addEventListener("input", readFields);
   makeSelectable(at("chips"), () => state.position + input.first, chooseToken, ["pointerdown"]);
-  at("exchange").addEventListener("submit", exchangeByField);
-  at("exchange-by").addEventListener("input", () => at("exchange-by").setCustomValidity(""));
+  at("replace").addEventListener("submit", replaceByField);
+  at("replacement").addEventListener("input", () => at("replacement").setCustomValidity(""));
   at("end-here").addEventListener("click", () => {
-    const tokens = input.tokens.slice(0, Number(at("exchange").dataset.index) + 1);
+    const tokens = input.tokens.slice(0, Number(at("replace").dataset.index) + 1);
     change({ tokens, before: null, ...keptHeads(tokens) });
   });
   at("draw-another").hidden = data.starts.length < 2;

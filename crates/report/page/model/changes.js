@@ -26,7 +26,10 @@ class Changes {
   }
 }
 
-/** Fills a row with the frozen pattern at a position, for the first `visible` keys; returns false if the pattern lacks the position. */
+/**
+ * Fills a row with the frozen pattern at a position, for the first `visible` keys; returns false if the pattern lacks
+ * the position.
+ */
 function frozenRow({ weights, keys }, isSquare, position, visible, row) {
   const width = keys ?? (isSquare ? Math.round(Math.sqrt(weights.length)) : visible);
   if ((position + 1) * width > weights.length) return false;

@@ -1,6 +1,6 @@
 // The model of the page, which computes in a worker so that the page stays responsive.
 
-/** The probabilities of logits that are divided by a temperature. */
+/** Returns the softmax of logits divided by a temperature. */
 function softmax(logits, temperature) {
   let largest = -Infinity, sum = 0;
   for (const logit of logits) largest = Math.max(largest, logit);
@@ -94,7 +94,10 @@ class ScriptedModel {
     this.zeroed = [];
   }
 
-  /** Runs tokens, or a source and an answer for an encoder-decoder; returns plain arrays `[time][vocab]` and `[layer][head][query][key]`. */
+  /**
+   * Runs the model on tokens, or on a source and an answer for an encoder-decoder; returns plain arrays `[time][vocab]`
+   * and `[layer][head][query][key]`.
+   */
   async forward(...given) {
     const source = live.config.encoder_decoder ? checkedIds(given.shift(), "source") : null;
     const tokens = checkedIds(given[0], source ? "answer" : "input");

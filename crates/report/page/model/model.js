@@ -170,7 +170,10 @@ class Model {
     return cap > 0 && this.config.architecture !== "one_layer" ? logits.map((logit) => cap * Math.tanh(logit / cap)) : logits;
   }
 
-  /** Computes the logits and maps of a sequence, and the range of keys visible to each query of the decoder's self-attention. */
+  /**
+   * Computes the logits and maps of a sequence, and the range of keys visible to each query of the decoder's
+   * self-attention.
+   */
   forward(tokens, { source = null, interventions = null } = {}) {
     const weights = { decoder: [] };
     if (this.encoder) Object.assign(weights, { cross: [], encoder: [] });

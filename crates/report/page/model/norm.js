@@ -1,6 +1,6 @@
 // Norms of the residual stream and of queries and keys, applied to each position separately.
 
-/** Layer norm or, with `isRms`, RMS norm, which divides by the root mean square and subtracts no mean. */
+/** Layer norm or, with `isRms`, RMS norm, which divides by the root mean square without subtracting the mean. */
 class Norm {
   /**
    * @param {Float64Array} gamma the gains

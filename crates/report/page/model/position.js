@@ -48,7 +48,9 @@ class SinusoidalPosition extends NoPosition {
 
 /** Sinusoidal positions at random distances (Ruoss et al., 2023); the program stores the distances for each length. */
 class RandomSinusoidalPosition extends NoPosition {
-  /** @param {number[][]} draws the distances between successive positions, for the context and for each longer sequence */
+  /**
+   * @param {number[][]} draws the distances between successive positions, for the context and for each longer sequence
+   */
   constructor(draws) {
     super();
     this.draws = draws.map((distances) => {
@@ -122,7 +124,7 @@ class RelativePosition extends NoPosition {
   }
 }
 
-/** The distance from which on all keys share the last bucket. */
+/** The distance at and beyond which all keys share the last bucket. */
 const MAX_DISTANCE = 128;
 
 /** Returns the bucket of a key `back` positions before the query. */

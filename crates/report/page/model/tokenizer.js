@@ -2,7 +2,10 @@
 
 /** The tokens of a run's vocabulary. */
 class Tokenizer {
-  /** @param {{kind: string, tokens: string[], pieces: any, merges: any, special: any}} stored `merges` and `special` for byte pairs only */
+  /**
+   * @param {{kind: string, tokens: string[], pieces: any, merges: any, special: any}} stored `merges` and `special` for
+   * byte pairs only
+   */
   constructor(stored) {
     this.tokens = stored.tokens;
     this.kind = stored.kind;

@@ -3,7 +3,7 @@
 use super::Comparison;
 use crate::draw::color::{MUTED, color};
 use crate::draw::{
-    Axis, HEADING, HeatMap, LABEL_SIZE, MARGIN, Picture, Rect, Scale, Text, WIDTH, color_bar, stride_of,
+    Axis, HEADING, HeatMap, LABEL_SIZE, MARGIN, Picture, Rect, Scale, Text, WIDTH, draw_color_bar, stride_of,
 };
 use crate::head_scores::range;
 use crate::numbers::counted;
@@ -73,7 +73,7 @@ pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> 
             picture.text(&format!("{layer}.{head}"), (x, area.top - 9.0), &small);
         }
         let bar = Rect { left: area.right() + 10.0, width: 10.0, height: rows.max(MIN_BAR_HEIGHT), ..area };
-        color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));
+        draw_color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));
     }
     Some(picture)
 }

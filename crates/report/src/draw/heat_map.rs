@@ -187,12 +187,12 @@ impl WeightScale {
     pub fn draw_bar(self, picture: &mut Picture, bar: Rect) {
         let range = Interval { start: 0.0, end: self.top };
         let axis = Axis::new("attention weight", range, Scale::Linear);
-        color_bar(picture, bar, color, &Axis { is_exceeded: self.is_exceeded, ..axis });
+        draw_color_bar(picture, bar, color, &Axis { is_exceeded: self.is_exceeded, ..axis });
     }
 }
 
 /// Draws a colour bar with the values of `axis` on its right; `color` maps the fraction from the bottom to a colour.
-pub fn color_bar(picture: &mut Picture, bar: Rect, color: fn(f64) -> RGBColor, axis: &Axis) {
+pub fn draw_color_bar(picture: &mut Picture, bar: Rect, color: fn(f64) -> RGBColor, axis: &Axis) {
     picture.image(bar, move |_, down| color(1.0 - down));
     axis.draw_right(picture, bar);
 }

@@ -46,7 +46,7 @@ pub enum Mark {
     Ring(f64, f64),
     /// Diagonal crosses: their radius and line width.
     Cross(f64, f64),
-    /// A horizontal line of this width through each point, nearly one unit of the x axis long.
+    /// A horizontal line of this width through each point, about three quarters of a unit of the x axis long.
     Level(f64),
     /// Columns, each from the previous point to its own.
     Column,

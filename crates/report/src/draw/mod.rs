@@ -20,7 +20,7 @@ mod token_strip;
 
 pub(crate) use axis::LABEL_SIZE;
 pub use axis::{Axis, Scale};
-pub use heat_map::{HeatMap, WeightScale, color_bar};
+pub use heat_map::{HeatMap, WeightScale, draw_color_bar};
 pub(crate) use heat_map::{MIN_VALUE_CELL, binned};
 pub(crate) use line_chart::extremes;
 pub use line_chart::{LineChart, Mark, Series, legend};

@@ -84,7 +84,7 @@ const SCRIPTS: [&str; 21] = [
     include_str!("../../page/color.js"),
     include_str!("../../page/chart.js"),
     include_str!("../../page/maps.js"),
-    include_str!("../../page/course.js"),
+    include_str!("../../page/curves.js"),
     include_str!("../../page/matrix.js"),
     include_str!("../../page/tokens.js"),
     include_str!("../../page/heads.js"),

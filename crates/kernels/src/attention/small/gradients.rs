@@ -48,20 +48,20 @@ impl<const D: usize> KeysAndValues<D> {
     }
 }
 
-/// The weights of a head with their dropout factors, and the slopes of its scores.
-pub(super) struct WeightsAndSlopes {
+/// The weights of a head with their dropout factors, and the score_gradients of its scores.
+pub(super) struct WeightsAndScoreGradients {
     pub(super) weights: Square,
-    pub(super) slopes: Square,
+    pub(super) score_gradients: Square,
 }
 
-impl WeightsAndSlopes {
+impl WeightsAndScoreGradients {
     #[inline(always)]
     pub(super) fn new() -> Self {
-        Self { weights: [[0.0; LANES]; LANES], slopes: [[0.0; LANES]; LANES] }
+        Self { weights: [[0.0; LANES]; LANES], score_gradients: [[0.0; LANES]; LANES] }
     }
 
-    /// Computes the weights and slopes of the queries from `first` on. The scores of each key become weights, and the
-    /// products of value and context gradient become slopes.
+    /// Computes the weights and score_gradients of the queries from `first` on. The scores of each key become weights,
+    /// and the products of value and context gradient become score_gradients.
     #[inline(always)]
     pub(super) fn fill<S: Simd>(
         &mut self,
@@ -81,7 +81,7 @@ impl WeightsAndSlopes {
         }
         for (j, (weight, slope)) in scores.iter_mut().zip(products).enumerate() {
             *slope = *weight * (*slope - dots);
-            slope.store(&mut self.slopes[j][first..]);
+            slope.store(&mut self.score_gradients[j][first..]);
             if let Some(factors) = factors {
                 *weight = *weight * Vector::load(simd, &factors[j][first..]);
             }
@@ -89,13 +89,13 @@ impl WeightsAndSlopes {
         }
     }
 
-    /// Sums the slopes by the distance between query and key into `bias`.
+    /// Sums the score_gradients by the distance between query and key into `bias`.
     #[inline(always)]
     pub(super) fn sum_by_distance(&self, [query_time, key_time]: [usize; 2], bias: &mut [f32]) {
         bias.fill(0.0);
         for j in 0..key_time {
             for i in 0..query_time {
-                bias[query_time - 1 - i + j] += self.slopes[j][i];
+                bias[query_time - 1 - i + j] += self.score_gradients[j][i];
             }
         }
     }

@@ -10,7 +10,7 @@ mod registers;
 use super::{Attention, Saved, piece::Piece};
 use crate::matrix::MatrixMut;
 use crate::vector::{LANES, Vector, vectorized};
-use gradients::{KeysAndValues, WeightsAndSlopes};
+use gradients::{KeysAndValues, WeightsAndScoreGradients};
 use head::Head;
 use registers::{
     add_over_queries, load_columns, load_rows, products_with_rows, softmax, store_columns, store_rows,
@@ -120,7 +120,7 @@ vectorized! {
         let (mut query, mut gradient) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
         let (mut query_columns, mut gradient_columns) = ([[0.0; LANES]; D], [[0.0; LANES]; D]);
         let mut for_query_columns = [[0.0; LANES]; D];
-        let (mut shared, mut squares) = (KeysAndValues::<D>::new(), WeightsAndSlopes::new());
+        let (mut shared, mut squares) = (KeysAndValues::<D>::new(), WeightsAndScoreGradients::new());
         let mut head = Head::new(piece);
         for index in 0..attention.heads {
             let key_column = index / attention.group() * D;
@@ -144,9 +144,9 @@ vectorized! {
                 let columns = load_columns(simd, &gradient_columns, first);
                 products_with_rows(simd, &columns, &shared.value, key_time, &mut products);
                 let factors = dropout.is_some().then_some(&head.factors);
-                let (scores, slopes) = (&mut scores[..key_time], &mut products[..key_time]);
-                squares.fill(simd, (first, log_sums), factors, [scores, slopes]);
-                let sums = sum_over_keys(simd, slopes, &shared.key);
+                let (scores, score_gradients) = (&mut scores[..key_time], &mut products[..key_time]);
+                squares.fill(simd, (first, log_sums), factors, [scores, score_gradients]);
+                let sums = sum_over_keys(simd, score_gradients, &shared.key);
                 store_columns(&sums, Vector::splat(simd, scale), first, &mut for_query_columns);
             }
             store_rows(&for_query_columns, index * D, for_query);
@@ -154,7 +154,7 @@ vectorized! {
                 let bias = &mut bias[index * attention.distances()..][..attention.distances()];
                 squares.sum_by_distance([query_time, key_time], bias);
             }
-            add_over_queries(simd, &head.visible, &squares.slopes, &query, &mut shared.key_gradient);
+            add_over_queries(simd, &head.visible, &squares.score_gradients, &query, &mut shared.key_gradient);
             add_over_queries(simd, &head.visible, &squares.weights, &gradient, &mut shared.value_gradient);
             if (index + 1) % attention.group() == 0 {
                 shared.write_gradients(piece, key_column, [for_key, for_value]);

@@ -11,7 +11,7 @@ use burn::nn::Linear;
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::{MultiHeadAttention, SplitHeads, StackedHeads};
-use crate::attention::{causal::CausalAttention, mask::future, trainable::TrainableAttention};
+use crate::attention::{causal::CausalAttention, mask::causal_mask, trainable::TrainableAttention};
 use crate::{Error, Result, error::ensure};
 
 impl<B: Backend> StackedHeads<B> {
@@ -45,7 +45,7 @@ impl<B: Backend> SplitHeads<B> {
         Error::check(context > 0, "context", context, "must be at least 1")?;
         let [_, width] = self.query.weight.shape().dims();
         let d_head = width / self.heads;
-        let hidden = future(context, &self.query.weight.lazy_device());
+        let hidden = causal_mask(context, &self.query.weight.lazy_device());
         let head = |head: usize| {
             let part = |layer| columns([(layer, head * d_head..(head + 1) * d_head)]);
             CausalAttention {

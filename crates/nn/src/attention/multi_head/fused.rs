@@ -183,7 +183,10 @@ impl<B: Backend> MultiHeadAttention<B> {
         mask: &Mask<B>,
         position: &ScorePosition<B>,
     ) -> Result<Tensor<B, 3>> {
-        self.forward_hooked(AttentionInput::new(input, mask, position), AttentionHooks::alone(&mut NoHooks))
+        self.forward_hooked(
+            AttentionInput::new(input, mask, position),
+            AttentionHooks::standalone(&mut NoHooks),
+        )
     }
 
     /// Like [`Self::forward`], and also returns the attention weights as applied.
@@ -251,7 +254,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         let by_heads = |parts: [Tensor<B, 3>; 3], at: usize| {
             let [query, key, value] = parts;
             let part = [query, key, value].into_iter().nth(at).expect("one of three projections");
-            hooked::by_heads(part, counts[at], self.heads)
+            hooked::split_and_repeat_heads(part, counts[at], self.heads)
         };
         let parts = projections.split(options);
         Projections::Separate([0, 1, 2].map(|at| {

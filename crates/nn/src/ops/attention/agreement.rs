@@ -46,7 +46,7 @@ fn by_blocks<B: Backend>(
     let parts = HeadParts::new(projections, options);
     merge_heads(match kernels() {
         Kernels::Fused => blocks::attention(&parts, &mask, dropout, max_scores).expect("a known backend"),
-        Kernels::Composed => reference(parts, &mask, dropout).0,
+        Kernels::Reference => reference(parts, &mask, dropout).0,
     })
 }
 

@@ -51,7 +51,7 @@ fn run(update: &Update, norm: f64, mut parameters: Vec<(&Adam, Numbers<'_>)>) {
             values: numbers.weights,
             gradient: numbers.gradient,
             first_moment: numbers.first,
-            second_moment: numbers.second.as_deref_mut().expect("a rule of two moments has both"),
+            second_moment: numbers.second.as_deref_mut().expect("Adam keeps two moments"),
             weight_decay: numbers.weight_decay as f32,
         });
         kernel::step(&settings, norm, &mut numbers.collect::<Vec<_>>());

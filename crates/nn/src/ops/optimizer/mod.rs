@@ -61,7 +61,7 @@ macro_rules! rules {
         }
 
         impl Rule {
-            /// The number of moments kept per parameter, one or two.
+            /// Returns the number of moments kept per parameter, one or two.
             pub fn moments(&self) -> usize {
                 match self {
                     $(Self::$Name(_) => $Name::MOMENTS,)*

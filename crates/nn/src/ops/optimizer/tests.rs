@@ -61,7 +61,7 @@ fn fused_and_reference_agree<B: Backend>(
     seed: u64,
 ) {
     let path = |kernels: Kernels| kernels.run(|| path::<B>(rule, settings, shapes, seed));
-    let (fused, reference) = (path(Kernels::Fused), path(Kernels::Composed));
+    let (fused, reference) = (path(Kernels::Fused), path(Kernels::Reference));
     assert_eq!(fused.len(), reference.len());
     for (fused, reference) in fused.iter().zip(&reference) {
         let largest = reference.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));

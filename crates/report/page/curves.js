@@ -19,7 +19,7 @@ let lossScales = null;
 let historyScales = null;
 
 /**
- * Returns the series of the loss chart, with their names in the legend and the reading.
+ * Returns the series of the loss chart, with their names in the legend and the readout.
  *
  * @returns {any[]}
  */
@@ -73,9 +73,12 @@ function readLoss() {
 
 const about = (key) => data.scores.find((score) => score.key === key);
 /** The scores that were measured during the run. */
-const courseScores = data.scores.filter(({ key }) => history.some(({ heads }) => heads.flat().some((head) => head[key] !== null)));
+const historyScores = data.scores.filter(({ key }) => history.some(({ heads }) => heads.flat().some((head) => head[key] !== null)));
 
-/** Returns the axis range of a score. It contains 0, and attention weights end at 1 if any exceeds 0.5. */
+/**
+ * Returns the axis range of a score. The range includes 0. For attention weights, it ends at 1 if any weight exceeds
+ * 0.5.
+ */
 function scoreRange(score, values) {
   const known = values.filter((value) => value !== null);
   const [low, high] = [Math.min(0, ...known), known.reduce((largest, value) => Math.max(largest, value), 0)];
@@ -86,8 +89,8 @@ function scoreRange(score, values) {
 const allHeads = data.layers.flatMap((heads, layer) => Array.from({ length: heads }, (_, head) => ({ layer, head })));
 
 function drawHistory() {
-  if (courseScores.length === 0) return;
-  const score = about(state.score);
+  if (historyScores.length === 0) return;
+  const score = findScore(state.score);
   const isChosen = ({ layer, head }) => layer === state.layer && head === state.head;
   const ordered = [...allHeads].sort((a, b) => Number(isChosen(a)) - Number(isChosen(b)));
   const curves = ordered.map((curve) => ({
@@ -100,10 +103,10 @@ function drawHistory() {
   historyScales = drawChart(at("history-chart"), { x: [0, loss.end], y: range, title: `${score.name} (${score.unit})`, curves });
 }
 
-/** Shows the score of the head pointed at, or of the chosen one, at the scored step nearest to the cursor. */
+/** Shows the score of the hovered head, or else of the selected head, at the scored step nearest to the cursor. */
 function readHistory() {
-  if (courseScores.length === 0) return;
-  const score = about(state.score);
+  if (historyScores.length === 0) return;
+  const score = findScore(state.score);
   const i = nearest(scoredSteps, state.step ?? loss.end);
   const { layer, head } = state.pointed ?? state;
   const value = history[i].heads[layer][head][score.key];
@@ -121,15 +124,15 @@ function headAt(x, y) {
   return allHeads.reduce((best, head) => (distance(head) < distance(best) ? head : best));
 }
 
-function startCourse() {
+function startCurves() {
   const lossChart = at("loss-chart");
   lossChart.addEventListener("pointermove", (event) => update({ step: lossScales.step(offset(event, lossChart).x) }));
   lossChart.addEventListener("pointerdown", (event) => update({ step: lossScales.step(offset(event, lossChart).x) }));
   lossChart.addEventListener("keydown", (event) => moveStep(event, lossSteps));
 
-  at("history").hidden = courseScores.length === 0;
-  if (courseScores.length === 0) return;
-  at("score").append(...courseScores.map((score) => element("option", { value: score.key }, score.name)));
+  at("history").hidden = historyScores.length === 0;
+  if (historyScores.length === 0) return;
+  at("score").append(...historyScores.map((score) => element("option", { value: score.key }, score.name)));
   at("score").addEventListener("change", (event) => update({ score: event.target.value }));
   const chart = at("history-chart");
   const pointAt = (event) => {
