@@ -1,4 +1,4 @@
-//! Trains a small decoder on every sequence task, compares its loss with the entropy floor, and explains it.
+//! Trains a small decoder on every sequence task, compares its loss with the entropy floor, and finds its circuit.
 //!
 //!     cargo run --release --example all_tasks
 //!
@@ -126,7 +126,7 @@ fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
             Input::Key => "keys",
             Input::Value => "values",
         };
-        format!("{}.{} → {}.{} by {by}", from[0], from[1], to[0], to[1])
+        format!("{}.{} → {}.{} via {by}", from[0], from[1], to[0], to[1])
     };
     let entries: Vec<String> =
         found.components.iter().map(component).chain(found.edges.iter().map(connection)).collect();

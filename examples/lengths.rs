@@ -146,13 +146,13 @@ struct Row {
 }
 
 fn main() {
-    if let Err(error) = experiments(&Args::parse()) {
+    if let Err(error) = run_experiments(&Args::parse()) {
         warn(&format!("error: {error}"));
         std::process::exit(error.exit_code().into());
     }
 }
 
-fn experiments(args: &Args) -> Result<()> {
+fn run_experiments(args: &Args) -> Result<()> {
     fs::create_dir_all(&args.out).map_err(|error| Error::io("create", &args.out, error))?;
     let table = args.out.join("lengths.csv");
     let mut rows = read(&table)?;

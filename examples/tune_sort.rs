@@ -67,7 +67,7 @@ fn compare() -> Result<()> {
         |trials: &[Trial]| ranked(trials).first().and_then(|best| best.score.loss).unwrap_or(f64::INFINITY);
     let (above, share) = (best(&halving) - best(&grid), steps(&halving) as f64 / steps(&grid) as f64);
     say(&format!(
-        "halving ends {above:+.4} nats from the best loss of the grid, with {:.1} % of its steps",
+        "best loss of halving: {above:+.4} nats relative to the grid, with {:.1} % of its steps",
         share * 100.0
     ));
     match above <= MAX_LOSS_DIFFERENCE && share < 0.25 {

@@ -19,9 +19,9 @@ use causal_attention::position::PositionScheme;
 
 type B = Autodiff<NdArray<f64>>;
 
-/// Compares the gradient of `loss` with finite differences at a few entries of each parameter. The four-point formula
-/// has an error of fourth order in the step size, because norms over embeddings near zero have a large curvature. A
-/// smaller step is tried if the kink of a ReLU lies within the step.
+/// Compares the gradient of `loss` with finite differences at a few entries of each parameter. A four-point formula,
+/// whose error is of fourth order in the step size, is used because norms over embeddings near zero have a large
+/// curvature. A smaller step is tried if the kink of a ReLU lies within the step.
 fn check<M: Module<B>>(what: &str, module: M, loss: impl Fn(&M) -> Tensor<B, 1>) {
     const STEPS: [f64; 3] = [1e-5, 1e-6, 1e-7];
     let gradients = loss(&module).backward();
@@ -101,7 +101,7 @@ struct Given<B: burn::tensor::backend::Backend> {
 }
 
 #[test]
-fn attention_without_parameters() {
+fn attention_without_parameters_matches_finite_differences() {
     let given = Given { x: Param::from_tensor(random([2, 7, 5])) };
     check("simple", given.clone(), |given: &Given<B>| mixed(simple::attend(given.x.val()).unwrap().context));
     check("simple, one query", given, |given: &Given<B>| {
@@ -110,7 +110,7 @@ fn attention_without_parameters() {
 }
 
 #[test]
-fn introductory_attention_layers() {
+fn introductory_attention_layers_match_finite_differences() {
     let device = Default::default();
     let x = random([2, 7, 5]);
     let trainable = TrainableAttentionConfig::new(5, 3).with_bias(true).init(&device).unwrap();
@@ -132,7 +132,7 @@ fn introductory_attention_layers() {
 }
 
 #[test]
-fn general_attention_under_every_mask() {
+fn masked_attention_matches_finite_differences() {
     let attention = SplitHeadsConfig::new(6, 6, 2).with_bias(true).init(&Default::default()).unwrap();
     let (query, key, value) = (random([2, 3, 6]), random([2, 5, 6]), random([2, 5, 6]));
     let masks = [
@@ -175,7 +175,7 @@ fn small() -> ModelConfig {
 }
 
 #[test]
-fn every_position_scheme_in_every_architecture() {
+fn position_schemes_match_finite_differences() {
     for position in PositionScheme::ALL {
         for architecture in [Architecture::Decoder, Architecture::EncoderDecoder] {
             check_model(ModelConfig { architecture, position, ..small() });
@@ -185,9 +185,9 @@ fn every_position_scheme_in_every_architecture() {
 }
 
 #[test]
-fn every_model_option() {
+fn model_options_match_finite_differences() {
     // At the kink of a ReLU, a finite difference does not approximate the derivative.
-    let kinds = kinds::of_every_kind(&small()).into_iter();
+    let kinds = kinds::configs_covering_all_pairs(&small()).into_iter();
     kinds.filter(|kind| kind.activation != Activation::Relu).for_each(check_model);
     check_model(ModelConfig { tie_embeddings: true, embedding_norm: true, ..small() });
     let architecture = Architecture::EncoderDecoder;

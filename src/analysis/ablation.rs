@@ -20,8 +20,8 @@ pub fn heads<B: Backend>(model: &Model<B>) -> Vec<usize> {
     attentions(&mut model.clone()).iter().map(|attention| attention.heads).collect()
 }
 
-/// Returns a copy of `model` with the output of one causal self-attention head zeroed. Layers and heads count from 0.
-/// If the layer does not exist, the copy equals `model`.
+/// Returns a copy of `model` with the output of one causal self-attention head zeroed. Layers and heads are numbered
+/// from 0. If the layer does not exist, the copy equals `model`.
 pub fn without_head<B: Backend>(model: &Model<B>, layer: usize, head: usize) -> Model<B> {
     let mut model = model.clone();
     if let Some(MultiHeadAttention { output, d_head, .. }) = attentions(&mut model).get_mut(layer) {

@@ -28,7 +28,8 @@ const MAX_ABLATION_TOKENS: usize = 1 << 13;
 pub struct Analysis {
     /// The step of the best weights.
     pub step: usize,
-    /// The loss over the full validation set. It differs if the analysis belongs to other weights.
+    /// The loss over the full validation set. If it differs from the loss of the run's best weights, the analysis
+    /// belongs to other weights.
     #[serde(default)]
     pub loss: Option<f64>,
     /// The number of validation sequences that the heads were scored on.

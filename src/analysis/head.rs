@@ -94,8 +94,8 @@ mod tests {
         assert_close(scores[Score::Itself], (1.0 + 0.75 + 0.25 + 0.4) / 4.0);
         assert_close(scores[Score::Previous], (0.25 + 0.25 + 0.3) / 3.0);
         assert_close(scores[Score::First], (0.25 + 0.5 + 0.1) / 3.0);
-        // The earlier occurrence of query 2 (token 5) is at 0, followed by position 1; that of query 3 (token 7) is at
-        // 1, followed by 2.
+        // Token 5 at query 2 occurs earlier at 0, followed by position 1. Token 7 at query 3 occurs earlier at 1,
+        // followed by position 2.
         assert_close(scores[Score::Induction], (0.25 + 0.3) / 2.0);
         assert_close(scores[Score::Duplicate], (0.5 + 0.2) / 2.0);
         assert_close(

@@ -19,7 +19,7 @@ static FAILURES: Mutex<Vec<Failure>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
 struct Failure {
-    /// The device, in the form of its thread names.
+    /// The device id, as it appears in the names of the device's threads.
     device_id: String,
     message: String,
 }
@@ -28,7 +28,7 @@ struct Failure {
 #[derive(Debug, Clone)]
 pub struct DeviceWatch {
     device: Device,
-    /// The device, in the form of its thread names.
+    /// The device id, as it appears in the names of the device's threads.
     device_id: String,
     /// The number of failures before the watch began.
     earlier_failures: usize,
@@ -54,7 +54,7 @@ impl DeviceWatch {
         Self { device: device.clone(), device_id, earlier_failures: failures().len() }
     }
 
-    /// Checks for failures of the device. Without one, data read from the device before this call is correct.
+    /// Checks for failures of the device. If there are none, data read from the device before this call is correct.
     ///
     /// # Errors
     /// Returns [`Error::DeviceMemory`] or [`Error::DeviceFailed`], depending on the message of the first failure.
@@ -94,7 +94,7 @@ fn failures() -> MutexGuard<'static, Vec<Failure>> {
     FAILURES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns true if a message of a driver, wgpu or CubeCL reports missing memory.
+/// Returns true if a message of a driver, wgpu or CubeCL reports that memory ran out.
 fn is_out_of_memory(message: &str) -> bool {
     const PHRASES: [&str; 8] = [
         "out of memory",

@@ -58,14 +58,15 @@ impl MemoryEstimate {
             let problem = format!("{}, even for one sequence; {remedy}", needed(bytes_per_row));
             return Err(Error::key("data.length", config.data.length, problem));
         }
-        let remedy =
-            format!("training.batch_size = {fitting} (training.accumulate keeps the effective size)");
+        let remedy = format!(
+            "training.batch_size = {fitting} (raise training.accumulate to keep the effective batch size)"
+        );
         let problem = format!("{}; set {remedy}", needed(self.rows as f64 * bytes_per_row));
         Err(Error::key("training.batch_size", training.batch_size, problem))
     }
 }
 
-/// Returns the bytes of a tensor in single precision.
+/// Returns the size of a tensor in single precision, in bytes.
 fn bytes(shape: &[usize]) -> f64 {
     shape.iter().map(|&size| size as f64).product::<f64>() * 4.0
 }

@@ -122,7 +122,7 @@ impl MemoryEstimate {
         Error::check_key(self.parameters <= free, "model.d_model", model.d_model, problem)?;
         let problem = format!(
             "with sequences of {} and a vocabulary of {} needs about {}, but only {} is free; lower it \
-             (training.accumulate keeps the effective size), data.length or the model's sizes",
+             (raise training.accumulate to keep the effective batch size), data.length or the model's sizes",
             counted(sizes.context, "token"),
             thousands(sizes.vocab as f64),
             Bytes(all),
@@ -148,7 +148,7 @@ fn concurrent_rows(training: &TrainingConfig, rows: usize, device: &Device) -> u
 }
 
 /// Returns the number of samples in the largest batch: a full batch, unless there are fewer samples. Batches of windows
-/// are always full, even for a shorter stream.
+/// are always full, even if the text is shorter than a batch.
 pub fn rows(training: &TrainingConfig, dataset: &Dataset) -> usize {
     match dataset.train.window_starts() {
         Some(_) => training.batch_size,

@@ -32,7 +32,7 @@ fn find() -> Vec<Device> {
     else {
         return Vec::new();
     };
-    let mut of_kind = HashMap::new();
+    let mut count_by_kind = HashMap::new();
     let kinds = adapters.into_iter().filter_map(|adapter| {
         let info = adapter.get_info();
         let kind = match info.device_type {
@@ -43,10 +43,11 @@ fn find() -> Vec<Device> {
             DeviceType::Other => return None,
         };
         // Burn has a single name for all software devices.
-        if kind == DeviceKind::Software && of_kind.contains_key(kind.name()) {
+        if kind == DeviceKind::Software && count_by_kind.contains_key(kind.name()) {
             return None;
         }
-        let index_of_kind = of_kind.entry(kind.name()).and_modify(|index| *index += 1).or_insert(0_usize);
+        let index_of_kind =
+            count_by_kind.entry(kind.name()).and_modify(|index| *index += 1).or_insert(0_usize);
         // The limits that CubeCL requests from its device. With VK_EXT_shader_64bit_indexing, CubeCL binds larger
         // buffers (cubecl-wgpu 0.10, backend/vulkan.rs), but wgpu does not report the larger limit.
         let limits = adapter.limits();

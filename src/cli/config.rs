@@ -9,7 +9,7 @@ use crate::terminal::{print_json, print_text};
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("shown").required(true)))]
 pub struct Args {
-    /// Prints every key with its meaning and default, as a config that can be trained.
+    /// Prints every key with its meaning and default, as a config for train.
     #[arg(long, group = "shown")]
     defaults: bool,
     /// Prints the JSON schema, with which an editor completes, explains and checks a config.

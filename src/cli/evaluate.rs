@@ -82,11 +82,13 @@ pub fn run(mut args: Args) -> Result<()> {
     run.given.with_origin(evaluate_run(&args, &run))
 }
 
-fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
-    args.out.iter().try_for_each(|out| check_output(out, "evaluate"))?;
-    let OpenedRun { folder, config, device, .. } = run;
-    let made_with = Config::load_own(&folder.config())?;
-    if let Some(difference) = config.difference(&made_with, &["model"]) {
+/// Rejects settings that the weights of the run determine.
+fn check_settings(
+    args: &Args,
+    OpenedRun { folder, config, .. }: &OpenedRun,
+    made_with: &Config,
+) -> Result<()> {
+    if let Some(difference) = config.difference(made_with, &["model"]) {
         let owner = format!("the run `{}`", folder.path().display());
         return Err(difference.refused(&owner, "omit it, since `evaluate` does not change the model"));
     }
@@ -99,6 +101,14 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
             "has no effect with `evaluate`, which reads the file with the vocabulary of the run; omit it";
         return Err(Error::key(key, value, problem));
     }
+    Ok(())
+}
+
+fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
+    args.out.iter().try_for_each(|out| check_output(out, "evaluate"))?;
+    let OpenedRun { folder, config, device, .. } = run;
+    let made_with = Config::load_own(&folder.config())?;
+    check_settings(args, run, &made_with)?;
     let Selected { scored, dataset, targets_in_file } = scored::select(args.split, run, &made_with)?;
     let weights = input::weights(folder, args.checkpoint)?;
     let at_lengths = lengths::Sets::load(&args.length, scored.split(), run, &dataset, &weights)?;

@@ -38,7 +38,8 @@ pub struct Args {
     options: Options,
     #[command(flatten)]
     run: RunArgs,
-    /// Prints JSON: the new ids, their probabilities before sampling options, and the most likely tokens at each step.
+    /// Prints JSON: the new ids, their probabilities (before temperature, top-p and other sampling options), and the
+    /// most likely tokens at each step.
     #[arg(long)]
     json: bool,
     /// The number of most likely tokens at each step in the JSON. [default: 5]
@@ -84,8 +85,8 @@ fn begin_tokens(companions: &Companions, vocabulary: &Vocabulary) -> Vec<u32> {
     declared.unwrap_or_else(|| Vec::from_iter(vocabulary.begin()))
 }
 
-/// Returns the first token of a text without a prompt: a line break, or else a character drawn from the seed. A
-/// vocabulary of words lacks such a token.
+/// Returns the first token of a text without a prompt: a line break, or else a character drawn from the seed.
+/// Returns no token if the vocabulary consists of words, or of subwords without a line break.
 fn first_token(vocabulary: &Vocabulary, seed: u64) -> Vec<u32> {
     let line_break = match vocabulary.notation() {
         Notation::Words => return Vec::new(),
@@ -301,8 +302,8 @@ fn check_memory(Description { model, .. }: &Description, time: usize, samples: u
     )))
 }
 
-/// Returns the number of samples to generate in parallel: as many as have KV caches and logits within a gigabyte, and
-/// few enough that the first samples finish soon.
+/// Returns the number of samples to generate in parallel: as many as fit their KV caches and logits into a gigabyte,
+/// but few enough that the first samples finish soon.
 ///
 /// # Errors
 /// Returns an error if the output that is held until it is printed (one sample, or for JSON all samples) takes more
@@ -324,10 +325,10 @@ fn samples_at_once(Description { model, sizes }: &Description, options: &Options
     }
     if max_held_samples < if alternatives.is_some() { *samples } else { 1 } {
         let each =
-            alternatives.map_or_else(String::new, |count| format!(", each with --alternatives {count}"));
+            alternatives.map_or_else(String::new, |count| format!(", each with {count} alternatives,"));
         return Err(Error::Input(format!(
-            "--max-new {max_new} and --samples {samples}: at most {} new tokens fit into memory before they are \
-             printed{each}; use lower numbers, or a single sample without --json, which is streamed",
+            "--max-new {max_new} and --samples {samples}: at most {} new tokens{each} fit into memory; lower either \
+             number, or generate a single sample without --json, which is streamed",
             thousands(tokens as f64)
         )));
     }

@@ -335,13 +335,19 @@ fn ids(text: &str, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// Rejects a number with a thousands separator, such as `1,000`, which would be read as the tokens 1 and 0.
+/// Rejects a number with a thousands separator, such as `1,000`, which would be read as the tokens 1 and 0, and an empty
+/// value between commas.
 fn check_separators(text: &str) -> Result<()> {
     let is_group = |part: &str| part.len() == 3 && part.bytes().all(|byte| byte.is_ascii_digit());
     let is_number = |word: &&str| {
         let groups = || word.split(',').skip(1);
         groups().next().is_some() && groups().all(is_group) && groups().any(|group| group.starts_with('0'))
     };
+    let without_space: String = text.split_whitespace().collect();
+    if without_space.contains(",,") || without_space.starts_with(',') {
+        let problem = "the tokens have an empty value before a comma; write a token, or remove the comma";
+        return Err(Error::Input(problem.into()));
+    }
     match text.split_whitespace().find(is_number) {
         Some(word) => Err(Error::Input(format!(
             "`{}` is ambiguous: a comma separates tokens; write one number without its comma, and several \

@@ -65,7 +65,8 @@ impl KeyOptions {
 /// Rewrites the key options of the command line `typed` to `--set`, and returns those options too.
 ///
 /// # Errors
-/// Returns an error if an option lacks its value, is ambiguous, or is similar to a key.
+/// Returns an error if an option lacks its value, is ambiguous, or sets a key that is already set, or if an unknown
+/// option is similar to a key.
 pub fn rewrite(
     program: &Command,
     typed: impl Iterator<Item = OsString>,
@@ -143,7 +144,7 @@ fn option(
 
 /// Returns an error for an unknown option that is similar to a key and not to the command's own options.
 fn check_not_like_key(name: &str, given: Option<&OsStr>, command: &Command) -> Result<()> {
-    if let Some(key) = switched_off(name) {
+    if let Some(key) = negated_key(name) {
         return Err(unknown_option(name, &key, "false", command));
     }
     let Some(key) = nearest(name).filter(|_| !is_like_own(name, command)) else { return Ok(()) };
@@ -160,7 +161,9 @@ fn check_not_like_key(name: &str, given: Option<&OsStr>, command: &Command) -> R
 /// Returns an error for an empty value, such as an unset shell variable, and for a delimiter that is a space.
 fn check_value(name: &str, key: &str, value: &str) -> Result<()> {
     if key == "data.delimiter" && value == " " {
-        return Err(Error::Input(format!("--{name}: a space is passed as a word; use --{name} space")));
+        return Err(Error::Input(format!(
+            "--{name}: the value is a space, which must be spelled out; use --{name} space"
+        )));
     }
     if value.trim().is_empty() {
         let problem = "the value is empty, perhaps because of an unset shell variable; pass a value";
@@ -183,7 +186,7 @@ fn is_boolean_word(word: &str) -> bool {
 }
 
 /// Returns the key that an option such as `--no-bias` sets to false.
-fn switched_off(name: &str) -> Option<String> {
+fn negated_key(name: &str) -> Option<String> {
     let key = nearest_key(normalised(name).strip_prefix("no_")?)?;
     is_boolean(&key).then_some(key)
 }

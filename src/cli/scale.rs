@@ -6,6 +6,9 @@ use causal_attention_report::{PictureFormat, Style};
 use serde_json::json;
 
 use super::{backend::BackendArgs, input::ConfigArgs, paths_as_json, pictures::picture_format};
+use crate::backend::Device;
+use crate::config::Config;
+use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_output};
 use crate::numbers::{counted, fixed, thousands};
@@ -72,32 +75,33 @@ fn non_negative(text: &str) -> Result<f64, &'static str> {
         .ok_or("must be a non-negative number")
 }
 
-/// Runs the command as one of the workers that share it.
-pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
-    let prepare = || {
-        let count = workers.count();
-        if count == 1 && (args.bandwidth.is_none() || args.latency.is_none()) {
-            return Err(Error::Input(
+/// Checks the arguments, and returns the config, its data and the device.
+fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Dataset, Device)> {
+    let count = workers.count();
+    if count == 1 && (args.bandwidth.is_none() || args.latency.is_none()) {
+        return Err(Error::Input(
                 "the speed of the link between workers is unknown; measure it with `mpirun -n 2 causal-attention \
                  scale`, or pass --bandwidth GBIT and --latency MICROSECONDS"
                     .into(),
             ));
-        }
-        if !count.is_power_of_two() {
-            let problem =
-                format!("{count} workers cannot share a step; start a power of two, such as 2, 4 or 8");
-            return Err(Error::Input(problem));
-        }
-        if workers.is_first() {
-            args.out.iter().try_for_each(|out| check_output(out, "scale"))?;
-        }
-        let mut config = args.experiment.load_new(|_| Ok(()))?;
-        let device = args.backend.choose_for_run(&mut config.training, &args.experiment.set)?;
-        config.training.check()?;
-        let dataset = dataset(&config)?;
-        Ok((config, dataset, device))
-    };
-    let (config, dataset, device) = workers.agree(prepare())?;
+    }
+    if !count.is_power_of_two() {
+        let problem = format!("{count} workers cannot share a step; start a power of two, such as 2, 4 or 8");
+        return Err(Error::Input(problem));
+    }
+    if workers.is_first() {
+        args.out.iter().try_for_each(|out| check_output(out, "scale"))?;
+    }
+    let mut config = args.experiment.load_new(|_| Ok(()))?;
+    let device = args.backend.choose_for_run(&mut config.training, &args.experiment.set)?;
+    config.training.check()?;
+    let dataset = dataset(&config)?;
+    Ok((config, dataset, device))
+}
+
+/// Runs the command as one of the workers that share it.
+pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
+    let (config, dataset, device) = workers.agree(prepare(args, workers))?;
     workers.agree(Identity::new(&config, dataset.fingerprint(), &device))?.check(workers)?;
     let (training, Powers(counts)) = (&config.training, &args.workers);
     let counts_of_shards =

@@ -19,7 +19,7 @@ use crate::backend::{Device, of_worker};
 use crate::config::Config;
 use crate::data::Source;
 use crate::error::{Error, Result};
-use crate::files::write_atomically;
+use crate::files::{is_pipe, write_atomically};
 use crate::numbers::{Bytes, clock, counted, floor_gap, thousands};
 use crate::terminal::{ProgressKind, Waiting, continue_without_output, print_json, say, warn};
 use crate::training::{
@@ -120,6 +120,13 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
             "notice: `{}` is a finished run of the same config and seed; use --set run.seed={} for another seed",
             duplicate.path().display(),
             config.run.seed.wrapping_add(1)
+        ));
+    }
+    if is_pipe(&config.data.path) && workers.is_first() {
+        let path = config.data.path.display();
+        warn(&format!(
+            "notice: the data is read from the pipe `{path}`; to resume or evaluate the run, pass the same data with \
+             --data FILE"
         ));
     }
     if args.dry_run {

@@ -183,10 +183,8 @@ fn search(
     let outline = Outline::new(config, dataset)?;
     let is_new = prepared.resumed.is_none();
     let checks = prepared.has_overfit_check();
-    let candidates = match is_new || checks {
-        true => outline.candidates(dataset, device)?,
-        false => Vec::new(),
-    };
+    let needs_candidates = is_new || checks;
+    let candidates = if needs_candidates { outline.candidates(dataset, device)? } else { Vec::new() };
     if args.dry_run {
         prepared.print_dry_run(&outline, &candidates);
         return Ok(ExitCode::SUCCESS);

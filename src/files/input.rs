@@ -188,6 +188,11 @@ fn end_of_piece(text: &str) -> usize {
     }
 }
 
+/// Returns true if `path` is a pipe, whose contents can be read only once.
+pub fn is_pipe(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| is_stream(&metadata.file_type()))
+}
+
 #[cfg(unix)]
 fn is_stream(kind: &fs::FileType) -> bool {
     std::os::unix::fs::FileTypeExt::is_fifo(kind)

@@ -10,7 +10,7 @@ mod own;
 mod unreadable;
 
 pub use folder::{HiddenFolder, create, parent_of, remove_abandoned, show_at, with_remedy};
-pub use input::{BYTE_ORDER_MARK, Input, Pieces, Text, open};
+pub use input::{BYTE_ORDER_MARK, Input, Pieces, Text, is_pipe, open};
 #[cfg(test)]
 pub(crate) use mutations::mutations;
 pub use output::{check_output, remove_abandoned_outputs, write_output};

@@ -189,10 +189,6 @@ impl RunFolder {
         let has_own_tokens = tokens <= vocab && !(has_own_weights && tokens != vocab);
         let source = config.map_or_else(Source::default, |config| config.data.source());
         let samples = Sample::read(&self.samples(), usize::MAX, source).unwrap_or_default();
-        let analysis = Analysis::read(&self.analysis()).ok().flatten();
-        let circuit = Explanation::read(&self.circuit()).ok().flatten();
-        let history = HeadHistory::open(&self.head_scores(), usize::MAX);
-        let mut scored = history.iter().flat_map(|history| &history.all);
         let [counts, vocab] = [tokens, vocab].map(|count| counted(count, "token"));
         // The file at fault, its problem, and the alternative to copying the run's own file back.
         let (path, problem, alternative) = if !has_own_model && self.wrote_weights(&weights)? == Some(true) {
@@ -221,21 +217,36 @@ impl RunFolder {
             let problem =
                 "contains sequences that the weights next to it cannot read, and belongs to another run";
             (self.samples(), problem.into(), "")
-        } else if analysis.is_some_and(|analysis| !scores_match(&analysis.heads, &model)) {
-            (self.analysis(), SCORES_PROBLEM.into(), ", or remove it to score them again")
-        } else if circuit
-            .is_some_and(|circuit| !circuit_matches(&circuit, &model, hashes.weights_sha256.as_deref()))
-        {
-            let problem = "explains different weights than the ones next to it and belongs to another run";
-            (self.circuit(), problem.into(), ", or remove it and run `explain` again")
-        } else if scored.any(|scored| !scores_match(&scored.heads, &model)) {
-            (self.head_scores(), SCORES_PROBLEM.into(), ", or remove it")
+        } else if let Some((path, problem, alternative)) = self.mismatched_analysis(&model, &hashes) {
+            (path, problem.into(), alternative)
         } else {
             return Ok(());
         };
         let name = path.file_name().unwrap_or_default().display();
         let problem = format!("{problem}; copy this run's {name} back{alternative}");
         Err(Error::file(path, problem))
+    }
+
+    /// Returns the first file of an analysis that does not fit the weights, its problem, and an alternative to
+    /// restoring the file.
+    fn mismatched_analysis(
+        &self,
+        model: &ModelConfig,
+        hashes: &Hashes,
+    ) -> Option<(PathBuf, &'static str, &'static str)> {
+        let analysis = Analysis::read(&self.analysis()).ok().flatten();
+        if analysis.is_some_and(|analysis| !scores_match(&analysis.heads, model)) {
+            return Some((self.analysis(), SCORES_PROBLEM, ", or remove it to score them again"));
+        }
+        let circuit = Explanation::read(&self.circuit()).ok().flatten();
+        let weights = hashes.weights_sha256.as_deref();
+        if circuit.is_some_and(|circuit| !circuit_matches(&circuit, model, weights)) {
+            let problem = "explains different weights than the ones next to it and belongs to another run";
+            return Some((self.circuit(), problem, ", or remove it and run `explain` again"));
+        }
+        let history = HeadHistory::open(&self.head_scores(), usize::MAX).ok()?;
+        let is_mismatched = history.all.iter().any(|scored| !scores_match(&scored.heads, model));
+        is_mismatched.then(|| (self.head_scores(), SCORES_PROBLEM, ", or remove it"))
     }
 }
 

@@ -3,6 +3,8 @@
 //!
 //! Sequences are counted as the steps of a trial see them, including the smaller last step of an epoch.
 
+use toml::Table;
+
 use super::training_set::TrainingSet;
 use crate::config::Config;
 
@@ -90,24 +92,23 @@ impl Budget {
         }
     }
 
-    /// Returns the warm-up and the cool-down of a config in a run of `steps` steps. Values below 1 are fractions of the
-    /// run and stay as they are. Values in steps are scaled by the ratio of `steps` to a full run: of `base` for
-    /// its own values, and of `config` for values that are `searched`.
-    pub fn ramps(&self, base: &Config, config: &Config, searched: [bool; 2], steps: usize) -> [f64; 2] {
-        let mut training = config.training.clone();
-        for (length, is_searched) in [&mut training.warmup, &mut training.cooldown].into_iter().zip(searched)
-        {
-            if *length >= 1.0 {
-                let full = self.steps_to(if is_searched { config } else { base }, self.full) as f64;
-                *length = (*length * steps as f64 / full).round().max(1.0);
-            }
+    /// Sets the warm-up and the cool-down of a config for a run of `steps` steps. Values below 1 are fractions of the
+    /// run and stay as they are. Values in steps are scaled by the ratio of `steps` to a full run: of `base` for its
+    /// own values, and of `config` for values of keys in `search`.
+    pub fn scale_ramps(&self, base: &Config, config: &mut Config, search: &Table, steps: usize) {
+        let [of_base, own] = [base, &*config].map(|config| self.steps_to(config, self.full) as f64);
+        let training = &mut config.training;
+        let ramps =
+            [("training.warmup", &mut training.warmup), ("training.cooldown", &mut training.cooldown)];
+        for (key, length) in ramps.into_iter().filter(|(_, length)| **length >= 1.0) {
+            let full = if search.contains_key(key) { own } else { of_base };
+            *length = (*length * steps as f64 / full).round().max(1.0);
         }
         // If both ramps together fill the run and are rounded up, they are one step too long.
         let [warmup, cooldown] = training.ramps(steps);
         if training.cooldown >= 1.0 && warmup.saturating_add(cooldown) == steps + 1 {
             training.cooldown -= 1.0;
         }
-        [training.warmup, training.cooldown]
     }
 
     /// Returns the number of steps between logged training losses, so that a trial logs as often per sequence as the

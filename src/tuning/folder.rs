@@ -22,7 +22,9 @@ pub fn study_folder(path: &Path) -> Result<RunFolder> {
     } else if !path.is_dir() {
         format!("`{shown}`: no such study; start one with `tune --run {shown}`")
     } else if !has_entry(&folder.config()) || !trials(&folder).is_dir() {
-        format!("`{shown}` is not a study folder: it lacks config.toml or trials/")
+        format!(
+            "`{shown}` is not a study folder: it lacks config.toml or trials/; pass the folder of a study"
+        )
     } else {
         open_own(&folder.config())?;
         create(&trials(&folder))?;

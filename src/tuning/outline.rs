@@ -171,7 +171,7 @@ impl Outline {
         config.training.validate_at = self.budget.validate_at(&config);
         config.training.validate_every = self.budget.steps_to(&config, self.budget.interval);
         config.training.log_every = self.budget.log_every(&self.base, &config);
-        [config.training.warmup, config.training.cooldown] = self.ramps(&config, steps);
+        self.budget.scale_ramps(&self.base, &mut config, &self.tune.search, steps);
         (config.training.steps, config.training.epochs) = (Some(steps), None);
         // A time limit would make the end of a trial depend on the speed of the machine.
         config.training.max_minutes = 0.0;
@@ -184,17 +184,11 @@ impl Outline {
         config
     }
 
-    /// Returns the warm-up and the cool-down of a config in a run of `steps` steps.
-    fn ramps(&self, config: &Config, steps: usize) -> [f64; 2] {
-        let searched = ["training.warmup", "training.cooldown"].map(|key| self.tune.search.contains_key(key));
-        self.budget.ramps(&self.base, config, searched, steps)
-    }
-
     /// Returns the config of a full run of a setting, which sees as many sequences as a run of the study's config.
     pub fn full_config(&self, config: &Config) -> Config {
         let mut config = config.clone();
         let steps = self.budget.steps_to(&config, self.budget.full);
-        [config.training.warmup, config.training.cooldown] = self.ramps(&config, steps);
+        self.budget.scale_ramps(&self.base, &mut config, &self.tune.search, steps);
         if self.tune.method() == Method::Recipe {
             config.training.patience = self.patience;
         }

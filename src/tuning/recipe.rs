@@ -1,5 +1,5 @@
 //! The textbook recipe as stages: batch size, learning rate with linear warm-up, heads and width, dropout. Each stage
-//! changes only its own keys and starts from the best setting of the stages before, which also competes.
+//! changes only its own keys, and compares the best setting so far with variants of it.
 
 use super::space::Setting;
 use crate::config::Config;

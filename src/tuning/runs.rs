@@ -1,8 +1,8 @@
 //! Trials as ordinary runs: a study starts `train` on the folder of a trial as a user would, and resumes a survivor
 //! with `train --resume`.
 //!
-//! Each process holds the lock on `trials/.alive`, which it inherits from the study as standard input. After a study
-//! was killed, its runs continue to their next rung. A resumed study waits for the lock until they have ended. Each
+//! Each process holds the lock on `trials/.alive`, which it inherits from the study as standard input. If a study
+//! is killed, its runs continue to their next rung. A resumed study waits for the lock until they have ended. Each
 //! worker started by `mpirun` has a lock file of its own and trains one run at a time.
 
 use std::collections::VecDeque;
@@ -219,13 +219,13 @@ impl TrialRun {
         });
         let problem =
             problem.map_or_else(|| format!("its process ended with {}", end.describe()), str::to_string);
-        let blames_a_key = problem.strip_prefix('`').is_some_and(|rest| rest.contains("` = "));
+        let is_key_error = problem.strip_prefix('`').is_some_and(|rest| rest.contains("` = "));
         match end.code {
-            // Killed by a signal, as the system does when memory runs out.
+            // Killed by a signal, possibly by the system because memory ran out.
             None => Ok(Some(format!("{problem}; it may have run out of memory"))),
-            // If `train` refuses anything other than a value of the config, it would refuse the next trial too: a full
-            // disk, or a run in use by another process.
-            Some(2) if !blames_a_key => Err(Error::Input(format!("trial {}: {problem}", self.folder.name()))),
+            // Any error other than an invalid value in the config would occur in the next trial too, such as a full
+            // disk or a run in use by another process.
+            Some(2) if !is_key_error => Err(Error::Input(format!("trial {}: {problem}", self.folder.name()))),
             Some(_) => Ok(Some(problem)),
         }
     }

@@ -211,7 +211,11 @@ fn read_pytorch(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Option<Value>)> 
                 pytorch_reader::DType::F32 => DType::F32,
                 pytorch_reader::DType::F16 => DType::F16,
                 pytorch_reader::DType::BF16 => DType::BF16,
-                other => return Err(refused(format!("`{name}` is {other:?}, not a float type"))),
+                other => {
+                    return Err(refused(format!(
+                        "`{name}` has the type {other:?}; convert it to F32, F16, BF16 or F64"
+                    )));
+                }
             };
             let bytes = tensor.read().map_err(|error| refused(error.to_string()))?;
             Ok(floats(&bytes, dtype, tensor.shape()))

@@ -144,7 +144,9 @@ impl WeightsFile {
         if is_lfs_pointer(&begin) {
             return Err(self.error(LFS_POINTER));
         }
-        let invalid = |problem: &str| self.error(format!("is not a valid safetensors file: {problem}"));
+        let invalid = |problem: &str| {
+            self.error(format!("is not a valid safetensors file: {problem}; copy or download it again"))
+        };
         let size = begin.first_chunk::<LENGTH_BYTES>().map_or(0, |&size| u64::from_le_bytes(size));
         let start = usize::try_from(size).ok().and_then(|size| size.checked_add(LENGTH_BYTES));
         let start = start.filter(|&start| size > 0 && start <= self.length.min(MAX_HEADER_END));
@@ -182,7 +184,11 @@ impl WeightsFile {
                     Dtype::F32 => DType::F32,
                     Dtype::F16 => DType::F16,
                     Dtype::BF16 => DType::BF16,
-                    other => return Err(file.error(format!("`{name}` is {other:?}, not a float type"))),
+                    other => {
+                        return Err(file.error(format!(
+                            "`{name}` has the type {other:?}; convert it to F32, F16, BF16 or F64"
+                        )));
+                    }
                 };
                 let mut values = Vec::with_capacity(shape.iter().product());
                 file.for_each_chunk(first + start..first + end, |bytes| widen(bytes, dtype, &mut values))?;

@@ -1,11 +1,12 @@
 //! An all-reduce along a fixed tree: recursive halving, then recursive doubling (Thakur, Rabenseifner and Gropp, 2005,
 //! "Optimization of collective communication operations in MPICH", section 4.5).
 //!
-//! In the first round, pairs of workers (0 and 1, 2 and 3, ...) sum one half of the elements each; in the next round,
-//! pairs of pairs sum a quarter each, until each worker holds its part of the total. The parts then travel back. Each
-//! element is thus summed along one binary tree over the workers, and each of N workers sends 2 (N - 1) / N times the
-//! data. MPI's own all-reduce is not used, because it may choose another order of summation. In a pair, one worker
-//! computes `a + b` and the other `b + a`, which gives the same bits.
+//! In the first round, the workers form pairs (0 and 1, 2 and 3, ...), and each worker of a pair sums one half of the
+//! elements. In the next round (0 and 2, 1 and 3, ...), each worker sums a quarter. In the end, each worker holds one
+//! part of the total, and the pairs exchange these parts in reverse order. Each element is thus summed along one binary
+//! tree over the workers, and each of N workers sends 2 (N - 1) / N times the data. MPI's own all-reduce is not used,
+//! because it may choose another order of summation. In a pair, one worker computes `a + b` and the other `b + a`,
+//! which gives the same bits.
 
 use std::ops::Range;
 
@@ -57,7 +58,7 @@ mod tests {
     use crate::kernels::sums;
     use crate::ops::sum_in_order;
 
-    /// A link over a channel to each worker and one from it; the workers of the test are threads.
+    /// A link over two channels per worker, one in each direction. The workers of the test are threads.
     #[derive(Debug)]
     struct Channels {
         to: Vec<Mutex<Sender<Vec<u8>>>>,

@@ -217,7 +217,7 @@ fn unusable_options_are_refused_in_one_line() {
         ),
         (
             &["generate", "run", "--prompt", "3", "--json", "--alternatives", "16", "--max-new", "1000000"],
-            "before they are printed, each with --alternatives 16; use lower numbers",
+            "new tokens, each with 16 alternatives, fit into memory; lower either number",
         ),
         (
             &["generate", "run", "--prompt", "3", "--greedy", "--seed", "3"],
@@ -231,8 +231,14 @@ fn unusable_options_are_refused_in_one_line() {
             &["generate", "run", "--prompt", "3", "--temperature", "0", "--top-p", "0.5"],
             "--top-p has no effect with greedy decoding",
         ),
-        (&["generate", "run", "--prompt", "3", "--max-new", endless, "--json"], "new tokens fit into memory"),
-        (&["generate", "run", "--prompt", "3", "--samples", endless, "--json"], "new tokens fit into memory"),
+        (
+            &["generate", "run", "--prompt", "3", "--max-new", endless, "--json"],
+            "new tokens fit into memory; lower",
+        ),
+        (
+            &["generate", "run", "--prompt", "3", "--samples", endless, "--json"],
+            "new tokens fit into memory; lower",
+        ),
         (
             &["generate", "run", "--prompt", "3", "--samples", "2", "--max-new", endless],
             "16,777,216 new tokens",
@@ -267,7 +273,7 @@ fn unusable_prompts_and_runs_are_refused() {
         fs::copy(dir.path().join("run").join(file), dir.path().join("damaged").join(file)).unwrap();
     }
     fs::write(dir.path().join("damaged/model.safetensors"), &weights[..weights.len() - 9]).unwrap();
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["generate", "run", "--prompt-file", "/dev/zero"], "/dev/zero: is a device"),
         (&["score", "run", "--text-file", "run"], "run: is a folder"),
         (&["generate", "run"], "the prompt is empty"),
@@ -276,6 +282,8 @@ fn unusable_prompts_and_runs_are_refused() {
         (&["generate", "run", "--tokens", "3 16"], "`16` (token 2) is outside the vocabulary"),
         (&["generate", "run", "--tokens", "3 x"], "`x` (token 2) is not a token id"),
         (&["generate", "run", "--tokens", "1,000 3"], "`1,000` is ambiguous"),
+        (&["generate", "run", "--tokens", "1,,3"], "empty value before a comma"),
+        (&["score", "run", "--text", "1, ,3"], "empty value before a comma"),
         (&["generate", "run", "--prompt", "3 1,050"], "`1,050` is ambiguous"),
         (
             &["generate", "run", "--prompt-file", "bytes"],

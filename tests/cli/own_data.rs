@@ -17,7 +17,7 @@ fn succeeds(folder: &Path, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Runs the program, asserts that it refuses in one line, and returns the line.
+/// Runs the program, asserts that it fails with a one-line error, and returns that line.
 fn refused(folder: &Path, arguments: &[&str]) -> String {
     let output = program(folder).args(arguments).output().unwrap();
     let stderr = text(&output.stderr);

@@ -1,4 +1,5 @@
-//! The report page of a run in a browser: what it displays, computes and refuses. It does not reveal local folders.
+//! Tests of report pages in a browser: their contents, computations and input checks. Pages and pictures must not
+//! reveal local folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -12,9 +12,9 @@ const POSITIONS: [PositionScheme; 6] = {
     [None, Learned, Sinusoidal, Rotary, Alibi, Relative]
 };
 
-/// Decoders of `base`'s sizes that cover every pair of activation and position scheme, and every pair of values of any
-/// two keys. `base` has an even number of heads.
-pub fn of_every_kind(base: &ModelConfig) -> Vec<ModelConfig> {
+/// Returns decoder configs with the sizes of `base` that cover every pair of activation and position scheme, and every
+/// pair of values of any two keys. `base` has an even number of heads.
+pub fn configs_covering_all_pairs(base: &ModelConfig) -> Vec<ModelConfig> {
     let kind = |i: usize| {
         // Selects the first or the second value of a key; the test below checks that all pairs occur.
         let second = |key: usize| {
@@ -50,7 +50,7 @@ pub fn of_every_kind(base: &ModelConfig) -> Vec<ModelConfig> {
 #[test]
 fn every_pair_of_key_values_occurs() {
     let base = ModelConfig { heads: 4, ..ModelConfig::default() };
-    let kinds = of_every_kind(&base);
+    let kinds = configs_covering_all_pairs(&base);
     let values = |config: &ModelConfig| {
         [
             format!("{:?}", config.activation),

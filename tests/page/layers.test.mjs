@@ -52,7 +52,7 @@ test("half-precision numbers are decoded from their bits", () => {
   assert.throws(() => weights.tensor("c"), /lacks the weights `c`/);
 });
 
-test("learned positions are table rows, sinusoidal ones angles", () => {
+test("learned positions are table rows, sinusoidal positions sines and cosines", () => {
   const learned = new LearnedPosition({ values: numbers(1, 2, 3, 4, 5, 6), shape: [3, 2] });
   const stream = numbers(10, 10, 10, 10);
   learned.add(stream, 1, 2, 2);
@@ -133,7 +133,7 @@ test("causal attention averages visible values by softmax weights", () => {
   close(huge, [0.5, 0.5, 0]);
 });
 
-test("heads can be weakened, ablated or frozen", () => {
+test("heads can be scaled, ablated or frozen", () => {
   const head = { kind: "decoder", layer: 0, head: 1 };
   const plain = attend().contexts;
   const by = (change) => attend({ changes: change }).contexts;

@@ -96,4 +96,4 @@ function changes(model, tokens, source, page) {
   assert.notDeepEqual(frozen.logits, plain.logits, `${page} frozen to another pattern`);
 }
 
-console.log(`${checks} model checks passed`);
+console.log(`${checks} checks of the model passed`);

@@ -1,4 +1,4 @@
-// Tests of a page's tokenizer, sampling and address, on results computed by hand.
+// Tests of a page's tokenizer, sampling and address against results computed by hand.
 //
 //     node --test tests/page/typed.test.mjs
 
@@ -25,7 +25,7 @@ test("words split at spaces and commas", () => {
   assert.equal(words.token(99), "�");
   const digits = new Tokenizer({ kind: "symbols", tokens: ["1", "2", "+", "12"] });
   assert.deepEqual(ids(digits, "12 21+2"), [3, 1, 0, 2, 1], "symbols of one character need no spaces");
-  assert.deepEqual(ids(digits, "1x"), [null], "but none of them is skipped");
+  assert.deepEqual(ids(digits, "1x"), [null], "an unknown character makes the word unknown");
 });
 
 test("integers are never split", () => {
@@ -142,4 +142,6 @@ test("symbols with spaces need quotes only if ambiguous", () => {
   assert.deepEqual(ids(tokenizer, "place order"), [null, null]);
   assert.deepEqual(ids(tokenizer, "place pay"), [1, 0]);
   assert.deepEqual(ids(tokenizer, 'send the "pay"'), [null, null, 0]);
+  const letters = new Tokenizer({ kind: "symbols", tokens: ["A", "C"] });
+  assert.deepEqual(ids(letters, '"A" "C" A'), [0, 1, 0]);
 });

@@ -67,8 +67,8 @@ fn checked(allocation: *mut u8) -> *mut u8 {
     allocation
 }
 
-/// The system's allocator, with allocations of a page or more aligned to cache lines. Vector registers as wide as a
-/// line then never access two lines.
+/// The system's allocator, with allocations of a page or more aligned to cache lines. Vector loads as wide as a
+/// line then never cross a line boundary.
 ///
 /// Allocations with an alignment of two lines, which `gemm` requests for the packed factors of each product, are cached
 /// per thread for the next product. Threads that use the shared arena at the same time would block each other.
@@ -145,8 +145,8 @@ unsafe fn distance(address: *mut u8) -> usize {
     unsafe { address.cast::<usize>().sub(1).read() }
 }
 
-// SAFETY: each address is the first cache line of an allocation of the system, from which on it is as long as
-// requested. A cached allocation is not in use.
+// SAFETY: each address is an allocation of the system or the first cache line inside a padded one. At least the
+// requested number of bytes follow it. A cached allocation is not in use.
 unsafe impl GlobalAlloc for LineAlignedAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if let Some((class, layout)) = class(layout) {

@@ -79,9 +79,9 @@ impl FeedForward<'_> {
     }
 }
 
-/// Returns true if both layers are computed strip by strip. Only shapes decide, because the choice changes the order of
-/// sums. There must be enough rows for the strips of 16 threads, a width at which strips were measured to be faster,
-/// and complete blocks of inner columns.
+/// Returns true if both layers are computed strip by strip. The choice changes the order of sums, so it depends only on
+/// precision and shapes, not on the number of threads. There must be enough rows for the strips of 16 threads, a width
+/// at which strips were measured to be faster, and complete blocks of inner columns.
 fn uses_strips(precision: Precision, rows: usize, [d_model, d_inner]: [usize; 2]) -> bool {
     const MIN_ROWS: usize = 512;
     const MIN_WIDTH: usize = 128;

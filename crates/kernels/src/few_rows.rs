@@ -65,7 +65,7 @@ pub(super) fn product(input: Matrix, weight: Matrix, output: &mut [f32]) {
 }
 
 vectorized! {
-    /// Computes `sums[row] = ` the sum over `k` of `input[row, k]` times row `k` of the weight.
+    /// Sets `sums[row]` to the sum over `k` of `input[row, k]` times row `k` of the weight.
     fn add_weighted_rows(simd; input: Matrix<'_>, weight: Matrix<'_>, sums: &mut [f32]) {
         sums.fill(0.0);
         let (count, d_out) = (weight.rows(), weight.columns());
@@ -92,7 +92,7 @@ vectorized! {
         }
     }
 
-    /// Computes `output[row, column] = ` the dot product of row `column` of the weight and row `row` of the input.
+    /// Sets `output[row, column]` to the dot product of row `column` of the weight and row `row` of the input.
     fn dot_products(simd; weight: Matrix<'_>, input: Matrix<'_>, output: &mut MatrixMut<'_>) {
         let (count, d_in) = (weight.rows(), weight.columns());
         for column in (0..count - count % PARALLEL_ROWS).step_by(PARALLEL_ROWS) {

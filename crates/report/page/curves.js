@@ -71,7 +71,7 @@ function readLoss() {
   drawCursor(at("loss-chart"), lossScales, step, values.map(({ value, color, right }) => ({ value, color, range: right })));
 }
 
-const about = (key) => data.scores.find((score) => score.key === key);
+const findScore = (key) => data.scores.find((score) => score.key === key);
 /** The scores that were measured during the run. */
 const historyScores = data.scores.filter(({ key }) => history.some(({ heads }) => heads.flat().some((head) => head[key] !== null)));
 

@@ -76,7 +76,7 @@ const views = [
 ];
 
 /**
- * The views that show maps, likewise; they are skipped for a sample without maps.
+ * The same for the views that show maps, which are skipped for a sample without maps.
  *
  * @type {[string[], () => void][]}
  */
@@ -192,7 +192,7 @@ function drawSummary() {
   at("circuit").querySelector("ul").append(...parts.map((part) => element("li", {}, part)));
   // The page of a single input has neither a summary nor a training curve.
   at("summary-title").closest("section").hidden = data.summary.length === 0;
-  at("course-title").closest("section").hidden = data.summary.length === 0 && lossSteps.length === 0;
+  at("training-title").closest("section").hidden = data.summary.length === 0 && lossSteps.length === 0;
   const { weights } = data.loss;
   at("weights-note").hidden = loss.diverged === null && !weights;
   const diverged = loss.diverged === null ? "" : `The run diverged at step ${integer(loss.diverged)}. `;

@@ -33,8 +33,9 @@ struct Layout {
 impl Layout {
     fn new(layer: &Layer<'_>, width: f64) -> Self {
         let [queries, keys] = layer.tokens;
-        let axis =
-            |tokens, length, is_across| TokenAxis::new(tokens, width * MAX_LABEL_FRACTION, length, is_across);
+        let axis = |tokens, length, is_horizontal| {
+            TokenAxis::new(tokens, width * MAX_LABEL_FRACTION, length, is_horizontal)
+        };
         // The size of the labels depends on the width of the cells, and vice versa.
         let left = |length| axis(queries, length, false).depth();
         let left = left(width - left(width));

@@ -16,8 +16,8 @@ const MAX_LINES: f64 = 32.0;
 /// The width of the colour bar with its labels.
 const BAR_WIDTH: f64 = 94.0;
 /// The margins around a panel's area: its axis on the left, its title above.
-const LEFT: f64 = 58.0;
-const ABOVE: f64 = 28.0;
+const AXIS_WIDTH: f64 = 58.0;
+const TITLE_HEIGHT: f64 = 28.0;
 const GAP: f64 = 14.0;
 
 /// Draws the maps of the picture `attention` as curves: for every second query, the weight on each key position. Long
@@ -29,11 +29,11 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         4..=6 => (2, 210.0),
         _ => (3, 150.0),
     };
-    let width = ((WIDTH - 2.0 * MARGIN - BAR_WIDTH) / columns as f64 - LEFT).floor();
+    let width = ((WIDTH - 2.0 * MARGIN - BAR_WIDTH) / columns as f64 - AXIS_WIDTH).floor();
     let axis = |layer: &Layer<'_>| TokenAxis::new(layer.tokens[1], f64::INFINITY, width, true);
     let axes: Vec<TokenAxis> = layers.iter().map(axis).collect();
     let below = axes.iter().map(TokenAxis::depth).fold(0.0, f64::max);
-    let row = ABOVE + height + below + GAP;
+    let row = TITLE_HEIGHT + height + below + GAP;
     let longest = layers.iter().map(|layer| layer.tokens[0].len()).max().unwrap_or(1);
     let stride = stride_of(MAX_LINES, longest as f64).max(2);
     let interval = if stride == 2 { "for every second query" } else { &format!("every {stride} queries") };
@@ -47,9 +47,10 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let top = largest_weight(layers, stride);
     for (i, (layer, axis)) in layers.iter().zip(&axes).enumerate() {
         let [queries, keys] = layer.tokens.map(<[String]>::len);
-        let left = MARGIN + LEFT + (i % columns) as f64 * (width + LEFT);
-        let area = Rect { left, top: HEADING + ABOVE + (i / columns) as f64 * row, width, height };
-        layer.draw_title(&mut picture, (area.left - LEFT, area.top - 15.0), LEFT, LEFT + width);
+        let left = MARGIN + AXIS_WIDTH + (i % columns) as f64 * (width + AXIS_WIDTH);
+        let area = Rect { left, top: HEADING + TITLE_HEIGHT + (i / columns) as f64 * row, width, height };
+        let title = (area.left - AXIS_WIDTH, area.top - 15.0);
+        layer.draw_title(&mut picture, title, AXIS_WIDTH, AXIS_WIDTH + width);
         let line = if keys > 100 { 0.9 } else { 1.3 };
         let series = (0..queries).step_by(stride).flat_map(|query| {
             let color = line_color(query as f64 / (queries.max(2) - 1) as f64);
@@ -74,7 +75,7 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         axis.draw(&mut picture, area, "key");
     }
     let (left, height) = (WIDTH - MARGIN - BAR_WIDTH + 18.0, height.max(200.0));
-    let bar = Rect { left, top: HEADING + ABOVE, width: 14.0, height };
+    let bar = Rect { left, top: HEADING + TITLE_HEIGHT, width: 14.0, height };
     let queries = Interval { start: 0.0, end: (longest.max(2) - 1) as f64 };
     draw_color_bar(&mut picture, bar, line_color, &Axis::new("query position", queries, Scale::Integer));
     picture

@@ -1,6 +1,6 @@
 //! Golden tests of complete pictures: their sizes, and the pixels of known colours.
 
-mod course;
+mod curves;
 mod heads;
 mod loss;
 mod predictions;

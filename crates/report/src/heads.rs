@@ -17,9 +17,9 @@ const HEAD_LABEL_HEIGHT: f64 = 18.0;
 /// The maximum width of a thumbnail in a model of few and of many layers, which limits the height of the picture.
 const MAX_THUMBNAIL_WIDTH: f64 = 300.0;
 const MAX_THUMBNAIL_WIDTH_OF_MANY_LAYERS: f64 = 120.0;
-/// The height of the thumbnails of all layers between these limits.
+/// The total height of the thumbnails of all layers, unless one of these limits applies.
 const TOTAL_THUMBNAIL_HEIGHT: f64 = 900.0;
-/// The maximum number of heads in a single row. A model of few layers has more heads in two rows per layer.
+/// The maximum number of heads in a single row. A model with few layers shows more heads in two rows per layer.
 const MAX_HEADS_PER_SINGLE_ROW: usize = 8;
 /// The maximum number of heads in a row of any model, so that each map stays visible.
 const MAX_HEADS_PER_ROW: usize = 32;

@@ -25,8 +25,8 @@ pub struct LengthPanel {
     pub curves: Curves,
 }
 
-/// Draws charts next to each other on one scale: losses above the floor on logarithmic axes if `is_above_floor`, else
-/// losses on linear axes.
+/// Draws charts next to each other with one loss axis: logarithmic for losses above the floor if `is_above_floor`, else
+/// linear for losses.
 pub fn picture(
     name: &'static str,
     title: &str,
@@ -100,7 +100,7 @@ fn lengths_axis(panel: &LengthPanel) -> Axis {
     Axis { labels: Some(labels), ..Axis::new("length", range, Scale::Logarithmic) }
 }
 
-/// Returns the colour of a curve, from Okabe and Ito like all data colours. Curves beyond the palette share the last
+/// Returns the colour of a curve, from the Okabe-Ito palette like all data colours. Further curves share the last
 /// colour.
 fn color_of(index: usize) -> RGBColor {
     const OTHERS: [RGBColor; 2] = [RGBColor(86, 180, 233), RGBColor(230, 159, 0)];

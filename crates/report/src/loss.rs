@@ -59,8 +59,8 @@ impl LossCurve {
         let (Some(first), Some(&lowest), Some(&highest)) = (first, all.first(), all.last()) else {
             return Interval { start: 0.0, end: self.floor.unwrap_or(1.0).max(1e-3) * 1.5 };
         };
-        // Training lowers the loss, so typical losses are below the first one. In a diverged run, only the losses
-        // before the divergence are, so the median is ignored.
+        // Training lowers the loss, so typical losses are below the first one. In a diverged run, this holds
+        // only before the divergence, so the median is ignored.
         let median = quantile(&all, 0.5).filter(|_| self.diverged.is_none());
         let typical = [Some(first.value), median].into_iter().flatten().fold(lowest, f64::max);
         let typical = quantile(&all, 0.97).unwrap_or(highest).min(typical);

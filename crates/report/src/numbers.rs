@@ -32,7 +32,7 @@ pub fn clock(seconds: f64) -> String {
 }
 
 /// Formats a difference with its sign: `+0.0123`. A difference that rounds to zero has a plus sign. A large difference
-/// is in powers of ten: `+7.2e8`.
+/// is in scientific notation: `+7.2e8`.
 pub fn signed(difference: f64, decimals: usize) -> String {
     if difference.abs() >= 1e5 {
         return format!("{difference:+.1e}");

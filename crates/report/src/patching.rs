@@ -1,4 +1,4 @@
-//! `patching`: the fraction of an answer that each activation restores in a corrupted sequence.
+//! `patching`: the fraction of the logit difference that each clean activation restores in a corrupted sequence.
 
 use crate::draw::color::{MUTED, color};
 use crate::draw::{
@@ -8,10 +8,10 @@ use crate::draw::{
 use crate::numbers::{counted, fixed};
 
 /// The widths of the row names on the left and of the colour bar on the right.
-const LEFT: f64 = 110.0;
+const ROW_NAMES_WIDTH: f64 = 110.0;
 const BAR_WIDTH: f64 = 80.0;
 /// The width of the maps.
-const MAPS_WIDTH: f64 = WIDTH - 2.0 * MARGIN - LEFT - BAR_WIDTH;
+const MAPS_WIDTH: f64 = WIDTH - 2.0 * MARGIN - ROW_NAMES_WIDTH - BAR_WIDTH;
 /// The heights of the name above each map and of the head numbers below the map of heads.
 const NAME_HEIGHT: f64 = 24.0;
 const NUMBERS_HEIGHT: f64 = 44.0;
@@ -141,7 +141,7 @@ struct Layout {
 impl Layout {
     fn new(patching: &Patching, axis: &TokenAxis) -> Self {
         let row = (MAX_STREAM_HEIGHT / patching.stream.len() as f64).min(MAX_ROW_HEIGHT);
-        let left = MARGIN + LEFT;
+        let left = MARGIN + ROW_NAMES_WIDTH;
         let height = row * patching.stream.len() as f64;
         let stream = Rect { left, top: HEADING + NAME_HEIGHT, width: MAPS_WIDTH, height };
         let max_heads = patching.heads.iter().map(Vec::len).max().unwrap_or(1).max(1);

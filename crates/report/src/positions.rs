@@ -7,8 +7,7 @@ use crate::numbers::fixed;
 /// The maximum number of positions at which losses are marked with dots, and floors with short lines.
 const MAX_MARKED_POSITIONS: usize = 130;
 
-/// Draws the known losses by position, and the `floor` at each position, which may be empty. Returns `None` for an
-/// empty sequence.
+/// Draws the known losses and the floor by position; `floor` may be empty. Returns `None` for an empty sequence.
 pub fn picture(run: &str, losses: &[Option<f64>], floor: &[f64]) -> Option<Picture> {
     let losses = losses.iter().map(|loss| loss.unwrap_or(f64::NAN));
     let losses: Vec<(f64, f64)> = losses.enumerate().map(|(i, loss)| (i as f64, loss)).collect();

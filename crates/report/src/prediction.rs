@@ -4,7 +4,7 @@ use crate::draw::{ComparedToken, Outcome, Picture, TokenStrip};
 use crate::numbers::{counted, thousands};
 use crate::reading::{Reading, Target, TargetRole, TokenProbability};
 
-/// A true token and the most likely token by the model.
+/// A true token and the model's most likely token.
 type Prediction<'a> = (&'a Target, &'a TokenProbability);
 
 /// Draws a model's predictions for one sequence next to the true tokens. Returns `None` if no true token is known.

@@ -41,7 +41,7 @@ impl TokenMatrix<'_> {
         let height = (MAX_HEIGHT / rows.len() as f64).min(MAX_ROW_HEIGHT);
         let total_height = height * rows.len() as f64;
         let area = Rect { left: MARGIN + ROW_NAMES_WIDTH, top: HEADING + 6.0, width, height: total_height };
-        // The colour bar is higher than the area if there are few rows.
+        // The colour bar is taller than the area if there are few rows.
         let bar = Rect { left: area.right() + 10.0, width: 12.0, height: total_height.max(90.0), ..area };
         let below = (area.bottom() + axis.depth()).max(bar.bottom()) + MARGIN;
         let mut picture = Picture::new(name, below, title, note);

@@ -89,7 +89,7 @@ pub struct Explanation {
     pub edges: Vec<Edge>,
     /// The explanation as sentences.
     pub sentences: Vec<String>,
-    /// The prediction after each block.
+    /// The logit lens: the prediction before the first block and after each block.
     pub lens: Lens,
     /// The tuned lens: the prediction through an affine map at each depth, trained on the training set. `None` if the
     /// training set is unknown, or if training would take too much memory or time.

@@ -85,7 +85,8 @@ impl Gain {
         let gains = |losses: &[f64]| -> Vec<f64> {
             losses.iter().zip(&model_losses).map(|(baseline, loss)| baseline - loss).collect()
         };
-        // The mean-ablated baseline is the model itself: a gain over it is not due to chance, but may be negligible.
+        // The mean-ablated baseline is an ablation of the same model, so a gain over it is not due to chance, but may
+        // be negligible.
         let required = [
             min_significant_gain(&gains(&uniform), &groups),
             min_significant_gain(&gains(&unigram), &groups),

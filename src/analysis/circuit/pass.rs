@@ -25,9 +25,10 @@ pub enum Site {
     /// The queries of a head, before rotary positions, `[batch, time, d_head]`; as a reader, the input of the query
     /// projection.
     Query(usize, usize),
-    /// The keys of a head, with the shape and reader of [`Site::Query`]. Heads that share keys have separate sites.
+    /// The keys of a head, before rotary positions, `[batch, time, d_head]`; as a reader, the input of the key
+    /// projection. Heads that share keys have separate sites.
     Key(usize, usize),
-    /// The values of a head, with the shape and reader of [`Site::Query`].
+    /// The values of a head, `[batch, time, d_head]`; as a reader, the input of the value projection.
     Value(usize, usize),
     /// The attention weights of a head, `[batch, query_time, key_time]`.
     Pattern(usize, usize),

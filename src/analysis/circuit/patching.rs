@@ -36,7 +36,7 @@ const MAX_SPANS: usize = 64;
 pub struct Pair {
     /// The model's input, up to the position at which the answers differ.
     pub clean: Vec<u32>,
-    /// The same input, but with the tokens exchanged that determine the answer.
+    /// The same input, with the tokens that determine the answer exchanged.
     pub corrupted: Vec<u32>,
     /// The model's argmax tokens after the clean and the corrupted sequence; they differ.
     pub answers: [u32; 2],
@@ -50,8 +50,8 @@ struct Candidate {
 }
 
 impl Pair {
-    /// Creates pairs from a task's samples, corrupted so that the task's rule breaks. Only pairs whose answers differ
-    /// are returned.
+    /// Creates pairs from a task's samples and their [corruptions](SequenceTask::corrupt), which are samples of the
+    /// same task. Only pairs whose answers differ are returned.
     ///
     /// # Errors
     /// Same as [`run`].

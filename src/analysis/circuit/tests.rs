@@ -175,7 +175,7 @@ fn handmade_previous_token_copy_is_one_head() {
     assert!(found.edges.is_empty(), "{:?}", found.edges);
 }
 
-/// Draws all parameters uniformly, as in the initialisation of linear layers.
+/// Draws all matrices uniformly, as in the initialisation of linear layers.
 struct Draw(ChaCha8Rng);
 
 impl ModuleMapper<B> for Draw {
@@ -194,7 +194,6 @@ impl ModuleMapper<B> for Draw {
     }
 }
 
-/// Returns a randomly initialised model.
 fn randomly_initialised(seed: u64) -> Model<B> {
     Model::Decoder(silent(2)).map(&mut Draw(generator(seed, Purpose::Expectation, [0, 0])))
 }

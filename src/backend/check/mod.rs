@@ -73,7 +73,7 @@ impl Check {
     }
 }
 
-/// Checks logits, loss, every gradient, an optimizer step, matrix products and dropout of `device`.
+/// Checks logits, loss, every gradient, two optimizer steps, matrix products and dropout on `device`.
 ///
 /// # Errors
 /// Returns an error if the device does not start, or fails.

@@ -25,7 +25,7 @@ const BYTES_PER_TARGET: f64 = 16.0;
 /// The split at each requested length, with the entropy floor at each position.
 pub struct Sets {
     sets: Vec<(Sequences, Vec<f64>)>,
-    /// The longest sequence in training.
+    /// The length of the longest training sequence.
     pub trained: usize,
     /// The maximum number of tokens per batch, the same as in the run, unless a single window is longer.
     max_tokens: usize,

@@ -53,8 +53,8 @@ pub struct Selected {
     pub targets_in_file: Option<usize>,
 }
 
-/// Loads the data of a run that was `made_with` a config, which the command line may have changed. Without a `split`,
-/// it selects the validation set of the run's own data, and all of any other file.
+/// Loads the data to score. `made_with` is the config of the run without changes on the command line. The default
+/// `split` is the validation set for the run's own data, and the whole file for any other file.
 ///
 /// # Errors
 /// Returns an error if the run's vocabulary cannot read the data.

@@ -39,11 +39,9 @@ pub struct DataDescription {
     pub train: DescribedSplit,
     /// The validation set.
     pub valid: DescribedSplit,
-    /// The shortest and the longest length of a training batch, if each batch draws its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lengths: Option<[usize; 2]>,
-    /// The number of positions that a model needs.
-    pub context: usize,
+    /// The lengths of the sequences that a model reads.
+    #[serde(flatten)]
+    pub size: SequenceSize,
     /// The vocabulary.
     #[serde(flatten)]
     pub vocabulary: DescribedVocabulary,
@@ -57,6 +55,16 @@ pub struct DataDescription {
     pub baselines: Baselines,
     /// Warnings to read before training.
     pub warnings: Vec<String>,
+}
+
+/// The lengths of the sequences that a model reads.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SequenceSize {
+    /// The shortest and the longest length of a training batch, if each batch draws its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lengths: Option<[usize; 2]>,
+    /// The number of positions that a model needs.
+    pub context: usize,
 }
 
 /// A vocabulary with its first tokens.
@@ -172,8 +180,7 @@ impl DataDescription {
             },
             table: dataset.table.as_deref().cloned(),
             text: dataset.text.as_deref().cloned(),
-            lengths: dataset.train.lengths(),
-            context: dataset.context(),
+            size: SequenceSize { lengths: dataset.train.lengths(), context: dataset.context() },
             vocabulary: DescribedVocabulary::of(vocabulary),
             samples: (0..dataset.train.len().min(MAX_SAMPLES))
                 .map(|index| sample(&dataset.train, index, vocabulary))

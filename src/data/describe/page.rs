@@ -41,10 +41,10 @@ impl Display for DataDescription {
         }
         line("training", &self.train)?;
         line("validation", &self.valid)?;
-        if let Some([shortest, longest]) = self.lengths {
+        if let Some([shortest, longest]) = self.size.lengths {
             line("lengths", &format_args!("{shortest} to {longest} in training, drawn for each batch"))?;
         }
-        line("context", &counted(self.context, "position"))?;
+        line("context", &counted(self.size.context, "position"))?;
         let DescribedVocabulary { name, size, tokens, end_of_text, separator } = &self.vocabulary;
         let more = if *size > tokens.len() { " …" } else { "" };
         line("vocabulary", &format_args!("{name}: {}{more}", labels(tokens, " ").join(" ")))?;

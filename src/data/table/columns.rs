@@ -86,8 +86,7 @@ impl Table<'_> {
             Header::Auto if self.given.is_some_and(is_known) => FirstLine::Names,
             Header::Auto => header::judge(&first.1, below, column),
         };
-        let excerpts: Vec<String> = first.1.iter().take(4).map(excerpt).collect();
-        let line = format!("line {} (`{}`)", first.0, excerpts.join(", "));
+        let line = format!("line {} (`{}`)", first.0, first_values(&first.1));
         match judged {
             FirstLine::Names => true,
             FirstLine::Data => false,
@@ -130,11 +129,10 @@ impl Table<'_> {
         if let Some(((line, second), rows)) = below.split_first()
             && header::may_be_names(second, rows, column)
         {
-            let excerpts: Vec<String> = second.iter().take(4).map(excerpt).collect();
+            let values = first_values(second);
             self.reading.guesses.push(format!(
-                "line {line} (`{}`), below the header, is read as data, but its values do not recur below; \
-                 remove it if it holds units or further names",
-                excerpts.join(", ")
+                "line {line} (`{values}`), below the header, is read as data, but its values do not recur \
+                 below; remove it if it holds units or further names"
             ));
         }
         if let Some(order) = &self.columns.order {
@@ -212,4 +210,14 @@ fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     let more = names.len().checked_sub(MAX_LISTED + 1).map(|more| format!("{} more", more + 1));
     names.iter().take(MAX_LISTED).map(|name| excerpt(name)).chain(more).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the first values of a row for a message, with an ellipsis if there are more.
+pub(super) fn first_values(row: &StringRecord) -> String {
+    const MAX_VALUES: usize = 4;
+    let mut values: Vec<String> = row.iter().take(MAX_VALUES).map(excerpt).collect();
+    if row.len() > MAX_VALUES {
+        values.push("…".to_string());
+    }
+    values.join(", ")
 }

@@ -15,6 +15,7 @@
 //! The delimiter of CSV and the presence of a header are inferred (`delimiter`, `header`) unless `data.delimiter` and
 //! `data.header` are set. The `data` command prints the inferred values, and uncertain guesses become warnings.
 
+mod cells;
 mod columns;
 mod delimited;
 mod delimiter;
@@ -34,6 +35,7 @@ use std::ops::Range;
 use csv::StringRecord;
 use serde_json::Value;
 
+use self::columns::first_values;
 pub(super) use self::form::{Elements, Form};
 use self::header::FirstLine;
 use self::json::Layout;
@@ -183,12 +185,11 @@ impl<'a> Table<'a> {
         let Some((first, below)) = rows.as_deref().and_then(<[Row]>::split_first) else { return };
         let judged = header::judge(&first.1, &below.iter().collect::<Vec<_>>(), self.numbered_column());
         if !matches!(judged, FirstLine::Data | FirstLine::Unknown) {
-            let excerpts: Vec<String> = first.1.iter().take(4).map(excerpt).collect();
+            let values = first_values(&first.1);
             self.reading.guesses.push(format!(
-                "the array in line {} (`{}`) is read as data, but its values may be column names, since they \
-                 differ from those below; remove this array if it is a header",
-                first.0,
-                excerpts.join(", ")
+                "the array in line {} (`{values}`) is read as data, but its values may be column names, since \
+                 they differ from those below; remove this array if it is a header",
+                first.0
             ));
         }
     }

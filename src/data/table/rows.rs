@@ -1,15 +1,14 @@
 //! Splits a table into training and validation sets.
 
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use rand::seq::SliceRandom;
 
-use super::{Table, json, values::Encoder};
+use super::{Table, values::Encoder};
 use crate::data::config::{MAX_SIZE, RowSplit};
 use crate::data::dataset::Dataset;
-use crate::data::excerpt::{and_more, excerpt};
+use crate::data::excerpt::and_more;
 use crate::data::seed::{Purpose, generator};
 use crate::data::sequences::{Rows, Sequences};
 use crate::data::vocabulary::END;
@@ -51,24 +50,6 @@ impl<'a> Table<'a> {
     /// Returns the names of the columns in reading order.
     fn columns(&self) -> Vec<String> {
         self.reading.header.iter().flatten().skip(self.columns.skipped).cloned().collect()
-    }
-
-    /// Returns an error if a single sequence consists mostly of texts that do not recur, because each text would become
-    /// a token.
-    fn refuse_texts(&self, encoder: &Encoder<'_>) -> Result<()> {
-        let Encoder::Symbols(symbols) = encoder else { return Ok(()) };
-        let texts = symbols.keys().filter(|symbol| symbol.split_whitespace().count() > 2).count();
-        if 2 * texts <= symbols.len() || 2 * symbols.len() <= self.ids.len() || self.ids.len() < 3 {
-            return Ok(());
-        }
-        let example = symbols.keys().min().map(|symbol| excerpt(symbol)).unwrap_or_default();
-        let problem = format!(
-            "has {} different texts in {}, such as `{example}`, and each would be one token; {}",
-            symbols.len(),
-            counted(self.ids.len(), "row"),
-            json::INTO_TEXT
-        );
-        Err(self.problem(None, problem))
     }
 
     /// Returns the splits with each row as a sequence.
@@ -127,29 +108,6 @@ impl<'a> Table<'a> {
         };
         let sets = (set(train), set(valid));
         Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::without_floor(vocabulary, sets) })
-    }
-
-    /// Warns if values consist of integers or of a few recurring words, separated by spaces: each value may be an
-    /// entire sequence.
-    fn warn_of_sequences_in_cells(&mut self, encoder: &Encoder<'_>) {
-        let Encoder::Symbols(symbols) = encoder else { return };
-        let spaced: Vec<&String> = symbols.keys().filter(|symbol| symbol.contains(' ')).collect();
-        let words: HashSet<&str> = spaced.iter().flat_map(|symbol| symbol.split_whitespace()).collect();
-        let are_integers = words.iter().all(|word| word.parse::<i64>().is_ok());
-        if spaced.len() < 2
-            || 2 * spaced.len() < symbols.len()
-            || !are_integers && 2 * words.len() > spaced.len()
-        {
-            return;
-        }
-        let example = spaced.iter().min().map(|symbol| excerpt(symbol)).unwrap_or_default();
-        let unit = if are_integers { "integer" } else { "word" };
-        self.reading.guesses.push(format!(
-            "a value such as `{example}` is one token, but {} consist of the same {}; to make each {unit} a \
-             token, write each of these values as a separate row, with commas instead of spaces",
-            counted(spaced.len(), "value"),
-            counted(words.len(), unit)
-        ));
     }
 
     /// Warns if the table contains end tokens, but not as the last value of each row.

@@ -299,6 +299,25 @@ fn sequences_in_cells_are_reported() {
     assert!(cells(notes).contains("12 values consist of the same 4 words"), "{}", cells(notes));
     let items = |row: usize| format!("{} {}", row % 5, row % 7);
     assert!(cells(items).contains("35 values consist of the same 7 integers"), "{}", cells(items));
+    for lists in [
+        |row: usize| format!("\"{},{},{}\"", row % 5, row % 7, row % 3),
+        |row: usize| format!("{};{}", row % 5, ["4;5", "1"][row % 2]),
+        |row: usize| format!("{}-{}-{}-4", row % 5, row % 7, row % 3),
+    ] {
+        assert!(cells(lists).contains("values consist of the same"), "{}", cells(lists));
+    }
+    let letters = |row: usize| format!("GATT{}ACA", ["AC", "GT", "TG"][row % 3]);
+    assert!(cells(letters).contains("3 values consist of the same 4 characters"), "{}", cells(letters));
+    for values in [
+        |row: usize| format!("2024-01-{:02}", 1 + row % 9),
+        |row: usize| format!("\"{},{}00\"", 1 + row % 9, 1 + row % 3),
+        |row: usize| format!("\"{},5\"", row % 9),
+        |row: usize| format!("{:02}:{}0", row % 9, row % 5),
+        |row: usize| ["mercedes", "volkswagen", "lamborghini"][row % 3].to_string(),
+        |row: usize| format!("-{}", row % 9),
+    ] {
+        assert!(!cells(values).contains("is one token"), "{}", cells(values));
+    }
     let phrases = |row: usize| ["ok thanks", "where are you", "no"][row % 3].to_string();
     assert!(!cells(phrases).contains("is one token"), "{}", cells(phrases));
 }
@@ -346,4 +365,19 @@ fn doubtful_readings_cause_warnings() {
             .contains("another column has the name `1`; set `data.column` = \"1\"")
     );
     assert!(!guesses(&numbered, Column::Name("1".into())).contains("another column"));
+}
+
+#[test]
+fn different_lists_in_cells_are_refused() {
+    for separator in [",", ";", " "] {
+        let list = |row: usize| [row % 7, row % 11, row].map(|value| value.to_string()).join(separator);
+        let rows = (0..40).map(|row| format!("{row},\"{}\"\n", list(row))).collect::<String>();
+        let file = File::new("a.csv", format!("id,list\n{rows}"));
+        let config = DataConfig { column: Column::Name("list".into()), ..file.config() };
+        let problem = file.problem(config);
+        assert!(
+            problem.contains("40 different texts") && problem.contains("each would be one token"),
+            "{problem}"
+        );
+    }
 }

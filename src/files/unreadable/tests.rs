@@ -69,6 +69,10 @@ fn binary_formats_are_recognised() {
     for (name, other) in [("a.txt", "a.converted.txt"), ("a.csv.gz", "a.csv"), ("a.gz", "a.txt")] {
         assert_eq!(Names { file: name.into(), path: name.into() }.unpacked(), other);
     }
+}
+
+#[test]
+fn nul_bytes_in_text_are_located() {
     let one = format!("{}\0end", "word ".repeat(30));
     assert!(
         message("a", one.as_bytes())

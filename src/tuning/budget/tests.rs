@@ -117,6 +117,13 @@ fn token_streams_and_custom_sizes_keep_the_budget() {
     assert_eq!(steps, [20, 27, 20, 20]);
 }
 
+/// Returns the warm-up and the cool-down of a config in a run of `steps` steps.
+fn ramps(budget: &Budget, config: &Config, search: &str, steps: usize) -> [f64; 2] {
+    let mut scaled = config.clone();
+    budget.scale_ramps(&self::config(32, 500), &mut scaled, &search.parse().unwrap(), steps);
+    [scaled.training.warmup, scaled.training.cooldown]
+}
+
 #[test]
 fn warmup_and_logging_scale_with_trial_length() {
     let base = config(32, 500);
@@ -124,31 +131,25 @@ fn warmup_and_logging_scale_with_trial_length() {
     for (batch_size, warmup, log_every) in [(32, 50.0, 10), (16, 100.0, 20), (64, 25.0, 5)] {
         let mut trial = config(batch_size, 500);
         trial.training.warmup = 200.0;
-        assert_eq!(budget.ramps(&base, &trial, [false; 2], budget.steps(&trial))[0], warmup);
-        assert_eq!(
-            budget.ramps(&base, &trial, [false; 2], budget.steps_to(&trial, budget.full))[0],
-            4.0 * warmup
-        );
+        let (steps, full) = (budget.steps(&trial), budget.steps_to(&trial, budget.full));
+        assert_eq!(ramps(&budget, &trial, "", steps)[0], warmup);
+        assert_eq!(ramps(&budget, &trial, "", full)[0], 4.0 * warmup);
         assert_eq!(budget.log_every(&base, &trial), log_every);
         // A searched warm-up depends on the length of the trial alone: a quarter of a full run.
-        assert_eq!(budget.ramps(&base, &trial, [true, false], budget.steps(&trial))[0], 50.0);
+        assert_eq!(ramps(&budget, &trial, "\"training.warmup\" = [200]", steps)[0], 50.0);
         trial.training.warmup = 0.05;
-        assert_eq!(budget.ramps(&base, &trial, [false; 2], budget.steps(&trial))[0], 0.05);
+        assert_eq!(ramps(&budget, &trial, "", steps)[0], 0.05);
     }
     // A cool-down in steps also keeps its fraction, and ramps that fill the full run also fill a trial.
     let mut full = config(96, 500);
     full.training.schedule = ScheduleKind::Trapezoid;
     (full.training.warmup, full.training.cooldown) = (2_000.0, 2_000.0);
     let steps = budget.steps(&full);
-    let [warmup, cooldown] = budget.ramps(&base, &full, [false; 2], steps);
+    let [warmup, cooldown] = ramps(&budget, &full, "", steps);
     assert_eq!((steps, warmup, cooldown), (333, 167.0, 166.0));
     let mut short = config(1_024, 500);
     short.training.warmup = 1.0;
-    assert_eq!(
-        budget.ramps(&base, &short, [false; 2], 31)[0],
-        1.0,
-        "a value below 1 would be a fraction of the run"
-    );
+    assert_eq!(ramps(&budget, &short, "", 31)[0], 1.0, "a value below 1 would be a fraction of the run");
 }
 
 #[test]

@@ -118,19 +118,7 @@ pub(super) fn read(
         let problem = format!("; the supported activations are {known}");
         return Err(keys.refused("activation_function", format!("\"{name}\""), &problem));
     };
-    // transformers' files may store a copy of a tied head.
-    let (declared, has_own) =
-        (keys.flag("tie_word_embeddings")?, super::has_separate_head(tensors, "wte.weight")?);
-    if declared == Some(true) && has_own {
-        return Err(keys.refused("tie_word_embeddings", true, super::NOT_TIED));
-    }
-    if declared.is_none() && has_own {
-        log::warn!(
-            "the config does not set `tie_word_embeddings`; the model keeps its own `lm_head.weight`, which differs \
-             from the embedding"
-        );
-    }
-    let is_tied = declared != Some(false) && !has_own;
+    let is_tied = is_tied(&keys, tensors)?;
     let dropout = keys.number("resid_pdrop")?.or(keys.number("dropout")?);
     let model = ModelConfig {
         architecture: Architecture::Decoder,
@@ -152,6 +140,22 @@ pub(super) fn read(
         ..ModelConfig::default()
     };
     Ok(Description { model, sizes: Sizes { vocab, context, source_context: None } })
+}
+
+/// Returns true if the output layer is the token embedding. The files of transformers may store a copy of a tied head.
+fn is_tied(keys: &Keys, tensors: &BTreeMap<String, LazyTensor>) -> Result<bool> {
+    let declared = keys.flag("tie_word_embeddings")?;
+    let has_own = super::has_separate_head(tensors, "wte.weight")?;
+    if declared == Some(true) && has_own {
+        return Err(keys.refused("tie_word_embeddings", true, super::NOT_TIED));
+    }
+    if declared.is_none() && has_own {
+        log::warn!(
+            "the config does not set `tie_word_embeddings`; the model keeps its own `lm_head.weight`, which differs \
+             from the embedding"
+        );
+    }
+    Ok(declared != Some(false) && !has_own)
 }
 
 /// Returns each key that GPT-2 restricts, a flag, and the required value. The flag is true if GPT-2 cannot express the

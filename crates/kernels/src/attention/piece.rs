@@ -62,7 +62,7 @@ impl<'a> Piece<'a> {
 }
 
 impl Saved<'_> {
-    /// Returns the rows and columns of a piece.
+    /// Returns the saved values of a piece.
     pub(super) fn piece(&self, attention: &Attention, index: usize) -> Self {
         let Attention { query_time, d_head, .. } = *attention;
         let heads = attention.piece_heads();

@@ -72,10 +72,10 @@ impl Factor {
         &mut self.buffer[self.start..end]
     }
 
-    /// Splits the factor into strips of `numbers` along the inner dimension.
+    /// Splits the factor into strips along the inner dimension. Each strip is `numbers` long, except possibly the last.
     ///
     /// # Panics
-    /// Panics if `numbers` is not a multiple of a block.
+    /// Panics if `numbers` is not a multiple of the length of a block.
     pub fn strips(&mut self, numbers: usize) -> Vec<Strip<'_>> {
         assert!(numbers.is_multiple_of(2 * SIDE), "strips of {numbers}");
         let (blocks, steps) = (self.lines.div_ceil(SIDE), self.inner.div_ceil(2 * SIDE));
@@ -87,7 +87,7 @@ impl Factor {
             .collect()
     }
 
-    /// Returns true if the first `inner` numbers of the inner dimension fill complete blocks, or are all its numbers.
+    /// Returns true if the first `inner` numbers of the inner dimension fill complete blocks or the whole dimension.
     pub fn begins_with(&self, inner: usize) -> bool {
         inner == self.inner || inner < self.inner && inner.is_multiple_of(2 * SIDE)
     }

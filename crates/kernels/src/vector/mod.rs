@@ -29,14 +29,14 @@ pub const INSTRUCTION_SET_VARIABLE: &str = "CAUSAL_ATTENTION_INSTRUCTION_SET";
 /// Returns the instruction set requested by [`INSTRUCTION_SET_VARIABLE`], or `None` if it is unset.
 ///
 /// # Errors
-/// Returns a line with the allowed values if the variable has another value.
+/// Returns an error message that lists the allowed values if the variable has any other value.
 pub fn requested_instruction_set() -> Result<Option<&'static str>, String> {
     const SETS: [&str; 3] = ["portable", "avx2", "avx512"];
     let Some(requested) = std::env::var_os(INSTRUCTION_SET_VARIABLE) else { return Ok(None) };
     let set = SETS.into_iter().find(|&set| requested == set);
     let problem = || {
         format!(
-            "{INSTRUCTION_SET_VARIABLE} = {requested:?} must be one of {}; unset it to use the widest",
+            "{INSTRUCTION_SET_VARIABLE} = {requested:?} must be one of {}; unset it to use the widest instruction set",
             SETS.join(", ")
         )
     };

@@ -12,7 +12,7 @@ use crate::range::{Range, Ranged, Section};
 use crate::{Error, Result};
 
 choices! {
-    /// The components of a model.
+    /// The architectures: the values of `architecture`.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     #[serde(rename_all = "snake_case")]
@@ -32,7 +32,7 @@ choices! {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// The components of the model.
+    /// The architecture: a single layer, a decoder, or an encoder with a decoder.
     pub architecture: Architecture,
     /// Width of the embeddings and the residual stream. A width of 64 learns the sequence tasks in seconds on two
     /// cores.
@@ -63,9 +63,10 @@ pub struct ModelConfig {
     pub rope_scaling: RopeScaling,
     /// Factor by which the frequencies of rotary positions are divided; 1 leaves them unchanged.
     pub rope_factor: f64,
-    /// With "llama3": planes with fewer rotations than this within the original context are scaled by the full factor.
+    /// With "llama3": frequencies that complete fewer rotations than this within the original context are divided by
+    /// `rope_factor`.
     pub rope_low_frequency_factor: f64,
-    /// With "llama3": planes with more rotations than this within the original context are not scaled.
+    /// With "llama3": frequencies that complete more rotations than this within the original context are unchanged.
     pub rope_high_frequency_factor: f64,
     /// With "llama3": the context length of the original training.
     pub rope_original_context: usize,
@@ -152,7 +153,7 @@ impl Default for ModelConfig {
     }
 }
 
-/// The largest width of a weight matrix.
+/// The maximum of `d_model`, of `d_head` and of the numbers of heads.
 const MAX_WIDTH: u64 = 65_536;
 
 impl Section for ModelConfig {

@@ -70,7 +70,8 @@ impl<B: AutodiffBackend> Layer<B> {
     }
 }
 
-/// Computes the outcome of an operation. Its gradients are taken of the dot product of the output and random numbers.
+/// Computes the outcome of an operation. The loss for its gradients is the dot product of the output and random
+/// numbers.
 macro_rules! outcome {
     ($output:expr, $inner:expr, [$($leaf:expr),* $(,)?]) => {{
         let output = $output;

@@ -163,8 +163,8 @@ impl<B: Backend> Mask<B> {
         visible
     }
 
-    /// Returns all hidden pairs in one tensor; `None` if there are none. Each of its first two axes has size 1 if it
-    /// has size 1 in every part.
+    /// Returns all hidden pairs in one tensor; `None` if there are none. Each of its first two axes has size 1 if
+    /// that axis has size 1 in all of `pairs`.
     fn hidden_pairs(&self, key_time: usize) -> Option<Tensor<B, 3, Bool>> {
         let shapes = self.pairs.iter().map(|pairs| pairs.dims());
         let [batch, queries, _] = shapes.reduce(|a, b| [a[0].max(b[0]), a[1].max(b[1]), key_time])?;

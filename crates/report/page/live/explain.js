@@ -6,7 +6,7 @@ const TERMS = {
   query: "The position that attends. Its row shows how much weight it puts on each key.",
   key: "A position that is attended to. Its column shows how much weight each query puts on it.",
   weight: "The share of a query's attention that a key gets; the weights of a query sum to 1 (softmax of its scores).",
-  head: "One of several attention operations that a layer computes in parallel, each with its own projections. Layers and heads count from 0.",
+  head: "One of several attention operations that a layer computes in parallel, each with its own projections. Layers and heads are numbered from 0.",
   layer: "One stage of the model, which reads the output of all layers before it.",
   probability: "How certain the model is of a next token, from 0 to 1; over all tokens it sums to 1.",
   loss: "The mean negative log-probability of the true next tokens, in nats; lower is better, and 1 nat is 1.443 bits.",

@@ -1,5 +1,5 @@
-// Interventions: switches a head off, scales its output at all queries or at one, or freezes its attention pattern; and
-// lists all changes, each with a button that undoes it.
+// Interventions: ablate a head, scale its output at all queries or at one, or freeze its attention pattern. The list of
+// changes has an undo button for each.
 
 /** Returns the position of the query that a change applies to; null for all queries. */
 const changedQuery = () => (at("here-only").checked ? state.query : null);

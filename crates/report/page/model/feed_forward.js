@@ -39,7 +39,7 @@ const ACTIVATIONS = {
   swiglu: silu,
 };
 
-/** The number of steps per unit, and the number from which on erf is 1 in double precision. */
+/** The number of table steps per unit, and the argument from which erf is 1 in double precision. */
 const STEPS_PER_UNIT = 64, ERF_LIMIT = 6;
 /** The values of erf and of its derivative at each step. */
 const ERF = [new Float64Array(ERF_LIMIT * STEPS_PER_UNIT + 1), new Float64Array(ERF_LIMIT * STEPS_PER_UNIT + 1)];

@@ -39,7 +39,7 @@ class Tokenizer {
   encode(text) {
     if (this.pairs) return this.pairs.encode(text);
     if (this.kind === "characters") return pieces(text, /./gsu, (part, start) => this.found(part, start));
-    if (this.phrases.length > 0) return this.encodePhrases(text);
+    if (this.phrases.length > 0 || (this.kind === "symbols" && text.includes('"'))) return this.encodePhrases(text);
     return pieces(text, /\P{White_Space}+/gu, (word, start) => this.word(word, start)).flat();
   }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::draw::color::{BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION};
 use crate::draw::{Picture, extremes};
-use crate::page::{colors, filled, harmless};
+use crate::page::{colors, escape_json, fill_template};
 use crate::scores::{HeadScores, ScoreKind};
 
 /// Several runs to compare.
@@ -152,5 +152,5 @@ pub fn page(comparison: &Comparison, all: Value, kinds: &[ScoreKind]) -> String 
         "colors": colors(),
     });
     let title = format!("{} runs compared", comparison.runs.len());
-    filled(TEMPLATE, &title, harmless(data.to_string()), SCRIPTS.join("\n"))
+    fill_template(TEMPLATE, &title, escape_json(data.to_string()), SCRIPTS.join("\n"))
 }

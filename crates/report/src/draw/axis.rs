@@ -34,7 +34,7 @@ pub struct Axis {
     /// The colour of the title and labels on the right of a chart, to match a curve.
     pub color: Option<RGBColor>,
     /// True if larger values are drawn at the end of the axis; its last label then starts with ≥.
-    pub is_exceeded: bool,
+    pub is_clipped: bool,
 }
 
 /// The spacing of values along an axis, and which of them are labelled.
@@ -52,7 +52,7 @@ impl Axis {
     /// Creates an axis with a title and round labels.
     pub fn new(title: &str, range: Interval, scale: Scale) -> Self {
         let title = title.to_string();
-        Self { title, range, scale, labels: None, is_labelled: true, color: None, is_exceeded: false }
+        Self { title, range, scale, labels: None, is_labelled: true, color: None, is_clipped: false }
     }
 
     /// Returns the position of a value as a fraction of the axis. The result is below 0 or above 1 outside the axis,
@@ -88,8 +88,8 @@ impl Axis {
         })
     }
 
-    /// Returns the ticks of a colour bar of the given height: both ends, and between them evenly spaced round values,
-    /// or zero if it has room. If an end is not round, only round values are labelled.
+    /// Returns the ticks of a colour bar of the given height: both ends, and between them evenly spaced round values
+    /// or, without such values, zero if there is room. If an end is not round, only round values are labelled.
     fn ticks_of_bar(&self, height: f64) -> Vec<(f64, String)> {
         let max_ticks = ((height / 50.0) as usize).clamp(2, 6);
         let ticks = self.range.even_ticks(max_ticks, self.scale == Scale::Integer).unwrap_or_else(|| {
@@ -146,7 +146,7 @@ impl Axis {
         let mut widest = 0f64;
         for (tick, label) in self.ticks_of_bar(area.height) {
             let y = area.bottom() - self.at(tick) * area.height;
-            let sign = if self.is_exceeded && tick > self.range.end * 0.999 { "≥" } else { "" };
+            let sign = if self.is_clipped && tick > self.range.end * 0.999 { "≥" } else { "" };
             picture.line(&[(right, y), (right + 4.0, y)], color, 1.0);
             picture.text(&format!("{sign}{label}"), (right + GAP, y), &style);
             // The ≥ sign fits into the space before the title.

@@ -23,9 +23,9 @@ pub const VERMILION: RGBColor = RGBColor(213, 94, 0);
 pub const GREEN: RGBColor = RGBColor(0, 138, 101);
 /// The learning rate.
 pub const PURPLE: RGBColor = RGBColor(184, 120, 160);
-/// A further setting.
+/// An additional curve in a comparison.
 pub const ORANGE: RGBColor = RGBColor(201, 138, 0);
-/// A further setting.
+/// An additional curve in a comparison.
 pub const SKY: RGBColor = RGBColor(62, 152, 204);
 
 /// The control points of Viridis as `0xRRGGBB`, evenly spaced from the lowest value to the highest. This colour map is

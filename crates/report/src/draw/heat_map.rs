@@ -162,7 +162,7 @@ pub struct WeightScale {
     /// The weight at the last colour.
     pub top: f64,
     /// True if larger weights occur; they share the last colour.
-    pub is_exceeded: bool,
+    pub is_clipped: bool,
 }
 
 impl WeightScale {
@@ -174,7 +174,7 @@ impl WeightScale {
             largest = map.borrow().values.iter().flatten().copied().fold(largest, f64::max);
         }
         let top = if to_resolve > 0.5 { 1.0 } else { round_up(to_resolve) };
-        WeightScale { top, is_exceeded: largest > top * 1.0001 }
+        WeightScale { top, is_clipped: largest > top * 1.0001 }
     }
 
     /// Draws the cells of a map; keys invisible to a query stay white.
@@ -187,7 +187,7 @@ impl WeightScale {
     pub fn draw_bar(self, picture: &mut Picture, bar: Rect) {
         let range = Interval { start: 0.0, end: self.top };
         let axis = Axis::new("attention weight", range, Scale::Linear);
-        draw_color_bar(picture, bar, color, &Axis { is_exceeded: self.is_exceeded, ..axis });
+        draw_color_bar(picture, bar, color, &Axis { is_clipped: self.is_clipped, ..axis });
     }
 }
 
@@ -277,7 +277,7 @@ mod tests {
             let scale = WeightScale::of(std::slice::from_ref(&map));
             let saturated = map.values.iter().flatten().filter(|&&weight| weight > scale.top).count();
             assert!(saturated * 50 <= time * (time + 1) / 2, "{time}: {saturated} above {}", scale.top);
-            assert!(time == 11 || scale.top < 0.5 && scale.is_exceeded, "{scale:?}");
+            assert!(time == 11 || scale.top < 0.5 && scale.is_clipped, "{scale:?}");
         }
     }
 
@@ -287,6 +287,6 @@ mod tests {
         let sharp: Vec<f32> =
             (0..time * time).map(|i| if i % time == i / time { 1.0 } else { 0.0 }).collect();
         let scale = WeightScale::of(&[square(&uniform(time), time, 1), square(&sharp, time, 1)]);
-        assert_eq!(scale, WeightScale { top: 1.0, is_exceeded: false });
+        assert_eq!(scale, WeightScale { top: 1.0, is_clipped: false });
     }
 }

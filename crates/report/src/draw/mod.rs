@@ -1,8 +1,8 @@
-//! The building blocks of all pictures: three marks and their axes, drawn in logical pixels.
+//! The building blocks of all pictures: three kinds of charts and their axes, drawn in logical pixels.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `line_chart`, `heat_map`, `token_strip` | the three marks |
+//! | `line_chart`, `heat_map`, `token_strip` | the three kinds of charts |
 //! | `axis`, `token_axis` | the axes of numbers and of tokens, and the visible form of tokens |
 //! | `number`, `text`, `color` | intervals, ticks and labels; the font; the palette |
 //! | `picture`, `render` | a picture and its title; rendering to PNG and SVG |

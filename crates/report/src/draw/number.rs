@@ -98,19 +98,19 @@ fn round_up_to<const N: usize>(value: f64, factors: [f64; N]) -> f64 {
     factors.map(|factor| factor * power).into_iter().find(|&round| round >= value * 0.9999).unwrap_or(value)
 }
 
-/// Formats a number in powers of ten with up to three significant digits, such as `2.5e-4`.
+/// Formats a number in scientific notation with up to three significant digits, such as `2.5e-4`.
 pub(crate) fn scientific(value: f64) -> String {
-    in_powers(value, 2)
+    scientific_with_digits(value, 2)
 }
 
-/// Formats a number in powers of ten with up to `digits` after the point.
-fn in_powers(value: f64, digits: usize) -> String {
+/// Formats a number in scientific notation with up to `digits` digits after the point.
+fn scientific_with_digits(value: f64, digits: usize) -> String {
     let text = format!("{:.digits$e}", value.abs());
     let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
     format!("{}{}e{power}", minus(value), digits.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Returns true if three significant digits are exact.
+/// Returns true if three significant digits represent the value exactly.
 pub(crate) fn is_short(value: f64) -> bool {
     format!("{value:.2e}").parse::<f64>().is_ok_and(|short| (short - value).abs() <= 1e-9 * value.abs())
 }
@@ -138,7 +138,7 @@ pub(crate) fn significant(value: f64) -> String {
 }
 
 /// Returns the labels of ticks, all with as many digits as their spacing needs. Very small and very large values are in
-/// powers of ten, such as `3e-4`.
+/// scientific notation, such as `3e-4`.
 pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     let largest = ticks.iter().fold(0.0f64, |largest, tick| largest.max(tick.abs()));
     let distances = ticks.windows(2).map(|pair| (pair[1] - pair[0]).abs());
@@ -151,21 +151,23 @@ pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     };
     let all = |&digits: &usize| suffice(step, digits) && ticks.iter().all(|&tick| suffice(tick, digits));
     let digits = (0..12).find(all).unwrap_or(12);
-    let distinguishing = digits_apart(ticks);
+    let distinguishing = distinguishing_digits(ticks);
     let label = |&tick: &f64| match tick {
         // The value is zero up to a rounding error.
         zero if zero.abs() < step * 1e-6 => "0".to_string(),
-        _ if exponential => in_powers(tick, distinguishing),
+        _ if exponential => scientific_with_digits(tick, distinguishing),
         _ if digits == 0 => format!("{}{}", minus(tick), thousands(tick.abs())),
         _ => format!("{}{:.digits$}", minus(tick), tick.abs()),
     };
     ticks.iter().map(label).collect()
 }
 
-/// Returns the number of digits after the point, two or more, that distinguishes values in powers of ten.
-fn digits_apart(values: &[f64]) -> usize {
+/// Returns the number of digits after the point, two or more, that distinguishes values in scientific notation.
+fn distinguishing_digits(values: &[f64]) -> usize {
     let differ = |&digits: &usize| {
-        values.windows(2).all(|pair| in_powers(pair[0], digits) != in_powers(pair[1], digits))
+        values
+            .windows(2)
+            .all(|pair| scientific_with_digits(pair[0], digits) != scientific_with_digits(pair[1], digits))
     };
     (2..15).find(differ).unwrap_or(15)
 }
@@ -175,9 +177,9 @@ fn digits_apart(values: &[f64]) -> usize {
 pub(crate) fn labels(values: &[f64]) -> Vec<String> {
     let are_plain = values.iter().all(|value| *value == 0.0 || (1e-2..1e6).contains(&value.abs()));
     let is_wide = matches!(values, [low, .., high] if *low > 0.0 && *high > low * 10.0);
-    let distinguishing = digits_apart(values);
+    let distinguishing = distinguishing_digits(values);
     let label = |&value: &f64| match value {
-        value if !are_plain => in_powers(value, distinguishing),
+        value if !are_plain => scientific_with_digits(value, distinguishing),
         integer if integer.fract() == 0.0 => integer.to_string(),
         value => significant(value),
     };

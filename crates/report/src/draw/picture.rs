@@ -63,9 +63,9 @@ pub(super) enum Shape {
 pub struct Picture {
     /// The file name without its extension, such as `loss`.
     pub name: &'static str,
-    /// The height below 0: the heading with one line of note, and the content.
+    /// The height below the vertical position 0: the heading with one line of note, and the content.
     pub(super) height: f64,
-    /// The height above 0, which holds the title if the note has several lines.
+    /// The height above the vertical position 0, which holds the title if the note has several lines.
     pub(super) above: f64,
     pub(super) shapes: Vec<Shape>,
 }

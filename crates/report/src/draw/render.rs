@@ -39,8 +39,8 @@ pub enum PictureFormat {
 pub struct Style {
     /// The file format.
     pub format: PictureFormat,
-    /// The number of pixels in a PNG per logical pixel, from 1 to 4. Pictures are 900 logical pixels wide, as a README
-    /// shows them; 2 keeps them sharp on high-density screens. Ignored for an SVG.
+    /// The number of pixels in a PNG per logical pixel, from 1 to 4. Pictures are 900 logical pixels wide, their width
+    /// in a README; a scale of 2 keeps them sharp on high-density screens. Ignored for an SVG.
     pub scale: u32,
 }
 
@@ -229,18 +229,18 @@ impl<B: DrawingBackend> Surface<B> {
             HPos::Center => width / 2.0,
             HPos::Right => width,
         };
-        let drop = (HALF_CAPITAL * em) as f32;
+        let baseline = (HALF_CAPITAL * em) as f32;
         let (left, top) = self.device(origin);
         let rotated = |x: i32, y: i32| if style.upward { (left + y, top - x) } else { (left + x, top + y) };
         for [from, above, to, below] in boxes {
             let [from, to] = [from - shift, to - shift].map(|x| x.round() as i32);
-            let [above, below] = [above + drop, below + drop].map(|y| y.round() as i32);
+            let [above, below] = [above + baseline, below + baseline].map(|y| y.round() as i32);
             let corners = [(from, above), (to, above), (to, below), (from, below), (from, above)];
             let path = corners.map(|(x, y)| rotated(x, y));
             self.backend.draw_path(path, &style.color.mix(0.6)).map_err(failed)?;
         }
         for mut glyph in glyphs {
-            glyph.position = point(glyph.position.x - shift, drop + glyph.position.y);
+            glyph.position = point(glyph.position.x - shift, baseline + glyph.position.y);
             let Some(outline) = font(style.bold).outline_glyph(glyph) else { continue };
             let corner = outline.px_bounds().min;
             let mut result = Ok(());

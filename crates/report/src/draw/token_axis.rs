@@ -14,7 +14,7 @@ const TOKEN_SIZE: f64 = 10.0;
 const POSITION_SIZE: f64 = 8.5;
 /// The line spacing in ems.
 const LINE_SPACING: f64 = 1.18;
-/// The maximum length of a sequence without numbered positions, in which a reader can still count tokens.
+/// The maximum length of a sequence whose positions are not numbered, because readers can count its tokens.
 const MAX_UNNUMBERED_TOKENS: usize = 16;
 /// The minimum width of a cell in logical pixels; longer sequences are binned.
 const MIN_CELL_WIDTH: f64 = 1.0;
@@ -31,19 +31,19 @@ pub struct TokenAxis {
     /// True if tokens below an area are written upwards because they are wider than their cells.
     is_upward: bool,
     /// The space for the tokens next to the area.
-    room: f64,
+    label_space: f64,
     /// The stride at which positions are numbered; `None` for short sequences.
     numbered: Option<usize>,
     /// The number of positions per bin; above one, positions are labelled instead of tokens.
     pub bin: usize,
     /// True for an axis below an area, false for one on its left.
-    is_across: bool,
+    is_horizontal: bool,
 }
 
 impl TokenAxis {
-    /// Creates an axis of tokens along `length` logical pixels, below an area if `is_across`, else on its left. Tokens
-    /// are in their visible form and truncated to the width `max_width`.
-    pub fn new(tokens: &[String], max_width: f64, length: f64, is_across: bool) -> Self {
+    /// Creates an axis of tokens along `length` logical pixels, below an area if `is_horizontal`, else on its left.
+    /// Tokens are in their visible form and truncated to the width `max_width`.
+    pub fn new(tokens: &[String], max_width: f64, length: f64, is_horizontal: bool) -> Self {
         let tokens: Vec<_> =
             tokens.iter().map(|token| Text::new(TOKEN_SIZE).fit(&visible(token), max_width)).collect();
         let pitch = length / tokens.len().max(1) as f64;
@@ -53,31 +53,31 @@ impl TokenAxis {
             .find(|size| size * LINE_SPACING <= pitch)
             .unwrap_or(TOKEN_SIZE);
         let widest = tokens.iter().map(|token| Text::new(size).width(token)).fold(0.0, f64::max);
-        let (stride, is_upward) = stride_and_direction(widest, pitch, size, is_across);
+        let (stride, is_upward) = stride_and_direction(widest, pitch, size, is_horizontal);
         // Numbers are not written upwards, so they may need a wider stride than tokens.
         let digits = Text::new(POSITION_SIZE).width(&tokens.len().to_string()) + 6.0;
         let numbered_stride = stride * stride_of(pitch * stride as f64, digits);
-        let room = if is_across && !is_upward { size } else { widest };
+        let label_space = if is_horizontal && !is_upward { size } else { widest };
         let numbered = (tokens.len() > MAX_UNNUMBERED_TOKENS).then_some(numbered_stride);
         let bin = stride_of(pitch, MIN_CELL_WIDTH);
-        Self { tokens, size, stride, is_upward, room, numbered, bin, is_across }
+        Self { tokens, size, stride, is_upward, label_space, numbered, bin, is_horizontal }
     }
 
     /// Returns the width or height of the labels and title next to the area.
     pub fn depth(&self) -> f64 {
         let digits = Text::new(POSITION_SIZE).width(&self.tokens.len().to_string());
-        let numbers = self.numbered.map_or(0.0, |_| if self.is_across { 12.0 } else { digits + 8.0 });
-        match (self.is_across, self.bin > 1) {
+        let numbers = self.numbered.map_or(0.0, |_| if self.is_horizontal { 12.0 } else { digits + 8.0 });
+        match (self.is_horizontal, self.bin > 1) {
             (true, true) => 42.0,
-            (true, false) => self.room + 28.0 + numbers,
+            (true, false) => self.label_space + 28.0 + numbers,
             (false, true) => TITLE_SPACE + Text::new(LABEL_SIZE).width("1,000"),
-            (false, false) => TITLE_SPACE + self.room + numbers,
+            (false, false) => TITLE_SPACE + self.label_space + numbers,
         }
     }
 
     /// Returns the point at a fraction of the side of `area`, at the distance `outside` from it.
     fn point(&self, area: Rect, fraction: f64, outside: f64) -> Coordinates {
-        match self.is_across {
+        match self.is_horizontal {
             true => (area.left + fraction * area.width, area.bottom() + outside),
             false => (area.left - outside, area.top + fraction * area.height),
         }
@@ -85,7 +85,7 @@ impl TokenAxis {
 
     /// Draws the labels next to `area`, and the title; `role` is the role of the tokens, such as "query".
     pub fn draw(&self, picture: &mut Picture, area: Rect, role: &str) {
-        let title = match (self.bin, self.numbered, self.is_across) {
+        let title = match (self.bin, self.numbered, self.is_horizontal) {
             (1, None, _) => role.to_string(),
             (1, Some(_), true) => format!("{role}: token and position"),
             (1, Some(_), false) => format!("{role}: position and token"),
@@ -94,32 +94,32 @@ impl TokenAxis {
         let draw_labels = if self.bin > 1 { Self::draw_positions } else { Self::draw_tokens };
         draw_labels(self, picture, area);
         let style = Text::new(11.5).centered();
-        let (style, edge) = if self.is_across { (style, 10.0) } else { (style.upward(), 7.0) };
+        let (style, edge) = if self.is_horizontal { (style, 10.0) } else { (style.upward(), 7.0) };
         picture.text(&title, self.point(area, 0.5, self.depth() - edge), &style);
     }
 
     fn draw_tokens(&self, picture: &mut Picture, area: Rect) {
         let (style, number) = (Text::new(self.size), Text::new(POSITION_SIZE).color(MUTED));
-        let (style, outside) = match (self.is_across, self.is_upward) {
+        let (style, outside) = match (self.is_horizontal, self.is_upward) {
             (true, true) => (style.right().upward(), 6.0),
             (true, false) => (style.centered(), 6.0 + self.size / 2.0),
             (false, _) => (style.right(), 6.0),
         };
         let (number, beyond) =
-            if self.is_across { (number.centered(), 13.0) } else { (number.right(), 12.0) };
+            if self.is_horizontal { (number.centered(), 13.0) } else { (number.right(), 12.0) };
         let point =
             |i: usize, outside| self.point(area, (i as f64 + 0.5) / self.tokens.len() as f64, outside);
         for (i, token) in self.tokens.iter().enumerate().step_by(self.stride) {
             picture.text(token, point(i, outside), &style);
         }
         for i in self.numbered.into_iter().flat_map(|stride| (0..self.tokens.len()).step_by(stride)) {
-            picture.text(&i.to_string(), point(i, self.room + beyond), &number);
+            picture.text(&i.to_string(), point(i, self.label_space + beyond), &number);
         }
     }
 
     fn draw_positions(&self, picture: &mut Picture, area: Rect) {
         let (count, style) = (self.tokens.len() as f64, Text::new(LABEL_SIZE).color(MUTED));
-        let (length, style, outside) = match self.is_across {
+        let (length, style, outside) = match self.is_horizontal {
             true => (area.width, style.centered(), 12.0),
             false => (area.height, style.right(), 7.0),
         };
@@ -133,9 +133,9 @@ impl TokenAxis {
 }
 
 /// Returns the stride at which tokens `pitch` logical pixels apart are labelled, and true if they are written upwards.
-fn stride_and_direction(widest: f64, pitch: f64, size: f64, is_across: bool) -> (usize, bool) {
+fn stride_and_direction(widest: f64, pitch: f64, size: f64, is_horizontal: bool) -> (usize, bool) {
     let (flat, lines) = (stride_of(pitch, widest + size * 0.5), stride_of(pitch, size * LINE_SPACING));
-    if is_across && flat <= lines { (flat, false) } else { (lines, is_across) }
+    if is_horizontal && flat <= lines { (flat, false) } else { (lines, is_horizontal) }
 }
 
 /// Returns the smallest round stride that gives labels the space `needed`, with positions `pitch` apart.

@@ -39,7 +39,7 @@ pub struct Page {
     pub circuit: Option<Value>,
     /// The head scores during the run, ordered by step; may be empty.
     pub history: Vec<ScoredStep>,
-    /// The readings of the sequence shown first during the run, each with its number of steps.
+    /// The readings, over the course of the run, of the sequence shown first, each with its number of completed steps.
     #[serde(skip)]
     pub film: Vec<(usize, Reading)>,
     /// The model itself, or the reason why the page has none.
@@ -156,13 +156,13 @@ impl Page {
         let run = self.run.clone();
         // The worker is created from this function's text; a hoisted function can be called before its definition.
         let engine = format!("function engine() {{\n{}\nreturn {{ Model }};\n}}", ENGINE.join("\n"));
-        filled(TEMPLATE, &run, embedded::data(self), SCRIPTS.join("\n") + "\n" + &engine)
+        fill_template(TEMPLATE, &run, embedded::data(self), SCRIPTS.join("\n") + "\n" + &engine)
     }
 }
 
 /// Fills the placeholders of a template: title, style, data and script, in this order. The inserted text is never
 /// searched for placeholders.
-pub(crate) fn filled(template: &str, title: &str, data: String, script: String) -> String {
+pub(crate) fn fill_template(template: &str, title: &str, data: String, script: String) -> String {
     let mut pieces = template.split("{{");
     let mut page = pieces.next().unwrap_or_default().to_string();
     for (piece, text) in pieces.zip([escaped(title), STYLE.to_string(), data, script]) {
@@ -174,7 +174,7 @@ pub(crate) fn filled(template: &str, title: &str, data: String, script: String) 
 
 /// Escapes every `<` in JSON. The result is safe inside a script element, where only `</script` and `<!--` have a
 /// special meaning.
-pub(crate) fn harmless(json: String) -> String {
+pub(crate) fn escape_json(json: String) -> String {
     json.replace('<', "\\u003c")
 }
 

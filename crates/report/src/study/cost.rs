@@ -23,7 +23,7 @@ pub fn picture(study: &Study) -> Picture {
     let steps = front.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
     let line = steps.chain(front.last().copied());
     let line = Series::new("highest accuracy up to this cost", GREEN, Mark::Line(1.5), line);
-    // A single trial makes no line.
+    // A front of one trial does not form a line, so the legend omits it.
     let others = if front.len() > 1 { std::slice::from_ref(&line) } else { &[] };
     trials_legend(&mut picture, chart.area.left, &marks, others);
     chart.series = std::iter::once(line).chain(marks).collect();

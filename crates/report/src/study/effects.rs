@@ -1,7 +1,7 @@
 //! `effects`: the loss by the value of each searched key. `learning_rate`: a larger chart of the loss by learning rate.
 //!
-//! A line connects the lowest losses of comparable trials: finished trials, and in a recipe the trials of the stage
-//! that changes the key.
+//! A line connects the lowest losses of comparable trials. In a recipe, these are the finished trials of the stage that
+//! changes the key; otherwise all finished trials.
 
 use super::{
     SettingValue, Study, Trial, describe_best, drawn, final_loss_axis, log_range, marks, trials_legend,
@@ -16,9 +16,9 @@ use crate::draw::{
 const CHARTS_PER_ROW: usize = 3;
 const CHART_HEIGHT: f64 = 190.0;
 /// The height of the labels and the key's name below a chart.
-const BELOW: f64 = 56.0;
+const LABELS_HEIGHT: f64 = 56.0;
 const LEGEND_HEIGHT: f64 = 30.0;
-const LEFT: f64 = 62.0;
+const AXIS_WIDTH: f64 = 62.0;
 const GAP: f64 = 22.0;
 /// The ratio above which positive numbers are drawn on a logarithmic axis.
 const MIN_LOGARITHMIC_RATIO: f64 = 8.0;
@@ -27,16 +27,16 @@ const MIN_LOGARITHMIC_RATIO: f64 = 8.0;
 /// lowest loss at each value.
 pub fn picture(study: &Study) -> Picture {
     let rows = study.keys.len().div_ceil(CHARTS_PER_ROW).max(1);
-    let height = HEADING + LEGEND_HEIGHT + rows as f64 * (CHART_HEIGHT + BELOW) + 4.0;
+    let height = HEADING + LEGEND_HEIGHT + rows as f64 * (CHART_HEIGHT + LABELS_HEIGHT) + 4.0;
     let title = format!("{}: loss by searched key", study.name);
     let mut picture = Picture::new("effects", height, &title, &describe_best(study));
     let columns = CHARTS_PER_ROW.min(study.keys.len().max(1));
-    let width = (WIDTH - 2.0 * MARGIN - LEFT - GAP * (columns - 1) as f64) / columns as f64;
+    let width = (WIDTH - 2.0 * MARGIN - AXIS_WIDTH - GAP * (columns - 1) as f64) / columns as f64;
     let mut named = Vec::new();
     for (index, key) in study.keys.iter().enumerate() {
         let (row, column) = (index / CHARTS_PER_ROW, index % CHARTS_PER_ROW);
-        let left = MARGIN + LEFT + column as f64 * (width + GAP);
-        let top = HEADING + LEGEND_HEIGHT + row as f64 * (CHART_HEIGHT + BELOW);
+        let left = MARGIN + AXIS_WIDTH + column as f64 * (width + GAP);
+        let top = HEADING + LEGEND_HEIGHT + row as f64 * (CHART_HEIGHT + LABELS_HEIGHT);
         let area = Rect { left, top, width, height: CHART_HEIGHT };
         let (x, positions, has_line) = positions(study, key, width);
         let y = Axis { is_labelled: column == 0, ..final_loss_axis(study) };
@@ -55,7 +55,7 @@ pub fn picture(study: &Study) -> Picture {
         chart.draw(&mut picture);
         named.extend(chart.series);
     }
-    trials_legend(&mut picture, MARGIN + LEFT, &named, &[]);
+    trials_legend(&mut picture, MARGIN + AXIS_WIDTH, &named, &[]);
     picture
 }
 

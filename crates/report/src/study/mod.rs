@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::draw::color::{BLUE, MUTED, VERMILION, pale};
 use crate::draw::{Axis, HEADING, Interval, LineChart, Mark, Picture, Series, legend};
 use crate::loss::describe_floor_gap;
-use crate::page::{colors, filled, harmless};
+use crate::page::{colors, escape_json, fill_template};
 use crate::series::{axis_of_losses, floor_distance};
 
 pub use rate_finder::{RatePoint, picture as rate_finder};
@@ -49,7 +49,7 @@ pub struct Trial {
     pub loss: Option<f64>,
     /// The fraction of validation targets predicted correctly at the lowest loss.
     pub accuracy: Option<f64>,
-    /// The targets trained on.
+    /// The number of targets trained on.
     pub tokens: u64,
     /// The number of floating-point operations in training.
     pub operations: f64,
@@ -155,7 +155,7 @@ impl StudyPage {
             "result": result, "summary": summary, "config": config, "best": best, "pages": pages,
             "highlighted": trials::highlighted(study), "max_curves": trials::MAX_CURVES, "colors": colors(),
         });
-        filled(TEMPLATE, &study.name, harmless(data.to_string()), SCRIPTS.join("\n"))
+        fill_template(TEMPLATE, &study.name, escape_json(data.to_string()), SCRIPTS.join("\n"))
     }
 }
 
@@ -168,8 +168,8 @@ fn describe_best(study: &Study) -> String {
     format!("best: trial {:03} with {loss:.4} nats per token{gap}", best.number)
 }
 
-/// Returns the colour, the mark and the name of a trial. The best trial has the strongest colour, and trials that ended
-/// early have a pale one.
+/// Returns the colour, the mark and the name of a trial. The best trial has the strongest colour; pruned and
+/// unfinished trials have a pale one.
 fn style(trial: &Trial, is_best: bool) -> (RGBColor, Mark, &'static str) {
     match trial.ended {
         _ if is_best => (VERMILION, Mark::Dot(5.5), "best"),
@@ -193,7 +193,7 @@ fn marks(
         let (color, mark, name) = style(trial, rank == 0);
         let (mark, y) = match y {
             Some(y) if !trial.ended.is_lost() => (mark, chart.y.clamped(y)),
-            _ => (Mark::Cross(4.0, 1.75), below_the_edge(chart, 7.0)),
+            _ => (Mark::Cross(4.0, 1.75), below_top_edge(chart, 7.0)),
         };
         Some(Series::new(name, color, mark, [(x, y)]))
     });
@@ -201,7 +201,7 @@ fn marks(
 }
 
 /// Returns the y value at `pixels` logical pixels below the upper edge of a chart.
-fn below_the_edge(chart: &LineChart, pixels: f64) -> f64 {
+fn below_top_edge(chart: &LineChart, pixels: f64) -> f64 {
     chart.y.value_at(1.0 - pixels / chart.area.height)
 }
 
@@ -231,7 +231,7 @@ fn log_range(values: impl Iterator<Item = f64>) -> Interval {
     logarithms.sort_by(f64::total_cmp);
     match logarithms[..] {
         [] => Interval { start: 0.0, end: 1.0 },
-        // A single value is centred in its decade.
+        // A single value is centred in a range of one decade.
         [low, .., high] if high - low > 1e-9 => Interval::new(low, high).padded(0.05, 0.05),
         [low, ..] => Interval { start: low - 0.5, end: low + 0.5 }.padded(0.05, 0.05),
     }

@@ -108,7 +108,7 @@ fn trials_above_the_frame_follow_its_edge() {
 }
 
 #[test]
-fn lost_trials_without_validation_have_a_cross() {
+fn failed_trials_without_validation_have_a_cross() {
     let mut study = study(Some(0.5));
     let grey = format!("stroke=\"#{:02X}{:02X}{:02X}\"", MUTED.0, MUTED.1, MUTED.2);
     let strokes = |study: &Study| vector(&trials::picture(study)).matches(&grey).count();

@@ -1,6 +1,6 @@
 //! `trials`: the validation loss of every trial of a study.
 
-use super::{Study, TrialEnd, below_the_edge, describe_best, drawn, loss_axis, style, trials_legend};
+use super::{Study, TrialEnd, below_top_edge, describe_best, drawn, loss_axis, style, trials_legend};
 use crate::draw::color::{BACKGROUND, BLUE, MUTED, VERMILION, mix, pale};
 use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 use crate::numbers::counted;
@@ -31,7 +31,7 @@ pub fn picture(study: &Study) -> Picture {
     let last = points().map(|&(tokens, _)| tokens).fold(1.0, f64::max);
     let x = Axis::new("tokens trained on", Interval { start: 0.0, end: last }, Scale::Integer);
     let mut chart = LineChart::filling(&picture, x, loss_axis(study, points().map(|&(_, loss)| loss)));
-    let edge = below_the_edge(&chart, 1.0);
+    let edge = below_top_edge(&chart, 1.0);
     let highlighted = highlighted(study);
     let finished = if highlighted < trials.len() { "next best" } else { "finished" };
     // The best trial is drawn last, on top of all others.
@@ -52,7 +52,7 @@ pub fn picture(study: &Study) -> Picture {
         if trial.ended.is_lost() {
             // A trial without a validation is marked below the upper edge, at the number of tokens that it was trained
             // on.
-            let fallback = ((trial.tokens as f64).min(last), below_the_edge(&chart, 7.0));
+            let fallback = ((trial.tokens as f64).min(last), below_top_edge(&chart, 7.0));
             let end = curve.last().map_or(fallback, |&(tokens, loss)| (tokens, chart.y.clamped(loss)));
             let (color, mark, name) = style(trial, false);
             chart.series.push(Series::new(name, color, mark, [end]));

@@ -23,7 +23,8 @@ fn model() -> Model<B> {
     config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Perturb)
 }
 
-/// Patches the first pair of answers whose logit difference the corruption lowers; the weights determine which it is.
+/// Patches with the first pair of answers whose logit difference the corruption lowers. The weights determine which
+/// pair this is.
 fn patched(model: &Model<B>, clean: &[u32], corrupted: &[u32]) -> Patching {
     let new = |answers: [u32; 2]| {
         let pair = Pair { clean: clean.to_vec(), corrupted: corrupted.to_vec(), answers };

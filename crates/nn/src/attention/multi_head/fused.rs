@@ -67,7 +67,7 @@ pub struct AttentionInput<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> AttentionInput<'a, B> {
-    /// Creates an input without residual connection and cache.
+    /// Creates an input without a residual connection or a cache.
     pub fn new(input: Tensor<B, 3>, mask: &'a Mask<B>, position: &'a ScorePosition<B>) -> Self {
         Self { input, residual: None, mask, position, cache: None }
     }
@@ -205,8 +205,8 @@ impl<B: Backend> MultiHeadAttention<B> {
         with_weights(|hooks| self.forward_hooked(AttentionInput::new(input, mask, position), hooks))
     }
 
-    /// Like [`Self::forward`], with a residual connection, cache and hooks. It is fused if the backend has kernels and
-    /// no hook wants an activation.
+    /// Like [`Self::forward`], with a residual connection, cache and hooks. Uses the fused kernels if
+    /// the backend has them and no hook wants an activation.
     ///
     /// # Shapes
     /// `[batch, time, d_model]`.

@@ -42,8 +42,8 @@ fn norm_agrees<B: AutodiffBackend>([rows, width]: [usize; 2], bias: bool, seed: 
     });
 }
 
-/// Linear layers recompute the norm before them for their gradients. If `tracked` is false, scale and shift have no
-/// gradients, and the norm is kept.
+/// Checks a norm before linear layers, which recompute it for their gradients. If `tracked` is false, scale and shift
+/// have no gradients, and the output of the norm is kept.
 fn norm_before_linear_layers_agrees<B: AutodiffBackend>([rows, width]: [usize; 2], tracked: bool, seed: u64) {
     check("norm before linear layers", || {
         let input = uneven::<B>(seed, [rows, width]);

@@ -52,7 +52,7 @@ fn half_clipped(limit: f64) -> GradientCurve {
 #[test]
 fn clip_limit_separates_clipped_and_unclipped_norms() {
     let raster = drawn(&gradients::picture("golden", &half_clipped(1.0)).unwrap());
-    // The rows of the norms' area.
+    // The rows of the chart of norms whose pixel in column `x` has the given colour.
     let rows = |raster: &RgbImage, color, x: usize| -> Vec<usize> {
         (94..334).filter(|&y| raster.pixel(x, y) == color).collect()
     };
